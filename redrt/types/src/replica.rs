@@ -1,0 +1,195 @@
+//! Who is who: virtual ranks, replicas, incarnations, and the world that lists them.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::str::FromStr;
+
+/// What the application sees as its rank in `MPI_COMM_WORLD`, 0..n.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default, Serialize, Deserialize)]
+pub struct VirtualRank(pub u32);
+
+impl fmt::Display for VirtualRank {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// A process's place in its sphere, 0..r. All replicas of one index form a plane.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default, Serialize, Deserialize)]
+pub struct ReplicaIndex(pub u16);
+
+/// Counts the lives of one replica: a clone that takes the place of a dead replica has the next one.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default, Serialize, Deserialize)]
+pub struct Incarnation(pub u32);
+
+/// One place in the job, written `V.I`: replica I of virtual rank V.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default, Serialize, Deserialize)]
+pub struct ReplicaId {
+    /// The virtual rank.
+    pub rank: VirtualRank,
+    /// The index within the sphere.
+    pub index: ReplicaIndex,
+}
+
+impl ReplicaId {
+    /// Replica `index` of virtual rank `rank`.
+    #[must_use]
+    pub fn new(rank: u32, index: u16) -> Self {
+        Self { rank: VirtualRank(rank), index: ReplicaIndex(index) }
+    }
+}
+
+impl fmt::Display for ReplicaId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.rank.0, self.index.0)
+    }
+}
+
+/// The text is not of the form `V.I`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ParseReplicaError(String);
+
+impl fmt::Display for ParseReplicaError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "'{}' is not a replica: expected RANK.INDEX, for example 3.1", self.0)
+    }
+}
+
+impl std::error::Error for ParseReplicaError {}
+
+impl FromStr for ReplicaId {
+    type Err = ParseReplicaError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let parse = || {
+            let (rank, index) = text.split_once('.')?;
+            Some(Self::new(rank.parse().ok()?, index.parse().ok()?))
+        };
+        parse().ok_or_else(|| ParseReplicaError(text.to_owned()))
+    }
+}
+
+/// Dense number of a process in the job: replicas ordered by virtual rank, then index. Also its slot in the node's
+/// shared memory.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default, Serialize, Deserialize)]
+pub struct ProcessIndex(pub u32);
+
+/// How many replicas each virtual rank has: the shape of the job at launch.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct World {
+    degrees: Vec<u16>,
+    offsets: Vec<u32>,
+}
+
+impl World {
+    /// A world with one virtual rank per element, each element its degree (1 or more).
+    ///
+    /// # Panics
+    /// When `degrees` is empty or holds a 0: the launcher has checked both.
+    #[must_use]
+    pub fn new(degrees: Vec<u16>) -> Self {
+        assert!(
+            !degrees.is_empty() && degrees.iter().all(|degree| *degree > 0),
+            "degrees must be positive: {degrees:?}"
+        );
+        let mut offsets = Vec::with_capacity(degrees.len() + 1);
+        let mut total = 0;
+        for degree in &degrees {
+            offsets.push(total);
+            total += u32::from(*degree);
+        }
+        offsets.push(total);
+        Self { degrees, offsets }
+    }
+
+    /// `rank_count` virtual ranks of the same degree.
+    #[must_use]
+    pub fn uniform(rank_count: u32, degree: u16) -> Self {
+        Self::new(vec![degree; rank_count as usize])
+    }
+
+    /// Number of virtual ranks.
+    #[must_use]
+    pub fn rank_count(&self) -> u32 {
+        self.degrees.len() as u32
+    }
+
+    /// Number of processes over all virtual ranks.
+    #[must_use]
+    pub fn process_count(&self) -> u32 {
+        *self.offsets.last().expect("offsets has rank_count + 1 elements")
+    }
+
+    /// Degree of one virtual rank.
+    #[must_use]
+    pub fn degree(&self, rank: VirtualRank) -> u16 {
+        self.degrees[rank.0 as usize]
+    }
+
+    /// The largest degree of any virtual rank: the number of planes.
+    #[must_use]
+    pub fn max_degree(&self) -> u16 {
+        self.degrees.iter().copied().max().expect("a world has at least one rank")
+    }
+
+    /// Whether any virtual rank has more than one replica.
+    #[must_use]
+    pub fn is_replicated(&self) -> bool {
+        self.max_degree() > 1
+    }
+
+    /// Whether the replica exists in this world.
+    #[must_use]
+    pub fn contains(&self, replica: ReplicaId) -> bool {
+        self.degrees.get(replica.rank.0 as usize).is_some_and(|degree| replica.index.0 < *degree)
+    }
+
+    /// Dense number of a replica.
+    #[must_use]
+    pub fn process(&self, replica: ReplicaId) -> ProcessIndex {
+        debug_assert!(self.contains(replica), "{replica} is not in this world");
+        ProcessIndex(self.offsets[replica.rank.0 as usize] + u32::from(replica.index.0))
+    }
+
+    /// The replica with this dense number.
+    #[must_use]
+    pub fn replica(&self, process: ProcessIndex) -> ReplicaId {
+        let rank = self.offsets.partition_point(|offset| *offset <= process.0) - 1;
+        ReplicaId::new(rank as u32, (process.0 - self.offsets[rank]) as u16)
+    }
+
+    /// All replicas of one virtual rank, by index.
+    pub fn sphere(&self, rank: VirtualRank) -> impl Iterator<Item = ReplicaId> + use<> {
+        (0..self.degree(rank)).map(move |index| ReplicaId::new(rank.0, index))
+    }
+
+    /// All replicas, by dense number.
+    pub fn replicas(&self) -> impl Iterator<Item = ReplicaId> + '_ {
+        (0..self.rank_count()).flat_map(|rank| self.sphere(VirtualRank(rank)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dense_numbers_and_replicas_are_inverse() {
+        let world = World::new(vec![2, 1, 3]);
+        let all: Vec<_> = world.replicas().collect();
+        assert_eq!(all.len() as u32, world.process_count());
+        for (number, replica) in all.iter().enumerate() {
+            assert_eq!(world.process(*replica), ProcessIndex(number as u32));
+            assert_eq!(world.replica(ProcessIndex(number as u32)), *replica);
+        }
+    }
+
+    #[test]
+    fn replica_text_round_trips_and_rejects_rubbish() {
+        assert_eq!("3.1".parse(), Ok(ReplicaId::new(3, 1)));
+        assert_eq!(ReplicaId::new(3, 1).to_string(), "3.1");
+        for bad in ["", "3", "3.", ".1", "3.1.2", "a.b", "-1.0", "3.70000"] {
+            assert!(bad.parse::<ReplicaId>().is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! The numbered membership: which replica incarnations are live.
+
+use crate::{Incarnation, ReplicaId, VirtualRank, World};
+use serde::{Deserialize, Serialize};
+
+/// Number of a view; each change of membership makes the next one. Only the coordinator makes views.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default, Serialize, Deserialize)]
+pub struct ViewNumber(pub u64);
+
+/// One live replica in a view.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+pub struct Member {
+    /// Which life of the replica this is; frames of another one are refused.
+    pub incarnation: Incarnation,
+    /// The view in which this incarnation joined. The leader of a sphere is the live replica with the smallest
+    /// (joined, index), so that a join never moves it.
+    pub joined: ViewNumber,
+}
+
+/// The membership of the job at one view number: for every place in the world, its live member or `None`.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+pub struct View {
+    /// The number of this view.
+    pub number: ViewNumber,
+    spheres: Vec<Vec<Option<Member>>>,
+}
+
+impl View {
+    /// The first view: every place of the world is live in its incarnation 0.
+    #[must_use]
+    pub fn initial(world: &World) -> Self {
+        let first = Member { incarnation: Incarnation(0), joined: ViewNumber(0) };
+        let spheres = (0..world.rank_count())
+            .map(|rank| vec![Some(first); usize::from(world.degree(VirtualRank(rank)))])
+            .collect();
+        Self { number: ViewNumber(0), spheres }
+    }
+
+    /// The live member at a place, if any.
+    #[must_use]
+    pub fn member(&self, replica: ReplicaId) -> Option<Member> {
+        *self.spheres.get(replica.rank.0 as usize)?.get(usize::from(replica.index.0))?
+    }
+
+    /// Whether the place has a live member.
+    #[must_use]
+    pub fn is_live(&self, replica: ReplicaId) -> bool {
+        self.member(replica).is_some()
+    }
+
+    /// The live replicas of one virtual rank, by index.
+    pub fn live(&self, rank: VirtualRank) -> impl DoubleEndedIterator<Item = ReplicaId> + '_ {
+        let members = self.spheres.get(rank.0 as usize).map_or(&[][..], Vec::as_slice);
+        let live =
+            move |(index, member): (usize, &Option<Member>)| member.map(|_| ReplicaId::new(rank.0, index as u16));
+        members.iter().enumerate().filter_map(live)
+    }
+
+    /// Number of virtual ranks.
+    #[must_use]
+    pub fn rank_count(&self) -> u32 {
+        self.spheres.len() as u32
+    }
+
+    /// The next view, in which `lost` are no longer live.
+    #[must_use]
+    pub fn without(&self, lost: &[ReplicaId]) -> Self {
+        let mut next = self.clone();
+        next.number.0 += 1;
+        for replica in lost {
+            next.spheres[replica.rank.0 as usize][usize::from(replica.index.0)] = None;
+        }
+        next
+    }
+
+    /// The next view, in which `replica` is live as `incarnation`.
+    #[must_use]
+    pub fn with(&self, replica: ReplicaId, incarnation: Incarnation) -> Self {
+        let mut next = self.clone();
+        next.number.0 += 1;
+        let sphere = &mut next.spheres[replica.rank.0 as usize];
+        let place = usize::from(replica.index.0);
+        if sphere.len() <= place {
+            sphere.resize(place + 1, None);
+        }
+        sphere[place] = Some(Member { incarnation, joined: next.number });
+        next
+    }
+}

@@ -1,0 +1,207 @@
+//! The control messages, by direction.
+//!
+//! ```text
+//! redrun ──ToDaemon──▶ redrtd ──ToAgent──▶ agent thread in each application process
+//!        ◀─FromDaemon─        ◀─FromAgent─
+//! ```
+//! The life of a process: `Hello` → `Welcome`; once every live process of the job has said `Ready`, `Cards`; then `View`s as
+//! replicas are lost; in `MPI_Finalize` `Finalizing`, answered by `Release` once every live process has said so.
+
+use crate::auth::Secret;
+use crate::event::{Event, Statistics};
+use redrt_types::{Incarnation, ProcessIndex, ReplicaId, View, World};
+use serde::{Deserialize, Serialize};
+use std::net::SocketAddr;
+
+/// Environment variable that holds the number of the inherited control descriptor (a connected unix stream socket). It
+/// has the same value in every replica, because the environment of replicas must not differ.
+pub const CONTROL_FD_VARIABLE: &str = "REDRT_CONTROL_FD";
+
+/// How a logical message reaches the replicas of its receiver.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub enum Protocol {
+    /// The payload once per receiver, digests from the other replicas (RedMPI's MsgPlusHash).
+    #[default]
+    Hash,
+    /// The payload from every replica to every replica.
+    AllToAll,
+}
+
+/// When a receive completes relative to its verdict.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub enum Verification {
+    /// When the verdict is in.
+    #[default]
+    Strict,
+    /// At once; the verdict follows.
+    Deferred,
+}
+
+/// Which transports may be used.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub enum Transport {
+    /// Shared memory within a host, TCP between hosts.
+    #[default]
+    Auto,
+    /// Shared memory only.
+    Shm,
+    /// TCP only.
+    Tcp,
+}
+
+/// Which nondeterministic outcomes are decided by the leader.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub enum Determinism {
+    /// All of them.
+    #[default]
+    Full,
+    /// Wildcard matches only: the program's sends are declared not to depend on Test*, probes and clocks.
+    Sends,
+}
+
+/// What to do about a mismatch that has no majority.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub enum OnSdc {
+    /// Report it and go on.
+    #[default]
+    Report,
+    /// End the job.
+    Abort,
+}
+
+/// Settings that all processes of a job share.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Options {
+    /// Message protocol.
+    pub protocol: Protocol,
+    /// Verification mode.
+    pub verification: Verification,
+    /// Allowed transports.
+    pub transport: Transport,
+    /// Decided outcomes.
+    pub determinism: Determinism,
+    /// Policy for undecidable mismatches.
+    pub on_sdc: OnSdc,
+    /// Seed of the digests and of what replaces random bytes, the same in the whole job.
+    pub seed: u64,
+}
+
+/// A fault to carry out inside a process, counted in its sends to other virtual ranks, from 1.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum ProcessFault {
+    /// SIGKILL itself before send number `send`.
+    Kill {
+        /// Number of the send.
+        send: u64,
+    },
+    /// Flip bit `bit` (modulo the payload's bits) of the application's buffer before it is sent.
+    FlipPayload {
+        /// Number of the send.
+        send: u64,
+        /// Which bit.
+        bit: u64,
+    },
+    /// Flip bit `bit` (modulo the payload's bits) of the transmitted copy after its digest was taken.
+    FlipWire {
+        /// Number of the send.
+        send: u64,
+        /// Which bit.
+        bit: u64,
+    },
+}
+
+/// The node's shared memory, a memfd inherited by every process of the node.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct SharedMemory {
+    /// Descriptor number in the process.
+    pub fd: i32,
+    /// Number of slots: the process count of the job plus what is kept free for clones.
+    pub slot_count: u32,
+}
+
+/// Everything a process needs to know to take its place.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Welcome {
+    /// Random identity of the job.
+    pub job: u64,
+    /// The job's secret, for data connections.
+    pub secret: Secret,
+    /// The place this process takes.
+    pub me: ReplicaId,
+    /// Its incarnation.
+    pub incarnation: Incarnation,
+    /// Shape of the job.
+    pub world: World,
+    /// Membership now.
+    pub view: View,
+    /// Shared settings.
+    pub options: Options,
+    /// Name of this host, and what `MPI_Get_processor_name` answers at r = 1.
+    pub host: String,
+    /// Number of this host within the job.
+    pub host_number: u32,
+    /// How many processes of the job run on this host.
+    pub local_process_count: u32,
+    /// The node's shared memory, unless the transport is TCP only.
+    pub shared_memory: Option<SharedMemory>,
+    /// Address on which data connections are to be accepted (port 0).
+    pub listen: SocketAddr,
+    /// Faults to carry out.
+    pub faults: Vec<ProcessFault>,
+    /// Which program of an MPMD line this process runs, for `MPI_APPNUM`.
+    pub application: u32,
+}
+
+/// How the others reach a process.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Card {
+    /// Whose card.
+    pub process: ProcessIndex,
+    /// Number of its host.
+    pub host_number: u32,
+    /// Its process id on its host.
+    pub pid: i32,
+    /// Where it accepts data connections, if it does.
+    pub data: Option<SocketAddr>,
+}
+
+/// From a daemon to an agent.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum ToAgent {
+    /// The answer to `Hello`.
+    Welcome(Box<Welcome>),
+    /// Every live process is ready: their cards, in order of process number.
+    Cards(Vec<Card>),
+    /// The membership changed.
+    View(View),
+    /// All live processes are finalizing: leave.
+    Release,
+}
+
+/// From an agent to its daemon.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum FromAgent {
+    /// First message, sent in `MPI_Init`.
+    Hello,
+    /// The process can be reached.
+    Ready(Card),
+    /// `MPI_Finalize` was called and everything this process owes to others is known to have arrived. Taken back by a later `View`: after it the agent
+    /// says `Finalizing` again, with that view's number.
+    Finalizing {
+        /// The view in which this holds.
+        view: redrt_types::ViewNumber,
+        /// The process's counters.
+        statistics: Statistics,
+    },
+    /// `MPI_Abort` was called, or the library cannot go on.
+    Abort {
+        /// The job's exit code.
+        code: i32,
+        /// One line for the user; empty when the application called `MPI_Abort`.
+        message: String,
+    },
+    /// Something for the audit log.
+    Event(Event),
+    /// A data connection to this process broke; the daemon decides whether it is dead.
+    Suspect(ReplicaId),
+}

@@ -1,0 +1,117 @@
+//! Frames: `u32` length, `u16` wire version, then one postcard-encoded message; little-endian.
+//!
+//! ```text
+//!  0        4         6                 6 + length - 2
+//!  | length | version | postcard bytes … |
+//! ```
+//! `length` counts what follows it. A frame longer than [`FRAME_BYTES_MAX`] is refused before it is buffered.
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// Version of every control message. Both ends must agree; there is no negotiation within one job.
+pub const WIRE_VERSION: u16 = 1;
+
+/// Longest accepted frame, in bytes after the length field. Large enough for the cards and view of 10^6 processes.
+pub const FRAME_BYTES_MAX: usize = 64 << 20;
+
+/// The bytes are not a frame of this version.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum FrameError {
+    /// The length field is out of bounds.
+    #[error("a control frame claims {0} bytes, which is out of bounds")]
+    Length(usize),
+    /// The other end speaks another version.
+    #[error("the other end speaks wire version {0}, this one {WIRE_VERSION}: mixed redrt installations")]
+    Version(u16),
+    /// The body is not a message of the expected kind.
+    #[error("a control frame's body cannot be decoded")]
+    Body,
+}
+
+/// Encodes one message as a frame.
+///
+/// # Panics
+/// When the message is longer than [`FRAME_BYTES_MAX`], which is a bug in the sender.
+#[must_use]
+pub fn encode<T: Serialize>(message: &T) -> Vec<u8> {
+    let body = postcard::to_stdvec(message).expect("control messages are plain data");
+    assert!(body.len() + 2 <= FRAME_BYTES_MAX, "a control message of {} bytes", body.len());
+    let mut frame = Vec::with_capacity(body.len() + 6);
+    frame.extend_from_slice(&(body.len() as u32 + 2).to_le_bytes());
+    frame.extend_from_slice(&WIRE_VERSION.to_le_bytes());
+    frame.extend_from_slice(&body);
+    frame
+}
+
+/// Collects bytes as they arrive and yields whole messages.
+#[derive(Default, Debug)]
+pub struct FrameReader {
+    buffer: Vec<u8>,
+    consumed: usize,
+}
+
+impl FrameReader {
+    /// Appends received bytes.
+    pub fn push(&mut self, bytes: &[u8]) {
+        if self.consumed > 0 {
+            self.buffer.drain(..self.consumed);
+            self.consumed = 0;
+        }
+        self.buffer.extend_from_slice(bytes);
+    }
+
+    /// The next whole message, `None` when more bytes are needed. After an error the connection is beyond repair.
+    pub fn next<T: DeserializeOwned>(&mut self) -> Result<Option<T>, FrameError> {
+        let pending = &self.buffer[self.consumed..];
+        let Some((head, rest)) = pending.split_first_chunk::<4>() else { return Ok(None) };
+        let length = u32::from_le_bytes(*head) as usize;
+        if !(2..=FRAME_BYTES_MAX).contains(&length) {
+            return Err(FrameError::Length(length));
+        }
+        if rest.len() < length {
+            return Ok(None);
+        }
+        let version = u16::from_le_bytes([rest[0], rest[1]]);
+        if version != WIRE_VERSION {
+            return Err(FrameError::Version(version));
+        }
+        let message = postcard::from_bytes(&rest[2..length]).map_err(|_| FrameError::Body)?;
+        self.consumed += 4 + length;
+        Ok(Some(message))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_survive_any_fragmentation() {
+        let bytes: Vec<u8> = (0..5u64).flat_map(|n| encode(&vec![n; n as usize])).collect();
+        for step in 1..bytes.len() {
+            let mut reader = FrameReader::default();
+            let mut seen = Vec::new();
+            for chunk in bytes.chunks(step) {
+                reader.push(chunk);
+                while let Some(message) = reader.next::<Vec<u64>>().unwrap() {
+                    seen.push(message);
+                }
+            }
+            assert_eq!(seen, (0..5u64).map(|n| vec![n; n as usize]).collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn rubbish_is_an_error_not_a_panic() {
+        let mut reader = FrameReader::default();
+        reader.push(&u32::MAX.to_le_bytes());
+        assert_eq!(reader.next::<u8>(), Err(FrameError::Length(u32::MAX as usize)));
+        let mut reader = FrameReader::default();
+        reader.push(&[3, 0, 0, 0, 9, 9, 0]);
+        assert_eq!(reader.next::<u8>(), Err(FrameError::Version(0x0909)));
+        let mut reader = FrameReader::default();
+        reader.push(&[2, 0, 0, 0, 1, 0]);
+        assert_eq!(reader.next::<u64>(), Err(FrameError::Body));
+    }
+}
