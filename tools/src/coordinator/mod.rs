@@ -26,7 +26,7 @@ use injection::Injector;
 use redrt_types::{ReplicaId, View, ViewNumber, VirtualRank, World};
 use redrt_wire::control::{Card, FromAgent};
 use redrt_wire::daemon::{Exit, ToDaemon};
-use redrt_wire::event::Statistics;
+use redrt_wire::event::{Action, Event, Statistics};
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -47,7 +47,7 @@ pub struct Settings {
     pub world: World,
     /// When the job is to be ended.
     pub timeout: Option<Duration>,
-    /// Whether an undecidable or corrected mismatch ends the job.
+    /// Whether replicas' outputs that differ without a majority end the job.
     pub abort_on_mismatch: bool,
     /// Kills at given times.
     pub timed_kills: Vec<TimedKill>,
@@ -229,11 +229,15 @@ impl Coordinator {
             Input::Exited(replica, exit) => self.exited(now, replica, exit),
             Input::Drained(replica) => self.drained(replica),
             Input::OutputDiverged { rank, divergence } => {
+                let undecided = divergence.outvoted.is_empty();
                 self.report(Report::OutputDiverged { rank, divergence });
+                if undecided && self.settings.abort_on_mismatch {
+                    self.end(EndReason::Corrupted, Some(1), now + KILL_GRACE);
+                }
             }
             Input::DaemonLost { host, replicas } => self.daemon_lost(now, host, &replicas),
             Input::Interrupted(signal) => self.interrupted(now, signal),
-            Input::OutputClosed => self.end(now, EndReason::OutputClosed, Some(141), now + KILL_GRACE),
+            Input::OutputClosed => self.end(EndReason::OutputClosed, Some(141), now + KILL_GRACE),
         }
         self.pass_time(now);
         self.finish_when_all_are_gone();
@@ -272,7 +276,7 @@ impl Coordinator {
         process.exit = Some(Exit::Status(127));
         process.drained = true;
         process.lost = true;
-        self.end(now, EndReason::NotStarted { replica, message }, Some(127), now + KILL_GRACE);
+        self.end(EndReason::NotStarted { replica, message }, Some(127), now + KILL_GRACE);
     }
 
     fn hear(&mut self, now: Duration, replica: ReplicaId, message: FromAgent) {
@@ -291,9 +295,15 @@ impl Coordinator {
                 self.check_barriers();
             }
             FromAgent::Abort { code, message } => {
-                self.end(now, EndReason::Aborted { replica, code, message }, Some(code), now + KILL_GRACE);
+                self.end(EndReason::Aborted { replica, code, message }, Some(code), now + KILL_GRACE);
             }
-            FromAgent::Event(event) => self.report(Report::Event(event)),
+            FromAgent::Event(event) => {
+                let aborts = matches!(&event, Event::Mismatch(mismatch) if mismatch.action == Action::Aborted);
+                self.report(Report::Event(event));
+                if aborts {
+                    self.end(EndReason::Corrupted, Some(1), now + KILL_GRACE);
+                }
+            }
             FromAgent::Suspect(suspect) => self.report(Report::Suspected { replica: suspect, by: replica }),
         }
     }
@@ -305,7 +315,7 @@ impl Coordinator {
             process.exit.is_some() && !process.lost
         });
         if let Some(absent) = absent {
-            self.end(now, EndReason::MissedInit { rank: absent.rank }, Some(1), now + KILL_GRACE);
+            self.end(EndReason::MissedInit { rank: absent.rank }, Some(1), now + KILL_GRACE);
         }
     }
 
@@ -330,7 +340,7 @@ impl Coordinator {
             self.report(Report::Exited { replica, exit });
             let any_greeted = self.processes.iter().any(|process| process.phase != Phase::Started && !process.lost);
             if any_greeted {
-                self.end(now, EndReason::MissedInit { rank: replica.rank }, Some(1), now + KILL_GRACE);
+                self.end(EndReason::MissedInit { rank: replica.rank }, Some(1), now + KILL_GRACE);
             }
         }
     }
@@ -355,7 +365,7 @@ impl Coordinator {
             }
         }
         match lost_sphere {
-            Some(loss) => self.end(now, EndReason::SphereLost(loss), None, now + KILL_GRACE),
+            Some(loss) => self.end(EndReason::SphereLost(loss), None, now + KILL_GRACE),
             None => {
                 self.send(ToDaemon::View(self.view.clone()));
                 self.check_barriers();
@@ -425,7 +435,7 @@ impl Coordinator {
             self.kill_all(now);
         } else {
             self.ending = None;
-            self.end(now, EndReason::Interrupted { signal }, Some(128 + signal), now + SIGNAL_GRACE);
+            self.end(EndReason::Interrupted { signal }, Some(128 + signal), now + SIGNAL_GRACE);
             self.send(ToDaemon::Signal(SIGTERM));
         }
         if let Some(ending) = &mut self.ending {
@@ -434,7 +444,7 @@ impl Coordinator {
     }
 
     /// Starts the end of the job, once: the first reason is the one that is told.
-    fn end(&mut self, _now: Duration, reason: EndReason, code: Option<i32>, kill_at: Duration) {
+    fn end(&mut self, reason: EndReason, code: Option<i32>, kill_at: Duration) {
         if self.ending.is_some() {
             return;
         }
@@ -452,7 +462,7 @@ impl Coordinator {
     fn pass_time(&mut self, now: Duration) {
         if self.ending.is_none() && self.settings.timeout.is_some_and(|timeout| now >= timeout) && !self.finished {
             let timeout = self.settings.timeout.expect("just checked");
-            self.end(now, EndReason::TimedOut { timeout }, Some(124), now + Duration::from_secs(1));
+            self.end(EndReason::TimedOut { timeout }, Some(124), now + Duration::from_secs(1));
             self.send(ToDaemon::Signal(SIGTERM));
         }
         match &self.ending {

@@ -59,6 +59,8 @@ pub enum EndReason {
         /// As given.
         timeout: Duration,
     },
+    /// Replicas differ, and `--on-sdc=abort` was given.
+    Corrupted,
     /// The reader of standard output has gone.
     OutputClosed,
 }
@@ -277,6 +279,7 @@ fn reason_line(reason: &EndReason, host: &dyn Fn(ReplicaId) -> String) -> String
             format!("{}: asking all processes to end (once more to kill them)", signal_name(*signal))
         }
         EndReason::TimedOut { timeout } => format!("the job exceeded its {} s; ending it", timeout.as_secs_f64()),
+        EndReason::Corrupted => "replicas differ; ending the job, as --on-sdc=abort asks".into(),
         EndReason::OutputClosed => "standard output was closed; ending the job".into(),
     }
 }
@@ -323,6 +326,7 @@ fn reason_record(reason: &EndReason, host: &dyn Fn(ReplicaId) -> String) -> (&'s
         EndReason::MissedInit { rank } => ("missed-init", json!({ "rank": rank.0 })),
         EndReason::Interrupted { signal } => ("interrupted", json!({ "signal": signal })),
         EndReason::TimedOut { timeout } => ("timed-out", json!({ "timeout_s": timeout.as_secs_f64() })),
+        EndReason::Corrupted => ("corrupted", json!({})),
         EndReason::OutputClosed => ("output-closed", json!({})),
     }
 }
