@@ -129,7 +129,7 @@ pub struct LocalArguments {
     pub global_environment: Vec<OsString>,
 
     /// The program and its arguments
-    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "PROGRAM")]
+    #[arg(value_name = "PROGRAM")]
     pub program: Vec<OsString>,
 }
 
@@ -228,11 +228,8 @@ pub fn parse_later(segment: Vec<OsString>) -> Result<LocalArguments, UsageError>
     let mut named = vec![OsString::from("redrun")];
     named.extend(segment);
     let named = with_two_dashes(named, &LaterArguments::command());
-    let parsed = LaterArguments::try_parse_from(named);
-    parsed.map(|parsed| parsed.local).map_err(|error| {
-        let UsageError(line) = one_line(&error);
-        UsageError(format!("after ':': {line}"))
-    })
+    let parsed = LaterArguments::try_parse_from(named).map_err(|error| one_line(&error));
+    parsed.map(|parsed| parsed.local).map_err(|UsageError(line)| UsageError(format!("after ':': {line}")))
 }
 
 /// `clap`'s message in one line, without its advice.
@@ -244,6 +241,7 @@ fn one_line(error: &clap::Error) -> UsageError {
 }
 
 /// Rewrites `-np 4` to `--np 4`, and the like, up to the name of the program. What has one letter stays as it is.
+/// Before the program goes a `--`, so that its arguments are not taken for ours.
 fn with_two_dashes(arguments: Vec<OsString>, command: &clap::Command) -> Vec<OsString> {
     let mut rewritten = Vec::with_capacity(arguments.len());
     let mut arguments = arguments.into_iter();
@@ -251,6 +249,9 @@ fn with_two_dashes(arguments: Vec<OsString>, command: &clap::Command) -> Vec<OsS
     while let Some(argument) = arguments.next() {
         let text = argument.to_string_lossy().into_owned();
         if !text.starts_with('-') || text == "-" || text == "--" {
+            if text != "--" {
+                rewritten.push("--".into());
+            }
             rewritten.push(argument);
             break;
         }

@@ -353,13 +353,8 @@ impl Daemon {
 
     fn child_died(&mut self, number: usize) -> Result<()> {
         // What it said last matters more than that it died: a process may abort the job and exit at once.
-        while let Some(agent) = &self.children[number].agent {
-            let before = (agent.backlog_bytes(), self.children[number].greeted);
-            if !self.children[number].agent_has_input() {
-                break;
-            }
+        while self.children[number].agent_has_input() {
             self.agent_ready(number, EpollFlags::EPOLLIN);
-            let _ = before;
         }
         let child = &mut self.children[number];
         let Some(exit) = child.reap()? else { return Ok(()) };
