@@ -1,1 +1,2 @@
-//! Being written.
+//! The MPI library: `libmpi_abi.so.1`, MPI calls in, replicated and verified messages out.
+pub mod transport;
