@@ -1,1 +1,8 @@
-//! Being written.
+//! The programs around the library: `redrun` starts a job and coordinates it, `redrtd` holds its processes on one host.
+
+pub mod cli;
+pub mod coordinator;
+pub mod link;
+pub mod redrtd;
+pub mod redrun;
+pub mod stdio;

@@ -119,6 +119,14 @@ pub struct SharedMemory {
     pub slot_count: u32,
 }
 
+/// Size in bytes of a node's shared memory for `slot_count` processes: a header, one page a slot and a ring for each
+/// ordered pair of slots. It is mostly holes: what is not touched takes no memory.
+#[must_use]
+pub fn shared_memory_bytes(slot_count: u32) -> u64 {
+    let slots = u64::from(slot_count);
+    4096 + slots * 4096 + slots * slots * 32_768
+}
+
 /// Everything a process needs to know to take its place.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Welcome {

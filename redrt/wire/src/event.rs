@@ -73,7 +73,6 @@ pub struct Mismatch {
 
 /// One event for the audit log.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", tag = "event")]
 pub enum Event {
     /// A message comparison that was not unanimous.
     Mismatch(Mismatch),

@@ -62,6 +62,10 @@ impl FrameReader {
     }
 
     /// The next whole message, `None` when more bytes are needed. After an error the connection is beyond repair.
+    #[expect(
+        clippy::should_implement_trait,
+        reason = "the type of the messages is the caller's choice, so this is no iterator"
+    )]
     pub fn next<T: DeserializeOwned>(&mut self) -> Result<Option<T>, FrameError> {
         let pending = &self.buffer[self.consumed..];
         let Some((head, rest)) = pending.split_first_chunk::<4>() else { return Ok(None) };

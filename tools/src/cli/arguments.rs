@@ -1,0 +1,331 @@
+//! The options, as `clap` sees them, and the small pass before it that knows `mpiexec`'s one-dash words.
+
+use super::UsageError;
+use clap::{ArgAction, Args, CommandFactory, FromArgMatches, Parser, ValueEnum};
+use redrt_wire::control;
+use std::ffi::{OsStr, OsString};
+use std::path::PathBuf;
+
+/// Run an MPI program with every rank replicated.
+///
+/// Starts N virtual ranks of PROGRAM, each as R identical processes (replicas). Messages are compared between replicas,
+/// so that silent data corruption is detected (R = 2) or outvoted (R = 3). When a replica dies the others carry on; the
+/// program notices nothing. With -r 1, the default, this is an ordinary mpiexec.
+#[derive(Parser, Debug)]
+#[command(
+    name = "redrun",
+    version,
+    override_usage = "redrun [-r R] [-n N] [OPTIONS] PROGRAM [ARGS]... [: [-n N] PROGRAM [ARGS]...]...",
+    after_help = EXAMPLES,
+    max_term_width = 100,
+    args_override_self = true
+)]
+pub struct Arguments {
+    /// Options of the first program.
+    #[command(flatten)]
+    pub local: LocalArguments,
+
+    /// Replicas of each rank: 1, 2, 3, …; 1.5 gives the first half of the ranks 2 and the others 1
+    #[arg(short = 'r', long = "degree", value_name = "R", help_heading = "Replication")]
+    pub degree: Option<String>,
+
+    /// Degrees by rank, overriding -r: 0-3:3,4-7:1
+    #[arg(long, value_name = "RANKS:R,…", help_heading = "Replication")]
+    pub replicate: Option<String>,
+
+    /// How messages reach the replicas: the payload once and digests, or the payload from every replica
+    #[arg(long, value_enum, default_value_t, value_name = "WHICH", help_heading = "Replication")]
+    pub protocol: Protocol,
+
+    /// Complete a receive when its comparison is in, or at once with the verdict to follow
+    #[arg(long, value_enum, default_value_t, value_name = "WHEN", help_heading = "Replication")]
+    pub verify: Verify,
+
+    /// Agree on all outcomes that depend on timing, or only on those that decide what is received
+    #[arg(long, value_enum, default_value_t, value_name = "WHAT", help_heading = "Replication")]
+    pub determinism: Determinism,
+
+    /// When corruption is found that cannot be outvoted: report it and go on, or end the job
+    #[arg(long = "on-sdc", value_enum, default_value_t, value_name = "WHAT", help_heading = "Replication")]
+    pub on_sdc: OnSdc,
+
+    /// Idle processes to replace lost replicas
+    #[arg(long, value_name = "N", help_heading = "Replication", hide = true)]
+    pub spares: Option<u32>,
+
+    /// How processes exchange messages
+    #[arg(long, value_enum, default_value_t, value_name = "WHICH", help_heading = "Job")]
+    pub transport: Transport,
+
+    /// End the job after this many seconds, with exit code 124
+    #[arg(long, value_name = "SECONDS", help_heading = "Job")]
+    pub timeout: Option<String>,
+
+    /// Seed of digests and of random numbers that replicas must agree on [default: random]
+    #[arg(long, value_name = "N", help_heading = "Job")]
+    pub seed: Option<u64>,
+
+    /// Begin each line of output with its rank
+    #[arg(short = 'l', long = "label", help_heading = "Output")]
+    pub label: bool,
+
+    /// No summary at the end
+    #[arg(short = 'q', long = "quiet", help_heading = "Output")]
+    pub quiet: bool,
+
+    /// Append every event to FILE, one JSON record a line, readable while the job runs
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    pub audit: Option<PathBuf>,
+
+    /// Write the summary to FILE as JSON
+    #[arg(long = "json-summary", value_name = "FILE", help_heading = "Output")]
+    pub json_summary: Option<PathBuf>,
+
+    /// Inject faults: kill:V.I@#K, kill:V.I@SECONDSs, flip:V.I@#K, wire:V.I@#K, random:mtbf=SECONDSs,seed=S. V.I is replica I
+    /// of rank V, #K its K-th send. May be repeated, or several separated by commas
+    #[arg(long, value_name = "FAULT", help_heading = "Testing")]
+    pub inject: Vec<String>,
+
+    /// Print a manual page or shell completions and leave
+    #[arg(long, value_enum, value_name = "WHAT", help_heading = "Testing", exclusive = true)]
+    pub generate: Option<Generate>,
+}
+
+const EXAMPLES: &str = "\
+Environment variables of redrun are passed on to all processes. Each also finds its rank and their number in \
+REDRT_RANK and REDRT_SIZE.
+
+Exit code: the lowest rank's that is not 0; 128 + N if it died of signal N; the code of MPI_Abort; 124 after --timeout; \
+130 after Ctrl-C; 2 for a wrong command line.
+
+Examples:
+  redrun -r 2 -n 4 ./heat                  4 ranks, 2 replicas each: 8 processes
+  redrun -r 3 -n 4 --audit log.jsonl ./cg  corruption is outvoted, all events are logged
+  redrun -r 2 -n 4 --inject kill:1.0@2.5s ./heat
+                                           kill a replica of rank 1 after 2.5 s and see the job go on
+  redrun -n 1 ./master : -n 8 ./worker     two programs, 9 ranks";
+
+/// Options that each program of an MPMD line has for itself.
+#[derive(Args, Clone, Debug)]
+pub struct LocalArguments {
+    /// Number of (virtual) ranks [default: CPUs / R, at least 1]; also -np
+    #[arg(short = 'n', long = "np", value_name = "N", help_heading = "Job")]
+    pub rank_count: Option<String>,
+
+    /// Working directory of the processes
+    #[arg(long = "wdir", visible_alias = "wd", value_name = "DIR", help_heading = "Job")]
+    pub directory: Option<PathBuf>,
+
+    /// Set an environment variable in all processes (Open MPI's spelling)
+    #[arg(short = 'x', value_name = "VAR[=VALUE]", help_heading = "Environment")]
+    pub export: Vec<OsString>,
+
+    /// Set an environment variable in the processes of this program (MPICH's spelling; -env)
+    #[arg(long = "env", num_args = 2, value_names = ["VAR", "VALUE"], action = ArgAction::Append, help_heading = "Environment")]
+    pub environment: Vec<OsString>,
+
+    /// Set an environment variable in the processes of all programs (MPICH's spelling; -genv)
+    #[arg(long = "genv", num_args = 2, value_names = ["VAR", "VALUE"], action = ArgAction::Append, help_heading = "Environment")]
+    pub global_environment: Vec<OsString>,
+
+    /// The program and its arguments
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "PROGRAM")]
+    pub program: Vec<OsString>,
+}
+
+#[derive(Parser, Debug)]
+#[command(name = "redrun", disable_help_flag = true, args_override_self = true)]
+struct LaterArguments {
+    #[command(flatten)]
+    local: LocalArguments,
+}
+
+macro_rules! choice {
+    ($(#[$meta:meta])* $name:ident => $target:ty { $($variant:ident => $value:ident),+ $(,)? }) => {
+        $(#[$meta])*
+        #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug, Default)]
+        #[allow(missing_docs)]
+        pub enum $name {
+            #[default]
+            $($variant),+
+        }
+
+        impl From<$name> for $target {
+            fn from(choice: $name) -> Self {
+                match choice { $($name::$variant => Self::$value),+ }
+            }
+        }
+    };
+}
+
+choice!(
+    /// `--protocol`.
+    Protocol => control::Protocol { Hash => Hash, AllToAll => AllToAll }
+);
+choice!(
+    /// `--verify`.
+    Verify => control::Verification { Strict => Strict, Deferred => Deferred }
+);
+choice!(
+    /// `--transport`.
+    Transport => control::Transport { Auto => Auto, Shm => Shm, Tcp => Tcp }
+);
+choice!(
+    /// `--determinism`.
+    Determinism => control::Determinism { Full => Full, Sends => Sends }
+);
+choice!(
+    /// `--on-sdc`.
+    OnSdc => control::OnSdc { Report => Report, Abort => Abort }
+);
+
+/// What `--generate` prints.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Generate {
+    /// The manual page.
+    Man,
+    /// Completions for bash.
+    Bash,
+    /// Completions for zsh.
+    Zsh,
+    /// Completions for fish.
+    Fish,
+}
+
+/// The command as `clap` knows it, for help, manual page and completions.
+#[must_use]
+pub fn command() -> clap::Command {
+    Arguments::command()
+}
+
+/// The command line cut at `:`.
+pub fn segments(arguments: Vec<OsString>) -> Vec<Vec<OsString>> {
+    arguments.split(|argument| argument == ":").map(<[OsString]>::to_vec).collect()
+}
+
+/// What the first segment holds.
+pub enum Parsed {
+    /// Options and a program.
+    Arguments(Box<Arguments>),
+    /// Help or version, to be printed.
+    Text(Vec<u8>),
+}
+
+/// Reads the first segment, which begins with the name of this program.
+pub fn parse_first(segment: Vec<OsString>) -> Result<Parsed, UsageError> {
+    let command = command();
+    let matches = match command.clone().try_get_matches_from(with_two_dashes(segment, &command)) {
+        Ok(matches) => matches,
+        Err(error) if !error.use_stderr() => return Ok(Parsed::Text(error.render().ansi().to_string().into_bytes())),
+        Err(error) => return Err(one_line(&error)),
+    };
+    let arguments = Arguments::from_arg_matches(&matches).map_err(|error| one_line(&error))?;
+    Ok(Parsed::Arguments(Box::new(arguments)))
+}
+
+/// Reads a segment after a `:`.
+pub fn parse_later(segment: Vec<OsString>) -> Result<LocalArguments, UsageError> {
+    let mut named = vec![OsString::from("redrun")];
+    named.extend(segment);
+    let named = with_two_dashes(named, &LaterArguments::command());
+    let parsed = LaterArguments::try_parse_from(named);
+    parsed.map(|parsed| parsed.local).map_err(|error| {
+        let UsageError(line) = one_line(&error);
+        UsageError(format!("after ':': {line}"))
+    })
+}
+
+/// `clap`'s message in one line, without its advice.
+fn one_line(error: &clap::Error) -> UsageError {
+    let text = error.render().to_string();
+    let message = text.split("\n\nUsage:").next().unwrap_or(&text);
+    let message = message.split("\n\nFor more").next().unwrap_or(message).trim_start_matches("error: ");
+    UsageError(message.split_whitespace().collect::<Vec<_>>().join(" "))
+}
+
+/// Rewrites `-np 4` to `--np 4`, and the like, up to the name of the program. What has one letter stays as it is.
+fn with_two_dashes(arguments: Vec<OsString>, command: &clap::Command) -> Vec<OsString> {
+    let mut rewritten = Vec::with_capacity(arguments.len());
+    let mut arguments = arguments.into_iter();
+    rewritten.extend(arguments.next());
+    while let Some(argument) = arguments.next() {
+        let text = argument.to_string_lossy().into_owned();
+        if !text.starts_with('-') || text == "-" || text == "--" {
+            rewritten.push(argument);
+            break;
+        }
+        let (name, has_value) = match text.trim_start_matches('-').split_once('=') {
+            Some((name, _)) => (name.to_owned(), true),
+            None => (text.trim_start_matches('-').to_owned(), false),
+        };
+        let option = find_option(command, &name);
+        let is_long_with_one_dash = !text.starts_with("--") && name.len() > 1 && option.is_some();
+        rewritten.push(if is_long_with_one_dash { prefixed(OsStr::new("-"), &argument) } else { argument });
+        let value_count = match option {
+            Some(option) if !has_value => value_count(option),
+            _ => 0,
+        };
+        rewritten.extend(arguments.by_ref().take(value_count));
+    }
+    rewritten.extend(arguments);
+    rewritten
+}
+
+fn find_option<'a>(command: &'a clap::Command, name: &str) -> Option<&'a clap::Arg> {
+    command.get_arguments().find(|option| {
+        let is_alias = option.get_visible_aliases().is_some_and(|aliases| aliases.contains(&name));
+        let is_short = option.get_short().is_some_and(|short| name.chars().eq([short]));
+        option.get_long() == Some(name) || is_alias || is_short
+    })
+}
+
+fn value_count(option: &clap::Arg) -> usize {
+    match option.get_action() {
+        ArgAction::Set | ArgAction::Append => option.get_num_args().map_or(1, |range| range.min_values()),
+        _ => 0,
+    }
+}
+
+fn prefixed(prefix: &OsStr, rest: &OsStr) -> OsString {
+    let mut whole = prefix.to_os_string();
+    whole.push(rest);
+    whole
+}
+
+/// Number of ranks and who runs what.
+pub struct Shape {
+    pub rank_count: u32,
+    pub application_of_rank: Vec<u32>,
+}
+
+impl Shape {
+    pub fn of(arguments: &Arguments, locals: &[LocalArguments]) -> Result<Self, UsageError> {
+        let mut application_of_rank = Vec::new();
+        for (number, local) in locals.iter().enumerate() {
+            let count = match &local.rank_count {
+                Some(text) => parse_rank_count(text)?,
+                None if locals.len() > 1 => 1,
+                None => default_rank_count(arguments.degree.as_deref()),
+            };
+            application_of_rank.extend(std::iter::repeat_n(number as u32, count as usize));
+        }
+        Ok(Self { rank_count: application_of_rank.len() as u32, application_of_rank })
+    }
+}
+
+/// More processes than any host could hold; a slip of the finger.
+const RANK_COUNT_MAX: u32 = 1 << 20;
+
+fn parse_rank_count(text: &str) -> Result<u32, UsageError> {
+    match text.parse() {
+        Ok(0) => Err(UsageError("-n 0: a job needs at least one rank".into())),
+        Ok(count) if count <= RANK_COUNT_MAX => Ok(count),
+        _ => Err(UsageError(format!("-n {text}: not a number of ranks (1 to {RANK_COUNT_MAX})"))),
+    }
+}
+
+fn default_rank_count(degree: Option<&str>) -> u32 {
+    let cpu_count = std::thread::available_parallelism().map_or(1, |count| count.get());
+    let degree: f64 = degree.and_then(|degree| degree.parse().ok()).filter(|degree| *degree >= 1.0).unwrap_or(1.0);
+    ((cpu_count as f64 / degree) as u32).max(1)
+}

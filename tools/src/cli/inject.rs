@@ -1,0 +1,158 @@
+//! The faults of `--inject`.
+
+use super::UsageError;
+use crate::coordinator::{Random, RandomKills, TimedKill};
+use redrt_types::{ReplicaId, World};
+use redrt_wire::control::ProcessFault;
+use std::time::Duration;
+
+/// One fault to inject.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fault {
+    /// Carried out by the process itself.
+    Process(ReplicaId, ProcessFault),
+    /// A kill at a given time.
+    Timed(TimedKill),
+    /// Kills at random times.
+    Random(RandomKills),
+}
+
+/// Why a fault cannot be injected.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum FaultError {
+    /// No such fault.
+    #[error("unknown fault: expected kill, flip, wire or random")]
+    Kind,
+    /// Not of the right form.
+    #[error("expected {0}")]
+    Form(&'static str),
+    /// The job has no such replica.
+    #[error("the job has no replica {0}")]
+    NoSuchReplica(ReplicaId),
+    /// Not a time.
+    #[error("'{0}' is not a time in seconds")]
+    Time(String),
+}
+
+const KILL_FORM: &str = "kill:V.I@#K or kill:V.I@SECONDSs";
+const FLIP_FORM: &str = "flip:V.I@#K or wire:V.I@#K";
+const RANDOM_FORM: &str = "random:mtbf=SECONDSs,seed=N";
+
+/// Reads all `--inject` options. Bits to flip are drawn from `seed`.
+pub fn parse_all(options: &[String], world: &World, seed: u64) -> Result<Vec<Fault>, UsageError> {
+    let mut bits = Random::new(seed);
+    let mut faults = Vec::new();
+    for option in options {
+        for text in split(option) {
+            let fault = parse(&text, world, bits.draw());
+            faults.push(fault.map_err(|error| UsageError(format!("--inject {text}: {error}")))?);
+        }
+    }
+    Ok(faults)
+}
+
+/// Cuts at commas, except where one belongs to `random:…,seed=`.
+fn split(option: &str) -> Vec<String> {
+    let mut faults: Vec<String> = Vec::new();
+    for piece in option.split(',') {
+        match faults.last_mut() {
+            Some(last) if !piece.contains(':') && last.starts_with("random:") => {
+                last.push(',');
+                last.push_str(piece);
+            }
+            _ => faults.push(piece.to_owned()),
+        }
+    }
+    faults
+}
+
+fn parse(text: &str, world: &World, bit: u64) -> Result<Fault, FaultError> {
+    let (kind, rest) = text.split_once(':').ok_or(FaultError::Kind)?;
+    let form = match kind {
+        "kill" => KILL_FORM,
+        "flip" | "wire" => FLIP_FORM,
+        "random" => return parse_random(rest).map(Fault::Random),
+        _ => return Err(FaultError::Kind),
+    };
+    let (replica, when) = rest.split_once('@').ok_or(FaultError::Form(form))?;
+    let replica: ReplicaId = replica.parse().map_err(|_| FaultError::Form(form))?;
+    if !world.contains(replica) {
+        return Err(FaultError::NoSuchReplica(replica));
+    }
+    let Some(send) = when.strip_prefix('#') else {
+        if kind != "kill" || !when.ends_with('s') {
+            return Err(FaultError::Form(form));
+        }
+        return Ok(Fault::Timed(TimedKill { replica, at: parse_seconds(when)? }));
+    };
+    let send = send.parse().ok().filter(|send| *send > 0).ok_or(FaultError::Form(form))?;
+    let fault = match kind {
+        "kill" => ProcessFault::Kill { send },
+        "flip" => ProcessFault::FlipPayload { send, bit },
+        _ => ProcessFault::FlipWire { send, bit },
+    };
+    Ok(Fault::Process(replica, fault))
+}
+
+fn parse_random(text: &str) -> Result<RandomKills, FaultError> {
+    let (mut mean_time, mut seed) = (None, 0);
+    for item in text.split(',') {
+        match item.split_once('=') {
+            Some(("mtbf", time)) => mean_time = Some(parse_seconds(time)?).filter(|time| !time.is_zero()),
+            Some(("seed", number)) => seed = number.parse().map_err(|_| FaultError::Form(RANDOM_FORM))?,
+            _ => return Err(FaultError::Form(RANDOM_FORM)),
+        }
+    }
+    Ok(RandomKills { mean_time: mean_time.ok_or(FaultError::Form(RANDOM_FORM))?, seed })
+}
+
+/// A number of seconds, with or without an `s` after it.
+pub fn parse_seconds(text: &str) -> Result<Duration, FaultError> {
+    let seconds = text.strip_suffix('s').unwrap_or(text).parse().ok();
+    let duration = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    duration.ok_or_else(|| FaultError::Time(text.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse_one(text: &str) -> Result<Vec<Fault>, String> {
+        parse_all(&[text.to_owned()], &World::uniform(4, 2), 1).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn lists_and_random_kills_share_the_comma() {
+        let faults = parse_one("kill:1.0@#7,random:mtbf=5s,seed=7,kill:0.1@2.5s").unwrap();
+        let random = RandomKills { mean_time: Duration::from_secs(5), seed: 7 };
+        let timed = TimedKill { replica: ReplicaId::new(0, 1), at: Duration::from_millis(2500) };
+        assert_eq!(
+            faults,
+            [
+                Fault::Process(ReplicaId::new(1, 0), ProcessFault::Kill { send: 7 }),
+                Fault::Random(random),
+                Fault::Timed(timed)
+            ]
+        );
+    }
+
+    #[test]
+    fn wrong_faults_say_what_was_expected() {
+        for (text, says) in [
+            ("boom:1.0@#1", "unknown fault"),
+            ("kill", "unknown fault"),
+            ("kill:1.0", "kill:V.I@#K"),
+            ("kill:9.0@#1", "no replica 9.0"),
+            ("kill:1.2@#1", "no replica 1.2"),
+            ("flip:1.0@2s", "flip:V.I@#K"),
+            ("kill:1.0@#0", "kill:V.I@#K"),
+            ("kill:1.0@-1s", "not a time"),
+            ("random:seed=1", "random:mtbf"),
+            ("random:mtbf=0s", "random:mtbf"),
+            ("random:mtbf=xs", "not a time"),
+        ] {
+            let error = parse_one(text).unwrap_err();
+            assert!(error.contains(says) && error.contains(text), "{text}: {error}");
+        }
+    }
+}

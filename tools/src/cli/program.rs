@@ -1,0 +1,94 @@
+//! The program of a command line: found, and given its environment and directory.
+
+use super::UsageError;
+use super::arguments::{Arguments, LocalArguments};
+use redrt_wire::daemon::Application;
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// Checks and completes what one segment of the command line says.
+pub fn application(arguments: &Arguments, local: &LocalArguments) -> Result<Application, UsageError> {
+    let Some(name) = local.program.first() else {
+        return Err(UsageError("no program was given; try redrun --help".into()));
+    };
+    let directory = directory(local.directory.as_deref().or(arguments.local.directory.as_deref()))?;
+    let environment = environment(arguments, local)?;
+    let program = find(name, &directory, environment.get(OsStr::new("PATH")))?;
+    let environment = environment.into_iter().collect();
+    Ok(Application { program, arguments: local.program.clone(), environment, directory })
+}
+
+fn directory(given: Option<&Path>) -> Result<PathBuf, UsageError> {
+    let current = std::env::current_dir()
+        .map_err(|error| UsageError(format!("the current directory cannot be used: {error}")))?;
+    let Some(given) = given else { return Ok(current) };
+    let whole = current.join(given);
+    // Reading the entry "." needs the right to enter, which is what the processes will need.
+    match whole.join(".").metadata() {
+        Ok(metadata) if metadata.is_dir() => Ok(whole),
+        Ok(_) => Err(UsageError(format!("-wdir {}: not a directory", given.display()))),
+        Err(error) => Err(UsageError(format!("-wdir {}: {error}", given.display()))),
+    }
+}
+
+fn environment(arguments: &Arguments, local: &LocalArguments) -> Result<BTreeMap<OsString, OsString>, UsageError> {
+    let mut environment: BTreeMap<_, _> = std::env::vars_os().collect();
+    for pairs in [&arguments.local.global_environment, &local.global_environment, &local.environment] {
+        for pair in pairs.chunks_exact(2) {
+            check_name(&pair[0])?;
+            environment.insert(pair[0].clone(), pair[1].clone());
+        }
+    }
+    let exports = arguments.local.export.iter().chain(&local.export);
+    for export in exports {
+        let bytes = export.as_bytes();
+        // Without a value it names a variable of redrun's own environment, all of which is passed on already.
+        let (name, value) = match bytes.iter().position(|byte| *byte == b'=') {
+            Some(at) => (OsStr::from_bytes(&bytes[..at]), Some(OsStr::from_bytes(&bytes[at + 1..]))),
+            None => (export.as_os_str(), None),
+        };
+        check_name(name)?;
+        if let Some(value) = value {
+            environment.insert(name.into(), value.into());
+        }
+    }
+    Ok(environment)
+}
+
+fn check_name(name: &OsStr) -> Result<(), UsageError> {
+    if name.is_empty() || name.as_bytes().contains(&b'=') {
+        return Err(UsageError(format!("'{}' is not a name of an environment variable", name.display())));
+    }
+    Ok(())
+}
+
+/// Finds a program as a shell would, and in the working directory as `mpiexec` does.
+fn find(name: &OsStr, directory: &Path, path: Option<&OsString>) -> Result<PathBuf, UsageError> {
+    let name_path = Path::new(name);
+    let mut candidates = Vec::new();
+    if name.as_bytes().contains(&b'/') {
+        candidates.push(directory.join(name_path));
+        candidates.extend(std::env::current_dir().map(|current| current.join(name_path)));
+    } else {
+        candidates.extend(path.iter().flat_map(std::env::split_paths).map(|place| place.join(name_path)));
+        candidates.push(directory.join(name_path));
+    }
+    let is_file = |path: &&PathBuf| path.is_file();
+    let is_executable = |path: &&PathBuf| nix::unistd::access(path.as_path(), nix::unistd::AccessFlags::X_OK).is_ok();
+    if let Some(found) = candidates.iter().filter(is_file).find(is_executable) {
+        return Ok(found.clone());
+    }
+    let name = name_path.display();
+    if name_path.as_os_str().is_empty() {
+        return Err(UsageError("the name of the program is empty".into()));
+    }
+    if candidates.iter().any(|path| is_file(&path)) {
+        return Err(UsageError(format!("{name} is not executable")));
+    }
+    if candidates.iter().any(|path| path.is_dir()) {
+        return Err(UsageError(format!("{name} is a directory, not a program")));
+    }
+    Err(UsageError(format!("there is no program {name}")))
+}

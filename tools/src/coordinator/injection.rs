@@ -1,0 +1,91 @@
+//! Kills that the user asked for by time. Pure: the time and the candidates come in, the victims leave.
+
+use redrt_types::ReplicaId;
+use std::time::Duration;
+
+/// `kill:V.I@2.5s`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TimedKill {
+    /// The victim.
+    pub replica: ReplicaId,
+    /// Since the start of the job.
+    pub at: Duration,
+}
+
+/// `random:mtbf=5s,seed=7`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RandomKills {
+    /// Mean time between two kills in the job.
+    pub mean_time: Duration,
+    /// Seed of the times and victims.
+    pub seed: u64,
+}
+
+/// A small generator (splitmix64), good enough to choose victims and the same everywhere for one seed.
+#[derive(Clone, Copy, Debug)]
+pub struct Random(u64);
+
+impl Random {
+    /// Begins the sequence of `seed`.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    /// The next 64 bits.
+    pub fn draw(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// An exponentially distributed time.
+    fn wait(&mut self, mean: Duration) -> Duration {
+        let uniform = (self.draw() >> 11) as f64 / (1u64 << 53) as f64;
+        mean.mul_f64(-(1.0 - uniform).ln())
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Injector {
+    timed: Vec<TimedKill>,
+    random: Option<(RandomKills, Random, Duration)>,
+}
+
+impl Injector {
+    pub(super) fn new(mut timed: Vec<TimedKill>, random: Option<RandomKills>) -> Self {
+        timed.sort_by_key(|kill| std::cmp::Reverse(kill.at));
+        let random = random.map(|kills| {
+            let mut generator = Random::new(kills.seed);
+            let first = generator.wait(kills.mean_time);
+            (kills, generator, first)
+        });
+        Self { timed, random }
+    }
+
+    pub(super) fn next_deadline(&self) -> Option<Duration> {
+        let timed = self.timed.last().map(|kill| kill.at);
+        let random = self.random.map(|(_, _, at)| at);
+        [timed, random].into_iter().flatten().min()
+    }
+
+    /// The victims due by `now`. Random ones are taken from `may_die`, the replicas whose sphere has another.
+    pub(super) fn due(&mut self, now: Duration, may_die: &[ReplicaId]) -> Vec<(ReplicaId, String)> {
+        let mut victims = Vec::new();
+        while let Some(kill) = self.timed.pop_if(|kill| kill.at <= now) {
+            victims.push((kill.replica, format!("kill:{}@{}s", kill.replica, kill.at.as_secs_f64())));
+        }
+        if let Some((kills, generator, at)) = &mut self.random
+            && *at <= now
+        {
+            *at += generator.wait(kills.mean_time);
+            if !may_die.is_empty() {
+                let victim = may_die[(generator.draw() % may_die.len() as u64) as usize];
+                victims.push((victim, format!("random:seed={}", kills.seed)));
+            }
+        }
+        victims
+    }
+}

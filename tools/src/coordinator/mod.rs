@@ -1,0 +1,524 @@
+//! The coordinator: who is alive, in which view, and how the job ends.
+//!
+//! Enters ([`Input`]): what daemons and processes report, the user's signals, time. Leaves ([`Output`]): messages for the
+//! daemons, reports for the user and the audit log, at the end the exit code. No clock, socket or random source
+//! inside: `now` is the time since the start of the job, seeds come with the settings.
+//!
+//! ```text
+//!             all live replicas Ready        all live replicas Finalizing(current view)
+//!  launching ───────────────────────▶ running ───────────────────────▶ released ─────▶ finished
+//!      │  └────────── a loss with survivors: next View ──────┘            │              ▲
+//!      └────────── sphere lost, MPI_Abort, signal, timeout ──▶ ending ───┴── all exited ┘
+//! ```
+//! A program that never calls `MPI_Init` goes from launching to finished: its processes just exit.
+//!
+//! What counts as a loss: an exit of any kind between `Hello` and `Release`, because the others count on that process;
+//! without `Hello`, an exit that is not with status 0. After `Release` every exit is the process's own affair and
+//! only its status counts.
+
+mod injection;
+mod report;
+
+pub use injection::{Random, RandomKills, TimedKill};
+pub use report::{EndReason, Loss, Report, Severity, signal_name};
+
+use injection::Injector;
+use redrt_types::{ReplicaId, View, ViewNumber, VirtualRank, World};
+use redrt_wire::control::{Card, FromAgent};
+use redrt_wire::daemon::{Exit, ToDaemon};
+use redrt_wire::event::{Action, Event, Statistics};
+use std::collections::VecDeque;
+use std::time::Duration;
+
+/// Between the decision to end a job and the killing of its processes: enough for others to fail of the same cause
+/// and for their last words.
+pub const KILL_GRACE: Duration = Duration::from_millis(100);
+/// What processes get between the user's first signal, or the timeout, and SIGKILL.
+pub const SIGNAL_GRACE: Duration = Duration::from_secs(5);
+/// After the processes were killed, how long their daemons get to say so.
+pub const FAREWELL: Duration = Duration::from_secs(2);
+
+const SIGTERM: i32 = 15;
+
+/// What the coordinator is told when it is made.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Shape of the job.
+    pub world: World,
+    /// When the job is to be ended.
+    pub timeout: Option<Duration>,
+    /// Whether replicas' outputs that differ without a majority end the job.
+    pub abort_on_mismatch: bool,
+    /// Kills at given times.
+    pub timed_kills: Vec<TimedKill>,
+    /// Kills at random times.
+    pub random_kills: Option<RandomKills>,
+}
+
+/// What happens.
+#[derive(Clone, Debug)]
+pub enum Input {
+    /// A process was started.
+    Started {
+        /// Which.
+        replica: ReplicaId,
+        /// Its process id.
+        pid: i32,
+    },
+    /// A process could not be started.
+    NotStarted {
+        /// Which.
+        replica: ReplicaId,
+        /// Why.
+        message: String,
+    },
+    /// A process said something.
+    Agent(ReplicaId, FromAgent),
+    /// A process ended.
+    Exited(ReplicaId, Exit),
+    /// All that a process printed has arrived.
+    Drained(ReplicaId),
+    /// Replicas of one rank printed different things.
+    OutputDiverged {
+        /// The virtual rank.
+        rank: VirtualRank,
+        /// What differed, and who was outvoted.
+        divergence: crate::stdio::sphere_stream::Divergence,
+    },
+    /// A daemon, and with it these replicas, is gone.
+    DaemonLost {
+        /// Where it ran.
+        host: String,
+        /// What ran there.
+        replicas: Vec<ReplicaId>,
+    },
+    /// The user sent `redrun` this signal.
+    Interrupted(i32),
+    /// Nobody reads the standard output of the job any more.
+    OutputClosed,
+    /// Nothing but time has passed.
+    Tick,
+}
+
+/// What is to be done.
+#[derive(Clone, Debug)]
+pub enum Output {
+    /// Send this to every daemon.
+    Send(ToDaemon),
+    /// This replica's output is waited for no more; its siblings will print what it owed.
+    StreamLost(ReplicaId),
+    /// This replica's output is complete.
+    StreamEnded(ReplicaId),
+    /// Tell the user and the audit log.
+    Report(Report),
+    /// The job is over: tell the daemons to leave and exit with this code.
+    Finish(i32),
+}
+
+/// How far a process has come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Phase {
+    Started,
+    Greeted,
+    Ready,
+    /// In `MPI_Finalize`, complete as of this view.
+    Finalizing(ViewNumber),
+}
+
+#[derive(Clone, Debug)]
+struct Process {
+    phase: Phase,
+    card: Option<Card>,
+    statistics: Option<Statistics>,
+    exit: Option<Exit>,
+    drained: bool,
+    lost: bool,
+    /// The coordinator's order to kill it went out before it exited, so its exit says nothing.
+    killed_at_end: bool,
+}
+
+impl Process {
+    fn new() -> Self {
+        Self {
+            phase: Phase::Started,
+            card: None,
+            statistics: None,
+            exit: None,
+            drained: false,
+            lost: false,
+            killed_at_end: false,
+        }
+    }
+
+    fn is_gone(&self) -> bool {
+        self.exit.is_some() && self.drained
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Ending {
+    /// The exit code, unless it follows from the processes' own.
+    code: Option<i32>,
+    kill_at: Duration,
+    killed: bool,
+    interrupt_count: u32,
+}
+
+/// The state machine; see the module.
+#[derive(Debug)]
+pub struct Coordinator {
+    settings: Settings,
+    view: View,
+    processes: Vec<Process>,
+    cards_sent: bool,
+    released: bool,
+    ending: Option<Ending>,
+    finished: bool,
+    injector: Injector,
+    outputs: VecDeque<Output>,
+}
+
+impl Coordinator {
+    /// A job whose processes are about to be launched.
+    #[must_use]
+    pub fn new(settings: Settings) -> Self {
+        let view = View::initial(&settings.world);
+        let processes = vec![Process::new(); settings.world.process_count() as usize];
+        let injector = Injector::new(settings.timed_kills.clone(), settings.random_kills);
+        Self {
+            view,
+            processes,
+            cards_sent: false,
+            released: false,
+            ending: None,
+            finished: false,
+            injector,
+            outputs: VecDeque::new(),
+            settings,
+        }
+    }
+
+    /// The membership now.
+    #[must_use]
+    pub fn view(&self) -> &View {
+        &self.view
+    }
+
+    /// Shape of the job.
+    #[must_use]
+    pub fn world(&self) -> &World {
+        &self.settings.world
+    }
+
+    /// What each process counted, as far as it came to tell.
+    pub fn statistics(&self) -> impl Iterator<Item = (ReplicaId, Option<Statistics>)> + '_ {
+        self.world().replicas().zip(self.processes.iter().map(|process| process.statistics))
+    }
+
+    /// How each process ended, with whether it was counted as lost.
+    pub fn exits(&self) -> impl Iterator<Item = (ReplicaId, Option<Exit>, bool)> + '_ {
+        self.world().replicas().zip(&self.processes).map(|(replica, process)| (replica, process.exit, process.lost))
+    }
+
+    /// Takes one input. `now` never goes back.
+    pub fn handle(&mut self, now: Duration, input: Input) {
+        match input {
+            Input::Started { .. } | Input::Tick => {}
+            Input::NotStarted { replica, message } => self.could_not_start(now, replica, message),
+            Input::Agent(replica, message) => self.hear(now, replica, message),
+            Input::Exited(replica, exit) => self.exited(now, replica, exit),
+            Input::Drained(replica) => self.drained(replica),
+            Input::OutputDiverged { rank, divergence } => {
+                let undecided = divergence.outvoted.is_empty();
+                self.report(Report::OutputDiverged { rank, divergence });
+                if undecided && self.settings.abort_on_mismatch {
+                    self.end(EndReason::Corrupted, Some(1), now + KILL_GRACE);
+                }
+            }
+            Input::DaemonLost { host, replicas } => self.daemon_lost(now, host, &replicas),
+            Input::Interrupted(signal) => self.interrupted(now, signal),
+            Input::OutputClosed => self.end(EndReason::OutputClosed, Some(141), now + KILL_GRACE),
+        }
+        self.pass_time(now);
+        self.finish_when_all_are_gone();
+    }
+
+    /// The next thing to do.
+    pub fn poll_output(&mut self) -> Option<Output> {
+        self.outputs.pop_front()
+    }
+
+    /// When [`Input::Tick`] is due at the latest.
+    #[must_use]
+    pub fn next_deadline(&self) -> Option<Duration> {
+        match &self.ending {
+            Some(ending) if ending.killed => Some(ending.kill_at + FAREWELL),
+            Some(ending) => Some(ending.kill_at),
+            None => [self.settings.timeout, self.injector.next_deadline()].into_iter().flatten().min(),
+        }
+    }
+
+    fn process(&mut self, replica: ReplicaId) -> &mut Process {
+        let process = self.settings.world.process(replica);
+        &mut self.processes[process.0 as usize]
+    }
+
+    fn send(&mut self, message: ToDaemon) {
+        self.outputs.push_back(Output::Send(message));
+    }
+
+    fn report(&mut self, report: Report) {
+        self.outputs.push_back(Output::Report(report));
+    }
+
+    fn could_not_start(&mut self, now: Duration, replica: ReplicaId, message: String) {
+        let process = self.process(replica);
+        process.exit = Some(Exit::Status(127));
+        process.drained = true;
+        process.lost = true;
+        self.end(EndReason::NotStarted { replica, message }, Some(127), now + KILL_GRACE);
+    }
+
+    fn hear(&mut self, now: Duration, replica: ReplicaId, message: FromAgent) {
+        match message {
+            FromAgent::Hello => self.greeted(now, replica),
+            FromAgent::Ready(card) => {
+                let process = self.process(replica);
+                process.card = Some(card);
+                process.phase = Phase::Ready;
+                self.check_barriers();
+            }
+            FromAgent::Finalizing { view, statistics } => {
+                let process = self.process(replica);
+                process.statistics = Some(statistics);
+                process.phase = Phase::Finalizing(view);
+                self.check_barriers();
+            }
+            FromAgent::Abort { code, message } => {
+                self.end(EndReason::Aborted { replica, code, message }, Some(code), now + KILL_GRACE);
+            }
+            FromAgent::Event(event) => {
+                let aborts = matches!(&event, Event::Mismatch(mismatch) if mismatch.action == Action::Aborted);
+                self.report(Report::Event(event));
+                if aborts {
+                    self.end(EndReason::Corrupted, Some(1), now + KILL_GRACE);
+                }
+            }
+            FromAgent::Suspect(suspect) => self.report(Report::Suspected { replica: suspect, by: replica }),
+        }
+    }
+
+    fn greeted(&mut self, now: Duration, replica: ReplicaId) {
+        self.process(replica).phase = Phase::Greeted;
+        let absent = self.world().replicas().find(|other| {
+            let process = &self.processes[self.world().process(*other).0 as usize];
+            process.exit.is_some() && !process.lost
+        });
+        if let Some(absent) = absent {
+            self.end(EndReason::MissedInit { rank: absent.rank }, Some(1), now + KILL_GRACE);
+        }
+    }
+
+    fn exited(&mut self, now: Duration, replica: ReplicaId, exit: Exit) {
+        let (released, ending) = (self.released, self.ending.as_ref().is_some_and(|ending| ending.killed));
+        let process = self.process(replica);
+        if process.exit.is_some() {
+            return;
+        }
+        process.exit = Some(exit);
+        process.killed_at_end = ending && exit == Exit::Signal(9);
+        let greeted = process.phase != Phase::Started;
+        let is_loss = if greeted { !released } else { exit != Exit::Status(0) };
+        if self.ending.is_some() {
+            return;
+        }
+        if released {
+            self.report(Report::Exited { replica, exit });
+        } else if is_loss {
+            self.lose(now, &[replica]);
+        } else {
+            self.report(Report::Exited { replica, exit });
+            let any_greeted = self.processes.iter().any(|process| process.phase != Phase::Started && !process.lost);
+            if any_greeted {
+                self.end(EndReason::MissedInit { rank: replica.rank }, Some(1), now + KILL_GRACE);
+            }
+        }
+    }
+
+    /// Takes replicas, whose exits are known, out of the view; or ends the job when a sphere has no other.
+    fn lose(&mut self, now: Duration, replicas: &[ReplicaId]) {
+        for replica in replicas {
+            self.process(*replica).lost = true;
+        }
+        self.view = self.view.without(replicas);
+        let mut lost_sphere = None;
+        for replica in replicas {
+            let exit = self.process(*replica).exit.expect("an exit was recorded before the loss");
+            let left = self.view.live(replica.rank).count();
+            let greeted = self.process(*replica).phase != Phase::Started;
+            let loss = report::Loss { replica: *replica, exit, greeted, left, view: self.view.number };
+            self.outputs.push_back(Output::StreamLost(*replica));
+            if left == 0 {
+                lost_sphere.get_or_insert(loss);
+            } else {
+                self.report(Report::Lost(loss));
+            }
+        }
+        match lost_sphere {
+            Some(loss) => self.end(EndReason::SphereLost(loss), None, now + KILL_GRACE),
+            None => {
+                self.send(ToDaemon::View(self.view.clone()));
+                self.check_barriers();
+            }
+        }
+    }
+
+    fn daemon_lost(&mut self, now: Duration, host: String, replicas: &[ReplicaId]) {
+        let mut alive = Vec::new();
+        for replica in replicas {
+            let process = self.process(*replica);
+            process.drained = true;
+            if process.exit.is_none() {
+                process.exit = Some(Exit::Signal(9));
+                alive.push(*replica);
+            }
+        }
+        if alive.is_empty() || self.ending.is_some() {
+            return;
+        }
+        self.report(Report::DaemonLost { host });
+        if !self.released {
+            self.lose(now, &alive);
+        }
+    }
+
+    fn drained(&mut self, replica: ReplicaId) {
+        let process = self.process(replica);
+        process.drained = true;
+        let lost = process.lost;
+        if !lost || self.view.live(replica.rank).next().is_none() {
+            self.outputs.push_back(Output::StreamEnded(replica));
+        }
+    }
+
+    fn check_barriers(&mut self) {
+        if self.ending.is_some() {
+            return;
+        }
+        let live = || {
+            let world = &self.settings.world;
+            world.replicas().zip(&self.processes).filter(|(replica, _)| self.view.is_live(*replica))
+        };
+        if !self.cards_sent && live().all(|(_, process)| process.card.is_some()) {
+            let cards = live().filter_map(|(_, process)| process.card.clone()).collect();
+            self.cards_sent = true;
+            self.send(ToDaemon::Cards(cards));
+        }
+        let current = Phase::Finalizing(self.view.number);
+        let complete = self.cards_sent
+            && self
+                .settings
+                .world
+                .replicas()
+                .zip(&self.processes)
+                .all(|(replica, process)| !self.view.is_live(replica) || process.phase == current);
+        if complete && !self.released {
+            self.released = true;
+            self.send(ToDaemon::Release);
+        }
+    }
+
+    fn interrupted(&mut self, now: Duration, signal: i32) {
+        let count = self.ending.as_ref().map_or(0, |ending| ending.interrupt_count);
+        if count > 0 {
+            self.report(Report::Impatient);
+            self.kill_all(now);
+        } else {
+            self.ending = None;
+            self.end(EndReason::Interrupted { signal }, Some(128 + signal), now + SIGNAL_GRACE);
+            self.send(ToDaemon::Signal(SIGTERM));
+        }
+        if let Some(ending) = &mut self.ending {
+            ending.interrupt_count = count + 1;
+        }
+    }
+
+    /// Starts the end of the job, once: the first reason is the one that is told.
+    fn end(&mut self, reason: EndReason, code: Option<i32>, kill_at: Duration) {
+        if self.ending.is_some() {
+            return;
+        }
+        self.report(Report::Ending(reason));
+        self.ending = Some(Ending { code, kill_at, killed: false, interrupt_count: 0 });
+    }
+
+    fn kill_all(&mut self, now: Duration) {
+        let Some(ending) = &mut self.ending else { return };
+        ending.killed = true;
+        ending.kill_at = now;
+        self.send(ToDaemon::KillAll);
+    }
+
+    fn pass_time(&mut self, now: Duration) {
+        if self.ending.is_none() && self.settings.timeout.is_some_and(|timeout| now >= timeout) && !self.finished {
+            let timeout = self.settings.timeout.expect("just checked");
+            self.end(EndReason::TimedOut { timeout }, Some(124), now + Duration::from_secs(1));
+            self.send(ToDaemon::Signal(SIGTERM));
+        }
+        match &self.ending {
+            Some(ending) if !ending.killed && now >= ending.kill_at => self.kill_all(now),
+            Some(ending) if ending.killed && now >= ending.kill_at + FAREWELL => {
+                for process in &mut self.processes {
+                    process.exit.get_or_insert(Exit::Signal(9));
+                    process.drained = true;
+                }
+            }
+            Some(_) => {}
+            None => self.inject(now),
+        }
+    }
+
+    fn inject(&mut self, now: Duration) {
+        let (view, world, processes) = (&self.view, &self.settings.world, &self.processes);
+        let is_running =
+            |replica: ReplicaId| view.is_live(replica) && processes[world.process(replica).0 as usize].exit.is_none();
+        let spare = |rank| world.sphere(rank).filter(|replica| is_running(*replica)).count() > 1;
+        let may_die: Vec<_> = world.replicas().filter(|r| is_running(*r) && spare(r.rank)).collect();
+        for (replica, fault) in self.injector.due(now, &may_die) {
+            self.send(ToDaemon::Kill(replica));
+            self.report(Report::Injected { replica, fault });
+        }
+    }
+
+    fn finish_when_all_are_gone(&mut self) {
+        if self.finished || !self.processes.iter().all(Process::is_gone) {
+            return;
+        }
+        self.finished = true;
+        let code = self.exit_code();
+        self.report(Report::Ended { code });
+        self.outputs.push_back(Output::Finish(code));
+    }
+
+    /// MPI_Abort's code, the signal's, the timeout's; else the lowest virtual rank's that is not 0. Replicas that were
+    /// lost have been made good by their siblings, unless the whole sphere was lost.
+    fn exit_code(&self) -> i32 {
+        if let Some(code) = self.ending.as_ref().and_then(|ending| ending.code) {
+            return code;
+        }
+        let world = &self.settings.world;
+        let code_of = |rank| {
+            let sphere = || world.sphere(rank).map(|replica| &self.processes[world.process(replica).0 as usize]);
+            let all_lost = sphere().all(|process| process.lost);
+            let counted = sphere().filter(|process| (!process.lost || all_lost) && !process.killed_at_end);
+            let code = counted.filter_map(|process| process.exit).map(Exit::code).find(|code| *code != 0);
+            // A process that left with status 0 in the middle of the job did not succeed.
+            if all_lost { Some(code.unwrap_or(1)) } else { code }
+        };
+        let code = (0..world.rank_count()).find_map(|rank| code_of(VirtualRank(rank))).unwrap_or(0);
+        if self.ending.is_some() && code == 0 { 1 } else { code }
+    }
+}
+
+#[cfg(test)]
+mod tests;

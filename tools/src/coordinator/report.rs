@@ -1,0 +1,332 @@
+//! What the coordinator has to tell: one line for the user where it matters, one record for the audit log always.
+
+use crate::stdio::sphere_stream::Divergence;
+use redrt_types::{ReplicaId, ViewNumber, VirtualRank};
+use redrt_wire::daemon::Exit;
+use redrt_wire::event::{Event, Mismatch};
+use serde_json::{Value, json};
+use std::fmt;
+use std::time::Duration;
+
+/// The loss of one replica.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Loss {
+    /// Which.
+    pub replica: ReplicaId,
+    /// How it ended.
+    pub exit: Exit,
+    /// Whether it had called `MPI_Init`.
+    pub greeted: bool,
+    /// Live replicas left in its sphere.
+    pub left: usize,
+    /// The view without it.
+    pub view: ViewNumber,
+}
+
+/// Why a job ends before its processes do.
+#[derive(Clone, PartialEq, Debug)]
+pub enum EndReason {
+    /// A rank has no live replica left.
+    SphereLost(Loss),
+    /// `MPI_Abort`, or the library gave up.
+    Aborted {
+        /// Who.
+        replica: ReplicaId,
+        /// The exit code.
+        code: i32,
+        /// Why; empty when the application asked.
+        message: String,
+    },
+    /// A process could not be started.
+    NotStarted {
+        /// Which.
+        replica: ReplicaId,
+        /// Why.
+        message: String,
+    },
+    /// A rank ended without calling `MPI_Init` while others had called it, and would wait for ever.
+    MissedInit {
+        /// Which.
+        rank: VirtualRank,
+    },
+    /// A signal to `redrun`.
+    Interrupted {
+        /// Its number.
+        signal: i32,
+    },
+    /// `--timeout`.
+    TimedOut {
+        /// As given.
+        timeout: Duration,
+    },
+    /// Replicas differ, and `--on-sdc=abort` was given.
+    Corrupted,
+    /// The reader of standard output has gone.
+    OutputClosed,
+}
+
+/// Something to tell.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Report {
+    /// A replica was lost and its sphere goes on.
+    Lost(Loss),
+    /// A process ended in the ordinary course of events.
+    Exited {
+        /// Which.
+        replica: ReplicaId,
+        /// How.
+        exit: Exit,
+    },
+    /// A replica's connections broke; whether it is dead is for its daemon to say.
+    Suspected {
+        /// Which.
+        replica: ReplicaId,
+        /// Who noticed.
+        by: ReplicaId,
+    },
+    /// A whole daemon was lost.
+    DaemonLost {
+        /// On which host.
+        host: String,
+    },
+    /// A process reported something.
+    Event(Event),
+    /// Replicas printed different things.
+    OutputDiverged {
+        /// Of which rank.
+        rank: VirtualRank,
+        /// What.
+        divergence: Divergence,
+    },
+    /// A fault was carried out from here.
+    Injected {
+        /// On whom.
+        replica: ReplicaId,
+        /// In the words of `--inject`.
+        fault: String,
+    },
+    /// The job is being ended.
+    Ending(EndReason),
+    /// A second signal: no more grace.
+    Impatient,
+    /// All processes have ended.
+    Ended {
+        /// The exit code of the job.
+        code: i32,
+    },
+}
+
+/// How urgent a line is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Severity {
+    /// Worth knowing.
+    Note,
+    /// Something went wrong and was dealt with.
+    Warning,
+    /// The job fails.
+    Error,
+}
+
+impl Report {
+    /// The line for the user, when this deserves one. `host` names the host of a replica.
+    #[must_use]
+    pub fn line(&self, host: &dyn Fn(ReplicaId) -> String) -> Option<(Severity, String)> {
+        let line = match self {
+            Self::Exited { .. } | Self::Suspected { .. } | Self::Ended { .. } => return None,
+            Self::Lost(loss) => {
+                let cause = Cause(loss);
+                let (replica, left) = (loss.replica, loss.left);
+                let others = if left == 1 { "1 replica" } else { &format!("{left} replicas") };
+                let place = host(replica);
+                (
+                    Severity::Warning,
+                    format!("lost replica {replica} on {place}: {cause}; rank {} goes on with {others}", replica.rank),
+                )
+            }
+            Self::DaemonLost { host } => {
+                (Severity::Warning, format!("lost the daemon on {host} and all its processes"))
+            }
+            Self::Event(Event::Mismatch(mismatch)) => (Severity::Warning, mismatch_line(mismatch, host)),
+            Self::Event(Event::Divergence { replica, what }) => {
+                (Severity::Warning, format!("replica {replica} on {} diverged: {what}", host(*replica)))
+            }
+            Self::Event(Event::Injected { replica, fault }) | Self::Injected { replica, fault } => {
+                (Severity::Note, format!("injected {fault} into {replica}"))
+            }
+            Self::OutputDiverged { rank, divergence } => (Severity::Warning, divergence_line(*rank, divergence)),
+            Self::Ending(reason) => (Severity::Error, reason_line(reason, host)),
+            Self::Impatient => (Severity::Error, "killing all processes at once".into()),
+        };
+        Some(line)
+    }
+
+    /// The name and fields of the audit record.
+    #[must_use]
+    pub fn record(&self, host: &dyn Fn(ReplicaId) -> String) -> (&'static str, Value) {
+        match self {
+            Self::Lost(loss) => ("replica-lost", loss_record(loss, host)),
+            Self::Exited { replica, exit } => {
+                ("exit", json!({ "replica": replica.to_string(), "host": host(*replica), "exit": exit_record(*exit) }))
+            }
+            Self::Suspected { replica, by } => {
+                ("suspect", json!({ "replica": replica.to_string(), "by": by.to_string() }))
+            }
+            Self::DaemonLost { host } => ("daemon-lost", json!({ "host": host })),
+            Self::Event(Event::Mismatch(mismatch)) => ("mismatch", mismatch_record(mismatch, host)),
+            Self::Event(Event::Divergence { replica, what }) => {
+                ("divergence", json!({ "replica": replica.to_string(), "host": host(*replica), "what": what }))
+            }
+            Self::Event(Event::Injected { replica, fault }) | Self::Injected { replica, fault } => {
+                ("injected", json!({ "replica": replica.to_string(), "host": host(*replica), "fault": fault }))
+            }
+            Self::OutputDiverged { rank, divergence } => {
+                let outvoted: Vec<_> = outvoted(*rank, divergence).map(|replica| replica.to_string()).collect();
+                ("output-divergence", json!({ "rank": rank.0, "offset": divergence.offset, "outvoted": outvoted }))
+            }
+            Self::Ending(reason) => reason_record(reason, host),
+            Self::Impatient => ("killing", json!({})),
+            Self::Ended { code } => ("job-end", json!({ "exit_code": code })),
+        }
+    }
+}
+
+struct Cause<'a>(&'a Loss);
+
+impl fmt::Display for Cause<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.0.exit, self.0.greeted) {
+            (Exit::Signal(signal), _) => write!(f, "killed by {}", signal_name(signal)),
+            (Exit::Status(status), true) => write!(f, "exited with status {status} before MPI_Finalize"),
+            (Exit::Status(status), false) => write!(f, "exited with status {status}"),
+        }
+    }
+}
+
+/// `signal 11 (SIGSEGV)`.
+#[must_use]
+pub fn signal_name(signal: i32) -> String {
+    match nix::sys::signal::Signal::try_from(signal) {
+        Ok(name) => format!("signal {signal} ({})", name.as_str()),
+        Err(_) => format!("signal {signal}"),
+    }
+}
+
+fn outvoted(rank: VirtualRank, divergence: &Divergence) -> impl Iterator<Item = ReplicaId> + '_ {
+    divergence.outvoted.iter().map(move |index| ReplicaId { rank, index: *index })
+}
+
+fn divergence_line(rank: VirtualRank, divergence: &Divergence) -> String {
+    let at = format!("standard output of rank {rank} differs between its replicas from byte {} on", divergence.offset);
+    let names: Vec<_> = outvoted(rank, divergence).map(|replica| replica.to_string()).collect();
+    if names.is_empty() {
+        format!("{at}; no majority, so the longest-serving replica's is shown")
+    } else {
+        format!("{at}; outvoted: {}", names.join(", "))
+    }
+}
+
+fn mismatch_line(mismatch: &Mismatch, host: &dyn Fn(ReplicaId) -> String) -> String {
+    use redrt_wire::event::{Action, Finding};
+    let Mismatch { sender, receiver, communicator, tag, sequence, length_bytes, .. } = mismatch;
+    let what = format!(
+        "message {} from rank {sender} to {receiver} ({communicator}, tag {tag}, {length_bytes} bytes)",
+        sequence.0
+    );
+    let finding = match (mismatch.finding, mismatch.culprit) {
+        (Finding::ReplicaCorrupt, Some(culprit)) => {
+            format!("replica {culprit} on {} is corrupt, outvoted by its siblings", host(culprit))
+        }
+        (Finding::ReplicaCorrupt, None) => "a replica is corrupt".into(),
+        (Finding::TransportCorrupt, _) => {
+            format!("changed on its way from {} on {}", mismatch.supplier, host(mismatch.supplier))
+        }
+        (Finding::Undecidable, _) => {
+            let votes: Vec<_> =
+                mismatch.votes.iter().map(|vote| format!("{}: {}", vote.replica, vote.digest)).collect();
+            format!("replicas differ and there is no majority ({})", votes.join(", "))
+        }
+    };
+    let action = match mismatch.action {
+        Action::Delivered => "delivered as it came",
+        Action::Refetched => "fetched again",
+        Action::Outvoted => "the agreed payload was delivered",
+        Action::Aborted => "ending the job",
+    };
+    format!("silent data corruption: {what}: {finding}; {action}")
+}
+
+fn reason_line(reason: &EndReason, host: &dyn Fn(ReplicaId) -> String) -> String {
+    match reason {
+        EndReason::SphereLost(loss) => {
+            let (rank, place) = (loss.replica.rank, host(loss.replica));
+            let cause = Cause(loss);
+            format!("rank {rank} is lost: its last replica {} on {place} {cause}; ending the job", loss.replica)
+                .replace("killed", "was killed")
+        }
+        EndReason::Aborted { replica, code, message } if message.is_empty() => {
+            format!("rank {} (replica {replica} on {}) called MPI_Abort with code {code}", replica.rank, host(*replica))
+        }
+        EndReason::Aborted { replica, message, .. } => {
+            format!("replica {replica} on {} ended the job: {message}", host(*replica))
+        }
+        EndReason::NotStarted { replica, message } => {
+            format!("could not start replica {replica} on {}: {message}", host(*replica))
+        }
+        EndReason::MissedInit { rank } => {
+            format!("rank {rank} ended without calling MPI_Init while other ranks had called it; ending the job")
+        }
+        EndReason::Interrupted { signal } => {
+            format!("{}: asking all processes to end (once more to kill them)", signal_name(*signal))
+        }
+        EndReason::TimedOut { timeout } => format!("the job exceeded its {} s; ending it", timeout.as_secs_f64()),
+        EndReason::Corrupted => "replicas differ; ending the job, as --on-sdc=abort asks".into(),
+        EndReason::OutputClosed => "standard output was closed; ending the job".into(),
+    }
+}
+
+fn exit_record(exit: Exit) -> Value {
+    match exit {
+        Exit::Status(status) => json!({ "status": status }),
+        Exit::Signal(signal) => json!({ "signal": signal }),
+    }
+}
+
+fn loss_record(loss: &Loss, host: &dyn Fn(ReplicaId) -> String) -> Value {
+    json!({
+        "replica": loss.replica.to_string(), "host": host(loss.replica), "exit": exit_record(loss.exit),
+        "left": loss.left, "view": loss.view.0,
+    })
+}
+
+fn mismatch_record(mismatch: &Mismatch, host: &dyn Fn(ReplicaId) -> String) -> Value {
+    let votes: Vec<_> = mismatch
+        .votes
+        .iter()
+        .map(|vote| json!({ "replica": vote.replica.to_string(), "digest": vote.digest.to_string() }))
+        .collect();
+    json!({
+        "receiver": mismatch.receiver.to_string(), "sender": mismatch.sender.0,
+        "supplier": mismatch.supplier.to_string(), "communicator": mismatch.communicator,
+        "context": format!("{:016x}", mismatch.context.0), "tag": mismatch.tag, "sequence": mismatch.sequence.0,
+        "length_bytes": mismatch.length_bytes, "payload": mismatch.payload.to_string(), "votes": votes,
+        "finding": mismatch.finding, "culprit": mismatch.culprit.map(|culprit| culprit.to_string()),
+        "host": mismatch.culprit.map(host), "action": mismatch.action, "view": mismatch.view.0,
+    })
+}
+
+fn reason_record(reason: &EndReason, host: &dyn Fn(ReplicaId) -> String) -> (&'static str, Value) {
+    match reason {
+        EndReason::SphereLost(loss) => ("rank-lost", loss_record(loss, host)),
+        EndReason::Aborted { replica, code, message } => {
+            ("abort", json!({ "replica": replica.to_string(), "code": code, "message": message }))
+        }
+        EndReason::NotStarted { replica, message } => {
+            ("not-started", json!({ "replica": replica.to_string(), "message": message }))
+        }
+        EndReason::MissedInit { rank } => ("missed-init", json!({ "rank": rank.0 })),
+        EndReason::Interrupted { signal } => ("interrupted", json!({ "signal": signal })),
+        EndReason::TimedOut { timeout } => ("timed-out", json!({ "timeout_s": timeout.as_secs_f64() })),
+        EndReason::Corrupted => ("corrupted", json!({})),
+        EndReason::OutputClosed => ("output-closed", json!({})),
+    }
+}

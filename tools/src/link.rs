@@ -1,0 +1,96 @@
+//! A connection that carries control frames without blocking: bytes wait here until the other end takes them.
+
+use anyhow::Context;
+use redrt_wire::frame::{FrameReader, encode};
+use serde::{Serialize, de::DeserializeOwned};
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+
+const READ_BYTES: usize = 64 << 10;
+
+/// A non-blocking stream of frames. After an error or [`Received::End`] it is of no more use.
+#[derive(Debug)]
+pub struct Link<S> {
+    stream: S,
+    reader: FrameReader,
+    outgoing: Vec<u8>,
+    sent_bytes: usize,
+}
+
+/// What [`Link::receive`] found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Received {
+    /// Bytes, possibly completing frames.
+    Bytes,
+    /// Nothing for now.
+    Nothing,
+    /// The other end has closed the connection.
+    End,
+}
+
+impl<S: Read + Write + AsFd> Link<S> {
+    /// Takes over a stream that was made non-blocking.
+    pub fn new(stream: S) -> Self {
+        Self { stream, reader: FrameReader::default(), outgoing: Vec::new(), sent_bytes: 0 }
+    }
+
+    /// Descriptor to wait on.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
+    }
+
+    /// Bytes queued and not yet taken by the other end.
+    #[must_use]
+    pub fn backlog_bytes(&self) -> usize {
+        self.outgoing.len() - self.sent_bytes
+    }
+
+    /// Queues a message and sends what the connection takes.
+    pub fn send<T: Serialize>(&mut self, message: &T) -> io::Result<()> {
+        self.outgoing.extend_from_slice(&encode(message));
+        self.flush()
+    }
+
+    /// Sends what the connection takes of what is queued.
+    pub fn flush(&mut self) -> io::Result<()> {
+        while self.sent_bytes < self.outgoing.len() {
+            match self.stream.write(&self.outgoing[self.sent_bytes..]) {
+                Ok(0) => return Err(ErrorKind::WriteZero.into()),
+                Ok(count) => self.sent_bytes += count,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(error) => return Err(error),
+            }
+        }
+        if self.sent_bytes == self.outgoing.len() {
+            self.outgoing.clear();
+            self.sent_bytes = 0;
+        } else if self.sent_bytes > READ_BYTES {
+            self.outgoing.drain(..self.sent_bytes);
+            self.sent_bytes = 0;
+        }
+        Ok(())
+    }
+
+    /// Reads once what has arrived.
+    pub fn receive(&mut self) -> io::Result<Received> {
+        let mut buffer = [0; READ_BYTES];
+        loop {
+            match self.stream.read(&mut buffer) {
+                Ok(0) => return Ok(Received::End),
+                Ok(count) => {
+                    self.reader.push(&buffer[..count]);
+                    return Ok(Received::Bytes);
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(Received::Nothing),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// The next whole message among the bytes received.
+    pub fn next_message<T: DeserializeOwned>(&mut self) -> anyhow::Result<Option<T>> {
+        self.reader.next().context("Failed to read a control message")
+    }
+}

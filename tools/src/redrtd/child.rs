@@ -1,0 +1,212 @@
+//! One process the daemon holds: its pid, its agent's socket, its pipes.
+
+use crate::link::Link;
+use nix::errno::Errno;
+use nix::sys::epoll::{Epoll, EpollEvent, EpollFlags};
+use nix::sys::signal::{Signal, kill, killpg};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::Pid;
+use redrt_types::ReplicaId;
+use redrt_wire::control::ToAgent;
+use redrt_wire::daemon::{Exit, Stream};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::time::Instant;
+
+const READ_BYTES: usize = 64 << 10;
+
+/// What an event on one of a child's descriptors means; part of its epoll token.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// The pidfd: it died.
+    Death,
+    /// The agent's socket.
+    Agent,
+    /// Standard output.
+    Output,
+    /// Standard error.
+    Error,
+    /// Standard input can take more.
+    Input,
+}
+
+const KINDS: [Kind; 5] = [Kind::Death, Kind::Agent, Kind::Output, Kind::Error, Kind::Input];
+
+impl Kind {
+    /// The epoll token of child `number`'s descriptor of this kind.
+    pub fn token(self, number: usize) -> u64 {
+        (number as u64) << 3 | self as u64
+    }
+
+    /// The inverse of [`Kind::token`].
+    pub fn of_token(token: u64) -> (usize, Self) {
+        ((token >> 3) as usize, KINDS[(token & 7) as usize])
+    }
+}
+
+/// What reading a pipe gave.
+pub enum Read {
+    /// These bytes.
+    Bytes(Vec<u8>),
+    /// Nothing for now.
+    Nothing,
+    /// No one can write to it any more.
+    End,
+}
+
+/// A pipe and whether epoll watches it.
+pub struct Pipe {
+    fd: OwnedFd,
+    watched: bool,
+}
+
+impl Pipe {
+    /// Takes over the reading end, which was made non-blocking and is going to be watched.
+    pub fn new(fd: OwnedFd) -> Self {
+        Self { fd, watched: true }
+    }
+}
+
+/// A replica started by this daemon.
+pub struct Child {
+    /// Which.
+    pub replica: ReplicaId,
+    /// Its process, which leads a process group of its own.
+    pub pid: Pid,
+    /// Readable when the process has died.
+    pub pidfd: OwnedFd,
+    /// Connection to the agent inside.
+    pub agent: Option<Link<UnixStream>>,
+    /// Whether epoll watches the agent's socket for writing.
+    pub agent_watched_for_writing: bool,
+    /// Whether it said `Hello`.
+    pub greeted: bool,
+    /// Standard output and standard error, while open.
+    pub pipes: [Option<Pipe>; 2],
+    /// Standard input of rank 0.
+    pub input: Option<OwnedFd>,
+    /// How it ended.
+    pub exit: Option<Exit>,
+    /// When its pipes are closed though someone may still write to them.
+    pub drain_deadline: Option<Instant>,
+    /// Whether `redrun` was told that nothing more will come.
+    pub drained: bool,
+    /// Whether `redrun` asked to leave its output in the pipes.
+    pub held: bool,
+}
+
+impl Child {
+    /// All descriptors to watch.
+    pub fn descriptors(&self) -> Vec<(Kind, BorrowedFd<'_>)> {
+        let mut all = vec![(Kind::Death, self.pidfd.as_fd())];
+        all.extend(self.agent.as_ref().map(|agent| (Kind::Agent, agent.fd())));
+        let [output, error] = &self.pipes;
+        all.extend(output.as_ref().map(|pipe| (Kind::Output, pipe.fd.as_fd())));
+        all.extend(error.as_ref().map(|pipe| (Kind::Error, pipe.fd.as_fd())));
+        all.extend(self.input.as_ref().map(|fd| (Kind::Input, fd.as_fd())));
+        all
+    }
+
+    /// Sends to the agent. A broken connection shows when it is read.
+    pub fn tell(&mut self, message: &ToAgent) {
+        if let Some(agent) = &mut self.agent {
+            let _ = agent.send(message);
+        }
+    }
+
+    /// Whether the agent's socket has something to read.
+    pub fn agent_has_input(&self) -> bool {
+        use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+        let Some(agent) = &self.agent else { return false };
+        let mut fds = [PollFd::new(agent.fd(), PollFlags::POLLIN)];
+        poll(&mut fds, PollTimeout::ZERO).is_ok_and(|count| count > 0)
+    }
+
+    /// Sends a signal to the process alone.
+    pub fn signal(&self, signal: i32) {
+        if let (None, Ok(signal)) = (self.exit, Signal::try_from(signal)) {
+            let _ = kill(self.pid, signal);
+        }
+    }
+
+    /// Kills the process and its process group.
+    pub fn kill_group(&self) {
+        if self.exit.is_none() {
+            let _ = killpg(self.pid, Signal::SIGKILL);
+            let _ = kill(self.pid, Signal::SIGKILL);
+        }
+    }
+
+    /// Collects the exit of a process that has died. When it failed, what it left in its process group goes with it.
+    pub fn reap(&mut self) -> nix::Result<Option<Exit>> {
+        use nix::sys::wait::{Id, waitid};
+        let peek = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
+        let exit = match waitid(Id::Pid(self.pid), peek)? {
+            WaitStatus::Exited(_, status) => Exit::Status(status),
+            WaitStatus::Signaled(_, signal, _) => Exit::Signal(signal as i32),
+            _ => return Ok(None),
+        };
+        if exit != Exit::Status(0) {
+            // Before it is reaped its number cannot belong to another group.
+            let _ = killpg(self.pid, Signal::SIGKILL);
+        }
+        waitpid(self.pid, Some(WaitPidFlag::WNOHANG))?;
+        self.exit = Some(exit);
+        Ok(Some(exit))
+    }
+
+    /// Reads once from a pipe.
+    pub fn read(&self, stream: Stream) -> Read {
+        let Some(pipe) = &self.pipes[stream as usize] else { return Read::End };
+        let mut buffer = vec![0; READ_BYTES];
+        match nix::unistd::read(&pipe.fd, &mut buffer) {
+            Ok(0) => Read::End,
+            Ok(count) => {
+                buffer.truncate(count);
+                Read::Bytes(buffer)
+            }
+            Err(Errno::EAGAIN | Errno::EINTR) => Read::Nothing,
+            Err(_) => Read::End,
+        }
+    }
+
+    /// Closes a pipe.
+    pub fn close(&mut self, stream: Stream, epoll: &Epoll) {
+        if let Some(pipe) = self.pipes[stream as usize].take()
+            && pipe.watched
+        {
+            let _ = epoll.delete(&pipe.fd);
+        }
+    }
+
+    /// Whether nothing more can be read from it.
+    pub fn pipes_are_closed(&self) -> bool {
+        self.pipes.iter().all(Option::is_none)
+    }
+
+    /// Watches the pipes or leaves them alone. A pipe cannot stay registered without interest: its hang-up would be
+    /// reported again and again.
+    pub fn watch_pipes(&mut self, number: usize, watch: bool, epoll: &Epoll) {
+        for (pipe, kind) in self.pipes.iter_mut().zip([Kind::Output, Kind::Error]) {
+            let Some(pipe) = pipe.as_mut().filter(|pipe| pipe.watched != watch) else { continue };
+            let _ = if watch {
+                epoll.add(&pipe.fd, EpollEvent::new(EpollFlags::EPOLLIN, kind.token(number)))
+            } else {
+                epoll.delete(&pipe.fd)
+            };
+            pipe.watched = watch;
+        }
+    }
+
+    /// Watches the agent's socket for writing while bytes wait for it.
+    pub fn watch_agent(&mut self, number: usize, epoll: &Epoll) {
+        let Some(agent) = &self.agent else { return };
+        let for_writing = agent.backlog_bytes() > 0;
+        if for_writing == self.agent_watched_for_writing {
+            return;
+        }
+        let flags = if for_writing { EpollFlags::EPOLLIN | EpollFlags::EPOLLOUT } else { EpollFlags::EPOLLIN };
+        let _ = epoll.modify(agent.fd(), &mut EpollEvent::new(flags, Kind::Agent.token(number)));
+        self.agent_watched_for_writing = for_writing;
+    }
+}

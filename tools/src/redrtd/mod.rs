@@ -1,0 +1,423 @@
+//! The daemon of one host: holds the replicas as its children, between `redrun` and the agents inside them.
+//!
+//! Enters: frames from `redrun`, frames from agents, what processes print, their deaths. Leaves: the same, sorted. It
+//! decides nothing about the job; it only makes sure that its processes never outlive it, nor it `redrun`:
+//! the children get SIGKILL when it dies, it gets SIGTERM when `redrun` dies, the lost connection tells it on another
+//! host, and being a sub-reaper it finds every descendant that is left.
+
+mod child;
+mod input;
+mod spawn;
+mod sweep;
+
+use crate::link::{Link, Received};
+use anyhow::{Context, Result, bail};
+pub use sweep::{become_subreaper, kill_descendants};
+
+use child::{Child, Kind};
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use redrt_types::{ReplicaId, View};
+use redrt_wire::auth::{self, Secret};
+use redrt_wire::control::{FromAgent, SharedMemory, ToAgent, Transport, Welcome};
+use redrt_wire::daemon::{FromDaemon, Launch, Stream, ToDaemon};
+use std::collections::HashMap;
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+/// While more than this waits to be sent to `redrun`, nothing is read from the processes' pipes.
+const BACKLOG_BYTES_MAX: usize = 4 << 20;
+/// How long after a process's death its pipes are kept open for descendants that still write to them.
+const DRAIN_GRACE: Duration = Duration::from_millis(300);
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+const EVENTS_AT_ONCE: usize = 256;
+
+const LINK_TOKEN: u64 = u64::MAX;
+const SIGNAL_TOKEN: u64 = u64::MAX - 1;
+
+/// Connects to `redrun`, runs its part of the job and returns when there is nothing left of it.
+pub fn run(address: SocketAddr, secret: &Secret) -> Result<()> {
+    let link = connect(address, secret)?;
+    // From here on a broken connection means that the job is over, not that this program failed.
+    let mut daemon = Daemon::new(link)?;
+    let outcome = daemon.serve();
+    daemon.children.iter().for_each(Child::kill_group);
+    sweep::kill_descendants();
+    outcome
+}
+
+fn connect(address: SocketAddr, secret: &Secret) -> Result<Link<TcpStream>> {
+    let mut stream =
+        TcpStream::connect(address).with_context(|| format!("Failed to connect to redrun at {address}"))?;
+    stream.set_nodelay(true)?;
+    stream.set_read_timeout(Some(HANDSHAKE_TIMEOUT))?;
+    auth::connect(&mut stream, secret).context("Failed to authenticate to redrun")?;
+    stream.set_nonblocking(true)?;
+    Ok(Link::new(stream))
+}
+
+struct Daemon {
+    link: Link<TcpStream>,
+    epoll: Epoll,
+    signals: SignalFd,
+    host: String,
+    job: Option<Job>,
+    children: Vec<Child>,
+    number_of: HashMap<ReplicaId, usize>,
+    input: input::Input,
+    /// Whether `redrun` asked not to be sent output.
+    held: bool,
+    leaving: bool,
+}
+
+/// What is known once the job was launched.
+struct Job {
+    launch: Launch,
+    view: View,
+    shared_memory: Option<SharedMemory>,
+}
+
+impl Daemon {
+    fn new(link: Link<TcpStream>) -> Result<Self> {
+        let mut mask = SigSet::empty();
+        mask.add(Signal::SIGTERM);
+        mask.add(Signal::SIGINT);
+        mask.add(Signal::SIGHUP);
+        mask.thread_block()?;
+        let signals = SignalFd::with_flags(&mask, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?;
+        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
+        epoll.add(link.fd(), EpollEvent::new(EpollFlags::EPOLLIN, LINK_TOKEN))?;
+        epoll.add(&signals, EpollEvent::new(EpollFlags::EPOLLIN, SIGNAL_TOKEN))?;
+        let host = nix::unistd::gethostname().map_or_else(|_| "localhost".into(), |name| name.to_string_lossy().into());
+        Ok(Self {
+            link,
+            epoll,
+            signals,
+            host,
+            job: None,
+            children: Vec::new(),
+            number_of: HashMap::new(),
+            input: input::Input::default(),
+            held: false,
+            leaving: false,
+        })
+    }
+
+    fn serve(&mut self) -> Result<()> {
+        let cpu_count = std::thread::available_parallelism().map_or(1, |count| count.get() as u32);
+        self.tell(&FromDaemon::Host { name: self.host.clone(), cpu_count });
+        let mut events = [EpollEvent::empty(); EVENTS_AT_ONCE];
+        while !self.leaving {
+            self.update_interests();
+            let count = match self.epoll.wait(&mut events, self.timeout()) {
+                Ok(count) => count,
+                Err(nix::Error::EINTR) => 0,
+                Err(error) => return Err(error).context("Failed to wait for events"),
+            };
+            for event in &events[..count] {
+                self.dispatch(event.data(), event.events())?;
+            }
+            self.close_overdue_pipes();
+        }
+        let _ = self.link.flush();
+        Ok(())
+    }
+
+    fn timeout(&self) -> EpollTimeout {
+        let overdue = self.children.iter().filter_map(|child| child.drain_deadline).min();
+        let wait = overdue.map(|at| at.saturating_duration_since(Instant::now()) + Duration::from_millis(1));
+        wait.map_or(EpollTimeout::NONE, |wait| EpollTimeout::try_from(wait).unwrap_or(EpollTimeout::from(1000u16)))
+    }
+
+    fn dispatch(&mut self, token: u64, events: EpollFlags) -> Result<()> {
+        if token == LINK_TOKEN {
+            return self.redrun_ready(events);
+        }
+        if token == SIGNAL_TOKEN {
+            while let Ok(Some(signal)) = self.signals.read_signal() {
+                // SIGINT and SIGHUP reach whole terminals; redrun decides what they mean.
+                self.leaving |= signal.ssi_signo == Signal::SIGTERM as u32;
+            }
+            return Ok(());
+        }
+        let (number, kind) = Kind::of_token(token);
+        match kind {
+            Kind::Death => self.child_died(number)?,
+            Kind::Agent => self.agent_ready(number, events),
+            Kind::Output => self.child_printed(number, Stream::Output),
+            Kind::Error => self.child_printed(number, Stream::Error),
+            Kind::Input => self.feed_input(),
+        }
+        Ok(())
+    }
+
+    /// Sends to `redrun`; when that fails the job is over.
+    fn tell(&mut self, message: &FromDaemon) {
+        self.leaving |= self.link.send(message).is_err();
+    }
+
+    fn redrun_ready(&mut self, events: EpollFlags) -> Result<()> {
+        if events.contains(EpollFlags::EPOLLOUT) && self.link.flush().is_err() {
+            self.leaving = true;
+        }
+        if events.intersects(EpollFlags::EPOLLIN | EpollFlags::EPOLLHUP | EpollFlags::EPOLLERR) {
+            match self.link.receive() {
+                Ok(Received::End) | Err(_) => self.leaving = true,
+                Ok(_) => {
+                    while let Some(message) = self.link.next_message()? {
+                        self.obey(message)?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn obey(&mut self, message: ToDaemon) -> Result<()> {
+        match message {
+            ToDaemon::Launch(launch) => self.launch(*launch)?,
+            ToDaemon::Cards(cards) => self.tell_agents(&ToAgent::Cards(cards)),
+            ToDaemon::View(view) => {
+                if let Some(job) = &mut self.job {
+                    job.view = view.clone();
+                }
+                self.tell_agents(&ToAgent::View(view));
+            }
+            ToDaemon::Release => self.tell_agents(&ToAgent::Release),
+            ToDaemon::Input { bytes } => {
+                self.input.push(&bytes);
+                self.feed_input();
+            }
+            ToDaemon::InputEnd => {
+                self.input.end();
+                self.feed_input();
+            }
+            ToDaemon::HoldOutput { replica: None, held } => self.held = held,
+            ToDaemon::HoldOutput { replica: Some(replica), held } => {
+                if let Some(number) = self.number_of.get(&replica) {
+                    self.children[*number].held = held;
+                }
+            }
+            ToDaemon::Kill(replica) => {
+                if let Some(number) = self.number_of.get(&replica) {
+                    self.children[*number].signal(libc::SIGKILL);
+                }
+            }
+            ToDaemon::Signal(signal) => self.children.iter().for_each(|child| child.signal(signal)),
+            ToDaemon::KillAll => {
+                self.children.iter().for_each(Child::kill_group);
+            }
+            ToDaemon::Shutdown => self.leaving = true,
+        }
+        Ok(())
+    }
+
+    fn launch(&mut self, launch: Launch) -> Result<()> {
+        if self.job.is_some() {
+            bail!("redrun sent a second job");
+        }
+        let replicated = launch.world.is_replicated();
+        let prepared = spawn::prepare(&launch)?;
+        for note in &prepared.notes {
+            self.tell(&FromDaemon::Note(note.clone()));
+        }
+        let shared_memory = (launch.options.transport != Transport::Tcp)
+            .then_some(SharedMemory { fd: spawn::SHARED_MEMORY_FD, slot_count: launch.world.process_count() });
+        for replica in launch.replicas.clone() {
+            match prepared.spawn(&launch, replica, replicated) {
+                Ok(child) => self.adopt(child)?,
+                Err(error) => {
+                    self.tell(&FromDaemon::NotStarted { replica, message: format!("{error:#}") });
+                }
+            }
+        }
+        self.job = Some(Job { view: launch.view.clone(), launch, shared_memory });
+        Ok(())
+    }
+
+    fn adopt(&mut self, child: Child) -> Result<()> {
+        let number = self.children.len();
+        let (replica, pid) = (child.replica, child.pid);
+        self.number_of.insert(replica, number);
+        for (kind, fd) in child.descriptors() {
+            let flags = if kind == Kind::Input { EpollFlags::empty() } else { EpollFlags::EPOLLIN };
+            self.epoll.add(fd, EpollEvent::new(flags, kind.token(number)))?;
+        }
+        if child.input.is_some() {
+            self.input.add_reader(number);
+        }
+        self.children.push(child);
+        self.tell(&FromDaemon::Started { replica, pid: pid.as_raw() });
+        Ok(())
+    }
+
+    fn tell_agents(&mut self, message: &ToAgent) {
+        for child in &mut self.children {
+            if child.greeted {
+                child.tell(message);
+            }
+        }
+    }
+
+    fn agent_ready(&mut self, number: usize, events: EpollFlags) {
+        let child = &mut self.children[number];
+        let Some(agent) = &mut child.agent else { return };
+        if events.contains(EpollFlags::EPOLLOUT) && agent.flush().is_err() {
+            return self.drop_agent(number);
+        }
+        match agent.receive() {
+            Ok(Received::Nothing) => return,
+            Ok(Received::Bytes) => {}
+            Ok(Received::End) | Err(_) => return self.drop_agent(number),
+        }
+        loop {
+            let child = &mut self.children[number];
+            let (replica, Some(agent)) = (child.replica, &mut child.agent) else { return };
+            match agent.next_message::<FromAgent>() {
+                Ok(Some(message)) => {
+                    if matches!(message, FromAgent::Hello) {
+                        self.welcome(number);
+                    }
+                    self.tell(&FromDaemon::Agent { replica, message });
+                }
+                Ok(None) => return,
+                Err(error) => {
+                    self.tell(&FromDaemon::Note(format!("replica {replica} is killed: {error:#}")));
+                    self.children[number].signal(libc::SIGKILL);
+                    return self.drop_agent(number);
+                }
+            }
+        }
+    }
+
+    fn drop_agent(&mut self, number: usize) {
+        if let Some(agent) = self.children[number].agent.take() {
+            let _ = self.epoll.delete(agent.fd());
+        }
+    }
+
+    fn welcome(&mut self, number: usize) {
+        let Some(job) = &self.job else { return };
+        let launch = &job.launch;
+        let child = &mut self.children[number];
+        let me = child.replica;
+        let incarnation = job.view.member(me).map_or_else(Default::default, |member| member.incarnation);
+        let faults = launch.faults.iter().filter(|(replica, _)| *replica == me).map(|(_, fault)| *fault).collect();
+        let welcome = Welcome {
+            job: launch.job,
+            secret: launch.secret.clone(),
+            me,
+            incarnation,
+            world: launch.world.clone(),
+            view: job.view.clone(),
+            options: launch.options.clone(),
+            host: self.host.clone(),
+            host_number: launch.host_number,
+            local_process_count: launch.replicas.len() as u32,
+            shared_memory: job.shared_memory,
+            listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+            faults,
+            application: launch.application_of_rank[me.rank.0 as usize],
+        };
+        child.greeted = true;
+        child.tell(&ToAgent::Welcome(Box::new(welcome)));
+    }
+
+    fn child_printed(&mut self, number: usize, stream: Stream) {
+        let child = &mut self.children[number];
+        let replica = child.replica;
+        match child.read(stream) {
+            child::Read::Bytes(bytes) => self.tell(&FromDaemon::Output { replica, stream, bytes }),
+            child::Read::Nothing => {}
+            child::Read::End => self.close_pipe(number, stream),
+        }
+    }
+
+    fn close_pipe(&mut self, number: usize, stream: Stream) {
+        let child = &mut self.children[number];
+        child.close(stream, &self.epoll);
+        self.report_drained(number);
+    }
+
+    fn report_drained(&mut self, number: usize) {
+        let child = &mut self.children[number];
+        if child.exit.is_some() && child.pipes_are_closed() && !child.drained {
+            child.drained = true;
+            child.drain_deadline = None;
+            let replica = child.replica;
+            self.tell(&FromDaemon::Drained(replica));
+        }
+    }
+
+    fn child_died(&mut self, number: usize) -> Result<()> {
+        // What it said last matters more than that it died: a process may abort the job and exit at once.
+        while let Some(agent) = &self.children[number].agent {
+            let before = (agent.backlog_bytes(), self.children[number].greeted);
+            if !self.children[number].agent_has_input() {
+                break;
+            }
+            self.agent_ready(number, EpollFlags::EPOLLIN);
+            let _ = before;
+        }
+        let child = &mut self.children[number];
+        let Some(exit) = child.reap()? else { return Ok(()) };
+        let _ = self.epoll.delete(child.pidfd.as_fd());
+        let replica = child.replica;
+        child.drain_deadline = Some(Instant::now() + DRAIN_GRACE);
+        if child.input.take().is_some() {
+            self.input.remove_reader(number);
+        }
+        self.drop_agent(number);
+        self.tell(&FromDaemon::Exited { replica, exit });
+        self.feed_input();
+        self.report_drained(number);
+        Ok(())
+    }
+
+    /// Descendants may hold a dead process's pipes for ever.
+    fn close_overdue_pipes(&mut self) {
+        let now = Instant::now();
+        for number in 0..self.children.len() {
+            let child = &self.children[number];
+            let flowing = self.held || child.held || self.link.backlog_bytes() > BACKLOG_BYTES_MAX;
+            if child.drain_deadline.is_none_or(|deadline| deadline > now) {
+                continue;
+            }
+            if flowing {
+                self.children[number].drain_deadline = Some(now + DRAIN_GRACE);
+                continue;
+            }
+            for stream in [Stream::Output, Stream::Error] {
+                while let child::Read::Bytes(bytes) = self.children[number].read(stream) {
+                    let replica = self.children[number].replica;
+                    self.tell(&FromDaemon::Output { replica, stream, bytes });
+                }
+                self.close_pipe(number, stream);
+            }
+        }
+    }
+
+    fn feed_input(&mut self) {
+        let taken = self.input.feed(&mut self.children, &self.epoll);
+        if taken > 0 {
+            self.tell(&FromDaemon::InputTaken { byte_count: taken });
+        }
+    }
+
+    /// Output pipes are watched only while their bytes have somewhere to go; sockets for writing only while bytes wait.
+    fn update_interests(&mut self) {
+        let link_flags = if self.link.backlog_bytes() > 0 {
+            EpollFlags::EPOLLIN | EpollFlags::EPOLLOUT
+        } else {
+            EpollFlags::EPOLLIN
+        };
+        let _ = self.epoll.modify(self.link.fd(), &mut EpollEvent::new(link_flags, LINK_TOKEN));
+        let held = self.held || self.link.backlog_bytes() > BACKLOG_BYTES_MAX;
+        for (number, child) in self.children.iter_mut().enumerate() {
+            child.watch_pipes(number, !(held || child.held), &self.epoll);
+            child.watch_agent(number, &self.epoll);
+        }
+    }
+}

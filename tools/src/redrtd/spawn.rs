@@ -1,0 +1,247 @@
+//! Starting one replica: descriptors, environment, limits.
+//!
+//! Replicas of a rank must not be able to tell each other apart, so all that is inherited is the same for each: the
+//! environment and arguments byte by byte, and the numbers of the inherited descriptors. Who a process is it
+//! learns over its control socket.
+
+use super::child::{Child, Pipe};
+use super::sweep;
+use anyhow::{Context, Result};
+use nix::fcntl::{FcntlArg, FdFlag, OFlag, fcntl};
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::sys::personality::{self, Persona};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::unistd::{Pid, pipe2};
+use redrt_types::{ReplicaId, VirtualRank};
+use redrt_wire::control::{CONTROL_FD_VARIABLE, Transport, shared_memory_bytes};
+use redrt_wire::daemon::{Application, Launch};
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// Number of the control socket in every process.
+pub const CONTROL_FD: RawFd = 200;
+/// Number of the node's shared memory in every process.
+pub const SHARED_MEMORY_FD: RawFd = 201;
+
+/// Descriptors a child costs the daemon: pidfd, socket, two pipes, and one of input; with some in passing.
+const FDS_PER_CHILD: u64 = 5;
+
+/// What is done once on a host before its processes are started.
+pub struct Prepared {
+    /// What the user should be told.
+    pub notes: Vec<String>,
+    shared_memory: Option<OwnedFd>,
+    /// Keeps the two numbers above from being used for anything else.
+    _reserved: [File; 2],
+    open_files: (u64, u64),
+    library_directory: Option<PathBuf>,
+    preload: Option<PathBuf>,
+}
+
+/// Makes this process fit to be the parent of `launch`'s processes.
+pub fn prepare(launch: &Launch) -> Result<Prepared> {
+    let mut notes = Vec::new();
+    let open_files = raise_open_files(launch.replicas.len() as u64)?;
+    let reserved = [reserve(CONTROL_FD)?, reserve(SHARED_MEMORY_FD)?];
+    sweep::become_subreaper().context("Failed to become the reaper of orphaned processes")?;
+    let replicated = launch.world.is_replicated();
+    if replicated && fix_layout().is_err() {
+        notes.push(
+            "address-space randomization cannot be switched off here: replicas' addresses differ, \
+             and programs that print, hash or sort by address may diverge"
+                .into(),
+        );
+    }
+    let shared_memory = (launch.options.transport != Transport::Tcp)
+        .then(|| make_shared_memory(shared_memory_bytes(launch.world.process_count())))
+        .transpose()?;
+    let preload = if replicated { find_library("libredrt_preload.so") } else { None };
+    if replicated && preload.is_none() {
+        notes.push(
+            "libredrt_preload.so was not found: clocks, random numbers and process ids differ between replicas".into(),
+        );
+    }
+    let library_directory = find_library("libmpi_abi.so.1").and_then(|path| Some(path.parent()?.to_path_buf()));
+    Ok(Prepared { notes, shared_memory, _reserved: reserved, open_files, library_directory, preload })
+}
+
+impl Prepared {
+    /// Starts one replica.
+    pub fn spawn(&self, launch: &Launch, replica: ReplicaId, replicated: bool) -> Result<Child> {
+        let application = &launch.applications[launch.application_of_rank[replica.rank.0 as usize] as usize];
+        let (agent, control) = UnixStream::pair().context("Failed to make a control socket")?;
+        agent.set_nonblocking(true)?;
+        let (output, output_end) = pipe2(OFlag::O_CLOEXEC).context("Failed to make a pipe")?;
+        let (error, error_end) = pipe2(OFlag::O_CLOEXEC).context("Failed to make a pipe")?;
+        let has_input = launch.standard_input && replica.rank == VirtualRank(0);
+        let input = if has_input { Some(pipe2(OFlag::O_CLOEXEC).context("Failed to make a pipe")?) } else { None };
+        let (input_end, input) = input.unzip();
+        for fd in [Some(&output), Some(&error), input.as_ref()].into_iter().flatten() {
+            fcntl(fd, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
+        }
+        let mut command = Command::new(&application.program);
+        command
+            .arg0(&application.arguments[0])
+            .args(&application.arguments[1..])
+            .current_dir(&application.directory)
+            .env_clear()
+            .envs(self.environment(launch, application, replica, replicated))
+            .stdin(input_end.map_or_else(Stdio::null, Stdio::from))
+            .stdout(Stdio::from(output_end))
+            .stderr(Stdio::from(error_end))
+            .process_group(0);
+        self.inherit(&mut command, control.as_raw_fd());
+        let child = command.spawn().with_context(|| format!("Failed to run {}", application.program.display()))?;
+        let pid = Pid::from_raw(child.id() as i32);
+        Ok(Child {
+            replica,
+            pid,
+            pidfd: open_pidfd(pid).context("Failed to watch a process")?,
+            agent: Some(crate::link::Link::new(agent)),
+            agent_watched_for_writing: false,
+            greeted: false,
+            pipes: [Some(Pipe::new(output)), Some(Pipe::new(error))],
+            input,
+            exit: None,
+            drain_deadline: None,
+            drained: false,
+            held: false,
+        })
+    }
+
+    /// What happens in the child between fork and exec.
+    fn inherit(&self, command: &mut Command, control: RawFd) {
+        let shared_memory = self.shared_memory.as_ref().map(AsRawFd::as_raw_fd);
+        let parent = std::process::id() as libc::pid_t;
+        let (soft, hard) = self.open_files;
+        let set_up = move || {
+            let _ = setrlimit(Resource::RLIMIT_NOFILE, soft, hard);
+            place(control, CONTROL_FD)?;
+            if let Some(fd) = shared_memory {
+                place(fd, SHARED_MEMORY_FD)?;
+            }
+            nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL)?;
+            // The daemon may have died before the line above.
+            if nix::unistd::getppid().as_raw() != parent {
+                return Err(io::Error::from_raw_os_error(libc::ESRCH));
+            }
+            Ok(())
+        };
+        // SAFETY: set_up runs in a forked child: it only makes system calls, and neither allocates nor takes locks.
+        unsafe { command.pre_exec(set_up) };
+    }
+
+    fn environment(
+        &self,
+        launch: &Launch,
+        application: &Application,
+        replica: ReplicaId,
+        replicated: bool,
+    ) -> BTreeMap<OsString, OsString> {
+        let mut environment: BTreeMap<_, _> = application.environment.iter().cloned().collect();
+        let mut set = |name: &str, value: String| environment.insert(name.into(), value.into());
+        let (rank, size) = (replica.rank.0.to_string(), launch.world.rank_count().to_string());
+        set(CONTROL_FD_VARIABLE, CONTROL_FD.to_string());
+        set("REDRT_RANK", rank.clone());
+        set("REDRT_SIZE", size.clone());
+        set("PMI_RANK", rank);
+        set("PMI_SIZE", size);
+        if replicated {
+            set("REDRT_SEED", format!("{:016x}", launch.options.seed));
+            set("REDRT_START_NS", launch.start_time_ns.to_string());
+        }
+        if let Some(directory) = &self.library_directory {
+            prepend(&mut environment, "LD_LIBRARY_PATH", directory.as_os_str());
+        }
+        if let Some(preload) = &self.preload {
+            prepend(&mut environment, "LD_PRELOAD", preload.as_os_str());
+        }
+        environment
+    }
+}
+
+/// Puts `value` in front of a colon-separated list.
+fn prepend(environment: &mut BTreeMap<OsString, OsString>, name: &str, value: &OsStr) {
+    let list = environment.entry(name.into()).or_default();
+    let mut longer = value.to_os_string();
+    if !list.is_empty() {
+        longer.push(":");
+        longer.push(&*list);
+    }
+    *list = longer;
+}
+
+fn place(from: RawFd, to: RawFd) -> io::Result<()> {
+    // SAFETY: dup2 takes any numbers; `to` was reserved for this by `reserve`. The copy is not closed on exec.
+    let result = unsafe { libc::dup2(from, to) };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+fn reserve(number: RawFd) -> Result<File> {
+    let null = File::open("/dev/null")?;
+    let flags = FcntlArg::F_DUPFD_CLOEXEC(number);
+    let fd = fcntl(&null, flags).context("Failed to reserve a descriptor")?;
+    // SAFETY: fcntl has just made this descriptor and nobody else owns it.
+    let file = unsafe { File::from_raw_fd(fd) };
+    anyhow::ensure!(fd == number, "descriptor {number} is taken");
+    Ok(file)
+}
+
+/// Raises this process's limit to what its children need; returns theirs, which is the one it was started with.
+fn raise_open_files(child_count: u64) -> Result<(u64, u64)> {
+    let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
+    let needed = FDS_PER_CHILD * child_count + 256;
+    anyhow::ensure!(
+        needed <= hard,
+        "{child_count} processes need {needed} open files on this host, and its limit (ulimit -Hn) is {hard}"
+    );
+    if needed > soft {
+        setrlimit(Resource::RLIMIT_NOFILE, needed, hard)?;
+    }
+    Ok((soft, hard))
+}
+
+/// Switches address-space randomization off, for this process's children.
+fn fix_layout() -> nix::Result<()> {
+    let persona = personality::get()?;
+    personality::set(persona | Persona::ADDR_NO_RANDOMIZE)?;
+    Ok(())
+}
+
+fn make_shared_memory(bytes: u64) -> Result<OwnedFd> {
+    let fd = memfd_create("redrt", MFdFlags::MFD_CLOEXEC).context("Failed to make shared memory")?;
+    nix::unistd::ftruncate(&fd, bytes as i64)
+        .with_context(|| format!("Failed to size shared memory to {bytes} bytes"))?;
+    Ok(fd)
+}
+
+fn open_pidfd(pid: Pid) -> io::Result<OwnedFd> {
+    // SAFETY: pidfd_open takes two integers and returns a new descriptor or -1.
+    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid.as_raw(), 0) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: pidfd_open has just made this descriptor and nobody else owns it.
+    let fd = unsafe { OwnedFd::from_raw_fd(fd as RawFd) };
+    fcntl(&fd, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC))?;
+    Ok(fd)
+}
+
+/// A library of this installation: beside the executable (a cargo target directory) or in `../lib`.
+fn find_library(name: &str) -> Option<PathBuf> {
+    let executable = std::env::current_exe().ok()?;
+    let directory = executable.parent()?;
+    let places = [directory.join(name), directory.join("../lib").join(name)];
+    places
+        .iter()
+        .find(|path| path.exists())
+        .and_then(|path: &PathBuf| Path::canonicalize(path.parent()?).ok())
+        .map(|directory| directory.join(name))
+}

@@ -1,0 +1,55 @@
+//! Leaves nothing behind: kills every descendant, whatever its process group.
+
+use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::Pid;
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+const SWEEP_TIME_MAX: Duration = Duration::from_secs(2);
+
+/// Becomes the parent of all orphans among the descendants, so that the sweep finds them.
+pub fn become_subreaper() -> nix::Result<()> {
+    nix::sys::prctl::set_child_subreaper(true)
+}
+
+/// Kills all descendants and waits until they are gone. Returns early when one cannot die.
+pub fn kill_descendants() {
+    let give_up_at = Instant::now() + SWEEP_TIME_MAX;
+    loop {
+        for pid in descendants() {
+            let _ = kill(pid, Signal::SIGKILL);
+        }
+        loop {
+            match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
+                Ok(WaitStatus::StillAlive) => break,
+                Ok(_) => {}
+                Err(_) => return,
+            }
+        }
+        if Instant::now() > give_up_at {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+fn descendants() -> Vec<Pid> {
+    let mut children: HashMap<i32, Vec<i32>> = HashMap::new();
+    for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
+        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
+        let Ok(stat) = std::fs::read_to_string(entry.path().join("stat")) else { continue };
+        // The name in parentheses may hold anything; the parent is the second field after it.
+        let parent = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().nth(1)?.parse().ok());
+        children.entry(parent.unwrap_or(0)).or_default().push(pid);
+    }
+    let mut found = Vec::new();
+    let mut open = vec![std::process::id() as i32];
+    while let Some(parent) = open.pop() {
+        for child in children.remove(&parent).unwrap_or_default() {
+            found.push(Pid::from_raw(child));
+            open.push(child);
+        }
+    }
+    found
+}

@@ -1,0 +1,51 @@
+//! Messages to the user, on standard error, coloured when that is a terminal.
+
+use crate::coordinator::Severity;
+use std::io::{IsTerminal, Write, stderr};
+
+/// Writes lines that begin with the program's name.
+#[derive(Debug)]
+pub struct Console {
+    name: String,
+    coloured: bool,
+}
+
+impl Console {
+    /// A console for the program `name`.
+    #[must_use]
+    pub fn new(name: &str) -> Self {
+        let wanted = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+        Self { name: name.to_owned(), coloured: wanted && stderr().is_terminal() }
+    }
+
+    /// A line of some urgency.
+    pub fn say(&self, severity: Severity, line: &str) {
+        match severity {
+            Severity::Note => self.plain(line),
+            Severity::Warning => self.warning(line),
+            Severity::Error => self.error(line),
+        }
+    }
+
+    /// A warning.
+    pub fn warning(&self, line: &str) {
+        self.write("\x1b[33m", "warning: ", line);
+    }
+
+    /// An error.
+    pub fn error(&self, line: &str) {
+        self.write("\x1b[31m", "error: ", line);
+    }
+
+    /// A plain line.
+    pub fn plain(&self, line: &str) {
+        self.write("", "", line);
+    }
+
+    fn write(&self, colour: &str, kind: &str, line: &str) {
+        let (on, off) = if self.coloured && !colour.is_empty() { (colour, "\x1b[0m") } else { ("", "") };
+        // One write a line, so that it does not mix with what others print.
+        let whole = format!("{}: {on}{kind}{off}{line}\n", self.name);
+        let _ = stderr().write_all(whole.as_bytes());
+    }
+}

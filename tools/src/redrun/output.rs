@@ -1,0 +1,222 @@
+//! What the processes print, on its last steps: through the sphere streams and line cutters to this program's own
+//! standard output and error.
+
+use crate::stdio::lines::LineCutter;
+use crate::stdio::sphere_stream::{Divergence, SphereStream};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use redrt_types::{ReplicaId, VirtualRank, World};
+use redrt_wire::daemon::Stream;
+use std::io::{self, IsTerminal, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+/// With more than this waiting to be written, the processes are held.
+const BACKLOG_BYTES_MAX: usize = 4 << 20;
+/// With less than this they go on.
+const BACKLOG_BYTES_MIN: usize = 1 << 20;
+/// How far one replica may print ahead of its siblings.
+const AHEAD_BYTES_MAX: usize = 8 << 20;
+/// A pipe that is ready takes this much without blocking (PIPE_BUF).
+const WRITE_BYTES: usize = 4096;
+/// At a terminal, how long an unfinished line (a prompt) waits for its end.
+const PROMPT_DELAY: Duration = Duration::from_millis(100);
+
+/// A standard stream of this program that is written only when it will not block.
+struct Sink {
+    fd: OwnedFd,
+    backlog: Vec<u8>,
+    written_bytes: usize,
+    never_blocks: bool,
+    closed: bool,
+}
+
+impl Sink {
+    fn new(fd: BorrowedFd<'_>) -> io::Result<Self> {
+        let fd = fd.try_clone_to_owned()?;
+        let file = std::fs::File::from(fd);
+        let never_blocks = file.metadata().is_ok_and(|metadata| metadata.is_file());
+        Ok(Self { fd: file.into(), backlog: Vec::new(), written_bytes: 0, never_blocks, closed: false })
+    }
+
+    fn waiting_bytes(&self) -> usize {
+        self.backlog.len() - self.written_bytes
+    }
+
+    fn write(&mut self) -> io::Result<()> {
+        while self.waiting_bytes() > 0 && !self.closed {
+            if !self.never_blocks && !self.is_ready() {
+                break;
+            }
+            let rest = &self.backlog[self.written_bytes..];
+            let piece = if self.never_blocks { rest } else { &rest[..rest.len().min(WRITE_BYTES)] };
+            match nix::unistd::write(&self.fd, piece) {
+                Ok(count) => self.written_bytes += count,
+                Err(nix::Error::EINTR) => {}
+                Err(nix::Error::EAGAIN) => break,
+                Err(error) => {
+                    self.closed = true;
+                    self.backlog.clear();
+                    self.written_bytes = 0;
+                    return Err(error.into());
+                }
+            }
+        }
+        if self.closed || self.waiting_bytes() == 0 {
+            self.backlog.clear();
+            self.written_bytes = 0;
+        } else if self.written_bytes > BACKLOG_BYTES_MIN {
+            self.backlog.drain(..self.written_bytes);
+            self.written_bytes = 0;
+        }
+        Ok(())
+    }
+
+    fn is_ready(&self) -> bool {
+        let mut fds = [PollFd::new(self.fd.as_fd(), PollFlags::POLLOUT)];
+        poll(&mut fds, PollTimeout::ZERO).is_ok_and(|count| count > 0)
+    }
+}
+
+/// All output of the job.
+pub struct Outputs {
+    world: World,
+    spheres: Vec<(SphereStream, LineCutter)>,
+    errors: Vec<LineCutter>,
+    divergences: Vec<(VirtualRank, Divergence)>,
+    output: Sink,
+    error: Sink,
+    /// With one process only there are no lines to keep apart.
+    passes_parts: (bool, bool),
+    at_terminal: bool,
+    prompt_due: Option<Duration>,
+}
+
+impl Outputs {
+    /// For a job of this shape; `label` puts the rank before each line.
+    pub fn new(world: &World, label: bool) -> Self {
+        let rank_label = |rank: u32| if label { format!("[{rank}] ") } else { String::new() };
+        let error_label = |replica: ReplicaId| {
+            if world.is_replicated() { format!("[{replica}] ") } else { rank_label(replica.rank.0) }
+        };
+        let sphere = |rank: u32| {
+            let indices = world.sphere(VirtualRank(rank)).map(|replica| replica.index);
+            (SphereStream::new(indices), LineCutter::new(rank_label(rank)))
+        };
+        let sink = |fd: BorrowedFd<'_>| Sink::new(fd).expect("the standard streams are open");
+        Self {
+            spheres: (0..world.rank_count()).map(sphere).collect(),
+            errors: world.replicas().map(|replica| LineCutter::new(error_label(replica))).collect(),
+            divergences: Vec::new(),
+            output: sink(io::stdout().as_fd()),
+            error: sink(io::stderr().as_fd()),
+            passes_parts: (world.rank_count() == 1, world.process_count() == 1),
+            at_terminal: io::stdout().is_terminal(),
+            prompt_due: None,
+            world: world.clone(),
+        }
+    }
+
+    /// A process printed this.
+    pub fn take(&mut self, replica: ReplicaId, stream: Stream, bytes: &[u8]) {
+        match stream {
+            Stream::Output => self.in_sphere(replica, |stream, out| stream.push(replica.index, bytes, out)),
+            Stream::Error => {
+                let cutter = &mut self.errors[self.world.process(replica).0 as usize];
+                cutter.push(bytes, &mut self.error.backlog);
+                if self.passes_parts.1 {
+                    cutter.flush(&mut self.error.backlog);
+                }
+            }
+        }
+    }
+
+    /// A replica was lost.
+    pub fn lose(&mut self, replica: ReplicaId) {
+        self.in_sphere(replica, |stream, out| stream.lose(replica.index, out));
+    }
+
+    /// A replica's standard output has ended.
+    pub fn end(&mut self, replica: ReplicaId) {
+        self.in_sphere(replica, |stream, out| stream.end(replica.index, out));
+    }
+
+    /// A process's standard error has ended.
+    pub fn end_error(&mut self, replica: ReplicaId) {
+        self.errors[self.world.process(replica).0 as usize].flush(&mut self.error.backlog);
+    }
+
+    /// The job has ended: unfinished lines go out too.
+    pub fn flush(&mut self) {
+        for (_, cutter) in &mut self.spheres {
+            cutter.flush(&mut self.output.backlog);
+        }
+        for cutter in &mut self.errors {
+            cutter.flush(&mut self.error.backlog);
+        }
+    }
+
+    /// A difference between replicas' outputs that was not told yet.
+    pub fn poll_divergence(&mut self) -> Option<(VirtualRank, Divergence)> {
+        self.divergences.pop()
+    }
+
+    /// Whether a replica should stop printing until its siblings have caught up.
+    pub fn is_far_ahead(&self, replica: ReplicaId) -> bool {
+        self.spheres[replica.rank.0 as usize].0.ahead_bytes(replica.index) > AHEAD_BYTES_MAX
+    }
+
+    /// Writes what can be written without blocking. Fails once, when nobody reads standard output any more.
+    pub fn write(&mut self, now: Duration) -> io::Result<()> {
+        if self.prompt_due.is_some_and(|due| now >= due) {
+            self.prompt_due = None;
+            for (_, cutter) in &mut self.spheres {
+                cutter.flush(&mut self.output.backlog);
+            }
+        } else if self.at_terminal && self.spheres.iter().any(|(_, cutter)| cutter.has_partial()) {
+            self.prompt_due.get_or_insert(now + PROMPT_DELAY);
+        }
+        // Nobody to read the errors is no reason to stop.
+        let _ = self.error.write();
+        self.output.write()
+    }
+
+    /// Whether (more waits than should, little enough waits).
+    pub fn fill_state(&self) -> (bool, bool) {
+        let waiting = self.output.waiting_bytes().max(self.error.waiting_bytes());
+        (waiting > BACKLOG_BYTES_MAX, waiting < BACKLOG_BYTES_MIN)
+    }
+
+    /// Whether all has been written.
+    pub fn is_empty(&self) -> bool {
+        self.output.waiting_bytes() == 0 && self.error.waiting_bytes() == 0
+    }
+
+    /// The descriptors to wait for.
+    pub fn waiting(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        [&self.output, &self.error].into_iter().filter(|sink| sink.waiting_bytes() > 0).map(|sink| sink.fd.as_fd())
+    }
+
+    /// When [`Outputs::write`] has something to do though nothing has happened.
+    pub fn next_deadline(&self, _now: Duration) -> Option<Duration> {
+        self.prompt_due
+    }
+
+    fn in_sphere(&mut self, replica: ReplicaId, act: impl FnOnce(&mut SphereStream, &mut Vec<u8>)) {
+        let (stream, cutter) = &mut self.spheres[replica.rank.0 as usize];
+        let mut released = Vec::new();
+        act(stream, &mut released);
+        cutter.push(&released, &mut self.output.backlog);
+        if self.passes_parts.0 {
+            cutter.flush(&mut self.output.backlog);
+        }
+        while let Some(divergence) = stream.poll_divergence() {
+            self.divergences.push((replica.rank, divergence));
+        }
+    }
+}
+
+impl Drop for Outputs {
+    fn drop(&mut self) {
+        let _ = io::stdout().flush();
+    }
+}

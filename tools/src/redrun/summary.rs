@@ -1,0 +1,180 @@
+//! The summary at the end: what was run, what was lost, what was compared.
+
+use crate::coordinator::{Coordinator, Report, signal_name};
+use anyhow::{Context, Result};
+use redrt_types::{ReplicaId, VirtualRank};
+use redrt_wire::daemon::Exit;
+use redrt_wire::event::{Event, Statistics};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+/// Counts reports as they are made.
+#[derive(Debug, Default)]
+pub struct Tally {
+    mismatches: u64,
+    undecided: u64,
+    mismatches_by_replica: BTreeMap<ReplicaId, u64>,
+    divergences: u64,
+    injected: u64,
+}
+
+impl Tally {
+    /// Takes note of one report.
+    pub fn count(&mut self, report: &Report) {
+        match report {
+            Report::Event(Event::Mismatch(mismatch)) => {
+                self.mismatches += 1;
+                match mismatch.culprit {
+                    Some(culprit) => *self.mismatches_by_replica.entry(culprit).or_default() += 1,
+                    None => self.undecided += 1,
+                }
+            }
+            Report::Event(Event::Divergence { .. }) | Report::OutputDiverged { .. } => self.divergences += 1,
+            Report::Event(Event::Injected { .. }) | Report::Injected { .. } => self.injected += 1,
+            _ => {}
+        }
+    }
+}
+
+/// All that is to be told about a job that has ended.
+pub struct Summary<'a> {
+    coordinator: &'a Coordinator,
+    tally: &'a Tally,
+    elapsed: Duration,
+    code: i32,
+    total: Statistics,
+    lost: Vec<(ReplicaId, Exit)>,
+}
+
+impl<'a> Summary<'a> {
+    /// Adds up what is known.
+    pub fn new(coordinator: &'a Coordinator, tally: &'a Tally, elapsed: Duration, code: i32) -> Self {
+        let mut total = Statistics::default();
+        for (_, statistics) in coordinator.statistics() {
+            let one = statistics.unwrap_or_default();
+            total.messages_sent += one.messages_sent;
+            total.bytes_sent += one.bytes_sent;
+            total.messages_compared += one.messages_compared;
+            total.bytes_compared += one.bytes_compared;
+            total.decisions += one.decisions;
+            total.retention_bytes_max = total.retention_bytes_max.max(one.retention_bytes_max);
+            total.messages_resent += one.messages_resent;
+        }
+        let lost = coordinator.exits().filter(|(_, _, lost)| *lost);
+        let lost = lost.filter_map(|(replica, exit, _)| Some((replica, exit?))).collect();
+        Self { coordinator, tally, elapsed, code, total, lost }
+    }
+
+    /// The lines for the user; none for an unreplicated job in which nothing happened, which is to be as quiet as any
+    /// other `mpiexec`.
+    pub fn lines(&self) -> Option<Vec<String>> {
+        let tally = self.tally;
+        let nothing_happened = tally.mismatches + tally.divergences + tally.injected == 0;
+        let world = self.coordinator.world();
+        if !world.is_replicated() && nothing_happened {
+            return None;
+        }
+        let mut lines = vec![format!(
+            "{} ranks x {} replicas, {} processes, {:.2} s, exit code {}",
+            world.rank_count(),
+            self.degrees(),
+            world.process_count(),
+            self.elapsed.as_secs_f64(),
+            self.code
+        )];
+        let lost: Vec<_> =
+            self.lost.iter().map(|(replica, exit)| format!("{replica} ({})", exit_text(*exit))).collect();
+        if !lost.is_empty() {
+            lines.push(format!("  lost: {}", lost.join(", ")));
+        }
+        if self.total.messages_sent > 0 {
+            lines.push(self.messages());
+            lines.push(format!(
+                "  {} decisions, {} messages sent again, at most {} retained by a process",
+                self.total.decisions,
+                self.total.messages_resent,
+                bytes_text(self.total.retention_bytes_max)
+            ));
+        }
+        if tally.divergences > 0 {
+            lines.push(format!("  {} divergences between replicas outside messages", tally.divergences));
+        }
+        if tally.injected > 0 {
+            lines.push(format!("  {} faults injected", tally.injected));
+        }
+        Some(lines)
+    }
+
+    fn degrees(&self) -> String {
+        let world = self.coordinator.world();
+        let degrees = (0..world.rank_count()).map(|rank| world.degree(VirtualRank(rank)));
+        let (low, high) = degrees.fold((u16::MAX, 0), |(low, high), one| (low.min(one), high.max(one)));
+        if low == high { low.to_string() } else { format!("{low} to {high}") }
+    }
+
+    fn messages(&self) -> String {
+        let total = &self.total;
+        let compared = format!(
+            "  {} messages compared ({}), {} mismatches",
+            total.messages_compared,
+            bytes_text(total.bytes_compared),
+            self.tally.mismatches
+        );
+        let mut named: Vec<_> =
+            self.tally.mismatches_by_replica.iter().map(|(replica, count)| format!("{replica}: {count}")).collect();
+        if self.tally.undecided > 0 {
+            named.push(format!("culprit unknown: {}", self.tally.undecided));
+        }
+        if named.is_empty() { compared } else { format!("{compared} ({})", named.join(", ")) }
+    }
+
+    /// Writes the same as JSON.
+    pub fn write_json(&self, path: &Path) -> Result<()> {
+        let mut text = serde_json::to_string_pretty(&self.json())?;
+        text.push('\n');
+        std::fs::write(path, text).with_context(|| format!("Failed to write the summary {}", path.display()))
+    }
+
+    fn json(&self) -> Value {
+        let world = self.coordinator.world();
+        let degrees: Vec<_> = (0..world.rank_count()).map(|rank| world.degree(VirtualRank(rank))).collect();
+        let exits = self.coordinator.exits().map(|(replica, exit, lost)| {
+            let exit = exit.map(|exit| match exit {
+                Exit::Status(status) => json!({ "status": status }),
+                Exit::Signal(signal) => json!({ "signal": signal }),
+            });
+            json!({ "replica": replica.to_string(), "exit": exit, "lost": lost })
+        });
+        let by_replica: BTreeMap<_, _> =
+            self.tally.mismatches_by_replica.iter().map(|(replica, count)| (replica.to_string(), count)).collect();
+        let lost: Vec<_> = self.lost.iter().map(|(replica, _)| replica.to_string()).collect();
+        json!({
+            "ranks": world.rank_count(), "degrees": degrees, "processes": world.process_count(),
+            "elapsed_s": self.elapsed.as_secs_f64(), "exit_code": self.code,
+            "exits": exits.collect::<Vec<_>>(), "lost": lost, "view": self.coordinator.view().number.0,
+            "statistics": self.total, "mismatches": self.tally.mismatches,
+            "mismatches_by_replica": by_replica, "mismatches_undecided": self.tally.undecided,
+            "divergences": self.tally.divergences, "injected": self.tally.injected,
+        })
+    }
+}
+
+fn exit_text(exit: Exit) -> String {
+    match exit {
+        Exit::Status(status) => format!("status {status}"),
+        Exit::Signal(signal) => signal_name(signal),
+    }
+}
+
+fn bytes_text(bytes: u64) -> String {
+    const UNITS: [&str; 5] = ["bytes", "KiB", "MiB", "GiB", "TiB"];
+    let mut value = bytes as f64;
+    let mut unit = 0;
+    while value >= 1024.0 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    if unit == 0 { format!("{bytes} bytes") } else { format!("{value:.1} {}", UNITS[unit]) }
+}

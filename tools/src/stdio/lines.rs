@@ -1,0 +1,88 @@
+//! Cuts one process's output into whole lines, so that lines of different processes never mix.
+//!
+//! Bytes enter by [`LineCutter::push`], whole lines leave; what follows the last line end stays until it is completed, the
+//! stream ends, or it exceeds [`LINE_BYTES_MAX`].
+
+/// A longer line is passed on in pieces of this size.
+pub const LINE_BYTES_MAX: usize = 1 << 20;
+
+/// Collects the bytes of one stream and yields whole lines, each with a label in front.
+#[derive(Debug, Default)]
+pub struct LineCutter {
+    label: String,
+    partial: Vec<u8>,
+    /// Whether a part of the current line has left already, with the label.
+    within_line: bool,
+}
+
+impl LineCutter {
+    /// Lines are to begin with `label`.
+    #[must_use]
+    pub fn new(label: String) -> Self {
+        Self { label, ..Self::default() }
+    }
+
+    /// Takes bytes and appends the lines they complete to `out`.
+    pub fn push(&mut self, bytes: &[u8], out: &mut Vec<u8>) {
+        let Some(end) = bytes.iter().rposition(|byte| *byte == b'\n') else {
+            self.partial.extend_from_slice(bytes);
+            if self.partial.len() >= LINE_BYTES_MAX {
+                self.flush(out);
+            }
+            return;
+        };
+        let (whole, rest) = bytes.split_at(end + 1);
+        self.partial.extend_from_slice(whole);
+        self.flush(out);
+        self.partial.extend_from_slice(rest);
+    }
+
+    /// Whether an unfinished line is held.
+    #[must_use]
+    pub fn has_partial(&self) -> bool {
+        !self.partial.is_empty()
+    }
+
+    /// Gives out all that is held, finished or not.
+    pub fn flush(&mut self, out: &mut Vec<u8>) {
+        if self.label.is_empty() {
+            out.append(&mut self.partial);
+            return;
+        }
+        for line in self.partial.split_inclusive(|byte| *byte == b'\n') {
+            if !self.within_line {
+                out.extend_from_slice(self.label.as_bytes());
+            }
+            out.extend_from_slice(line);
+            self.within_line = !line.ends_with(b"\n");
+        }
+        self.partial.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_whole_lines_leave_and_each_is_labelled_once() {
+        let mut cutter = LineCutter::new("[3] ".into());
+        let mut out = Vec::new();
+        for piece in ["a", "b\nc", "d\n\n", "e"] {
+            cutter.push(piece.as_bytes(), &mut out);
+        }
+        assert_eq!(String::from_utf8_lossy(&out), "[3] ab\n[3] cd\n[3] \n");
+        cutter.flush(&mut out);
+        cutter.push(b"f\n", &mut out);
+        assert_eq!(String::from_utf8_lossy(&out), "[3] ab\n[3] cd\n[3] \n[3] ef\n");
+    }
+
+    #[test]
+    fn a_line_without_end_does_not_grow_without_end() {
+        let mut cutter = LineCutter::default();
+        let mut out = Vec::new();
+        cutter.push(&vec![b'x'; LINE_BYTES_MAX + 1], &mut out);
+        assert_eq!(out.len(), LINE_BYTES_MAX + 1);
+        assert!(!cutter.has_partial());
+    }
+}
