@@ -1,1 +1,8 @@
-//! Being written.
+//! The MPI library of redrt: the standard ABI of MPI-5.0 over replicated processes.
+
+pub mod abi;
+pub mod api;
+pub mod error;
+pub mod handle;
+pub mod host;
+pub mod objects;
