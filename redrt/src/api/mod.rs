@@ -5,6 +5,11 @@
 #![allow(clippy::too_many_arguments, clippy::missing_errors_doc)]
 
 pub mod attr;
+mod buffers;
+pub mod coll;
+pub mod comm;
 pub mod env;
 pub mod errhandler;
 pub mod info;
+pub mod init;
+pub mod p2p;

@@ -45,7 +45,11 @@ pub(super) fn copy(from: Region, into: Region) -> Outcome {
 pub async fn allgather(peers: Peers, pieces: Vec<Region>) -> Outcome {
     let total: usize = pieces.iter().map(|piece| piece.len()).sum();
     let equal = pieces.iter().all(|piece| piece.len() == pieces[0].len());
-    if equal && total < RING_BYTES_MIN && peers.size() > 2 { bruck(&peers, &pieces).await } else { ring(&peers, &pieces).await }
+    if equal && total < RING_BYTES_MIN && peers.size() > 2 {
+        bruck(&peers, &pieces).await
+    } else {
+        ring(&peers, &pieces).await
+    }
 }
 
 async fn ring(peers: &Peers, pieces: &[Region]) -> Outcome {

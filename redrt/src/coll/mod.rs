@@ -15,10 +15,12 @@ pub mod reduce;
 pub mod scan;
 pub mod schedule;
 
+use crate::abi::MPI_ERR_TRUNCATE;
 use crate::engine::payload::{Payload, Target};
 use crate::engine::request::RequestId;
 use crate::engine::send::{SendArguments, Sent};
 use crate::engine::{self, Engine};
+use crate::error::Error;
 use crate::memory::Region;
 use redrt_types::VirtualRank;
 use std::future::Future;
@@ -26,20 +28,37 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-/// Why a collective failed: a received message was longer than its place, so the calls do not fit each other.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Truncated;
-
 /// What a collective's steps return.
 pub type Outcome<T = ()> = Result<T, Failure>;
 
 /// Why a collective ended early.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Debug)]
 pub enum Failure {
     /// A message was longer than its place: the members' arguments do not fit each other.
     Truncated,
     /// The reduction was refused.
-    Operation(crate::error::Error),
+    Operation(Error),
+}
+
+impl Failure {
+    /// Its error class.
+    pub fn class(&self) -> i32 {
+        match self {
+            Self::Truncated => MPI_ERR_TRUNCATE,
+            Self::Operation(error) => error.code(),
+        }
+    }
+}
+
+impl From<Failure> for Error {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::Truncated => {
+                Self::new(MPI_ERR_TRUNCATE, "a member sent more than this one expects: the calls do not fit each other")
+            }
+            Failure::Operation(error) => error,
+        }
+    }
 }
 
 /// The members of a communicator, as one collective operation sees them.
@@ -63,9 +82,9 @@ impl Peers {
 
     /// Begins to send all of `region` to a member.
     pub fn start_send(&self, to: usize, region: Region) -> Step {
-        let mut engine = engine::cell().lock();
         // SAFETY: - the region stays valid until the step completes: collectives await their steps.
-        let payload = unsafe { Payload::user(region.start(), region.len()) };
+        let mut payload = unsafe { Payload::user(region.start(), region.len()) };
+        crate::faults::before_send(&mut payload);
         let arguments = SendArguments {
             context: self.context,
             source: self.rank as u32,
@@ -74,6 +93,7 @@ impl Peers {
             payload,
             synchronous: false,
         };
+        let mut engine = engine::cell().lock();
         match engine.send(arguments) {
             Sent::Complete => Step(None),
             pending => Step(Some(engine.send_request(pending))),

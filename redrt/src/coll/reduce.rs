@@ -137,7 +137,13 @@ async fn ring_reduce(peers: &Peers, shares: &[Region], combine: &dyn Combine) ->
 
 /// Combines `buffer` of all members and leaves in `mine` the stretch of it that belongs to this member; stretch k is
 /// `bounds[k]..bounds[k + 1]` bytes. `buffer` is used up.
-pub async fn reduce_scatter(peers: Peers, buffer: Region, bounds: Vec<usize>, mine: Region, combine: &dyn Combine) -> Outcome {
+pub async fn reduce_scatter(
+    peers: Peers,
+    buffer: Region,
+    bounds: Vec<usize>,
+    mine: Region,
+    combine: &dyn Combine,
+) -> Outcome {
     let share = |number: usize| buffer.part(bounds[number], bounds[number + 1] - bounds[number]);
     let shares: Vec<_> = (0..peers.size()).map(share).collect();
     if combine.commutes() && buffer.len() >= RING_BYTES_MIN {

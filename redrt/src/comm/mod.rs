@@ -233,6 +233,15 @@ pub fn same_members(left: &[VirtualRank], right: &[VirtualRank]) -> (bool, bool)
     (same_order, same_order || left.len() == right.len() && sorted(left) == sorted(right))
 }
 
+/// The name of the communicator that has this context, for messages to the user.
+pub fn label_of_context(context: u64) -> String {
+    let kind = if context & COLLECTIVE == 0 { "" } else { " (collective)" };
+    let predefined = [WORLD.get(), SELF.get()].into_iter().flatten().cloned();
+    let others = COMMS.snapshot().into_iter().map(|(_, comm)| comm);
+    let found = predefined.chain(others).find(|comm| comm.context == context & !COLLECTIVE);
+    found.map_or_else(|| "a freed communicator".to_owned(), |comm| comm.label() + kind)
+}
+
 /// The value of a colour that is `MPI_UNDEFINED`: the caller gets no communicator.
 pub fn color(color: c_int) -> Option<c_int> {
     (color != MPI_UNDEFINED).then_some(color)

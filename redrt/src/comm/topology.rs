@@ -67,7 +67,8 @@ impl Grid {
     pub fn sub(&self, rank: usize, keep: &[bool]) -> (Self, u64) {
         let pick = |wanted: bool| move |(index, _): &(usize, &usize)| keep[*index] == wanted;
         let dimensions = self.dimensions.iter().enumerate().filter(pick(true)).map(|(_, extent)| *extent).collect();
-        let periodic = self.periodic.iter().zip(keep).filter(|(_, keep)| **keep).map(|(periodic, _)| *periodic).collect();
+        let periodic =
+            self.periodic.iter().zip(keep).filter(|(_, keep)| **keep).map(|(periodic, _)| *periodic).collect();
         let coordinates = self.coordinates(rank);
         let dropped = coordinates.iter().enumerate().filter(pick(false));
         let number = dropped.fold(0, |number, (index, c)| number * self.dimensions[index] as u64 + *c as u64);

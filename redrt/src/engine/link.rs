@@ -43,7 +43,9 @@ struct Push {
     landing: u64,
     next: usize,
     end: usize,
-    then: Option<OutgoingId>,
+    id: OutgoingId,
+    /// Report it as finished when it has gone.
+    then: bool,
 }
 
 enum Route {
@@ -89,6 +91,8 @@ pub struct Links {
     busy: Vec<ProcessIndex>,
     finished: Vec<OutgoingId>,
     broken: Vec<ProcessIndex>,
+    /// Injected faults: bits of payloads to flip on their way, once each.
+    flips: Vec<(OutgoingId, u64)>,
 }
 
 impl Links {
@@ -104,7 +108,8 @@ impl Links {
         };
         let peers = (0..count).map(|_| peer()).collect();
         let (busy, finished, broken) = (Vec::new(), Vec::new(), Vec::new());
-        Self { identity, peers, inbox, receivers: Vec::new(), cursor: 0, busy, finished, broken }
+        let flips = Vec::new();
+        Self { identity, peers, inbox, receivers: Vec::new(), cursor: 0, busy, finished, broken, flips }
     }
 
     /// Learns how to reach a process.
@@ -250,8 +255,30 @@ impl Links {
         then: Option<OutgoingId>,
     ) {
         let end = payload.len().min(usize::try_from(length).unwrap_or(usize::MAX));
-        self.peers[to.0 as usize].pushes.push_back(Push { payload, landing, next: 0, end, then });
+        let payload = match self.flips.iter().position(|(flipped, _)| *flipped == id) {
+            None => payload,
+            Some(at) => {
+                let (_, bit) = self.flips.swap_remove(at);
+                let mut bytes: Box<[u8]> = payload.bytes().into();
+                bytes[(bit / 8) as usize] ^= 1 << (bit % 8);
+                Arc::new(Payload::Owned(bytes))
+            }
+        };
+        self.peers[to.0 as usize].pushes.push_back(Push { payload, landing, next: 0, end, id, then });
         self.mark_busy(to);
+    }
+
+    /// Nobody needs the payload any more: what is still to be pushed of it is not.
+    pub fn cancel_pushes(&mut self, id: OutgoingId) {
+        for to in &self.busy {
+            self.peers[to.0 as usize].pushes.retain(|push| push.id != id);
+        }
+        self.flips.retain(|(flipped, _)| *flipped != id);
+    }
+
+    /// Flips a bit of the payload as it is pushed, as `--inject=wire` asks.
+    pub fn flip_pushed_bit(&mut self, id: OutgoingId, bit: u64) {
+        self.flips.push((id, bit));
     }
 
     /// Whether anything waits to go.
@@ -307,7 +334,7 @@ impl Links {
             if push.next < push.end {
                 self.peers[to.0 as usize].pushes.push_front(push);
             } else {
-                self.finished.extend(push.then);
+                self.finished.extend(push.then.then_some(push.id));
             }
         }
         progressed

@@ -1,6 +1,6 @@
 //! Contexts: the matching queues of each communicator context.
 
-use quiesce::matching::{MatchQueues, Order};
+use quiesce::matching::{Match, MatchQueues, Order};
 use redrt_types::ContextId;
 use rustc_hash::FxHashMap;
 
@@ -46,6 +46,14 @@ impl Contexts {
         }
         self.last = (id, index);
         index
+    }
+
+    /// Changes who chooses the sources of wildcard receives; the matches that this makes possible.
+    pub fn set_order(&mut self, order: Order, matched: &mut Vec<Match<RequestId, usize>>) {
+        self.order = order;
+        for context in &mut self.list {
+            context.queues.set_order(order, matched);
+        }
     }
 
     /// The context with this number.

@@ -10,20 +10,25 @@
 //! sleeps on the transports and the others wait for it on a condition variable. User callbacks are never called with the
 //! lock held; collectives run outside of it.
 
+pub mod cancel;
 pub mod link;
 pub mod matching;
 pub mod payload;
 pub mod receive;
 pub mod rendezvous;
+pub mod replication;
 pub mod request;
 pub mod send;
 pub mod sleep;
+mod verdict;
 
+use crate::coll::schedule;
 use crate::transport::Landings;
 use link::{Links, OutgoingId};
 use matching::Contexts;
 use receive::Message;
 use redrt_types::{ProcessIndex, ReplicaId, VirtualRank, World};
+use replication::Replication;
 use request::{RequestId, Requests};
 use rustc_hash::FxHashMap;
 use send::Outgoing;
@@ -61,6 +66,7 @@ pub struct Engine {
     waiting_threads: u32,
     /// Counts unexpected arrivals, for those who wait in a probe.
     arrivals: u64,
+    replication: Option<Box<Replication>>,
 }
 
 /// What the engine is made from.
@@ -75,17 +81,23 @@ pub struct Setup {
     pub sleeper: Sleeper,
     /// More processes than cores on this host.
     pub shares_core: bool,
+    /// The replication protocol, in a replicated world.
+    pub replication: Option<Box<Replication>>,
 }
 
 impl Engine {
     /// An engine with nothing under way.
     pub fn new(setup: Setup) -> Self {
+        let mut contexts = Contexts::default();
+        if let Some(replication) = &setup.replication {
+            contexts.set_order(replication.order(), &mut Vec::new());
+        }
         Self {
             me: setup.me,
             world: setup.world,
             links: setup.links,
             requests: Requests::default(),
-            contexts: Contexts::default(),
+            contexts,
             messages: Slab::new(),
             outgoing: FxHashMap::default(),
             outgoing_count: 0,
@@ -96,6 +108,7 @@ impl Engine {
             polling: false,
             waiting_threads: 0,
             arrivals: 0,
+            replication: setup.replication,
         }
     }
 
@@ -195,9 +208,16 @@ impl Cell {
         mut check: impl FnMut(&mut Engine) -> Option<T>,
     ) -> (MutexGuard<'a, Engine>, T) {
         let (mut idle, mut yields) = (0, 0);
+        let mut advanced = u64::MAX;
         loop {
             let completions = engine.requests.completions;
             let progressed = engine.progress();
+            if schedule::is_active() && engine.requests.completions != advanced {
+                advanced = engine.requests.completions;
+                drop(engine);
+                schedule::advance_all();
+                engine = self.lock();
+            }
             if let Some(value) = check(&mut engine) {
                 return (engine, value);
             }
@@ -214,6 +234,9 @@ impl Cell {
                 continue;
             }
             idle += 1;
+            if idle == 4 && engine.is_replicated() {
+                engine.flush();
+            }
             std::hint::spin_loop();
             if !engine.shares_core {
                 if idle % 64 == 0 {
@@ -238,6 +261,7 @@ impl Cell {
     }
 
     fn sleep<'a>(&'a self, mut engine: MutexGuard<'a, Engine>) -> MutexGuard<'a, Engine> {
+        engine.flush();
         let state = &mut *engine;
         let Some(bed) = state.sleeper.prepare(&mut state.links) else { return engine };
         let sleeper: *const Sleeper = &raw const engine.sleeper;

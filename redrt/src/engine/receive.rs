@@ -8,6 +8,7 @@ use super::request::{Operation, RequestId, Status};
 use crate::transport::frame::{Fragment, Grant, Header, Kind, Rendezvous};
 use crate::transport::tcp::{Received, Source};
 use crate::transport::{Body, LandingId};
+use quiesce::MessageId;
 use quiesce::matching::{Arrived, Pattern, Posted};
 use redrt_types::{ProcessIndex, Tag};
 
@@ -27,6 +28,8 @@ pub enum Data {
     Local(OutgoingId),
     /// On its way to the receive's buffer (`None`) or to memory of our own.
     Landing(Option<Box<[u8]>>),
+    /// In the receive's buffer.
+    Placed,
 }
 
 /// A message that has arrived and is not delivered yet.
@@ -43,12 +46,34 @@ pub struct Message {
     pub data: Data,
     /// The receive that took it.
     pub receive: Option<RequestId>,
+    /// Its place in the replication protocol; `None` for messages that do not take part.
+    pub id: Option<MessageId>,
+    /// Its verdict is in.
+    pub verified: bool,
+    /// A further copy, fetched only to be compared.
+    pub is_shadow: bool,
+    /// Where its payload is arriving.
+    pub landing: Option<LandingId>,
+    /// From whom, and to which address.
+    pub pulled_from: Option<(ProcessIndex, usize)>,
 }
 
 impl Message {
     /// A message with no payload yet.
     pub fn new(context: ContextIndex, source: u32, tag: i32, length: u64) -> Self {
-        Self { context, source, tag, length, data: Data::Bytes(Box::default()), receive: None }
+        Self {
+            context,
+            source,
+            tag,
+            length,
+            data: Data::Bytes(Box::default()),
+            receive: None,
+            id: None,
+            verified: false,
+            is_shadow: false,
+            landing: None,
+            pulled_from: None,
+        }
     }
 }
 
@@ -93,27 +118,30 @@ impl Engine {
         progressed
     }
 
-    fn handle_frame(&mut self, from: ProcessIndex, header: &Header, _digest: u128, body: Body) {
-        match Kind::from_u8(header.kind) {
-            Some(Kind::Eager) => self.arrive_eager(header, body.bytes()),
-            Some(Kind::Offer) => {
+    fn handle_frame(&mut self, from: ProcessIndex, header: &Header, digest: u128, body: Body) {
+        let Some(kind) = Kind::from_u8(header.kind) else { return };
+        if self.is_replicated() && !matches!(kind, Kind::Grant | Kind::Data | Kind::Done) {
+            return self.handle_replicated(from, kind, header, digest, body.bytes());
+        }
+        match kind {
+            Kind::Eager => self.arrive_eager(header, body.bytes()),
+            Kind::Offer => {
                 let Some(rendezvous) = Rendezvous::from_bytes(body.bytes()) else { return };
                 self.arrive_offer(from, header, rendezvous);
             }
-            Some(Kind::Grant) => {
+            Kind::Grant => {
                 let Some(grant) = Grant::from_bytes(body.bytes()) else { return };
                 self.granted(from, grant);
             }
-            Some(Kind::Data) => {
+            Kind::Data => {
                 let Some(fragment) = Fragment::from_bytes(body.bytes()) else { return };
                 let bytes = body.skip(Fragment::BYTES);
                 self.landings.write(LandingId(fragment.landing), fragment.offset, bytes.bytes());
                 self.landed(LandingId(fragment.landing), bytes.bytes().len());
             }
-            Some(Kind::Done) => {
-                self.outgoing_gone(OutgoingId(u64::from(header.sequence) | u64::from(header.source) << 32))
-            }
-            _ => {}
+            Kind::Done => self.outgoing_gone(OutgoingId(u64::from(header.sequence) | u64::from(header.source) << 32)),
+            // These belong to the replication protocol, and the world is not replicated.
+            Kind::Digest | Kind::Ack | Kind::AckOne | Kind::Protocol => {}
         }
     }
 
@@ -205,34 +233,55 @@ impl Engine {
     }
 
     /// Brings a message and its receive together.
-    fn deliver(&mut self, key: usize, receive: RequestId) {
-        self.messages[key].receive = Some(receive);
-        match &self.messages[key].data {
-            Data::Remote(..) => self.pull(key),
+    pub(super) fn deliver(&mut self, key: usize, receive: RequestId) {
+        let message = &mut self.messages[key];
+        message.receive = Some(receive);
+        match std::mem::replace(&mut message.data, Data::Placed) {
+            remote @ Data::Remote(..) => {
+                message.data = remote;
+                self.pull(key);
+            }
             Data::Local(outgoing) => {
-                let outgoing = *outgoing;
                 let message = self.messages.remove(key);
                 let payload = self.outgoing[&outgoing].payload.clone();
                 self.place(receive, payload.bytes(), &message);
                 self.outgoing_gone(outgoing);
             }
-            Data::Bytes(_) | Data::Landing(_) => {
-                let mut message = self.messages.remove(key);
-                let Data::Bytes(bytes) = std::mem::replace(&mut message.data, Data::Landing(None)) else {
-                    unreachable!("a message is on its way only after it was matched")
-                };
+            Data::Bytes(bytes) if message.id.is_some() => {
+                let verified = message.verified;
+                self.copy_to(receive, &bytes);
+                if verified {
+                    self.finish_verified(key);
+                }
+            }
+            Data::Bytes(bytes) => {
+                let message = self.messages.remove(key);
                 self.place(receive, &bytes, &message);
             }
+            Data::Landing(_) | Data::Placed => unreachable!("a payload is placed only after its message was matched"),
+        }
+    }
+
+    /// Puts the front of a payload that fits into the receive's buffer; how many bytes did.
+    pub(super) fn copy_to(&mut self, receive: RequestId, bytes: &[u8]) -> u64 {
+        let Operation::Receive { target, .. } = &self.requests.get(receive).operation else {
+            unreachable!("only receives are matched")
+        };
+        // SAFETY: - the application lent the buffer until the receive completes, and it has not.
+        unsafe { target.place(bytes) }
+    }
+
+    /// Most packed bytes that the receive takes.
+    pub(super) fn capacity_of(&mut self, receive: RequestId) -> u64 {
+        match &self.requests.get(receive).operation {
+            Operation::Receive { target, .. } => target.capacity,
+            _ => unreachable!("only receives are matched"),
         }
     }
 
     /// Puts a payload into the receive's buffer and completes it.
     pub(super) fn place(&mut self, receive: RequestId, bytes: &[u8], message: &Message) {
-        let Operation::Receive { target, .. } = &self.requests.get(receive).operation else {
-            unreachable!("only receives are matched")
-        };
-        // SAFETY: - the application lent the buffer until the receive completes, which it does below.
-        let placed = unsafe { target.place(bytes) };
+        let placed = self.copy_to(receive, bytes);
         self.complete_receive(receive, placed, message);
     }
 
@@ -242,7 +291,4 @@ impl Engine {
         let source = message.source as i32;
         self.requests.complete(receive, Status { source, tag: message.tag, error, bytes: placed, cancelled: false });
     }
-
-    /// A wildcard receive was matched here: a decision, when there are followers.
-    pub(super) fn record_match(&mut self, _context: ContextIndex, _decided: Option<u64>, _source: u32) {}
 }

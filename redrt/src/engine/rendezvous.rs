@@ -3,7 +3,7 @@
 
 use super::Engine;
 use super::link::OutgoingId;
-use super::receive::{Data, Message};
+use super::receive::Data;
 use super::request::Operation;
 use crate::transport::frame::{Grant, Header, Kind, Rendezvous};
 use crate::transport::{LandingId, direct};
@@ -17,25 +17,32 @@ impl Engine {
         };
         let (from, rendezvous) = (*from, *rendezvous);
         let length = rendezvous.length as usize;
-        let receive = self.messages[key].receive.expect("the message was matched");
-        let Operation::Receive { target, .. } = &self.requests.get(receive).operation else {
-            unreachable!("only receives are matched")
+        let in_buffer = match self.messages[key].receive {
+            Some(receive) => match &self.requests.get(receive).operation {
+                Operation::Receive { target, .. } => target.contiguous(rendezvous.length),
+                _ => unreachable!("only receives are matched"),
+            },
+            None => None,
         };
         let mut staged = None;
-        let start = match target.contiguous(rendezvous.length) {
+        let start = match in_buffer {
             Some(start) => start,
             None => staged.insert(vec![0u8; length].into_boxed_slice()).as_mut_ptr(),
         };
         if length == 0 || self.read_directly(from, &rendezvous, start) {
             self.messages[key].data = Data::Landing(staged);
-            self.say_done(from, rendezvous.offer);
-            self.payload_in_place(key);
+            if !self.is_replicated() {
+                self.say_done(from, rendezvous.offer);
+            }
+            self.payload_in_place(key, from, start);
             return;
         }
         // SAFETY: - start is the receive's buffer, lent until it completes, or `staged`, which the message keeps; both
-        //           outlive the landing, which is removed when the payload is complete.
+        //           outlive the landing, which is removed when the payload is complete or given up.
         let landing = unsafe { self.landings.insert(start, length, key) };
         self.messages[key].data = Data::Landing(staged);
+        self.messages[key].landing = Some(landing);
+        self.messages[key].pulled_from = Some((from, start as usize));
         let grant = Grant { offer: rendezvous.offer, landing: landing.0, length: rendezvous.length };
         self.links.send(from, Header::new(Kind::Grant, 0), None, &grant.to_bytes());
     }
@@ -66,18 +73,44 @@ impl Engine {
     /// Bytes of a landing have arrived.
     pub(super) fn landed(&mut self, landing: LandingId, count: usize) {
         if let Some(key) = self.landings.advance(landing, count) {
-            self.payload_in_place(key);
+            self.messages[key].landing = None;
+            let (from, start) = self.messages[key].pulled_from.expect("it has a landing");
+            self.payload_in_place(key, from, start as *mut u8);
         }
     }
 
-    /// The whole payload of a matched message is in its buffer, or staged.
-    fn payload_in_place(&mut self, key: usize) {
-        let message: Message = self.messages.remove(key);
-        let receive = message.receive.expect("the message was matched");
-        match &message.data {
-            Data::Landing(Some(bytes)) => self.place(receive, bytes, &message),
-            _ => self.complete_receive(receive, message.length, &message),
+    /// The whole payload of a message is at `start`: in the receive's buffer, or staged.
+    fn payload_in_place(&mut self, key: usize, from: ProcessIndex, start: *mut u8) {
+        let message = &mut self.messages[key];
+        let Some(id) = message.id else {
+            let message = self.messages.remove(key);
+            let receive = message.receive.expect("the message was matched");
+            return match &message.data {
+                Data::Landing(Some(bytes)) => self.place(receive, bytes, &message),
+                _ => self.complete_receive(receive, message.length, &message),
+            };
+        };
+        let tag = message.tag;
+        if message.is_shadow {
+            let message = self.messages.remove(key);
+            let Data::Landing(Some(bytes)) = &message.data else { unreachable!("a shadow is staged") };
+            return self.shadow_complete(id, from, tag, bytes);
         }
+        let receive = message.receive.expect("the message was matched");
+        match std::mem::replace(&mut message.data, Data::Placed) {
+            Data::Landing(Some(bytes)) => {
+                self.copy_to(receive, &bytes);
+                self.payload_complete(id, from, tag, &bytes);
+            }
+            _ => {
+                let length = message.length as usize;
+                // SAFETY: - the payload's bytes, just written to the receive's buffer, which is lent until it completes.
+                let bytes = if length == 0 { &[][..] } else { unsafe { std::slice::from_raw_parts(start, length) } };
+                self.payload_complete(id, from, tag, bytes);
+            }
+        }
+        // Its sender waits for the acknowledgement.
+        self.flush();
     }
 
     /// The receiver of an offer wants its bytes.
@@ -85,7 +118,8 @@ impl Engine {
         let id = OutgoingId(grant.offer);
         if let Some(outgoing) = self.outgoing.get(&id) {
             let payload = outgoing.payload.clone();
-            self.links.push(from, payload, grant.landing, grant.length, Some(id));
+            let then = !self.is_replicated();
+            self.links.push(from, payload, grant.landing, grant.length, id, then);
         }
     }
 }

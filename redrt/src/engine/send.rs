@@ -31,6 +31,8 @@ pub struct SendArguments {
 pub struct Outgoing {
     /// The bytes.
     pub payload: Arc<Payload>,
+    /// It goes with its offer, not by rendezvous.
+    pub eager: bool,
     /// Who waits for it to be no longer needed.
     pub request: Option<RequestId>,
 }
@@ -47,7 +49,13 @@ pub enum Sent {
 impl Engine {
     /// Sends a message.
     pub fn send(&mut self, arguments: SendArguments) -> Sent {
-        if arguments.to == self.me.rank { self.send_to_self(arguments) } else { self.send_plain(arguments) }
+        if arguments.to == self.me.rank {
+            self.send_to_self(arguments)
+        } else if self.is_replicated() {
+            self.send_replicated(arguments)
+        } else {
+            self.send_plain(arguments)
+        }
     }
 
     /// A request that completes when the pending send does.
@@ -67,7 +75,7 @@ impl Engine {
         self.outgoing_count += 1;
         let id = OutgoingId(self.outgoing_count);
         let payload = Arc::new(payload);
-        self.outgoing.insert(id, Outgoing { payload: payload.clone(), request: None });
+        self.outgoing.insert(id, Outgoing { payload: payload.clone(), eager: false, request: None });
         (id, payload)
     }
 

@@ -77,7 +77,11 @@ fn run(job: &'static Job, control: &'static Control, listener: Option<&TcpListen
 fn heed(message: ToAgent) {
     let cell = engine::cell();
     match message {
-        ToAgent::View(_) => {}
+        ToAgent::View(view) => {
+            let mut engine = cell.lock();
+            engine.apply_view(view);
+            cell.wake(&mut engine);
+        }
         ToAgent::Release => {
             let mut engine = cell.lock();
             RELEASED.store(true, Ordering::Release);

@@ -1,18 +1,27 @@
 //! The process's place in the job: taking it in `MPI_Init`, hearing of changes, leaving in `MPI_Finalize`.
 
 pub mod agent;
+pub mod clock;
 pub mod control;
+mod host;
+mod leave;
+pub mod threads;
+
+pub use leave::{abort, end};
 
 use crate::engine::link::{Identity, Links};
+use crate::engine::replication::Replication;
 use crate::engine::sleep::Sleeper;
 use crate::engine::{self, Engine, Setup};
 use crate::transport::direct;
 use crate::transport::shm::Segment;
 use control::Control;
+use quiesce::Replica;
 use redrt_types::{Incarnation, ProcessIndex, ReplicaId, View, World};
 use redrt_wire::auth::Secret;
 use redrt_wire::control::{
-    CONTROL_FD_VARIABLE, Card, Determinism, FromAgent, OnSdc, Options, Protocol, ToAgent, Transport, Verification, Welcome,
+    CONTROL_FD_VARIABLE, Card, Determinism, FromAgent, OnSdc, Options, Protocol, ToAgent, Transport, Verification,
+    Welcome,
 };
 use std::net::TcpListener;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
@@ -55,6 +64,31 @@ static JOB: OnceLock<Job> = OnceLock::new();
 /// The job of this process, `None` before `MPI_Init`.
 pub fn job() -> Option<&'static Job> {
     JOB.get()
+}
+
+/// Takes this process's place in the job and makes what every job has.
+pub fn begin() -> Result<(), JoinError> {
+    let job = join()?;
+    crate::host::install(Box::new(host::InJob(job)));
+    let attached = || std::sync::Arc::new(crate::objects::attached::Attached::new());
+    crate::comm::install(job.welcome.me.rank, job.welcome.world.rank_count(), attached(), attached());
+    crate::faults::arm(&job.welcome.faults);
+    Ok(())
+}
+
+/// An error and what caused it, in one line.
+pub fn chain(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(error.source(), |cause| cause.source());
+    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
+}
+
+/// The colour of the ranks that share memory with this one: see `MPI_Comm_split_type`.
+pub fn shared_memory_color() -> i32 {
+    match job() {
+        Some(job) if job.welcome.world.is_replicated() => job.welcome.me.rank.0 as i32,
+        Some(job) => job.welcome.host_number as i32,
+        None => 0,
+    }
 }
 
 /// Takes this process's place: speaks to the daemon, opens the transports, starts the agent thread.
@@ -165,6 +199,7 @@ fn make_engine(welcome: &Welcome, cards: Vec<Card>) -> Result<Engine, JoinError>
     for card in cards {
         links.set_card(card);
     }
+    let replication = welcome.world.is_replicated().then(|| Box::new(replication(welcome)));
     let cores = std::thread::available_parallelism().map_or(1, |count| count.get() as u32);
     Ok(Engine::new(Setup {
         me: welcome.me,
@@ -172,5 +207,25 @@ fn make_engine(welcome: &Welcome, cards: Vec<Card>) -> Result<Engine, JoinError>
         links,
         sleeper: Sleeper::new(welcome.job, me)?,
         shares_core: welcome.local_process_count > cores,
+        replication,
     }))
+}
+
+fn replication(welcome: &Welcome) -> Replication {
+    let options = &welcome.options;
+    let replica = Replica::new(quiesce::Config {
+        me: welcome.me,
+        world: welcome.world.clone(),
+        view: welcome.view.clone(),
+        protocol: match options.protocol {
+            Protocol::Hash => quiesce::Protocol::Hash,
+            Protocol::AllToAll => quiesce::Protocol::AllToAll,
+        },
+        verification: match options.verification {
+            Verification::Strict => quiesce::Verification::Strict,
+            Verification::Deferred => quiesce::Verification::Deferred,
+        },
+    });
+    let has_siblings = welcome.world.degree(welcome.me.rank) > 1;
+    Replication::new(replica, options.seed, options.determinism, has_siblings)
 }

@@ -80,7 +80,18 @@ pub unsafe fn sendrecv_replace(
     // SAFETY: - the copy outlives the call; the rest is promised to this function.
     unsafe {
         sendrecv(
-            copied, bytes, DatatypeHandle::BYTE, dest, sendtag, buf, count, datatype, source, recvtag, comm, status,
+            copied,
+            bytes,
+            DatatypeHandle::BYTE,
+            dest,
+            sendtag,
+            buf,
+            count,
+            datatype,
+            source,
+            recvtag,
+            comm,
+            status,
         )
     }
 }
@@ -114,7 +125,8 @@ pub unsafe fn isendrecv(
     // SAFETY: - as promised to this function.
     unsafe {
         begin_exchange(
-            sendbuf, sendcount, sendtype, dest, sendtag, recvbuf, recvcount, recvtype, source, recvtag, comm, request, None,
+            sendbuf, sendcount, sendtype, dest, sendtag, recvbuf, recvcount, recvtype, source, recvtag, comm, request,
+            None,
         )
     }
 }

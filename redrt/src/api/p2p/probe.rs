@@ -128,9 +128,7 @@ fn claim(message: Output<MessageHandle>) -> Result<Option<Taken>> {
     let taken = MESSAGES.remove(handle.0).and_then(|entry| lock(&entry).take());
     match taken {
         Some(taken) => Ok(Some(taken)),
-        None => {
-            Err(Error::new(MPI_ERR_REQUEST, format!("{:#x} is not a message, or it has been received", handle.0)))
-        }
+        None => Err(Error::new(MPI_ERR_REQUEST, format!("{:#x} is not a message, or it has been received", handle.0))),
     }
 }
 

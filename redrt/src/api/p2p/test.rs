@@ -276,11 +276,8 @@ pub unsafe fn request_get_status_any(
 ) -> Result {
     let ids = find_all(requests.slice(count)?)?;
     let first = |engine: &mut Engine| ids.iter().position(|(_, id)| is_complete(engine, *id));
-    let chosen = if ids.is_empty() {
-        None
-    } else {
-        crate::decide::one(ids.iter().map(|(_, id)| *id).collect(), false, first)
-    };
+    let chosen =
+        if ids.is_empty() { None } else { crate::decide::one(ids.iter().map(|(_, id)| *id).collect(), false, first) };
     flag.set(c_int::from(chosen.is_some() || ids.is_empty()))?;
     index.set(chosen.map_or(MPI_UNDEFINED, |chosen| ids[chosen].0 as c_int))?;
     match chosen {
