@@ -129,6 +129,9 @@ pub(crate) struct Decisions {
     held_by: Vec<u64>,
     /// Syncs that came before the view that makes this process the leader.
     early_syncs: Vec<(ReplicaIndex, u64, Vec<DecisionItem>)>,
+    /// A planted bug; see `Mutation::SyncSkipped`.
+    #[cfg(any(test, feature = "mutation"))]
+    pub(crate) sync_skipped: bool,
     /// Outcomes known but not asked for yet.
     streams: Table<StreamId, VecDeque<DecisionItem>>,
 }
@@ -151,6 +154,8 @@ impl Decisions {
             buffered: 0,
             held_by: vec![0; usize::from(degree)],
             early_syncs: Vec::new(),
+            #[cfg(any(test, feature = "mutation"))]
+            sync_skipped: false,
             streams: Table::default(),
         }
     }
@@ -296,6 +301,8 @@ impl Decisions {
         } else {
             let missing = match self.role {
                 Role::Syncing { missing } => missing.intersection(live),
+                #[cfg(any(test, feature = "mutation"))]
+                _ if self.sync_skipped => ReplicaSet::EMPTY,
                 _ => self.siblings(),
             };
             self.role = Role::Syncing { missing };

@@ -15,6 +15,8 @@ pub mod matching;
 #[cfg_attr(not(any(test, feature = "mutation")), allow(dead_code))]
 mod mutation;
 mod replica;
+#[cfg(any(test, feature = "sim"))]
+pub mod sim;
 mod table;
 pub mod view;
 

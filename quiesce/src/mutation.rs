@@ -14,6 +14,8 @@ pub enum Mutation {
     ReleasedEarly,
     /// After a loss, the new supplier is not asked for payloads.
     SupplierWrong,
+    /// A new leader decides without asking its siblings what they hold.
+    SyncSkipped,
     /// An outvoted payload is delivered.
     VerdictIgnored,
 }

@@ -70,6 +70,9 @@ pub struct Counters {
     pub retained_bytes_max: u64,
 }
 
+/// After this many polls in vain, what is batched goes out.
+const POLLS_PER_FLUSH: u32 = 64;
+
 /// A channel seen from one end: the virtual rank at the other end, and the context.
 type ChannelKey = (VirtualRank, ContextId);
 
@@ -101,6 +104,8 @@ pub struct Replica {
     unacknowledged: Vec<ChannelKey>,
     decisions: Decisions,
     held: VecDeque<Held>,
+    /// Polls in a row that found nothing.
+    polls: u32,
     outputs: VecDeque<Output>,
     released: Vec<Released>,
     counters: Counters,
@@ -137,6 +142,7 @@ impl Replica {
             unacknowledged: Vec::new(),
             decisions,
             held: VecDeque::new(),
+            polls: 0,
             outputs: VecDeque::new(),
             released: Vec::new(),
             counters: Counters::default(),
@@ -244,11 +250,19 @@ impl Replica {
     /// # Panics
     /// When this process does not decide.
     pub fn decide(&mut self, key: DecisionKey, outcome: Outcome) {
+        let found_nothing = outcome == Outcome::NotReady;
         self.decisions.decide(key, outcome, &mut self.outputs);
+        // A program that polls never blocks; what it waits for may wait for its acknowledgements.
+        self.polls = if found_nothing { self.polls + 1 } else { 0 };
+        if self.polls >= POLLS_PER_FLUSH {
+            self.polls = 0;
+            self.flush();
+        }
     }
 
     /// Sends what is held back for batching: acknowledgements and decisions. To be called before the engine blocks or
-    /// goes idle; if it is not, siblings and partners may wait for this process forever.
+    /// goes idle, and now and then while the program polls without decisions; if it is not, siblings and partners may
+    /// wait for this process forever.
     pub fn flush(&mut self) {
         self.decisions.announce(&mut self.outputs);
         self.acknowledge_all();
@@ -289,6 +303,7 @@ impl Replica {
     #[cfg(any(test, feature = "mutation"))]
     pub fn mutate(&mut self, mutation: Mutation) {
         self.mutation = Some(mutation);
+        self.decisions.sync_skipped = mutation == Mutation::SyncSkipped;
     }
 
     #[cfg(any(test, feature = "mutation"))]
