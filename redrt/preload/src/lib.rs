@@ -1,1 +1,66 @@
-//! Being written.
+//! `libredrt_preload.so`: makes the replicas of a rank see the same clocks, random bytes, process id and host name.
+//!
+//! Loaded by `LD_PRELOAD` into every process of a replicated job, from the first instruction on, because a program may
+//! load the MPI library late (Python does) and have drawn its hash seed long before.
+//!
+//! ```text
+//!                         before MPI_Init                       after it
+//!  clocks                 a sequence from the job's start       the library's answer (a decision of the leader)
+//!  random bytes           a generator seeded by job and rank    the library's, or the same generator
+//!  process id, host name  fixed for the rank                    the same
+//!  thread numbers         by order of creation under the parent the same
+//! ```
+//! The library says that it is there by [`redrt_preload_install`] and marks its own threads and calls by
+//! [`redrt_preload_internal_thread`]: for those everything is real. Without `REDRT_SEED` in the environment the whole
+//! library does nothing but call on.
+//!
+//! Duties of code in here: it may run before most of the process is set up, in signal handlers and in forked
+//! children. So it takes no locks, allocates nothing and uses nothing of Rust's standard library that would call
+//! an interposed function. What is deliberately left alone is listed in `docs/determinism.md`.
+
+mod clock;
+mod identity;
+mod random;
+mod real;
+mod state;
+mod syscall;
+mod threads;
+mod waits;
+
+use std::ffi::c_int;
+
+/// What the MPI library answers itself; passed to [`redrt_preload_install`]. Each function returns 0 when it leaves the
+/// answer to this library, 1 when it has answered, and for clocks 2 when the sequence is to go on from the last answer.
+#[repr(C)]
+pub struct Hooks {
+    /// Size of this structure, so that it can grow.
+    pub size_bytes: usize,
+    /// Answers `clock_gettime`. When it returns 0 the real clock is shown.
+    pub clock: Option<unsafe extern "C" fn(libc::clockid_t, *mut libc::timespec) -> c_int>,
+    /// Fills a buffer with bytes that all replicas agree on. When it returns 0 the seeded generator does.
+    pub random: Option<unsafe extern "C" fn(*mut u8, usize) -> c_int>,
+}
+
+/// Installs the library's hooks, or takes them away when `hooks` is null: then clocks go on as a sequence from the last
+/// answer. The library finds this function by `dlsym(RTLD_DEFAULT, "redrt_preload_install")`.
+///
+/// # Safety
+/// `hooks` is null or points to a `Hooks` that stays valid, and whose functions stay loaded, until the next call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn redrt_preload_install(hooks: *const Hooks) {
+    state::set_hooks(hooks);
+}
+
+/// While `internal`, the calling thread gets real answers only, and threads it creates are not numbered and are internal
+/// too. Returns what held before, to be restored.
+#[unsafe(no_mangle)]
+pub extern "C" fn redrt_preload_internal_thread(internal: bool) -> bool {
+    state::set_internal(internal)
+}
+
+/// The calling thread's number: 0 for the main thread; for others made from the parent's number and the order of creation
+/// under that parent, hence the same in all replicas.
+#[unsafe(no_mangle)]
+pub extern "C" fn redrt_thread_number() -> u64 {
+    threads::number()
+}

@@ -58,6 +58,10 @@ pub struct Launch {
     pub faults: Vec<(ReplicaId, ProcessFault)>,
     /// Nanoseconds since the epoch when the job started, the same for all hosts: the base of replicas' clocks.
     pub start_time_ns: u64,
+    /// The monotonic clock of `redrun`'s host at that time.
+    pub start_monotonic_ns: u64,
+    /// The host name that all replicas show their program, wherever they run.
+    pub host_name: String,
     /// Whether rank 0 gets the standard input of `redrun`; `/dev/null` otherwise.
     pub standard_input: bool,
 }

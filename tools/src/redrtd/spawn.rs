@@ -156,6 +156,8 @@ impl Prepared {
         if replicated {
             set("REDRT_SEED", format!("{:016x}", launch.options.seed));
             set("REDRT_START_NS", launch.start_time_ns.to_string());
+            set("REDRT_START_MONOTONIC_NS", launch.start_monotonic_ns.to_string());
+            set("REDRT_HOST", launch.host_name.clone());
         }
         if let Some(directory) = &self.library_directory {
             prepend(&mut environment, "LD_LIBRARY_PATH", directory.as_os_str());

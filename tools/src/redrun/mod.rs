@@ -291,6 +291,8 @@ impl<'a> Shell<'a> {
             replicas: job.world.replicas().collect(),
             faults: process_faults.collect(),
             start_time_ns,
+            start_monotonic_ns: monotonic_ns(),
+            host_name: self.host.clone(),
             standard_input: true,
         };
         self.audit.job_start(job, &launch, &self.host);
@@ -411,6 +413,11 @@ impl<'a> Shell<'a> {
         }
         Ok(())
     }
+}
+
+fn monotonic_ns() -> u64 {
+    let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC).map(Duration::from);
+    now.map_or(0, |now| now.as_nanos() as u64)
 }
 
 fn catch_signals() -> Result<SignalFd> {

@@ -1,0 +1,216 @@
+//! Clocks.
+//!
+//! Before `MPI_Init` a replica cannot ask its siblings, so time is a sequence: it begins at the start of the job and
+//! advances by one microsecond at every reading, and by what was asked for when the process sleeps or a wait times out.
+//! It runs behind the real time, and the same in all replicas. The trap: a deadline computed from it lies in the
+//! past of the real clock, so a timed wait would end at once. Therefore every reading remembers the pair (shown,
+//! real), and `waits` shifts deadlines by the difference.
+//!
+//! Programs that a replica runs (a shell script's commands) see the real clocks until they call `MPI_Init`: each would
+//! begin the sequence anew, and a script that compares the times of two of its commands would wait for ever.
+
+use crate::{real, state};
+use libc::{clockid_t, timespec};
+use std::cell::Cell;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+const STEP_NS: i64 = 1_000;
+const NS_PER_S: i64 = 1_000_000_000;
+
+/// How far the sequences have come.
+static ELAPSED_NS: AtomicI64 = AtomicI64::new(0);
+/// The latest answers of the library, by family; the sequences never fall behind them.
+static LATEST_NS: [AtomicI64; 2] = [AtomicI64::new(0), AtomicI64::new(0)];
+
+#[derive(Clone, Copy)]
+struct Reading {
+    shown_ns: i64,
+    real_ns: i64,
+}
+
+thread_local! {
+    static READINGS: [Cell<Option<Reading>>; 2] = const { [Cell::new(None), Cell::new(None)] };
+}
+
+/// Clocks that advance together.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Family {
+    /// Time of day.
+    Wall = 0,
+    /// Since some beginning, also those that count processor time.
+    Monotonic = 1,
+}
+
+impl Family {
+    /// The family of a clock.
+    pub fn of(clock: clockid_t) -> Self {
+        match clock {
+            libc::CLOCK_REALTIME | libc::CLOCK_REALTIME_COARSE | libc::CLOCK_TAI => Self::Wall,
+            _ => Self::Monotonic,
+        }
+    }
+
+    /// The family a deadline must belong to: times of day are more than thirty years, no machine has been up so long.
+    pub fn of_deadline(deadline: &timespec) -> Self {
+        if deadline.tv_sec > 1_000_000_000 { Self::Wall } else { Self::Monotonic }
+    }
+
+    fn clock(self) -> clockid_t {
+        match self {
+            Self::Wall => libc::CLOCK_REALTIME,
+            Self::Monotonic => libc::CLOCK_MONOTONIC,
+        }
+    }
+}
+
+/// The next time of the sequence.
+fn sequence_ns(job: &state::Job, family: Family) -> i64 {
+    let elapsed = ELAPSED_NS.fetch_add(STEP_NS, Ordering::Relaxed) + STEP_NS;
+    let (wall, monotonic) = job.start_ns();
+    let start = if family == Family::Wall { wall } else { monotonic };
+    let latest = LATEST_NS[family as usize].load(Ordering::Relaxed);
+    if start + elapsed > latest {
+        return start + elapsed;
+    }
+    LATEST_NS[family as usize].fetch_add(STEP_NS, Ordering::Relaxed) + STEP_NS
+}
+
+/// Time has passed that the application asked to pass: `duration_ns` of it.
+pub fn advance(duration_ns: i64) {
+    if duration_ns > 0 && state::job().is_some() && !state::library_answers() {
+        ELAPSED_NS.fetch_add(duration_ns, Ordering::Relaxed);
+    }
+}
+
+/// A wait until `deadline` has timed out: the sequence may not claim that it is not over yet.
+pub fn reach(family: Family, deadline: &timespec) {
+    let Some(job) = state::job().filter(|_| !state::library_answers()) else { return };
+    let (wall, monotonic) = job.start_ns();
+    let start = if family == Family::Wall { wall } else { monotonic };
+    ELAPSED_NS.fetch_max(to_ns(deadline) - start, Ordering::Relaxed);
+}
+
+/// The real time at which a wait until the shown time `deadline` is to end.
+pub fn real_deadline(family: Family, deadline: &timespec) -> timespec {
+    match READINGS.with(|readings| readings[family as usize].get()) {
+        Some(reading) if state::job().is_some() => {
+            to_timespec(to_ns(deadline).saturating_add(reading.real_ns - reading.shown_ns))
+        }
+        _ => *deadline,
+    }
+}
+
+/// Nanoseconds of a time.
+pub fn to_ns(time: &timespec) -> i64 {
+    time.tv_sec.saturating_mul(NS_PER_S).saturating_add(time.tv_nsec)
+}
+
+fn to_timespec(ns: i64) -> timespec {
+    let ns = ns.max(0);
+    timespec { tv_sec: ns / NS_PER_S, tv_nsec: ns % NS_PER_S }
+}
+
+/// What `clock` shows, when it is not the real time.
+fn shown(clock: clockid_t) -> Option<timespec> {
+    let job = state::job()?;
+    let family = Family::of(clock);
+    let mut time = timespec { tv_sec: 0, tv_nsec: 0 };
+    let pointer = &raw mut time;
+    let answer = state::ask_library(|hooks| match hooks.clock {
+        // SAFETY: the pointer is valid for writing; the function is valid by the contract of redrt_preload_install.
+        Some(ask) => unsafe { ask(clock, pointer) },
+        None => 0,
+    });
+    match answer {
+        Some(0) => return None,
+        None if !crate::identity::was_started_by_daemon() => return None,
+        Some(1) => {
+            LATEST_NS[family as usize].fetch_max(to_ns(&time), Ordering::Relaxed);
+        }
+        _ => time = to_timespec(sequence_ns(&job, family)),
+    }
+    let reading = Reading { shown_ns: to_ns(&time), real_ns: real::clock_ns(family.clock()) };
+    READINGS.with(|readings| readings[family as usize].set(Some(reading)));
+    Some(time)
+}
+
+/// Replaces the C library's.
+///
+/// # Safety
+/// `time` is null or valid for writing.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn clock_gettime(clock: clockid_t, time: *mut timespec) -> i32 {
+    // Clocks of other processes and threads, and broken ones, are for the kernel to answer or refuse.
+    let is_known = (0..=libc::CLOCK_TAI).contains(&clock) && !time.is_null();
+    if is_known && let Some(shown) = shown(clock) {
+        // SAFETY: not null, so valid for writing, by contract.
+        unsafe { *time = shown };
+        return 0;
+    }
+    real::next!(clock_gettime(clock => clockid_t, time => *mut timespec) -> i32, {
+        // SAFETY: as for clock_gettime itself.
+        real::with_errno(unsafe {
+            real::system_call(libc::SYS_clock_gettime, [clock.into(), time as libc::c_long, 0, 0, 0, 0])
+        }) as i32
+    })
+}
+
+/// Replaces the C library's.
+///
+/// # Safety
+/// `time` and `zone` are null or valid for writing.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gettimeofday(time: *mut libc::timeval, zone: *mut libc::c_void) -> i32 {
+    if !time.is_null()
+        && zone.is_null()
+        && let Some(shown) = shown(libc::CLOCK_REALTIME)
+    {
+        // SAFETY: not null, so valid for writing, by contract.
+        unsafe { *time = libc::timeval { tv_sec: shown.tv_sec, tv_usec: shown.tv_nsec / 1000 } };
+        return 0;
+    }
+    real::next!(gettimeofday(time => *mut libc::timeval, zone => *mut libc::c_void) -> i32, -1)
+}
+
+/// Replaces the C library's.
+///
+/// # Safety
+/// `time` is null or valid for writing.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn time(time: *mut libc::time_t) -> libc::time_t {
+    let Some(shown) = shown(libc::CLOCK_REALTIME) else {
+        return real::next!(time(time => *mut libc::time_t) -> libc::time_t, -1);
+    };
+    if !time.is_null() {
+        // SAFETY: not null, so valid for writing, by contract.
+        unsafe { *time = shown.tv_sec };
+    }
+    shown.tv_sec
+}
+
+/// Replaces the C library's.
+///
+/// # Safety
+/// `time` is valid for writing.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn timespec_get(time: *mut timespec, base: i32) -> i32 {
+    const TIME_UTC: i32 = 1;
+    if base == TIME_UTC
+        && let Some(shown) = shown(libc::CLOCK_REALTIME)
+    {
+        // SAFETY: valid for writing, by contract.
+        unsafe { *time = shown };
+        return base;
+    }
+    real::next!(timespec_get(time => *mut timespec, base => i32) -> i32, 0)
+}
+
+/// Replaces the C library's.
+#[unsafe(no_mangle)]
+pub extern "C" fn clock() -> libc::clock_t {
+    match shown(libc::CLOCK_PROCESS_CPUTIME_ID) {
+        // CLOCKS_PER_SEC is a million everywhere.
+        Some(shown) => to_ns(&shown) / 1000,
+        None => real::next!(clock() -> libc::clock_t, -1),
+    }
+}

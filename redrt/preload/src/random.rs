@@ -1,0 +1,299 @@
+//! Random bytes: a generator (ChaCha20) keyed by the job's seed, the rank, the thread and the forks that led to the process.
+//!
+//! A stream for each thread, because the order in which threads ask is not the same in all replicas. They are
+//! unpredictable only to who does not know the job's seed: no place to make lasting keys.
+
+use crate::real::{self, next};
+use crate::{state, threads};
+use libc::{c_char, c_int, c_void};
+use std::cell::Cell;
+use std::ffi::CStr;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// What an opened `/dev/urandom` holds; reading on gives end of file.
+const DEVICE_BYTES: usize = 256 << 10;
+const BLOCK_BYTES: usize = 64;
+
+/// Which forks led here, and how many were made from here.
+static FORK_PATH: AtomicU64 = AtomicU64::new(0);
+static FORK_COUNT: AtomicU64 = AtomicU64::new(0);
+
+thread_local! {
+    /// Blocks this thread has drawn. Requests begin with a fresh block.
+    static BLOCKS: Cell<u64> = const { Cell::new(0) };
+}
+
+/// A forked child draws other bytes than its parent, but the same in all replicas.
+pub fn watch_forks() {
+    unsafe extern "C" fn before() {
+        FORK_COUNT.fetch_add(1, Ordering::Relaxed);
+    }
+    unsafe extern "C" fn in_child() {
+        let count = FORK_COUNT.swap(0, Ordering::Relaxed);
+        let path = FORK_PATH.load(Ordering::Relaxed);
+        FORK_PATH.store(state::mix(path ^ 0xf0f0, count), Ordering::Relaxed);
+    }
+    // SAFETY: the functions stay loaded as long as the process lives, for a preloaded library is never unloaded.
+    unsafe { libc::pthread_atfork(Some(before), None, Some(in_child)) };
+}
+
+fn quarter(state: &mut [u32; 16], [a, b, c, d]: [usize; 4]) {
+    state[a] = state[a].wrapping_add(state[b]);
+    state[d] = (state[d] ^ state[a]).rotate_left(16);
+    state[c] = state[c].wrapping_add(state[d]);
+    state[b] = (state[b] ^ state[c]).rotate_left(12);
+    state[a] = state[a].wrapping_add(state[b]);
+    state[d] = (state[d] ^ state[a]).rotate_left(8);
+    state[c] = state[c].wrapping_add(state[d]);
+    state[b] = (state[b] ^ state[c]).rotate_left(7);
+}
+
+/// One block of ChaCha20 (RFC 8439 §2.3, with a 64-bit counter).
+fn block(key: [u64; 4], number: u64) -> [u8; BLOCK_BYTES] {
+    let mut start = [0u32; 16];
+    start[..4].copy_from_slice(&[0x6170_7865, 0x3320_646e, 0x7962_2d32, 0x6b20_6574]);
+    for (index, word) in key.iter().enumerate() {
+        start[4 + 2 * index] = *word as u32;
+        start[5 + 2 * index] = (*word >> 32) as u32;
+    }
+    start[12] = number as u32;
+    start[13] = (number >> 32) as u32;
+    let mut mixed = start;
+    for _ in 0..10 {
+        for column in 0..4 {
+            quarter(&mut mixed, [column, column + 4, column + 8, column + 12]);
+        }
+        for column in 0..4 {
+            let at = |row: usize| 4 * row + (column + row) % 4;
+            quarter(&mut mixed, [at(0), at(1), at(2), at(3)]);
+        }
+    }
+    let mut bytes = [0; BLOCK_BYTES];
+    for (chunk, (mixed, start)) in bytes.chunks_exact_mut(4).zip(mixed.iter().zip(start)) {
+        chunk.copy_from_slice(&mixed.wrapping_add(start).to_le_bytes());
+    }
+    bytes
+}
+
+/// Fills `bytes` if the application is asking; `false` when the real source is to be used.
+fn fill(bytes: &mut [u8]) -> bool {
+    let Some(job) = state::job() else { return false };
+    let (pointer, length) = (bytes.as_mut_ptr(), bytes.len());
+    let answer = state::ask_library(|hooks| match hooks.random {
+        // SAFETY: valid for writing length bytes; the function is valid by the contract of redrt_preload_install.
+        Some(ask) => unsafe { ask(pointer, length) },
+        None => 0,
+    });
+    if answer == Some(1) {
+        return true;
+    }
+    let (seed, rank) = job.seed();
+    let key = [seed, rank, threads::number(), FORK_PATH.load(Ordering::Relaxed)];
+    for chunk in bytes.chunks_mut(BLOCK_BYTES) {
+        let number = BLOCKS.get();
+        BLOCKS.set(number + 1);
+        chunk.copy_from_slice(&block(key, number)[..chunk.len()]);
+    }
+    true
+}
+
+/// As [`fill`], for a buffer of a C program.
+///
+/// # Safety
+/// `buffer` is valid for writing `length` bytes, or null.
+unsafe fn fill_buffer(buffer: *mut c_void, length: usize) -> bool {
+    if buffer.is_null() || length == 0 {
+        return false;
+    }
+    // SAFETY: valid for writing, by contract; zeroed first, as a slice may not be uninitialised.
+    let bytes = unsafe {
+        std::ptr::write_bytes(buffer.cast::<u8>(), 0, length);
+        std::slice::from_raw_parts_mut(buffer.cast::<u8>(), length)
+    };
+    fill(bytes)
+}
+
+/// Replaces the C library's.
+///
+/// # Safety
+/// As for the function of the C library.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn getrandom(buffer: *mut c_void, length: usize, flags: u32) -> isize {
+    // SAFETY: as for getrandom itself.
+    if unsafe { fill_buffer(buffer, length) } {
+        return length as isize;
+    }
+    let arguments = [buffer as i64, length as i64, i64::from(flags), 0, 0, 0];
+    // SAFETY: as for getrandom itself.
+    real::with_errno(unsafe { real::system_call(libc::SYS_getrandom, arguments) }) as isize
+}
+
+/// Replaces the C library's.
+///
+/// # Safety
+/// As for the function of the C library.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn getentropy(buffer: *mut c_void, length: usize) -> c_int {
+    // More is an error, for the C library to report.
+    // SAFETY: as for getentropy itself.
+    if length <= 256 && unsafe { fill_buffer(buffer, length) } {
+        return 0;
+    }
+    next!(getentropy(buffer => *mut c_void, length => usize) -> c_int, -1)
+}
+
+fn word() -> Option<u32> {
+    let mut bytes = [0; 4];
+    fill(&mut bytes).then(|| u32::from_le_bytes(bytes))
+}
+
+/// Replaces the C library's.
+#[unsafe(no_mangle)]
+pub extern "C" fn arc4random() -> u32 {
+    word().unwrap_or_else(|| next!(arc4random() -> u32, 0))
+}
+
+/// Replaces the C library's.
+///
+/// # Safety
+/// As for the function of the C library.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn arc4random_buf(buffer: *mut c_void, length: usize) {
+    // SAFETY: as for arc4random_buf itself.
+    if !unsafe { fill_buffer(buffer, length) } {
+        next!(arc4random_buf(buffer => *mut c_void, length => usize) -> (), ());
+    }
+}
+
+/// Replaces the C library's.
+#[unsafe(no_mangle)]
+pub extern "C" fn arc4random_uniform(bound: u32) -> u32 {
+    if bound == 0 {
+        return 0;
+    }
+    // Below this the first numbers would come up more often than the others.
+    let threshold = bound.wrapping_neg() % bound;
+    loop {
+        match word() {
+            Some(word) if word >= threshold => return word % bound,
+            Some(_) => {}
+            None => return next!(arc4random_uniform(bound => u32) -> u32, 0),
+        }
+    }
+}
+
+/// A file that holds random bytes, when `path` is the random device and the application is asking.
+///
+/// # Safety
+/// `path` is null or a zero-terminated string.
+unsafe fn open_device(path: *const c_char, flags: c_int) -> Option<c_int> {
+    if path.is_null() {
+        return None;
+    }
+    // SAFETY: a zero-terminated string, by contract.
+    let path = unsafe { CStr::from_ptr(path) };
+    let is_device = path == c"/dev/urandom" || path == c"/dev/random";
+    if !is_device || flags & libc::O_ACCMODE != libc::O_RDONLY {
+        return None;
+    }
+    state::job()?;
+    let memfd_flags = if flags & libc::O_CLOEXEC != 0 { libc::MFD_CLOEXEC } else { 0 };
+    // SAFETY: the name is zero-terminated.
+    let fd = unsafe { libc::memfd_create(c"urandom".as_ptr(), memfd_flags) };
+    if fd < 0 {
+        return None;
+    }
+    let mut bytes = [0; 4096];
+    for offset in (0..DEVICE_BYTES).step_by(bytes.len()) {
+        // SAFETY: bytes is valid for reading its length.
+        let written = fill(&mut bytes)
+            && unsafe { libc::pwrite(fd, bytes.as_ptr().cast(), bytes.len(), offset as i64) } == bytes.len() as isize;
+        if !written {
+            // SAFETY: the descriptor was made above and is nobody else's.
+            unsafe { libc::close(fd) };
+            return None;
+        }
+    }
+    Some(fd)
+}
+
+/// Interposes functions that open files; some take a directory first.
+macro_rules! opens {
+    ($( $name:ident ( $($directory:ident : $type:ty)? ); )+) => { $(
+        /// Replaces the C library's. The mode is passed on whether it was given or not, as a register is.
+        ///
+        /// # Safety
+        /// As for the function of the C library.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name(
+            $($directory: $type,)? path: *const c_char, flags: c_int, mode: libc::mode_t
+        ) -> c_int {
+            // SAFETY: as for the function itself.
+            if let Some(fd) = unsafe { open_device(path, flags) } {
+                return fd;
+            }
+            next!($name(
+                $($directory => $type,)? path => *const c_char, flags => c_int, mode => libc::mode_t
+            ) -> c_int, -1)
+        }
+    )+ };
+}
+
+opens! {
+    open();
+    open64();
+    openat(directory: c_int);
+    openat64(directory: c_int);
+    __open_2();
+    __open64_2();
+    __openat_2(directory: c_int);
+    __openat64_2(directory: c_int);
+}
+
+/// Opens the random device as a stream; null when it is not to be replaced.
+///
+/// # Safety
+/// `path` and `mode` are null or zero-terminated strings.
+unsafe fn open_device_stream(path: *const c_char, mode: *const c_char) -> *mut libc::FILE {
+    // SAFETY: mode is null or a string, by contract.
+    let for_reading = !mode.is_null() && unsafe { CStr::from_ptr(mode) }.to_bytes().first() == Some(&b'r');
+    // SAFETY: as for this function.
+    match unsafe { open_device(path, libc::O_RDONLY | libc::O_CLOEXEC) } {
+        // SAFETY: a new descriptor and a zero-terminated mode.
+        Some(fd) if for_reading => unsafe { libc::fdopen(fd, c"r".as_ptr()) },
+        Some(fd) => {
+            // SAFETY: the descriptor was made above and is nobody else's.
+            unsafe { libc::close(fd) };
+            std::ptr::null_mut()
+        }
+        None => std::ptr::null_mut(),
+    }
+}
+
+/// Replaces the C library's.
+///
+/// # Safety
+/// As for the function of the C library.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fopen(path: *const c_char, mode: *const c_char) -> *mut libc::FILE {
+    // SAFETY: as for fopen itself.
+    let stream = unsafe { open_device_stream(path, mode) };
+    if !stream.is_null() {
+        return stream;
+    }
+    next!(fopen(path => *const c_char, mode => *const c_char) -> *mut libc::FILE, std::ptr::null_mut())
+}
+
+/// Replaces the C library's.
+///
+/// # Safety
+/// As for the function of the C library.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fopen64(path: *const c_char, mode: *const c_char) -> *mut libc::FILE {
+    // SAFETY: as for fopen64 itself.
+    let stream = unsafe { open_device_stream(path, mode) };
+    if !stream.is_null() {
+        return stream;
+    }
+    next!(fopen64(path => *const c_char, mode => *const c_char) -> *mut libc::FILE, std::ptr::null_mut())
+}

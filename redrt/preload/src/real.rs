@@ -1,0 +1,126 @@
+//! The functions behind the interposed ones, and system calls made directly.
+
+use libc::{c_char, c_long, c_void};
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+/// A function of the C library, looked up once. Lookups may race; all find the same.
+pub struct Next {
+    name: &'static [u8],
+    address: AtomicPtr<c_void>,
+}
+
+impl Next {
+    /// The next definition of `name`, which ends with a zero byte.
+    pub const fn new(name: &'static [u8]) -> Self {
+        assert!(matches!(name.last(), Some(0)));
+        Self { name, address: AtomicPtr::new(std::ptr::null_mut()) }
+    }
+
+    /// Its address; null when the C library has no such function.
+    pub fn address(&self) -> *mut c_void {
+        let known = self.address.load(Ordering::Relaxed);
+        if !known.is_null() {
+            return known;
+        }
+        // SAFETY: name ends with a zero byte, by the assertion in new.
+        let found = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr().cast::<c_char>()) };
+        self.address.store(found, Ordering::Relaxed);
+        found
+    }
+}
+
+/// Calls the C library's function of this name; `$missing` is the answer when it has none.
+macro_rules! next {
+    ($name:ident ( $($argument:expr => $type:ty),* ) -> $result:ty, $missing:expr) => {{
+        static NEXT: $crate::real::Next = $crate::real::Next::new(concat!(stringify!($name), "\0").as_bytes());
+        let address = NEXT.address();
+        if address.is_null() {
+            $missing
+        } else {
+            // SAFETY: the C library's function of this name has this type, which <$name> documents.
+            let function = unsafe {
+                std::mem::transmute::<*mut libc::c_void, unsafe extern "C" fn($($type),*) -> $result>(address)
+            };
+            // SAFETY: the arguments are those the caller of the interposed function vouches for.
+            unsafe { function($($argument),*) }
+        }
+    }};
+}
+pub(crate) use next;
+
+/// Sets `errno`.
+pub fn set_errno(error: i32) {
+    // SAFETY: __errno_location returns the address of the calling thread's errno, always valid.
+    unsafe { *libc::__errno_location() = error };
+}
+
+/// A system call made directly: neither interposed nor setting `errno`. Negative results are error numbers.
+///
+/// # Safety
+/// As for the system call itself.
+#[cfg(target_arch = "x86_64")]
+pub unsafe fn system_call(number: c_long, arguments: [c_long; 6]) -> c_long {
+    let [a, b, c, d, e, f] = arguments;
+    let result;
+    // SAFETY: the registers are those of the Linux system call convention; the caller vouches for the rest.
+    unsafe {
+        std::arch::asm!(
+            "syscall",
+            inlateout("rax") number => result,
+            in("rdi") a, in("rsi") b, in("rdx") c, in("r10") d, in("r8") e, in("r9") f,
+            lateout("rcx") _, lateout("r11") _,
+            options(nostack)
+        );
+    }
+    result
+}
+
+/// A system call made directly: neither interposed nor setting `errno`. Negative results are error numbers.
+///
+/// # Safety
+/// As for the system call itself.
+#[cfg(target_arch = "aarch64")]
+pub unsafe fn system_call(number: c_long, arguments: [c_long; 6]) -> c_long {
+    let [a, b, c, d, e, f] = arguments;
+    let result;
+    // SAFETY: the registers are those of the Linux system call convention; the caller vouches for the rest.
+    unsafe {
+        std::arch::asm!(
+            "svc 0",
+            in("x8") number,
+            inlateout("x0") a => result,
+            in("x1") b, in("x2") c, in("x3") d, in("x4") e, in("x5") f,
+            options(nostack)
+        );
+    }
+    result
+}
+
+/// The result of a system call as the C library gives it: -1 and `errno`.
+pub fn with_errno(result: c_long) -> c_long {
+    if (-4095..0).contains(&result) {
+        set_errno(-result as i32);
+        return -1;
+    }
+    result
+}
+
+/// The real process id.
+pub fn process_id() -> i32 {
+    // SAFETY: getpid has no arguments.
+    unsafe { system_call(libc::SYS_getpid, [0; 6]) as i32 }
+}
+
+/// The real id of the calling thread.
+pub fn thread_id() -> i32 {
+    // SAFETY: gettid has no arguments.
+    unsafe { system_call(libc::SYS_gettid, [0; 6]) as i32 }
+}
+
+/// The real clock, in nanoseconds; 0 when there is no such clock.
+pub fn clock_ns(clock: libc::clockid_t) -> i64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    let pointer = &raw mut time;
+    let result = next!(clock_gettime(clock => libc::clockid_t, pointer => *mut libc::timespec) -> i32, -1);
+    if result != 0 { 0 } else { time.tv_sec * 1_000_000_000 + time.tv_nsec }
+}

@@ -1,0 +1,181 @@
+//! What is known of the job, who answers, and what each thread remembers.
+
+use crate::{Hooks, real};
+use std::cell::Cell;
+use std::ffi::CStr;
+use std::sync::atomic::{AtomicI32, AtomicI64, AtomicPtr, AtomicU8, AtomicU64, Ordering};
+
+/// Set once, by whoever calls first; all threads would set the same.
+static PHASE: AtomicU8 = AtomicU8::new(UNKNOWN);
+const UNKNOWN: u8 = 0;
+const INACTIVE: u8 = 1;
+const ACTIVE: u8 = 2;
+
+static SEED: AtomicU64 = AtomicU64::new(0);
+static RANK: AtomicU64 = AtomicU64::new(0);
+static START_NS: AtomicI64 = AtomicI64::new(0);
+static START_MONOTONIC_NS: AtomicI64 = AtomicI64::new(0);
+static HOST: AtomicPtr<libc::c_char> = AtomicPtr::new(std::ptr::null_mut());
+/// The real id of the process that was set up, as opposed to its forked children.
+static PROCESS: AtomicI32 = AtomicI32::new(0);
+static HOOKS: AtomicPtr<Hooks> = AtomicPtr::new(std::ptr::null_mut());
+
+thread_local! {
+    static INTERNAL: Cell<bool> = const { Cell::new(false) };
+    static IN_HOOK: Cell<bool> = const { Cell::new(false) };
+}
+
+unsafe extern "C" {
+    static mut environ: *mut *mut libc::c_char;
+}
+
+/// Facts about the job, from the environment.
+pub struct Job;
+
+impl Job {
+    /// Seed of this rank's random numbers.
+    pub fn seed(&self) -> (u64, u64) {
+        (SEED.load(Ordering::Relaxed), RANK.load(Ordering::Relaxed))
+    }
+
+    /// The virtual rank.
+    pub fn rank(&self) -> u64 {
+        RANK.load(Ordering::Relaxed)
+    }
+
+    /// Where the sequences of the wall clock and of the monotonic clocks begin.
+    pub fn start_ns(&self) -> (i64, i64) {
+        (START_NS.load(Ordering::Relaxed), START_MONOTONIC_NS.load(Ordering::Relaxed))
+    }
+
+    /// The host name to show, ending with a zero byte; null when none was given.
+    pub fn host(&self) -> *const libc::c_char {
+        HOST.load(Ordering::Relaxed)
+    }
+
+    /// Whether this is the process that was started, not a forked child of it.
+    pub fn is_first_process(&self) -> bool {
+        PROCESS.load(Ordering::Relaxed) == real::process_id()
+    }
+
+    /// The real id of the process that was started.
+    pub fn process(&self) -> i32 {
+        PROCESS.load(Ordering::Relaxed)
+    }
+}
+
+/// The job, when this process belongs to one and the caller is the application.
+pub fn job() -> Option<Job> {
+    if !is_active() || INTERNAL.get() || IN_HOOK.get() {
+        return None;
+    }
+    Some(Job)
+}
+
+fn is_active() -> bool {
+    match PHASE.load(Ordering::Acquire) {
+        UNKNOWN => read_environment(),
+        phase => phase == ACTIVE,
+    }
+}
+
+#[used]
+#[unsafe(link_section = ".init_array")]
+static CONSTRUCTOR: extern "C" fn() = {
+    extern "C" fn construct() {
+        is_active();
+        crate::threads::adopt_main();
+        crate::random::watch_forks();
+    }
+    construct
+};
+
+fn read_environment() -> bool {
+    let values = [c"REDRT_SEED", c"REDRT_RANK", c"REDRT_START_NS", c"REDRT_START_MONOTONIC_NS"].map(variable);
+    // SAFETY: environ is read only here, before the application can change it.
+    if unsafe { environ }.is_null() {
+        // Too early to know. Nothing has happened yet that could differ.
+        return false;
+    }
+    let [Some(seed), Some(rank), Some(start), monotonic] = values else {
+        PHASE.store(INACTIVE, Ordering::Release);
+        return false;
+    };
+    SEED.store(number(seed, 16), Ordering::Relaxed);
+    RANK.store(number(rank, 10), Ordering::Relaxed);
+    START_NS.store(number(start, 10) as i64, Ordering::Relaxed);
+    START_MONOTONIC_NS.store(monotonic.map_or(0, |text| number(text, 10)) as i64, Ordering::Relaxed);
+    let host = variable(c"REDRT_HOST").map_or(std::ptr::null(), CStr::as_ptr);
+    HOST.store(host.cast_mut(), Ordering::Relaxed);
+    PROCESS.store(real::process_id(), Ordering::Relaxed);
+    PHASE.store(ACTIVE, Ordering::Release);
+    true
+}
+
+/// The value of an environment variable. Not `getenv`, which the application may interpose as well.
+fn variable(name: &CStr) -> Option<&'static CStr> {
+    // SAFETY: environ is a null-terminated array or null; it is read before the application can change it.
+    let mut entry = unsafe { environ };
+    while !entry.is_null() {
+        // SAFETY: entry points into the array, at or before its null.
+        let text = unsafe { *entry };
+        if text.is_null() {
+            return None;
+        }
+        // SAFETY: entries of the environment are zero-terminated and were set up by the kernel for good.
+        let text = unsafe { CStr::from_ptr(text) };
+        let rest = text.to_bytes_with_nul().strip_prefix(name.to_bytes());
+        if let Some(value) = rest.and_then(|rest| rest.strip_prefix(b"=")) {
+            return CStr::from_bytes_with_nul(value).ok();
+        }
+        // SAFETY: the null was not reached, so there is a next element.
+        entry = unsafe { entry.add(1) };
+    }
+    None
+}
+
+fn number(text: &CStr, radix: u32) -> u64 {
+    let digits = text.to_bytes().iter().map_while(|byte| char::from(*byte).to_digit(radix));
+    digits.fold(0u64, |number, digit| number.wrapping_mul(u64::from(radix)).wrapping_add(u64::from(digit)))
+}
+
+/// Replaces the hooks.
+pub fn set_hooks(hooks: *const Hooks) {
+    HOOKS.store(hooks.cast_mut(), Ordering::Release);
+}
+
+/// Lets the MPI library answer. While it does, what it calls itself is real. `None` when there is no library.
+pub fn ask_library<T>(ask: impl FnOnce(&Hooks) -> T) -> Option<T> {
+    let hooks = HOOKS.load(Ordering::Acquire);
+    // SAFETY: null, or valid until replaced, by the contract of redrt_preload_install.
+    let hooks = unsafe { hooks.as_ref() }?;
+    IN_HOOK.set(true);
+    let answer = ask(hooks);
+    IN_HOOK.set(false);
+    Some(answer)
+}
+
+/// Whether the MPI library answers.
+pub fn library_answers() -> bool {
+    !HOOKS.load(Ordering::Acquire).is_null()
+}
+
+/// Marks the calling thread as the library's own, or not; returns what held before.
+pub fn set_internal(internal: bool) -> bool {
+    INTERNAL.replace(internal)
+}
+
+/// Whether the calling thread is the library's own.
+pub fn is_internal() -> bool {
+    INTERNAL.get()
+}
+
+/// A well-mixed function of two numbers.
+pub fn mix(left: u64, right: u64) -> u64 {
+    let mut mixed = left ^ right.wrapping_add(0x9e37_79b9_7f4a_7c15).wrapping_mul(0xff51_afd7_ed55_8ccd);
+    for factor in [0xbf58_476d_1ce4_e5b9u64, 0x94d0_49bb_1331_11eb] {
+        mixed ^= mixed >> 30;
+        mixed = mixed.wrapping_mul(factor);
+    }
+    mixed ^ (mixed >> 31)
+}

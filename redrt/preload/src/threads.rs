@@ -1,0 +1,124 @@
+//! Thread numbers, the same in all replicas: from the parent's number and the order of creation under that parent.
+
+use crate::real::{self, next};
+use crate::state;
+use libc::{c_int, c_void, pthread_attr_t, pthread_t};
+use std::cell::Cell;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+type Start = extern "C" fn(*mut c_void) -> *mut c_void;
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Number {
+    Unknown,
+    Known(u64),
+}
+
+thread_local! {
+    static NUMBER: Cell<Number> = const { Cell::new(Number::Unknown) };
+    static CREATED: Cell<u64> = const { Cell::new(0) };
+}
+
+/// Threads that were made without `pthread_create` being called by name; in order of asking.
+static STRANGERS: AtomicU64 = AtomicU64::new(0);
+
+/// The calling thread is the main thread.
+pub fn adopt_main() {
+    NUMBER.set(Number::Known(0));
+}
+
+/// The calling thread's number.
+pub fn number() -> u64 {
+    if let Number::Known(number) = NUMBER.get() {
+        return number;
+    }
+    let number = if real::thread_id() == real::process_id() {
+        0
+    } else {
+        state::mix(u64::MAX, STRANGERS.fetch_add(1, Ordering::Relaxed))
+    };
+    NUMBER.set(Number::Known(number));
+    number
+}
+
+/// What a new thread is to know; in memory of this library, because the C library's heap is the application's.
+struct Passport {
+    taken: AtomicBool,
+    start: Cell<Option<Start>>,
+    argument: Cell<*mut c_void>,
+    number: Cell<u64>,
+    internal: Cell<bool>,
+}
+
+// SAFETY: whoever has set `taken` is the only one to touch the cells, until it clears it.
+unsafe impl Sync for Passport {}
+
+/// Threads that have been created and not yet begun. One that finds no place waits for the others to begin.
+const PASSPORT_COUNT: usize = 256;
+
+static PASSPORTS: [Passport; PASSPORT_COUNT] = [const {
+    Passport {
+        taken: AtomicBool::new(false),
+        start: Cell::new(None),
+        argument: Cell::new(std::ptr::null_mut()),
+        number: Cell::new(0),
+        internal: Cell::new(false),
+    }
+}; PASSPORT_COUNT];
+
+fn take_passport() -> &'static Passport {
+    loop {
+        let free = PASSPORTS.iter().find(|passport| !passport.taken.swap(true, Ordering::Acquire));
+        if let Some(passport) = free {
+            return passport;
+        }
+        // SAFETY: sched_yield has no arguments.
+        unsafe { libc::sched_yield() };
+    }
+}
+
+extern "C" fn begin(passport: *mut c_void) -> *mut c_void {
+    // SAFETY: pthread_create below passes one of PASSPORTS.
+    let passport = unsafe { &*passport.cast::<Passport>() };
+    let (start, argument) = (passport.start.get(), passport.argument.get());
+    NUMBER.set(Number::Known(passport.number.get()));
+    state::set_internal(passport.internal.get());
+    passport.taken.store(false, Ordering::Release);
+    match start {
+        Some(start) => start(argument),
+        None => std::ptr::null_mut(),
+    }
+}
+
+/// Replaces the C library's.
+///
+/// # Safety
+/// As for the function of the C library.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pthread_create(
+    thread: *mut pthread_t,
+    attributes: *const pthread_attr_t,
+    start: Option<Start>,
+    argument: *mut c_void,
+) -> c_int {
+    let create = |start: Option<Start>, argument: *mut c_void| {
+        next!(pthread_create(
+            thread => *mut pthread_t, attributes => *const pthread_attr_t, start => Option<Start>,
+            argument => *mut c_void
+        ) -> c_int, libc::ENOSYS)
+    };
+    let internal = state::is_internal();
+    let passport = take_passport();
+    let order = CREATED.get();
+    passport.start.set(start);
+    passport.argument.set(argument);
+    passport.internal.set(internal);
+    passport.number.set(if internal { u64::MAX } else { state::mix(number(), order + 1) });
+    let result = create(Some(begin), std::ptr::from_ref(passport).cast_mut().cast());
+    if result != 0 {
+        passport.taken.store(false, Ordering::Release);
+    } else if !internal {
+        CREATED.set(order + 1);
+    }
+    result
+}

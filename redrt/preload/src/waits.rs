@@ -1,0 +1,245 @@
+//! Sleeps and timed waits, which must last as long as the application thinks they do: deadlines are shifted from shown to
+//! real time, and time that was slept or waited away is added to the sequence.
+
+use crate::clock::{Family, advance, reach, real_deadline, to_ns};
+use crate::real::next;
+use libc::{c_int, clockid_t, timespec};
+
+const ETIMEDOUT: c_int = libc::ETIMEDOUT;
+
+/// Runs `wait` with the deadline shifted; `timed_out` tells from its result whether it lasted to the end.
+fn until(
+    family: Family,
+    deadline: *const timespec,
+    wait: impl FnOnce(*const timespec) -> c_int,
+    timed_out: impl FnOnce(c_int) -> bool,
+) -> c_int {
+    // SAFETY: null or valid for reading, by the contract of every caller.
+    let Some(shown) = (unsafe { deadline.as_ref() }) else { return wait(deadline) };
+    let real = real_deadline(family, shown);
+    let result = wait(&raw const real);
+    if timed_out(result) {
+        reach(family, shown);
+    }
+    result
+}
+
+/// The application asked for this much time to pass, and it has.
+///
+/// # Safety
+/// `duration` is null or valid for reading.
+unsafe fn advance_by(duration: *const timespec) {
+    // SAFETY: null or valid for reading, by contract.
+    if let Some(duration) = unsafe { duration.as_ref() } {
+        advance(to_ns(duration));
+    }
+}
+
+fn is_timeout(result: c_int) -> bool {
+    result == ETIMEDOUT
+}
+
+fn failed_with_timeout(result: c_int) -> bool {
+    // SAFETY: the calling thread's errno is always valid.
+    result == -1 && unsafe { *libc::__errno_location() } == ETIMEDOUT
+}
+
+/// Interposes functions that wait until an absolute time, the last argument.
+macro_rules! absolute_waits {
+    ($( $name:ident ( $($argument:ident : $type:ty),* ), $family:expr, $timed_out:ident; )+) => { $(
+        /// Replaces the C library's.
+        ///
+        /// # Safety
+        /// As for the function of the C library.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name($($argument: $type,)* deadline: *const timespec) -> c_int {
+            // SAFETY: null or valid for reading, by contract.
+            let family: Family = match unsafe { deadline.as_ref() } {
+                Some(deadline) => ($family)(deadline),
+                None => Family::Wall,
+            };
+            until(
+                family,
+                deadline,
+                |deadline| next!($name($($argument => $type,)* deadline => *const timespec) -> c_int, libc::ENOSYS),
+                $timed_out,
+            )
+        }
+    )+ };
+}
+
+type Pointer = *mut libc::c_void;
+
+absolute_waits! {
+    pthread_cond_timedwait(cond: Pointer, mutex: Pointer), Family::of_deadline, is_timeout;
+    pthread_cond_clockwait(cond: Pointer, mutex: Pointer, clock: clockid_t), |_: &timespec| Family::of(clock), is_timeout;
+    pthread_mutex_timedlock(mutex: Pointer), |_: &timespec| Family::Wall, is_timeout;
+    pthread_mutex_clocklock(mutex: Pointer, clock: clockid_t), |_: &timespec| Family::of(clock), is_timeout;
+    pthread_rwlock_timedrdlock(lock: Pointer), |_: &timespec| Family::Wall, is_timeout;
+    pthread_rwlock_timedwrlock(lock: Pointer), |_: &timespec| Family::Wall, is_timeout;
+    pthread_timedjoin_np(thread: libc::pthread_t, result: Pointer), |_: &timespec| Family::Wall, is_timeout;
+    sem_timedwait(semaphore: Pointer), |_: &timespec| Family::Wall, failed_with_timeout;
+    sem_clockwait(semaphore: Pointer, clock: clockid_t), |_: &timespec| Family::of(clock), failed_with_timeout;
+}
+
+/// Replaces the C library's.
+///
+/// # Safety
+/// As for the function of the C library.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn clock_nanosleep(
+    clock: clockid_t,
+    flags: c_int,
+    request: *const timespec,
+    remain: *mut timespec,
+) -> c_int {
+    let sleep = |request: *const timespec| {
+        next!(clock_nanosleep(
+            clock => clockid_t, flags => c_int, request => *const timespec, remain => *mut timespec
+        ) -> c_int, libc::ENOSYS)
+    };
+    if flags & libc::TIMER_ABSTIME != 0 {
+        return until(Family::of(clock), request, sleep, |result| result == 0);
+    }
+    let result = sleep(request);
+    if result == 0 {
+        // SAFETY: null or valid for reading, by contract.
+        unsafe { advance_by(request) };
+    }
+    result
+}
+
+/// Replaces the C library's.
+///
+/// # Safety
+/// As for the function of the C library.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nanosleep(request: *const timespec, remain: *mut timespec) -> c_int {
+    let result = next!(nanosleep(request => *const timespec, remain => *mut timespec) -> c_int, -1);
+    if result == 0 {
+        // SAFETY: null or valid for reading, by contract.
+        unsafe { advance_by(request) };
+    }
+    result
+}
+
+/// Replaces the C library's.
+#[unsafe(no_mangle)]
+pub extern "C" fn usleep(microseconds: libc::useconds_t) -> c_int {
+    let result = next!(usleep(microseconds => libc::useconds_t) -> c_int, -1);
+    if result == 0 {
+        advance(i64::from(microseconds) * 1000);
+    }
+    result
+}
+
+/// Replaces the C library's.
+#[unsafe(no_mangle)]
+pub extern "C" fn sleep(seconds: u32) -> u32 {
+    let left = next!(sleep(seconds => u32) -> u32, seconds);
+    advance(i64::from(seconds - left.min(seconds)) * 1_000_000_000);
+    left
+}
+
+/// Replaces the C library's.
+///
+/// # Safety
+/// As for the function of the C library.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn poll(fds: *mut libc::pollfd, count: libc::nfds_t, timeout_ms: c_int) -> c_int {
+    let result = next!(poll(fds => *mut libc::pollfd, count => libc::nfds_t, timeout_ms => c_int) -> c_int, -1);
+    if result == 0 {
+        advance(i64::from(timeout_ms) * 1_000_000);
+    }
+    result
+}
+
+/// Replaces the C library's.
+///
+/// # Safety
+/// As for the function of the C library.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ppoll(
+    fds: *mut libc::pollfd,
+    count: libc::nfds_t,
+    timeout: *const timespec,
+    mask: *const libc::sigset_t,
+) -> c_int {
+    // The C library gives the kernel a copy, so the timeout is still what was asked for.
+    let result = next!(ppoll(
+        fds => *mut libc::pollfd, count => libc::nfds_t, timeout => *const timespec, mask => *const libc::sigset_t
+    ) -> c_int, -1);
+    if result == 0 {
+        // SAFETY: null or valid for reading, by contract.
+        unsafe { advance_by(timeout) };
+    }
+    result
+}
+
+/// Replaces the C library's.
+///
+/// # Safety
+/// As for the function of the C library.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn select(
+    count: c_int,
+    read: *mut libc::fd_set,
+    write: *mut libc::fd_set,
+    except: *mut libc::fd_set,
+    timeout: *mut libc::timeval,
+) -> c_int {
+    // SAFETY: null or valid for reading, by contract. Linux counts it down, so it is read before.
+    let asked_ns = unsafe { timeout.as_ref() }.map_or(0, |time| time.tv_sec * 1_000_000_000 + time.tv_usec * 1000);
+    let result = next!(select(
+        count => c_int, read => *mut libc::fd_set, write => *mut libc::fd_set, except => *mut libc::fd_set,
+        timeout => *mut libc::timeval
+    ) -> c_int, -1);
+    if result == 0 {
+        advance(asked_ns);
+    }
+    result
+}
+
+/// Replaces the C library's.
+///
+/// # Safety
+/// As for the function of the C library.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pselect(
+    count: c_int,
+    read: *mut libc::fd_set,
+    write: *mut libc::fd_set,
+    except: *mut libc::fd_set,
+    timeout: *const timespec,
+    mask: *const libc::sigset_t,
+) -> c_int {
+    let result = next!(pselect(
+        count => c_int, read => *mut libc::fd_set, write => *mut libc::fd_set, except => *mut libc::fd_set,
+        timeout => *const timespec, mask => *const libc::sigset_t
+    ) -> c_int, -1);
+    if result == 0 {
+        // SAFETY: null or valid for reading, by contract.
+        unsafe { advance_by(timeout) };
+    }
+    result
+}
+
+/// Replaces the C library's.
+///
+/// # Safety
+/// As for the function of the C library.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn epoll_wait(
+    epoll: c_int,
+    events: *mut libc::epoll_event,
+    count: c_int,
+    timeout_ms: c_int,
+) -> c_int {
+    let result = next!(epoll_wait(
+        epoll => c_int, events => *mut libc::epoll_event, count => c_int, timeout_ms => c_int
+    ) -> c_int, -1);
+    if result == 0 {
+        advance(i64::from(timeout_ms) * 1_000_000);
+    }
+    result
+}
