@@ -2,6 +2,7 @@
 
 pub mod abi;
 pub mod api;
+pub mod datatype;
 pub mod error;
 pub mod handle;
 pub mod host;
