@@ -5,6 +5,9 @@
 #![allow(clippy::too_many_arguments, clippy::missing_errors_doc)]
 
 pub mod attr;
+pub mod datatype;
 pub mod env;
 pub mod errhandler;
 pub mod info;
+mod pack;
+pub mod status;
