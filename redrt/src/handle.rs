@@ -108,23 +108,36 @@ impl<T> Table<T> {
     /// # Panics
     /// When four million objects of one kind are alive.
     pub fn insert(&self, object: Arc<T>) -> usize {
-        let index = {
-            let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
-            // Fresh places first, a chunk at a time, so that a value is not reused at once.
-            if free.used_count.is_multiple_of(FIRST_CHUNK_LENGTH) || free.used_count >= INDEX_COUNT_MAX {
-                free.places.pop_front()
-            } else {
-                None
-            }
-            .unwrap_or_else(|| {
-                assert!(free.used_count < INDEX_COUNT_MAX, "{INDEX_COUNT_MAX} handles of one kind are in use");
-                free.used_count += 1;
-                free.used_count - 1
-            })
-        };
+        let mut own_value = 0;
+        self.insert_with(|value| {
+            own_value = value;
+            object
+        });
+        own_value
+    }
+
+    /// Takes in the object that `make` makes of its own handle value.
+    ///
+    /// # Panics
+    /// As [`Table::insert`].
+    pub fn insert_with(&self, make: impl FnOnce(usize) -> Arc<T>) -> Arc<T> {
+        let index = self.take_place();
         let mut entry = self.place(index).write().unwrap_or_else(PoisonError::into_inner);
-        entry.object = Some(object);
-        usize::from(entry.generation) << INDEX_BITS | (index + FIRST)
+        let object = make(usize::from(entry.generation) << INDEX_BITS | (index + FIRST));
+        entry.object = Some(Arc::clone(&object));
+        object
+    }
+
+    fn take_place(&self) -> usize {
+        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        // Fresh places first, a chunk at a time, so that a value is not reused at once.
+        let at_boundary = free.used_count.is_multiple_of(FIRST_CHUNK_LENGTH) || free.used_count >= INDEX_COUNT_MAX;
+        if at_boundary && let Some(place) = free.places.pop_front() {
+            return place;
+        }
+        assert!(free.used_count < INDEX_COUNT_MAX, "{INDEX_COUNT_MAX} handles of one kind are in use");
+        free.used_count += 1;
+        free.used_count - 1
     }
 
     /// The object, unless the value was never given out or the object was removed.

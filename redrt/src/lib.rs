@@ -4,6 +4,7 @@ pub mod abi;
 pub mod api;
 pub mod coll;
 pub mod comm;
+pub mod datatype;
 pub mod decide;
 pub mod engine;
 pub mod error;

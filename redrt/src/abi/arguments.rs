@@ -48,6 +48,22 @@ impl<T> Input<T> {
     }
 }
 
+impl Input<c_int> {
+    /// An array of ints that is a `T`, as a Fortran status is.
+    pub(crate) fn cast<T>(self) -> Input<T> {
+        const { assert!(align_of::<T>() == align_of::<c_int>()) };
+        Input(self.0.cast())
+    }
+}
+
+impl Output<c_int> {
+    /// An array of ints that is a `T`, as a Fortran status is.
+    pub(crate) fn cast<T>(self) -> Output<T> {
+        const { assert!(align_of::<T>() == align_of::<c_int>()) };
+        Output(self.0.cast())
+    }
+}
+
 impl<T: Copy> Input<T> {
     /// The element.
     ///
@@ -221,7 +237,6 @@ pub struct Counts {
     wide: bool,
 }
 
-#[allow(dead_code)]
 impl Counts {
     pub(super) fn narrow(pointer: *const c_int) -> Self {
         Self { pointer: pointer.cast(), wide: false }
@@ -272,7 +287,6 @@ pub struct CountOut {
     wide: bool,
 }
 
-#[allow(dead_code)]
 impl CountOut {
     pub(super) fn narrow(pointer: *mut c_int) -> Self {
         Self { pointer: pointer.cast(), wide: false }

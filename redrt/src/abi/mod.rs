@@ -11,6 +11,7 @@ pub mod callbacks;
 mod constants;
 mod exports;
 pub mod memory;
+pub mod packed;
 mod status;
 
 pub use arguments::{Callback, CountOut, Counts, Input, Output};

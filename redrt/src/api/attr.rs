@@ -1,10 +1,11 @@
 //! Attributes (MPI-5.0 section 7.7) and the predefined ones (section 9.1.2).
 
+use super::datatype::attributes as type_attributes;
 use super::errhandler::attached;
 use crate::abi::*;
 use crate::error::{Result, Scope};
 use crate::fail;
-use crate::handle::{CommHandle, WinHandle};
+use crate::handle::{CommHandle, DatatypeHandle, WinHandle};
 use crate::host;
 use crate::objects::attributes::{self, ObjectKind};
 use crate::objects::error_codes;
@@ -143,4 +144,19 @@ pub fn type_create_keyval(copy: Callback, delete: Callback, keyval: Output<c_int
 /// `MPI_Type_free_keyval`.
 pub fn type_free_keyval(keyval: Output<c_int>) -> Result {
     free(ObjectKind::Datatype, keyval)
+}
+
+/// `MPI_Type_get_attr`.
+pub fn type_get_attr(datatype: DatatypeHandle, keyval: c_int, value: *mut c_void, flag: Output<c_int>) -> Result {
+    put_found(type_attributes::get(datatype, keyval)?, value, flag)
+}
+
+/// `MPI_Type_set_attr`.
+pub fn type_set_attr(datatype: DatatypeHandle, keyval: c_int, value: *mut c_void) -> Result {
+    type_attributes::set(datatype, keyval, value)
+}
+
+/// `MPI_Type_delete_attr`.
+pub fn type_delete_attr(datatype: DatatypeHandle, keyval: c_int) -> Result {
+    type_attributes::delete(datatype, keyval)
 }
