@@ -252,7 +252,8 @@ impl Links {
         payload: Arc<Payload>,
         landing: u64,
         length: u64,
-        then: Option<OutgoingId>,
+        id: OutgoingId,
+        then: bool,
     ) {
         let end = payload.len().min(usize::try_from(length).unwrap_or(usize::MAX));
         let payload = match self.flips.iter().position(|(flipped, _)| *flipped == id) {

@@ -99,7 +99,7 @@ fn resolve(engine: &Engine, handle: RequestHandle) -> Result<RequestId> {
 }
 
 /// The handle of a new request on `comm`.
-fn handle(engine: &mut Engine, id: RequestId, comm: &Comm) -> RequestHandle {
+pub(crate) fn handle(engine: &mut Engine, id: RequestId, comm: &Comm) -> RequestHandle {
     engine.requests.get(id).comm = comm.handle().0;
     RequestHandle(engine.requests.handle(id))
 }
