@@ -7,3 +7,4 @@ pub mod error;
 pub mod handle;
 pub mod host;
 pub mod objects;
+pub mod op;

@@ -9,5 +9,6 @@ pub mod datatype;
 pub mod env;
 pub mod errhandler;
 pub mod info;
+pub mod op;
 mod pack;
 pub mod status;
