@@ -15,3 +15,4 @@ pub mod memory;
 pub mod objects;
 pub mod runtime;
 pub mod transport;
+pub mod op;

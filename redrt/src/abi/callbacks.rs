@@ -51,11 +51,9 @@ pub fn call_delete_attribute(
     unsafe { function(object, keyval, pointer(value), pointer(extra_state)) }
 }
 
-/// Calls a reduction function of the program, of the `int` or the large-count type.
-///
-/// # Safety
-/// Both buffers hold `count` elements of `datatype`, and the second one is writable.
-pub unsafe fn call_user_operation(
+/// Calls a reduction function of the program, of the `int` or the large-count type. Both buffers hold `count` elements
+/// of `datatype`, which is the promise of the MPI call that is being served.
+pub fn call_user_operation(
     function: Callback,
     wide: bool,
     input: *const u8,
@@ -67,13 +65,13 @@ pub unsafe fn call_user_operation(
         let mut count = count;
         // SAFETY: - the program created the operation with MPI_Op_create_c.
         let function = unsafe { function.function::<UserFunctionLarge>() };
-        // SAFETY: - buffers: the caller's duty; the other pointers are to locals that outlive the call.
+        // SAFETY: - buffers: the C call's promise; the other pointers are to locals that outlive the call.
         unsafe { function(input.cast(), in_out.cast(), &mut count, &mut datatype) };
     } else {
         let mut count = c_int::try_from(count).expect("Op::reduce splits counts that do not fit an int");
         // SAFETY: - the program created the operation with MPI_Op_create.
         let function = unsafe { function.function::<UserFunction>() };
-        // SAFETY: - buffers: the caller's duty; the other pointers are to locals that outlive the call.
+        // SAFETY: - buffers: the C call's promise; the other pointers are to locals that outlive the call.
         unsafe { function(input.cast(), in_out.cast(), &mut count, &mut datatype) };
     }
 }

@@ -14,5 +14,6 @@ pub mod errhandler;
 pub mod info;
 pub mod init;
 pub mod p2p;
+pub mod op;
 mod pack;
 pub mod status;

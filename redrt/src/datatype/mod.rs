@@ -30,7 +30,7 @@ use basic::Basic;
 use layout::Layout;
 use sequence::Sequence;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// A datatype.
 #[derive(Debug)]
@@ -41,6 +41,8 @@ pub struct Datatype {
     envelope: Envelope,
     /// For predefined types, and those that behave as such: the handle.
     predefined: Option<DatatypeHandle>,
+    /// The first handle that the program was given.
+    first_handle: OnceLock<DatatypeHandle>,
     committed: AtomicBool,
     name: Mutex<String>,
     /// Cached attributes.
@@ -66,6 +68,7 @@ impl Datatype {
             bounds,
             envelope,
             predefined: None,
+            first_handle: OnceLock::new(),
             committed: AtomicBool::new(false),
             name: Mutex::default(),
             attributes: AttributeSet::new(),
@@ -243,7 +246,28 @@ static DERIVED: Table<Datatype> = Table::new();
 
 /// Takes a datatype in and returns its handle; a predefined type has its own.
 pub fn register(datatype: Arc<Datatype>) -> DatatypeHandle {
-    datatype.predefined.unwrap_or_else(|| DatatypeHandle(DERIVED.insert(datatype)))
+    if let Some(handle) = datatype.predefined {
+        return handle;
+    }
+    let handle = DatatypeHandle(DERIVED.insert(Arc::clone(&datatype)));
+    datatype.first_handle.get_or_init(|| handle);
+    handle
+}
+
+/// Calls `f` with a handle of the datatype, for a function of the program. It is the one the program knows, unless that
+/// was freed while an operation still uses the type; then it is one that lives as long as the call.
+pub fn with_handle(datatype: &Arc<Datatype>, f: impl FnOnce(DatatypeHandle)) {
+    if let Some(handle) = datatype.predefined {
+        return f(handle);
+    }
+    let known = datatype.first_handle.get().copied();
+    let is_alive = |handle: &DatatypeHandle| DERIVED.get(handle.0).is_some_and(|found| Arc::ptr_eq(&found, datatype));
+    if let Some(handle) = known.filter(is_alive) {
+        return f(handle);
+    }
+    let handle = DERIVED.insert(Arc::clone(datatype));
+    f(DatatypeHandle(handle));
+    DERIVED.remove(handle);
 }
 
 /// The datatype behind a handle.

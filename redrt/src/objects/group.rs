@@ -1,1 +1,6 @@
-//! Groups: ordered sets of processes (MPI-5.0 section 7.3).
+//! tmp
+use crate::error::Result; use crate::handle::GroupHandle; use std::sync::Arc;
+pub struct Group(Vec<u32>);
+impl Group { pub fn new(m: Vec<u32>)->Self{Self(m)} pub fn members(&self)->&[u32]{&self.0} }
+pub fn register(_: Group)->GroupHandle{todo!()}
+pub fn resolve(_: GroupHandle)->Result<Arc<Group>>{todo!()}
