@@ -39,7 +39,7 @@ impl Typed {
     /// Where the bytes are when they lie in one stretch.
     pub fn stretch(&self, buffer: *const c_void) -> Option<*mut u8> {
         let start = buffer.cast_mut().cast::<u8>();
-        self.datatype.is_contiguous(self.count).then(|| start.wrapping_offset(self.datatype.true_lb() as isize))
+        self.datatype.contiguous_offset(self.count).map(|offset| start.wrapping_offset(offset as isize))
     }
 }
 
@@ -56,8 +56,7 @@ pub unsafe fn outgoing(buffer: *const c_void, count: i64, datatype: DatatypeHand
         return Ok(unsafe { Payload::user(start, bytes) });
     }
     let mut packed = vec![0; bytes].into_boxed_slice();
-    // SAFETY: - the buffer is readable wherever the datatype reaches: the C call's promise.
-    unsafe { typed.datatype.pack(buffer.cast(), typed.count, &mut packed) };
+    typed.datatype.pack(buffer.cast(), typed.count, &mut packed);
     Ok(Payload::Owned(packed))
 }
 
@@ -74,7 +73,6 @@ pub fn incoming(buffer: *mut c_void, count: i64, datatype: DatatypeHandle) -> Re
 
 impl Scatter for Typed {
     unsafe fn scatter(&self, to: *mut u8, packed: &[u8]) {
-        // SAFETY: - the caller vouches for the buffer.
-        unsafe { self.datatype.unpack(to, self.count, packed) };
+        self.datatype.unpack(to, self.count, packed);
     }
 }

@@ -60,7 +60,8 @@ fn members_of(group: GroupHandle) -> Result<Vec<VirtualRank>> {
 
 fn duplicate(parent: &Arc<Comm>) -> Result<Arc<Comm>> {
     let attributes = parent.attached.attributes.duplicate(parent.handle().0)?;
-    let attached = Attached { attributes, ..Attached::with_errhandler(parent.attached.errhandler()) };
+    let mut attached = Attached::with_errhandler(parent.attached.errhandler());
+    attached.attributes = attributes;
     Ok(parent.duplicate(Arc::new(attached)))
 }
 

@@ -14,7 +14,9 @@ use std::ffi::c_void;
 use std::sync::Mutex;
 
 /// Address and size that stand for `MPI_BUFFER_AUTOMATIC`: the library finds the space.
-const AUTOMATIC: usize = crate::abi::MPI_BUFFER_AUTOMATIC;
+fn is_automatic(address: usize) -> bool {
+    address == crate::abi::MPI_BUFFER_AUTOMATIC as usize
+}
 
 /// An attached buffer.
 pub struct Attachment {
@@ -41,7 +43,7 @@ impl Attachment {
 
     fn reserve(&mut self, bytes: i64) -> Result {
         let used = self.settle();
-        if self.address != AUTOMATIC && used + bytes > self.size {
+        if !is_automatic(self.address) && used + bytes > self.size {
             let message = format!("{bytes} bytes do not fit the attached buffer of {} with {used} pending", self.size);
             return Err(Error::new(MPI_ERR_BUFFER, message));
         }
