@@ -13,6 +13,6 @@ pub mod handle;
 pub mod host;
 pub mod memory;
 pub mod objects;
+pub mod op;
 pub mod runtime;
 pub mod transport;
-pub mod op;

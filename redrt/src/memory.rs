@@ -34,6 +34,7 @@ impl Region {
     }
 
     /// Number of bytes.
+    #[allow(clippy::len_without_is_empty)]
     pub fn len(self) -> usize {
         self.length
     }

@@ -117,7 +117,7 @@ fn load_all(slots: Vec<Slot>) -> Vec<Slot> {
 }
 
 fn is_in_place(buffer: *const c_void) -> bool {
-    buffer as usize == MPI_IN_PLACE as usize
+    std::ptr::eq(buffer, MPI_IN_PLACE)
 }
 
 fn not_in_place(buffer: *const c_void) -> Result {

@@ -318,10 +318,10 @@ pub fn cart_get(
     let comm = comm::resolve(comm)?;
     let grid = grid(&comm)?;
     let own = grid.coordinates(comm.rank as usize);
-    for index in 0..grid.dimensions.len().min(maxdims.max(0) as usize) {
+    for (index, coordinate) in own.iter().enumerate().take(maxdims.max(0) as usize) {
         dims.set_at(index, grid.dimensions[index] as c_int)?;
         periods.set_at(index, c_int::from(grid.periodic[index]))?;
-        coords.set_at(index, own[index] as c_int)?;
+        coords.set_at(index, *coordinate as c_int)?;
     }
     Ok(())
 }

@@ -13,7 +13,7 @@ pub mod env;
 pub mod errhandler;
 pub mod info;
 pub mod init;
-pub mod p2p;
 pub mod op;
+pub mod p2p;
 mod pack;
 pub mod status;

@@ -39,6 +39,7 @@ impl Payload {
     }
 
     /// Number of bytes.
+    #[allow(clippy::len_without_is_empty)]
     pub fn len(&self) -> usize {
         match self {
             Self::Owned(bytes) => bytes.len(),

@@ -80,7 +80,7 @@ impl Message {
 impl Engine {
     pub(super) fn receive_shm(&mut self) -> bool {
         let Some(inbox) = self.links.inbox() else { return false };
-        let Some(from) = inbox.next() else { return false };
+        let Some(from) = inbox.next_sender() else { return false };
         let (header, start) = inbox.consumer(from).front().expect("the inbox found a record");
         debug_assert!(header.is_consistent(), "a torn record from process {}: {header:?}", from.0);
         let digest_bytes = header.digest_bytes();

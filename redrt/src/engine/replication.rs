@@ -10,7 +10,6 @@
 
 use super::Engine;
 use super::link::{Body, OutgoingId};
-use super::payload::Payload;
 use super::receive::{Data, Message};
 use super::send::{SendArguments, Sent};
 use crate::transport::frame::{FLAG_DIGEST, Header, Kind, Rendezvous};

@@ -153,9 +153,4 @@ impl Requests {
             self.get(id).detached = true;
         }
     }
-
-    /// Number of requests that have begun and are not freed.
-    pub fn len(&self) -> usize {
-        self.slots.len()
-    }
 }

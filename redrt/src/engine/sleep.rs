@@ -75,7 +75,7 @@ impl Sleeper {
         let only_futex = sockets.is_empty();
         if let Some(inbox) = links.inbox() {
             inbox.prepare_sleep(if only_futex { ASLEEP_FUTEX } else { ASLEEP_POLL });
-            let arrived = inbox.next().is_some();
+            let arrived = inbox.next_sender().is_some();
             links.wake_relieved();
             if arrived {
                 self.awake(links);

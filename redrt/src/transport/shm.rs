@@ -58,7 +58,7 @@ struct RingControl {
 }
 
 const _: () = assert!(size_of::<Slot>() == SLOT_BYTES);
-const _: () = assert!(size_of::<RingControl>() <= RING_CONTROL_BYTES && CAPACITY % RECORD_ALIGN == 0);
+const _: () = assert!(size_of::<RingControl>() <= RING_CONTROL_BYTES && CAPACITY.is_multiple_of(RECORD_ALIGN));
 
 /// The mapping of the node's memfd; alive as long as the process.
 #[derive(Clone, Copy)]
@@ -368,7 +368,7 @@ impl Inbox {
     }
 
     /// The sender of a ring that has a record at its front, if any has.
-    pub fn next(&mut self) -> Option<ProcessIndex> {
+    pub fn next_sender(&mut self) -> Option<ProcessIndex> {
         self.turn = self.turn.wrapping_add(1);
         if self.turn.is_multiple_of(16)
             && let Some(process) = self.next_told()
@@ -463,7 +463,7 @@ impl Inbox {
         self.consumers[sender.0 as usize].get_or_insert_with(|| Box::new(Consumer::new(segment, sender, me)))
     }
 
-    /// Says that the process will sleep in `mode`. The caller must call [`Inbox::next`] once more afterwards and sleep only
+    /// Says that the process will sleep in `mode`. The caller must call [`Inbox::next_sender`] once more afterwards and sleep only
     /// when it finds nothing.
     pub fn prepare_sleep(&mut self, mode: u32) {
         self.segment.slot(self.me).sleep.store(mode, Ordering::SeqCst);
@@ -511,7 +511,7 @@ mod tests {
     }
 
     fn receive(inbox: &mut Inbox) -> Option<(ProcessIndex, i32, Vec<u8>)> {
-        let from = inbox.next()?;
+        let from = inbox.next_sender()?;
         let consumer = inbox.consumer(from);
         let (header, body) = consumer.front().unwrap();
         assert!(header.is_consistent());
@@ -556,7 +556,7 @@ mod tests {
                         break;
                     }
                     inbox.prepare_sleep(ASLEEP_FUTEX);
-                    if inbox.next().is_none() {
+                    if inbox.next_sender().is_none() {
                         futex_wait(inbox.sleep_word(), ASLEEP_FUTEX, std::time::Duration::from_secs(20));
                         assert_eq!(inbox.sleep_word().load(Ordering::SeqCst), AWAKE, "a wake-up was lost");
                     }

@@ -21,7 +21,7 @@ pub(super) enum Look {
 pub(super) fn look(engine: &mut Engine, id: RequestId) -> Look {
     let request = engine.requests.get(id);
     let comm = request.comm;
-    if let Operation::Persistent { round, active, .. } = &mut request.operation {
+    if let Operation::Persistent { round, .. } = &request.operation {
         let inner = *round;
         if let Some(inner) = inner
             && !engine.requests.is_complete(inner)
