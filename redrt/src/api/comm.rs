@@ -51,11 +51,12 @@ pub fn comm_compare(comm1: CommHandle, comm2: CommHandle, result: Output<c_int>)
 /// `MPI_Comm_group`.
 pub fn comm_group(comm: CommHandle, group: Output<GroupHandle>) -> Result {
     let comm = comm::resolve(comm)?;
-    group.set(group::register(group::Group::new(comm.members.iter().map(|member| member.0).collect())))
+    let members = comm.members.iter().map(|member| member.0).collect();
+    group.set(group::register(Arc::new(group::Group::list(members))))
 }
 
 fn members_of(group: GroupHandle) -> Result<Vec<VirtualRank>> {
-    Ok(group::resolve(group)?.members().iter().map(|member| VirtualRank(*member)).collect())
+    Ok(group::resolve(group)?.world_ranks().map(VirtualRank).collect())
 }
 
 fn duplicate(parent: &Arc<Comm>) -> Result<Arc<Comm>> {
