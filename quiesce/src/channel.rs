@@ -205,6 +205,7 @@ impl Inbox {
     }
 
     /// The slot of a message that is not settled, made if need be.
+    #[inline]
     pub(crate) fn slot(&mut self, sequence: SeqNum) -> Option<&mut Slot> {
         let offset = sequence.0.checked_sub(self.base)? as usize;
         if offset >= self.slots.len() {
@@ -221,14 +222,15 @@ impl Inbox {
     /// Marks a message settled and moves the window.
     pub(crate) fn settle(&mut self, sequence: SeqNum) {
         let slot = &mut self.slots[(sequence.0 - self.base) as usize];
-        let length_bytes = slot.envelope.map_or(0, |envelope| envelope.length_bytes);
-        *slot = Slot { phase: Phase::Settled, ..Slot::default() };
         self.unacked_count += 1;
-        self.unacked_bytes += length_bytes;
+        self.unacked_bytes += slot.envelope.map_or(0, |envelope| envelope.length_bytes);
         if sequence.0 > self.base {
+            *slot = Slot { phase: Phase::Settled, ..Slot::default() };
             self.ahead.push(sequence);
             return;
         }
+        self.slots.pop_front();
+        self.base += 1;
         while self.slots.front().is_some_and(|slot| slot.phase == Phase::Settled) {
             self.slots.pop_front();
             self.base += 1;

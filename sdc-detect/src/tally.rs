@@ -94,17 +94,30 @@ impl FromIterator<ReplicaIndex> for ReplicaSet {
 const INLINE: usize = 3;
 
 /// The votes on one message so far.
-#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Tally {
     claimed: ReplicaSet,
     /// Those whose vote is final. A vote that comes with a payload is open until that payload has been hashed.
     final_votes: ReplicaSet,
-    claims: [Option<Digest>; INLINE],
+    /// By index; meaningful for those in `claimed`.
+    claims: [Digest; INLINE],
     more: Vec<Vote>,
+}
+
+impl Default for Tally {
+    fn default() -> Self {
+        Self {
+            claimed: ReplicaSet::EMPTY,
+            final_votes: ReplicaSet::EMPTY,
+            claims: [Digest(0); INLINE],
+            more: Vec::new(),
+        }
+    }
 }
 
 impl Tally {
     /// Records a replica's vote. The first one stands, except that one still open may be replaced.
+    #[inline]
     pub fn record(&mut self, replica: ReplicaIndex, digest: Digest, is_final: bool) {
         if self.final_votes.contains(replica) {
             return;
@@ -113,7 +126,7 @@ impl Tally {
             self.final_votes.insert(replica);
         }
         if let Some(claim) = self.claims.get_mut(usize::from(replica.0)) {
-            *claim = Some(digest);
+            *claim = digest;
         } else if let Some(vote) = self.more.iter_mut().find(|vote| vote.replica == replica) {
             vote.digest = digest;
         } else {
@@ -123,6 +136,7 @@ impl Tally {
     }
 
     /// Marks a replica's vote final: the payload that came with it has been hashed.
+    #[inline]
     pub fn confirm(&mut self, replica: ReplicaIndex) {
         debug_assert!(self.claimed.contains(replica), "{replica:?} has not voted");
         self.final_votes.insert(replica);
@@ -130,21 +144,27 @@ impl Tally {
 
     /// What the replica says, if it has spoken.
     #[must_use]
+    #[inline]
     pub fn claim(&self, replica: ReplicaIndex) -> Option<Digest> {
+        if !self.claimed.contains(replica) {
+            return None;
+        }
         match self.claims.get(usize::from(replica.0)) {
-            Some(claim) => *claim,
+            Some(claim) => Some(*claim),
             None => self.more.iter().find(|vote| vote.replica == replica).map(|vote| vote.digest),
         }
     }
 
     /// Those who have spoken.
     #[must_use]
+    #[inline]
     pub fn claimed(&self) -> ReplicaSet {
         self.claimed
     }
 
     /// Those whose vote is final.
     #[must_use]
+    #[inline]
     pub fn final_votes(&self) -> ReplicaSet {
         self.final_votes
     }

@@ -30,7 +30,7 @@ mod unexpected;
 use posted::PostedQueue;
 use redrt_types::Tag;
 use rustc_hash::FxHashMap;
-use std::hash::Hash;
+use std::hash::{Hash, Hasher};
 use unexpected::UnexpectedQueue;
 
 /// Queues up to this depth are scanned; longer ones are kept in bins as well.
@@ -128,6 +128,19 @@ pub struct MatchQueues<R, M> {
     wildcard_count: u64,
     /// Sources of wildcards that are not posted yet.
     decided_early: FxHashMap<u64, u32>,
+}
+
+/// Equal queues hash equally, however they came about.
+impl<R: Copy + Eq + Hash, M: Copy + Eq + Hash> Hash for MatchQueues<R, M> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.order.hash(state);
+        self.wildcard_count.hash(state);
+        self.posted().for_each(|receive| receive.hash(state));
+        self.unexpected().for_each(|message| message.hash(state));
+        let mut early: Vec<_> = self.decided_early.iter().collect();
+        early.sort_unstable();
+        early.hash(state);
+    }
 }
 
 impl<R: Copy + Eq, M: Copy + Eq> MatchQueues<R, M> {

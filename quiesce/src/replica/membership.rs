@@ -42,10 +42,8 @@ impl Replica {
             self.services[self.world.process(ReplicaId { rank, index }).0 as usize] = Service::None;
             self.wanted[self.world.process(ReplicaId { rank, index }).0 as usize] = Service::None;
         }
-        let mut channels: Vec<_> = self.outboxes.keys().filter(|channel| channel.0 == rank).copied().collect();
-        channels.sort_unstable();
-        for channel in channels {
-            let outbox = self.outboxes.get_mut(&channel).expect("it was just listed");
+        for channel in self.outboxes.of(rank) {
+            let outbox = self.outboxes.get_mut(channel).expect("it was just listed");
             lost.iter().for_each(|index| outbox.forget(index, &mut self.released));
         }
         self.release();
@@ -57,7 +55,7 @@ impl Replica {
         let Some(supplier) = self.supplier(sender) else { return };
         let is_new =
             self.wanted[self.world.process(ReplicaId { rank: sender, index: supplier }).0 as usize] != Service::Payload;
-        for channel in self.channels_from(sender) {
+        for channel in self.inboxes.of(sender) {
             for sequence in self.inbox(channel).window() {
                 let message = MessageId { sender, context: channel.1, sequence };
                 let lost_supplier = |slot: &Slot| match slot.phase {
@@ -88,7 +86,8 @@ impl Replica {
         self.wanted[process] = wanted;
         let late = u64::from(self.has(Mutation::BookmarkLate));
         let bookmarks = self
-            .channels_from(server.rank)
+            .inboxes
+            .of(server.rank)
             .into_iter()
             .map(|channel| (channel.1, SeqNum(self.inbox(channel).bookmark().0 + late)))
             .collect();

@@ -20,11 +20,12 @@ use crate::channel::{Inbox, Outbox, Released};
 use crate::decision::{DecisionKey, Decisions, Lookup, Outcome};
 use crate::frame::{Frame, Output};
 use crate::mutation::Mutation;
-use crate::table::Table;
+use crate::table::{ChannelKey, Channels};
 use crate::view::{Protocol, Service, leader, live_set, service};
-use redrt_types::{ContextId, ReplicaId, ReplicaIndex, SeqNum, View, VirtualRank, World};
+use redrt_types::{ReplicaId, ReplicaIndex, SeqNum, View, VirtualRank, World};
 use sdc_detect::ReplicaSet;
 use std::collections::VecDeque;
+use std::hash::{Hash, Hasher};
 
 /// When a receive may complete.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -73,9 +74,6 @@ pub struct Counters {
 /// After this many polls in vain, what is batched goes out.
 const POLLS_PER_FLUSH: u32 = 64;
 
-/// A channel seen from one end: the virtual rank at the other end, and the context.
-type ChannelKey = (VirtualRank, ContextId);
-
 /// A send that waits until the decisions before `needed` are stable.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 struct Held {
@@ -98,8 +96,8 @@ pub struct Replica {
     services: Vec<Service>,
     /// What this process wants of each process, by dense number.
     wanted: Vec<Service>,
-    outboxes: Table<ChannelKey, Outbox>,
-    inboxes: Table<ChannelKey, Inbox>,
+    outboxes: Channels<Outbox>,
+    inboxes: Channels<Inbox>,
     /// Inboxes with something to acknowledge.
     unacknowledged: Vec<ChannelKey>,
     decisions: Decisions,
@@ -111,6 +109,15 @@ pub struct Replica {
     counters: Counters,
     #[cfg(any(test, feature = "mutation"))]
     mutation: Option<Mutation>,
+}
+
+/// Counters do not count: two machines that will behave alike hash equally.
+impl Hash for Replica {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (self.me, self.view.number, &self.live, &self.services, &self.wanted).hash(state);
+        (&self.outboxes, &self.inboxes, &self.unacknowledged, &self.decisions).hash(state);
+        (&self.held, self.polls, &self.outputs).hash(state);
+    }
 }
 
 impl Replica {
@@ -137,8 +144,8 @@ impl Replica {
             verification,
             services,
             wanted,
-            outboxes: Table::default(),
-            inboxes: Table::default(),
+            outboxes: Channels::new(),
+            inboxes: Channels::new(),
             unacknowledged: Vec::new(),
             decisions,
             held: VecDeque::new(),

@@ -1,11 +1,12 @@
 //! The receiver's side: new messages and duplicates, votes and verdicts, acknowledgements.
 
-use super::{ChannelKey, Replica, Verification};
+use super::{Replica, Verification};
 use crate::channel::{Inbox, Phase, Slot};
 use crate::frame::{Action, Finding, Frame, MessageId, MismatchReport, Output};
 use crate::mutation::Mutation;
+use crate::table::ChannelKey;
 use crate::view::Protocol;
-use redrt_types::{ContextId, Digest, Envelope, ReplicaId, ReplicaIndex, SeqNum, VirtualRank};
+use redrt_types::{ContextId, Digest, Envelope, ReplicaId, ReplicaIndex, SeqNum};
 use sdc_detect::{ReplicaSet, Verdict};
 
 /// Acknowledgements are batched up to this many messages of a channel …
@@ -23,7 +24,7 @@ impl Replica {
         digest: Digest,
     ) {
         let message = MessageId { sender: from.rank, context, sequence };
-        let inbox = self.inboxes.entry((from.rank, context)).or_default();
+        let inbox = self.inboxes.get_or_insert_with((from.rank, context), Inbox::default);
         let arrived = inbox.arrived;
         let Some(slot) = inbox.slot(sequence) else { return };
         // With the payload of each copy to hash, a vote is final only when that has been done.
@@ -54,7 +55,7 @@ impl Replica {
     }
 
     pub(super) fn handle_digest(&mut self, from: ReplicaId, context: ContextId, sequence: SeqNum, digest: Digest) {
-        let inbox = self.inboxes.entry((from.rank, context)).or_default();
+        let inbox = self.inboxes.get_or_insert_with((from.rank, context), Inbox::default);
         let Some(slot) = inbox.slot(sequence) else { return };
         slot.tally.record(from.index, digest, true);
         if matches!(slot.phase, Phase::Complete { .. }) {
@@ -65,7 +66,7 @@ impl Replica {
     /// The payload that `from` sent for this message (announced as `Arrived` or `Again`) is complete in memory, and
     /// this is its digest. Void when another supplier has been named since.
     pub fn payload_received(&mut self, from: ReplicaId, message: MessageId, computed: Digest) {
-        let Some(slot) = self.inboxes.get_mut(&channel(message)).and_then(|inbox| inbox.slot(message.sequence)) else {
+        let Some(slot) = self.inboxes.get_mut(channel(message)).and_then(|inbox| inbox.slot(message.sequence)) else {
             return;
         };
         if slot.phase != (Phase::Incomplete { supplier: from.index }) {
@@ -85,7 +86,7 @@ impl Replica {
 
     /// The payload of a further copy (announced as `Shadow`) has been hashed and dropped.
     pub fn shadow_received(&mut self, from: ReplicaId, message: MessageId, computed: Digest) {
-        let Some(slot) = self.inboxes.get_mut(&channel(message)).and_then(|inbox| inbox.slot(message.sequence)) else {
+        let Some(slot) = self.inboxes.get_mut(channel(message)).and_then(|inbox| inbox.slot(message.sequence)) else {
             return;
         };
         let Some(claim) = slot.tally.claim(from.index) else { return };
@@ -102,7 +103,7 @@ impl Replica {
     /// Acts on the verdict of a complete message, if it is in.
     pub(super) fn evaluate(&mut self, message: MessageId) {
         let live = self.live(message.sender);
-        let Some(slot) = self.inboxes.get_mut(&channel(message)).and_then(|inbox| inbox.slot(message.sequence)) else {
+        let Some(slot) = self.inboxes.get_mut(channel(message)).and_then(|inbox| inbox.slot(message.sequence)) else {
             return;
         };
         let Phase::Complete { supplier, computed } = slot.phase else { return };
@@ -177,7 +178,7 @@ impl Replica {
     /// The message needs nothing more from anyone: delivers it unless that was done, and acknowledges it in time.
     fn settle(&mut self, message: MessageId) {
         let live = self.live(message.sender);
-        let inbox = self.inboxes.get_mut(&channel(message)).expect("a message has its channel");
+        let inbox = self.inboxes.get_mut(channel(message)).expect("a message has its channel");
         let slot = inbox.slot(message.sequence).expect("it is not settled yet");
         if slot.tally.final_votes().intersection(live).len() >= 2 {
             self.counters.messages_compared += 1;
@@ -205,7 +206,7 @@ impl Replica {
     fn acknowledge(&mut self, channel: ChannelKey) {
         self.unacknowledged.retain(|other| *other != channel);
         let (sender, context) = channel;
-        let inbox = self.inboxes.get_mut(&channel).expect("a message was received on it");
+        let inbox = self.inboxes.get_mut(channel).expect("a message was received on it");
         let (upto, ahead) = inbox.acknowledge();
         let mut live = self.live(sender);
         if self.has(Mutation::AckLost) {
@@ -251,19 +252,12 @@ impl Replica {
     }
 
     fn slot(&mut self, message: MessageId) -> &mut Slot {
-        let inbox = self.inboxes.get_mut(&channel(message)).expect("a message has its channel");
+        let inbox = self.inboxes.get_mut(channel(message)).expect("a message has its channel");
         inbox.slot(message.sequence).expect("the message is not settled")
     }
 
-    /// The channels from one virtual rank, in order.
-    pub(super) fn channels_from(&self, sender: VirtualRank) -> Vec<ChannelKey> {
-        let mut channels: Vec<_> = self.inboxes.keys().filter(|channel| channel.0 == sender).copied().collect();
-        channels.sort_unstable();
-        channels
-    }
-
     pub(super) fn inbox(&mut self, channel: ChannelKey) -> &mut Inbox {
-        self.inboxes.get_mut(&channel).expect("the channel was listed")
+        self.inboxes.get_mut(channel).expect("the channel was listed")
     }
 }
 

@@ -1,9 +1,10 @@
 //! The sender's side: numbering, the retention log, output commit, and serving what receivers ask for.
 
-use super::{ChannelKey, Held, Replica};
+use super::{Held, Replica};
 use crate::channel::{Logged, Outbox};
 use crate::frame::{Frame, Output, PayloadKey};
 use crate::mutation::Mutation;
+use crate::table::ChannelKey;
 use crate::view::Service;
 use redrt_types::{ContextId, Digest, Envelope, ReplicaId, SeqNum, VirtualRank};
 use sdc_detect::ReplicaSet;
@@ -32,7 +33,7 @@ impl Replica {
         self.counters.retained_bytes_max = self.counters.retained_bytes_max.max(self.counters.retained_bytes);
         let channel = (to, context);
         let degree = self.world.degree(to);
-        let outbox = self.outboxes.entry(channel).or_insert_with(|| Outbox::new(degree));
+        let outbox = self.outboxes.get_or_insert_with(channel, || Outbox::new(degree));
         let logged = Logged { envelope, digest, payload: Some(payload), unacked, held };
         let sequence = outbox.next();
         if held {
@@ -63,7 +64,7 @@ impl Replica {
             self.held.pop_front();
             let live = self.live(channel.0);
             let first = self.world.process(ReplicaId { rank: channel.0, index: Default::default() }).0 as usize;
-            let outbox = self.outboxes.get_mut(&channel).expect("a held send has its channel");
+            let outbox = self.outboxes.get_mut(channel).expect("a held send has its channel");
             if let Some(logged) = outbox.get_mut(sequence) {
                 logged.held = false;
                 let logged = logged.clone();
@@ -75,13 +76,13 @@ impl Replica {
 
     pub(super) fn handle_ack(&mut self, from: ReplicaId, context: ContextId, upto: SeqNum) {
         let degree = self.world.degree(from.rank);
-        let outbox = self.outboxes.entry((from.rank, context)).or_insert_with(|| Outbox::new(degree));
+        let outbox = self.outboxes.get_or_insert_with((from.rank, context), || Outbox::new(degree));
         outbox.acknowledge(from.index, upto, &mut self.released);
         self.release();
     }
 
     pub(super) fn handle_ack_one(&mut self, from: ReplicaId, context: ContextId, sequence: SeqNum) {
-        if let Some(outbox) = self.outboxes.get_mut(&(from.rank, context)) {
+        if let Some(outbox) = self.outboxes.get_mut((from.rank, context)) {
             outbox.acknowledge_one(from.index, sequence, &mut self.released);
             self.release();
         }
@@ -94,14 +95,11 @@ impl Replica {
         let degree = self.world.degree(from.rank);
         for (context, _) in bookmarks {
             // It may know channels that this process, which lags, has yet to use.
-            self.outboxes.entry((from.rank, *context)).or_insert_with(|| Outbox::new(degree));
+            self.outboxes.get_or_insert_with((from.rank, *context), || Outbox::new(degree));
         }
-        let mut channels: Vec<ChannelKey> =
-            self.outboxes.keys().filter(|channel| channel.0 == from.rank).copied().collect();
-        channels.sort_unstable();
-        for channel in channels {
+        for channel in self.outboxes.of(from.rank) {
             let bookmark = bookmarks.iter().find(|(context, _)| *context == channel.1).map_or(SeqNum(0), |b| b.1);
-            let outbox = self.outboxes.get_mut(&channel).expect("it was just listed");
+            let outbox = self.outboxes.get_mut(channel).expect("it was just listed");
             // What lies before the bookmark is settled there: as good as an acknowledgement.
             outbox.acknowledge(from.index, bookmark, &mut self.released);
             outbox.cursors[usize::from(from.index.0)].from = bookmark.0;
@@ -120,7 +118,7 @@ impl Replica {
     pub(super) fn handle_fetch(&mut self, from: ReplicaId, context: ContextId, sequence: SeqNum) {
         let degree = self.world.degree(from.rank);
         let channel = (from.rank, context);
-        let outbox = self.outboxes.entry(channel).or_insert_with(|| Outbox::new(degree));
+        let outbox = self.outboxes.get_or_insert_with(channel, || Outbox::new(degree));
         match outbox.get(sequence) {
             Some(logged) if !logged.held => {
                 self.counters.messages_resent += 1;

@@ -9,7 +9,7 @@ use redrt_types::{ContextId, Tag};
 use std::collections::VecDeque;
 
 /// The program of one process and its registers.
-#[derive(Clone, Debug)]
+#[derive(Clone, Hash, Debug)]
 pub struct App {
     rank: u32,
     rank_count: u32,
@@ -25,7 +25,7 @@ pub struct App {
     pub(super) history: Vec<u64>,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Hash, Debug)]
 enum Pending {
     /// An outcome says that this open receive completes: it will.
     Completes(usize),

@@ -30,7 +30,7 @@ pub(super) fn end(simulation: &Simulation) -> Result<(), String> {
 }
 
 /// No deadlock, nothing left over.
-fn finished(process: &Process) -> Result<(), String> {
+pub(super) fn finished(process: &Process) -> Result<(), String> {
     let me = process.me();
     let replica = &process.replica;
     if !process.app.is_finished() {

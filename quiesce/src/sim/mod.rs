@@ -6,6 +6,8 @@
 
 mod app;
 mod check;
+#[cfg(test)]
+mod model;
 mod process;
 pub mod program;
 pub mod random;

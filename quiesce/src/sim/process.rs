@@ -6,12 +6,12 @@ use crate::decision::{DecisionKey, Lookup, Outcome, StreamId};
 use crate::frame::{Frame, MessageId, MismatchReport, Output, PayloadKey};
 use crate::matching::{Arrived, Match, MatchQueues, Order, Pattern, Posted, Taken};
 use crate::replica::{Config, Replica};
+use crate::table::Table;
 use redrt_types::{ContextId, Digest, Envelope, ReplicaId, Tag, View, VirtualRank};
-use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, VecDeque};
 
 /// What travels between processes.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Packet {
     /// A frame; an eager offer brings its payload, an announced one the handle to pull it by.
     Frame {
@@ -43,7 +43,7 @@ pub enum Packet {
 }
 
 /// A message that has arrived.
-#[derive(Clone, Debug)]
+#[derive(Clone, Hash, Debug)]
 pub struct Incoming {
     pub(super) message: MessageId,
     pub(super) envelope: Envelope,
@@ -56,20 +56,21 @@ pub struct Incoming {
 }
 
 /// A receive.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Hash, Debug, Default)]
 pub struct Request {
     pub(super) incoming: Option<usize>,
 }
 
 /// One process.
+#[derive(Clone, Hash, Debug)]
 pub struct Process {
     pub(super) replica: Replica,
     pub(super) app: App,
     queues: BTreeMap<ContextId, MatchQueues<usize, usize>>,
     pub(super) incoming: Vec<Incoming>,
-    by_message: FxHashMap<MessageId, usize>,
+    by_message: Table<MessageId, usize>,
     pub(super) requests: Vec<Request>,
-    payloads: FxHashMap<PayloadKey, (u64, Envelope)>,
+    payloads: Table<PayloadKey, (u64, Envelope)>,
     next_payload: u64,
     /// Large sends that are not complete.
     pub(super) sends_open: usize,
@@ -110,9 +111,9 @@ impl Process {
             replica,
             queues: contexts.iter().map(|context| (*context, MatchQueues::new(order))).collect(),
             incoming: Vec::new(),
-            by_message: FxHashMap::default(),
+            by_message: Table::default(),
             requests: Vec::new(),
-            payloads: FxHashMap::default(),
+            payloads: Table::default(),
             next_payload: 0,
             sends_open: 0,
             views: VecDeque::new(),

@@ -12,7 +12,7 @@ use redrt_types::{ContextId, Tag};
 pub const LARGE_BYTES: u64 = 1_000;
 
 /// Where a message goes.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum To {
     /// To this rank.
     Rank(u32),
@@ -21,7 +21,7 @@ pub enum To {
 }
 
 /// One step of a program. Receives wait in a list of open requests, oldest first.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Instruction {
     /// Starts a send; its payload is made from `state`.
     Send {
