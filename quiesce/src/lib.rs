@@ -1,1 +1,28 @@
-//! Being written.
+//! The replication protocol of one process, and MPI matching, as pure state machines: no I/O, no clock, no thread, no
+//! randomness.
+//!
+//! - [`matching`]: which message goes to which receive
+//! - [`Replica`]: which message is sent to whom, kept, compared, acknowledged; what happens when a replica is lost
+//! - [`view`]: who supplies whom and who leads, as functions of a view
+//!
+//! Everything holds under any interleaving of processes, as long as frames from one process to another stay in order.
+#![forbid(unsafe_code)]
+
+mod channel;
+mod decision;
+mod frame;
+pub mod matching;
+#[cfg_attr(not(any(test, feature = "mutation")), allow(dead_code))]
+mod mutation;
+mod replica;
+#[cfg(any(test, feature = "sim"))]
+pub mod sim;
+mod table;
+pub mod view;
+
+pub use decision::{DecisionItem, DecisionKey, Lookup, Outcome, StreamId};
+pub use frame::{Action, Finding, Frame, MessageId, MismatchReport, Output, PayloadKey};
+#[cfg(any(test, feature = "mutation"))]
+pub use mutation::Mutation;
+pub use replica::{Config, Counters, Replica, Verification};
+pub use view::{Protocol, Service};

@@ -1,1 +1,18 @@
-//! Being written.
+//! The MPI library: `libmpi_abi.so.1`, MPI calls in, replicated and verified messages out.
+
+pub mod abi;
+pub mod api;
+pub mod coll;
+pub mod comm;
+pub mod datatype;
+pub mod decide;
+pub mod engine;
+pub mod error;
+pub mod faults;
+pub mod handle;
+pub mod host;
+pub mod memory;
+pub mod objects;
+pub mod op;
+pub mod runtime;
+pub mod transport;

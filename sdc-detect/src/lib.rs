@@ -1,1 +1,16 @@
-//! Being written.
+//! Detects silent data corruption in messages: payloads and digests in, verdicts out.
+//!
+//! - [`digest`](mod@digest): bytes of a message → [`Digest`](redrt_types::Digest)
+//! - [`vote`]: what the replicas of a sender say of one message → [`Verdict`]
+//! - [`tally`]: collects what they say until all who live have spoken
+//!
+//! Pure: it neither sends nor waits. What is done about a verdict is decided in `quiesce`.
+#![forbid(unsafe_code)]
+
+pub mod digest;
+pub mod tally;
+pub mod vote;
+
+pub use digest::{DigestStream, digest};
+pub use tally::{ReplicaSet, Tally};
+pub use vote::{Verdict, Vote, judge};

@@ -1,0 +1,250 @@
+//! One channel (sending virtual rank → receiving virtual rank, context), seen from either end.
+//!
+//! Sequence numbers start at 0 and are the same in all replicas. The sender's end is the retention log; the receiver's
+//! end is a window of messages that are not settled yet. Both are arrays indexed by sequence number minus a base.
+
+use crate::frame::PayloadKey;
+use redrt_types::{Digest, Envelope, ReplicaIndex, SeqNum};
+use sdc_detect::{ReplicaSet, Tally};
+use std::collections::VecDeque;
+
+/// A message in the retention log.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Logged {
+    pub(crate) envelope: Envelope,
+    pub(crate) digest: Digest,
+    /// `None` once it has been released, while earlier messages keep the place.
+    pub(crate) payload: Option<PayloadKey>,
+    /// Live replicas of the receiver that may still ask for it.
+    pub(crate) unacked: ReplicaSet,
+    /// Whether it waits for a decision to become stable.
+    pub(crate) held: bool,
+}
+
+/// What is known of one replica of the receiver.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub(crate) struct Cursor {
+    /// It wants nothing before this position.
+    pub(crate) from: u64,
+    /// It has acknowledged everything before this position.
+    acked: u64,
+}
+
+/// The sender's end: everything that some live replica of the receiver has not acknowledged.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Outbox {
+    base: u64,
+    log: VecDeque<Logged>,
+    pub(crate) cursors: Vec<Cursor>,
+    /// Messages asked for before they could be transmitted.
+    pub(crate) fetches: Vec<(ReplicaIndex, SeqNum)>,
+}
+
+impl Outbox {
+    pub(crate) fn new(receiver_degree: u16) -> Self {
+        Self {
+            base: 0,
+            log: VecDeque::new(),
+            cursors: vec![Cursor::default(); usize::from(receiver_degree)],
+            fetches: Vec::new(),
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.log.len()
+    }
+
+    pub(crate) fn next(&self) -> SeqNum {
+        SeqNum(self.base + self.log.len() as u64)
+    }
+
+    pub(crate) fn get(&self, sequence: SeqNum) -> Option<&Logged> {
+        self.log.get(sequence.0.checked_sub(self.base)? as usize)
+    }
+
+    pub(crate) fn get_mut(&mut self, sequence: SeqNum) -> Option<&mut Logged> {
+        self.log.get_mut(sequence.0.checked_sub(self.base)? as usize)
+    }
+
+    /// Appends a message. Replicas that acknowledged it before it was sent, because this process lags, do not count.
+    pub(crate) fn push(&mut self, mut message: Logged, released: &mut Vec<Released>) -> SeqNum {
+        let sequence = self.next();
+        for (index, cursor) in self.cursors.iter().enumerate() {
+            if cursor.acked > sequence.0 {
+                message.unacked.remove(ReplicaIndex(index as u16));
+            }
+        }
+        if message.unacked.is_empty()
+            && let Some(payload) = message.payload.take()
+        {
+            released.push(Released { payload, length_bytes: message.envelope.length_bytes });
+        }
+        self.log.push_back(message);
+        self.trim();
+        sequence
+    }
+
+    /// Positions that may be transmitted to a replica which resumes at `bookmark`.
+    pub(crate) fn resumable(&self, bookmark: SeqNum) -> impl Iterator<Item = SeqNum> + use<> {
+        (bookmark.0.max(self.base)..self.next().0).map(SeqNum)
+    }
+
+    /// A replica has acknowledged everything before `upto`.
+    pub(crate) fn acknowledge(&mut self, replica: ReplicaIndex, upto: SeqNum, released: &mut Vec<Released>) {
+        let cursor = &mut self.cursors[usize::from(replica.0)];
+        if upto.0 <= cursor.acked {
+            return;
+        }
+        let first = cursor.acked.max(self.base) - self.base;
+        cursor.acked = upto.0;
+        let end = upto.0.saturating_sub(self.base).min(self.log.len() as u64);
+        for offset in first..end {
+            self.clear(offset as usize, replica, released);
+        }
+        self.trim();
+    }
+
+    /// A replica has acknowledged one message ahead of earlier ones.
+    pub(crate) fn acknowledge_one(&mut self, replica: ReplicaIndex, sequence: SeqNum, released: &mut Vec<Released>) {
+        if self.get(sequence).is_some() {
+            self.clear((sequence.0 - self.base) as usize, replica, released);
+            self.trim();
+        }
+    }
+
+    /// A replica of the receiver is no longer live: nothing is kept for it.
+    pub(crate) fn forget(&mut self, replica: ReplicaIndex, released: &mut Vec<Released>) {
+        self.cursors[usize::from(replica.0)] = Cursor::default();
+        self.fetches.retain(|(from, _)| *from != replica);
+        for offset in 0..self.log.len() {
+            self.clear(offset, replica, released);
+        }
+        self.trim();
+    }
+
+    fn clear(&mut self, offset: usize, replica: ReplicaIndex, released: &mut Vec<Released>) {
+        let logged = &mut self.log[offset];
+        logged.unacked.remove(replica);
+        if logged.unacked.is_empty()
+            && let Some(payload) = logged.payload.take()
+        {
+            released.push(Released { payload, length_bytes: logged.envelope.length_bytes });
+        }
+    }
+
+    fn trim(&mut self) {
+        while self.log.front().is_some_and(|logged| logged.payload.is_none()) {
+            self.log.pop_front();
+            self.base += 1;
+        }
+    }
+}
+
+/// A payload that nobody will ask for any more.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Released {
+    pub(crate) payload: PayloadKey,
+    pub(crate) length_bytes: u64,
+}
+
+/// How far a message has come at the receiver.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+pub(crate) enum Phase {
+    /// At most votes have come.
+    #[default]
+    Announced,
+    /// Matching has it; the payload is on its way.
+    Incomplete { supplier: ReplicaIndex },
+    /// Matching has it; the payload must come from another replica, or again. This one was asked.
+    Wanted { asked: ReplicaIndex },
+    /// The payload is complete; votes may be missing.
+    Complete { supplier: ReplicaIndex, computed: Digest },
+    /// It will never be asked for again.
+    Settled,
+}
+
+/// A message at the receiver.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+pub(crate) struct Slot {
+    pub(crate) phase: Phase,
+    pub(crate) tally: Tally,
+    /// As it arrived first.
+    pub(crate) envelope: Option<Envelope>,
+    /// Whether the engine has been told that it may deliver it.
+    pub(crate) verified: bool,
+    /// Replicas that were reported as outvoted on this message.
+    pub(crate) reported: ReplicaSet,
+    /// How often a payload had to be asked for again.
+    pub(crate) attempts: u16,
+}
+
+/// The receiver's end: a window of messages from the first one that is not settled.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+pub(crate) struct Inbox {
+    base: u64,
+    slots: VecDeque<Slot>,
+    /// The position of the next message that matching has not seen.
+    pub(crate) arrived: u64,
+    /// Everything before this position has been acknowledged.
+    acked: u64,
+    /// Settled out of order and not acknowledged.
+    ahead: Vec<SeqNum>,
+    /// Messages and bytes settled since the last acknowledgement.
+    pub(crate) unacked_count: u32,
+    pub(crate) unacked_bytes: u64,
+}
+
+impl Inbox {
+    /// The first position not settled: where a new supplier starts.
+    pub(crate) fn bookmark(&self) -> SeqNum {
+        SeqNum(self.base)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// The slot of a message that is not settled, made if need be.
+    #[inline]
+    pub(crate) fn slot(&mut self, sequence: SeqNum) -> Option<&mut Slot> {
+        let offset = sequence.0.checked_sub(self.base)? as usize;
+        if offset >= self.slots.len() {
+            self.slots.resize_with(offset + 1, Slot::default);
+        }
+        Some(&mut self.slots[offset]).filter(|slot| slot.phase != Phase::Settled)
+    }
+
+    /// All positions in the window.
+    pub(crate) fn window(&self) -> impl Iterator<Item = SeqNum> + use<> {
+        (self.base..self.base + self.slots.len() as u64).map(SeqNum)
+    }
+
+    /// Marks a message settled and moves the window.
+    pub(crate) fn settle(&mut self, sequence: SeqNum) {
+        let slot = &mut self.slots[(sequence.0 - self.base) as usize];
+        self.unacked_count += 1;
+        self.unacked_bytes += slot.envelope.map_or(0, |envelope| envelope.length_bytes);
+        if sequence.0 > self.base {
+            *slot = Slot { phase: Phase::Settled, ..Slot::default() };
+            self.ahead.push(sequence);
+            return;
+        }
+        self.slots.pop_front();
+        self.base += 1;
+        while self.slots.front().is_some_and(|slot| slot.phase == Phase::Settled) {
+            self.slots.pop_front();
+            self.base += 1;
+        }
+    }
+
+    /// What is to be acknowledged now: everything before a position, and single messages after it.
+    pub(crate) fn acknowledge(&mut self) -> (Option<SeqNum>, Vec<SeqNum>) {
+        self.unacked_count = 0;
+        self.unacked_bytes = 0;
+        let upto = (self.base > self.acked).then_some(SeqNum(self.base));
+        self.acked = self.base;
+        let mut ahead = std::mem::take(&mut self.ahead);
+        ahead.retain(|sequence| sequence.0 >= self.base);
+        (upto, ahead)
+    }
+}

@@ -1,0 +1,430 @@
+//! Agreement within a sphere on outcomes that depend on timing, and output commit.
+//!
+//! The leader decides, numbers its decisions 0, 1, 2 … over all streams, and sends them to its followers, which hold
+//! a prefix of that one sequence each. A decision is *stable* when every live replica of the sphere holds it. What a
+//! process sends after it made or learned of a decision leaves it only when that decision is stable: otherwise the
+//! leader and its partner could act on an outcome that dies with the leader, and the next leader would decide anew.
+//!
+//! ```text
+//!   leader     decide 7 ── send m (held) ──────────────► m goes out
+//!                 │                    ▲ stable = 8          │
+//!       Decisions{7,..}          DecisionAck{8}           Stable{8}   (only with three live replicas or more: of two,
+//!                 ▼                    │                     ▼         the follower knows that both hold it)
+//!   follower   holds 7 ────────────────┘               its m goes out
+//! ```
+//!
+//! When the leader dies, each follower sends what it holds to the new leader (`DecisionSync`) and from then on listens
+//! to no other. The new leader waits for all live siblings; as all hold prefixes of one sequence, the longest is the
+//! union. It sends each sibling what that lacks, and decides from there.
+
+use crate::frame::{Frame, Output};
+use crate::table::Table;
+use redrt_types::{ContextId, ReplicaId, ReplicaIndex, Tag, VirtualRank};
+use sdc_detect::ReplicaSet;
+use serde::{Deserialize, Serialize};
+use std::collections::VecDeque;
+
+/// Decisions the leader holds back at most before it tells its followers; a polled `false` counts as one.
+const BATCH: u32 = 64;
+
+/// A sequence of outcomes that the program asks for in a fixed order.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+pub enum StreamId {
+    /// The sources of the `MPI_ANY_SOURCE` receives of one context, by wildcard index.
+    Match(ContextId),
+    /// Outcomes of the calls of one thread, in program order.
+    Thread(u64),
+}
+
+/// Names one outcome.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+pub struct DecisionKey {
+    /// The stream.
+    pub stream: StreamId,
+    /// Position in the stream, from 0.
+    pub index: u64,
+}
+
+/// What was decided.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+pub enum Outcome {
+    /// A test or probe found nothing. Runs of it take one place in the log.
+    NotReady,
+    /// The source of a wildcard receive.
+    Source(u32),
+    /// Which request completed (`MPI_Waitany`, `MPI_Testany`).
+    Index(u32),
+    /// Which requests completed (`MPI_Waitsome`, `MPI_Testsome`).
+    Indices(Vec<u32>),
+    /// Whether something was so (`MPI_Test`, `MPI_Test_cancelled`).
+    Flag(bool),
+    /// What a probe found.
+    Message {
+        /// Rank of the sender in the communicator.
+        source: u32,
+        /// Its tag.
+        tag: Tag,
+    },
+    /// A number read from outside: a clock, a random number.
+    Value(u64),
+    /// Bytes read from outside.
+    Bytes(Vec<u8>),
+}
+
+/// One place in the sequence of decisions.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+pub struct DecisionItem {
+    /// The (first) outcome it decides.
+    pub key: DecisionKey,
+    /// How many consecutive outcomes of the stream it decides: 1, or more for a run of `NotReady`.
+    pub repeat: u32,
+    /// What they are.
+    pub outcome: Outcome,
+}
+
+/// The answer to `Replica::lookup`.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Lookup {
+    /// Take this outcome. It is handed out once.
+    Decided(Outcome),
+    /// This process decides: determine the outcome and call `Replica::decide`.
+    MustDecide,
+    /// The leader has not said yet: handle frames and ask again.
+    Wait,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+enum Role {
+    /// The only live replica: everything is stable.
+    Sole,
+    Leader,
+    /// Leader by the view, but these siblings have not said what they hold.
+    Syncing {
+        missing: ReplicaSet,
+    },
+    /// `in_sync` is false from a change of leader until the new one speaks.
+    Follower {
+        leader: ReplicaIndex,
+        in_sync: bool,
+    },
+}
+
+/// The decisions of one sphere as one of its replicas knows them.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Decisions {
+    me: ReplicaId,
+    live: ReplicaSet,
+    role: Role,
+    /// Number of decisions known.
+    count: u64,
+    /// Number of decisions that the leader has sent to all its followers.
+    announced: u64,
+    /// Number of decisions that all live replicas hold.
+    stable: u64,
+    /// Decisions `stable..count`.
+    unstable: VecDeque<DecisionItem>,
+    /// Outcomes in buffered decisions `announced..count`.
+    buffered: u32,
+    /// Leader: number of decisions that each replica holds.
+    held_by: Vec<u64>,
+    /// Syncs that came before the view that makes this process the leader.
+    early_syncs: Vec<(ReplicaIndex, u64, Vec<DecisionItem>)>,
+    /// A planted bug; see `Mutation::SyncSkipped`.
+    #[cfg(any(test, feature = "mutation"))]
+    pub(crate) sync_skipped: bool,
+    /// Outcomes known but not asked for yet.
+    streams: Table<StreamId, VecDeque<DecisionItem>>,
+}
+
+impl Decisions {
+    pub(crate) fn new(me: ReplicaId, degree: u16, live: ReplicaSet, leader: ReplicaIndex) -> Self {
+        let role = match leader {
+            _ if live.len() == 1 => Role::Sole,
+            leader if leader == me.index => Role::Leader,
+            leader => Role::Follower { leader, in_sync: true },
+        };
+        Self {
+            me,
+            live,
+            role,
+            count: 0,
+            announced: 0,
+            stable: 0,
+            unstable: VecDeque::new(),
+            buffered: 0,
+            held_by: vec![0; usize::from(degree)],
+            early_syncs: Vec::new(),
+            #[cfg(any(test, feature = "mutation"))]
+            sync_skipped: false,
+            streams: Table::default(),
+        }
+    }
+
+    pub(crate) fn is_deciding(&self) -> bool {
+        matches!(self.role, Role::Sole | Role::Leader)
+    }
+
+    pub(crate) fn count(&self) -> u64 {
+        self.count
+    }
+
+    pub(crate) fn stable(&self) -> u64 {
+        self.stable
+    }
+
+    pub(crate) fn lookup(&mut self, key: DecisionKey) -> Lookup {
+        if let Some(stream) = self.streams.get_mut(&key.stream) {
+            while let Some(item) = stream.front() {
+                let end = item.key.index + u64::from(item.repeat);
+                if key.index < item.key.index {
+                    break;
+                }
+                if key.index >= end {
+                    stream.pop_front();
+                } else if key.index + 1 < end {
+                    return Lookup::Decided(item.outcome.clone());
+                } else {
+                    return Lookup::Decided(stream.pop_front().expect("it has a front").outcome);
+                }
+            }
+        }
+        if self.is_deciding() { Lookup::MustDecide } else { Lookup::Wait }
+    }
+
+    pub(crate) fn decide(&mut self, key: DecisionKey, outcome: Outcome, outputs: &mut VecDeque<Output>) {
+        match self.role {
+            Role::Sole => {
+                self.count += 1;
+                self.announced = self.count;
+                self.stable = self.count;
+            }
+            Role::Leader => {
+                if !self.extend_run(key, &outcome) {
+                    self.unstable.push_back(DecisionItem { key, repeat: 1, outcome });
+                    self.count += 1;
+                }
+                self.buffered += 1;
+                if self.buffered >= BATCH {
+                    self.announce(outputs);
+                }
+            }
+            _ => panic!("{} decides {key:?} but is {:?}", self.me, self.role),
+        }
+    }
+
+    /// Lengthens a run of `NotReady` that has not been sent yet.
+    fn extend_run(&mut self, key: DecisionKey, outcome: &Outcome) -> bool {
+        if self.announced == self.count || *outcome != Outcome::NotReady {
+            return false;
+        }
+        let Some(last) = self.unstable.back_mut() else { return false };
+        let continues = last.outcome == Outcome::NotReady
+            && last.key.stream == key.stream
+            && last.key.index + u64::from(last.repeat) == key.index;
+        last.repeat += u32::from(continues);
+        continues
+    }
+
+    /// Leader: sends the buffered decisions to the followers.
+    pub(crate) fn announce(&mut self, outputs: &mut VecDeque<Output>) {
+        if self.announced == self.count || self.role != Role::Leader {
+            return;
+        }
+        for follower in self.siblings().iter() {
+            let frame = Frame::Decisions { first: self.announced, items: self.items_from(self.announced) };
+            self.transmit(follower, frame, outputs);
+        }
+        self.announced = self.count;
+        self.buffered = 0;
+    }
+
+    pub(crate) fn handle_decisions(
+        &mut self,
+        from: ReplicaIndex,
+        first: u64,
+        items: Vec<DecisionItem>,
+        outputs: &mut VecDeque<Output>,
+    ) {
+        if !self.hear_leader(from) {
+            return;
+        }
+        self.learn(first, items, outputs);
+        self.transmit(from, Frame::DecisionAck { upto: self.count }, outputs);
+        self.stabilize_pair();
+    }
+
+    pub(crate) fn handle_ack(&mut self, from: ReplicaIndex, upto: u64, outputs: &mut VecDeque<Output>) {
+        if self.role == Role::Leader {
+            let held = &mut self.held_by[usize::from(from.0)];
+            *held = upto.max(*held);
+            self.advance_stable(outputs);
+        }
+    }
+
+    pub(crate) fn handle_stable(&mut self, from: ReplicaIndex, upto: u64) {
+        if self.hear_leader(from) {
+            assert!(upto <= self.count, "{}: stable {upto}, but only {} are known", self.me, self.count);
+            self.set_stable(upto);
+            self.stabilize_pair();
+        }
+    }
+
+    pub(crate) fn handle_sync(
+        &mut self,
+        from: ReplicaIndex,
+        first: u64,
+        items: Vec<DecisionItem>,
+        outputs: &mut VecDeque<Output>,
+    ) {
+        self.early_syncs.push((from, first, items));
+        self.continue_sync(outputs);
+    }
+
+    /// The sphere's membership has changed.
+    pub(crate) fn apply_view(&mut self, live: ReplicaSet, leader: ReplicaIndex, outputs: &mut VecDeque<Output>) {
+        let was_deciding = self.is_deciding();
+        self.live = live;
+        self.early_syncs.retain(|(from, ..)| live.contains(*from));
+        if live.len() == 1 {
+            self.role = Role::Sole;
+            self.announced = self.count;
+            self.buffered = 0;
+            self.set_stable(self.count);
+            if !was_deciding {
+                outputs.push_back(Output::BecameLeader);
+            }
+        } else if leader != self.me.index {
+            self.follow(leader, outputs);
+        } else if was_deciding {
+            self.role = Role::Leader;
+            self.advance_stable(outputs);
+        } else {
+            let missing = match self.role {
+                Role::Syncing { missing } => missing.intersection(live),
+                #[cfg(any(test, feature = "mutation"))]
+                _ if self.sync_skipped => ReplicaSet::EMPTY,
+                _ => self.siblings(),
+            };
+            self.role = Role::Syncing { missing };
+            self.continue_sync(outputs);
+        }
+    }
+
+    fn follow(&mut self, leader: ReplicaIndex, outputs: &mut VecDeque<Output>) {
+        if matches!(self.role, Role::Follower { leader: known, .. } if known == leader) {
+            self.stabilize_pair();
+            return;
+        }
+        self.role = Role::Follower { leader, in_sync: false };
+        let frame = Frame::DecisionSync { first: self.stable, items: self.items_from(self.stable) };
+        self.transmit(leader, frame, outputs);
+    }
+
+    fn continue_sync(&mut self, outputs: &mut VecDeque<Output>) {
+        let Role::Syncing { mut missing } = self.role else { return };
+        for (from, first, items) in std::mem::take(&mut self.early_syncs) {
+            missing.remove(from);
+            self.held_by[usize::from(from.0)] = first + items.len() as u64;
+            self.learn(first, items, outputs);
+        }
+        self.role = Role::Syncing { missing };
+        if missing.is_empty() {
+            self.lead(outputs);
+        }
+    }
+
+    /// All live siblings have said what they hold: sends each what it lacks and starts to decide.
+    fn lead(&mut self, outputs: &mut VecDeque<Output>) {
+        self.role = Role::Leader;
+        self.announced = self.count;
+        self.buffered = 0;
+        for sibling in self.siblings().iter() {
+            let first = self.held_by[usize::from(sibling.0)];
+            if first < self.count {
+                self.transmit(sibling, Frame::Decisions { first, items: self.items_from(first) }, outputs);
+            }
+        }
+        let stable = self.held_by_all();
+        self.set_stable(stable);
+        for sibling in self.siblings().iter() {
+            self.transmit(sibling, Frame::Stable { upto: self.stable }, outputs);
+        }
+        outputs.push_back(Output::BecameLeader);
+    }
+
+    /// Adds what is new of decisions number `first` and following.
+    fn learn(&mut self, first: u64, items: Vec<DecisionItem>, outputs: &mut VecDeque<Output>) {
+        assert!(first <= self.count, "{}: decisions from {first}, but only {} are known", self.me, self.count);
+        for item in items.into_iter().skip((self.count - first) as usize) {
+            self.count += 1;
+            self.unstable.push_back(item.clone());
+            match (item.key.stream, &item.outcome) {
+                (StreamId::Match(context), Outcome::Source(source)) => {
+                    let (index, source) = (item.key.index, *source);
+                    outputs.push_back(Output::WildcardDecided { context, index, source });
+                }
+                _ => {
+                    let key = item.key;
+                    self.streams.entry(key.stream).or_default().push_back(item);
+                    outputs.push_back(Output::Decided { key });
+                }
+            }
+        }
+    }
+
+    /// Whether a frame comes from the leader that this process follows.
+    fn hear_leader(&mut self, from: ReplicaIndex) -> bool {
+        match &mut self.role {
+            Role::Follower { leader, in_sync } if *leader == from => {
+                *in_sync = true;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Of two live replicas, the follower knows that the leader holds whatever it told.
+    fn stabilize_pair(&mut self) {
+        if self.live.len() == 2 && matches!(self.role, Role::Follower { in_sync: true, .. }) {
+            self.set_stable(self.count);
+        }
+    }
+
+    fn advance_stable(&mut self, outputs: &mut VecDeque<Output>) {
+        let stable = self.held_by_all();
+        if stable > self.stable {
+            self.set_stable(stable);
+            if self.live.len() > 2 {
+                for follower in self.siblings().iter() {
+                    self.transmit(follower, Frame::Stable { upto: stable }, outputs);
+                }
+            }
+        }
+    }
+
+    fn held_by_all(&self) -> u64 {
+        let held = |sibling: ReplicaIndex| self.held_by[usize::from(sibling.0)];
+        self.siblings().iter().map(held).min().map_or(self.count, |held| held.min(self.count))
+    }
+
+    fn set_stable(&mut self, stable: u64) {
+        if stable > self.stable {
+            self.unstable.drain(..(stable - self.stable) as usize);
+            self.stable = stable;
+        }
+    }
+
+    fn items_from(&self, number: u64) -> Vec<DecisionItem> {
+        assert!(number >= self.stable, "{}: decision {number} is stable and forgotten", self.me);
+        self.unstable.range((number - self.stable) as usize..).cloned().collect()
+    }
+
+    fn siblings(&self) -> ReplicaSet {
+        self.live.without(ReplicaSet::only(self.me.index))
+    }
+
+    fn transmit(&self, to: ReplicaIndex, frame: Frame, outputs: &mut VecDeque<Output>) {
+        let VirtualRank(rank) = self.me.rank;
+        outputs.push_back(Output::Transmit { to: ReplicaId::new(rank, to.0), frame, payload: None });
+    }
+}

@@ -1,0 +1,238 @@
+//! What replicas tell each other, and what the machine tells its engine.
+//!
+//! Frames between two processes arrive in the order they were sent (per ordered pair); that is all the protocol asks
+//! of a transport. Fixed layouts of the three hot frames, little-endian, for engines that encode them themselves
+//! (cold frames go through serde):
+//!
+//! ```text
+//! Offer    context u64 | sequence u64 | length_bytes u64 | source u32 | tag i32 | digest u128     48 bytes
+//! Digest   context u64 | sequence u64 | digest u128                                               32 bytes
+//! Ack      context u64 | upto u64                                                                 16 bytes
+//! ```
+
+use crate::decision::{DecisionItem, DecisionKey};
+use crate::view::Service;
+use redrt_types::{ContextId, Digest, Envelope, ReplicaId, SeqNum, ViewNumber, VirtualRank};
+use sdc_detect::Vote;
+use serde::{Deserialize, Serialize};
+
+/// The engine's handle of one payload: of bytes it keeps until [`Output::Release`].
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+pub struct PayloadKey(pub u64);
+
+/// One frame between two replicas. `context` and a sequence number name a message on the channel from the sender of
+/// the message to its receiver; which of the two sends the frame is said with each.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+pub enum Frame {
+    /// From a supplier: the message itself; its payload follows, or is announced for a rendezvous.
+    Offer {
+        /// Context of the channel.
+        context: ContextId,
+        /// Position on the channel.
+        sequence: SeqNum,
+        /// What the receiver matches on.
+        envelope: Envelope,
+        /// What the supplier says the message is.
+        digest: Digest,
+    },
+    /// From another replica of the sender: what it says the message is. The digest covers tag and length.
+    Digest {
+        /// Context of the channel.
+        context: ContextId,
+        /// Position on the channel.
+        sequence: SeqNum,
+        /// What that replica says the message is.
+        digest: Digest,
+    },
+    /// From a receiver: it will never ask again for messages before `upto`.
+    Ack {
+        /// Context of the channel.
+        context: ContextId,
+        /// The first position not acknowledged.
+        upto: SeqNum,
+    },
+    /// From a receiver: it will never ask again for this message, though earlier ones are still open.
+    AckOne {
+        /// Context of the channel.
+        context: ContextId,
+        /// Position on the channel.
+        sequence: SeqNum,
+    },
+    /// From a receiver, after a change of view: from now on do this for me, starting at the bookmarks. The addressee
+    /// obeys whatever view it knows itself.
+    Resume {
+        /// What is wanted.
+        service: Service,
+        /// The next position wanted on each channel; on channels that are not listed, the first.
+        bookmarks: Vec<(ContextId, SeqNum)>,
+        /// The view the receiver acts on.
+        view: ViewNumber,
+    },
+    /// From a receiver: offer me this message (again), as soon as you have it.
+    Fetch {
+        /// Context of the channel.
+        context: ContextId,
+        /// Position on the channel.
+        sequence: SeqNum,
+    },
+    /// From the leader of the own sphere: decisions number `first` and following.
+    Decisions {
+        /// Number of the first one.
+        first: u64,
+        /// The decisions, in order.
+        items: Vec<DecisionItem>,
+    },
+    /// From a follower: it holds all decisions before `upto`.
+    DecisionAck {
+        /// The first decision it does not hold.
+        upto: u64,
+    },
+    /// From the leader: all live replicas hold the decisions before `upto`.
+    Stable {
+        /// The first decision that is not stable.
+        upto: u64,
+    },
+    /// From a follower to its new leader: the decisions it holds that may be unknown to others. It will take
+    /// decisions from nobody else.
+    DecisionSync {
+        /// Number of the first one.
+        first: u64,
+        /// The decisions, in order.
+        items: Vec<DecisionItem>,
+    },
+}
+
+/// Names a logical message that this process receives.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+pub struct MessageId {
+    /// The virtual rank that sent it.
+    pub sender: VirtualRank,
+    /// Context of the channel.
+    pub context: ContextId,
+    /// Position on the channel.
+    pub sequence: SeqNum,
+}
+
+/// What the engine is to do. Outputs are in order; `Transmit`s to one process must keep that order on the wire.
+///
+/// `Arrived`, `Again` and `Shadow` come only while the `Offer` they speak of is being handled, at most one for each.
+/// When there is none, the offer is a duplicate: its bytes are dropped, its rendezvous is not answered.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Output {
+    /// Send a frame, possibly to this process itself. With a payload, the frame is an `Offer`: send the bytes with it
+    /// or announce them for a rendezvous.
+    Transmit {
+        /// The addressee.
+        to: ReplicaId,
+        /// The frame.
+        frame: Frame,
+        /// The payload of an `Offer`.
+        payload: Option<PayloadKey>,
+    },
+    /// The `Offer` being handled is a new logical message: give it to matching, and its payload, when complete and
+    /// hashed, to `payload_received`.
+    Arrived {
+        /// The message.
+        message: MessageId,
+        /// What to match on.
+        envelope: Envelope,
+        /// The supplier: the payload comes with this offer, or is to be pulled from there.
+        from: ReplicaId,
+    },
+    /// The `Offer` being handled is a message that arrived before and whose payload is still wanted: its supplier was
+    /// lost before the payload was complete, or the payload was corrupt. Matching has it already. Take the payload
+    /// from this offer; what another replica still sends of it is void.
+    Again {
+        /// The message.
+        message: MessageId,
+        /// The envelope as this supplier has it.
+        envelope: Envelope,
+        /// The new supplier.
+        from: ReplicaId,
+    },
+    /// All-to-all protocol: the `Offer` being handled is a further copy of a message. Take its payload, hash it, drop
+    /// it and call `payload_received`.
+    Shadow {
+        /// The message.
+        message: MessageId,
+        /// The envelope of the copy.
+        envelope: Envelope,
+        /// Whose copy it is.
+        from: ReplicaId,
+    },
+    /// The message may be delivered; at most once for each. In `Verification::Strict` its verdict is in.
+    Verified {
+        /// The message.
+        message: MessageId,
+    },
+    /// A comparison was not unanimous.
+    Mismatch(Box<MismatchReport>),
+    /// Every live replica of the receiver has acknowledged the message: its payload is not needed any more, and a
+    /// send that waited for that is complete.
+    Release {
+        /// The payload.
+        payload: PayloadKey,
+    },
+    /// The leader's decision on an `MPI_ANY_SOURCE` receive: to be applied to the context's queues
+    /// (`MatchQueues::apply_decision`), or kept until the context exists.
+    WildcardDecided {
+        /// The context.
+        context: ContextId,
+        /// Index of the wildcard receive in its context.
+        index: u64,
+        /// The source that the leader matched.
+        source: u32,
+    },
+    /// A decision is in that `lookup` may have answered `Wait` for.
+    Decided {
+        /// Its stream and index.
+        key: DecisionKey,
+    },
+    /// This process decides from now on: all queues are to be set to `Order::Deciding`.
+    BecameLeader,
+}
+
+/// What the audit log is told of a comparison that was not unanimous; the engine adds the communicator's name.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct MismatchReport {
+    /// The message.
+    pub message: MessageId,
+    /// Its envelope as it arrived first.
+    pub envelope: Envelope,
+    /// The replica whose payload was compared.
+    pub supplier: ReplicaId,
+    /// Digest of that payload as it arrived.
+    pub payload: Digest,
+    /// The votes that counted.
+    pub votes: Vec<Vote>,
+    /// The conclusion.
+    pub finding: Finding,
+    /// The replica that was outvoted, when it is known; one report for each.
+    pub culprit: Option<ReplicaId>,
+    /// What was done.
+    pub action: Action,
+    /// The view it happened in.
+    pub view: ViewNumber,
+}
+
+/// Where a mismatch comes from.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Finding {
+    /// One replica of the sender disagrees with the majority.
+    ReplicaCorrupt,
+    /// The payload changed after its supplier had hashed it.
+    TransportCorrupt,
+    /// The senders disagree and there is no majority.
+    Undecidable,
+}
+
+/// What is done about a mismatch.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Action {
+    /// The payload that had arrived is delivered.
+    Delivered,
+    /// Another payload is fetched and delivered.
+    Refetched,
+    /// The payload that had arrived is the agreed one; only another replica's vote was wrong.
+    Outvoted,
+}

@@ -1,0 +1,212 @@
+//! Receives that wait for a message, in the order they were posted.
+
+use super::arena::{Arena, List};
+use super::unexpected::unbin;
+use super::{LINEAR_LIMIT, Pattern};
+use redrt_types::Tag;
+use rustc_hash::FxHashMap;
+
+const ALL: usize = 0;
+const NAMED: usize = 1;
+const BIN: usize = 2;
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Receive<R> {
+    pub(super) token: R,
+    /// What it takes now: a decision fills in the source.
+    pub(super) pattern: Pattern,
+    /// Set while this is a wildcard that nobody has decided.
+    pub(super) undecided: Option<u64>,
+    posted: u64,
+    binned: bool,
+}
+
+/// The posted-receive queue: scanned while short, beyond that in bins by pattern; a message looks at the heads of at
+/// most four bins and takes the receive posted first.
+#[derive(Clone, Debug)]
+pub(super) struct PostedQueue<R> {
+    arena: Arena<Receive<R>, 3>,
+    all: List,
+    /// Those with a source, named or decided.
+    named: List,
+    bins: FxHashMap<Pattern, List>,
+    binned: bool,
+    /// Undecided wildcards by index, so that a decision finds its receive.
+    undecided: FxHashMap<u64, u32>,
+    any_tag_count: usize,
+    posted_count: u64,
+}
+
+impl<R: Copy + Eq> PostedQueue<R> {
+    pub(super) fn new() -> Self {
+        Self {
+            arena: Arena::new(),
+            all: List::EMPTY,
+            named: List::EMPTY,
+            bins: FxHashMap::default(),
+            binned: false,
+            undecided: FxHashMap::default(),
+            any_tag_count: 0,
+            posted_count: 0,
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.arena.len()
+    }
+
+    pub(super) fn undecided_count(&self) -> usize {
+        self.undecided.len()
+    }
+
+    pub(super) fn get(&self, key: u32) -> &Receive<R> {
+        self.arena.get(key)
+    }
+
+    pub(super) fn oldest(&self) -> Option<u32> {
+        self.all.first()
+    }
+
+    pub(super) fn after(&self, key: u32) -> Option<u32> {
+        self.arena.after(ALL, key)
+    }
+
+    /// The receive posted first of those that accept this source and tag, undecided wildcards included.
+    pub(super) fn first(&self, source: u32, tag: Tag) -> Option<u32> {
+        if self.all.is_empty() {
+            return None;
+        }
+        if !self.binned {
+            let mut next = self.all.first();
+            while let Some(key) = next {
+                if self.arena.get(key).pattern.accepts(source, tag) {
+                    return Some(key);
+                }
+                next = self.after(key);
+            }
+            return None;
+        }
+        let mut best: Option<(u64, u32)> = None;
+        let mut consider = |source: Option<u32>, tag: Option<Tag>| {
+            let Some(key) = self.bins.get(&Pattern { source, tag }).and_then(|bin| bin.first()) else { return };
+            let candidate = (self.arena.get(key).posted, key);
+            best = Some(best.map_or(candidate, |best| best.min(candidate)));
+        };
+        consider(Some(source), Some(tag));
+        if !self.undecided.is_empty() {
+            consider(None, Some(tag));
+        }
+        if self.any_tag_count > 0 {
+            consider(Some(source), None);
+            consider(None, None);
+        }
+        best.map(|(_, key)| key)
+    }
+
+    /// Appends a receive; `undecided` is its wildcard index when its source is open.
+    pub(super) fn push(&mut self, pattern: Pattern, token: R, undecided: Option<u64>) {
+        debug_assert_eq!(pattern.source.is_none(), undecided.is_some());
+        let posted = self.posted_count;
+        self.posted_count += 1;
+        let key = self.arena.insert(Receive { token, pattern, undecided, posted, binned: false });
+        self.arena.push_back(ALL, &mut self.all, key);
+        match undecided {
+            Some(index) => drop(self.undecided.insert(index, key)),
+            None => self.arena.push_back(NAMED, &mut self.named, key),
+        }
+        self.any_tag_count += usize::from(pattern.tag.is_none());
+        if self.binned {
+            self.bin(key);
+        } else if self.arena.len() > LINEAR_LIMIT {
+            self.binned = true;
+            let mut next = self.all.first();
+            while let Some(key) = next {
+                self.bin(key);
+                next = self.after(key);
+            }
+        }
+    }
+
+    pub(super) fn remove(&mut self, key: u32) -> Receive<R> {
+        self.arena.unlink(ALL, &mut self.all, key);
+        let Receive { pattern, undecided, binned, .. } = *self.arena.get(key);
+        match undecided {
+            Some(index) => drop(self.undecided.remove(&index)),
+            None => self.arena.unlink(NAMED, &mut self.named, key),
+        }
+        self.any_tag_count -= usize::from(pattern.tag.is_none());
+        if binned {
+            unbin(&mut self.arena, BIN, &mut self.bins, pattern, key);
+            self.binned = !self.all.is_empty();
+        }
+        self.arena.remove(key)
+    }
+
+    /// Finds a receive by its token, by scanning: cancelling is rare.
+    pub(super) fn find(&self, token: R) -> Option<u32> {
+        let mut next = self.all.first();
+        while let Some(key) = next {
+            if self.arena.get(key).token == token {
+                return Some(key);
+            }
+            next = self.after(key);
+        }
+        None
+    }
+
+    /// Gives an undecided wildcard its source; it keeps its place. `None` when it is not posted (any more).
+    pub(super) fn decide(&mut self, index: u64, source: u32) -> Option<u32> {
+        let key = self.undecided.remove(&index)?;
+        let Receive { pattern: before, posted, binned, .. } = *self.arena.get(key);
+        let pattern = Pattern { source: Some(source), ..before };
+        let receive = self.arena.get_mut(key);
+        receive.pattern = pattern;
+        receive.undecided = None;
+        if binned {
+            unbin(&mut self.arena, BIN, &mut self.bins, before, key);
+            // Few receives of one pattern are older than the wildcard being decided: look from the front.
+            let bin = self.bins.entry(pattern).or_insert(List::EMPTY);
+            let mut next = bin.first();
+            while let Some(other) = next
+                && self.arena.get(other).posted < posted
+            {
+                next = self.arena.after(BIN, other);
+            }
+            self.arena.insert_before(BIN, bin, next, key);
+        }
+        let next = self.named_after(posted);
+        self.arena.insert_before(NAMED, &mut self.named, next, key);
+        Some(key)
+    }
+
+    /// The named receives posted at or after `key`'s place, oldest first, one at a time: see `after_named`.
+    pub(super) fn named_from(&self, posted: u64) -> Option<u32> {
+        posted.checked_sub(1).map_or(self.named.first(), |before| self.named_after(before))
+    }
+
+    pub(super) fn after_named(&self, key: u32) -> Option<u32> {
+        self.arena.after(NAMED, key)
+    }
+
+    pub(super) fn place(&self, key: u32) -> u64 {
+        self.arena.get(key).posted
+    }
+
+    fn named_after(&self, posted: u64) -> Option<u32> {
+        let mut next = None;
+        let mut last = self.named.last();
+        while let Some(key) = last
+            && self.arena.get(key).posted > posted
+        {
+            next = last;
+            last = self.arena.before(NAMED, key);
+        }
+        next
+    }
+
+    fn bin(&mut self, key: u32) {
+        self.arena.get_mut(key).binned = true;
+        let pattern = self.arena.get(key).pattern;
+        self.arena.push_back(BIN, self.bins.entry(pattern).or_insert(List::EMPTY), key);
+    }
+}

@@ -1,0 +1,21 @@
+//! Bugs that tests plant to show that they would be found.
+
+/// A planted bug. Without the feature `mutation` no machine can have one.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[cfg_attr(not(any(test, feature = "mutation")), allow(missing_docs))]
+pub enum Mutation {
+    /// Acknowledgements go to one replica of the sender only.
+    AckLost,
+    /// Sends do not wait for stable decisions.
+    OutputCommitSkipped,
+    /// A new supplier is told to start one message late.
+    BookmarkLate,
+    /// The log keeps nothing for replicas other than the own target.
+    ReleasedEarly,
+    /// After a loss, the new supplier is not asked for payloads.
+    SupplierWrong,
+    /// A new leader decides without asking its siblings what they hold.
+    SyncSkipped,
+    /// An outvoted payload is delivered.
+    VerdictIgnored,
+}

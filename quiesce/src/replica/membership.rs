@@ -1,0 +1,96 @@
+//! What a change of view means: logs keep nothing for the lost, receivers take other suppliers, votes of the lost are
+//! not waited for, the sphere may have a new leader.
+
+use super::Replica;
+use crate::channel::{Phase, Slot};
+use crate::frame::{Frame, MessageId};
+use crate::mutation::Mutation;
+use crate::view::{Service, leader, live_set, service};
+use redrt_types::{ReplicaId, ReplicaIndex, SeqNum, View, VirtualRank};
+use sdc_detect::ReplicaSet;
+
+impl Replica {
+    /// The coordinator has made a new view. Older views, and the present one, are ignored; views may be skipped.
+    pub fn apply_view(&mut self, view: View) {
+        if view.number <= self.view.number {
+            return;
+        }
+        let before = std::mem::replace(&mut self.view, view);
+        for rank in (0..self.world.rank_count()).map(VirtualRank) {
+            let gone =
+                |replica: &ReplicaId| before.is_live(*replica) && before.member(*replica) != self.view.member(*replica);
+            let lost: ReplicaSet = self.world.sphere(rank).filter(gone).map(|replica| replica.index).collect();
+            let live = live_set(&self.view, rank);
+            if lost.is_empty() && live == self.live(rank) {
+                continue;
+            }
+            self.live[rank.0 as usize] = live;
+            self.forget(rank, lost);
+            self.change_suppliers(rank, lost);
+            if rank == self.me.rank
+                && let Some(leader) = leader(&self.view, rank)
+            {
+                self.decisions.apply_view(live, leader.index, &mut self.outputs);
+            }
+        }
+        self.transmit_stable();
+    }
+
+    /// The sender's side: nothing is kept for the lost, and nothing sent until a newcomer asks.
+    fn forget(&mut self, rank: VirtualRank, lost: ReplicaSet) {
+        for index in lost.iter() {
+            self.services[self.world.process(ReplicaId { rank, index }).0 as usize] = Service::None;
+            self.wanted[self.world.process(ReplicaId { rank, index }).0 as usize] = Service::None;
+        }
+        for channel in self.outboxes.of(rank) {
+            let outbox = self.outboxes.get_mut(channel).expect("it was just listed");
+            lost.iter().for_each(|index| outbox.forget(index, &mut self.released));
+        }
+        self.release();
+    }
+
+    /// The receiver's side: asks each live replica of the sender for what it is to do now, if that has changed.
+    fn change_suppliers(&mut self, sender: VirtualRank, lost: ReplicaSet) {
+        let live = self.live(sender);
+        let Some(supplier) = self.supplier(sender) else { return };
+        let is_new =
+            self.wanted[self.world.process(ReplicaId { rank: sender, index: supplier }).0 as usize] != Service::Payload;
+        for channel in self.inboxes.of(sender) {
+            for sequence in self.inbox(channel).window() {
+                let message = MessageId { sender, context: channel.1, sequence };
+                let lost_supplier = |slot: &Slot| match slot.phase {
+                    Phase::Incomplete { supplier } => lost.contains(supplier),
+                    Phase::Wanted { asked } => lost.contains(asked),
+                    _ => false,
+                };
+                match self.inbox(channel).slot(sequence) {
+                    // A new supplier is told to resume before that anyway.
+                    Some(slot) if lost_supplier(slot) && is_new => slot.phase = Phase::Wanted { asked: supplier },
+                    Some(slot) if lost_supplier(slot) => self.fetch(message, supplier),
+                    Some(_) => self.evaluate(message),
+                    None => {}
+                }
+            }
+        }
+        for server in self.world.sphere(sender).filter(|server| live.contains(server.index)) {
+            self.resume(server, live, supplier);
+        }
+    }
+
+    fn resume(&mut self, server: ReplicaId, live: ReplicaSet, supplier: ReplicaIndex) {
+        let wanted = service(&self.world, live, self.protocol, server, self.me.index);
+        let process = self.world.process(server).0 as usize;
+        if self.wanted[process] == wanted || (self.has(Mutation::SupplierWrong) && server.index == supplier) {
+            return;
+        }
+        self.wanted[process] = wanted;
+        let late = u64::from(self.has(Mutation::BookmarkLate));
+        let bookmarks = self
+            .inboxes
+            .of(server.rank)
+            .into_iter()
+            .map(|channel| (channel.1, SeqNum(self.inbox(channel).bookmark().0 + late)))
+            .collect();
+        self.transmit(server, Frame::Resume { service: wanted, bookmarks, view: self.view.number });
+    }
+}

@@ -1,0 +1,326 @@
+//! The replication machine of one process: sends, frames and views in; frames, arrivals, verdicts and releases out.
+//!
+//! ```text
+//!  engine: send ──► log ──► Transmit Offer/Digest        handle(Offer) ──► Arrived ──► matching
+//!                    │  (held until decisions stable)     payload_received ─► vote ─► Verified ──► completion
+//!                    └◄── Ack ◄───────────────────────────────────────────────┘  │
+//!                    └──► Release                                    Mismatch ◄──┘
+//! ```
+//!
+//! It handles metadata only: payloads stay with the engine under a [`PayloadKey`]. It has no clock, socket or thread.
+//! After each call the engine takes everything from [`Replica::poll_output`]. Anything it asks of a transport is that
+//! frames from one process to another stay in order. The engine fences: it hands over no frame of an incarnation that
+//! its view does not know, and keeps back frames of one its view does not know *yet*.
+
+mod membership;
+mod receiving;
+mod sending;
+
+use crate::channel::{Inbox, Outbox, Released};
+use crate::decision::{DecisionKey, Decisions, Lookup, Outcome};
+use crate::frame::{Frame, Output};
+use crate::mutation::Mutation;
+use crate::table::{ChannelKey, Channels};
+use crate::view::{Protocol, Service, leader, live_set, service};
+use redrt_types::{ReplicaId, ReplicaIndex, SeqNum, View, VirtualRank, World};
+use sdc_detect::ReplicaSet;
+use std::collections::VecDeque;
+use std::hash::{Hash, Hasher};
+
+/// When a receive may complete.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Verification {
+    /// When the verdict on its message is in.
+    Strict,
+    /// When its payload is there; the verdict follows.
+    Deferred,
+}
+
+/// What a machine is made from. `view` must be the same in all processes that start with it; later views come through
+/// [`Replica::apply_view`].
+#[derive(Clone, PartialEq, Debug)]
+pub struct Config {
+    /// Which place this process takes.
+    pub me: ReplicaId,
+    /// The shape of the job.
+    pub world: World,
+    /// The view it starts with.
+    pub view: View,
+    /// How payloads are compared.
+    pub protocol: Protocol,
+    /// When a receive may complete.
+    pub verification: Verification,
+}
+
+/// Counters since the start of the process.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Counters {
+    /// Logical messages sent.
+    pub messages_sent: u64,
+    /// Payload bytes of them.
+    pub bytes_sent: u64,
+    /// Messages whose verdict came from at least two votes.
+    pub messages_compared: u64,
+    /// Payload bytes of them.
+    pub bytes_compared: u64,
+    /// Messages sent again: after a loss, or because a payload was corrupt.
+    pub messages_resent: u64,
+    /// Payload bytes in the retention log now.
+    pub retained_bytes: u64,
+    /// The most there ever were.
+    pub retained_bytes_max: u64,
+}
+
+/// After this many polls in vain, what is batched goes out.
+const POLLS_PER_FLUSH: u32 = 64;
+
+/// A send that waits until the decisions before `needed` are stable.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+struct Held {
+    needed: u64,
+    channel: ChannelKey,
+    sequence: SeqNum,
+}
+
+/// The machine; see the module's documentation. Methods in this order: getters; `handle`; commands; `poll_output`.
+#[derive(Clone, Debug)]
+pub struct Replica {
+    me: ReplicaId,
+    world: World,
+    view: View,
+    protocol: Protocol,
+    verification: Verification,
+    /// Live replicas by rank: what the view says, as sets.
+    live: Vec<ReplicaSet>,
+    /// What this process does for each process, by dense number: what that one asked for.
+    services: Vec<Service>,
+    /// What this process wants of each process, by dense number.
+    wanted: Vec<Service>,
+    outboxes: Channels<Outbox>,
+    inboxes: Channels<Inbox>,
+    /// Inboxes with something to acknowledge.
+    unacknowledged: Vec<ChannelKey>,
+    decisions: Decisions,
+    held: VecDeque<Held>,
+    /// Polls in a row that found nothing.
+    polls: u32,
+    outputs: VecDeque<Output>,
+    released: Vec<Released>,
+    counters: Counters,
+    #[cfg(any(test, feature = "mutation"))]
+    mutation: Option<Mutation>,
+}
+
+/// Counters do not count: two machines that will behave alike hash equally.
+impl Hash for Replica {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (self.me, self.view.number, &self.live, &self.services, &self.wanted).hash(state);
+        (&self.outboxes, &self.inboxes, &self.unacknowledged, &self.decisions).hash(state);
+        (&self.held, self.polls, &self.outputs).hash(state);
+    }
+}
+
+impl Replica {
+    /// A process at the start of the job: nothing sent, nothing received.
+    ///
+    /// # Panics
+    /// When `me` is not live in the view, or a degree exceeds [`ReplicaSet::CAPACITY`].
+    #[must_use]
+    pub fn new(config: Config) -> Self {
+        let Config { me, world, view, protocol, verification } = config;
+        assert!(view.is_live(me), "{me} is not live in view {}", view.number.0);
+        assert!(world.max_degree() <= ReplicaSet::CAPACITY, "degree {} is too large", world.max_degree());
+        let live: Vec<_> = (0..world.rank_count()).map(|rank| live_set(&view, VirtualRank(rank))).collect();
+        let of = |server: ReplicaId, client: ReplicaId| {
+            service(&world, live[server.rank.0 as usize], protocol, server, client.index)
+        };
+        let services = world.replicas().map(|client| of(me, client)).collect();
+        let wanted = world.replicas().map(|server| of(server, me)).collect();
+        let leader = leader(&view, me.rank).expect("the own sphere has a live replica");
+        let decisions = Decisions::new(me, world.degree(me.rank), live[me.rank.0 as usize], leader.index);
+        Self {
+            me,
+            protocol,
+            verification,
+            services,
+            wanted,
+            outboxes: Channels::new(),
+            inboxes: Channels::new(),
+            unacknowledged: Vec::new(),
+            decisions,
+            held: VecDeque::new(),
+            polls: 0,
+            outputs: VecDeque::new(),
+            released: Vec::new(),
+            counters: Counters::default(),
+            live,
+            view,
+            world,
+            #[cfg(any(test, feature = "mutation"))]
+            mutation: None,
+        }
+    }
+
+    /// Which place this process takes.
+    #[must_use]
+    pub fn me(&self) -> ReplicaId {
+        self.me
+    }
+
+    /// The view it acts on.
+    #[must_use]
+    pub fn view(&self) -> &View {
+        &self.view
+    }
+
+    /// Whether this process makes the decisions of its sphere. A leader by the view that still asks its siblings what
+    /// they hold does not, until [`Output::BecameLeader`].
+    #[must_use]
+    pub fn is_deciding(&self) -> bool {
+        self.decisions.is_deciding()
+    }
+
+    /// Counters since the start of the process.
+    #[must_use]
+    pub fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    /// Number of decisions of the sphere that this process knows.
+    #[must_use]
+    pub fn decision_count(&self) -> u64 {
+        self.decisions.count()
+    }
+
+    /// Messages in the retention log.
+    #[must_use]
+    pub fn retained_count(&self) -> usize {
+        self.outboxes.values().map(Outbox::len).sum()
+    }
+
+    /// Messages received, or announced by a digest, that are not settled or not acknowledged in order.
+    #[must_use]
+    pub fn unsettled_count(&self) -> usize {
+        self.inboxes.values().map(Inbox::len).sum()
+    }
+
+    /// Sends that wait for a decision to become stable.
+    #[must_use]
+    pub fn held_count(&self) -> usize {
+        self.held.len()
+    }
+
+    /// A frame has come. Frames of replicas that are not live in the view are ignored. An `Offer` that is worth its
+    /// payload produces `Arrived`, `Again` or `Shadow` before this returns.
+    pub fn handle(&mut self, from: ReplicaId, frame: Frame) {
+        if !self.is_live(from) {
+            return;
+        }
+        match frame {
+            Frame::Offer { context, sequence, envelope, digest } => {
+                self.handle_offer(from, context, sequence, envelope, digest);
+            }
+            Frame::Digest { context, sequence, digest } => self.handle_digest(from, context, sequence, digest),
+            Frame::Ack { context, upto } => self.handle_ack(from, context, upto),
+            Frame::AckOne { context, sequence } => self.handle_ack_one(from, context, sequence),
+            Frame::Resume { service, bookmarks, .. } => self.handle_resume(from, service, &bookmarks),
+            Frame::Fetch { context, sequence } => self.handle_fetch(from, context, sequence),
+            _ => self.handle_sphere(from, frame),
+        }
+    }
+
+    /// Frames about decisions, from a sibling.
+    fn handle_sphere(&mut self, from: ReplicaId, frame: Frame) {
+        if from.rank != self.me.rank || from == self.me {
+            return;
+        }
+        let (decisions, outputs) = (&mut self.decisions, &mut self.outputs);
+        match frame {
+            Frame::Decisions { first, items } => decisions.handle_decisions(from.index, first, items, outputs),
+            Frame::DecisionAck { upto } => decisions.handle_ack(from.index, upto, outputs),
+            Frame::Stable { upto } => decisions.handle_stable(from.index, upto),
+            Frame::DecisionSync { first, items } => decisions.handle_sync(from.index, first, items, outputs),
+            _ => unreachable!("{frame:?} is about a channel"),
+        }
+        self.transmit_stable();
+    }
+
+    /// Asks for the outcome of a call that depends on timing. Streams are asked in order of their indices, each index
+    /// until it is decided and not again. Wildcard receives do not ask: their decisions come as
+    /// [`Output::WildcardDecided`].
+    pub fn lookup(&mut self, key: DecisionKey) -> Lookup {
+        self.decisions.lookup(key)
+    }
+
+    /// Makes a decision. What is sent from now on leaves when all live siblings hold it.
+    ///
+    /// # Panics
+    /// When this process does not decide.
+    pub fn decide(&mut self, key: DecisionKey, outcome: Outcome) {
+        let found_nothing = outcome == Outcome::NotReady;
+        self.decisions.decide(key, outcome, &mut self.outputs);
+        // A program that polls never blocks; what it waits for may wait for its acknowledgements.
+        self.polls = if found_nothing { self.polls + 1 } else { 0 };
+        if self.polls >= POLLS_PER_FLUSH {
+            self.polls = 0;
+            self.flush();
+        }
+    }
+
+    /// Sends what is held back for batching: acknowledgements and decisions. To be called before the engine blocks or
+    /// goes idle, and now and then while the program polls without decisions; if it is not, siblings and partners may
+    /// wait for this process forever.
+    pub fn flush(&mut self) {
+        self.decisions.announce(&mut self.outputs);
+        self.acknowledge_all();
+    }
+
+    /// The next thing to do.
+    #[inline]
+    pub fn poll_output(&mut self) -> Option<Output> {
+        self.outputs.pop_front()
+    }
+
+    fn is_live(&self, replica: ReplicaId) -> bool {
+        self.live.get(replica.rank.0 as usize).is_some_and(|live| live.contains(replica.index))
+    }
+
+    fn live(&self, rank: VirtualRank) -> ReplicaSet {
+        self.live[rank.0 as usize]
+    }
+
+    fn transmit(&mut self, to: ReplicaId, frame: Frame) {
+        self.outputs.push_back(Output::Transmit { to, frame, payload: None });
+    }
+
+    /// The replica of `rank` that supplies this process.
+    fn supplier(&self, rank: VirtualRank) -> Option<ReplicaIndex> {
+        crate::view::supplier(&self.world, self.live(rank), rank, self.me.index)
+    }
+
+    /// Reports payloads that nobody needs any more.
+    fn release(&mut self) {
+        for Released { payload, length_bytes } in self.released.drain(..) {
+            self.counters.retained_bytes -= length_bytes;
+            self.outputs.push_back(Output::Release { payload });
+        }
+    }
+
+    /// Plants a bug.
+    #[cfg(any(test, feature = "mutation"))]
+    pub fn mutate(&mut self, mutation: Mutation) {
+        self.mutation = Some(mutation);
+        self.decisions.sync_skipped = mutation == Mutation::SyncSkipped;
+    }
+
+    #[cfg(any(test, feature = "mutation"))]
+    fn has(&self, mutation: Mutation) -> bool {
+        self.mutation == Some(mutation)
+    }
+
+    #[cfg(not(any(test, feature = "mutation")))]
+    #[inline(always)]
+    fn has(&self, _: Mutation) -> bool {
+        false
+    }
+}

@@ -1,0 +1,271 @@
+//! The receiver's side: new messages and duplicates, votes and verdicts, acknowledgements.
+
+use super::{Replica, Verification};
+use crate::channel::{Inbox, Phase, Slot};
+use crate::frame::{Action, Finding, Frame, MessageId, MismatchReport, Output};
+use crate::mutation::Mutation;
+use crate::table::ChannelKey;
+use crate::view::Protocol;
+use redrt_types::{ContextId, Digest, Envelope, ReplicaId, ReplicaIndex, SeqNum};
+use sdc_detect::{ReplicaSet, Verdict};
+
+/// Acknowledgements are batched up to this many messages of a channel …
+const ACK_COUNT: u32 = 16;
+/// … or this many bytes.
+const ACK_BYTES: u64 = 64 * 1024;
+
+impl Replica {
+    pub(super) fn handle_offer(
+        &mut self,
+        from: ReplicaId,
+        context: ContextId,
+        sequence: SeqNum,
+        envelope: Envelope,
+        digest: Digest,
+    ) {
+        let message = MessageId { sender: from.rank, context, sequence };
+        let inbox = self.inboxes.get_or_insert_with((from.rank, context), Inbox::default);
+        let arrived = inbox.arrived;
+        let Some(slot) = inbox.slot(sequence) else { return };
+        // With the payload of each copy to hash, a vote is final only when that has been done.
+        let is_final = self.protocol == Protocol::Hash;
+        let is_new_vote = !slot.tally.claimed().contains(from.index);
+        slot.tally.record(from.index, digest, is_final);
+        match slot.phase {
+            Phase::Announced => {
+                // Each replica sends a channel in order, from a position not after the first one missing here.
+                assert_eq!(sequence.0, arrived, "{from} offers {message:?} to {} ahead of others", self.me);
+                slot.phase = Phase::Incomplete { supplier: from.index };
+                slot.envelope = Some(envelope);
+                inbox.arrived += 1;
+                self.outputs.push_back(Output::Arrived { message, envelope, from });
+            }
+            Phase::Wanted { .. } => {
+                slot.phase = Phase::Incomplete { supplier: from.index };
+                self.outputs.push_back(Output::Again { message, envelope, from });
+            }
+            Phase::Incomplete { .. } | Phase::Complete { .. } => {
+                if !is_final && is_new_vote {
+                    self.outputs.push_back(Output::Shadow { message, envelope, from });
+                }
+                self.evaluate(message);
+            }
+            Phase::Settled => {}
+        }
+    }
+
+    pub(super) fn handle_digest(&mut self, from: ReplicaId, context: ContextId, sequence: SeqNum, digest: Digest) {
+        let inbox = self.inboxes.get_or_insert_with((from.rank, context), Inbox::default);
+        let Some(slot) = inbox.slot(sequence) else { return };
+        slot.tally.record(from.index, digest, true);
+        if matches!(slot.phase, Phase::Complete { .. }) {
+            self.evaluate(MessageId { sender: from.rank, context, sequence });
+        }
+    }
+
+    /// The payload that `from` sent for this message (announced as `Arrived` or `Again`) is complete in memory, and
+    /// this is its digest. Void when another supplier has been named since.
+    pub fn payload_received(&mut self, from: ReplicaId, message: MessageId, computed: Digest) {
+        let Some(slot) = self.inboxes.get_mut(channel(message)).and_then(|inbox| inbox.slot(message.sequence)) else {
+            return;
+        };
+        if slot.phase != (Phase::Incomplete { supplier: from.index }) {
+            return;
+        }
+        slot.phase = Phase::Complete { supplier: from.index, computed };
+        slot.tally.confirm(from.index);
+        if self.verification == Verification::Deferred
+            && !slot.verified
+            && slot.tally.claim(from.index) == Some(computed)
+        {
+            slot.verified = true;
+            self.outputs.push_back(Output::Verified { message });
+        }
+        self.evaluate(message);
+    }
+
+    /// The payload of a further copy (announced as `Shadow`) has been hashed and dropped.
+    pub fn shadow_received(&mut self, from: ReplicaId, message: MessageId, computed: Digest) {
+        let Some(slot) = self.inboxes.get_mut(channel(message)).and_then(|inbox| inbox.slot(message.sequence)) else {
+            return;
+        };
+        let Some(claim) = slot.tally.claim(from.index) else { return };
+        if slot.tally.final_votes().contains(from.index) {
+            return;
+        }
+        slot.tally.confirm(from.index);
+        if claim != computed {
+            self.report(message, from.index, computed, Finding::TransportCorrupt, None, Action::Outvoted);
+        }
+        self.evaluate(message);
+    }
+
+    /// Acts on the verdict of a complete message, if it is in.
+    pub(super) fn evaluate(&mut self, message: MessageId) {
+        let live = self.live(message.sender);
+        let Some(slot) = self.inboxes.get_mut(channel(message)).and_then(|inbox| inbox.slot(message.sequence)) else {
+            return;
+        };
+        let Phase::Complete { supplier, computed } = slot.phase else { return };
+        if slot.tally.claim(supplier) != Some(computed) {
+            // Known without the others: nobody should wait for their votes to ask again.
+            return self.correct_transport(message, supplier, computed);
+        }
+        match slot.tally.verdict(computed, supplier, live) {
+            None => {}
+            Some(Verdict::Unanimous) => self.settle(message),
+            Some(Verdict::ReplicaCorrupt { culprits, agreed }) => {
+                self.correct_replica(message, supplier, computed, &culprits, agreed);
+            }
+            Some(Verdict::TransportCorrupt | Verdict::Undecidable) => {
+                self.report(message, supplier, computed, Finding::Undecidable, None, Action::Delivered);
+                self.settle(message);
+            }
+        }
+    }
+
+    fn correct_transport(&mut self, message: MessageId, supplier: ReplicaIndex, computed: Digest) {
+        let live = self.live(message.sender);
+        let limit = 2 * live.len() as u16 + 2;
+        let slot = self.slot(message);
+        slot.attempts += 1;
+        // A log that is corrupt itself yields the same bytes for ever: at last the message is delivered as it is.
+        let other = next_after(live, supplier).filter(|_| slot.attempts <= limit);
+        let action = if other.is_some() { Action::Refetched } else { Action::Delivered };
+        self.report(message, supplier, computed, Finding::TransportCorrupt, None, action);
+        match other {
+            Some(other) => self.fetch(message, other),
+            None => self.settle(message),
+        }
+    }
+
+    fn correct_replica(
+        &mut self,
+        message: MessageId,
+        supplier: ReplicaIndex,
+        computed: Digest,
+        culprits: &[ReplicaIndex],
+        agreed: Digest,
+    ) {
+        let live = self.live(message.sender);
+        let ignored = self.has(Mutation::VerdictIgnored);
+        let slot = self.slot(message);
+        let agrees = |replica: &ReplicaIndex| slot.tally.claim(*replica) == Some(agreed);
+        let other = if computed == agreed || slot.verified || ignored { None } else { live.iter().find(agrees) };
+        let reported = slot.reported;
+        culprits.iter().for_each(|culprit| slot.reported.insert(*culprit));
+        let action = match other {
+            Some(_) => Action::Refetched,
+            None if computed == agreed => Action::Outvoted,
+            None => Action::Delivered,
+        };
+        for culprit in culprits.iter().filter(|culprit| !reported.contains(**culprit)) {
+            self.report(message, supplier, computed, Finding::ReplicaCorrupt, Some(*culprit), action);
+        }
+        match other {
+            Some(other) => self.fetch(message, other),
+            None => self.settle(message),
+        }
+    }
+
+    /// Asks a replica of the sender for the payload of a message that matching already has.
+    pub(super) fn fetch(&mut self, message: MessageId, other: ReplicaIndex) {
+        self.slot(message).phase = Phase::Wanted { asked: other };
+        let MessageId { sender, context, sequence } = message;
+        self.transmit(ReplicaId { rank: sender, index: other }, Frame::Fetch { context, sequence });
+    }
+
+    /// The message needs nothing more from anyone: delivers it unless that was done, and acknowledges it in time.
+    fn settle(&mut self, message: MessageId) {
+        let live = self.live(message.sender);
+        let inbox = self.inboxes.get_mut(channel(message)).expect("a message has its channel");
+        let slot = inbox.slot(message.sequence).expect("it is not settled yet");
+        if slot.tally.final_votes().intersection(live).len() >= 2 {
+            self.counters.messages_compared += 1;
+            self.counters.bytes_compared += slot.envelope.map_or(0, |envelope| envelope.length_bytes);
+        }
+        if !slot.verified {
+            self.outputs.push_back(Output::Verified { message });
+        }
+        if inbox.unacked_count == 0 {
+            self.unacknowledged.push(channel(message));
+        }
+        inbox.settle(message.sequence);
+        if inbox.unacked_count >= ACK_COUNT || inbox.unacked_bytes >= ACK_BYTES {
+            self.acknowledge(channel(message));
+        }
+    }
+
+    /// Acknowledges what has settled on all channels.
+    pub(super) fn acknowledge_all(&mut self) {
+        while let Some(channel) = self.unacknowledged.pop() {
+            self.acknowledge(channel);
+        }
+    }
+
+    fn acknowledge(&mut self, channel: ChannelKey) {
+        self.unacknowledged.retain(|other| *other != channel);
+        let (sender, context) = channel;
+        let inbox = self.inboxes.get_mut(channel).expect("a message was received on it");
+        let (upto, ahead) = inbox.acknowledge();
+        let mut live = self.live(sender);
+        if self.has(Mutation::AckLost) {
+            live = self.supplier(sender).map_or(ReplicaSet::EMPTY, ReplicaSet::only);
+        }
+        for index in live.iter() {
+            let to = ReplicaId { rank: sender, index };
+            if let Some(upto) = upto {
+                self.transmit(to, Frame::Ack { context, upto });
+            }
+            for sequence in &ahead {
+                self.transmit(to, Frame::AckOne { context, sequence: *sequence });
+            }
+        }
+    }
+
+    fn report(
+        &mut self,
+        message: MessageId,
+        supplier: ReplicaIndex,
+        payload: Digest,
+        finding: Finding,
+        culprit: Option<ReplicaIndex>,
+        action: Action,
+    ) {
+        let mut counting = self.live(message.sender);
+        counting.insert(supplier);
+        let view = self.view.number;
+        let slot = self.slot(message);
+        let place = |index| ReplicaId { rank: message.sender, index };
+        let report = MismatchReport {
+            message,
+            envelope: slot.envelope.expect("a complete message has arrived"),
+            supplier: place(supplier),
+            payload,
+            votes: slot.tally.votes(counting),
+            finding,
+            culprit: culprit.map(place),
+            action,
+            view,
+        };
+        self.outputs.push_back(Output::Mismatch(Box::new(report)));
+    }
+
+    fn slot(&mut self, message: MessageId) -> &mut Slot {
+        let inbox = self.inboxes.get_mut(channel(message)).expect("a message has its channel");
+        inbox.slot(message.sequence).expect("the message is not settled")
+    }
+
+    pub(super) fn inbox(&mut self, channel: ChannelKey) -> &mut Inbox {
+        self.inboxes.get_mut(channel).expect("the channel was listed")
+    }
+}
+
+fn channel(message: MessageId) -> ChannelKey {
+    (message.sender, message.context)
+}
+
+/// The next replica after one, cyclically; that one itself when it is alone, `None` when nobody is live.
+fn next_after(live: ReplicaSet, replica: ReplicaIndex) -> Option<ReplicaIndex> {
+    live.iter().find(|other| *other > replica).or_else(|| live.iter().next())
+}

@@ -1,0 +1,180 @@
+//! The sender's side: numbering, the retention log, output commit, and serving what receivers ask for.
+
+use super::{Held, Replica};
+use crate::channel::{Logged, Outbox};
+use crate::frame::{Frame, Output, PayloadKey};
+use crate::mutation::Mutation;
+use crate::table::ChannelKey;
+use crate::view::Service;
+use redrt_types::{ContextId, Digest, Envelope, ReplicaId, SeqNum, VirtualRank};
+use sdc_detect::ReplicaSet;
+
+impl Replica {
+    /// Sends a message to all replicas of a virtual rank (this one's own rank included, then also to this process).
+    /// The engine keeps the payload until [`Output::Release`]; it may be asked for more than once, or never.
+    pub fn send(
+        &mut self,
+        to: VirtualRank,
+        context: ContextId,
+        envelope: Envelope,
+        digest: Digest,
+        payload: PayloadKey,
+    ) -> SeqNum {
+        self.decisions.announce(&mut self.outputs);
+        let needed = self.decisions.count();
+        let held = self.decisions.stable() < needed && !self.has(Mutation::OutputCommitSkipped);
+        let mut unacked = self.live(to);
+        if self.has(Mutation::ReleasedEarly) {
+            unacked = unacked.intersection(ReplicaSet::only(self.me.index));
+        }
+        self.counters.messages_sent += 1;
+        self.counters.bytes_sent += envelope.length_bytes;
+        self.counters.retained_bytes += envelope.length_bytes;
+        self.counters.retained_bytes_max = self.counters.retained_bytes_max.max(self.counters.retained_bytes);
+        let channel = (to, context);
+        let degree = self.world.degree(to);
+        let outbox = self.outboxes.get_or_insert_with(channel, || Outbox::new(degree));
+        let logged = Logged { envelope, digest, payload: Some(payload), unacked, held };
+        let sequence = outbox.next();
+        if held {
+            self.held.push_back(Held { needed, channel, sequence });
+            outbox.push(logged, &mut self.released);
+        } else {
+            // Transmitted before it is logged, so that the common path looks the channel up once.
+            transmit_to_all(
+                &self.services[self.world.process(ReplicaId { rank: to, index: Default::default() }).0 as usize..],
+                outbox,
+                channel,
+                sequence,
+                &logged,
+                self.live[to.0 as usize],
+                &mut self.outputs,
+            );
+            outbox.push(logged, &mut self.released);
+        }
+        self.release();
+        sequence
+    }
+
+    /// Transmits the sends whose decisions have become stable.
+    pub(super) fn transmit_stable(&mut self) {
+        while let Some(Held { needed, channel, sequence }) = self.held.front().copied()
+            && needed <= self.decisions.stable()
+        {
+            self.held.pop_front();
+            let live = self.live(channel.0);
+            let first = self.world.process(ReplicaId { rank: channel.0, index: Default::default() }).0 as usize;
+            let outbox = self.outboxes.get_mut(channel).expect("a held send has its channel");
+            if let Some(logged) = outbox.get_mut(sequence) {
+                logged.held = false;
+                let logged = logged.clone();
+                let services = &self.services[first..];
+                transmit_to_all(services, outbox, channel, sequence, &logged, live, &mut self.outputs);
+            }
+        }
+    }
+
+    pub(super) fn handle_ack(&mut self, from: ReplicaId, context: ContextId, upto: SeqNum) {
+        let degree = self.world.degree(from.rank);
+        let outbox = self.outboxes.get_or_insert_with((from.rank, context), || Outbox::new(degree));
+        outbox.acknowledge(from.index, upto, &mut self.released);
+        self.release();
+    }
+
+    pub(super) fn handle_ack_one(&mut self, from: ReplicaId, context: ContextId, sequence: SeqNum) {
+        if let Some(outbox) = self.outboxes.get_mut((from.rank, context)) {
+            outbox.acknowledge_one(from.index, sequence, &mut self.released);
+            self.release();
+        }
+    }
+
+    /// A receiver wants another service: obeys, and repeats from the log what it asks for.
+    pub(super) fn handle_resume(&mut self, from: ReplicaId, service: Service, bookmarks: &[(ContextId, SeqNum)]) {
+        let process = self.world.process(from).0 as usize;
+        self.services[process] = service;
+        let degree = self.world.degree(from.rank);
+        for (context, _) in bookmarks {
+            // It may know channels that this process, which lags, has yet to use.
+            self.outboxes.get_or_insert_with((from.rank, *context), || Outbox::new(degree));
+        }
+        for channel in self.outboxes.of(from.rank) {
+            let bookmark = bookmarks.iter().find(|(context, _)| *context == channel.1).map_or(SeqNum(0), |b| b.1);
+            let outbox = self.outboxes.get_mut(channel).expect("it was just listed");
+            // What lies before the bookmark is settled there: as good as an acknowledgement.
+            outbox.acknowledge(from.index, bookmark, &mut self.released);
+            outbox.cursors[usize::from(from.index.0)].from = bookmark.0;
+            for sequence in outbox.resumable(bookmark) {
+                let logged = outbox.get(sequence).expect("it is in the log");
+                if !logged.held && logged.unacked.contains(from.index) {
+                    self.counters.messages_resent += u64::from(service == Service::Payload);
+                    self.outputs.extend(serve(service, from, channel, sequence, logged));
+                }
+            }
+        }
+        self.release();
+    }
+
+    /// A receiver asks for one message; if it cannot go out yet, it will as soon as it can.
+    pub(super) fn handle_fetch(&mut self, from: ReplicaId, context: ContextId, sequence: SeqNum) {
+        let degree = self.world.degree(from.rank);
+        let channel = (from.rank, context);
+        let outbox = self.outboxes.get_or_insert_with(channel, || Outbox::new(degree));
+        match outbox.get(sequence) {
+            Some(logged) if !logged.held => {
+                self.counters.messages_resent += 1;
+                self.outputs.extend(serve(Service::Payload, from, channel, sequence, logged));
+            }
+            None if sequence < outbox.next() => {}
+            _ => outbox.fetches.push((from.index, sequence)),
+        }
+    }
+}
+
+/// Transmits a message to each live replica of the receiver: what it asked for, unless it has said that it needs
+/// nothing. `services` starts with the receiver's first replica.
+fn transmit_to_all(
+    services: &[Service],
+    outbox: &mut Outbox,
+    channel: ChannelKey,
+    sequence: SeqNum,
+    logged: &Logged,
+    live: ReplicaSet,
+    outputs: &mut std::collections::VecDeque<Output>,
+) {
+    for index in live.iter() {
+        if sequence.0 >= outbox.cursors[usize::from(index.0)].from {
+            let to = ReplicaId { rank: channel.0, index };
+            outputs.extend(serve(services[usize::from(index.0)], to, channel, sequence, logged));
+        }
+    }
+    if !outbox.fetches.is_empty() {
+        outbox.fetches.retain(|(index, wanted)| {
+            let is_this = *wanted == sequence;
+            if is_this {
+                let to = ReplicaId { rank: channel.0, index: *index };
+                outputs.extend(serve(Service::Payload, to, channel, sequence, logged));
+            }
+            !is_this
+        });
+    }
+}
+
+fn serve(
+    service: Service,
+    to: ReplicaId,
+    (_, context): ChannelKey,
+    sequence: SeqNum,
+    logged: &Logged,
+) -> Option<Output> {
+    let Logged { envelope, digest, payload, .. } = *logged;
+    match service {
+        Service::None => None,
+        Service::Digests => {
+            Some(Output::Transmit { to, frame: Frame::Digest { context, sequence, digest }, payload: None })
+        }
+        Service::Payload => {
+            let payload = Some(payload?);
+            Some(Output::Transmit { to, frame: Frame::Offer { context, sequence, envelope, digest }, payload })
+        }
+    }
+}

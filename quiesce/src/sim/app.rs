@@ -1,0 +1,249 @@
+//! The interpreter of a simulated program.
+
+use super::process::Process;
+use super::program::{Instruction, LARGE_BYTES, To};
+use super::random::mix;
+use crate::decision::{Lookup, Outcome};
+use crate::matching::Pattern;
+use redrt_types::{ContextId, Tag};
+use std::collections::VecDeque;
+
+/// The program of one process and its registers.
+#[derive(Clone, Hash, Debug)]
+pub struct App {
+    rank: u32,
+    rank_count: u32,
+    program: VecDeque<Instruction>,
+    pub(super) state: u64,
+    matched: u32,
+    open: VecDeque<usize>,
+    /// Position in the thread's stream of decisions.
+    decision_index: u64,
+    /// What it is in the middle of, within an instruction.
+    pending: Option<Pending>,
+    /// `state` after each outcome: what replicas are compared by.
+    pub(super) history: Vec<u64>,
+}
+
+#[derive(Clone, Copy, Hash, Debug)]
+enum Pending {
+    /// An outcome says that this open receive completes: it will.
+    Completes(usize),
+    /// A probe found this: it will be there.
+    Found(u32, Tag),
+    /// Waits for this receive, then perhaps for a token.
+    Announcement(usize),
+}
+
+/// Whether a program can go on by itself.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Progress {
+    /// It did something.
+    Went,
+    /// It polled in vain: it will again.
+    Polled,
+    /// It waits.
+    Blocked,
+    /// It has ended.
+    Finished,
+}
+
+impl App {
+    pub(super) fn new(rank: u32, rank_count: u32, program: Vec<Instruction>) -> Self {
+        Self {
+            rank,
+            rank_count,
+            program: program.into(),
+            state: mix(u64::from(rank)),
+            matched: rank,
+            open: VecDeque::new(),
+            decision_index: 0,
+            pending: None,
+            history: Vec::new(),
+        }
+    }
+
+    pub(super) fn is_finished(&self) -> bool {
+        self.program.is_empty()
+    }
+
+    pub(super) fn current(&self) -> Option<&Instruction> {
+        self.program.front()
+    }
+
+    fn absorb(&mut self, outcome: u64) {
+        self.state = mix(self.state ^ outcome);
+        self.history.push(self.state);
+    }
+}
+
+impl Process {
+    /// Executes one step of the program.
+    pub(super) fn step(&mut self) -> Progress {
+        let Some(instruction) = self.app.program.front().copied() else { return Progress::Finished };
+        let progress = self.execute(instruction);
+        if let Some(progress) = progress {
+            return progress;
+        }
+        self.app.program.pop_front();
+        self.app.pending = None;
+        Progress::Went
+    }
+
+    /// `None` when the instruction is done.
+    fn execute(&mut self, instruction: Instruction) -> Option<Progress> {
+        match instruction {
+            Instruction::Send { to, context, tag, length_bytes } => {
+                let to = match to {
+                    To::Rank(rank) => rank,
+                    To::Matched => self.app.matched,
+                };
+                self.send_state(to, context, tag, length_bytes);
+                None
+            }
+            Instruction::Post { context, pattern } => {
+                let request = self.post(context, pattern);
+                self.app.open.push_back(request);
+                None
+            }
+            Instruction::WaitNext => self.complete(0),
+            Instruction::WaitAny => self.wait_any(),
+            Instruction::TestNext => self.test_next(),
+            Instruction::Probe { context, tag } => self.probe_receive(context, tag, false),
+            Instruction::PollProbe { context, tag } => self.probe_receive(context, tag, true),
+            Instruction::WaitSends => (self.sends_open > 0).then_some(Progress::Blocked),
+            Instruction::PassToken { context, tag } => {
+                self.pass_token(context, tag);
+                None
+            }
+            Instruction::TakeToken { from, context, tag } => self.take_token(from, context, tag),
+        }
+    }
+
+    fn send_state(&mut self, to: u32, context: ContextId, tag: Tag, length_bytes: u64) {
+        let payload = mix(self.app.state ^ (u64::from(to) << 32) ^ self.sent.len() as u64);
+        self.send(to, context, tag, length_bytes, payload);
+    }
+
+    /// Ends the open receive at this place in the list, if it is complete.
+    fn complete(&mut self, place: usize) -> Option<Progress> {
+        let Some((source, tag, payload)) = self.completed(self.app.open[place]) else {
+            return Some(Progress::Blocked);
+        };
+        self.app.open.remove(place);
+        self.app.matched = source;
+        self.app
+            .absorb(payload ^ mix(u64::from(source) << 20 ^ u64::from(tag.0.cast_unsigned()) ^ (place as u64) << 50));
+        None
+    }
+
+    /// Asks for the next outcome; `evaluate` finds it when this process decides, `None` if it has to wait.
+    fn outcome(&mut self, evaluate: impl FnOnce(&Self) -> Option<Outcome>) -> Option<Outcome> {
+        let index = self.app.decision_index;
+        let outcome = match self.lookup(index) {
+            Lookup::Decided(outcome) => outcome,
+            Lookup::Wait => return None,
+            Lookup::MustDecide => {
+                let outcome = evaluate(self)?;
+                self.decide(index, outcome.clone());
+                outcome
+            }
+        };
+        self.app.decision_index += 1;
+        Some(outcome)
+    }
+
+    fn wait_any(&mut self) -> Option<Progress> {
+        if self.app.pending.is_none() {
+            let first = |process: &Self| {
+                let is_complete = |request: &usize| process.completed(*request).is_some();
+                Some(Outcome::Index(process.app.open.iter().position(is_complete)? as u32))
+            };
+            match self.outcome(first) {
+                Some(Outcome::Index(place)) => self.app.pending = Some(Pending::Completes(place as usize)),
+                Some(other) => panic!("{} decided {other:?} for MPI_Waitany", self.me()),
+                None => return Some(Progress::Blocked),
+            }
+        }
+        let Some(Pending::Completes(place)) = self.app.pending else { unreachable!() };
+        self.complete(place)
+    }
+
+    fn test_next(&mut self) -> Option<Progress> {
+        if self.app.pending.is_none() {
+            let test = |process: &Self| {
+                let is_complete = process.completed(process.app.open[0]).is_some();
+                Some(if is_complete { Outcome::Flag(true) } else { Outcome::NotReady })
+            };
+            match self.outcome(test) {
+                Some(Outcome::Flag(true)) => self.app.pending = Some(Pending::Completes(0)),
+                Some(Outcome::NotReady) => {
+                    self.app.absorb(1);
+                    return Some(Progress::Polled);
+                }
+                Some(other) => panic!("{} decided {other:?} for MPI_Test", self.me()),
+                None => return Some(Progress::Blocked),
+            }
+        }
+        self.complete(0)
+    }
+
+    fn probe_receive(&mut self, context: ContextId, tag: Tag, poll: bool) -> Option<Progress> {
+        if self.app.pending.is_none() {
+            let find = |process: &Self| match process.probe(context, Pattern { source: None, tag: Some(tag) }) {
+                Some((source, tag)) => Some(Outcome::Message { source, tag }),
+                None => poll.then_some(Outcome::NotReady),
+            };
+            match self.outcome(find) {
+                Some(Outcome::Message { source, tag }) => self.app.pending = Some(Pending::Found(source, tag)),
+                Some(Outcome::NotReady) => {
+                    self.app.absorb(2);
+                    return Some(Progress::Polled);
+                }
+                Some(other) => panic!("{} decided {other:?} for MPI_Probe", self.me()),
+                None => return Some(Progress::Blocked),
+            }
+        }
+        if let Some(Pending::Found(source, tag)) = self.app.pending {
+            let pattern = Pattern::exact(source, tag);
+            if self.probe(context, pattern).is_none() {
+                return Some(Progress::Blocked);
+            }
+            let taken = if poll { self.take(context, pattern) } else { None };
+            let request = taken.unwrap_or_else(|| self.post(context, pattern));
+            self.app.open.push_front(request);
+            self.app.pending = Some(Pending::Completes(0));
+        }
+        self.complete(0)
+    }
+
+    fn pass_token(&mut self, context: ContextId, tag: Tag) {
+        let (rank, rank_count) = (self.app.rank, self.app.rank_count);
+        let chosen = (self.app.state % u64::from(rank_count)) as u32;
+        for other in (0..rank_count).filter(|other| *other != rank) {
+            let payload = self.app.state - self.app.state % u64::from(rank_count) + u64::from(chosen);
+            self.send(other, context, tag, 8, payload);
+        }
+        if chosen != rank {
+            self.send_state(chosen, context, Tag(tag.0 + 1), LARGE_BYTES);
+        }
+    }
+
+    fn take_token(&mut self, from: u32, context: ContextId, tag: Tag) -> Option<Progress> {
+        if self.app.pending.is_none() {
+            let request = self.post(context, Pattern::exact(from, tag));
+            self.app.pending = Some(Pending::Announcement(request));
+        }
+        if let Some(Pending::Announcement(request)) = self.app.pending {
+            let Some((_, _, payload)) = self.completed(request) else { return Some(Progress::Blocked) };
+            self.app.absorb(payload);
+            if payload % u64::from(self.app.rank_count) != u64::from(self.app.rank) {
+                return None;
+            }
+            let token = self.post(context, Pattern::exact(from, Tag(tag.0 + 1)));
+            self.app.open.push_front(token);
+            self.app.pending = Some(Pending::Completes(0));
+        }
+        self.complete(0)
+    }
+}

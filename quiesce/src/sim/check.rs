@@ -1,0 +1,152 @@
+//! What must hold at the end of a run.
+
+use super::process::Process;
+use super::world::Simulation;
+use crate::frame::{Action, Finding, MismatchReport};
+use redrt_types::{ReplicaId, VirtualRank};
+use std::collections::BTreeMap;
+
+/// Whether the run has shown what it can: two replicas that differ for good have been reported. What they do from
+/// then on differs too.
+pub(super) fn is_decided(simulation: &Simulation) -> bool {
+    let undecidable = |process: &Process| process.reports.iter().any(|report| report.finding == Finding::Undecidable);
+    simulation.corrupt.is_some() && simulation.processes.iter().any(undecidable)
+}
+
+/// Checks the end of a run in which nothing can happen any more.
+pub(super) fn end(simulation: &Simulation) -> Result<(), String> {
+    reports(simulation)?;
+    if is_decided(simulation) {
+        return Ok(());
+    }
+    for process in simulation.processes.iter().filter(|process| simulation.view.is_live(process.me())) {
+        finished(process)?;
+    }
+    for rank in (0..simulation.world.rank_count()).map(VirtualRank) {
+        agreement(simulation, rank)?;
+    }
+    payloads(simulation)?;
+    flips(simulation)
+}
+
+/// No deadlock, nothing left over.
+pub(super) fn finished(process: &Process) -> Result<(), String> {
+    let me = process.me();
+    let replica = &process.replica;
+    if !process.app.is_finished() {
+        return Err(format!("{me} hangs"));
+    }
+    let unread = |incoming: &&super::process::Incoming| incoming.payload.is_none() || !incoming.verified;
+    if let Some(incoming) = process.incoming.iter().find(unread) {
+        return Err(format!("{me} has not received {incoming:?}"));
+    }
+    if replica.retained_count() + replica.unsettled_count() + replica.held_count() > 0 {
+        return Err(format!("{me} has not emptied its logs"));
+    }
+    if replica.counters().retained_bytes > 0 {
+        return Err(format!("{me} accounts for {} bytes too many", replica.counters().retained_bytes));
+    }
+    Ok(())
+}
+
+/// All replicas of a rank went the same way; the dead went part of it.
+fn agreement(simulation: &Simulation, rank: VirtualRank) -> Result<(), String> {
+    let first = simulation.survivors(rank).next().ok_or("a sphere is lost")?;
+    for process in simulation.world.sphere(rank).map(|replica| simulation.process(replica)) {
+        let is_live = simulation.view.is_live(process.me());
+        // A leader may die with decisions that nobody has seen: it may have gone astray by then, in silence.
+        if is_live && process.app.history != first.app.history {
+            return Err(format!("{} and {} went different ways", process.me(), first.me()));
+        }
+    }
+    Ok(())
+}
+
+/// What was delivered is what was sent.
+fn payloads(simulation: &Simulation) -> Result<(), String> {
+    for sender in (0..simulation.world.rank_count()).map(VirtualRank) {
+        let sane = |process: &&Process| process.corrupted.is_none();
+        let Some(witness) = simulation.survivors(sender).find(sane) else { continue };
+        let sent: BTreeMap<_, _> = witness
+            .sent
+            .iter()
+            .map(|(to, context, sequence, payload)| ((*to, *context, *sequence), *payload))
+            .collect();
+        for process in simulation.processes.iter().filter(|process| simulation.view.is_live(process.me())) {
+            for incoming in process.incoming.iter().filter(|incoming| incoming.message.sender == sender) {
+                let message = incoming.message;
+                let key = (process.me().rank, message.context, message.sequence.0);
+                if sent.get(&key) != incoming.payload.as_ref() {
+                    return Err(format!("{} received something else than was sent: {incoming:?}", process.me()));
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// No false report, and nobody votes who is not entitled to.
+fn reports(simulation: &Simulation) -> Result<(), String> {
+    for process in &simulation.processes {
+        for report in &process.reports {
+            let entitled =
+                |replica: ReplicaId| replica == report.supplier || process.replica.view().number >= report.view;
+            let votes = report.votes.iter().map(|vote| ReplicaId { rank: report.message.sender, index: vote.replica });
+            if report.votes.is_empty() || !votes.into_iter().all(entitled) {
+                return Err(format!("{} counted a vote that is none: {report:?}", process.me()));
+            }
+            if !is_true(simulation, process, report) {
+                return Err(format!("{} reported falsely: {report:?}", process.me()));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn is_true(simulation: &Simulation, process: &Process, report: &MismatchReport) -> bool {
+    match report.finding {
+        Finding::TransportCorrupt => simulation.flipped.is_some_and(|flip| {
+            flip.to == process.me() && flip.from == report.supplier && flip.message == report.message
+        }),
+        Finding::ReplicaCorrupt => {
+            report.culprit == simulation.corrupt
+                && report.culprit.is_some_and(|it| is_corrupted(simulation, it, process, report))
+        }
+        Finding::Undecidable => simulation.corrupt.is_some_and(|it| is_corrupted(simulation, it, process, report)),
+    }
+}
+
+fn is_corrupted(simulation: &Simulation, corrupt: ReplicaId, receiver: &Process, report: &MismatchReport) -> bool {
+    let message = simulation.process(corrupt).corrupted;
+    message.is_some_and(|message| {
+        let sequence = (message.context, message.sequence) == (report.message.context, report.message.sequence);
+        sequence && message.sender == receiver.me().rank && report.message.sender == corrupt.rank
+    })
+}
+
+/// Every flip that happened has been reported, by everyone it concerned, once.
+fn flips(simulation: &Simulation) -> Result<(), String> {
+    if let Some(flip) = simulation.flipped {
+        let receiver = simulation.process(flip.to);
+        let expected = usize::from(simulation.view.is_live(flip.to));
+        let count = receiver.reports.len();
+        let lost_meanwhile = !simulation.view.is_live(flip.from);
+        if count != expected && !lost_meanwhile && expected > 0 {
+            return Err(format!("{} reported {count} flips, not {expected}: {flip:?}", flip.to));
+        }
+    }
+    let Some(corrupt) = simulation.corrupt else { return Ok(()) };
+    let Some(message) = simulation.process(corrupt).corrupted else { return Ok(()) };
+    for receiver in simulation.survivors(message.sender) {
+        let named = receiver.reports.iter().filter(|report| report.culprit == Some(corrupt)).count();
+        let alone = simulation.world.degree(corrupt.rank) == 1;
+        if named != usize::from(!alone) {
+            return Err(format!("{} named {corrupt} {named} times", receiver.me()));
+        }
+        let delivered = receiver.reports.iter().any(|report| report.action == Action::Delivered);
+        if delivered {
+            return Err(format!("{} delivered a corrupt payload", receiver.me()));
+        }
+    }
+    Ok(())
+}

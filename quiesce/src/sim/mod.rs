@@ -1,0 +1,100 @@
+//! A whole job on one thread from one seed: spheres of replicas that run MPI programs over an asynchronous network,
+//! with deaths, fencing, late views and flipped bits.
+//!
+//! What is real: [`Replica`](crate::Replica), [`matching`](crate::matching), digests. What is simulated: programs
+//! ([`program`]), network, coordinator, faults. The same seed and options give the same run on any machine.
+
+mod app;
+mod check;
+#[cfg(test)]
+mod model;
+mod process;
+pub mod program;
+pub mod random;
+#[cfg(test)]
+mod tests;
+mod world;
+
+use crate::view::Protocol;
+use std::fmt;
+
+/// What kind of faults a run has.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Faults {
+    /// None.
+    None,
+    /// Replicas die or are fenced.
+    Deaths,
+    /// A payload is corrupted on the way; a replica may die.
+    Wire,
+    /// A replica sends a payload that its memory corrupted.
+    Memory,
+}
+
+impl Faults {
+    /// Every kind, those that need more runs more often.
+    pub const ALL: [Self; 6] = [Self::None, Self::Deaths, Self::Deaths, Self::Deaths, Self::Wire, Self::Memory];
+}
+
+/// What is fixed about a run; the seed chooses the rest.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Options {
+    /// Number of virtual ranks.
+    pub rank_count: Option<u32>,
+    /// Degree of every rank.
+    pub degree: Option<u16>,
+    /// How payloads are compared.
+    pub protocol: Option<Protocol>,
+    /// What goes wrong.
+    pub faults: Option<Faults>,
+    /// Is called with each line of the log.
+    pub trace: Option<fn(&str)>,
+    /// A bug in every process.
+    #[cfg(any(test, feature = "mutation"))]
+    pub mutation: Option<crate::Mutation>,
+}
+
+/// What happened in a run that was right.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Summary {
+    /// The kind of faults the seed chose.
+    pub faults: Option<Faults>,
+    /// Events in all.
+    pub steps: u64,
+    /// Sends of all processes.
+    pub messages: u64,
+    /// Decisions known, over all processes.
+    pub decisions: u64,
+    /// Replicas lost.
+    pub deaths: u64,
+    /// Mismatches reported.
+    pub reports: u64,
+}
+
+/// What went wrong in a run.
+#[derive(Clone, Debug)]
+pub struct Failure {
+    /// After how many events.
+    pub step: u64,
+    /// What, and the state of all processes.
+    pub reason: String,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "after {} events: {}", self.step, self.reason)
+    }
+}
+
+impl std::error::Error for Failure {}
+
+/// Runs one seed to its end.
+///
+/// # Errors
+/// When a property does not hold.
+///
+/// # Panics
+/// When an assertion in the machines fails.
+pub fn run(seed: u64, options: &Options) -> Result<Summary, Failure> {
+    world::Simulation::new(seed, options).run()
+}

@@ -1,0 +1,309 @@
+//! Exhaustive check of small worlds: the simulator's processes, every order of deliveries, deaths and views.
+//!
+//! A process runs until it blocks whenever something reaches it; what a process would have sent had it run later is
+//! covered by the loss of what it sent, since a death can cut each of its links anywhere.
+
+use super::app::Progress;
+use super::check;
+use super::process::{Packet, Process};
+use super::program::{Instruction, To};
+use crate::matching::Pattern;
+use crate::mutation::Mutation;
+use crate::replica::{Config, Verification};
+use crate::view::{Protocol, live_set};
+use redrt_types::{ContextId, ReplicaId, Tag, View, World};
+use rustc_hash::FxHasher;
+use stateright::{Checker, Model, Property};
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+use std::hash::{Hash, Hasher};
+
+/// A world to be explored.
+struct Small {
+    world: World,
+    programs: Vec<Vec<Instruction>>,
+    protocol: Protocol,
+    deaths: usize,
+    /// Victims run on until their own view reaches them.
+    fenced: bool,
+    mutation: Option<Mutation>,
+}
+
+#[derive(Clone, Hash)]
+#[expect(clippy::derived_hash_with_manual_eq, reason = "equality is that of the hash")]
+struct State {
+    processes: Vec<Process>,
+    links: BTreeMap<(usize, usize), VecDeque<Packet>>,
+    view: View,
+    deaths_left: usize,
+    panicked: bool,
+}
+
+/// The checker tells states apart by their hash; so does this.
+impl PartialEq for State {
+    fn eq(&self, other: &Self) -> bool {
+        let fingerprint = |state: &Self| {
+            let mut hasher = FxHasher::default();
+            state.hash(&mut hasher);
+            hasher.finish()
+        };
+        fingerprint(self) == fingerprint(other)
+    }
+}
+
+impl fmt::Debug for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for process in &self.processes {
+            let me = process.me();
+            writeln!(f, "{me} {:?} at {:?}", process.replica.view().number, process.app.current())?;
+        }
+        writeln!(f, "{:?}", self.links)
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Action {
+    Deliver(usize, usize),
+    /// What is left of a dead process's link is lost.
+    Cut(usize, usize),
+    View(usize),
+    Kill(usize),
+}
+
+impl Small {
+    fn events(&self, state: &State, actions: &mut Vec<Action>) {
+        for ((from, to), link) in &state.links {
+            if !link.is_empty() && state.processes[*to].alive {
+                actions.push(Action::Deliver(*from, *to));
+                if !state.processes[*from].alive {
+                    actions.push(Action::Cut(*from, *to));
+                }
+            }
+        }
+        for (place, process) in state.processes.iter().enumerate() {
+            if process.alive && !process.views.is_empty() {
+                actions.push(Action::View(place));
+            }
+        }
+    }
+
+    /// Lets a process run until it blocks, and puts on the wire what it sends.
+    fn run(state: &mut State, place: usize, world: &World) {
+        let process = &mut state.processes[place];
+        while process.alive {
+            match process.step() {
+                Progress::Went => {}
+                Progress::Polled => panic!("polling programs have no end of states"),
+                Progress::Blocked | Progress::Finished => {
+                    process.flush();
+                    break;
+                }
+            }
+        }
+        for (to, packet) in std::mem::take(&mut process.outgoing) {
+            state.links.entry((place, world.process(to).0 as usize)).or_default().push_back(packet);
+        }
+    }
+
+    fn end(&self, state: &State) -> Result<(), String> {
+        let live = || state.processes.iter().filter(|process| state.view.is_live(process.me()));
+        live().try_for_each(check::finished)?;
+        for process in live() {
+            let same = |other: &&Process| other.me().rank == process.me().rank;
+            if live().filter(same).any(|other| other.app.history != process.app.history) {
+                return Err(format!("the replicas of {} differ", process.me().rank));
+            }
+        }
+        Ok(())
+    }
+
+    fn is_right(&self, state: &State) -> bool {
+        let sane = |process: &Process| process.failure.is_none() && process.reports.is_empty();
+        let mut actions = Vec::new();
+        self.events(state, &mut actions);
+        !state.panicked && state.processes.iter().all(sane) && (!actions.is_empty() || self.end(state).is_ok())
+    }
+
+    fn check(self) -> (bool, usize) {
+        let checker = self.checker().threads(2).spawn_bfs().join();
+        (checker.discovery("right").is_none(), checker.unique_state_count())
+    }
+}
+
+impl Model for Small {
+    type State = State;
+    type Action = Action;
+
+    fn init_states(&self) -> Vec<State> {
+        let view = View::initial(&self.world);
+        let start = |me: ReplicaId| {
+            let (world, view) = (self.world.clone(), view.clone());
+            let config = Config { me, world, view, protocol: self.protocol, verification: Verification::Strict };
+            let mut process = Process::new(config, &[CONTEXT], self.programs[me.rank.0 as usize].clone());
+            if let Some(mutation) = self.mutation {
+                process.replica.mutate(mutation);
+            }
+            process
+        };
+        let processes: Vec<_> = self.world.replicas().map(start).collect();
+        let mut state =
+            State { processes, links: BTreeMap::new(), view: view.clone(), deaths_left: self.deaths, panicked: false };
+        for place in 0..state.processes.len() {
+            Self::run(&mut state, place, &self.world);
+        }
+        vec![state]
+    }
+
+    fn actions(&self, state: &State, actions: &mut Vec<Action>) {
+        if state.panicked {
+            return;
+        }
+        self.events(state, actions);
+        for (place, process) in state.processes.iter().enumerate() {
+            let me = process.me();
+            if state.deaths_left > 0 && state.view.is_live(me) && live_set(&state.view, me.rank).len() > 1 {
+                actions.push(Action::Kill(place));
+            }
+        }
+    }
+
+    fn next_state(&self, state: &State, action: Action) -> Option<State> {
+        let mut next = state.clone();
+        let step = std::panic::AssertUnwindSafe(|| self.happen(&mut next, action));
+        if self.mutation.is_none() {
+            step();
+        } else if std::panic::catch_unwind(step).is_err() {
+            next.panicked = true;
+        }
+        Some(next)
+    }
+
+    fn properties(&self) -> Vec<Property<Self>> {
+        vec![Property::always("right", |model: &Self, state: &State| model.is_right(state))]
+    }
+}
+
+impl Small {
+    fn happen(&self, state: &mut State, action: Action) {
+        match action {
+            Action::Deliver(from, to) => {
+                let link = state.links.get_mut(&(from, to)).expect("it has a packet");
+                let packet = link.pop_front().expect("it has a packet");
+                let from = state.processes[from].me();
+                state.processes[to].receive(from, packet);
+                Self::run(state, to, &self.world);
+            }
+            Action::Cut(from, to) => state.links.get_mut(&(from, to)).expect("it has a packet").clear(),
+            Action::View(place) => {
+                let process = &mut state.processes[place];
+                let view = process.views.pop_front().expect("it has a view");
+                if view.is_live(process.me()) {
+                    process.apply_view(view);
+                    Self::run(state, place, &self.world);
+                } else {
+                    process.alive = false;
+                }
+            }
+            Action::Kill(place) => {
+                state.deaths_left -= 1;
+                state.view = state.view.without(&[state.processes[place].me()]);
+                state.processes[place].alive = self.fenced;
+                for process in state.processes.iter_mut().filter(|process| process.alive) {
+                    process.views.push_back(state.view.clone());
+                }
+            }
+        }
+        state.links.retain(|(_, to), link| !link.is_empty() && state.processes[*to].alive);
+    }
+}
+
+const CONTEXT: ContextId = ContextId(1);
+
+fn send(to: To) -> Instruction {
+    Instruction::Send { to, context: CONTEXT, tag: Tag(0), length_bytes: 8 }
+}
+
+fn post(source: Option<u32>) -> Instruction {
+    Instruction::Post { context: CONTEXT, pattern: Pattern { source, tag: Some(Tag(0)) } }
+}
+
+use Instruction::WaitNext;
+
+/// Rank 0 sends twice, rank 1 answers.
+fn dialogue(degrees: &[u16], protocol: Protocol, fenced: bool, mutation: Option<Mutation>) -> Small {
+    let first = vec![send(To::Rank(1)), send(To::Rank(1)), post(Some(1)), WaitNext];
+    let second = vec![post(Some(0)), WaitNext, send(To::Rank(0)), post(Some(0)), WaitNext];
+    Small { world: World::new(degrees.to_vec()), programs: vec![first, second], protocol, deaths: 1, fenced, mutation }
+}
+
+/// Ranks 0 and 1 ask, rank 2 answers each in the order in which it receives.
+fn service(degrees: &[u16], deaths: usize, fenced: bool, mutation: Option<Mutation>) -> Small {
+    let client = vec![send(To::Rank(2)), post(Some(2)), WaitNext];
+    let answer = [post(None), WaitNext, send(To::Matched)];
+    Small {
+        world: World::new(degrees.to_vec()),
+        programs: vec![client.clone(), client, [answer, answer].concat()],
+        protocol: Protocol::Hash,
+        deaths,
+        fenced,
+        mutation,
+    }
+}
+
+fn assert_right(name: &str, model: Small) {
+    let (is_right, states) = model.check();
+    println!("{name}: {states} states");
+    assert!(is_right, "{name}: a state is wrong");
+}
+
+/// Rank 0 sends once, rank 1 answers.
+fn question(degrees: &[u16]) -> Small {
+    let first = vec![send(To::Rank(1)), post(Some(1)), WaitNext];
+    let second = vec![post(Some(0)), WaitNext, send(To::Rank(0))];
+    Small { programs: vec![first, second], ..dialogue(degrees, Protocol::Hash, false, None) }
+}
+
+#[test]
+fn two_spheres_of_two_survive_any_death() {
+    assert_right("question, death", question(&[2, 2]));
+    assert_right("dialogue, death", dialogue(&[2, 1], Protocol::Hash, false, None));
+    assert_right("dialogue, death", dialogue(&[1, 2], Protocol::Hash, false, None));
+}
+
+#[test]
+#[ignore = "takes a minute"]
+fn two_spheres_of_two_with_more_messages_survive_any_death() {
+    assert_right("dialogue, death", dialogue(&[2, 2], Protocol::Hash, false, None));
+}
+
+#[test]
+fn two_spheres_of_two_survive_any_fencing() {
+    assert_right("dialogue, fencing", dialogue(&[2, 1], Protocol::Hash, true, None));
+    assert_right("dialogue, fencing", dialogue(&[1, 2], Protocol::Hash, true, None));
+}
+
+#[test]
+fn all_to_all_survives_any_death() {
+    assert_right("dialogue, all to all", dialogue(&[2, 1], Protocol::AllToAll, false, None));
+}
+
+#[test]
+fn wildcard_choices_survive_the_leader() {
+    assert_right("service", service(&[1, 1, 2], 1, false, None));
+}
+
+#[test]
+#[ignore = "takes a minute"]
+fn wildcard_choices_survive_a_fenced_leader() {
+    assert_right("service, fencing", service(&[1, 1, 2], 1, true, None));
+}
+
+#[test]
+fn planted_bugs_are_found_exhaustively() {
+    for mutation in [Mutation::AckLost, Mutation::BookmarkLate, Mutation::SupplierWrong, Mutation::ReleasedEarly] {
+        let (is_right, states) = dialogue(&[2, 1], Protocol::Hash, false, Some(mutation)).check();
+        assert!(!is_right, "{mutation:?} is not found in {states} states");
+    }
+    let (is_right, states) = service(&[1, 1, 2], 1, false, Some(Mutation::OutputCommitSkipped)).check();
+    assert!(!is_right, "skipping output commit is not found in {states} states");
+}

@@ -1,0 +1,374 @@
+//! One simulated process: the machine, the matching queues and the program, joined as an engine joins them.
+
+use super::app::App;
+use super::program::{Instruction, LARGE_BYTES};
+use crate::decision::{DecisionKey, Lookup, Outcome, StreamId};
+use crate::frame::{Frame, MessageId, MismatchReport, Output, PayloadKey};
+use crate::matching::{Arrived, Match, MatchQueues, Order, Pattern, Posted, Taken};
+use crate::replica::{Config, Replica};
+use crate::table::Table;
+use redrt_types::{ContextId, Digest, Envelope, ReplicaId, Tag, View, VirtualRank};
+use std::collections::{BTreeMap, VecDeque};
+
+/// What travels between processes.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Packet {
+    /// A frame; an eager offer brings its payload, an announced one the handle to pull it by.
+    Frame {
+        /// The frame.
+        frame: Frame,
+        /// The payload of an eager offer.
+        eager: Option<u64>,
+        /// The handle of an announced offer.
+        handle: Option<PayloadKey>,
+    },
+    /// Asks for an announced payload.
+    Pull {
+        /// Which message it is, for the answer.
+        message: MessageId,
+        /// The handle.
+        handle: PayloadKey,
+        /// Whether it is for a further copy.
+        shadow: bool,
+    },
+    /// The answer, which may overtake everything.
+    Data {
+        /// Which message it is.
+        message: MessageId,
+        /// The payload.
+        payload: u64,
+        /// Whether it is for a further copy.
+        shadow: bool,
+    },
+}
+
+/// A message that has arrived.
+#[derive(Clone, Hash, Debug)]
+pub struct Incoming {
+    pub(super) message: MessageId,
+    pub(super) envelope: Envelope,
+    pub(super) payload: Option<u64>,
+    supplier: ReplicaId,
+    /// The handle of a payload that has not been asked for, because no receive matched.
+    announced: Option<PayloadKey>,
+    matched: bool,
+    pub(super) verified: bool,
+}
+
+/// A receive.
+#[derive(Clone, Copy, Hash, Debug, Default)]
+pub struct Request {
+    pub(super) incoming: Option<usize>,
+}
+
+/// One process.
+#[derive(Clone, Hash, Debug)]
+pub struct Process {
+    pub(super) replica: Replica,
+    pub(super) app: App,
+    queues: BTreeMap<ContextId, MatchQueues<usize, usize>>,
+    pub(super) incoming: Vec<Incoming>,
+    by_message: Table<MessageId, usize>,
+    pub(super) requests: Vec<Request>,
+    payloads: Table<PayloadKey, (u64, Envelope)>,
+    next_payload: u64,
+    /// Large sends that are not complete.
+    pub(super) sends_open: usize,
+    /// Views that are on their way to this process.
+    pub(super) views: VecDeque<View>,
+    pub(super) alive: bool,
+    /// Out of the view, but does not know it and runs on.
+    pub(super) fenced: bool,
+    pub(super) reports: Vec<MismatchReport>,
+    /// Packets to be put on the wire.
+    pub(super) outgoing: Vec<(ReplicaId, Packet)>,
+    /// The first thing that went wrong.
+    pub(super) failure: Option<String>,
+    /// The messages this process has sent: context, destination, payload.
+    pub(super) sent: Vec<(VirtualRank, ContextId, u64, u64)>,
+    /// The send whose payload is to be corrupted in memory, by its number.
+    pub(super) corrupt_send: Option<usize>,
+    /// The message that was: on the channel to `sender`.
+    pub(super) corrupted: Option<MessageId>,
+    /// Whether something has changed since its program blocked.
+    pub(super) runnable: bool,
+}
+
+/// What a message is, whatever its length: the simulator's digest.
+pub(super) fn digest(tag: Tag, length_bytes: u64, payload: u64) -> Digest {
+    let mut bytes = [0; 16];
+    bytes[..8].copy_from_slice(&payload.to_le_bytes());
+    bytes[8..].copy_from_slice(&length_bytes.to_le_bytes());
+    sdc_detect::digest(0, tag, &bytes)
+}
+
+impl Process {
+    pub(super) fn new(config: Config, contexts: &[ContextId], program: Vec<Instruction>) -> Self {
+        let replica = Replica::new(config);
+        let order = if replica.is_deciding() { Order::Deciding } else { Order::Following };
+        Self {
+            app: App::new(replica.me().rank.0, replica.view().rank_count(), program),
+            replica,
+            queues: contexts.iter().map(|context| (*context, MatchQueues::new(order))).collect(),
+            incoming: Vec::new(),
+            by_message: Table::default(),
+            requests: Vec::new(),
+            payloads: Table::default(),
+            next_payload: 0,
+            sends_open: 0,
+            views: VecDeque::new(),
+            alive: true,
+            fenced: false,
+            reports: Vec::new(),
+            outgoing: Vec::new(),
+            failure: None,
+            sent: Vec::new(),
+            corrupt_send: None,
+            corrupted: None,
+            runnable: true,
+        }
+    }
+
+    pub(super) fn me(&self) -> ReplicaId {
+        self.replica.me()
+    }
+
+    /// Whether a message has arrived from anybody.
+    pub(super) fn knows(&self, message: MessageId) -> bool {
+        self.by_message.contains_key(&message)
+    }
+
+    /// Whether the payload of a message is to come from this replica.
+    pub(super) fn awaits(&self, from: ReplicaId, message: MessageId) -> bool {
+        self.by_message.get(&message).is_some_and(|token| {
+            let incoming = &self.incoming[*token];
+            incoming.supplier == from && incoming.payload.is_none()
+        })
+    }
+
+    pub(super) fn receive(&mut self, from: ReplicaId, packet: Packet) {
+        match packet {
+            Packet::Frame { frame, eager, handle } => {
+                self.replica.handle(from, frame);
+                self.drain(Some((from, eager, handle)));
+            }
+            Packet::Pull { message, handle, shadow } => {
+                if let Some((payload, _)) = self.payloads.get(&handle) {
+                    self.outgoing.push((from, Packet::Data { message, payload: *payload, shadow }));
+                }
+            }
+            Packet::Data { message, payload, shadow } => self.receive_data(from, message, payload, shadow),
+        }
+    }
+
+    fn receive_data(&mut self, from: ReplicaId, message: MessageId, payload: u64, shadow: bool) {
+        let incoming = &mut self.incoming[self.by_message[&message]];
+        let digest = digest(incoming.envelope.tag, incoming.envelope.length_bytes, payload);
+        if shadow {
+            self.replica.shadow_received(from, message, digest);
+        } else if incoming.supplier == from {
+            incoming.payload = Some(payload);
+            self.replica.payload_received(from, message, digest);
+        }
+        self.drain(None);
+    }
+
+    pub(super) fn apply_view(&mut self, view: View) {
+        self.replica.apply_view(view);
+        self.drain(None);
+    }
+
+    pub(super) fn flush(&mut self) {
+        self.replica.flush();
+        self.drain(None);
+    }
+
+    pub(super) fn send(&mut self, to: u32, context: ContextId, tag: Tag, length_bytes: u64, payload: u64) {
+        let key = PayloadKey(self.next_payload);
+        self.next_payload += 1;
+        let is_corrupt = self.corrupt_send == Some(self.sent.len());
+        let payload = if is_corrupt { payload ^ 0x10 } else { payload };
+        let envelope = Envelope { source: self.me().rank.0, tag, length_bytes };
+        self.payloads.insert(key, (payload, envelope));
+        self.sends_open += usize::from(length_bytes >= LARGE_BYTES);
+        let digest = digest(tag, length_bytes, payload);
+        let sequence = self.replica.send(VirtualRank(to), context, envelope, digest, key);
+        if is_corrupt {
+            self.corrupted = Some(MessageId { sender: VirtualRank(to), context, sequence });
+        }
+        self.sent.push((VirtualRank(to), context, sequence.0, payload));
+        self.drain(None);
+    }
+
+    pub(super) fn post(&mut self, context: ContextId, pattern: Pattern) -> usize {
+        let request = self.requests.len();
+        self.requests.push(Request::default());
+        let posted = self.queues.get_mut(&context).expect("all contexts exist").post(pattern, request);
+        if let Posted::Matched(taken) = posted {
+            self.pair(context, request, taken);
+        }
+        self.drain(None);
+        request
+    }
+
+    pub(super) fn probe(&self, context: ContextId, pattern: Pattern) -> Option<(u32, Tag)> {
+        self.queues[&context].probe(pattern).map(|(source, tag, _)| (source, tag))
+    }
+
+    pub(super) fn take(&mut self, context: ContextId, pattern: Pattern) -> Option<usize> {
+        let taken = self.queues.get_mut(&context).expect("all contexts exist").take(pattern)?;
+        let request = self.requests.len();
+        self.requests.push(Request::default());
+        self.pair(context, request, taken);
+        self.drain(None);
+        Some(request)
+    }
+
+    pub(super) fn lookup(&mut self, index: u64) -> Lookup {
+        self.replica.lookup(DecisionKey { stream: StreamId::Thread(0), index })
+    }
+
+    pub(super) fn decide(&mut self, index: u64, outcome: Outcome) {
+        self.replica.decide(DecisionKey { stream: StreamId::Thread(0), index }, outcome);
+        self.drain(None);
+    }
+
+    /// Source, tag and payload of a receive that is complete.
+    pub(super) fn completed(&self, request: usize) -> Option<(u32, Tag, u64)> {
+        let incoming = &self.incoming[self.requests[request].incoming?];
+        let payload = incoming.payload.filter(|_| incoming.verified)?;
+        Some((incoming.envelope.source, incoming.envelope.tag, payload))
+    }
+
+    /// A receive has taken a message: its payload is pulled now, and a choice that was made is put on record.
+    fn pair(&mut self, context: ContextId, request: usize, taken: Taken<usize>) {
+        self.requests[request].incoming = Some(taken.message);
+        if let Some(index) = taken.decided {
+            let key = DecisionKey { stream: StreamId::Match(context), index };
+            self.replica.decide(key, Outcome::Source(taken.source));
+        }
+        let incoming = &mut self.incoming[taken.message];
+        incoming.matched = true;
+        if let Some(handle) = incoming.announced.take() {
+            let pull = Packet::Pull { message: incoming.message, handle, shadow: false };
+            self.outgoing.push((incoming.supplier, pull));
+        }
+    }
+
+    fn pair_all(&mut self, context: ContextId, matched: Vec<Match<usize, usize>>) {
+        for Match { receive, taken } in matched {
+            self.pair(context, receive, taken);
+        }
+    }
+
+    /// Does what the machine asks for. `offer` is what came with the frame in hand.
+    fn drain(&mut self, offer: Option<(ReplicaId, Option<u64>, Option<PayloadKey>)>) {
+        while let Some(output) = self.replica.poll_output() {
+            match output {
+                Output::Transmit { to, frame, payload } => self.transmit(to, frame, payload),
+                Output::Arrived { message, envelope, from } => {
+                    self.arrived(message, envelope, from);
+                    self.payload_offered(message, offer.expect("an offer is in hand"), false);
+                }
+                Output::Again { message, from, .. } => {
+                    let incoming = &mut self.incoming[self.by_message[&message]];
+                    incoming.supplier = from;
+                    incoming.payload = None;
+                    incoming.announced = None;
+                    self.payload_offered(message, offer.expect("an offer is in hand"), false);
+                }
+                Output::Shadow { message, .. } => {
+                    self.payload_offered(message, offer.expect("an offer is in hand"), true);
+                }
+                Output::Verified { message } => {
+                    let incoming = &mut self.incoming[self.by_message[&message]];
+                    if incoming.verified || incoming.payload.is_none() {
+                        self.failure.get_or_insert(format!("{message:?} verified twice or without payload"));
+                    }
+                    incoming.verified = true;
+                }
+                Output::Mismatch(report) => self.reports.push(*report),
+                Output::Release { payload } => match self.payloads.remove(&payload) {
+                    Some((_, envelope)) => self.sends_open -= usize::from(envelope.length_bytes >= LARGE_BYTES),
+                    None => drop(self.failure.get_or_insert(format!("{payload:?} released twice"))),
+                },
+                Output::WildcardDecided { context, index, source } => {
+                    let mut matched = Vec::new();
+                    let queues = self.queues.get_mut(&context).expect("all contexts exist");
+                    queues.apply_decision(index, source, &mut matched);
+                    self.pair_all(context, matched);
+                }
+                Output::Decided { .. } => {}
+                Output::BecameLeader => self.lead(),
+            }
+        }
+    }
+
+    fn lead(&mut self) {
+        let contexts: Vec<_> = self.queues.keys().copied().collect();
+        for context in contexts {
+            let mut matched = Vec::new();
+            self.queues.get_mut(&context).expect("it was listed").set_order(Order::Deciding, &mut matched);
+            self.pair_all(context, matched);
+        }
+    }
+
+    fn transmit(&mut self, to: ReplicaId, frame: Frame, payload: Option<PayloadKey>) {
+        let (mut eager, mut handle) = (None, None);
+        if let Some(key) = payload {
+            match self.payloads.get(&key) {
+                Some((payload, envelope)) if envelope.length_bytes < LARGE_BYTES => eager = Some(*payload),
+                Some(_) => handle = Some(key),
+                None => drop(self.failure.get_or_insert(format!("{frame:?} after its release"))),
+            }
+        }
+        self.outgoing.push((to, Packet::Frame { frame, eager, handle }));
+    }
+
+    fn arrived(&mut self, message: MessageId, envelope: Envelope, from: ReplicaId) {
+        let token = self.incoming.len();
+        let incoming = Incoming {
+            message,
+            envelope,
+            payload: None,
+            supplier: from,
+            announced: None,
+            matched: false,
+            verified: false,
+        };
+        self.incoming.push(incoming);
+        if self.by_message.insert(message, token).is_some() {
+            self.failure.get_or_insert(format!("{message:?} arrived twice"));
+        }
+        let queues = self.queues.get_mut(&message.context).expect("all contexts exist");
+        if let Arrived::Matched { receive, decided } = queues.arrive(envelope.source, envelope.tag, token) {
+            let taken = Taken { message: token, source: envelope.source, tag: envelope.tag, decided };
+            self.pair(message.context, receive, taken);
+        }
+    }
+
+    /// Takes the payload of the offer in hand, or asks for it when it is needed.
+    fn payload_offered(
+        &mut self,
+        message: MessageId,
+        (from, eager, handle): (ReplicaId, Option<u64>, Option<PayloadKey>),
+        shadow: bool,
+    ) {
+        let incoming = &mut self.incoming[self.by_message[&message]];
+        match (eager, handle) {
+            (Some(payload), _) => {
+                let digest = digest(incoming.envelope.tag, incoming.envelope.length_bytes, payload);
+                if shadow {
+                    self.replica.shadow_received(from, message, digest);
+                } else {
+                    incoming.payload = Some(payload);
+                    self.replica.payload_received(from, message, digest);
+                }
+            }
+            (None, Some(handle)) if shadow || incoming.matched => {
+                self.outgoing.push((from, Packet::Pull { message, handle, shadow }));
+            }
+            (None, handle) => incoming.announced = handle,
+        }
+    }
+}

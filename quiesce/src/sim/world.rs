@@ -1,0 +1,347 @@
+//! The simulated network, coordinator and faults, and the scheduler that picks what happens next.
+
+use super::app::Progress;
+use super::process::{Packet, Process};
+use super::program::generate;
+use super::random::Random;
+use super::{Failure, Faults, Options, Summary, check};
+use crate::frame::{Frame, MessageId};
+use crate::replica::{Config, Verification};
+use crate::view::{Protocol, live_set};
+use redrt_types::{ContextId, ProcessIndex, ReplicaId, View, VirtualRank, World};
+use std::collections::{BTreeMap, VecDeque};
+
+/// A run that takes more steps than this hangs.
+const STEP_LIMIT: u64 = 400_000;
+
+/// A payload that was corrupted on the way.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct WireFlip {
+    pub(super) from: ReplicaId,
+    pub(super) to: ReplicaId,
+    pub(super) message: MessageId,
+}
+
+/// Everything there is.
+pub(super) struct Simulation {
+    pub(super) world: World,
+    pub(super) processes: Vec<Process>,
+    pub(super) view: View,
+    pub(super) flipped: Option<WireFlip>,
+    /// The replica whose memory is to be corrupted.
+    pub(super) corrupt: Option<ReplicaId>,
+    links: BTreeMap<(ProcessIndex, ProcessIndex), VecDeque<Packet>>,
+    transfers: Vec<(ReplicaId, ReplicaId, Packet)>,
+    random: Random,
+    deaths_left: usize,
+    wire_flip_after: Option<usize>,
+    /// How eager each process is to run, in percent: some lag.
+    speeds: Vec<usize>,
+    pub(super) step: u64,
+    trace: Option<fn(&str)>,
+    summary: Summary,
+}
+
+/// Something that can happen.
+#[derive(Clone, Copy)]
+enum Event {
+    Deliver(ProcessIndex, ProcessIndex),
+    Transfer(usize),
+    Run(usize),
+    View(usize),
+}
+
+impl Simulation {
+    pub(super) fn new(seed: u64, options: &Options) -> Self {
+        let mut random = Random::new(seed);
+        let rank_count = options.rank_count.unwrap_or_else(|| 1 + random.below(4) as u32);
+        let faults = options.faults.unwrap_or_else(|| random.pick(&Faults::ALL));
+        let degrees = (0..rank_count).map(|_| options.degree.unwrap_or_else(|| degree(&mut random, faults))).collect();
+        let world = World::new(degrees);
+        let protocol =
+            options.protocol.unwrap_or_else(|| if random.chance(25) { Protocol::AllToAll } else { Protocol::Hash });
+        let strict = random.chance(75) || faults == Faults::Memory;
+        let verification = if strict { Verification::Strict } else { Verification::Deferred };
+        let phase_count = 1 + random.below(6);
+        let programs = generate(&mut random, rank_count, phase_count);
+        let mut contexts = vec![ContextId(1), ContextId(2)];
+        contexts.extend((0..phase_count as u64).map(|phase| ContextId(100 + phase)));
+        let view = View::initial(&world);
+        let start = |me: ReplicaId| {
+            let config = Config { me, world: world.clone(), view: view.clone(), protocol, verification };
+            Process::new(config, &contexts, programs[me.rank.0 as usize].clone())
+        };
+        let mut processes: Vec<_> = world.replicas().map(start).collect();
+        #[cfg(any(test, feature = "mutation"))]
+        if let Some(mutation) = options.mutation {
+            processes.iter_mut().for_each(|process| process.replica.mutate(mutation));
+        }
+        let corrupt = (faults == Faults::Memory).then(|| {
+            let place = random.below(processes.len());
+            processes[place].corrupt_send = Some(random.below(8));
+            processes[place].me()
+        });
+        let deaths_left = match faults {
+            Faults::Deaths => 1 + random.below(4),
+            Faults::Wire => random.below(2),
+            _ => 0,
+        };
+        let wire_flip_after = (faults == Faults::Wire).then(|| random.below(20));
+        let speeds = processes.iter().map(|_| random.pick(&[5, 40, 100, 100])).collect();
+        Self {
+            world,
+            processes,
+            view,
+            flipped: None,
+            corrupt,
+            links: BTreeMap::new(),
+            transfers: Vec::new(),
+            random,
+            deaths_left,
+            wire_flip_after,
+            speeds,
+            step: 0,
+            trace: options.trace,
+            summary: Summary { faults: Some(faults), ..Summary::default() },
+        }
+    }
+
+    /// Runs until nothing can happen any more, and checks the end.
+    pub(super) fn run(mut self) -> Result<Summary, Failure> {
+        loop {
+            if self.deaths_left > 0 && self.random.below(60) == 0 {
+                self.kill();
+            }
+            let events = self.events();
+            if events.is_empty() {
+                break;
+            }
+            self.step += 1;
+            if self.step > STEP_LIMIT {
+                return Err(self.failure("it does not end".to_owned()));
+            }
+            let event = self.choose(&events);
+            self.happen(event);
+            if let Some(failure) = self.processes.iter().find_map(|process| process.failure.clone()) {
+                return Err(self.failure(failure));
+            }
+            if check::is_decided(&self) {
+                break;
+            }
+        }
+        let summary = &mut self.summary;
+        summary.steps = self.step;
+        summary.messages = self.processes.iter().map(|process| process.sent.len() as u64).sum();
+        summary.reports = self.processes.iter().map(|process| process.reports.len() as u64).sum();
+        summary.decisions = self.processes.iter().map(|process| process.replica.decision_count()).sum();
+        let summary = *summary;
+        check::end(&self).map_err(|reason| self.failure(reason))?;
+        Ok(summary)
+    }
+
+    pub(super) fn process(&self, replica: ReplicaId) -> &Process {
+        &self.processes[self.world.process(replica).0 as usize]
+    }
+
+    fn failure(&self, reason: String) -> Failure {
+        let mut state = String::new();
+        for process in &self.processes {
+            let replica = &process.replica;
+            state += &format!(
+                "\n  {} {} view {} at {:?}, {} retained, {} unsettled, {} held, {} sends open, {} decisions",
+                process.me(),
+                if process.fenced {
+                    "fenced"
+                } else if process.alive {
+                    "live"
+                } else {
+                    "dead"
+                },
+                replica.view().number.0,
+                process.app.current(),
+                replica.retained_count(),
+                replica.unsettled_count(),
+                replica.held_count(),
+                process.sends_open,
+                replica.decision_count(),
+            );
+        }
+        Failure { step: self.step, reason: reason + &state }
+    }
+
+    fn say(&self, what: impl FnOnce() -> String) {
+        if let Some(trace) = self.trace {
+            trace(&format!("{:>7}  {}", self.step, what()));
+        }
+    }
+
+    fn events(&self) -> Vec<Event> {
+        let mut events = Vec::new();
+        for ((from, to), link) in &self.links {
+            if !link.is_empty() {
+                events.push(Event::Deliver(*from, *to));
+            }
+        }
+        events.extend((0..self.transfers.len()).map(Event::Transfer));
+        for (place, process) in self.processes.iter().enumerate().filter(|(_, process)| process.alive) {
+            if process.runnable {
+                events.push(Event::Run(place));
+            }
+            if !process.views.is_empty() {
+                events.push(Event::View(place));
+            }
+        }
+        events
+    }
+
+    /// Any event, but rarely one of a process that lags.
+    fn choose(&mut self, events: &[Event]) -> Event {
+        loop {
+            let event = self.random.pick(events);
+            let place = match event {
+                Event::Deliver(_, to) => to.0 as usize,
+                Event::Transfer(number) => self.world.process(self.transfers[number].1).0 as usize,
+                Event::Run(place) | Event::View(place) => place,
+            };
+            if self.random.chance(self.speeds[place]) {
+                return event;
+            }
+        }
+    }
+
+    fn happen(&mut self, event: Event) {
+        let place = match event {
+            Event::Deliver(from, to) => {
+                let packet = self.links.get_mut(&(from, to)).and_then(VecDeque::pop_front).expect("it is not empty");
+                let (from, to) = (self.world.replica(from), self.world.replica(to));
+                self.deliver(from, to, packet)
+            }
+            Event::Transfer(number) => {
+                let (from, to, packet) = self.transfers.swap_remove(number);
+                self.deliver(from, to, packet)
+            }
+            Event::View(place) => {
+                let process = &mut self.processes[place];
+                let skip = self.random.below(process.views.len());
+                let view = process.views.drain(..=skip).next_back().expect("there is one");
+                let number = view.number.0;
+                if !view.is_live(process.me()) {
+                    process.alive = false;
+                } else {
+                    process.apply_view(view);
+                }
+                process.runnable = true;
+                self.say(|| format!("{}  view    {number}", self.processes[place].me()));
+                place
+            }
+            Event::Run(place) => {
+                let process = &mut self.processes[place];
+                let current = process.app.current().copied();
+                let mut progress = process.step();
+                // A follower repeats known outcomes faster than its leader, who waits for the world, finds them.
+                for _ in 0..100 {
+                    if progress == Progress::Polled && !process.replica.is_deciding() {
+                        progress = process.step();
+                    }
+                }
+                if matches!(progress, Progress::Blocked | Progress::Finished) {
+                    process.flush();
+                    process.runnable = false;
+                }
+                self.say(|| format!("{}  run     {progress:?} {current:?}", self.processes[place].me()));
+                place
+            }
+        };
+        self.post_outgoing(place);
+    }
+
+    fn deliver(&mut self, from: ReplicaId, to: ReplicaId, mut packet: Packet) -> usize {
+        let place = self.world.process(to).0 as usize;
+        if self.processes[place].alive {
+            self.flip(from, to, &mut packet);
+            self.say(|| format!("{to}  from {from} {packet:?}"));
+            self.processes[place].receive(from, packet);
+            self.processes[place].runnable = true;
+        }
+        place
+    }
+
+    /// Corrupts one payload on its way.
+    fn flip(&mut self, from: ReplicaId, to: ReplicaId, packet: &mut Packet) {
+        let Some(left) = self.wire_flip_after else { return };
+        let live =
+            self.view.is_live(from) && self.processes[self.world.process(to).0 as usize].replica.view().is_live(from);
+        let found = match packet {
+            Packet::Frame { frame: Frame::Offer { context, sequence, .. }, eager: Some(payload), .. } => {
+                let message = MessageId { sender: from.rank, context: *context, sequence: *sequence };
+                // Only a payload that somebody will look at.
+                let known = self.process(to).knows(message);
+                (!known).then_some((message, payload))
+            }
+            Packet::Data { message, payload, .. } => {
+                self.process(to).awaits(from, *message).then_some((*message, payload))
+            }
+            _ => None,
+        };
+        let Some((message, payload)) = found.filter(|_| live) else { return };
+        self.wire_flip_after = left.checked_sub(1);
+        if left == 0 {
+            *payload ^= 1 << 40;
+            self.flipped = Some(WireFlip { from, to, message });
+            self.say(|| format!("{to}  flip    {message:?} from {from}"));
+        }
+    }
+
+    fn post_outgoing(&mut self, place: usize) {
+        let from = self.processes[place].me();
+        for (to, packet) in std::mem::take(&mut self.processes[place].outgoing) {
+            if matches!(packet, Packet::Data { .. }) {
+                self.transfers.push((from, to, packet));
+            } else {
+                let link = (self.world.process(from), self.world.process(to));
+                self.links.entry(link).or_default().push_back(packet);
+            }
+        }
+    }
+
+    /// A replica dies, or is cut off and taken for dead, if its sphere can do without it.
+    fn kill(&mut self) {
+        let place = self.random.below(self.processes.len());
+        let victim = self.processes[place].me();
+        let live = live_set(&self.view, victim.rank);
+        if !live.contains(victim.index) || live.len() < 2 {
+            return;
+        }
+        self.deaths_left -= 1;
+        self.summary.deaths += 1;
+        let fenced = self.random.chance(25);
+        self.processes[place].fenced = fenced;
+        self.processes[place].alive = fenced;
+        self.say(|| format!("{victim}  {}", if fenced { "fenced" } else { "dies" }));
+        self.view = self.view.without(&[victim]);
+        for process in self.processes.iter_mut().filter(|process| process.alive) {
+            process.views.push_back(self.view.clone());
+        }
+        if !fenced {
+            let number = self.world.process(victim);
+            for (_, link) in self.links.iter_mut().filter(|((from, _), _)| *from == number) {
+                link.truncate(self.random.below(link.len() + 1));
+            }
+            let lost = |transfer: &(ReplicaId, ReplicaId, Packet)| transfer.0 == victim;
+            let survives = self.random.chance(50);
+            self.transfers.retain(|transfer| survives || !lost(transfer));
+        }
+    }
+
+    /// The live replicas of a rank at the end.
+    pub(super) fn survivors(&self, rank: VirtualRank) -> impl Iterator<Item = &Process> {
+        self.view.live(rank).map(|replica| self.process(replica))
+    }
+}
+
+fn degree(random: &mut Random, faults: Faults) -> u16 {
+    match faults {
+        Faults::Memory => random.pick(&[2, 3, 3, 4, 5]),
+        _ => random.pick(&[1, 2, 2, 2, 3, 3, 4]),
+    }
+}

@@ -1,0 +1,106 @@
+//! Maps that can be hashed themselves, so that whole machines can be compared by the model checker.
+
+use redrt_types::{ContextId, VirtualRank};
+use rustc_hash::{FxHashMap, FxHasher};
+use std::hash::{Hash, Hasher};
+use std::ops::{Deref, DerefMut};
+
+/// An [`FxHashMap`] whose own hash does not depend on the order of its entries.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Table<K: Eq + Hash, V>(FxHashMap<K, V>);
+
+impl<K: Eq + Hash, V> Default for Table<K, V> {
+    fn default() -> Self {
+        Self(FxHashMap::default())
+    }
+}
+
+impl<K: Eq + Hash, V> Deref for Table<K, V> {
+    type Target = FxHashMap<K, V>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.0
+    }
+}
+
+impl<K: Eq + Hash, V> DerefMut for Table<K, V> {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.0
+    }
+}
+
+impl<K: Eq + Hash, V: Hash> Hash for Table<K, V> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let entry = |entry| {
+            let mut hasher = FxHasher::default();
+            Hash::hash(&entry, &mut hasher);
+            hasher.finish()
+        };
+        self.0.iter().map(entry).fold(0_u64, u64::wrapping_add).hash(state);
+    }
+}
+
+/// A channel seen from one end: the virtual rank at the other end, and the context.
+pub(crate) type ChannelKey = (VirtualRank, ContextId);
+
+/// The channels of one direction. Consecutive frames are mostly of one channel, so the last one used is looked at
+/// before the index.
+#[derive(Clone, Debug)]
+pub(crate) struct Channels<T> {
+    index: FxHashMap<ChannelKey, u32>,
+    all: Vec<(ChannelKey, T)>,
+    last: usize,
+}
+
+impl<T> Channels<T> {
+    pub(crate) fn new() -> Self {
+        Self { index: FxHashMap::default(), all: Vec::new(), last: 0 }
+    }
+
+    #[inline]
+    pub(crate) fn get_mut(&mut self, key: ChannelKey) -> Option<&mut T> {
+        self.find(key)?;
+        Some(&mut self.all[self.last].1)
+    }
+
+    /// The channel, made if need be.
+    #[inline]
+    pub(crate) fn get_or_insert_with(&mut self, key: ChannelKey, make: impl FnOnce() -> T) -> &mut T {
+        if self.find(key).is_none() {
+            self.last = self.all.len();
+            self.index.insert(key, self.last as u32);
+            self.all.push((key, make()));
+        }
+        &mut self.all[self.last].1
+    }
+
+    pub(crate) fn values(&self) -> impl Iterator<Item = &T> {
+        self.all.iter().map(|(_, channel)| channel)
+    }
+
+    /// The channels to or from one virtual rank, by context.
+    pub(crate) fn of(&self, rank: VirtualRank) -> Vec<ChannelKey> {
+        let mut keys: Vec<_> = self.all.iter().map(|(key, _)| *key).filter(|key| key.0 == rank).collect();
+        keys.sort_unstable();
+        keys
+    }
+
+    #[inline]
+    fn find(&mut self, key: ChannelKey) -> Option<()> {
+        if self.all.get(self.last).is_none_or(|(last, _)| *last != key) {
+            self.last = *self.index.get(&key)? as usize;
+        }
+        Some(())
+    }
+}
+
+impl<T: Hash> Hash for Channels<T> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let entry = |entry| {
+            let mut hasher = FxHasher::default();
+            Hash::hash(entry, &mut hasher);
+            hasher.finish()
+        };
+        self.all.iter().map(entry).fold(0_u64, u64::wrapping_add).hash(state);
+    }
+}

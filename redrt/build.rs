@@ -1,0 +1,18 @@
+//! Generates the constants and the exported functions from the tables in `table/`, and names the shared library.
+
+use mpi_table::{Bound, Table, render_constants, render_exports};
+use std::path::Path;
+
+fn main() {
+    println!("cargo::rerun-if-changed=table");
+    println!("cargo::rerun-if-changed=build.rs");
+    // The name that programs built against the MPI standard ABI look for (MPI-5.0 chapter 20).
+    println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,libmpi_abi.so.1");
+    let table = Table::standard();
+    let bound = std::fs::read_to_string("table/bound").expect("redrt/table/bound is readable");
+    let bound = Bound::parse(&bound, &table).unwrap_or_else(|error| panic!("redrt/table/bound: {error}"));
+    let directory = std::env::var("OUT_DIR").expect("cargo sets OUT_DIR");
+    let write = |name: &str, text: String| std::fs::write(Path::new(&directory).join(name), text).expect("OUT_DIR");
+    write("constants.rs", render_constants(&table));
+    write("exports.rs", render_exports(&table, &bound));
+}

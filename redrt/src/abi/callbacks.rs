@@ -1,0 +1,81 @@
+//! Calls into the program: each is a safe function because the program promised, when it handed the callback in, that
+//! it has the type the standard prescribes. No lock of the library may be held around a call.
+
+use super::{Callback, Count};
+use crate::handle::DatatypeHandle;
+use std::ffi::{c_int, c_void};
+
+type ErrhandlerFunction = unsafe extern "C" fn(*mut usize, *mut c_int, ...);
+type CopyFunction = unsafe extern "C" fn(usize, c_int, *mut c_void, *mut c_void, *mut c_void, *mut c_int) -> c_int;
+type DeleteFunction = unsafe extern "C" fn(usize, c_int, *mut c_void, *mut c_void) -> c_int;
+type UserFunction = unsafe extern "C" fn(*const c_void, *mut c_void, *mut c_int, *mut DatatypeHandle);
+type UserFunctionLarge = unsafe extern "C" fn(*const c_void, *mut c_void, *mut Count, *mut DatatypeHandle);
+
+/// Calls an error handler with a handle and an error code.
+pub fn call_errhandler(function: Callback, mut handle: usize, mut code: c_int) {
+    // SAFETY: - the type of MPI_Comm_errhandler_function and its siblings, whose handles are all pointer-sized.
+    let function = unsafe { function.function::<ErrhandlerFunction>() };
+    // MPI-5.0 section 9.3.1: handle and code go by reference, so that Fortran can use them.
+    // SAFETY: - both pointers are to locals that outlive the call.
+    unsafe { function(&mut handle, &mut code) };
+}
+
+/// Calls an attribute copy function. Returns its code, and the copied value if it wants the attribute copied.
+pub fn call_copy_attribute(
+    function: Callback,
+    object: usize,
+    keyval: c_int,
+    extra_state: usize,
+    value: usize,
+) -> (c_int, Option<usize>) {
+    let (mut copied, mut flag) = (0usize, 0);
+    // SAFETY: - the type of MPI_Comm_copy_attr_function and its siblings, whose handles are all pointer-sized.
+    let function = unsafe { function.function::<CopyFunction>() };
+    let (extra_state, value) = (pointer(extra_state), pointer(value));
+    // SAFETY: - the out pointers are to locals that outlive the call; the others are the program's own values.
+    let code = unsafe { function(object, keyval, extra_state, value, (&raw mut copied).cast(), &mut flag) };
+    (code, (flag != 0).then_some(copied))
+}
+
+/// Calls an attribute delete function. Returns its code.
+pub fn call_delete_attribute(
+    function: Callback,
+    object: usize,
+    keyval: c_int,
+    value: usize,
+    extra_state: usize,
+) -> c_int {
+    // SAFETY: - the type of MPI_Comm_delete_attr_function and its siblings, whose handles are all pointer-sized.
+    let function = unsafe { function.function::<DeleteFunction>() };
+    // SAFETY: - the pointers are the program's own values.
+    unsafe { function(object, keyval, pointer(value), pointer(extra_state)) }
+}
+
+/// Calls a reduction function of the program, of the `int` or the large-count type. Both buffers hold `count` elements
+/// of `datatype`, which is the promise of the MPI call that is being served.
+pub fn call_user_operation(
+    function: Callback,
+    wide: bool,
+    input: *const u8,
+    in_out: *mut u8,
+    count: i64,
+    mut datatype: DatatypeHandle,
+) {
+    if wide {
+        let mut count = count;
+        // SAFETY: - the program created the operation with MPI_Op_create_c.
+        let function = unsafe { function.function::<UserFunctionLarge>() };
+        // SAFETY: - buffers: the C call's promise; the other pointers are to locals that outlive the call.
+        unsafe { function(input.cast(), in_out.cast(), &mut count, &mut datatype) };
+    } else {
+        let mut count = c_int::try_from(count).expect("Op::reduce splits counts that do not fit an int");
+        // SAFETY: - the program created the operation with MPI_Op_create.
+        let function = unsafe { function.function::<UserFunction>() };
+        // SAFETY: - buffers: the C call's promise; the other pointers are to locals that outlive the call.
+        unsafe { function(input.cast(), in_out.cast(), &mut count, &mut datatype) };
+    }
+}
+
+fn pointer(value: usize) -> *mut c_void {
+    std::ptr::with_exposed_provenance_mut(value)
+}

@@ -1,0 +1,33 @@
+//! The exported functions, generated from `redrt/table/mpi-5.0.functions`.
+//!
+//! `MPI_X` and `PMPI_X` are thin jumps to one body, so that a profiling library can interpose the former and call the
+//! latter. A panic does not cross the boundary: unwinding out of `extern "C"` aborts the process.
+#![allow(
+    missing_docs,
+    unused_imports,
+    unused_variables,
+    unused_unsafe,
+    clippy::missing_safety_doc,
+    clippy::too_many_arguments,
+    clippy::unnecessary_cast,
+    clippy::useless_conversion,
+    clippy::needless_pass_by_value
+)]
+
+use super::{
+    Aint, Callback, Count, CountOut, Counts, Fint, Input, MPI_SUCCESS, MPI_T_ERR_NOT_SUPPORTED, Offset, Output, Status,
+    ToolHandle,
+};
+use crate::error::{Scope, inactive, raise, unsupported};
+use crate::handle::{
+    CommHandle, DatatypeHandle, ErrhandlerHandle, FileHandle, GroupHandle, InfoHandle, MessageHandle, OpHandle,
+    RequestHandle, SessionHandle, WinHandle,
+};
+use std::ffi::{c_char, c_int, c_void};
+
+/// The handle that an in-out argument points to: 0, which is no handle, when it points to nothing.
+fn peek<T: Copy + From<usize>>(handle: *mut T) -> T {
+    Output::new(handle).get().unwrap_or(T::from(0))
+}
+
+include!(concat!(env!("OUT_DIR"), "/exports.rs"));

@@ -1,0 +1,78 @@
+//! (buffer, count, datatype) as the engine wants it: bytes to send, a place to receive into.
+
+use crate::abi::MPI_ERR_COUNT;
+use crate::datatype::{self, Datatype};
+use crate::engine::payload::{Payload, Scatter, Target};
+use crate::error::{Error, Result};
+use crate::handle::DatatypeHandle;
+use std::ffi::c_void;
+use std::sync::Arc;
+
+/// A checked buffer argument.
+pub struct Typed {
+    /// The datatype.
+    pub datatype: Arc<Datatype>,
+    /// Number of elements, not negative.
+    pub count: i64,
+}
+
+/// Checks a count and a datatype.
+#[inline]
+pub fn typed(count: i64, datatype: DatatypeHandle) -> Result<Typed> {
+    if count < 0 {
+        return Err(negative(count));
+    }
+    Ok(Typed { datatype: datatype::resolve_committed(datatype)?, count })
+}
+
+#[cold]
+fn negative(count: i64) -> Error {
+    Error::new(MPI_ERR_COUNT, format!("count is {count}"))
+}
+
+impl Typed {
+    /// Packed length in bytes.
+    pub fn bytes(&self) -> usize {
+        self.datatype.packed_size(self.count) as usize
+    }
+
+    /// Where the bytes are when they lie in one stretch.
+    pub fn stretch(&self, buffer: *const c_void) -> Option<*mut u8> {
+        let start = buffer.cast_mut().cast::<u8>();
+        self.datatype.contiguous_offset(self.count).map(|offset| start.wrapping_offset(offset as isize))
+    }
+}
+
+/// The bytes to send. Not copied when they lie in one stretch.
+///
+/// # Safety
+/// `buffer` must be valid as MPI says, until the send completes.
+#[inline]
+pub unsafe fn outgoing(buffer: *const c_void, count: i64, datatype: DatatypeHandle) -> Result<Payload> {
+    let typed = typed(count, datatype)?;
+    let bytes = typed.bytes();
+    if let Some(start) = typed.stretch(buffer) {
+        // SAFETY: - the program keeps the buffer until the send completes.
+        return Ok(unsafe { Payload::user(start, bytes) });
+    }
+    let mut packed = vec![0; bytes].into_boxed_slice();
+    typed.datatype.pack(buffer.cast(), typed.count, &mut packed);
+    Ok(Payload::Owned(packed))
+}
+
+/// The place to receive into.
+#[inline]
+pub fn incoming(buffer: *mut c_void, count: i64, datatype: DatatypeHandle) -> Result<Target> {
+    let typed = typed(count, datatype)?;
+    let capacity = typed.bytes() as u64;
+    if let Some(start) = typed.stretch(buffer) {
+        return Ok(Target { start, capacity, scatter: None });
+    }
+    Ok(Target { start: buffer.cast(), capacity, scatter: Some(Box::new(typed)) })
+}
+
+impl Scatter for Typed {
+    unsafe fn scatter(&self, to: *mut u8, packed: &[u8]) {
+        self.datatype.unpack(to, self.count, packed);
+    }
+}

@@ -1,0 +1,21 @@
+//! The implementations behind the exported functions, by the modules of `redrt/table/mpi-5.0.functions`.
+//!
+//! Each function has the name and the parameters of its MPI function: counts widened, pointers wrapped, so that one
+//! function serves both the `int` and the large-count version. Which of them are bound is listed in `redrt/table/bound`.
+#![allow(clippy::too_many_arguments, clippy::missing_errors_doc)]
+
+pub mod attr;
+mod buffers;
+pub mod coll;
+pub mod comm;
+pub mod datatype;
+pub mod env;
+pub mod errhandler;
+pub mod group;
+pub mod info;
+pub mod init;
+pub mod op;
+pub mod p2p;
+mod pack;
+pub mod status;
+pub mod topology;

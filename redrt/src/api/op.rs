@@ -1,0 +1,44 @@
+//! Reduction operations (MPI-5.0 section 6.9).
+
+use super::datatype::check_count;
+use crate::abi::{Callback, MPI_ERR_BUFFER, Output};
+use crate::datatype::resolve_committed;
+use crate::error::Result;
+use crate::fail;
+use crate::handle::{DatatypeHandle, OpHandle};
+use crate::op;
+use std::ffi::{c_int, c_void};
+
+/// `MPI_Op_create`.
+pub fn op_create(user_fn: Callback, commute: c_int, op: Output<OpHandle>, wide: bool) -> Result {
+    op.set(op::create(user_fn, wide, commute != 0))
+}
+
+/// `MPI_Op_free`.
+pub fn op_free(op: Output<OpHandle>) -> Result {
+    op::free(op.get()?)?;
+    op.set(OpHandle::NULL)
+}
+
+/// `MPI_Op_commutative`.
+pub fn op_commutative(op: OpHandle, commute: Output<c_int>) -> Result {
+    commute.set(c_int::from(op::resolve(op)?.is_commutative()))
+}
+
+/// `MPI_Reduce_local`.
+pub fn reduce_local(
+    inbuf: *const c_void,
+    inoutbuf: *mut c_void,
+    count: i64,
+    datatype: DatatypeHandle,
+    op: OpHandle,
+) -> Result {
+    let datatype = resolve_committed(datatype)?;
+    let op = op::resolve(op)?;
+    op.check(&datatype)?;
+    let in_place = std::ptr::without_provenance(1);
+    if check_count(count)? > 0 && datatype.size() > 0 && (inbuf == in_place || inoutbuf.cast_const() == in_place) {
+        fail!(MPI_ERR_BUFFER, "MPI_IN_PLACE has no meaning here");
+    }
+    op.reduce(&datatype, count, inbuf.cast(), inoutbuf.cast())
+}

@@ -1,0 +1,178 @@
+//! Buffered mode (MPI-5.0 §3.6).
+//!
+//! The engine copies a buffered message to memory of its own, so the attached buffer is only accounted: it bounds how
+//! much may be pending, as the standard has it, and its detachment waits for what is.
+
+use crate::abi::{MPI_BSEND_OVERHEAD, MPI_ERR_BUFFER, MPI_ERR_COUNT, Output};
+use crate::comm::{self, Comm, lock};
+use crate::engine;
+use crate::engine::request::{Operation, RequestId, Status};
+use crate::engine::send::{SendArguments, Sent};
+use crate::error::{Error, Result};
+use crate::handle::{CommHandle, RequestHandle};
+use std::ffi::c_void;
+use std::sync::Mutex;
+
+/// Address and size that stand for `MPI_BUFFER_AUTOMATIC`: the library finds the space.
+fn is_automatic(address: usize) -> bool {
+    address == crate::abi::MPI_BUFFER_AUTOMATIC as usize
+}
+
+/// An attached buffer.
+pub struct Attachment {
+    address: usize,
+    size: i64,
+    pending: Vec<(RequestId, i64)>,
+}
+
+static PROCESS: Mutex<Option<Attachment>> = Mutex::new(None);
+
+impl Attachment {
+    /// Forgets what is no longer pending; bytes that still are.
+    fn settle(&mut self) -> i64 {
+        let mut engine = engine::cell().lock();
+        self.pending.retain(|(id, _)| {
+            let pending = !engine.requests.is_complete(*id);
+            if !pending {
+                engine.requests.take(*id);
+            }
+            pending
+        });
+        self.pending.iter().map(|(_, bytes)| bytes).sum()
+    }
+
+    fn reserve(&mut self, bytes: i64) -> Result {
+        let used = self.settle();
+        if !is_automatic(self.address) && used + bytes > self.size {
+            let message = format!("{bytes} bytes do not fit the attached buffer of {} with {used} pending", self.size);
+            return Err(Error::new(MPI_ERR_BUFFER, message));
+        }
+        Ok(())
+    }
+}
+
+/// Begins a buffered send, which is always complete for its caller.
+pub(super) fn begin(comm: &Comm, arguments: Option<SendArguments>) -> Result<Option<RequestId>> {
+    let Some(arguments) = arguments else { return Ok(None) };
+    let bytes = arguments.payload.len() as i64 + i64::from(MPI_BSEND_OVERHEAD);
+    let mut own = lock(&comm.buffer);
+    let mut shared = lock(&PROCESS);
+    let Some(attachment) = own.as_mut().or(shared.as_mut()) else {
+        return Err(Error::new(MPI_ERR_BUFFER, "no buffer is attached"));
+    };
+    attachment.reserve(bytes)?;
+    let mut engine = engine::cell().lock();
+    if let pending @ Sent::Pending(_) = engine.send(arguments) {
+        let request = engine.send_request(pending);
+        attachment.pending.push((request, bytes));
+    }
+    Ok(None)
+}
+
+fn attach(place: &Mutex<Option<Attachment>>, address: *mut c_void, size: i64) -> Result {
+    if size < 0 {
+        return Err(Error::new(MPI_ERR_COUNT, format!("a buffer of {size} bytes")));
+    }
+    let mut place = lock(place);
+    if place.is_some() {
+        return Err(Error::new(MPI_ERR_BUFFER, "a buffer is attached already"));
+    }
+    *place = Some(Attachment { address: address as usize, size, pending: Vec::new() });
+    Ok(())
+}
+
+fn flush(place: &Mutex<Option<Attachment>>) -> Result {
+    let pending = match &mut *lock(place) {
+        None => return Err(Error::new(MPI_ERR_BUFFER, "no buffer is attached")),
+        Some(attachment) => std::mem::take(&mut attachment.pending),
+    };
+    for (request, _) in pending {
+        engine::cell().finish(request);
+    }
+    Ok(())
+}
+
+fn detach(place: &Mutex<Option<Attachment>>, address: *mut c_void, size: crate::abi::CountOut) -> Result {
+    flush(place)?;
+    let attachment = lock(place).take().expect("flush has found one");
+    if !address.is_null() {
+        // SAFETY: - MPI has the argument point to a pointer; not null: checked.
+        unsafe { address.cast::<usize>().write(attachment.address) };
+    }
+    size.set(attachment.size)
+}
+
+/// A request that completes when what is pending now has gone.
+fn iflush(place: &Mutex<Option<Attachment>>, comm: &Comm, request: Output<RequestHandle>) -> Result {
+    flush(place)?;
+    let mut engine = engine::cell().lock();
+    let id = engine.requests.insert(Operation::Other);
+    engine.requests.complete(id, Status::EMPTY);
+    request.set(super::handle(&mut engine, id, comm))
+}
+
+/// `MPI_Buffer_attach`.
+///
+/// # Safety
+/// The pointers are those of the C call.
+pub unsafe fn buffer_attach(buffer: *mut c_void, size: i64) -> Result {
+    attach(&PROCESS, buffer, size)
+}
+
+/// `MPI_Buffer_detach`.
+///
+/// # Safety
+/// The pointers are those of the C call.
+pub unsafe fn buffer_detach(buffer_addr: *mut c_void, size: crate::abi::CountOut) -> Result {
+    detach(&PROCESS, buffer_addr, size)
+}
+
+/// `MPI_Buffer_flush`.
+///
+/// # Safety
+/// There are no pointers.
+pub unsafe fn buffer_flush() -> Result {
+    flush(&PROCESS)
+}
+
+/// `MPI_Buffer_iflush`.
+///
+/// # Safety
+/// The pointers are those of the C call.
+pub unsafe fn buffer_iflush(request: Output<RequestHandle>) -> Result {
+    let comm = comm::resolve(CommHandle::SELF)?;
+    iflush(&PROCESS, &comm, request)
+}
+
+/// `MPI_Comm_attach_buffer`.
+///
+/// # Safety
+/// The pointers are those of the C call.
+pub unsafe fn comm_attach_buffer(comm: CommHandle, buffer: *mut c_void, size: i64) -> Result {
+    attach(&comm::resolve(comm)?.buffer, buffer, size)
+}
+
+/// `MPI_Comm_detach_buffer`.
+///
+/// # Safety
+/// The pointers are those of the C call.
+pub unsafe fn comm_detach_buffer(comm: CommHandle, buffer_addr: *mut c_void, size: crate::abi::CountOut) -> Result {
+    detach(&comm::resolve(comm)?.buffer, buffer_addr, size)
+}
+
+/// `MPI_Comm_flush_buffer`.
+///
+/// # Safety
+/// There are no pointers.
+pub unsafe fn comm_flush_buffer(comm: CommHandle) -> Result {
+    flush(&comm::resolve(comm)?.buffer)
+}
+
+/// `MPI_Comm_iflush_buffer`.
+///
+/// # Safety
+/// The pointers are those of the C call.
+pub unsafe fn comm_iflush_buffer(comm: CommHandle, request: Output<RequestHandle>) -> Result {
+    let comm = comm::resolve(comm)?;
+    iflush(&comm.buffer, &comm, request)
+}

@@ -1,0 +1,200 @@
+//! Send and receive in one call (MPI-5.0 §3.11).
+
+use super::send::Mode;
+use super::{PROC_NULL_STATUS, failure, handle, receive, send, to_abi};
+use crate::abi::{Output, Status as AbiStatus};
+use crate::api::buffers;
+use crate::coll::schedule;
+use crate::comm;
+use crate::engine::{self, request::RequestId};
+use crate::error::Result;
+use crate::handle::{CommHandle, DatatypeHandle, RequestHandle};
+use std::ffi::{c_int, c_void};
+
+/// `MPI_Sendrecv`.
+///
+/// # Safety
+/// The pointers are those of the C call.
+#[allow(clippy::too_many_arguments)]
+pub unsafe fn sendrecv(
+    sendbuf: *const c_void,
+    sendcount: i64,
+    sendtype: DatatypeHandle,
+    dest: c_int,
+    sendtag: c_int,
+    recvbuf: *mut c_void,
+    recvcount: i64,
+    recvtype: DatatypeHandle,
+    source: c_int,
+    recvtag: c_int,
+    comm: CommHandle,
+    status: Output<AbiStatus>,
+) -> Result {
+    let comm = comm::resolve(comm)?;
+    let receiving = receive::begin(recvbuf, recvcount, recvtype, source, recvtag, &comm)?;
+    // SAFETY: - as promised to this function.
+    let sending = unsafe { send::begin(sendbuf, sendcount, sendtype, dest, sendtag, &comm, Mode::Standard) };
+    let sending = match sending {
+        Ok(sending) => sending,
+        Err(error) => {
+            withdraw(receiving);
+            return Err(error);
+        }
+    };
+    let cell = engine::cell();
+    let outcome = receiving.map_or(PROC_NULL_STATUS, |request| cell.finish(request));
+    if let Some(request) = sending {
+        cell.finish(request);
+    }
+    status.set_if_wanted(to_abi(&outcome));
+    failure(&outcome, comm.handle().0)
+}
+
+/// Takes back a receive whose call failed after it was posted.
+fn withdraw(receiving: Option<RequestId>) {
+    if let Some(request) = receiving {
+        let mut engine = engine::cell().lock();
+        engine.cancel(request);
+        engine.requests.detach(request);
+    }
+}
+
+/// `MPI_Sendrecv_replace`: the outgoing bytes are copied first.
+///
+/// # Safety
+/// The pointers are those of the C call.
+#[allow(clippy::too_many_arguments)]
+pub unsafe fn sendrecv_replace(
+    buf: *mut c_void,
+    count: i64,
+    datatype: DatatypeHandle,
+    dest: c_int,
+    sendtag: c_int,
+    source: c_int,
+    recvtag: c_int,
+    comm: CommHandle,
+    status: Output<AbiStatus>,
+) -> Result {
+    let mut copy = packed_copy(buf, count, datatype)?;
+    let (copied, bytes) = (copy.as_mut_ptr().cast(), copy.len() as i64);
+    // SAFETY: - the copy outlives the call; the rest is promised to this function.
+    unsafe {
+        sendrecv(
+            copied,
+            bytes,
+            DatatypeHandle::BYTE,
+            dest,
+            sendtag,
+            buf,
+            count,
+            datatype,
+            source,
+            recvtag,
+            comm,
+            status,
+        )
+    }
+}
+
+fn packed_copy(buf: *const c_void, count: i64, datatype: DatatypeHandle) -> Result<Box<[u8]>> {
+    use crate::transport::tcp::Source;
+    // SAFETY: - only read here, while the C call that lent the buffer lasts.
+    let payload = unsafe { buffers::outgoing(buf, count, datatype)? };
+    Ok(payload.bytes().into())
+}
+
+/// `MPI_Isendrecv`.
+///
+/// # Safety
+/// The pointers are those of the C call.
+#[allow(clippy::too_many_arguments)]
+pub unsafe fn isendrecv(
+    sendbuf: *const c_void,
+    sendcount: i64,
+    sendtype: DatatypeHandle,
+    dest: c_int,
+    sendtag: c_int,
+    recvbuf: *mut c_void,
+    recvcount: i64,
+    recvtype: DatatypeHandle,
+    source: c_int,
+    recvtag: c_int,
+    comm: CommHandle,
+    request: Output<RequestHandle>,
+) -> Result {
+    // SAFETY: - as promised to this function.
+    unsafe {
+        begin_exchange(
+            sendbuf, sendcount, sendtype, dest, sendtag, recvbuf, recvcount, recvtype, source, recvtag, comm, request,
+            None,
+        )
+    }
+}
+
+/// `MPI_Isendrecv_replace`.
+///
+/// # Safety
+/// The pointers are those of the C call.
+#[allow(clippy::too_many_arguments)]
+pub unsafe fn isendrecv_replace(
+    buf: *mut c_void,
+    count: i64,
+    datatype: DatatypeHandle,
+    dest: c_int,
+    sendtag: c_int,
+    source: c_int,
+    recvtag: c_int,
+    comm: CommHandle,
+    request: Output<RequestHandle>,
+) -> Result {
+    let mut copy = packed_copy(buf, count, datatype)?;
+    let (copied, bytes) = (copy.as_mut_ptr().cast::<c_void>(), copy.len() as i64);
+    // SAFETY: - the copy is kept until the request completes; the rest is promised to this function.
+    unsafe {
+        begin_exchange(
+            copied,
+            bytes,
+            DatatypeHandle::BYTE,
+            dest,
+            sendtag,
+            buf,
+            count,
+            datatype,
+            source,
+            recvtag,
+            comm,
+            request,
+            Some(copy),
+        )
+    }
+}
+
+#[allow(clippy::too_many_arguments)]
+unsafe fn begin_exchange(
+    sendbuf: *const c_void,
+    sendcount: i64,
+    sendtype: DatatypeHandle,
+    dest: c_int,
+    sendtag: c_int,
+    recvbuf: *mut c_void,
+    recvcount: i64,
+    recvtype: DatatypeHandle,
+    source: c_int,
+    recvtag: c_int,
+    comm: CommHandle,
+    request: Output<RequestHandle>,
+    keep: Option<Box<[u8]>>,
+) -> Result {
+    let comm = comm::resolve(comm)?;
+    let receiving = receive::begin(recvbuf, recvcount, recvtype, source, recvtag, &comm)?;
+    // SAFETY: - as promised to this function.
+    let sending = match unsafe { send::begin(sendbuf, sendcount, sendtype, dest, sendtag, &comm, Mode::Standard) } {
+        Ok(sending) => sending,
+        Err(error) => {
+            withdraw(receiving);
+            return Err(error);
+        }
+    };
+    let id = schedule::pair(sending, receiving, PROC_NULL_STATUS, keep);
+    request.set(handle(&mut engine::cell().lock(), id, &comm))
+}

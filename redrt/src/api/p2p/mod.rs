@@ -1,0 +1,113 @@
+//! Point-to-point communication (MPI-5.0 chapter 3).
+
+pub mod buffered;
+mod exchange;
+mod persistent;
+mod probe;
+mod receive;
+mod send;
+mod test;
+mod wait;
+
+pub use buffered::*;
+pub use exchange::*;
+pub use persistent::*;
+pub use probe::*;
+pub use receive::*;
+pub use send::*;
+pub use test::*;
+pub use wait::*;
+
+use crate::abi::{MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_ERR_REQUEST, MPI_ERR_TAG, MPI_PROC_NULL, Status as AbiStatus};
+use crate::comm::Comm;
+use crate::engine::request::{Operation, RequestId, Status};
+use crate::engine::{self, Engine};
+use crate::error::{Error, Result, Scope};
+use crate::handle::{CommHandle, RequestHandle};
+use std::ffi::c_int;
+
+/// Largest tag an application may use: `MPI_TAG_UB`.
+pub const TAG_MAX: c_int = c_int::MAX;
+
+/// Checks the tag of a send.
+#[inline]
+fn check_tag(tag: c_int) -> Result {
+    if tag < 0 { Err(bad_tag(tag)) } else { Ok(()) }
+}
+
+#[cold]
+fn bad_tag(tag: c_int) -> Error {
+    Error::new(MPI_ERR_TAG, format!("tag {tag} is not in 0..={TAG_MAX}"))
+}
+
+/// Source and tag of a receive or probe; `None` for the wildcards.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Selector {
+    source: Option<u32>,
+    tag: Option<i32>,
+}
+
+/// The selector of a receive from `source`, or `None` when that is `MPI_PROC_NULL`.
+#[inline]
+fn selector(comm: &Comm, source: c_int, tag: c_int) -> Result<Option<Selector>> {
+    let tag = match tag {
+        MPI_ANY_TAG => None,
+        tag => {
+            check_tag(tag)?;
+            Some(tag)
+        }
+    };
+    match source {
+        MPI_PROC_NULL => Ok(None),
+        MPI_ANY_SOURCE => Ok(Some(Selector { source: None, tag })),
+        source => {
+            comm.member(source)?;
+            Ok(Some(Selector { source: Some(source as u32), tag }))
+        }
+    }
+}
+
+/// The status as the application sees it.
+fn to_abi(status: &Status) -> AbiStatus {
+    let mut abi = AbiStatus::new(status.source, status.tag, status.bytes);
+    abi.error = status.error;
+    abi.set_cancelled(status.cancelled);
+    abi
+}
+
+/// The status of a receive from `MPI_PROC_NULL` (MPI-5.0 §3.10).
+const PROC_NULL_STATUS: Status =
+    Status { source: MPI_PROC_NULL, tag: MPI_ANY_TAG, error: 0, bytes: 0, cancelled: false };
+
+/// The error that a failed operation's status stands for.
+fn failure(status: &Status, comm: usize) -> Result {
+    if status.error == 0 {
+        return Ok(());
+    }
+    let what = if status.error == engine::receive::ERR_TRUNCATE {
+        format!("the message from rank {} with tag {} is longer than the receive buffer", status.source, status.tag)
+    } else {
+        "the operation failed".to_owned()
+    };
+    Err(Error::new(status.error, what).in_scope(Scope::Comm(CommHandle(comm))))
+}
+
+/// The request with this handle.
+fn resolve(engine: &Engine, handle: RequestHandle) -> Result<RequestId> {
+    let bad = || Error::new(MPI_ERR_REQUEST, format!("{:#x} is not a request, or it has been freed", handle.0));
+    engine.requests.resolve(handle.0).ok_or_else(bad)
+}
+
+/// The handle of a new request on `comm`.
+pub(crate) fn handle(engine: &mut Engine, id: RequestId, comm: &Comm) -> RequestHandle {
+    engine.requests.get(id).comm = comm.handle().0;
+    RequestHandle(engine.requests.handle(id))
+}
+
+/// The handle of a request that is complete from the start, for `MPI_PROC_NULL`.
+fn complete_handle(comm: &Comm, status: Status) -> RequestHandle {
+    let mut engine = engine::cell().lock();
+    let id = engine.requests.insert(Operation::Other);
+    engine.requests.complete(id, status);
+    handle(&mut engine, id, comm)
+}

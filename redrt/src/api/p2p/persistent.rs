@@ -1,0 +1,140 @@
+//! Persistent requests (MPI-5.0 §3.9).
+
+use super::send::Mode;
+use super::{handle, receive, resolve, send};
+use crate::abi::{MPI_ERR_REQUEST, Output};
+use crate::api::buffers;
+use crate::comm::{self, Comm};
+use crate::engine;
+use crate::engine::request::{Operation, RequestId};
+use crate::error::{Error, Result};
+use crate::handle::{CommHandle, DatatypeHandle, RequestHandle};
+use std::ffi::{c_int, c_void};
+use std::sync::Arc;
+
+/// A buffer argument that outlives its call.
+#[derive(Clone, Copy)]
+struct Lent(*mut c_void);
+
+// SAFETY: - an address; MPI forbids the application to touch the buffer while a round is under way.
+unsafe impl Send for Lent {}
+// SAFETY: as for Send.
+unsafe impl Sync for Lent {}
+
+impl Lent {
+    fn get(&self) -> *mut c_void {
+        self.0
+    }
+}
+
+/// Makes an inactive persistent request whose rounds `start` begins.
+pub(crate) fn create(
+    comm: &Comm,
+    request: Output<RequestHandle>,
+    start: impl Fn() -> Result<Option<RequestId>> + Send + Sync + 'static,
+) -> Result {
+    let mut engine = engine::cell().lock();
+    let operation = Operation::Persistent { start: Arc::new(start), round: None, active: false };
+    let id = engine.requests.insert(operation);
+    request.set(handle(&mut engine, id, comm))
+}
+
+macro_rules! persistent_send {
+    ($name:ident, $mode:expr) => {
+        /// The persistent form of a send.
+        ///
+        /// # Safety
+        /// The pointers are those of the C call.
+        pub unsafe fn $name(
+            buf: *const c_void,
+            count: i64,
+            datatype: DatatypeHandle,
+            dest: c_int,
+            tag: c_int,
+            comm: CommHandle,
+            request: Output<RequestHandle>,
+        ) -> Result {
+            let comm = comm::resolve(comm)?;
+            buffers::typed(count, datatype)?;
+            super::check_tag(tag)?;
+            if dest != crate::abi::MPI_PROC_NULL {
+                comm.member(dest)?;
+            }
+            let (buffer, owner) = (Lent(buf.cast_mut()), comm.clone());
+            create(&comm, request, move || {
+                // SAFETY: - the program keeps the buffer as long as it starts the request.
+                unsafe { send::begin(buffer.get(), count, datatype, dest, tag, &owner, $mode) }
+            })
+        }
+    };
+}
+
+persistent_send!(send_init, Mode::Standard);
+persistent_send!(bsend_init, Mode::Buffered);
+persistent_send!(ssend_init, Mode::Synchronous);
+persistent_send!(rsend_init, Mode::Standard);
+
+/// `MPI_Recv_init`.
+///
+/// # Safety
+/// The pointers are those of the C call.
+pub unsafe fn recv_init(
+    buf: *mut c_void,
+    count: i64,
+    datatype: DatatypeHandle,
+    source: c_int,
+    tag: c_int,
+    comm: CommHandle,
+    request: Output<RequestHandle>,
+) -> Result {
+    let comm = comm::resolve(comm)?;
+    buffers::typed(count, datatype)?;
+    super::selector(&comm, source, tag)?;
+    let (buffer, owner) = (Lent(buf), comm.clone());
+    create(&comm, request, move || match receive::begin(buffer.get(), count, datatype, source, tag, &owner)? {
+        Some(round) => Ok(Some(round)),
+        None => {
+            let mut engine = engine::cell().lock();
+            let id = engine.requests.insert(Operation::Other);
+            engine.requests.complete(id, super::PROC_NULL_STATUS);
+            Ok(Some(id))
+        }
+    })
+}
+
+fn begin_round(handle: RequestHandle) -> Result {
+    let cell = engine::cell();
+    let id = resolve(&cell.lock(), handle)?;
+    let begin = match &cell.lock().requests.get(id).operation {
+        Operation::Persistent { start, active: false, .. } => start.clone(),
+        Operation::Persistent { .. } => {
+            return Err(Error::new(MPI_ERR_REQUEST, "the request has been started already"));
+        }
+        _ => return Err(Error::new(MPI_ERR_REQUEST, "the request is not persistent")),
+    };
+    let begun = begin()?;
+    let mut engine = cell.lock();
+    if let Operation::Persistent { round, active, .. } = &mut engine.requests.get(id).operation {
+        (*round, *active) = (begun, true);
+    }
+    Ok(())
+}
+
+/// `MPI_Start`.
+///
+/// # Safety
+/// The pointers are those of the C call.
+pub unsafe fn start(request: Output<RequestHandle>) -> Result {
+    begin_round(request.get()?)
+}
+
+/// `MPI_Startall`.
+///
+/// # Safety
+/// The pointers are those of the C call.
+pub unsafe fn startall(count: c_int, requests: Output<RequestHandle>) -> Result {
+    for handle in requests.slice(count)?.to_vec() {
+        begin_round(handle)?;
+    }
+    Ok(())
+}

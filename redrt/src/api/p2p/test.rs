@@ -1,0 +1,363 @@
+//! Asking whether requests are complete (MPI-5.0 §3.7.3 to §3.7.6), and the look at a request that waiting shares.
+
+use super::wait::{in_status, some};
+use super::{failure, resolve, to_abi};
+use crate::abi::{Input, MPI_UNDEFINED, Output, Status as AbiStatus};
+use crate::engine::request::{Operation, RequestId, Status};
+use crate::engine::{self, Engine};
+use crate::error::{Error, Result};
+use crate::handle::RequestHandle;
+use std::ffi::c_int;
+
+/// What a look at a request finds.
+pub(super) enum Look {
+    /// Not complete.
+    Pending,
+    /// Complete: its outcome, its communicator, and whether the request is freed now.
+    Complete(Status, usize, bool),
+}
+
+/// Takes the outcome of a request if it is complete. A persistent one becomes inactive; the others are freed.
+pub(super) fn look(engine: &mut Engine, id: RequestId) -> Look {
+    let request = engine.requests.get(id);
+    let comm = request.comm;
+    if let Operation::Persistent { round, .. } = &request.operation {
+        let inner = *round;
+        if let Some(inner) = inner
+            && !engine.requests.is_complete(inner)
+        {
+            return Look::Pending;
+        }
+        let Operation::Persistent { round, active, .. } = &mut engine.requests.get(id).operation else {
+            unreachable!("it is persistent")
+        };
+        (*round, *active) = (None, false);
+        let status = inner.map_or(Status::EMPTY, |inner| engine.requests.take(inner));
+        return Look::Complete(status, comm, false);
+    }
+    if !request.complete {
+        return Look::Pending;
+    }
+    Look::Complete(engine.requests.take(id), comm, true)
+}
+
+/// Whether a look would find the request complete.
+pub(super) fn is_complete(engine: &mut Engine, id: RequestId) -> bool {
+    match engine.requests.get(id).operation {
+        Operation::Persistent { round: Some(round), .. } => engine.requests.is_complete(round),
+        Operation::Persistent { round: None, .. } => true,
+        _ => engine.requests.is_complete(id),
+    }
+}
+
+/// Whether a request counts in calls on many: null and inactive ones do not.
+fn is_active(engine: &mut Engine, id: RequestId) -> bool {
+    !matches!(engine.requests.get(id).operation, Operation::Persistent { active: false, .. })
+}
+
+/// The active requests among these handles, with their places.
+pub(super) fn find_all(handles: &[RequestHandle]) -> Result<Vec<(usize, RequestId)>> {
+    let mut engine = engine::cell().lock();
+    let mut found = Vec::with_capacity(handles.len());
+    for (at, handle) in handles.iter().enumerate() {
+        if *handle == RequestHandle::NULL {
+            continue;
+        }
+        let id = resolve(&engine, *handle)?;
+        if is_active(&mut engine, id) {
+            found.push((at, id));
+        }
+    }
+    Ok(found)
+}
+
+/// Place, outcome, communicator, freed.
+pub(super) type Found = (usize, Status, usize, bool);
+
+fn take(engine: &mut Engine, at: usize, id: RequestId) -> Found {
+    match look(engine, id) {
+        Look::Complete(status, comm, freed) => (at, status, comm, freed),
+        Look::Pending => unreachable!("it was seen to be complete"),
+    }
+}
+
+/// One complete request: the first in the list. `None` when there is none, or none is active.
+pub(super) fn find_any(ids: &[(usize, RequestId)], wait: bool) -> Option<Found> {
+    if ids.is_empty() {
+        return None;
+    }
+    let first = |engine: &mut Engine| ids.iter().position(|(_, id)| is_complete(engine, *id));
+    let chosen = crate::decide::one(ids.iter().map(|(_, id)| *id).collect(), wait, first)?;
+    let (at, id) = ids[chosen];
+    Some(take(&mut engine::cell().lock(), at, id))
+}
+
+/// All complete requests, at least one if `wait`. `None` when none is active.
+pub(super) fn find_some(ids: &[(usize, RequestId)], wait: bool) -> Option<Vec<Found>> {
+    if ids.is_empty() {
+        return None;
+    }
+    let chosen = crate::decide::some(ids.iter().map(|(_, id)| *id).collect(), wait);
+    let mut engine = engine::cell().lock();
+    Some(chosen.into_iter().map(|chosen| take(&mut engine, ids[chosen].0, ids[chosen].1)).collect())
+}
+
+/// `MPI_Test`.
+///
+/// # Safety
+/// The pointers are those of the C call.
+pub unsafe fn test(request: Output<RequestHandle>, flag: Output<c_int>, status: Output<AbiStatus>) -> Result {
+    let handle = request.get()?;
+    if handle == RequestHandle::NULL {
+        flag.set(1)?;
+        status.set_if_wanted(AbiStatus::empty());
+        return Ok(());
+    }
+    let id = resolve(&engine::cell().lock(), handle)?;
+    if !crate::decide::all(&[id]) {
+        return flag.set(0);
+    }
+    let (_, outcome, comm, freed) = take(&mut engine::cell().lock(), 0, id);
+    if freed {
+        request.set(RequestHandle::NULL)?;
+    }
+    flag.set(1)?;
+    status.set_if_wanted(to_abi(&outcome));
+    failure(&outcome, comm)
+}
+
+/// `MPI_Testall`.
+///
+/// # Safety
+/// The pointers are those of the C call.
+pub unsafe fn testall(
+    count: c_int,
+    requests: Output<RequestHandle>,
+    flag: Output<c_int>,
+    statuses: Output<AbiStatus>,
+) -> Result {
+    let ids = find_all(requests.slice(count)?)?;
+    let only: Vec<_> = ids.iter().map(|(_, id)| *id).collect();
+    if !only.is_empty() && !crate::decide::all(&only) {
+        return flag.set(0);
+    }
+    flag.set(1)?;
+    let mut failed = false;
+    if !statuses.is_null() {
+        for at in 0..count as usize {
+            statuses.set_at(at, AbiStatus::empty())?;
+        }
+    }
+    for (at, id) in ids {
+        let (at, outcome, _, freed) = take(&mut engine::cell().lock(), at, id);
+        failed |= outcome.error != 0;
+        if freed {
+            requests.set_at(at, RequestHandle::NULL)?;
+        }
+        if !statuses.is_null() {
+            statuses.set_at(at, to_abi(&outcome))?;
+        }
+    }
+    in_status(failed)
+}
+
+/// `MPI_Testany`.
+///
+/// # Safety
+/// The pointers are those of the C call.
+pub unsafe fn testany(
+    count: c_int,
+    requests: Output<RequestHandle>,
+    index: Output<c_int>,
+    flag: Output<c_int>,
+    status: Output<AbiStatus>,
+) -> Result {
+    let ids = find_all(requests.slice(count)?)?;
+    match find_any(&ids, false) {
+        None => {
+            index.set(MPI_UNDEFINED)?;
+            flag.set(c_int::from(ids.is_empty()))?;
+            if ids.is_empty() {
+                status.set_if_wanted(AbiStatus::empty());
+            }
+            Ok(())
+        }
+        Some((at, outcome, comm, freed)) => {
+            if freed {
+                requests.set_at(at, RequestHandle::NULL)?;
+            }
+            index.set(at as c_int)?;
+            flag.set(1)?;
+            status.set_if_wanted(to_abi(&outcome));
+            failure(&outcome, comm)
+        }
+    }
+}
+
+/// `MPI_Testsome`.
+///
+/// # Safety
+/// The pointers are those of the C call.
+pub unsafe fn testsome(
+    incount: c_int,
+    requests: Output<RequestHandle>,
+    outcount: Output<c_int>,
+    indices: Output<c_int>,
+    statuses: Output<AbiStatus>,
+) -> Result {
+    some(incount, requests, outcount, indices, statuses, false)
+}
+
+/// The outcome of a complete request, which is left as it is.
+fn peek(engine: &mut Engine, id: RequestId) -> Status {
+    let source = match &engine.requests.get(id).operation {
+        Operation::Persistent { round: Some(round), .. } => *round,
+        Operation::Persistent { round: None, .. } => return Status::EMPTY,
+        _ => id,
+    };
+    engine.requests.get(source).status
+}
+
+/// `MPI_Request_get_status`.
+///
+/// # Safety
+/// The pointers are those of the C call.
+pub unsafe fn request_get_status(request: RequestHandle, flag: Output<c_int>, status: Output<AbiStatus>) -> Result {
+    if request == RequestHandle::NULL {
+        flag.set(1)?;
+        status.set_if_wanted(AbiStatus::empty());
+        return Ok(());
+    }
+    let id = resolve(&engine::cell().lock(), request)?;
+    let done = crate::decide::all(&[id]);
+    flag.set(c_int::from(done))?;
+    if done {
+        status.set_if_wanted(to_abi(&peek(&mut engine::cell().lock(), id)));
+    }
+    Ok(())
+}
+
+/// `MPI_Request_get_status_all`.
+///
+/// # Safety
+/// The pointers are those of the C call.
+pub unsafe fn request_get_status_all(
+    count: c_int,
+    requests: Input<RequestHandle>,
+    flag: Output<c_int>,
+    statuses: Output<AbiStatus>,
+) -> Result {
+    let handles = requests.slice(count)?;
+    let ids = find_all(handles)?;
+    let only: Vec<_> = ids.iter().map(|(_, id)| *id).collect();
+    let done = only.is_empty() || crate::decide::all(&only);
+    flag.set(c_int::from(done))?;
+    if done && !statuses.is_null() {
+        for at in 0..handles.len() {
+            statuses.set_at(at, AbiStatus::empty())?;
+        }
+        for (at, id) in ids {
+            statuses.set_at(at, to_abi(&peek(&mut engine::cell().lock(), id)))?;
+        }
+    }
+    Ok(())
+}
+
+/// `MPI_Request_get_status_any`.
+///
+/// # Safety
+/// The pointers are those of the C call.
+pub unsafe fn request_get_status_any(
+    count: c_int,
+    requests: Input<RequestHandle>,
+    index: Output<c_int>,
+    flag: Output<c_int>,
+    status: Output<AbiStatus>,
+) -> Result {
+    let ids = find_all(requests.slice(count)?)?;
+    let first = |engine: &mut Engine| ids.iter().position(|(_, id)| is_complete(engine, *id));
+    let chosen =
+        if ids.is_empty() { None } else { crate::decide::one(ids.iter().map(|(_, id)| *id).collect(), false, first) };
+    flag.set(c_int::from(chosen.is_some() || ids.is_empty()))?;
+    index.set(chosen.map_or(MPI_UNDEFINED, |chosen| ids[chosen].0 as c_int))?;
+    match chosen {
+        Some(chosen) => status.set_if_wanted(to_abi(&peek(&mut engine::cell().lock(), ids[chosen].1))),
+        None if ids.is_empty() => status.set_if_wanted(AbiStatus::empty()),
+        None => {}
+    }
+    Ok(())
+}
+
+/// `MPI_Request_get_status_some`.
+///
+/// # Safety
+/// The pointers are those of the C call.
+pub unsafe fn request_get_status_some(
+    incount: c_int,
+    requests: Input<RequestHandle>,
+    outcount: Output<c_int>,
+    indices: Output<c_int>,
+    statuses: Output<AbiStatus>,
+) -> Result {
+    let ids = find_all(requests.slice(incount)?)?;
+    if ids.is_empty() {
+        return outcount.set(MPI_UNDEFINED);
+    }
+    let chosen = crate::decide::some(ids.iter().map(|(_, id)| *id).collect(), false);
+    for (place, chosen) in chosen.iter().enumerate() {
+        let (at, id) = ids[*chosen];
+        indices.set_at(place, at as c_int)?;
+        if !statuses.is_null() {
+            statuses.set_at(place, to_abi(&peek(&mut engine::cell().lock(), id)))?;
+        }
+    }
+    outcount.set(chosen.len() as c_int)
+}
+
+/// `MPI_Request_free`.
+///
+/// # Safety
+/// The pointers are those of the C call.
+pub unsafe fn request_free(request: Output<RequestHandle>) -> Result {
+    let handle = request.get()?;
+    let mut engine = engine::cell().lock();
+    let id = resolve(&engine, handle)?;
+    let round = match &engine.requests.get(id).operation {
+        Operation::Persistent { round, .. } => Some(*round),
+        _ => None,
+    };
+    engine.requests.detach(id);
+    if let Some(Some(round)) = round {
+        engine.requests.detach(round);
+    }
+    request.set(RequestHandle::NULL)
+}
+
+/// `MPI_Cancel`. A send is never cancelled, which MPI allows: it completes.
+///
+/// # Safety
+/// The pointers are those of the C call.
+pub unsafe fn cancel(request: Output<RequestHandle>) -> Result {
+    let handle = request.get()?;
+    let id = {
+        let mut engine = engine::cell().lock();
+        let id = resolve(&engine, handle)?;
+        match engine.requests.get(id).operation {
+            Operation::Persistent { round: Some(round), .. } => round,
+            Operation::Persistent { round: None, .. } => {
+                return Err(Error::new(crate::abi::MPI_ERR_REQUEST, "an inactive request cannot be cancelled"));
+            }
+            _ => id,
+        }
+    };
+    crate::decide::cancel(id);
+    Ok(())
+}
+
+/// `MPI_Test_cancelled`.
+///
+/// # Safety
+/// The pointers are those of the C call.
+pub unsafe fn test_cancelled(status: Input<AbiStatus>, flag: Output<c_int>) -> Result {
+    flag.set(c_int::from(status.get()?.is_cancelled()))
+}

@@ -1,0 +1,134 @@
+//! Waiting for requests (MPI-5.0 §3.7.3, §3.7.5).
+
+use super::test::{Look, find_all, find_any, find_some, look};
+use super::{failure, resolve, to_abi};
+use crate::abi::{MPI_ERR_IN_STATUS, MPI_UNDEFINED, Output, Status as AbiStatus};
+use crate::engine;
+use crate::engine::request::Status;
+use crate::error::{Error, Result};
+use crate::handle::RequestHandle;
+use std::ffi::c_int;
+
+/// `MPI_Wait`.
+///
+/// # Safety
+/// The pointers are those of the C call.
+pub unsafe fn wait(request: Output<RequestHandle>, status: Output<AbiStatus>) -> Result {
+    let handle = request.get()?;
+    let (outcome, comm) = wait_one(handle, request, 0)?;
+    status.set_if_wanted(to_abi(&outcome));
+    failure(&outcome, comm)
+}
+
+fn wait_one(handle: RequestHandle, requests: Output<RequestHandle>, index: usize) -> Result<(Status, usize)> {
+    if handle == RequestHandle::NULL {
+        return Ok((Status::EMPTY, 0));
+    }
+    let cell = engine::cell();
+    let id = resolve(&cell.lock(), handle)?;
+    let Look::Complete(outcome, comm, freed) = cell.wait_for(|engine| match look(engine, id) {
+        Look::Pending => None,
+        done => Some(done),
+    }) else {
+        unreachable!("the wait ends when the request is complete")
+    };
+    if freed {
+        requests.set_at(index, RequestHandle::NULL)?;
+    }
+    Ok((outcome, comm))
+}
+
+/// `MPI_Waitall`.
+///
+/// # Safety
+/// The pointers are those of the C call.
+pub unsafe fn waitall(count: c_int, requests: Output<RequestHandle>, statuses: Output<AbiStatus>) -> Result {
+    let handles = requests.slice(count)?.to_vec();
+    let mut failed = false;
+    for (index, handle) in handles.into_iter().enumerate() {
+        let (outcome, _) = wait_one(handle, requests, index)?;
+        failed |= outcome.error != 0;
+        if !statuses.is_null() {
+            statuses.set_at(index, to_abi(&outcome))?;
+        }
+    }
+    in_status(failed)
+}
+
+/// The error of a call on many requests of which some failed: their statuses say which.
+pub(super) fn in_status(failed: bool) -> Result {
+    if failed {
+        return Err(Error::new(MPI_ERR_IN_STATUS, "an operation failed: see the error fields of the statuses"));
+    }
+    Ok(())
+}
+
+/// `MPI_Waitany`.
+///
+/// # Safety
+/// The pointers are those of the C call.
+pub unsafe fn waitany(
+    count: c_int,
+    requests: Output<RequestHandle>,
+    index: Output<c_int>,
+    status: Output<AbiStatus>,
+) -> Result {
+    let ids = find_all(requests.slice(count)?)?;
+    match find_any(&ids, true) {
+        None => {
+            index.set(MPI_UNDEFINED)?;
+            status.set_if_wanted(AbiStatus::empty());
+            Ok(())
+        }
+        Some((at, outcome, comm, freed)) => {
+            if freed {
+                requests.set_at(at, RequestHandle::NULL)?;
+            }
+            index.set(at as c_int)?;
+            status.set_if_wanted(to_abi(&outcome));
+            failure(&outcome, comm)
+        }
+    }
+}
+
+/// `MPI_Waitsome`.
+///
+/// # Safety
+/// The pointers are those of the C call.
+pub unsafe fn waitsome(
+    incount: c_int,
+    requests: Output<RequestHandle>,
+    outcount: Output<c_int>,
+    indices: Output<c_int>,
+    statuses: Output<AbiStatus>,
+) -> Result {
+    some(incount, requests, outcount, indices, statuses, true)
+}
+
+/// The common part of `MPI_Waitsome` and `MPI_Testsome`.
+pub(super) fn some(
+    incount: c_int,
+    requests: Output<RequestHandle>,
+    outcount: Output<c_int>,
+    indices: Output<c_int>,
+    statuses: Output<AbiStatus>,
+    wait: bool,
+) -> Result {
+    let ids = find_all(requests.slice(incount)?)?;
+    let Some(found) = find_some(&ids, wait) else {
+        return outcount.set(MPI_UNDEFINED);
+    };
+    let mut failed = false;
+    for (place, (at, outcome, _, freed)) in found.iter().enumerate() {
+        if *freed {
+            requests.set_at(*at, RequestHandle::NULL)?;
+        }
+        failed |= outcome.error != 0;
+        indices.set_at(place, *at as c_int)?;
+        if !statuses.is_null() {
+            statuses.set_at(place, to_abi(outcome))?;
+        }
+    }
+    outcount.set(found.len() as c_int)?;
+    in_status(failed)
+}

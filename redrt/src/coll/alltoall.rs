@@ -1,0 +1,42 @@
+//! All-to-all: everything at once while pieces are short, else in pairs.
+
+use super::{Outcome, Peers, all};
+use crate::memory::{Region, Scratch};
+
+/// From this piece length on, members exchange in pairs, so that one receiver is not swamped.
+const PAIRWISE_BYTES_MIN: usize = 32 << 10;
+
+/// Sends `out[k]` to member k and receives its piece into `into[k]`.
+pub async fn alltoall(peers: Peers, out: Vec<Region>, into: Vec<Region>) -> Outcome {
+    let (size, rank) = (peers.size(), peers.rank);
+    super::gather::copy(out[rank], into[rank])?;
+    let longest = out.iter().chain(&into).map(|piece| piece.len()).max().unwrap_or(0);
+    if longest >= PAIRWISE_BYTES_MIN {
+        for step in 1..size {
+            let (to, from) = ((rank + step) % size, (rank + size - step) % size);
+            peers.exchange(to, out[to], from, into[from]).await?;
+        }
+        return Ok(());
+    }
+    let mut steps: Vec<_> =
+        (1..size).map(|step| (rank + size - step) % size).map(|from| peers.start_receive(from, into[from])).collect();
+    steps.extend((1..size).map(|step| (rank + step) % size).map(|to| peers.start_send(to, out[to])));
+    all(steps).await
+}
+
+/// The same with one set of pieces, each replaced by what its member sent (`MPI_IN_PLACE`).
+pub async fn alltoall_in_place(peers: Peers, pieces: Vec<Region>) -> Outcome {
+    let (size, rank) = (peers.size(), peers.rank);
+    for step in 0..size {
+        // Pair up: members r and p with r + p = step (mod size).
+        let partner = (step + size - rank) % size;
+        if partner == rank {
+            continue;
+        }
+        let piece = pieces[partner];
+        let mut copy = Scratch::new(piece.len());
+        copy.region().copy_from(piece);
+        peers.exchange(partner, copy.region(), partner, piece).await?;
+    }
+    Ok(())
+}

@@ -1,0 +1,17 @@
+//! Barrier by dissemination: in round k each member signals the one 2^k further on.
+
+use super::{Outcome, Peers};
+use crate::memory::Region;
+
+/// Returns once all members have called it.
+pub async fn barrier(peers: Peers) -> Outcome {
+    let size = peers.size();
+    let mut distance = 1;
+    while distance < size {
+        let to = (peers.rank + distance) % size;
+        let from = (peers.rank + size - distance) % size;
+        peers.exchange(to, Region::empty(), from, Region::empty()).await?;
+        distance *= 2;
+    }
+    Ok(())
+}

@@ -1,0 +1,175 @@
+//! Collectives over replicated point-to-point messages.
+//!
+//! Every algorithm is an `async fn` over [`Peers`]: a blocking collective polls it on the caller's stack, a nonblocking
+//! one boxes it and lets whoever waits poll it (`schedule`). So there is one text of each algorithm. They name every
+//! source, hence need no decisions, and combine operands in an order that depends on ranks alone, so that replicas
+//! compute the same bits.
+//!
+//! Buffers are packed: the caller packs and unpacks what is not contiguous.
+
+pub mod alltoall;
+pub mod barrier;
+pub mod bcast;
+pub mod gather;
+pub mod reduce;
+pub mod scan;
+pub mod schedule;
+
+use crate::abi::MPI_ERR_TRUNCATE;
+use crate::engine::payload::{Payload, Target};
+use crate::engine::request::RequestId;
+use crate::engine::send::{SendArguments, Sent};
+use crate::engine::{self, Engine};
+use crate::error::Error;
+use crate::memory::Region;
+use redrt_types::VirtualRank;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+/// What a collective's steps return.
+pub type Outcome<T = ()> = Result<T, Failure>;
+
+/// Why a collective ended early.
+#[derive(Debug)]
+pub enum Failure {
+    /// A message was longer than its place: the members' arguments do not fit each other.
+    Truncated,
+    /// The reduction was refused.
+    Operation(Error),
+}
+
+impl Failure {
+    /// Its error class.
+    pub fn class(&self) -> i32 {
+        match self {
+            Self::Truncated => MPI_ERR_TRUNCATE,
+            Self::Operation(error) => error.code(),
+        }
+    }
+}
+
+impl From<Failure> for Error {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::Truncated => {
+                Self::new(MPI_ERR_TRUNCATE, "a member sent more than this one expects: the calls do not fit each other")
+            }
+            Failure::Operation(error) => error,
+        }
+    }
+}
+
+/// The members of a communicator, as one collective operation sees them.
+#[derive(Clone)]
+pub struct Peers {
+    /// Context of the communicator's collectives.
+    pub context: u64,
+    /// Tag of this operation: collectives of one communicator are numbered.
+    pub tag: i32,
+    /// Rank of this process.
+    pub rank: usize,
+    /// The members.
+    pub members: Arc<[VirtualRank]>,
+}
+
+impl Peers {
+    /// Number of members.
+    pub fn size(&self) -> usize {
+        self.members.len()
+    }
+
+    /// Begins to send all of `region` to a member.
+    pub fn start_send(&self, to: usize, region: Region) -> Step {
+        // SAFETY: - the region stays valid until the step completes: collectives await their steps.
+        let mut payload = unsafe { Payload::user(region.start(), region.len()) };
+        crate::faults::before_send(&mut payload);
+        let arguments = SendArguments {
+            context: self.context,
+            source: self.rank as u32,
+            to: self.members[to],
+            tag: self.tag,
+            payload,
+            synchronous: false,
+        };
+        let mut engine = engine::cell().lock();
+        match engine.send(arguments) {
+            Sent::Complete => Step(None),
+            pending => Step(Some(engine.send_request(pending))),
+        }
+    }
+
+    /// Begins to receive up to all of `region` from a member.
+    pub fn start_receive(&self, from: usize, region: Region) -> Step {
+        let mut engine = engine::cell().lock();
+        let target = Target { start: region.start(), capacity: region.len() as u64, scatter: None };
+        Step(Some(engine.post(self.context, Some(from as u32), Some(self.tag), target)))
+    }
+
+    /// Sends all of `region` to a member.
+    pub async fn send(&self, to: usize, region: Region) -> Outcome {
+        self.start_send(to, region).await
+    }
+
+    /// Receives up to all of `region` from a member.
+    pub async fn receive(&self, from: usize, region: Region) -> Outcome {
+        self.start_receive(from, region).await
+    }
+
+    /// Sends to one member while receiving from another.
+    pub async fn exchange(&self, to: usize, out: Region, from: usize, into: Region) -> Outcome {
+        let receive = self.start_receive(from, into);
+        let send = self.start_send(to, out);
+        receive.await?;
+        send.await
+    }
+}
+
+/// One message of a collective, under way.
+#[must_use = "a step that is not awaited leaves its buffer in use"]
+pub struct Step(Option<RequestId>);
+
+impl Step {
+    /// A step that is over.
+    pub fn done() -> Self {
+        Self(None)
+    }
+}
+
+impl Future for Step {
+    type Output = Outcome;
+
+    fn poll(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Outcome> {
+        let Some(id) = self.0 else { return Poll::Ready(Ok(())) };
+        let mut engine = engine::cell().lock();
+        if !engine.requests.is_complete(id) {
+            return Poll::Pending;
+        }
+        let status = engine.requests.take(id);
+        self.0 = None;
+        Poll::Ready(if status.error == 0 { Ok(()) } else { Err(Failure::Truncated) })
+    }
+}
+
+impl Drop for Step {
+    fn drop(&mut self) {
+        if let Some(id) = self.0.take() {
+            engine::cell().lock().requests.detach(id);
+        }
+    }
+}
+
+/// Awaits all steps, the first failure last.
+pub async fn all(steps: impl IntoIterator<Item = Step>) -> Outcome {
+    let mut outcome = Ok(());
+    for step in steps {
+        outcome = outcome.and(step.await);
+    }
+    outcome
+}
+
+/// How many completions the engine has seen: a pending collective is worth polling again only after another one.
+pub(crate) fn completions(engine: &Engine) -> u64 {
+    engine.requests.completions
+}

@@ -1,0 +1,162 @@
+//! Reductions. The operand of a lower rank stands to the left of a higher rank's, whatever the algorithm, so that
+//! operations need not commute and every member and replica gets the same bits.
+
+use super::gather::scatter;
+use super::{Failure, Outcome, Peers, bcast};
+use crate::memory::{Region, Scratch};
+
+/// From this length on, allreduce gives each member a share to combine.
+const RING_BYTES_MIN: usize = 64 << 10;
+
+/// How elements are combined.
+pub trait Combine: Send + Sync {
+    /// `right[k] = left[k] op right[k]` for `right.len() / element` elements.
+    fn combine(&self, left: Region, right: Region) -> Result<(), crate::error::Error>;
+    /// Bytes of one element.
+    fn element_bytes(&self) -> usize;
+    /// Whether operands may change places.
+    fn commutes(&self) -> bool;
+}
+
+fn join(combine: &dyn Combine, left: Region, right: Region) -> Outcome {
+    combine.combine(left, right).map_err(Failure::Operation)
+}
+
+/// Combines `buffer` of all members into `buffer` of `root`; elsewhere `buffer` is used up.
+pub async fn reduce(peers: Peers, buffer: Region, combine: &dyn Combine, root: usize) -> Outcome {
+    let size = peers.size();
+    // Members are numbered from the root if operands may change places, else from rank 0, and the result goes to the root
+    // at the end.
+    let base = if combine.commutes() { root } else { 0 };
+    let number = (peers.rank + size - base) % size;
+    let rank_of = |number: usize| (number + base) % size;
+    let mut scratch = Scratch::new(buffer.len());
+    let incoming = scratch.region();
+    let mut mask = 1;
+    while mask < size {
+        if number & mask != 0 {
+            peers.send(rank_of(number - mask), buffer).await?;
+            break;
+        }
+        if number + mask < size {
+            peers.receive(rank_of(number + mask), incoming).await?;
+            // Mine is to the left: compute into theirs, and take it over.
+            join(combine, buffer, incoming)?;
+            buffer.copy_from(incoming);
+        }
+        mask *= 2;
+    }
+    if base != root {
+        if peers.rank == base {
+            peers.send(root, buffer).await?;
+        } else if peers.rank == root {
+            peers.receive(base, buffer).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Combines `buffer` of all members into `buffer` of all.
+pub async fn allreduce(peers: Peers, buffer: Region, combine: &dyn Combine) -> Outcome {
+    if peers.size() == 1 {
+        return Ok(());
+    }
+    if combine.commutes() && buffer.len() >= RING_BYTES_MIN.max(peers.size() * combine.element_bytes()) {
+        let shares = even_shares(buffer, combine.element_bytes(), peers.size());
+        ring_reduce(&peers, &shares, combine).await?;
+        super::gather::allgather(peers, shares).await
+    } else {
+        doubling(&peers, buffer, combine).await
+    }
+}
+
+fn even_shares(buffer: Region, element_bytes: usize, size: usize) -> Vec<Region> {
+    let elements = buffer.len() / element_bytes;
+    let bound = |number: usize| elements * number / size * element_bytes;
+    (0..size).map(|number| buffer.part(bound(number), bound(number + 1) - bound(number))).collect()
+}
+
+/// Recursive doubling. Members beyond the largest power of two hand their operand to their left neighbour first and get
+/// the result from it at the end.
+async fn doubling(peers: &Peers, buffer: Region, combine: &dyn Combine) -> Outcome {
+    let size = peers.size();
+    let power = 1 << size.ilog2();
+    let paired = size - power;
+    let mut scratch = Scratch::new(buffer.len());
+    let mut mine = buffer;
+    let mut other = scratch.region();
+    let rank = peers.rank;
+    if rank < 2 * paired && rank % 2 == 1 {
+        peers.send(rank - 1, buffer).await?;
+        return peers.receive(rank - 1, buffer).await;
+    }
+    if rank < 2 * paired {
+        peers.receive(rank + 1, other).await?;
+        join(combine, mine, other)?;
+        std::mem::swap(&mut mine, &mut other);
+    }
+    let number = if rank < 2 * paired { rank / 2 } else { rank - paired };
+    let rank_of = |number: usize| if number < paired { number * 2 } else { number + paired };
+    let mut mask = 1;
+    while mask < power {
+        let partner = number ^ mask;
+        peers.exchange(rank_of(partner), mine, rank_of(partner), other).await?;
+        if partner < number {
+            join(combine, other, mine)?;
+        } else {
+            join(combine, mine, other)?;
+            std::mem::swap(&mut mine, &mut other);
+        }
+        mask *= 2;
+    }
+    if mine.start() != buffer.start() {
+        buffer.copy_from(mine);
+    }
+    if rank < 2 * paired {
+        peers.send(rank + 1, buffer).await?;
+    }
+    Ok(())
+}
+
+/// Leaves in `shares[rank]` the combination of that share of all members. Each share goes once round the ring.
+async fn ring_reduce(peers: &Peers, shares: &[Region], combine: &dyn Combine) -> Outcome {
+    let size = peers.size();
+    let longest = shares.iter().map(|share| share.len()).max().unwrap_or(0);
+    let mut scratch = Scratch::new(longest);
+    let incoming = scratch.region();
+    let (right, left) = ((peers.rank + 1) % size, (peers.rank + size - 1) % size);
+    for step in 1..size {
+        let out = shares[(peers.rank + size - step) % size];
+        let into = shares[(peers.rank + 2 * size - step - 1) % size];
+        let arrived = incoming.part(0, into.len());
+        peers.exchange(right, out, left, arrived).await?;
+        join(combine, arrived, into)?;
+    }
+    Ok(())
+}
+
+/// Combines `buffer` of all members and leaves in `mine` the stretch of it that belongs to this member; stretch k is
+/// `bounds[k]..bounds[k + 1]` bytes. `buffer` is used up.
+pub async fn reduce_scatter(
+    peers: Peers,
+    buffer: Region,
+    bounds: Vec<usize>,
+    mine: Region,
+    combine: &dyn Combine,
+) -> Outcome {
+    let share = |number: usize| buffer.part(bounds[number], bounds[number + 1] - bounds[number]);
+    let shares: Vec<_> = (0..peers.size()).map(share).collect();
+    if combine.commutes() && buffer.len() >= RING_BYTES_MIN {
+        ring_reduce(&peers, &shares, combine).await?;
+        mine.copy_from(shares[peers.rank]);
+        return Ok(());
+    }
+    reduce(peers.clone(), buffer, combine, 0).await?;
+    scatter(peers, shares, Some(mine), 0).await
+}
+
+/// Combines and distributes over the first member, for what the other algorithms do not fit.
+pub async fn reduce_and_bcast(peers: Peers, buffer: Region, combine: &dyn Combine) -> Outcome {
+    reduce(peers.clone(), buffer, combine, 0).await?;
+    bcast::bcast(peers, buffer, 0).await
+}

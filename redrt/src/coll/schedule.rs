@@ -1,0 +1,144 @@
+//! Running collectives: on the caller's stack, or as requests that whoever waits moves on.
+
+use super::{Outcome, completions};
+use crate::engine;
+use crate::engine::request::{Operation, RequestId, Status};
+use std::future::Future;
+use std::pin::{Pin, pin};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll, Waker};
+
+/// Runs a collective to its end.
+pub fn block_on<T>(collective: impl Future<Output = T>) -> T {
+    let mut collective = pin!(collective);
+    let cell = engine::cell();
+    loop {
+        let seen = completions(&cell.lock());
+        if let Poll::Ready(value) = collective.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            return value;
+        }
+        cell.wait_for(|engine| (completions(engine) != seen).then_some(()));
+    }
+}
+
+type Boxed = Pin<Box<dyn Future<Output = Outcome> + Send>>;
+
+struct Active {
+    collective: Boxed,
+    request: RequestId,
+    /// The engine's completions when it was last polled.
+    seen: u64,
+    /// The status that the outcome makes.
+    status: Box<dyn Fn(Outcome) -> Status + Send>,
+}
+
+static ACTIVE: Mutex<Vec<Active>> = Mutex::new(Vec::new());
+static ACTIVE_COUNT: AtomicUsize = AtomicUsize::new(0);
+
+/// Whether nonblocking collectives are under way.
+#[inline]
+pub fn is_active() -> bool {
+    ACTIVE_COUNT.load(Ordering::Acquire) > 0
+}
+
+/// Begins a nonblocking collective.
+pub fn start(collective: impl Future<Output = Outcome> + Send + 'static) -> RequestId {
+    start_with(collective, |outcome| {
+        let error = outcome.err().map_or(0, |failure| failure.class());
+        Status { error, ..Status::EMPTY }
+    })
+}
+
+fn start_with(
+    collective: impl Future<Output = Outcome> + Send + 'static,
+    status: impl Fn(Outcome) -> Status + Send + 'static,
+) -> RequestId {
+    let request = engine::cell().lock().requests.insert(Operation::Other);
+    let mut active = Active { collective: Box::pin(collective), request, seen: u64::MAX, status: Box::new(status) };
+    if !active.advance() {
+        ACTIVE_COUNT.fetch_add(1, Ordering::AcqRel);
+        ACTIVE.lock().expect("no collective panics").push(active);
+    }
+    request
+}
+
+impl Active {
+    /// Polls the collective if anything has completed since; `true` when it is over.
+    fn advance(&mut self) -> bool {
+        let seen = completions(&engine::cell().lock());
+        if seen == self.seen {
+            return false;
+        }
+        self.seen = seen;
+        match self.collective.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Pending => false,
+            Poll::Ready(outcome) => {
+                let status = (self.status)(outcome);
+                engine::cell().lock().requests.complete(self.request, status);
+                true
+            }
+        }
+    }
+}
+
+/// Moves all nonblocking collectives on, with no lock held: their reductions may call user functions. A collective that
+/// another thread is moving on is left to it.
+pub fn advance_all() {
+    let mut turns = ACTIVE.lock().expect("no collective panics").len();
+    while turns > 0 {
+        turns -= 1;
+        let Some(mut active) = take_first() else { return };
+        if active.advance() {
+            ACTIVE_COUNT.fetch_sub(1, Ordering::AcqRel);
+        } else {
+            ACTIVE.lock().expect("no collective panics").push(active);
+        }
+    }
+}
+
+fn take_first() -> Option<Active> {
+    let mut list = ACTIVE.lock().expect("no collective panics");
+    if list.is_empty() { None } else { Some(list.remove(0)) }
+}
+
+/// A request that completes, with the receive's outcome, when both a send and a receive have. `keep` is memory that the
+/// send reads.
+pub fn pair(
+    sending: Option<RequestId>,
+    receiving: Option<RequestId>,
+    otherwise: Status,
+    keep: Option<Box<[u8]>>,
+) -> RequestId {
+    let outcome = std::sync::Arc::new(Mutex::new(otherwise));
+    let result = outcome.clone();
+    let both = async move {
+        if let Some(id) = receiving {
+            let status = Finish(Some(id)).await;
+            *result.lock().expect("nobody panics with it") = status;
+        }
+        if let Some(id) = sending {
+            Finish(Some(id)).await;
+        }
+        drop(keep);
+        Ok(())
+    };
+    start_with(both, move |_| *outcome.lock().expect("nobody panics with it"))
+}
+
+/// Completes with the outcome of a request.
+struct Finish(Option<RequestId>);
+
+impl Future for Finish {
+    type Output = Status;
+
+    fn poll(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Status> {
+        let mut engine = engine::cell().lock();
+        let id = self.0.expect("not polled after completion");
+        if !engine.requests.is_complete(id) {
+            return Poll::Pending;
+        }
+        self.0 = None;
+        Poll::Ready(engine.requests.take(id))
+    }
+}

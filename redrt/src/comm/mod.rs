@@ -1,0 +1,274 @@
+//! Communicators.
+//!
+//! A communicator's context is derived from its parent's by hashing what all its members know alike: the number of the
+//! creating call on the parent, and the colour or group. So making one exchanges no messages for the context, and all
+//! replicas of all members arrive at the same one. Two communicators collide with a probability of about n²/2^65.
+
+pub mod topology;
+
+use crate::abi::{MPI_ERR_COMM, MPI_ERR_RANK, MPI_UNDEFINED};
+use crate::coll::Peers;
+use crate::error::{Error, Result};
+use crate::handle::{CommHandle, Table};
+use crate::objects::attached::Attached;
+use crate::objects::info::Info;
+use redrt_types::VirtualRank;
+use std::collections::HashMap;
+use std::ffi::c_int;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use topology::Topology;
+
+/// A communicator, as this process has it.
+pub struct Comm {
+    handle: OnceLock<CommHandle>,
+    /// Context of its point-to-point messages.
+    pub context: u64,
+    /// Rank of this process in it.
+    pub rank: u32,
+    /// The virtual rank of each member.
+    pub members: Arc<[VirtualRank]>,
+    /// Error handler and attributes.
+    pub attached: Arc<Attached>,
+    /// Its name.
+    pub name: Mutex<String>,
+    /// Its hints.
+    pub info: Mutex<Arc<Info>>,
+    /// Its virtual topology.
+    pub topology: Option<Topology>,
+    /// Buffered mode: the buffer attached to it.
+    pub buffer: Mutex<Option<crate::api::p2p::buffered::Attachment>>,
+    children: AtomicU64,
+    groups: Mutex<HashMap<u64, u64>>,
+    collectives: AtomicU32,
+}
+
+/// Mixes one more word into a context.
+fn mix(context: u64, word: u64) -> u64 {
+    let mixed = (context ^ word.wrapping_mul(0x9e37_79b9_7f4a_7c15)).wrapping_add(0xd1b5_4a32_d192_ed03);
+    let mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ (mixed >> 31)
+}
+
+/// Contexts of the predefined communicators.
+const WORLD_CONTEXT: u64 = 1;
+const SELF_CONTEXT: u64 = 2;
+
+static WORLD: OnceLock<Arc<Comm>> = OnceLock::new();
+static SELF: OnceLock<Arc<Comm>> = OnceLock::new();
+static COMMS: Table<Comm> = Table::new();
+
+/// Makes `MPI_COMM_WORLD` and `MPI_COMM_SELF`, in `MPI_Init`.
+pub fn install(rank: VirtualRank, rank_count: u32, world: Arc<Attached>, this: Arc<Attached>) {
+    let members: Arc<[VirtualRank]> = (0..rank_count).map(VirtualRank).collect();
+    let predefined = |context, rank, members, attached, handle, name: &str| {
+        let comm = Comm::new(context, rank, members, attached);
+        *lock(&comm.name) = name.to_owned();
+        let _ = comm.handle.set(handle);
+        Arc::new(comm)
+    };
+    let _ = WORLD.set(predefined(WORLD_CONTEXT, rank.0, members, world, CommHandle::WORLD, "MPI_COMM_WORLD"));
+    let alone: Arc<[VirtualRank]> = Arc::new([rank]);
+    let _ = SELF.set(predefined(SELF_CONTEXT, 0, alone, this, CommHandle::SELF, "MPI_COMM_SELF"));
+}
+
+/// The communicator with this handle.
+#[inline]
+pub fn resolve(handle: CommHandle) -> Result<Arc<Comm>> {
+    let found = match handle {
+        CommHandle::WORLD => WORLD.get().cloned(),
+        CommHandle::SELF => SELF.get().cloned(),
+        CommHandle(value) => COMMS.get(value),
+    };
+    found.ok_or_else(|| invalid(handle))
+}
+
+#[cold]
+fn invalid(handle: CommHandle) -> Error {
+    if handle == CommHandle::NULL {
+        Error::new(MPI_ERR_COMM, "the communicator is MPI_COMM_NULL")
+    } else {
+        Error::new(MPI_ERR_COMM, format!("{:#x} is not a communicator, or it has been freed", handle.0))
+    }
+}
+
+/// Locks data that stays sound whatever a thread did while it held the lock.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Comm {
+    fn new(context: u64, rank: u32, members: Arc<[VirtualRank]>, attached: Arc<Attached>) -> Self {
+        Self {
+            handle: OnceLock::new(),
+            context,
+            rank,
+            members,
+            attached,
+            name: Mutex::default(),
+            info: Mutex::new(Arc::new(Info::default())),
+            topology: None,
+            buffer: Mutex::default(),
+            children: AtomicU64::new(0),
+            groups: Mutex::default(),
+            collectives: AtomicU32::new(0),
+        }
+    }
+
+    /// Number of members.
+    pub fn size(&self) -> usize {
+        self.members.len()
+    }
+
+    /// Its handle.
+    pub fn handle(&self) -> CommHandle {
+        *self.handle.get().expect("a communicator is registered when it is made")
+    }
+
+    /// Checks a rank of this communicator, which may not be `MPI_PROC_NULL` or a wildcard.
+    #[inline]
+    pub fn member(&self, rank: c_int) -> Result<VirtualRank> {
+        match usize::try_from(rank).ok().and_then(|rank| self.members.get(rank)) {
+            Some(member) => Ok(*member),
+            None => Err(self.bad_rank(rank)),
+        }
+    }
+
+    #[cold]
+    fn bad_rank(&self, rank: c_int) -> Error {
+        Error::new(MPI_ERR_RANK, format!("rank {rank} is not in 0..{} of {}", self.size(), self.label()))
+    }
+
+    /// Its name for messages to the user.
+    pub fn label(&self) -> String {
+        let name = lock(&self.name);
+        if name.is_empty() { format!("communicator {:#x}", self.handle().0) } else { name.clone() }
+    }
+
+    /// The members, for the next collective operation.
+    pub fn peers(&self) -> Peers {
+        let number = self.collectives.fetch_add(1, Ordering::Relaxed);
+        Peers {
+            context: self.context ^ COLLECTIVE,
+            tag: (number & 0x3fff_ffff) as i32,
+            rank: self.rank as usize,
+            members: self.members.clone(),
+        }
+    }
+
+    /// The context of the next communicator made by all members, told apart by `detail` (a colour, a group).
+    fn next_context(&self, detail: u64) -> u64 {
+        let number = self.children.fetch_add(1, Ordering::Relaxed);
+        mix(mix(self.context, number), detail) & !COLLECTIVE
+    }
+
+    /// The context of the next communicator that exactly `members` make of this one with `tag`.
+    pub fn group_context(&self, members: &[VirtualRank], tag: c_int) -> u64 {
+        let group = members.iter().fold(mix(self.context, tag as u64), |hash, member| mix(hash, u64::from(member.0)));
+        let mut groups = lock(&self.groups);
+        let number = groups.entry(group).or_insert(0);
+        *number += 1;
+        mix(mix(group, *number), GROUP_DETAIL) & !COLLECTIVE
+    }
+
+    /// A communicator of the same members, without attributes.
+    pub fn duplicate(&self, attached: Arc<Attached>) -> Arc<Self> {
+        let context = self.next_context(DUPLICATE_DETAIL);
+        let mut comm = Self::new(context, self.rank, self.members.clone(), attached);
+        comm.topology = self.topology.clone();
+        register(comm)
+    }
+
+    /// A communicator of some members, numbered by the creating call and `detail`; `None` when this process is not one.
+    pub fn derive(&self, members: &[VirtualRank], detail: u64, topology: Option<Topology>) -> Option<Arc<Self>> {
+        let context = self.next_context(detail);
+        self.with_context(context, members, topology)
+    }
+
+    /// A communicator of some members with a given context; `None` when this process is not one of them.
+    pub fn with_context(&self, context: u64, members: &[VirtualRank], topology: Option<Topology>) -> Option<Arc<Self>> {
+        let me = self.members[self.rank as usize];
+        let rank = members.iter().position(|member| *member == me)? as u32;
+        let attached = Arc::new(Attached::with_errhandler(self.attached.errhandler()));
+        let mut comm = Self::new(context, rank, members.into(), attached);
+        comm.topology = topology;
+        Some(register(comm))
+    }
+}
+
+/// The bit that tells a communicator's collective context from its point-to-point context.
+const COLLECTIVE: u64 = 1 << 63;
+const DUPLICATE_DETAIL: u64 = u64::MAX;
+const GROUP_DETAIL: u64 = u64::MAX - 1;
+
+fn register(comm: Comm) -> Arc<Comm> {
+    let comm = Arc::new(comm);
+    let handle = CommHandle(COMMS.insert(comm.clone()));
+    let _ = comm.handle.set(handle);
+    comm
+}
+
+/// The handle of a communicator, `MPI_COMM_NULL` for none.
+pub fn handle_of(comm: Option<Arc<Comm>>) -> CommHandle {
+    comm.map_or(CommHandle::NULL, |comm| comm.handle())
+}
+
+/// Takes a communicator out of the table; it lives on as long as operations use it.
+pub fn remove(handle: CommHandle) -> Result {
+    if handle == CommHandle::WORLD || handle == CommHandle::SELF {
+        return Err(Error::new(MPI_ERR_COMM, "a predefined communicator cannot be freed"));
+    }
+    COMMS.remove(handle.0).map(drop).ok_or_else(|| invalid(handle))
+}
+
+/// How a communicator of these members compares with another (MPI-5.0 §7.4.1), `identical` aside.
+pub fn same_members(left: &[VirtualRank], right: &[VirtualRank]) -> (bool, bool) {
+    let same_order = left == right;
+    let sorted = |members: &[VirtualRank]| {
+        let mut members = members.to_vec();
+        members.sort_unstable();
+        members
+    };
+    (same_order, same_order || left.len() == right.len() && sorted(left) == sorted(right))
+}
+
+/// The name of the communicator that has this context, for messages to the user.
+pub fn label_of_context(context: u64) -> String {
+    let kind = if context & COLLECTIVE == 0 { "" } else { " (collective)" };
+    let predefined = [WORLD.get(), SELF.get()].into_iter().flatten().cloned();
+    let others = COMMS.snapshot().into_iter().map(|(_, comm)| comm);
+    let found = predefined.chain(others).find(|comm| comm.context == context & !COLLECTIVE);
+    found.map_or_else(|| "a freed communicator".to_owned(), |comm| comm.label() + kind)
+}
+
+/// The value of a colour that is `MPI_UNDEFINED`: the caller gets no communicator.
+pub fn color(color: c_int) -> Option<c_int> {
+    (color != MPI_UNDEFINED).then_some(color)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn contexts_of_successive_children_differ_and_members_agree() {
+        let make = |rank| {
+            let members: Arc<[VirtualRank]> = (0..3).map(VirtualRank).collect();
+            Comm::new(WORLD_CONTEXT, rank, members, Arc::new(Attached::new()))
+        };
+        let (one, other) = (make(0), make(2));
+        let mut seen = std::collections::HashSet::new();
+        for detail in 0..1000 {
+            let context = one.next_context(detail);
+            assert_eq!(context, other.next_context(detail));
+            assert!(seen.insert(context));
+        }
+        let pair = [VirtualRank(0), VirtualRank(2)];
+        for _ in 0..10 {
+            let context = one.group_context(&pair, 5);
+            assert_eq!(context, other.group_context(&pair, 5));
+            assert!(seen.insert(context));
+        }
+    }
+}

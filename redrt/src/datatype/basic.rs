@@ -1,0 +1,107 @@
+//! Basic types: what the predefined datatypes are made of.
+
+/// A basic type by its representation in memory and by what may be done with it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Basic {
+    /// How its bytes are to be read.
+    pub scalar: Scalar,
+    /// Which reductions it takes part in.
+    pub class: Class,
+    /// Its bytes in the representation `external32` (MPI-5.0 section 14.5.2).
+    pub external_size: u8,
+}
+
+/// The machine representation.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Scalar {
+    /// Two's complement or unsigned bits.
+    I8,
+    /// Unsigned.
+    U8,
+    /// Signed.
+    I16,
+    /// Unsigned.
+    U16,
+    /// Signed.
+    I32,
+    /// Unsigned.
+    U32,
+    /// Signed.
+    I64,
+    /// Unsigned.
+    U64,
+    /// Signed.
+    I128,
+    /// IEEE half.
+    F16,
+    /// IEEE single.
+    F32,
+    /// IEEE double.
+    F64,
+    /// C `long double`: x87 extended in 16 bytes on x86-64, IEEE quadruple elsewhere.
+    LongDouble,
+    /// IEEE quadruple: gfortran's REAL*16.
+    F128,
+}
+
+/// Classes of types in the definition of the reductions (MPI-5.0 section 6.9.2).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Class {
+    /// C integers.
+    Integer,
+    /// Fortran integers.
+    FortranInteger,
+    /// `MPI_AINT`, `MPI_OFFSET`, `MPI_COUNT`.
+    MultiLanguage,
+    /// Floating point.
+    Float,
+    /// Complex: two of the scalar.
+    Complex,
+    /// C and Fortran truth values.
+    Logical,
+    /// `MPI_BYTE`.
+    Byte,
+    /// Characters and `MPI_PACKED`: no reductions.
+    Text,
+}
+
+impl Scalar {
+    /// Bytes in memory.
+    #[must_use]
+    pub const fn size(self) -> u64 {
+        match self {
+            Self::I8 | Self::U8 => 1,
+            Self::I16 | Self::U16 | Self::F16 => 2,
+            Self::I32 | Self::U32 | Self::F32 => 4,
+            Self::I64 | Self::U64 | Self::F64 => 8,
+            Self::I128 | Self::LongDouble | Self::F128 => 16,
+        }
+    }
+}
+
+impl Basic {
+    /// A basic type whose external32 representation has as many bytes as that in memory.
+    #[must_use]
+    pub const fn new(scalar: Scalar, class: Class) -> Self {
+        let doubled = if matches!(class, Class::Complex) { 2 } else { 1 };
+        Self { scalar, class, external_size: (scalar.size() * doubled) as u8 }
+    }
+
+    /// The same with another number of bytes in external32.
+    #[must_use]
+    pub const fn external(self, external_size: u8) -> Self {
+        Self { external_size, ..self }
+    }
+
+    /// Bytes in memory.
+    #[must_use]
+    pub const fn size(self) -> u64 {
+        self.scalar.size() * if matches!(self.class, Class::Complex) { 2 } else { 1 }
+    }
+
+    /// Alignment in a C struct.
+    #[must_use]
+    pub const fn alignment(self) -> i64 {
+        self.scalar.size() as i64
+    }
+}

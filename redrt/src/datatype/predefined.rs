@@ -1,0 +1,238 @@
+//! The predefined datatypes, with the sizes of C on LP64 platforms and of gfortran with its default kinds.
+
+use super::basic::Class::{Byte, Complex, Float, FortranInteger, Integer, Logical, MultiLanguage, Text};
+use super::basic::Scalar::{F16, F32, F64, F128, I8, I16, I32, I64, I128, LongDouble, U8, U16, U32, U64};
+use super::basic::{Basic, Class, Scalar};
+use super::layout::Layout;
+use super::sequence::Sequence;
+use super::{Block, Bounds, Datatype, Envelope};
+use crate::abi::*;
+use crate::error::Result;
+use crate::fail;
+use crate::handle::DatatypeHandle;
+use std::collections::HashMap;
+use std::ffi::c_int;
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+
+type H = DatatypeHandle;
+
+const fn of(scalar: Scalar, class: Class) -> Basic {
+    Basic::new(scalar, class)
+}
+
+/// The types that are one basic element. The size in external32 is given where it is not that in memory.
+const BASICS: &[(H, Basic)] = &[
+    (H::AINT, of(I64, MultiLanguage)),
+    (H::COUNT, of(I64, MultiLanguage)),
+    (H::OFFSET, of(I64, MultiLanguage)),
+    (H::PACKED, of(U8, Text)),
+    (H::BYTE, of(U8, Byte)),
+    (H::CHAR, of(I8, Text)),
+    (H::SIGNED_CHAR, of(I8, Integer)),
+    (H::UNSIGNED_CHAR, of(U8, Integer)),
+    (H::WCHAR, of(I32, Text).external(2)),
+    (H::SHORT, of(I16, Integer)),
+    (H::INT, of(I32, Integer)),
+    (H::LONG, of(I64, Integer).external(4)),
+    (H::LONG_LONG, of(I64, Integer)),
+    (H::UNSIGNED_SHORT, of(U16, Integer)),
+    (H::UNSIGNED, of(U32, Integer)),
+    (H::UNSIGNED_LONG, of(U64, Integer).external(4)),
+    (H::UNSIGNED_LONG_LONG, of(U64, Integer)),
+    (H::INT8_T, of(I8, Integer)),
+    (H::UINT8_T, of(U8, Integer)),
+    (H::INT16_T, of(I16, Integer)),
+    (H::UINT16_T, of(U16, Integer)),
+    (H::INT32_T, of(I32, Integer)),
+    (H::UINT32_T, of(U32, Integer)),
+    (H::INT64_T, of(I64, Integer)),
+    (H::UINT64_T, of(U64, Integer)),
+    (H::FLOAT, of(F32, Float)),
+    (H::DOUBLE, of(F64, Float)),
+    (H::LONG_DOUBLE, of(LongDouble, Float)),
+    (H::C_FLOAT_COMPLEX, of(F32, Complex)),
+    (H::C_DOUBLE_COMPLEX, of(F64, Complex)),
+    (H::C_LONG_DOUBLE_COMPLEX, of(LongDouble, Complex)),
+    (H::CXX_FLOAT_COMPLEX, of(F32, Complex)),
+    (H::CXX_DOUBLE_COMPLEX, of(F64, Complex)),
+    (H::CXX_LONG_DOUBLE_COMPLEX, of(LongDouble, Complex)),
+    (H::C_BOOL, of(U8, Logical)),
+    (H::CXX_BOOL, of(U8, Logical)),
+    (H::LOGICAL, of(I32, Logical)),
+    (H::LOGICAL1, of(I8, Logical)),
+    (H::LOGICAL2, of(I16, Logical)),
+    (H::LOGICAL4, of(I32, Logical)),
+    (H::LOGICAL8, of(I64, Logical)),
+    (H::LOGICAL16, of(I128, Logical)),
+    (H::CHARACTER, of(U8, Text)),
+    (H::INTEGER, of(I32, FortranInteger)),
+    (H::INTEGER1, of(I8, FortranInteger)),
+    (H::INTEGER2, of(I16, FortranInteger)),
+    (H::INTEGER4, of(I32, FortranInteger)),
+    (H::INTEGER8, of(I64, FortranInteger)),
+    (H::INTEGER16, of(I128, FortranInteger)),
+    (H::REAL, of(F32, Float)),
+    (H::DOUBLE_PRECISION, of(F64, Float)),
+    (H::REAL2, of(F16, Float)),
+    (H::REAL4, of(F32, Float)),
+    (H::REAL8, of(F64, Float)),
+    (H::REAL16, of(F128, Float)),
+    (H::COMPLEX, of(F32, Complex)),
+    (H::DOUBLE_COMPLEX, of(F64, Complex)),
+    (H::COMPLEX4, of(F16, Complex)),
+    (H::COMPLEX8, of(F32, Complex)),
+    (H::COMPLEX16, of(F64, Complex)),
+    (H::COMPLEX32, of(F128, Complex)),
+];
+
+/// The value-index types: C structs of a value and an index, or Fortran arrays of two.
+const PAIRS: &[(H, H, H)] = &[
+    (H::FLOAT_INT, H::FLOAT, H::INT),
+    (H::DOUBLE_INT, H::DOUBLE, H::INT),
+    (H::LONG_INT, H::LONG, H::INT),
+    (H::_2INT, H::INT, H::INT),
+    (H::SHORT_INT, H::SHORT, H::INT),
+    (H::LONG_DOUBLE_INT, H::LONG_DOUBLE, H::INT),
+    (H::_2REAL, H::REAL, H::REAL),
+    (H::_2DOUBLE_PRECISION, H::DOUBLE_PRECISION, H::DOUBLE_PRECISION),
+    (H::_2INTEGER, H::INTEGER, H::INTEGER),
+];
+
+/// Values of the predefined handles lie in this range, one table of 256.
+const FIRST: usize = H::NULL.0;
+static PREDEFINED: LazyLock<Vec<Option<Arc<Datatype>>>> = LazyLock::new(all);
+
+/// The predefined datatype with this handle.
+#[inline]
+pub(super) fn find(handle: H) -> Option<&'static Arc<Datatype>> {
+    PREDEFINED.get(handle.0.wrapping_sub(FIRST))?.as_ref()
+}
+
+fn all() -> Vec<Option<Arc<Datatype>>> {
+    let mut table: Vec<Option<Arc<Datatype>>> = vec![None; 256];
+    for (handle, basic) in BASICS {
+        table[handle.0 - FIRST] = Some(Arc::new(named(*handle, single(*basic))));
+    }
+    for (handle, value, index) in PAIRS {
+        let part = |part: &H| Arc::clone(table[part.0 - FIRST].as_ref().expect("a pair is of basic types"));
+        let (value, index) = (part(value), part(index));
+        let blocks = [
+            Block { displacement: 0, length: 1, datatype: &value },
+            // The index follows at its own alignment, and the struct is padded, as in C.
+            Block { displacement: value.size().next_multiple_of(index.size()) as i64, length: 1, datatype: &index },
+        ];
+        let pair = super::struct_of(&blocks, Envelope::new(MPI_COMBINER_NAMED, false)).expect("a pair is small");
+        table[handle.0 - FIRST] = Some(Arc::new(named(*handle, pair)));
+    }
+    table
+}
+
+fn single(basic: Basic) -> Datatype {
+    let bounds = Bounds { lower: 0, upper: basic.size() as i64, explicit: false, alignment: basic.alignment() };
+    let envelope = Envelope::new(MPI_COMBINER_NAMED, false);
+    Datatype::new(Layout::block(basic.size()), Sequence::basic(basic), bounds, envelope)
+}
+
+fn named(handle: H, mut datatype: Datatype) -> Datatype {
+    let name = DATATYPE_NAMES.iter().find(|(_, value)| *value == handle.to_int()).map(|(name, _)| (*name).to_owned());
+    datatype.set_name(name.unwrap_or_default());
+    datatype.commit();
+    datatype.predefined = Some(handle);
+    datatype
+}
+
+/// `MPI_Type_match_size`.
+///
+/// # Errors
+/// `MPI_ERR_ARG` when there is no such type.
+pub fn match_size(typeclass: c_int, size: c_int) -> Result<H> {
+    let found = match (typeclass, size) {
+        (MPI_TYPECLASS_INTEGER, 1) => H::INTEGER1,
+        (MPI_TYPECLASS_INTEGER, 2) => H::INTEGER2,
+        (MPI_TYPECLASS_INTEGER, 4) => H::INTEGER4,
+        (MPI_TYPECLASS_INTEGER, 8) => H::INTEGER8,
+        (MPI_TYPECLASS_INTEGER, 16) => H::INTEGER16,
+        (MPI_TYPECLASS_REAL, 2) => H::REAL2,
+        (MPI_TYPECLASS_REAL, 4) => H::REAL4,
+        (MPI_TYPECLASS_REAL, 8) => H::REAL8,
+        (MPI_TYPECLASS_REAL, 16) => H::REAL16,
+        (MPI_TYPECLASS_COMPLEX, 4) => H::COMPLEX4,
+        (MPI_TYPECLASS_COMPLEX, 8) => H::COMPLEX8,
+        (MPI_TYPECLASS_COMPLEX, 16) => H::COMPLEX16,
+        (MPI_TYPECLASS_COMPLEX, 32) => H::COMPLEX32,
+        _ => fail!(MPI_ERR_ARG, "no type of class {typeclass} has {size} bytes"),
+    };
+    Ok(found)
+}
+
+/// `MPI_Type_get_value_index`: the pair of the two types, or `MPI_DATATYPE_NULL`.
+#[must_use]
+pub fn value_index(value: H, index: H) -> H {
+    PAIRS.iter().find(|pair| (pair.1, pair.2) == (value, index)).map_or(H::NULL, |pair| pair.0)
+}
+
+/// `MPI_Type_create_f90_integer`: the type of `selected_int_kind(range)`.
+///
+/// # Errors
+/// `MPI_ERR_ARG` when the compiler has no such kind.
+pub fn f90_integer(range: c_int) -> Result<Arc<Datatype>> {
+    let scalar = match range {
+        ..=2 => I8,
+        3..=4 => I16,
+        5..=9 => I32,
+        10..=18 => I64,
+        19..=38 => I128,
+        _ => fail!(MPI_ERR_ARG, "no Fortran integer has {range} decimal digits"),
+    };
+    Ok(parametrized(MPI_COMBINER_F90_INTEGER, &[range], of(scalar, FortranInteger)))
+}
+
+/// `MPI_Type_create_f90_real`: the type of `selected_real_kind(precision, range)`.
+///
+/// # Errors
+/// `MPI_ERR_ARG` when the compiler has no such kind.
+pub fn f90_real(precision: c_int, range: c_int) -> Result<Arc<Datatype>> {
+    let scalar = real_kind(precision, range)?;
+    Ok(parametrized(MPI_COMBINER_F90_REAL, &[precision, range], of(scalar, Float)))
+}
+
+/// `MPI_Type_create_f90_complex`.
+///
+/// # Errors
+/// `MPI_ERR_ARG` when the compiler has no such kind.
+pub fn f90_complex(precision: c_int, range: c_int) -> Result<Arc<Datatype>> {
+    let scalar = real_kind(precision, range)?;
+    Ok(parametrized(MPI_COMBINER_F90_COMPLEX, &[precision, range], of(scalar, Complex)))
+}
+
+fn real_kind(precision: c_int, range: c_int) -> Result<Scalar> {
+    if precision == MPI_UNDEFINED && range == MPI_UNDEFINED {
+        fail!(MPI_ERR_ARG, "precision and range are both MPI_UNDEFINED");
+    }
+    // MPI_UNDEFINED is negative, so it asks for nothing. gfortran's kind 10 is the C long double.
+    match (precision, range) {
+        (..=6, ..=37) => Ok(F32),
+        (..=15, ..=307) => Ok(F64),
+        (..=18, ..=4931) if cfg!(target_arch = "x86_64") => Ok(LongDouble),
+        (..=33, ..=4931) => Ok(F128),
+        _ => fail!(MPI_ERR_ARG, "no Fortran real has {precision} decimal digits and range {range}"),
+    }
+}
+
+/// An unnamed predefined type. Section 19.1.9: the same arguments give the same type, which the program does not free.
+fn parametrized(combiner: c_int, arguments: &[c_int], basic: Basic) -> Arc<Datatype> {
+    type Known = HashMap<(c_int, Vec<c_int>), Arc<Datatype>>;
+    static KNOWN: LazyLock<Mutex<Known>> = LazyLock::new(Mutex::default);
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    let datatype = known.entry((combiner, arguments.to_vec())).or_insert_with(|| {
+        super::DERIVED.insert_with(|value| {
+            let mut datatype = single(basic);
+            datatype.commit();
+            datatype.envelope.combiner = combiner;
+            datatype.envelope.integers = arguments.to_vec();
+            datatype.predefined = Some(DatatypeHandle(value));
+            Arc::new(datatype)
+        })
+    });
+    Arc::clone(datatype)
+}

@@ -1,0 +1,219 @@
+//! Outcomes that depend on timing: which request completed, what a probe found, whether a receive was cancelled.
+//!
+//! In an unreplicated world they are simply looked up. In a replicated one the leader of the sphere decides, and the
+//! followers take the same outcome at the same point of the same thread, waiting until it has come true for them too
+//! (design: output commit; `quiesce::decision`).
+
+use crate::coll::schedule;
+use crate::engine::replication::{Asked, Streams};
+use crate::engine::request::{Operation, RequestId};
+use crate::engine::{self, Cell, Engine};
+use quiesce::Outcome;
+use redrt_types::Tag;
+
+/// What a probe found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Probed {
+    /// Rank of the sender in the communicator.
+    pub source: u32,
+    /// Its tag.
+    pub tag: i32,
+    /// Payload length in bytes.
+    pub length: u64,
+    /// Number of the message in the engine.
+    pub message: usize,
+}
+
+/// Whether the request has completed, persistent ones included.
+pub(crate) fn is_complete(engine: &mut Engine, id: RequestId) -> bool {
+    match engine.requests.get(id).operation {
+        Operation::Persistent { round: Some(round), .. } => engine.requests.is_complete(round),
+        Operation::Persistent { round: None, .. } => true,
+        _ => engine.requests.is_complete(id),
+    }
+}
+
+/// Runs one decision: `find` looks whether the outcome is there now (the leader's part), `follow` whether a decided one
+/// has come true here. With `wait`, an outcome of nothing is not taken for one.
+fn decide<T>(
+    cell: &Cell,
+    wait: bool,
+    find: impl Fn(&mut Engine) -> Option<(Outcome, T)>,
+    follow: impl Fn(&mut Engine, &Outcome) -> Option<T>,
+) -> Option<T> {
+    let stream = Streams::of_this_thread();
+    let mut decided: Option<Outcome> = None;
+    let mut polled = false;
+    cell.wait_for(|engine| {
+        if !polled && !wait {
+            // A test must make progress itself: the program may do nothing but test.
+            polled = true;
+            engine.progress();
+        }
+        if let Some(outcome) = &decided {
+            return follow(engine, outcome).map(Some);
+        }
+        match engine.ask(stream) {
+            Asked::Decided(Outcome::NotReady) => Some(None),
+            Asked::Decided(outcome) => {
+                let done = follow(engine, &outcome);
+                decided = Some(outcome);
+                done.map(Some)
+            }
+            Asked::Wait => None,
+            Asked::Decide => match find(engine) {
+                Some((outcome, found)) => {
+                    engine.answer(stream, outcome);
+                    Some(Some(found))
+                }
+                None if wait => None,
+                None => {
+                    engine.answer(stream, Outcome::NotReady);
+                    Some(None)
+                }
+            },
+        }
+    })
+}
+
+fn needs_decisions(polling: bool) -> bool {
+    engine::cell().lock().needs_decisions(polling)
+}
+
+/// Looks once, after making progress, or waits until `find` finds something.
+fn simply<T>(wait: bool, mut find: impl FnMut(&mut Engine) -> Option<T>) -> Option<T> {
+    let cell = engine::cell();
+    if wait {
+        return Some(cell.wait_for(find));
+    }
+    {
+        let mut engine = cell.lock();
+        if let Some(found) = find(&mut engine) {
+            return Some(found);
+        }
+        engine.progress();
+    }
+    if schedule::is_active() {
+        schedule::advance_all();
+    }
+    let mut engine = cell.lock();
+    let found = find(&mut engine);
+    if found.is_none() {
+        engine.idle_poll();
+    }
+    found
+}
+
+/// Index of one complete request; `first` picks it. `None` when there is none and `wait` is not set.
+pub fn one(ids: Vec<RequestId>, wait: bool, first: impl Fn(&mut Engine) -> Option<usize>) -> Option<usize> {
+    if (wait && ids.len() == 1) || !needs_decisions(!wait) {
+        return simply(wait, first);
+    }
+    decide(
+        engine::cell(),
+        wait,
+        |engine| first(engine).map(|index| (Outcome::Index(index as u32), index)),
+        |engine, outcome| match outcome {
+            Outcome::Index(index) => {
+                let index = *index as usize;
+                is_complete(engine, ids[index]).then_some(index)
+            }
+            other => engine.diverged("the index of a completed request", other),
+        },
+    )
+}
+
+/// Indices of all complete requests; at least one if `wait`.
+pub fn some(ids: Vec<RequestId>, wait: bool) -> Vec<usize> {
+    let find = |engine: &mut Engine| {
+        let done: Vec<_> = (0..ids.len()).filter(|index| is_complete(engine, ids[*index])).collect();
+        (!done.is_empty()).then_some(done)
+    };
+    let found = if (wait && ids.len() == 1) || !needs_decisions(!wait) {
+        simply(wait, find)
+    } else {
+        let encode = |done: &Vec<usize>| Outcome::Indices(done.iter().map(|index| *index as u32).collect());
+        decide(
+            engine::cell(),
+            wait,
+            |engine| find(engine).map(|done| (encode(&done), done)),
+            |engine, outcome| match outcome {
+                Outcome::Indices(done) => {
+                    let done: Vec<_> = done.iter().map(|index| *index as usize).collect();
+                    done.iter().all(|index| is_complete(engine, ids[*index])).then_some(done)
+                }
+                other => engine.diverged("the indices of completed requests", other),
+            },
+        )
+    };
+    found.unwrap_or_default()
+}
+
+/// Whether all requests are complete.
+pub fn all(ids: &[RequestId]) -> bool {
+    let find = |engine: &mut Engine| ids.iter().all(|id| is_complete(engine, *id)).then_some(());
+    if !needs_decisions(true) {
+        return simply(false, find).is_some();
+    }
+    let follow = |engine: &mut Engine, outcome: &Outcome| match outcome {
+        Outcome::Flag(true) => find(engine),
+        other => engine.diverged("the outcome of a test", other),
+    };
+    decide(engine::cell(), false, |engine| find(engine).map(|()| (Outcome::Flag(true), ())), follow).is_some()
+}
+
+/// The oldest message that a receive with this pattern would take; `take` removes it from the queue.
+pub fn probe(context: u64, source: Option<u32>, tag: Option<i32>, take: bool, wait: bool) -> Option<Probed> {
+    let look = |engine: &mut Engine, source, tag| {
+        let found = if take { engine.take(context, source, tag) } else { engine.probe(context, source, tag) };
+        found.map(|(source, tag, length, message)| Probed { source, tag, length, message })
+    };
+    // A blocking probe with a named source is decided by the order of the channel.
+    if (wait && source.is_some()) || !needs_decisions(!wait) {
+        return simply(wait, |engine| look(engine, source, tag));
+    }
+    decide(
+        engine::cell(),
+        wait,
+        |engine| {
+            let probed = look(engine, source, tag)?;
+            Some((Outcome::Message { source: probed.source, tag: Tag(probed.tag) }, probed))
+        },
+        |engine, outcome| match outcome {
+            Outcome::Message { source, tag } => look(engine, Some(*source), Some(tag.0)),
+            other => engine.diverged("what a probe found", other),
+        },
+    )
+}
+
+/// A number read from outside.
+pub fn value(read: impl Fn() -> u64) -> u64 {
+    if !needs_decisions(true) {
+        return read();
+    }
+    let found = decide(
+        engine::cell(),
+        true,
+        |_| {
+            let value = read();
+            Some((Outcome::Value(value), value))
+        },
+        |engine, outcome| match outcome {
+            Outcome::Value(value) => Some(*value),
+            other => engine.diverged("a clock", other),
+        },
+    );
+    found.expect("a reading is always there")
+}
+
+/// Cancels a receive if it is not matched.
+pub fn cancel(id: RequestId) {
+    let mut engine = engine::cell().lock();
+    if !engine.is_replicated() {
+        engine.progress();
+        engine.cancel(id);
+        return;
+    }
+    drop(engine);
+    engine::cancel::agree(id);
+}

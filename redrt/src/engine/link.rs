@@ -1,0 +1,458 @@
+//! Links to the other processes: which transport reaches whom, and what waits to go.
+
+use super::payload::Payload;
+use crate::transport::frame::{Fragment, HEADER_BYTES, Header, Kind};
+use crate::transport::shm::{self, Inbox, Producer, Segment};
+use crate::transport::tcp::{self, Receiver, Sender, Source};
+use redrt_types::{Incarnation, ProcessIndex};
+use redrt_wire::auth::Secret;
+use redrt_wire::control::Card;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// Number of an outgoing message, unique over the life of the process.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct OutgoingId(pub u64);
+
+/// The body of a frame that could not go at once.
+pub enum Body {
+    /// Bytes of its own.
+    Copied(Vec<u8>),
+    /// A payload held elsewhere.
+    Shared(Arc<Payload>),
+}
+
+impl Body {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Copied(bytes) => bytes,
+            Self::Shared(payload) => payload.bytes(),
+        }
+    }
+}
+
+struct Waiting {
+    header: Header,
+    digest: Option<u128>,
+    body: Body,
+    then: Option<OutgoingId>,
+}
+
+struct Push {
+    payload: Arc<Payload>,
+    landing: u64,
+    next: usize,
+    end: usize,
+    id: OutgoingId,
+    /// Report it as finished when it has gone.
+    then: bool,
+}
+
+enum Route {
+    /// Not used yet.
+    Unopened,
+    Shm(Producer),
+    Tcp(Sender),
+    /// The process is dead, or the link broke: what is sent is dropped.
+    Gone,
+}
+
+struct Peer {
+    card: Option<Card>,
+    route: Route,
+    backlog: VecDeque<Waiting>,
+    pushes: VecDeque<Push>,
+    busy: bool,
+}
+
+/// How this process may reach others, and who it is.
+pub struct Identity {
+    /// Random identity of the job.
+    pub job: u64,
+    /// Dense number of this process.
+    pub me: ProcessIndex,
+    /// Its incarnation.
+    pub incarnation: Incarnation,
+    /// Number of its host.
+    pub host_number: u32,
+    /// The job's secret.
+    pub secret: Secret,
+    /// The node's shared memory, when it may be used.
+    pub segment: Option<Segment>,
+}
+
+/// All links of a process.
+pub struct Links {
+    identity: Identity,
+    peers: Vec<Peer>,
+    inbox: Option<Inbox>,
+    receivers: Vec<Receiver>,
+    cursor: usize,
+    busy: Vec<ProcessIndex>,
+    finished: Vec<OutgoingId>,
+    broken: Vec<ProcessIndex>,
+    /// Injected faults: bits of payloads to flip on their way, once each.
+    flips: Vec<(OutgoingId, u64)>,
+}
+
+impl Links {
+    /// Links to `count` processes, none opened yet.
+    pub fn new(identity: Identity, count: u32) -> Self {
+        let inbox = identity.segment.map(|segment| Inbox::new(segment, identity.me));
+        let peer = || Peer {
+            card: None,
+            route: Route::Unopened,
+            backlog: VecDeque::new(),
+            pushes: VecDeque::new(),
+            busy: false,
+        };
+        let peers = (0..count).map(|_| peer()).collect();
+        let (busy, finished, broken) = (Vec::new(), Vec::new(), Vec::new());
+        let flips = Vec::new();
+        Self { identity, peers, inbox, receivers: Vec::new(), cursor: 0, busy, finished, broken, flips }
+    }
+
+    /// Learns how to reach a process.
+    pub fn set_card(&mut self, card: Card) {
+        let process = card.process;
+        self.peers[process.0 as usize].card = Some(card);
+    }
+
+    /// Process id of a process of this host whose memory may be read directly.
+    pub fn local_pid(&self, process: ProcessIndex) -> Option<i32> {
+        let card = self.peers[process.0 as usize].card.as_ref()?;
+        (card.host_number == self.identity.host_number && self.uses_shm(card)).then_some(card.pid)
+    }
+
+    fn uses_shm(&self, card: &Card) -> bool {
+        self.identity.segment.is_some() && card.host_number == self.identity.host_number
+    }
+
+    /// Longest payload that goes to `process` in one eager frame.
+    pub fn eager_bytes_max(&self, process: ProcessIndex) -> usize {
+        let overhead = HEADER_BYTES + 16;
+        match &self.peers[process.0 as usize] {
+            Peer { route: Route::Tcp(_), .. } => tcp::FRAME_BYTES_MAX - overhead,
+            Peer { route: Route::Unopened, card: Some(card), .. } if !self.uses_shm(card) => {
+                tcp::FRAME_BYTES_MAX - overhead
+            }
+            _ => shm::FRAME_BYTES_MAX - overhead,
+        }
+    }
+
+    fn open(&mut self, to: ProcessIndex) {
+        let peer = &self.peers[to.0 as usize];
+        let Some(card) = &peer.card else { panic!("process {} has no card", to.0) };
+        let identity = &self.identity;
+        let route = match identity.segment {
+            Some(segment) if self.uses_shm(card) => Route::Shm(Producer::new(segment, identity.me, to)),
+            _ => {
+                let opened = card.data.ok_or_else(|| std::io::Error::other("it accepts no data connections"));
+                let opened = opened
+                    .and_then(|address| Sender::open(address, &identity.secret, identity.me, identity.incarnation));
+                match opened {
+                    Ok(sender) => Route::Tcp(sender),
+                    Err(_) => {
+                        self.broken.push(to);
+                        Route::Gone
+                    }
+                }
+            }
+        };
+        self.peers[to.0 as usize].route = route;
+    }
+
+    /// Sends a frame whose body is `body` if nothing is in its way; `false` when it has to wait.
+    #[inline]
+    pub fn try_send(&mut self, to: ProcessIndex, header: &mut Header, digest: Option<u128>, body: &[u8]) -> bool {
+        let peer = &mut self.peers[to.0 as usize];
+        if peer.busy {
+            return false;
+        }
+        header.length = body.len() as u32;
+        self.transmit(to, header, digest, body)
+    }
+
+    #[inline]
+    fn transmit(&mut self, to: ProcessIndex, header: &Header, digest: Option<u128>, body: &[u8]) -> bool {
+        let peer = &mut self.peers[to.0 as usize];
+        match &mut peer.route {
+            Route::Shm(producer) => {
+                let fill = |place: *mut u8| {
+                    // SAFETY: - the ring gives body.len() writable bytes at place, outside of any other buffer.
+                    unsafe { std::ptr::copy_nonoverlapping(body.as_ptr(), place, body.len()) }
+                };
+                match producer.send(header, digest, body.len(), fill) {
+                    None => false,
+                    Some(false) => true,
+                    Some(true) => {
+                        self.ring_wake_socket(to);
+                        true
+                    }
+                }
+            }
+            Route::Tcp(sender) => {
+                if !sender.is_idle() {
+                    return false;
+                }
+                let mut header = *header;
+                let digest_bytes = digest.unwrap_or(0).to_le_bytes();
+                let digest_part = if digest.is_some() { &digest_bytes[..] } else { &[] };
+                header.size = (HEADER_BYTES + digest_part.len() + body.len()) as u32;
+                sender.send(&[&header.to_bytes(), digest_part, body]);
+                if sender.is_broken() {
+                    peer.route = Route::Gone;
+                    self.broken.push(to);
+                } else if !sender.is_idle() {
+                    self.mark_busy(to);
+                }
+                true
+            }
+            Route::Gone => true,
+            Route::Unopened => {
+                self.open(to);
+                self.transmit(to, header, digest, body)
+            }
+        }
+    }
+
+    fn mark_busy(&mut self, to: ProcessIndex) {
+        let peer = &mut self.peers[to.0 as usize];
+        if !peer.busy {
+            peer.busy = true;
+            self.busy.push(to);
+        }
+    }
+
+    /// Queues a frame behind what waits already. `then` is reported by [`Links::next_finished`] once it has gone.
+    pub fn queue(
+        &mut self,
+        to: ProcessIndex,
+        mut header: Header,
+        digest: Option<u128>,
+        body: Body,
+        then: Option<OutgoingId>,
+    ) {
+        header.length = body.bytes().len() as u32;
+        self.peers[to.0 as usize].backlog.push_back(Waiting { header, digest, body, then });
+        self.mark_busy(to);
+    }
+
+    /// Sends a frame now or as soon as it can go.
+    pub fn send(&mut self, to: ProcessIndex, mut header: Header, digest: Option<u128>, body: &[u8]) {
+        if !self.try_send(to, &mut header, digest, body) {
+            self.queue(to, header, digest, Body::Copied(body.to_vec()), None);
+        }
+    }
+
+    /// Sends the first `length` bytes of `payload` to a landing of `to`, in fragments.
+    pub fn push(
+        &mut self,
+        to: ProcessIndex,
+        payload: Arc<Payload>,
+        landing: u64,
+        length: u64,
+        id: OutgoingId,
+        then: bool,
+    ) {
+        let end = payload.len().min(usize::try_from(length).unwrap_or(usize::MAX));
+        let payload = match self.flips.iter().position(|(flipped, _)| *flipped == id) {
+            None => payload,
+            Some(at) => {
+                let (_, bit) = self.flips.swap_remove(at);
+                let mut bytes: Box<[u8]> = payload.bytes().into();
+                bytes[(bit / 8) as usize] ^= 1 << (bit % 8);
+                Arc::new(Payload::Owned(bytes))
+            }
+        };
+        self.peers[to.0 as usize].pushes.push_back(Push { payload, landing, next: 0, end, id, then });
+        self.mark_busy(to);
+    }
+
+    /// Nobody needs the payload any more: what is still to be pushed of it is not.
+    pub fn cancel_pushes(&mut self, id: OutgoingId) {
+        for to in &self.busy {
+            self.peers[to.0 as usize].pushes.retain(|push| push.id != id);
+        }
+        self.flips.retain(|(flipped, _)| *flipped != id);
+    }
+
+    /// Flips a bit of the payload as it is pushed, as `--inject=wire` asks.
+    pub fn flip_pushed_bit(&mut self, id: OutgoingId, bit: u64) {
+        self.flips.push((id, bit));
+    }
+
+    /// Whether anything waits to go.
+    pub fn is_busy(&self) -> bool {
+        !self.busy.is_empty()
+    }
+
+    /// Sends what can go now of what waits; `true` when anything did.
+    pub fn pump(&mut self) -> bool {
+        let mut progressed = false;
+        let mut at = 0;
+        while at < self.busy.len() {
+            let to = self.busy[at];
+            progressed |= self.pump_peer(to);
+            let peer = &mut self.peers[to.0 as usize];
+            let idle = match &peer.route {
+                Route::Tcp(sender) => sender.is_idle(),
+                _ => true,
+            };
+            if idle && peer.backlog.is_empty() && peer.pushes.is_empty() {
+                peer.busy = false;
+                self.busy.swap_remove(at);
+            } else {
+                at += 1;
+            }
+        }
+        progressed
+    }
+
+    fn pump_peer(&mut self, to: ProcessIndex) -> bool {
+        let mut progressed = false;
+        if let Route::Tcp(sender) = &mut self.peers[to.0 as usize].route {
+            sender.flush();
+            if sender.is_broken() {
+                self.peers[to.0 as usize].route = Route::Gone;
+                self.broken.push(to);
+            }
+        }
+        while let Some(waiting) = self.peers[to.0 as usize].backlog.pop_front() {
+            if !self.transmit(to, &waiting.header, waiting.digest, waiting.body.bytes()) {
+                self.peers[to.0 as usize].backlog.push_front(waiting);
+                return progressed;
+            }
+            progressed = true;
+            self.finished.extend(waiting.then);
+        }
+        while let Some(mut push) = self.peers[to.0 as usize].pushes.pop_front() {
+            if !self.push_fragment(to, &mut push) {
+                self.peers[to.0 as usize].pushes.push_front(push);
+                return progressed;
+            }
+            progressed = true;
+            if push.next < push.end {
+                self.peers[to.0 as usize].pushes.push_front(push);
+            } else {
+                self.finished.extend(push.then.then_some(push.id));
+            }
+        }
+        progressed
+    }
+
+    fn push_fragment(&mut self, to: ProcessIndex, push: &mut Push) -> bool {
+        let fragment = Fragment { landing: push.landing, offset: push.next as u64 }.to_bytes();
+        let mut header = Header::new(Kind::Data, 0);
+        let peer = &mut self.peers[to.0 as usize];
+        match &mut peer.route {
+            Route::Shm(producer) => {
+                let count = (push.end - push.next).min(shm::FRAME_BYTES_MAX - HEADER_BYTES - Fragment::BYTES);
+                header.length = (Fragment::BYTES + count) as u32;
+                let bytes = &push.payload.bytes()[push.next..push.next + count];
+                let fill = |place: *mut u8| {
+                    // SAFETY: - the ring gives BYTES + count writable bytes at place, outside of any other buffer.
+                    unsafe { std::ptr::copy_nonoverlapping(fragment.as_ptr(), place, Fragment::BYTES) };
+                    // SAFETY: - as above, after the fragment's head.
+                    unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), place.add(Fragment::BYTES), count) };
+                };
+                let Some(poke) = producer.send(&header, None, Fragment::BYTES + count, fill) else { return false };
+                push.next += count;
+                if poke {
+                    self.ring_wake_socket(to);
+                }
+                true
+            }
+            Route::Tcp(sender) => {
+                if !sender.is_idle() {
+                    return false;
+                }
+                let count = (push.end - push.next).min(tcp::DATA_BYTES_MAX);
+                header.length = (Fragment::BYTES + count) as u32;
+                header.size = header.length + HEADER_BYTES as u32;
+                let mut head = [0; HEADER_BYTES + Fragment::BYTES];
+                head[..HEADER_BYTES].copy_from_slice(&header.to_bytes());
+                head[HEADER_BYTES..].copy_from_slice(&fragment);
+                let payload: Arc<dyn Source> = push.payload.clone();
+                sender.send_shared(&head, &payload, push.next, push.next + count);
+                push.next += count;
+                true
+            }
+            Route::Gone => {
+                push.next = push.end;
+                true
+            }
+            Route::Unopened => {
+                self.open(to);
+                self.push_fragment(to, push)
+            }
+        }
+    }
+
+    /// The next outgoing message of which everything has gone.
+    pub fn next_finished(&mut self) -> Option<OutgoingId> {
+        self.finished.pop()
+    }
+
+    /// The next process whose link turned out to be broken.
+    pub fn next_broken(&mut self) -> Option<ProcessIndex> {
+        self.broken.pop()
+    }
+
+    /// The process is dead: nothing more is sent to it or taken from it.
+    pub fn close(&mut self, process: ProcessIndex) {
+        let peer = &mut self.peers[process.0 as usize];
+        peer.route = Route::Gone;
+        peer.backlog.clear();
+        peer.pushes.clear();
+        self.receivers.retain(|receiver| receiver.from != process);
+        self.cursor = 0;
+    }
+
+    /// Takes over a link that another process has opened.
+    pub fn add_receiver(&mut self, receiver: Receiver) {
+        self.receivers.push(receiver);
+    }
+
+    /// The shared-memory inbox.
+    pub fn inbox(&mut self) -> Option<&mut Inbox> {
+        self.inbox.as_mut()
+    }
+
+    /// The TCP links others have opened.
+    pub fn receivers(&mut self) -> &mut Vec<Receiver> {
+        &mut self.receivers
+    }
+
+    /// Goes round the receivers, so that none is starved.
+    pub fn next_receiver(&mut self) -> Option<usize> {
+        if self.receivers.is_empty() {
+            return None;
+        }
+        self.cursor = if self.cursor + 1 < self.receivers.len() { self.cursor + 1 } else { 0 };
+        Some(self.cursor)
+    }
+
+    /// Sockets to wait on: (socket, also wait until it can be written).
+    pub fn sockets(&self) -> impl Iterator<Item = (i32, bool)> + '_ {
+        let reading = self.receivers.iter().map(|receiver| (receiver.fd(), false));
+        let writing = self.busy.iter().filter_map(|to| match &self.peers[to.0 as usize].route {
+            Route::Tcp(sender) => Some((sender.fd(), true)),
+            _ => None,
+        });
+        reading.chain(writing)
+    }
+
+    /// Wakes processes that wait in poll and whose ring was just relieved.
+    pub fn wake_relieved(&mut self) {
+        while let Some(process) = self.inbox.as_mut().and_then(Inbox::next_wake) {
+            self.ring_wake_socket(process);
+        }
+    }
+
+    fn ring_wake_socket(&self, to: ProcessIndex) {
+        if let Some(card) = &self.peers[to.0 as usize].card {
+            super::sleep::poke(self.identity.job, card.process);
+        }
+    }
+}

@@ -1,0 +1,289 @@
+//! The engine: one process's messages, requests and links, behind one lock.
+//!
+//! ```text
+//!   MPI call ──▶ send / post ──▶ matching ──▶ request completes ──▶ wait returns
+//!                   │                ▲
+//!                   ▼                │
+//!                 links ──────▶ progress (frames in)          replication: sequence numbers, digests, retention
+//! ```
+//! Whoever waits makes progress: it polls, and when nothing comes, sleeps. If several threads wait, one of them polls or
+//! sleeps on the transports and the others wait for it on a condition variable. User callbacks are never called with the
+//! lock held; collectives run outside of it.
+
+pub mod cancel;
+pub mod link;
+pub mod matching;
+pub mod payload;
+pub mod receive;
+pub mod rendezvous;
+pub mod replication;
+pub mod request;
+pub mod send;
+pub mod sleep;
+mod verdict;
+
+use crate::coll::schedule;
+use crate::transport::Landings;
+use link::{Links, OutgoingId};
+use matching::Contexts;
+use receive::Message;
+use redrt_types::{ProcessIndex, ReplicaId, VirtualRank, World};
+use replication::Replication;
+use request::{RequestId, Requests};
+use rustc_hash::FxHashMap;
+use send::Outgoing;
+use slab::Slab;
+use sleep::Sleeper;
+use std::sync::{Condvar, Mutex, MutexGuard, OnceLock};
+
+/// `MPI_ANY_SOURCE` of the standard ABI.
+pub const ANY_SOURCE: i32 = -1;
+/// `MPI_ANY_TAG` of the standard ABI.
+pub const ANY_TAG: i32 = -1;
+/// `MPI_PROC_NULL` of the standard ABI.
+pub const PROC_NULL: i32 = -3;
+
+/// One process's communication state.
+pub struct Engine {
+    /// The place this process has.
+    pub me: ReplicaId,
+    /// Shape of the job.
+    pub world: World,
+    /// Links to the others.
+    pub links: Links,
+    /// Operations under way.
+    pub requests: Requests,
+    contexts: Contexts,
+    messages: Slab<Message>,
+    outgoing: FxHashMap<OutgoingId, Outgoing>,
+    outgoing_count: u64,
+    landings: Landings,
+    direct_refused: bool,
+    sleeper: Sleeper,
+    shares_core: bool,
+    /// Whether a thread is polling or sleeping on the transports now.
+    polling: bool,
+    waiting_threads: u32,
+    /// Counts unexpected arrivals, for those who wait in a probe.
+    arrivals: u64,
+    replication: Option<Box<Replication>>,
+}
+
+/// What the engine is made from.
+pub struct Setup {
+    /// The place of this process.
+    pub me: ReplicaId,
+    /// Shape of the job.
+    pub world: World,
+    /// Links to the others.
+    pub links: Links,
+    /// How it sleeps.
+    pub sleeper: Sleeper,
+    /// More processes than cores on this host.
+    pub shares_core: bool,
+    /// The replication protocol, in a replicated world.
+    pub replication: Option<Box<Replication>>,
+}
+
+impl Engine {
+    /// An engine with nothing under way.
+    pub fn new(setup: Setup) -> Self {
+        let mut contexts = Contexts::default();
+        if let Some(replication) = &setup.replication {
+            contexts.set_order(replication.order(), &mut Vec::new());
+        }
+        Self {
+            me: setup.me,
+            world: setup.world,
+            links: setup.links,
+            requests: Requests::default(),
+            contexts,
+            messages: Slab::new(),
+            outgoing: FxHashMap::default(),
+            outgoing_count: 0,
+            landings: Landings::default(),
+            direct_refused: false,
+            sleeper: setup.sleeper,
+            shares_core: setup.shares_core,
+            polling: false,
+            waiting_threads: 0,
+            arrivals: 0,
+            replication: setup.replication,
+        }
+    }
+
+    /// The process that plays `rank` on the plane of this process, at r = 1 the only one.
+    pub fn process_of(&self, rank: VirtualRank) -> ProcessIndex {
+        self.world.process(ReplicaId { rank, index: redrt_types::ReplicaIndex(0) })
+    }
+
+    /// Takes in what has arrived and sends out what can go; `true` when anything moved.
+    pub fn progress(&mut self) -> bool {
+        let mut progressed = false;
+        for _ in 0..64 {
+            if !self.receive_shm() {
+                break;
+            }
+            progressed = true;
+        }
+        progressed |= self.receive_tcp();
+        if self.links.is_busy() {
+            progressed |= self.links.pump();
+            while let Some(outgoing) = self.links.next_finished() {
+                self.outgoing_gone(outgoing);
+            }
+        }
+        self.links.wake_relieved();
+        progressed
+    }
+}
+
+/// The engine and what its threads wait on.
+pub struct Cell {
+    engine: Mutex<Engine>,
+    others: Condvar,
+}
+
+static CELL: OnceLock<Cell> = OnceLock::new();
+
+/// Installs the engine of this process; once, in `MPI_Init`.
+///
+/// # Panics
+/// When there is one already: `MPI_Init` has checked.
+pub fn install(engine: Engine) {
+    let cell = Cell { engine: Mutex::new(engine), others: Condvar::new() };
+    assert!(CELL.set(cell).is_ok(), "the engine is installed twice");
+}
+
+/// The engine of this process, `None` before `MPI_Init`.
+pub fn get() -> Option<&'static Cell> {
+    CELL.get()
+}
+
+/// The engine of this process.
+///
+/// # Panics
+/// Before `MPI_Init`: every API function has checked.
+#[inline]
+pub fn cell() -> &'static Cell {
+    CELL.get().expect("the engine is used after MPI_Init")
+}
+
+impl Cell {
+    /// Locks the engine.
+    ///
+    /// # Panics
+    /// When a thread panicked while holding it: its state cannot be trusted any more.
+    #[inline]
+    pub fn lock(&self) -> MutexGuard<'_, Engine> {
+        self.engine.lock().expect("no thread panics while it holds the engine")
+    }
+
+    /// Makes progress until `check` yields a value.
+    pub fn wait_for<T>(&self, mut check: impl FnMut(&mut Engine) -> Option<T>) -> T {
+        let mut engine = self.lock();
+        if let Some(value) = check(&mut engine) {
+            return value;
+        }
+        while engine.polling {
+            engine.waiting_threads += 1;
+            engine = self.others.wait(engine).expect("no thread panics while it holds the engine");
+            engine.waiting_threads -= 1;
+            if let Some(value) = check(&mut engine) {
+                return value;
+            }
+        }
+        engine.polling = true;
+        let (mut engine, value) = self.poll(engine, check);
+        engine.polling = false;
+        if engine.waiting_threads > 0 {
+            self.others.notify_all();
+        }
+        value
+    }
+
+    fn poll<'a, T>(
+        &'a self,
+        mut engine: MutexGuard<'a, Engine>,
+        mut check: impl FnMut(&mut Engine) -> Option<T>,
+    ) -> (MutexGuard<'a, Engine>, T) {
+        let (mut idle, mut yields) = (0, 0);
+        let mut advanced = u64::MAX;
+        loop {
+            let completions = engine.requests.completions;
+            let progressed = engine.progress();
+            if schedule::is_active() && engine.requests.completions != advanced {
+                advanced = engine.requests.completions;
+                drop(engine);
+                schedule::advance_all();
+                engine = self.lock();
+            }
+            if let Some(value) = check(&mut engine) {
+                return (engine, value);
+            }
+            if engine.waiting_threads > 0 {
+                if engine.requests.completions != completions {
+                    self.others.notify_all();
+                }
+                // Others may want the lock to begin operations of their own.
+                drop(engine);
+                engine = self.lock();
+            }
+            if progressed {
+                (idle, yields) = (0, 0);
+                continue;
+            }
+            idle += 1;
+            if idle == 4 && engine.is_replicated() {
+                engine.flush();
+            }
+            std::hint::spin_loop();
+            if !engine.shares_core {
+                if idle % 64 == 0 {
+                    drop(engine);
+                    engine = self.lock();
+                }
+                if idle < sleep::SPIN_POLLS {
+                    continue;
+                }
+            } else if idle < sleep::SPIN_POLLS_SHARED {
+                continue;
+            } else if yields < sleep::YIELDS_SHARED {
+                (idle, yields) = (0, yields + 1);
+                drop(engine);
+                std::thread::yield_now();
+                engine = self.lock();
+                continue;
+            }
+            engine = self.sleep(engine);
+            (idle, yields) = (0, 0);
+        }
+    }
+
+    fn sleep<'a>(&'a self, mut engine: MutexGuard<'a, Engine>) -> MutexGuard<'a, Engine> {
+        engine.flush();
+        let state = &mut *engine;
+        let Some(bed) = state.sleeper.prepare(&mut state.links) else { return engine };
+        let sleeper: *const Sleeper = &raw const engine.sleeper;
+        drop(engine);
+        // SAFETY: - the engine is in a static that is never dropped, and its sleeper is never replaced.
+        //         - `Sleeper::sleep` takes &self and only uses its socket, which is made for sharing.
+        unsafe { &*sleeper }.sleep(bed);
+        let mut engine = self.lock();
+        let state = &mut *engine;
+        state.sleeper.awake(&mut state.links);
+        engine
+    }
+
+    /// Lets other threads of this process look again, after the agent changed something.
+    pub fn wake(&self, engine: &mut Engine) {
+        let Engine { sleeper, links, .. } = engine;
+        sleeper.wake(links);
+        self.others.notify_all();
+    }
+
+    /// Waits for one request and frees it.
+    pub fn finish(&self, id: RequestId) -> request::Status {
+        self.wait_for(|engine| engine.requests.is_complete(id).then(|| engine.requests.take(id)))
+    }
+}

@@ -1,0 +1,118 @@
+//! Payload bytes on their way out, and the places received bytes go to.
+
+use crate::transport::tcp::Source;
+
+/// The bytes of one outgoing message.
+pub enum Payload {
+    /// A copy of our own.
+    Owned(Box<[u8]>),
+    /// The application's buffer, which MPI forbids it to change before the request completes.
+    User {
+        /// First byte.
+        start: *const u8,
+        /// Length in bytes.
+        length: usize,
+    },
+}
+
+// SAFETY: - the pointer is to memory that the application has lent until the request completes, and is only read.
+unsafe impl Send for Payload {}
+// SAFETY: as for Send.
+unsafe impl Sync for Payload {}
+
+impl Payload {
+    /// The application's buffer, lent.
+    ///
+    /// # Safety
+    /// `length` bytes at `start` must stay readable and unchanged as long as the payload exists.
+    pub unsafe fn user(start: *const u8, length: usize) -> Self {
+        Self::User { start, length }
+    }
+
+    /// The same bytes in memory of our own.
+    #[must_use]
+    pub fn into_owned(self) -> Self {
+        match self {
+            Self::Owned(bytes) => Self::Owned(bytes),
+            Self::User { .. } => Self::Owned(self.bytes().into()),
+        }
+    }
+
+    /// Number of bytes.
+    #[allow(clippy::len_without_is_empty)]
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Owned(bytes) => bytes.len(),
+            Self::User { length, .. } => *length,
+        }
+    }
+
+    /// Where the bytes are.
+    pub fn address(&self) -> u64 {
+        self.bytes().as_ptr() as u64
+    }
+}
+
+impl Source for Payload {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Owned(bytes) => bytes,
+            Self::User { length: 0, .. } => &[],
+            // SAFETY: - `user` was promised that the bytes stay readable and unchanged.
+            Self::User { start, length } => unsafe { std::slice::from_raw_parts(*start, *length) },
+        }
+    }
+}
+
+/// Spreads a packed payload over a buffer that is not contiguous.
+pub trait Scatter: Send + Sync {
+    /// Writes `packed`, which may be shorter than the whole type map, to the buffer at `to`.
+    ///
+    /// # Safety
+    /// `to` must be valid for writes wherever the type map reaches.
+    unsafe fn scatter(&self, to: *mut u8, packed: &[u8]);
+}
+
+/// Where a received payload goes.
+pub struct Target {
+    /// The application's buffer.
+    pub start: *mut u8,
+    /// Most packed bytes it takes.
+    pub capacity: u64,
+    /// How they are spread; `None` when the buffer is contiguous.
+    pub scatter: Option<Box<dyn Scatter>>,
+}
+
+// SAFETY: - the pointer is to memory that the application has lent until the request completes; whoever holds the
+//           engine's lock writes to it.
+unsafe impl Send for Target {}
+
+impl Target {
+    /// A place for no bytes at all.
+    pub fn nowhere() -> Self {
+        Self { start: std::ptr::NonNull::dangling().as_ptr(), capacity: 0, scatter: None }
+    }
+
+    /// Writes the front of `packed` that fits, and says how many bytes did.
+    ///
+    /// # Safety
+    /// The application's buffer must be valid for writes wherever its datatype reaches.
+    pub unsafe fn place(&self, packed: &[u8]) -> u64 {
+        let length = packed.len().min(usize::try_from(self.capacity).unwrap_or(usize::MAX));
+        match &self.scatter {
+            // SAFETY: - length bytes fit the buffer by its capacity.
+            //         - packed is our own memory, or a transport's, or the buffer of a self-send, which may be the same
+            //           memory only if the application broke the rule that a receive buffer is not accessed: use the
+            //           overlapping copy.
+            None => unsafe { std::ptr::copy(packed.as_ptr(), self.start, length) },
+            // SAFETY: - the caller vouches for the buffer.
+            Some(scatter) => unsafe { scatter.scatter(self.start, &packed[..length]) },
+        }
+        length as u64
+    }
+
+    /// The buffer itself, when a payload of `length` bytes can be written straight to it.
+    pub fn contiguous(&self, length: u64) -> Option<*mut u8> {
+        (self.scatter.is_none() && length <= self.capacity).then_some(self.start)
+    }
+}

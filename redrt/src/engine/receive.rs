@@ -1,0 +1,294 @@
+//! Receiving: frames in, matching, payloads into place.
+
+use super::Engine;
+use super::link::OutgoingId;
+use super::matching::ContextIndex;
+use super::payload::Target;
+use super::request::{Operation, RequestId, Status};
+use crate::transport::frame::{Fragment, Grant, Header, Kind, Rendezvous};
+use crate::transport::tcp::{Received, Source};
+use crate::transport::{Body, LandingId};
+use quiesce::MessageId;
+use quiesce::matching::{Arrived, Pattern, Posted};
+use redrt_types::{ProcessIndex, Tag};
+
+/// Longest message to oneself that is copied instead of waiting in the application's buffer.
+pub const COPY_BYTES_MAX: usize = 64 << 10;
+
+/// `MPI_ERR_TRUNCATE` of the standard ABI.
+pub const ERR_TRUNCATE: i32 = 15;
+
+/// Where the payload of a message is.
+pub enum Data {
+    /// Here, waiting for a receive.
+    Bytes(Box<[u8]>),
+    /// With its sender.
+    Remote(ProcessIndex, Rendezvous),
+    /// In the buffer of this process's own send.
+    Local(OutgoingId),
+    /// On its way to the receive's buffer (`None`) or to memory of our own.
+    Landing(Option<Box<[u8]>>),
+    /// In the receive's buffer.
+    Placed,
+}
+
+/// A message that has arrived and is not delivered yet.
+pub struct Message {
+    /// Its context.
+    pub context: ContextIndex,
+    /// Rank of its sender in the communicator.
+    pub source: u32,
+    /// Its tag.
+    pub tag: i32,
+    /// Payload length in bytes.
+    pub length: u64,
+    /// Its payload.
+    pub data: Data,
+    /// The receive that took it.
+    pub receive: Option<RequestId>,
+    /// Its place in the replication protocol; `None` for messages that do not take part.
+    pub id: Option<MessageId>,
+    /// Its verdict is in.
+    pub verified: bool,
+    /// A further copy, fetched only to be compared.
+    pub is_shadow: bool,
+    /// Where its payload is arriving.
+    pub landing: Option<LandingId>,
+    /// From whom, and to which address.
+    pub pulled_from: Option<(ProcessIndex, usize)>,
+}
+
+impl Message {
+    /// A message with no payload yet.
+    pub fn new(context: ContextIndex, source: u32, tag: i32, length: u64) -> Self {
+        Self {
+            context,
+            source,
+            tag,
+            length,
+            data: Data::Bytes(Box::default()),
+            receive: None,
+            id: None,
+            verified: false,
+            is_shadow: false,
+            landing: None,
+            pulled_from: None,
+        }
+    }
+}
+
+impl Engine {
+    pub(super) fn receive_shm(&mut self) -> bool {
+        let Some(inbox) = self.links.inbox() else { return false };
+        let Some(from) = inbox.next_sender() else { return false };
+        let (header, start) = inbox.consumer(from).front().expect("the inbox found a record");
+        debug_assert!(header.is_consistent(), "a torn record from process {}: {header:?}", from.0);
+        let digest_bytes = header.digest_bytes();
+        // SAFETY: - the record holds digest and body, and stays as it is until it is consumed below.
+        let whole = unsafe { Body::new(start, digest_bytes + header.length as usize) };
+        let digest =
+            if digest_bytes > 0 { u128::from_le_bytes(whole.bytes()[..16].try_into().expect("16 bytes")) } else { 0 };
+        self.handle_frame(from, &header, digest, whole.skip(digest_bytes));
+        self.links.inbox().expect("it did not go away").consumer(from).consume(&header);
+        true
+    }
+
+    pub(super) fn receive_tcp(&mut self) -> bool {
+        let mut progressed = false;
+        for _ in 0..self.links.receivers().len() {
+            let Some(at) = self.links.next_receiver() else { break };
+            for _ in 0..16 {
+                let receiver = &mut self.links.receivers()[at];
+                let from = receiver.from;
+                match receiver.next(&mut self.landings) {
+                    Received::Frame(header, digest, body) => {
+                        self.handle_frame(from, &header, digest, body);
+                        self.links.receivers()[at].consume(&header);
+                    }
+                    Received::Landed(landing, count) => self.landed(landing, count),
+                    Received::Nothing => break,
+                    Received::Closed => {
+                        self.links.receivers().remove(at);
+                        return true;
+                    }
+                }
+                progressed = true;
+            }
+        }
+        progressed
+    }
+
+    fn handle_frame(&mut self, from: ProcessIndex, header: &Header, digest: u128, body: Body) {
+        let Some(kind) = Kind::from_u8(header.kind) else { return };
+        if self.is_replicated() && !matches!(kind, Kind::Grant | Kind::Data | Kind::Done) {
+            return self.handle_replicated(from, kind, header, digest, body.bytes());
+        }
+        match kind {
+            Kind::Eager => self.arrive_eager(header, body.bytes()),
+            Kind::Offer => {
+                let Some(rendezvous) = Rendezvous::from_bytes(body.bytes()) else { return };
+                self.arrive_offer(from, header, rendezvous);
+            }
+            Kind::Grant => {
+                let Some(grant) = Grant::from_bytes(body.bytes()) else { return };
+                self.granted(from, grant);
+            }
+            Kind::Data => {
+                let Some(fragment) = Fragment::from_bytes(body.bytes()) else { return };
+                let bytes = body.skip(Fragment::BYTES);
+                self.landings.write(LandingId(fragment.landing), fragment.offset, bytes.bytes());
+                self.landed(LandingId(fragment.landing), bytes.bytes().len());
+            }
+            Kind::Done => self.outgoing_gone(OutgoingId(u64::from(header.sequence) | u64::from(header.source) << 32)),
+            // These belong to the replication protocol, and the world is not replicated.
+            Kind::Digest | Kind::Ack | Kind::AckOne | Kind::Protocol => {}
+        }
+    }
+
+    fn arrive_eager(&mut self, header: &Header, bytes: &[u8]) {
+        let context = self.contexts.index(header.context);
+        let key = self.messages.vacant_key();
+        let message = Message::new(context, header.source, header.tag, bytes.len() as u64);
+        match self.contexts.get(context).queues.arrive(header.source, Tag(header.tag), key) {
+            Arrived::Matched { receive, decided } => {
+                self.record_match(context, decided, header.source);
+                self.place(receive, bytes, &message);
+            }
+            Arrived::Queued => {
+                self.messages.insert(Message { data: Data::Bytes(bytes.into()), ..message });
+                self.arrivals += 1;
+            }
+        }
+    }
+
+    fn arrive_offer(&mut self, from: ProcessIndex, header: &Header, rendezvous: Rendezvous) {
+        let context = self.contexts.index(header.context);
+        let key = self.messages.vacant_key();
+        let mut message = Message::new(context, header.source, header.tag, rendezvous.length);
+        message.data = Data::Remote(from, rendezvous);
+        match self.contexts.get(context).queues.arrive(header.source, Tag(header.tag), key) {
+            Arrived::Matched { receive, decided } => {
+                self.record_match(context, decided, header.source);
+                message.receive = Some(receive);
+                let key = self.messages.insert(message);
+                self.pull(key);
+            }
+            Arrived::Queued => {
+                self.messages.insert(message);
+                self.arrivals += 1;
+            }
+        }
+    }
+
+    /// Posts a receive. `source` and `tag` are `None` for the wildcards.
+    pub fn post(&mut self, context: u64, source: Option<u32>, tag: Option<i32>, target: Target) -> RequestId {
+        let context = self.contexts.index(context);
+        let request = self.requests.insert(Operation::Receive { target, context });
+        let pattern = Pattern { source, tag: tag.map(Tag) };
+        match self.contexts.get(context).queues.post(pattern, request) {
+            Posted::Queued => {}
+            Posted::Matched(taken) => {
+                self.record_match(context, taken.decided, taken.source);
+                self.deliver(taken.message, request);
+            }
+        }
+        request
+    }
+
+    /// Receives a message that a matched probe took out of the queue (`MPI_Mrecv`).
+    pub fn post_matched(&mut self, message: usize, target: Target) -> RequestId {
+        let context = self.messages[message].context;
+        let request = self.requests.insert(Operation::Receive { target, context });
+        self.deliver(message, request);
+        request
+    }
+
+    /// The oldest message that a receive with this pattern would take: source, tag, length in bytes, number.
+    pub fn probe(&mut self, context: u64, source: Option<u32>, tag: Option<i32>) -> Option<(u32, i32, u64, usize)> {
+        let context = self.contexts.index(context);
+        let (source, tag, key) = self.contexts.get(context).queues.probe(Pattern { source, tag: tag.map(Tag) })?;
+        Some((source, tag.0, self.messages[key].length, key))
+    }
+
+    /// Takes that message out of the queue (`MPI_Mprobe`).
+    pub fn take(&mut self, context: u64, source: Option<u32>, tag: Option<i32>) -> Option<(u32, i32, u64, usize)> {
+        let context = self.contexts.index(context);
+        let taken = self.contexts.get(context).queues.take(Pattern { source, tag: tag.map(Tag) })?;
+        Some((taken.source, taken.tag.0, self.messages[taken.message].length, taken.message))
+    }
+
+    /// Takes a posted receive back; `false` when it has been matched.
+    pub fn cancel(&mut self, id: RequestId) -> bool {
+        let request = self.requests.get(id);
+        let Operation::Receive { context, .. } = request.operation else { return false };
+        if request.complete {
+            return false;
+        }
+        let mut freed = Vec::new();
+        if !self.contexts.get(context).queues.cancel(id, &mut freed) {
+            return false;
+        }
+        self.requests.complete(id, Status { cancelled: true, ..Status::EMPTY });
+        true
+    }
+
+    /// Brings a message and its receive together.
+    pub(super) fn deliver(&mut self, key: usize, receive: RequestId) {
+        let message = &mut self.messages[key];
+        message.receive = Some(receive);
+        match std::mem::replace(&mut message.data, Data::Placed) {
+            remote @ Data::Remote(..) => {
+                message.data = remote;
+                self.pull(key);
+            }
+            Data::Local(outgoing) => {
+                let message = self.messages.remove(key);
+                let payload = self.outgoing[&outgoing].payload.clone();
+                self.place(receive, payload.bytes(), &message);
+                self.outgoing_gone(outgoing);
+            }
+            Data::Bytes(bytes) if message.id.is_some() => {
+                let verified = message.verified;
+                self.copy_to(receive, &bytes);
+                if verified {
+                    self.finish_verified(key);
+                }
+            }
+            Data::Bytes(bytes) => {
+                let message = self.messages.remove(key);
+                self.place(receive, &bytes, &message);
+            }
+            Data::Landing(_) | Data::Placed => unreachable!("a payload is placed only after its message was matched"),
+        }
+    }
+
+    /// Puts the front of a payload that fits into the receive's buffer; how many bytes did.
+    pub(super) fn copy_to(&mut self, receive: RequestId, bytes: &[u8]) -> u64 {
+        let Operation::Receive { target, .. } = &self.requests.get(receive).operation else {
+            unreachable!("only receives are matched")
+        };
+        // SAFETY: - the application lent the buffer until the receive completes, and it has not.
+        unsafe { target.place(bytes) }
+    }
+
+    /// Most packed bytes that the receive takes.
+    pub(super) fn capacity_of(&mut self, receive: RequestId) -> u64 {
+        match &self.requests.get(receive).operation {
+            Operation::Receive { target, .. } => target.capacity,
+            _ => unreachable!("only receives are matched"),
+        }
+    }
+
+    /// Puts a payload into the receive's buffer and completes it.
+    pub(super) fn place(&mut self, receive: RequestId, bytes: &[u8], message: &Message) {
+        let placed = self.copy_to(receive, bytes);
+        self.complete_receive(receive, placed, message);
+    }
+
+    /// Completes a receive whose first `placed` bytes are in its buffer.
+    pub(super) fn complete_receive(&mut self, receive: RequestId, placed: u64, message: &Message) {
+        let error = if placed < message.length { ERR_TRUNCATE } else { 0 };
+        let source = message.source as i32;
+        self.requests.complete(receive, Status { source, tag: message.tag, error, bytes: placed, cancelled: false });
+    }
+}

@@ -1,0 +1,125 @@
+//! Large payloads: the receiver reads them out of the sender's memory where it may, else it grants a landing and the
+//! sender pushes fragments.
+
+use super::Engine;
+use super::link::OutgoingId;
+use super::receive::Data;
+use super::request::Operation;
+use crate::transport::frame::{Grant, Header, Kind, Rendezvous};
+use crate::transport::{LandingId, direct};
+use redrt_types::ProcessIndex;
+
+impl Engine {
+    /// Fetches the payload of a matched message from its sender.
+    pub(super) fn pull(&mut self, key: usize) {
+        let Data::Remote(from, rendezvous) = &self.messages[key].data else {
+            unreachable!("only remote payloads are pulled")
+        };
+        let (from, rendezvous) = (*from, *rendezvous);
+        let length = rendezvous.length as usize;
+        let in_buffer = match self.messages[key].receive {
+            Some(receive) => match &self.requests.get(receive).operation {
+                Operation::Receive { target, .. } => target.contiguous(rendezvous.length),
+                _ => unreachable!("only receives are matched"),
+            },
+            None => None,
+        };
+        let mut staged = None;
+        let start = match in_buffer {
+            Some(start) => start,
+            None => staged.insert(vec![0u8; length].into_boxed_slice()).as_mut_ptr(),
+        };
+        if length == 0 || self.read_directly(from, &rendezvous, start) {
+            self.messages[key].data = Data::Landing(staged);
+            if !self.is_replicated() {
+                self.say_done(from, rendezvous.offer);
+            }
+            self.payload_in_place(key, from, start);
+            return;
+        }
+        // SAFETY: - start is the receive's buffer, lent until it completes, or `staged`, which the message keeps; both
+        //           outlive the landing, which is removed when the payload is complete or given up.
+        let landing = unsafe { self.landings.insert(start, length, key) };
+        self.messages[key].data = Data::Landing(staged);
+        self.messages[key].landing = Some(landing);
+        self.messages[key].pulled_from = Some((from, start as usize));
+        let grant = Grant { offer: rendezvous.offer, landing: landing.0, length: rendezvous.length };
+        self.links.send(from, Header::new(Kind::Grant, 0), None, &grant.to_bytes());
+    }
+
+    fn read_directly(&mut self, from: ProcessIndex, rendezvous: &Rendezvous, start: *mut u8) -> bool {
+        if self.direct_refused || rendezvous.address == 0 {
+            return false;
+        }
+        let Some(pid) = self.links.local_pid(from) else { return false };
+        // SAFETY: - start is valid for rendezvous.length bytes of writes: `pull` chose it so.
+        match unsafe { direct::read(pid, rendezvous.address, start, rendezvous.length as usize) } {
+            Ok(()) => true,
+            Err(error) => {
+                // Not permitted here, or in another process-id namespace: do not try again.
+                self.direct_refused |= error.raw_os_error() != Some(libc::ESRCH);
+                false
+            }
+        }
+    }
+
+    fn say_done(&mut self, to: ProcessIndex, offer: u64) {
+        let mut header = Header::new(Kind::Done, 0);
+        header.sequence = offer as u32;
+        header.source = (offer >> 32) as u32;
+        self.links.send(to, header, None, &[]);
+    }
+
+    /// Bytes of a landing have arrived.
+    pub(super) fn landed(&mut self, landing: LandingId, count: usize) {
+        if let Some(key) = self.landings.advance(landing, count) {
+            self.messages[key].landing = None;
+            let (from, start) = self.messages[key].pulled_from.expect("it has a landing");
+            self.payload_in_place(key, from, start as *mut u8);
+        }
+    }
+
+    /// The whole payload of a message is at `start`: in the receive's buffer, or staged.
+    fn payload_in_place(&mut self, key: usize, from: ProcessIndex, start: *mut u8) {
+        let message = &mut self.messages[key];
+        let Some(id) = message.id else {
+            let message = self.messages.remove(key);
+            let receive = message.receive.expect("the message was matched");
+            return match &message.data {
+                Data::Landing(Some(bytes)) => self.place(receive, bytes, &message),
+                _ => self.complete_receive(receive, message.length, &message),
+            };
+        };
+        let tag = message.tag;
+        if message.is_shadow {
+            let message = self.messages.remove(key);
+            let Data::Landing(Some(bytes)) = &message.data else { unreachable!("a shadow is staged") };
+            return self.shadow_complete(id, from, tag, bytes);
+        }
+        let receive = message.receive.expect("the message was matched");
+        match std::mem::replace(&mut message.data, Data::Placed) {
+            Data::Landing(Some(bytes)) => {
+                self.copy_to(receive, &bytes);
+                self.payload_complete(id, from, tag, &bytes);
+            }
+            _ => {
+                let length = message.length as usize;
+                // SAFETY: - the payload's bytes, just written to the receive's buffer, which is lent until it completes.
+                let bytes = if length == 0 { &[][..] } else { unsafe { std::slice::from_raw_parts(start, length) } };
+                self.payload_complete(id, from, tag, bytes);
+            }
+        }
+        // Its sender waits for the acknowledgement.
+        self.flush();
+    }
+
+    /// The receiver of an offer wants its bytes.
+    pub(super) fn granted(&mut self, from: ProcessIndex, grant: Grant) {
+        let id = OutgoingId(grant.offer);
+        if let Some(outgoing) = self.outgoing.get(&id) {
+            let payload = outgoing.payload.clone();
+            let then = !self.is_replicated();
+            self.links.push(from, payload, grant.landing, grant.length, id, then);
+        }
+    }
+}

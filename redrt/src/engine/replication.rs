@@ -1,0 +1,547 @@
+//! Binds the engine to the replication protocol (`quiesce`): carries out what the machine says, tells it what happens.
+//!
+//! ```text
+//!   send ──▶ digest ──▶ Replica::send ──▶ Transmit: payload to those this replica supplies, digests to the others
+//!   frame ─▶ Replica::handle ──▶ Arrived: matching, payload into place ──▶ payload_received ──▶ Verified: completes
+//!                            └─▶ Release: the payload is no longer needed; a large send completes
+//! ```
+//! A message has a record from its arrival until it is both verified and delivered, because its payload may have to be
+//! taken again from another replica until then.
+
+use super::Engine;
+use super::link::{Body, OutgoingId};
+use super::receive::{Data, Message};
+use super::send::{SendArguments, Sent};
+use crate::transport::frame::{FLAG_DIGEST, Header, Kind, Rendezvous};
+use crate::transport::tcp::Source;
+use crate::{faults, runtime};
+use quiesce::matching::{Arrived, Match, Order};
+use quiesce::{DecisionKey, Frame, Lookup, MessageId, Outcome, Output, PayloadKey, Replica, StreamId};
+use redrt_types::{ContextId, Digest, Envelope, ProcessIndex, ReplicaId, SeqNum, Tag, View};
+use redrt_wire::control::Determinism;
+use redrt_wire::event::Statistics;
+use rustc_hash::FxHashMap;
+use sdc_detect::digest;
+
+/// Longest payload that is copied to the retention log, so that its send completes at once.
+pub const EAGER_BYTES_MAX: usize = crate::transport::shm::FRAME_BYTES_MAX - 64;
+
+/// More parts of this protocol frame follow (in `Header::tag`).
+const MORE: i32 = 1;
+const PROTOCOL_PART_BYTES: usize = EAGER_BYTES_MAX;
+
+/// The protocol state of a process in a replicated world.
+pub struct Replication {
+    pub(super) replica: Replica,
+    /// The record of each message that is not verified and delivered.
+    pub(super) records: FxHashMap<MessageId, usize>,
+    seed: u64,
+    determinism: Determinism,
+    /// The own sphere has siblings, so that outcomes must be agreed.
+    has_siblings: bool,
+    /// How many outcomes each thread has asked for.
+    asked: FxHashMap<StreamId, u64>,
+    decisions: u64,
+    /// Protocol frames of which parts are missing.
+    partial: FxHashMap<ProcessIndex, Vec<u8>>,
+    idle_polls: u32,
+    matched: Vec<Match<super::request::RequestId, usize>>,
+}
+
+/// The answer to a question for an outcome.
+pub enum Asked {
+    /// Take this one.
+    Decided(Outcome),
+    /// Find out and answer.
+    Decide,
+    /// The leader has not said yet.
+    Wait,
+}
+
+/// The decision streams of this process's threads.
+pub struct Streams;
+
+impl Streams {
+    /// The stream of the calling thread.
+    pub fn of_this_thread() -> StreamId {
+        StreamId::Thread(runtime::threads::number())
+    }
+}
+
+/// The payload of an offer that is being handled.
+#[derive(Clone, Copy)]
+enum Offered<'a> {
+    Eager(&'a [u8]),
+    Remote(Rendezvous),
+}
+
+impl Replication {
+    /// The state at the start of the job.
+    pub fn new(replica: Replica, seed: u64, determinism: Determinism, has_siblings: bool) -> Self {
+        Self {
+            replica,
+            records: FxHashMap::default(),
+            seed,
+            determinism,
+            has_siblings,
+            asked: FxHashMap::default(),
+            decisions: 0,
+            partial: FxHashMap::default(),
+            idle_polls: 0,
+            matched: Vec::new(),
+        }
+    }
+
+    /// Who chooses the sources of wildcard receives at the start.
+    pub fn order(&self) -> Order {
+        if self.replica.is_deciding() { Order::Deciding } else { Order::Following }
+    }
+
+    /// Counters for the summary.
+    pub fn statistics(&self) -> Statistics {
+        let counters = self.replica.counters();
+        Statistics {
+            messages_sent: counters.messages_sent,
+            bytes_sent: counters.bytes_sent,
+            messages_compared: counters.messages_compared,
+            bytes_compared: counters.bytes_compared,
+            decisions: self.decisions,
+            retention_bytes_max: counters.retained_bytes_max,
+            messages_resent: counters.messages_resent,
+        }
+    }
+
+    /// The view this process acts on.
+    pub fn view(&self) -> &View {
+        self.replica.view()
+    }
+
+    /// Whether everything this process owes to others has arrived there.
+    pub fn is_settled(&self) -> bool {
+        self.replica.retained_count() == 0 && self.replica.held_count() == 0
+    }
+}
+
+fn sequence_of(header: &Header) -> SeqNum {
+    SeqNum(u64::from(header.sequence) | u64::from(header.index) << 32)
+}
+
+fn set_sequence(header: &mut Header, sequence: SeqNum) {
+    header.sequence = sequence.0 as u32;
+    header.index = (sequence.0 >> 32) as u16;
+}
+
+impl Engine {
+    /// Whether any virtual rank of the world has more than one replica.
+    pub fn is_replicated(&self) -> bool {
+        self.replication.is_some()
+    }
+
+    /// Whether outcomes have to be agreed with siblings; `polling` for calls that do not wait.
+    pub fn needs_decisions(&self, polling: bool) -> bool {
+        self.replication.as_ref().is_some_and(|replication| {
+            replication.has_siblings && !(polling && replication.determinism == Determinism::Sends)
+        })
+    }
+
+    /// Whether everything this process owes to others has arrived there, or at least left.
+    pub fn is_settled(&self) -> bool {
+        !self.links.is_busy() && self.replication.as_ref().is_none_or(|replication| replication.is_settled())
+    }
+
+    /// Number of the view this process acts on; `initial` in a world that is not replicated.
+    pub fn view_number(&self, initial: &View) -> redrt_types::ViewNumber {
+        self.replication.as_ref().map_or(initial.number, |replication| replication.view().number)
+    }
+
+    /// Counters for the summary.
+    pub fn statistics(&self) -> Option<Statistics> {
+        self.replication.as_ref().map(|replication| replication.statistics())
+    }
+
+    fn replication(&mut self) -> &mut Replication {
+        self.replication.as_mut().expect("the world is replicated")
+    }
+
+    pub(super) fn send_replicated(&mut self, arguments: SendArguments) -> Sent {
+        let SendArguments { context, source, to, tag, payload, synchronous } = arguments;
+        let length = payload.len();
+        let eager = length <= EAGER_BYTES_MAX && !synchronous;
+        let payload = if eager { payload.into_owned() } else { payload };
+        let digest = digest(self.replication().seed, Tag(tag), payload.bytes());
+        let (id, _) = self.keep(payload);
+        self.outgoing.get_mut(&id).expect("it was just kept").eager = eager;
+        let envelope = Envelope { source, tag: Tag(tag), length_bytes: length as u64 };
+        self.replication().replica.send(to, ContextId(context), envelope, digest, PayloadKey(id.0));
+        self.carry_out();
+        if eager { Sent::Complete } else { Sent::Pending(id) }
+    }
+
+    /// Does what the machine says.
+    pub(super) fn carry_out(&mut self) {
+        while let Some(output) = self.replication().replica.poll_output() {
+            self.act(output);
+        }
+    }
+
+    fn act(&mut self, output: Output) {
+        match output {
+            Output::Transmit { to, frame, payload } => self.transmit(to, frame, payload),
+            Output::Verified { message } => self.verified(message),
+            Output::Release { payload } => {
+                self.links.cancel_pushes(OutgoingId(payload.0));
+                self.outgoing_gone(OutgoingId(payload.0));
+            }
+            Output::Mismatch(report) => super::verdict::report(&report),
+            Output::WildcardDecided { context, index, source } => {
+                let context = self.contexts.index(context.0);
+                let mut matched = std::mem::take(&mut self.replication().matched);
+                self.contexts.get(context).queues.apply_decision(index, source, &mut matched);
+                self.deliver_all(matched);
+            }
+            Output::Decided { .. } => self.requests.completions += 1,
+            Output::BecameLeader => self.lead(),
+            Output::Arrived { .. } | Output::Again { .. } | Output::Shadow { .. } => {
+                unreachable!("offers are handled by handle_offer")
+            }
+        }
+    }
+
+    fn deliver_all(&mut self, mut matched: Vec<Match<super::request::RequestId, usize>>) {
+        for Match { receive, taken, .. } in matched.drain(..) {
+            let context = self.messages[taken.message].context;
+            self.record_match(context, taken.decided, taken.source);
+            self.deliver(taken.message, receive);
+        }
+        self.replication().matched = matched;
+    }
+
+    /// This process decides from now on.
+    fn lead(&mut self) {
+        let mut matched = Vec::new();
+        self.contexts.set_order(Order::Deciding, &mut matched);
+        self.deliver_all(matched);
+        self.requests.completions += 1;
+    }
+
+    fn transmit(&mut self, to: ReplicaId, frame: Frame, payload: Option<PayloadKey>) {
+        let process = self.world.process(to);
+        match frame {
+            Frame::Offer { context, sequence, envelope, digest } => {
+                let id = OutgoingId(payload.expect("an offer has a payload").0);
+                let mut header = Header::new(Kind::Eager, context.0);
+                header.flags = FLAG_DIGEST;
+                header.tag = envelope.tag.0;
+                header.source = envelope.source;
+                set_sequence(&mut header, sequence);
+                self.transmit_offer(process, header, digest, id);
+            }
+            Frame::Digest { context, sequence, digest } => {
+                let mut header = Header::new(Kind::Digest, context.0);
+                header.flags = FLAG_DIGEST;
+                set_sequence(&mut header, sequence);
+                self.links.send(process, header, Some(digest.0), &[]);
+            }
+            Frame::Ack { context, upto } => {
+                let mut header = Header::new(Kind::Ack, context.0);
+                set_sequence(&mut header, upto);
+                self.links.send(process, header, None, &[]);
+            }
+            Frame::AckOne { context, sequence } => {
+                let mut header = Header::new(Kind::AckOne, context.0);
+                set_sequence(&mut header, sequence);
+                self.links.send(process, header, None, &[]);
+            }
+            other => self.transmit_protocol(process, &other),
+        }
+    }
+
+    fn transmit_offer(&mut self, to: ProcessIndex, mut header: Header, digest: Digest, id: OutgoingId) {
+        let outgoing = &self.outgoing[&id];
+        let payload = outgoing.payload.clone();
+        let flip = faults::take_wire_bit();
+        if outgoing.eager {
+            if let Some(bit) = flip {
+                let mut bytes = payload.bytes().to_vec();
+                bytes[(bit / 8) as usize] ^= 1 << (bit % 8);
+                return self.links.send(to, header, Some(digest.0), &bytes);
+            }
+            if !self.links.try_send(to, &mut header, Some(digest.0), payload.bytes()) {
+                self.links.queue(to, header, Some(digest.0), Body::Shared(payload), None);
+            }
+            return;
+        }
+        header.kind = Kind::Offer as u8;
+        let direct = self.links.local_pid(to).is_some() && flip.is_none();
+        let address = if direct { payload.address() } else { 0 };
+        if let Some(bit) = flip {
+            self.links.flip_pushed_bit(id, bit);
+        }
+        let body = Rendezvous { length: payload.len() as u64, address, offer: id.0 };
+        self.links.send(to, header, Some(digest.0), &body.to_bytes());
+    }
+
+    fn transmit_protocol(&mut self, to: ProcessIndex, frame: &Frame) {
+        let bytes = postcard::to_stdvec(frame).expect("protocol frames are plain data");
+        let mut parts = bytes.chunks(PROTOCOL_PART_BYTES).peekable();
+        while let Some(part) = parts.next() {
+            let mut header = Header::new(Kind::Protocol, 0);
+            header.tag = if parts.peek().is_some() { MORE } else { 0 };
+            self.links.send(to, header, None, part);
+        }
+    }
+
+    /// A frame of the replication protocol has come.
+    pub(super) fn handle_replicated(
+        &mut self,
+        from: ProcessIndex,
+        kind: Kind,
+        header: &Header,
+        digest: u128,
+        body: &[u8],
+    ) {
+        let replica = self.world.replica(from);
+        let (context, sequence) = (ContextId(header.context), sequence_of(header));
+        let frame = match kind {
+            Kind::Eager => return self.handle_offer(from, header, digest, Offered::Eager(body)),
+            Kind::Offer => match Rendezvous::from_bytes(body) {
+                Some(rendezvous) => return self.handle_offer(from, header, digest, Offered::Remote(rendezvous)),
+                None => return,
+            },
+            Kind::Digest => Frame::Digest { context, sequence, digest: Digest(digest) },
+            Kind::Ack => Frame::Ack { context, upto: sequence },
+            Kind::AckOne => Frame::AckOne { context, sequence },
+            Kind::Protocol => match self.collect_parts(from, header, body) {
+                Some(frame) => frame,
+                None => return,
+            },
+            Kind::Grant | Kind::Data | Kind::Done => unreachable!("these are the engine's own"),
+        };
+        self.replication().replica.handle(replica, frame);
+        self.carry_out();
+    }
+
+    fn collect_parts(&mut self, from: ProcessIndex, header: &Header, body: &[u8]) -> Option<Frame> {
+        let partial = self.replication().partial.entry(from).or_default();
+        partial.extend_from_slice(body);
+        if header.tag == MORE {
+            return None;
+        }
+        let whole = std::mem::take(partial);
+        postcard::from_bytes(&whole).ok()
+    }
+
+    fn handle_offer(&mut self, from: ProcessIndex, header: &Header, digest: u128, offered: Offered) {
+        let length_bytes = match offered {
+            Offered::Eager(bytes) => bytes.len() as u64,
+            Offered::Remote(rendezvous) => rendezvous.length,
+        };
+        let envelope = Envelope { source: header.source, tag: Tag(header.tag), length_bytes };
+        let frame = Frame::Offer {
+            context: ContextId(header.context),
+            sequence: sequence_of(header),
+            envelope,
+            digest: Digest(digest),
+        };
+        let replica = self.world.replica(from);
+        self.replication().replica.handle(replica, frame);
+        while let Some(output) = self.replication().replica.poll_output() {
+            match output {
+                Output::Arrived { message, .. } => self.arrived(message, envelope, from, offered),
+                Output::Again { message, .. } => self.again(message, from, offered),
+                Output::Shadow { message, .. } => self.shadow(message, envelope, from, offered),
+                other => self.act(other),
+            }
+        }
+    }
+
+    fn arrived(&mut self, id: MessageId, envelope: Envelope, from: ProcessIndex, offered: Offered) {
+        let context = self.contexts.index(id.context.0);
+        let key = self.messages.vacant_key();
+        let Envelope { source, tag, length_bytes } = envelope;
+        let mut message = Message::new(context, source, tag.0, length_bytes);
+        message.id = Some(id);
+        let arrived = self.contexts.get(context).queues.arrive(source, tag, key);
+        if let Arrived::Matched { receive, .. } = arrived {
+            message.receive = Some(receive);
+        } else {
+            self.arrivals += 1;
+        }
+        self.messages.insert(message);
+        self.replication().records.insert(id, key);
+        if let Arrived::Matched { decided, .. } = arrived {
+            self.record_match(context, decided, source);
+        }
+        self.take_payload(key, from, offered);
+    }
+
+    /// Takes the payload that an offer brings, or where it can be had, for a message with a record.
+    fn take_payload(&mut self, key: usize, from: ProcessIndex, offered: Offered) {
+        match offered {
+            Offered::Remote(rendezvous) => {
+                self.messages[key].data = Data::Remote(from, rendezvous);
+                if self.messages[key].receive.is_some() {
+                    self.pull(key);
+                }
+            }
+            Offered::Eager(bytes) => {
+                let message = &mut self.messages[key];
+                match message.receive {
+                    Some(receive) => {
+                        message.data = Data::Placed;
+                        self.copy_to(receive, bytes);
+                    }
+                    None => message.data = Data::Bytes(bytes.into()),
+                }
+                let (id, tag) = (self.messages[key].id.expect("it is replicated"), self.messages[key].tag);
+                self.payload_complete(id, from, tag, bytes);
+            }
+        }
+    }
+
+    /// The whole payload of a message is in memory: has it compared.
+    pub(super) fn payload_complete(&mut self, id: MessageId, from: ProcessIndex, tag: i32, bytes: &[u8]) {
+        let from = self.world.replica(from);
+        let computed = digest(self.replication().seed, Tag(tag), bytes);
+        self.replication().replica.payload_received(from, id, computed);
+        self.carry_out();
+    }
+
+    fn again(&mut self, id: MessageId, from: ProcessIndex, offered: Offered) {
+        let key = self.replication().records[&id];
+        if let Some(landing) = self.messages[key].landing.take() {
+            self.landings.remove(landing);
+        }
+        self.take_payload(key, from, offered);
+    }
+
+    fn shadow(&mut self, id: MessageId, envelope: Envelope, from: ProcessIndex, offered: Offered) {
+        match offered {
+            Offered::Eager(bytes) => self.shadow_complete(id, from, envelope.tag.0, bytes),
+            Offered::Remote(rendezvous) => {
+                let mut message = Message::new(0, envelope.source, envelope.tag.0, envelope.length_bytes);
+                message.id = Some(id);
+                message.data = Data::Remote(from, rendezvous);
+                message.is_shadow = true;
+                let key = self.messages.insert(message);
+                self.pull(key);
+            }
+        }
+    }
+
+    /// A further copy of a message is in memory: has it compared.
+    pub(super) fn shadow_complete(&mut self, id: MessageId, from: ProcessIndex, tag: i32, bytes: &[u8]) {
+        let from = self.world.replica(from);
+        let computed = digest(self.replication().seed, Tag(tag), bytes);
+        self.replication().replica.shadow_received(from, id, computed);
+        self.carry_out();
+    }
+
+    fn verified(&mut self, id: MessageId) {
+        let Some(key) = self.replication().records.get(&id).copied() else { return };
+        let message = &mut self.messages[key];
+        message.verified = true;
+        if message.receive.is_some() {
+            self.finish_verified(key);
+        }
+    }
+
+    /// A message is verified, matched, and its payload is in the receive's buffer: the receive completes.
+    pub(super) fn finish_verified(&mut self, key: usize) {
+        let message = self.messages.remove(key);
+        let id = message.id.expect("it is replicated");
+        self.replication().records.remove(&id);
+        let receive = message.receive.expect("it was matched");
+        let placed = message.length.min(self.capacity_of(receive));
+        self.complete_receive(receive, placed, &message);
+    }
+
+    /// The membership changed.
+    pub fn apply_view(&mut self, view: View) {
+        let Some(replication) = &mut self.replication else { return };
+        let before = replication.replica.view().clone();
+        if view.number <= before.number {
+            return;
+        }
+        for replica in self.world.replicas() {
+            if before.is_live(replica) && before.member(replica) != view.member(replica) {
+                let process = self.world.process(replica);
+                self.links.close(process);
+                replication.partial.remove(&process);
+            }
+        }
+        replication.replica.apply_view(view);
+        self.carry_out();
+        self.requests.completions += 1;
+    }
+
+    /// Sends what is batched: acknowledgements and decisions.
+    pub fn flush(&mut self) {
+        if let Some(replication) = &mut self.replication {
+            replication.replica.flush();
+            replication.idle_polls = 0;
+            self.carry_out();
+        }
+    }
+
+    /// A test found nothing. Siblings and partners may wait for what is batched here, so it goes out now and then.
+    pub fn idle_poll(&mut self) {
+        if let Some(replication) = &mut self.replication {
+            replication.idle_polls += 1;
+            if replication.idle_polls >= 32 {
+                self.flush();
+            }
+        }
+    }
+
+    /// Asks for the next outcome of a stream.
+    pub fn ask(&mut self, stream: StreamId) -> Asked {
+        let replication = self.replication();
+        let index = replication.asked.entry(stream).or_insert(0);
+        let key = DecisionKey { stream, index: *index };
+        let asked = match replication.replica.lookup(key) {
+            Lookup::Decided(outcome) => {
+                *index += 1;
+                replication.decisions += 1;
+                Asked::Decided(outcome)
+            }
+            Lookup::MustDecide => Asked::Decide,
+            Lookup::Wait => Asked::Wait,
+        };
+        self.carry_out();
+        asked
+    }
+
+    /// Decides the outcome that [`Engine::ask`] was asked for.
+    pub fn answer(&mut self, stream: StreamId, outcome: Outcome) {
+        let replication = self.replication();
+        let index = replication.asked.entry(stream).or_insert(0);
+        let key = DecisionKey { stream, index: *index };
+        *index += 1;
+        replication.decisions += 1;
+        replication.replica.decide(key, outcome);
+        self.carry_out();
+    }
+
+    /// A wildcard receive was matched here: a decision for the followers.
+    pub(super) fn record_match(&mut self, context: u32, decided: Option<u64>, source: u32) {
+        let (Some(index), Some(replication)) = (decided, &mut self.replication) else { return };
+        if !replication.has_siblings {
+            return;
+        }
+        replication.decisions += 1;
+        let key = DecisionKey { stream: StreamId::Match(self.contexts.get(context).id), index };
+        replication.replica.decide(key, Outcome::Source(source));
+        self.carry_out();
+    }
+
+    /// The replicas of this rank took different paths: the decision of the leader does not fit what this one asked.
+    pub fn diverged<T>(&self, expected: &str, decided: &Outcome) -> Option<T> {
+        let message = format!(
+            "replica {}: its program took another path than the leader's: it asked for {expected}, the leader decided \
+             {decided:?}; try --check-determinism",
+            self.me
+        );
+        runtime::abort(1, message)
+    }
+}

@@ -1,0 +1,156 @@
+//! Requests: operations that have begun and whose outcome somebody will ask for.
+
+use super::payload::Target;
+use slab::Slab;
+use std::sync::Arc;
+
+/// Number of a request within the engine. Reused after the request is freed; handles carry a generation beside it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct RequestId(pub u32);
+
+const INDEX_BITS: u32 = 22;
+const HANDLE_MIN: usize = 0x1000;
+const INDEX_COUNT: u32 = (1 << INDEX_BITS) - HANDLE_MIN as u32;
+const GENERATION_COUNT: u16 = 1 << (31 - INDEX_BITS);
+
+/// What `MPI_Status` tells of a completed operation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Status {
+    /// Rank of the sender in the communicator, or `MPI_PROC_NULL`, or `MPI_ANY_SOURCE` in an empty status.
+    pub source: i32,
+    /// Tag, or `MPI_ANY_TAG` in an empty status.
+    pub tag: i32,
+    /// Error class, `MPI_SUCCESS` = 0.
+    pub error: i32,
+    /// Received payload in bytes.
+    pub bytes: u64,
+    /// Whether the operation was cancelled.
+    pub cancelled: bool,
+}
+
+impl Status {
+    /// What a wait on an inactive request, or a completed send, returns (MPI-5.0 §3.7.3).
+    pub const EMPTY: Self =
+        Self { source: crate::engine::ANY_SOURCE, tag: crate::engine::ANY_TAG, error: 0, bytes: 0, cancelled: false };
+}
+
+/// What a request is about.
+pub enum Operation {
+    /// A send; completes when its payload is no longer needed.
+    Send,
+    /// A receive.
+    Receive {
+        /// Where the payload goes.
+        target: Target,
+        /// Context it was posted in, to cancel it.
+        context: u32,
+    },
+    /// Completed from outside: a nonblocking collective.
+    Other,
+    /// Set up once, started many times (MPI-5.0 §3.9). Complete while it is inactive.
+    Persistent {
+        /// Begins one round.
+        start: Arc<dyn Fn() -> crate::error::Result<Option<RequestId>> + Send + Sync>,
+        /// The round under way.
+        round: Option<RequestId>,
+        /// Started, and not yet found complete by the application.
+        active: bool,
+    },
+}
+
+/// One operation.
+pub struct Request {
+    /// What it is about.
+    pub operation: Operation,
+    /// Its outcome; meaningful once `complete`.
+    pub status: Status,
+    /// Whether it has completed.
+    pub complete: bool,
+    /// Nobody will ask for the outcome: free it as soon as it completes.
+    pub detached: bool,
+    /// Handle of its communicator, whose error handler hears of its failure.
+    pub comm: usize,
+}
+
+/// All requests of a process.
+#[derive(Default)]
+pub struct Requests {
+    slots: Slab<Request>,
+    /// How often each slot was freed: part of its handle, so that a stale handle is recognized.
+    generations: Vec<u16>,
+    /// Counts completions, so that a waiter sees that something happened.
+    pub completions: u64,
+}
+
+impl Requests {
+    /// Begins an operation.
+    pub fn insert(&mut self, operation: Operation) -> RequestId {
+        let request = Request { operation, status: Status::EMPTY, complete: false, detached: false, comm: 0 };
+        let slot = self.slots.insert(request);
+        if slot == self.generations.len() {
+            self.generations.push(0);
+        }
+        RequestId(slot as u32)
+    }
+
+    /// The request with this number.
+    ///
+    /// # Panics
+    /// When there is none: numbers are only handed to code that frees them exactly once.
+    pub fn get(&mut self, id: RequestId) -> &mut Request {
+        &mut self.slots[id.0 as usize]
+    }
+
+    /// Whether the operation has completed.
+    pub fn is_complete(&self, id: RequestId) -> bool {
+        self.slots[id.0 as usize].complete
+    }
+
+    /// Completes an operation with this outcome.
+    pub fn complete(&mut self, id: RequestId, status: Status) {
+        let request = &mut self.slots[id.0 as usize];
+        assert!(!request.complete, "request {} completes twice", id.0);
+        request.complete = true;
+        request.status = status;
+        self.completions += 1;
+        if request.detached {
+            self.free(id);
+        }
+    }
+
+    fn free(&mut self, id: RequestId) -> Request {
+        let generation = &mut self.generations[id.0 as usize];
+        *generation = (*generation + 1) % GENERATION_COUNT;
+        self.slots.remove(id.0 as usize)
+    }
+
+    /// The handle value of a request: a positive C `int`, above the ABI's constants.
+    pub fn handle(&self, id: RequestId) -> usize {
+        assert!(id.0 < INDEX_COUNT, "{INDEX_COUNT} requests are in use");
+        usize::from(self.generations[id.0 as usize]) << INDEX_BITS | (id.0 as usize + HANDLE_MIN)
+    }
+
+    /// The request with this handle value; `None` when there is none or it was freed.
+    pub fn resolve(&self, handle: usize) -> Option<RequestId> {
+        let slot = (handle & ((1 << INDEX_BITS) - 1)).checked_sub(HANDLE_MIN)?;
+        let generation = self.generations.get(slot)?;
+        let live = self.slots.get(slot).is_some_and(|request| !request.detached);
+        (live && handle >> INDEX_BITS == usize::from(*generation)).then_some(RequestId(slot as u32))
+    }
+
+    /// The outcome of a completed request, which is freed.
+    pub fn take(&mut self, id: RequestId) -> Status {
+        let request = self.free(id);
+        assert!(request.complete, "request {} is taken before it completed", id.0);
+        request.status
+    }
+
+    /// Nobody will ask for the outcome any more (`MPI_Request_free`).
+    pub fn detach(&mut self, id: RequestId) {
+        if self.is_complete(id) {
+            self.free(id);
+        } else {
+            self.get(id).detached = true;
+        }
+    }
+}

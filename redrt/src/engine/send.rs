@@ -1,0 +1,139 @@
+//! Sending without replication, and to oneself: eager, or by rendezvous.
+
+use super::Engine;
+use super::link::{Body, OutgoingId};
+use super::payload::Payload;
+use super::receive::{Data, Message};
+use super::request::{RequestId, Status};
+use crate::transport::frame::{Header, Kind, Rendezvous};
+use crate::transport::tcp::Source;
+use quiesce::matching::Arrived;
+use redrt_types::{Tag, VirtualRank};
+use std::sync::Arc;
+
+/// One message to be sent.
+pub struct SendArguments {
+    /// Context of the communicator.
+    pub context: u64,
+    /// Rank of this process in the communicator.
+    pub source: u32,
+    /// The receiver.
+    pub to: VirtualRank,
+    /// Message tag.
+    pub tag: i32,
+    /// The bytes.
+    pub payload: Payload,
+    /// Complete only once the receive has begun (MPI-5.0 §3.4).
+    pub synchronous: bool,
+}
+
+/// A message whose payload is still needed.
+pub struct Outgoing {
+    /// The bytes.
+    pub payload: Arc<Payload>,
+    /// It goes with its offer, not by rendezvous.
+    pub eager: bool,
+    /// Who waits for it to be no longer needed.
+    pub request: Option<RequestId>,
+}
+
+/// How far a send has come when the call returns.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Sent {
+    /// The payload is no longer needed.
+    Complete,
+    /// It is; [`Engine::send_request`] makes a request for it.
+    Pending(OutgoingId),
+}
+
+impl Engine {
+    /// Sends a message.
+    pub fn send(&mut self, arguments: SendArguments) -> Sent {
+        if arguments.to == self.me.rank {
+            self.send_to_self(arguments)
+        } else if self.is_replicated() {
+            self.send_replicated(arguments)
+        } else {
+            self.send_plain(arguments)
+        }
+    }
+
+    /// A request that completes when the pending send does.
+    pub fn send_request(&mut self, sent: Sent) -> RequestId {
+        let request = self.requests.insert(super::request::Operation::Send);
+        match sent {
+            Sent::Complete => self.requests.complete(request, Status::EMPTY),
+            Sent::Pending(id) => {
+                self.outgoing.get_mut(&id).expect("a pending send is outgoing").request = Some(request);
+            }
+        }
+        request
+    }
+
+    /// Keeps a payload until it is no longer needed.
+    pub(super) fn keep(&mut self, payload: Payload) -> (OutgoingId, Arc<Payload>) {
+        self.outgoing_count += 1;
+        let id = OutgoingId(self.outgoing_count);
+        let payload = Arc::new(payload);
+        self.outgoing.insert(id, Outgoing { payload: payload.clone(), eager: false, request: None });
+        (id, payload)
+    }
+
+    /// The payload is no longer needed: its request completes.
+    pub(super) fn outgoing_gone(&mut self, id: OutgoingId) {
+        if let Some(outgoing) = self.outgoing.remove(&id)
+            && let Some(request) = outgoing.request
+        {
+            self.requests.complete(request, Status::EMPTY);
+        }
+    }
+
+    fn send_plain(&mut self, arguments: SendArguments) -> Sent {
+        let to = self.process_of(arguments.to);
+        let mut header = Header::new(Kind::Eager, arguments.context);
+        header.tag = arguments.tag;
+        header.source = arguments.source;
+        if arguments.payload.len() <= self.links.eager_bytes_max(to) && !arguments.synchronous {
+            if self.links.try_send(to, &mut header, None, arguments.payload.bytes()) {
+                return Sent::Complete;
+            }
+            let (id, payload) = self.keep(arguments.payload);
+            self.links.queue(to, header, None, Body::Shared(payload), Some(id));
+            return Sent::Pending(id);
+        }
+        let (id, payload) = self.keep(arguments.payload);
+        header.kind = Kind::Offer as u8;
+        let address = if self.links.local_pid(to).is_some() { payload.address() } else { 0 };
+        let body = Rendezvous { length: payload.len() as u64, address, offer: id.0 };
+        self.links.send(to, header, None, &body.to_bytes());
+        Sent::Pending(id)
+    }
+
+    /// A message to the own virtual rank stays in the process: every replica sends it to itself.
+    fn send_to_self(&mut self, arguments: SendArguments) -> Sent {
+        let context = self.contexts.index(arguments.context);
+        let key = self.messages.vacant_key();
+        let tag = Tag(arguments.tag);
+        let arrived = self.contexts.get(context).queues.arrive(arguments.source, tag, key);
+        let length = arguments.payload.len() as u64;
+        let mut message = Message::new(context, arguments.source, arguments.tag, length);
+        match arrived {
+            Arrived::Matched { receive, decided } => {
+                self.record_match(context, decided, arguments.source);
+                self.place(receive, arguments.payload.bytes(), &message);
+                Sent::Complete
+            }
+            Arrived::Queued if arguments.synchronous || length as usize > super::receive::COPY_BYTES_MAX => {
+                let (id, _) = self.keep(arguments.payload);
+                message.data = Data::Local(id);
+                self.messages.insert(message);
+                Sent::Pending(id)
+            }
+            Arrived::Queued => {
+                message.data = Data::Bytes(arguments.payload.bytes().into());
+                self.messages.insert(message);
+                Sent::Complete
+            }
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! Blocking until something arrives.
+//!
+//! With shared memory only, a process sleeps on its futex word, and senders wake it there. As soon as it has TCP links it
+//! sleeps in poll, and senders over shared memory wake it through a datagram socket with an abstract name, which leaves
+//! nothing behind. Either way the agent thread can wake it too.
+
+use super::link::Links;
+use crate::transport::shm::{self, ASLEEP_FUTEX, ASLEEP_POLL, AWAKE};
+use redrt_types::ProcessIndex;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+/// Longest sleep. Every wake-up is signalled; this only bounds the harm if one of the kernel's were lost.
+const SLEEP_MAX: Duration = Duration::from_secs(60);
+
+/// Polls without success before a process that has a core to itself goes to sleep.
+pub const SPIN_POLLS: u32 = 20_000;
+
+/// Polls without success before a process that shares its core yields.
+pub const SPIN_POLLS_SHARED: u32 = 8;
+
+/// Yields without success before a process that shares its core goes to sleep.
+pub const YIELDS_SHARED: u32 = 24;
+
+fn wake_address(job: u64, process: ProcessIndex) -> io::Result<SocketAddr> {
+    SocketAddr::from_abstract_name(format!("redrt-{job:016x}-{}", process.0))
+}
+
+/// Wakes a process of this host that waits in poll.
+pub fn poke(job: u64, process: ProcessIndex) {
+    thread_local! {
+        static SOCKET: Option<UnixDatagram> = UnixDatagram::unbound().ok();
+    }
+    SOCKET.with(|socket| {
+        if let (Some(socket), Ok(address)) = (socket, wake_address(job, process)) {
+            // A full queue means that a wake-up is already waiting there.
+            let _ = socket.set_nonblocking(true);
+            let _ = socket.send_to_addr(&[1], &address);
+        }
+    });
+}
+
+/// How this process sleeps and is woken.
+pub struct Sleeper {
+    job: u64,
+    me: ProcessIndex,
+    socket: UnixDatagram,
+    /// Stands in for the shared sleep word when there is no shared memory.
+    own_word: AtomicU32,
+}
+
+/// What to sleep on, taken while the engine is locked, used while it is not.
+pub enum Bed {
+    /// The futex word of the process's slot.
+    Futex(&'static AtomicU32),
+    /// These sockets.
+    Poll(Vec<libc::pollfd>),
+}
+
+impl Sleeper {
+    /// The sleeper of process `me`.
+    pub fn new(job: u64, me: ProcessIndex) -> io::Result<Self> {
+        let socket = UnixDatagram::bind_addr(&wake_address(job, me)?)?;
+        socket.set_nonblocking(true)?;
+        Ok(Self { job, me, socket, own_word: AtomicU32::new(AWAKE) })
+    }
+
+    /// Says that the process is going to sleep. `None` when something has arrived meanwhile: then it must not.
+    pub fn prepare(&self, links: &mut Links) -> Option<Bed> {
+        let sockets: Vec<_> = links.sockets().collect();
+        let only_futex = sockets.is_empty();
+        if let Some(inbox) = links.inbox() {
+            inbox.prepare_sleep(if only_futex { ASLEEP_FUTEX } else { ASLEEP_POLL });
+            let arrived = inbox.next_sender().is_some();
+            links.wake_relieved();
+            if arrived {
+                self.awake(links);
+                return None;
+            }
+            if only_futex {
+                let word: *const AtomicU32 = links.inbox().expect("checked above").sleep_word();
+                // SAFETY: - the word is in the node's shared memory, which stays mapped as long as the process lives.
+                return Some(Bed::Futex(unsafe { &*word }));
+            }
+        } else {
+            self.own_word.store(ASLEEP_POLL, Ordering::SeqCst);
+        }
+        let entry = |fd, writable| libc::pollfd {
+            fd,
+            events: libc::POLLIN | if writable { libc::POLLOUT } else { 0 },
+            revents: 0,
+        };
+        let mut entries = vec![entry(self.socket.as_raw_fd(), false)];
+        entries.extend(sockets.into_iter().map(|(fd, writable)| entry(fd, writable)));
+        Some(Bed::Poll(entries))
+    }
+
+    /// Sleeps until something arrives or somebody wakes this process.
+    pub fn sleep(&self, bed: Bed) {
+        match bed {
+            Bed::Futex(word) => shm::futex_wait(word, ASLEEP_FUTEX, SLEEP_MAX),
+            Bed::Poll(mut entries) => {
+                // SAFETY: - entries is valid for its length during the call.
+                unsafe { libc::poll(entries.as_mut_ptr(), entries.len() as u64, SLEEP_MAX.as_millis() as i32) };
+                let mut byte = [0; 8];
+                while self.socket.recv(&mut byte).is_ok() {}
+            }
+        }
+    }
+
+    /// Says that the process is awake.
+    pub fn awake(&self, links: &mut Links) {
+        self.own_word.store(AWAKE, Ordering::SeqCst);
+        if let Some(inbox) = links.inbox() {
+            inbox.sleep_word().store(AWAKE, Ordering::SeqCst);
+        }
+    }
+
+    /// Wakes this process, from its own agent thread.
+    pub fn wake(&self, links: &mut Links) {
+        let asleep_in_poll = match links.inbox() {
+            Some(inbox) => shm::wake(inbox.sleep_word()),
+            None => self.own_word.swap(AWAKE, Ordering::SeqCst) == ASLEEP_POLL,
+        };
+        if asleep_in_poll {
+            poke(self.job, self.me);
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! Reports of comparisons that were not unanimous.
+
+use crate::comm;
+use crate::runtime;
+use quiesce::MismatchReport;
+use redrt_wire::control::{FromAgent, OnSdc};
+use redrt_wire::event::{Action, Event, Finding, Mismatch, Vote};
+
+/// Tells the audit log, and ends the job when the policy asks for that.
+pub(super) fn report(report: &MismatchReport) {
+    let Some(job) = runtime::job() else { return };
+    let abort = job.welcome.options.on_sdc == OnSdc::Abort && report.finding == quiesce::Finding::Undecidable;
+    let mismatch = Mismatch {
+        receiver: job.welcome.me,
+        sender: report.message.sender,
+        supplier: report.supplier,
+        communicator: comm::label_of_context(report.message.context.0),
+        context: report.message.context,
+        tag: report.envelope.tag.0,
+        sequence: report.message.sequence,
+        length_bytes: report.envelope.length_bytes,
+        payload: report.payload,
+        votes: report.votes.iter().map(|vote| Vote { replica: vote_of(report, vote), digest: vote.digest }).collect(),
+        finding: match report.finding {
+            quiesce::Finding::ReplicaCorrupt => Finding::ReplicaCorrupt,
+            quiesce::Finding::TransportCorrupt => Finding::TransportCorrupt,
+            quiesce::Finding::Undecidable => Finding::Undecidable,
+        },
+        culprit: report.culprit,
+        action: match report.action {
+            _ if abort => Action::Aborted,
+            quiesce::Action::Delivered => Action::Delivered,
+            quiesce::Action::Refetched => Action::Refetched,
+            quiesce::Action::Outvoted => Action::Outvoted,
+        },
+        view: report.view,
+    };
+    let text = format!(
+        "replicas of rank {} disagree on a message to rank {} (tag {}, number {})",
+        mismatch.sender, mismatch.receiver.rank, mismatch.tag, mismatch.sequence.0
+    );
+    if let Some(control) = &job.control {
+        // If the daemon is gone, so is the job.
+        let _ = control.send(&FromAgent::Event(Event::Mismatch(mismatch)));
+    }
+    if abort {
+        runtime::abort::<()>(1, text);
+    }
+}
+
+fn vote_of(report: &MismatchReport, vote: &sdc_detect::Vote) -> redrt_types::ReplicaId {
+    redrt_types::ReplicaId { rank: report.message.sender, index: vote.replica }
+}

@@ -1,0 +1,120 @@
+//! Errors on their way from an implementation to the program's error handler.
+
+use crate::abi::{MPI_ERR_OTHER, MPI_ERR_UNSUPPORTED_OPERATION};
+use crate::handle::{CommHandle, FileHandle, SessionHandle, WinHandle};
+use crate::host;
+use crate::objects::errhandler::{self, Errhandler};
+use crate::objects::error_codes;
+use std::borrow::Cow;
+use std::ffi::c_int;
+use std::fmt;
+
+/// The result of an MPI function.
+pub type Result<T = ()> = std::result::Result<T, Error>;
+
+/// Why an MPI function failed: an error code (mostly a class) and a sentence for the user. Boxed, so that the
+/// successful path returns in one register.
+#[derive(Debug)]
+pub struct Error(Box<Detail>);
+
+#[derive(Debug)]
+struct Detail {
+    code: c_int,
+    message: Cow<'static, str>,
+    scope: Option<Scope>,
+}
+
+impl Error {
+    /// An error of class or code `code`. The message says what is wrong with which value; it needs no function name.
+    #[must_use]
+    #[cold]
+    pub fn new(code: c_int, message: impl Into<Cow<'static, str>>) -> Self {
+        Self(Box::new(Detail { code, message: message.into(), scope: None }))
+    }
+
+    /// Uses the error handler of `scope` instead of that of the function's arguments: a request knows its communicator.
+    #[must_use]
+    pub fn in_scope(mut self, scope: Scope) -> Self {
+        self.0.scope.get_or_insert(scope);
+        self
+    }
+
+    /// The error code that the program sees.
+    #[must_use]
+    pub fn code(&self) -> c_int {
+        self.0.code
+    }
+
+    /// The sentence for the user.
+    #[must_use]
+    pub fn message(&self) -> &str {
+        &self.0.message
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let class = error_codes::class_of(self.code()).unwrap_or(self.code());
+        match error_codes::class_name(class) {
+            Some(name) => write!(f, "{name}: {}", self.message()),
+            None => write!(f, "error {}: {}", self.code(), self.message()),
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+/// `fail!(MPI_ERR_COUNT, "count is {count}")` returns the error from the enclosing function.
+#[macro_export]
+macro_rules! fail {
+    ($code:expr, $($message:tt)*) => {
+        return Err($crate::error::Error::new($code, format!($($message)*)))
+    };
+}
+
+/// Whose error handler deals with an error (MPI-5.0 section 9.3).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Scope {
+    /// The call has no such object: `MPI_COMM_SELF`, or before `MPI_Init` the initial error handler.
+    Default,
+    /// A communicator.
+    Comm(CommHandle),
+    /// A window.
+    Win(WinHandle),
+    /// A file; without one, the handler of `MPI_FILE_NULL`.
+    File(FileHandle),
+    /// A session.
+    Session(SessionHandle),
+}
+
+/// Invokes the error handler for an error in `function`. Returns the code that the function returns, if the handler
+/// comes back.
+#[cold]
+pub fn raise(function: &str, error: Error, scope: Scope) -> c_int {
+    let scope = error.0.scope.unwrap_or(scope);
+    let code = error.code();
+    match &*errhandler::of_scope(scope) {
+        Errhandler::Return => {}
+        Errhandler::Fatal | Errhandler::Abort => {
+            let host = host::get();
+            host.report(&format!("{}: {function}: {error}", host.identity()));
+            host.abort(scope, code);
+        }
+        Errhandler::User(user) => user.call(scope, code),
+    }
+    code
+}
+
+/// The function is called before `MPI_Init` or after `MPI_Finalize`.
+#[cold]
+pub fn inactive(function: &str) -> c_int {
+    let when = if host::is_finalized() { "after MPI_Finalize" } else { "before MPI_Init" };
+    raise(function, Error::new(MPI_ERR_OTHER, format!("called {when}")), Scope::Default)
+}
+
+/// The function is exported but not implemented.
+#[cold]
+pub fn unsupported(function: &str, missing: &str, scope: Scope) -> c_int {
+    let message = format!("{missing} not available in this version of redrt");
+    raise(function, Error::new(MPI_ERR_UNSUPPORTED_OPERATION, message), scope)
+}

@@ -1,0 +1,146 @@
+//! What the objects need to know of the process they live in: which rank it is, where its communicators keep their
+//! error handlers and attributes, how to end it.
+//!
+//! The engine installs its own [`Host`] during `MPI_Init`. Until then, and in tests, [`Alone`] stands in: a world of
+//! one process, because part of MPI may be called before `MPI_Init` (MPI-5.0 section 11.4).
+
+use crate::abi::{MPI_APPNUM, MPI_TAG_UB, MPI_UNIVERSE_SIZE, MPI_WTIME_IS_GLOBAL};
+use crate::error::Scope;
+use crate::objects::attached::Attached;
+use std::ffi::c_int;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Instant;
+
+/// The process as its objects see it. All methods may be called from any thread.
+pub trait Host: Send + Sync {
+    /// Error handler and attributes of a communicator, window, file or session; `None` when the handle is invalid.
+    /// `Scope::Default` is not asked for: the caller asks for `MPI_COMM_SELF`.
+    fn attached(&self, scope: Scope) -> Option<Arc<Attached>>;
+
+    /// This process's rank in `MPI_COMM_WORLD`.
+    fn rank(&self) -> u32;
+
+    /// Number of processes in `MPI_COMM_WORLD`.
+    fn world_size(&self) -> u32;
+
+    /// Who speaks, at the head of a message: `redrt: rank 3 (replica 3.1) on node7`.
+    fn identity(&self) -> String;
+
+    /// Ends the processes that `scope` names (all, for anything but a communicator) with exit code `code`.
+    fn abort(&self, scope: Scope, code: c_int) -> !;
+
+    /// Shows one line to the user.
+    fn report(&self, line: &str) {
+        eprintln!("{line}");
+    }
+
+    /// `MPI_Get_processor_name`; the same in all replicas of a rank.
+    fn processor_name(&self) -> String;
+
+    /// `MPI_Wtime`, in seconds; the same in all replicas of a rank.
+    fn wtime(&self) -> f64;
+
+    /// `MPI_Wtick`, in seconds.
+    fn wtick(&self) -> f64 {
+        1e-9
+    }
+
+    /// The value of a predefined attribute of a communicator (`MPI_TAG_UB`…), `None` when it is not set.
+    fn predefined_attribute(&self, keyval: c_int) -> Option<c_int>;
+}
+
+static HOST: OnceLock<Box<dyn Host>> = OnceLock::new();
+
+/// Makes `host` the host of this process. Only the first call does anything; returns whether this was it.
+pub fn install(host: Box<dyn Host>) -> bool {
+    HOST.set(host).is_ok()
+}
+
+/// The host of this process.
+#[must_use]
+pub fn get() -> &'static dyn Host {
+    match HOST.get() {
+        Some(host) => &**host,
+        None => &Alone,
+    }
+}
+
+const BEFORE: u8 = 0;
+const ACTIVE: u8 = 1;
+const FINALIZED: u8 = 2;
+
+/// Where the process stands between `MPI_Init` and `MPI_Finalize`; changed by the engine only.
+static PHASE: AtomicU8 = AtomicU8::new(BEFORE);
+
+/// Whether any MPI function may be called.
+#[must_use]
+#[inline]
+pub fn is_active() -> bool {
+    PHASE.load(Ordering::Acquire) == ACTIVE
+}
+
+/// Whether MPI has been finalized.
+#[must_use]
+pub fn is_finalized() -> bool {
+    PHASE.load(Ordering::Acquire) == FINALIZED
+}
+
+/// The engine is up: `MPI_Init`, or the first `MPI_Session_init`.
+pub fn set_active() {
+    PHASE.store(ACTIVE, Ordering::Release);
+}
+
+/// The engine is down.
+pub fn set_finalized() {
+    PHASE.store(FINALIZED, Ordering::Release);
+}
+
+/// A process on its own, before the engine is there.
+struct Alone;
+
+impl Host for Alone {
+    fn attached(&self, scope: Scope) -> Option<Arc<Attached>> {
+        static INITIAL: OnceLock<Arc<Attached>> = OnceLock::new();
+        match scope {
+            Scope::Default | Scope::Comm(_) => Some(Arc::clone(INITIAL.get_or_init(|| Arc::new(Attached::new())))),
+            Scope::Win(_) | Scope::File(_) | Scope::Session(_) => None,
+        }
+    }
+
+    fn rank(&self) -> u32 {
+        0
+    }
+
+    fn world_size(&self) -> u32 {
+        1
+    }
+
+    fn identity(&self) -> String {
+        format!("redrt: process {} on {}", std::process::id(), self.processor_name())
+    }
+
+    fn abort(&self, _scope: Scope, code: c_int) -> ! {
+        std::process::exit(if code == 0 { 1 } else { code })
+    }
+
+    fn processor_name(&self) -> String {
+        let name = std::fs::read_to_string("/proc/sys/kernel/hostname");
+        name.map_or_else(|_| "localhost".to_owned(), |name| name.trim_end().to_owned())
+    }
+
+    fn wtime(&self) -> f64 {
+        static START: OnceLock<Instant> = OnceLock::new();
+        START.get_or_init(Instant::now).elapsed().as_secs_f64()
+    }
+
+    fn predefined_attribute(&self, keyval: c_int) -> Option<c_int> {
+        match keyval {
+            MPI_TAG_UB => Some(c_int::MAX),
+            MPI_WTIME_IS_GLOBAL => Some(0),
+            MPI_UNIVERSE_SIZE => Some(1),
+            MPI_APPNUM => Some(0),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! Stretches of the application's memory, and of our own, that collectives read and write.
+
+/// `length` bytes at an address, with checked sub-stretches. Like the C buffers it stands for, it may overlap others and
+/// be written through while others point to it; nothing here makes references to the bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct Region {
+    start: *mut u8,
+    length: usize,
+}
+
+// SAFETY: - a Region is an address; `new` has been promised that its bytes stay valid.
+unsafe impl Send for Region {}
+// SAFETY: as for Send.
+unsafe impl Sync for Region {}
+
+impl Region {
+    /// The bytes `start..start + length`.
+    ///
+    /// # Safety
+    /// They must be valid for reads, and for writes if the region is written, as long as the region or a part of it is
+    /// used; MPI forbids the application to access them meanwhile.
+    pub unsafe fn new(start: *mut u8, length: usize) -> Self {
+        Self { start, length }
+    }
+
+    /// No bytes.
+    pub fn empty() -> Self {
+        Self { start: std::ptr::NonNull::dangling().as_ptr(), length: 0 }
+    }
+
+    /// First byte.
+    pub fn start(self) -> *mut u8 {
+        self.start
+    }
+
+    /// Number of bytes.
+    #[allow(clippy::len_without_is_empty)]
+    pub fn len(self) -> usize {
+        self.length
+    }
+
+    /// Bytes `offset..offset + length`.
+    ///
+    /// # Panics
+    /// When they are not within the region.
+    #[must_use]
+    pub fn part(self, offset: usize, length: usize) -> Self {
+        assert!(offset + length <= self.length, "{offset}+{length} is outside of {} bytes", self.length);
+        // SAFETY: - within the region: checked.
+        Self { start: unsafe { self.start.add(offset) }, length }
+    }
+
+    /// Copies all of `from` to the front of this region; they may overlap.
+    ///
+    /// # Panics
+    /// When `from` is longer.
+    pub fn copy_from(self, from: Self) {
+        assert!(from.length <= self.length, "{} bytes into {}", from.length, self.length);
+        // SAFETY: - both are valid for from.length bytes: checked, and promised to `new`.
+        unsafe { std::ptr::copy(from.start, self.start, from.length) };
+    }
+
+    /// The bytes, for one call that does not write them.
+    pub fn with_bytes<T>(self, read: impl FnOnce(&[u8]) -> T) -> T {
+        if self.length == 0 {
+            return read(&[]);
+        }
+        // SAFETY: - valid for reads: promised to `new`; nobody writes them during the call, because whoever holds the
+        //           region is the one who would.
+        read(unsafe { std::slice::from_raw_parts(self.start, self.length) })
+    }
+
+    /// The bytes, for one call that writes them.
+    pub fn with_bytes_mut<T>(self, write: impl FnOnce(&mut [u8]) -> T) -> T {
+        if self.length == 0 {
+            return write(&mut []);
+        }
+        // SAFETY: - valid for writes: promised to `new`; nobody else accesses them during the call.
+        write(unsafe { std::slice::from_raw_parts_mut(self.start, self.length) })
+    }
+}
+
+/// Memory of our own that lives as long as a collective needs it.
+pub struct Scratch {
+    bytes: Vec<u64>,
+    length: usize,
+}
+
+impl Scratch {
+    /// `length` zero bytes, aligned to 16.
+    pub fn new(length: usize) -> Self {
+        // Two words more than needed: the start is moved up to a multiple of 16.
+        Self { bytes: vec![0; length.div_ceil(8) + 2], length }
+    }
+
+    /// The bytes. Valid until the scratch is dropped.
+    pub fn region(&mut self) -> Region {
+        let start = self.bytes.as_mut_ptr().cast::<u8>();
+        let start = start.wrapping_add(start.align_offset(16));
+        // SAFETY: - the vector is never resized, so the bytes stay where they are until it is dropped, and users of the
+        //           region keep the scratch beside it.
+        unsafe { Region::new(start, self.length) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_are_checked() {
+        let mut scratch = Scratch::new(10);
+        let region = scratch.region();
+        assert_eq!(region.start() as usize % 16, 0);
+        region.with_bytes_mut(|bytes| bytes.copy_from_slice(b"0123456789"));
+        region.part(2, 5).copy_from(region.part(0, 5));
+        assert!(region.with_bytes(|bytes| bytes == b"0101234789"));
+        assert!(std::panic::catch_unwind(|| region.part(6, 5)).is_err());
+    }
+}

@@ -1,0 +1,138 @@
+//! Error handlers (MPI-5.0 section 9.3).
+
+use crate::abi::{Callback, MPI_ERR_ERRHANDLER, callbacks};
+use crate::error::{Error, Result, Scope};
+use crate::handle::{CommHandle, ErrhandlerHandle, Table};
+use crate::host;
+use std::ffi::c_int;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// What happens on an error.
+#[derive(Debug)]
+pub enum Errhandler {
+    /// `MPI_ERRORS_ARE_FATAL`: a message, and the job ends.
+    Fatal,
+    /// `MPI_ERRORS_ABORT`: a message, and the processes of the communicator end.
+    Abort,
+    /// `MPI_ERRORS_RETURN`: the function returns the code.
+    Return,
+    /// A function of the program is called, then the function returns the code.
+    User(UserErrhandler),
+}
+
+/// The type of object that a user's error handler is for, which is also the type of its first argument.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ErrhandlerKind {
+    /// Communicators.
+    Comm,
+    /// Windows.
+    Win,
+    /// Files.
+    File,
+    /// Sessions.
+    Session,
+}
+
+/// An error handler of the program.
+#[derive(Debug)]
+pub struct UserErrhandler {
+    kind: ErrhandlerKind,
+    function: Callback,
+    /// Its handle, and how many times the program has been given it and has not freed it.
+    held: Mutex<(usize, u32)>,
+}
+
+impl UserErrhandler {
+    /// Calls the program's function, which may change nothing here: the code it leaves is not looked at.
+    pub fn call(&self, scope: Scope, code: c_int) {
+        let handle = match scope {
+            Scope::Default => CommHandle::SELF.0,
+            Scope::Comm(comm) => comm.0,
+            Scope::Win(win) => win.0,
+            Scope::File(file) => file.0,
+            Scope::Session(session) => session.0,
+        };
+        callbacks::call_errhandler(self.function, handle, code);
+    }
+}
+
+static USER: Table<Errhandler> = Table::new();
+
+/// A new error handler that calls `function`.
+pub fn create(kind: ErrhandlerKind, function: Callback) -> ErrhandlerHandle {
+    let user = UserErrhandler { kind, function, held: Mutex::new((0, 0)) };
+    handle_of(&Arc::new(Errhandler::User(user)))
+}
+
+/// The handle of an error handler; the program holds it once more.
+pub fn handle_of(errhandler: &Arc<Errhandler>) -> ErrhandlerHandle {
+    match &**errhandler {
+        Errhandler::Fatal => ErrhandlerHandle::ERRORS_ARE_FATAL,
+        Errhandler::Abort => ErrhandlerHandle::ERRORS_ABORT,
+        Errhandler::Return => ErrhandlerHandle::ERRORS_RETURN,
+        Errhandler::User(user) => {
+            let mut held = user.held.lock().unwrap_or_else(PoisonError::into_inner);
+            if held.1 == 0 {
+                held.0 = USER.insert(Arc::clone(errhandler));
+            }
+            held.1 += 1;
+            ErrhandlerHandle(held.0)
+        }
+    }
+}
+
+/// The error handler behind a handle.
+///
+/// # Errors
+/// `MPI_ERR_ERRHANDLER` when there is none, or it is not for objects of this kind.
+pub fn resolve(handle: ErrhandlerHandle, kind: ErrhandlerKind) -> Result<Arc<Errhandler>> {
+    let errhandler = find(handle)?;
+    match &*errhandler {
+        Errhandler::User(user) if user.kind != kind => {
+            crate::fail!(MPI_ERR_ERRHANDLER, "the error handler is for a {:?}, not for a {kind:?}", user.kind)
+        }
+        _ => Ok(errhandler),
+    }
+}
+
+fn find(handle: ErrhandlerHandle) -> Result<Arc<Errhandler>> {
+    match handle {
+        ErrhandlerHandle::ERRORS_ARE_FATAL => Ok(Arc::new(Errhandler::Fatal)),
+        ErrhandlerHandle::ERRORS_ABORT => Ok(Arc::new(Errhandler::Abort)),
+        ErrhandlerHandle::ERRORS_RETURN => Ok(Arc::new(Errhandler::Return)),
+        _ => USER.get(handle.0).ok_or_else(|| Error::new(MPI_ERR_ERRHANDLER, "not a valid error handler")),
+    }
+}
+
+/// The program gives up one handle; objects that use the error handler keep it.
+///
+/// # Errors
+/// `MPI_ERR_ERRHANDLER` when there is none.
+pub fn free(handle: ErrhandlerHandle) -> Result {
+    if let Errhandler::User(user) = &*find(handle)? {
+        let mut held = user.held.lock().unwrap_or_else(PoisonError::into_inner);
+        held.1 = held.1.saturating_sub(1);
+        if held.1 == 0 {
+            USER.remove(handle.0);
+        }
+    }
+    Ok(())
+}
+
+/// The error handler that deals with an error in a call with this scope.
+#[must_use]
+pub fn of_scope(scope: Scope) -> Arc<Errhandler> {
+    let host = host::get();
+    let attached = match scope {
+        Scope::Default => None,
+        // MPI-5.0 section 14.7: files begin with MPI_ERRORS_RETURN, and so do calls without a valid file.
+        Scope::File(_) => match host.attached(scope) {
+            Some(attached) => Some(attached),
+            None => return Arc::new(Errhandler::Return),
+        },
+        other => host.attached(other),
+    };
+    // Section 9.3: errors not related to an object are raised on MPI_COMM_SELF.
+    let attached = attached.or_else(|| host.attached(Scope::Comm(CommHandle::SELF)));
+    attached.map_or_else(|| Arc::new(Errhandler::Fatal), |attached| attached.errhandler())
+}

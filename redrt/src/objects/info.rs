@@ -1,0 +1,120 @@
+//! Info objects: ordered keys and values (MPI-5.0 chapter 10).
+
+use crate::abi::{
+    MPI_ERR_INFO, MPI_ERR_INFO_KEY, MPI_ERR_INFO_NOKEY, MPI_ERR_INFO_VALUE, MPI_MAX_INFO_KEY, MPI_MAX_INFO_VAL,
+};
+use crate::error::{Error, Result};
+use crate::handle::{InfoHandle, Table};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+/// Keys and values in the order they were first set.
+#[derive(Debug, Default)]
+pub struct Info {
+    pairs: Mutex<Vec<(String, String)>>,
+}
+
+static INFOS: Table<Info> = Table::new();
+static ENVIRONMENT: OnceLock<Arc<Info>> = OnceLock::new();
+
+/// Takes an info object in and returns its handle.
+pub fn register(info: Info) -> InfoHandle {
+    InfoHandle(INFOS.insert(Arc::new(info)))
+}
+
+/// Sets what `MPI_INFO_ENV` holds; only the first call does anything.
+pub fn set_environment(info: Info) {
+    let _ = ENVIRONMENT.set(Arc::new(info));
+}
+
+/// The object behind a handle.
+///
+/// # Errors
+/// `MPI_ERR_INFO` when there is none, also for `MPI_INFO_NULL`.
+pub fn resolve(handle: InfoHandle) -> Result<Arc<Info>> {
+    if handle == InfoHandle::ENV {
+        return Ok(Arc::clone(ENVIRONMENT.get_or_init(|| Arc::new(Info::default()))));
+    }
+    INFOS.get(handle.0).ok_or_else(|| Error::new(MPI_ERR_INFO, "not a valid info object"))
+}
+
+/// The object behind a handle, or `None` for `MPI_INFO_NULL`: for functions that take hints.
+///
+/// # Errors
+/// `MPI_ERR_INFO` when the handle is neither.
+pub fn resolve_hints(handle: InfoHandle) -> Result<Option<Arc<Info>>> {
+    if handle == InfoHandle::NULL { Ok(None) } else { resolve(handle).map(Some) }
+}
+
+/// Frees an info object.
+///
+/// # Errors
+/// `MPI_ERR_INFO` when there is none or it is `MPI_INFO_ENV`.
+pub fn free(handle: InfoHandle) -> Result {
+    INFOS.remove(handle.0).map(drop).ok_or_else(|| Error::new(MPI_ERR_INFO, "not an info object that can be freed"))
+}
+
+impl Info {
+    fn lock(&self) -> MutexGuard<'_, Vec<(String, String)>> {
+        self.pairs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sets a key.
+    ///
+    /// # Errors
+    /// `MPI_ERR_INFO_KEY` or `MPI_ERR_INFO_VALUE` when key or value is too long, or the key is empty.
+    pub fn set(&self, key: &str, value: &str) -> Result {
+        check_key(key)?;
+        if value.len() >= MPI_MAX_INFO_VAL as usize {
+            crate::fail!(MPI_ERR_INFO_VALUE, "the value of '{key}' has {} bytes", value.len());
+        }
+        let mut pairs = self.lock();
+        match pairs.iter_mut().find(|pair| pair.0 == key) {
+            Some(pair) => value.clone_into(&mut pair.1),
+            None => pairs.push((key.to_owned(), value.to_owned())),
+        }
+        Ok(())
+    }
+
+    /// The value of a key.
+    #[must_use]
+    pub fn get(&self, key: &str) -> Option<String> {
+        self.lock().iter().find(|pair| pair.0 == key).map(|pair| pair.1.clone())
+    }
+
+    /// Removes a key.
+    ///
+    /// # Errors
+    /// `MPI_ERR_INFO_NOKEY` when it is not set.
+    pub fn delete(&self, key: &str) -> Result {
+        check_key(key)?;
+        let mut pairs = self.lock();
+        let Some(index) = pairs.iter().position(|pair| pair.0 == key) else {
+            crate::fail!(MPI_ERR_INFO_NOKEY, "'{key}' is not set");
+        };
+        pairs.remove(index);
+        Ok(())
+    }
+
+    /// All keys and values.
+    #[must_use]
+    pub fn pairs(&self) -> Vec<(String, String)> {
+        self.lock().clone()
+    }
+
+    /// An independent copy.
+    #[must_use]
+    pub fn duplicate(&self) -> Self {
+        Self { pairs: Mutex::new(self.pairs()) }
+    }
+}
+
+/// Whether a key may be one.
+///
+/// # Errors
+/// `MPI_ERR_INFO_KEY` when it is empty or too long.
+pub fn check_key(key: &str) -> Result {
+    if key.is_empty() || key.len() >= MPI_MAX_INFO_KEY as usize {
+        crate::fail!(MPI_ERR_INFO_KEY, "a key has 1 to {} bytes, not {}", MPI_MAX_INFO_KEY - 1, key.len());
+    }
+    Ok(())
+}

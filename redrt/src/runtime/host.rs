@@ -1,0 +1,70 @@
+//! What the MPI objects are told of this process.
+
+use super::{Job, leave};
+use crate::abi::{MPI_APPNUM, MPI_TAG_UB, MPI_UNIVERSE_SIZE, MPI_WTIME_IS_GLOBAL};
+use crate::comm;
+use crate::error::Scope;
+use crate::handle::CommHandle;
+use crate::host::Host;
+use crate::objects::attached::Attached;
+use std::ffi::c_int;
+use std::sync::Arc;
+
+/// The process in its job.
+pub struct InJob(pub &'static Job);
+
+impl Host for InJob {
+    fn attached(&self, scope: Scope) -> Option<Arc<Attached>> {
+        let handle = match scope {
+            Scope::Default => CommHandle::SELF,
+            Scope::Comm(handle) => handle,
+            Scope::Win(_) | Scope::File(_) | Scope::Session(_) => return None,
+        };
+        comm::resolve(handle).ok().map(|comm| comm.attached.clone())
+    }
+
+    fn rank(&self) -> u32 {
+        self.0.welcome.me.rank.0
+    }
+
+    fn world_size(&self) -> u32 {
+        self.0.welcome.world.rank_count()
+    }
+
+    fn identity(&self) -> String {
+        let welcome = &self.0.welcome;
+        if welcome.world.is_replicated() {
+            format!("redrt: rank {} (replica {}) on {}", welcome.me.rank, welcome.me, welcome.host)
+        } else {
+            format!("redrt: rank {} on {}", welcome.me.rank, welcome.host)
+        }
+    }
+
+    fn abort(&self, _scope: Scope, code: c_int) -> ! {
+        leave::abort(code, String::new())
+    }
+
+    fn processor_name(&self) -> String {
+        let welcome = &self.0.welcome;
+        if welcome.world.is_replicated() {
+            // The hosts of the replicas differ: the name must not.
+            format!("redrt-rank-{}", welcome.me.rank)
+        } else {
+            welcome.host.clone()
+        }
+    }
+
+    fn wtime(&self) -> f64 {
+        super::clock::wtime()
+    }
+
+    fn predefined_attribute(&self, keyval: c_int) -> Option<c_int> {
+        match keyval {
+            MPI_TAG_UB => Some(crate::api::p2p::TAG_MAX),
+            MPI_WTIME_IS_GLOBAL => Some(0),
+            MPI_UNIVERSE_SIZE => Some(self.world_size() as c_int),
+            MPI_APPNUM => Some(self.0.welcome.application as c_int),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! Leaving the job: together in `MPI_Finalize`, or at once.
+
+use super::{agent, job};
+use crate::engine;
+use redrt_wire::control::FromAgent;
+use redrt_wire::event::Statistics;
+
+/// Waits until everything this process owes has arrived and every process of the job is leaving too: until then another
+/// replica may need what only this one still has.
+pub fn end() {
+    let Some(job) = job() else { return };
+    let Some(control) = &job.control else { return };
+    let cell = engine::cell();
+    let mut said = None;
+    cell.wait_for(|engine| {
+        if agent::is_released() {
+            return Some(());
+        }
+        if !engine.is_settled() {
+            engine.flush();
+        }
+        let view = engine.view_number(&job.welcome.view);
+        if engine.is_settled() && said != Some(view) {
+            engine.flush();
+            said = Some(view);
+            let statistics = engine.statistics().unwrap_or(Statistics::default());
+            if control.send(&FromAgent::Finalizing { view, statistics }).is_err() {
+                std::process::abort();
+            }
+        }
+        None
+    });
+}
+
+/// Ends the whole job with this exit code. `message` is for the user, empty when the application asked for the end.
+pub fn abort<T>(code: i32, message: String) -> T {
+    if let Some(job) = job()
+        && let Some(control) = &job.control
+    {
+        let said = control.send(&FromAgent::Abort { code, message });
+        if said.is_ok() {
+            // The daemon ends this process; if it cannot, its end is noticed by the agent thread.
+            loop {
+                std::thread::park();
+            }
+        }
+    } else if !message.is_empty() {
+        eprintln!("redrt: {message}");
+    }
+    std::process::exit(if code == 0 { 1 } else { code })
+}

@@ -1,0 +1,231 @@
+//! The process's place in the job: taking it in `MPI_Init`, hearing of changes, leaving in `MPI_Finalize`.
+
+pub mod agent;
+pub mod clock;
+pub mod control;
+mod host;
+mod leave;
+pub mod threads;
+
+pub use leave::{abort, end};
+
+use crate::engine::link::{Identity, Links};
+use crate::engine::replication::Replication;
+use crate::engine::sleep::Sleeper;
+use crate::engine::{self, Engine, Setup};
+use crate::transport::direct;
+use crate::transport::shm::Segment;
+use control::Control;
+use quiesce::Replica;
+use redrt_types::{Incarnation, ProcessIndex, ReplicaId, View, World};
+use redrt_wire::auth::Secret;
+use redrt_wire::control::{
+    CONTROL_FD_VARIABLE, Card, Determinism, FromAgent, OnSdc, Options, Protocol, ToAgent, Transport, Verification,
+    Welcome,
+};
+use std::net::TcpListener;
+use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+use std::os::unix::net::UnixStream;
+use std::sync::OnceLock;
+
+/// Why a process could not take its place.
+#[derive(Debug, thiserror::Error)]
+pub enum JoinError {
+    /// The daemon cannot be spoken to.
+    #[error("the daemon on this host cannot be reached")]
+    Control(#[from] std::io::Error),
+    /// The daemon said something that does not belong here.
+    #[error("the daemon on this host sent an unexpected message: mixed redrt installations?")]
+    Unexpected,
+    /// The variable that names the control descriptor is damaged.
+    #[error("{CONTROL_FD_VARIABLE} is '{0}', which is not a descriptor: was the environment changed?")]
+    Variable(String),
+    /// The node's shared memory cannot be used.
+    #[error("the shared memory of host {host} cannot be mapped")]
+    SharedMemory {
+        /// The host.
+        host: String,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+}
+
+/// What this process was told about the job.
+pub struct Job {
+    /// The daemon's welcome, or an equivalent for a program started by itself.
+    pub welcome: Welcome,
+    /// The connection to the daemon; `None` for a program started by itself.
+    pub control: Option<Control>,
+}
+
+static JOB: OnceLock<Job> = OnceLock::new();
+
+/// The job of this process, `None` before `MPI_Init`.
+pub fn job() -> Option<&'static Job> {
+    JOB.get()
+}
+
+/// Takes this process's place in the job and makes what every job has.
+pub fn begin() -> Result<(), JoinError> {
+    let job = join()?;
+    crate::host::install(Box::new(host::InJob(job)));
+    let attached = || std::sync::Arc::new(crate::objects::attached::Attached::new());
+    crate::comm::install(job.welcome.me.rank, job.welcome.world.rank_count(), attached(), attached());
+    crate::faults::arm(&job.welcome.faults);
+    Ok(())
+}
+
+/// An error and what caused it, in one line.
+pub fn chain(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(error.source(), |cause| cause.source());
+    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
+}
+
+/// The colour of the ranks that share memory with this one: see `MPI_Comm_split_type`.
+pub fn shared_memory_color() -> i32 {
+    match job() {
+        Some(job) if job.welcome.world.is_replicated() => job.welcome.me.rank.0 as i32,
+        Some(job) => job.welcome.host_number as i32,
+        None => 0,
+    }
+}
+
+/// Takes this process's place: speaks to the daemon, opens the transports, starts the agent thread.
+pub fn join() -> Result<&'static Job, JoinError> {
+    let control = match std::env::var(CONTROL_FD_VARIABLE) {
+        Err(_) => None,
+        Ok(text) => {
+            let fd: RawFd = text.parse().map_err(|_| JoinError::Variable(text.clone()))?;
+            Some(adopt(fd).ok_or(JoinError::Variable(text))?)
+        }
+    };
+    let (welcome, cards, control, listener) = match control {
+        None => (alone(), Vec::new(), None, None),
+        Some(stream) => {
+            let mut control = Control::new(stream)?;
+            let (welcome, cards, listener) = meet(&mut control)?;
+            (welcome, cards, Some(control), listener)
+        }
+    };
+    let engine = make_engine(&welcome, cards)?;
+    engine::install(engine);
+    let job = Job { welcome, control };
+    let job = JOB.get_or_init(|| job);
+    agent::start(job, listener)?;
+    Ok(job)
+}
+
+fn adopt(fd: RawFd) -> Option<UnixStream> {
+    // SAFETY: - only reads the descriptor's flags.
+    if unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) } != 0 {
+        return None;
+    }
+    // SAFETY: - open, as fcntl has shown; the daemon made it for us, and nobody else in this process knows it.
+    Some(UnixStream::from(unsafe { OwnedFd::from_raw_fd(fd) }))
+}
+
+fn meet(control: &mut Control) -> Result<(Welcome, Vec<Card>, Option<TcpListener>), JoinError> {
+    control.send(&FromAgent::Hello)?;
+    let mut welcome = match control.receive()? {
+        ToAgent::Welcome(welcome) => *welcome,
+        _ => return Err(JoinError::Unexpected),
+    };
+    let needs_tcp = welcome.options.transport != Transport::Shm;
+    let listener = if needs_tcp { Some(TcpListener::bind(welcome.listen)?) } else { None };
+    let data = listener.as_ref().map(TcpListener::local_addr).transpose()?;
+    control.send(&FromAgent::Ready(Card {
+        process: welcome.world.process(welcome.me),
+        host_number: welcome.host_number,
+        pid: std::process::id() as i32,
+        data,
+    }))?;
+    loop {
+        match control.receive()? {
+            ToAgent::Cards(cards) => return Ok((welcome, cards, listener)),
+            ToAgent::View(view) => welcome.view = view,
+            _ => return Err(JoinError::Unexpected),
+        }
+    }
+}
+
+/// The world of a program that was not started by redrun: itself.
+fn alone() -> Welcome {
+    let world = World::uniform(1, 1);
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").map(|name| name.trim().to_owned());
+    let pid = u64::from(std::process::id());
+    Welcome {
+        job: pid,
+        secret: Secret([0; 32]),
+        me: ReplicaId::default(),
+        incarnation: Incarnation(0),
+        view: View::initial(&world),
+        world,
+        options: Options {
+            protocol: Protocol::Hash,
+            verification: Verification::Strict,
+            transport: Transport::Shm,
+            determinism: Determinism::Full,
+            on_sdc: OnSdc::Report,
+            seed: pid,
+        },
+        host: host.unwrap_or_else(|_| "localhost".to_owned()),
+        host_number: 0,
+        local_process_count: 1,
+        shared_memory: None,
+        listen: ([127, 0, 0, 1], 0).into(),
+        faults: Vec::new(),
+        application: 0,
+    }
+}
+
+fn make_engine(welcome: &Welcome, cards: Vec<Card>) -> Result<Engine, JoinError> {
+    let shared = |source| JoinError::SharedMemory { host: welcome.host.clone(), source };
+    let segment = match (welcome.options.transport, &welcome.shared_memory) {
+        (Transport::Tcp, _) | (_, None) => None,
+        (_, Some(memory)) => Some(Segment::map(memory.fd, memory.slot_count).map_err(shared)?),
+    };
+    direct::permit_readers();
+    let me: ProcessIndex = welcome.world.process(welcome.me);
+    let identity = Identity {
+        job: welcome.job,
+        me,
+        incarnation: welcome.incarnation,
+        host_number: welcome.host_number,
+        secret: welcome.secret.clone(),
+        segment,
+    };
+    let mut links = Links::new(identity, welcome.world.process_count());
+    for card in cards {
+        links.set_card(card);
+    }
+    let replication = welcome.world.is_replicated().then(|| Box::new(replication(welcome)));
+    let cores = std::thread::available_parallelism().map_or(1, |count| count.get() as u32);
+    Ok(Engine::new(Setup {
+        me: welcome.me,
+        world: welcome.world.clone(),
+        links,
+        sleeper: Sleeper::new(welcome.job, me)?,
+        shares_core: welcome.local_process_count > cores,
+        replication,
+    }))
+}
+
+fn replication(welcome: &Welcome) -> Replication {
+    let options = &welcome.options;
+    let replica = Replica::new(quiesce::Config {
+        me: welcome.me,
+        world: welcome.world.clone(),
+        view: welcome.view.clone(),
+        protocol: match options.protocol {
+            Protocol::Hash => quiesce::Protocol::Hash,
+            Protocol::AllToAll => quiesce::Protocol::AllToAll,
+        },
+        verification: match options.verification {
+            Verification::Strict => quiesce::Verification::Strict,
+            Verification::Deferred => quiesce::Verification::Deferred,
+        },
+    });
+    let has_siblings = welcome.world.degree(welcome.me.rank) > 1;
+    Replication::new(replica, options.seed, options.determinism, has_siblings)
+}

@@ -1,0 +1,222 @@
+//! Data-plane frames: a fixed 32-byte header, an optional 16-byte digest, then the body.
+//!
+//! ```text
+//!  0      4     5      6        8         16        20     24       28       32
+//!  | size | kind | flags | index | context | sequence | tag | source | length | [digest 16] body …
+//! ```
+//! `size` is the whole frame in bytes and is written last in shared memory, where a non-zero value publishes the record.
+//! `index` is a small number whose meaning depends on the kind. `sequence` holds the low 32 bits of a 64-bit number that
+//! both ends know to within 2^31. Little-endian.
+
+/// Bytes of a header.
+pub const HEADER_BYTES: usize = 32;
+
+/// Bytes of the digest that follows the header when [`FLAG_DIGEST`] is set.
+pub const DIGEST_BYTES: usize = 16;
+
+/// The header is followed by a digest of the logical message.
+pub const FLAG_DIGEST: u8 = 1;
+
+/// What a frame is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum Kind {
+    /// A message with its payload.
+    Eager = 1,
+    /// A message whose payload waits at the sender: body is a [`Rendezvous`].
+    Offer = 2,
+    /// The receiver has matched an offer and wants its bytes: body is a [`Grant`].
+    Grant = 3,
+    /// Bytes of a granted payload: body is a [`Fragment`] head, then the bytes.
+    Data = 4,
+    /// The receiver has read the payload out of the sender's memory: body is the sender's offer number.
+    Done = 5,
+    /// A digest in place of a payload.
+    Digest = 6,
+    /// Cumulative acknowledgement: every message of the channel below `sequence` has been received.
+    Ack = 7,
+    /// Acknowledgement of the one message `sequence`.
+    AckOne = 8,
+    /// Any other protocol frame, postcard-encoded.
+    Protocol = 9,
+}
+
+impl Kind {
+    /// The kind with this number, `None` for rubbish.
+    pub fn from_u8(number: u8) -> Option<Self> {
+        Some(match number {
+            1 => Self::Eager,
+            2 => Self::Offer,
+            3 => Self::Grant,
+            4 => Self::Data,
+            5 => Self::Done,
+            6 => Self::Digest,
+            7 => Self::Ack,
+            8 => Self::AckOne,
+            9 => Self::Protocol,
+            _ => return None,
+        })
+    }
+}
+
+/// The fixed head of every frame. `size` is filled in by the transport.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(C, align(8))]
+pub struct Header {
+    /// Whole frame in bytes.
+    pub size: u32,
+    /// A [`Kind`].
+    pub kind: u8,
+    /// `FLAG_*`.
+    pub flags: u8,
+    /// Depends on the kind.
+    pub index: u16,
+    /// Context of the communicator.
+    pub context: u64,
+    /// Low bits of the position on the channel.
+    pub sequence: u32,
+    /// Message tag.
+    pub tag: i32,
+    /// Rank of the sender in the communicator.
+    pub source: u32,
+    /// Body length in bytes.
+    pub length: u32,
+}
+
+const _: () = assert!(size_of::<Header>() == HEADER_BYTES);
+
+impl Header {
+    /// A header with everything but kind and context zero.
+    pub fn new(kind: Kind, context: u64) -> Self {
+        Self { size: 0, kind: kind as u8, flags: 0, index: 0, context, sequence: 0, tag: 0, source: 0, length: 0 }
+    }
+
+    /// The header as it travels over a byte stream.
+    pub fn to_bytes(self) -> [u8; HEADER_BYTES] {
+        let mut bytes = [0; HEADER_BYTES];
+        bytes[0..4].copy_from_slice(&self.size.to_le_bytes());
+        bytes[4] = self.kind;
+        bytes[5] = self.flags;
+        bytes[6..8].copy_from_slice(&self.index.to_le_bytes());
+        bytes[8..16].copy_from_slice(&self.context.to_le_bytes());
+        bytes[16..20].copy_from_slice(&self.sequence.to_le_bytes());
+        bytes[20..24].copy_from_slice(&self.tag.to_le_bytes());
+        bytes[24..28].copy_from_slice(&self.source.to_le_bytes());
+        bytes[28..32].copy_from_slice(&self.length.to_le_bytes());
+        bytes
+    }
+
+    /// The header that these bytes hold.
+    pub fn from_bytes(bytes: &[u8; HEADER_BYTES]) -> Self {
+        let u32_at = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+        Self {
+            size: u32_at(0),
+            kind: bytes[4],
+            flags: bytes[5],
+            index: u16::from_le_bytes([bytes[6], bytes[7]]),
+            context: u64::from(u32_at(8)) | u64::from(u32_at(12)) << 32,
+            sequence: u32_at(16),
+            tag: u32_at(20) as i32,
+            source: u32_at(24),
+            length: u32_at(28),
+        }
+    }
+
+    /// Bytes between the header and the body.
+    pub fn digest_bytes(&self) -> usize {
+        if self.flags & FLAG_DIGEST != 0 { DIGEST_BYTES } else { 0 }
+    }
+
+    /// Whether the lengths agree with each other.
+    pub fn is_consistent(&self) -> bool {
+        Kind::from_u8(self.kind).is_some()
+            && self.size as usize == HEADER_BYTES + self.digest_bytes() + self.length as usize
+    }
+}
+
+/// Body of an offer: where the payload waits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Rendezvous {
+    /// Payload bytes.
+    pub length: u64,
+    /// Address in the sender's memory, 0 when it may not be read directly.
+    pub address: u64,
+    /// The sender's number for the offer.
+    pub offer: u64,
+}
+
+/// Body of a grant: where the receiver wants the bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Grant {
+    /// The sender's number for the offer.
+    pub offer: u64,
+    /// The receiver's number for the place they land in.
+    pub landing: u64,
+    /// How many bytes are wanted, from the start.
+    pub length: u64,
+}
+
+/// Head of the body of a data frame.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Fragment {
+    /// The receiver's number for the place the bytes land in.
+    pub landing: u64,
+    /// Offset of these bytes within the payload.
+    pub offset: u64,
+}
+
+macro_rules! words {
+    ($type:ident { $($field:ident),+ } $count:expr) => {
+        impl $type {
+            /// Encoded length in bytes.
+            pub const BYTES: usize = 8 * $count;
+
+            /// Encodes as little-endian words.
+            pub fn to_bytes(self) -> [u8; Self::BYTES] {
+                let mut bytes = [0; Self::BYTES];
+                for (chunk, word) in bytes.chunks_exact_mut(8).zip([$(self.$field),+]) {
+                    chunk.copy_from_slice(&word.to_le_bytes());
+                }
+                bytes
+            }
+
+            /// Decodes; `None` when there are too few bytes.
+            pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
+                let mut words = bytes.chunks_exact(8).map(|chunk| u64::from_le_bytes(chunk.try_into().expect("8 bytes")));
+                Some(Self { $($field: words.next()?),+ })
+            }
+        }
+    };
+}
+
+words!(Rendezvous { length, address, offer } 3);
+words!(Grant { offer, landing, length } 3);
+words!(Fragment { landing, offset } 2);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn header_round_trips() {
+        let mut header = Header::new(Kind::Offer, 0x1122_3344_5566_7788);
+        header.size = 99;
+        header.flags = FLAG_DIGEST;
+        header.index = 7;
+        header.sequence = u32::MAX;
+        header.tag = -5;
+        header.source = 3;
+        header.length = 51;
+        assert_eq!(Header::from_bytes(&header.to_bytes()), header);
+        assert!(header.is_consistent());
+        header.kind = 200;
+        assert!(!header.is_consistent());
+    }
+
+    #[test]
+    fn bodies_round_trip_and_reject_short_input() {
+        let grant = Grant { offer: 1, landing: u64::MAX, length: 3 };
+        assert_eq!(Grant::from_bytes(&grant.to_bytes()), Some(grant));
+        assert_eq!(Grant::from_bytes(&grant.to_bytes()[..23]), None);
+    }
+}

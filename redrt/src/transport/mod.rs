@@ -1,0 +1,44 @@
+//! Moving frames between processes: shared memory inside a host, TCP between hosts.
+//!
+//! Both ends of a link are nonblocking. A sender offers a frame and is told whether it went; what did not go waits in
+//! the engine's backlog. A receiver is handed one frame at a time, whose body stays where it is until consumed.
+//! Connections carry one direction each: a process opens the one it sends on when it first sends.
+
+pub mod direct;
+pub mod frame;
+pub mod landing;
+pub mod shm;
+pub mod tcp;
+
+pub use landing::{LandingId, Landings};
+
+/// The body of a received frame, in the transport's own memory.
+#[derive(Clone, Copy)]
+pub struct Body {
+    start: *const u8,
+    length: usize,
+}
+
+impl Body {
+    /// A body of `length` bytes at `start`.
+    ///
+    /// # Safety
+    /// The bytes must stay readable and unchanged until the frame is consumed, and the Body must not be used after that.
+    pub unsafe fn new(start: *const u8, length: usize) -> Self {
+        Self { start, length }
+    }
+
+    /// The bytes.
+    pub fn bytes(&self) -> &[u8] {
+        // SAFETY: - the maker promised that the bytes are readable and unchanged while the Body is used.
+        unsafe { std::slice::from_raw_parts(self.start, self.length) }
+    }
+
+    /// The body after its first `count` bytes; empty when there are fewer.
+    #[must_use]
+    pub fn skip(&self, count: usize) -> Self {
+        let count = count.min(self.length);
+        // SAFETY: - count is within the body.
+        Self { start: unsafe { self.start.add(count) }, length: self.length - count }
+    }
+}

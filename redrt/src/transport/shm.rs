@@ -1,0 +1,625 @@
+//! Shared memory within a node: one ring for each ordered pair of processes, in a memfd that the daemon made.
+//!
+//! ```text
+//!  0        4096                4096·(1+S)             rings: 32 KiB for each (receiver, sender)
+//!  | header | slot 0 | … S-1 |  ring (0,0) | ring (0,1) | …
+//! ```
+//! A slot page is where others wake its process: a sleep word, a `pending` flag and one bit for each sender. A ring's
+//! first line belongs to the consumer (bytes consumed, whether it polls this ring), the rest is records, each a frame
+//! rounded up to 64 bytes. A record is published by writing its non-zero first word last; the producer has zeroed the
+//! first word of the place after it, so the consumer needs no shared tail and an 8-byte message moves one cache line.
+//! Pages are touched only when used: an idle pair costs nothing.
+//!
+//! The trap is the lost wake-up: the producer writes a record and then looks whether the consumer polls or sleeps; the
+//! consumer says that it sleeps and then looks for records. Both put a full barrier between their two steps, so at
+//! least one sees the other.
+
+use super::frame::{HEADER_BYTES, Header};
+use redrt_types::ProcessIndex;
+use std::io;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+
+const HEAD_BYTES: usize = 4096;
+const SLOT_BYTES: usize = 4096;
+const RING_BYTES: usize = 32 << 10;
+const RING_CONTROL_BYTES: usize = 128;
+const RECORD_ALIGN: usize = 64;
+const CAPACITY: usize = RING_BYTES - RING_CONTROL_BYTES;
+
+/// Longest frame a ring takes: a quarter of it, so that several are in flight.
+pub const FRAME_BYTES_MAX: usize = 8 << 10;
+
+/// First word of a place where the producer went back to the start of the ring.
+const WRAP: u64 = u64::MAX;
+
+/// The consumer is awake.
+pub const AWAKE: u32 = 0;
+/// The consumer waits on the sleep word (futex).
+pub const ASLEEP_FUTEX: u32 = 1;
+/// The consumer waits in epoll and must be woken through its wake socket.
+pub const ASLEEP_POLL: u32 = 2;
+
+#[repr(C, align(64))]
+struct Slot {
+    sleep: AtomicU32,
+    _line: [u8; 60],
+    pending: AtomicU32,
+    _line2: [u8; 60],
+    bits: [AtomicU64; (SLOT_BYTES - 128) / 8],
+}
+
+#[repr(C, align(64))]
+struct RingControl {
+    consumed: AtomicU64,
+    /// Non-zero while the consumer polls this ring without being told.
+    polled: AtomicU32,
+    /// Non-zero while the producer waits for room.
+    starved: AtomicU32,
+}
+
+const _: () = assert!(size_of::<Slot>() == SLOT_BYTES);
+const _: () = assert!(size_of::<RingControl>() <= RING_CONTROL_BYTES && CAPACITY.is_multiple_of(RECORD_ALIGN));
+
+/// The mapping of the node's memfd; alive as long as the process.
+#[derive(Clone, Copy)]
+pub struct Segment {
+    base: *mut u8,
+    slot_count: u32,
+}
+
+// SAFETY: - the mapping is never removed: `map` leaks it.
+//         - everything in it that two processes or threads touch is atomic, or a record owned by one side at a time.
+unsafe impl Send for Segment {}
+// SAFETY: as for Send.
+unsafe impl Sync for Segment {}
+
+impl Segment {
+    /// Bytes of a segment for `slot_count` processes.
+    pub fn bytes(slot_count: u32) -> usize {
+        let slots = slot_count as usize;
+        HEAD_BYTES + slots * SLOT_BYTES + slots * slots * RING_BYTES
+    }
+
+    /// Maps the memfd `fd`. Fails when it is not a segment for `slot_count` processes.
+    pub fn map(fd: i32, slot_count: u32) -> io::Result<Self> {
+        let bytes = Self::bytes(slot_count);
+        // SAFETY: - an all-zero stat is a valid value to be overwritten.
+        let mut stat: libc::stat = unsafe { std::mem::zeroed() };
+        // SAFETY: - stat is valid for writes.
+        if unsafe { libc::fstat(fd, &mut stat) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        if (stat.st_size as usize) < bytes || slot_count as usize > (SLOT_BYTES - 128) * 8 {
+            return Err(io::Error::other(format!(
+                "the node's shared memory has {} bytes, expected {bytes}",
+                stat.st_size
+            )));
+        }
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        let flags = libc::MAP_SHARED | libc::MAP_NORESERVE;
+        // SAFETY: - a fresh mapping at an address the kernel chooses; nothing existing is replaced.
+        let base = unsafe { libc::mmap(std::ptr::null_mut(), bytes, protection, flags, fd, 0) };
+        if base == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(Self { base: base.cast(), slot_count })
+    }
+
+    fn slot(&self, process: ProcessIndex) -> &Slot {
+        assert!(process.0 < self.slot_count, "slot {} of {}", process.0, self.slot_count);
+        let offset = HEAD_BYTES + process.0 as usize * SLOT_BYTES;
+        // SAFETY: - in bounds by the assertion; aligned to a page; Slot is atomics only, valid for any bytes.
+        unsafe { &*self.base.add(offset).cast::<Slot>() }
+    }
+
+    fn ring(&self, receiver: ProcessIndex, sender: ProcessIndex) -> *mut u8 {
+        assert!(receiver.0 < self.slot_count && sender.0 < self.slot_count);
+        let slots = self.slot_count as usize;
+        let number = receiver.0 as usize * slots + sender.0 as usize;
+        // SAFETY: - in bounds: both numbers are below slot_count.
+        unsafe { self.base.add(HEAD_BYTES + slots * SLOT_BYTES + number * RING_BYTES) }
+    }
+
+    /// The sleep word of a process.
+    pub fn sleep_word(&self, process: ProcessIndex) -> &AtomicU32 {
+        &self.slot(process).sleep
+    }
+}
+
+/// The sending end of one ring.
+pub struct Producer {
+    ring: *mut u8,
+    offset: usize,
+    produced: u64,
+    consumed_seen: u64,
+    receiver: ProcessIndex,
+    bit: u32,
+    segment: Segment,
+}
+
+// SAFETY: - the ring lives as long as the process, and only the owner of the Producer writes records.
+unsafe impl Send for Producer {}
+
+impl Producer {
+    /// The sending end of `sender → receiver`. There must be only one in the job.
+    pub fn new(segment: Segment, sender: ProcessIndex, receiver: ProcessIndex) -> Self {
+        let ring = segment.ring(receiver, sender);
+        Self { ring, offset: 0, produced: 0, consumed_seen: 0, receiver, bit: sender.0, segment }
+    }
+
+    fn control(&self) -> &RingControl {
+        // SAFETY: - the control line is at the start of the ring, aligned, atomics only.
+        unsafe { &*self.ring.cast::<RingControl>() }
+    }
+
+    fn word(&self, offset: usize) -> &AtomicU64 {
+        debug_assert!(offset < CAPACITY && offset.is_multiple_of(RECORD_ALIGN));
+        // SAFETY: - in bounds and aligned: offset is a multiple of 64 below CAPACITY.
+        unsafe { &*self.ring.add(RING_CONTROL_BYTES + offset).cast::<AtomicU64>() }
+    }
+
+    fn has_room(&mut self, bytes: usize) -> bool {
+        let produced = self.produced;
+        let used = |consumed: u64| (produced - consumed) as usize;
+        if used(self.consumed_seen) + bytes + RECORD_ALIGN <= CAPACITY {
+            return true;
+        }
+        self.consumed_seen = self.control().consumed.load(Ordering::Acquire);
+        if used(self.consumed_seen) + bytes + RECORD_ALIGN <= CAPACITY {
+            return true;
+        }
+        // Ask to be woken, then look once more: the consumer publishes and then looks at the flag.
+        self.control().starved.store(1, Ordering::SeqCst);
+        self.consumed_seen = self.control().consumed.load(Ordering::SeqCst);
+        (self.produced - self.consumed_seen) as usize + bytes + RECORD_ALIGN <= CAPACITY
+    }
+
+    /// Writes one frame: header, digest and body parts, one after the other. `false` when the ring has no room for it;
+    /// nothing is written then. `fill` writes the body's `body_bytes` bytes at the pointer it is given.
+    ///
+    /// Returns `None` for no room, else whether the consumer has to be woken through its wake socket.
+    pub fn send(
+        &mut self,
+        header: &Header,
+        digest: Option<u128>,
+        body_bytes: usize,
+        fill: impl FnOnce(*mut u8),
+    ) -> Option<bool> {
+        let digest_bytes = if digest.is_some() { 16 } else { 0 };
+        let bytes = HEADER_BYTES + digest_bytes + body_bytes;
+        debug_assert!(bytes <= FRAME_BYTES_MAX, "a frame of {bytes} bytes");
+        let space = bytes.next_multiple_of(RECORD_ALIGN);
+        let to_end = CAPACITY - self.offset;
+        let wrap = space > to_end;
+        if !self.has_room(if wrap { to_end + space } else { space }) {
+            return None;
+        }
+        if wrap {
+            self.word(0).store(0, Ordering::Relaxed);
+            self.word(self.offset).store(WRAP, Ordering::Release);
+            self.produced += to_end as u64;
+            self.offset = 0;
+        }
+        let next = if self.offset + space == CAPACITY { 0 } else { self.offset + space };
+        self.word(next).store(0, Ordering::Relaxed);
+        // SAFETY: - space bytes at offset are inside the ring and free: has_room saw them consumed.
+        let record = unsafe { self.ring.add(RING_CONTROL_BYTES + self.offset) };
+        let source = std::ptr::from_ref(header).cast::<u8>();
+        // SAFETY: - the first 8 bytes of the record are left to the publishing store; the rest of the header is copied.
+        //         - no overlap: header is on our side.
+        unsafe { std::ptr::copy_nonoverlapping(source.add(8), record.add(8), HEADER_BYTES - 8) };
+        if let Some(digest) = digest {
+            // SAFETY: - within the record; unaligned write of plain bytes.
+            unsafe { record.add(HEADER_BYTES).cast::<u128>().write_unaligned(digest) };
+        }
+        // SAFETY: - body_bytes fit into the record after header and digest.
+        fill(unsafe { record.add(HEADER_BYTES + digest_bytes) });
+        let first = u64::from(bytes as u32)
+            | u64::from(header.kind) << 32
+            | u64::from(header.flags) << 40
+            | u64::from(header.index) << 48;
+        // The barrier between the record and the look at the consumer: see the top of the file.
+        self.word(self.offset).swap(first, Ordering::SeqCst);
+        self.offset = next;
+        self.produced += space as u64;
+        Some(self.tell())
+    }
+
+    fn tell(&self) -> bool {
+        let slot = self.segment.slot(self.receiver);
+        if self.control().polled.load(Ordering::SeqCst) == 0 {
+            slot.bits[self.bit as usize / 64].fetch_or(1 << (self.bit % 64), Ordering::SeqCst);
+            slot.pending.store(1, Ordering::SeqCst);
+        }
+        wake(&slot.sleep)
+    }
+}
+
+/// Wakes the process that sleeps on `sleep`, if it does. `true` when it has to be woken through its wake socket.
+pub fn wake(sleep: &AtomicU32) -> bool {
+    if sleep.load(Ordering::SeqCst) == AWAKE {
+        return false;
+    }
+    match sleep.swap(AWAKE, Ordering::SeqCst) {
+        ASLEEP_FUTEX => {
+            futex_wake(sleep);
+            false
+        }
+        ASLEEP_POLL => true,
+        _ => false,
+    }
+}
+
+fn futex_wake(word: &AtomicU32) {
+    // SAFETY: - the word is valid; FUTEX_WAKE reads nothing else.
+    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, i32::MAX) };
+}
+
+/// Sleeps while `word` holds `value`, at most `timeout`. Spurious returns are possible.
+pub fn futex_wait(word: &AtomicU32, value: u32, timeout: std::time::Duration) {
+    let timeout = libc::timespec { tv_sec: timeout.as_secs() as i64, tv_nsec: i64::from(timeout.subsec_nanos()) };
+    // SAFETY: - word and timeout are valid for the call.
+    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAIT, value, &raw const timeout) };
+}
+
+/// The receiving end of one ring.
+pub struct Consumer {
+    ring: *mut u8,
+    offset: usize,
+    consumed: u64,
+    published: u64,
+}
+
+// SAFETY: - the ring lives as long as the process, and only the owner of the Consumer consumes records.
+unsafe impl Send for Consumer {}
+
+impl Consumer {
+    /// The receiving end of `sender → receiver`. There must be only one in the job.
+    pub fn new(segment: Segment, sender: ProcessIndex, receiver: ProcessIndex) -> Self {
+        Self { ring: segment.ring(receiver, sender), offset: 0, consumed: 0, published: 0 }
+    }
+
+    fn control(&self) -> &RingControl {
+        // SAFETY: - the control line is at the start of the ring, aligned, atomics only.
+        unsafe { &*self.ring.cast::<RingControl>() }
+    }
+
+    fn word(&self) -> &AtomicU64 {
+        // SAFETY: - offset is a multiple of 64 below CAPACITY.
+        unsafe { &*self.ring.add(RING_CONTROL_BYTES + self.offset).cast::<AtomicU64>() }
+    }
+
+    /// Says whether this ring is polled without being told.
+    pub fn set_polled(&self, polled: bool) {
+        self.control().polled.store(u32::from(polled), Ordering::SeqCst);
+    }
+
+    /// The record at the front, if one is published: its header and where digest and body start. It stays valid until
+    /// [`Consumer::consume`].
+    pub fn front(&mut self) -> Option<(Header, *const u8)> {
+        let mut first = self.word().load(Ordering::Acquire);
+        if first == WRAP {
+            self.consumed += (CAPACITY - self.offset) as u64;
+            self.offset = 0;
+            first = self.word().load(Ordering::Acquire);
+        }
+        if first == 0 {
+            return None;
+        }
+        // SAFETY: - a published record holds at least a header; the acquire load orders the reads after its writes.
+        let record = unsafe { self.ring.add(RING_CONTROL_BYTES + self.offset) };
+        // SAFETY: - as above; Header is plain data.
+        let header = unsafe { record.cast::<Header>().read() };
+        // SAFETY: - within the record.
+        Some((header, unsafe { record.add(HEADER_BYTES) }))
+    }
+
+    /// Publishes consumption and says whether the producer was waiting for that.
+    fn relieve(&mut self) -> bool {
+        self.published = self.consumed;
+        self.control().consumed.store(self.consumed, Ordering::SeqCst);
+        self.control().starved.swap(0, Ordering::SeqCst) != 0
+    }
+
+    fn is_starved(&self) -> bool {
+        self.control().starved.load(Ordering::Relaxed) != 0
+    }
+
+    /// Gives the front record's space back.
+    pub fn consume(&mut self, header: &Header) {
+        let space = (header.size as usize).next_multiple_of(RECORD_ALIGN);
+        self.offset += space;
+        if self.offset == CAPACITY {
+            self.offset = 0;
+        }
+        self.consumed += space as u64;
+        if self.consumed - self.published >= (CAPACITY / 4) as u64 {
+            self.published = self.consumed;
+            self.control().consumed.store(self.consumed, Ordering::Release);
+        }
+    }
+}
+
+/// The receiving side of one process: finds the rings that have something.
+pub struct Inbox {
+    segment: Segment,
+    me: ProcessIndex,
+    consumers: Vec<Option<Box<Consumer>>>,
+    /// Rings polled without being told, the longest there first.
+    polled: Vec<ProcessIndex>,
+    /// Where the round over `polled` goes on, so that a busy ring does not starve another.
+    cursor: usize,
+    /// Rings that were announced and are not drained yet.
+    told: Vec<ProcessIndex>,
+    turn: u32,
+    /// Producers that must be woken through their wake socket.
+    wakes: Vec<ProcessIndex>,
+}
+
+/// Most rings polled without being told: looking at each costs a cache hit.
+const POLLED_MAX: usize = 8;
+
+impl Inbox {
+    /// The inbox of process `me`.
+    pub fn new(segment: Segment, me: ProcessIndex) -> Self {
+        let consumers = (0..segment.slot_count).map(|_| None).collect();
+        let (polled, told, wakes) = (Vec::new(), Vec::new(), Vec::new());
+        Self { segment, me, consumers, polled, cursor: 0, told, turn: 0, wakes }
+    }
+
+    /// The sender of a ring that has a record at its front, if any has.
+    pub fn next_sender(&mut self) -> Option<ProcessIndex> {
+        self.turn = self.turn.wrapping_add(1);
+        if self.turn.is_multiple_of(16)
+            && let Some(process) = self.next_told()
+        {
+            return Some(process);
+        }
+        for _ in 0..self.polled.len() {
+            self.cursor = if self.cursor + 1 < self.polled.len() { self.cursor + 1 } else { 0 };
+            let process = self.polled[self.cursor];
+            if self.has_record(process) {
+                return Some(process);
+            }
+        }
+        self.next_told()
+    }
+
+    fn next_told(&mut self) -> Option<ProcessIndex> {
+        if self.told.is_empty() {
+            self.collect_announcements();
+        }
+        while let Some(process) = self.told.last().copied() {
+            if self.has_record(process) {
+                return Some(process);
+            }
+            self.told.pop();
+            self.adopt(process);
+        }
+        None
+    }
+
+    fn collect_announcements(&mut self) {
+        let slot = self.segment.slot(self.me);
+        if slot.pending.load(Ordering::Acquire) == 0 {
+            return;
+        }
+        slot.pending.store(0, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+        let words = (self.segment.slot_count as usize).div_ceil(64);
+        for (number, word) in slot.bits[..words].iter().enumerate() {
+            if word.load(Ordering::Relaxed) == 0 {
+                continue;
+            }
+            let mut bits = word.swap(0, Ordering::SeqCst);
+            while bits != 0 {
+                self.told.push(ProcessIndex((number * 64) as u32 + bits.trailing_zeros()));
+                bits &= bits - 1;
+            }
+        }
+    }
+
+    /// Whether the ring has a record; an empty one gives a waiting producer its room.
+    fn has_record(&mut self, process: ProcessIndex) -> bool {
+        let consumer = self.consumer(process);
+        if consumer.front().is_some() {
+            return true;
+        }
+        if consumer.is_starved() {
+            self.relieve(process);
+        }
+        false
+    }
+
+    fn relieve(&mut self, process: ProcessIndex) {
+        if self.consumer(process).relieve() && wake(&self.segment.slot(process).sleep) {
+            self.wakes.push(process);
+        }
+    }
+
+    /// A ring that has just been drained after an announcement is polled from now on, in place of the oldest. What came
+    /// in before the flag was set is seen by the next look at `polled`, or was announced.
+    fn adopt(&mut self, process: ProcessIndex) {
+        if self.polled.contains(&process) {
+            return;
+        }
+        if self.polled.len() == POLLED_MAX {
+            let oldest = self.polled.remove(0);
+            self.consumer(oldest).set_polled(false);
+            fence(Ordering::SeqCst);
+            self.relieve(oldest);
+            if self.consumer(oldest).front().is_some() {
+                self.told.insert(0, oldest);
+            }
+        }
+        self.polled.push(process);
+        self.consumer(process).set_polled(true);
+        fence(Ordering::SeqCst);
+    }
+
+    /// The ring from `sender`.
+    pub fn consumer(&mut self, sender: ProcessIndex) -> &mut Consumer {
+        let (segment, me) = (self.segment, self.me);
+        self.consumers[sender.0 as usize].get_or_insert_with(|| Box::new(Consumer::new(segment, sender, me)))
+    }
+
+    /// Says that the process will sleep in `mode`. The caller must call [`Inbox::next_sender`] once more afterwards and sleep only
+    /// when it finds nothing.
+    pub fn prepare_sleep(&mut self, mode: u32) {
+        self.segment.slot(self.me).sleep.store(mode, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+        for number in 0..self.consumers.len() {
+            if self.consumers[number].as_ref().is_some_and(|consumer| consumer.is_starved()) {
+                self.relieve(ProcessIndex(number as u32));
+            }
+        }
+    }
+
+    /// The next producer that must be woken through its wake socket.
+    pub fn next_wake(&mut self) -> Option<ProcessIndex> {
+        self.wakes.pop()
+    }
+
+    /// The word to sleep on, and to wake others of this process with.
+    pub fn sleep_word(&self) -> &AtomicU32 {
+        &self.segment.slot(self.me).sleep
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::frame::Kind;
+    use super::*;
+    use std::os::fd::AsRawFd;
+
+    fn segment(slot_count: u32) -> Segment {
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(Segment::bytes(slot_count) as u64).unwrap();
+        Segment::map(file.as_raw_fd(), slot_count).unwrap()
+    }
+
+    fn send(producer: &mut Producer, tag: i32, body: &[u8]) -> bool {
+        let mut header = Header::new(Kind::Eager, 9);
+        header.tag = tag;
+        header.length = body.len() as u32;
+        producer
+            .send(&header, None, body.len(), |to| {
+                // SAFETY: - the ring gives body.len() writable bytes.
+                unsafe { std::ptr::copy_nonoverlapping(body.as_ptr(), to, body.len()) }
+            })
+            .is_some()
+    }
+
+    fn receive(inbox: &mut Inbox) -> Option<(ProcessIndex, i32, Vec<u8>)> {
+        let from = inbox.next_sender()?;
+        let consumer = inbox.consumer(from);
+        let (header, body) = consumer.front().unwrap();
+        assert!(header.is_consistent());
+        // SAFETY: - the record holds header.length body bytes until consumed.
+        let bytes = unsafe { std::slice::from_raw_parts(body, header.length as usize) }.to_vec();
+        consumer.consume(&header);
+        Some((from, header.tag, bytes))
+    }
+
+    #[test]
+    fn records_of_every_size_survive_many_laps() {
+        let segment = segment(2);
+        let mut producer = Producer::new(segment, ProcessIndex(0), ProcessIndex(1));
+        let mut inbox = Inbox::new(segment, ProcessIndex(1));
+        let mut next = 0;
+        for round in 0..20_000usize {
+            let body = vec![round as u8; (round * 37) % (FRAME_BYTES_MAX - HEADER_BYTES + 1)];
+            while !send(&mut producer, round as i32, &body) {
+                let (_, tag, bytes) = receive(&mut inbox).expect("a full ring has a record");
+                assert_eq!((tag, bytes.len()), (next, (next as usize * 37) % (FRAME_BYTES_MAX - HEADER_BYTES + 1)));
+                assert!(bytes.iter().all(|byte| *byte == next as u8));
+                next += 1;
+            }
+        }
+    }
+
+    #[test]
+    fn two_threads_that_sleep_lose_no_wake_up() {
+        let segment = segment(2);
+        let exchange = |me: u32, first: bool| {
+            let other = ProcessIndex(1 - me);
+            let me = ProcessIndex(me);
+            let mut producer = Producer::new(segment, me, other);
+            let mut inbox = Inbox::new(segment, me);
+            for round in 0..20_000 {
+                if first {
+                    assert!(send(&mut producer, round, b"x"));
+                }
+                loop {
+                    if let Some((_, tag, _)) = receive(&mut inbox) {
+                        assert_eq!(tag, round);
+                        break;
+                    }
+                    inbox.prepare_sleep(ASLEEP_FUTEX);
+                    if inbox.next_sender().is_none() {
+                        futex_wait(inbox.sleep_word(), ASLEEP_FUTEX, std::time::Duration::from_secs(20));
+                        assert_eq!(inbox.sleep_word().load(Ordering::SeqCst), AWAKE, "a wake-up was lost");
+                    }
+                    inbox.sleep_word().store(AWAKE, Ordering::SeqCst);
+                }
+                if !first {
+                    assert!(send(&mut producer, round, b"x"));
+                }
+            }
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(move || exchange(0, true));
+            scope.spawn(move || exchange(1, false));
+        });
+    }
+
+    #[test]
+    fn a_producer_that_waits_for_room_is_woken() {
+        let segment = segment(2);
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                let mut producer = Producer::new(segment, ProcessIndex(0), ProcessIndex(1));
+                let mut inbox = Inbox::new(segment, ProcessIndex(0));
+                for round in 0..5_000 {
+                    loop {
+                        inbox.prepare_sleep(ASLEEP_FUTEX);
+                        if send(&mut producer, round, &[7; 4000]) {
+                            inbox.sleep_word().store(AWAKE, Ordering::SeqCst);
+                            break;
+                        }
+                        futex_wait(inbox.sleep_word(), ASLEEP_FUTEX, std::time::Duration::from_secs(20));
+                        assert_eq!(inbox.sleep_word().load(Ordering::SeqCst), AWAKE, "a wake-up was lost");
+                    }
+                }
+            });
+            scope.spawn(move || {
+                let mut inbox = Inbox::new(segment, ProcessIndex(1));
+                let mut expected = 0;
+                while expected < 5_000 {
+                    if let Some((_, tag, _)) = receive(&mut inbox) {
+                        assert_eq!(tag, expected);
+                        expected += 1;
+                    }
+                }
+            });
+        });
+    }
+
+    #[test]
+    fn more_senders_than_polled_rings_are_all_heard() {
+        let count = 3 * POLLED_MAX as u32;
+        let segment = segment(count);
+        let me = ProcessIndex(0);
+        let mut inbox = Inbox::new(segment, me);
+        let mut producers: Vec<_> = (1..count).map(|n| Producer::new(segment, ProcessIndex(n), me)).collect();
+        for round in 0..50 {
+            for producer in &mut producers {
+                assert!(send(producer, round, b"hello"));
+            }
+            let mut heard: Vec<_> = (1..count).map(|_| receive(&mut inbox).unwrap().0.0).collect();
+            heard.sort_unstable();
+            assert_eq!(heard, (1..count).collect::<Vec<_>>());
+            assert!(receive(&mut inbox).is_none());
+        }
+    }
+}

@@ -1,0 +1,468 @@
+//! TCP between processes. Each process accepts on one port; a link is opened by its sender on first use, proves that it
+//! knows the job's secret, names its process, and then carries frames one way.
+//!
+//! The accepting side's handshake runs on the agent thread: two processes may be opening links to each other at the same
+//! time, each holding its engine's lock, and would wait for each other forever otherwise.
+
+use super::frame::{FLAG_DIGEST, Fragment, HEADER_BYTES, Header, Kind};
+use super::{Body, LandingId, Landings};
+use redrt_types::{Incarnation, ProcessIndex};
+use redrt_wire::auth::{self, Secret};
+use std::collections::VecDeque;
+use std::io::{self, IoSlice, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsRawFd, RawFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Longest frame that is buffered whole; larger payloads go by grant and data frames, which are read into place.
+pub const FRAME_BYTES_MAX: usize = 64 << 10;
+
+/// Bytes of payload in one data frame.
+pub const DATA_BYTES_MAX: usize = 1 << 20;
+
+const BUFFER_BYTES: usize = 256 << 10;
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Payload bytes that outlive the call that sends them.
+pub trait Source: Send + Sync {
+    /// The bytes.
+    fn bytes(&self) -> &[u8];
+}
+
+enum Chunk {
+    Copied(Vec<u8>),
+    Shared { payload: Arc<dyn Source>, start: usize, end: usize },
+}
+
+impl Chunk {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Copied(bytes) => bytes,
+            Self::Shared { payload, start, end } => &payload.bytes()[*start..*end],
+        }
+    }
+}
+
+fn tune(stream: &TcpStream) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    // Best effort: the default algorithm may be one made for the internet, which halves the rate of a local link.
+    let name = b"cubic";
+    // SAFETY: - name is valid for its length.
+    unsafe {
+        libc::setsockopt(
+            stream.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_CONGESTION,
+            name.as_ptr().cast(),
+            name.len() as u32,
+        )
+    };
+    Ok(())
+}
+
+/// The sending end of a link.
+pub struct Sender {
+    stream: TcpStream,
+    queue: VecDeque<Chunk>,
+    /// Bytes of the queue's front that have gone.
+    gone: usize,
+    broken: bool,
+}
+
+impl Sender {
+    /// Opens a link to `address` as process `me`.
+    pub fn open(address: SocketAddr, secret: &Secret, me: ProcessIndex, incarnation: Incarnation) -> io::Result<Self> {
+        let mut stream = TcpStream::connect_timeout(&address, HANDSHAKE_TIMEOUT)?;
+        tune(&stream)?;
+        stream.set_read_timeout(Some(HANDSHAKE_TIMEOUT))?;
+        auth::connect(&mut stream, secret)?;
+        let mut name = [0; 8];
+        name[..4].copy_from_slice(&me.0.to_le_bytes());
+        name[4..].copy_from_slice(&incarnation.0.to_le_bytes());
+        stream.write_all(&name)?;
+        stream.set_nonblocking(true)?;
+        Ok(Self { stream, queue: VecDeque::new(), gone: 0, broken: false })
+    }
+
+    /// Whether everything given so far has been taken by the kernel, or the link is broken and takes nothing.
+    pub fn is_idle(&self) -> bool {
+        self.queue.is_empty()
+    }
+
+    /// Whether the other end has closed or reset the link.
+    pub fn is_broken(&self) -> bool {
+        self.broken
+    }
+
+    /// The socket, to wait for it to take more.
+    pub fn fd(&self) -> RawFd {
+        self.stream.as_raw_fd()
+    }
+
+    /// Gives one frame of copied parts. Always taken: what the kernel does not take is queued.
+    pub fn send(&mut self, parts: &[&[u8]]) {
+        if self.broken {
+            return;
+        }
+        let mut taken = 0;
+        if self.queue.is_empty() {
+            let slices: Vec<IoSlice> = parts.iter().map(|part| IoSlice::new(part)).collect();
+            taken = self.write(&slices);
+        }
+        let total: usize = parts.iter().map(|part| part.len()).sum();
+        if taken < total && !self.broken {
+            let mut rest = parts.concat();
+            rest.drain(..taken);
+            self.queue.push_back(Chunk::Copied(rest));
+        }
+    }
+
+    /// Gives one frame whose last part is `start..end` of `payload`, which is not copied. The link must be idle.
+    pub fn send_shared(&mut self, head: &[u8], payload: &Arc<dyn Source>, start: usize, end: usize) {
+        if self.broken {
+            return;
+        }
+        debug_assert!(self.queue.is_empty());
+        let taken = self.write(&[IoSlice::new(head), IoSlice::new(&payload.bytes()[start..end])]);
+        if self.broken {
+            return;
+        }
+        if taken < head.len() {
+            self.queue.push_back(Chunk::Copied(head[taken..].to_vec()));
+        }
+        let start = start + taken.saturating_sub(head.len());
+        if start < end {
+            self.queue.push_back(Chunk::Shared { payload: payload.clone(), start, end });
+        }
+    }
+
+    fn write(&mut self, slices: &[IoSlice]) -> usize {
+        loop {
+            match (&self.stream).write_vectored(slices) {
+                Ok(count) => return count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return 0,
+                Err(_) => {
+                    self.broken = true;
+                    self.queue.clear();
+                    return 0;
+                }
+            }
+        }
+    }
+
+    /// Gives the kernel more of what is queued.
+    pub fn flush(&mut self) {
+        while let Some(chunk) = self.queue.pop_front() {
+            let gone = self.gone;
+            let length = chunk.bytes().len();
+            let taken = self.write(&[IoSlice::new(&chunk.bytes()[gone..])]);
+            if self.broken {
+                return;
+            }
+            if gone + taken < length {
+                self.gone = gone + taken;
+                self.queue.push_front(chunk);
+                return;
+            }
+            self.gone = 0;
+        }
+    }
+}
+
+/// A link that has proved itself and waits for the engine to take it over.
+pub struct Accepted {
+    /// The process at the other end.
+    pub from: ProcessIndex,
+    /// Its incarnation.
+    pub incarnation: Incarnation,
+    stream: TcpStream,
+}
+
+/// Accepts one connection and lets it prove itself; blocks for at most the handshake's time limit.
+pub fn accept(listener: &TcpListener, secret: &Secret) -> io::Result<Accepted> {
+    let (mut stream, _) = listener.accept()?;
+    stream.set_nonblocking(false)?;
+    tune(&stream)?;
+    stream.set_read_timeout(Some(HANDSHAKE_TIMEOUT))?;
+    auth::accept(&mut stream, secret)?;
+    let mut name = [0; 8];
+    stream.read_exact(&mut name)?;
+    stream.set_nonblocking(true)?;
+    let from = ProcessIndex(u32::from_le_bytes(name[..4].try_into().expect("4 bytes")));
+    let incarnation = Incarnation(u32::from_le_bytes(name[4..].try_into().expect("4 bytes")));
+    Ok(Accepted { from, incarnation, stream })
+}
+
+/// A data frame whose bytes are still arriving.
+struct Streaming {
+    landing: LandingId,
+    offset: u64,
+    left: usize,
+}
+
+/// What a link yields.
+pub enum Received {
+    /// A whole frame; its body stays valid until [`Receiver::consume`].
+    Frame(Header, u128, Body),
+    /// That many more bytes of a landing's payload are in place.
+    Landed(LandingId, usize),
+    /// Nothing now.
+    Nothing,
+    /// The other end is gone, or sent rubbish.
+    Closed,
+}
+
+/// The receiving end of a link.
+pub struct Receiver {
+    /// The process at the other end.
+    pub from: ProcessIndex,
+    stream: TcpStream,
+    buffer: Box<[u8]>,
+    start: usize,
+    end: usize,
+    streaming: Option<Streaming>,
+    closed: bool,
+}
+
+impl Receiver {
+    /// Takes over an accepted link.
+    pub fn new(accepted: Accepted) -> Self {
+        let buffer = vec![0; BUFFER_BYTES].into_boxed_slice();
+        Self { from: accepted.from, stream: accepted.stream, buffer, start: 0, end: 0, streaming: None, closed: false }
+    }
+
+    /// The socket, to wait for it.
+    pub fn fd(&self) -> RawFd {
+        self.stream.as_raw_fd()
+    }
+
+    /// The next thing that has arrived. Reads from the socket only when the buffer holds no whole frame.
+    pub fn next(&mut self, landings: &mut Landings) -> Received {
+        loop {
+            if let Some(streaming) = &mut self.streaming {
+                let have = (self.end - self.start).min(streaming.left);
+                if have > 0 {
+                    landings.write(streaming.landing, streaming.offset, &self.buffer[self.start..self.start + have]);
+                    self.start += have;
+                    return self.landed(have);
+                }
+                return match self.read_streaming(landings) {
+                    0 if self.closed => Received::Closed,
+                    0 => Received::Nothing,
+                    count => self.landed(count),
+                };
+            }
+            match self.parse() {
+                Ok(Some(frame)) => return frame,
+                Ok(None) if self.streaming.is_some() => continue,
+                Ok(None) => {}
+                Err(()) => return Received::Closed,
+            }
+            if !self.fill() {
+                return if self.closed { Received::Closed } else { Received::Nothing };
+            }
+        }
+    }
+
+    fn landed(&mut self, count: usize) -> Received {
+        let streaming = self.streaming.as_mut().expect("a data frame is arriving");
+        streaming.offset += count as u64;
+        streaming.left -= count;
+        let landing = streaming.landing;
+        if streaming.left == 0 {
+            self.streaming = None;
+        }
+        Received::Landed(landing, count)
+    }
+
+    fn parse(&mut self) -> Result<Option<Received>, ()> {
+        let pending = &self.buffer[self.start..self.end];
+        let Some(head) = pending.first_chunk::<HEADER_BYTES>() else { return Ok(None) };
+        let header = Header::from_bytes(head);
+        if !header.is_consistent() {
+            return Err(());
+        }
+        if header.kind == Kind::Data as u8 {
+            let Some(fragment) = pending.get(HEADER_BYTES..).and_then(Fragment::from_bytes) else { return Ok(None) };
+            let left = (header.length as usize).checked_sub(Fragment::BYTES).ok_or(())?;
+            self.start += HEADER_BYTES + Fragment::BYTES;
+            if left > 0 {
+                self.streaming =
+                    Some(Streaming { landing: LandingId(fragment.landing), offset: fragment.offset, left });
+            }
+            return Ok(None);
+        }
+        if header.size as usize > FRAME_BYTES_MAX {
+            return Err(());
+        }
+        if pending.len() < header.size as usize {
+            return Ok(None);
+        }
+        let digest = if header.flags & FLAG_DIGEST != 0 {
+            u128::from_le_bytes(pending[HEADER_BYTES..HEADER_BYTES + 16].try_into().expect("16 bytes"))
+        } else {
+            0
+        };
+        let body = &pending[HEADER_BYTES + header.digest_bytes()..header.size as usize];
+        // SAFETY: - the buffer is neither moved nor written to before `consume`, which the caller calls after use.
+        let body = unsafe { Body::new(body.as_ptr(), body.len()) };
+        Ok(Some(Received::Frame(header, digest, body)))
+    }
+
+    /// Gives the last frame's bytes back.
+    pub fn consume(&mut self, header: &Header) {
+        self.start += header.size as usize;
+    }
+
+    fn fill(&mut self) -> bool {
+        if self.start == self.end {
+            (self.start, self.end) = (0, 0);
+        } else if self.buffer.len() - self.end < FRAME_BYTES_MAX {
+            self.buffer.copy_within(self.start..self.end, 0);
+            self.end -= self.start;
+            self.start = 0;
+        }
+        let room = &mut self.buffer[self.end..];
+        let vectors = [libc::iovec { iov_base: room.as_mut_ptr().cast(), iov_len: room.len() }];
+        let count = self.read_vectored(&vectors);
+        self.end += count;
+        count > 0
+    }
+
+    fn read_streaming(&mut self, landings: &mut Landings) -> usize {
+        (self.start, self.end) = (0, 0);
+        let streaming = self.streaming.as_ref().expect("a data frame is arriving");
+        let left = streaming.left;
+        let Some(place) = landings.place(streaming.landing, streaming.offset, left) else {
+            // Nobody wants these bytes any more: read them away.
+            let vectors =
+                [libc::iovec { iov_base: self.buffer.as_mut_ptr().cast(), iov_len: left.min(self.buffer.len()) }];
+            return self.read_vectored(&vectors);
+        };
+        let vectors = [
+            libc::iovec { iov_base: place.cast(), iov_len: left },
+            libc::iovec { iov_base: self.buffer.as_mut_ptr().cast(), iov_len: self.buffer.len() },
+        ];
+        let count = self.read_vectored(&vectors);
+        self.end = count.saturating_sub(left);
+        count.min(left)
+    }
+
+    fn read_vectored(&mut self, vectors: &[libc::iovec]) -> usize {
+        loop {
+            // SAFETY: - every vector is this link's buffer or a landing, both valid for writes of their length.
+            let count = unsafe { libc::readv(self.stream.as_raw_fd(), vectors.as_ptr(), vectors.len() as i32) };
+            if count > 0 {
+                return count as usize;
+            }
+            if count == 0 {
+                self.closed = true;
+                return 0;
+            }
+            match io::Error::last_os_error().kind() {
+                io::ErrorKind::Interrupted => {}
+                io::ErrorKind::WouldBlock => return 0,
+                _ => {
+                    self.closed = true;
+                    return 0;
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Bytes(Vec<u8>);
+
+    impl Source for Bytes {
+        fn bytes(&self) -> &[u8] {
+            &self.0
+        }
+    }
+
+    fn link() -> (Sender, Receiver) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let secret = Secret([3; 32]);
+        let address = listener.local_addr().unwrap();
+        let theirs = secret.clone();
+        let accepting = std::thread::spawn(move || accept(&listener, &theirs).unwrap());
+        let sender = Sender::open(address, &secret, ProcessIndex(5), Incarnation(1)).unwrap();
+        let accepted = accepting.join().unwrap();
+        assert_eq!((accepted.from, accepted.incarnation), (ProcessIndex(5), Incarnation(1)));
+        (sender, Receiver::new(accepted))
+    }
+
+    fn frame(kind: Kind, digest: Option<u128>, length: usize) -> Header {
+        let mut header = Header::new(kind, 4);
+        header.flags = if digest.is_some() { FLAG_DIGEST } else { 0 };
+        header.length = length as u32;
+        header.size = (HEADER_BYTES + header.digest_bytes() + length) as u32;
+        header
+    }
+
+    #[test]
+    fn frames_and_large_payloads_interleave() {
+        let (mut sender, mut receiver) = link();
+        let payload: Vec<u8> = (0..5_000_000u32).map(|n| (n * 7) as u8).collect();
+        let source: Arc<dyn Source> = Arc::new(Bytes(payload.clone()));
+        let mut place = vec![0u8; payload.len()];
+        let mut landings = Landings::default();
+        // SAFETY: - place outlives the landing.
+        let landing = unsafe { landings.insert(place.as_mut_ptr(), place.len(), 77) };
+        let (mut offset, mut frames, mut heard, mut done) = (0, 0u64, 0u64, false);
+        while !done || heard < 40 {
+            sender.flush();
+            if sender.is_idle() && frames < 40 {
+                let body = vec![frames as u8; (frames * 1500) as usize];
+                let header = frame(Kind::Eager, Some(u128::from(frames)), body.len());
+                sender.send(&[&header.to_bytes(), &u128::from(frames).to_le_bytes(), &body]);
+                frames += 1;
+            }
+            if sender.is_idle() && offset < payload.len() {
+                let end = (offset + 200_001).min(payload.len());
+                let header = frame(Kind::Data, None, end - offset + Fragment::BYTES);
+                let fragment = Fragment { landing: landing.0, offset: offset as u64 };
+                sender.send_shared(&[&header.to_bytes()[..], &fragment.to_bytes()].concat(), &source, offset, end);
+                offset = end;
+            }
+            match receiver.next(&mut landings) {
+                Received::Frame(header, digest, body) => {
+                    assert_eq!((digest, body.bytes().len()), (u128::from(heard), (heard * 1500) as usize));
+                    assert!(body.bytes().iter().all(|byte| *byte == heard as u8));
+                    receiver.consume(&header);
+                    heard += 1;
+                }
+                Received::Landed(id, count) => done |= landings.advance(id, count) == Some(77),
+                Received::Nothing => {}
+                Received::Closed => panic!("closed"),
+            }
+        }
+        assert_eq!(place, payload);
+    }
+
+    #[test]
+    fn a_vanished_peer_is_an_end_not_a_hang() {
+        let (sender, mut receiver) = link();
+        drop(sender);
+        assert!(matches!(receiver.next(&mut Landings::default()), Received::Closed));
+    }
+
+    #[test]
+    fn rubbish_closes_the_link() {
+        let (mut sender, mut receiver) = link();
+        sender.send(&[&[0xff; 64]]);
+        let mut landings = Landings::default();
+        loop {
+            match receiver.next(&mut landings) {
+                Received::Nothing => {}
+                Received::Closed => break,
+                _ => panic!("rubbish was taken for a frame"),
+            }
+        }
+    }
+}

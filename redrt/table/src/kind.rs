@@ -1,0 +1,115 @@
+//! Kinds of parameters: what each is called in C and in Rust, in a function and in its large-count twin.
+
+/// How a parameter of a kind is passed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Shape {
+    /// By value when it goes in, by pointer when it comes out.
+    Scalar,
+    /// By value, with `NULL` and predefined values; the object is behind it.
+    Handle,
+    /// A count or displacement: `int` or wider, widened for the implementation.
+    Count,
+    /// Always by pointer, also when it goes in.
+    Pointee,
+    /// A pointer in itself: passed on as it is.
+    Raw,
+    /// The address of a function of the program.
+    Function,
+}
+
+/// One row of the table of kinds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Kind {
+    /// Name in the table files.
+    pub name: &'static str,
+    /// How it is passed.
+    pub shape: Shape,
+    /// C type in a function.
+    pub c: &'static str,
+    /// C type in the large-count twin.
+    pub c_large: &'static str,
+    /// Rust type in a function.
+    pub rust: &'static str,
+    /// Rust type in the large-count twin.
+    pub rust_large: &'static str,
+}
+
+impl Kind {
+    /// The kind of this name, if there is one.
+    #[must_use]
+    pub fn find(name: &str) -> Option<&'static Self> {
+        KINDS.iter().find(|kind| kind.name == name)
+    }
+
+    /// C type in the function or its twin.
+    #[must_use]
+    pub fn c_type(&self, large: bool) -> &'static str {
+        if large { self.c_large } else { self.c }
+    }
+
+    /// Rust type in the function or its twin.
+    #[must_use]
+    pub fn rust_type(&self, large: bool) -> &'static str {
+        if large { self.rust_large } else { self.rust }
+    }
+}
+
+const fn same(name: &'static str, shape: Shape, c: &'static str, rust: &'static str) -> Kind {
+    Kind { name, shape, c, c_large: c, rust, rust_large: rust }
+}
+
+const fn twin(name: &'static str, small: (&'static str, &'static str), large: (&'static str, &'static str)) -> Kind {
+    Kind { name, shape: Shape::Count, c: small.0, c_large: large.0, rust: small.1, rust_large: large.1 }
+}
+
+/// Every kind that the table files use.
+pub const KINDS: &[Kind] = &[
+    twin("count", ("int", "c_int"), ("MPI_Count", "Count")),
+    twin("disp", ("int", "c_int"), ("MPI_Aint", "Aint")),
+    twin("extent", ("MPI_Aint", "Aint"), ("MPI_Count", "Count")),
+    same("int", Shape::Scalar, "int", "c_int"),
+    same("rank", Shape::Scalar, "int", "c_int"),
+    same("tag", Shape::Scalar, "int", "c_int"),
+    same("logical", Shape::Scalar, "int", "c_int"),
+    same("keyval", Shape::Scalar, "int", "c_int"),
+    same("error", Shape::Scalar, "int", "c_int"),
+    same("aint", Shape::Scalar, "MPI_Aint", "Aint"),
+    same("offset", Shape::Scalar, "MPI_Offset", "Offset"),
+    same("mpicount", Shape::Scalar, "MPI_Count", "Count"),
+    same("fint", Shape::Scalar, "MPI_Fint", "Fint"),
+    same("double", Shape::Scalar, "double", "f64"),
+    same("void", Shape::Scalar, "void", "()"),
+    same("comm", Shape::Handle, "MPI_Comm", "CommHandle"),
+    same("datatype", Shape::Handle, "MPI_Datatype", "DatatypeHandle"),
+    same("errhandler", Shape::Handle, "MPI_Errhandler", "ErrhandlerHandle"),
+    same("file", Shape::Handle, "MPI_File", "FileHandle"),
+    same("group", Shape::Handle, "MPI_Group", "GroupHandle"),
+    same("info", Shape::Handle, "MPI_Info", "InfoHandle"),
+    same("message", Shape::Handle, "MPI_Message", "MessageHandle"),
+    same("op", Shape::Handle, "MPI_Op", "OpHandle"),
+    same("request", Shape::Handle, "MPI_Request", "RequestHandle"),
+    same("session", Shape::Handle, "MPI_Session", "SessionHandle"),
+    same("win", Shape::Handle, "MPI_Win", "WinHandle"),
+    same("status", Shape::Pointee, "MPI_Status", "Status"),
+    same("fstatus", Shape::Pointee, "MPI_Fint", "Fint"),
+    same("f08status", Shape::Pointee, "MPI_F08_status", "Status"),
+    same("string", Shape::Pointee, "char", "c_char"),
+    same("buffer", Shape::Raw, "void *", "*mut c_void"),
+    same("address", Shape::Raw, "void *", "*mut c_void"),
+    same("argc", Shape::Raw, "int *", "*mut c_int"),
+    same("argv", Shape::Raw, "char ***", "*mut *mut *mut c_char"),
+    same("strings", Shape::Raw, "char **", "*mut *mut c_char"),
+    same("strings2", Shape::Raw, "char ***", "*mut *mut *mut c_char"),
+    same("ints", Shape::Raw, "int *", "*mut c_int"),
+    same("triplet", Shape::Scalar, "int", "[c_int; 3]"),
+    same("function", Shape::Function, "", "Callback"),
+    same("functions", Shape::Function, "", "Callback"),
+    same("tool_enum", Shape::Scalar, "MPI_T_enum", "ToolHandle"),
+    same("tool_cvar", Shape::Scalar, "MPI_T_cvar_handle", "ToolHandle"),
+    same("tool_pvar", Shape::Scalar, "MPI_T_pvar_handle", "ToolHandle"),
+    same("tool_pvar_session", Shape::Scalar, "MPI_T_pvar_session", "ToolHandle"),
+    same("tool_registration", Shape::Scalar, "MPI_T_event_registration", "ToolHandle"),
+    same("tool_instance", Shape::Scalar, "MPI_T_event_instance", "ToolHandle"),
+    same("tool_safety", Shape::Scalar, "MPI_T_cb_safety", "c_int"),
+    same("tool_order", Shape::Scalar, "MPI_T_source_order", "c_int"),
+];

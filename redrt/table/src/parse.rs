@@ -1,0 +1,271 @@
+//! Reads the table files. Every line that does not follow the notation is an error with its number.
+
+use crate::kind::{Kind, Shape};
+use std::collections::HashMap;
+use std::fmt;
+
+/// Which way a parameter goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Direction {
+    /// Read by the library.
+    In,
+    /// Written by the library.
+    Out,
+    /// Both.
+    InOut,
+}
+
+/// One parameter of a function or callback.
+#[derive(Clone, Debug)]
+pub struct Parameter {
+    /// Name, as in the standard.
+    pub name: String,
+    /// Kind, which gives the types.
+    pub kind: &'static Kind,
+    /// For kinds of shape `Function`: the name of the callback type.
+    pub callback: Option<String>,
+    /// Which way it goes.
+    pub direction: Direction,
+    /// Whether it is an array (the length in the table is for the reader).
+    pub array: bool,
+    /// Whether it exists in the large-count twin only.
+    pub large_only: bool,
+}
+
+/// One function or callback type.
+#[derive(Clone, Debug)]
+pub struct Function {
+    /// Name with its `MPI_`.
+    pub name: String,
+    /// The module of `redrt::api` that implements it; empty for callbacks.
+    pub module: String,
+    /// Whether there is a large-count twin.
+    pub twin: bool,
+    /// Whether it may be called at any time.
+    pub early: bool,
+    /// Whether the implementation is told which twin was called.
+    pub wide: bool,
+    /// Whether ignored arguments may follow.
+    pub variadic: bool,
+    /// What it returns when that is not an error code.
+    pub returns: Option<&'static Kind>,
+    /// The parameters in order.
+    pub parameters: Vec<Parameter>,
+}
+
+impl Function {
+    /// Name in snake case without `MPI_`: `comm_get_name`.
+    #[must_use]
+    pub fn snake_name(&self) -> String {
+        self.name.trim_start_matches("MPI_").to_lowercase()
+    }
+
+    /// The handle whose error handler is used: the first communicator, window, file or session that goes in.
+    #[must_use]
+    pub fn scope(&self) -> Option<&Parameter> {
+        let scoped = |p: &&Parameter| matches!(p.kind.name, "comm" | "win" | "file" | "session") && !p.array;
+        self.parameters.iter().filter(scoped).find(|p| p.direction != Direction::Out)
+    }
+
+    /// The parameters that the function, or its large-count twin, has.
+    pub fn parameters(&self, large: bool) -> impl Iterator<Item = &Parameter> {
+        self.parameters.iter().filter(move |p| large || !p.large_only)
+    }
+}
+
+/// One constant.
+#[derive(Clone, Debug)]
+pub struct Constant {
+    /// Name with its `MPI_`.
+    pub name: String,
+    /// Kind, which gives the type.
+    pub kind: &'static Kind,
+    /// For null functions: the name of the callback type.
+    pub callback: Option<String>,
+    /// Value in the standard ABI.
+    pub value: i64,
+}
+
+/// The whole interface.
+#[derive(Clone, Debug)]
+pub struct Table {
+    /// Functions, by module.
+    pub functions: Vec<Function>,
+    /// Types of functions that programs hand in.
+    pub callbacks: Vec<Function>,
+    /// Constants, by category.
+    pub constants: Vec<Constant>,
+}
+
+/// A line does not follow the notation.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ParseError {
+    line: usize,
+    reason: String,
+}
+
+impl fmt::Display for ParseError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "line {}: {}", self.line, self.reason)
+    }
+}
+
+impl std::error::Error for ParseError {}
+
+impl Table {
+    /// The interface of MPI-5.0, from the files of this crate.
+    ///
+    /// # Panics
+    /// When a file of this crate is wrong; the tests would show it.
+    #[must_use]
+    pub fn standard() -> Self {
+        let functions = parse_functions(include_str!("../mpi-5.0.functions")).expect("mpi-5.0.functions");
+        let callbacks = parse_functions(include_str!("../mpi-5.0.callbacks")).expect("mpi-5.0.callbacks");
+        let constants = parse_constants(include_str!("../mpi-5.0.constants")).expect("mpi-5.0.constants");
+        Self { functions, callbacks, constants }
+    }
+}
+
+/// Lines with content, with their numbers from 1.
+fn lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    let numbered = text.lines().enumerate().map(|(index, line)| (index + 1, line.trim()));
+    numbered.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'))
+}
+
+/// Parses the notation of `mpi-5.0.functions`.
+///
+/// # Errors
+/// The first line that does not follow it.
+pub fn parse_functions(text: &str) -> Result<Vec<Function>, ParseError> {
+    let mut functions = Vec::new();
+    let mut module = String::new();
+    for (line, content) in lines(text) {
+        if let Some(name) = content.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
+            module = name.to_owned();
+            continue;
+        }
+        let function = parse_function(content, &module).map_err(|reason| ParseError { line, reason })?;
+        functions.push(function);
+    }
+    Ok(functions)
+}
+
+fn parse_function(content: &str, module: &str) -> Result<Function, String> {
+    let mut words = content.split_whitespace();
+    let name = words.next().ok_or("no name")?;
+    if !name.starts_with("MPI_") {
+        return Err(format!("'{name}' does not begin with MPI_"));
+    }
+    let mut function = Function {
+        name: name.to_owned(),
+        module: module.to_owned(),
+        twin: false,
+        early: false,
+        wide: false,
+        variadic: false,
+        returns: None,
+        parameters: Vec::new(),
+    };
+    for flag in words.next().ok_or("no flags")?.split(',') {
+        match flag {
+            "-" => {}
+            "twin" => function.twin = true,
+            "early" => function.early = true,
+            "wide" => function.wide = true,
+            "variadic" => function.variadic = true,
+            other => {
+                let kind = other.strip_prefix("returns=").ok_or_else(|| format!("unknown flag '{other}'"))?;
+                function.returns = Some(find_kind(kind)?);
+            }
+        }
+    }
+    function.parameters = words.map(parse_parameter).collect::<Result<_, _>>()?;
+    Ok(function)
+}
+
+fn find_kind(name: &str) -> Result<&'static Kind, String> {
+    Kind::find(name).ok_or_else(|| format!("unknown kind '{name}'"))
+}
+
+fn parse_kind(text: &str) -> Result<(&'static Kind, Option<String>), String> {
+    let (name, callback) = match text.split_once('=') {
+        Some((name, callback)) => (name, Some(callback.to_owned())),
+        None => (text, None),
+    };
+    let kind = find_kind(name)?;
+    if (kind.shape == Shape::Function) != callback.is_some() {
+        return Err(format!("'{text}': a function kind, and no other, names a callback type"));
+    }
+    Ok((kind, callback))
+}
+
+fn parse_parameter(word: &str) -> Result<Parameter, String> {
+    let mut parts = word.split(':');
+    let name = parts.next().filter(|name| !name.is_empty()).ok_or("parameter without a name")?;
+    let (kind, callback) = parse_kind(parts.next().ok_or_else(|| format!("'{word}' has no kind"))?)?;
+    let mut parameter =
+        Parameter { name: name.to_owned(), kind, callback, direction: Direction::In, array: false, large_only: false };
+    for part in parts {
+        match part {
+            "in" => parameter.direction = Direction::In,
+            "out" => parameter.direction = Direction::Out,
+            "inout" => parameter.direction = Direction::InOut,
+            "large" => parameter.large_only = true,
+            length if length.starts_with('[') && length.ends_with(']') => parameter.array = true,
+            other => return Err(format!("'{word}': unknown part '{other}'")),
+        }
+    }
+    Ok(parameter)
+}
+
+/// Parses the notation of `mpi-5.0.constants`.
+///
+/// # Errors
+/// The first line that does not follow it.
+pub fn parse_constants(text: &str) -> Result<Vec<Constant>, ParseError> {
+    let parse = |content: &str| -> Result<Constant, String> {
+        let words: Vec<_> = content.split_whitespace().collect();
+        let [name, kind, value] = words[..] else { return Err("expected NAME KIND VALUE".to_owned()) };
+        let (kind, callback) = parse_kind(kind)?;
+        let value = value.parse().map_err(|_| format!("'{value}' is not a number"))?;
+        Ok(Constant { name: name.to_owned(), kind, callback, value })
+    };
+    lines(text).map(|(line, content)| parse(content).map_err(|reason| ParseError { line, reason })).collect()
+}
+
+/// The functions that redrt implements, by module.
+#[derive(Clone, Debug, Default)]
+pub struct Bound {
+    modules: HashMap<String, Vec<String>>,
+}
+
+impl Bound {
+    /// Parses lines `MODULE: NAME...`; several lines may name one module.
+    ///
+    /// # Errors
+    /// A line that does not follow the notation, or a name that the module does not have in `table`.
+    pub fn parse(text: &str, table: &Table) -> Result<Self, ParseError> {
+        let mut bound = Self::default();
+        for (line, content) in lines(text) {
+            let error = |reason: String| ParseError { line, reason };
+            let (module, names) =
+                content.split_once(':').ok_or_else(|| error("expected MODULE: NAME...".to_owned()))?;
+            for name in names.split_whitespace() {
+                let full_name = format!("MPI_{name}");
+                let known = |f: &Function| f.module == module && (name == "*" || f.name == full_name);
+                if !table.functions.iter().any(known) {
+                    return Err(error(format!("module {module} has no function {full_name}")));
+                }
+                bound.modules.entry(module.to_owned()).or_default().push(name.to_owned());
+            }
+        }
+        Ok(bound)
+    }
+
+    /// Whether redrt implements the function.
+    #[must_use]
+    pub fn contains(&self, function: &Function) -> bool {
+        let name = function.name.trim_start_matches("MPI_");
+        self.modules.get(&function.module).is_some_and(|names| names.iter().any(|n| n == "*" || n == name))
+    }
+}

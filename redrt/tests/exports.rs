@@ -1,0 +1,81 @@
+//! The shared library as a program sees it: every name, both as `MPI_` and `PMPI_`, under the standard's library name.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The shared library that cargo built together with this test.
+fn library() -> PathBuf {
+    let test = std::env::current_exe().unwrap();
+    let library = test.parent().unwrap().join("libmpi_abi.so");
+    assert!(library.exists(), "{} is missing", library.display());
+    library
+}
+
+/// Compiles a C program against the header and the library, and runs it. Returns its output and exit code.
+fn run_c(program: &str) -> (String, Option<i32>) {
+    let directory = tempfile::tempdir().unwrap();
+    let (source, binary) = (directory.path().join("program.c"), directory.path().join("program"));
+    std::fs::write(&source, program).unwrap();
+    std::os::unix::fs::symlink(library(), directory.path().join("libmpi_abi.so.1")).unwrap();
+    let include = Path::new(env!("CARGO_MANIFEST_DIR")).join("../include");
+    let mut compiler = Command::new("cc");
+    compiler.args(["-Wall", "-Wextra", "-Werror", "-Wno-cast-function-type", "-o"]).arg(&binary).arg(&source);
+    compiler.arg("-I").arg(include).arg(directory.path().join("libmpi_abi.so.1"));
+    compiler.arg(format!("-Wl,-rpath,{}", directory.path().display()));
+    let compiled = compiler.output().unwrap();
+    assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
+    let output = Command::new(&binary).output().unwrap();
+    (
+        String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr),
+        output.status.code(),
+    )
+}
+
+#[test]
+fn every_name_is_exported() {
+    let mut table = String::new();
+    for function in mpi_table::Table::standard().functions {
+        let suffixes: &[&str] = if function.twin { &["", "_c"] } else { &[""] };
+        for suffix in suffixes {
+            table += &format!("(any){0}{suffix}, (any)P{0}{suffix},\n", function.name);
+        }
+    }
+    let program = format!(
+        "#include <mpi.h>\n#include <stdio.h>\ntypedef void (*any)(void);\nany all[] = {{ {table} }};
+         int main(void) {{ printf(\"%zu\", sizeof all / sizeof *all); return all[0] == 0; }}"
+    );
+    // 531 functions and 159 large-count versions, under two names each.
+    assert_eq!(run_c(&program), ((2 * (531 + 159)).to_string(), Some(0)));
+}
+
+#[test]
+fn what_the_standard_allows_before_init_works_before_init() {
+    let program = r#"
+        #include <mpi.h>
+        #include <stdio.h>
+        #include <string.h>
+        int main(void) {
+            int version, subversion, flag, length = 0, class, code;
+            char text[MPI_MAX_ERROR_STRING];
+            MPI_Info info;
+            MPI_Get_version(&version, &subversion);
+            MPI_Info_create(&info);
+            MPI_Info_set(info, "colour", "blue");
+            MPI_Info_get_string(info, "colour", &length, text, &flag);
+            printf("%d.%d %d %d\n", version, subversion, flag, length);
+            MPI_Info_free(&info);
+            MPI_Add_error_class(&class);
+            MPI_Add_error_code(class, &code);
+            MPI_Add_error_string(code, "melted");
+            MPI_Error_string(code, text, &length);
+            printf("%s %d %d\n", text, length, info == MPI_INFO_NULL);
+            printf("%d %d\n", MPI_Comm_toint(MPI_COMM_WORLD), MPI_Comm_fromint(257) == MPI_COMM_WORLD);
+            fflush(stdout);
+            return MPI_Barrier(MPI_COMM_WORLD);
+        }"#;
+    let (output, code) = run_c(program);
+    let lines: Vec<_> = output.lines().collect();
+    assert_eq!(lines[..3], ["5.0 1 5", "melted 6 1", "257 1"]);
+    assert!(lines[3].ends_with("MPI_Barrier: MPI_ERR_OTHER: called before MPI_Init"), "{output}");
+    assert_eq!(code, Some(16));
+}

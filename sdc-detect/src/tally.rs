@@ -1,0 +1,197 @@
+//! Collects the votes on one message until everyone who counts has spoken.
+//!
+//! The live replicas of the sender count, and the supplier of the payload in hand even if it has died since: its
+//! payload stands until it is outvoted. A dead replica is neither waited for nor heard.
+
+use crate::vote::{Verdict, Vote, judge};
+use redrt_types::{Digest, ReplicaIndex};
+
+/// A set of replica indices of one sphere.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct ReplicaSet(u64);
+
+impl ReplicaSet {
+    /// The largest degree that fits.
+    pub const CAPACITY: u16 = 64;
+    /// No replica.
+    pub const EMPTY: Self = Self(0);
+
+    /// Only this one.
+    #[must_use]
+    #[inline]
+    pub fn only(replica: ReplicaIndex) -> Self {
+        debug_assert!(replica.0 < Self::CAPACITY);
+        Self(1 << replica.0)
+    }
+
+    /// Whether the replica is in the set.
+    #[must_use]
+    #[inline]
+    pub fn contains(self, replica: ReplicaIndex) -> bool {
+        replica.0 < Self::CAPACITY && self.0 & (1 << replica.0) != 0
+    }
+
+    /// Whether the set is empty.
+    #[must_use]
+    #[inline]
+    pub fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// Number of replicas.
+    #[must_use]
+    pub fn len(self) -> usize {
+        self.0.count_ones() as usize
+    }
+
+    /// Adds a replica.
+    #[inline]
+    pub fn insert(&mut self, replica: ReplicaIndex) {
+        self.0 |= Self::only(replica).0;
+    }
+
+    /// Removes a replica.
+    #[inline]
+    pub fn remove(&mut self, replica: ReplicaIndex) {
+        self.0 &= !Self::only(replica).0;
+    }
+
+    /// Those in both.
+    #[must_use]
+    #[inline]
+    pub fn intersection(self, other: Self) -> Self {
+        Self(self.0 & other.0)
+    }
+
+    /// Those here but not in `other`.
+    #[must_use]
+    #[inline]
+    pub fn without(self, other: Self) -> Self {
+        Self(self.0 & !other.0)
+    }
+
+    /// The members, by index.
+    pub fn iter(self) -> impl Iterator<Item = ReplicaIndex> {
+        let mut left = self.0;
+        std::iter::from_fn(move || {
+            let index = left.trailing_zeros();
+            left &= left.checked_sub(1)?;
+            Some(ReplicaIndex(index as u16))
+        })
+    }
+}
+
+impl FromIterator<ReplicaIndex> for ReplicaSet {
+    fn from_iter<I: IntoIterator<Item = ReplicaIndex>>(replicas: I) -> Self {
+        replicas.into_iter().fold(Self::EMPTY, |mut set, replica| {
+            set.insert(replica);
+            set
+        })
+    }
+}
+
+/// Votes held inline; a larger sphere spills to the heap.
+const INLINE: usize = 3;
+
+/// The votes on one message so far.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Tally {
+    claimed: ReplicaSet,
+    /// Those whose vote is final. A vote that comes with a payload is open until that payload has been hashed.
+    final_votes: ReplicaSet,
+    /// By index; meaningful for those in `claimed`.
+    claims: [Digest; INLINE],
+    more: Vec<Vote>,
+}
+
+impl Default for Tally {
+    fn default() -> Self {
+        Self {
+            claimed: ReplicaSet::EMPTY,
+            final_votes: ReplicaSet::EMPTY,
+            claims: [Digest(0); INLINE],
+            more: Vec::new(),
+        }
+    }
+}
+
+impl Tally {
+    /// Records a replica's vote. The first one stands, except that one still open may be replaced.
+    #[inline]
+    pub fn record(&mut self, replica: ReplicaIndex, digest: Digest, is_final: bool) {
+        if self.final_votes.contains(replica) {
+            return;
+        }
+        if is_final {
+            self.final_votes.insert(replica);
+        }
+        if let Some(claim) = self.claims.get_mut(usize::from(replica.0)) {
+            *claim = digest;
+        } else if let Some(vote) = self.more.iter_mut().find(|vote| vote.replica == replica) {
+            vote.digest = digest;
+        } else {
+            self.more.push(Vote { replica, digest });
+        }
+        self.claimed.insert(replica);
+    }
+
+    /// Marks a replica's vote final: the payload that came with it has been hashed.
+    #[inline]
+    pub fn confirm(&mut self, replica: ReplicaIndex) {
+        debug_assert!(self.claimed.contains(replica), "{replica:?} has not voted");
+        self.final_votes.insert(replica);
+    }
+
+    /// What the replica says, if it has spoken.
+    #[must_use]
+    #[inline]
+    pub fn claim(&self, replica: ReplicaIndex) -> Option<Digest> {
+        if !self.claimed.contains(replica) {
+            return None;
+        }
+        match self.claims.get(usize::from(replica.0)) {
+            Some(claim) => Some(*claim),
+            None => self.more.iter().find(|vote| vote.replica == replica).map(|vote| vote.digest),
+        }
+    }
+
+    /// Those who have spoken.
+    #[must_use]
+    #[inline]
+    pub fn claimed(&self) -> ReplicaSet {
+        self.claimed
+    }
+
+    /// Those whose vote is final.
+    #[must_use]
+    #[inline]
+    pub fn final_votes(&self) -> ReplicaSet {
+        self.final_votes
+    }
+
+    /// The votes of those who count, by index.
+    #[must_use]
+    pub fn votes(&self, counting: ReplicaSet) -> Vec<Vote> {
+        let counting = self.claimed.intersection(counting);
+        let vote = |replica| Some(Vote { replica, digest: self.claim(replica)? });
+        counting.iter().filter_map(vote).collect()
+    }
+
+    /// The verdict on the payload that `supplier` sent, once every `live` replica's vote is final; `None` before.
+    #[must_use]
+    #[inline]
+    pub fn verdict(&self, computed: Digest, supplier: ReplicaIndex, live: ReplicaSet) -> Option<Verdict> {
+        if !live.without(self.final_votes).is_empty() {
+            return None;
+        }
+        let mut counting = live;
+        counting.insert(supplier);
+        if counting.iter().all(|replica| self.claim(replica) == Some(computed)) {
+            return Some(Verdict::Unanimous);
+        }
+        Some(judge(computed, supplier, &self.votes(counting)))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,181 @@
+use super::*;
+
+#[test]
+fn set_iterates_its_members_by_index() {
+    let set: ReplicaSet = [5, 0, 63, 5].map(ReplicaIndex).into_iter().collect();
+    assert!(set.iter().eq([0, 5, 63].map(ReplicaIndex)));
+    assert_eq!(set.len(), 3);
+    assert!(!set.contains(ReplicaIndex(64)));
+}
+
+#[test]
+fn first_final_vote_stands() {
+    for index in [1, 7] {
+        let mut tally = Tally::default();
+        let replica = ReplicaIndex(index);
+        tally.record(replica, Digest(1), false);
+        tally.record(replica, Digest(2), false);
+        assert_eq!(tally.claim(replica), Some(Digest(2)), "an open vote is replaced");
+        tally.confirm(replica);
+        tally.record(replica, Digest(3), true);
+        assert_eq!(tally.claim(replica), Some(Digest(2)));
+    }
+}
+
+/// One other replica of the sphere, next to the supplier.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Voter {
+    dead: bool,
+    /// 0 is what the supplier claims; `None` has not voted.
+    says: Option<u8>,
+}
+
+impl Voter {
+    fn letter(self) -> char {
+        match (self.says, self.dead) {
+            (Some(says), false) => (b'A' + says) as char,
+            (Some(says), true) => (b'a' + says) as char,
+            (None, false) => '-',
+            (None, true) => '.',
+        }
+    }
+}
+
+/// All ways `count` others can vote, up to their order and to the names of the digests.
+fn others(count: usize) -> Vec<Vec<Voter>> {
+    let mut all = vec![Vec::new()];
+    for _ in 0..count {
+        let extend = |voters: Vec<Voter>| {
+            let new = voters.iter().filter_map(|voter| voter.says).max().unwrap_or(0) + 1;
+            let says = (0..=new).map(Some).chain([None]);
+            let choices: Vec<Voter> =
+                [false, true].into_iter().flat_map(|dead| says.clone().map(move |says| Voter { dead, says })).collect();
+            let last = voters.last().copied();
+            choices
+                .into_iter()
+                .filter(move |voter| last.is_none_or(|last| *voter >= last))
+                .map(move |voter| [voters.clone(), vec![voter]].concat())
+        };
+        all = all.into_iter().flat_map(extend).collect();
+    }
+    all
+}
+
+fn verdict(supplier: Voter, others: &[Voter], places: &[usize], payload: Digest) -> Option<Verdict> {
+    let mut tally = Tally::default();
+    let mut live = ReplicaSet::EMPTY;
+    for (voter, place) in [supplier].iter().chain(others).zip(places) {
+        let replica = ReplicaIndex(*place as u16);
+        if let Some(says) = voter.says {
+            tally.record(replica, Digest(u128::from(says)), true);
+        }
+        if !voter.dead {
+            live.insert(replica);
+        }
+    }
+    tally.verdict(payload, ReplicaIndex(places[0] as u16), live)
+}
+
+fn text(verdict: Option<Verdict>, names: &[char]) -> String {
+    match verdict {
+        None => "wait".to_owned(),
+        Some(Verdict::Unanimous) => "unanimous".to_owned(),
+        Some(Verdict::TransportCorrupt) => "transport corrupt".to_owned(),
+        Some(Verdict::Undecidable) => "undecidable".to_owned(),
+        Some(Verdict::ReplicaCorrupt { culprits, agreed }) => {
+            let places: Vec<_> = culprits.iter().map(|culprit| names[usize::from(culprit.0)]).collect();
+            format!("corrupt {}, agreed {}", String::from_iter(places), (b'A' + agreed.0 as u8) as char)
+        }
+    }
+}
+
+/// The table of one degree. Column 1: the payload as it arrived (`X`: not what the supplier claims). Column 2: the
+/// supplier's claim. Column 3: the others', `-` for none; small letters and `.` for the dead.
+fn table(degree: usize) -> String {
+    let places: Vec<usize> = (0..degree).collect();
+    let names: Vec<char> = (b'0'..).map(char::from).take(degree).collect();
+    let mut lines = String::from("# payload, supplier 0, others 1.. -> verdict\n");
+    for others in others(degree - 1) {
+        for supplier in [false, true].map(|dead| Voter { dead, says: Some(0) }) {
+            for (payload, name) in [(Digest(0), 'A'), (Digest(99), 'X')] {
+                let letters: String = others.iter().map(|voter| voter.letter()).collect();
+                let verdict = text(verdict(supplier, &others, &places, payload), &names);
+                lines += &format!("{name} {} {letters} -> {verdict}\n", supplier.letter());
+            }
+        }
+    }
+    lines
+}
+
+/// `REDRT_GOLDEN=write` writes the tables anew; the difference is to be read before it is committed.
+#[test]
+fn verdicts_equal_the_golden_tables() {
+    for degree in 2..=5 {
+        let path = format!("{}/testdata/votes-r{degree}.txt", env!("CARGO_MANIFEST_DIR"));
+        let table = table(degree);
+        if std::env::var("REDRT_GOLDEN").as_deref() == Ok("write") {
+            std::fs::write(&path, &table).expect("testdata can be written");
+        }
+        let golden = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
+        for (ours, theirs) in table.lines().zip(golden.lines()) {
+            assert_eq!(ours, theirs, "{path}");
+        }
+        assert_eq!(table.lines().count(), golden.lines().count(), "{path}");
+    }
+}
+
+#[test]
+fn verdict_does_not_depend_on_the_places_of_the_voters() {
+    for degree in 2..=4_usize {
+        let places: Vec<usize> = (0..degree).collect();
+        for others in others(degree - 1) {
+            for dead in [false, true] {
+                let supplier = Voter { dead, says: Some(0) };
+                let kind = |places: &[usize]| match verdict(supplier, &others, places, Digest(0)) {
+                    Some(Verdict::ReplicaCorrupt { mut culprits, agreed }) => {
+                        let place = |it: &ReplicaIndex| places.iter().position(|place| *place == usize::from(it.0));
+                        culprits.sort_by_key(place);
+                        let who = culprits.iter().map(place).collect();
+                        (Some(Verdict::ReplicaCorrupt { culprits: Vec::new(), agreed }), who)
+                    }
+                    other => (other, Vec::new()),
+                };
+                let mut turned = places.clone();
+                turned.rotate_left(1);
+                let mut reversed = places.clone();
+                reversed.reverse();
+                assert_eq!(kind(&places), kind(&turned));
+                assert_eq!(kind(&places), kind(&reversed));
+            }
+        }
+    }
+}
+
+/// Rules that hold for every line of the tables.
+#[test]
+fn majority_and_only_the_majority_names_culprits() {
+    for degree in 2..=5_usize {
+        let places: Vec<usize> = (0..degree).collect();
+        for others in others(degree - 1) {
+            let supplier = Voter { dead: false, says: Some(0) };
+            let counting: Vec<u8> =
+                [supplier].iter().chain(&others).filter(|voter| !voter.dead).filter_map(|voter| voter.says).collect();
+            let is_complete = others.iter().all(|voter| voter.dead || voter.says.is_some());
+            let count = |says: u8| counting.iter().filter(|other| **other == says).count();
+            let majority = counting.iter().copied().find(|says| count(*says) * 2 > counting.len());
+            let verdict = verdict(supplier, &others, &places, Digest(0));
+            assert_eq!(verdict.is_some(), is_complete);
+            match verdict {
+                Some(Verdict::ReplicaCorrupt { culprits, agreed }) => {
+                    let majority = majority.expect("there is a majority");
+                    assert_eq!(agreed, Digest(u128::from(majority)));
+                    assert_eq!(culprits.len(), counting.len() - count(majority));
+                }
+                Some(Verdict::Unanimous) => assert_eq!(count(0), counting.len()),
+                Some(Verdict::Undecidable) => assert_eq!(majority, None),
+                Some(Verdict::TransportCorrupt) => panic!("the payload is what the supplier claims"),
+                None => {}
+            }
+        }
+    }
+}

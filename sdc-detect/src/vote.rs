@@ -1,0 +1,67 @@
+//! What the replicas of a sender say of one message → verdict.
+//!
+//! | payload as it arrived | supplier's claim | the others' claims | verdict |
+//! |---|---|---|---|
+//! | A | A | all A | unanimous |
+//! | B | A | any | transport corrupt: the supplier itself means another payload |
+//! | A | A | most A, some B | replica corrupt: those who say B |
+//! | B | B | most A | replica corrupt: the supplier, and others who do not say A |
+//! | A | A | no majority | undecidable |
+//!
+//! A majority is more than half of the votes that count.
+
+use redrt_types::{Digest, ReplicaIndex};
+
+/// What one replica says a message is.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Vote {
+    /// The replica of the sending sphere.
+    pub replica: ReplicaIndex,
+    /// Its digest of the message.
+    pub digest: Digest,
+}
+
+/// The conclusion on one message.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Verdict {
+    /// All agree, the payload included.
+    Unanimous,
+    /// A majority agrees; the others are corrupt. The payload is right exactly if its digest is `agreed`.
+    ReplicaCorrupt {
+        /// The outvoted replicas, by index.
+        culprits: Vec<ReplicaIndex>,
+        /// What the majority says.
+        agreed: Digest,
+    },
+    /// The payload is not what its supplier says it sent: it must be fetched again.
+    TransportCorrupt,
+    /// The replicas differ and there is no majority.
+    Undecidable,
+}
+
+/// Judges the payload that `supplier` sent, whose digest on arrival is `computed`, by the votes that count; the
+/// supplier's own is among them.
+///
+/// # Panics
+/// When the supplier has not voted: its claim travels beside the payload.
+#[must_use]
+pub fn judge(computed: Digest, supplier: ReplicaIndex, votes: &[Vote]) -> Verdict {
+    let claim = votes.iter().find(|vote| vote.replica == supplier);
+    let claim = claim.unwrap_or_else(|| panic!("supplier {supplier:?} is not among {votes:?}")).digest;
+    if computed != claim {
+        return Verdict::TransportCorrupt;
+    }
+    if votes.iter().all(|vote| vote.digest == claim) {
+        return Verdict::Unanimous;
+    }
+    let count = |digest| votes.iter().filter(|vote| vote.digest == digest).count();
+    match votes.iter().find(|vote| count(vote.digest) * 2 > votes.len()) {
+        Some(&Vote { digest: agreed, .. }) => {
+            let mut culprits: Vec<_> =
+                votes.iter().filter(|vote| vote.digest != agreed).map(|vote| vote.replica).collect();
+            culprits.sort_unstable();
+            Verdict::ReplicaCorrupt { culprits, agreed }
+        }
+        None => Verdict::Undecidable,
+    }
+}
