@@ -4,6 +4,7 @@ use super::UsageError;
 use clap::{ArgAction, Args, CommandFactory, FromArgMatches, Parser, ValueEnum};
 use redrt_wire::control;
 use std::ffi::{OsStr, OsString};
+use std::io::IsTerminal;
 use std::path::PathBuf;
 
 /// Run an MPI program with every rank replicated.
@@ -85,6 +86,18 @@ pub struct Arguments {
     /// of rank V, #K its K-th send. May be repeated, or several separated by commas
     #[arg(long, value_name = "FAULT", help_heading = "Testing")]
     pub inject: Vec<String>,
+
+    /// Accepted and not needed: more processes than CPUs are never refused
+    #[arg(long, hide = true)]
+    pub oversubscribe: bool,
+
+    /// Accepted and not needed: nobody is refused
+    #[arg(long = "allow-run-as-root", hide = true)]
+    pub allow_run_as_root: bool,
+
+    /// Accepted and not needed: all variables are passed on
+    #[arg(long = "genvall", visible_alias = "envall", hide = true)]
+    pub pass_environment: bool,
 
     /// Print a manual page or shell completions and leave
     #[arg(long, value_enum, value_name = "WHAT", help_heading = "Testing", exclusive = true)]
@@ -216,7 +229,12 @@ pub fn parse_first(segment: Vec<OsString>) -> Result<Parsed, UsageError> {
     let command = command();
     let matches = match command.clone().try_get_matches_from(with_two_dashes(segment, &command)) {
         Ok(matches) => matches,
-        Err(error) if !error.use_stderr() => return Ok(Parsed::Text(error.render().ansi().to_string().into_bytes())),
+        Err(error) if !error.use_stderr() => {
+            let text = error.render();
+            let coloured = std::io::stdout().is_terminal();
+            let text = if coloured { text.ansi().to_string() } else { text.to_string() };
+            return Ok(Parsed::Text(text.into_bytes()));
+        }
         Err(error) => return Err(one_line(&error)),
     };
     let arguments = Arguments::from_arg_matches(&matches).map_err(|error| one_line(&error))?;

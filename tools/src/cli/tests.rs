@@ -22,6 +22,7 @@ fn both_dialects_of_mpiexec_are_understood() {
     assert_eq!(job.options.seed, 5);
     let job = parse_line("-n4 -lq -r2 --timeout=5 -y-is-no-option true").unwrap_err();
     assert!(job.contains("'-y'"), "{job}");
+    assert!(parse_line("-np 2 --oversubscribe --allow-run-as-root -envall -genvall true").is_ok());
     let job = parse_line("-n4 -lq -r2 --timeout=5 true -x").unwrap();
     assert!(job.world.process_count() == 8 && job.label && job.quiet);
 }

@@ -128,6 +128,12 @@ pub enum Severity {
 }
 
 impl Report {
+    /// Whether it is about a message that did not compare equal.
+    #[must_use]
+    pub fn is_mismatch(&self) -> bool {
+        matches!(self, Self::Event(Event::Mismatch(_)))
+    }
+
     /// The line for the user, when this deserves one. `host` names the host of a replica.
     #[must_use]
     pub fn line(&self, host: &dyn Fn(ReplicaId) -> String) -> Option<(Severity, String)> {
