@@ -313,7 +313,10 @@ impl Coordinator {
     }
 
     fn greeted(&mut self, now: Duration, replica: ReplicaId) {
-        self.process(replica).phase = Phase::Greeted;
+        if std::mem::replace(&mut self.process(replica).phase, Phase::Greeted) != Phase::Started {
+            // A script that runs two MPI programs. The second would wait for ever, as the job has met already.
+            return self.end(EndReason::SecondInit { replica }, Some(1), now + KILL_GRACE);
+        }
         let absent = self.world().replicas().find(|other| {
             let process = &self.processes[self.world().process(*other).0 as usize];
             process.exit.is_some() && !process.lost

@@ -49,6 +49,11 @@ pub enum EndReason {
         /// Which.
         rank: VirtualRank,
     },
+    /// A replica, or a program it ran, called `MPI_Init` once more.
+    SecondInit {
+        /// Which.
+        replica: ReplicaId,
+    },
     /// A signal to `redrun`.
     Interrupted {
         /// Its number.
@@ -281,6 +286,9 @@ fn reason_line(reason: &EndReason, host: &dyn Fn(ReplicaId) -> String) -> String
         EndReason::MissedInit { rank } => {
             format!("rank {rank} ended without calling MPI_Init while other ranks had called it; ending the job")
         }
+        EndReason::SecondInit { replica } => {
+            format!("replica {replica} started a second MPI program; a job runs one: use redrun for each")
+        }
         EndReason::Interrupted { signal } => {
             format!("{}: asking all processes to end (once more to kill them)", signal_name(*signal))
         }
@@ -330,6 +338,7 @@ fn reason_record(reason: &EndReason, host: &dyn Fn(ReplicaId) -> String) -> (&'s
             ("not-started", json!({ "replica": replica.to_string(), "message": message }))
         }
         EndReason::MissedInit { rank } => ("missed-init", json!({ "rank": rank.0 })),
+        EndReason::SecondInit { replica } => ("second-init", json!({ "replica": replica.to_string() })),
         EndReason::Interrupted { signal } => ("interrupted", json!({ "signal": signal })),
         EndReason::TimedOut { timeout } => ("timed-out", json!({ "timeout_s": timeout.as_secs_f64() })),
         EndReason::Corrupted => ("corrupted", json!({})),

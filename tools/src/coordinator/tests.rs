@@ -192,6 +192,20 @@ fn a_rank_that_misses_init_does_not_hang_the_others() {
 }
 
 #[test]
+fn a_second_init_does_not_hang() {
+    check(
+        &[1],
+        &[
+            ("0.0 ready", "1 cards"),
+            ("0.0 finalizing 0", "release"),
+            ("0.0 hello", "ending"),
+            ("wait 1", "kill all"),
+            ("0.0 signal 9", "finish 1"),
+        ],
+    );
+}
+
+#[test]
 fn abort_signals_and_timeout_decide_the_exit_code() {
     check(&[1, 1], &[("0.0 abort 7", "ending"), ("1.0 signal 9", ""), ("0.0 exit 0", "finish 7")]);
     check(&[1], &[("interrupt 2", "ending, signal 15"), ("0.0 exit 0", "finish 130")]);
