@@ -219,7 +219,15 @@ impl Daemon {
             bail!("redrun sent a second job");
         }
         let replicated = launch.world.is_replicated();
-        let prepared = spawn::prepare(&launch)?;
+        let prepared = match spawn::prepare(&launch) {
+            Ok(prepared) => prepared,
+            Err(error) => {
+                for replica in launch.replicas {
+                    self.tell(&FromDaemon::NotStarted { replica, message: format!("{error:#}") });
+                }
+                return Ok(());
+            }
+        };
         for note in &prepared.notes {
             self.tell(&FromDaemon::Note(note.clone()));
         }
