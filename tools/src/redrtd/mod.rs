@@ -34,6 +34,9 @@ const DRAIN_GRACE: Duration = Duration::from_millis(300);
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 const EVENTS_AT_ONCE: usize = 256;
 
+/// The kernel's largest process id.
+const PID_MAX: i32 = 1 << 22;
+
 const LINK_TOKEN: u64 = u64::MAX;
 const SIGNAL_TOKEN: u64 = u64::MAX - 1;
 
@@ -284,9 +287,12 @@ impl Daemon {
             let child = &mut self.children[number];
             let (replica, Some(agent)) = (child.replica, &mut child.agent) else { return };
             match agent.next_message::<FromAgent>() {
-                Ok(Some(message)) => {
-                    if matches!(message, FromAgent::Hello) {
-                        self.welcome(number);
+                Ok(Some(mut message)) => {
+                    match &mut message {
+                        FromAgent::Hello => self.welcome(number),
+                        // Replicas see an id that is no process's (see docs/determinism.md); the others need the real one.
+                        FromAgent::Ready(card) if card.pid > PID_MAX => card.pid = self.children[number].pid.as_raw(),
+                        _ => {}
                     }
                     self.tell(&FromDaemon::Agent { replica, message });
                 }
