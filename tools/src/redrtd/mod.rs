@@ -63,6 +63,8 @@ fn connect(address: SocketAddr, secret: &Secret) -> Result<Link<TcpStream>> {
 
 struct Daemon {
     link: Link<TcpStream>,
+    /// What epoll watches it for.
+    link_flags: EpollFlags,
     epoll: Epoll,
     signals: SignalFd,
     host: String,
@@ -96,6 +98,7 @@ impl Daemon {
         let host = nix::unistd::gethostname().map_or_else(|_| "localhost".into(), |name| name.to_string_lossy().into());
         Ok(Self {
             link,
+            link_flags: EpollFlags::EPOLLIN,
             epoll,
             signals,
             host,
@@ -422,7 +425,10 @@ impl Daemon {
         } else {
             EpollFlags::EPOLLIN
         };
-        let _ = self.epoll.modify(self.link.fd(), &mut EpollEvent::new(link_flags, LINK_TOKEN));
+        if link_flags != self.link_flags {
+            self.link_flags = link_flags;
+            let _ = self.epoll.modify(self.link.fd(), &mut EpollEvent::new(link_flags, LINK_TOKEN));
+        }
         let held = self.held || self.link.backlog_bytes() > BACKLOG_BYTES_MAX;
         for (number, child) in self.children.iter_mut().enumerate() {
             child.watch_pipes(number, !(held || child.held), &self.epoll);
