@@ -195,6 +195,15 @@ fn abort_ends_the_job_with_its_code() {
 }
 
 #[test]
+fn replicas_cut_short_by_the_end_of_the_job_do_not_differ() {
+    let script = "if [ $PMI_RANK = 0 ]; then sleep 0.3; exit 5; fi; while :; do echo some line; done";
+    let job = redrun(&["-r", "3", "-n", "2", "sh", "-c", script]);
+    assert_eq!(job.code, 5);
+    assert!(job.out.lines().all(|line| line == "some line") && !job.out.is_empty());
+    assert!(!job.err.contains("differs"), "{}", job.err);
+}
+
+#[test]
 fn an_agent_that_talks_rubbish_is_killed() {
     let job = agents(&["-r", "2", "-n", "1"], &["hello", "ready", "0.0:rubbish", "0.0:hang", "view=1", "finalize"]);
     assert_eq!(job.code, 0);

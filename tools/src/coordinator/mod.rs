@@ -107,8 +107,14 @@ pub enum Output {
     Send(ToDaemon),
     /// This replica's output is waited for no more; its siblings will print what it owed.
     StreamLost(ReplicaId),
-    /// This replica's output is complete.
-    StreamEnded(ReplicaId),
+    /// This replica will print no more.
+    StreamEnded {
+        /// Which.
+        replica: ReplicaId,
+        /// Whether it printed all it would have. Not so when the job was ended: that one replica had come further than
+        /// another is then no difference between them.
+        complete: bool,
+    },
     /// Tell the user and the audit log.
     Report(Report),
     /// The job is over: tell the daemons to leave and exit with this code.
@@ -418,7 +424,8 @@ impl Coordinator {
         process.drained = true;
         let lost = process.lost;
         if !lost || self.view.live(replica.rank).next().is_none() {
-            self.outputs.push_back(Output::StreamEnded(replica));
+            let complete = self.ending.is_none();
+            self.outputs.push_back(Output::StreamEnded { replica, complete });
         }
     }
 

@@ -82,7 +82,7 @@ fn words_for(output: &Output) -> Option<String> {
         Output::Report(Report::Ending(_)) => "ending".into(),
         Output::Report(Report::Lost(loss)) => format!("lost {}", loss.replica),
         Output::Finish(code) => format!("finish {code}"),
-        Output::Report(_) | Output::StreamEnded(_) => return None,
+        Output::Report(_) | Output::StreamEnded { .. } => return None,
     })
 }
 
