@@ -91,6 +91,9 @@ impl Layout {
     /// This layout `count` times, each `stride` bytes after the one before.
     #[must_use]
     pub fn repeated(&self, count: u64, stride: i64) -> Self {
+        if count == 1 {
+            return self.clone();
+        }
         let mut builder = Builder::default();
         builder.push_repeated(0, count, stride, self);
         builder.finish()
