@@ -234,3 +234,21 @@ fn groups_and_infos_report_wrong_arguments() {
     assert_eq!(unsafe_call!(MPI_Info_set(InfoHandle::NULL, c"k".as_ptr(), c"v".as_ptr())), MPI_ERR_INFO);
     call(|| unsafe_call!(MPI_Info_free(&mut info)));
 }
+
+#[test]
+fn the_tool_interface_is_empty_but_well_behaved() {
+    let (mut provided, mut count) = (0, -1);
+    assert_eq!(unsafe_call!(MPI_T_cvar_get_num(&mut count)), MPI_T_ERR_NOT_INITIALIZED);
+    assert_eq!(unsafe_call!(MPI_T_finalize()), MPI_T_ERR_NOT_INITIALIZED);
+    call(|| unsafe_call!(MPI_T_init_thread(MPI_THREAD_MULTIPLE, &mut provided)));
+    call(|| unsafe_call!(MPI_T_cvar_get_num(&mut count)));
+    assert_eq!(count, 0);
+    assert_eq!(unsafe_call!(MPI_T_cvar_get_index(c"x".as_ptr(), &mut count)), MPI_T_ERR_INVALID_NAME);
+    assert_eq!(unsafe_call!(MPI_T_category_get_num_events(0, &mut count)), MPI_T_ERR_INVALID_INDEX);
+    let mut session = MPI_T_PVAR_SESSION_NULL;
+    call(|| unsafe_call!(MPI_T_pvar_session_create(&mut session)));
+    call(|| unsafe_call!(MPI_T_pvar_start(session, MPI_T_PVAR_ALL_HANDLES)));
+    assert_eq!(unsafe_call!(MPI_T_pvar_start(session, ToolHandle(5))), MPI_T_ERR_INVALID_HANDLE);
+    call(|| unsafe_call!(MPI_T_pvar_session_free(&mut session)));
+    call(|| unsafe_call!(MPI_T_finalize()));
+}

@@ -13,4 +13,5 @@ pub mod info;
 pub mod op;
 mod pack;
 pub mod status;
+pub mod tool;
 pub mod topology;
