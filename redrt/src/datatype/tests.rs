@@ -310,6 +310,8 @@ fn sizes_beyond_64_bits_are_refused() {
     assert!(contiguous(i64::MAX / 4, &double, envelope()).is_err());
     let large = Arc::new(contiguous(i64::MAX / 16, &double, envelope()).unwrap());
     assert!(hvector(4, 1, large.extent(), &large, envelope()).is_err());
+    assert_eq!(hvector(0, i64::MAX, 1, &double, envelope()).unwrap().extent(), 0);
+    assert_eq!(hvector(i64::MAX, 0, 1, &double, envelope()).unwrap().size(), 0);
     assert!(hindexed(&[(i64::MAX, 2)], &double, envelope()).is_err());
     assert!(indexed(&[(i64::MAX / 2, 1)], &double, envelope()).is_err());
 }
