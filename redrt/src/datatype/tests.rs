@@ -332,3 +332,19 @@ fn long_doubles_are_ieee_quadruple_in_external32() {
     assert!(to_external(&long, 1, &(1i64 << 40).to_le_bytes()).is_err());
     assert!(from_external(&long, 1, &[0; 3]).is_err());
 }
+
+#[test]
+fn absolute_addresses_relative_to_bottom() {
+    let (int, _) = basic(DatatypeHandle::INT);
+    let mut places = [1i32, 2, 3, 4];
+    let address = |index: usize| (&raw const places[index]).expose_provenance() as i64;
+    let datatype = hindexed(&[(address(3), 1), (address(0), 2)], &int, envelope()).unwrap();
+    let mut packed = [0u8; 12];
+    datatype.pack(std::ptr::null(), 1, &mut packed);
+    let values: Vec<_> = packed.chunks(4).map(|bytes| i32::from_ne_bytes(bytes.try_into().unwrap())).collect();
+    assert_eq!(values, [4, 1, 2]);
+    packed.reverse();
+    datatype.unpack(std::ptr::null_mut(), 1, &packed);
+    assert_eq!(places.as_mut_slice()[2], 3);
+    assert_eq!(places[3], i32::from_ne_bytes(packed[..4].try_into().unwrap()));
+}
