@@ -5,6 +5,7 @@
 #![allow(clippy::too_many_arguments, clippy::missing_errors_doc)]
 
 pub mod attr;
+pub(crate) mod check;
 pub mod datatype;
 pub mod env;
 pub mod errhandler;
