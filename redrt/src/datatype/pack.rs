@@ -31,6 +31,12 @@ pub fn unpack(layout: &Layout, destination: *mut u8, position: u64, data: &[u8])
     unsafe { copy_range::<Unpack>(layout, destination, position, packed, data.len() as u64) };
 }
 
+/// Copies `size` bytes between two buffers of the program, which may overlap.
+pub fn copy(source: *const u8, destination: *mut u8, size: usize) {
+    // SAFETY: - both sides have `size` bytes: the program's promise.
+    unsafe { std::ptr::copy(source, destination, size) };
+}
+
 /// The direction of a copy.
 trait Direction {
     /// Copies `size` bytes between memory and stream.

@@ -151,6 +151,37 @@ proptest! {
     }
 
     #[test]
+    fn transfers_and_blocks_agree_with_packing(
+        (from, oracle) in nested(), (to, other) in nested(), count in 0i64..4, cut in 0.0..1.0f64,
+    ) {
+        let (offsets, others) = (oracle.bytes(count), other.bytes(count));
+        let (source, zero) = memory(&offsets);
+        let (mut destination, other_zero) = memory(&others);
+        let mut model = destination.clone();
+        let stream: Vec<u8> = offsets.iter().map(|offset| source[(zero + offset) as usize]).collect();
+        for (offset, byte) in others.iter().zip(&stream) {
+            model[(other_zero + offset) as usize] = *byte;
+        }
+        let copied = transfer(
+            Side { buffer: source.as_ptr().wrapping_offset(zero as isize), count, datatype: &from },
+            Side { buffer: destination.as_mut_ptr().wrapping_offset(other_zero as isize), count, datatype: &to },
+        );
+        prop_assert_eq!(copied, offsets.len().min(others.len()) as u64);
+        prop_assert_eq!(destination, model);
+        let (first, past) = from.span(count);
+        let bounds = (offsets.iter().min(), offsets.iter().max());
+        prop_assert!(bounds.0.is_none_or(|least| *least == first) && bounds.1.is_none_or(|last| last + 1 == past));
+
+        let cut = (cut * offsets.len() as f64) as usize;
+        let mut seen = Vec::new();
+        let rest = (offsets.len() - cut) as u64;
+        from.message_layout(count).for_each_block(cut as u64, rest, &mut |offset, size| {
+            seen.extend(offset..offset + size as i64);
+        });
+        prop_assert_eq!(&seen[..], &offsets[cut..]);
+    }
+
+    #[test]
     fn elements_agree_with_the_type_map((datatype, oracle) in nested(), bytes in 0u64..600) {
         let sizes: Vec<_> = oracle.map.iter().map(|(basic, _)| basic.size()).collect();
         let mut expected = None;
