@@ -41,36 +41,72 @@ fn real_parent() -> pid_t {
 }
 
 fn parent_is_daemon() -> bool {
+    is_daemon(real_parent())
+}
+
+fn is_daemon(process: pid_t) -> bool {
+    let mut name = [0; 16];
+    read_proc(process, b"/comm", &mut name) == b"redrtd\n"
+}
+
+/// Reads the beginning of a file of `/proc`; what it cannot read is empty.
+fn read_proc<'a>(process: pid_t, file: &[u8], buffer: &'a mut [u8]) -> &'a [u8] {
+    // Written without the standard library's formatting, which is too much for the places this may run in.
     let mut path = [0u8; 32];
     let mut length = 0;
     let mut put = |bytes: &[u8]| {
         path[length..length + bytes.len()].copy_from_slice(bytes);
         length += bytes.len();
     };
-    put(b"/proc/");
     let mut digits = [0; 10];
-    let mut rest = real_parent().max(0);
+    let mut rest = process.max(0);
     let mut first = digits.len();
     while rest > 0 || first == digits.len() {
         first -= 1;
         digits[first] = b'0' + (rest % 10) as u8;
         rest /= 10;
     }
+    put(b"/proc/");
     put(&digits[first..]);
-    put(b"/comm");
-    let mut name = [0u8; 16];
-    // SAFETY: path is zero-terminated, for it was zeroed and is longer than what was put; name is valid for its length.
+    put(file);
+    // SAFETY: path is zero-terminated, for it was zeroed and is longer than what was put; buffer is valid for its length.
     let count = unsafe {
         let open = [libc::AT_FDCWD.into(), path.as_ptr() as i64, libc::O_CLOEXEC.into(), 0, 0, 0];
         let fd = real::system_call(libc::SYS_openat, open);
         if fd < 0 {
-            return false;
+            return &[];
         }
-        let count = real::system_call(libc::SYS_read, [fd, name.as_mut_ptr() as i64, name.len() as i64, 0, 0, 0]);
+        let count = real::system_call(libc::SYS_read, [fd, buffer.as_mut_ptr() as i64, buffer.len() as i64, 0, 0, 0]);
         real::system_call(libc::SYS_close, [fd, 0, 0, 0, 0, 0]);
         count
     };
-    count > 0 && name[..count as usize] == *b"redrtd\n"
+    &buffer[..count.max(0) as usize]
+}
+
+/// The parent of a process: the second field after the name in `stat`, which ends with the last parenthesis.
+fn parent_of(process: pid_t) -> pid_t {
+    let mut buffer = [0; 128];
+    let stat = read_proc(process, b"/stat", &mut buffer);
+    let Some(end) = stat.iter().rposition(|byte| *byte == b')') else { return 0 };
+    let mut fields = stat[end + 1..].split(|byte| *byte == b' ').filter(|field| !field.is_empty());
+    let digits = fields.nth(1).unwrap_or_default().iter();
+    digits.fold(0, |number, digit| number * 10 + pid_t::from(digit.wrapping_sub(b'0') % 10))
+}
+
+/// The replica that this process is, or that runs it.
+fn replica_process(job: &state::Job) -> pid_t {
+    if was_started_by_daemon() {
+        return job.process();
+    }
+    let mut process = real_parent();
+    while process > 1 {
+        let parent = parent_of(process);
+        if is_daemon(parent) {
+            return process;
+        }
+        process = parent;
+    }
+    job.process()
 }
 
 /// The real id behind one the application names.
@@ -79,7 +115,7 @@ pub fn real_id(id: pid_t) -> pid_t {
         return id;
     }
     match state::job() {
-        Some(job) if id == PID_BASE + job.rank() as i32 => job.process(),
+        Some(job) if id == PID_BASE + job.rank() as i32 => replica_process(&job),
         _ => id,
     }
 }

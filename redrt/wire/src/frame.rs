@@ -106,6 +106,68 @@ mod tests {
         }
     }
 
+    proptest::proptest! {
+        /// Whatever arrives, in whatever pieces: messages or an error, never a panic.
+        #[test]
+        fn any_bytes_are_read_or_refused(
+            body in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..300),
+            step in 1usize..50,
+        ) {
+            use crate::control::{FromAgent, ToAgent};
+            use crate::daemon::{FromDaemon, ToDaemon};
+            fn read_all<T: DeserializeOwned>(bytes: &[u8], step: usize) {
+                let mut reader = FrameReader::default();
+                for chunk in bytes.chunks(step) {
+                    reader.push(chunk);
+                    while let Ok(Some(_)) = reader.next::<T>() {}
+                }
+            }
+            let mut framed = (body.len() as u32 + 2).to_le_bytes().to_vec();
+            framed.extend(WIRE_VERSION.to_le_bytes());
+            framed.extend(&body);
+            for bytes in [&body, &framed] {
+                read_all::<ToAgent>(bytes, step);
+                read_all::<FromAgent>(bytes, step);
+                read_all::<ToDaemon>(bytes, step);
+                read_all::<FromDaemon>(bytes, step);
+            }
+        }
+    }
+
+    #[test]
+    fn events_survive_the_way() {
+        use crate::control::FromAgent;
+        use crate::event::{Action, Event, Finding, Mismatch, Vote};
+        use redrt_types::{ContextId, Digest, ReplicaId, SeqNum, ViewNumber, VirtualRank};
+        let replica = ReplicaId::new(3, 1);
+        let mismatch = Mismatch {
+            receiver: ReplicaId::new(0, 0),
+            sender: VirtualRank(3),
+            supplier: replica,
+            communicator: "MPI_COMM_WORLD".into(),
+            context: ContextId(7),
+            tag: -1,
+            sequence: SeqNum(9),
+            length_bytes: 8,
+            payload: Digest(1),
+            votes: vec![Vote { replica, digest: Digest(2) }],
+            finding: Finding::ReplicaCorrupt,
+            culprit: Some(replica),
+            action: Action::Refetched,
+            view: ViewNumber(2),
+        };
+        let events = [
+            Event::Mismatch(mismatch),
+            Event::Divergence { replica, what: "clock".into() },
+            Event::Injected { replica, fault: "kill".into() },
+        ];
+        for event in events {
+            let mut reader = FrameReader::default();
+            reader.push(&encode(&FromAgent::Event(event.clone())));
+            assert!(matches!(reader.next(), Ok(Some(FromAgent::Event(arrived))) if arrived == event));
+        }
+    }
+
     #[test]
     fn rubbish_is_an_error_not_a_panic() {
         let mut reader = FrameReader::default();

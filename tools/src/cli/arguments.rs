@@ -4,6 +4,7 @@ use super::UsageError;
 use clap::{ArgAction, Args, CommandFactory, FromArgMatches, Parser, ValueEnum};
 use redrt_wire::control;
 use std::ffi::{OsStr, OsString};
+use std::io::IsTerminal;
 use std::path::PathBuf;
 
 /// Run an MPI program with every rank replicated.
@@ -86,6 +87,18 @@ pub struct Arguments {
     #[arg(long, value_name = "FAULT", help_heading = "Testing")]
     pub inject: Vec<String>,
 
+    /// Accepted and not needed: more processes than CPUs are never refused
+    #[arg(long, hide = true)]
+    pub oversubscribe: bool,
+
+    /// Accepted and not needed: nobody is refused
+    #[arg(long = "allow-run-as-root", hide = true)]
+    pub allow_run_as_root: bool,
+
+    /// Accepted and not needed: all variables are passed on
+    #[arg(long = "genvall", visible_alias = "envall", hide = true)]
+    pub pass_environment: bool,
+
     /// Print a manual page or shell completions and leave
     #[arg(long, value_enum, value_name = "WHAT", help_heading = "Testing", exclusive = true)]
     pub generate: Option<Generate>,
@@ -129,7 +142,7 @@ pub struct LocalArguments {
     pub global_environment: Vec<OsString>,
 
     /// The program and its arguments
-    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "PROGRAM")]
+    #[arg(value_name = "PROGRAM")]
     pub program: Vec<OsString>,
 }
 
@@ -216,7 +229,12 @@ pub fn parse_first(segment: Vec<OsString>) -> Result<Parsed, UsageError> {
     let command = command();
     let matches = match command.clone().try_get_matches_from(with_two_dashes(segment, &command)) {
         Ok(matches) => matches,
-        Err(error) if !error.use_stderr() => return Ok(Parsed::Text(error.render().ansi().to_string().into_bytes())),
+        Err(error) if !error.use_stderr() => {
+            let text = error.render();
+            let coloured = std::io::stdout().is_terminal();
+            let text = if coloured { text.ansi().to_string() } else { text.to_string() };
+            return Ok(Parsed::Text(text.into_bytes()));
+        }
         Err(error) => return Err(one_line(&error)),
     };
     let arguments = Arguments::from_arg_matches(&matches).map_err(|error| one_line(&error))?;
@@ -228,11 +246,8 @@ pub fn parse_later(segment: Vec<OsString>) -> Result<LocalArguments, UsageError>
     let mut named = vec![OsString::from("redrun")];
     named.extend(segment);
     let named = with_two_dashes(named, &LaterArguments::command());
-    let parsed = LaterArguments::try_parse_from(named);
-    parsed.map(|parsed| parsed.local).map_err(|error| {
-        let UsageError(line) = one_line(&error);
-        UsageError(format!("after ':': {line}"))
-    })
+    let parsed = LaterArguments::try_parse_from(named).map_err(|error| one_line(&error));
+    parsed.map(|parsed| parsed.local).map_err(|UsageError(line)| UsageError(format!("after ':': {line}")))
 }
 
 /// `clap`'s message in one line, without its advice.
@@ -244,6 +259,7 @@ fn one_line(error: &clap::Error) -> UsageError {
 }
 
 /// Rewrites `-np 4` to `--np 4`, and the like, up to the name of the program. What has one letter stays as it is.
+/// Before the program goes a `--`, so that its arguments are not taken for ours.
 fn with_two_dashes(arguments: Vec<OsString>, command: &clap::Command) -> Vec<OsString> {
     let mut rewritten = Vec::with_capacity(arguments.len());
     let mut arguments = arguments.into_iter();
@@ -251,6 +267,9 @@ fn with_two_dashes(arguments: Vec<OsString>, command: &clap::Command) -> Vec<OsS
     while let Some(argument) = arguments.next() {
         let text = argument.to_string_lossy().into_owned();
         if !text.starts_with('-') || text == "-" || text == "--" {
+            if text != "--" {
+                rewritten.push("--".into());
+            }
             rewritten.push(argument);
             break;
         }

@@ -90,6 +90,10 @@ fn assemble(arguments: &Arguments, locals: &[LocalArguments]) -> Result<Job, Usa
         None => random_seed()?,
     };
     let faults = inject::parse_all(&arguments.inject, &world, seed)?;
+    if let Some(path) = &arguments.audit {
+        let opened = std::fs::OpenOptions::new().create(true).append(true).open(path);
+        opened.map_err(|error| UsageError(format!("--audit {}: {error}", path.display())))?;
+    }
     let timeout = arguments.timeout.as_deref().map(inject::parse_seconds).transpose();
     let timeout = timeout.map_err(|error| UsageError(format!("--timeout: {error}")))?;
     Ok(Job {

@@ -1,1 +1,76 @@
+use super::*;
 
+fn parse_line(line: &str) -> Result<Box<Job>, String> {
+    let arguments = std::iter::once("redrun").chain(line.split(' ')).map(OsString::from).collect();
+    match parse(arguments) {
+        Ok(Request::Run(job)) => Ok(job),
+        Ok(Request::Print(text)) => Err(String::from_utf8(text).unwrap()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+#[test]
+fn both_dialects_of_mpiexec_are_understood() {
+    let job = parse_line("-np 3 -genv A 1 -env B 2 -x C=3 -wdir /tmp --seed 5 sh -n -c true").unwrap();
+    assert_eq!(job.world.rank_count(), 3);
+    let application = &job.applications[0];
+    assert_eq!(application.arguments, ["sh", "-n", "-c", "true"]);
+    assert_eq!(application.directory, PathBuf::from("/tmp"));
+    for (name, value) in [("A", "1"), ("B", "2"), ("C", "3")] {
+        assert!(application.environment.contains(&(name.into(), value.into())), "{name}");
+    }
+    assert_eq!(job.options.seed, 5);
+    let job = parse_line("-n4 -lq -r2 --timeout=5 -y-is-no-option true").unwrap_err();
+    assert!(job.contains("'-y'"), "{job}");
+    assert!(parse_line("-np 2 --oversubscribe --allow-run-as-root -envall -genvall true").is_ok());
+    let job = parse_line("-n4 -lq -r2 --timeout=5 true -x").unwrap();
+    assert!(job.world.process_count() == 8 && job.label && job.quiet);
+}
+
+#[test]
+fn several_programs_share_one_world() {
+    let job = parse_line("-r 2 -genv A 1 -n 2 sh : -n 3 -env B 2 true : false").unwrap();
+    assert_eq!(job.application_of_rank, [0, 0, 1, 1, 1, 2]);
+    assert_eq!(job.world.process_count(), 12);
+    let has = |number: usize, name: &str| job.applications[number].environment.iter().any(|(other, _)| other == name);
+    assert!(has(0, "A") && has(1, "A") && has(2, "A"));
+    assert!(has(1, "B") && !has(0, "B") && !has(2, "B"));
+}
+
+#[test]
+fn wrong_command_lines_say_why_in_one_line() {
+    for (line, says) in [
+        ("-n 2", "no program"),
+        ("-n 0 true", "at least one rank"),
+        ("-n x true", "not a number of ranks"),
+        ("-r 0 true", "at least one replica"),
+        ("-n 2 no-such-program", "no program no-such-program"),
+        ("-n 2 /proc/version", "not executable"),
+        ("-n 2 /etc", "directory"),
+        ("-wdir /no/such true", "/no/such"),
+        ("-n 2 --inject kill:5.0@#1 true", "no replica 5.0"),
+        ("-n 2 --inject kill true", "--inject kill"),
+        ("-n 2 --replicate 0-5:2 true", "ranks 0 to 1"),
+        ("--timeout soon true", "--timeout"),
+        ("--spares 1 true", "not supported"),
+        ("--no-such true", "unexpected argument '--no-such'"),
+        ("-z true", "-z"),
+        ("--transport pigeon true", "pigeon"),
+        ("-n 1 true : -n 0 true", "at least one rank"),
+        ("-n 1 true : --bad true", "after ':': unexpected"),
+        ("--audit /no/such/file true", "/no/such/file"),
+    ] {
+        let error = parse_line(line).unwrap_err();
+        assert!(error.contains(says) && !error.contains('\n'), "{line}: {error}");
+    }
+}
+
+#[test]
+fn help_manual_and_completions_are_made() {
+    assert!(parse_line("--help").unwrap_err().contains("Replication"));
+    for (what, has) in
+        [("man", ".TH redrun"), ("bash", "complete"), ("zsh", "#compdef"), ("fish", "complete -c redrun")]
+    {
+        assert!(parse_line(&format!("--generate {what}")).unwrap_err().contains(has), "{what}");
+    }
+}

@@ -222,6 +222,9 @@ impl Coordinator {
 
     /// Takes one input. `now` never goes back.
     pub fn handle(&mut self, now: Duration, input: Input) {
+        if self.finished {
+            return;
+        }
         match input {
             Input::Started { .. } | Input::Tick => {}
             Input::NotStarted { replica, message } => self.could_not_start(now, replica, message),
@@ -252,6 +255,7 @@ impl Coordinator {
     #[must_use]
     pub fn next_deadline(&self) -> Option<Duration> {
         match &self.ending {
+            _ if self.finished => None,
             Some(ending) if ending.killed => Some(ending.kill_at + FAREWELL),
             Some(ending) => Some(ending.kill_at),
             None => [self.settings.timeout, self.injector.next_deadline()].into_iter().flatten().min(),
@@ -309,7 +313,10 @@ impl Coordinator {
     }
 
     fn greeted(&mut self, now: Duration, replica: ReplicaId) {
-        self.process(replica).phase = Phase::Greeted;
+        if std::mem::replace(&mut self.process(replica).phase, Phase::Greeted) != Phase::Started {
+            // A script that runs two MPI programs. The second would wait for ever, as the job has met already.
+            return self.end(EndReason::SecondInit { replica }, Some(1), now + KILL_GRACE);
+        }
         let absent = self.world().replicas().find(|other| {
             let process = &self.processes[self.world().process(*other).0 as usize];
             process.exit.is_some() && !process.lost
@@ -460,7 +467,7 @@ impl Coordinator {
     }
 
     fn pass_time(&mut self, now: Duration) {
-        if self.ending.is_none() && self.settings.timeout.is_some_and(|timeout| now >= timeout) && !self.finished {
+        if self.ending.is_none() && self.settings.timeout.is_some_and(|timeout| now >= timeout) {
             let timeout = self.settings.timeout.expect("just checked");
             self.end(EndReason::TimedOut { timeout }, Some(124), now + Duration::from_secs(1));
             self.send(ToDaemon::Signal(SIGTERM));

@@ -49,6 +49,11 @@ pub enum EndReason {
         /// Which.
         rank: VirtualRank,
     },
+    /// A replica, or a program it ran, called `MPI_Init` once more.
+    SecondInit {
+        /// Which.
+        replica: ReplicaId,
+    },
     /// A signal to `redrun`.
     Interrupted {
         /// Its number.
@@ -128,6 +133,12 @@ pub enum Severity {
 }
 
 impl Report {
+    /// Whether it is about a message that did not compare equal.
+    #[must_use]
+    pub fn is_mismatch(&self) -> bool {
+        matches!(self, Self::Event(Event::Mismatch(_)))
+    }
+
     /// The line for the user, when this deserves one. `host` names the host of a replica.
     #[must_use]
     pub fn line(&self, host: &dyn Fn(ReplicaId) -> String) -> Option<(Severity, String)> {
@@ -275,6 +286,9 @@ fn reason_line(reason: &EndReason, host: &dyn Fn(ReplicaId) -> String) -> String
         EndReason::MissedInit { rank } => {
             format!("rank {rank} ended without calling MPI_Init while other ranks had called it; ending the job")
         }
+        EndReason::SecondInit { replica } => {
+            format!("replica {replica} started a second MPI program; a job runs one: use redrun for each")
+        }
         EndReason::Interrupted { signal } => {
             format!("{}: asking all processes to end (once more to kill them)", signal_name(*signal))
         }
@@ -324,6 +338,7 @@ fn reason_record(reason: &EndReason, host: &dyn Fn(ReplicaId) -> String) -> (&'s
             ("not-started", json!({ "replica": replica.to_string(), "message": message }))
         }
         EndReason::MissedInit { rank } => ("missed-init", json!({ "rank": rank.0 })),
+        EndReason::SecondInit { replica } => ("second-init", json!({ "replica": replica.to_string() })),
         EndReason::Interrupted { signal } => ("interrupted", json!({ "signal": signal })),
         EndReason::TimedOut { timeout } => ("timed-out", json!({ "timeout_s": timeout.as_secs_f64() })),
         EndReason::Corrupted => ("corrupted", json!({})),

@@ -1,1 +1,434 @@
+use super::*;
+use proptest::prelude::*;
+use redrt_types::ReplicaIndex;
+use std::collections::BTreeSet;
 
+fn settings(degrees: &[u16]) -> Settings {
+    Settings {
+        world: World::new(degrees.to_vec()),
+        timeout: None,
+        abort_on_mismatch: false,
+        timed_kills: Vec::new(),
+        random_kills: None,
+    }
+}
+
+/// A coordinator and what came out of it, in words.
+struct Table {
+    coordinator: Coordinator,
+    now: Duration,
+}
+
+impl Table {
+    fn new(degrees: &[u16]) -> Self {
+        Self { coordinator: Coordinator::new(settings(degrees)), now: Duration::ZERO }
+    }
+
+    fn card(&self, replica: ReplicaId) -> Card {
+        Card { process: self.coordinator.world().process(replica), host_number: 0, pid: 1, data: None }
+    }
+
+    /// One step such as `0.1 ready`, `0.1 exit 3`, `0.1 signal 9`, `wait 5`, `interrupt 2`.
+    fn step(&mut self, step: &str) -> String {
+        let words: Vec<_> = step.split(' ').collect();
+        let number = || words.last().unwrap().parse::<i32>().unwrap();
+        let inputs = match words[0] {
+            "wait" => {
+                self.now += Duration::from_secs(number() as u64);
+                vec![Input::Tick]
+            }
+            "interrupt" => vec![Input::Interrupted(number())],
+            replica => self.replica_step(replica.parse().unwrap(), words[1], number),
+        };
+        for input in inputs {
+            self.coordinator.handle(self.now, input);
+        }
+        std::iter::from_fn(|| self.coordinator.poll_output())
+            .filter_map(|output| words_for(&output))
+            .collect::<Vec<_>>()
+            .join(", ")
+    }
+
+    fn replica_step(&self, replica: ReplicaId, verb: &str, number: impl Fn() -> i32) -> Vec<Input> {
+        let gone = |exit| vec![Input::Exited(replica, exit), Input::Drained(replica)];
+        match verb {
+            "hello" => vec![Input::Agent(replica, FromAgent::Hello)],
+            "ready" => vec![
+                Input::Agent(replica, FromAgent::Hello),
+                Input::Agent(replica, FromAgent::Ready(self.card(replica))),
+            ],
+            "finalizing" => vec![Input::Agent(replica, finalizing(number() as u64))],
+            "exit" => gone(Exit::Status(number())),
+            "signal" => gone(Exit::Signal(number())),
+            "abort" => vec![Input::Agent(replica, FromAgent::Abort { code: number(), message: String::new() })],
+            other => panic!("no such step: {other}"),
+        }
+    }
+}
+
+fn finalizing(view: u64) -> FromAgent {
+    FromAgent::Finalizing { view: ViewNumber(view), statistics: Statistics::default() }
+}
+
+fn words_for(output: &Output) -> Option<String> {
+    Some(match output {
+        Output::Send(ToDaemon::Cards(cards)) => format!("{} cards", cards.len()),
+        Output::Send(ToDaemon::View(view)) => format!("view {}", view.number.0),
+        Output::Send(ToDaemon::Release) => "release".into(),
+        Output::Send(ToDaemon::KillAll) => "kill all".into(),
+        Output::Send(ToDaemon::Signal(signal)) => format!("signal {signal}"),
+        Output::Send(other) => format!("{other:?}"),
+        Output::StreamLost(replica) => format!("stream {replica} lost"),
+        Output::Report(Report::Ending(_)) => "ending".into(),
+        Output::Report(Report::Lost(loss)) => format!("lost {}", loss.replica),
+        Output::Finish(code) => format!("finish {code}"),
+        Output::Report(_) | Output::StreamEnded(_) => return None,
+    })
+}
+
+fn check(degrees: &[u16], steps: &[(&str, &str)]) {
+    let mut table = Table::new(degrees);
+    for (number, (step, expected)) in steps.iter().enumerate() {
+        assert_eq!(table.step(step), *expected, "step {number} ({step}) of {steps:?}");
+    }
+}
+
+#[test]
+fn a_good_job_meets_twice_and_finishes() {
+    check(
+        &[2],
+        &[
+            ("0.0 ready", ""),
+            ("0.1 ready", "2 cards"),
+            ("0.0 finalizing 0", ""),
+            ("0.1 finalizing 0", "release"),
+            ("0.1 exit 0", ""),
+            ("0.0 exit 0", "finish 0"),
+        ],
+    );
+}
+
+#[test]
+fn a_loss_makes_a_view_and_takes_back_finalizing() {
+    check(
+        &[2, 1],
+        &[
+            ("0.0 ready", ""),
+            ("1.0 ready", ""),
+            ("0.1 signal 9", "stream 0.1 lost, lost 0.1, view 1, 2 cards"),
+            ("0.0 finalizing 0", ""),
+            ("1.0 finalizing 0", ""),
+            ("1.0 finalizing 1", ""),
+            ("0.0 finalizing 1", "release"),
+            ("0.0 exit 0", ""),
+            ("1.0 exit 0", "finish 0"),
+        ],
+    );
+}
+
+#[test]
+fn a_loss_after_finalizing_completes_the_barrier_only_in_the_new_view() {
+    check(
+        &[2],
+        &[
+            ("0.0 ready", ""),
+            ("0.1 ready", "2 cards"),
+            ("0.0 finalizing 0", ""),
+            ("0.1 signal 11", "stream 0.1 lost, lost 0.1, view 1"),
+            ("0.0 finalizing 1", "release"),
+        ],
+    );
+}
+
+#[test]
+fn exit_before_finalize_ends_the_job_with_that_status() {
+    check(
+        &[2, 2],
+        &[
+            ("0.0 ready", ""),
+            ("0.1 ready", ""),
+            ("0.0 exit 3", "stream 0.0 lost, lost 0.0, view 1"),
+            ("0.1 exit 3", "stream 0.1 lost, ending"),
+            ("wait 1", "kill all"),
+            ("1.0 signal 9", ""),
+            ("1.1 signal 9", "finish 3"),
+        ],
+    );
+}
+
+#[test]
+fn leaving_silently_before_finalize_is_no_success() {
+    check(
+        &[1, 1],
+        &[
+            ("0.0 ready", ""),
+            ("0.0 exit 0", "stream 0.0 lost, ending"),
+            ("wait 1", "kill all"),
+            ("1.0 signal 9", "finish 1"),
+        ],
+    );
+}
+
+#[test]
+fn programs_without_mpi_just_exit() {
+    check(&[2, 1], &[("0.0 exit 0", ""), ("1.0 exit 0", ""), ("0.1 exit 0", "finish 0")]);
+    check(&[1, 1], &[("1.0 exit 4", "stream 1.0 lost, ending"), ("0.0 exit 7", "finish 7")]);
+    check(
+        &[1, 1],
+        &[("1.0 signal 11", "stream 1.0 lost, ending"), ("wait 1", "kill all"), ("0.0 signal 9", "finish 139")],
+    );
+}
+
+#[test]
+fn a_rank_that_misses_init_does_not_hang_the_others() {
+    check(
+        &[1, 1],
+        &[("0.0 exit 0", ""), ("1.0 hello", "ending"), ("wait 1", "kill all"), ("1.0 signal 9", "finish 1")],
+    );
+    check(
+        &[1, 1],
+        &[("1.0 hello", ""), ("0.0 exit 0", "ending"), ("wait 1", "kill all"), ("1.0 signal 9", "finish 1")],
+    );
+}
+
+#[test]
+fn a_second_init_does_not_hang() {
+    check(
+        &[1],
+        &[
+            ("0.0 ready", "1 cards"),
+            ("0.0 finalizing 0", "release"),
+            ("0.0 hello", "ending"),
+            ("wait 1", "kill all"),
+            ("0.0 signal 9", "finish 1"),
+        ],
+    );
+}
+
+#[test]
+fn abort_signals_and_timeout_decide_the_exit_code() {
+    check(&[1, 1], &[("0.0 abort 7", "ending"), ("1.0 signal 9", ""), ("0.0 exit 0", "finish 7")]);
+    check(&[1], &[("interrupt 2", "ending, signal 15"), ("0.0 exit 0", "finish 130")]);
+    check(
+        &[1],
+        &[
+            ("interrupt 15", "ending, signal 15"),
+            ("wait 4", ""),
+            ("wait 2", "kill all"),
+            ("0.0 signal 9", "finish 143"),
+        ],
+    );
+    check(&[1], &[("interrupt 2", "ending, signal 15"), ("interrupt 2", "kill all"), ("0.0 signal 9", "finish 130")]);
+    let mut table = Table::new(&[1]);
+    table.coordinator.settings.timeout = Some(Duration::from_secs(3));
+    assert_eq!(table.step("wait 2"), "");
+    assert_eq!(table.step("wait 1"), "ending, signal 15");
+    assert_eq!(table.step("0.0 signal 15"), "finish 124");
+}
+
+#[test]
+fn processes_that_cannot_be_killed_do_not_keep_the_job() {
+    check(&[1], &[("0.0 abort 7", "ending"), ("wait 1", "kill all"), ("wait 1", ""), ("wait 2", "finish 7")]);
+}
+
+#[test]
+fn status_after_finalize_counts() {
+    check(
+        &[1, 1],
+        &[
+            ("0.0 ready", ""),
+            ("1.0 ready", "2 cards"),
+            ("0.0 finalizing 0", ""),
+            ("1.0 finalizing 0", "release"),
+            ("1.0 exit 5", ""),
+            ("0.0 exit 0", "finish 5"),
+        ],
+    );
+}
+
+#[test]
+fn a_lost_daemon_loses_its_spheres() {
+    let mut table = Table::new(&[2]);
+    table.step("0.0 ready");
+    let replicas = vec![ReplicaId::new(0, 0), ReplicaId::new(0, 1)];
+    table.coordinator.handle(table.now, Input::DaemonLost { host: "h".into(), replicas });
+    let outputs: Vec<_> = std::iter::from_fn(|| table.coordinator.poll_output()).collect();
+    assert!(outputs.iter().any(|output| matches!(output, Output::Finish(code) if *code != 0)), "{outputs:?}");
+}
+
+/// The processes of a job, each a script of its own, driven in any order.
+struct Simulation {
+    coordinator: Coordinator,
+    now: Duration,
+    stages: Vec<Stage>,
+    view: u64,
+    said: Vec<Option<u64>>,
+    cards: bool,
+    released: bool,
+    finished: Option<i32>,
+    killed: BTreeSet<ReplicaId>,
+}
+
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Stage {
+    Started,
+    Ready,
+    Dead,
+}
+
+impl Simulation {
+    fn new(degrees: &[u16]) -> Self {
+        let coordinator = Coordinator::new(settings(degrees));
+        let count = coordinator.world().process_count() as usize;
+        Self {
+            coordinator,
+            now: Duration::ZERO,
+            stages: vec![Stage::Started; count],
+            view: 0,
+            said: vec![None; count],
+            cards: false,
+            released: false,
+            finished: None,
+            killed: BTreeSet::new(),
+        }
+    }
+
+    fn give(&mut self, input: Input) {
+        self.coordinator.handle(self.now, input);
+        while let Some(output) = self.coordinator.poll_output() {
+            assert_eq!(self.finished, None, "nothing comes after the end: {output:?}");
+            match output {
+                Output::Send(ToDaemon::View(view)) => self.take_view(&view),
+                Output::Send(ToDaemon::Cards(_)) => {
+                    assert!(!self.cards);
+                    self.cards = true;
+                }
+                Output::Send(ToDaemon::Release) => self.check_release(),
+                Output::Send(ToDaemon::KillAll) => {
+                    let alive = self.alive();
+                    alive.into_iter().for_each(|process| self.die(process));
+                }
+                Output::Finish(code) => self.finished = Some(code),
+                _ => {}
+            }
+        }
+    }
+
+    fn take_view(&mut self, view: &View) {
+        assert_eq!(view.number.0, self.view + 1);
+        self.view = view.number.0;
+        for rank in 0..view.rank_count() {
+            assert!(view.live(VirtualRank(rank)).next().is_some(), "a view without rank {rank}");
+        }
+    }
+
+    fn check_release(&mut self) {
+        assert!(self.cards && !self.released);
+        self.released = true;
+        for process in self.alive() {
+            assert_eq!(self.said[process], Some(self.view), "released while {process} was not ready to leave");
+        }
+    }
+
+    fn alive(&self) -> Vec<usize> {
+        (0..self.stages.len()).filter(|process| self.stages[*process] != Stage::Dead).collect()
+    }
+
+    fn replica(&self, process: usize) -> ReplicaId {
+        self.coordinator.world().replica(redrt_types::ProcessIndex(process as u32))
+    }
+
+    fn die(&mut self, process: usize) {
+        if self.stages[process] == Stage::Dead {
+            return;
+        }
+        self.stages[process] = Stage::Dead;
+        let replica = self.replica(process);
+        self.give(Input::Exited(replica, Exit::Signal(9)));
+        self.give(Input::Drained(replica));
+    }
+
+    /// The next thing this process does of itself.
+    fn go_on(&mut self, process: usize) {
+        let replica = self.replica(process);
+        match self.stages[process] {
+            Stage::Started => {
+                self.stages[process] = Stage::Ready;
+                let card =
+                    Card { process: self.coordinator.world().process(replica), host_number: 0, pid: 1, data: None };
+                self.give(Input::Agent(replica, FromAgent::Hello));
+                self.give(Input::Agent(replica, FromAgent::Ready(card)));
+            }
+            Stage::Ready if self.released => {
+                self.stages[process] = Stage::Dead;
+                self.give(Input::Exited(replica, Exit::Status(0)));
+                self.give(Input::Drained(replica));
+            }
+            Stage::Ready if self.cards && self.said[process] != Some(self.view) => {
+                self.said[process] = Some(self.view);
+                self.give(Input::Agent(replica, finalizing(self.view)));
+            }
+            Stage::Ready | Stage::Dead => {}
+        }
+    }
+
+    fn finish(&mut self) -> i32 {
+        for _ in 0..1000 {
+            self.now += Duration::from_secs(1);
+            self.give(Input::Tick);
+            if let Some(code) = self.finished {
+                return code;
+            }
+            self.alive().into_iter().for_each(|process| self.go_on(process));
+        }
+        panic!("the job does not end");
+    }
+}
+
+proptest! {
+    /// Whoever dies whenever before the release: the job ends, and well if and only if no rank lost all its replicas.
+    #[test]
+    fn every_job_ends_rightly(
+        degrees in proptest::collection::vec(1u16..4, 1..4),
+        steps in proptest::collection::vec((any::<prop::sample::Index>(), 0u8..8), 0..60),
+    ) {
+        let mut simulation = Simulation::new(&degrees);
+        for (who, what) in steps {
+            let process = who.index(simulation.stages.len());
+            if what > 0 {
+                simulation.go_on(process);
+            } else if !simulation.released && simulation.stages[process] != Stage::Dead {
+                simulation.killed.insert(simulation.replica(process));
+                simulation.die(process);
+            }
+            simulation.now += Duration::from_millis(1);
+        }
+        let code = simulation.finish();
+        let killed = |rank: usize, index: u16| simulation.killed.contains(&ReplicaId { rank: VirtualRank(rank as u32), index: ReplicaIndex(index) });
+        let all_lost = |rank: usize| (0..degrees[rank]).all(|index| killed(rank, index));
+        let failed = (0..degrees.len()).any(all_lost);
+        prop_assert_eq!(code != 0, failed, "exit code {} with {:?} killed of {:?}", code, simulation.killed, degrees);
+    }
+
+    /// Random kills never take the last replica of a rank.
+    #[test]
+    fn random_kills_leave_a_survivor(seed in any::<u64>(), degrees in proptest::collection::vec(1u16..4, 1..4)) {
+        let mut settings = settings(&degrees);
+        settings.random_kills = Some(RandomKills { mean_time: Duration::from_secs(1), seed });
+        let mut simulation = Simulation::new(&degrees);
+        simulation.coordinator = Coordinator::new(settings);
+        for _ in 0..20 {
+            simulation.now = simulation.coordinator.next_deadline().expect("kills go on");
+            simulation.coordinator.handle(simulation.now, Input::Tick);
+            let mut victims = Vec::new();
+            while let Some(output) = simulation.coordinator.poll_output() {
+                if let Output::Send(ToDaemon::Kill(replica)) = output {
+                    victims.push(simulation.coordinator.world().process(replica).0 as usize);
+                }
+            }
+            victims.into_iter().for_each(|victim| simulation.die(victim));
+            prop_assert_eq!(simulation.finished, None);
+            prop_assert!(simulation.coordinator.ending.is_none());
+        }
+    }
+}

@@ -219,7 +219,15 @@ impl Daemon {
             bail!("redrun sent a second job");
         }
         let replicated = launch.world.is_replicated();
-        let prepared = spawn::prepare(&launch)?;
+        let prepared = match spawn::prepare(&launch) {
+            Ok(prepared) => prepared,
+            Err(error) => {
+                for replica in launch.replicas {
+                    self.tell(&FromDaemon::NotStarted { replica, message: format!("{error:#}") });
+                }
+                return Ok(());
+            }
+        };
         for note in &prepared.notes {
             self.tell(&FromDaemon::Note(note.clone()));
         }
@@ -353,13 +361,8 @@ impl Daemon {
 
     fn child_died(&mut self, number: usize) -> Result<()> {
         // What it said last matters more than that it died: a process may abort the job and exit at once.
-        while let Some(agent) = &self.children[number].agent {
-            let before = (agent.backlog_bytes(), self.children[number].greeted);
-            if !self.children[number].agent_has_input() {
-                break;
-            }
+        while self.children[number].agent_has_input() {
             self.agent_ready(number, EpollFlags::EPOLLIN);
-            let _ = before;
         }
         let child = &mut self.children[number];
         let Some(exit) = child.reap()? else { return Ok(()) };

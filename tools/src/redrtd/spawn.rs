@@ -11,6 +11,7 @@ use nix::fcntl::{FcntlArg, FdFlag, OFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::personality::{self, Persona};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::sys::signal::{SigSet, Signal};
 use nix::unistd::{Pid, pipe2};
 use redrt_types::{ReplicaId, VirtualRank};
 use redrt_wire::control::{CONTROL_FD_VARIABLE, Transport, shared_memory_bytes};
@@ -122,12 +123,14 @@ impl Prepared {
         let parent = std::process::id() as libc::pid_t;
         let (soft, hard) = self.open_files;
         let set_up = move || {
+            // The daemon waits for signals by descriptor and has them blocked; its children must not.
+            SigSet::empty().thread_set_mask()?;
             let _ = setrlimit(Resource::RLIMIT_NOFILE, soft, hard);
             place(control, CONTROL_FD)?;
             if let Some(fd) = shared_memory {
                 place(fd, SHARED_MEMORY_FD)?;
             }
-            nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL)?;
+            nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)?;
             // The daemon may have died before the line above.
             if nix::unistd::getppid().as_raw() != parent {
                 return Err(io::Error::from_raw_os_error(libc::ESRCH));

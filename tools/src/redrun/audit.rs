@@ -4,7 +4,7 @@
 use crate::cli::Job;
 use anyhow::{Context, Result};
 use redrt_wire::daemon::Launch;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::path::Path;
@@ -26,14 +26,11 @@ impl Audit {
     /// Writes one record.
     pub fn record(&mut self, event: &str, fields: &Value) {
         let Some(file) = &mut self.0 else { return };
-        let mut record = Map::new();
-        record.insert("time".into(), json!(timestamp(SystemTime::now())));
-        record.insert("event".into(), json!(event));
-        if let Value::Object(fields) = fields {
-            record.extend(fields.clone());
-        }
-        let mut line = Value::Object(record).to_string();
-        line.push('\n');
+        // By hand, so that the time and the event stand first in the line.
+        let fields = fields.to_string();
+        let rest = fields.strip_prefix('{').filter(|rest| *rest != "}").map_or("}".into(), |rest| format!(",{rest}"));
+        let time = timestamp(SystemTime::now());
+        let line = format!("{{\"time\":\"{time}\",\"event\":\"{event}\"{rest}\n");
         // A full disk must not end the job.
         let _ = file.write_all(line.as_bytes());
     }
@@ -84,6 +81,22 @@ fn civil(days: u64) -> (u64, u64, u64) {
 mod tests {
     use super::*;
     use std::time::Duration;
+
+    #[test]
+    fn records_are_json_with_the_time_first() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("log");
+        let mut audit = Audit::open(Some(&path)).unwrap();
+        audit.record("one", &json!({}));
+        audit.record("two", &json!({ "host": "h\n", "a": 1 }));
+        let text = std::fs::read_to_string(path).unwrap();
+        let records: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert_eq!(
+            (&records[0]["event"], &records[1]["host"], &records[1]["a"]),
+            (&json!("one"), &json!("h\n"), &json!(1))
+        );
+        assert!(text.starts_with("{\"time\":\""));
+    }
 
     #[test]
     fn timestamps_of_known_moments() {

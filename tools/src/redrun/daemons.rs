@@ -1,6 +1,7 @@
 //! Starting the daemon and letting it in, and no one else: whoever connects must know the job's secret.
 
 use anyhow::{Context, Result, bail};
+use nix::sys::signal::{SigSet, Signal};
 use redrt_wire::auth::{self, Secret};
 use std::io::{self, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -151,8 +152,10 @@ fn spawn(executable: &PathBuf, address: SocketAddr, secret: &Secret) -> Result<C
     command.process_group(0);
     let parent = std::process::id() as libc::pid_t;
     let set_up = move || {
+        // redrun waits for signals by descriptor and has them blocked.
+        SigSet::empty().thread_set_mask()?;
         // SIGTERM rather than SIGKILL: the daemon takes its processes' descendants with it.
-        nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGTERM)?;
+        nix::sys::prctl::set_pdeathsig(Signal::SIGTERM)?;
         if nix::unistd::getppid().as_raw() != parent {
             return Err(io::Error::from_raw_os_error(libc::ESRCH));
         }

@@ -30,6 +30,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Standard input read ahead of what rank 0 has taken.
 const INPUT_WINDOW_BYTES: u64 = 256 << 10;
+/// Corruption that cannot be outvoted spreads; nobody reads thousands of lines about it.
+const MISMATCH_LINES_MAX: u64 = 10;
 /// How long a daemon may take to connect.
 const JOIN_TIME_MAX: Duration = Duration::from_secs(30);
 
@@ -339,7 +341,14 @@ impl<'a> Shell<'a> {
         let (name, fields) = report.record(&host);
         self.audit.record(name, &fields);
         if let Some((severity, line)) = report.line(&host) {
-            self.console.say(severity, &line);
+            match self.reports.mismatches() {
+                count if report.is_mismatch() && count > MISMATCH_LINES_MAX => {
+                    if count == MISMATCH_LINES_MAX + 1 {
+                        self.console.warning("more mismatches follow; all are counted, and listed by --audit");
+                    }
+                }
+                _ => self.console.say(severity, &line),
+            }
         }
     }
 

@@ -21,6 +21,11 @@ pub struct Tally {
 }
 
 impl Tally {
+    /// Mismatches so far.
+    pub fn mismatches(&self) -> u64 {
+        self.mismatches
+    }
+
     /// Takes note of one report.
     pub fn count(&mut self, report: &Report) {
         match report {
@@ -77,8 +82,8 @@ impl<'a> Summary<'a> {
             return None;
         }
         let mut lines = vec![format!(
-            "{} ranks x {} replicas, {} processes, {:.2} s, exit code {}",
-            world.rank_count(),
+            "{} x {} replicas, {} processes, {:.2} s, exit code {}",
+            counted(world.rank_count().into(), "rank"),
             self.degrees(),
             world.process_count(),
             self.elapsed.as_secs_f64(),
@@ -92,17 +97,17 @@ impl<'a> Summary<'a> {
         if self.total.messages_sent > 0 {
             lines.push(self.messages());
             lines.push(format!(
-                "  {} decisions, {} messages sent again, at most {} retained by a process",
-                self.total.decisions,
-                self.total.messages_resent,
+                "  {}, {} sent again, at most {} retained by a process",
+                counted(self.total.decisions, "decision"),
+                counted(self.total.messages_resent, "message"),
                 bytes_text(self.total.retention_bytes_max)
             ));
         }
         if tally.divergences > 0 {
-            lines.push(format!("  {} divergences between replicas outside messages", tally.divergences));
+            lines.push(format!("  {} between replicas outside messages", counted(tally.divergences, "divergence")));
         }
         if tally.injected > 0 {
-            lines.push(format!("  {} faults injected", tally.injected));
+            lines.push(format!("  {} injected", counted(tally.injected, "fault")));
         }
         Some(lines)
     }
@@ -117,10 +122,10 @@ impl<'a> Summary<'a> {
     fn messages(&self) -> String {
         let total = &self.total;
         let compared = format!(
-            "  {} messages compared ({}), {} mismatches",
-            total.messages_compared,
+            "  {} compared ({}), {}",
+            counted(total.messages_compared, "message"),
             bytes_text(total.bytes_compared),
-            self.tally.mismatches
+            counted(self.tally.mismatches, "mismatch")
         );
         let mut named: Vec<_> =
             self.tally.mismatches_by_replica.iter().map(|(replica, count)| format!("{replica}: {count}")).collect();
@@ -158,6 +163,15 @@ impl<'a> Summary<'a> {
             "mismatches_by_replica": by_replica, "mismatches_undecided": self.tally.undecided,
             "divergences": self.tally.divergences, "injected": self.tally.injected,
         })
+    }
+}
+
+/// A number of things.
+fn counted(count: u64, thing: &str) -> String {
+    match (count, thing.ends_with("ch")) {
+        (1, _) => format!("1 {thing}"),
+        (_, true) => format!("{count} {thing}es"),
+        _ => format!("{count} {thing}s"),
     }
 }
 
