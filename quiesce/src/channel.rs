@@ -219,15 +219,16 @@ impl Inbox {
         (self.base..self.base + self.slots.len() as u64).map(SeqNum)
     }
 
-    /// Marks a message settled and moves the window.
-    pub(crate) fn settle(&mut self, sequence: SeqNum) {
+    /// Marks a message settled and moves the window; returns the message's length.
+    pub(crate) fn settle(&mut self, sequence: SeqNum) -> u64 {
         let slot = &mut self.slots[(sequence.0 - self.base) as usize];
         self.unacked_count += 1;
-        self.unacked_bytes += slot.envelope.map_or(0, |envelope| envelope.length_bytes);
+        let length_bytes = slot.envelope.map_or(0, |envelope| envelope.length_bytes);
+        self.unacked_bytes += length_bytes;
         if sequence.0 > self.base {
             *slot = Slot { phase: Phase::Settled, ..Slot::default() };
             self.ahead.push(sequence);
-            return;
+            return length_bytes;
         }
         self.slots.pop_front();
         self.base += 1;
@@ -235,6 +236,7 @@ impl Inbox {
             self.slots.pop_front();
             self.base += 1;
         }
+        length_bytes
     }
 
     /// What is to be acknowledged now: everything before a position, and single messages after it.

@@ -15,6 +15,8 @@
 mod membership;
 mod receiving;
 mod sending;
+#[cfg(test)]
+mod tests;
 
 use crate::channel::{Inbox, Outbox, Released};
 use crate::decision::{DecisionKey, Decisions, Lookup, Outcome};

@@ -60,6 +60,7 @@ impl Simulation {
         let world = World::new(degrees);
         let protocol =
             options.protocol.unwrap_or_else(|| if random.chance(25) { Protocol::AllToAll } else { Protocol::Hash });
+        // Deferred, a corrupt payload is delivered and corrupts its receiver: then everything may be reported.
         let strict = random.chance(75) || faults == Faults::Memory;
         let verification = if strict { Verification::Strict } else { Verification::Deferred };
         let phase_count = 1 + random.below(6);
