@@ -159,6 +159,12 @@ fn the_protocol_runs_from_hello_to_release() {
 }
 
 #[test]
+fn cards_hold_real_process_ids() {
+    let job = agents(&["-r", "2", "-n", "2"], &["hello", "ready", "cards", "pids", "finalize"]);
+    assert_eq!((job.code, job.out.matches("true").count()), (0, 2), "{}", job.out);
+}
+
+#[test]
 fn a_killed_replica_makes_a_view_and_a_warning() {
     let steps = ["hello", "ready", "cards", "1.0:kill", "view=1", "finalize", "show"];
     let job = agents(&["-r", "2", "-n", "2"], &steps);

@@ -340,7 +340,7 @@ impl Coordinator {
             return;
         }
         if released {
-            self.report(Report::Exited { replica, exit });
+            self.left(replica, exit);
         } else if is_loss {
             self.lose(now, &[replica]);
         } else {
@@ -350,6 +350,20 @@ impl Coordinator {
                 self.end(EndReason::MissedInit { rank: replica.rank }, Some(1), now + KILL_GRACE);
             }
         }
+    }
+
+    /// A process ended after `Release`. Killed while a sibling does the same without harm, it is lost as before, and
+    /// neither its exit nor what it had not yet printed counts; but nobody needs another view.
+    fn left(&mut self, replica: ReplicaId, exit: Exit) {
+        let sphere = self.world().sphere(replica.rank);
+        let left = sphere.filter(|other| *other != replica && !self.process(*other).lost).count();
+        if left == 0 || matches!(exit, Exit::Status(_)) {
+            return self.report(Report::Exited { replica, exit });
+        }
+        self.process(replica).lost = true;
+        self.outputs.push_back(Output::StreamLost(replica));
+        let view = self.view.number;
+        self.report(Report::Lost(report::Loss { replica, exit, greeted: true, left, view }));
     }
 
     /// Takes replicas, whose exits are known, out of the view; or ends the job when a sphere has no other.
