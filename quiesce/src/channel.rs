@@ -122,6 +122,14 @@ impl Outbox {
         self.trim();
     }
 
+    /// Keeps what is in the log for a newcomer as well.
+    pub(crate) fn pin(&mut self, newcomer: ReplicaIndex) {
+        self.cursors[usize::from(newcomer.0)] = Cursor::default();
+        for logged in self.log.iter_mut().filter(|logged| logged.payload.is_some()) {
+            logged.unacked.insert(newcomer);
+        }
+    }
+
     fn clear(&mut self, offset: usize, replica: ReplicaIndex, released: &mut Vec<Released>) {
         let logged = &mut self.log[offset];
         logged.unacked.remove(replica);
@@ -219,15 +227,16 @@ impl Inbox {
         (self.base..self.base + self.slots.len() as u64).map(SeqNum)
     }
 
-    /// Marks a message settled and moves the window.
-    pub(crate) fn settle(&mut self, sequence: SeqNum) {
+    /// Marks a message settled and moves the window; returns the message's length.
+    pub(crate) fn settle(&mut self, sequence: SeqNum) -> u64 {
         let slot = &mut self.slots[(sequence.0 - self.base) as usize];
         self.unacked_count += 1;
-        self.unacked_bytes += slot.envelope.map_or(0, |envelope| envelope.length_bytes);
+        let length_bytes = slot.envelope.map_or(0, |envelope| envelope.length_bytes);
+        self.unacked_bytes += length_bytes;
         if sequence.0 > self.base {
             *slot = Slot { phase: Phase::Settled, ..Slot::default() };
             self.ahead.push(sequence);
-            return;
+            return length_bytes;
         }
         self.slots.pop_front();
         self.base += 1;
@@ -235,6 +244,17 @@ impl Inbox {
             self.slots.pop_front();
             self.base += 1;
         }
+        length_bytes
+    }
+
+    /// Lists everything that is settled ahead to be acknowledged again, for someone who has not heard it. Returns
+    /// whether there is something, and whether the channel is not waiting to acknowledge already.
+    pub(crate) fn repeat_ahead(&mut self) -> bool {
+        let settled = |place: &usize| self.slots[*place].phase == Phase::Settled;
+        self.ahead = (0..self.slots.len()).filter(settled).map(|place| SeqNum(self.base + place as u64)).collect();
+        let was_idle = self.unacked_count == 0;
+        self.unacked_count = self.unacked_count.max(u32::from(!self.ahead.is_empty()));
+        was_idle && self.unacked_count > 0
     }
 
     /// What is to be acknowledged now: everything before a position, and single messages after it.

@@ -1,7 +1,7 @@
 //! What the objects need to know of the process they live in: which rank it is, where its communicators keep their
 //! error handlers and attributes, how to end it.
 //!
-//! The engine installs its own [`Host`] during `MPI_Init`. Until then, and in tests, [`Alone`] stands in: a world of
+//! The engine installs its own [`Host`] during `MPI_Init`. Until then, and in tests, one stands in that is alone: a world of
 //! one process, because part of MPI may be called before `MPI_Init` (MPI-5.0 section 11.4).
 
 use crate::abi::{MPI_APPNUM, MPI_TAG_UB, MPI_UNIVERSE_SIZE, MPI_WTIME_IS_GLOBAL};
@@ -54,7 +54,19 @@ static HOST: OnceLock<Box<dyn Host>> = OnceLock::new();
 
 /// Makes `host` the host of this process. Only the first call does anything; returns whether this was it.
 pub fn install(host: Box<dyn Host>) -> bool {
-    HOST.set(host).is_ok()
+    let first = HOST.set(host).is_ok();
+    if first {
+        std::panic::set_hook(Box::new(report_panic));
+    }
+    first
+}
+
+/// A panic is a bug of ours. It ends the process, because it cannot unwind into the program, so it says who and where.
+fn report_panic(panic: &std::panic::PanicHookInfo<'_>) {
+    let message = panic.payload_as_str().unwrap_or("no message");
+    let place = panic.location().map(ToString::to_string).unwrap_or_default();
+    let host = get();
+    host.report(&format!("{}: internal error at {place}: {message}", host.identity()));
 }
 
 /// The host of this process.

@@ -79,3 +79,54 @@ fn what_the_standard_allows_before_init_works_before_init() {
     assert!(lines[3].ends_with("MPI_Barrier: MPI_ERR_OTHER: called before MPI_Init"), "{output}");
     assert_eq!(code, Some(16));
 }
+
+#[test]
+fn predefined_types_have_the_sizes_and_extents_of_the_compiler() {
+    use mpi_abi::datatype::resolve;
+    use mpi_abi::handle::DatatypeHandle as H;
+    let types = [
+        (H::CHAR, "char"),
+        (H::WCHAR, "wchar_t"),
+        (H::SHORT, "short"),
+        (H::INT, "int"),
+        (H::LONG, "long"),
+        (H::LONG_LONG, "long long"),
+        (H::FLOAT, "float"),
+        (H::DOUBLE, "double"),
+        (H::LONG_DOUBLE, "long double"),
+        (H::C_BOOL, "_Bool"),
+        (H::C_FLOAT_COMPLEX, "float _Complex"),
+        (H::C_DOUBLE_COMPLEX, "double _Complex"),
+        (H::C_LONG_DOUBLE_COMPLEX, "long double _Complex"),
+        (H::AINT, "MPI_Aint"),
+        (H::COUNT, "MPI_Count"),
+        (H::OFFSET, "MPI_Offset"),
+        (H::FLOAT_INT, "struct { float v; int i; }"),
+        (H::DOUBLE_INT, "struct { double v; int i; }"),
+        (H::LONG_INT, "struct { long v; int i; }"),
+        (H::SHORT_INT, "struct { short v; int i; }"),
+        (H::LONG_DOUBLE_INT, "struct { long double v; int i; }"),
+        (H::_2INT, "struct { int v; int i; }"),
+    ];
+    let sizes: String = types.iter().map(|(_, name)| format!("printf(\"%zu \", sizeof({name}));\n")).collect();
+    let program =
+        format!("#include <mpi.h>\n#include <stdio.h>\n#include <wchar.h>\nint main(void) {{ {sizes} return 0; }}");
+    let (output, code) = run_c(&program);
+    let found: Vec<i64> = output.split_whitespace().map(|size| size.parse().unwrap()).collect();
+    let extents: Vec<_> = types.iter().map(|(handle, _)| resolve(*handle).unwrap().extent()).collect();
+    assert_eq!((extents, Some(0)), (found, code));
+}
+
+/// A function that is written but not listed in `table/bound` would stay unsupported without anyone noticing.
+#[test]
+fn everything_that_is_written_is_bound() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let table = mpi_table::Table::standard();
+    let bound = mpi_table::Bound::parse(&std::fs::read_to_string(root.join("table/bound")).unwrap(), &table).unwrap();
+    for function in table.functions.iter().filter(|function| !bound.contains(function)) {
+        let file = root.join("src/api").join(format!("{}.rs", function.module));
+        let Ok(text) = std::fs::read_to_string(file) else { continue };
+        let definition = format!("fn {}(", function.snake_name());
+        assert!(!text.contains(&definition), "{} is not listed in redrt/table/bound", function.name);
+    }
+}

@@ -13,6 +13,8 @@ use sdc_detect::{ReplicaSet, Verdict};
 const ACK_COUNT: u32 = 16;
 /// … or this many bytes.
 const ACK_BYTES: u64 = 64 * 1024;
+/// A message from this length on is acknowledged at once: its send may wait for that to complete.
+const ACK_PROMPT_BYTES: u64 = 8 * 1024;
 
 impl Replica {
     pub(super) fn handle_offer(
@@ -190,8 +192,9 @@ impl Replica {
         if inbox.unacked_count == 0 {
             self.unacknowledged.push(channel(message));
         }
-        inbox.settle(message.sequence);
-        if inbox.unacked_count >= ACK_COUNT || inbox.unacked_bytes >= ACK_BYTES {
+        let length_bytes = inbox.settle(message.sequence);
+        let is_due = inbox.unacked_count >= ACK_COUNT || inbox.unacked_bytes >= ACK_BYTES;
+        if is_due || length_bytes >= ACK_PROMPT_BYTES {
             self.acknowledge(channel(message));
         }
     }

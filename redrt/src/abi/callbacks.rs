@@ -1,7 +1,7 @@
 //! Calls into the program: each is a safe function because the program promised, when it handed the callback in, that
 //! it has the type the standard prescribes. No lock of the library may be held around a call.
 
-use super::{Callback, Count};
+use super::{Callback, Count, Status};
 use crate::handle::DatatypeHandle;
 use std::ffi::{c_int, c_void};
 
@@ -74,6 +74,30 @@ pub fn call_user_operation(
         // SAFETY: - buffers: the C call's promise; the other pointers are to locals that outlive the call.
         unsafe { function(input.cast(), in_out.cast(), &mut count, &mut datatype) };
     }
+}
+
+/// Calls a generalized request's query function. Returns its code.
+pub fn call_request_query(function: Callback, extra_state: usize, status: &mut Status) -> c_int {
+    // SAFETY: - the type of MPI_Grequest_query_function.
+    let function = unsafe { function.function::<unsafe extern "C" fn(*mut c_void, *mut Status) -> c_int>() };
+    // SAFETY: - the status outlives the call; the other pointer is the program's own value.
+    unsafe { function(pointer(extra_state), status) }
+}
+
+/// Calls a generalized request's free function. Returns its code.
+pub fn call_request_free(function: Callback, extra_state: usize) -> c_int {
+    // SAFETY: - the type of MPI_Grequest_free_function.
+    let function = unsafe { function.function::<unsafe extern "C" fn(*mut c_void) -> c_int>() };
+    // SAFETY: - the pointer is the program's own value.
+    unsafe { function(pointer(extra_state)) }
+}
+
+/// Calls a generalized request's cancel function. Returns its code.
+pub fn call_request_cancel(function: Callback, extra_state: usize, complete: bool) -> c_int {
+    // SAFETY: - the type of MPI_Grequest_cancel_function.
+    let function = unsafe { function.function::<unsafe extern "C" fn(*mut c_void, c_int) -> c_int>() };
+    // SAFETY: - the pointer is the program's own value.
+    unsafe { function(pointer(extra_state), c_int::from(complete)) }
 }
 
 fn pointer(value: usize) -> *mut c_void {

@@ -14,10 +14,7 @@
     clippy::needless_pass_by_value
 )]
 
-use super::{
-    Aint, Callback, Count, CountOut, Counts, Fint, Input, MPI_SUCCESS, MPI_T_ERR_NOT_SUPPORTED, Offset, Output, Status,
-    ToolHandle,
-};
+use super::*;
 use crate::error::{Scope, inactive, raise, unsupported};
 use crate::handle::{
     CommHandle, DatatypeHandle, ErrhandlerHandle, FileHandle, GroupHandle, InfoHandle, MessageHandle, OpHandle,

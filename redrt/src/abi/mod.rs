@@ -13,6 +13,8 @@ mod exports;
 pub mod memory;
 pub mod packed;
 mod status;
+#[cfg(test)]
+mod tests;
 
 pub use arguments::{Callback, CountOut, Counts, Input, Output};
 pub use constants::*;

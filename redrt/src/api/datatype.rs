@@ -1,5 +1,6 @@
 //! Datatypes (MPI-5.0 chapter 5): constructors, queries, names and contents. Packing is in `pack.rs`.
 
+use super::check::check_count;
 use super::env::set_string;
 use crate::abi::*;
 use crate::datatype::{self, Block, Datatype, DistributedArray, Envelope, register, resolve};
@@ -15,13 +16,6 @@ pub use super::pack::{pack, pack_external, pack_external_size, pack_size, unpack
 /// Enters a new type.
 fn finish(new: Result<Datatype>, newtype: Output<DatatypeHandle>) -> Result {
     newtype.set(register(Arc::new(new?)))
-}
-
-pub(super) fn check_count(count: i64) -> Result<i64> {
-    if count < 0 {
-        fail!(MPI_ERR_COUNT, "the count is {count}");
-    }
-    Ok(count)
 }
 
 fn block_lengths(lengths: Counts, count: i64) -> Result<Vec<i64>> {

@@ -27,7 +27,7 @@ pub fn get_processor_name(name: Output<c_char>, resultlen: Output<c_int>) -> Res
 }
 
 /// Writes a string and its length.
-pub(super) fn set_string(out: Output<c_char>, length: Output<c_int>, text: &str, capacity: c_int) -> Result {
+pub(crate) fn set_string(out: Output<c_char>, length: Output<c_int>, text: &str, capacity: c_int) -> Result {
     let written = out.set_text(text, capacity as usize)?;
     length.set(written as c_int)
 }

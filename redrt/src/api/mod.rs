@@ -6,6 +6,7 @@
 
 pub mod attr;
 mod buffers;
+pub(crate) mod check;
 pub mod coll;
 pub mod comm;
 pub mod datatype;
@@ -18,4 +19,5 @@ pub mod op;
 pub mod p2p;
 mod pack;
 pub mod status;
+pub mod tool;
 pub mod topology;

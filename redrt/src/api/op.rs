@@ -1,6 +1,6 @@
 //! Reduction operations (MPI-5.0 section 6.9).
 
-use super::datatype::check_count;
+use super::check::check_count;
 use crate::abi::{Callback, MPI_ERR_BUFFER, Output};
 use crate::datatype::resolve_committed;
 use crate::error::Result;

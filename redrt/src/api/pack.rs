@@ -1,6 +1,6 @@
 //! Packing (MPI-5.0 section 5.2). A packed message has no header: it is the bytes of its elements.
 
-use super::datatype::check_count;
+use super::check::check_count;
 use crate::abi::{CountOut, Input, MPI_ERR_ARG, MPI_ERR_BUFFER, MPI_ERR_TRUNCATE, MPI_ERR_UNSUPPORTED_DATAREP, packed};
 use crate::datatype::{self, Datatype, external_size, from_external, resolve_committed, to_external};
 use crate::error::{Result, Scope};

@@ -59,6 +59,8 @@ fn span(bounds: impl IntoIterator<Item = (i64, i64)>) -> (i64, i64) {
 /// # Errors
 /// `MPI_ERR_ARG` when 64 bits do not suffice.
 pub fn hvector(count: i64, length: i64, stride: i64, old: &Arc<Datatype>, envelope: Envelope) -> Result<Datatype> {
+    // One of them 0, and the other says nothing.
+    let (count, length) = if count == 0 || length == 0 { (0, 0) } else { (count, length) };
     let block = Block { displacement: 0, length, datatype: old };
     let mut bounds = (0, 0);
     if count > 0 && block.is_present() {
@@ -67,7 +69,7 @@ pub fn hvector(count: i64, length: i64, stride: i64, old: &Arc<Datatype>, envelo
         bounds = span([block.bounds()?, Block { displacement: last, ..block }.bounds()?]);
     }
     let layout = old.layout.repeated(length as u64, old.extent()).repeated(count as u64, stride);
-    let sequence = Sequence::concatenated([(&old.sequence, (count * length) as u64)]);
+    let sequence = Sequence::concatenated([(&old.sequence, count.saturating_mul(length) as u64)]);
     let bounds = Bounds { lower: bounds.0, upper: bounds.1, ..old.bounds };
     Ok(Datatype::new(layout, sequence, bounds, envelope))
 }

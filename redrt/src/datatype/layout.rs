@@ -91,9 +91,39 @@ impl Layout {
     /// This layout `count` times, each `stride` bytes after the one before.
     #[must_use]
     pub fn repeated(&self, count: u64, stride: i64) -> Self {
+        if count == 1 {
+            return self.clone();
+        }
         let mut builder = Builder::default();
         builder.push_repeated(0, count, stride, self);
         builder.finish()
+    }
+}
+
+impl Layout {
+    /// Calls `visit` with offset in memory and size of every block that holds bytes `position..position + length` of the
+    /// packed stream, in order: to look at data without packing it.
+    pub fn for_each_block(&self, position: u64, length: u64, visit: &mut impl FnMut(i64, u64)) {
+        self.walk(0, position, position + length, visit);
+    }
+
+    fn walk(&self, base: i64, from: u64, to: u64, visit: &mut impl FnMut(i64, u64)) {
+        let first = self.pieces.partition_point(|piece| piece.start + piece.size <= from);
+        for piece in self.pieces[first..].iter().take_while(|piece| piece.start < to) {
+            let from = from.max(piece.start) - piece.start;
+            let to = to.min(piece.start + piece.size) - piece.start;
+            let base = base + piece.offset;
+            match &piece.form {
+                Form::Block => visit(base + from as i64, to - from),
+                Form::Loop { stride, body, .. } => {
+                    for index in from / body.size..to.div_ceil(body.size) {
+                        let start = index * body.size;
+                        let to = to.min(start + body.size) - start;
+                        body.walk(base + stride * index as i64, from.max(start) - start, to, visit);
+                    }
+                }
+            }
+        }
     }
 }
 

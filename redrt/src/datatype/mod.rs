@@ -157,6 +157,18 @@ impl Datatype {
         self.contiguous_offset(count) == Some(0)
     }
 
+    /// First and one past the last byte that `count` elements occupy, relative to the buffer: what a temporary buffer of
+    /// elements must hold.
+    #[must_use]
+    pub fn span(&self, count: i64) -> (i64, i64) {
+        if count <= 0 {
+            return (0, 0);
+        }
+        let (first, past) = self.layout.bounds();
+        let last = self.extent() * (count - 1);
+        (first + last.min(0), past + last.max(0))
+    }
+
     /// Packs `count` elements at `source` into the beginning of `out`. Returns the bytes written: all, or as many as
     /// `out` has room for.
     pub fn pack(&self, source: *const u8, count: i64, out: &mut [u8]) -> usize {
@@ -240,6 +252,42 @@ impl Datatype {
     pub fn set_name(&self, name: String) {
         *self.name.lock().unwrap_or_else(PoisonError::into_inner) = name;
     }
+}
+
+/// One side of a local copy: a buffer, and what lies in it.
+#[derive(Clone, Copy, Debug)]
+pub struct Side<'a, P> {
+    /// The program's buffer.
+    pub buffer: P,
+    /// Number of elements.
+    pub count: i64,
+    /// Their type.
+    pub datatype: &'a Datatype,
+}
+
+/// Copies elements within this process, as a message to itself would. Returns the bytes copied: those of the smaller
+/// side.
+pub fn transfer(source: Side<'_, *const u8>, destination: Side<'_, *mut u8>) -> u64 {
+    /// What is packed at a time: a part of the cache.
+    const CHUNK_BYTES: usize = 32 << 10;
+
+    let size = source.datatype.packed_size(source.count).min(destination.datatype.packed_size(destination.count));
+    let from = source.datatype.message_layout(source.count);
+    let to = destination.datatype.message_layout(destination.count);
+    if let (Some(first), Some(second)) = (from.single_block(), to.single_block()) {
+        let from = source.buffer.wrapping_offset(first as isize);
+        pack::copy(from, destination.buffer.wrapping_offset(second as isize), size as usize);
+        return size;
+    }
+    let mut chunk = vec![0; CHUNK_BYTES.min(size as usize)];
+    let mut position = 0;
+    while position < size {
+        let length = (chunk.len() as u64).min(size - position) as usize;
+        pack::pack(&from, source.buffer, position, &mut chunk[..length]);
+        pack::unpack(&to, destination.buffer, position, &chunk[..length]);
+        position += length as u64;
+    }
+    size
 }
 
 static DERIVED: Table<Datatype> = Table::new();

@@ -31,6 +31,12 @@ pub fn unpack(layout: &Layout, destination: *mut u8, position: u64, data: &[u8])
     unsafe { copy_range::<Unpack>(layout, destination, position, packed, data.len() as u64) };
 }
 
+/// Copies `size` bytes between two buffers of the program, which may overlap.
+pub fn copy(source: *const u8, destination: *mut u8, size: usize) {
+    // SAFETY: - both sides have `size` bytes: the program's promise.
+    unsafe { std::ptr::copy(source, destination, size) };
+}
+
 /// The direction of a copy.
 trait Direction {
     /// Copies `size` bytes between memory and stream.
@@ -38,6 +44,24 @@ trait Direction {
     /// # Safety
     /// Both sides have `size` bytes and do not overlap; the written side is writable.
     unsafe fn copy(memory: *mut u8, packed: *mut u8, size: usize);
+}
+
+/// Copies a block of any size: the sizes of the basic types as moves, because they are the most frequent by far.
+///
+/// # Safety
+/// As for [`Direction::copy`].
+#[inline(always)]
+unsafe fn copy_block<D: Direction>(memory: *mut u8, packed: *mut u8, size: usize) {
+    // SAFETY: - the caller's duty.
+    unsafe {
+        match size {
+            4 => D::copy(memory, packed, 4),
+            8 => D::copy(memory, packed, 8),
+            16 => D::copy(memory, packed, 16),
+            24 => D::copy(memory, packed, 24),
+            _ => D::copy(memory, packed, size),
+        }
+    }
 }
 
 struct Pack;
@@ -82,11 +106,12 @@ unsafe fn copy_range<D: Direction>(layout: &Layout, memory: *mut u8, position: u
 ///
 /// # Safety
 /// As for [`copy_range`], for the piece.
+#[inline]
 unsafe fn copy_piece<D: Direction>(piece: &Piece, memory: *mut u8, position: u64, packed: *mut u8, length: u64) {
     let memory = memory.wrapping_offset(piece.offset as isize);
     let Form::Loop { stride, body, .. } = &piece.form else {
         // SAFETY: - a block has the bytes position..position + length.
-        return unsafe { D::copy(memory.wrapping_add(position as usize), packed, length as usize) };
+        return unsafe { copy_block::<D>(memory.wrapping_add(position as usize), packed, length as usize) };
     };
     let stride = *stride as isize;
     let at = |index: u64| memory.wrapping_offset(stride.wrapping_mul(index as isize));
@@ -144,7 +169,7 @@ unsafe fn copy_repetitions<D: Direction>(body: &Layout, memory: *mut u8, stride:
             let packed = packed.wrapping_add(piece.start as usize);
             if blocks_only {
                 // SAFETY: - the whole block, which is within the repetition.
-                unsafe { D::copy(memory.wrapping_offset(piece.offset as isize), packed, piece.size as usize) };
+                unsafe { copy_block::<D>(memory.wrapping_offset(piece.offset as isize), packed, piece.size as usize) };
             } else {
                 // SAFETY: - the whole piece, which is within the repetition.
                 unsafe { copy_piece::<D>(piece, memory, 0, packed, piece.size) };

@@ -151,6 +151,37 @@ proptest! {
     }
 
     #[test]
+    fn transfers_and_blocks_agree_with_packing(
+        (from, oracle) in nested(), (to, other) in nested(), count in 0i64..4, cut in 0.0..1.0f64,
+    ) {
+        let (offsets, others) = (oracle.bytes(count), other.bytes(count));
+        let (source, zero) = memory(&offsets);
+        let (mut destination, other_zero) = memory(&others);
+        let mut model = destination.clone();
+        let stream: Vec<u8> = offsets.iter().map(|offset| source[(zero + offset) as usize]).collect();
+        for (offset, byte) in others.iter().zip(&stream) {
+            model[(other_zero + offset) as usize] = *byte;
+        }
+        let copied = transfer(
+            Side { buffer: source.as_ptr().wrapping_offset(zero as isize), count, datatype: &from },
+            Side { buffer: destination.as_mut_ptr().wrapping_offset(other_zero as isize), count, datatype: &to },
+        );
+        prop_assert_eq!(copied, offsets.len().min(others.len()) as u64);
+        prop_assert_eq!(destination, model);
+        let (first, past) = from.span(count);
+        let bounds = (offsets.iter().min(), offsets.iter().max());
+        prop_assert!(bounds.0.is_none_or(|least| *least == first) && bounds.1.is_none_or(|last| last + 1 == past));
+
+        let cut = (cut * offsets.len() as f64) as usize;
+        let mut seen = Vec::new();
+        let rest = (offsets.len() - cut) as u64;
+        from.message_layout(count).for_each_block(cut as u64, rest, &mut |offset, size| {
+            seen.extend(offset..offset + size as i64);
+        });
+        prop_assert_eq!(&seen[..], &offsets[cut..]);
+    }
+
+    #[test]
     fn elements_agree_with_the_type_map((datatype, oracle) in nested(), bytes in 0u64..600) {
         let sizes: Vec<_> = oracle.map.iter().map(|(basic, _)| basic.size()).collect();
         let mut expected = None;
@@ -310,6 +341,8 @@ fn sizes_beyond_64_bits_are_refused() {
     assert!(contiguous(i64::MAX / 4, &double, envelope()).is_err());
     let large = Arc::new(contiguous(i64::MAX / 16, &double, envelope()).unwrap());
     assert!(hvector(4, 1, large.extent(), &large, envelope()).is_err());
+    assert_eq!(hvector(0, i64::MAX, 1, &double, envelope()).unwrap().extent(), 0);
+    assert_eq!(hvector(i64::MAX, 0, 1, &double, envelope()).unwrap().size(), 0);
     assert!(hindexed(&[(i64::MAX, 2)], &double, envelope()).is_err());
     assert!(indexed(&[(i64::MAX / 2, 1)], &double, envelope()).is_err());
 }
@@ -329,4 +362,20 @@ fn long_doubles_are_ieee_quadruple_in_external32() {
     assert_eq!(from_external(&long, 1, &[0xff, 0xff, 0xff, 0xfe]).unwrap().0, (-2i64).to_le_bytes());
     assert!(to_external(&long, 1, &(1i64 << 40).to_le_bytes()).is_err());
     assert!(from_external(&long, 1, &[0; 3]).is_err());
+}
+
+#[test]
+fn absolute_addresses_relative_to_bottom() {
+    let (int, _) = basic(DatatypeHandle::INT);
+    let mut places = [1i32, 2, 3, 4];
+    let address = |index: usize| (&raw const places[index]).expose_provenance() as i64;
+    let datatype = hindexed(&[(address(3), 1), (address(0), 2)], &int, envelope()).unwrap();
+    let mut packed = [0u8; 12];
+    datatype.pack(std::ptr::null(), 1, &mut packed);
+    let values: Vec<_> = packed.chunks(4).map(|bytes| i32::from_ne_bytes(bytes.try_into().unwrap())).collect();
+    assert_eq!(values, [4, 1, 2]);
+    packed.reverse();
+    datatype.unpack(std::ptr::null_mut(), 1, &packed);
+    assert_eq!(places.as_mut_slice()[2], 3);
+    assert_eq!(places[3], i32::from_ne_bytes(packed[..4].try_into().unwrap()));
 }

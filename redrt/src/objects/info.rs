@@ -5,7 +5,7 @@ use crate::abi::{
 };
 use crate::error::{Error, Result};
 use crate::handle::{InfoHandle, Table};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 /// Keys and values in the order they were first set.
 #[derive(Debug, Default)]
@@ -14,16 +14,16 @@ pub struct Info {
 }
 
 static INFOS: Table<Info> = Table::new();
-static ENVIRONMENT: OnceLock<Arc<Info>> = OnceLock::new();
+static ENVIRONMENT: RwLock<Option<Arc<Info>>> = RwLock::new(None);
 
 /// Takes an info object in and returns its handle.
 pub fn register(info: Info) -> InfoHandle {
     InfoHandle(INFOS.insert(Arc::new(info)))
 }
 
-/// Sets what `MPI_INFO_ENV` holds; only the first call does anything.
+/// Sets what `MPI_INFO_ENV` holds, which is nothing before.
 pub fn set_environment(info: Info) {
-    let _ = ENVIRONMENT.set(Arc::new(info));
+    *ENVIRONMENT.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(info));
 }
 
 /// The object behind a handle.
@@ -32,7 +32,8 @@ pub fn set_environment(info: Info) {
 /// `MPI_ERR_INFO` when there is none, also for `MPI_INFO_NULL`.
 pub fn resolve(handle: InfoHandle) -> Result<Arc<Info>> {
     if handle == InfoHandle::ENV {
-        return Ok(Arc::clone(ENVIRONMENT.get_or_init(|| Arc::new(Info::default()))));
+        let environment = ENVIRONMENT.read().unwrap_or_else(PoisonError::into_inner);
+        return Ok(environment.clone().unwrap_or_default());
     }
     INFOS.get(handle.0).ok_or_else(|| Error::new(MPI_ERR_INFO, "not a valid info object"))
 }

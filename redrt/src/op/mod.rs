@@ -1,5 +1,6 @@
 //! Reduction operations (MPI-5.0 section 6.9): those of the standard and those of the program.
 
+mod arithmetic;
 mod kernel;
 mod pair;
 #[cfg(test)]
@@ -114,7 +115,7 @@ impl Op {
     /// Whether the operation may be applied to elements of `datatype`: to be asked before anything is communicated.
     ///
     /// # Errors
-    /// `MPI_ERR_OP` when it may not (MPI-5.0 section 6.9.2), or this version cannot.
+    /// `MPI_ERR_OP` when it may not (MPI-5.0 section 6.9.2), or this machine cannot.
     pub fn check(&self, datatype: &Datatype) -> Result {
         let Kind::Standard(standard) = self.kind else { return Ok(()) };
         if matches!(standard, Standard::Replace | Standard::NoOperation) {
@@ -133,7 +134,7 @@ impl Op {
         }
         match datatype.basic() {
             Some(basic) if !is_available(standard, basic) => {
-                fail!(MPI_ERR_OP, "{standard:?} on {} is not available in this version of redrt", datatype.name())
+                fail!(MPI_ERR_OP, "{standard:?} on {} is not available on this machine", datatype.name())
             }
             _ => Ok(()),
         }
@@ -203,13 +204,9 @@ fn is_defined(standard: Standard, class: Class) -> bool {
     }
 }
 
-/// Arithmetic on half and quadruple precision has no support in the hardware, or in stable Rust.
+/// Sums and products of formats that Rust has no type for are there where the machine has them.
 fn is_available(standard: Standard, basic: Basic) -> bool {
     let arithmetic = matches!(standard, Standard::Sum | Standard::Product);
-    let soft = match basic.scalar {
-        Scalar::F16 | Scalar::F128 => true,
-        Scalar::LongDouble => !cfg!(target_arch = "x86_64"),
-        _ => false,
-    };
-    !(arithmetic && soft)
+    let wide = matches!(basic.scalar, Scalar::F16 | Scalar::LongDouble | Scalar::F128);
+    !arithmetic || !wide || wide_float::has_arithmetic(basic.scalar)
 }

@@ -71,6 +71,31 @@ fn long_double(value: f64) -> [u8; 16] {
     out
 }
 
+/// Quadruple precision has the same exponent as x87 and more digits, the first one implied.
+fn quadruple(value: f64) -> [u8; 16] {
+    let x87 = long_double(value);
+    let significand = u128::from(u64::from_le_bytes(x87[..8].try_into().unwrap()) & (u64::MAX >> 1));
+    (u128::from(u16::from_le_bytes([x87[8], x87[9]])) << 112 | significand << 49).to_le_bytes()
+}
+
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn quadruple_and_half_precision_add_and_multiply() {
+    let (a, b) = (quadruple(1.5), quadruple(-4.0));
+    for (op, expected) in [(OpHandle::SUM, -2.5), (OpHandle::PROD, -6.0), (OpHandle::MAX, 1.5)] {
+        assert_eq!(applied(op, DatatypeHandle::REAL16, &[a], &[b]), [quadruple(expected)]);
+    }
+    let (a, b) = ([1.0, 2.0].map(quadruple), [3.0, -4.0].map(quadruple));
+    assert_eq!(applied(OpHandle::PROD, DatatypeHandle::COMPLEX32, &[a], &[b]), [[11.0, 2.0].map(quadruple)]);
+    // 1.5, -4, and their sum and product in half precision.
+    let (a, b) = (0x3e00u16, 0xc400);
+    for (op, expected) in [(OpHandle::SUM, 0xc100), (OpHandle::PROD, 0xc600), (OpHandle::MIN, 0xc400)] {
+        assert_eq!(applied(op, DatatypeHandle::REAL2, &[a], &[b]), [expected]);
+    }
+    let (a, b) = ([0x3c00u16, 0x4000], [0x4200, 0xc400]);
+    assert_eq!(applied(OpHandle::PROD, DatatypeHandle::COMPLEX4, &[a], &[b]), [[0x4980, 0x4000]]);
+}
+
 #[test]
 #[cfg(target_arch = "x86_64")]
 fn complex_numbers_multiply() {

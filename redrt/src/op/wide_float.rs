@@ -1,55 +1,74 @@
-//! Floating point that Rust has no type for: C's `long double`, half and quadruple precision.
+//! Reductions of floating point that Rust has no type for: C's `long double`, half and quadruple precision.
 //!
-//! Comparing needs no arithmetic: all these formats are a sign and a magnitude that orders as an integer. Sums and
-//! products are done by the x87 unit, for the format that is its own; [`super::Op::check`] refuses them elsewhere.
+//! Comparing needs no arithmetic: all these formats are a sign and a magnitude that orders as an integer.
 
 use super::Standard;
+use super::arithmetic::{self, Arithmetic, Bits};
 use super::kernel::each;
 use crate::datatype::basic::Scalar;
+use std::cmp::Ordering;
 
-type Bits = [u8; 16];
+/// Whether sums and products can be formed on this machine.
+pub(super) fn has_arithmetic(scalar: Scalar) -> bool {
+    arithmetic::of(scalar).is_some()
+}
 
-/// Reduces elements of a format that is compared by its bits.
+/// Applies an operation that [`super::Op::check`] has let pass.
 pub(super) fn reduce(op: Standard, scalar: Scalar, count: usize, input: *const u8, in_out: *mut u8) {
-    let left_wins = |ordering: Option<std::cmp::Ordering>| match op {
-        Standard::Minimum => ordering.is_some_and(std::cmp::Ordering::is_lt),
-        _ => ordering.is_some_and(std::cmp::Ordering::is_gt),
-    };
-    match (op, scalar) {
-        (Standard::Minimum | Standard::Maximum, Scalar::F16) => {
-            let widen = |bytes: [u8; 2]| {
-                let mut wide = Bits::default();
-                wide[..2].copy_from_slice(&bytes);
-                wide
-            };
-            each::<[u8; 2]>(
-                count,
-                input,
-                in_out,
-                |a, b| if left_wins(compare(scalar, widen(a), widen(b))) { a } else { b },
-            );
-        }
-        (Standard::Minimum | Standard::Maximum, _) => {
-            each::<Bits>(count, input, in_out, |a, b| if left_wins(compare(scalar, a, b)) { a } else { b });
-        }
-        (Standard::Sum, Scalar::LongDouble) => each::<Bits>(count, input, in_out, x87::add),
-        (Standard::Product, Scalar::LongDouble) => each::<Bits>(count, input, in_out, x87::multiply),
-        (other, _) => unreachable!("Op::check refuses {other:?} on {scalar:?}"),
+    match op {
+        Standard::Minimum => apply(scalar, count, input, in_out, |a, b| prefer(Ordering::Less, scalar, a, b)),
+        Standard::Maximum => apply(scalar, count, input, in_out, |a, b| prefer(Ordering::Greater, scalar, a, b)),
+        Standard::Sum => apply(scalar, count, input, in_out, arithmetic_of(scalar).add),
+        Standard::Product => apply(scalar, count, input, in_out, arithmetic_of(scalar).multiply),
+        other => unreachable!("Op::check refuses {other:?} on {scalar:?}"),
     }
 }
 
-/// Multiplies complex numbers of `long double`.
+/// Multiplies complex numbers.
 pub(super) fn multiply_complex(scalar: Scalar, count: usize, input: *const u8, in_out: *mut u8) {
-    assert_eq!(scalar, Scalar::LongDouble, "Op::check refuses products of other wide formats");
-    each::<[Bits; 2]>(count, input, in_out, |a, b| {
-        let real = x87::subtract(x87::multiply(a[0], b[0]), x87::multiply(a[1], b[1]));
-        let imaginary = x87::add(x87::multiply(a[0], b[1]), x87::multiply(a[1], b[0]));
+    let Arithmetic { add, subtract, multiply } = arithmetic_of(scalar);
+    let product = |a: [Bits; 2], b: [Bits; 2]| {
+        let real = subtract(multiply(a[0], b[0]), multiply(a[1], b[1]));
+        let imaginary = add(multiply(a[0], b[1]), multiply(a[1], b[0]));
         [real, imaginary]
-    });
+    };
+    if scalar == Scalar::F16 {
+        each::<[[u8; 2]; 2]>(count, input, in_out, |a, b| product(a.map(widen), b.map(widen)).map(narrow));
+    } else {
+        each::<[Bits; 2]>(count, input, in_out, product);
+    }
+}
+
+fn arithmetic_of(scalar: Scalar) -> Arithmetic {
+    arithmetic::of(scalar).expect("Op::check refuses formats without arithmetic")
+}
+
+fn widen(half: [u8; 2]) -> Bits {
+    let mut bits = Bits::default();
+    bits[..2].copy_from_slice(&half);
+    bits
+}
+
+fn narrow(bits: Bits) -> [u8; 2] {
+    [bits[0], bits[1]]
+}
+
+#[inline(always)]
+fn apply(scalar: Scalar, count: usize, input: *const u8, in_out: *mut u8, f: impl Fn(Bits, Bits) -> Bits) {
+    if scalar == Scalar::F16 {
+        each::<[u8; 2]>(count, input, in_out, |a, b| narrow(f(widen(a), widen(b))));
+    } else {
+        each::<Bits>(count, input, in_out, f);
+    }
+}
+
+/// The left operand if it compares as `wanted`, else the right one, also when one is not a number.
+fn prefer(wanted: Ordering, scalar: Scalar, a: Bits, b: Bits) -> Bits {
+    if compare(scalar, a, b) == Some(wanted) { a } else { b }
 }
 
 /// Orders two numbers; `None` when one is not a number.
-pub(super) fn compare(scalar: Scalar, a: Bits, b: Bits) -> Option<std::cmp::Ordering> {
+pub(super) fn compare(scalar: Scalar, a: Bits, b: Bits) -> Option<Ordering> {
     Some(key(scalar, a)?.cmp(&key(scalar, b)?))
 }
 
@@ -69,61 +88,4 @@ fn key(scalar: Scalar, bits: Bits) -> Option<i128> {
     }
     // Both zeros have the key 0.
     Some(if negative { -(magnitude as i128) } else { magnitude as i128 })
-}
-
-#[cfg(target_arch = "x86_64")]
-mod x87 {
-    use super::Bits;
-    use std::arch::asm;
-
-    macro_rules! operation {
-        ($name:ident, $instruction:literal) => {
-            /// One operation on two numbers. The padding of the result is zero.
-            pub(in super::super) fn $name(a: Bits, b: Bits) -> Bits {
-                let mut result = Bits::default();
-                // SAFETY: - the three pointers are to 16 bytes each, of which 10 are used.
-                //         - the stack of the unit is empty before, as the ABI demands, and after.
-                unsafe {
-                    asm!(
-                        "fld tbyte ptr [{a}]",
-                        "fld tbyte ptr [{b}]",
-                        $instruction,
-                        "fstp tbyte ptr [{result}]",
-                        a = in(reg) &raw const a,
-                        b = in(reg) &raw const b,
-                        result = in(reg) &raw mut result,
-                        out("st(0)") _, out("st(1)") _, out("st(2)") _, out("st(3)") _,
-                        out("st(4)") _, out("st(5)") _, out("st(6)") _, out("st(7)") _,
-                        options(nostack)
-                    );
-                }
-                result
-            }
-        };
-    }
-
-    operation!(add, "faddp st(1), st");
-    operation!(subtract, "fsubp st(1), st");
-    operation!(multiply, "fmulp st(1), st");
-}
-
-#[cfg(not(target_arch = "x86_64"))]
-mod x87 {
-    use super::Bits;
-
-    fn missing() -> Bits {
-        unreachable!("Op::check refuses arithmetic on long double here")
-    }
-
-    pub(in super::super) fn add(_: Bits, _: Bits) -> Bits {
-        missing()
-    }
-
-    pub(in super::super) fn subtract(_: Bits, _: Bits) -> Bits {
-        missing()
-    }
-
-    pub(in super::super) fn multiply(_: Bits, _: Bits) -> Bits {
-        missing()
-    }
 }

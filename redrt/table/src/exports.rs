@@ -167,8 +167,7 @@ fn body(function: &Function, large: bool, bound: bool) -> String {
     let name = format!("{}{}", function.name, if large { "_c" } else { "" });
     let scope = scope(function);
     if !bound && function.module == "tool" {
-        // MPI-5.0 section 15.3: the tool interface never invokes an error handler.
-        return "    MPI_T_ERR_NOT_SUPPORTED".to_owned();
+        return format!("    crate::api::tool::refuse({})", refusal(function));
     }
     let mut text = String::new();
     if !function.early {
@@ -180,8 +179,27 @@ fn body(function: &Function, large: bool, bound: bool) -> String {
     }
     text += "    // SAFETY: the pointers are those of the C call, which must be valid as MPI says.\n";
     text += &format!("    match unsafe {{ {call} }} {{\n        Ok(()) => MPI_SUCCESS,\n");
-    text += &format!("        Err(error) => raise(\"{name}\", error, {scope}),\n    }}");
-    text
+    // MPI-5.0 section 15.3: the tool interface never invokes an error handler.
+    let handled = match &*function.module {
+        "tool" => "error.code()".to_owned(),
+        _ => format!("raise(\"{name}\", error, {scope})"),
+    };
+    text + &format!("        Err(error) => {handled},\n    }}")
+}
+
+/// Why a function of the tool interface cannot do what it is asked: there is nothing that it could be asked about.
+fn refusal(function: &Function) -> &'static str {
+    let mut incoming = function.parameters.iter().filter(|p| p.direction != Direction::Out);
+    let is_handle = |p: &Parameter| p.kind.rust == "ToolHandle" && p.kind.name != "tool_pvar_session";
+    if incoming.clone().any(is_handle) {
+        "MPI_T_ERR_INVALID_HANDLE"
+    } else if incoming.clone().any(|p| p.kind.name == "int" && p.name.ends_with("_index")) {
+        "MPI_T_ERR_INVALID_INDEX"
+    } else if incoming.any(|p| p.kind.name == "string") {
+        "MPI_T_ERR_INVALID_NAME"
+    } else {
+        "MPI_T_ERR_NOT_SUPPORTED"
+    }
 }
 
 /// `MPI_X_toint`, `_c2f`: the value of the handle; `_fromint`, `_f2c`: the handle of that value.

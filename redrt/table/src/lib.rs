@@ -5,11 +5,13 @@
 //! cannot disagree. It does not know what any function does.
 #![forbid(unsafe_code)]
 
+mod coverage;
 mod exports;
 mod header;
 mod kind;
 mod parse;
 
+pub use coverage::render_coverage;
 pub use exports::{render_constants, render_exports};
 pub use header::render_header;
 pub use kind::{Kind, Shape};

@@ -1,6 +1,6 @@
 //! The table is complete and its renderings are sound.
 
-use crate::{Bound, Table, render_constants, render_exports, render_header};
+use crate::{Bound, Table, render_constants, render_coverage, render_exports, render_header};
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -34,15 +34,30 @@ fn every_callback_that_is_named_exists() {
     }
 }
 
-/// With `REDRT_UPDATE_HEADER` set it writes the header instead.
+/// With `REDRT_UPDATE` set it writes the file instead.
+fn check_committed(path: &Path, rendered: &str) {
+    if std::env::var_os("REDRT_UPDATE").is_some() {
+        std::fs::write(path, rendered).unwrap();
+    }
+    let committed = std::fs::read_to_string(path).unwrap_or_default();
+    assert!(rendered == committed, "{} is out of date: REDRT_UPDATE=1 cargo test -p mpi-table", path.display());
+}
+
 #[test]
 fn committed_header_is_the_rendering() {
-    let rendered = render_header(&Table::standard());
-    if std::env::var_os("REDRT_UPDATE_HEADER").is_some() {
-        std::fs::write(header_path(), &rendered).unwrap();
+    check_committed(&header_path(), &render_header(&Table::standard()));
+}
+
+#[test]
+fn committed_coverage_is_the_rendering_and_has_every_function() {
+    let table = Table::standard();
+    let bound = Bound::parse(include_str!("../bound"), &table).unwrap();
+    let coverage = render_coverage(&table, &bound);
+    for function in &table.functions {
+        let name = format!("`{}`", function.name.trim_start_matches("MPI_"));
+        assert_eq!(coverage.matches(&name).count(), 1, "{name}");
     }
-    let committed = std::fs::read_to_string(header_path()).unwrap();
-    assert!(rendered == committed, "run: REDRT_UPDATE_HEADER=1 cargo test -p mpi-table");
+    check_committed(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/mpi-coverage.md"), &coverage);
 }
 
 /// Every function taken by its address, every constant used: as C and as C++ by the system's compiler.

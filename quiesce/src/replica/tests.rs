@@ -1,0 +1,239 @@
+//! One machine by itself, its partners played by the test: what a frame does.
+
+use super::*;
+use crate::decision::{DecisionItem, StreamId};
+use crate::frame::{Action, Finding, MessageId, PayloadKey};
+use redrt_types::{ContextId, Digest, Envelope, Tag};
+
+const CONTEXT: ContextId = ContextId(9);
+const GOOD: Digest = Digest(1);
+const BAD: Digest = Digest(2);
+
+fn envelope(length_bytes: u64) -> Envelope {
+    Envelope { source: 0, tag: Tag(4), length_bytes }
+}
+
+fn replica(me: (u32, u16), degree: u16) -> Replica {
+    let world = World::uniform(2, degree);
+    let me = ReplicaId::new(me.0, me.1);
+    let (protocol, verification) = (Protocol::Hash, Verification::Strict);
+    Replica::new(Config { me, view: View::initial(&world), world, protocol, verification })
+}
+
+fn outputs(replica: &mut Replica) -> Vec<Output> {
+    std::iter::from_fn(|| replica.poll_output()).collect()
+}
+
+fn offer(sequence: u64, digest: Digest) -> Frame {
+    Frame::Offer { context: CONTEXT, sequence: SeqNum(sequence), envelope: envelope(8), digest }
+}
+
+fn digest(sequence: u64, digest: Digest) -> Frame {
+    Frame::Digest { context: CONTEXT, sequence: SeqNum(sequence), digest }
+}
+
+fn message(sequence: u64) -> MessageId {
+    MessageId { sender: VirtualRank(0), context: CONTEXT, sequence: SeqNum(sequence) }
+}
+
+fn transmit(to: (u32, u16), frame: Frame) -> Output {
+    Output::Transmit { to: ReplicaId::new(to.0, to.1), frame, payload: None }
+}
+
+fn send(replica: &mut Replica, key: u64) -> SeqNum {
+    replica.send(VirtualRank(1), CONTEXT, envelope(8), GOOD, PayloadKey(key))
+}
+
+fn thread(index: u64) -> DecisionKey {
+    DecisionKey { stream: StreamId::Thread(0), index }
+}
+
+#[test]
+fn payload_goes_to_the_own_plane_and_a_digest_to_the_other() {
+    let mut sender = replica((0, 1), 2);
+    send(&mut sender, 5);
+    let payload = Some(PayloadKey(5));
+    let own = Output::Transmit { to: ReplicaId::new(1, 1), frame: offer(0, GOOD), payload };
+    assert_eq!(outputs(&mut sender), [transmit((1, 0), digest(0, GOOD)), own]);
+}
+
+#[test]
+fn payload_is_released_when_all_live_receivers_acknowledged() {
+    let mut sender = replica((0, 0), 2);
+    for key in 0..3 {
+        send(&mut sender, key);
+    }
+    outputs(&mut sender);
+    sender.handle(ReplicaId::new(1, 0), Frame::Ack { context: CONTEXT, upto: SeqNum(3) });
+    assert_eq!(outputs(&mut sender), [], "1.1 may still ask");
+    sender.handle(ReplicaId::new(1, 1), Frame::AckOne { context: CONTEXT, sequence: SeqNum(1) });
+    assert_eq!(outputs(&mut sender), [Output::Release { payload: PayloadKey(1) }]);
+    assert_eq!(sender.counters().retained_bytes, 16);
+    sender.apply_view(sender.view().without(&[ReplicaId::new(1, 1)]));
+    let released = [0, 2].map(|key| Output::Release { payload: PayloadKey(key) });
+    assert_eq!(outputs(&mut sender)[..2], released);
+    assert_eq!(sender.retained_count(), 0);
+}
+
+#[test]
+fn new_supplier_resumes_at_the_bookmark_before_it_knows_the_view() {
+    let mut sender = replica((0, 1), 2);
+    for key in 0..3 {
+        send(&mut sender, key);
+    }
+    outputs(&mut sender);
+    let bookmarks = vec![(CONTEXT, SeqNum(1))];
+    let view = sender.view().number;
+    sender.handle(ReplicaId::new(1, 0), Frame::Resume { service: Service::Payload, bookmarks, view });
+    let offers = [1, 2].map(|number| Output::Transmit {
+        to: ReplicaId::new(1, 0),
+        frame: offer(number, GOOD),
+        payload: Some(PayloadKey(number)),
+    });
+    assert_eq!(outputs(&mut sender), offers);
+    assert_eq!(sender.counters().messages_resent, 2);
+}
+
+#[test]
+fn receiver_asks_the_next_supplier_and_absorbs_what_it_has() {
+    let mut receiver = replica((1, 0), 2);
+    let (lost, next) = (ReplicaId::new(0, 0), ReplicaId::new(0, 1));
+    receiver.handle(lost, offer(0, GOOD));
+    receiver.handle(lost, offer(1, GOOD));
+    receiver.payload_received(lost, message(0), GOOD);
+    outputs(&mut receiver);
+    let view = receiver.view().without(&[lost]);
+    receiver.apply_view(view.clone());
+    let bookmarks = vec![(CONTEXT, SeqNum(0))];
+    let resume = Frame::Resume { service: Service::Payload, bookmarks, view: view.number };
+    assert_eq!(outputs(&mut receiver), [transmit((0, 1), resume)]);
+    receiver.handle(lost, offer(2, GOOD));
+    assert_eq!(outputs(&mut receiver), [], "the lost are not heard");
+    receiver.handle(next, offer(0, GOOD));
+    assert_eq!(outputs(&mut receiver), [Output::Verified { message: message(0) }], "it had the payload");
+    receiver.handle(next, offer(1, GOOD));
+    assert_eq!(
+        outputs(&mut receiver),
+        [Output::Again { message: message(1), envelope: envelope(8), from: next }],
+        "its payload was not complete"
+    );
+    receiver.payload_received(lost, message(1), BAD);
+    assert_eq!(outputs(&mut receiver), [], "what the lost sent of it is void");
+}
+
+#[test]
+fn outvoted_payload_is_fetched_from_who_agrees_and_its_sender_named_once() {
+    let mut receiver = replica((1, 0), 3);
+    let [first, second, third] = [0, 1, 2].map(|index| ReplicaId::new(0, index));
+    receiver.handle(first, offer(0, BAD));
+    receiver.payload_received(first, message(0), BAD);
+    receiver.handle(second, digest(0, GOOD));
+    outputs(&mut receiver);
+    receiver.handle(third, digest(0, GOOD));
+    let [Output::Mismatch(report), fetch] = &outputs(&mut receiver)[..] else { panic!("a report and a fetch") };
+    assert_eq!((report.finding, report.culprit), (Finding::ReplicaCorrupt, Some(first)));
+    assert_eq!((report.action, report.votes.len()), (Action::Refetched, 3));
+    assert_eq!(*fetch, transmit((0, 1), Frame::Fetch { context: CONTEXT, sequence: SeqNum(0) }));
+    receiver.handle(second, offer(0, GOOD));
+    receiver.payload_received(second, message(0), GOOD);
+    let again = Output::Again { message: message(0), envelope: envelope(8), from: second };
+    assert_eq!(outputs(&mut receiver), [again, Output::Verified { message: message(0) }]);
+}
+
+#[test]
+fn payload_that_stays_corrupt_is_delivered_at_last() {
+    let mut receiver = replica((1, 0), 1);
+    let supplier = ReplicaId::new(0, 0);
+    let mut reports = Vec::new();
+    for attempt in 0..10 {
+        receiver.handle(supplier, offer(0, GOOD));
+        receiver.payload_received(supplier, message(0), BAD);
+        for output in outputs(&mut receiver) {
+            match output {
+                Output::Mismatch(report) => reports.push(report.action),
+                Output::Verified { .. } => {
+                    assert_eq!(attempt + 1, reports.len());
+                    assert_eq!(reports.pop(), Some(Action::Delivered));
+                    assert!(reports.iter().all(|action| *action == Action::Refetched));
+                    return;
+                }
+                _ => {}
+            }
+        }
+    }
+    panic!("it is fetched for ever");
+}
+
+#[test]
+fn acknowledgements_are_batched_and_flushed() {
+    let mut receiver = replica((1, 0), 2);
+    let mut acks = Vec::new();
+    for number in 0..20 {
+        receiver.handle(ReplicaId::new(0, 1), digest(number, GOOD));
+        receiver.handle(ReplicaId::new(0, 0), offer(number, GOOD));
+        receiver.payload_received(ReplicaId::new(0, 0), message(number), GOOD);
+        let is_ack = |output: &Output| matches!(output, Output::Transmit { .. });
+        acks.extend(outputs(&mut receiver).into_iter().filter(is_ack));
+    }
+    let ack = |upto| [0, 1].map(|index| transmit((0, index), Frame::Ack { context: CONTEXT, upto: SeqNum(upto) }));
+    assert_eq!(acks, ack(16));
+    receiver.flush();
+    assert_eq!(outputs(&mut receiver), ack(20));
+    receiver.flush();
+    assert_eq!(outputs(&mut receiver), []);
+}
+
+#[test]
+fn send_waits_until_its_decisions_are_stable() {
+    let mut leader = replica((0, 0), 2);
+    leader.decide(thread(0), Outcome::Flag(true));
+    send(&mut leader, 0);
+    let items = vec![DecisionItem { key: thread(0), repeat: 1, outcome: Outcome::Flag(true) }];
+    assert_eq!(outputs(&mut leader), [transmit((0, 1), Frame::Decisions { first: 0, items })]);
+    assert_eq!(leader.held_count(), 1);
+    leader.handle(ReplicaId::new(0, 1), Frame::DecisionAck { upto: 1 });
+    assert_eq!(outputs(&mut leader).len(), 2, "payload and digest go out");
+    send(&mut leader, 1);
+    assert_eq!(outputs(&mut leader).len(), 2, "nothing new was decided");
+}
+
+#[test]
+fn polls_in_vain_take_one_place_and_follow_in_order() {
+    let mut leader = replica((0, 0), 2);
+    for index in 0..40 {
+        assert_eq!(leader.lookup(thread(index)), Lookup::MustDecide);
+        leader.decide(thread(index), Outcome::NotReady);
+    }
+    leader.decide(thread(40), Outcome::Index(3));
+    leader.flush();
+    let [Output::Transmit { frame, .. }] = &outputs(&mut leader)[..] else { panic!("one frame") };
+    let Frame::Decisions { items, .. } = frame else { panic!("{frame:?}") };
+    assert_eq!(items.iter().map(|item| item.repeat).collect::<Vec<_>>(), [40, 1]);
+    let mut follower = replica((0, 1), 2);
+    assert_eq!(follower.lookup(thread(0)), Lookup::Wait);
+    follower.handle(ReplicaId::new(0, 0), frame.clone());
+    for index in 0..40 {
+        assert_eq!(follower.lookup(thread(index)), Lookup::Decided(Outcome::NotReady));
+    }
+    assert_eq!(follower.lookup(thread(40)), Lookup::Decided(Outcome::Index(3)));
+    assert_eq!(follower.lookup(thread(41)), Lookup::Wait);
+}
+
+#[test]
+fn new_leader_merges_what_its_siblings_hold_before_it_decides() {
+    let mut heir = replica((0, 1), 3);
+    let sibling = ReplicaId::new(0, 2);
+    let items = vec![DecisionItem { key: thread(0), repeat: 1, outcome: Outcome::Value(7) }];
+    // The sibling has the view already, and a decision that this process has not.
+    heir.handle(sibling, Frame::DecisionSync { first: 0, items });
+    heir.apply_view(heir.view().without(&[ReplicaId::new(0, 0)]));
+    assert!(outputs(&mut heir).contains(&Output::BecameLeader));
+    assert_eq!(heir.lookup(thread(0)), Lookup::Decided(Outcome::Value(7)));
+    assert_eq!(heir.lookup(thread(1)), Lookup::MustDecide);
+    let mut waiting = replica((0, 1), 3);
+    waiting.apply_view(waiting.view().without(&[ReplicaId::new(0, 0)]));
+    assert!(!waiting.is_deciding(), "its sibling has not spoken");
+    assert_eq!(waiting.lookup(thread(0)), Lookup::Wait);
+    waiting.apply_view(waiting.view().without(&[sibling]));
+    assert!(waiting.is_deciding(), "it is alone");
+}

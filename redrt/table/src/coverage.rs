@@ -1,0 +1,65 @@
+//! Renders `docs/mpi-coverage.md`: which functions of the standard redrt implements.
+
+use crate::parse::{Bound, Function, Table};
+use std::fmt::Write;
+
+/// The modules in the order of the standard, with the chapter that describes their functions.
+const CHAPTERS: &[(&str, &str)] = &[
+    ("p2p", "Chapter 3: point-to-point communication"),
+    ("status", "Chapter 3: statuses"),
+    ("partitioned", "Chapter 4: partitioned communication"),
+    ("datatype", "Chapter 5: datatypes"),
+    ("coll", "Chapter 6: collective communication"),
+    ("op", "Chapter 6: reduction operations"),
+    ("group", "Chapter 7: groups"),
+    ("comm", "Chapters 7 and 8: communicators and process topologies"),
+    ("attr", "Chapter 7: attributes"),
+    ("topology", "Chapter 8: dimensions"),
+    ("env", "Chapters 9 and 20: environment and ABI"),
+    ("errhandler", "Chapter 9: error handlers"),
+    ("info", "Chapter 10: info objects"),
+    ("init", "Chapter 11: initialization, sessions and finalization"),
+    ("dynamic", "Chapter 11: starting and connecting processes"),
+    ("rma", "Chapter 12: one-sided communication"),
+    ("io", "Chapter 14: input and output"),
+    ("tool", "Chapter 15: tool support"),
+    ("convert", "Chapters 19 and 20: handle conversion"),
+];
+
+const HEAD: &str = "# MPI coverage
+
+Every function of MPI-5.0 is exported, as `MPI_` and as `PMPI_`, with its large-count version `_c` where it has one.
+Those listed here as not implemented return `MPI_ERR_UNSUPPORTED_OPERATION` through the error handler, with a message
+that names what is missing; in the tool interface they refuse every index, name and handle, because there is none.
+
+This page is generated from `redrt/table`; `REDRT_UPDATE=1 cargo test -p mpi-table` brings it up to date.
+";
+
+/// The text of `docs/mpi-coverage.md`.
+#[must_use]
+pub fn render_coverage(table: &Table, bound: &Bound) -> String {
+    let implemented = |function: &Function| bound.contains(function) || function.module == "convert";
+    let mut out = HEAD.to_owned();
+    let line = |out: &mut String, text: std::fmt::Arguments<'_>| writeln!(out, "{text}").expect("writing to a String");
+    let count = table.functions.iter().filter(|f| implemented(f)).count();
+    line(&mut out, format_args!("\n{count} of {} functions are implemented.\n", table.functions.len()));
+    line(&mut out, format_args!("| | implemented | all |\n|---|---:|---:|"));
+    let of_module = |module: &'static str| table.functions.iter().filter(move |f| f.module == module);
+    for (module, title) in CHAPTERS {
+        let count = of_module(module).filter(|f| implemented(f)).count();
+        line(&mut out, format_args!("| {title} | {count} | {} |", of_module(module).count()));
+    }
+    for (module, title) in CHAPTERS {
+        line(&mut out, format_args!("\n## {title}\n"));
+        for (label, wanted) in [("Implemented", true), ("Not implemented", false)] {
+            let functions = of_module(module).filter(|f| implemented(f) == wanted);
+            let names: Vec<_> = functions.map(|f| format!("`{}`", f.name.trim_start_matches("MPI_"))).collect();
+            if !names.is_empty() {
+                line(&mut out, format_args!("{label}: {}.\n", names.join(", ")));
+            }
+        }
+        out.truncate(out.trim_end().len());
+        out.push('\n');
+    }
+    out
+}
