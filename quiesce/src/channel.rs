@@ -122,6 +122,14 @@ impl Outbox {
         self.trim();
     }
 
+    /// Keeps what is in the log for a newcomer as well.
+    pub(crate) fn pin(&mut self, newcomer: ReplicaIndex) {
+        self.cursors[usize::from(newcomer.0)] = Cursor::default();
+        for logged in self.log.iter_mut().filter(|logged| logged.payload.is_some()) {
+            logged.unacked.insert(newcomer);
+        }
+    }
+
     fn clear(&mut self, offset: usize, replica: ReplicaIndex, released: &mut Vec<Released>) {
         let logged = &mut self.log[offset];
         logged.unacked.remove(replica);
@@ -237,6 +245,16 @@ impl Inbox {
             self.base += 1;
         }
         length_bytes
+    }
+
+    /// Lists everything that is settled ahead to be acknowledged again, for someone who has not heard it. Returns
+    /// whether there is something, and whether the channel is not waiting to acknowledge already.
+    pub(crate) fn repeat_ahead(&mut self) -> bool {
+        let settled = |place: &usize| self.slots[*place].phase == Phase::Settled;
+        self.ahead = (0..self.slots.len()).filter(settled).map(|place| SeqNum(self.base + place as u64)).collect();
+        let was_idle = self.unacked_count == 0;
+        self.unacked_count = self.unacked_count.max(u32::from(!self.ahead.is_empty()));
+        was_idle && self.unacked_count > 0
     }
 
     /// What is to be acknowledged now: everything before a position, and single messages after it.

@@ -121,8 +121,15 @@ pub(crate) struct Decisions {
     announced: u64,
     /// Number of decisions that all live replicas hold.
     stable: u64,
-    /// Decisions `stable..count`.
-    unstable: VecDeque<DecisionItem>,
+    /// What the leader last said is stable.
+    told: u64,
+    /// Decisions `kept..count`; `kept` is `stable` unless a newcomer is expected.
+    log: VecDeque<DecisionItem>,
+    kept: u64,
+    /// Newcomers are expected: what they may lack is kept.
+    pinned: bool,
+    /// Newcomers that have not told this leader what they hold.
+    silent: ReplicaSet,
     /// Outcomes in buffered decisions `announced..count`.
     buffered: u32,
     /// Leader: number of decisions that each replica holds.
@@ -150,7 +157,11 @@ impl Decisions {
             count: 0,
             announced: 0,
             stable: 0,
-            unstable: VecDeque::new(),
+            told: 0,
+            log: VecDeque::new(),
+            kept: 0,
+            pinned: false,
+            silent: ReplicaSet::EMPTY,
             buffered: 0,
             held_by: vec![0; usize::from(degree)],
             early_syncs: Vec::new(),
@@ -162,6 +173,11 @@ impl Decisions {
 
     pub(crate) fn is_deciding(&self) -> bool {
         matches!(self.role, Role::Sole | Role::Leader)
+    }
+
+    /// Whether it decides, or has heard its leader since that became the leader.
+    pub(crate) fn is_in_step(&self) -> bool {
+        self.is_deciding() || matches!(self.role, Role::Follower { in_sync: true, .. })
     }
 
     pub(crate) fn count(&self) -> u64 {
@@ -194,13 +210,14 @@ impl Decisions {
     pub(crate) fn decide(&mut self, key: DecisionKey, outcome: Outcome, outputs: &mut VecDeque<Output>) {
         match self.role {
             Role::Sole => {
+                self.log.push_back(DecisionItem { key, repeat: 1, outcome });
                 self.count += 1;
                 self.announced = self.count;
-                self.stable = self.count;
+                self.set_stable(self.count);
             }
             Role::Leader => {
                 if !self.extend_run(key, &outcome) {
-                    self.unstable.push_back(DecisionItem { key, repeat: 1, outcome });
+                    self.log.push_back(DecisionItem { key, repeat: 1, outcome });
                     self.count += 1;
                 }
                 self.buffered += 1;
@@ -217,7 +234,7 @@ impl Decisions {
         if self.announced == self.count || *outcome != Outcome::NotReady {
             return false;
         }
-        let Some(last) = self.unstable.back_mut() else { return false };
+        let Some(last) = self.log.back_mut() else { return false };
         let continues = last.outcome == Outcome::NotReady
             && last.key.stream == key.stream
             && last.key.index + u64::from(last.repeat) == key.index;
@@ -230,7 +247,7 @@ impl Decisions {
         if self.announced == self.count || self.role != Role::Leader {
             return;
         }
-        for follower in self.siblings().iter() {
+        for follower in self.siblings().without(self.silent).iter() {
             let frame = Frame::Decisions { first: self.announced, items: self.items_from(self.announced) };
             self.transmit(follower, frame, outputs);
         }
@@ -264,6 +281,7 @@ impl Decisions {
     pub(crate) fn handle_stable(&mut self, from: ReplicaIndex, upto: u64) {
         if self.hear_leader(from) {
             assert!(upto <= self.count, "{}: stable {upto}, but only {} are known", self.me, self.count);
+            self.told = upto.max(self.told);
             self.set_stable(upto);
             self.stabilize_pair();
         }
@@ -276,13 +294,40 @@ impl Decisions {
         items: Vec<DecisionItem>,
         outputs: &mut VecDeque<Output>,
     ) {
-        self.early_syncs.push((from, first, items));
-        self.continue_sync(outputs);
+        if self.role == Role::Leader && self.silent.contains(from) {
+            self.admit(from, first + items.len() as u64, outputs);
+        } else {
+            self.early_syncs.push((from, first, items));
+            self.continue_sync(outputs);
+        }
+    }
+
+    /// A newcomer has said how many decisions it holds: sends it what has been announced meanwhile.
+    fn admit(&mut self, newcomer: ReplicaIndex, held: u64, outputs: &mut VecDeque<Output>) {
+        self.announce(outputs);
+        self.silent.remove(newcomer);
+        self.held_by[usize::from(newcomer.0)] = held;
+        if held < self.count {
+            self.transmit(newcomer, Frame::Decisions { first: held, items: self.items_from(held) }, outputs);
+        }
+        // Not only to the newcomer: a sibling that was the only one knew by itself what is stable, and now does not.
+        for sibling in self.siblings().without(self.silent).iter() {
+            self.transmit(sibling, Frame::Stable { upto: self.stable }, outputs);
+        }
+        self.advance_stable(outputs);
     }
 
     /// The sphere's membership has changed.
     pub(crate) fn apply_view(&mut self, live: ReplicaSet, leader: ReplicaIndex, outputs: &mut VecDeque<Output>) {
         let was_deciding = self.is_deciding();
+        self.silent = self.silent.intersection(live);
+        let newcomers = live.without(self.live);
+        if was_deciding {
+            for newcomer in newcomers.iter() {
+                self.silent.insert(newcomer);
+                self.held_by[usize::from(newcomer.0)] = 0;
+            }
+        }
         self.live = live;
         self.early_syncs.retain(|(from, ..)| live.contains(*from));
         if live.len() == 1 {
@@ -297,10 +342,13 @@ impl Decisions {
             self.follow(leader, outputs);
         } else if was_deciding {
             self.role = Role::Leader;
+            for (from, first, items) in std::mem::take(&mut self.early_syncs) {
+                self.handle_sync(from, first, items, outputs);
+            }
             self.advance_stable(outputs);
         } else {
             let missing = match self.role {
-                Role::Syncing { missing } => missing.intersection(live),
+                Role::Syncing { missing } => missing.intersection(live).union(newcomers),
                 #[cfg(any(test, feature = "mutation"))]
                 _ if self.sync_skipped => ReplicaSet::EMPTY,
                 _ => self.siblings(),
@@ -357,7 +405,7 @@ impl Decisions {
         assert!(first <= self.count, "{}: decisions from {first}, but only {} are known", self.me, self.count);
         for item in items.into_iter().skip((self.count - first) as usize) {
             self.count += 1;
-            self.unstable.push_back(item.clone());
+            self.log.push_back(item.clone());
             match (item.key.stream, &item.outcome) {
                 (StreamId::Match(context), Outcome::Source(source)) => {
                     let (index, source) = (item.key.index, *source);
@@ -408,15 +456,35 @@ impl Decisions {
     }
 
     fn set_stable(&mut self, stable: u64) {
-        if stable > self.stable {
-            self.unstable.drain(..(stable - self.stable) as usize);
-            self.stable = stable;
+        self.stable = stable.max(self.stable);
+        // Of two replicas, this follower knew by itself what is stable; a newcomer, now the third, may lack some of it.
+        let is_one_of_many = self.live.len() > 2 && matches!(self.role, Role::Follower { .. });
+        let needless = if is_one_of_many { self.told.min(self.stable) } else { self.stable };
+        if !self.pinned && needless > self.kept {
+            self.log.drain(..(needless - self.kept) as usize);
+            self.kept = needless;
         }
     }
 
     fn items_from(&self, number: u64) -> Vec<DecisionItem> {
-        assert!(number >= self.stable, "{}: decision {number} is stable and forgotten", self.me);
-        self.unstable.range((number - self.stable) as usize..).cloned().collect()
+        assert!(number >= self.kept, "{}: decision {number} is stable and forgotten", self.me);
+        self.log.range((number - self.kept) as usize..).cloned().collect()
+    }
+
+    /// Keeps from now on what a newcomer may lack, or no longer.
+    pub(crate) fn set_pinned(&mut self, pinned: bool) {
+        self.pinned = pinned;
+        self.set_stable(self.stable);
+    }
+
+    /// In a copy of a replica: takes its own place. It decides nothing and follows nobody until a view has it.
+    pub(crate) fn take_place(&mut self, me: ReplicaId) {
+        // Else the original could lengthen a run of polls that its copy holds, too, and takes for complete.
+        assert!(self.role != Role::Leader || self.announced == self.count, "{me}: flush before the cut");
+        self.me = me;
+        self.role = Role::Follower { leader: me.index, in_sync: false };
+        self.silent = ReplicaSet::EMPTY;
+        self.early_syncs.clear();
     }
 
     fn siblings(&self) -> ReplicaSet {

@@ -2,7 +2,8 @@
 //! randomness.
 //!
 //! - [`matching`]: which message goes to which receive
-//! - [`Replica`]: which message is sent to whom, kept, compared, acknowledged; what happens when a replica is lost
+//! - [`Replica`]: which message is sent to whom, kept, compared, acknowledged; what happens when a replica is lost,
+//!   or when a copy joins
 //! - [`view`]: who supplies whom and who leads, as functions of a view
 //!
 //! Everything holds under any interleaving of processes, as long as frames from one process to another stay in order.

@@ -16,6 +16,8 @@ pub enum Mutation {
     SupplierWrong,
     /// A new leader decides without asking its siblings what they hold.
     SyncSkipped,
+    /// Nothing is kept for a newcomer before it has joined.
+    PinSkipped,
     /// An outvoted payload is delivered.
     VerdictIgnored,
 }

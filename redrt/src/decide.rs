@@ -4,7 +4,6 @@
 //! followers take the same outcome at the same point of the same thread, waiting until it has come true for them too
 //! (design: output commit; `quiesce::decision`).
 
-use crate::coll::schedule;
 use crate::engine::replication::{Asked, Streams};
 use crate::engine::request::{Operation, RequestId};
 use crate::engine::{self, Cell, Engine};
@@ -43,13 +42,11 @@ fn decide<T>(
 ) -> Option<T> {
     let stream = Streams::of_this_thread();
     let mut decided: Option<Outcome> = None;
-    let mut polled = false;
-    cell.wait_for(|engine| {
-        if !polled && !wait {
-            // A test must make progress itself: the program may do nothing but test.
-            polled = true;
-            engine.progress();
-        }
+    if !wait {
+        // A test must make progress itself: the program may do nothing but test.
+        cell.poll_once();
+    }
+    let found = cell.wait_for(|engine| {
         if let Some(outcome) = &decided {
             return follow(engine, outcome).map(Some);
         }
@@ -73,7 +70,11 @@ fn decide<T>(
                 }
             },
         }
-    })
+    });
+    if found.is_none() {
+        cell.idle_poll();
+    }
+    found
 }
 
 fn needs_decisions(polling: bool) -> bool {
@@ -86,20 +87,13 @@ fn simply<T>(wait: bool, mut find: impl FnMut(&mut Engine) -> Option<T>) -> Opti
     if wait {
         return Some(cell.wait_for(find));
     }
-    {
-        let mut engine = cell.lock();
-        if let Some(found) = find(&mut engine) {
-            return Some(found);
-        }
-        engine.progress();
+    if let Some(found) = find(&mut cell.lock()) {
+        return Some(found);
     }
-    if schedule::is_active() {
-        schedule::advance_all();
-    }
-    let mut engine = cell.lock();
-    let found = find(&mut engine);
+    cell.poll_once();
+    let found = find(&mut cell.lock());
     if found.is_none() {
-        engine.idle_poll();
+        cell.idle_poll();
     }
     found
 }
@@ -210,7 +204,6 @@ pub fn value(read: impl Fn() -> u64) -> u64 {
 pub fn cancel(id: RequestId) {
     let mut engine = engine::cell().lock();
     if !engine.is_replicated() {
-        engine.progress();
         engine.cancel(id);
         return;
     }

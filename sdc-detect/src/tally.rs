@@ -15,6 +15,8 @@ impl ReplicaSet {
     pub const CAPACITY: u16 = 64;
     /// No replica.
     pub const EMPTY: Self = Self(0);
+    /// Every replica there can be.
+    pub const ALL: Self = Self(u64::MAX);
 
     /// Only this one.
     #[must_use]
@@ -61,6 +63,13 @@ impl ReplicaSet {
     #[inline]
     pub fn intersection(self, other: Self) -> Self {
         Self(self.0 & other.0)
+    }
+
+    /// Those in either.
+    #[must_use]
+    #[inline]
+    pub fn union(self, other: Self) -> Self {
+        Self(self.0 | other.0)
     }
 
     /// Those here but not in `other`.
@@ -140,6 +149,13 @@ impl Tally {
     pub fn confirm(&mut self, replica: ReplicaIndex) {
         debug_assert!(self.claimed.contains(replica), "{replica:?} has not voted");
         self.final_votes.insert(replica);
+    }
+
+    /// Forgets the open votes of these replicas: the payloads that came with them will not be hashed.
+    pub fn drop_open(&mut self, of: ReplicaSet) {
+        let open = self.claimed.without(self.final_votes).intersection(of);
+        self.claimed = self.claimed.without(open);
+        self.more.retain(|vote| !open.contains(vote.replica));
     }
 
     /// What the replica says, if it has spoken.

@@ -1,7 +1,7 @@
 //! A stand-in for an MPI program: speaks the agents' side of the control protocol as its arguments say, step by step.
 //!
 //! Steps: `hello`, `ready`, `cards` (wait for them), `view=N` (wait until view N), `finalize` (say it for the current view,
-//! again for each new one, until released), `say=TEXT`, `exit=N`, `kill`, `abort=N`, `event`, `rubbish`, `sleep=MS`,
+//! again for each new one, until released), `say=TEXT`, `exit=N`, `kill`, `abort=N`, `event`, `pids`, `show`, `rubbish`, `sleep=MS`,
 //! `hang`, `N:STEP` (only in virtual rank N), `V.I:STEP` (only in that replica, which a real program could not know).
 
 use redrt_wire::control::{CONTROL_FD_VARIABLE, Card, FromAgent, ToAgent, Welcome};
@@ -100,6 +100,12 @@ impl Agent {
             }
             "finalize" => self.finalize(),
             "say" => println!("{value}"),
+            "pids" => {
+                let real = std::fs::read_link("/proc/self").unwrap();
+                let process = self.me().world.process(self.me().me).0 as usize;
+                let card = &self.cards.as_ref().expect("cards came")[process];
+                println!("card has the real pid: {}", real.to_str() == Some(&card.pid.to_string()));
+            }
             "show" => println!("cards {}, view {}", self.cards.as_ref().map_or(0, Vec::len), self.view),
             "exit" => std::process::exit(number() as i32),
             "kill" => {

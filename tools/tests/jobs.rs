@@ -159,6 +159,12 @@ fn the_protocol_runs_from_hello_to_release() {
 }
 
 #[test]
+fn cards_hold_real_process_ids() {
+    let job = agents(&["-r", "2", "-n", "2"], &["hello", "ready", "cards", "pids", "finalize"]);
+    assert_eq!((job.code, job.out.matches("true").count()), (0, 2), "{}", job.out);
+}
+
+#[test]
 fn a_killed_replica_makes_a_view_and_a_warning() {
     let steps = ["hello", "ready", "cards", "1.0:kill", "view=1", "finalize", "show"];
     let job = agents(&["-r", "2", "-n", "2"], &steps);
@@ -186,6 +192,15 @@ fn abort_ends_the_job_with_its_code() {
     let job = agents(&["-r", "2", "-n", "2"], &["hello", "ready", "cards", "0:say=last words", "0:abort=42", "hang"]);
     assert_eq!((job.code, job.out.as_str()), (42, "last words\n"));
     assert!(job.err.contains("MPI_Abort with code 42"), "{}", job.err);
+}
+
+#[test]
+fn replicas_cut_short_by_the_end_of_the_job_do_not_differ() {
+    let script = "if [ $PMI_RANK = 0 ]; then sleep 0.3; exit 5; fi; while :; do echo some line; done";
+    let job = redrun(&["-r", "3", "-n", "2", "sh", "-c", script]);
+    assert_eq!(job.code, 5);
+    assert!(job.out.lines().all(|line| line == "some line") && !job.out.is_empty());
+    assert!(!job.err.contains("differs"), "{}", job.err);
 }
 
 #[test]

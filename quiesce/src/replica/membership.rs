@@ -9,6 +9,9 @@ use crate::view::{Service, leader, live_set, service};
 use redrt_types::{ReplicaId, ReplicaIndex, SeqNum, View, VirtualRank};
 use sdc_detect::ReplicaSet;
 
+/// A copy waits for payloads that were on their way to its original: all its suppliers are lost to it.
+const ALL: ReplicaSet = ReplicaSet::ALL;
+
 impl Replica {
     /// The coordinator has made a new view. Older views, and the present one, are ignored; views may be skipped.
     pub fn apply_view(&mut self, view: View) {
@@ -16,18 +19,28 @@ impl Replica {
             return;
         }
         let before = std::mem::replace(&mut self.view, view);
+        let joins = self.joining && self.view.is_live(self.me);
+        self.joining &= !joins;
         for rank in (0..self.world.rank_count()).map(VirtualRank) {
             let gone =
                 |replica: &ReplicaId| before.is_live(*replica) && before.member(*replica) != self.view.member(*replica);
             let lost: ReplicaSet = self.world.sphere(rank).filter(gone).map(|replica| replica.index).collect();
             let live = live_set(&self.view, rank);
-            if lost.is_empty() && live == self.live(rank) {
+            if lost.is_empty() && live == self.live(rank) && !joins {
                 continue;
             }
+            let has_newcomers = !live.without(self.live(rank)).without(lost).is_empty() || joins;
             self.live[rank.0 as usize] = live;
             self.forget(rank, lost);
-            self.change_suppliers(rank, lost);
+            if self.joining {
+                continue;
+            }
+            self.change_suppliers(rank, if joins { ALL } else { lost });
+            if has_newcomers {
+                self.repeat_ahead(rank);
+            }
             if rank == self.me.rank
+                && !self.joining
                 && let Some(leader) = leader(&self.view, rank)
             {
                 self.decisions.apply_view(live, leader.index, &mut self.outputs);
@@ -63,12 +76,13 @@ impl Replica {
                     Phase::Wanted { asked } => lost.contains(asked),
                     _ => false,
                 };
-                match self.inbox(channel).slot(sequence) {
+                let Some(slot) = self.inbox(channel).slot(sequence) else { continue };
+                slot.tally.drop_open(lost);
+                match slot {
                     // A new supplier is told to resume before that anyway.
-                    Some(slot) if lost_supplier(slot) && is_new => slot.phase = Phase::Wanted { asked: supplier },
-                    Some(slot) if lost_supplier(slot) => self.fetch(message, supplier),
-                    Some(_) => self.evaluate(message),
-                    None => {}
+                    slot if lost_supplier(slot) && is_new => slot.phase = Phase::Wanted { asked: supplier },
+                    slot if lost_supplier(slot) => self.fetch(message, supplier),
+                    _ => self.evaluate(message),
                 }
             }
         }

@@ -12,6 +12,7 @@
 //! frames from one process to another stay in order. The engine fences: it hands over no frame of an incarnation that
 //! its view does not know, and keeps back frames of one its view does not know *yet*.
 
+mod join;
 mod membership;
 mod receiving;
 mod sending;
@@ -94,6 +95,10 @@ pub struct Replica {
     verification: Verification,
     /// Live replicas by rank: what the view says, as sets.
     live: Vec<ReplicaSet>,
+    /// Replicas that are expected to join, by rank.
+    pinned: Vec<ReplicaSet>,
+    /// Whether this is a copy that no view has yet.
+    joining: bool,
     /// What this process does for each process, by dense number: what that one asked for.
     services: Vec<Service>,
     /// What this process wants of each process, by dense number.
@@ -144,6 +149,8 @@ impl Replica {
             me,
             protocol,
             verification,
+            pinned: vec![ReplicaSet::EMPTY; live.len()],
+            joining: false,
             services,
             wanted,
             outboxes: Channels::new(),

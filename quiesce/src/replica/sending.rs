@@ -23,7 +23,7 @@ impl Replica {
         self.decisions.announce(&mut self.outputs);
         let needed = self.decisions.count();
         let held = self.decisions.stable() < needed && !self.has(Mutation::OutputCommitSkipped);
-        let mut unacked = self.live(to);
+        let mut unacked = self.live(to).union(self.pinned[to.0 as usize]);
         if self.has(Mutation::ReleasedEarly) {
             unacked = unacked.intersection(ReplicaSet::only(self.me.index));
         }

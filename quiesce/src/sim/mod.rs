@@ -67,6 +67,8 @@ pub struct Summary {
     pub decisions: u64,
     /// Replicas lost.
     pub deaths: u64,
+    /// Copies that joined.
+    pub joins: u64,
     /// Mismatches reported.
     pub reports: u64,
 }

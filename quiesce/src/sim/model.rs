@@ -5,7 +5,7 @@
 
 use super::app::Progress;
 use super::check;
-use super::process::{Packet, Process};
+use super::process::{Control, Packet, Process};
 use super::program::{Instruction, To};
 use crate::matching::Pattern;
 use crate::mutation::Mutation;
@@ -81,7 +81,7 @@ impl Small {
             }
         }
         for (place, process) in state.processes.iter().enumerate() {
-            if process.alive && !process.views.is_empty() {
+            if process.alive && !process.controls.is_empty() {
                 actions.push(Action::View(place));
             }
         }
@@ -196,7 +196,7 @@ impl Small {
             Action::Cut(from, to) => state.links.get_mut(&(from, to)).expect("it has a packet").clear(),
             Action::View(place) => {
                 let process = &mut state.processes[place];
-                let view = process.views.pop_front().expect("it has a view");
+                let Some(Control::View(view)) = process.controls.pop_front() else { panic!("it has a view") };
                 if view.is_live(process.me()) {
                     process.apply_view(view);
                     Self::run(state, place, &self.world);
@@ -209,7 +209,7 @@ impl Small {
                 state.view = state.view.without(&[state.processes[place].me()]);
                 state.processes[place].alive = self.fenced;
                 for process in state.processes.iter_mut().filter(|process| process.alive) {
-                    process.views.push_back(state.view.clone());
+                    process.controls.push_back(Control::View(state.view.clone()));
                 }
             }
         }

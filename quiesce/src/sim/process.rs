@@ -42,6 +42,17 @@ pub enum Packet {
     },
 }
 
+/// What the coordinator tells a process.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Control {
+    /// A new view.
+    View(View),
+    /// A copy is to join there.
+    Pin(ReplicaId),
+    /// It has, or will not.
+    Unpin(ReplicaId),
+}
+
 /// A message that has arrived.
 #[derive(Clone, Hash, Debug)]
 pub struct Incoming {
@@ -74,8 +85,8 @@ pub struct Process {
     next_payload: u64,
     /// Large sends that are not complete.
     pub(super) sends_open: usize,
-    /// Views that are on their way to this process.
-    pub(super) views: VecDeque<View>,
+    /// What is on its way to this process from the coordinator.
+    pub(super) controls: VecDeque<Control>,
     pub(super) alive: bool,
     /// Out of the view, but does not know it and runs on.
     pub(super) fenced: bool,
@@ -116,7 +127,7 @@ impl Process {
             payloads: Table::default(),
             next_payload: 0,
             sends_open: 0,
-            views: VecDeque::new(),
+            controls: VecDeque::new(),
             alive: true,
             fenced: false,
             reports: Vec::new(),
@@ -176,6 +187,37 @@ impl Process {
     pub(super) fn apply_view(&mut self, view: View) {
         self.replica.apply_view(view);
         self.drain(None);
+    }
+
+    /// Whether this is a copy that no view has yet.
+    pub(super) fn is_new(&self) -> bool {
+        self.replica.is_joining()
+    }
+
+    pub(super) fn pin(&mut self, newcomer: ReplicaId) {
+        self.replica.pin(newcomer);
+        self.drain(None);
+    }
+
+    pub(super) fn unpin(&mut self, newcomer: ReplicaId) {
+        self.replica.unpin(newcomer);
+        self.drain(None);
+    }
+
+    /// A copy of this process for another place of its sphere.
+    pub(super) fn copy(&self, place: ReplicaId) -> Self {
+        let mut copy = self.clone();
+        copy.replica.take_place(place);
+        for queues in copy.queues.values_mut() {
+            queues.set_order(Order::Following, &mut Vec::new());
+        }
+        for incoming in &mut copy.incoming {
+            incoming.announced = None;
+        }
+        copy.controls.clear();
+        copy.reports.clear();
+        copy.runnable = false;
+        copy
     }
 
     pub(super) fn flush(&mut self) {

@@ -19,6 +19,7 @@ fn every_seed_ends_right() {
                 total.messages += summary.messages;
                 total.decisions += summary.decisions;
                 total.deaths += summary.deaths;
+                total.joins += summary.joins;
                 total.reports += summary.reports;
             }
             Err(reason) => panic!("seed {seed}: {reason}\nreplay: redrt-sim {seed} --trace"),
@@ -30,12 +31,17 @@ fn every_seed_ends_right() {
 /// A bug that no seed shows would be a hole in the checkers or in what the simulator tries.
 #[test]
 fn every_planted_bug_is_found() {
-    use crate::Mutation::{
-        AckLost, BookmarkLate, OutputCommitSkipped, ReleasedEarly, SupplierWrong, SyncSkipped, VerdictIgnored,
-    };
-    for mutation in
-        [AckLost, BookmarkLate, OutputCommitSkipped, ReleasedEarly, SupplierWrong, SyncSkipped, VerdictIgnored]
-    {
+    use crate::Mutation as Bug;
+    for mutation in [
+        Bug::AckLost,
+        Bug::BookmarkLate,
+        Bug::OutputCommitSkipped,
+        Bug::ReleasedEarly,
+        Bug::SupplierWrong,
+        Bug::SyncSkipped,
+        Bug::PinSkipped,
+        Bug::VerdictIgnored,
+    ] {
         let options = Options { mutation: Some(mutation), ..Options::default() };
         let found = (0..3_000).find_map(|seed| Some((seed, outcome(seed, &options).err()?)));
         let (seed, reason) = found.unwrap_or_else(|| panic!("{mutation:?} is not found"));

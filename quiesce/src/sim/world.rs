@@ -1,14 +1,14 @@
 //! The simulated network, coordinator and faults, and the scheduler that picks what happens next.
 
 use super::app::Progress;
-use super::process::{Packet, Process};
+use super::process::{Control, Packet, Process};
 use super::program::generate;
 use super::random::Random;
 use super::{Failure, Faults, Options, Summary, check};
 use crate::frame::{Frame, MessageId};
 use crate::replica::{Config, Verification};
 use crate::view::{Protocol, live_set};
-use redrt_types::{ContextId, ProcessIndex, ReplicaId, View, VirtualRank, World};
+use redrt_types::{ContextId, Incarnation, ProcessIndex, ReplicaId, View, VirtualRank, World};
 use std::collections::{BTreeMap, VecDeque};
 
 /// A run that takes more steps than this hangs.
@@ -34,7 +34,11 @@ pub(super) struct Simulation {
     transfers: Vec<(ReplicaId, ReplicaId, Packet)>,
     random: Random,
     deaths_left: usize,
+    pub(super) joins_left: usize,
+    pub(super) join: Option<Join>,
     wire_flip_after: Option<usize>,
+    /// Lives of each place, from 0.
+    lives: Vec<u32>,
     /// How eager each process is to run, in percent: some lag.
     speeds: Vec<usize>,
     pub(super) step: u64,
@@ -87,8 +91,10 @@ impl Simulation {
             Faults::Wire => random.below(2),
             _ => 0,
         };
+        let joins_left = if faults == Faults::Deaths { random.below(4) } else { 0 };
         let wire_flip_after = (faults == Faults::Wire).then(|| random.below(20));
         let speeds = processes.iter().map(|_| random.pick(&[5, 40, 100, 100])).collect();
+        let processes_count = processes.len();
         Self {
             world,
             processes,
@@ -99,7 +105,10 @@ impl Simulation {
             transfers: Vec::new(),
             random,
             deaths_left,
+            joins_left,
+            join: None,
             wire_flip_after,
+            lives: vec![0; processes_count],
             speeds,
             step: 0,
             trace: options.trace,
@@ -113,13 +122,17 @@ impl Simulation {
             if self.deaths_left > 0 && self.random.below(60) == 0 {
                 self.kill();
             }
+            self.advance_join();
             let events = self.events();
-            if events.is_empty() {
+            if events.is_empty() && self.join.is_none() {
                 break;
             }
             self.step += 1;
             if self.step > STEP_LIMIT {
                 return Err(self.failure("it does not end".to_owned()));
+            }
+            if events.is_empty() {
+                continue;
             }
             let event = self.choose(&events);
             self.happen(event);
@@ -179,7 +192,7 @@ impl Simulation {
     fn events(&self) -> Vec<Event> {
         let mut events = Vec::new();
         for ((from, to), link) in &self.links {
-            if !link.is_empty() {
+            if !link.is_empty() && !self.keeps_back(*from, *to) {
                 events.push(Event::Deliver(*from, *to));
             }
         }
@@ -188,7 +201,7 @@ impl Simulation {
             if process.runnable {
                 events.push(Event::Run(place));
             }
-            if !process.views.is_empty() {
+            if !process.controls.is_empty() {
                 events.push(Event::View(place));
             }
         }
@@ -222,17 +235,16 @@ impl Simulation {
                 self.deliver(from, to, packet)
             }
             Event::View(place) => {
+                let control = self.next_control(place);
+                self.say(|| format!("{}  told    {control:?}", self.processes[place].me()));
                 let process = &mut self.processes[place];
-                let skip = self.random.below(process.views.len());
-                let view = process.views.drain(..=skip).next_back().expect("there is one");
-                let number = view.number.0;
-                if !view.is_live(process.me()) {
-                    process.alive = false;
-                } else {
-                    process.apply_view(view);
+                match control {
+                    Control::View(view) if !view.is_live(process.me()) && !process.is_new() => process.alive = false,
+                    Control::View(view) => process.apply_view(view),
+                    Control::Pin(newcomer) => process.pin(newcomer),
+                    Control::Unpin(newcomer) => process.unpin(newcomer),
                 }
-                process.runnable = true;
-                self.say(|| format!("{}  view    {number}", self.processes[place].me()));
+                process.runnable = !process.is_new();
                 place
             }
             Event::Run(place) => {
@@ -320,9 +332,7 @@ impl Simulation {
         self.processes[place].alive = fenced;
         self.say(|| format!("{victim}  {}", if fenced { "fenced" } else { "dies" }));
         self.view = self.view.without(&[victim]);
-        for process in self.processes.iter_mut().filter(|process| process.alive) {
-            process.views.push_back(self.view.clone());
-        }
+        self.tell(&Control::View(self.view.clone()));
         if !fenced {
             let number = self.world.process(victim);
             for (_, link) in self.links.iter_mut().filter(|((from, _), _)| *from == number) {
@@ -334,9 +344,108 @@ impl Simulation {
         }
     }
 
+    /// What a process hears next; of views in a row it may miss some.
+    fn next_control(&mut self, place: usize) -> Control {
+        let controls = &mut self.processes[place].controls;
+        let mut control = controls.pop_front().expect("there is one");
+        while matches!((&control, controls.front()), (Control::View(_), Some(Control::View(_))))
+            && self.random.chance(50)
+        {
+            control = controls.pop_front().expect("there is one");
+        }
+        control
+    }
+
+    pub(super) fn tell(&mut self, control: &Control) {
+        for process in self.processes.iter_mut().filter(|process| process.alive) {
+            process.controls.push_back(control.clone());
+        }
+    }
+
     /// The live replicas of a rank at the end.
     pub(super) fn survivors(&self, rank: VirtualRank) -> impl Iterator<Item = &Process> {
         self.view.live(rank).map(|replica| self.process(replica))
+    }
+}
+
+/// A copy that is being made.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Join {
+    newcomer: ReplicaId,
+    source: ReplicaId,
+    is_cut: bool,
+}
+
+impl Simulation {
+    /// The coordinator's side of a join: pin, cut, view, unpin; given up when the source or the copy is lost.
+    fn advance_join(&mut self) {
+        let Some(join) = self.join else {
+            if self.joins_left > 0 && self.random.below(30) == 0 {
+                self.begin_join();
+            }
+            return;
+        };
+        let Join { newcomer, source, is_cut } = join;
+        let is_lost = if is_cut { !self.view.is_live(newcomer) } else { !self.view.is_live(source) };
+        let is_pinned = || {
+            let pin = Control::Pin(newcomer);
+            !self.processes.iter().any(|process| process.alive && process.controls.contains(&pin))
+        };
+        if is_lost || is_cut && self.process(newcomer).replica.is_in_step() && self.random.below(20) == 0 {
+            self.say(|| format!("{newcomer}  join    {}", if is_lost { "given up" } else { "complete" }));
+            self.tell(&Control::Unpin(newcomer));
+            self.join = None;
+        } else if !is_cut && is_pinned() && self.random.below(20) == 0 {
+            self.cut(newcomer, source);
+        }
+    }
+
+    fn begin_join(&mut self) {
+        let place = self.random.below(self.processes.len());
+        let newcomer = self.processes[place].me();
+        if self.processes[place].alive || self.view.is_live(newcomer) {
+            return;
+        }
+        let sources: Vec<_> = self.view.live(newcomer.rank).collect();
+        let source = self.random.pick(&sources);
+        self.joins_left -= 1;
+        self.say(|| format!("{newcomer}  join    as a copy of {source}"));
+        self.tell(&Control::Pin(newcomer));
+        self.join = Some(Join { newcomer, source, is_cut: false });
+    }
+
+    fn cut(&mut self, newcomer: ReplicaId, source: ReplicaId) {
+        let place = self.world.process(newcomer);
+        let original = self.world.process(source).0 as usize;
+        self.processes[original].flush();
+        self.post_outgoing(original);
+        let copy = self.process(source).copy(newcomer);
+        let pending = self.process(source).controls.clone();
+        self.processes[place.0 as usize] = copy;
+        self.processes[place.0 as usize].controls = pending;
+        // What is left of the place's former life is fenced.
+        self.links.retain(|(from, to), _| *from != place && *to != place);
+        self.transfers.retain(|(from, to, _)| *from != newcomer && *to != newcomer);
+        self.summary.joins += 1;
+        self.lives[place.0 as usize] += 1;
+        let life = Incarnation(self.lives[place.0 as usize]);
+        self.view = self.view.with(newcomer, life);
+        self.say(|| format!("{newcomer}  cut     from {source}, view {}", self.view.number.0));
+        self.tell(&Control::View(self.view.clone()));
+        self.join = Some(Join { newcomer, source, is_cut: true });
+    }
+
+    /// Whether frames wait for a view: of a newcomer that the addressee does not know yet, or for one that is not in.
+    fn keeps_back(&self, from: ProcessIndex, to: ProcessIndex) -> bool {
+        let addressee = &self.processes[to.0 as usize];
+        let view = addressee.replica.view();
+        let replica = self.world.replica(from);
+        let life = Incarnation(self.lives[from.0 as usize]);
+        let is_coming = addressee.controls.iter().any(|control| {
+            matches!(control, Control::View(view) if view.member(replica).is_some_and(|member| member.incarnation == life))
+        });
+        let is_unknown = life.0 > 0 && view.member(replica).is_none_or(|member| member.incarnation < life) && is_coming;
+        addressee.is_new() || is_unknown
     }
 }
 

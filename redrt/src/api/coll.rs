@@ -5,6 +5,7 @@
 
 use crate::abi::{Counts, Input, MPI_ERR_ARG, MPI_ERR_BUFFER, MPI_ERR_COUNT, MPI_ERR_ROOT, MPI_IN_PLACE, Output};
 use crate::api::p2p;
+use crate::coll::Peers;
 use crate::coll::reduce::Combine;
 use crate::coll::schedule::{block_on, start};
 use crate::coll::{
@@ -191,7 +192,7 @@ macro_rules! collective {
         /// The pointers are those of the C call.
         pub unsafe fn $blocking($($argument: $type,)* comm: CommHandle) -> Result {
             let comm = comm::resolve(comm)?;
-            Ok(block_on($begin($($argument,)* &comm)?)?)
+            Ok(block_on($begin($($argument,)* &comm, comm.peers())?)?)
         }
 
         /// The nonblocking form.
@@ -200,7 +201,14 @@ macro_rules! collective {
         /// The pointers are those of the C call.
         pub unsafe fn $nonblocking($($argument: $type,)* comm: CommHandle, request: Output<RequestHandle>) -> Result {
             let comm = comm::resolve(comm)?;
-            let id = start($begin($($argument,)* &comm)?);
+            let number = comm.next_nonblocking();
+            let id = match $begin($($argument,)* &comm, comm.nonblocking_peers(number)) {
+                Ok(collective) => start(collective, &comm, number),
+                Err(error) => {
+                    comm.nonblocking_done(number);
+                    return Err(error);
+                }
+            };
             request.set(p2p::handle(&mut engine::cell().lock(), id, &comm))
         }
     };
@@ -210,8 +218,8 @@ macro_rules! collective {
 trait Running: Future<Output = Outcome> + Send + 'static {}
 impl<T: Future<Output = Outcome> + Send + 'static> Running for T {}
 
-fn begin_barrier(comm: &Comm) -> Result<impl Running + use<>> {
-    Ok(signal::barrier(comm.peers()))
+fn begin_barrier(_comm: &Comm, peers: Peers) -> Result<impl Running + use<>> {
+    Ok(signal::barrier(peers))
 }
 collective!(barrier, ibarrier, begin_barrier());
 
@@ -221,12 +229,12 @@ fn begin_bcast(
     datatype: DatatypeHandle,
     root: c_int,
     comm: &Comm,
+    peers: Peers,
 ) -> Result<impl Running + use<>> {
     let root = check_root(comm, root)?;
     let slot = Slot::new(buffer, count, datatype)?;
     let is_root = comm.rank as usize == root;
     let slot = if is_root { slot.loaded() } else { slot };
-    let peers = comm.peers();
     Ok(async move {
         tree::bcast(peers, slot.region, root).await?;
         if !is_root {
@@ -248,8 +256,7 @@ fn contribution(buffer: *const c_void, count: i64, datatype: DatatypeHandle, at_
     Ok(Some(Slot::new(buffer.cast_mut(), count, datatype)?.loaded()))
 }
 
-fn gather_to(mine: Option<Slot>, all: Vec<Slot>, root: usize, comm: &Comm) -> impl Running + use<> {
-    let peers = comm.peers();
+fn gather_to(mine: Option<Slot>, all: Vec<Slot>, root: usize, peers: Peers) -> impl Running + use<> {
     let all = if mine.is_none() { load_all(all) } else { all };
     async move {
         pieces::gather(peers, mine.as_ref().map(|slot| slot.region), regions(&all), root).await?;
@@ -268,12 +275,13 @@ fn begin_gather(
     recvtype: DatatypeHandle,
     root: c_int,
     comm: &Comm,
+    peers: Peers,
 ) -> Result<impl Running + use<>> {
     let root = check_root(comm, root)?;
     let at_root = comm.rank as usize == root;
     let mine = contribution(sendbuf, sendcount, sendtype, at_root)?;
     let all = if at_root { blocks(recvbuf, recvcount, recvtype, comm.size())? } else { Vec::new() };
-    Ok(gather_to(mine, all, root, comm))
+    Ok(gather_to(mine, all, root, peers))
 }
 collective!(gather, igather, begin_gather(
     sendbuf: *const c_void, sendcount: i64, sendtype: DatatypeHandle,
@@ -290,19 +298,19 @@ fn begin_gatherv(
     recvtype: DatatypeHandle,
     root: c_int,
     comm: &Comm,
+    peers: Peers,
 ) -> Result<impl Running + use<>> {
     let root = check_root(comm, root)?;
     let at_root = comm.rank as usize == root;
     let mine = contribution(sendbuf, sendcount, sendtype, at_root)?;
     let all = if at_root { scattered(recvbuf, recvcounts, displs, recvtype, comm.size())? } else { Vec::new() };
-    Ok(gather_to(mine, all, root, comm))
+    Ok(gather_to(mine, all, root, peers))
 }
 collective!(gatherv, igatherv, begin_gatherv(
     sendbuf: *const c_void, sendcount: i64, sendtype: DatatypeHandle,
     recvbuf: *mut c_void, recvcounts: Counts, displs: Counts, recvtype: DatatypeHandle, root: c_int));
 
-fn scatter_from(all: Vec<Slot>, mine: Option<Slot>, root: usize, comm: &Comm) -> impl Running + use<> {
-    let peers = comm.peers();
+fn scatter_from(all: Vec<Slot>, mine: Option<Slot>, root: usize, peers: Peers) -> impl Running + use<> {
     let all = load_all(all);
     async move {
         pieces::scatter(peers, regions(&all), mine.as_ref().map(|slot| slot.region), root).await?;
@@ -332,12 +340,13 @@ fn begin_scatter(
     recvtype: DatatypeHandle,
     root: c_int,
     comm: &Comm,
+    peers: Peers,
 ) -> Result<impl Running + use<>> {
     let root = check_root(comm, root)?;
     let at_root = comm.rank as usize == root;
     let mine = share(recvbuf, recvcount, recvtype, at_root)?;
     let all = if at_root { blocks(sendbuf.cast_mut(), sendcount, sendtype, comm.size())? } else { Vec::new() };
-    Ok(scatter_from(all, mine, root, comm))
+    Ok(scatter_from(all, mine, root, peers))
 }
 collective!(scatter, iscatter, begin_scatter(
     sendbuf: *const c_void, sendcount: i64, sendtype: DatatypeHandle,
@@ -354,13 +363,14 @@ fn begin_scatterv(
     recvtype: DatatypeHandle,
     root: c_int,
     comm: &Comm,
+    peers: Peers,
 ) -> Result<impl Running + use<>> {
     let root = check_root(comm, root)?;
     let at_root = comm.rank as usize == root;
     let mine = share(recvbuf, recvcount, recvtype, at_root)?;
     let all =
         if at_root { scattered(sendbuf.cast_mut(), sendcounts, displs, sendtype, comm.size())? } else { Vec::new() };
-    Ok(scatter_from(all, mine, root, comm))
+    Ok(scatter_from(all, mine, root, peers))
 }
 collective!(scatterv, iscatterv, begin_scatterv(
     sendbuf: *const c_void, sendcounts: Counts, displs: Counts, sendtype: DatatypeHandle,
@@ -373,6 +383,7 @@ fn collect(
     sendtype: DatatypeHandle,
     all: Vec<Slot>,
     comm: &Comm,
+    peers: Peers,
 ) -> Result<impl Running + use<>> {
     let rank = comm.rank as usize;
     let all = if is_in_place(sendbuf) {
@@ -385,7 +396,6 @@ fn collect(
         all[rank].region.copy_from(mine.region);
         all
     };
-    let peers = comm.peers();
     Ok(async move {
         pieces::allgather(peers, regions(&all)).await?;
         all.iter().for_each(Slot::store);
@@ -402,8 +412,9 @@ fn begin_allgather(
     recvcount: i64,
     recvtype: DatatypeHandle,
     comm: &Comm,
+    peers: Peers,
 ) -> Result<impl Running + use<>> {
-    collect(sendbuf, sendcount, sendtype, blocks(recvbuf, recvcount, recvtype, comm.size())?, comm)
+    collect(sendbuf, sendcount, sendtype, blocks(recvbuf, recvcount, recvtype, comm.size())?, comm, peers)
 }
 collective!(allgather, iallgather, begin_allgather(
     sendbuf: *const c_void, sendcount: i64, sendtype: DatatypeHandle,
@@ -419,16 +430,16 @@ fn begin_allgatherv(
     displs: Counts,
     recvtype: DatatypeHandle,
     comm: &Comm,
+    peers: Peers,
 ) -> Result<impl Running + use<>> {
-    collect(sendbuf, sendcount, sendtype, scattered(recvbuf, recvcounts, displs, recvtype, comm.size())?, comm)
+    collect(sendbuf, sendcount, sendtype, scattered(recvbuf, recvcounts, displs, recvtype, comm.size())?, comm, peers)
 }
 collective!(allgatherv, iallgatherv, begin_allgatherv(
     sendbuf: *const c_void, sendcount: i64, sendtype: DatatypeHandle,
     recvbuf: *mut c_void, recvcounts: Counts, displs: Counts, recvtype: DatatypeHandle));
 
 /// Exchanges pieces; without `out`, those of `into` are replaced.
-fn swap(out: Option<Vec<Slot>>, into: Vec<Slot>, comm: &Comm) -> impl Running + use<> {
-    let peers = comm.peers();
+fn swap(out: Option<Vec<Slot>>, into: Vec<Slot>, peers: Peers) -> impl Running + use<> {
     let (out, into) = match out {
         Some(out) => (Some(load_all(out)), into),
         None => (None, load_all(into)),
@@ -452,12 +463,13 @@ fn begin_alltoall(
     recvcount: i64,
     recvtype: DatatypeHandle,
     comm: &Comm,
+    peers: Peers,
 ) -> Result<impl Running + use<>> {
     let out = match is_in_place(sendbuf) {
         true => None,
         false => Some(blocks(sendbuf.cast_mut(), sendcount, sendtype, comm.size())?),
     };
-    Ok(swap(out, blocks(recvbuf, recvcount, recvtype, comm.size())?, comm))
+    Ok(swap(out, blocks(recvbuf, recvcount, recvtype, comm.size())?, peers))
 }
 collective!(alltoall, ialltoall, begin_alltoall(
     sendbuf: *const c_void, sendcount: i64, sendtype: DatatypeHandle,
@@ -474,12 +486,13 @@ fn begin_alltoallv(
     rdispls: Counts,
     recvtype: DatatypeHandle,
     comm: &Comm,
+    peers: Peers,
 ) -> Result<impl Running + use<>> {
     let out = match is_in_place(sendbuf) {
         true => None,
         false => Some(scattered(sendbuf.cast_mut(), sendcounts, sdispls, sendtype, comm.size())?),
     };
-    Ok(swap(out, scattered(recvbuf, recvcounts, rdispls, recvtype, comm.size())?, comm))
+    Ok(swap(out, scattered(recvbuf, recvcounts, rdispls, recvtype, comm.size())?, peers))
 }
 collective!(alltoallv, ialltoallv, begin_alltoallv(
     sendbuf: *const c_void, sendcounts: Counts, sdispls: Counts, sendtype: DatatypeHandle,
@@ -496,12 +509,13 @@ fn begin_alltoallw(
     rdispls: Counts,
     recvtypes: Input<DatatypeHandle>,
     comm: &Comm,
+    peers: Peers,
 ) -> Result<impl Running + use<>> {
     let out = match is_in_place(sendbuf) {
         true => None,
         false => Some(assorted(sendbuf.cast_mut(), sendcounts, sdispls, sendtypes, comm.size())?),
     };
-    Ok(swap(out, assorted(recvbuf, recvcounts, rdispls, recvtypes, comm.size())?, comm))
+    Ok(swap(out, assorted(recvbuf, recvcounts, rdispls, recvtypes, comm.size())?, peers))
 }
 collective!(alltoallw, ialltoallw, begin_alltoallw(
     sendbuf: *const c_void, sendcounts: Counts, sdispls: Counts, sendtypes: Input<DatatypeHandle>,
@@ -535,6 +549,7 @@ fn begin_reduce(
     op: OpHandle,
     root: c_int,
     comm: &Comm,
+    peers: Peers,
 ) -> Result<impl Running + use<>> {
     let root = check_root(comm, root)?;
     let reduction = Reduction::new(op, datatype)?;
@@ -544,7 +559,6 @@ fn begin_reduce(
     }
     let result = if at_root { Some(operand(sendbuf, recvbuf, count, datatype)?) } else { None };
     let mut copy = if at_root { Scratch::new(0) } else { operand_copy(sendbuf, count, datatype)? };
-    let peers = comm.peers();
     Ok(async move {
         let region = result.as_ref().map_or_else(|| copy.region(), |result| result.region);
         fold::reduce(peers, region, &reduction, root).await?;
@@ -561,11 +575,11 @@ fn begin_allreduce(
     count: i64,
     datatype: DatatypeHandle,
     op: OpHandle,
-    comm: &Comm,
+    _comm: &Comm,
+    peers: Peers,
 ) -> Result<impl Running + use<>> {
     let reduction = Reduction::new(op, datatype)?;
     let result = operand(sendbuf, recvbuf, count, datatype)?;
-    let peers = comm.peers();
     Ok(async move {
         fold::allreduce(peers, result.region, &reduction).await?;
         result.store();
@@ -581,11 +595,11 @@ fn begin_scan(
     count: i64,
     datatype: DatatypeHandle,
     op: OpHandle,
-    comm: &Comm,
+    _comm: &Comm,
+    peers: Peers,
 ) -> Result<impl Running + use<>> {
     let reduction = Reduction::new(op, datatype)?;
     let result = operand(sendbuf, recvbuf, count, datatype)?;
-    let peers = comm.peers();
     Ok(async move {
         prefix::scan(peers, result.region, &reduction).await?;
         result.store();
@@ -601,13 +615,13 @@ fn begin_exscan(
     count: i64,
     datatype: DatatypeHandle,
     op: OpHandle,
-    comm: &Comm,
+    _comm: &Comm,
+    peers: Peers,
 ) -> Result<impl Running + use<>> {
     let reduction = Reduction::new(op, datatype)?;
     let source = if is_in_place(sendbuf) { recvbuf.cast_const() } else { sendbuf };
     let mut copy = operand_copy(source, count, datatype)?;
     let result = Slot::new(recvbuf, count, datatype)?.loaded();
-    let peers = comm.peers();
     Ok(async move {
         prefix::exscan(peers, copy.region(), result.region, &reduction).await?;
         result.store();
@@ -624,6 +638,7 @@ fn scatter_reduced(
     datatype: DatatypeHandle,
     op: OpHandle,
     comm: &Comm,
+    peers: Peers,
 ) -> Result<impl Running + use<>> {
     let reduction = Reduction::new(op, datatype)?;
     if let Some(count) = counts.iter().find(|count| **count < 0) {
@@ -638,7 +653,6 @@ fn scatter_reduced(
         Some(*sum)
     }));
     let mine = Slot::new(recvbuf, counts[comm.rank as usize], datatype)?;
-    let peers = comm.peers();
     Ok(async move {
         fold::reduce_scatter(peers, copy.region(), bounds, mine.region, &reduction).await?;
         mine.store();
@@ -653,8 +667,9 @@ fn begin_reduce_scatter(
     datatype: DatatypeHandle,
     op: OpHandle,
     comm: &Comm,
+    peers: Peers,
 ) -> Result<impl Running + use<>> {
-    scatter_reduced(sendbuf, recvbuf, &recvcounts.to_vec(comm.size())?, datatype, op, comm)
+    scatter_reduced(sendbuf, recvbuf, &recvcounts.to_vec(comm.size())?, datatype, op, comm, peers)
 }
 collective!(reduce_scatter, ireduce_scatter, begin_reduce_scatter(
     sendbuf: *const c_void, recvbuf: *mut c_void, recvcounts: Counts, datatype: DatatypeHandle, op: OpHandle));
@@ -666,8 +681,9 @@ fn begin_reduce_scatter_block(
     datatype: DatatypeHandle,
     op: OpHandle,
     comm: &Comm,
+    peers: Peers,
 ) -> Result<impl Running + use<>> {
-    scatter_reduced(sendbuf, recvbuf, &vec![recvcount; comm.size()], datatype, op, comm)
+    scatter_reduced(sendbuf, recvbuf, &vec![recvcount; comm.size()], datatype, op, comm, peers)
 }
 collective!(reduce_scatter_block, ireduce_scatter_block, begin_reduce_scatter_block(
     sendbuf: *const c_void, recvbuf: *mut c_void, recvcount: i64, datatype: DatatypeHandle, op: OpHandle));

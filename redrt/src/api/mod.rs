@@ -6,9 +6,9 @@
 
 pub mod attr;
 mod buffers;
+pub(crate) mod check;
 pub mod coll;
 pub mod comm;
-pub(crate) mod check;
 pub mod datatype;
 pub mod env;
 pub mod errhandler;

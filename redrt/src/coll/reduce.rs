@@ -1,5 +1,5 @@
-//! Reductions. The operand of a lower rank stands to the left of a higher rank's, whatever the algorithm, so that
-//! operations need not commute and every member and replica gets the same bits.
+//! Reductions. Which operands are combined in which order depends on ranks and lengths alone, so that every member and
+//! replica gets the same bits. For operations that do not commute, the operand of a lower rank stands to the left.
 
 use super::gather::scatter;
 use super::{Failure, Outcome, Peers, bcast};

@@ -1,12 +1,13 @@
 //! Running collectives: on the caller's stack, or as requests that whoever waits moves on.
 
 use super::{Outcome, completions};
+use crate::comm::Comm;
 use crate::engine;
 use crate::engine::request::{Operation, RequestId, Status};
 use std::future::Future;
 use std::pin::{Pin, pin};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 
 /// Runs a collective to its end.
@@ -42,8 +43,14 @@ pub fn is_active() -> bool {
     ACTIVE_COUNT.load(Ordering::Acquire) > 0
 }
 
-/// Begins a nonblocking collective.
-pub fn start(collective: impl Future<Output = Outcome> + Send + 'static) -> RequestId {
+/// Begins nonblocking collective `number` of a communicator.
+pub fn start(collective: impl Future<Output = Outcome> + Send + 'static, comm: &Arc<Comm>, number: u64) -> RequestId {
+    let comm = comm.clone();
+    let collective = async move {
+        let outcome = collective.await;
+        comm.nonblocking_done(number);
+        outcome
+    };
     start_with(collective, |outcome| {
         let error = outcome.err().map_or(0, |failure| failure.class());
         Status { error, ..Status::EMPTY }
@@ -110,7 +117,7 @@ pub fn pair(
     otherwise: Status,
     keep: Option<Box<[u8]>>,
 ) -> RequestId {
-    let outcome = std::sync::Arc::new(Mutex::new(otherwise));
+    let outcome = Arc::new(Mutex::new(otherwise));
     let result = outcome.clone();
     let both = async move {
         if let Some(id) = receiving {

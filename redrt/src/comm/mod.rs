@@ -41,6 +41,20 @@ pub struct Comm {
     children: AtomicU64,
     groups: Mutex<HashMap<u64, u64>>,
     collectives: AtomicU32,
+    nonblocking: Nonblocking,
+}
+
+/// How many nonblocking collectives of one communicator may be under way at once.
+///
+/// Their messages come from whoever makes progress, so two of them interleave differently in each replica. Each has a
+/// context of its own therefore, from a fixed set: the k-th takes number k modulo this, and waits until the one that had
+/// it before has sent and received everything.
+const NONBLOCKING_COUNT: u64 = 256;
+
+/// The nonblocking collectives of a communicator, by number.
+struct Nonblocking {
+    begun: AtomicU64,
+    under_way: Mutex<std::collections::HashSet<u64>>,
 }
 
 /// Mixes one more word into a context.
@@ -113,6 +127,7 @@ impl Comm {
             children: AtomicU64::new(0),
             groups: Mutex::default(),
             collectives: AtomicU32::new(0),
+            nonblocking: Nonblocking { begun: AtomicU64::new(0), under_way: Mutex::default() },
         }
     }
 
@@ -155,6 +170,29 @@ impl Comm {
             rank: self.rank as usize,
             members: self.members.clone(),
         }
+    }
+
+    /// Takes the number of the next nonblocking collective; waits while its context is in use.
+    pub fn next_nonblocking(&self) -> u64 {
+        let number = self.nonblocking.begun.fetch_add(1, Ordering::Relaxed);
+        let place = number % NONBLOCKING_COUNT;
+        crate::engine::cell().wait_for(|_| lock(&self.nonblocking.under_way).insert(place).then_some(()));
+        number
+    }
+
+    /// The members, for a nonblocking collective.
+    pub fn nonblocking_peers(&self, number: u64) -> Peers {
+        Peers {
+            context: mix(self.context ^ COLLECTIVE, number % NONBLOCKING_COUNT) | COLLECTIVE,
+            tag: (number & 0x3fff_ffff) as i32,
+            rank: self.rank as usize,
+            members: self.members.clone(),
+        }
+    }
+
+    /// A nonblocking collective has sent and received everything.
+    pub fn nonblocking_done(&self, number: u64) {
+        lock(&self.nonblocking.under_way).remove(&(number % NONBLOCKING_COUNT));
     }
 
     /// The context of the next communicator made by all members, told apart by `detail` (a colour, a group).
@@ -238,7 +276,11 @@ pub fn label_of_context(context: u64) -> String {
     let kind = if context & COLLECTIVE == 0 { "" } else { " (collective)" };
     let predefined = [WORLD.get(), SELF.get()].into_iter().flatten().cloned();
     let others = COMMS.snapshot().into_iter().map(|(_, comm)| comm);
-    let found = predefined.chain(others).find(|comm| comm.context == context & !COLLECTIVE);
+    let has = |comm: &Arc<Comm>| {
+        let nonblocking = |number| mix(comm.context ^ COLLECTIVE, number) | COLLECTIVE == context;
+        comm.context == context & !COLLECTIVE || (0..NONBLOCKING_COUNT).any(nonblocking)
+    };
+    let found = predefined.chain(others).find(has);
     found.map_or_else(|| "a freed communicator".to_owned(), |comm| comm.label() + kind)
 }
 

@@ -24,6 +24,7 @@ mod verdict;
 
 use crate::coll::schedule;
 use crate::transport::Landings;
+use crate::transport::tcp::Receiver;
 use link::{Links, OutgoingId};
 use matching::Contexts;
 use receive::Message;
@@ -34,7 +35,8 @@ use rustc_hash::FxHashMap;
 use send::Outgoing;
 use slab::Slab;
 use sleep::Sleeper;
-use std::sync::{Condvar, Mutex, MutexGuard, OnceLock};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// `MPI_ANY_SOURCE` of the standard ABI.
 pub const ANY_SOURCE: i32 = -1;
@@ -59,7 +61,6 @@ pub struct Engine {
     outgoing_count: u64,
     landings: Landings,
     direct_refused: bool,
-    sleeper: Sleeper,
     shares_core: bool,
     /// Whether a thread is polling or sleeping on the transports now.
     polling: bool,
@@ -77,8 +78,6 @@ pub struct Setup {
     pub world: World,
     /// Links to the others.
     pub links: Links,
-    /// How it sleeps.
-    pub sleeper: Sleeper,
     /// More processes than cores on this host.
     pub shares_core: bool,
     /// The replication protocol, in a replicated world.
@@ -103,7 +102,6 @@ impl Engine {
             outgoing_count: 0,
             landings: Landings::default(),
             direct_refused: false,
-            sleeper: setup.sleeper,
             shares_core: setup.shares_core,
             polling: false,
             waiting_threads: 0,
@@ -142,6 +140,12 @@ impl Engine {
 pub struct Cell {
     engine: Mutex<Engine>,
     others: Condvar,
+    sleeper: Sleeper,
+    /// Links that others have opened, on their way from the agent thread to the engine. The agent must not wait for the
+    /// engine's lock with one: its owner may be opening a link to a process whose agent waits likewise.
+    opened: Mutex<Vec<Receiver>>,
+    /// The agent has changed something since the polling thread last looked; it must look again before it sleeps.
+    has_news: AtomicBool,
 }
 
 static CELL: OnceLock<Cell> = OnceLock::new();
@@ -150,8 +154,9 @@ static CELL: OnceLock<Cell> = OnceLock::new();
 ///
 /// # Panics
 /// When there is one already: `MPI_Init` has checked.
-pub fn install(engine: Engine) {
-    let cell = Cell { engine: Mutex::new(engine), others: Condvar::new() };
+pub fn install(engine: Engine, sleeper: Sleeper) {
+    let (opened, has_news) = (Mutex::default(), AtomicBool::new(false));
+    let cell = Cell { engine: Mutex::new(engine), others: Condvar::new(), sleeper, opened, has_news };
     assert!(CELL.set(cell).is_ok(), "the engine is installed twice");
 }
 
@@ -211,6 +216,7 @@ impl Cell {
         let mut advanced = u64::MAX;
         loop {
             let completions = engine.requests.completions;
+            self.take_news(&mut engine);
             let progressed = engine.progress();
             if schedule::is_active() && engine.requests.completions != advanced {
                 advanced = engine.requests.completions;
@@ -260,26 +266,57 @@ impl Cell {
         }
     }
 
-    fn sleep<'a>(&'a self, mut engine: MutexGuard<'a, Engine>) -> MutexGuard<'a, Engine> {
-        engine.flush();
-        let state = &mut *engine;
-        let Some(bed) = state.sleeper.prepare(&mut state.links) else { return engine };
-        let sleeper: *const Sleeper = &raw const engine.sleeper;
-        drop(engine);
-        // SAFETY: - the engine is in a static that is never dropped, and its sleeper is never replaced.
-        //         - `Sleeper::sleep` takes &self and only uses its socket, which is made for sharing.
-        unsafe { &*sleeper }.sleep(bed);
+    /// Makes progress once, for calls that do not wait.
+    pub fn poll_once(&self) {
         let mut engine = self.lock();
-        let state = &mut *engine;
-        state.sleeper.awake(&mut state.links);
-        engine
+        self.take_news(&mut engine);
+        engine.progress();
+        drop(engine);
+        if schedule::is_active() {
+            schedule::advance_all();
+        }
     }
 
-    /// Lets other threads of this process look again, after the agent changed something.
-    pub fn wake(&self, engine: &mut Engine) {
-        let Engine { sleeper, links, .. } = engine;
-        sleeper.wake(links);
+    /// A call that does not wait found nothing. Where processes share a core, the one that it polls for may need it.
+    pub fn idle_poll(&self) {
+        let mut engine = self.lock();
+        engine.idle_poll();
+        let shares_core = engine.shares_core;
+        drop(engine);
+        if shares_core {
+            std::thread::yield_now();
+        }
+    }
+
+    fn sleep<'a>(&'a self, mut engine: MutexGuard<'a, Engine>) -> MutexGuard<'a, Engine> {
+        engine.flush();
+        let has_news = || self.has_news.load(Ordering::SeqCst);
+        let Some(bed) = self.sleeper.prepare(&mut engine.links, has_news) else { return engine };
+        drop(engine);
+        self.sleeper.sleep(bed);
+        self.sleeper.awake();
+        self.lock()
+    }
+
+    /// Lets all threads of this process look again, after the agent changed something.
+    pub fn wake(&self) {
+        self.has_news.store(true, Ordering::SeqCst);
+        self.sleeper.wake();
         self.others.notify_all();
+    }
+
+    /// Hands over a link that another process has opened.
+    pub fn link_opened(&self, receiver: Receiver) {
+        self.opened.lock().unwrap_or_else(PoisonError::into_inner).push(receiver);
+        self.wake();
+    }
+
+    fn take_news(&self, engine: &mut Engine) {
+        if self.has_news.load(Ordering::Relaxed) && self.has_news.swap(false, Ordering::SeqCst) {
+            for receiver in self.opened.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
+                engine.links.add_receiver(receiver);
+            }
+        }
     }
 
     /// Waits for one request and frees it.

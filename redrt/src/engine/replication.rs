@@ -485,7 +485,7 @@ impl Engine {
     }
 
     /// A test found nothing. Siblings and partners may wait for what is batched here, so it goes out now and then.
-    pub fn idle_poll(&mut self) {
+    pub(super) fn idle_poll(&mut self) {
         if let Some(replication) = &mut self.replication {
             replication.idle_polls += 1;
             if replication.idle_polls >= 32 {

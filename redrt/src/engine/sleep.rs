@@ -5,13 +5,13 @@
 //! nothing behind. Either way the agent thread can wake it too.
 
 use super::link::Links;
-use crate::transport::shm::{self, ASLEEP_FUTEX, ASLEEP_POLL, AWAKE};
+use crate::transport::shm::{self, ASLEEP_FUTEX, ASLEEP_POLL, AWAKE, Segment};
 use redrt_types::ProcessIndex;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering, fence};
 use std::time::Duration;
 
 /// Longest sleep. Every wake-up is signalled; this only bounds the harm if one of the kernel's were lost.
@@ -44,12 +44,14 @@ pub fn poke(job: u64, process: ProcessIndex) {
     });
 }
 
-/// How this process sleeps and is woken.
+/// How this process sleeps and is woken. Used without the engine's lock.
 pub struct Sleeper {
     job: u64,
     me: ProcessIndex,
     socket: UnixDatagram,
-    /// Stands in for the shared sleep word when there is no shared memory.
+    /// The sleep word in the node's shared memory, where there is some.
+    shared_word: Option<&'static AtomicU32>,
+    /// Stands in for it where there is none.
     own_word: AtomicU32,
 }
 
@@ -63,31 +65,35 @@ pub enum Bed {
 
 impl Sleeper {
     /// The sleeper of process `me`.
-    pub fn new(job: u64, me: ProcessIndex) -> io::Result<Self> {
+    pub fn new(job: u64, me: ProcessIndex, segment: Option<Segment>) -> io::Result<Self> {
         let socket = UnixDatagram::bind_addr(&wake_address(job, me)?)?;
         socket.set_nonblocking(true)?;
-        Ok(Self { job, me, socket, own_word: AtomicU32::new(AWAKE) })
+        let shared_word = segment.map(|segment| segment.sleep_word(me));
+        Ok(Self { job, me, socket, shared_word, own_word: AtomicU32::new(AWAKE) })
+    }
+
+    fn word(&self) -> &AtomicU32 {
+        self.shared_word.unwrap_or(&self.own_word)
     }
 
     /// Says that the process is going to sleep. `None` when something has arrived meanwhile: then it must not.
-    pub fn prepare(&self, links: &mut Links) -> Option<Bed> {
+    /// `has_arrived` looks for what does not come through the links.
+    pub fn prepare(&self, links: &mut Links, has_arrived: impl Fn() -> bool) -> Option<Bed> {
         let sockets: Vec<_> = links.sockets().collect();
-        let only_futex = sockets.is_empty();
+        let futex = sockets.is_empty().then_some(self.shared_word).flatten();
+        self.word().store(if futex.is_some() { ASLEEP_FUTEX } else { ASLEEP_POLL }, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+        let mut arrived = has_arrived();
         if let Some(inbox) = links.inbox() {
-            inbox.prepare_sleep(if only_futex { ASLEEP_FUTEX } else { ASLEEP_POLL });
-            let arrived = inbox.next_sender().is_some();
+            arrived |= inbox.look_before_sleep();
             links.wake_relieved();
-            if arrived {
-                self.awake(links);
-                return None;
-            }
-            if only_futex {
-                let word: *const AtomicU32 = links.inbox().expect("checked above").sleep_word();
-                // SAFETY: - the word is in the node's shared memory, which stays mapped as long as the process lives.
-                return Some(Bed::Futex(unsafe { &*word }));
-            }
-        } else {
-            self.own_word.store(ASLEEP_POLL, Ordering::SeqCst);
+        }
+        if arrived {
+            self.awake();
+            return None;
+        }
+        if let Some(word) = futex {
+            return Some(Bed::Futex(word));
         }
         let entry = |fd, writable| libc::pollfd {
             fd,
@@ -113,20 +119,13 @@ impl Sleeper {
     }
 
     /// Says that the process is awake.
-    pub fn awake(&self, links: &mut Links) {
-        self.own_word.store(AWAKE, Ordering::SeqCst);
-        if let Some(inbox) = links.inbox() {
-            inbox.sleep_word().store(AWAKE, Ordering::SeqCst);
-        }
+    pub fn awake(&self) {
+        self.word().store(AWAKE, Ordering::SeqCst);
     }
 
     /// Wakes this process, from its own agent thread.
-    pub fn wake(&self, links: &mut Links) {
-        let asleep_in_poll = match links.inbox() {
-            Some(inbox) => shm::wake(inbox.sleep_word()),
-            None => self.own_word.swap(AWAKE, Ordering::SeqCst) == ASLEEP_POLL,
-        };
-        if asleep_in_poll {
+    pub fn wake(&self) {
+        if shm::wake(self.word()) {
             poke(self.job, self.me);
         }
     }

@@ -66,10 +66,7 @@ fn run(job: &'static Job, control: &'static Control, listener: Option<&TcpListen
             && entries[1].revents != 0
             && let Ok(accepted) = tcp::accept(listener, &job.welcome.secret)
         {
-            let cell = engine::cell();
-            let mut engine = cell.lock();
-            engine.links.add_receiver(Receiver::new(accepted));
-            cell.wake(&mut engine);
+            engine::cell().link_opened(Receiver::new(accepted));
         }
     }
 }
@@ -78,14 +75,12 @@ fn heed(message: ToAgent) {
     let cell = engine::cell();
     match message {
         ToAgent::View(view) => {
-            let mut engine = cell.lock();
-            engine.apply_view(view);
-            cell.wake(&mut engine);
+            cell.lock().apply_view(view);
+            cell.wake();
         }
         ToAgent::Release => {
-            let mut engine = cell.lock();
             RELEASED.store(true, Ordering::Release);
-            cell.wake(&mut engine);
+            cell.wake();
         }
         ToAgent::Welcome(_) | ToAgent::Cards(_) => {}
     }

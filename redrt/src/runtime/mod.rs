@@ -108,8 +108,10 @@ pub fn join() -> Result<&'static Job, JoinError> {
             (welcome, cards, Some(control), listener)
         }
     };
-    let engine = make_engine(&welcome, cards)?;
-    engine::install(engine);
+    let segment = map_segment(&welcome)?;
+    let engine = make_engine(&welcome, segment, cards);
+    let sleeper = Sleeper::new(welcome.job, welcome.world.process(welcome.me), segment)?;
+    engine::install(engine, sleeper);
     let job = Job { welcome, control };
     let job = JOB.get_or_init(|| job);
     agent::start(job, listener)?;
@@ -179,12 +181,15 @@ fn alone() -> Welcome {
     }
 }
 
-fn make_engine(welcome: &Welcome, cards: Vec<Card>) -> Result<Engine, JoinError> {
+fn map_segment(welcome: &Welcome) -> Result<Option<Segment>, JoinError> {
     let shared = |source| JoinError::SharedMemory { host: welcome.host.clone(), source };
-    let segment = match (welcome.options.transport, &welcome.shared_memory) {
-        (Transport::Tcp, _) | (_, None) => None,
-        (_, Some(memory)) => Some(Segment::map(memory.fd, memory.slot_count).map_err(shared)?),
-    };
+    match (welcome.options.transport, &welcome.shared_memory) {
+        (Transport::Tcp, _) | (_, None) => Ok(None),
+        (_, Some(memory)) => Segment::map(memory.fd, memory.slot_count).map(Some).map_err(shared),
+    }
+}
+
+fn make_engine(welcome: &Welcome, segment: Option<Segment>, cards: Vec<Card>) -> Engine {
     direct::permit_readers();
     let me: ProcessIndex = welcome.world.process(welcome.me);
     let identity = Identity {
@@ -201,14 +206,13 @@ fn make_engine(welcome: &Welcome, cards: Vec<Card>) -> Result<Engine, JoinError>
     }
     let replication = welcome.world.is_replicated().then(|| Box::new(replication(welcome)));
     let cores = std::thread::available_parallelism().map_or(1, |count| count.get() as u32);
-    Ok(Engine::new(Setup {
+    Engine::new(Setup {
         me: welcome.me,
         world: welcome.world.clone(),
         links,
-        sleeper: Sleeper::new(welcome.job, me)?,
         shares_core: welcome.local_process_count > cores,
         replication,
-    }))
+    })
 }
 
 fn replication(welcome: &Welcome) -> Replication {

@@ -105,10 +105,11 @@ impl Segment {
         Ok(Self { base: base.cast(), slot_count })
     }
 
-    fn slot(&self, process: ProcessIndex) -> &Slot {
+    fn slot(&self, process: ProcessIndex) -> &'static Slot {
         assert!(process.0 < self.slot_count, "slot {} of {}", process.0, self.slot_count);
         let offset = HEAD_BYTES + process.0 as usize * SLOT_BYTES;
         // SAFETY: - in bounds by the assertion; aligned to a page; Slot is atomics only, valid for any bytes.
+        //         - the mapping is never removed.
         unsafe { &*self.base.add(offset).cast::<Slot>() }
     }
 
@@ -121,7 +122,7 @@ impl Segment {
     }
 
     /// The sleep word of a process.
-    pub fn sleep_word(&self, process: ProcessIndex) -> &AtomicU32 {
+    pub fn sleep_word(&self, process: ProcessIndex) -> &'static AtomicU32 {
         &self.slot(process).sleep
     }
 }
@@ -463,26 +464,20 @@ impl Inbox {
         self.consumers[sender.0 as usize].get_or_insert_with(|| Box::new(Consumer::new(segment, sender, me)))
     }
 
-    /// Says that the process will sleep in `mode`. The caller must call [`Inbox::next_sender`] once more afterwards and sleep only
-    /// when it finds nothing.
-    pub fn prepare_sleep(&mut self, mode: u32) {
-        self.segment.slot(self.me).sleep.store(mode, Ordering::SeqCst);
-        fence(Ordering::SeqCst);
+    /// The look that must follow when the process has said that it sleeps: gives all waiting producers their room, and
+    /// says whether a record has come in.
+    pub fn look_before_sleep(&mut self) -> bool {
         for number in 0..self.consumers.len() {
             if self.consumers[number].as_ref().is_some_and(|consumer| consumer.is_starved()) {
                 self.relieve(ProcessIndex(number as u32));
             }
         }
+        self.next_sender().is_some()
     }
 
     /// The next producer that must be woken through its wake socket.
     pub fn next_wake(&mut self) -> Option<ProcessIndex> {
         self.wakes.pop()
-    }
-
-    /// The word to sleep on, and to wake others of this process with.
-    pub fn sleep_word(&self) -> &AtomicU32 {
-        &self.segment.slot(self.me).sleep
     }
 }
 
@@ -555,12 +550,14 @@ mod tests {
                         assert_eq!(tag, round);
                         break;
                     }
-                    inbox.prepare_sleep(ASLEEP_FUTEX);
-                    if inbox.next_sender().is_none() {
-                        futex_wait(inbox.sleep_word(), ASLEEP_FUTEX, std::time::Duration::from_secs(20));
-                        assert_eq!(inbox.sleep_word().load(Ordering::SeqCst), AWAKE, "a wake-up was lost");
+                    let word = segment.sleep_word(me);
+                    word.store(ASLEEP_FUTEX, Ordering::SeqCst);
+                    fence(Ordering::SeqCst);
+                    if !inbox.look_before_sleep() {
+                        futex_wait(word, ASLEEP_FUTEX, std::time::Duration::from_secs(20));
+                        assert_eq!(word.load(Ordering::SeqCst), AWAKE, "a wake-up was lost");
                     }
-                    inbox.sleep_word().store(AWAKE, Ordering::SeqCst);
+                    word.store(AWAKE, Ordering::SeqCst);
                 }
                 if !first {
                     assert!(send(&mut producer, round, b"x"));
@@ -579,16 +576,16 @@ mod tests {
         std::thread::scope(|scope| {
             scope.spawn(move || {
                 let mut producer = Producer::new(segment, ProcessIndex(0), ProcessIndex(1));
-                let mut inbox = Inbox::new(segment, ProcessIndex(0));
+                let word = segment.sleep_word(ProcessIndex(0));
                 for round in 0..5_000 {
                     loop {
-                        inbox.prepare_sleep(ASLEEP_FUTEX);
+                        word.store(ASLEEP_FUTEX, Ordering::SeqCst);
                         if send(&mut producer, round, &[7; 4000]) {
-                            inbox.sleep_word().store(AWAKE, Ordering::SeqCst);
+                            word.store(AWAKE, Ordering::SeqCst);
                             break;
                         }
-                        futex_wait(inbox.sleep_word(), ASLEEP_FUTEX, std::time::Duration::from_secs(20));
-                        assert_eq!(inbox.sleep_word().load(Ordering::SeqCst), AWAKE, "a wake-up was lost");
+                        futex_wait(word, ASLEEP_FUTEX, std::time::Duration::from_secs(20));
+                        assert_eq!(word.load(Ordering::SeqCst), AWAKE, "a wake-up was lost");
                     }
                 }
             });

@@ -87,12 +87,13 @@ fn main() -> Result<ExitCode> {
     for seed in arguments.seed..arguments.seed + arguments.count {
         match run(seed, &options) {
             Ok(summary) => println!(
-                "seed {seed}: right; faults {:?}, {} events, {} messages, {} decisions, {} deaths, {} reports",
+                "seed {seed}: right; faults {:?}, {} events, {} messages, {} decisions, {} deaths, {} joins, {} reports",
                 summary.faults.unwrap_or(Faults::None),
                 summary.steps,
                 summary.messages,
                 summary.decisions,
                 summary.deaths,
+                summary.joins,
                 summary.reports
             ),
             Err(failure) => {

@@ -107,8 +107,14 @@ pub enum Output {
     Send(ToDaemon),
     /// This replica's output is waited for no more; its siblings will print what it owed.
     StreamLost(ReplicaId),
-    /// This replica's output is complete.
-    StreamEnded(ReplicaId),
+    /// This replica will print no more.
+    StreamEnded {
+        /// Which.
+        replica: ReplicaId,
+        /// Whether it printed all it would have. Not so when the job was ended: that one replica had come further than
+        /// another is then no difference between them.
+        complete: bool,
+    },
     /// Tell the user and the audit log.
     Report(Report),
     /// The job is over: tell the daemons to leave and exit with this code.
@@ -340,7 +346,7 @@ impl Coordinator {
             return;
         }
         if released {
-            self.report(Report::Exited { replica, exit });
+            self.left(replica, exit);
         } else if is_loss {
             self.lose(now, &[replica]);
         } else {
@@ -350,6 +356,20 @@ impl Coordinator {
                 self.end(EndReason::MissedInit { rank: replica.rank }, Some(1), now + KILL_GRACE);
             }
         }
+    }
+
+    /// A process ended after `Release`. Killed while a sibling does the same without harm, it is lost as before, and
+    /// neither its exit nor what it had not yet printed counts; but nobody needs another view.
+    fn left(&mut self, replica: ReplicaId, exit: Exit) {
+        let sphere = self.world().sphere(replica.rank);
+        let left = sphere.filter(|other| *other != replica && !self.process(*other).lost).count();
+        if left == 0 || matches!(exit, Exit::Status(_)) {
+            return self.report(Report::Exited { replica, exit });
+        }
+        self.process(replica).lost = true;
+        self.outputs.push_back(Output::StreamLost(replica));
+        let view = self.view.number;
+        self.report(Report::Lost(report::Loss { replica, exit, greeted: true, left, view }));
     }
 
     /// Takes replicas, whose exits are known, out of the view; or ends the job when a sphere has no other.
@@ -404,7 +424,8 @@ impl Coordinator {
         process.drained = true;
         let lost = process.lost;
         if !lost || self.view.live(replica.rank).next().is_none() {
-            self.outputs.push_back(Output::StreamEnded(replica));
+            let complete = self.ending.is_none();
+            self.outputs.push_back(Output::StreamEnded { replica, complete });
         }
     }
 

@@ -82,7 +82,7 @@ fn words_for(output: &Output) -> Option<String> {
         Output::Report(Report::Ending(_)) => "ending".into(),
         Output::Report(Report::Lost(loss)) => format!("lost {}", loss.replica),
         Output::Finish(code) => format!("finish {code}"),
-        Output::Report(_) | Output::StreamEnded(_) => return None,
+        Output::Report(_) | Output::StreamEnded { .. } => return None,
     })
 }
 
@@ -247,6 +247,16 @@ fn status_after_finalize_counts() {
 }
 
 #[test]
+fn a_kill_after_release_is_made_good_by_a_sibling() {
+    let together =
+        [("0.0 ready", ""), ("0.1 ready", "2 cards"), ("0.0 finalizing 0", ""), ("0.1 finalizing 0", "release")];
+    let killed = [("0.1 signal 9", "stream 0.1 lost, lost 0.1"), ("0.0 exit 0", "finish 0")];
+    check(&[2], &[&together[..], &killed[..]].concat());
+    let crashed = [("0.1 signal 11", "stream 0.1 lost, lost 0.1"), ("0.0 signal 11", "finish 139")];
+    check(&[2], &[&together[..], &crashed[..]].concat());
+}
+
+#[test]
 fn a_lost_daemon_loses_its_spheres() {
     let mut table = Table::new(&[2]);
     table.step("0.0 ready");
@@ -386,7 +396,7 @@ impl Simulation {
 }
 
 proptest! {
-    /// Whoever dies whenever before the release: the job ends, and well if and only if no rank lost all its replicas.
+    /// Whoever dies whenever: the job ends, and well if and only if no rank lost all its replicas.
     #[test]
     fn every_job_ends_rightly(
         degrees in proptest::collection::vec(1u16..4, 1..4),
@@ -397,7 +407,7 @@ proptest! {
             let process = who.index(simulation.stages.len());
             if what > 0 {
                 simulation.go_on(process);
-            } else if !simulation.released && simulation.stages[process] != Stage::Dead {
+            } else if simulation.stages[process] != Stage::Dead {
                 simulation.killed.insert(simulation.replica(process));
                 simulation.die(process);
             }

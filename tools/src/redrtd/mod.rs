@@ -34,6 +34,9 @@ const DRAIN_GRACE: Duration = Duration::from_millis(300);
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 const EVENTS_AT_ONCE: usize = 256;
 
+/// The kernel's largest process id.
+const PID_MAX: i32 = 1 << 22;
+
 const LINK_TOKEN: u64 = u64::MAX;
 const SIGNAL_TOKEN: u64 = u64::MAX - 1;
 
@@ -60,6 +63,8 @@ fn connect(address: SocketAddr, secret: &Secret) -> Result<Link<TcpStream>> {
 
 struct Daemon {
     link: Link<TcpStream>,
+    /// What epoll watches it for.
+    link_flags: EpollFlags,
     epoll: Epoll,
     signals: SignalFd,
     host: String,
@@ -93,6 +98,7 @@ impl Daemon {
         let host = nix::unistd::gethostname().map_or_else(|_| "localhost".into(), |name| name.to_string_lossy().into());
         Ok(Self {
             link,
+            link_flags: EpollFlags::EPOLLIN,
             epoll,
             signals,
             host,
@@ -284,9 +290,12 @@ impl Daemon {
             let child = &mut self.children[number];
             let (replica, Some(agent)) = (child.replica, &mut child.agent) else { return };
             match agent.next_message::<FromAgent>() {
-                Ok(Some(message)) => {
-                    if matches!(message, FromAgent::Hello) {
-                        self.welcome(number);
+                Ok(Some(mut message)) => {
+                    match &mut message {
+                        FromAgent::Hello => self.welcome(number),
+                        // Replicas see an id that is no process's (see docs/determinism.md); the others need the real one.
+                        FromAgent::Ready(card) if card.pid > PID_MAX => card.pid = self.children[number].pid.as_raw(),
+                        _ => {}
                     }
                     self.tell(&FromDaemon::Agent { replica, message });
                 }
@@ -416,7 +425,10 @@ impl Daemon {
         } else {
             EpollFlags::EPOLLIN
         };
-        let _ = self.epoll.modify(self.link.fd(), &mut EpollEvent::new(link_flags, LINK_TOKEN));
+        if link_flags != self.link_flags {
+            self.link_flags = link_flags;
+            let _ = self.epoll.modify(self.link.fd(), &mut EpollEvent::new(link_flags, LINK_TOKEN));
+        }
         let held = self.held || self.link.backlog_bytes() > BACKLOG_BYTES_MAX;
         for (number, child) in self.children.iter_mut().enumerate() {
             child.watch_pipes(number, !(held || child.held), &self.epoll);

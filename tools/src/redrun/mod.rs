@@ -317,11 +317,11 @@ impl<'a> Shell<'a> {
         while let Some(output) = self.coordinator.poll_output() {
             match output {
                 Output::Send(message) => self.send(&message),
-                Output::StreamLost(replica) => {
+                Output::StreamLost(replica) | Output::StreamEnded { replica, complete: false } => {
                     self.outputs.lose(replica);
                     self.after_output(replica);
                 }
-                Output::StreamEnded(replica) => {
+                Output::StreamEnded { replica, complete: true } => {
                     self.outputs.end(replica);
                     self.after_output(replica);
                 }

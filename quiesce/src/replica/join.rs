@@ -1,0 +1,96 @@
+//! A newcomer: a copy of a live replica that takes a free place of its sphere.
+//!
+//! ```text
+//!  coordinator        source v.i              partners, siblings          copy v.j
+//!   ├─ pin v.j ────────► │ ─────────────────────► │ keep messages and
+//!   │ ◄── pinned ────────┤ ◄──────────────────────┤ decisions for v.j too
+//!   ├─ cut ────────────► │ ═══ memory ════════════│═════════════════════► │ take_place(v.j)
+//!   ├─ view with v.j ──► │ ─────────────────────► │ ────────────────────► │
+//!   │                    │                        │ ◄──── Resume ─────────┤ as after any change of view
+//!   │                    │                        ├───── Resume ────────► │
+//!   ├─ unpin v.j ──────► │ ─────────────────────► │ ────────────────────► │ when v.j is in step
+//! ```
+//!
+//! Nothing is drained: what was in flight at the cut is in a log. A message that the source has settled by the cut is
+//! in the image; one that it has not is pinned wherever it may come from. What the copy itself has sent before the cut
+//! and somebody may still want is in the source's log, which it has a copy of.
+//!
+//! The trap is a source that dies between cut and view: it may have made decisions that only the copy has, while its
+//! siblings go on without them. The coordinator must not make a view with the copy unless the source is live in the
+//! view before it.
+
+use super::Replica;
+use crate::mutation::Mutation;
+use crate::view::Service;
+use redrt_types::{ReplicaId, VirtualRank};
+
+impl Replica {
+    /// A copy of one of `newcomer`'s siblings will be made and join in its place: keeps for it whatever it may ask for.
+    /// All live processes must have done this before the cut.
+    pub fn pin(&mut self, newcomer: ReplicaId) {
+        if self.has(Mutation::PinSkipped) {
+            return;
+        }
+        self.pinned[newcomer.rank.0 as usize].insert(newcomer.index);
+        for channel in self.outboxes.of(newcomer.rank) {
+            self.outboxes.get_mut(channel).expect("it was just listed").pin(newcomer.index);
+        }
+        if newcomer.rank == self.me.rank {
+            self.decisions.set_pinned(true);
+        }
+    }
+
+    /// The newcomer has joined and is in step, or will not come: nothing is kept for it beyond what the view says.
+    pub fn unpin(&mut self, newcomer: ReplicaId) {
+        self.pinned[newcomer.rank.0 as usize].remove(newcomer.index);
+        if !self.is_live(newcomer) {
+            for channel in self.outboxes.of(newcomer.rank) {
+                let outbox = self.outboxes.get_mut(channel).expect("it was just listed");
+                outbox.forget(newcomer.index, &mut self.released);
+            }
+            self.release();
+        }
+        if newcomer.rank == self.me.rank {
+            self.decisions.set_pinned(!self.pinned[newcomer.rank.0 as usize].is_empty());
+        }
+    }
+
+    /// In a copy, before anything else is asked of it: it is `me` from now on. Its engine takes no frame and runs no
+    /// program until a view that has it is applied, and sets its matching queues to `Order::Following`. Payloads that
+    /// were on their way to the source are offered again.
+    ///
+    /// # Panics
+    /// When the source was not flushed before the cut, or not all its outputs were taken: they would be lost or done
+    /// twice.
+    pub fn take_place(&mut self, me: ReplicaId) {
+        assert!(self.outputs.is_empty(), "{me}: the cut came between a call and its outputs");
+        assert_eq!(me.rank, self.me.rank, "a copy stays in its sphere");
+        self.me = me;
+        self.joining = true;
+        self.services.fill(Service::None);
+        self.wanted.fill(Service::None);
+        self.decisions.take_place(me);
+    }
+
+    /// Whether this is a copy that no view has yet.
+    #[must_use]
+    pub fn is_joining(&self) -> bool {
+        self.joining
+    }
+
+    /// Whether this is a full member of its sphere: it is in the view, and in a copy, it has heard its leader. The pins
+    /// for it can go.
+    #[must_use]
+    pub fn is_in_step(&self) -> bool {
+        !self.joining && self.decisions.is_in_step()
+    }
+
+    /// Somebody of `sender` has not heard which messages are settled ahead of others: a large send of it may wait.
+    pub(super) fn repeat_ahead(&mut self, sender: VirtualRank) {
+        for channel in self.inboxes.of(sender) {
+            if self.inbox(channel).repeat_ahead() {
+                self.unacknowledged.push(channel);
+            }
+        }
+    }
+}
