@@ -1,0 +1,3 @@
+//! Campaigns of faults.
+
+fn main() {}

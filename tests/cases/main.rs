@@ -1,0 +1,3 @@
+//! Whole jobs of real processes; see `redrt_tests`.
+
+mod programs;
