@@ -118,11 +118,16 @@ impl Engine {
     /// Takes in what has arrived and sends out what can go; `true` when anything moved.
     pub fn progress(&mut self) -> bool {
         let mut progressed = false;
+        let completions = self.requests.completions;
         for _ in 0..64 {
             if !self.receive_shm() {
                 break;
             }
             progressed = true;
+            if self.requests.completions != completions {
+                // Whoever waits may have what it waits for.
+                break;
+            }
         }
         progressed |= self.receive_tcp();
         if self.links.is_busy() {

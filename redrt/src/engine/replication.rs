@@ -453,7 +453,7 @@ impl Engine {
         self.replication().records.remove(&id);
         let receive = message.receive.expect("it was matched");
         let placed = message.length.min(self.capacity_of(receive));
-        self.complete_receive(receive, placed, &message);
+        self.complete_receive(receive, placed, message.source, message.tag, message.length);
     }
 
     /// The membership changed.

@@ -52,6 +52,9 @@ fn run(job: &'static Job, control: &'static Control, listener: Option<&TcpListen
     let mut entries = vec![entry(control.fd())];
     entries.extend(listener.map(|listener| entry(listener.as_raw_fd())));
     loop {
+        while let Ok(Some(message)) = control.received_already() {
+            heed(message);
+        }
         // SAFETY: - entries is valid for its length during the call.
         unsafe { libc::poll(entries.as_mut_ptr(), entries.len() as u64, -1) };
         if entries[0].revents != 0 {

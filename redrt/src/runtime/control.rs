@@ -41,6 +41,12 @@ impl Control {
         }
     }
 
+    /// A message that came together with an earlier one, so that waiting on the descriptor would not show it.
+    pub fn received_already(&self) -> io::Result<Option<ToAgent>> {
+        let mut reader = self.reader.lock().expect("no thread panics while it receives");
+        reader.1.next().map_err(io::Error::other)
+    }
+
     /// Whether a message or the end of the stream is waiting to be received: the descriptor to wait on.
     pub fn fd(&self) -> i32 {
         use std::os::fd::AsRawFd;
