@@ -38,8 +38,9 @@ run() {
     name=$1
     shift
     rm -f "$place/$name.ppm"
-    echo "\$ redrun $* -n 4 heat 512 2000 $name.ppm"
-    redrun "$@" --audit "$place/$name.jsonl" -n 4 "$place/heat" 512 2000 "$place/$name.ppm" >"$place/$name.txt"
+    set -- "$@" -n 4
+    echo "\$ redrun $* heat 512 2000 $name.ppm"
+    redrun "$@" --audit "$place/$name.jsonl" "$place/heat" 512 2000 "$place/$name.ppm" >"$place/$name.txt"
     tail -n 2 "$place/$name.txt"
     "$ppm2png" "$place/$name.ppm" "$place/$name.png"
 }
@@ -51,14 +52,18 @@ run plain
 say "2. Two replicas of each rank; replica 0 of rank 1 is killed before its 2000th message"
 run killed -r 2 --inject kill:1.0@#2000
 
-say "3. Three replicas of each rank; one bit flips in what replica 1 of rank 2 sends as its 1500th message"
-run flipped -r 3 --inject flip:2.1@#1500
+say "3. Three replicas of each rank; one bit flips in what replica 1 of rank 2 sends as its 1209th message"
+run flipped -r 3 --inject flip:2.1@#1209
 
 say "The answers"
+if ! grep -q '"event":"replica-lost"' "$place/killed.jsonl" || ! grep -q '"event":"mismatch"' "$place/flipped.jsonl"; then
+    echo "demo: the faults were not injected as they should have been" >&2
+    exit 1
+fi
 for name in killed flipped; do
     cmp "$place/plain.txt" "$place/$name.txt"
     cmp "$place/plain.png" "$place/$name.png"
 done
 sha256sum "$place"/plain.png "$place"/killed.png "$place"/flipped.png
-echo "All three pictures and all three outputs are byte-identical."
+echo "All three pictures and all three outputs are byte-identical; look at $place/plain.png."
 echo "Every event of the disturbed runs is in $place/killed.jsonl and $place/flipped.jsonl."
