@@ -10,13 +10,14 @@
 
 use super::Engine;
 use super::link::{Body, OutgoingId};
+use super::reading::Readings;
 use super::receive::{Data, Message};
 use super::send::{SendArguments, Sent};
 use crate::transport::frame::{FLAG_DIGEST, Header, Kind, Rendezvous};
 use crate::transport::tcp::Source;
 use crate::{faults, runtime};
 use quiesce::matching::{Arrived, Match, Order};
-use quiesce::{DecisionKey, Frame, Lookup, MessageId, Outcome, Output, PayloadKey, Replica, StreamId};
+use quiesce::{DecisionKey, Frame, MessageId, Outcome, Output, PayloadKey, Replica, StreamId};
 use redrt_types::{ContextId, Digest, Envelope, ProcessIndex, ReplicaId, SeqNum, Tag, View};
 use redrt_wire::control::Determinism;
 use redrt_wire::event::Statistics;
@@ -40,11 +41,12 @@ pub struct Replication {
     /// The own sphere has siblings, so that outcomes must be agreed.
     has_siblings: bool,
     /// How many outcomes each thread has asked for.
-    asked: FxHashMap<StreamId, u64>,
-    decisions: u64,
+    pub(super) asked: FxHashMap<StreamId, u64>,
+    pub(super) decisions: u64,
     /// Protocol frames of which parts are missing.
     partial: FxHashMap<ProcessIndex, Vec<u8>>,
     idle_polls: u32,
+    pub(super) readings: Readings,
     matched: Vec<Match<super::request::RequestId, usize>>,
 }
 
@@ -88,6 +90,7 @@ impl Replication {
             decisions: 0,
             partial: FxHashMap::default(),
             idle_polls: 0,
+            readings: Readings::default(),
             matched: Vec::new(),
         }
     }
@@ -159,7 +162,7 @@ impl Engine {
         self.replication.as_ref().map(|replication| replication.statistics())
     }
 
-    fn replication(&mut self) -> &mut Replication {
+    pub(super) fn replication(&mut self) -> &mut Replication {
         self.replication.as_mut().expect("the world is replicated")
     }
 
@@ -315,6 +318,7 @@ impl Engine {
                 Some(frame) => frame,
                 None => return,
             },
+            Kind::Whereabouts => return self.handle_whereabouts(from, header, body),
             Kind::Grant | Kind::Data | Kind::Done => unreachable!("these are the engine's own"),
         };
         self.replication().replica.handle(replica, frame);
@@ -494,22 +498,10 @@ impl Engine {
         }
     }
 
-    /// Asks for the next outcome of a stream.
+    /// Asks for the next outcome of a stream that is not a reading of a clock.
     pub fn ask(&mut self, stream: StreamId) -> Asked {
-        let replication = self.replication();
-        let index = replication.asked.entry(stream).or_insert(0);
-        let key = DecisionKey { stream, index: *index };
-        let asked = match replication.replica.lookup(key) {
-            Lookup::Decided(outcome) => {
-                *index += 1;
-                replication.decisions += 1;
-                Asked::Decided(outcome)
-            }
-            Lookup::MustDecide => Asked::Decide,
-            Lookup::Wait => Asked::Wait,
-        };
-        self.carry_out();
-        asked
+        self.skip_readings(stream);
+        self.ask_any(stream)
     }
 
     /// Decides the outcome that [`Engine::ask`] was asked for.
