@@ -210,10 +210,8 @@ pub struct Accepted {
     stream: TcpStream,
 }
 
-/// Accepts one connection and lets it prove itself; blocks for at most the handshake's time limit.
-pub fn accept(listener: &TcpListener, secret: &Secret) -> io::Result<Accepted> {
-    let (stream, _) = listener.accept()?;
-    stream.set_nonblocking(false)?;
+/// Lets a connection that was accepted prove itself; blocks for at most the handshake's time limit.
+pub fn admit(stream: TcpStream, secret: &Secret) -> io::Result<Accepted> {
     tune(&stream)?;
     stream.set_read_timeout(Some(HANDSHAKE_TIMEOUT))?;
     auth::accept(&mut Quiet(&stream), secret)?;
@@ -420,7 +418,7 @@ mod tests {
         let secret = Secret([3; 32]);
         let address = listener.local_addr().unwrap();
         let theirs = secret.clone();
-        let accepting = std::thread::spawn(move || accept(&listener, &theirs).unwrap());
+        let accepting = std::thread::spawn(move || admit(listener.accept().unwrap().0, &theirs).unwrap());
         let sender = Sender::open(address, &secret, ProcessIndex(5), Incarnation(1)).unwrap();
         let accepted = accepting.join().unwrap();
         assert_eq!((accepted.from, accepted.incarnation), (ProcessIndex(5), Incarnation(1)));
