@@ -70,7 +70,7 @@ fn accept_links(job: &'static Job, listener: &TcpListener) {
                     engine::cell().link_opened(Receiver::new(accepted));
                 }
             }
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) if matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted) => {}
             Err(error) => {
                 let message = format!("replica {} cannot accept data connections: {error}", job.welcome.me);
                 return super::abort(1, message);

@@ -10,7 +10,7 @@ use redrt_types::{Incarnation, ProcessIndex};
 use redrt_wire::auth::{self, Secret};
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
 use std::time::Duration;
@@ -404,6 +404,7 @@ impl Receiver {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::net::TcpListener;
 
     struct Bytes(Vec<u8>);
 
