@@ -132,11 +132,14 @@ impl Engine {
         progressed |= self.receive_tcp();
         if self.links.is_busy() {
             progressed |= self.links.pump();
-            while let Some(outgoing) = self.links.next_finished() {
-                self.outgoing_gone(outgoing);
-            }
+        }
+        while let Some(outgoing) = self.links.next_finished() {
+            self.outgoing_gone(outgoing);
         }
         self.links.wake_relieved();
+        while let Some(process) = self.links.next_broken() {
+            crate::runtime::suspect(self.world.replica(process));
+        }
         progressed
     }
 }
@@ -294,7 +297,11 @@ impl Cell {
     }
 
     fn sleep<'a>(&'a self, mut engine: MutexGuard<'a, Engine>) -> MutexGuard<'a, Engine> {
+        let completions = engine.requests.completions;
         engine.flush();
+        if engine.requests.completions != completions {
+            return engine;
+        }
         let has_news = || self.has_news.load(Ordering::SeqCst);
         let Some(bed) = self.sleeper.prepare(&mut engine.links, has_news) else { return engine };
         drop(engine);

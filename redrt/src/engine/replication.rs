@@ -45,6 +45,7 @@ pub struct Replication {
     /// Protocol frames of which parts are missing.
     partial: FxHashMap<ProcessIndex, Vec<u8>>,
     idle_polls: u32,
+    ahead_count: u32,
     matched: Vec<Match<super::request::RequestId, usize>>,
 }
 
@@ -57,6 +58,19 @@ pub enum Asked {
     /// The leader has not said yet.
     Wait,
 }
+
+/// What is known of the next outcome before any progress is made.
+pub enum Ahead {
+    /// It is that nothing was ready.
+    Nothing,
+    /// It is this.
+    Decided(Outcome),
+    /// Nothing is.
+    Unknown,
+}
+
+/// How many empty polls a follower takes over in a row without making progress.
+const AHEAD_COUNT: u32 = 64;
 
 /// The decision streams of this process's threads.
 pub struct Streams;
@@ -88,6 +102,7 @@ impl Replication {
             decisions: 0,
             partial: FxHashMap::default(),
             idle_polls: 0,
+            ahead_count: 0,
             matched: Vec::new(),
         }
     }
@@ -510,6 +525,27 @@ impl Engine {
         };
         self.carry_out();
         asked
+    }
+
+    /// Asks for the next outcome of a stream if the leader has said it already.
+    ///
+    /// A follower must go through the empty polls of its leader faster than the leader makes them: what the leader polls
+    /// for may depend on what this process sends after them, and a lag that grows while the leader waits for it would
+    /// never end. So they cost no look at the transports.
+    pub fn ask_ahead(&mut self, stream: StreamId) -> Ahead {
+        let replication = self.replication();
+        if replication.replica.is_deciding() || replication.ahead_count >= AHEAD_COUNT {
+            replication.ahead_count = 0;
+            return Ahead::Unknown;
+        }
+        match self.ask(stream) {
+            Asked::Decided(Outcome::NotReady) => {
+                self.replication().ahead_count += 1;
+                Ahead::Nothing
+            }
+            Asked::Decided(outcome) => Ahead::Decided(outcome),
+            Asked::Decide | Asked::Wait => Ahead::Unknown,
+        }
     }
 
     /// Decides the outcome that [`Engine::ask`] was asked for.

@@ -40,16 +40,4 @@ impl Control {
             frames.push(&bytes[..count]);
         }
     }
-
-    /// A message that came together with an earlier one, so that waiting on the descriptor would not show it.
-    pub fn received_already(&self) -> io::Result<Option<ToAgent>> {
-        let mut reader = self.reader.lock().expect("no thread panics while it receives");
-        reader.1.next().map_err(io::Error::other)
-    }
-
-    /// Whether a message or the end of the stream is waiting to be received: the descriptor to wait on.
-    pub fn fd(&self) -> i32 {
-        use std::os::fd::AsRawFd;
-        self.reader.lock().expect("no thread panics while it receives").0.as_raw_fd()
-    }
 }

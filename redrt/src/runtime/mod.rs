@@ -7,7 +7,7 @@ mod host;
 mod leave;
 pub mod threads;
 
-pub use leave::{abort, end};
+pub use leave::{abort, end, suspect};
 
 use crate::engine::link::{Identity, Links};
 use crate::engine::replication::Replication;
