@@ -65,8 +65,15 @@ pub enum Outcome {
         /// Its tag.
         tag: Tag,
     },
-    /// A number read from outside: a clock, a random number.
+    /// A number read from outside.
     Value(u64),
+    /// What a clock showed.
+    Clock {
+        /// Which clock, as the system numbers them.
+        clock: i32,
+        /// Its reading in nanoseconds.
+        ns: u64,
+    },
     /// Bytes read from outside.
     Bytes(Vec<u8>),
 }
@@ -205,6 +212,13 @@ impl Decisions {
             }
         }
         if self.is_deciding() { Lookup::MustDecide } else { Lookup::Wait }
+    }
+
+    /// The outcome that `lookup` would hand out, if it is known; it stays to be asked for.
+    pub(crate) fn peek(&self, key: DecisionKey) -> Option<&Outcome> {
+        let covers = |item: &&DecisionItem| key.index < item.key.index + u64::from(item.repeat);
+        let next = self.streams.get(&key.stream)?.iter().find(covers)?;
+        (next.key.index <= key.index).then_some(&next.outcome)
     }
 
     pub(crate) fn decide(&mut self, key: DecisionKey, outcome: Outcome, outputs: &mut VecDeque<Output>) {

@@ -4,11 +4,17 @@
 //! followers take the same outcome at the same point of the same thread, waiting until it has come true for them too
 //! (design: output commit; `quiesce::decision`).
 
+use crate::engine::reading::{Patience, Reading};
 use crate::engine::replication::{Ahead, Asked, Streams};
 use crate::engine::request::{Operation, RequestId};
 use crate::engine::{self, Cell, Engine};
+use crate::runtime::clock::monotonic_ns;
 use quiesce::Outcome;
 use redrt_types::Tag;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Readings of clocks for each time that progress is made.
+const READINGS_PER_POLL: u32 = 64;
 
 /// What a probe found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -185,24 +191,30 @@ pub fn probe(context: u64, source: Option<u32>, tag: Option<i32>, take: bool, wa
     )
 }
 
-/// A number read from outside.
-pub fn value(read: impl Fn() -> u64) -> u64 {
-    if !needs_decisions(true) {
-        return read();
+/// A clock, as the leader reads it; `here` reads this machine's.
+pub fn reading(clock: i32, here: impl Fn() -> u64) -> u64 {
+    let cell = engine::cell();
+    let stream = Streams::of_this_thread();
+    let mut patience = Patience::default();
+    // A program may do nothing but read clocks until something has come, and its followers' answers fill its inbox.
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    if COUNT.fetch_add(1, Ordering::Relaxed).is_multiple_of(READINGS_PER_POLL) {
+        cell.poll_once();
     }
-    let found = decide(
-        engine::cell(),
-        true,
-        |_| {
-            let value = read();
-            Some((Outcome::Value(value), value))
-        },
-        |engine, outcome| match outcome {
-            Outcome::Value(value) => Some(*value),
-            other => engine.diverged("a clock", other),
-        },
-    );
-    found.expect("a reading is always there")
+    cell.wait_for(|engine| match engine.ask_reading(stream, clock) {
+        Reading::Decided(ns) => Some(ns),
+        Reading::Decide => {
+            let ns = here();
+            engine.answer_reading(stream, clock, ns, monotonic_ns());
+            Some(ns)
+        }
+        Reading::Wait if !patience.is_over(engine, stream) => None,
+        Reading::Crowded => None,
+        Reading::Missing | Reading::Wait => {
+            engine.report_divergence("it read a clock where its leader did not");
+            Some(here())
+        }
+    })
 }
 
 /// Cancels a receive if it is not matched.

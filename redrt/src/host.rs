@@ -10,7 +10,6 @@ use crate::objects::attached::Attached;
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::Instant;
 
 /// The process as its objects see it. All methods may be called from any thread.
 pub trait Host: Send + Sync {
@@ -142,8 +141,7 @@ impl Host for Alone {
     }
 
     fn wtime(&self) -> f64 {
-        static START: OnceLock<Instant> = OnceLock::new();
-        START.get_or_init(Instant::now).elapsed().as_secs_f64()
+        crate::runtime::clock::wtime()
     }
 
     fn predefined_attribute(&self, keyval: c_int) -> Option<c_int> {

@@ -261,6 +261,19 @@ impl Replica {
         self.decisions.lookup(key)
     }
 
+    /// What [`lookup`](Self::lookup) would hand out now, which stays there: for programs whose replicas may not ask the
+    /// same questions.
+    #[must_use]
+    pub fn peek(&self, key: DecisionKey) -> Option<&Outcome> {
+        self.decisions.peek(key)
+    }
+
+    /// Decisions that some live sibling may not hold yet.
+    #[must_use]
+    pub fn unstable_count(&self) -> u64 {
+        self.decisions.count() - self.decisions.stable()
+    }
+
     /// Makes a decision. What is sent from now on leaves when all live siblings hold it.
     ///
     /// # Panics

@@ -29,6 +29,8 @@ pub fn watch_forks() {
         FORK_COUNT.fetch_add(1, Ordering::Relaxed);
     }
     unsafe extern "C" fn in_child() {
+        // The library's engine is the parent's.
+        state::set_hooks(std::ptr::null());
         let count = FORK_COUNT.swap(0, Ordering::Relaxed);
         let path = FORK_PATH.load(Ordering::Relaxed);
         FORK_PATH.store(state::mix(path ^ 0xf0f0, count), Ordering::Relaxed);

@@ -184,10 +184,13 @@ pub fn comm_split_type(
     newcomm: Output<CommHandle>,
 ) -> Result {
     let parent = comm::resolve(comm)?;
-    info::resolve_hints(info)?;
+    let resource = info::resolve_hints(info)?.and_then(|info| info.get("mpi_hw_resource_type"));
+    // §7.4.2: mpi_shared_memory asks for the same as MPI_COMM_TYPE_SHARED; no other resource is known here.
+    let shared = resource.as_deref() == Some("mpi_shared_memory");
     let color = match split_type {
         MPI_UNDEFINED => MPI_UNDEFINED,
         MPI_COMM_TYPE_SHARED => crate::runtime::shared_memory_color(),
+        MPI_COMM_TYPE_HW_GUIDED | MPI_COMM_TYPE_RESOURCE_GUIDED if shared => crate::runtime::shared_memory_color(),
         MPI_COMM_TYPE_HW_GUIDED | MPI_COMM_TYPE_HW_UNGUIDED | MPI_COMM_TYPE_RESOURCE_GUIDED => MPI_UNDEFINED,
         other => return Err(Error::new(MPI_ERR_ARG, format!("{other} is not a split type"))),
     };

@@ -30,6 +30,7 @@ fn begin(required: c_int) -> Result<c_int> {
     let _ = MAIN.set(std::thread::current().id());
     let _ = PROVIDED.set(provided);
     host::set_active();
+    runtime::clock::install_hooks();
     Ok(provided)
 }
 
@@ -70,6 +71,7 @@ pub fn finalize() -> Result {
     // MPI-5.0 §11.2.4: attributes of MPI_COMM_SELF are deleted first, while MPI still works.
     this.attached.attributes.delete_all(CommHandle::SELF.0)?;
     runtime::end();
+    runtime::clock::remove_hooks();
     host::set_finalized();
     Ok(())
 }

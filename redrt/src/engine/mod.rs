@@ -14,6 +14,7 @@ pub mod cancel;
 pub mod link;
 pub mod matching;
 pub mod payload;
+pub mod reading;
 pub mod receive;
 pub mod rendezvous;
 pub mod replication;
@@ -23,6 +24,7 @@ pub mod sleep;
 mod verdict;
 
 use crate::coll::schedule;
+use crate::runtime::clock::monotonic_ns;
 use crate::transport::Landings;
 use crate::transport::tcp::Receiver;
 use link::{Links, OutgoingId};
@@ -37,6 +39,7 @@ use slab::Slab;
 use sleep::Sleeper;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
 
 /// `MPI_ANY_SOURCE` of the standard ABI.
 pub const ANY_SOURCE: i32 = -1;
@@ -68,6 +71,8 @@ pub struct Engine {
     /// Counts unexpected arrivals, for those who wait in a probe.
     arrivals: u64,
     replication: Option<Box<Replication>>,
+    /// When a thread that waits wants to look again though nothing has come, by this machine's monotonic clock.
+    alarm_ns: Option<u64>,
 }
 
 /// What the engine is made from.
@@ -107,6 +112,7 @@ impl Engine {
             waiting_threads: 0,
             arrivals: 0,
             replication: setup.replication,
+            alarm_ns: None,
         }
     }
 
@@ -304,10 +310,23 @@ impl Cell {
         }
         let has_news = || self.has_news.load(Ordering::SeqCst);
         let Some(bed) = self.sleeper.prepare(&mut engine.links, has_news) else { return engine };
+        let alarm = engine.alarm_ns.map(|alarm| (alarm, alarm.saturating_sub(monotonic_ns())));
         drop(engine);
-        self.sleeper.sleep(bed);
+        self.sleeper.sleep(bed, alarm.map(|(_, remaining)| Duration::from_nanos(remaining)));
         self.sleeper.awake();
-        self.lock()
+        let mut engine = self.lock();
+        if engine.alarm_ns.is_some_and(|alarm| alarm <= monotonic_ns()) {
+            engine.alarm_ns = None;
+            self.others.notify_all();
+        }
+        engine
+    }
+
+    /// Has whoever waits for `engine` look again at this time at the latest.
+    pub fn set_alarm(&self, engine: &mut Engine, alarm_ns: u64) {
+        engine.alarm_ns = Some(engine.alarm_ns.map_or(alarm_ns, |before| before.min(alarm_ns)));
+        // The thread that polls may be asleep already.
+        self.wake();
     }
 
     /// Lets all threads of this process look again, after the agent changed something.

@@ -141,7 +141,7 @@ impl Engine {
             }
             Kind::Done => self.outgoing_gone(OutgoingId(u64::from(header.sequence) | u64::from(header.source) << 32)),
             // These belong to the replication protocol, and the world is not replicated.
-            Kind::Digest | Kind::Ack | Kind::AckOne | Kind::Protocol => {}
+            Kind::Digest | Kind::Ack | Kind::AckOne | Kind::Protocol | Kind::Whereabouts => {}
         }
     }
 

@@ -10,13 +10,14 @@
 
 use super::Engine;
 use super::link::{Body, OutgoingId};
+use super::reading::Readings;
 use super::receive::{Data, Message};
 use super::send::{SendArguments, Sent};
 use crate::transport::frame::{FLAG_DIGEST, Header, Kind, Rendezvous};
 use crate::transport::tcp::Source;
 use crate::{faults, runtime};
 use quiesce::matching::{Arrived, Match, Order};
-use quiesce::{DecisionKey, Frame, Lookup, MessageId, Outcome, Output, PayloadKey, Replica, StreamId};
+use quiesce::{DecisionKey, Frame, MessageId, Outcome, Output, PayloadKey, Replica, StreamId};
 use redrt_types::{ContextId, Digest, Envelope, ProcessIndex, ReplicaId, SeqNum, Tag, View};
 use redrt_wire::control::Determinism;
 use redrt_wire::event::Statistics;
@@ -40,12 +41,13 @@ pub struct Replication {
     /// The own sphere has siblings, so that outcomes must be agreed.
     has_siblings: bool,
     /// How many outcomes each thread has asked for.
-    asked: FxHashMap<StreamId, u64>,
-    decisions: u64,
+    pub(super) asked: FxHashMap<StreamId, u64>,
+    pub(super) decisions: u64,
     /// Protocol frames of which parts are missing.
     partial: FxHashMap<ProcessIndex, Vec<u8>>,
     idle_polls: u32,
     ahead_count: u32,
+    pub(super) readings: Readings,
     matched: Vec<Match<super::request::RequestId, usize>>,
 }
 
@@ -103,6 +105,7 @@ impl Replication {
             partial: FxHashMap::default(),
             idle_polls: 0,
             ahead_count: 0,
+            readings: Readings::default(),
             matched: Vec::new(),
         }
     }
@@ -174,7 +177,7 @@ impl Engine {
         self.replication.as_ref().map(|replication| replication.statistics())
     }
 
-    fn replication(&mut self) -> &mut Replication {
+    pub(super) fn replication(&mut self) -> &mut Replication {
         self.replication.as_mut().expect("the world is replicated")
     }
 
@@ -330,6 +333,7 @@ impl Engine {
                 Some(frame) => frame,
                 None => return,
             },
+            Kind::Whereabouts => return self.handle_whereabouts(from, header, body),
             Kind::Grant | Kind::Data | Kind::Done => unreachable!("these are the engine's own"),
         };
         self.replication().replica.handle(replica, frame);
@@ -363,7 +367,7 @@ impl Engine {
         while let Some(output) = self.replication().replica.poll_output() {
             match output {
                 Output::Arrived { message, .. } => self.arrived(message, envelope, from, offered),
-                Output::Again { message, .. } => self.again(message, from, offered),
+                Output::Again { message, .. } => self.again(message, envelope, from, offered),
                 Output::Shadow { message, .. } => self.shadow(message, envelope, from, offered),
                 other => self.act(other),
             }
@@ -422,8 +426,11 @@ impl Engine {
         self.carry_out();
     }
 
-    fn again(&mut self, id: MessageId, from: ProcessIndex, offered: Offered) {
+    fn again(&mut self, id: MessageId, envelope: Envelope, from: ProcessIndex, offered: Offered) {
         let key = self.replication().records[&id];
+        // The first offer's envelope may have been what was corrupt. How it was matched stays; what the receive is told of
+        // it is put right.
+        (self.messages[key].tag, self.messages[key].length) = (envelope.tag.0, envelope.length_bytes);
         if let Some(landing) = self.messages[key].landing.take() {
             self.landings.remove(landing);
         }
@@ -509,22 +516,10 @@ impl Engine {
         }
     }
 
-    /// Asks for the next outcome of a stream.
+    /// Asks for the next outcome of a stream that is not a reading of a clock.
     pub fn ask(&mut self, stream: StreamId) -> Asked {
-        let replication = self.replication();
-        let index = replication.asked.entry(stream).or_insert(0);
-        let key = DecisionKey { stream, index: *index };
-        let asked = match replication.replica.lookup(key) {
-            Lookup::Decided(outcome) => {
-                *index += 1;
-                replication.decisions += 1;
-                Asked::Decided(outcome)
-            }
-            Lookup::MustDecide => Asked::Decide,
-            Lookup::Wait => Asked::Wait,
-        };
-        self.carry_out();
-        asked
+        self.skip_readings(stream);
+        self.ask_any(stream)
     }
 
     /// Asks for the next outcome of a stream if the leader has said it already.

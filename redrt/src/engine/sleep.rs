@@ -106,13 +106,14 @@ impl Sleeper {
         Some(Bed::Poll(entries))
     }
 
-    /// Sleeps until something arrives or somebody wakes this process.
-    pub fn sleep(&self, bed: Bed) {
+    /// Sleeps until something arrives, somebody wakes this process or the time is over.
+    pub fn sleep(&self, bed: Bed, limit: Option<Duration>) {
+        let limit = limit.map_or(SLEEP_MAX, |limit| limit.min(SLEEP_MAX));
         match bed {
-            Bed::Futex(word) => shm::futex_wait(word, ASLEEP_FUTEX, SLEEP_MAX),
+            Bed::Futex(word) => shm::futex_wait(word, ASLEEP_FUTEX, limit),
             Bed::Poll(mut entries) => {
                 // SAFETY: - entries is valid for its length during the call.
-                unsafe { libc::poll(entries.as_mut_ptr(), entries.len() as u64, SLEEP_MAX.as_millis() as i32) };
+                unsafe { libc::poll(entries.as_mut_ptr(), entries.len() as u64, limit.as_millis() as i32 + 1) };
                 let mut byte = [0; 8];
                 while self.socket.recv(&mut byte).is_ok() {}
             }

@@ -1,8 +1,28 @@
 //! Clocks. In a replicated world a reading is a decision of the leader, because a program may act on it.
+//!
+//! The leader shows its own clocks. A follower remembers how far each was ahead of its own, and shows it with that
+//! difference if it becomes the leader: hosts count their monotonic clocks from when they were started. In no thread does
+//! a clock ever go back.
 
 use super::job;
+use super::preload;
 use crate::decide;
 use redrt_wire::control::Determinism;
+use std::cell::Cell;
+use std::ffi::c_int;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+/// Clocks of Linux that are agreed: numbers 0 to `CLOCK_TAI`.
+const CLOCK_COUNT: usize = libc::CLOCK_TAI as usize + 1;
+
+const UNKNOWN: i64 = i64::MIN;
+
+/// How far the leader's clocks are ahead of this machine's, as far as this process has followed any.
+static AHEAD_NS: [AtomicI64; CLOCK_COUNT] = [const { AtomicI64::new(UNKNOWN) }; CLOCK_COUNT];
+
+thread_local! {
+    static LATEST_NS: [Cell<u64>; CLOCK_COUNT] = const { [const { Cell::new(0) }; CLOCK_COUNT] };
+}
 
 /// Nanoseconds of this machine's monotonic clock, past any library that is preloaded over the C library.
 pub fn monotonic_ns() -> u64 {
@@ -12,10 +32,69 @@ pub fn monotonic_ns() -> u64 {
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
+/// What a clock shows to the calling thread: what is real below an MPI call and in a hook, else what the preloaded
+/// library shows. Faster than the system call.
+fn shown_ns(clock: c_int) -> u64 {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: - now is valid for writes.
+    unsafe { libc::clock_gettime(clock, &raw mut now) };
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+/// Whether clocks are agreed in this process.
+fn is_agreed() -> bool {
+    crate::host::is_active()
+        && job().is_some_and(|job| {
+            let welcome = &job.welcome;
+            welcome.options.determinism == Determinism::Full && welcome.world.degree(welcome.me.rank) > 1
+        })
+}
+
+/// A clock as the leader shows it. Called where clocks are real.
+fn agreed_ns(clock: c_int) -> u64 {
+    let ahead = &AHEAD_NS[clock as usize];
+    let latest = LATEST_NS.with(|latest| latest[clock as usize].get());
+    let here = || {
+        let ahead = ahead.load(Ordering::Relaxed);
+        let own = shown_ns(clock);
+        own.saturating_add_signed(if ahead == UNKNOWN { 0 } else { ahead }).max(latest)
+    };
+    let decided = decide::reading(clock, here);
+    // What was decided a while ago seems less far ahead than it was: the greatest difference is the best.
+    ahead.fetch_max(decided.cast_signed() - shown_ns(clock).cast_signed(), Ordering::Relaxed);
+    LATEST_NS.with(|latest| latest[clock as usize].set(decided));
+    decided
+}
+
 /// `MPI_Wtime`, in seconds.
 pub fn wtime() -> f64 {
-    let replicated = job()
-        .is_some_and(|job| job.welcome.world.is_replicated() && job.welcome.options.determinism == Determinism::Full);
-    let now = if replicated && crate::host::is_active() { decide::value(monotonic_ns) } else { monotonic_ns() };
+    let now = if is_agreed() {
+        let _inside = super::threads::enter();
+        agreed_ns(libc::CLOCK_MONOTONIC)
+    } else {
+        shown_ns(libc::CLOCK_MONOTONIC)
+    };
     now as f64 * 1e-9
+}
+
+unsafe extern "C" fn clock_hook(clock: libc::clockid_t, time: *mut libc::timespec) -> c_int {
+    if !(0..CLOCK_COUNT as c_int).contains(&clock) || !is_agreed() {
+        return 0;
+    }
+    let ns = agreed_ns(clock);
+    // SAFETY: - the preloaded library passes a place to write to.
+    unsafe { *time = libc::timespec { tv_sec: (ns / 1_000_000_000) as i64, tv_nsec: (ns % 1_000_000_000) as i64 } };
+    1
+}
+
+/// From now on the program's readings of clocks are decisions. Random bytes stay with the preloaded library's
+/// generator, which makes the same ones in all replicas and whose bytes need no agreement.
+pub fn install_hooks() {
+    static HOOKS: preload::Hooks = preload::Hooks::new(clock_hook);
+    preload::install(Some(&HOOKS));
+}
+
+/// The program's clocks go on without the leader.
+pub fn remove_hooks() {
+    preload::install(None);
 }

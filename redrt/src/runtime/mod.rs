@@ -5,6 +5,7 @@ pub mod clock;
 pub mod control;
 mod host;
 mod leave;
+pub mod preload;
 pub mod threads;
 
 pub use leave::{abort, end, suspect};
@@ -68,12 +69,27 @@ pub fn job() -> Option<&'static Job> {
 
 /// Takes this process's place in the job and makes what every job has.
 pub fn begin() -> Result<(), JoinError> {
-    let job = join()?;
+    // The agent thread inherits it, and whatever the set-up asks for is real.
+    let was_internal = preload::set_internal(true);
+    let joined = join();
+    preload::set_internal(was_internal);
+    let job = joined?;
+    if job.welcome.world.is_replicated() {
+        threads::watch();
+        warn_without_preload(job);
+    }
     crate::host::install(Box::new(host::InJob(job)));
     let attached = || std::sync::Arc::new(crate::objects::attached::Attached::new());
     crate::comm::install(job.welcome.me.rank, job.welcome.world.rank_count(), attached(), attached());
     crate::faults::arm(&job.welcome.faults);
     Ok(())
+}
+
+fn warn_without_preload(job: &Job) {
+    let is_first = job.welcome.me == ReplicaId::default();
+    if is_first && job.welcome.options.determinism == Determinism::Full && !preload::is_present() {
+        eprintln!("redrt: libredrt_preload.so is not loaded: clocks and random bytes are not agreed between replicas");
+    }
 }
 
 /// An error and what caused it, in one line.

@@ -1,24 +1,17 @@
-//! Numbers of threads that agree between replicas: the preloaded library numbers each by its creation under its parent.
+//! The application's threads: their numbers, which agree between replicas, and how many MPI calls each has begun.
+//!
+//! While a thread is in an MPI call it is shown real clocks and random bytes: what the library and its allocator ask
+//! for below the call is not the application's doing, and happens in every replica at another time.
 
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering};
-
-type NumberFunction = extern "C" fn() -> u64;
-
-fn preloaded() -> Option<NumberFunction> {
-    static FUNCTION: OnceLock<Option<NumberFunction>> = OnceLock::new();
-    *FUNCTION.get_or_init(|| {
-        // SAFETY: - looks a symbol up by a C string.
-        let symbol = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"redrt_thread_number".as_ptr()) };
-        // SAFETY: - the preloaded library exports a function of this type under this name.
-        (!symbol.is_null()).then(|| unsafe { std::mem::transmute::<*mut libc::c_void, NumberFunction>(symbol) })
-    })
-}
+use super::preload;
+use std::cell::Cell;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 /// The number of the calling thread: 0 for the main thread.
 pub fn number() -> u64 {
-    if let Some(number) = preloaded() {
-        return number();
+    if let Some(number) = preload::thread_number() {
+        return number;
     }
     // Without the preloaded library, threads are numbered as they first ask.
     static NEXT: AtomicU64 = AtomicU64::new(0);
@@ -26,4 +19,96 @@ pub fn number() -> u64 {
         static NUMBER: u64 = NEXT.fetch_add(1, Ordering::Relaxed);
     }
     NUMBER.with(|number| *number)
+}
+
+/// Set when replicas must agree, so that calls are marked and counted.
+static WATCHED: AtomicBool = AtomicBool::new(false);
+
+/// From now on calls are marked and counted.
+pub fn watch() {
+    WATCHED.store(true, Ordering::Release);
+}
+
+struct Thread {
+    number: u64,
+    /// MPI calls begun; `u64::MAX` when there will be no more.
+    calls: AtomicU64,
+}
+
+static THREADS: Mutex<Vec<&'static Thread>> = Mutex::new(Vec::new());
+
+fn threads() -> std::sync::MutexGuard<'static, Vec<&'static Thread>> {
+    THREADS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Marks the thread's end: what runs after it, the allocator's destructor, is not the application.
+struct End(Cell<Option<&'static Thread>>);
+
+impl Drop for End {
+    fn drop(&mut self) {
+        if let Some(thread) = self.0.get() {
+            thread.calls.store(u64::MAX, Ordering::Release);
+            preload::set_internal(true);
+        }
+    }
+}
+
+thread_local! {
+    static THREAD: Cell<Option<&'static Thread>> = const { Cell::new(None) };
+    static END: End = const { End(Cell::new(None)) };
+}
+
+fn register() -> &'static Thread {
+    let number = number();
+    let mut threads = threads();
+    // A record stays when its thread ends: a follower may be behind and ask for it. It is small.
+    let thread: &'static Thread = Box::leak(Box::new(Thread { number, calls: AtomicU64::new(0) }));
+    threads.push(thread);
+    THREAD.set(Some(thread));
+    let _ = END.try_with(|end| end.0.set(Some(thread)));
+    thread
+}
+
+/// The calling thread is in an MPI call until this is dropped.
+pub struct Inside {
+    was_internal: Option<bool>,
+}
+
+/// Begins an MPI call.
+#[inline]
+pub fn enter() -> Inside {
+    if !WATCHED.load(Ordering::Relaxed) {
+        return Inside { was_internal: None };
+    }
+    enter_watched()
+}
+
+fn enter_watched() -> Inside {
+    // First of all: what follows may allocate.
+    let was_internal = preload::set_internal(true);
+    let thread = THREAD.get().unwrap_or_else(register);
+    // Only this thread writes it.
+    thread.calls.store(thread.calls.load(Ordering::Relaxed).saturating_add(1), Ordering::Release);
+    Inside { was_internal: Some(was_internal) }
+}
+
+impl Drop for Inside {
+    #[inline]
+    fn drop(&mut self) {
+        if let Some(was_internal) = self.was_internal {
+            preload::set_internal(was_internal);
+        }
+    }
+}
+
+/// How many MPI calls the calling thread has begun.
+pub fn call_count() -> u64 {
+    THREAD.get().unwrap_or_else(register).calls.load(Ordering::Relaxed)
+}
+
+/// How many MPI calls the thread of this number has begun; 0 when none is known, `u64::MAX` when it has ended.
+pub fn calls_of(number: u64) -> u64 {
+    let threads = threads();
+    let thread = threads.iter().rev().find(|thread| thread.number == number);
+    thread.map_or(0, |thread| thread.calls.load(Ordering::Acquire))
 }

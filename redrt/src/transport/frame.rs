@@ -39,6 +39,9 @@ pub enum Kind {
     AckOne = 8,
     /// Any other protocol frame, postcard-encoded.
     Protocol = 9,
+    /// Between siblings: how far a thread has come (`context` is its number). A question when the body is empty, else
+    /// the answer, a [`Whereabouts`].
+    Whereabouts = 10,
 }
 
 impl Kind {
@@ -54,6 +57,7 @@ impl Kind {
             7 => Self::Ack,
             8 => Self::AckOne,
             9 => Self::Protocol,
+            10 => Self::Whereabouts,
             _ => return None,
         })
     }
@@ -165,6 +169,15 @@ pub struct Fragment {
     pub offset: u64,
 }
 
+/// Body of an answer about a thread.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Whereabouts {
+    /// MPI calls it has begun.
+    pub calls: u64,
+    /// Outcomes it has asked for.
+    pub outcomes: u64,
+}
+
 macro_rules! words {
     ($type:ident { $($field:ident),+ } $count:expr) => {
         impl $type {
@@ -192,6 +205,7 @@ macro_rules! words {
 words!(Rendezvous { length, address, offer } 3);
 words!(Grant { offer, landing, length } 3);
 words!(Fragment { landing, offset } 2);
+words!(Whereabouts { calls, outcomes } 2);
 
 #[cfg(test)]
 mod tests {

@@ -177,6 +177,7 @@ fn body(function: &Function, large: bool, bound: bool) -> String {
         let missing = missing(&function.module);
         return text + &format!("    unsupported(\"{name}\", \"{missing}\", {scope})");
     }
+    text += "    let _inside = crate::runtime::threads::enter();\n";
     text += "    // SAFETY: the pointers are those of the C call, which must be valid as MPI says.\n";
     text += &format!("    match unsafe {{ {call} }} {{\n        Ok(()) => MPI_SUCCESS,\n");
     // MPI-5.0 section 15.3: the tool interface never invokes an error handler.

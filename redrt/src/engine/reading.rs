@@ -1,0 +1,210 @@
+//! Readings of clocks in a replicated world: the leader's are everyone's.
+//!
+//! They share the stream of the thread's other outcomes, so that a follower sees when its program has taken another
+//! path than its leader's: then the next outcome is of another kind. A follower that read a clock where its leader
+//! asked for something else takes a reading of its own; readings of the leader that a follower has not made are passed
+//! over at its next outcome. Either is a divergence, and said.
+//!
+//! The trap is a leader that does not read at all where its follower does, and then waits for a message that depends on
+//! that follower. So a follower that waits asks how far the leader's thread has come:
+//!
+//! ```text
+//!   follower: thread t, in no MPI call, 7 calls and 12 outcomes so far, reads a clock
+//!      ├── t? ──────────────────────────────► leader
+//!      │ ◄──────────────── 8 calls, 12 outcomes   it is in its next call and has not read: the follower goes on alone
+//!      │ ◄──────────────── 8 calls, 13 outcomes   it has read: the decision came before this answer
+//!      │ ◄──────────────── 7 calls, 12 outcomes   it has not come so far: asked again after a while
+//! ```
+//! The leader answers whenever it is in an MPI call or reads a clock. One that computes does not, and is waited for.
+
+use super::Engine;
+use super::replication::Asked;
+use crate::runtime::threads;
+use crate::runtime::{self, clock::monotonic_ns};
+use crate::transport::frame::{Header, Kind, Whereabouts};
+use quiesce::{DecisionKey, Lookup, Outcome, StreamId};
+use redrt_types::ProcessIndex;
+use redrt_wire::control::FromAgent;
+use redrt_wire::event::Event;
+use rustc_hash::FxHashMap;
+
+/// A follower that waits asks this often how far its leader has come.
+const ASK_INTERVAL_NS: u64 = 100_000_000;
+
+/// A thread that the leader has never seen is waited for no longer than this.
+const UNKNOWN_WAIT_NS: u64 = 30_000_000_000;
+
+/// Readings closer together than this are a loop, and told to the followers in batches.
+const LOOP_DISTANCE_NS: u64 = 20_000;
+
+/// So many readings are told at once before a loop is taken for one.
+const PROMPT_COUNT: u32 = 16;
+
+/// A leader that reads clocks and does nothing else stops when its followers are so many decisions behind.
+const UNSTABLE_MAX: u64 = 1 << 16;
+
+/// What an engine remembers of readings.
+#[derive(Default)]
+pub struct Readings {
+    latest_ns: u64,
+    told_ns: u64,
+    close_count: u32,
+    /// Answers of the leader, by thread.
+    answers: FxHashMap<u64, Whereabouts>,
+}
+
+/// The answer to a question for a reading.
+pub enum Reading {
+    /// The clock shows this.
+    Decided(u64),
+    /// Read it and answer.
+    Decide,
+    /// The leader has asked for something else here.
+    Missing,
+    /// The leader has not said yet.
+    Wait,
+    /// Followers are far behind: wait for them.
+    Crowded,
+}
+
+/// How long a follower has waited for one reading.
+#[derive(Default)]
+pub struct Patience {
+    began_ns: u64,
+    next_ns: u64,
+}
+
+impl Patience {
+    /// Whether the leader is known not to make this reading; asks it now and then. Called while the reading is awaited.
+    pub fn is_over(&mut self, engine: &mut Engine, stream: StreamId) -> bool {
+        let StreamId::Thread(thread) = stream else { return true };
+        let now = monotonic_ns();
+        if self.began_ns == 0 {
+            self.began_ns = now;
+            engine.replication().readings.answers.remove(&thread);
+        }
+        if let Some(answer) = engine.replication().readings.answers.remove(&thread) {
+            let is_unknown = answer == Whereabouts { calls: 0, outcomes: 0 };
+            let asked = engine.replication().asked.get(&stream).copied().unwrap_or(0);
+            let went_past = answer.calls > threads::call_count() && answer.outcomes <= asked;
+            if went_past || (is_unknown && now - self.began_ns > UNKNOWN_WAIT_NS) {
+                return true;
+            }
+        }
+        if self.next_ns == 0 {
+            self.next_ns = now + ASK_INTERVAL_NS;
+        } else if now >= self.next_ns {
+            self.next_ns = now + ASK_INTERVAL_NS;
+            engine.ask_whereabouts(thread);
+        } else {
+            return false;
+        }
+        super::cell().set_alarm(engine, self.next_ns);
+        false
+    }
+}
+
+impl Engine {
+    /// Asks for a reading of a clock.
+    pub fn ask_reading(&mut self, stream: StreamId, clock: i32) -> Reading {
+        let replication = self.replication();
+        let index = replication.asked.get(&stream).copied().unwrap_or(0);
+        match replication.replica.peek(DecisionKey { stream, index }) {
+            Some(Outcome::Clock { clock: decided, .. }) if *decided == clock => {}
+            Some(_) => return Reading::Missing,
+            None if !replication.replica.is_deciding() => return Reading::Wait,
+            None if replication.replica.unstable_count() > UNSTABLE_MAX => return Reading::Crowded,
+            None => return Reading::Decide,
+        }
+        match self.ask_any(stream) {
+            Asked::Decided(Outcome::Clock { ns, .. }) => Reading::Decided(ns),
+            _ => unreachable!("it was just seen"),
+        }
+    }
+
+    /// Decides the reading that [`Engine::ask_reading`] was asked for. `now_ns` is this machine's monotonic clock.
+    pub fn answer_reading(&mut self, stream: StreamId, clock: i32, ns: u64, now_ns: u64) {
+        self.answer(stream, Outcome::Clock { clock, ns });
+        let readings = &mut self.replication().readings;
+        let is_close = now_ns.saturating_sub(readings.latest_ns) < LOOP_DISTANCE_NS;
+        readings.close_count = if is_close { readings.close_count + 1 } else { 0 };
+        readings.latest_ns = now_ns;
+        // The leader may now compute for long, and its followers wait for this reading.
+        if readings.close_count < PROMPT_COUNT || now_ns.saturating_sub(readings.told_ns) > LOOP_DISTANCE_NS {
+            readings.told_ns = now_ns;
+            self.flush();
+        }
+    }
+
+    /// Passes over readings that the leader made and this process did not.
+    pub(super) fn skip_readings(&mut self, stream: StreamId) {
+        loop {
+            let replication = self.replication();
+            let index = replication.asked.get(&stream).copied().unwrap_or(0);
+            let next = replication.replica.peek(DecisionKey { stream, index });
+            if !matches!(next, Some(Outcome::Clock { .. })) {
+                return;
+            }
+            self.ask_any(stream);
+            self.report_divergence("its leader read a clock where this replica did not");
+        }
+    }
+
+    /// Asks for the next outcome of a stream, whatever it is.
+    pub(super) fn ask_any(&mut self, stream: StreamId) -> Asked {
+        let replication = self.replication();
+        let index = replication.asked.entry(stream).or_insert(0);
+        let key = DecisionKey { stream, index: *index };
+        let asked = match replication.replica.lookup(key) {
+            Lookup::Decided(outcome) => {
+                *index += 1;
+                replication.decisions += 1;
+                Asked::Decided(outcome)
+            }
+            Lookup::MustDecide => Asked::Decide,
+            Lookup::Wait => Asked::Wait,
+        };
+        self.carry_out();
+        asked
+    }
+
+    /// Says once that the replicas of this rank took different paths.
+    pub fn report_divergence(&mut self, what: &str) {
+        use std::sync::atomic::{AtomicBool, Ordering};
+        static SAID: AtomicBool = AtomicBool::new(false);
+        if SAID.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        if let Some(control) = runtime::job().and_then(|job| job.control.as_ref()) {
+            let event = Event::Divergence { replica: self.me, what: what.to_owned() };
+            // If the daemon is gone, so is the job.
+            let _ = control.send(&FromAgent::Event(event));
+        }
+    }
+
+    fn ask_whereabouts(&mut self, thread: u64) {
+        let view = self.replication().view().clone();
+        let siblings = self.world.sphere(self.me.rank).filter(|sibling| *sibling != self.me && view.is_live(*sibling));
+        for process in siblings.map(|sibling| self.world.process(sibling)).collect::<Vec<_>>() {
+            self.links.send(process, Header::new(Kind::Whereabouts, thread), None, &[]);
+        }
+    }
+
+    pub(super) fn handle_whereabouts(&mut self, from: ProcessIndex, header: &Header, body: &[u8]) {
+        let thread = header.context;
+        if self.world.replica(from).rank != self.me.rank {
+            return;
+        }
+        if let Some(answer) = Whereabouts::from_bytes(body) {
+            self.replication().readings.answers.insert(thread, answer);
+            self.requests.completions += 1;
+        } else if self.replication().replica.is_deciding() {
+            // In this order: had the thread begun its next call before the count is taken, it has decided before that.
+            let calls = threads::calls_of(thread);
+            let outcomes = self.replication().asked.get(&StreamId::Thread(thread)).copied().unwrap_or(0);
+            self.flush();
+            let answer = Whereabouts { calls, outcomes };
+            self.links.send(from, Header::new(Kind::Whereabouts, thread), None, &answer.to_bytes());
+        }
+    }
+}

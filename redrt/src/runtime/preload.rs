@@ -1,0 +1,77 @@
+//! The library that is preloaded into replicas, as seen from here; see `docs/determinism.md`.
+
+use std::ffi::{CStr, c_int, c_void};
+use std::sync::OnceLock;
+
+type ClockHook = unsafe extern "C" fn(libc::clockid_t, *mut libc::timespec) -> c_int;
+type RandomHook = unsafe extern "C" fn(*mut u8, usize) -> c_int;
+type InstallFunction = unsafe extern "C" fn(*const Hooks);
+type InternalFunction = extern "C" fn(bool) -> bool;
+type NumberFunction = extern "C" fn() -> u64;
+
+/// What this library answers in place of the C library.
+#[repr(C)]
+pub struct Hooks {
+    size_bytes: usize,
+    clock: Option<ClockHook>,
+    random: Option<RandomHook>,
+}
+
+impl Hooks {
+    /// Hooks that answer for clocks.
+    pub const fn new(clock: ClockHook) -> Self {
+        Self { size_bytes: size_of::<Self>(), clock: Some(clock), random: None }
+    }
+}
+
+struct Functions {
+    install: InstallFunction,
+    internal: InternalFunction,
+    number: NumberFunction,
+}
+
+fn symbol(name: &CStr) -> Option<*mut c_void> {
+    // SAFETY: - looks a symbol up by a C string.
+    let symbol = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
+    (!symbol.is_null()).then_some(symbol)
+}
+
+fn functions() -> Option<&'static Functions> {
+    static FUNCTIONS: OnceLock<Option<Functions>> = OnceLock::new();
+    let find = || {
+        let (install, internal) = (symbol(c"redrt_preload_install")?, symbol(c"redrt_preload_internal_thread")?);
+        let number = symbol(c"redrt_thread_number")?;
+        Some(Functions {
+            // SAFETY: - the preloaded library exports a function of this type under this name.
+            install: unsafe { std::mem::transmute::<*mut c_void, InstallFunction>(install) },
+            // SAFETY: - as above.
+            internal: unsafe { std::mem::transmute::<*mut c_void, InternalFunction>(internal) },
+            // SAFETY: - as above.
+            number: unsafe { std::mem::transmute::<*mut c_void, NumberFunction>(number) },
+        })
+    };
+    FUNCTIONS.get_or_init(find).as_ref()
+}
+
+/// Whether it is there.
+pub fn is_present() -> bool {
+    functions().is_some()
+}
+
+/// Lets these hooks answer, or none.
+pub fn install(hooks: Option<&'static Hooks>) {
+    if let Some(functions) = functions() {
+        // SAFETY: - the hooks and their functions stay for good, for this library is never unloaded: it has threads.
+        unsafe { (functions.install)(hooks.map_or(std::ptr::null(), std::ptr::from_ref)) };
+    }
+}
+
+/// While `internal`, what the calling thread is shown is real. What held before.
+pub fn set_internal(internal: bool) -> bool {
+    functions().is_some_and(|functions| (functions.internal)(internal))
+}
+
+/// The calling thread's number, the same in all replicas.
+pub fn thread_number() -> Option<u64> {
+    functions().map(|functions| (functions.number)())
+}

@@ -1,0 +1,74 @@
+/* Messages made of what differs between processes: clocks and random bytes. Replicas that read them for themselves
+ * would be reported. Also: no clock goes back, whoever reads it. Usage: clocks [ROUNDS] */
+#define _GNU_SOURCE
+#include "check.h"
+#include <fcntl.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/time.h>
+#include <time.h>
+#include <unistd.h>
+
+struct readings {
+    int64_t wall, monotonic, of_day, seconds;
+    double wtime;
+    unsigned char random[24], device[24];
+};
+
+static int64_t clock_ns(clockid_t clock)
+{
+    struct timespec now;
+    clock_gettime(clock, &now);
+    return now.tv_sec * 1000000000ll + now.tv_nsec;
+}
+
+static void read_all(struct readings *it)
+{
+    struct timeval of_day;
+    memset(it, 0, sizeof *it);
+    it->wall = clock_ns(CLOCK_REALTIME);
+    it->monotonic = clock_ns(CLOCK_MONOTONIC);
+    gettimeofday(&of_day, NULL);
+    it->of_day = of_day.tv_sec * 1000000ll + of_day.tv_usec;
+    it->seconds = time(NULL);
+    it->wtime = MPI_Wtime();
+    CHECK(getrandom(it->random, sizeof it->random, 0) == sizeof it->random);
+    int device = open("/dev/urandom", O_RDONLY);
+    CHECK(read(device, it->device, sizeof it->device) == sizeof it->device);
+    close(device);
+}
+
+int main(int argc, char **argv)
+{
+    int rounds = argc > 1 ? atoi(argv[1]) : 100;
+    struct readings mine, theirs, before;
+    memset(&before, 0, sizeof before);
+    int64_t early = clock_ns(CLOCK_MONOTONIC);
+    MPI_Init(&argc, &argv);
+    int rank, size;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    for (int round = 0; round < rounds; round++) {
+        read_all(&mine);
+        CHECK(mine.monotonic >= early && mine.monotonic >= before.monotonic && mine.wtime >= before.wtime);
+        CHECK(mine.wall >= before.wall && mine.of_day >= before.of_day && mine.seconds >= before.seconds);
+        CHECK(memcmp(mine.random, before.random, sizeof mine.random) != 0);
+        before = mine;
+        MPI_Sendrecv(&mine, sizeof mine, MPI_BYTE, (rank + 1) % size, 1, &theirs, sizeof theirs, MPI_BYTE,
+                     (rank + size - 1) % size, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        /* Wait for the next half millisecond without calling MPI: readings in a loop, as many as it takes. */
+        if (round % 10 == 0) {
+            int64_t end = clock_ns(CLOCK_MONOTONIC) + 500000, count = 0, sum = 0;
+            while (clock_ns(CLOCK_MONOTONIC) < end)
+                count++;
+            MPI_Allreduce(&count, &sum, 1, MPI_INT64_T, MPI_SUM, MPI_COMM_WORLD);
+            CHECK(sum >= count);
+        }
+    }
+    MPI_Finalize();
+    CHECK(clock_ns(CLOCK_MONOTONIC) >= before.monotonic);
+    if (rank == 0)
+        puts("clocks and random bytes agree");
+    return 0;
+}
