@@ -5,7 +5,7 @@
 //! (design: output commit; `quiesce::decision`).
 
 use crate::engine::reading::{Patience, Reading};
-use crate::engine::replication::{Asked, Streams};
+use crate::engine::replication::{Ahead, Asked, Streams};
 use crate::engine::request::{Operation, RequestId};
 use crate::engine::{self, Cell, Engine};
 use crate::runtime::clock::monotonic_ns;
@@ -49,7 +49,12 @@ fn decide<T>(
     let stream = Streams::of_this_thread();
     let mut decided: Option<Outcome> = None;
     if !wait {
-        // A test must make progress itself: the program may do nothing but test.
+        match cell.lock().ask_ahead(stream) {
+            Ahead::Nothing => return None,
+            Ahead::Decided(outcome) => decided = Some(outcome),
+            // A test must make progress itself: the program may do nothing but test.
+            Ahead::Unknown => {}
+        }
         cell.poll_once();
     }
     let found = cell.wait_for(|engine| {

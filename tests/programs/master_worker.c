@@ -1,8 +1,11 @@
-/* Rank 0 hands out tasks to whoever asks first (MPI_ANY_SOURCE, MPI_ANY_TAG), then collects a second batch by MPI_Waitany.
+/* Rank 0 hands out tasks to whoever asks first (MPI_ANY_SOURCE, MPI_ANY_TAG), then collects a second batch, which has a
+ * communicator of its own because workers begin it while others are still asked, by MPI_Waitany.
  * Who computes what depends on timing; the table of results does not.
  *
  *   master_worker [TASKS] */
 #include "check.h"
+
+static MPI_Comm batch;
 
 enum { WORK = 1, RESULT = 2, STOP = 3, READY = 4 };
 
@@ -32,7 +35,7 @@ static void work(int rank)
     }
     for (uint64_t k = 0; k < 8; k++) {
         uint64_t value = compute((uint64_t)rank * 1000 + k);
-        MPI_Send(&value, 1, MPI_UINT64_T, 0, 100 + (int)k, MPI_COMM_WORLD);
+        MPI_Send(&value, 1, MPI_UINT64_T, 0, 100 + (int)k, batch);
     }
 }
 
@@ -60,7 +63,7 @@ static void lead(int size, uint64_t tasks)
     MPI_Request *requests = malloc((size_t)left * sizeof *requests);
     uint64_t *values = malloc((size_t)left * sizeof *values), sum = 0;
     for (int i = 0; i < left; i++)
-        MPI_Irecv(&values[i], 1, MPI_UINT64_T, 1 + i / 8, 100 + i % 8, MPI_COMM_WORLD, &requests[i]);
+        MPI_Irecv(&values[i], 1, MPI_UINT64_T, 1 + i / 8, 100 + i % 8, batch, &requests[i]);
     for (int i = 0; i < left; i++) {
         int index;
         MPI_Waitany(left, requests, &index, MPI_STATUS_IGNORE);
@@ -81,10 +84,12 @@ int main(int argc, char **argv)
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
     CHECK(size >= 2);
+    MPI_Comm_dup(MPI_COMM_WORLD, &batch);
     if (rank == 0)
         lead(size, argc > 1 ? (uint64_t)atol(argv[1]) : 200);
     else
         work(rank);
+    MPI_Comm_free(&batch);
     MPI_Finalize();
     return 0;
 }

@@ -34,7 +34,7 @@ use std::hash::{Hash, Hasher};
 use unexpected::UnexpectedQueue;
 
 /// Queues up to this depth are scanned; longer ones are kept in bins as well.
-const LINEAR_LIMIT: usize = 12;
+const LINEAR_LIMIT: usize = 64;
 
 /// Who chooses the sources of `MPI_ANY_SOURCE` receives.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

@@ -159,7 +159,10 @@ impl<T: Copy> Output<T> {
 
     /// Writes the element unless the pointer is null, as for statuses.
     pub fn set_if_wanted(&self, value: T) {
-        let _ = self.set_at(0, value);
+        if !self.0.is_null() {
+            // SAFETY: - not null: checked; valid for one write: the C call's promise.
+            unsafe { self.0.write(value) };
+        }
     }
 
     /// Writes element `index` of the array.

@@ -43,12 +43,25 @@ impl Typed {
     }
 }
 
+/// Start and length of elements of a predefined type, which needs no reference count: the common case.
+#[inline]
+fn predefined_stretch(buffer: *const c_void, count: i64, datatype: DatatypeHandle) -> Option<(*mut u8, usize)> {
+    let datatype = datatype::predefined(datatype).filter(|_| count >= 0)?;
+    let offset = datatype.contiguous_offset(count)?;
+    let start = buffer.cast_mut().cast::<u8>().wrapping_offset(offset as isize);
+    Some((start, datatype.packed_size(count) as usize))
+}
+
 /// The bytes to send. Not copied when they lie in one stretch.
 ///
 /// # Safety
 /// `buffer` must be valid as MPI says, until the send completes.
 #[inline]
 pub unsafe fn outgoing(buffer: *const c_void, count: i64, datatype: DatatypeHandle) -> Result<Payload> {
+    if let Some((start, bytes)) = predefined_stretch(buffer, count, datatype) {
+        // SAFETY: - the program keeps the buffer until the send completes.
+        return Ok(unsafe { Payload::user(start, bytes) });
+    }
     let typed = typed(count, datatype)?;
     let bytes = typed.bytes();
     if let Some(start) = typed.stretch(buffer) {
@@ -63,6 +76,9 @@ pub unsafe fn outgoing(buffer: *const c_void, count: i64, datatype: DatatypeHand
 /// The place to receive into.
 #[inline]
 pub fn incoming(buffer: *mut c_void, count: i64, datatype: DatatypeHandle) -> Result<Target> {
+    if let Some((start, bytes)) = predefined_stretch(buffer, count, datatype) {
+        return Ok(Target { start, capacity: bytes as u64, scatter: None });
+    }
     let typed = typed(count, datatype)?;
     let capacity = typed.bytes() as u64;
     if let Some(start) = typed.stretch(buffer) {

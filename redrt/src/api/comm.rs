@@ -77,7 +77,7 @@ pub fn comm_dup(comm: CommHandle, newcomm: Output<CommHandle>) -> Result {
 /// `MPI_Comm_dup_with_info`.
 pub fn comm_dup_with_info(comm: CommHandle, info: InfoHandle, newcomm: Output<CommHandle>) -> Result {
     let hints = info::resolve_hints(info)?;
-    let child = duplicate(&comm::resolve(comm)?)?;
+    let child = duplicate(&*comm::resolve(comm)?)?;
     if let Some(hints) = hints {
         *lock(&child.info) = Arc::new(hints.duplicate());
     }
@@ -171,7 +171,7 @@ fn split(parent: &Arc<Comm>, color: c_int, key: c_int) -> Result<Option<Arc<Comm
 
 /// `MPI_Comm_split`.
 pub fn comm_split(comm: CommHandle, color: c_int, key: c_int, newcomm: Output<CommHandle>) -> Result {
-    newcomm.set(handle_of(split(&comm::resolve(comm)?, color, key)?))
+    newcomm.set(handle_of(split(&*comm::resolve(comm)?, color, key)?))
 }
 
 /// `MPI_Comm_split_type`. Ranks that share memory are those that the launcher put on one host, at r = 1; at r ≥ 2 the
@@ -184,10 +184,13 @@ pub fn comm_split_type(
     newcomm: Output<CommHandle>,
 ) -> Result {
     let parent = comm::resolve(comm)?;
-    info::resolve_hints(info)?;
+    let resource = info::resolve_hints(info)?.and_then(|info| info.get("mpi_hw_resource_type"));
+    // §7.4.2: mpi_shared_memory asks for the same as MPI_COMM_TYPE_SHARED; no other resource is known here.
+    let shared = resource.as_deref() == Some("mpi_shared_memory");
     let color = match split_type {
         MPI_UNDEFINED => MPI_UNDEFINED,
         MPI_COMM_TYPE_SHARED => crate::runtime::shared_memory_color(),
+        MPI_COMM_TYPE_HW_GUIDED | MPI_COMM_TYPE_RESOURCE_GUIDED if shared => crate::runtime::shared_memory_color(),
         MPI_COMM_TYPE_HW_GUIDED | MPI_COMM_TYPE_HW_UNGUIDED | MPI_COMM_TYPE_RESOURCE_GUIDED => MPI_UNDEFINED,
         other => return Err(Error::new(MPI_ERR_ARG, format!("{other} is not a split type"))),
     };

@@ -87,13 +87,33 @@ pub fn install(rank: VirtualRank, rank_count: u32, world: Arc<Attached>, this: A
     let _ = SELF.set(predefined(SELF_CONTEXT, 0, alone, this, CommHandle::SELF, "MPI_COMM_SELF"));
 }
 
+/// A communicator that a call works on. The predefined ones live forever and need no reference count.
+pub enum CommRef {
+    /// `MPI_COMM_WORLD` or `MPI_COMM_SELF`.
+    Predefined(&'static Arc<Comm>),
+    /// Any other.
+    Made(Arc<Comm>),
+}
+
+impl std::ops::Deref for CommRef {
+    type Target = Arc<Comm>;
+
+    #[inline]
+    fn deref(&self) -> &Arc<Comm> {
+        match self {
+            Self::Predefined(comm) => comm,
+            Self::Made(comm) => comm,
+        }
+    }
+}
+
 /// The communicator with this handle.
 #[inline]
-pub fn resolve(handle: CommHandle) -> Result<Arc<Comm>> {
+pub fn resolve(handle: CommHandle) -> Result<CommRef> {
     let found = match handle {
-        CommHandle::WORLD => WORLD.get().cloned(),
-        CommHandle::SELF => SELF.get().cloned(),
-        CommHandle(value) => COMMS.get(value),
+        CommHandle::WORLD => WORLD.get().map(CommRef::Predefined),
+        CommHandle::SELF => SELF.get().map(CommRef::Predefined),
+        CommHandle(value) => COMMS.get(value).map(CommRef::Made),
     };
     found.ok_or_else(|| invalid(handle))
 }

@@ -330,6 +330,12 @@ pub fn resolve(handle: DatatypeHandle) -> Result<Arc<Datatype>> {
     }
 }
 
+/// The predefined datatype with this handle, which is always committed.
+#[inline]
+pub fn predefined(handle: DatatypeHandle) -> Option<&'static Datatype> {
+    predefined::find(handle).map(|datatype| &**datatype)
+}
+
 /// The datatype behind a handle, for communication.
 ///
 /// # Errors

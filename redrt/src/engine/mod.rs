@@ -124,20 +124,28 @@ impl Engine {
     /// Takes in what has arrived and sends out what can go; `true` when anything moved.
     pub fn progress(&mut self) -> bool {
         let mut progressed = false;
+        let completions = self.requests.completions;
         for _ in 0..64 {
             if !self.receive_shm() {
                 break;
             }
             progressed = true;
+            if self.requests.completions != completions {
+                // Whoever waits may have what it waits for.
+                break;
+            }
         }
         progressed |= self.receive_tcp();
         if self.links.is_busy() {
             progressed |= self.links.pump();
-            while let Some(outgoing) = self.links.next_finished() {
-                self.outgoing_gone(outgoing);
-            }
+        }
+        while let Some(outgoing) = self.links.next_finished() {
+            self.outgoing_gone(outgoing);
         }
         self.links.wake_relieved();
+        while let Some(process) = self.links.next_broken() {
+            crate::runtime::suspect(self.world.replica(process));
+        }
         progressed
     }
 }
@@ -295,7 +303,11 @@ impl Cell {
     }
 
     fn sleep<'a>(&'a self, mut engine: MutexGuard<'a, Engine>) -> MutexGuard<'a, Engine> {
+        let completions = engine.requests.completions;
         engine.flush();
+        if engine.requests.completions != completions {
+            return engine;
+        }
         let has_news = || self.has_news.load(Ordering::SeqCst);
         let Some(bed) = self.sleeper.prepare(&mut engine.links, has_news) else { return engine };
         let alarm = engine.alarm_ns.map(|alarm| (alarm, alarm.saturating_sub(monotonic_ns())));

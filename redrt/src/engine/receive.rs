@@ -148,13 +148,14 @@ impl Engine {
     fn arrive_eager(&mut self, header: &Header, bytes: &[u8]) {
         let context = self.contexts.index(header.context);
         let key = self.messages.vacant_key();
-        let message = Message::new(context, header.source, header.tag, bytes.len() as u64);
         match self.contexts.get(context).queues.arrive(header.source, Tag(header.tag), key) {
             Arrived::Matched { receive, decided } => {
                 self.record_match(context, decided, header.source);
-                self.place(receive, bytes, &message);
+                let placed = self.copy_to(receive, bytes);
+                self.complete_receive(receive, placed, header.source, header.tag, bytes.len() as u64);
             }
             Arrived::Queued => {
+                let message = Message::new(context, header.source, header.tag, bytes.len() as u64);
                 self.messages.insert(Message { data: Data::Bytes(bytes.into()), ..message });
                 self.arrivals += 1;
             }
@@ -282,13 +283,14 @@ impl Engine {
     /// Puts a payload into the receive's buffer and completes it.
     pub(super) fn place(&mut self, receive: RequestId, bytes: &[u8], message: &Message) {
         let placed = self.copy_to(receive, bytes);
-        self.complete_receive(receive, placed, message);
+        self.complete_receive(receive, placed, message.source, message.tag, message.length);
     }
 
     /// Completes a receive whose first `placed` bytes are in its buffer.
-    pub(super) fn complete_receive(&mut self, receive: RequestId, placed: u64, message: &Message) {
-        let error = if placed < message.length { ERR_TRUNCATE } else { 0 };
-        let source = message.source as i32;
-        self.requests.complete(receive, Status { source, tag: message.tag, error, bytes: placed, cancelled: false });
+    #[inline]
+    pub(super) fn complete_receive(&mut self, receive: RequestId, placed: u64, source: u32, tag: i32, length: u64) {
+        let error = if placed < length { ERR_TRUNCATE } else { 0 };
+        let status = Status { source: source as i32, tag, error, bytes: placed, cancelled: false };
+        self.requests.complete(receive, status);
     }
 }

@@ -87,7 +87,7 @@ impl Engine {
             let receive = message.receive.expect("the message was matched");
             return match &message.data {
                 Data::Landing(Some(bytes)) => self.place(receive, bytes, &message),
-                _ => self.complete_receive(receive, message.length, &message),
+                _ => self.complete_receive(receive, message.length, message.source, message.tag, message.length),
             };
         };
         let tag = message.tag;

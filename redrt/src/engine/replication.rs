@@ -46,6 +46,7 @@ pub struct Replication {
     /// Protocol frames of which parts are missing.
     partial: FxHashMap<ProcessIndex, Vec<u8>>,
     idle_polls: u32,
+    ahead_count: u32,
     pub(super) readings: Readings,
     matched: Vec<Match<super::request::RequestId, usize>>,
 }
@@ -59,6 +60,19 @@ pub enum Asked {
     /// The leader has not said yet.
     Wait,
 }
+
+/// What is known of the next outcome before any progress is made.
+pub enum Ahead {
+    /// It is that nothing was ready.
+    Nothing,
+    /// It is this.
+    Decided(Outcome),
+    /// Nothing is.
+    Unknown,
+}
+
+/// How many empty polls a follower takes over in a row without making progress.
+const AHEAD_COUNT: u32 = 64;
 
 /// The decision streams of this process's threads.
 pub struct Streams;
@@ -90,6 +104,7 @@ impl Replication {
             decisions: 0,
             partial: FxHashMap::default(),
             idle_polls: 0,
+            ahead_count: 0,
             readings: Readings::default(),
             matched: Vec::new(),
         }
@@ -352,7 +367,7 @@ impl Engine {
         while let Some(output) = self.replication().replica.poll_output() {
             match output {
                 Output::Arrived { message, .. } => self.arrived(message, envelope, from, offered),
-                Output::Again { message, .. } => self.again(message, from, offered),
+                Output::Again { message, .. } => self.again(message, envelope, from, offered),
                 Output::Shadow { message, .. } => self.shadow(message, envelope, from, offered),
                 other => self.act(other),
             }
@@ -411,8 +426,11 @@ impl Engine {
         self.carry_out();
     }
 
-    fn again(&mut self, id: MessageId, from: ProcessIndex, offered: Offered) {
+    fn again(&mut self, id: MessageId, envelope: Envelope, from: ProcessIndex, offered: Offered) {
         let key = self.replication().records[&id];
+        // The first offer's envelope may have been what was corrupt. How it was matched stays; what the receive is told of
+        // it is put right.
+        (self.messages[key].tag, self.messages[key].length) = (envelope.tag.0, envelope.length_bytes);
         if let Some(landing) = self.messages[key].landing.take() {
             self.landings.remove(landing);
         }
@@ -457,7 +475,7 @@ impl Engine {
         self.replication().records.remove(&id);
         let receive = message.receive.expect("it was matched");
         let placed = message.length.min(self.capacity_of(receive));
-        self.complete_receive(receive, placed, &message);
+        self.complete_receive(receive, placed, message.source, message.tag, message.length);
     }
 
     /// The membership changed.
@@ -502,6 +520,27 @@ impl Engine {
     pub fn ask(&mut self, stream: StreamId) -> Asked {
         self.skip_readings(stream);
         self.ask_any(stream)
+    }
+
+    /// Asks for the next outcome of a stream if the leader has said it already.
+    ///
+    /// A follower must go through the empty polls of its leader faster than the leader makes them: what the leader polls
+    /// for may depend on what this process sends after them, and a lag that grows while the leader waits for it would
+    /// never end. So they cost no look at the transports.
+    pub fn ask_ahead(&mut self, stream: StreamId) -> Ahead {
+        let replication = self.replication();
+        if replication.replica.is_deciding() || replication.ahead_count >= AHEAD_COUNT {
+            replication.ahead_count = 0;
+            return Ahead::Unknown;
+        }
+        match self.ask(stream) {
+            Asked::Decided(Outcome::NotReady) => {
+                self.replication().ahead_count += 1;
+                Ahead::Nothing
+            }
+            Asked::Decided(outcome) => Ahead::Decided(outcome),
+            Asked::Decide | Asked::Wait => Ahead::Unknown,
+        }
     }
 
     /// Decides the outcome that [`Engine::ask`] was asked for.

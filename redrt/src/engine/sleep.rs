@@ -83,7 +83,8 @@ impl Sleeper {
         let futex = sockets.is_empty().then_some(self.shared_word).flatten();
         self.word().store(if futex.is_some() { ASLEEP_FUTEX } else { ASLEEP_POLL }, Ordering::SeqCst);
         fence(Ordering::SeqCst);
-        let mut arrived = has_arrived();
+        // A consumer may have made room, and found this process awake, since it last tried to send.
+        let mut arrived = has_arrived() || (links.is_busy() && links.pump());
         if let Some(inbox) = links.inbox() {
             arrived |= inbox.look_before_sleep();
             links.wake_relieved();

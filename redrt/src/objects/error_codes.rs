@@ -91,7 +91,7 @@ pub fn set_text(code: c_int, text: &str) -> Result {
 /// Removes a class that the program added and that has no codes.
 ///
 /// # Errors
-/// `MPI_ERR_ARG` when it is not such a class, or codes of it exist.
+/// `MPI_ERR_ARG` when it is not such a class, or codes of it or its text exist.
 pub fn remove_class(class: c_int) -> Result {
     let mut added = added();
     if added.entries.get(&class).is_none_or(|entry| entry.class != class) {
@@ -100,6 +100,7 @@ pub fn remove_class(class: c_int) -> Result {
     if added.entries.iter().any(|(code, entry)| *code != class && entry.class == class) {
         crate::fail!(MPI_ERR_ARG, "error class {class} still has codes");
     }
+    check_without_text(&added, class)?;
     added.entries.remove(&class);
     Ok(())
 }
@@ -107,12 +108,13 @@ pub fn remove_class(class: c_int) -> Result {
 /// Removes a code that the program added.
 ///
 /// # Errors
-/// `MPI_ERR_ARG` when it is not such a code.
+/// `MPI_ERR_ARG` when it is not such a code, or it still has a text.
 pub fn remove_code(code: c_int) -> Result {
     let mut added = added();
     if added.entries.get(&code).is_none_or(|entry| entry.class == code) {
         return Err(not_added(code));
     }
+    check_without_text(&added, code)?;
     added.entries.remove(&code);
     Ok(())
 }
@@ -126,6 +128,13 @@ pub fn remove_text(code: c_int) -> Result {
     let entry = added.entries.get_mut(&code).filter(|entry| !entry.text.is_empty());
     entry.ok_or_else(|| not_added(code))?.text.clear();
     Ok(())
+}
+
+fn check_without_text(added: &Added, code: c_int) -> Result {
+    match added.entries.get(&code) {
+        Some(entry) if !entry.text.is_empty() => Err(Error::new(MPI_ERR_ARG, format!("{code} still has a text"))),
+        _ => Ok(()),
+    }
 }
 
 fn check_class(class: c_int) -> Result {
@@ -238,6 +247,7 @@ mod tests {
         set_text(code, "too hot").unwrap();
         assert_eq!(text_of(code).as_deref(), Some("too hot"));
         assert!(remove_class(class).is_err() && remove_class(code).is_err() && remove_code(class).is_err());
+        assert!(remove_code(code).is_err(), "it has a text");
         assert!(add_code(code).is_err() && set_text(MPI_ERR_RANK, "no").is_err());
         remove_text(code).unwrap();
         remove_code(code).unwrap();

@@ -1,4 +1,4 @@
-//! The agent thread: sleeps until the daemon says something or another process opens a link.
+//! The agent: threads that sleep until the daemon says something or another process opens a link.
 
 use super::{Job, control::Control};
 use crate::engine;
@@ -6,7 +6,6 @@ use crate::transport::tcp::{self, Receiver};
 use redrt_wire::control::ToAgent;
 use std::io;
 use std::net::TcpListener;
-use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Set when every process of the job is finalizing.
@@ -17,17 +16,21 @@ pub fn is_released() -> bool {
     RELEASED.load(Ordering::Acquire)
 }
 
-/// Starts the agent, unless the program runs by itself.
+/// Starts the threads that listen, unless the program runs by itself: one to the daemon, and one for links that others
+/// open. They must be two. Whoever opens a link holds its engine until the other side has answered, and a view needs the
+/// engine: one thread for both would let two processes wait for each other.
 pub fn start(job: &'static Job, listener: Option<TcpListener>) -> io::Result<()> {
     let Some(control) = &job.control else { return Ok(()) };
-    if let Some(listener) = &listener {
-        listener.set_nonblocking(true)?;
-    }
     let masked = block_signals();
-    let thread = std::thread::Builder::new().name("redrt-agent".into()).stack_size(256 << 10);
-    let started = thread.spawn(move || run(job, control, listener.as_ref()));
+    let spawn = |name: &str, run: Box<dyn FnOnce() + Send>| {
+        std::thread::Builder::new().name(name.into()).stack_size(256 << 10).spawn(run).map(drop)
+    };
+    let mut started = spawn("redrt-agent", Box::new(move || listen_to_daemon(control)));
+    if let (Ok(()), Some(listener)) = (&started, listener) {
+        started = spawn("redrt-accept", Box::new(move || accept_links(job, &listener)));
+    }
     restore_signals(&masked);
-    started.map(drop)
+    started
 }
 
 /// The application's signals are for the application's threads.
@@ -47,25 +50,21 @@ fn restore_signals(before: &libc::sigset_t) {
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before, std::ptr::null_mut()) };
 }
 
-fn run(job: &'static Job, control: &'static Control, listener: Option<&TcpListener>) {
-    let entry = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
-    let mut entries = vec![entry(control.fd())];
-    entries.extend(listener.map(|listener| entry(listener.as_raw_fd())));
+fn listen_to_daemon(control: &'static Control) {
     loop {
-        // SAFETY: - entries is valid for its length during the call.
-        unsafe { libc::poll(entries.as_mut_ptr(), entries.len() as u64, -1) };
-        if entries[0].revents != 0 {
-            match control.receive() {
-                Ok(message) => heed(message),
-                // The daemon is gone and the job with it: leave nothing behind.
-                Err(_) if !is_released() => std::process::abort(),
-                Err(_) => return,
-            }
+        match control.receive() {
+            Ok(message) => heed(message),
+            // The daemon is gone and the job with it: leave nothing behind.
+            Err(_) if !is_released() => std::process::abort(),
+            Err(_) => return,
         }
-        if let Some(listener) = listener
-            && entries[1].revents != 0
-            && let Ok(accepted) = tcp::accept(listener, &job.welcome.secret)
-        {
+    }
+}
+
+fn accept_links(job: &'static Job, listener: &TcpListener) {
+    loop {
+        // Whoever does not know the secret, or goes away, is refused; there is nobody to tell.
+        if let Ok(accepted) = tcp::accept(listener, &job.welcome.secret) {
             engine::cell().link_opened(Receiver::new(accepted));
         }
     }

@@ -40,10 +40,4 @@ impl Control {
             frames.push(&bytes[..count]);
         }
     }
-
-    /// Whether a message or the end of the stream is waiting to be received: the descriptor to wait on.
-    pub fn fd(&self) -> i32 {
-        use std::os::fd::AsRawFd;
-        self.reader.lock().expect("no thread panics while it receives").0.as_raw_fd()
-    }
 }

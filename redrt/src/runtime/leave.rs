@@ -2,6 +2,7 @@
 
 use super::{agent, job};
 use crate::engine;
+use redrt_types::ReplicaId;
 use redrt_wire::control::FromAgent;
 use redrt_wire::event::Statistics;
 
@@ -30,6 +31,14 @@ pub fn end() {
         }
         None
     });
+}
+
+/// Tells the daemon that a link to this replica broke; it decides whether the replica is dead.
+pub fn suspect(replica: ReplicaId) {
+    if let Some(control) = job().and_then(|job| job.control.as_ref()) {
+        // If the daemon is gone, so is the job.
+        let _ = control.send(&FromAgent::Suspect(replica));
+    }
 }
 
 /// Ends the whole job with this exit code. `message` is for the user, empty when the application asked for the end.

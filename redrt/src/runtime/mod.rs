@@ -8,7 +8,7 @@ mod leave;
 pub mod preload;
 pub mod threads;
 
-pub use leave::{abort, end};
+pub use leave::{abort, end, suspect};
 
 use crate::engine::link::{Identity, Links};
 use crate::engine::replication::Replication;

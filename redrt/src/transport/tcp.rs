@@ -61,6 +61,36 @@ fn tune(stream: &TcpStream) -> io::Result<()> {
     Ok(())
 }
 
+/// A blocking socket during its handshake. Writing to one whose other end is gone is an error, not a signal: the program
+/// may have left SIGPIPE at its default.
+struct Quiet<'a>(&'a TcpStream);
+
+impl Read for Quiet<'_> {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        self.0.read(bytes)
+    }
+}
+
+impl Write for Quiet<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        send_quietly(self.0, &[IoSlice::new(bytes)])
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn send_quietly(stream: &TcpStream, slices: &[IoSlice]) -> io::Result<usize> {
+    // SAFETY: - an all-zero msghdr is valid: nothing named, no vectors, no control data.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    message.msg_iov = slices.as_ptr().cast_mut().cast();
+    message.msg_iovlen = slices.len();
+    // SAFETY: - IoSlice has the layout of iovec, and every slice is valid for reads during the call.
+    let count = unsafe { libc::sendmsg(stream.as_raw_fd(), &raw const message, libc::MSG_NOSIGNAL) };
+    usize::try_from(count).map_err(|_| io::Error::last_os_error())
+}
+
 /// The sending end of a link.
 pub struct Sender {
     stream: TcpStream,
@@ -73,14 +103,14 @@ pub struct Sender {
 impl Sender {
     /// Opens a link to `address` as process `me`.
     pub fn open(address: SocketAddr, secret: &Secret, me: ProcessIndex, incarnation: Incarnation) -> io::Result<Self> {
-        let mut stream = TcpStream::connect_timeout(&address, HANDSHAKE_TIMEOUT)?;
+        let stream = TcpStream::connect_timeout(&address, HANDSHAKE_TIMEOUT)?;
         tune(&stream)?;
         stream.set_read_timeout(Some(HANDSHAKE_TIMEOUT))?;
-        auth::connect(&mut stream, secret)?;
+        auth::connect(&mut Quiet(&stream), secret)?;
         let mut name = [0; 8];
         name[..4].copy_from_slice(&me.0.to_le_bytes());
         name[4..].copy_from_slice(&incarnation.0.to_le_bytes());
-        stream.write_all(&name)?;
+        Quiet(&stream).write_all(&name)?;
         stream.set_nonblocking(true)?;
         Ok(Self { stream, queue: VecDeque::new(), gone: 0, broken: false })
     }
@@ -139,7 +169,7 @@ impl Sender {
 
     fn write(&mut self, slices: &[IoSlice]) -> usize {
         loop {
-            match (&self.stream).write_vectored(slices) {
+            match send_quietly(&self.stream, slices) {
                 Ok(count) => return count,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return 0,
@@ -182,13 +212,13 @@ pub struct Accepted {
 
 /// Accepts one connection and lets it prove itself; blocks for at most the handshake's time limit.
 pub fn accept(listener: &TcpListener, secret: &Secret) -> io::Result<Accepted> {
-    let (mut stream, _) = listener.accept()?;
+    let (stream, _) = listener.accept()?;
     stream.set_nonblocking(false)?;
     tune(&stream)?;
     stream.set_read_timeout(Some(HANDSHAKE_TIMEOUT))?;
-    auth::accept(&mut stream, secret)?;
+    auth::accept(&mut Quiet(&stream), secret)?;
     let mut name = [0; 8];
-    stream.read_exact(&mut name)?;
+    Quiet(&stream).read_exact(&mut name)?;
     stream.set_nonblocking(true)?;
     let from = ProcessIndex(u32::from_le_bytes(name[..4].try_into().expect("4 bytes")));
     let incarnation = Incarnation(u32::from_le_bytes(name[4..].try_into().expect("4 bytes")));

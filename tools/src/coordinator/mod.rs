@@ -20,13 +20,13 @@ mod injection;
 mod report;
 
 pub use injection::{Random, RandomKills, TimedKill};
-pub use report::{EndReason, Loss, Report, Severity, signal_name};
+pub use report::{EndReason, Loss, Report, RetireReason, Severity, signal_name};
 
 use injection::Injector;
 use redrt_types::{ReplicaId, View, ViewNumber, VirtualRank, World};
 use redrt_wire::control::{Card, FromAgent};
 use redrt_wire::daemon::{Exit, ToDaemon};
-use redrt_wire::event::{Action, Event, Statistics};
+use redrt_wire::event::{Action, Event, Finding, Statistics};
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -139,6 +139,8 @@ struct Process {
     exit: Option<Exit>,
     drained: bool,
     lost: bool,
+    /// Its siblings contradicted it, and it is being killed for that.
+    retired: bool,
     /// The coordinator's order to kill it went out before it exited, so its exit says nothing.
     killed_at_end: bool,
 }
@@ -152,8 +154,14 @@ impl Process {
             exit: None,
             drained: false,
             lost: false,
+            retired: false,
             killed_at_end: false,
         }
+    }
+
+    /// Whether its word counts.
+    fn counts(&self) -> bool {
+        !self.lost && !self.retired && self.exit.is_none()
     }
 
     fn is_gone(&self) -> bool {
@@ -239,7 +247,11 @@ impl Coordinator {
             Input::Drained(replica) => self.drained(replica),
             Input::OutputDiverged { rank, divergence } => {
                 let undecided = divergence.outvoted.is_empty();
+                let outvoted: Vec<_> = report::outvoted(rank, &divergence).collect();
                 self.report(Report::OutputDiverged { rank, divergence });
+                for replica in outvoted {
+                    self.retire(replica, RetireReason::Outvoted);
+                }
                 if undecided && self.settings.abort_on_mismatch {
                     self.end(EndReason::Corrupted, Some(1), now + KILL_GRACE);
                 }
@@ -305,17 +317,48 @@ impl Coordinator {
                 self.check_barriers();
             }
             FromAgent::Abort { code, message } => {
+                if self.retire(replica, RetireReason::Abort { code, message: message.clone() }) {
+                    return;
+                }
                 self.end(EndReason::Aborted { replica, code, message }, Some(code), now + KILL_GRACE);
             }
             FromAgent::Event(event) => {
                 let aborts = matches!(&event, Event::Mismatch(mismatch) if mismatch.action == Action::Aborted);
+                let culprit = match &event {
+                    Event::Mismatch(mismatch) if mismatch.finding == Finding::ReplicaCorrupt => mismatch.culprit,
+                    _ => None,
+                };
                 self.report(Report::Event(event));
+                if let Some(culprit) = culprit {
+                    self.retire(culprit, RetireReason::Outvoted);
+                }
                 if aborts {
                     self.end(EndReason::Corrupted, Some(1), now + KILL_GRACE);
                 }
             }
             FromAgent::Suspect(suspect) => self.report(Report::Suspected { replica: suspect, by: replica }),
         }
+    }
+
+    /// Ends one replica that its siblings contradict, when there are enough of them to be believed without it: two or
+    /// more others. `false` when there are not, and nothing is done.
+    ///
+    /// Its memory is known to be wrong. Left alone it could leave the path of its siblings, and then the job would wait for
+    /// ever for what it does not send, acknowledge or finish.
+    fn retire(&mut self, replica: ReplicaId, reason: RetireReason) -> bool {
+        let counts = |other: &ReplicaId| self.processes[self.world().process(*other).0 as usize].counts();
+        let others = self.view.live(replica.rank).filter(|other| *other != replica && counts(other)).count();
+        let process = self.process(replica);
+        if !process.counts() {
+            return process.retired;
+        }
+        if others < 2 || self.ending.is_some() {
+            return false;
+        }
+        self.process(replica).retired = true;
+        self.report(Report::Retired { replica, reason });
+        self.send(ToDaemon::Kill(replica));
+        true
     }
 
     fn greeted(&mut self, now: Duration, replica: ReplicaId) {

@@ -70,6 +70,20 @@ pub enum EndReason {
     OutputClosed,
 }
 
+/// Why a replica is ended while its siblings go on.
+#[derive(Clone, PartialEq, Debug)]
+pub enum RetireReason {
+    /// A message of it was outvoted.
+    Outvoted,
+    /// It alone called `MPI_Abort`, or left the path of its leader.
+    Abort {
+        /// The exit code it asked for.
+        code: i32,
+        /// What the library says; empty when the program called `MPI_Abort`.
+        message: String,
+    },
+}
+
 /// Something to tell.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Report {
@@ -102,6 +116,13 @@ pub enum Report {
         rank: VirtualRank,
         /// What.
         divergence: Divergence,
+    },
+    /// A replica that its siblings contradict is being ended.
+    Retired {
+        /// Which.
+        replica: ReplicaId,
+        /// What it did.
+        reason: RetireReason,
     },
     /// A fault was carried out from here.
     Injected {
@@ -165,6 +186,16 @@ impl Report {
                 (Severity::Note, format!("injected {fault} into {replica}"))
             }
             Self::OutputDiverged { rank, divergence } => (Severity::Warning, divergence_line(*rank, divergence)),
+            Self::Retired { replica, reason } => {
+                let what = match reason {
+                    RetireReason::Outvoted => "was outvoted by its siblings".to_owned(),
+                    RetireReason::Abort { code, message } if message.is_empty() => {
+                        format!("alone among its siblings called MPI_Abort with code {code}")
+                    }
+                    RetireReason::Abort { message, .. } => format!("gave up: {message}"),
+                };
+                (Severity::Warning, format!("retiring replica {replica} on {}: it {what}", host(*replica)))
+            }
             Self::Ending(reason) => (Severity::Error, reason_line(reason, host)),
             Self::Impatient => (Severity::Error, "killing all processes at once".into()),
         };
@@ -194,6 +225,13 @@ impl Report {
                 let outvoted: Vec<_> = outvoted(*rank, divergence).map(|replica| replica.to_string()).collect();
                 ("output-divergence", json!({ "rank": rank.0, "offset": divergence.offset, "outvoted": outvoted }))
             }
+            Self::Retired { replica, reason } => {
+                let reason = match reason {
+                    RetireReason::Outvoted => "outvoted",
+                    RetireReason::Abort { .. } => "abort",
+                };
+                ("retired", json!({ "replica": replica.to_string(), "host": host(*replica), "reason": reason }))
+            }
             Self::Ending(reason) => reason_record(reason, host),
             Self::Impatient => ("killing", json!({})),
             Self::Ended { code } => ("job-end", json!({ "exit_code": code })),
@@ -222,7 +260,7 @@ pub fn signal_name(signal: i32) -> String {
     }
 }
 
-fn outvoted(rank: VirtualRank, divergence: &Divergence) -> impl Iterator<Item = ReplicaId> + '_ {
+pub(super) fn outvoted(rank: VirtualRank, divergence: &Divergence) -> impl Iterator<Item = ReplicaId> + '_ {
     divergence.outvoted.iter().map(move |index| ReplicaId { rank, index: *index })
 }
 

@@ -145,12 +145,15 @@ impl<'a> Summary<'a> {
     fn json(&self) -> Value {
         let world = self.coordinator.world();
         let degrees: Vec<_> = (0..world.rank_count()).map(|rank| world.degree(VirtualRank(rank))).collect();
+        let sent = self.coordinator.statistics().map(|(replica, one)| (replica, one.map(|one| one.messages_sent)));
+        let sent: BTreeMap<_, _> = sent.collect();
         let exits = self.coordinator.exits().map(|(replica, exit, lost)| {
             let exit = exit.map(|exit| match exit {
                 Exit::Status(status) => json!({ "status": status }),
                 Exit::Signal(signal) => json!({ "signal": signal }),
             });
-            json!({ "replica": replica.to_string(), "exit": exit, "lost": lost })
+            let sent = sent.get(&replica).copied().flatten();
+            json!({ "replica": replica.to_string(), "exit": exit, "lost": lost, "messages_sent": sent })
         });
         let by_replica: BTreeMap<_, _> =
             self.tally.mismatches_by_replica.iter().map(|(replica, count)| (replica.to_string(), count)).collect();

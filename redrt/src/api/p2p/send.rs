@@ -45,10 +45,16 @@ pub(super) unsafe fn begin(
     // SAFETY: - the caller passes the C call's buffer on.
     let mut payload = unsafe { buffers::outgoing(buf, count, datatype)? };
     if mode == Mode::Buffered {
-        return buffered::begin(comm, arguments(comm, payload.into_owned(), dest, tag, mode)?);
+        payload = payload.into_owned();
     }
-    crate::faults::before_send(&mut payload);
-    let Some(arguments) = arguments(comm, payload, dest, tag, mode)? else { return Ok(None) };
+    let mut arguments = arguments(comm, payload, dest, tag, mode)?;
+    if let Some(arguments) = arguments.as_mut().filter(|_| dest as u32 != comm.rank) {
+        crate::faults::before_send(&mut arguments.payload);
+    }
+    if mode == Mode::Buffered {
+        return buffered::begin(comm, arguments);
+    }
+    let Some(arguments) = arguments else { return Ok(None) };
     let mut engine = engine::cell().lock();
     match engine.send(arguments) {
         Sent::Complete => Ok(None),

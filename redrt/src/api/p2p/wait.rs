@@ -15,12 +15,12 @@ use std::ffi::c_int;
 /// The pointers are those of the C call.
 pub unsafe fn wait(request: Output<RequestHandle>, status: Output<AbiStatus>) -> Result {
     let handle = request.get()?;
-    let (outcome, comm) = wait_one(handle, request, 0)?;
+    let (outcome, comm) = wait_one(handle, request)?;
     status.set_if_wanted(to_abi(&outcome));
     failure(&outcome, comm)
 }
 
-fn wait_one(handle: RequestHandle, requests: Output<RequestHandle>, index: usize) -> Result<(Status, usize)> {
+fn wait_one(handle: RequestHandle, request: Output<RequestHandle>) -> Result<(Status, usize)> {
     if handle == RequestHandle::NULL {
         return Ok((Status::EMPTY, 0));
     }
@@ -33,7 +33,7 @@ fn wait_one(handle: RequestHandle, requests: Output<RequestHandle>, index: usize
         unreachable!("the wait ends when the request is complete")
     };
     if freed {
-        requests.set_at(index, RequestHandle::NULL)?;
+        request.set(RequestHandle::NULL)?;
     }
     Ok((outcome, comm))
 }
@@ -43,15 +43,35 @@ fn wait_one(handle: RequestHandle, requests: Output<RequestHandle>, index: usize
 /// # Safety
 /// The pointers are those of the C call.
 pub unsafe fn waitall(count: c_int, requests: Output<RequestHandle>, statuses: Output<AbiStatus>) -> Result {
-    let handles = requests.slice(count)?.to_vec();
-    let mut failed = false;
-    for (index, handle) in handles.into_iter().enumerate() {
-        let (outcome, _) = wait_one(handle, requests, index)?;
-        failed |= outcome.error != 0;
-        if !statuses.is_null() {
-            statuses.set_at(index, to_abi(&outcome))?;
+    let cell = engine::cell();
+    let ids = {
+        let engine = cell.lock();
+        let known = |handle: &RequestHandle| match *handle {
+            RequestHandle::NULL => Ok(None),
+            handle => resolve(&engine, handle).map(Some),
+        };
+        requests.slice(count)?.iter().map(known).collect::<Result<Vec<_>>>()?
+    };
+    let (mut next, mut failed) = (0, false);
+    cell.wait_for(|engine| {
+        while let Some(id) = ids.get(next) {
+            let (outcome, freed) = match id.map(|id| look(engine, id)) {
+                None => (Status::EMPTY, false),
+                Some(Look::Complete(outcome, _, freed)) => (outcome, freed),
+                Some(Look::Pending) => return None,
+            };
+            failed |= outcome.error != 0;
+            if freed {
+                // The array was read from: it is there.
+                let _ = requests.set_at(next, RequestHandle::NULL);
+            }
+            if !statuses.is_null() {
+                let _ = statuses.set_at(next, to_abi(&outcome));
+            }
+            next += 1;
         }
-    }
+        Some(())
+    });
     in_status(failed)
 }
 

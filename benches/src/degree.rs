@@ -1,0 +1,75 @@
+//! What two replicas cost: one job at r = 2 against two jobs at r = 1, started at once and one after the other.
+//!
+//! All do the same work on the same cores, so the quotient of the wall times is the price of agreeing and comparing, not
+//! that of computing twice. Two jobs at once get in each other's way where their ranks wait by spinning, which neither
+//! knows; one after the other they cannot. Both are honest references, and they differ.
+
+use crate::Effort;
+use crate::library::{Kind, Library};
+use crate::runner::{self, Spent};
+use anyhow::Result;
+use std::path::Path;
+use std::process::Command;
+
+/// A program and its arguments: about a second of two replicated ranks on two cores, and a short form.
+struct Case {
+    name: &'static str,
+    arguments: &'static [&'static str],
+    quick: &'static [&'static str],
+}
+
+const CASES: [Case; 5] = [
+    Case { name: "heat", arguments: &["768", "600"], quick: &["128", "100"] },
+    Case { name: "cg", arguments: &["500000", "200"], quick: &["10000", "50"] },
+    Case { name: "ring", arguments: &["8", "6"], quick: &["1", "2"] },
+    Case { name: "alltoall", arguments: &["1000", "10000"], quick: &["100", "2000"] },
+    Case { name: "collectives", arguments: &["100000"], quick: &["500"] },
+];
+
+/// The ways a program is run.
+#[derive(Clone, Debug)]
+pub struct Cost {
+    /// Name of the program.
+    pub program: String,
+    /// Its arguments.
+    pub arguments: String,
+    /// One job at r = 1, alone.
+    pub alone: Vec<Spent>,
+    /// Two jobs at r = 1 at once.
+    pub twice: Vec<Spent>,
+    /// One job at r = 2, a receive completes after the comparison.
+    pub strict: Vec<Spent>,
+    /// One job at r = 2, the comparison follows.
+    pub deferred: Vec<Spent>,
+}
+
+/// Measures all programs.
+pub fn measure(root: &Path, work: &Path, prefix: &Path, effort: Effort) -> Result<Vec<Cost>> {
+    let library = Library { kind: Kind::Redrt(prefix.to_owned()), name: "redrt".into(), present: true };
+    let mut costs = Vec::new();
+    for case in &CASES {
+        let path = work.join(case.name);
+        library.compile(&root.join(format!("tests/programs/{}.c", case.name)), &path)?;
+        let arguments = if effort.quick { case.quick } else { case.arguments };
+        let job = |degree: &[&str]| {
+            let mut command: Command = runner::bounded(prefix.join("bin/redrun"), false);
+            command.args(["-q", "-n", "2"]).args(degree).arg(&path).args(arguments);
+            command
+        };
+        let (mut alone, mut twice, mut strict, mut deferred) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        for run in 1..=effort.runs {
+            eprintln!("redrt-bench: {}, run {run} of {}", case.name, effort.runs);
+            alone.push(runner::time(vec![job(&[])])?.0);
+            let (spent, expected) = runner::time(vec![job(&[]), job(&[])])?;
+            twice.push(spent);
+            for (verify, times) in [("strict", &mut strict), ("deferred", &mut deferred)] {
+                let (spent, printed) = runner::time(vec![job(&["-r", "2", "--verify", verify])])?;
+                anyhow::ensure!(printed[0] == expected[0], "{} prints something else at r = 2", case.name);
+                times.push(spent);
+            }
+        }
+        let (program, arguments) = (case.name.to_owned(), arguments.join(" "));
+        costs.push(Cost { program, arguments, alone, twice, strict, deferred });
+    }
+    Ok(costs)
+}

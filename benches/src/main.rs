@@ -1,0 +1,103 @@
+//! Measures redrt beside the MPI libraries that are installed here, and what replication costs.
+//!
+//! ```text
+//!   redrt-bench ──▶ installs redrt, compiles the programs with each library's mpicc
+//!               ──▶ runs them in turn, so that what disturbs the machine disturbs all of them
+//!               ──▶ medians, side by side: terminal, Markdown, JSON
+//! ```
+//! `pairs` compares libraries, `degree` compares one replicated job with as many unreplicated ones at once.
+
+mod degree;
+mod library;
+mod machine;
+mod pairs;
+mod report;
+mod runner;
+
+use anyhow::{Context, Result};
+use clap::Parser;
+use library::Library;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Measure redrt beside Open MPI and MPICH, and the cost of two replicas.
+///
+/// The peers are those of Debian: mpicc.openmpi and mpirun.openmpi, mpicc.mpich and mpiexec.mpich. One that is not
+/// installed is left out, and the report says so.
+#[derive(Parser, Debug)]
+#[command(name = "redrt-bench", version, max_term_width = 100)]
+struct Arguments {
+    /// Fewer and shorter runs: to see that everything works, not for figures
+    #[arg(long)]
+    quick: bool,
+
+    /// Runs of each configuration, of which medians are taken [default: 5, with --quick 1]
+    #[arg(long, value_name = "N")]
+    runs: Option<u32>,
+
+    /// Write the report to FILE as Markdown
+    #[arg(long, value_name = "FILE")]
+    markdown: Option<PathBuf>,
+
+    /// Write all figures of all runs to FILE as JSON
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+
+    /// Measure the redrt installed here instead of installing one from this tree
+    #[arg(long, value_name = "DIR")]
+    prefix: Option<PathBuf>,
+
+    /// Only this part
+    #[arg(long, value_enum, value_name = "PART")]
+    only: Option<Part>,
+}
+
+#[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+enum Part {
+    /// Libraries beside each other.
+    Pairs,
+    /// The cost of replicas.
+    Degree,
+}
+
+/// How thoroughly to measure.
+#[derive(Clone, Copy, Debug)]
+pub struct Effort {
+    /// Runs of each configuration.
+    pub runs: u32,
+    /// Short ones.
+    pub quick: bool,
+}
+
+fn main() -> Result<()> {
+    let arguments = Arguments::parse();
+    let runs = arguments.runs.unwrap_or(if arguments.quick { 1 } else { 5 }).max(1);
+    let effort = Effort { runs, quick: arguments.quick };
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("the package is inside the workspace")?;
+    let work = root.join("target/benches");
+    fs::create_dir_all(&work).with_context(|| format!("Failed to create {}", work.display()))?;
+    let prefix = match arguments.prefix {
+        Some(prefix) => prefix,
+        None => library::install(root, &work.join("prefix"))?,
+    };
+    let libraries = Library::found(&prefix)?;
+    let wanted = |part| arguments.only.is_none_or(|only| only == part);
+    let mut report = report::Report::new(machine::Machine::look(root), effort, &libraries);
+    if wanted(Part::Pairs) {
+        let programs = pairs::build(root, &work, &libraries)?;
+        report.pairs = pairs::measure(&programs, effort)?;
+    }
+    if wanted(Part::Degree) {
+        report.degree = degree::measure(root, &work, &prefix, effort)?;
+    }
+    let text = report.markdown();
+    print!("{text}");
+    if let Some(path) = &arguments.markdown {
+        fs::write(path, &text).with_context(|| format!("Failed to write {}", path.display()))?;
+    }
+    if let Some(path) = &arguments.json {
+        let json = serde_json::to_string_pretty(&report.json())?;
+        fs::write(path, json + "\n").with_context(|| format!("Failed to write {}", path.display()))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,204 @@
+//! The report: Markdown for people, JSON with every run.
+
+use crate::Effort;
+use crate::degree::Cost;
+use crate::library::{Library, Transport};
+use crate::machine::Machine;
+use crate::pairs::{Column, Table};
+use crate::runner::{Spent, median};
+use serde_json::{Value, json};
+use std::fmt::Write;
+
+/// All that was measured.
+pub struct Report {
+    machine: Machine,
+    effort: Effort,
+    libraries: Vec<String>,
+    absent: Vec<String>,
+    /// Libraries beside each other.
+    pub pairs: Vec<Table>,
+    /// The cost of replicas.
+    pub degree: Vec<Cost>,
+}
+
+impl Report {
+    /// A report with no figures yet.
+    pub fn new(machine: Machine, effort: Effort, libraries: &[Library]) -> Self {
+        let names = |present| {
+            let those = libraries.iter().filter(move |library| library.present == present);
+            those.map(|library| library.name.clone()).collect()
+        };
+        let (libraries, absent) = (names(true), names(false));
+        Self { machine, effort, libraries, absent, pairs: Vec::new(), degree: Vec::new() }
+    }
+
+    /// The report for people.
+    pub fn markdown(&self) -> String {
+        let mut text = String::new();
+        self.write(&mut text).expect("writing to a string succeeds");
+        text
+    }
+
+    fn write(&self, text: &mut String) -> std::fmt::Result {
+        writeln!(text, "# Benchmarks\n")?;
+        writeln!(text, "Written by this command; do not edit:\n")?;
+        writeln!(text, "    cargo run --release -p redrt-benches -- --markdown docs/benchmarks.md\n")?;
+        if self.effort.quick {
+            writeln!(text, "**Made with `--quick`: this shows that the benchmarks run, not how fast anything is.**\n")?;
+        }
+        self.write_machine(text)?;
+        for table in &self.pairs {
+            write_table(text, table)?;
+        }
+        if !self.degree.is_empty() {
+            write_costs(text, &self.degree)?;
+        }
+        Ok(())
+    }
+
+    fn write_machine(&self, text: &mut String) -> std::fmt::Result {
+        let Machine { processor, core_count, memory_gib, kernel, system, compilers, commit, date, .. } = &self.machine;
+        writeln!(text, "| | |\n|---|---|")?;
+        writeln!(text, "| Machine | {processor}, {core_count} cores, {memory_gib:.0} GiB |")?;
+        writeln!(text, "| System | {system}, Linux {kernel} |")?;
+        writeln!(text, "| Compilers | {compilers} |")?;
+        writeln!(text, "| Libraries | {} |", self.libraries.join(", "))?;
+        writeln!(text, "| TCP congestion control | {} |", self.machine.congestion_control)?;
+        writeln!(text, "| Commit, date | {commit}, {date} |\n")?;
+        for absent in &self.absent {
+            writeln!(text, "{absent}.\n")?;
+        }
+        writeln!(
+            text,
+            "Medians of {} runs, libraries in turn. Each run takes a figure in slices of half a millisecond. Where every \
+             rank has a core, the best slice of a run counts, because it is the one that other work on the machine did \
+             not disturb; where ranks share cores, the mean of the run counts.\n",
+            self.effort.runs
+        )
+    }
+
+    /// Every figure of every run.
+    pub fn json(&self) -> Value {
+        let machine = &self.machine;
+        json!({
+            "machine": {
+                "processor": machine.processor, "cores": machine.core_count, "memory_gib": machine.memory_gib,
+                "kernel": machine.kernel, "system": machine.system, "compilers": machine.compilers,
+                "commit": machine.commit, "date": machine.date, "congestion_control": machine.congestion_control,
+            },
+            "libraries": self.libraries,
+            "absent": self.absent,
+            "quick": self.effort.quick,
+            "pairs": self.pairs.iter().map(table_json).collect::<Vec<_>>(),
+            "degree": self.degree.iter().map(cost_json).collect::<Vec<_>>(),
+        })
+    }
+}
+
+fn title(name: &str) -> &str {
+    match name {
+        "latency-8B" => "latency, 8 B",
+        "latency-1MiB" => "latency, 1 MiB",
+        "rate-8B" => "message rate, 8 B",
+        "bandwidth-1MiB" => "bandwidth, 1 MiB",
+        "bandwidth-4MiB" => "bandwidth, 4 MiB",
+        "allreduce-8B" => "allreduce, 8 B",
+        "bcast-1MiB" => "broadcast, 1 MiB",
+        "allreduce-1MiB" => "allreduce, 1 MiB",
+        "alltoall-1MiB" => "alltoall, 1 MiB from each rank",
+        other => other,
+    }
+}
+
+/// Three significant digits, no exponent.
+fn figure(value: f64) -> String {
+    match value {
+        _ if !value.is_finite() => "-".to_owned(),
+        _ if value >= 100.0 => format!("{value:.0}"),
+        _ if value >= 10.0 => format!("{value:.1}"),
+        _ => format!("{value:.2}"),
+    }
+}
+
+fn write_table(text: &mut String, table: &Table) -> std::fmt::Result {
+    let shared = if table.shares_cores { ", sharing cores" } else { "" };
+    writeln!(text, "## {} ranks over {}{shared}\n", table.rank_count, table.transport.name())?;
+    let heads: Vec<_> = table.columns.iter().map(|column| column.library.as_str()).collect();
+    writeln!(text, "| | unit | {} | time against the best peer |", heads.join(" | "))?;
+    writeln!(text, "|---|---|{}---:|", "---:|".repeat(heads.len()))?;
+    let rows = table.columns.first().map_or(0, |column| column.figures.len());
+    for row in 0..rows {
+        let Column { figures, .. } = &table.columns[0];
+        let cell = |column: &Column| {
+            column.figures.get(row).map_or_else(|| "-".to_owned(), |found| figure(found.value(table.shares_cores)))
+        };
+        let cells: Vec<_> = table.columns.iter().map(cell).collect();
+        let ratio = table.time_ratio(row).map_or_else(|| "-".to_owned(), figure);
+        writeln!(text, "| {} | {} | {} | {ratio} |", title(&figures[row].name), figures[row].unit, cells.join(" | "))?;
+    }
+    if table.transport == Transport::Tcp {
+        writeln!(text, "\nMPICH as Debian builds it reaches processes of its own node over shared memory only.")?;
+    }
+    writeln!(text)
+}
+
+fn wall(spent: &[Spent]) -> f64 {
+    median(&spent.iter().map(|spent| spent.wall_seconds).collect::<Vec<_>>())
+}
+
+fn write_costs(text: &mut String, costs: &[Cost]) -> std::fmt::Result {
+    writeln!(text, "## The cost of two replicas\n")?;
+    writeln!(
+        text,
+        "One job of 2 ranks at r = 2 against two jobs of 2 ranks at r = 1: the same work on the same cores, so a quotient \
+         of 1 would mean that agreeing and comparing is free. Started at once, two jobs hinder each other where ranks \
+         wait by spinning; one after the other they cannot, and have both cores for one rank each. Seconds of wall time, \
+         starting and ending included.\n"
+    )?;
+    writeln!(
+        text,
+        "| | 2 × r = 1, at once | 2 × r = 1, one after the other | r = 2 strict | r = 2 deferred | strict / at once | \
+         strict / one after the other | deferred / at once | deferred / one after the other |"
+    )?;
+    writeln!(text, "|---|---:|---:|---:|---:|---:|---:|---:|---:|")?;
+    for cost in costs {
+        let Cost { program, arguments, .. } = cost;
+        let (at_once, in_turn) = (wall(&cost.twice), 2.0 * wall(&cost.alone));
+        let (strict, deferred) = (wall(&cost.strict), wall(&cost.deferred));
+        let times = [at_once, in_turn, strict, deferred];
+        let quotients = [strict / at_once, strict / in_turn, deferred / at_once, deferred / in_turn];
+        let cells: Vec<_> = times.iter().chain(&quotients).map(|value| format!("{value:.2}")).collect();
+        writeln!(text, "| `{program} {arguments}` | {} |", cells.join(" | "))?;
+    }
+    writeln!(text)
+}
+
+fn table_json(table: &Table) -> Value {
+    let column = |column: &Column| {
+        let figures = column.figures.iter().map(
+            |figure| json!({"name": figure.name, "unit": figure.unit, "means": figure.means, "bests": figure.bests}),
+        );
+        json!({"library": column.library, "figures": figures.collect::<Vec<_>>()})
+    };
+    json!({
+        "ranks": table.rank_count,
+        "transport": table.transport.name(),
+        "shares_cores": table.shares_cores,
+        "columns": table.columns.iter().map(column).collect::<Vec<_>>(),
+    })
+}
+
+fn cost_json(cost: &Cost) -> Value {
+    let times = |spent: &[Spent]| {
+        let one = |spent: &Spent| json!({"wall_seconds": spent.wall_seconds, "cpu_seconds": spent.cpu_seconds});
+        spent.iter().map(one).collect::<Vec<_>>()
+    };
+    json!({
+        "program": cost.program,
+        "arguments": cost.arguments,
+        "alone": times(&cost.alone),
+        "twice": times(&cost.twice),
+        "strict": times(&cost.strict),
+        "deferred": times(&cost.deferred),
+    })
+}

@@ -1,0 +1,51 @@
+#!/bin/bash
+# Installs what scripts/test.sh needs besides a Rust toolchain: scripts/setup-tests.sh TOOLS
+#
+# A C compiler and Python by apt-get, if it is there and this is root; else it says what is missing. cargo-deny into
+# the directory TOOLS, unless it can be found.
+set -euo pipefail
+
+if [ $# != 1 ]; then
+    echo "usage: $0 TOOLS" >&2
+    exit 2
+fi
+tools=$1
+PATH=$tools/bin:$PATH
+
+for program in cargo rustc; do
+    command -v $program >/dev/null || { echo "$program is missing: install Rust first" >&2 && exit 1; }
+done
+cargo fmt --version >/dev/null 2>&1 || rustup component add rustfmt
+cargo clippy --version >/dev/null 2>&1 || rustup component add clippy
+
+python_header='import os, sys, sysconfig; sys.exit(not os.path.exists(sysconfig.get_path("include") + "/Python.h"))'
+missing=()
+command -v cc >/dev/null || missing+=(gcc)
+command -v c++ >/dev/null || missing+=(g++)
+echo '#include <stdio.h>' | cc -E - >/dev/null 2>&1 || missing+=(libc6-dev)
+command -v pgrep >/dev/null || missing+=(procps)
+command -v python3 >/dev/null || missing+=(python3)
+python3 -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3-venv)
+python3 -c "$python_header" 2>/dev/null || missing+=(python3-dev)
+
+if [ ${#missing[@]} != 0 ]; then
+    if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
+        echo "Missing: ${missing[*]} (names of Debian packages). Please install them." >&2
+        exit 1
+    fi
+    export DEBIAN_FRONTEND=noninteractive
+    apt-get update
+    apt-get install --yes --no-install-recommends "${missing[@]}"
+fi
+
+if ! command -v cargo-deny >/dev/null; then
+    # Unoptimized: it takes minutes to build as it is, and runs for a second.
+    CARGO_PROFILE_DEV_DEBUG=0 cargo install --locked --debug --root "$tools" --target-dir "$tools/build" cargo-deny
+    rm -rf "$tools/build"
+fi
+
+rustc --version
+cc --version | head -n 1
+python3 --version
+cargo deny --version
+echo "$(nproc) processors, Linux $(uname -r)"

@@ -1,0 +1,95 @@
+//! Runs a campaign of faults and prints its table: `scripts/kill-campaign.sh` and `scripts/flip-campaign.sh`.
+
+use clap::{Parser, ValueEnum};
+use redrt_tests::Program;
+use redrt_tests::campaign::{Kind, Plan};
+use std::io::Write;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+/// Runs the test programs with a fault in every replica in turn, at moments drawn from a seed.
+#[derive(Parser)]
+struct Arguments {
+    /// What to inject.
+    campaign: Campaign,
+
+    /// Programs; all if not given.
+    #[arg(long, value_delimiter = ',', value_parser = program)]
+    programs: Vec<Program>,
+
+    /// Degrees of replication.
+    #[arg(long, value_delimiter = ',', default_value = "2,3")]
+    degrees: Vec<u16>,
+
+    /// Transports.
+    #[arg(long, value_delimiter = ',', default_value = "shm,tcp")]
+    transports: Vec<String>,
+
+    /// Jobs for each replica of each program.
+    #[arg(long, default_value_t = 20)]
+    moments: u32,
+
+    /// Only so many jobs, spread over all.
+    #[arg(long)]
+    sample: Option<usize>,
+
+    /// Where the moments are drawn from.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+
+    /// Jobs at once.
+    #[arg(long, default_value_t = 2)]
+    parallel: usize,
+
+    /// A job that takes longer hangs.
+    #[arg(long, default_value_t = 30.0, value_name = "SECONDS")]
+    limit: f64,
+
+    /// Further options of redrun.
+    #[arg(last = true)]
+    options: Vec<String>,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Campaign {
+    /// Kills, three of four at a send and the others at a time.
+    Kill,
+    /// Flips of a bit, in memory and in flight.
+    Flip,
+}
+
+fn program(name: &str) -> Result<Program, String> {
+    let names = || Program::ALL.map(|program| program.name).join(", ");
+    Program::named(name).ok_or_else(|| format!("there are {}", names()))
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let kinds = match arguments.campaign {
+        Campaign::Kill => vec![Kind::Kill, Kind::Kill, Kind::KillAtTime, Kind::Kill],
+        Campaign::Flip => vec![Kind::Flip, Kind::Wire],
+    };
+    let programs = if arguments.programs.is_empty() { Program::ALL.to_vec() } else { arguments.programs };
+    let plan = Plan {
+        kinds,
+        programs,
+        degrees: arguments.degrees,
+        transports: arguments.transports,
+        options: arguments.options,
+        moment_count: arguments.moments,
+        seed: arguments.seed,
+        sample: arguments.sample,
+        parallel: arguments.parallel,
+        limit: Duration::from_secs_f64(arguments.limit),
+    };
+    let begin = Instant::now();
+    let findings = plan.run(&|done, count| {
+        eprint!("\r{done} of {count} ");
+        let _ = std::io::stderr().flush();
+    });
+    eprintln!();
+    println!("{}", findings.table());
+    print!("{}", findings.failures_text());
+    println!("seed {}, {:.0} s", plan.seed, begin.elapsed().as_secs_f64());
+    if findings.failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}

@@ -1,0 +1,196 @@
+//! How jobs end: aborts, crashes, time limits, signals, and the loss of a whole rank.
+
+use redrt_tests::{Ended, Job, Program, compile_source, prefix};
+use std::process::Command;
+use std::time::Duration;
+
+/// At once, for a person; with room for a machine that is busy with other tests.
+const AT_ONCE: Duration = Duration::from_secs(3);
+
+/// A program whose rank 1 does something after a barrier, while the others wait for a message from it.
+fn rank_1_does(what: &str) -> String {
+    format!(
+        r#"
+        #define _GNU_SOURCE
+        #include <mpi.h>
+        #include <signal.h>
+        #include <stdio.h>
+        #include <stdlib.h>
+        #include <unistd.h>
+        int main(int argc, char **argv) {{
+            int rank, number = 0;
+            MPI_Init(&argc, &argv);
+            MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+            MPI_Barrier(MPI_COMM_WORLD);
+            if (rank == 1) {{
+                {what};
+            }} else {{
+                MPI_Recv(&number, 1, MPI_INT, 1, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+            }}
+            MPI_Finalize();
+            return 0;
+        }}"#
+    )
+}
+
+#[track_caller]
+fn ends(degree: u16, what: &str, code: i32) -> Ended {
+    let (_directory, program) = compile_source(&rank_1_does(what));
+    Job::new(3, &program).degree(degree).run().ended_with(code).within(AT_ONCE)
+}
+
+#[test]
+fn the_loss_of_a_whole_rank_ends_the_job() {
+    for transport in ["shm", "tcp"] {
+        let program = Program::named("heat").expect("a test program");
+        let job = Job::of(&program).arguments(&[]).degree(2).transport(transport);
+        let job = job.inject("kill:1.0@#5").inject("kill:1.1@#9").run();
+        job.ended_with(128 + 9).said("rank 1 is lost").within(AT_ONCE);
+    }
+    ends(1, "raise(SIGKILL)", 128 + 9).said("rank 1");
+    ends(2, "raise(SIGKILL)", 128 + 9).said("rank 1 is lost");
+}
+
+#[test]
+fn abort_ends_the_job_with_its_code() {
+    for degree in 1..=3 {
+        ends(degree, "MPI_Abort(MPI_COMM_WORLD, 42)", 42).said("MPI_Abort");
+    }
+}
+
+#[test]
+fn a_segmentation_fault_in_all_replicas_ends_the_job() {
+    for degree in 1..=3 {
+        ends(degree, "raise(SIGSEGV)", 128 + 11).said("rank 1").said("SIGSEGV");
+    }
+}
+
+#[test]
+fn exit_before_finalize_ends_the_job() {
+    for degree in 1..=3 {
+        ends(degree, "exit(3)", 3).said("rank 1").said("MPI_Finalize");
+        let _ = ends(degree, "exit(0)", 1).said("rank 1").said("MPI_Finalize");
+    }
+}
+
+#[test]
+fn an_error_under_errors_are_fatal_ends_the_job() {
+    for degree in [1, 2] {
+        let (_directory, program) =
+            compile_source(&rank_1_does("MPI_Send(&number, 1, MPI_INT, 77, 0, MPI_COMM_WORLD)"));
+        let ended = Job::new(2, &program).degree(degree).run().within(AT_ONCE).said("MPI_Send");
+        if ended.code == Some(0) || ended.hung() {
+            ended.fail("an invalid rank is not an error");
+        }
+    }
+}
+
+#[test]
+fn one_replica_that_ends_early_is_lost_and_the_others_go_on() {
+    // What differs between replicas is the file that the first of them makes.
+    let what = r#"
+        const char *file = getenv("REDRT_TEST_FIRST");
+        if (symlink("x", file) == 0)
+            _exit(5);
+        MPI_Send(&number, 1, MPI_INT, 0, 0, MPI_COMM_WORLD)"#;
+    let (directory, program) = compile_source(&rank_1_does(what));
+    let first = directory.path().join("first").display().to_string();
+    let job = Job::new(2, &program).degree(2).environment("REDRT_TEST_FIRST", &first).run();
+    let _ = job.ended_with(0).said("lost replica 1.");
+}
+
+#[test]
+fn a_time_limit_ends_a_job_that_hangs() {
+    for degree in [1, 2] {
+        let (_directory, program) = compile_source(&rank_1_does("pause()"));
+        let job = Job::new(2, &program).degree(degree).options(&["--timeout", "0.5"]);
+        let _ = job.run().ended_with(124).within(AT_ONCE);
+    }
+}
+
+#[test]
+fn ctrl_c_ends_the_job() {
+    for degree in [1, 2] {
+        let (_directory, program) = compile_source(&rank_1_does("puts(\"waiting\"); fflush(stdout); pause()"));
+        let job = Job::new(2, &program).degree(degree).start();
+        job.wait_until("output", |job| job.output().contains("waiting"));
+        job.signal(libc::SIGINT);
+        let _ = job.wait().ended_with(130).within(AT_ONCE);
+    }
+}
+
+#[test]
+fn two_ctrl_c_end_a_job_that_does_not_want_to() {
+    let stubborn = "signal(SIGTERM, SIG_IGN); puts(\"waiting\"); fflush(stdout); for (;;) pause()";
+    let (_directory, program) = compile_source(&rank_1_does(stubborn));
+    let job = Job::new(2, &program).degree(2).start();
+    job.wait_until("output", |job| job.output().contains("waiting"));
+    job.signal(libc::SIGINT);
+    std::thread::sleep(Duration::from_millis(100));
+    job.signal(libc::SIGINT);
+    let _ = job.wait().ended_with(130).within(AT_ONCE);
+}
+
+#[test]
+fn nothing_is_left_when_redrun_is_killed() {
+    let (_directory, program) = compile_source(&rank_1_does("puts(\"waiting\"); fflush(stdout); pause()"));
+    let job = Job::new(2, &program).degree(2).start();
+    job.wait_until("output", |job| job.output().contains("waiting"));
+    job.signal(libc::SIGKILL);
+    let _ = job.wait().ended_with(128 + 9);
+}
+
+#[test]
+fn a_process_started_from_outside_redrun_is_a_job_of_one() {
+    let program = redrt_tests::compile("collectives");
+    let output = Command::new(program).output().expect("the program can be run");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(!output.stdout.is_empty());
+}
+
+#[test]
+fn mpiexec_and_mpirun_are_redrun() {
+    let program = redrt_tests::compile("cg");
+    for name in ["mpiexec", "mpirun"] {
+        let mut command = Command::new(prefix().join("bin").join(name));
+        let output = command.args(["-n", "2"]).arg(&program).arg("64").output().expect("it can be run");
+        assert!(output.status.success(), "{name}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+}
+
+#[test]
+fn forty_ranks_meet() {
+    let source = r#"
+        #include <mpi.h>
+        #include <stdio.h>
+        int main(int argc, char **argv) {
+            int rank, size, sum = 0;
+            MPI_Init(&argc, &argv);
+            MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+            MPI_Comm_size(MPI_COMM_WORLD, &size);
+            for (int i = 0; i < 20; i++)
+                MPI_Barrier(MPI_COMM_WORLD);
+            MPI_Allreduce(&rank, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+            if (rank == 0)
+                printf("%d ranks, sum %d\n", size, sum);
+            MPI_Finalize();
+            return 0;
+        }"#;
+    let (_directory, program) = compile_source(source);
+    for transport in ["shm", "tcp"] {
+        for degree in [1, 2] {
+            let job = Job::new(40, &program).degree(degree).transport(transport).run();
+            let _ = job.ended_well().printed("40 ranks, sum 780\n");
+        }
+    }
+}
+
+#[test]
+fn partial_degrees_work() {
+    let program = Program::named("heat").expect("a test program");
+    let alone = Job::of(&program).run().ended_well();
+    for options in [["-r", "1.5"], ["--replicate", "0-1:3,2-3:1"], ["--replicate", "1:2"]] {
+        let job = Job::of(&program).options(&options).run();
+        let _ = job.ended_well().printed(&alone.out);
+    }
+}

@@ -1,0 +1,97 @@
+//! The test programs with faults: a sample of what `scripts/kill-campaign.sh` and `scripts/flip-campaign.sh` run in full,
+//! and losses that come together.
+
+use redrt_tests::campaign::{Kind, Plan};
+use redrt_tests::{Job, Program, Random};
+use std::time::Duration;
+
+fn plan(kinds: &[Kind], sample: usize) -> Plan {
+    Plan {
+        kinds: kinds.to_vec(),
+        programs: Program::ALL.to_vec(),
+        degrees: vec![2, 3],
+        transports: vec!["shm".into(), "tcp".into()],
+        options: Vec::new(),
+        moment_count: 20,
+        seed: Random::from_environment().draw(),
+        sample: Some(sample),
+        parallel: 1,
+        limit: Duration::from_secs(30),
+    }
+}
+
+#[test]
+fn a_killed_replica_changes_nothing() {
+    plan(&[Kind::Kill, Kind::Kill, Kind::KillAtTime, Kind::Kill], 160).run(&|_, _| {}).assert_right();
+}
+
+#[test]
+fn every_flip_is_reported_against_its_replica() {
+    plan(&[Kind::Flip, Kind::Wire], 120).run(&|_, _| {}).assert_right();
+}
+
+#[test]
+fn other_protocols_survive_kills_and_see_flips() {
+    let options = [["--protocol", "all-to-all"], ["--verify", "deferred"]];
+    for options in options {
+        let options: Vec<_> = options.into_iter().map(String::from).collect();
+        let programs: Vec<_> = ["heat", "polling"].into_iter().filter_map(Program::named).collect();
+        for kinds in [[Kind::Kill, Kind::Kill], [Kind::Flip, Kind::Flip]] {
+            let plan = Plan { options: options.clone(), programs: programs.clone(), ..plan(&kinds, 16) };
+            plan.run(&|_, _| {}).assert_right();
+        }
+    }
+}
+
+/// Runs a program with several faults at once, and expects what it prints without.
+#[track_caller]
+fn survives(name: &str, degree: u16, faults: &[String]) {
+    let program = Program::named(name).expect("a test program");
+    let alone = Job::of(&program).run().ended_well();
+    for transport in ["shm", "tcp"] {
+        let job = Job::of(&program).degree(degree).transport(transport);
+        let job = faults.iter().fold(job, |job, fault| job.inject(fault));
+        let ended = job.run().ended_well().printed(&alone.out);
+        let lost = ended.summary["lost"].as_array().map_or(0, Vec::len);
+        if lost != faults.len() {
+            ended.fail(&format!("{lost} replicas lost instead of {}", faults.len()));
+        }
+    }
+}
+
+#[test]
+fn leader_and_next_leader_are_killed() {
+    // The sends of rank 0 of master_worker follow its wildcard receives, which its leader decides.
+    for (first, second) in [(3, 4), (5, 5), (2, 20)] {
+        survives("master_worker", 3, &[format!("kill:0.0@#{first}"), format!("kill:0.1@#{second}")]);
+        survives("polling", 3, &[format!("kill:1.0@#{first}"), format!("kill:1.1@#{second}")]);
+    }
+}
+
+#[test]
+fn replicas_of_two_spheres_are_killed_at_once() {
+    for send in [1, 9, 40] {
+        survives("heat", 2, &[format!("kill:0.0@#{send}"), format!("kill:1.1@#{send}")]);
+        survives("heat", 2, &[format!("kill:2.1@#{send}"), format!("kill:3.1@#{send}")]);
+        survives("collectives", 2, &[format!("kill:0.1@#{send}"), format!("kill:2.0@#{send}")]);
+    }
+}
+
+#[test]
+fn a_replica_is_killed_while_another_loss_is_being_made_good() {
+    // Large messages: what was retained is still on its way when the next one dies.
+    let mut random = Random::from_environment();
+    for _ in 0..4 {
+        let send = random.from_one_to(6);
+        survives("ring", 3, &[format!("kill:0.0@#{send}"), format!("kill:1.0@#{}", send + 1)]);
+        survives("ring", 3, &[format!("kill:1.1@#{send}"), format!("kill:1.2@#{}", send + 1)]);
+    }
+}
+
+#[test]
+fn all_replicas_but_one_of_every_rank_are_killed() {
+    let faults: Vec<_> = (0..4).flat_map(|rank| [(rank, 0), (rank, 2)]).collect();
+    let faults: Vec<_> =
+        faults.iter().map(|(rank, replica)| format!("kill:{rank}.{replica}@#{}", 5 + rank * 7)).collect();
+    survives("heat", 3, &faults);
+}

@@ -1,0 +1,371 @@
+//! Campaigns: many jobs, each with one fault at a moment drawn from a seed, and what became of them.
+//!
+//! A kill must change nothing of what a program prints. A flip must be reported against the right replica, and at
+//! r ≥ 3 change nothing either. Every job that does otherwise is kept with the command that repeats it.
+
+use crate::programs::Program;
+use crate::{Ended, Job, Random};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Mutex;
+use std::time::Duration;
+
+/// What is injected.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Kind {
+    /// A replica is killed before one of its sends.
+    Kill,
+    /// A replica is killed at a time.
+    KillAtTime,
+    /// One bit of a payload changes in the memory of a replica.
+    Flip,
+    /// One bit of a payload changes in flight.
+    Wire,
+}
+
+/// Which jobs to run.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// What is injected, in turn.
+    pub kinds: Vec<Kind>,
+    /// The programs.
+    pub programs: Vec<Program>,
+    /// Degrees of replication.
+    pub degrees: Vec<u16>,
+    /// Transports.
+    pub transports: Vec<String>,
+    /// Further options of redrun.
+    pub options: Vec<String>,
+    /// Jobs for each replica.
+    pub moment_count: u32,
+    /// Where the moments are drawn from.
+    pub seed: u64,
+    /// So many jobs of the plan, evenly spread; all if none.
+    pub sample: Option<usize>,
+    /// Jobs at once.
+    pub parallel: usize,
+    /// After this time a job hangs.
+    pub limit: Duration,
+}
+
+/// What became of a job.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Outcome {
+    /// As it should be.
+    Right,
+    /// As it should be, but the moment never came: the replica makes fewer sends, or the send has no payload.
+    NotInjected,
+    /// It did not end.
+    Hung,
+    /// It ended with another exit code or another output.
+    Wrong,
+    /// A corruption was not reported.
+    Silent,
+    /// Something was reported that was not there, or against another replica.
+    FalseReport,
+    /// Processes or shared memory were left behind.
+    LeftBehind,
+}
+
+impl Outcome {
+    /// All of them, in the order of the table.
+    pub const ALL: [Self; 7] =
+        [Self::Right, Self::NotInjected, Self::Hung, Self::Wrong, Self::Silent, Self::FalseReport, Self::LeftBehind];
+
+    /// Its heading in the table.
+    #[must_use]
+    pub fn heading(self) -> &'static str {
+        match self {
+            Self::Right => "right",
+            Self::NotInjected => "not injected",
+            Self::Hung => "hung",
+            Self::Wrong => "wrong",
+            Self::Silent => "silent",
+            Self::FalseReport => "false report",
+            Self::LeftBehind => "left behind",
+        }
+    }
+
+    /// Whether it is as it should be.
+    #[must_use]
+    pub fn is_right(self) -> bool {
+        matches!(self, Self::Right | Self::NotInjected)
+    }
+}
+
+/// One job of a campaign.
+#[derive(Clone, Debug)]
+struct Trial {
+    program: Program,
+    degree: u16,
+    transport: String,
+    kind: Kind,
+    rank: u64,
+    replica: u16,
+    fault: String,
+}
+
+/// A row of the table.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Row {
+    /// The program.
+    pub program: &'static str,
+    /// What was injected.
+    pub kind: Kind,
+    /// The degree.
+    pub degree: u16,
+    /// The transport.
+    pub transport: String,
+}
+
+/// What a campaign found.
+#[derive(Clone, Debug, Default)]
+pub struct Findings {
+    /// Number of jobs by row and outcome.
+    pub rows: BTreeMap<Row, BTreeMap<Outcome, u32>>,
+    /// The jobs that did not do as they should.
+    pub failures: Vec<(Outcome, String, Ended)>,
+}
+
+/// What is known of a program that is left alone.
+struct Undisturbed {
+    out: String,
+    took: Duration,
+    /// The most that a replica of each rank sends, by rank.
+    sends: Vec<u64>,
+}
+
+/// Programs left alone, by name, degree and transport.
+type AllUndisturbed = BTreeMap<(&'static str, u16, String), Undisturbed>;
+
+impl Plan {
+    /// Runs it. `tell` is called after every job.
+    pub fn run(&self, tell: &(dyn Fn(usize, usize) + Sync)) -> Findings {
+        let (undisturbed, trials) = self.trials();
+        let count = trials.len();
+        let waiting = Mutex::new(trials.into_iter().collect::<VecDeque<_>>());
+        let findings = Mutex::new(Findings::default());
+        let next = || lock(&waiting).pop_front();
+        let work = || {
+            while let Some(trial) = next() {
+                let known = &undisturbed[&(trial.program.name, trial.degree, trial.transport.clone())];
+                let ended = self.job(&trial.program, trial.degree, &trial.transport).inject(&trial.fault).run();
+                let (outcome, why) = judge(&trial, &ended, &known.out);
+                lock(&findings).count(&trial, outcome, why, ended);
+                tell(count - lock(&waiting).len(), count);
+            }
+        };
+        std::thread::scope(|scope| {
+            for _ in 0..self.parallel.max(1) {
+                scope.spawn(work);
+            }
+        });
+        findings.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    fn job(&self, program: &Program, degree: u16, transport: &str) -> Job {
+        let options: Vec<_> = self.options.iter().map(String::as_str).collect();
+        Job::of(program).degree(degree).transport(transport).options(&options).limit(self.limit)
+    }
+
+    fn trials(&self) -> (AllUndisturbed, Vec<Trial>) {
+        let mut random = Random::new(self.seed);
+        let mut undisturbed = AllUndisturbed::new();
+        let mut trials = Vec::new();
+        for program in &self.programs {
+            let out = self.job(program, 1, "shm").run().ended_well().out;
+            for degree in &self.degrees {
+                for transport in &self.transports {
+                    let job = self.job(program, *degree, transport).run().ended_well().printed(&out);
+                    let known =
+                        Undisturbed { out: out.clone(), took: job.took, sends: sends(&job, program.rank_count) };
+                    self.draw(program, *degree, transport, &known, &mut random, &mut trials);
+                    undisturbed.insert((program.name, *degree, transport.clone()), known);
+                }
+            }
+        }
+        (undisturbed, self.sampled(trials, &mut random))
+    }
+
+    fn draw(
+        &self,
+        program: &Program,
+        degree: u16,
+        transport: &str,
+        known: &Undisturbed,
+        random: &mut Random,
+        trials: &mut Vec<Trial>,
+    ) {
+        for rank in 0..program.rank_count {
+            for replica in 0..degree {
+                for moment in 0..self.moment_count {
+                    let kind = self.kinds[moment as usize % self.kinds.len()];
+                    let send = random.from_one_to(known.sends[rank as usize]);
+                    let fault = match kind {
+                        Kind::Kill => format!("kill:{rank}.{replica}@#{send}"),
+                        Kind::KillAtTime => {
+                            let millis = random.from_one_to(known.took.as_millis() as u64);
+                            format!("kill:{rank}.{replica}@{:.3}s", millis as f64 / 1000.0)
+                        }
+                        Kind::Flip => format!("flip:{rank}.{replica}@#{send}"),
+                        Kind::Wire => format!("wire:{rank}.{replica}@#{send}"),
+                    };
+                    let (program, transport) = (*program, transport.to_owned());
+                    trials.push(Trial { program, degree, transport, kind, rank: rank.into(), replica, fault });
+                }
+            }
+        }
+    }
+
+    /// So many as were asked for, drawn so that every row has its part.
+    fn sampled(&self, trials: Vec<Trial>, random: &mut Random) -> Vec<Trial> {
+        let Some(sample) = self.sample.filter(|sample| *sample < trials.len()) else { return trials };
+        let total = trials.len();
+        let mut sampled: Vec<Trial> = Vec::with_capacity(sample);
+        for number in 0..sample {
+            let (from, to) = (number * total / sample, (number + 1) * total / sample);
+            let at = from + (random.draw() % (to - from) as u64) as usize;
+            sampled.push(trials[at].clone());
+        }
+        sampled
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+/// How many messages each rank sends, as the summary tells; at least 1.
+fn sends(job: &Ended, rank_count: u32) -> Vec<u64> {
+    let mut sends = vec![1; rank_count as usize];
+    for exit in job.summary["exits"].as_array().into_iter().flatten() {
+        let rank = exit["replica"].as_str().and_then(|name| name.split('.').next()?.parse::<usize>().ok());
+        let sent = exit["messages_sent"].as_u64();
+        if let (Some(rank), Some(sent)) = (rank, sent) {
+            sends[rank] = sends[rank].max(sent);
+        }
+    }
+    sends
+}
+
+/// What became of a job, and why it is not right if it is not.
+fn judge(trial: &Trial, ended: &Ended, out: &str) -> (Outcome, String) {
+    let bad = |outcome, why: &str| (outcome, why.to_owned());
+    if ended.hung() {
+        return bad(Outcome::Hung, "did not end");
+    }
+    if !ended.left.is_empty() {
+        return (Outcome::LeftBehind, ended.left.join(", "));
+    }
+    let injected = ended.number("injected") > 0;
+    let outcome = match trial.kind {
+        Kind::Flip if injected => judge_flip(trial, ended),
+        Kind::Wire if injected => judge_wire(trial, ended),
+        _ if ended.number("mismatches") + ended.number("divergences") > 0 => {
+            Err((Outcome::FalseReport, "a report without a flip".into()))
+        }
+        _ => Ok(()),
+    };
+    if let Err(wrong) = outcome {
+        return wrong;
+    }
+    // Two replicas cannot tell which of them is right: the program goes on with what they have.
+    let decidable = trial.kind != Kind::Flip || trial.degree > 2 || !injected;
+    if decidable && ended.code != Some(0) {
+        return (Outcome::Wrong, format!("exit code {:?}", ended.code));
+    }
+    if decidable && ended.out != out {
+        return bad(Outcome::Wrong, "another output");
+    }
+    if injected { (Outcome::Right, String::new()) } else { (Outcome::NotInjected, String::new()) }
+}
+
+type Judgement = Result<(), (Outcome, String)>;
+
+fn judge_flip(trial: &Trial, ended: &Ended) -> Judgement {
+    let mismatches = ended.mismatches();
+    let culprit = format!("{}.{}", trial.rank, trial.replica);
+    if mismatches.is_empty() {
+        return Err((Outcome::Silent, "the flip is not reported".into()));
+    }
+    if trial.degree == 2 {
+        // The others are what the flip did to the program; reports of different processes may overtake each other.
+        let right = |mismatch: &crate::Mismatch| {
+            mismatch.sender == trial.rank && mismatch.finding == "undecidable" && mismatch.voters.contains(&culprit)
+        };
+        let reported = mismatches.iter().any(right);
+        return if reported { Ok(()) } else { Err((Outcome::FalseReport, format!("reported: {:?}", mismatches[0]))) };
+    }
+    let named = |mismatch: &&crate::Mismatch| mismatch.culprit.as_ref() == Some(&culprit);
+    match mismatches.iter().find(|mismatch| !named(mismatch)) {
+        Some(other) => Err((Outcome::FalseReport, format!("reported: {other:?}"))),
+        None => Ok(()),
+    }
+}
+
+fn judge_wire(trial: &Trial, ended: &Ended) -> Judgement {
+    let mismatches = ended.mismatches();
+    if mismatches.is_empty() {
+        return Err((Outcome::Silent, "the flip is not reported".into()));
+    }
+    let right = |mismatch: &&crate::Mismatch| {
+        mismatch.sender == trial.rank && mismatch.finding == "transport-corrupt" && mismatch.action == "refetched"
+    };
+    match mismatches.iter().find(|mismatch| !right(mismatch)) {
+        Some(other) => Err((Outcome::FalseReport, format!("reported: {other:?}"))),
+        None => Ok(()),
+    }
+}
+
+impl Findings {
+    fn count(&mut self, trial: &Trial, outcome: Outcome, why: String, ended: Ended) {
+        let (program, transport) = (trial.program.name, trial.transport.clone());
+        let row = Row { program, kind: trial.kind, degree: trial.degree, transport };
+        *self.rows.entry(row).or_default().entry(outcome).or_default() += 1;
+        if !outcome.is_right() {
+            self.failures.push((outcome, why, ended));
+        }
+    }
+
+    /// Jobs with this outcome.
+    #[must_use]
+    pub fn total(&self, outcome: Outcome) -> u32 {
+        self.rows.values().filter_map(|row| row.get(&outcome)).sum()
+    }
+
+    /// A line for each row, and one for all.
+    #[must_use]
+    pub fn table(&self) -> String {
+        let heading = |outcome: Outcome| format!("{:>14}", outcome.heading());
+        let headings: String = Outcome::ALL.into_iter().map(heading).collect();
+        let mut table = format!("{:<14} {:<12} r  {:<4} {:>6}{headings}\n", "program", "fault", "over", "jobs");
+        let mut line = |first: String, number: &dyn Fn(Outcome) -> u32| {
+            let all: u32 = Outcome::ALL.into_iter().map(number).sum();
+            let numbers: String = Outcome::ALL.into_iter().map(|one| format!("{:>14}", number(one))).collect();
+            table += &format!("{first:<35} {all:>6}{numbers}\n");
+        };
+        for (row, counts) in &self.rows {
+            let kind = format!("{:?}", row.kind);
+            let first = format!("{:<14} {kind:<12} {}  {:<4}", row.program, row.degree, row.transport);
+            line(first, &|outcome| counts.get(&outcome).copied().unwrap_or_default());
+        }
+        line("all".into(), &|outcome| self.total(outcome));
+        table
+    }
+
+    /// Every job that went wrong, in a few lines each.
+    #[must_use]
+    pub fn failures_text(&self) -> String {
+        let one = |(outcome, why, ended): &(Outcome, String, Ended)| {
+            format!("{}: {why} (exit code {:?})\n  {}\n", outcome.heading(), ended.code, ended.command)
+        };
+        self.failures.iter().map(one).collect()
+    }
+
+    /// Fails when anything went wrong.
+    #[track_caller]
+    pub fn assert_right(&self) {
+        println!("{}", self.table());
+        let Some((_, _, first)) = self.failures.first() else { return };
+        panic!("{}\nThe first of them:\n{first}", self.failures_text());
+    }
+}

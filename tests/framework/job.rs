@@ -1,0 +1,385 @@
+//! One job: what to run, and what became of it.
+
+use crate::marked::{MARK, kill_marked, marked};
+use crate::prefix;
+use crate::programs::{Program, compile};
+use serde_json::Value;
+use std::fs::{self, File};
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// A job to run.
+#[derive(Clone, Debug)]
+pub struct Job {
+    options: Vec<String>,
+    program: Vec<String>,
+    environment: Vec<(String, String)>,
+    limit: Duration,
+}
+
+impl Job {
+    /// A job of this many ranks of a program.
+    #[must_use]
+    pub fn new(rank_count: u32, program: &Path) -> Self {
+        let options = vec!["-n".into(), rank_count.to_string()];
+        let program = vec![program.display().to_string()];
+        Self { options, program, environment: Vec::new(), limit: Duration::from_secs(60) }
+    }
+
+    /// A job of one of the test programs.
+    #[must_use]
+    pub fn of(program: &Program) -> Self {
+        Self::new(program.rank_count, &compile(program.name)).arguments(program.arguments)
+    }
+
+    /// With this many replicas of each rank.
+    #[must_use]
+    pub fn degree(self, degree: u16) -> Self {
+        self.options(&["-r", &degree.to_string()])
+    }
+
+    /// Over this transport.
+    #[must_use]
+    pub fn transport(self, transport: &str) -> Self {
+        self.options(&["--transport", transport])
+    }
+
+    /// With this fault.
+    #[must_use]
+    pub fn inject(self, fault: &str) -> Self {
+        self.options(&["--inject", fault])
+    }
+
+    /// With more options of `redrun`.
+    #[must_use]
+    pub fn options(mut self, options: &[&str]) -> Self {
+        self.options.extend(options.iter().map(|option| (*option).to_owned()));
+        self
+    }
+
+    /// With more arguments of the program.
+    #[must_use]
+    pub fn arguments(mut self, arguments: &[&str]) -> Self {
+        self.program.extend(arguments.iter().map(|argument| (*argument).to_owned()));
+        self
+    }
+
+    /// With a variable in the environment of redrun.
+    #[must_use]
+    pub fn environment(mut self, name: &str, value: &str) -> Self {
+        self.environment.push((name.into(), value.into()));
+        self
+    }
+
+    /// Stopped, as hung, after this time instead of a minute.
+    #[must_use]
+    pub fn limit(mut self, limit: Duration) -> Self {
+        self.limit = limit;
+        self
+    }
+
+    /// The command that does the same by hand.
+    #[must_use]
+    pub fn command(&self) -> String {
+        let redrun = prefix().join("bin/redrun").display().to_string();
+        let variables = self.environment.iter().map(|(name, value)| format!("{name}={value}"));
+        let words = variables.chain([redrun]).chain(self.options.iter().chain(&self.program).cloned());
+        words.map(|word| quoted(&word)).collect::<Vec<_>>().join(" ")
+    }
+
+    /// Starts it.
+    #[must_use]
+    pub fn start(self) -> Running {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let mark = format!("{}-{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
+        let files = tempfile::tempdir().expect("the temporary directory can be written");
+        let path = |name: &str| files.path().join(name);
+        // Not pipes: a process that outlives the job would keep them open.
+        let (out, err) =
+            (File::create(path("out")).expect("a new file"), File::create(path("err")).expect("a new file"));
+        let mut redrun = Command::new(prefix().join("bin/redrun"));
+        redrun.args(&self.options).arg("--json-summary").arg(path("summary")).arg("--audit").arg(path("audit"));
+        redrun.args(&self.program).env(MARK, &mark).envs(self.environment.iter().cloned());
+        redrun.stdin(Stdio::null()).stdout(out).stderr(err);
+        let child = redrun.spawn().expect("redrun can be run");
+        Running { command: self.command(), limit: self.limit, mark, files, child, begin: Instant::now() }
+    }
+
+    /// Runs it to its end.
+    #[must_use]
+    pub fn run(self) -> Ended {
+        self.start().wait()
+    }
+}
+
+/// A word as the shell has to see it.
+fn quoted(word: &str) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./:=,@#%+".contains(&byte);
+    let comment = word.starts_with('#');
+    if !word.is_empty() && !comment && word.bytes().all(plain) { word.into() } else { format!("'{word}'") }
+}
+
+/// A job that has been started.
+#[derive(Debug)]
+pub struct Running {
+    command: String,
+    limit: Duration,
+    mark: String,
+    files: TempDir,
+    child: Child,
+    begin: Instant,
+}
+
+impl Running {
+    /// Sends a signal to redrun.
+    pub fn signal(&self, signal: i32) {
+        let id = i32::try_from(self.child.id()).expect("a process id");
+        // SAFETY: - the child has not been waited for, so its id is not another process's.
+        assert_eq!(unsafe { libc::kill(id, signal) }, 0);
+    }
+
+    /// What it has printed until now.
+    #[must_use]
+    pub fn output(&self) -> String {
+        text(&self.files.path().join("out"))
+    }
+
+    /// Processes of the job that run `program`.
+    #[must_use]
+    pub fn processes(&self, program: &str) -> Vec<i32> {
+        let all = marked(&self.mark).into_iter();
+        // The kernel keeps 15 characters of a name.
+        all.filter(|(_, name)| *name == program[..program.len().min(15)]).map(|(id, _)| id).collect()
+    }
+
+    /// Waits until a condition holds.
+    pub fn wait_until(&self, what: &str, condition: impl Fn(&Self) -> bool) {
+        while !condition(self) {
+            assert!(self.begin.elapsed() < self.limit, "no {what} within {:?}: {}", self.limit, self.command);
+            sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Waits for its end, or ends it after its time.
+    #[must_use]
+    pub fn wait(mut self) -> Ended {
+        let status = loop {
+            if let Some(status) = self.child.try_wait().expect("redrun is our child") {
+                break Some(status);
+            }
+            if self.begin.elapsed() > self.limit {
+                break None;
+            }
+            sleep(Duration::from_millis(2));
+        };
+        let took = self.begin.elapsed();
+        let stuck = if status.is_none() { self.kill() } else { Vec::new() };
+        let left = self.left_behind();
+        let path = |name: &str| self.files.path().join(name);
+        Ended {
+            command: self.command.clone(),
+            code: status.map(|status| status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or_default())),
+            out: text(&path("out")),
+            err: text(&path("err")),
+            took,
+            summary: serde_json::from_str(&text(&path("summary"))).unwrap_or_default(),
+            audit: text(&path("audit")).lines().filter_map(|line| serde_json::from_str(line).ok()).collect(),
+            stuck,
+            left,
+        }
+    }
+
+    /// Kills what hangs. Returns what each process was doing.
+    fn kill(&mut self) -> Vec<String> {
+        let doing = |(id, name): &(i32, String)| {
+            let wait = text(&PathBuf::from(format!("/proc/{id}/wchan")));
+            let state = text(&PathBuf::from(format!("/proc/{id}/stat")));
+            let state = state.rsplit(") ").next().and_then(|rest| rest.get(..1)).unwrap_or_default().to_owned();
+            format!("{name} {id}: state {state}, waits in {wait}")
+        };
+        let stuck = marked(&self.mark).iter().map(doing).collect();
+        self.child.kill().expect("redrun is our child");
+        self.child.wait().expect("redrun is our child");
+        kill_marked(&self.mark);
+        stuck
+    }
+
+    /// Processes and shared memory of the job that are still there a moment after its end.
+    fn left_behind(&self) -> Vec<String> {
+        let until = Instant::now() + Duration::from_secs(1);
+        let mut processes = marked(&self.mark);
+        while !processes.is_empty() && Instant::now() < until {
+            sleep(Duration::from_millis(10));
+            processes = marked(&self.mark);
+        }
+        kill_marked(&self.mark);
+        let processes = processes.into_iter().map(|(id, name)| format!("process {id} ({name})"));
+        let shared = fs::read_dir("/dev/shm").into_iter().flatten().flatten();
+        let shared = shared.filter_map(|entry| entry.file_name().into_string().ok());
+        processes.chain(shared.filter(|name| name.contains("redrt")).map(|name| format!("/dev/shm/{name}"))).collect()
+    }
+}
+
+fn text(path: &Path) -> String {
+    String::from_utf8_lossy(&fs::read(path).unwrap_or_default()).into_owned()
+}
+
+/// A job that has ended.
+#[derive(Clone, Debug)]
+pub struct Ended {
+    /// The command that does it again.
+    pub command: String,
+    /// The exit code; none if it hung and was killed.
+    pub code: Option<i32>,
+    /// Standard output.
+    pub out: String,
+    /// Standard error.
+    pub err: String,
+    /// How long it ran.
+    pub took: Duration,
+    /// The summary.
+    pub summary: Value,
+    /// The records of the audit log.
+    pub audit: Vec<Value>,
+    /// What its processes were doing when it hung.
+    pub stuck: Vec<String>,
+    /// What it left behind.
+    pub left: Vec<String>,
+}
+
+/// A mismatch in the audit log.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Mismatch {
+    /// The rank that sent.
+    pub sender: u64,
+    /// The replica that was outvoted, if any.
+    pub culprit: Option<String>,
+    /// replica-corrupt, transport-corrupt or undecidable.
+    pub finding: String,
+    /// What was done about it.
+    pub action: String,
+    /// The replicas that voted.
+    pub voters: Vec<String>,
+}
+
+impl Ended {
+    /// Whether it hung.
+    #[must_use]
+    pub fn hung(&self) -> bool {
+        self.code.is_none()
+    }
+
+    /// A number of the summary, 0 if there is none.
+    #[must_use]
+    pub fn number(&self, name: &str) -> u64 {
+        self.summary[name].as_u64().unwrap_or_default()
+    }
+
+    /// Records of the audit log of this kind.
+    pub fn events<'a>(&'a self, event: &'a str) -> impl Iterator<Item = &'a Value> {
+        self.audit.iter().filter(move |record| record["event"] == event)
+    }
+
+    /// All mismatches.
+    #[must_use]
+    pub fn mismatches(&self) -> Vec<Mismatch> {
+        let word = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let mismatch = |record: &Value| Mismatch {
+            sender: record["sender"].as_u64().unwrap_or(u64::MAX),
+            culprit: record["culprit"].as_str().map(Into::into),
+            finding: word(&record["finding"]),
+            action: word(&record["action"]),
+            voters: record["votes"].as_array().into_iter().flatten().map(|vote| word(&vote["replica"])).collect(),
+        };
+        self.events("mismatch").map(mismatch).collect()
+    }
+
+    /// Fails with all that is known of the job, and the command that repeats it.
+    #[track_caller]
+    pub fn fail(&self, why: &str) -> ! {
+        panic!("{why}\n{self}")
+    }
+
+    /// It must have left nothing behind and ended by itself, with this code.
+    #[track_caller]
+    #[must_use = "what it printed can be checked"]
+    pub fn ended_with(self, code: i32) -> Self {
+        if self.hung() {
+            self.fail("the job hung");
+        }
+        if self.code != Some(code) {
+            self.fail(&format!("exit code {:?} instead of {code}", self.code));
+        }
+        if !self.left.is_empty() {
+            self.fail(&format!("left behind: {}", self.left.join(", ")));
+        }
+        self
+    }
+
+    /// It must have ended well, and its replicas must have agreed on everything.
+    #[track_caller]
+    #[must_use = "what it printed can be checked"]
+    pub fn ended_well(self) -> Self {
+        let ended = self.ended_with(0);
+        let reports = ended.number("mismatches") + ended.number("divergences");
+        if reports != 0 {
+            ended.fail(&format!("{reports} reports of corruption or divergence"));
+        }
+        ended
+    }
+
+    /// It must have said this on standard error.
+    #[track_caller]
+    pub fn said(self, what: &str) -> Self {
+        if !self.err.contains(what) {
+            self.fail(&format!("{what:?} is not in standard error"));
+        }
+        self
+    }
+
+    /// It must have printed this.
+    #[track_caller]
+    pub fn printed(self, what: &str) -> Self {
+        if self.out != what {
+            self.fail(&format!("another output is expected:\n{what}"));
+        }
+        self
+    }
+
+    /// It must have ended within this time.
+    #[track_caller]
+    pub fn within(self, limit: Duration) -> Self {
+        if self.took > limit {
+            self.fail(&format!("took longer than {limit:?}"));
+        }
+        self
+    }
+}
+
+impl std::fmt::Display for Ended {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        writeln!(f, "to repeat:\n  {}", self.command)?;
+        writeln!(f, "exit code {:?} after {:?}", self.code, self.took)?;
+        for (name, text) in [("output", &self.out), ("standard error", &self.err)] {
+            writeln!(f, "---- {name} ({} bytes)\n{}", text.len(), shortened(text))?;
+        }
+        for process in &self.stuck {
+            writeln!(f, "stuck: {process}")?;
+        }
+        Ok(())
+    }
+}
+
+fn shortened(text: &str) -> String {
+    const LINES_MAX: usize = 40;
+    let lines: Vec<_> = text.lines().collect();
+    if lines.len() <= LINES_MAX {
+        return text.into();
+    }
+    format!("{}\n… {} lines in all", lines[..LINES_MAX].join("\n"), lines.len())
+}

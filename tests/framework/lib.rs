@@ -1,0 +1,18 @@
+//! Whole jobs on this machine: the programs of `tests/programs`, compiled by the `mpicc` that is tested and run by the
+//! `redrun` that is tested, with and without faults.
+//!
+//! [`Job`] describes one job and [`Ended`] what became of it; after each, nothing of it may be left on the machine.
+//! [`campaign`] runs many jobs with faults and makes a table of them.
+
+pub mod campaign;
+mod job;
+mod marked;
+mod prefix;
+mod programs;
+mod random;
+
+pub use job::{Ended, Job, Mismatch, Running};
+pub use marked::marked;
+pub use prefix::{prefix, root};
+pub use programs::{Program, compile, compile_source};
+pub use random::Random;
