@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include "check.h"
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdint.h>
 #include <string.h>
 #include <sys/random.h>
@@ -23,7 +24,7 @@ static int64_t clock_ns(clockid_t clock)
     return now.tv_sec * 1000000000ll + now.tv_nsec;
 }
 
-static void read_all(struct readings *it)
+static void read_clocks_and_bytes(struct readings *it)
 {
     struct timeval of_day;
     memset(it, 0, sizeof *it);
@@ -32,11 +33,23 @@ static void read_all(struct readings *it)
     gettimeofday(&of_day, NULL);
     it->of_day = of_day.tv_sec * 1000000ll + of_day.tv_usec;
     it->seconds = time(NULL);
-    it->wtime = MPI_Wtime();
     CHECK(getrandom(it->random, sizeof it->random, 0) == sizeof it->random);
     int device = open("/dev/urandom", O_RDONLY);
     CHECK(read(device, it->device, sizeof it->device) == sizeof it->device);
     close(device);
+}
+
+static void read_all(struct readings *it)
+{
+    read_clocks_and_bytes(it);
+    it->wtime = MPI_Wtime();
+}
+
+/* A thread that never calls MPI. */
+static void *read_in_thread(void *into)
+{
+    read_clocks_and_bytes(into);
+    return NULL;
 }
 
 int main(int argc, char **argv)
@@ -64,6 +77,11 @@ int main(int argc, char **argv)
                 count++;
             MPI_Allreduce(&count, &sum, 1, MPI_INT64_T, MPI_SUM, MPI_COMM_WORLD);
             CHECK(sum >= count);
+            pthread_t thread;
+            pthread_create(&thread, NULL, read_in_thread, &mine);
+            pthread_join(thread, NULL);
+            MPI_Sendrecv(&mine, sizeof mine, MPI_BYTE, (rank + 1) % size, 2, &theirs, sizeof theirs, MPI_BYTE,
+                         (rank + size - 1) % size, 2, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
         }
     }
     MPI_Finalize();

@@ -10,6 +10,7 @@ pub(crate) mod check;
 pub mod coll;
 pub mod comm;
 pub mod datatype;
+pub mod dynamic;
 pub mod env;
 pub mod errhandler;
 pub mod group;

@@ -324,9 +324,11 @@ impl Cell {
 
     /// Has whoever waits for `engine` look again at this time at the latest.
     pub fn set_alarm(&self, engine: &mut Engine, alarm_ns: u64) {
-        engine.alarm_ns = Some(engine.alarm_ns.map_or(alarm_ns, |before| before.min(alarm_ns)));
-        // The thread that polls may be asleep already.
-        self.wake();
+        if engine.alarm_ns.is_none_or(|before| before > alarm_ns) {
+            engine.alarm_ns = Some(alarm_ns);
+            // The thread that polls may be asleep already.
+            self.wake();
+        }
     }
 
     /// Lets all threads of this process look again, after the agent changed something.

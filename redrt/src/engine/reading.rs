@@ -27,12 +27,17 @@ use redrt_types::ProcessIndex;
 use redrt_wire::control::FromAgent;
 use redrt_wire::event::Event;
 use rustc_hash::FxHashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A follower that waits asks this often how far its leader has come.
 const ASK_INTERVAL_NS: u64 = 100_000_000;
 
-/// A thread that the leader has never seen is waited for no longer than this.
-const UNKNOWN_WAIT_NS: u64 = 30_000_000_000;
+/// A thread that the leader has never seen is waited for no longer than this; once the replica is known to have
+/// diverged, the leader's next answer is enough.
+const UNKNOWN_WAIT_NS: u64 = 10_000_000_000;
+
+/// This replica has taken another path than its leader, and that was reported.
+static HAS_DIVERGED: AtomicBool = AtomicBool::new(false);
 
 /// Readings closer together than this are a loop, and told to the followers in batches.
 const LOOP_DISTANCE_NS: u64 = 20_000;
@@ -87,7 +92,8 @@ impl Patience {
             let is_unknown = answer == Whereabouts { calls: 0, outcomes: 0 };
             let asked = engine.replication().asked.get(&stream).copied().unwrap_or(0);
             let went_past = answer.calls > threads::call_count() && answer.outcomes <= asked;
-            if went_past || (is_unknown && now - self.began_ns > UNKNOWN_WAIT_NS) {
+            let has_waited = now - self.began_ns > UNKNOWN_WAIT_NS || HAS_DIVERGED.load(Ordering::Relaxed);
+            if went_past || (is_unknown && has_waited) {
                 return true;
             }
         }
@@ -96,8 +102,6 @@ impl Patience {
         } else if now >= self.next_ns {
             self.next_ns = now + ASK_INTERVAL_NS;
             engine.ask_whereabouts(thread);
-        } else {
-            return false;
         }
         super::cell().set_alarm(engine, self.next_ns);
         false
@@ -170,9 +174,7 @@ impl Engine {
 
     /// Says once that the replicas of this rank took different paths.
     pub fn report_divergence(&mut self, what: &str) {
-        use std::sync::atomic::{AtomicBool, Ordering};
-        static SAID: AtomicBool = AtomicBool::new(false);
-        if SAID.swap(true, Ordering::Relaxed) {
+        if HAS_DIVERGED.swap(true, Ordering::Relaxed) {
             return;
         }
         if let Some(control) = runtime::job().and_then(|job| job.control.as_ref()) {

@@ -63,9 +63,18 @@ fn listen_to_daemon(control: &'static Control) {
 
 fn accept_links(job: &'static Job, listener: &TcpListener) {
     loop {
-        // Whoever does not know the secret, or goes away, is refused; there is nobody to tell.
-        if let Ok(accepted) = tcp::accept(listener, &job.welcome.secret) {
-            engine::cell().link_opened(Receiver::new(accepted));
+        match listener.accept() {
+            // Whoever does not know the secret, or goes away, is refused; there is nobody to tell.
+            Ok((stream, _)) => {
+                if let Ok(accepted) = tcp::admit(stream, &job.welcome.secret) {
+                    engine::cell().link_opened(Receiver::new(accepted));
+                }
+            }
+            Err(error) if matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted) => {}
+            Err(error) => {
+                let message = format!("replica {} cannot accept data connections: {error}", job.welcome.me);
+                return super::abort(1, message);
+            }
         }
     }
 }

@@ -59,7 +59,8 @@ fn agreed_ns(clock: c_int) -> u64 {
         let own = shown_ns(clock);
         own.saturating_add_signed(if ahead == UNKNOWN { 0 } else { ahead }).max(latest)
     };
-    let decided = decide::reading(clock, here);
+    // The decision is not behind, unless this replica has diverged and read by itself.
+    let decided = decide::reading(clock, here).max(latest);
     // What was decided a while ago seems less far ahead than it was: the greatest difference is the best.
     ahead.fetch_max(decided.cast_signed() - shown_ns(clock).cast_signed(), Ordering::Relaxed);
     LATEST_NS.with(|latest| latest[clock as usize].set(decided));
@@ -81,6 +82,7 @@ unsafe extern "C" fn clock_hook(clock: libc::clockid_t, time: *mut libc::timespe
     if !(0..CLOCK_COUNT as c_int).contains(&clock) || !is_agreed() {
         return 0;
     }
+    super::threads::make_known();
     let ns = agreed_ns(clock);
     // SAFETY: - the preloaded library passes a place to write to.
     unsafe { *time = libc::timespec { tv_sec: (ns / 1_000_000_000) as i64, tv_nsec: (ns % 1_000_000_000) as i64 } };

@@ -69,6 +69,14 @@ fn register() -> &'static Thread {
     thread
 }
 
+/// The calling thread takes part in decisions: siblings may ask how far it has come.
+#[inline]
+pub fn make_known() {
+    if THREAD.get().is_none() {
+        register();
+    }
+}
+
 /// The calling thread is in an MPI call until this is dropped.
 pub struct Inside {
     was_internal: Option<bool>,

@@ -10,7 +10,7 @@ use redrt_types::{Incarnation, ProcessIndex};
 use redrt_wire::auth::{self, Secret};
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
 use std::time::Duration;
@@ -210,10 +210,8 @@ pub struct Accepted {
     stream: TcpStream,
 }
 
-/// Accepts one connection and lets it prove itself; blocks for at most the handshake's time limit.
-pub fn accept(listener: &TcpListener, secret: &Secret) -> io::Result<Accepted> {
-    let (stream, _) = listener.accept()?;
-    stream.set_nonblocking(false)?;
+/// Lets a connection that was accepted prove itself; blocks for at most the handshake's time limit.
+pub fn admit(stream: TcpStream, secret: &Secret) -> io::Result<Accepted> {
     tune(&stream)?;
     stream.set_read_timeout(Some(HANDSHAKE_TIMEOUT))?;
     auth::accept(&mut Quiet(&stream), secret)?;
@@ -406,6 +404,7 @@ impl Receiver {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::net::TcpListener;
 
     struct Bytes(Vec<u8>);
 
@@ -420,7 +419,7 @@ mod tests {
         let secret = Secret([3; 32]);
         let address = listener.local_addr().unwrap();
         let theirs = secret.clone();
-        let accepting = std::thread::spawn(move || accept(&listener, &theirs).unwrap());
+        let accepting = std::thread::spawn(move || admit(listener.accept().unwrap().0, &theirs).unwrap());
         let sender = Sender::open(address, &secret, ProcessIndex(5), Incarnation(1)).unwrap();
         let accepted = accepting.join().unwrap();
         assert_eq!((accepted.from, accepted.incarnation), (ProcessIndex(5), Incarnation(1)));

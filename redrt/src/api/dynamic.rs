@@ -1,0 +1,10 @@
+//! Processes started by others (MPI-5.0 chapter 11). Nothing starts processes yet, so nobody has a parent.
+
+use crate::abi::Output;
+use crate::error::Result;
+use crate::handle::CommHandle;
+
+/// `MPI_Comm_get_parent`: `MPI_COMM_NULL` in a process that was not spawned (§11.8.2).
+pub fn comm_get_parent(parent: Output<CommHandle>) -> Result {
+    parent.set(CommHandle::NULL)
+}
