@@ -115,18 +115,22 @@ static long agreed(long rounds)
 static void measure(const struct figure *figure)
 {
     long rounds = 2, count = 0;
-    double elapsed = 0, total = 0, best = 1e9;
-    while (agreed(elapsed < SLICE_SECONDS && rounds < ROUNDS_MAX)) {
+    double elapsed, total = 0, best = 0;
+    while (agreed(best * (double)rounds < SLICE_SECONDS && rounds < ROUNDS_MAX)) {
         rounds = agreed(rounds * 2);
-        elapsed = slice(figure, rounds);
+        best = 1e9;
+        for (int i = 0; i < SLICES; i++) {
+            elapsed = slice(figure, rounds);
+            best = elapsed / (double)rounds < best ? elapsed / (double)rounds : best;
+        }
     }
-    while (agreed(total < seconds))
+    /* Where slices are disturbed more are taken, until there is enough time that was not, or far too much that was. */
+    while (agreed(best * (double)count < seconds && total < 4 * seconds))
         for (int i = 0; i < SLICES; i++) {
             elapsed = slice(figure, rounds);
             total += elapsed;
             count += rounds;
-            if (elapsed / (double)rounds < best)
-                best = elapsed / (double)rounds;
+            best = elapsed / (double)rounds < best ? elapsed / (double)rounds : best;
         }
     if (rank == 0) {
         double mean = total / (double)count;

@@ -24,6 +24,8 @@ pub struct Machine {
     pub commit: String,
     /// Congestion control of the TCP rows.
     pub congestion_control: String,
+    /// Load average of the last minute before the measurement: what else the machine did.
+    pub load_average: String,
     /// Date, UTC.
     pub date: String,
 }
@@ -58,6 +60,7 @@ impl Machine {
             compilers: format!("{first_compiler}; {}", line(Command::new("rustc").arg("--version"))),
             commit: format!("{}{changed}", git(&["rev-parse", "--short=12", "HEAD"])),
             congestion_control,
+            load_average: file("/proc/loadavg").split(' ').next().unwrap_or("").to_owned(),
             date: line(Command::new("date").args(["-u", "+%Y-%m-%d"])),
         }
     }

@@ -64,6 +64,8 @@ impl Report {
         writeln!(text, "| Compilers | {compilers} |")?;
         writeln!(text, "| Libraries | {} |", self.libraries.join(", "))?;
         writeln!(text, "| TCP congestion control | {} |", self.machine.congestion_control)?;
+        let load = &self.machine.load_average;
+        writeln!(text, "| Load average before | {load} (0 would be a machine of our own) |")?;
         writeln!(text, "| Commit, date | {commit}, {date} |\n")?;
         for absent in &self.absent {
             writeln!(text, "{absent}.\n")?;
@@ -85,6 +87,7 @@ impl Report {
                 "processor": machine.processor, "cores": machine.core_count, "memory_gib": machine.memory_gib,
                 "kernel": machine.kernel, "system": machine.system, "compilers": machine.compilers,
                 "commit": machine.commit, "date": machine.date, "congestion_control": machine.congestion_control,
+                "load_average": machine.load_average,
             },
             "libraries": self.libraries,
             "absent": self.absent,
