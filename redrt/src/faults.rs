@@ -68,12 +68,14 @@ fn flip(payload: &Payload, bit: u64) {
     }
 }
 
-/// The bit to flip in the transmitted copy of the message being sent, if any; asked once.
-pub fn take_wire_bit() -> Option<u64> {
-    if !ARMED.load(Ordering::Relaxed) {
+/// The bit to flip in the copy of a payload of `length` bytes that is about to be transmitted, if any; asked once. Another
+/// thread's message may come first: then it is hit.
+pub fn take_wire_bit(length: usize) -> Option<u64> {
+    if !ARMED.load(Ordering::Relaxed) || length == 0 {
         return None;
     }
-    u64::try_from(WIRE_BIT.swap(-1, Ordering::AcqRel)).ok()
+    let bit = u64::try_from(WIRE_BIT.swap(-1, Ordering::AcqRel)).ok()?;
+    Some(bit % (length as u64 * 8))
 }
 
 fn report(fault: String) {

@@ -277,7 +277,7 @@ impl Engine {
     fn transmit_offer(&mut self, to: ProcessIndex, mut header: Header, digest: Digest, id: OutgoingId) {
         let outgoing = &self.outgoing[&id];
         let payload = outgoing.payload.clone();
-        let flip = faults::take_wire_bit();
+        let flip = faults::take_wire_bit(payload.len());
         if outgoing.eager {
             if let Some(bit) = flip {
                 let mut bytes = payload.bytes().to_vec();
