@@ -26,7 +26,7 @@ use quiesce::{DecisionKey, Lookup, Outcome, StreamId};
 use redrt_types::ProcessIndex;
 use redrt_wire::control::FromAgent;
 use redrt_wire::event::Event;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A follower that waits asks this often how far its leader has come.
@@ -54,6 +54,9 @@ pub struct Readings {
     latest_ns: u64,
     told_ns: u64,
     close_count: u32,
+    /// Threads that do not read clocks as their leader's do: Python's, for one, when they contend for its lock. They take
+    /// the leader's readings where these are at hand and wait for none.
+    diverged: FxHashSet<StreamId>,
     /// Answers of the leader, by thread.
     answers: FxHashMap<u64, Whereabouts>,
 }
@@ -83,6 +86,9 @@ impl Patience {
     /// Whether the leader is known not to make this reading; asks it now and then. Called while the reading is awaited.
     pub fn is_over(&mut self, engine: &mut Engine, stream: StreamId) -> bool {
         let StreamId::Thread(thread) = stream else { return true };
+        if engine.replication().readings.diverged.contains(&stream) {
+            return true;
+        }
         let now = monotonic_ns();
         if self.began_ns == 0 {
             self.began_ns = now;
@@ -94,6 +100,7 @@ impl Patience {
             let went_past = answer.calls > threads::call_count() && answer.outcomes <= asked;
             let has_waited = now - self.began_ns > UNKNOWN_WAIT_NS || HAS_DIVERGED.load(Ordering::Relaxed);
             if went_past || (is_unknown && has_waited) {
+                engine.replication().readings.diverged.insert(stream);
                 return true;
             }
         }
@@ -150,6 +157,7 @@ impl Engine {
                 return;
             }
             self.ask_any(stream);
+            self.replication().readings.diverged.insert(stream);
             self.report_divergence("its leader read a clock where this replica did not");
         }
     }
