@@ -31,7 +31,7 @@ macro_rules! programs {
     };
 }
 
-programs!(heat cg master_worker polling collectives threads ring alltoall);
+programs!(heat cg master_worker polling collectives threads ring alltoall clocks cancel);
 
 #[test]
 fn all_programs_are_tested() {
