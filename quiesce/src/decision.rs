@@ -143,6 +143,10 @@ pub(crate) struct Decisions {
     held_by: Vec<u64>,
     /// Syncs that came before the view that makes this process the leader.
     early_syncs: Vec<(ReplicaIndex, u64, Vec<DecisionItem>)>,
+    /// What siblings have said of outcomes not decided yet.
+    ballots: Vec<(DecisionKey, ReplicaIndex, bool)>,
+    /// What this process has said of outcomes it does not know yet.
+    own_ballots: Vec<(DecisionKey, bool)>,
     /// A planted bug; see `Mutation::SyncSkipped`.
     #[cfg(any(test, feature = "mutation"))]
     pub(crate) sync_skipped: bool,
@@ -172,6 +176,8 @@ impl Decisions {
             buffered: 0,
             held_by: vec![0; usize::from(degree)],
             early_syncs: Vec::new(),
+            ballots: Vec::new(),
+            own_ballots: Vec::new(),
             #[cfg(any(test, feature = "mutation"))]
             sync_skipped: false,
             streams: Table::default(),
@@ -222,6 +228,7 @@ impl Decisions {
     }
 
     pub(crate) fn decide(&mut self, key: DecisionKey, outcome: Outcome, outputs: &mut VecDeque<Output>) {
+        self.forget_ballots(key);
         match self.role {
             Role::Sole => {
                 self.log.push_back(DecisionItem { key, repeat: 1, outcome });
@@ -241,6 +248,48 @@ impl Decisions {
             }
             _ => panic!("{} decides {key:?} but is {:?}", self.me, self.role),
         }
+    }
+
+    pub(crate) fn cast_ballot(&mut self, key: DecisionKey, agrees: bool, outputs: &mut VecDeque<Output>) {
+        self.own_ballots.push((key, agrees));
+        if let Role::Follower { leader, .. } = self.role {
+            self.transmit(leader, Frame::Ballot { key, agrees }, outputs);
+        }
+    }
+
+    pub(crate) fn handle_ballot(
+        &mut self,
+        from: ReplicaIndex,
+        key: DecisionKey,
+        agrees: bool,
+        outputs: &mut VecDeque<Output>,
+    ) {
+        // It may come before the view that makes this process the leader. A follower's own count is never asked for.
+        self.ballots.retain(|(of, by, _)| (*of, *by) != (key, from));
+        self.ballots.push((key, from, agrees));
+        outputs.push_back(Output::Decided { key });
+    }
+
+    pub(crate) fn count_ballots(&self, key: DecisionKey) -> Option<bool> {
+        let said = |sibling: ReplicaIndex| {
+            let ballot = self.ballots.iter().find(|(of, by, _)| (*of, *by) == (key, sibling));
+            ballot.map(|(.., agrees)| *agrees)
+        };
+        let mut unanimous = Some(true);
+        for sibling in self.siblings().iter() {
+            match said(sibling) {
+                Some(false) => return Some(false),
+                Some(true) => {}
+                None => unanimous = None,
+            }
+        }
+        unanimous
+    }
+
+    /// An outcome is known: nobody needs to say more of it.
+    fn forget_ballots(&mut self, key: DecisionKey) {
+        self.ballots.retain(|(of, ..)| of.stream != key.stream || of.index > key.index);
+        self.own_ballots.retain(|(of, _)| of.stream != key.stream || of.index > key.index);
     }
 
     /// Lengthens a run of `NotReady` that has not been sent yet.
@@ -344,6 +393,7 @@ impl Decisions {
         }
         self.live = live;
         self.early_syncs.retain(|(from, ..)| live.contains(*from));
+        self.ballots.retain(|(_, from, _)| live.contains(*from));
         if live.len() == 1 {
             self.role = Role::Sole;
             self.announced = self.count;
@@ -380,6 +430,9 @@ impl Decisions {
         self.role = Role::Follower { leader, in_sync: false };
         let frame = Frame::DecisionSync { first: self.stable, items: self.items_from(self.stable) };
         self.transmit(leader, frame, outputs);
+        for (key, agrees) in self.own_ballots.clone() {
+            self.transmit(leader, Frame::Ballot { key, agrees }, outputs);
+        }
     }
 
     fn continue_sync(&mut self, outputs: &mut VecDeque<Output>) {
@@ -427,6 +480,7 @@ impl Decisions {
                 }
                 _ => {
                     let key = item.key;
+                    self.forget_ballots(key);
                     self.streams.entry(key.stream).or_default().push_back(item);
                     outputs.push_back(Output::Decided { key });
                 }
@@ -499,6 +553,7 @@ impl Decisions {
         self.role = Role::Follower { leader: me.index, in_sync: false };
         self.silent = ReplicaSet::EMPTY;
         self.early_syncs.clear();
+        self.ballots.clear();
     }
 
     fn siblings(&self) -> ReplicaSet {

@@ -92,6 +92,14 @@ pub enum Frame {
         /// The first decision that is not stable.
         upto: u64,
     },
+    /// From a follower: whether it can take `Flag(true)` for this outcome, which the leader may then decide. Said again to
+    /// a new leader.
+    Ballot {
+        /// The outcome.
+        key: DecisionKey,
+        /// Whether it can; it stays so until the decision.
+        agrees: bool,
+    },
     /// From a follower to its new leader: the decisions it holds that may be unknown to others. It will take
     /// decisions from nobody else.
     DecisionSync {

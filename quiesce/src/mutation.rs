@@ -18,6 +18,8 @@ pub enum Mutation {
     SyncSkipped,
     /// Nothing is kept for a newcomer before it has joined.
     PinSkipped,
+    /// A leader cancels a receive without asking its siblings.
+    BallotsIgnored,
     /// An outvoted payload is delivered.
     VerdictIgnored,
 }

@@ -31,16 +31,12 @@ macro_rules! programs {
     };
 }
 
-programs!(heat cg master_worker polling collectives threads ring clocks alltoall);
-
-/// Not run here: its replicas part ways on purpose.
-const OTHERS: [&str; 1] = ["diverging"];
+programs!(heat cg master_worker polling collectives threads ring alltoall clocks cancel);
 
 #[test]
 fn all_programs_are_tested() {
     let sources = std::fs::read_dir(redrt_tests::root().join("tests/programs")).expect("the programs").flatten();
     let names = sources.filter_map(|entry| entry.file_name().into_string().ok()?.strip_suffix(".c").map(String::from));
-    let missing: Vec<_> =
-        names.filter(|name| Program::named(name).is_none() && !OTHERS.contains(&name.as_str())).collect();
+    let missing: Vec<_> = names.filter(|name| Program::named(name).is_none()).collect();
     assert!(missing.is_empty(), "{missing:?}");
 }

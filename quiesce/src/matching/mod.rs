@@ -239,8 +239,24 @@ impl<R: Copy + Eq, M: Copy + Eq> MatchQueues<R, M> {
         let Some(key) = self.posted.find(receive) else { return false };
         let place = self.posted.place(key);
         self.posted.remove(key);
-        self.match_named_from(place, matched);
+        self.match_again_from(place, matched);
         true
+    }
+
+    /// Keeps a receive that waits from taking a message, so that it can be agreed whether it is cancelled; `false` when
+    /// it is not waiting. Messages that it accepts are held, as for an undecided wildcard.
+    pub fn freeze(&mut self, receive: R) -> bool {
+        let Some(key) = self.posted.find(receive) else { return false };
+        self.posted.set_frozen(key, true);
+        true
+    }
+
+    /// Lets a frozen receive take messages again: the pairs that this makes possible are appended to `matched`.
+    pub fn thaw(&mut self, receive: R, matched: &mut Vec<Match<R, M>>) {
+        if let Some(key) = self.posted.find(receive) {
+            self.posted.set_frozen(key, false);
+            self.match_again_from(self.posted.place(key), matched);
+        }
     }
 
     /// The message that a receive with this pattern would take if it were posted now.
@@ -272,14 +288,29 @@ impl<R: Copy + Eq, M: Copy + Eq> MatchQueues<R, M> {
     /// messages they accept: those pairs are appended to `matched` and have [`Taken::decided`] set.
     pub fn set_order(&mut self, order: Order, matched: &mut Vec<Match<R, M>>) {
         self.order = order;
-        if order == Order::Following {
-            return;
+        if order == Order::Deciding {
+            self.match_all(matched);
         }
+    }
+
+    /// Looks again at everything that a receive posted at this place may have held.
+    fn match_again_from(&mut self, place: u64, matched: &mut Vec<Match<R, M>>) {
+        match self.order {
+            Order::Deciding => self.match_all(matched),
+            Order::Following => self.match_named_from(place, matched),
+        }
+    }
+
+    /// Gives the waiting messages, in order of arrival, to the oldest receives that accept them.
+    fn match_all(&mut self, matched: &mut Vec<Match<R, M>>) {
         let mut next = self.unexpected.oldest();
         while let Some(message) = next {
             next = self.unexpected.after(message);
             let waiting = self.unexpected.get(message);
-            if let Some(key) = self.posted.first(waiting.source, waiting.tag) {
+            if let Some(key) = self.posted.first(waiting.source, waiting.tag)
+                && !self.posted.get(key).frozen
+                && (!self.is_holding() || self.unexpected.first(self.posted.get(key).pattern) == Some(message))
+            {
                 let receive = self.posted.remove(key);
                 matched.push(Match { receive: receive.token, taken: self.remove_message(message, receive.undecided) });
             }
@@ -308,12 +339,13 @@ impl<R: Copy + Eq, M: Copy + Eq> MatchQueues<R, M> {
             return true;
         }
         let receive = self.posted.get(key);
-        receive.undecided.is_none() && self.unexpected.first(receive.pattern).is_none()
+        let waits = receive.frozen || (self.order == Order::Following && receive.undecided.is_some());
+        !waits && self.unexpected.first(receive.pattern).is_none()
     }
 
-    /// Whether some message may be held for an undecided wildcard.
+    /// Whether some message may be held for an undecided wildcard or a frozen receive.
     fn is_holding(&self) -> bool {
-        self.order == Order::Following && self.posted.undecided_count() > 0
+        (self.order == Order::Following && self.posted.undecided_count() > 0) || self.posted.frozen_count() > 0
     }
 
     /// Looks again at the named receives from a place in the posted queue on. One pass is enough: a pair that it
@@ -327,7 +359,7 @@ impl<R: Copy + Eq, M: Copy + Eq> MatchQueues<R, M> {
             next = self.posted.after_named(key);
             if let Some(message) = self.unexpected.first(self.posted.get(key).pattern) {
                 let waiting = self.unexpected.get(message);
-                if self.posted.first(waiting.source, waiting.tag) == Some(key) {
+                if self.posted.first(waiting.source, waiting.tag) == Some(key) && !self.posted.get(key).frozen {
                     let receive = self.posted.remove(key);
                     matched.push(Match { receive: receive.token, taken: self.remove_message(message, None) });
                 }

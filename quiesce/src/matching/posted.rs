@@ -17,6 +17,8 @@ pub(super) struct Receive<R> {
     pub(super) pattern: Pattern,
     /// Set while this is a wildcard that nobody has decided.
     pub(super) undecided: Option<u64>,
+    /// It takes no message while it is agreed whether it is cancelled.
+    pub(super) frozen: bool,
     posted: u64,
     binned: bool,
 }
@@ -34,6 +36,7 @@ pub(super) struct PostedQueue<R> {
     /// Undecided wildcards by index, so that a decision finds its receive.
     undecided: FxHashMap<u64, u32>,
     any_tag_count: usize,
+    frozen_count: usize,
     posted_count: u64,
 }
 
@@ -47,6 +50,7 @@ impl<R: Copy + Eq> PostedQueue<R> {
             binned: false,
             undecided: FxHashMap::default(),
             any_tag_count: 0,
+            frozen_count: 0,
             posted_count: 0,
         }
     }
@@ -57,6 +61,17 @@ impl<R: Copy + Eq> PostedQueue<R> {
 
     pub(super) fn undecided_count(&self) -> usize {
         self.undecided.len()
+    }
+
+    pub(super) fn frozen_count(&self) -> usize {
+        self.frozen_count
+    }
+
+    /// Whether the receive takes no message from now on.
+    pub(super) fn set_frozen(&mut self, key: u32, frozen: bool) {
+        let receive = self.arena.get_mut(key);
+        self.frozen_count = self.frozen_count + usize::from(frozen) - usize::from(receive.frozen);
+        receive.frozen = frozen;
     }
 
     pub(super) fn get(&self, key: u32) -> &Receive<R> {
@@ -108,7 +123,7 @@ impl<R: Copy + Eq> PostedQueue<R> {
         debug_assert_eq!(pattern.source.is_none(), undecided.is_some());
         let posted = self.posted_count;
         self.posted_count += 1;
-        let key = self.arena.insert(Receive { token, pattern, undecided, posted, binned: false });
+        let key = self.arena.insert(Receive { token, pattern, undecided, frozen: false, posted, binned: false });
         self.arena.push_back(ALL, &mut self.all, key);
         match undecided {
             Some(index) => drop(self.undecided.insert(index, key)),
@@ -129,7 +144,8 @@ impl<R: Copy + Eq> PostedQueue<R> {
 
     pub(super) fn remove(&mut self, key: u32) -> Receive<R> {
         self.arena.unlink(ALL, &mut self.all, key);
-        let Receive { pattern, undecided, binned, .. } = *self.arena.get(key);
+        let Receive { pattern, undecided, binned, frozen, .. } = *self.arena.get(key);
+        self.frozen_count -= usize::from(frozen);
         match undecided {
             Some(index) => drop(self.undecided.remove(&index)),
             None => self.arena.unlink(NAMED, &mut self.named, key),

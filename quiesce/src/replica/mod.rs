@@ -248,6 +248,7 @@ impl Replica {
             Frame::Decisions { first, items } => decisions.handle_decisions(from.index, first, items, outputs),
             Frame::DecisionAck { upto } => decisions.handle_ack(from.index, upto, outputs),
             Frame::Stable { upto } => decisions.handle_stable(from.index, upto),
+            Frame::Ballot { key, agrees } => decisions.handle_ballot(from.index, key, agrees, outputs),
             Frame::DecisionSync { first, items } => decisions.handle_sync(from.index, first, items, outputs),
             _ => unreachable!("{frame:?} is about a channel"),
         }
@@ -287,6 +288,22 @@ impl Replica {
             self.polls = 0;
             self.flush();
         }
+    }
+
+    /// Follower: says whether this process can take `Flag(true)` for an outcome that all must be able to take. It keeps
+    /// its word until the decision is in.
+    pub fn cast_ballot(&mut self, key: DecisionKey, agrees: bool) {
+        self.decisions.cast_ballot(key, agrees, &mut self.outputs);
+    }
+
+    /// Whether all live siblings can take `Flag(true)` for this outcome; `None` when some have not said and none
+    /// refuses. `Output::Decided` tells when to ask again, and so does a change of view.
+    #[must_use]
+    pub fn count_ballots(&self, key: DecisionKey) -> Option<bool> {
+        if self.has(Mutation::BallotsIgnored) {
+            return Some(true);
+        }
+        self.decisions.count_ballots(key)
     }
 
     /// Sends what is held back for batching: acknowledgements and decisions. To be called before the engine blocks or

@@ -29,6 +29,8 @@ pub struct App {
 enum Pending {
     /// An outcome says that this open receive completes: it will.
     Completes(usize),
+    /// A receive is being cancelled; whether it was still waiting.
+    Cancels(bool),
     /// A probe found this: it will be there.
     Found(u32, Tag),
     /// Waits for this receive, then perhaps for a token.
@@ -111,6 +113,7 @@ impl Process {
             Instruction::TestNext => self.test_next(),
             Instruction::Probe { context, tag } => self.probe_receive(context, tag, false),
             Instruction::PollProbe { context, tag } => self.probe_receive(context, tag, true),
+            Instruction::CancelLast { context, pattern } => self.cancel_last(context, pattern),
             Instruction::WaitSends => (self.sends_open > 0).then_some(Progress::Blocked),
             Instruction::PassToken { context, tag } => {
                 self.pass_token(context, tag);
@@ -186,6 +189,38 @@ impl Process {
             }
         }
         self.complete(0)
+    }
+
+    fn cancel_last(&mut self, context: ContextId, pattern: Pattern) -> Option<Progress> {
+        let request = *self.app.open.back().expect("one was opened");
+        let index = self.app.decision_index;
+        if self.app.pending.is_none() {
+            let is_frozen = self.freeze(context, request);
+            self.app.pending = Some(Pending::Cancels(is_frozen));
+            // A leader's own is not sent; it counts if that process follows another by then, or has a new leader.
+            self.cast_ballot(index, is_frozen);
+        }
+        let Some(Pending::Cancels(is_frozen)) = self.app.pending else { unreachable!() };
+        let outcome = self.outcome(|process| {
+            let agreed = if is_frozen { process.count_ballots(index)? } else { false };
+            Some(Outcome::Flag(agreed))
+        });
+        match outcome {
+            Some(Outcome::Flag(true)) => {
+                assert!(self.cancel(context, request), "{} cannot cancel what was agreed", self.me());
+                self.app.absorb(3);
+                self.app.open.pop_back();
+                let again = self.post(context, pattern);
+                self.app.open.push_back(again);
+            }
+            Some(Outcome::Flag(false)) => {
+                self.app.absorb(4);
+                self.thaw(context, request);
+            }
+            Some(other) => panic!("{} decided {other:?} for MPI_Cancel", self.me()),
+            None => return Some(Progress::Blocked),
+        }
+        None
     }
 
     fn probe_receive(&mut self, context: ContextId, tag: Tag, poll: bool) -> Option<Progress> {

@@ -266,6 +266,34 @@ impl Process {
         Some(request)
     }
 
+    pub(super) fn freeze(&mut self, context: ContextId, request: usize) -> bool {
+        self.queues.get_mut(&context).expect("all contexts exist").freeze(request)
+    }
+
+    pub(super) fn thaw(&mut self, context: ContextId, request: usize) {
+        let mut matched = Vec::new();
+        self.queues.get_mut(&context).expect("all contexts exist").thaw(request, &mut matched);
+        self.pair_all(context, matched);
+        self.drain(None);
+    }
+
+    pub(super) fn cancel(&mut self, context: ContextId, request: usize) -> bool {
+        let mut matched = Vec::new();
+        let done = self.queues.get_mut(&context).expect("all contexts exist").cancel(request, &mut matched);
+        self.pair_all(context, matched);
+        self.drain(None);
+        done
+    }
+
+    pub(super) fn cast_ballot(&mut self, index: u64, agrees: bool) {
+        self.replica.cast_ballot(DecisionKey { stream: StreamId::Thread(0), index }, agrees);
+        self.drain(None);
+    }
+
+    pub(super) fn count_ballots(&self, index: u64) -> Option<bool> {
+        self.replica.count_ballots(DecisionKey { stream: StreamId::Thread(0), index })
+    }
+
     pub(super) fn lookup(&mut self, index: u64) -> Lookup {
         self.replica.lookup(DecisionKey { stream: StreamId::Thread(0), index })
     }

@@ -61,6 +61,13 @@ pub enum Instruction {
         /// Tag.
         tag: Tag,
     },
+    /// Cancels the receive opened last; if that succeeded, opens it again.
+    CancelLast {
+        /// Context.
+        context: ContextId,
+        /// What it accepts.
+        pattern: Pattern,
+    },
     /// Waits until all large sends are complete.
     WaitSends,
     /// Tells every other rank who will get a token, and sends it there; the choice comes from `state`.
@@ -81,7 +88,9 @@ pub enum Instruction {
     },
 }
 
-use Instruction::{PassToken, PollProbe, Post, Probe, Send, TakeToken, TestNext, WaitAny, WaitNext, WaitSends};
+use Instruction::{
+    CancelLast, PassToken, PollProbe, Post, Probe, Send, TakeToken, TestNext, WaitAny, WaitNext, WaitSends,
+};
 
 /// The program of each rank.
 #[must_use]
@@ -131,6 +140,9 @@ fn exchange(random: &mut Random, programs: &mut [Vec<Instruction>], phase: usize
                 _ => Pattern { source: random.chance(50).then_some(*sender), tag: random.chance(50).then_some(*tag) },
             };
             programs[receiver].push(Post { context, pattern });
+            if random.chance(15) {
+                programs[receiver].push(CancelLast { context, pattern });
+            }
         }
         let wait = random.pick(&[WaitNext, WaitAny, TestNext]);
         for _ in &messages {

@@ -40,6 +40,7 @@ fn every_planted_bug_is_found() {
         Bug::SupplierWrong,
         Bug::SyncSkipped,
         Bug::PinSkipped,
+        Bug::BallotsIgnored,
         Bug::VerdictIgnored,
     ] {
         let options = Options { mutation: Some(mutation), ..Options::default() };

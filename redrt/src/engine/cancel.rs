@@ -1,4 +1,15 @@
-//! Cancelling receives in a replicated world: whether the receive was still unmatched is the leader's decision.
+//! Cancelling receives in a replicated world: in all replicas or in none.
+//!
+//! ```text
+//!   leader                               follower
+//!     │ freeze the receive                  │ freeze the receive
+//!     │ ◄──────────── Ballot{yes} ──────────┤ it was not matched: it will not be until the decision is in
+//!     │ all said yes: decide Flag(true)     │        (Ballot{no} when it had been matched)
+//!     ├──────────── Decisions{..} ────────► │ cancel
+//! ```
+//! One no, or a match at the leader, makes it `Flag(false)`: whoever froze the receive thaws it, and the message that one
+//! of them has matched comes to all. A new leader gets the ballots again. MPI_Cancel therefore waits until all
+//! replicas of the rank have called it, but for no other rank.
 
 use super::replication::{Asked, Streams};
 use super::request::RequestId;
@@ -6,25 +17,32 @@ use crate::engine;
 use quiesce::Outcome;
 
 /// Cancels a receive in all replicas or in none.
-///
-/// A follower may have matched a receive that its leader cancels. It cannot take the payload out of the application's
-/// buffer again, so it stops with a report: see the limits in `docs/matching.md`.
 pub fn agree(id: RequestId) {
     let stream = Streams::of_this_thread();
-    engine::cell().wait_for(|engine| match engine.ask(stream) {
-        Asked::Decided(Outcome::Flag(true)) => {
-            if engine.cancel(id) {
-                Some(())
-            } else {
-                engine.diverged("a cancelled receive", &Outcome::Flag(true))
+    let mut frozen = None;
+    engine::cell().wait_for(|engine| {
+        // First what the leader did before, which this replica did not: else the ballot would be for another outcome.
+        engine.skip_readings(stream);
+        let is_frozen = *frozen.get_or_insert_with(|| {
+            let is_frozen = engine.freeze(id);
+            engine.cast_ballot(stream, is_frozen);
+            is_frozen
+        });
+        let cancelled = match engine.ask(stream) {
+            Asked::Decided(Outcome::Flag(cancelled)) => cancelled,
+            Asked::Decided(other) => return engine.diverged("whether a receive is cancelled", &other),
+            Asked::Wait => return None,
+            Asked::Decide => {
+                let cancelled = is_frozen && engine.count_ballots(stream)?;
+                engine.answer(stream, Outcome::Flag(cancelled));
+                cancelled
             }
+        };
+        if !cancelled {
+            engine.thaw(id);
+        } else if !engine.cancel(id) {
+            return engine.diverged("a receive that is not cancelled", &Outcome::Flag(true));
         }
-        Asked::Decided(_) => Some(()),
-        Asked::Wait => None,
-        Asked::Decide => {
-            let cancelled = engine.cancel(id);
-            engine.answer(stream, Outcome::Flag(cancelled));
-            Some(())
-        }
+        Some(())
     });
 }

@@ -230,7 +230,23 @@ impl Engine {
             return false;
         }
         self.requests.complete(id, Status { cancelled: true, ..Status::EMPTY });
+        self.deliver_all(freed);
         true
+    }
+
+    /// Keeps a posted receive from being matched; `false` when it has been.
+    pub(super) fn freeze(&mut self, id: RequestId) -> bool {
+        let request = self.requests.get(id);
+        let Operation::Receive { context, .. } = request.operation else { return false };
+        !request.complete && self.contexts.get(context).queues.freeze(id)
+    }
+
+    /// Lets it be matched again.
+    pub(super) fn thaw(&mut self, id: RequestId) {
+        let Operation::Receive { context, .. } = self.requests.get(id).operation else { return };
+        let mut matched = Vec::new();
+        self.contexts.get(context).queues.thaw(id, &mut matched);
+        self.deliver_all(matched);
     }
 
     /// Brings a message and its receive together.

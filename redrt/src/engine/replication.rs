@@ -225,13 +225,15 @@ impl Engine {
         }
     }
 
-    fn deliver_all(&mut self, mut matched: Vec<Match<super::request::RequestId, usize>>) {
+    pub(super) fn deliver_all(&mut self, mut matched: Vec<Match<super::request::RequestId, usize>>) {
         for Match { receive, taken, .. } in matched.drain(..) {
             let context = self.messages[taken.message].context;
             self.record_match(context, taken.decided, taken.source);
             self.deliver(taken.message, receive);
         }
-        self.replication().matched = matched;
+        if let Some(replication) = &mut self.replication {
+            replication.matched = matched;
+        }
     }
 
     /// This process decides from now on.
@@ -541,6 +543,23 @@ impl Engine {
             Asked::Decided(outcome) => Ahead::Decided(outcome),
             Asked::Decide | Asked::Wait => Ahead::Unknown,
         }
+    }
+
+    /// Says whether this process can cancel a receive, which is the next outcome of the stream.
+    pub(super) fn cast_ballot(&mut self, stream: StreamId, agrees: bool) {
+        let index = self.next_outcome(stream);
+        self.replication().replica.cast_ballot(DecisionKey { stream, index }, agrees);
+        self.carry_out();
+    }
+
+    /// Whether all siblings can; see `quiesce::Replica::count_ballots`.
+    pub(super) fn count_ballots(&mut self, stream: StreamId) -> Option<bool> {
+        let index = self.next_outcome(stream);
+        self.replication().replica.count_ballots(DecisionKey { stream, index })
+    }
+
+    fn next_outcome(&mut self, stream: StreamId) -> u64 {
+        self.replication().asked.get(&stream).copied().unwrap_or(0)
     }
 
     /// Decides the outcome that [`Engine::ask`] was asked for.

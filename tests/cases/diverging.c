@@ -2,7 +2,7 @@
  * hang nor go on in silence. Which replica that is depends on who makes the file first.
  *
  *   diverging DIRECTORY [thread] */
-#include "check.h"
+#include "../programs/check.h"
 #include <fcntl.h>
 #include <pthread.h>
 #include <time.h>
