@@ -2,7 +2,7 @@
 //! replica gets the same bits. For operations that do not commute, the operand of a lower rank stands to the left.
 
 use super::gather::scatter;
-use super::{Failure, Outcome, Peers, bcast};
+use super::{Failure, Outcome, Peers};
 use crate::memory::{Region, Scratch};
 
 /// From this length on, allreduce gives each member a share to combine.
@@ -153,10 +153,4 @@ pub async fn reduce_scatter(
     }
     reduce(peers.clone(), buffer, combine, 0).await?;
     scatter(peers, shares, Some(mine), 0).await
-}
-
-/// Combines and distributes over the first member, for what the other algorithms do not fit.
-pub async fn reduce_and_bcast(peers: Peers, buffer: Region, combine: &dyn Combine) -> Outcome {
-    reduce(peers.clone(), buffer, combine, 0).await?;
-    bcast::bcast(peers, buffer, 0).await
 }

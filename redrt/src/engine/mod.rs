@@ -68,8 +68,6 @@ pub struct Engine {
     /// Whether a thread is polling or sleeping on the transports now.
     polling: bool,
     waiting_threads: u32,
-    /// Counts unexpected arrivals, for those who wait in a probe.
-    arrivals: u64,
     replication: Option<Box<Replication>>,
     /// When a thread that waits wants to look again though nothing has come, by this machine's monotonic clock.
     alarm_ns: Option<u64>,
@@ -110,7 +108,6 @@ impl Engine {
             shares_core: setup.shares_core,
             polling: false,
             waiting_threads: 0,
-            arrivals: 0,
             replication: setup.replication,
             alarm_ns: None,
         }

@@ -157,7 +157,6 @@ impl Engine {
             Arrived::Queued => {
                 let message = Message::new(context, header.source, header.tag, bytes.len() as u64);
                 self.messages.insert(Message { data: Data::Bytes(bytes.into()), ..message });
-                self.arrivals += 1;
             }
         }
     }
@@ -176,7 +175,6 @@ impl Engine {
             }
             Arrived::Queued => {
                 self.messages.insert(message);
-                self.arrivals += 1;
             }
         }
     }

@@ -385,8 +385,6 @@ impl Engine {
         let arrived = self.contexts.get(context).queues.arrive(source, tag, key);
         if let Arrived::Matched { receive, .. } = arrived {
             message.receive = Some(receive);
-        } else {
-            self.arrivals += 1;
         }
         self.messages.insert(message);
         self.replication().records.insert(id, key);

@@ -3,6 +3,7 @@
 use super::wait::{in_status, some};
 use super::{failure, resolve, to_abi};
 use crate::abi::{Input, MPI_UNDEFINED, Output, Status as AbiStatus};
+use crate::decide::is_complete;
 use crate::engine::request::{Operation, RequestId, Status};
 use crate::engine::{self, Engine};
 use crate::error::{Error, Result};
@@ -39,15 +40,6 @@ pub(super) fn look(engine: &mut Engine, id: RequestId) -> Look {
         return Look::Pending;
     }
     Look::Complete(engine.requests.take(id), comm, true)
-}
-
-/// Whether a look would find the request complete.
-pub(super) fn is_complete(engine: &mut Engine, id: RequestId) -> bool {
-    match engine.requests.get(id).operation {
-        Operation::Persistent { round: Some(round), .. } => engine.requests.is_complete(round),
-        Operation::Persistent { round: None, .. } => true,
-        _ => engine.requests.is_complete(id),
-    }
 }
 
 /// Whether a request counts in calls on many: null and inactive ones do not.
