@@ -9,7 +9,7 @@
 
 use crate::auth::Secret;
 use crate::event::{Event, Statistics};
-use redrt_types::{Incarnation, ProcessIndex, ReplicaId, View, World};
+use redrt_types::{Incarnation, ProcessIndex, ReplicaId, View, ViewNumber, World};
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 
@@ -184,6 +184,24 @@ pub enum ToAgent {
     View(View),
     /// All live processes are finalizing: leave.
     Release,
+    /// Is there anything you can do by yourself? Answered by `Answer`.
+    Ask {
+        /// Number of the question, the same for all processes.
+        wave: u64,
+    },
+}
+
+/// What a process says of itself that waits in MPI and has nothing left to do.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Passive {
+    /// The view it acts on.
+    pub view: ViewNumber,
+    /// Bytes it has sent to live processes.
+    pub sent_bytes: u64,
+    /// Bytes it has received from live processes.
+    pub received_bytes: u64,
+    /// What it waits for, in words.
+    pub waits_for: Vec<String>,
 }
 
 /// From an agent to its daemon.
@@ -197,7 +215,7 @@ pub enum FromAgent {
     /// says `Finalizing` again, with that view's number.
     Finalizing {
         /// The view in which this holds.
-        view: redrt_types::ViewNumber,
+        view: ViewNumber,
         /// The process's counters.
         statistics: Statistics,
     },
@@ -210,6 +228,13 @@ pub enum FromAgent {
     },
     /// Something for the audit log.
     Event(Event),
+    /// The answer to `Ask`.
+    Answer {
+        /// Number of the question.
+        wave: u64,
+        /// Absent when the process is at work.
+        passive: Option<Passive>,
+    },
     /// A data connection to this process broke; the daemon decides whether it is dead.
     Suspect(ReplicaId),
 }

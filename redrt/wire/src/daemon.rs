@@ -106,6 +106,11 @@ pub enum ToDaemon {
     View(View),
     /// To be forwarded: leave `MPI_Finalize`.
     Release,
+    /// To be forwarded: is there anything you can do by yourself?
+    Ask {
+        /// Number of the question.
+        wave: u64,
+    },
     /// Bytes for the standard input of every replica of rank 0.
     Input {
         /// The bytes.

@@ -18,15 +18,17 @@
 
 mod injection;
 mod report;
+mod stall;
 
 pub use injection::{Random, RandomKills, TimedKill};
 pub use report::{EndReason, Loss, Report, RetireReason, Severity, signal_name};
 
 use injection::Injector;
 use redrt_types::{ReplicaId, View, ViewNumber, VirtualRank, World};
-use redrt_wire::control::{Card, FromAgent};
+use redrt_wire::control::{Card, FromAgent, Passive};
 use redrt_wire::daemon::{Exit, ToDaemon};
 use redrt_wire::event::{Action, Event, Finding, Statistics};
+use stall::{Finding as StallFinding, Stall, StallWatch};
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -189,6 +191,9 @@ pub struct Coordinator {
     ending: Option<Ending>,
     finished: bool,
     injector: Injector,
+    stall: StallWatch,
+    /// Replicas have been found to differ.
+    have_differed: bool,
     outputs: VecDeque<Output>,
 }
 
@@ -207,6 +212,8 @@ impl Coordinator {
             ending: None,
             finished: false,
             injector,
+            stall: StallWatch::default(),
+            have_differed: false,
             outputs: VecDeque::new(),
             settings,
         }
@@ -248,6 +255,7 @@ impl Coordinator {
             Input::OutputDiverged { rank, divergence } => {
                 let undecided = divergence.outvoted.is_empty();
                 let outvoted: Vec<_> = report::outvoted(rank, &divergence).collect();
+                self.have_differed = true;
                 self.report(Report::OutputDiverged { rank, divergence });
                 for replica in outvoted {
                     self.retire(replica, RetireReason::Outvoted);
@@ -276,7 +284,10 @@ impl Coordinator {
             _ if self.finished => None,
             Some(ending) if ending.killed => Some(ending.kill_at + FAREWELL),
             Some(ending) => Some(ending.kill_at),
-            None => [self.settings.timeout, self.injector.next_deadline()].into_iter().flatten().min(),
+            None => {
+                let stall = self.is_under_way().then(|| self.stall.next_deadline()).flatten();
+                [self.settings.timeout, self.injector.next_deadline(), stall].into_iter().flatten().min()
+            }
         }
     }
 
@@ -308,13 +319,13 @@ impl Coordinator {
                 let process = self.process(replica);
                 process.card = Some(card);
                 process.phase = Phase::Ready;
-                self.check_barriers();
+                self.check_barriers(now);
             }
             FromAgent::Finalizing { view, statistics } => {
                 let process = self.process(replica);
                 process.statistics = Some(statistics);
                 process.phase = Phase::Finalizing(view);
-                self.check_barriers();
+                self.check_barriers(now);
             }
             FromAgent::Abort { code, message } => {
                 if self.retire(replica, RetireReason::Abort { code, message: message.clone() }) {
@@ -328,6 +339,7 @@ impl Coordinator {
                     Event::Mismatch(mismatch) if mismatch.finding == Finding::ReplicaCorrupt => mismatch.culprit,
                     _ => None,
                 };
+                self.have_differed |= matches!(event, Event::Mismatch(_) | Event::Divergence { .. });
                 self.report(Report::Event(event));
                 if let Some(culprit) = culprit {
                     self.retire(culprit, RetireReason::Outvoted);
@@ -336,7 +348,40 @@ impl Coordinator {
                     self.end(EndReason::Corrupted, Some(1), now + KILL_GRACE);
                 }
             }
+            FromAgent::Answer { wave, passive } => self.answered(now, replica, wave, passive),
             FromAgent::Suspect(suspect) => self.report(Report::Suspected { replica: suspect, by: replica }),
+        }
+    }
+
+    /// Whether the processes have met and not left yet.
+    fn is_under_way(&self) -> bool {
+        self.cards_sent && !self.released && self.ending.is_none()
+    }
+
+    fn answered(&mut self, now: Duration, replica: ReplicaId, wave: u64, passive: Option<Passive>) {
+        if !self.is_under_way() {
+            return;
+        }
+        let (view, world, processes) = (&self.view, &self.settings.world, &self.processes);
+        let live = world
+            .replicas()
+            .filter(|other| view.is_live(*other) && processes[world.process(*other).0 as usize].exit.is_none());
+        match self.stall.answered(now, replica, (wave, passive), view, live) {
+            StallFinding::Open => {}
+            StallFinding::Ask(wave) => self.send(ToDaemon::Ask { wave }),
+            StallFinding::Stalled(stall) => self.stalled(now, stall),
+        }
+    }
+
+    /// Nobody can go on. A replica that has left the path of two or more siblings may be why.
+    fn stalled(&mut self, now: Duration, stall: Stall) {
+        let mut retired = false;
+        for stray in stall::strays(&stall) {
+            retired |= self.retire(stray, RetireReason::Strayed);
+        }
+        if !retired {
+            let reason = EndReason::Stalled { stall, have_differed: self.have_differed };
+            self.end(reason, Some(1), now + KILL_GRACE);
         }
     }
 
@@ -421,6 +466,7 @@ impl Coordinator {
             self.process(*replica).lost = true;
         }
         self.view = self.view.without(replicas);
+        self.stall.reset(now);
         let mut lost_sphere = None;
         for replica in replicas {
             let exit = self.process(*replica).exit.expect("an exit was recorded before the loss");
@@ -438,7 +484,7 @@ impl Coordinator {
             Some(loss) => self.end(EndReason::SphereLost(loss), None, now + KILL_GRACE),
             None => {
                 self.send(ToDaemon::View(self.view.clone()));
-                self.check_barriers();
+                self.check_barriers(now);
             }
         }
     }
@@ -472,7 +518,7 @@ impl Coordinator {
         }
     }
 
-    fn check_barriers(&mut self) {
+    fn check_barriers(&mut self, now: Duration) {
         if self.ending.is_some() {
             return;
         }
@@ -483,6 +529,7 @@ impl Coordinator {
         if !self.cards_sent && live().all(|(_, process)| process.card.is_some()) {
             let cards = live().filter_map(|(_, process)| process.card.clone()).collect();
             self.cards_sent = true;
+            self.stall.reset(now);
             self.send(ToDaemon::Cards(cards));
         }
         let current = Phase::Finalizing(self.view.number);
@@ -546,6 +593,11 @@ impl Coordinator {
             }
             Some(_) => {}
             None => self.inject(now),
+        }
+        if self.is_under_way()
+            && let Some(wave) = self.stall.pass_time(now)
+        {
+            self.send(ToDaemon::Ask { wave });
         }
     }
 

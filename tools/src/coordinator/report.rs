@@ -1,5 +1,6 @@
 //! What the coordinator has to tell: one line for the user where it matters, one record for the audit log always.
 
+use super::stall::Stall;
 use crate::stdio::sphere_stream::Divergence;
 use redrt_types::{ReplicaId, ViewNumber, VirtualRank};
 use redrt_wire::daemon::Exit;
@@ -64,6 +65,13 @@ pub enum EndReason {
         /// As given.
         timeout: Duration,
     },
+    /// Every process waits in MPI and nothing is under way.
+    Stalled {
+        /// What each waits for.
+        stall: Stall,
+        /// Replicas were found to differ before.
+        have_differed: bool,
+    },
     /// Replicas differ, and `--on-sdc=abort` was given.
     Corrupted,
     /// The reader of standard output has gone.
@@ -75,6 +83,8 @@ pub enum EndReason {
 pub enum RetireReason {
     /// A message of it was outvoted.
     Outvoted,
+    /// It waits for something that its siblings do not, in a job that cannot go on.
+    Strayed,
     /// It alone called `MPI_Abort`, or left the path of its leader.
     Abort {
         /// The exit code it asked for.
@@ -189,6 +199,7 @@ impl Report {
             Self::Retired { replica, reason } => {
                 let what = match reason {
                     RetireReason::Outvoted => "was outvoted by its siblings".to_owned(),
+                    RetireReason::Strayed => "waits for something that its siblings do not".to_owned(),
                     RetireReason::Abort { code, message } if message.is_empty() => {
                         format!("alone among its siblings called MPI_Abort with code {code}")
                     }
@@ -228,6 +239,7 @@ impl Report {
             Self::Retired { replica, reason } => {
                 let reason = match reason {
                     RetireReason::Outvoted => "outvoted",
+                    RetireReason::Strayed => "strayed",
                     RetireReason::Abort { .. } => "abort",
                 };
                 ("retired", json!({ "replica": replica.to_string(), "host": host(*replica), "reason": reason }))
@@ -331,9 +343,36 @@ fn reason_line(reason: &EndReason, host: &dyn Fn(ReplicaId) -> String) -> String
             format!("{}: asking all processes to end (once more to kill them)", signal_name(*signal))
         }
         EndReason::TimedOut { timeout } => format!("the job exceeded its {} s; ending it", timeout.as_secs_f64()),
+        EndReason::Stalled { stall, have_differed } => stall_line(stall, *have_differed),
         EndReason::Corrupted => "replicas differ; ending the job, as --on-sdc=abort asks".into(),
         EndReason::OutputClosed => "standard output was closed; ending the job".into(),
     }
+}
+
+/// Ranks of which the line tells what they wait for; the audit log tells it of all.
+const STALL_LINES_MAX: usize = 4;
+
+fn stall_line(stall: &Stall, have_differed: bool) -> String {
+    let mut waits: Vec<String> = Vec::new();
+    for (replica, passive) in stall {
+        let siblings_agree =
+            stall.iter().all(|(other, entry)| other.rank != replica.rank || entry.waits_for == passive.waits_for);
+        let who = if siblings_agree { format!("rank {}", replica.rank) } else { format!("replica {replica}") };
+        waits.push(format!("{who} waits for {}", passive.waits_for.join(" and ")));
+    }
+    // Replicas that agree follow one another.
+    waits.dedup();
+    let rest = waits.len().saturating_sub(STALL_LINES_MAX);
+    waits.truncate(STALL_LINES_MAX);
+    if rest > 0 {
+        waits.push(format!("{rest} more wait"));
+    }
+    let cause = if have_differed {
+        "replicas that differ, as told above, have taken different paths"
+    } else {
+        "the program is in a deadlock"
+    };
+    format!("no process can go on and no message is under way: {cause}; {}; ending the job", waits.join("; "))
 }
 
 fn exit_record(exit: Exit) -> Value {
@@ -379,6 +418,11 @@ fn reason_record(reason: &EndReason, host: &dyn Fn(ReplicaId) -> String) -> (&'s
         EndReason::SecondInit { replica } => ("second-init", json!({ "replica": replica.to_string() })),
         EndReason::Interrupted { signal } => ("interrupted", json!({ "signal": signal })),
         EndReason::TimedOut { timeout } => ("timed-out", json!({ "timeout_s": timeout.as_secs_f64() })),
+        EndReason::Stalled { stall, have_differed } => {
+            let waits: serde_json::Map<_, _> =
+                stall.iter().map(|(replica, passive)| (replica.to_string(), json!(passive.waits_for))).collect();
+            ("stalled", json!({ "waits_for": waits, "replicas_differed": have_differed }))
+        }
         EndReason::Corrupted => ("corrupted", json!({})),
         EndReason::OutputClosed => ("output-closed", json!({})),
     }

@@ -192,6 +192,7 @@ impl Daemon {
                 self.tell_agents(&ToAgent::View(view));
             }
             ToDaemon::Release => self.tell_agents(&ToAgent::Release),
+            ToDaemon::Ask { wave } => self.tell_agents(&ToAgent::Ask { wave }),
             ToDaemon::Input { bytes } => {
                 self.input.push(&bytes);
                 self.feed_input();
