@@ -12,6 +12,8 @@
 //! frames from one process to another stay in order. The engine fences: it hands over no frame of an incarnation that
 //! its view does not know, and keeps back frames of one its view does not know *yet*.
 
+#[cfg(test)]
+mod fuzz;
 mod join;
 mod membership;
 mod receiving;
