@@ -160,6 +160,22 @@ pub struct Welcome {
     pub application: u32,
 }
 
+impl Welcome {
+    /// Whether its parts fit each other; else what does not.
+    pub fn check(&self) -> Result<(), &'static str> {
+        let slots = |memory: SharedMemory| memory.slot_count >= self.world.process_count();
+        if !self.view.fits(&self.world) {
+            Err("a view of another job")
+        } else if !self.world.contains(self.me) || !self.view.is_live(self.me) {
+            Err("a place that is not in the job")
+        } else if !self.shared_memory.is_none_or(slots) {
+            Err("shared memory for another job")
+        } else {
+            Ok(())
+        }
+    }
+}
+
 /// How the others reach a process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Card {
@@ -237,4 +253,11 @@ pub enum FromAgent {
     },
     /// A data connection to this process broke; the daemon decides whether it is dead.
     Suspect(ReplicaId),
+    /// A frame was refused that no sound process sends, and its link is closed: one of the two must go.
+    Refused {
+        /// Who sent it, when that is known.
+        peer: Option<ReplicaId>,
+        /// What was wrong with it, in words that follow on its sender's name.
+        what: String,
+    },
 }

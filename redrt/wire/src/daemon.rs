@@ -66,6 +66,26 @@ pub struct Launch {
     pub standard_input: bool,
 }
 
+impl Launch {
+    /// Whether its parts fit each other; else what does not.
+    pub fn check(&self) -> Result<(), &'static str> {
+        let is_application = |number: &u32| (*number as usize) < self.applications.len();
+        if !self.view.fits(&self.world) {
+            Err("its view is of another job")
+        } else if self.application_of_rank.len() != self.world.rank_count() as usize {
+            Err("not every rank has a program")
+        } else if !self.application_of_rank.iter().all(is_application) {
+            Err("a rank's program is missing")
+        } else if self.applications.iter().any(|application| application.arguments.is_empty()) {
+            Err("a program has no name")
+        } else if !self.replicas.iter().all(|replica| self.view.is_live(*replica)) {
+            Err("a replica is not in the job")
+        } else {
+            Ok(())
+        }
+    }
+}
+
 /// How a process ended.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub enum Exit {
@@ -134,6 +154,22 @@ pub enum ToDaemon {
     KillAll,
     /// Kill what is left and leave.
     Shutdown,
+}
+
+impl FromDaemon {
+    /// Which process it is about.
+    #[must_use]
+    pub fn replica(&self) -> Option<ReplicaId> {
+        match self {
+            Self::Host { .. } | Self::Note(_) | Self::InputTaken { .. } => None,
+            Self::Started { replica, .. }
+            | Self::NotStarted { replica, .. }
+            | Self::Agent { replica, .. }
+            | Self::Output { replica, .. }
+            | Self::Exited { replica, .. }
+            | Self::Drained(replica) => Some(*replica),
+        }
+    }
 }
 
 /// From a daemon to `redrun`.

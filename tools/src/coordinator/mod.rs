@@ -17,6 +17,7 @@
 //! only its status counts.
 
 mod injection;
+mod refusal;
 mod report;
 mod stall;
 
@@ -41,6 +42,9 @@ pub const SIGNAL_GRACE: Duration = Duration::from_secs(5);
 pub const FAREWELL: Duration = Duration::from_secs(2);
 
 const SIGTERM: i32 = 15;
+
+/// So many siblings that contradict a replica are believed.
+const SIBLINGS_BELIEVED: usize = 2;
 
 /// What the coordinator is told when it is made.
 #[derive(Clone, Debug)]
@@ -141,8 +145,10 @@ struct Process {
     exit: Option<Exit>,
     drained: bool,
     lost: bool,
-    /// Its siblings contradicted it, and it is being killed for that.
+    /// It was found to be wrong, and is being killed for that.
     retired: bool,
+    /// Whose frame it refused first.
+    refuses: Option<ReplicaId>,
     /// The coordinator's order to kill it went out before it exited, so its exit says nothing.
     killed_at_end: bool,
 }
@@ -157,6 +163,7 @@ impl Process {
             drained: false,
             lost: false,
             retired: false,
+            refuses: None,
             killed_at_end: false,
         }
     }
@@ -258,7 +265,7 @@ impl Coordinator {
                 self.have_differed = true;
                 self.report(Report::OutputDiverged { rank, divergence });
                 for replica in outvoted {
-                    self.retire(replica, RetireReason::Outvoted);
+                    self.retire(replica, RetireReason::Outvoted, SIBLINGS_BELIEVED);
                 }
                 if undecided && self.settings.abort_on_mismatch {
                     self.end(EndReason::Corrupted, Some(1), now + KILL_GRACE);
@@ -313,6 +320,9 @@ impl Coordinator {
     }
 
     fn hear(&mut self, now: Duration, replica: ReplicaId, message: FromAgent) {
+        if let Err(what) = self.check(replica, &message) {
+            return self.refuse(now, replica, what);
+        }
         match message {
             FromAgent::Hello => self.greeted(now, replica),
             FromAgent::Ready(card) => {
@@ -328,7 +338,8 @@ impl Coordinator {
                 self.check_barriers(now);
             }
             FromAgent::Abort { code, message } => {
-                if self.retire(replica, RetireReason::Abort { code, message: message.clone() }) {
+                let reason = RetireReason::Abort { code, message: message.clone() };
+                if self.retire(replica, reason, SIBLINGS_BELIEVED) {
                     return;
                 }
                 self.end(EndReason::Aborted { replica, code, message }, Some(code), now + KILL_GRACE);
@@ -342,7 +353,7 @@ impl Coordinator {
                 self.have_differed |= matches!(event, Event::Mismatch(_) | Event::Divergence { .. });
                 self.report(Report::Event(event));
                 if let Some(culprit) = culprit {
-                    self.retire(culprit, RetireReason::Outvoted);
+                    self.retire(culprit, RetireReason::Outvoted, SIBLINGS_BELIEVED);
                 }
                 if aborts {
                     self.end(EndReason::Corrupted, Some(1), now + KILL_GRACE);
@@ -350,6 +361,7 @@ impl Coordinator {
             }
             FromAgent::Answer { wave, passive } => self.answered(now, replica, wave, passive),
             FromAgent::Suspect(suspect) => self.report(Report::Suspected { replica: suspect, by: replica }),
+            FromAgent::Refused { peer, what } => self.refused(now, replica, peer, what),
         }
     }
 
@@ -377,7 +389,7 @@ impl Coordinator {
     fn stalled(&mut self, now: Duration, stall: Stall) {
         let mut retired = false;
         for stray in stall::strays(&stall) {
-            retired |= self.retire(stray, RetireReason::Strayed);
+            retired |= self.retire(stray, RetireReason::Strayed, SIBLINGS_BELIEVED);
         }
         if !retired {
             let reason = EndReason::Stalled { stall, have_differed: self.have_differed };
@@ -385,19 +397,19 @@ impl Coordinator {
         }
     }
 
-    /// Ends one replica that its siblings contradict, when there are enough of them to be believed without it: two or
-    /// more others. `false` when there are not, and nothing is done.
+    /// Ends one replica that was found to be wrong, when its rank can go on without it: with so many others at least.
+    /// `false` when there are not, and nothing is done.
     ///
     /// Its memory is known to be wrong. Left alone it could leave the path of its siblings, and then the job would wait for
     /// ever for what it does not send, acknowledge or finish.
-    fn retire(&mut self, replica: ReplicaId, reason: RetireReason) -> bool {
+    fn retire(&mut self, replica: ReplicaId, reason: RetireReason, others_min: usize) -> bool {
         let counts = |other: &ReplicaId| self.processes[self.world().process(*other).0 as usize].counts();
         let others = self.view.live(replica.rank).filter(|other| *other != replica && counts(other)).count();
         let process = self.process(replica);
         if !process.counts() {
             return process.retired;
         }
-        if others < 2 || self.ending.is_some() {
+        if others < others_min || self.ending.is_some() {
             return false;
         }
         self.process(replica).retired = true;

@@ -72,6 +72,8 @@ pub enum EndReason {
         /// Replicas were found to differ before.
         have_differed: bool,
     },
+    /// A process sent what no sound process sends, and there is no sibling to go on in its place.
+    Refused(Refusal),
     /// Replicas differ, and `--on-sdc=abort` was given.
     Corrupted,
     /// The reader of standard output has gone.
@@ -92,6 +94,32 @@ pub enum RetireReason {
         /// What the library says; empty when the program called `MPI_Abort`.
         message: String,
     },
+    /// It sent what no sound process sends, or says so of others and is not believed.
+    Refused(Refusal),
+}
+
+/// Something that a process was told and that cannot be.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Refusal {
+    /// Who refused it; `redrun` when absent.
+    pub by: Option<ReplicaId>,
+    /// Who said it, when that is known.
+    pub peer: Option<ReplicaId>,
+    /// What was wrong, in words that follow on the name of who said it.
+    pub what: String,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.by {
+            Some(by) => write!(f, "replica {by} refused a frame: ")?,
+            None => write!(f, "redrun refused a message: ")?,
+        }
+        match self.peer {
+            Some(peer) => write!(f, "replica {peer} {}", self.what),
+            None => write!(f, "somebody {}", self.what),
+        }
+    }
 }
 
 /// Something to tell.
@@ -113,6 +141,8 @@ pub enum Report {
         /// Who noticed.
         by: ReplicaId,
     },
+    /// A frame was refused; what follows from that is reported as well.
+    Refused(Refusal),
     /// A whole daemon was lost.
     DaemonLost {
         /// On which host.
@@ -174,7 +204,7 @@ impl Report {
     #[must_use]
     pub fn line(&self, host: &dyn Fn(ReplicaId) -> String) -> Option<(Severity, String)> {
         let line = match self {
-            Self::Exited { .. } | Self::Suspected { .. } | Self::Ended { .. } => return None,
+            Self::Exited { .. } | Self::Suspected { .. } | Self::Refused(_) | Self::Ended { .. } => return None,
             Self::Lost(loss) => {
                 let cause = Cause(loss);
                 let (replica, left) = (loss.replica, loss.left);
@@ -204,6 +234,10 @@ impl Report {
                         format!("alone among its siblings called MPI_Abort with code {code}")
                     }
                     RetireReason::Abort { message, .. } => format!("gave up: {message}"),
+                    RetireReason::Refused(refusal) if refusal.by == Some(*replica) => {
+                        format!("is likelier to be wrong than others: {refusal}")
+                    }
+                    RetireReason::Refused(refusal) => format!("sent what no sound process sends: {refusal}"),
                 };
                 (Severity::Warning, format!("retiring replica {replica} on {}: it {what}", host(*replica)))
             }
@@ -224,6 +258,10 @@ impl Report {
             Self::Suspected { replica, by } => {
                 ("suspect", json!({ "replica": replica.to_string(), "by": by.to_string() }))
             }
+            Self::Refused(refusal) => {
+                let name = |replica: ReplicaId| replica.to_string();
+                ("refused", json!({ "by": refusal.by.map(name), "peer": refusal.peer.map(name), "what": refusal.what }))
+            }
             Self::DaemonLost { host } => ("daemon-lost", json!({ "host": host })),
             Self::Event(Event::Mismatch(mismatch)) => ("mismatch", mismatch_record(mismatch, host)),
             Self::Event(Event::Divergence { replica, what }) => {
@@ -241,6 +279,7 @@ impl Report {
                     RetireReason::Outvoted => "outvoted",
                     RetireReason::Strayed => "strayed",
                     RetireReason::Abort { .. } => "abort",
+                    RetireReason::Refused(_) => "refused",
                 };
                 ("retired", json!({ "replica": replica.to_string(), "host": host(*replica), "reason": reason }))
             }
@@ -344,6 +383,9 @@ fn reason_line(reason: &EndReason, host: &dyn Fn(ReplicaId) -> String) -> String
         }
         EndReason::TimedOut { timeout } => format!("the job exceeded its {} s; ending it", timeout.as_secs_f64()),
         EndReason::Stalled { stall, have_differed } => stall_line(stall, *have_differed),
+        EndReason::Refused(refusal) => {
+            format!("{refusal}; the memory of one of the two is corrupt, and neither has a sibling: ending the job")
+        }
         EndReason::Corrupted => "replicas differ; ending the job, as --on-sdc=abort asks".into(),
         EndReason::OutputClosed => "standard output was closed; ending the job".into(),
     }
@@ -423,6 +465,7 @@ fn reason_record(reason: &EndReason, host: &dyn Fn(ReplicaId) -> String) -> (&'s
                 stall.iter().map(|(replica, passive)| (replica.to_string(), json!(passive.waits_for))).collect();
             ("stalled", json!({ "waits_for": waits, "replicas_differed": have_differed }))
         }
+        EndReason::Refused(refusal) => ("end-refused", json!({ "what": refusal.to_string() })),
         EndReason::Corrupted => ("corrupted", json!({})),
         EndReason::OutputClosed => ("output-closed", json!({})),
     }

@@ -187,6 +187,7 @@ impl Daemon {
             ToDaemon::Cards(cards) => self.tell_agents(&ToAgent::Cards(cards)),
             ToDaemon::View(view) => {
                 if let Some(job) = &mut self.job {
+                    anyhow::ensure!(view.fits(&job.launch.world), "redrun sent a view of another job");
                     job.view = view.clone();
                 }
                 self.tell_agents(&ToAgent::View(view));
@@ -225,6 +226,7 @@ impl Daemon {
         if self.job.is_some() {
             bail!("redrun sent a second job");
         }
+        launch.check().map_err(|what| anyhow::anyhow!("redrun sent a job that is none: {what}"))?;
         let replicated = launch.world.is_replicated();
         let prepared = match spawn::prepare(&launch) {
             Ok(prepared) => prepared,

@@ -228,7 +228,15 @@ impl<'a> Shell<'a> {
         loop {
             let Some(link) = &mut self.daemon else { return };
             match link.next_message::<FromDaemon>() {
-                Ok(Some(message)) => self.hear(message),
+                Ok(Some(message)) if message.replica().is_none_or(|replica| self.job.world.contains(replica)) => {
+                    self.hear(message);
+                }
+                Ok(Some(message)) => {
+                    let stranger = message.replica().expect("the arm above takes the others");
+                    self.console.error(&format!("the daemon on {} speaks of a replica {stranger}", self.host));
+                    gone = true;
+                    break;
+                }
                 Ok(None) => break,
                 Err(error) => {
                     self.console.error(&format!("{error:#}"));
