@@ -1,9 +1,12 @@
 //! Communicators and their Cartesian topologies (MPI-5.0 chapters 7 and 8).
 
+pub use super::graph::*;
+
 use crate::abi::{
     Input, MPI_CART, MPI_COMM_TYPE_HW_GUIDED, MPI_COMM_TYPE_HW_UNGUIDED, MPI_COMM_TYPE_RESOURCE_GUIDED,
-    MPI_COMM_TYPE_SHARED, MPI_CONGRUENT, MPI_ERR_ARG, MPI_ERR_DIMS, MPI_ERR_GROUP, MPI_ERR_RANK, MPI_ERR_TOPOLOGY,
-    MPI_IDENT, MPI_MAX_OBJECT_NAME, MPI_PROC_NULL, MPI_SIMILAR, MPI_UNDEFINED, MPI_UNEQUAL, Output,
+    MPI_COMM_TYPE_SHARED, MPI_CONGRUENT, MPI_DIST_GRAPH, MPI_ERR_ARG, MPI_ERR_DIMS, MPI_ERR_GROUP, MPI_ERR_RANK,
+    MPI_ERR_TOPOLOGY, MPI_GRAPH, MPI_IDENT, MPI_MAX_OBJECT_NAME, MPI_PROC_NULL, MPI_SIMILAR, MPI_UNDEFINED,
+    MPI_UNEQUAL, Output,
 };
 use crate::coll::gather;
 use crate::coll::schedule::block_on;
@@ -246,7 +249,7 @@ pub fn comm_get_info(comm: CommHandle, info_used: Output<InfoHandle>) -> Result 
 fn grid(comm: &Comm) -> Result<&Grid> {
     match &comm.topology {
         Some(Topology::Cartesian(grid)) => Ok(grid),
-        None => Err(Error::new(MPI_ERR_TOPOLOGY, format!("{} has no Cartesian topology", comm.label()))),
+        _ => Err(Error::new(MPI_ERR_TOPOLOGY, format!("{} has no Cartesian topology", comm.label()))),
     }
 }
 
@@ -379,6 +382,8 @@ pub fn topo_test(comm: CommHandle, status: Output<c_int>) -> Result {
     let comm = comm::resolve(comm)?;
     status.set(match comm.topology {
         Some(Topology::Cartesian(_)) => MPI_CART,
+        Some(Topology::Graph(_)) => MPI_GRAPH,
+        Some(Topology::Distributed(_)) => MPI_DIST_GRAPH,
         None => MPI_UNDEFINED,
     })
 }

@@ -13,6 +13,7 @@ pub mod datatype;
 pub mod dynamic;
 pub mod env;
 pub mod errhandler;
+mod graph;
 pub mod group;
 pub mod info;
 pub mod init;

@@ -11,6 +11,7 @@ pub mod alltoall;
 pub mod barrier;
 pub mod bcast;
 pub mod gather;
+pub mod neighbor;
 pub mod reduce;
 pub mod scan;
 pub mod schedule;

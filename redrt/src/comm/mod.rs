@@ -6,7 +6,7 @@
 
 pub mod topology;
 
-use crate::abi::{MPI_ERR_COMM, MPI_ERR_RANK, MPI_UNDEFINED};
+use crate::abi::{MPI_ERR_COMM, MPI_ERR_RANK, MPI_ERR_TOPOLOGY, MPI_UNDEFINED};
 use crate::coll::Peers;
 use crate::error::{Error, Result};
 use crate::handle::{CommHandle, Table};
@@ -17,7 +17,7 @@ use std::collections::HashMap;
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use topology::Topology;
+use topology::{Neighbors, Topology};
 
 /// A communicator, as this process has it.
 pub struct Comm {
@@ -42,6 +42,7 @@ pub struct Comm {
     groups: Mutex<HashMap<u64, u64>>,
     collectives: AtomicU32,
     nonblocking: Nonblocking,
+    persistent: AtomicU64,
 }
 
 /// How many nonblocking collectives of one communicator may be under way at once.
@@ -148,6 +149,7 @@ impl Comm {
             groups: Mutex::default(),
             collectives: AtomicU32::new(0),
             nonblocking: Nonblocking { begun: AtomicU64::new(0), under_way: Mutex::default() },
+            persistent: AtomicU64::new(0),
         }
     }
 
@@ -215,6 +217,30 @@ impl Comm {
         lock(&self.nonblocking.under_way).remove(&(number % NONBLOCKING_COUNT));
     }
 
+    /// The neighbours of this process in the communicator's topology.
+    pub fn neighbors(&self) -> Result<Neighbors> {
+        let Some(topology) = &self.topology else {
+            return Err(Error::new(MPI_ERR_TOPOLOGY, format!("{} has no topology", self.label())));
+        };
+        Ok(topology.neighbors(self.rank as usize))
+    }
+
+    /// Takes the number of the next persistent collective. All members make them in the same order (MPI-5.0 §6.13), but may
+    /// start them in any: each has a context of its own, for all its rounds.
+    pub fn next_persistent(&self) -> u64 {
+        self.persistent.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// The members, for a round of a persistent collective.
+    pub fn persistent_peers(&self, number: u64) -> Peers {
+        let members = self.members.clone();
+        Peers { context: self.persistent_context(number), tag: 0, rank: self.rank as usize, members }
+    }
+
+    fn persistent_context(&self, number: u64) -> u64 {
+        mix(mix(self.context ^ COLLECTIVE, PERSISTENT_DETAIL), number) | COLLECTIVE
+    }
+
     /// The context of the next communicator made by all members, told apart by `detail` (a colour, a group).
     fn next_context(&self, detail: u64) -> u64 {
         let number = self.children.fetch_add(1, Ordering::Relaxed);
@@ -258,6 +284,7 @@ impl Comm {
 /// The bit that tells a communicator's collective context from its point-to-point context.
 const COLLECTIVE: u64 = 1 << 63;
 const DUPLICATE_DETAIL: u64 = u64::MAX;
+const PERSISTENT_DETAIL: u64 = u64::MAX - 2;
 const GROUP_DETAIL: u64 = u64::MAX - 1;
 
 fn register(comm: Comm) -> Arc<Comm> {
@@ -298,7 +325,10 @@ pub fn label_of_context(context: u64) -> String {
     let others = COMMS.snapshot().into_iter().map(|(_, comm)| comm);
     let has = |comm: &Arc<Comm>| {
         let nonblocking = |number| mix(comm.context ^ COLLECTIVE, number) | COLLECTIVE == context;
-        comm.context == context & !COLLECTIVE || (0..NONBLOCKING_COUNT).any(nonblocking)
+        let persistent = |number| comm.persistent_context(number) == context;
+        comm.context == context & !COLLECTIVE
+            || (0..NONBLOCKING_COUNT).any(nonblocking)
+            || (0..comm.persistent.load(Ordering::Relaxed)).any(persistent)
     };
     let found = predefined.chain(others).find(has);
     found.map_or_else(|| "a freed communicator".to_owned(), |comm| comm.label() + kind)
