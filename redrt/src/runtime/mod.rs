@@ -8,7 +8,7 @@ mod leave;
 pub mod preload;
 pub mod threads;
 
-pub use leave::{abort, end, suspect};
+pub use leave::{abort, end, refused, suspect};
 
 use crate::engine::link::{Identity, Links};
 use crate::engine::replication::Replication;
