@@ -7,6 +7,10 @@ use redrt_wire::control::ToAgent;
 use std::io;
 use std::net::TcpListener;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+
+/// Connections that have not proved themselves yet, at most. Whoever opens more waits for those before.
+const ADMISSIONS_MAX: usize = 32;
 
 /// Set when every process of the job is finalizing.
 static RELEASED: AtomicBool = AtomicBool::new(false);
@@ -62,12 +66,23 @@ fn listen_to_daemon(control: &'static Control) {
 }
 
 fn accept_links(job: &'static Job, listener: &TcpListener) {
+    let admissions = Arc::new(Admissions::default());
     loop {
         match listener.accept() {
-            // Whoever does not know the secret, or goes away, is refused; there is nobody to tell.
+            // Each on a thread of its own: a stranger that says nothing must not keep others waiting.
             Ok((stream, _)) => {
-                if let Ok(accepted) = tcp::admit(stream, &job.welcome.secret) {
-                    engine::cell().link_opened(Receiver::new(accepted));
+                let admission = Admissions::begin(&admissions);
+                let admit = move || {
+                    let _admission = admission;
+                    // Whoever does not know the secret, or goes away, is refused; there is nobody to tell.
+                    if let Ok(accepted) = tcp::admit(stream, &job.welcome.secret) {
+                        engine::cell().link_opened(Receiver::new(accepted));
+                    }
+                };
+                let thread = std::thread::Builder::new().name("redrt-admit".into()).stack_size(256 << 10);
+                if let Err(error) = thread.spawn(admit) {
+                    let message = format!("replica {} cannot start a thread: {error}", job.welcome.me);
+                    return super::abort(1, message);
                 }
             }
             Err(error) if matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted) => {}
@@ -79,10 +94,43 @@ fn accept_links(job: &'static Job, listener: &TcpListener) {
     }
 }
 
+/// Counts the connections that are proving themselves.
+#[derive(Default)]
+struct Admissions {
+    count: Mutex<usize>,
+    fewer: Condvar,
+}
+
+/// One of them.
+struct Admission(Arc<Admissions>);
+
+impl Admissions {
+    /// Waits until there are few enough.
+    fn begin(admissions: &Arc<Self>) -> Admission {
+        let mut count = admissions.count.lock().unwrap_or_else(PoisonError::into_inner);
+        while *count >= ADMISSIONS_MAX {
+            count = admissions.fewer.wait(count).unwrap_or_else(PoisonError::into_inner);
+        }
+        *count += 1;
+        Admission(admissions.clone())
+    }
+}
+
+impl Drop for Admission {
+    fn drop(&mut self) {
+        *self.0.count.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
+        self.0.fewer.notify_one();
+    }
+}
+
 fn heed(message: ToAgent) {
     let cell = engine::cell();
     match message {
         ToAgent::View(view) => {
+            let fits = super::job().is_none_or(|job| view.fits(&job.welcome.world));
+            if !fits {
+                return super::abort(1, "the daemon on this host sent a view of another job".to_owned());
+            }
             cell.lock().apply_view(view);
             cell.wake();
         }

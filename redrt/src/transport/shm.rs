@@ -111,6 +111,19 @@ impl Segment {
         Ok(Self { base: base.cast(), slot_count })
     }
 
+    /// Where it is mapped.
+    #[cfg(test)]
+    pub fn start(&self) -> *mut u8 {
+        self.base
+    }
+
+    /// Which words of the segment a ring is.
+    #[cfg(test)]
+    pub fn ring_words(&self, receiver: ProcessIndex, sender: ProcessIndex) -> std::ops::Range<usize> {
+        let first = (self.ring(receiver, sender) as usize - self.base as usize) / 8;
+        first..first + RING_BYTES / 8
+    }
+
     fn slot(&self, process: ProcessIndex) -> &'static Slot {
         assert!(process.0 < self.slot_count, "slot {} of {}", process.0, self.slot_count);
         let offset = HEAD_BYTES + process.0 as usize * SLOT_BYTES;
@@ -162,15 +175,9 @@ impl Producer {
 
     /// Bytes of the ring that are not consumed; all of them, when the consumer's word cannot be.
     fn used(&mut self) -> usize {
-        match self.produced.checked_sub(self.consumed_seen) {
-            Some(used) if used <= CAPACITY as u64 && self.consumed_seen.is_multiple_of(RECORD_ALIGN as u64) => {
-                used as usize
-            }
-            _ => {
-                self.broken = true;
-                CAPACITY
-            }
-        }
+        let used = self.produced.checked_sub(self.consumed_seen).filter(|used| *used <= CAPACITY as u64);
+        self.broken |= used.is_none() || !self.consumed_seen.is_multiple_of(RECORD_ALIGN as u64);
+        used.filter(|_| !self.broken).map_or(CAPACITY, |used| used as usize)
     }
 
     fn control(&self) -> &RingControl {

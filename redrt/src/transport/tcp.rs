@@ -14,7 +14,7 @@ use std::io::{self, IoSlice, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Longest frame that is buffered whole; larger payloads go by grant and data frames, which are read into place.
 pub const FRAME_BYTES_MAX: usize = 64 << 10;
@@ -65,19 +65,33 @@ fn tune(stream: &TcpStream) -> io::Result<()> {
     Ok(())
 }
 
-/// A blocking socket during its handshake. Writing to one whose other end is gone is an error, not a signal: the program
-/// may have left SIGPIPE at its default.
-struct Quiet<'a>(&'a TcpStream);
+/// A blocking socket during its handshake, which as a whole has a time limit. Writing to one whose other end is gone is an
+/// error, not a signal: the program may have left SIGPIPE at its default.
+struct Quiet<'a> {
+    stream: &'a TcpStream,
+    deadline: Instant,
+}
+
+impl<'a> Quiet<'a> {
+    fn new(stream: &'a TcpStream) -> Self {
+        Self { stream, deadline: Instant::now() + HANDSHAKE_TIMEOUT }
+    }
+}
 
 impl Read for Quiet<'_> {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
-        self.0.read(bytes)
+        let left = self.deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        self.stream.set_read_timeout(Some(left))?;
+        self.stream.read(bytes)
     }
 }
 
 impl Write for Quiet<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        send_quietly(self.0, &[IoSlice::new(bytes)])
+        send_quietly(self.stream, &[IoSlice::new(bytes)])
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -109,12 +123,12 @@ impl Sender {
     pub fn open(address: SocketAddr, secret: &Secret, me: ProcessIndex, incarnation: Incarnation) -> io::Result<Self> {
         let stream = TcpStream::connect_timeout(&address, HANDSHAKE_TIMEOUT)?;
         tune(&stream)?;
-        stream.set_read_timeout(Some(HANDSHAKE_TIMEOUT))?;
-        auth::connect(&mut Quiet(&stream), secret)?;
+        let mut handshake = Quiet::new(&stream);
+        auth::connect(&mut handshake, secret)?;
         let mut name = [0; 8];
         name[..4].copy_from_slice(&me.0.to_le_bytes());
         name[4..].copy_from_slice(&incarnation.0.to_le_bytes());
-        Quiet(&stream).write_all(&name)?;
+        handshake.write_all(&name)?;
         stream.set_nonblocking(true)?;
         Ok(Self { stream, queue: VecDeque::new(), gone: 0, broken: false })
     }
@@ -224,13 +238,21 @@ pub struct Accepted {
     stream: TcpStream,
 }
 
+#[cfg(test)]
+impl Accepted {
+    /// A connection that needs to prove nothing.
+    pub fn for_test(from: ProcessIndex, incarnation: Incarnation, stream: TcpStream) -> Self {
+        Self { from, incarnation, stream }
+    }
+}
+
 /// Lets a connection that was accepted prove itself; blocks for at most the handshake's time limit.
 pub fn admit(stream: TcpStream, secret: &Secret) -> io::Result<Accepted> {
     tune(&stream)?;
-    stream.set_read_timeout(Some(HANDSHAKE_TIMEOUT))?;
-    auth::accept(&mut Quiet(&stream), secret)?;
+    let mut handshake = Quiet::new(&stream);
+    auth::accept(&mut handshake, secret)?;
     let mut name = [0; 8];
-    Quiet(&stream).read_exact(&mut name)?;
+    handshake.read_exact(&mut name)?;
     stream.set_nonblocking(true)?;
     let from = ProcessIndex(u32::from_le_bytes(name[..4].try_into().expect("4 bytes")));
     let incarnation = Incarnation(u32::from_le_bytes(name[4..].try_into().expect("4 bytes")));
