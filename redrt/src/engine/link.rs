@@ -442,6 +442,12 @@ impl Links {
         self.cursor = 0;
     }
 
+    /// Whether nothing is taken from it any more.
+    #[cfg(test)]
+    pub fn is_closed(&self, process: ProcessIndex) -> bool {
+        self.peers[process.0 as usize].closed
+    }
+
     /// Takes over a link that another process has opened.
     pub fn add_receiver(&mut self, receiver: Receiver) {
         if self.peers[receiver.from.0 as usize].closed {

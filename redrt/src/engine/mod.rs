@@ -11,6 +11,8 @@
 //! lock held; collectives run outside of it.
 
 pub mod cancel;
+#[cfg(test)]
+mod fuzz;
 pub mod link;
 pub mod matching;
 pub mod payload;
