@@ -25,10 +25,9 @@ impl Coordinator {
                 voters.chain([mismatch.receiver, mismatch.supplier]).chain(mismatch.culprit).collect()
             }
             FromAgent::Event(Event::Divergence { replica, .. } | Event::Injected { replica, .. }) => vec![*replica],
-            FromAgent::Hello
-            | FromAgent::Ready(_)
-            | FromAgent::Finalizing { .. }
-            | FromAgent::Abort { .. } => Vec::new(),
+            FromAgent::Hello | FromAgent::Ready(_) | FromAgent::Finalizing { .. } | FromAgent::Abort { .. } => {
+                Vec::new()
+            }
         };
         if named.iter().all(|named| world.contains(*named)) { Ok(()) } else { Err("speaks of replicas there are not") }
     }
