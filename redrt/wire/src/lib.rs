@@ -10,3 +10,5 @@ pub mod control;
 pub mod daemon;
 pub mod event;
 pub mod frame;
+#[cfg(test)]
+mod fuzz;

@@ -5,6 +5,8 @@
 
 mod arguments;
 mod degrees;
+#[cfg(test)]
+mod fuzz;
 mod generate;
 mod inject;
 mod program;
