@@ -17,6 +17,7 @@ mod graph;
 pub mod group;
 pub mod info;
 pub mod init;
+mod inter;
 pub mod op;
 pub mod p2p;
 mod pack;

@@ -12,8 +12,9 @@ pub use moving::*;
 pub use neighbor::*;
 pub use reducing::*;
 
-use crate::abi::{MPI_ERR_BUFFER, MPI_ERR_ROOT, MPI_IN_PLACE, Output};
+use crate::abi::{MPI_ERR_BUFFER, MPI_ERR_COMM, MPI_ERR_ROOT, MPI_IN_PLACE, MPI_PROC_NULL, MPI_ROOT, Output};
 use crate::api::p2p;
+use crate::coll::inter::Role;
 use crate::coll::schedule::start;
 use crate::coll::{Outcome, Peers};
 use crate::comm::Comm;
@@ -121,9 +122,59 @@ fn not_in_place(buffer: *const c_void) -> Result {
     Ok(())
 }
 
-fn check_root(comm: &Comm, root: c_int) -> Result<usize> {
-    match usize::try_from(root) {
-        Ok(rank) if rank < comm.size() => Ok(rank),
-        _ => Err(Error::new(MPI_ERR_ROOT, format!("root {root} is not in 0..{} of {}", comm.size(), comm.label()))),
+/// The root of a collective, as this member sees it.
+#[derive(Clone, Copy)]
+struct Root {
+    /// Its rank in the one group, or in the other one.
+    rank: usize,
+    /// What this member does in a collective of two groups.
+    role: Option<Role>,
+    /// This member is the root.
+    is_me: bool,
+    /// This member contributes: all in one group, the other group's if there are two.
+    is_member: bool,
+}
+
+impl Root {
+    fn new(comm: &Comm, root: c_int) -> Result<Self> {
+        let role = match root {
+            MPI_ROOT if comm.remote.is_some() => Role::Root,
+            MPI_PROC_NULL if comm.remote.is_some() => Role::Idle,
+            rank => match usize::try_from(rank).ok().filter(|rank| *rank < comm.others().len()) {
+                Some(rank) => Role::Member(rank),
+                None => {
+                    let message = format!("root {root} is not in 0..{} of {}", comm.others().len(), comm.label());
+                    return Err(Error::new(MPI_ERR_ROOT, message));
+                }
+            },
+        };
+        let rank = if let Role::Member(rank) = role { rank } else { 0 };
+        Ok(match comm.remote {
+            Some(_) => {
+                Self { rank, role: Some(role), is_me: role == Role::Root, is_member: matches!(role, Role::Member(_)) }
+            }
+            None => Self { rank, role: None, is_me: comm.rank as usize == rank, is_member: true },
+        })
     }
+}
+
+/// The other group, in a collective of two.
+fn across(peers: &Peers) -> Option<Arc<Peers>> {
+    peers.across.clone()
+}
+
+/// `MPI_IN_PLACE`, which is not allowed between two groups (MPI-5.0 §6.2.3).
+fn in_place(comm: &Comm, buffer: *const c_void) -> Result<bool> {
+    if comm.remote.is_some() {
+        not_in_place(buffer)?;
+    }
+    Ok(is_in_place(buffer))
+}
+
+/// Prefix sums have no meaning between two groups (MPI-5.0 §6.11).
+fn one_group(comm: &Comm) -> Result {
+    if comm.remote.is_some() {
+        return Err(Error::new(MPI_ERR_COMM, format!("{} is an intercommunicator", comm.label())));
+    }
+    Ok(())
 }

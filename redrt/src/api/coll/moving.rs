@@ -1,16 +1,22 @@
 //! Collectives that move data.
 
 use super::slots::{Packed, Slot, assorted, blocks, load_all, open_all, regions, scattered};
-use super::{Plan, check_root, collective, is_in_place, not_in_place};
+use super::{Plan, Root, across, collective, in_place, is_in_place, not_in_place};
 use crate::abi::{Counts, Input, MPI_ERR_ARG};
-use crate::coll::{Peers, alltoall as exchange, barrier as signal, bcast as tree, gather as pieces};
+use crate::coll::{Peers, alltoall as exchange, barrier as signal, bcast as tree, gather as pieces, inter};
 use crate::comm::Comm;
 use crate::error::{Error, Result};
 use crate::handle::DatatypeHandle;
+use crate::memory::Region;
 use std::ffi::{c_int, c_void};
 
 fn plan_barrier(_comm: &Comm) -> Result<impl Plan + use<>> {
-    Ok(signal::barrier)
+    Ok(|peers: Peers| async move {
+        match across(&peers) {
+            None => signal::barrier(peers).await,
+            Some(across) => inter::barrier(peers, &across).await,
+        }
+    })
 }
 collective!(barrier, ibarrier, barrier_init, plan_barrier());
 
@@ -21,16 +27,18 @@ fn plan_bcast(
     root: c_int,
     comm: &Comm,
 ) -> Result<impl Plan + use<>> {
-    let root = check_root(comm, root)?;
-    let slot = Slot::new(buffer, count, datatype)?;
-    let is_root = comm.rank as usize == root;
+    let root = Root::new(comm, root)?;
+    let takes_part = root.is_me || root.is_member;
+    let slot = if takes_part { Some(Slot::new(buffer, count, datatype)?) } else { None };
     Ok(move |peers: Peers| {
-        let packed = if is_root { slot.load() } else { slot.open() };
+        let packed = slot.map(|slot| if root.is_me { slot.load() } else { slot.open() });
         async move {
-            tree::bcast(peers, packed.region, root).await?;
-            if !is_root {
-                packed.store();
+            let region = packed.as_ref().map_or(Region::empty(), |packed| packed.region);
+            match across(&peers).zip(root.role) {
+                None => tree::bcast(peers, region, root.rank).await?,
+                Some((across, role)) => inter::bcast(peers, &across, region, role).await?,
             }
+            packed.iter().filter(|_| !root.is_me).for_each(Packed::store);
             Ok(())
         }
     })
@@ -38,10 +46,13 @@ fn plan_bcast(
 collective!(bcast, ibcast, bcast_init, plan_bcast(
     buffer: *mut c_void, count: i64, datatype: DatatypeHandle, root: c_int));
 
-/// A member's own piece at the root: its buffer, or nothing because it is in place.
-fn own(buffer: *const c_void, count: i64, datatype: DatatypeHandle, at_root: bool) -> Result<Option<Slot>> {
+/// A member's own piece at the root: its buffer, or nothing because it is in place or has none.
+fn own(buffer: *const c_void, count: i64, datatype: DatatypeHandle, root: Root) -> Result<Option<Slot>> {
+    if !root.is_member {
+        return Ok(None);
+    }
     if is_in_place(buffer) {
-        if !at_root {
+        if !root.is_me {
             not_in_place(buffer)?;
         }
         return Ok(None);
@@ -49,12 +60,18 @@ fn own(buffer: *const c_void, count: i64, datatype: DatatypeHandle, at_root: boo
     Slot::new(buffer, count, datatype).map(Some)
 }
 
-fn gather_to(mine: Option<Slot>, all: Vec<Slot>, root: usize) -> impl Plan + use<> {
+fn gather_to(mine: Option<Slot>, all: Vec<Slot>, root: Root) -> impl Plan + use<> {
     move |peers: Peers| {
         let all = if mine.is_none() { load_all(all) } else { open_all(all) };
         let mine = mine.map(Slot::load);
         async move {
-            pieces::gather(peers, mine.as_ref().map(|mine| mine.region), regions(&all), root).await?;
+            let piece = mine.as_ref().map(|mine| mine.region);
+            match across(&peers).zip(root.role) {
+                None => pieces::gather(peers, piece, regions(&all), root.rank).await?,
+                Some((across, role)) => {
+                    inter::gather(&across, piece.unwrap_or(Region::empty()), regions(&all), role).await?;
+                }
+            }
             all.iter().for_each(Packed::store);
             Ok(())
         }
@@ -71,10 +88,9 @@ fn plan_gather(
     root: c_int,
     comm: &Comm,
 ) -> Result<impl Plan + use<>> {
-    let root = check_root(comm, root)?;
-    let at_root = comm.rank as usize == root;
-    let mine = own(sendbuf, sendcount, sendtype, at_root)?;
-    let all = if at_root { blocks(recvbuf, recvcount, recvtype, comm.size())? } else { Vec::new() };
+    let root = Root::new(comm, root)?;
+    let mine = own(sendbuf, sendcount, sendtype, root)?;
+    let all = if root.is_me { blocks(recvbuf, recvcount, recvtype, comm.others().len())? } else { Vec::new() };
     Ok(gather_to(mine, all, root))
 }
 collective!(gather, igather, gather_init, plan_gather(
@@ -92,22 +108,28 @@ fn plan_gatherv(
     root: c_int,
     comm: &Comm,
 ) -> Result<impl Plan + use<>> {
-    let root = check_root(comm, root)?;
-    let at_root = comm.rank as usize == root;
-    let mine = own(sendbuf, sendcount, sendtype, at_root)?;
-    let all = if at_root { scattered(recvbuf, recvcounts, displs, recvtype, comm.size())? } else { Vec::new() };
+    let root = Root::new(comm, root)?;
+    let mine = own(sendbuf, sendcount, sendtype, root)?;
+    let size = comm.others().len();
+    let all = if root.is_me { scattered(recvbuf, recvcounts, displs, recvtype, size)? } else { Vec::new() };
     Ok(gather_to(mine, all, root))
 }
 collective!(gatherv, igatherv, gatherv_init, plan_gatherv(
     sendbuf: *const c_void, sendcount: i64, sendtype: DatatypeHandle,
     recvbuf: *mut c_void, recvcounts: Counts, displs: Counts, recvtype: DatatypeHandle, root: c_int));
 
-fn scatter_from(all: Vec<Slot>, mine: Option<Slot>, root: usize) -> impl Plan + use<> {
+fn scatter_from(all: Vec<Slot>, mine: Option<Slot>, root: Root) -> impl Plan + use<> {
     move |peers: Peers| {
         let all = load_all(all);
         let mine = mine.map(Slot::open);
         async move {
-            pieces::scatter(peers, regions(&all), mine.as_ref().map(|mine| mine.region), root).await?;
+            let piece = mine.as_ref().map(|mine| mine.region);
+            match across(&peers).zip(root.role) {
+                None => pieces::scatter(peers, regions(&all), piece, root.rank).await?,
+                Some((across, role)) => {
+                    inter::spread(&across, regions(&all), piece.unwrap_or(Region::empty()), role).await?;
+                }
+            }
             mine.iter().for_each(Packed::store);
             Ok(())
         }
@@ -124,10 +146,9 @@ fn plan_scatter(
     root: c_int,
     comm: &Comm,
 ) -> Result<impl Plan + use<>> {
-    let root = check_root(comm, root)?;
-    let at_root = comm.rank as usize == root;
-    let mine = own(recvbuf, recvcount, recvtype, at_root)?;
-    let all = if at_root { blocks(sendbuf, sendcount, sendtype, comm.size())? } else { Vec::new() };
+    let root = Root::new(comm, root)?;
+    let mine = own(recvbuf, recvcount, recvtype, root)?;
+    let all = if root.is_me { blocks(sendbuf, sendcount, sendtype, comm.others().len())? } else { Vec::new() };
     Ok(scatter_from(all, mine, root))
 }
 collective!(scatter, iscatter, scatter_init, plan_scatter(
@@ -145,10 +166,10 @@ fn plan_scatterv(
     root: c_int,
     comm: &Comm,
 ) -> Result<impl Plan + use<>> {
-    let root = check_root(comm, root)?;
-    let at_root = comm.rank as usize == root;
-    let mine = own(recvbuf, recvcount, recvtype, at_root)?;
-    let all = if at_root { scattered(sendbuf, sendcounts, displs, sendtype, comm.size())? } else { Vec::new() };
+    let root = Root::new(comm, root)?;
+    let mine = own(recvbuf, recvcount, recvtype, root)?;
+    let size = comm.others().len();
+    let all = if root.is_me { scattered(sendbuf, sendcounts, displs, sendtype, size)? } else { Vec::new() };
     Ok(scatter_from(all, mine, root))
 }
 collective!(scatterv, iscatterv, scatterv_init, plan_scatterv(
@@ -164,20 +185,22 @@ fn collect(
     comm: &Comm,
 ) -> Result<impl Plan + use<>> {
     let rank = comm.rank as usize;
-    let mine = if is_in_place(sendbuf) { None } else { Some(Slot::new(sendbuf, sendcount, sendtype)?) };
-    if mine.as_ref().is_some_and(|mine| mine.bytes() > all[rank].bytes()) {
+    let mine = if in_place(comm, sendbuf)? { None } else { Some(Slot::new(sendbuf, sendcount, sendtype)?) };
+    let is_inter = comm.remote.is_some();
+    if !is_inter && mine.as_ref().is_some_and(|mine| mine.bytes() > all[rank].bytes()) {
         return Err(Error::new(MPI_ERR_ARG, "the contribution is longer than its place in the receive buffer"));
     }
     Ok(move |peers: Peers| {
-        let all = if let Some(mine) = mine {
-            let all = open_all(all);
-            all[rank].region.copy_from(mine.load().region);
-            all
-        } else {
-            load_all(all)
-        };
+        let mine = mine.map(Slot::load);
+        let all = if mine.is_some() { open_all(all) } else { load_all(all) };
+        if let Some(mine) = mine.as_ref().filter(|_| !is_inter) {
+            all[rank].region.copy_from(mine.region);
+        }
         async move {
-            pieces::allgather(peers, regions(&all)).await?;
+            match across(&peers).zip(mine) {
+                None => pieces::allgather(peers, regions(&all)).await?,
+                Some((across, mine)) => inter::alltoall(&across, vec![mine.region], regions(&all)).await?,
+            }
             all.iter().for_each(Packed::store);
             Ok(())
         }
@@ -193,7 +216,7 @@ fn plan_allgather(
     recvtype: DatatypeHandle,
     comm: &Comm,
 ) -> Result<impl Plan + use<>> {
-    collect(sendbuf, sendcount, sendtype, blocks(recvbuf, recvcount, recvtype, comm.size())?, comm)
+    collect(sendbuf, sendcount, sendtype, blocks(recvbuf, recvcount, recvtype, comm.others().len())?, comm)
 }
 collective!(allgather, iallgather, allgather_init, plan_allgather(
     sendbuf: *const c_void, sendcount: i64, sendtype: DatatypeHandle,
@@ -209,7 +232,8 @@ fn plan_allgatherv(
     recvtype: DatatypeHandle,
     comm: &Comm,
 ) -> Result<impl Plan + use<>> {
-    collect(sendbuf, sendcount, sendtype, scattered(recvbuf, recvcounts, displs, recvtype, comm.size())?, comm)
+    let all = scattered(recvbuf, recvcounts, displs, recvtype, comm.others().len())?;
+    collect(sendbuf, sendcount, sendtype, all, comm)
 }
 collective!(allgatherv, iallgatherv, allgatherv_init, plan_allgatherv(
     sendbuf: *const c_void, sendcount: i64, sendtype: DatatypeHandle,
@@ -221,9 +245,10 @@ fn swap(out: Option<Vec<Slot>>, into: Vec<Slot>) -> impl Plan + use<> {
         let into = if out.is_some() { open_all(into) } else { load_all(into) };
         let out = out.map(load_all);
         async move {
-            match &out {
-                Some(out) => exchange::alltoall(peers, regions(out), regions(&into)).await?,
-                None => exchange::alltoall_in_place(peers, regions(&into)).await?,
+            match (&out, across(&peers)) {
+                (Some(out), Some(across)) => inter::alltoall(&across, regions(out), regions(&into)).await?,
+                (Some(out), None) => exchange::alltoall(peers, regions(out), regions(&into)).await?,
+                (None, _) => exchange::alltoall_in_place(peers, regions(&into)).await?,
             }
             into.iter().for_each(Packed::store);
             Ok(())
@@ -240,8 +265,9 @@ fn plan_alltoall(
     recvtype: DatatypeHandle,
     comm: &Comm,
 ) -> Result<impl Plan + use<>> {
-    let out = if is_in_place(sendbuf) { None } else { Some(blocks(sendbuf, sendcount, sendtype, comm.size())?) };
-    Ok(swap(out, blocks(recvbuf, recvcount, recvtype, comm.size())?))
+    let out =
+        if in_place(comm, sendbuf)? { None } else { Some(blocks(sendbuf, sendcount, sendtype, comm.others().len())?) };
+    Ok(swap(out, blocks(recvbuf, recvcount, recvtype, comm.others().len())?))
 }
 collective!(alltoall, ialltoall, alltoall_init, plan_alltoall(
     sendbuf: *const c_void, sendcount: i64, sendtype: DatatypeHandle,
@@ -258,11 +284,11 @@ fn plan_alltoallv(
     recvtype: DatatypeHandle,
     comm: &Comm,
 ) -> Result<impl Plan + use<>> {
-    let out = match is_in_place(sendbuf) {
+    let out = match in_place(comm, sendbuf)? {
         true => None,
-        false => Some(scattered(sendbuf, sendcounts, sdispls, sendtype, comm.size())?),
+        false => Some(scattered(sendbuf, sendcounts, sdispls, sendtype, comm.others().len())?),
     };
-    Ok(swap(out, scattered(recvbuf, recvcounts, rdispls, recvtype, comm.size())?))
+    Ok(swap(out, scattered(recvbuf, recvcounts, rdispls, recvtype, comm.others().len())?))
 }
 collective!(alltoallv, ialltoallv, alltoallv_init, plan_alltoallv(
     sendbuf: *const c_void, sendcounts: Counts, sdispls: Counts, sendtype: DatatypeHandle,
@@ -279,11 +305,11 @@ fn plan_alltoallw(
     recvtypes: Input<DatatypeHandle>,
     comm: &Comm,
 ) -> Result<impl Plan + use<>> {
-    let out = match is_in_place(sendbuf) {
+    let out = match in_place(comm, sendbuf)? {
         true => None,
-        false => Some(assorted(sendbuf, sendcounts, sdispls, sendtypes, comm.size())?),
+        false => Some(assorted(sendbuf, sendcounts, sdispls, sendtypes, comm.others().len())?),
     };
-    Ok(swap(out, assorted(recvbuf, recvcounts, rdispls, recvtypes, comm.size())?))
+    Ok(swap(out, assorted(recvbuf, recvcounts, rdispls, recvtypes, comm.others().len())?))
 }
 collective!(alltoallw, ialltoallw, alltoallw_init, plan_alltoallw(
     sendbuf: *const c_void, sendcounts: Counts, sdispls: Counts, sendtypes: Input<DatatypeHandle>,

@@ -1,10 +1,10 @@
 //! Collectives that reduce.
 
 use super::slots::{Packed, Slot};
-use super::{Plan, check_root, collective, is_in_place, not_in_place};
+use super::{Plan, Root, across, collective, in_place, is_in_place, not_in_place, one_group};
 use crate::abi::{Counts, MPI_ERR_COUNT};
 use crate::coll::reduce::Combine;
-use crate::coll::{Peers, reduce as fold, scan as prefix};
+use crate::coll::{Peers, inter, reduce as fold, scan as prefix};
 use crate::comm::Comm;
 use crate::datatype::{self, Datatype};
 use crate::error::{Error, Result};
@@ -73,8 +73,14 @@ struct Operand {
 }
 
 impl Operand {
-    fn new(sendbuf: *const c_void, recvbuf: *mut c_void, count: i64, datatype: DatatypeHandle) -> Result<Self> {
-        let mine = if is_in_place(sendbuf) { None } else { Some(Slot::new(sendbuf, count, datatype)?) };
+    fn new(
+        sendbuf: *const c_void,
+        recvbuf: *mut c_void,
+        count: i64,
+        datatype: DatatypeHandle,
+        comm: &Comm,
+    ) -> Result<Self> {
+        let mine = if in_place(comm, sendbuf)? { None } else { Some(Slot::new(sendbuf, count, datatype)?) };
         Ok(Self { mine, result: Slot::new(recvbuf, count, datatype)? })
     }
 
@@ -96,15 +102,19 @@ fn plan_reduce(
     root: c_int,
     comm: &Comm,
 ) -> Result<impl Plan + use<>> {
-    let root = check_root(comm, root)?;
-    let reduction = Reduction::new(op, datatype)?;
-    let at_root = comm.rank as usize == root;
-    if !at_root {
-        not_in_place(sendbuf)?;
-    }
-    let (operand, mine) = match at_root {
-        true => (Some(Operand::new(sendbuf, recvbuf, count, datatype)?), None),
-        false => (None, Some(Slot::new(sendbuf, count, datatype)?)),
+    let root = Root::new(comm, root)?;
+    // In the group of another root no other argument is significant.
+    let takes_part = root.is_me || root.is_member;
+    let reduction = if takes_part { Some(Reduction::new(op, datatype)?) } else { None };
+    let (operand, mine) = match (root.is_me, root.is_member) {
+        // The root of another group has no operand of its own.
+        (true, false) => (Some(Operand { mine: None, result: Slot::new(recvbuf, count, datatype)? }), None),
+        (true, true) => (Some(Operand::new(sendbuf, recvbuf, count, datatype, comm)?), None),
+        (false, false) => (None, None),
+        (false, true) => {
+            not_in_place(sendbuf)?;
+            (None, Some(Slot::new(sendbuf, count, datatype)?))
+        }
     };
     Ok(move |peers: Peers| {
         let result = operand.map(Operand::load);
@@ -112,7 +122,11 @@ fn plan_reduce(
         let mut copy = mine.map_or_else(|| Scratch::new(0), Slot::copy);
         async move {
             let region = result.as_ref().map_or_else(|| copy.region(), |result| result.region);
-            fold::reduce(peers, region, &reduction, root).await?;
+            let Some(reduction) = &reduction else { return Ok(()) };
+            match across(&peers).zip(root.role) {
+                None => fold::reduce(peers, region, reduction, root.rank).await?,
+                Some((across, role)) => inter::reduce_to(peers, &across, region, reduction, role).await?,
+            }
             result.iter().for_each(Packed::store);
             Ok(())
         }
@@ -127,14 +141,17 @@ fn plan_allreduce(
     count: i64,
     datatype: DatatypeHandle,
     op: OpHandle,
-    _comm: &Comm,
+    comm: &Comm,
 ) -> Result<impl Plan + use<>> {
     let reduction = Reduction::new(op, datatype)?;
-    let operand = Operand::new(sendbuf, recvbuf, count, datatype)?;
+    let operand = Operand::new(sendbuf, recvbuf, count, datatype, comm)?;
     Ok(move |peers: Peers| {
         let result = operand.load();
         async move {
-            fold::allreduce(peers, result.region, &reduction).await?;
+            match across(&peers) {
+                None => fold::allreduce(peers, result.region, &reduction).await?,
+                Some(across) => inter::allreduce(peers, &across, result.region, &reduction).await?,
+            }
             result.store();
             Ok(())
         }
@@ -149,10 +166,11 @@ fn plan_scan(
     count: i64,
     datatype: DatatypeHandle,
     op: OpHandle,
-    _comm: &Comm,
+    comm: &Comm,
 ) -> Result<impl Plan + use<>> {
+    one_group(comm)?;
     let reduction = Reduction::new(op, datatype)?;
-    let operand = Operand::new(sendbuf, recvbuf, count, datatype)?;
+    let operand = Operand::new(sendbuf, recvbuf, count, datatype, comm)?;
     Ok(move |peers: Peers| {
         let result = operand.load();
         async move {
@@ -171,8 +189,9 @@ fn plan_exscan(
     count: i64,
     datatype: DatatypeHandle,
     op: OpHandle,
-    _comm: &Comm,
+    comm: &Comm,
 ) -> Result<impl Plan + use<>> {
+    one_group(comm)?;
     let reduction = Reduction::new(op, datatype)?;
     let source = if is_in_place(sendbuf) { recvbuf.cast_const() } else { sendbuf };
     let (mine, result) = (Slot::new(source, count, datatype)?, Slot::new(recvbuf, count, datatype)?);
@@ -201,7 +220,7 @@ fn scatter_reduced(
     if let Some(count) = counts.iter().find(|count| **count < 0) {
         return Err(Error::new(MPI_ERR_COUNT, format!("count is {count}")));
     }
-    let source = if is_in_place(sendbuf) { recvbuf.cast_const() } else { sendbuf };
+    let source = if in_place(comm, sendbuf)? { recvbuf.cast_const() } else { sendbuf };
     let all = Slot::new(source, counts.iter().sum(), datatype)?;
     let mine = Slot::new(recvbuf, counts[comm.rank as usize], datatype)?;
     let size = reduction.datatype.size() as usize;
@@ -213,7 +232,13 @@ fn scatter_reduced(
     Ok(move |peers: Peers| {
         let (mut copy, mine) = (all.copy(), mine.open());
         async move {
-            fold::reduce_scatter(peers, copy.region(), bounds, mine.region, &reduction).await?;
+            let all = copy.region();
+            match across(&peers) {
+                None => fold::reduce_scatter(peers, all, bounds, mine.region, &reduction).await?,
+                Some(across) => {
+                    inter::reduce_scatter(peers, &across, all, bounds, mine.region, &reduction).await?;
+                }
+            }
             mine.store();
             Ok(())
         }
