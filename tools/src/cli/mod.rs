@@ -25,7 +25,7 @@ use std::time::Duration;
 
 /// A command line that cannot be carried out, in one line. The exit code is 2.
 #[derive(Debug, thiserror::Error)]
-#[error("{0}")]
+#[error("{}", .0.replace(char::is_control, " "))]
 pub struct UsageError(pub String);
 
 /// What the user asked for.
