@@ -6,6 +6,7 @@
 mod arguments;
 mod degrees;
 mod generate;
+mod hosts;
 mod inject;
 mod program;
 
@@ -13,6 +14,7 @@ pub use arguments::{Arguments, command};
 pub use generate::generate;
 pub use inject::{Fault, FaultError};
 
+use crate::plan::HostPlan;
 use arguments::{LocalArguments, Shape};
 use redrt_types::World;
 use redrt_wire::control::Options;
@@ -35,6 +37,8 @@ pub struct Job {
     pub applications: Vec<Application>,
     /// Which program each rank runs.
     pub application_of_rank: Vec<u32>,
+    /// The hosts.
+    pub hosts: HostPlan,
     /// Settings of the processes.
     pub options: Options,
     /// Faults to inject.
@@ -82,7 +86,8 @@ fn assemble(arguments: &Arguments, locals: &[LocalArguments]) -> Result<Job, Usa
     if arguments.spares.is_some_and(|count| count > 0) {
         return Err(UsageError("--spares is not supported yet: lost replicas are not replaced".into()));
     }
-    let shape = Shape::of(arguments, locals)?;
+    let hosts = hosts::plan(arguments)?;
+    let shape = Shape::of(arguments, locals, &hosts)?;
     let world = degrees::world(shape.rank_count, arguments.degree.as_deref(), arguments.replicate.as_deref())?;
     let applications: Result<Vec<_>, _> = locals.iter().map(|local| program::application(arguments, local)).collect();
     let seed = match arguments.seed {
@@ -106,6 +111,7 @@ fn assemble(arguments: &Arguments, locals: &[LocalArguments]) -> Result<Job, Usa
             seed,
         },
         world,
+        hosts,
         applications: applications?,
         application_of_rank: shape.application_of_rank,
         faults,

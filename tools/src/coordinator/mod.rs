@@ -38,6 +38,7 @@ pub const SIGNAL_GRACE: Duration = Duration::from_secs(5);
 /// After the processes were killed, how long their daemons get to say so.
 pub const FAREWELL: Duration = Duration::from_secs(2);
 
+const SIGKILL: i32 = 9;
 const SIGTERM: i32 = 15;
 
 /// What the coordinator is told when it is made.
@@ -89,6 +90,8 @@ pub enum Input {
     DaemonLost {
         /// Where it ran.
         host: String,
+        /// How that is known.
+        why: String,
         /// What ran there.
         replicas: Vec<ReplicaId>,
     },
@@ -256,7 +259,7 @@ impl Coordinator {
                     self.end(EndReason::Corrupted, Some(1), now + KILL_GRACE);
                 }
             }
-            Input::DaemonLost { host, replicas } => self.daemon_lost(now, host, &replicas),
+            Input::DaemonLost { host, why, replicas } => self.daemon_lost(now, host, why, &replicas),
             Input::Interrupted(signal) => self.interrupted(now, signal),
             Input::OutputClosed => self.end(EndReason::OutputClosed, Some(141), now + KILL_GRACE),
         }
@@ -443,21 +446,23 @@ impl Coordinator {
         }
     }
 
-    fn daemon_lost(&mut self, now: Duration, host: String, replicas: &[ReplicaId]) {
+    fn daemon_lost(&mut self, now: Duration, host: String, why: String, replicas: &[ReplicaId]) {
         let mut alive = Vec::new();
         for replica in replicas {
             let process = self.process(*replica);
             process.drained = true;
             if process.exit.is_none() {
-                process.exit = Some(Exit::Signal(9));
+                process.exit = Some(Exit::Signal(SIGKILL));
                 alive.push(*replica);
             }
         }
-        if alive.is_empty() || self.ending.is_some() {
+        if self.ending.is_some() {
             return;
         }
-        self.report(Report::DaemonLost { host });
-        if !self.released {
+        self.report(Report::DaemonLost { host, why, process_count: alive.len() });
+        if self.released {
+            alive.into_iter().for_each(|replica| self.left(replica, Exit::Signal(SIGKILL)));
+        } else if !alive.is_empty() {
             self.lose(now, &alive);
         }
     }

@@ -107,6 +107,10 @@ pub enum Report {
     DaemonLost {
         /// On which host.
         host: String,
+        /// How that is known.
+        why: String,
+        /// How many processes went with it.
+        process_count: usize,
     },
     /// A process reported something.
     Event(Event),
@@ -175,8 +179,8 @@ impl Report {
                     format!("lost replica {replica} on {place}: {cause}; rank {} goes on with {others}", replica.rank),
                 )
             }
-            Self::DaemonLost { host } => {
-                (Severity::Warning, format!("lost the daemon on {host} and all its processes"))
+            Self::DaemonLost { host, why, process_count } => {
+                (Severity::Warning, format!("lost host {host} with {process_count} processes: {why}"))
             }
             Self::Event(Event::Mismatch(mismatch)) => (Severity::Warning, mismatch_line(mismatch, host)),
             Self::Event(Event::Divergence { replica, what }) => {
@@ -213,7 +217,9 @@ impl Report {
             Self::Suspected { replica, by } => {
                 ("suspect", json!({ "replica": replica.to_string(), "by": by.to_string() }))
             }
-            Self::DaemonLost { host } => ("daemon-lost", json!({ "host": host })),
+            Self::DaemonLost { host, why, process_count } => {
+                ("daemon-lost", json!({ "host": host, "why": why, "processes": process_count }))
+            }
             Self::Event(Event::Mismatch(mismatch)) => ("mismatch", mismatch_record(mismatch, host)),
             Self::Event(Event::Divergence { replica, what }) => {
                 ("divergence", json!({ "replica": replica.to_string(), "host": host(*replica), "what": what }))
