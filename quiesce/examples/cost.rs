@@ -57,8 +57,8 @@ fn protocol() {
         let sequence = sender.send(VirtualRank(1), context, envelope, digest, PayloadKey(number));
         if sequence.0 % 16 == 15 {
             let upto = sequence.next();
-            sender.handle(ReplicaId::new(1, 0), Frame::Ack { context, upto });
-            sender.handle(ReplicaId::new(1, 1), Frame::Ack { context, upto });
+            sender.handle(ReplicaId::new(1, 0), Frame::Ack { context, upto }).expect("it is sound");
+            sender.handle(ReplicaId::new(1, 1), Frame::Ack { context, upto }).expect("it is sound");
         }
         drain(&mut sender);
     });
@@ -66,10 +66,10 @@ fn protocol() {
     let (supplier, other) = (ReplicaId::new(0, 0), ReplicaId::new(0, 1));
     measure("receive at r = 2: offer, payload, digest, verdict", 1_000_000, |number| {
         let sequence = SeqNum(number);
-        receiver.handle(supplier, Frame::Offer { context, sequence, envelope, digest });
+        receiver.handle(supplier, Frame::Offer { context, sequence, envelope, digest }).expect("it is sound");
         let Some(Output::Arrived { message, .. }) = receiver.poll_output() else { panic!("it is new") };
         receiver.payload_received(supplier, message, digest);
-        receiver.handle(other, Frame::Digest { context, sequence, digest });
+        receiver.handle(other, Frame::Digest { context, sequence, digest }).expect("it is sound");
         drain(&mut receiver);
     });
 }

@@ -59,11 +59,11 @@ impl Outbox {
     }
 
     pub(crate) fn get(&self, sequence: SeqNum) -> Option<&Logged> {
-        self.log.get(sequence.0.checked_sub(self.base)? as usize)
+        self.log.get(usize::try_from(sequence.0.checked_sub(self.base)?).ok()?)
     }
 
     pub(crate) fn get_mut(&mut self, sequence: SeqNum) -> Option<&mut Logged> {
-        self.log.get_mut(sequence.0.checked_sub(self.base)? as usize)
+        self.log.get_mut(usize::try_from(sequence.0.checked_sub(self.base)?).ok()?)
     }
 
     /// Appends a message. Replicas that acknowledged it before it was sent, because this process lags, do not count.
@@ -212,14 +212,26 @@ impl Inbox {
         self.slots.len()
     }
 
-    /// The slot of a message that is not settled, made if need be.
+    /// The slot of a message that somebody speaks of, `None` when it is settled. Everyone speaks of the messages of a
+    /// channel in order, so one that is not in the window is the next; else the error says which is.
+    #[inline]
+    pub(crate) fn admit(&mut self, sequence: SeqNum) -> Result<Option<&mut Slot>, u64> {
+        let Some(offset) = sequence.0.checked_sub(self.base) else { return Ok(None) };
+        let length = self.slots.len() as u64;
+        if offset >= length {
+            if offset > length {
+                return Err(self.base + length);
+            }
+            self.slots.push_back(Slot::default());
+        }
+        Ok(Some(&mut self.slots[offset as usize]).filter(|slot| slot.phase != Phase::Settled))
+    }
+
+    /// The slot of a message in the window that is not settled.
     #[inline]
     pub(crate) fn slot(&mut self, sequence: SeqNum) -> Option<&mut Slot> {
-        let offset = sequence.0.checked_sub(self.base)? as usize;
-        if offset >= self.slots.len() {
-            self.slots.resize_with(offset + 1, Slot::default);
-        }
-        Some(&mut self.slots[offset]).filter(|slot| slot.phase != Phase::Settled)
+        let offset = usize::try_from(sequence.0.checked_sub(self.base)?).ok()?;
+        self.slots.get_mut(offset).filter(|slot| slot.phase != Phase::Settled)
     }
 
     /// All positions in the window.
@@ -232,7 +244,7 @@ impl Inbox {
         let slot = &mut self.slots[(sequence.0 - self.base) as usize];
         self.unacked_count += 1;
         let length_bytes = slot.envelope.map_or(0, |envelope| envelope.length_bytes);
-        self.unacked_bytes += length_bytes;
+        self.unacked_bytes = self.unacked_bytes.saturating_add(length_bytes);
         if sequence.0 > self.base {
             *slot = Slot { phase: Phase::Settled, ..Slot::default() };
             self.ahead.push(sequence);

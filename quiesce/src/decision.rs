@@ -17,6 +17,7 @@
 //! to no other. The new leader waits for all live siblings; as all hold prefixes of one sequence, the longest is the
 //! union. It sends each sibling what that lacks, and decides from there.
 
+use crate::error::{Breach, ProtocolError};
 use crate::frame::{Frame, Output};
 use crate::table::Table;
 use redrt_types::{ContextId, ReplicaId, ReplicaIndex, Tag, VirtualRank};
@@ -26,6 +27,9 @@ use std::collections::VecDeque;
 
 /// Decisions the leader holds back at most before it tells its followers; a polled `false` counts as one.
 const BATCH: u32 = 64;
+
+/// Ballots of one sibling on outcomes that are not decided: one for each thread that cancels a receive.
+const BALLOTS_MAX: usize = 1 << 12;
 
 /// A sequence of outcomes that the program asks for in a fixed order.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
@@ -154,6 +158,23 @@ pub(crate) struct Decisions {
     streams: Table<StreamId, VecDeque<DecisionItem>>,
 }
 
+impl DecisionItem {
+    /// The outcome after those it decides.
+    fn end(&self) -> u64 {
+        self.key.index + u64::from(self.repeat)
+    }
+
+    /// Whether it can have been decided: only empty polls come in runs, and a wildcard receive gets a source.
+    fn is_possible(&self) -> bool {
+        let is_run = self.repeat > 1;
+        let fits = match self.key.stream {
+            StreamId::Match(_) => matches!(self.outcome, Outcome::Source(_)) && !is_run,
+            StreamId::Thread(_) => !is_run || self.outcome == Outcome::NotReady,
+        };
+        fits && self.repeat > 0 && self.key.index.checked_add(u64::from(self.repeat)).is_some()
+    }
+}
+
 impl Decisions {
     pub(crate) fn new(me: ReplicaId, degree: u16, live: ReplicaSet, leader: ReplicaIndex) -> Self {
         let role = match leader {
@@ -204,7 +225,7 @@ impl Decisions {
     pub(crate) fn lookup(&mut self, key: DecisionKey) -> Lookup {
         if let Some(stream) = self.streams.get_mut(&key.stream) {
             while let Some(item) = stream.front() {
-                let end = item.key.index + u64::from(item.repeat);
+                let end = item.end();
                 if key.index < item.key.index {
                     break;
                 }
@@ -222,7 +243,7 @@ impl Decisions {
 
     /// The outcome that `lookup` would hand out, if it is known; it stays to be asked for.
     pub(crate) fn peek(&self, key: DecisionKey) -> Option<&Outcome> {
-        let covers = |item: &&DecisionItem| key.index < item.key.index + u64::from(item.repeat);
+        let covers = |item: &&DecisionItem| key.index < item.end();
         let next = self.streams.get(&key.stream)?.iter().find(covers)?;
         (next.key.index <= key.index).then_some(&next.outcome)
     }
@@ -263,11 +284,15 @@ impl Decisions {
         key: DecisionKey,
         agrees: bool,
         outputs: &mut VecDeque<Output>,
-    ) {
+    ) -> Result<(), ProtocolError> {
         // It may come before the view that makes this process the leader. A follower's own count is never asked for.
         self.ballots.retain(|(of, by, _)| (*of, *by) != (key, from));
+        if self.ballots.iter().filter(|(_, by, _)| *by == from).count() >= BALLOTS_MAX {
+            return Err(self.blame(from, Breach::TooManyBallots { max: BALLOTS_MAX }));
+        }
         self.ballots.push((key, from, agrees));
         outputs.push_back(Output::Decided { key });
+        Ok(())
     }
 
     pub(crate) fn count_ballots(&self, key: DecisionKey) -> Option<bool> {
@@ -324,30 +349,41 @@ impl Decisions {
         first: u64,
         items: Vec<DecisionItem>,
         outputs: &mut VecDeque<Output>,
-    ) {
-        if !self.hear_leader(from) {
-            return;
+    ) -> Result<(), ProtocolError> {
+        if !self.follows(from) {
+            return Ok(());
         }
-        self.learn(first, items, outputs);
+        self.hear_leader();
+        self.learn(from, first, items, outputs)?;
         self.transmit(from, Frame::DecisionAck { upto: self.count }, outputs);
         self.stabilize_pair();
+        Ok(())
     }
 
-    pub(crate) fn handle_ack(&mut self, from: ReplicaIndex, upto: u64, outputs: &mut VecDeque<Output>) {
+    pub(crate) fn handle_ack(
+        &mut self,
+        from: ReplicaIndex,
+        upto: u64,
+        outputs: &mut VecDeque<Output>,
+    ) -> Result<(), ProtocolError> {
         if self.role == Role::Leader {
+            self.check_known(from, upto)?;
             let held = &mut self.held_by[usize::from(from.0)];
             *held = upto.max(*held);
             self.advance_stable(outputs);
         }
+        Ok(())
     }
 
-    pub(crate) fn handle_stable(&mut self, from: ReplicaIndex, upto: u64) {
-        if self.hear_leader(from) {
-            assert!(upto <= self.count, "{}: stable {upto}, but only {} are known", self.me, self.count);
+    pub(crate) fn handle_stable(&mut self, from: ReplicaIndex, upto: u64) -> Result<(), ProtocolError> {
+        if self.follows(from) {
+            self.check_known(from, upto)?;
+            self.hear_leader();
             self.told = upto.max(self.told);
             self.set_stable(upto);
             self.stabilize_pair();
         }
+        Ok(())
     }
 
     pub(crate) fn handle_sync(
@@ -356,12 +392,18 @@ impl Decisions {
         first: u64,
         items: Vec<DecisionItem>,
         outputs: &mut VecDeque<Output>,
-    ) {
+    ) -> Result<(), ProtocolError> {
         if self.role == Role::Leader && self.silent.contains(from) {
-            self.admit(from, first + items.len() as u64, outputs);
+            let held = first.saturating_add(items.len() as u64);
+            self.check_known(from, held)?;
+            self.check_kept(from, held)?;
+            self.admit(from, held, outputs);
+            Ok(())
         } else {
+            // The latest word of a sibling holds for all it has said before.
+            self.early_syncs.retain(|(other, ..)| *other != from);
             self.early_syncs.push((from, first, items));
-            self.continue_sync(outputs);
+            self.continue_sync(outputs)
         }
     }
 
@@ -381,7 +423,13 @@ impl Decisions {
     }
 
     /// The sphere's membership has changed.
-    pub(crate) fn apply_view(&mut self, live: ReplicaSet, leader: ReplicaIndex, outputs: &mut VecDeque<Output>) {
+    pub(crate) fn apply_view(
+        &mut self,
+        live: ReplicaSet,
+        leader: ReplicaIndex,
+        outputs: &mut VecDeque<Output>,
+    ) -> Result<(), ProtocolError> {
+        let mut outcome = Ok(());
         let was_deciding = self.is_deciding();
         self.silent = self.silent.intersection(live);
         let newcomers = live.without(self.live);
@@ -407,7 +455,7 @@ impl Decisions {
         } else if was_deciding {
             self.role = Role::Leader;
             for (from, first, items) in std::mem::take(&mut self.early_syncs) {
-                self.handle_sync(from, first, items, outputs);
+                outcome = outcome.and(self.handle_sync(from, first, items, outputs));
             }
             self.advance_stable(outputs);
         } else {
@@ -418,8 +466,9 @@ impl Decisions {
                 _ => self.siblings(),
             };
             self.role = Role::Syncing { missing };
-            self.continue_sync(outputs);
+            outcome = self.continue_sync(outputs);
         }
+        outcome
     }
 
     fn follow(&mut self, leader: ReplicaIndex, outputs: &mut VecDeque<Output>) {
@@ -435,17 +484,30 @@ impl Decisions {
         }
     }
 
-    fn continue_sync(&mut self, outputs: &mut VecDeque<Output>) {
-        let Role::Syncing { mut missing } = self.role else { return };
+    fn continue_sync(&mut self, outputs: &mut VecDeque<Output>) -> Result<(), ProtocolError> {
+        let Role::Syncing { mut missing } = self.role else { return Ok(()) };
+        let mut outcome = Ok(());
         for (from, first, items) in std::mem::take(&mut self.early_syncs) {
+            let held = first.saturating_add(items.len() as u64);
+            if let Err(error) = self.learn(from, first, items, outputs) {
+                // Whoever says this stays missing, until a view is without it.
+                outcome = Err(error);
+                continue;
+            }
             missing.remove(from);
-            self.held_by[usize::from(from.0)] = first + items.len() as u64;
-            self.learn(first, items, outputs);
+            self.held_by[usize::from(from.0)] = held;
+        }
+        for sibling in self.siblings().without(missing).iter() {
+            if let Err(error) = self.check_kept(sibling, self.held_by[usize::from(sibling.0)]) {
+                missing.insert(sibling);
+                outcome = Err(error);
+            }
         }
         self.role = Role::Syncing { missing };
         if missing.is_empty() {
             self.lead(outputs);
         }
+        outcome
     }
 
     /// All live siblings have said what they hold: sends each what it lacks and starts to decide.
@@ -467,10 +529,52 @@ impl Decisions {
         outputs.push_back(Output::BecameLeader);
     }
 
-    /// Adds what is new of decisions number `first` and following.
-    fn learn(&mut self, first: u64, items: Vec<DecisionItem>, outputs: &mut VecDeque<Output>) {
-        assert!(first <= self.count, "{}: decisions from {first}, but only {} are known", self.me, self.count);
-        for item in items.into_iter().skip((self.count - first) as usize) {
+    fn blame(&self, by: ReplicaIndex, breach: Breach) -> ProtocolError {
+        ProtocolError { by: ReplicaId { rank: self.me.rank, index: by }, breach }
+    }
+
+    /// A sibling claims to hold, or its leader calls stable, no more than there is.
+    fn check_known(&self, from: ReplicaIndex, upto: u64) -> Result<(), ProtocolError> {
+        let known = self.count;
+        if upto <= known { Ok(()) } else { Err(self.blame(from, Breach::UnknownDecisions { upto, known })) }
+    }
+
+    /// What a sibling lacks is still here.
+    fn check_kept(&self, from: ReplicaIndex, held: u64) -> Result<(), ProtocolError> {
+        let kept = self.kept;
+        if held >= kept { Ok(()) } else { Err(self.blame(from, Breach::ForgottenDecisions { held, kept })) }
+    }
+
+    /// A decision is one, and follows on what is known of its stream.
+    fn check_item(&self, from: ReplicaIndex, item: &DecisionItem) -> Result<(), ProtocolError> {
+        let DecisionKey { stream, index } = item.key;
+        if !item.is_possible() {
+            return Err(self.blame(from, Breach::BadDecision { number: self.count, key: item.key }));
+        }
+        // Wildcard receives are decided in the order in which they match, the outcomes of a thread as it asks for them.
+        let last = self.streams.get(&stream).and_then(VecDeque::back).filter(|_| matches!(stream, StreamId::Thread(_)));
+        match last.map(DecisionItem::end) {
+            Some(expected) if expected != index => {
+                Err(self.blame(from, Breach::OutcomeOutOfOrder { stream, index, expected }))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Adds what is new of decisions number `first` and following, up to the first that is none.
+    fn learn(
+        &mut self,
+        from: ReplicaIndex,
+        first: u64,
+        items: Vec<DecisionItem>,
+        outputs: &mut VecDeque<Output>,
+    ) -> Result<(), ProtocolError> {
+        let known = self.count;
+        if first > known {
+            return Err(self.blame(from, Breach::DecisionGap { first, known }));
+        }
+        for item in items.into_iter().skip((known - first) as usize) {
+            self.check_item(from, &item)?;
             self.count += 1;
             self.log.push_back(item.clone());
             match (item.key.stream, &item.outcome) {
@@ -486,16 +590,18 @@ impl Decisions {
                 }
             }
         }
+        Ok(())
     }
 
     /// Whether a frame comes from the leader that this process follows.
-    fn hear_leader(&mut self, from: ReplicaIndex) -> bool {
-        match &mut self.role {
-            Role::Follower { leader, in_sync } if *leader == from => {
-                *in_sync = true;
-                true
-            }
-            _ => false,
+    fn follows(&self, from: ReplicaIndex) -> bool {
+        matches!(self.role, Role::Follower { leader, .. } if leader == from)
+    }
+
+    /// The leader has spoken.
+    fn hear_leader(&mut self) {
+        if let Role::Follower { in_sync, .. } = &mut self.role {
+            *in_sync = true;
         }
     }
 

@@ -6,11 +6,13 @@
 //!   or when a copy joins
 //! - [`view`]: who supplies whom and who leads, as functions of a view
 //!
-//! Everything holds under any interleaving of processes, as long as frames from one process to another stay in order.
+//! Everything holds under any interleaving of processes, as long as frames from one process to another stay in order. A
+//! frame that no sound replica sends is refused with a [`ProtocolError`].
 #![forbid(unsafe_code)]
 
 mod channel;
 mod decision;
+mod error;
 mod frame;
 pub mod matching;
 #[cfg_attr(not(any(test, feature = "mutation")), allow(dead_code))]
@@ -22,6 +24,7 @@ mod table;
 pub mod view;
 
 pub use decision::{DecisionItem, DecisionKey, Lookup, Outcome, StreamId};
+pub use error::{Breach, ProtocolError};
 pub use frame::{Action, Finding, Frame, MessageId, MismatchReport, Output, PayloadKey};
 #[cfg(any(test, feature = "mutation"))]
 pub use mutation::Mutation;

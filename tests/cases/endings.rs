@@ -109,6 +109,78 @@ fn a_time_limit_ends_a_job_that_hangs() {
 }
 
 #[test]
+fn a_deadlock_ends_the_job_and_says_who_waits_for_what() {
+    // Rank 1 waits for the others in the barrier of MPI_Finalize, they wait for what it never sends.
+    for transport in ["shm", "tcp"] {
+        for degree in 1..=3 {
+            let (_directory, program) = compile_source(&rank_1_does("number = 1"));
+            let ended = Job::new(3, &program).degree(degree).transport(transport).run().ended_with(1);
+            let _ = ended.said("deadlock").said("rank 0 waits for a message from rank 1, tag 0, MPI_COMM_WORLD");
+        }
+    }
+}
+
+#[test]
+fn a_process_that_computes_or_a_second_thread_is_no_deadlock() {
+    // Longer than two questions take to be asked.
+    let slow = "sleep(5); MPI_Send(&number, 1, MPI_INT, 0, 0, MPI_COMM_WORLD); MPI_Send(&number, 1, MPI_INT, 2, 0, MPI_COMM_WORLD)";
+    for degree in [1, 2] {
+        let (_directory, program) = compile_source(&rank_1_does(slow));
+        let _ = Job::new(3, &program).degree(degree).run().ended_well();
+    }
+    let source = r#"
+        #include <mpi.h>
+        #include <pthread.h>
+        #include <unistd.h>
+        #include <stdint.h>
+        static void *late(void *unused) {
+            int number = 3;
+            sleep(5);
+            for (int tag = 0; tag < 3; tag++)
+                MPI_Send(&number, 1, MPI_INT, 0, tag, MPI_COMM_SELF);
+            return unused;
+        }
+        static void *probe(void *tag) {
+            MPI_Probe(0, (int)(intptr_t)tag, MPI_COMM_SELF, MPI_STATUS_IGNORE);
+            return tag;
+        }
+        int main(int argc, char **argv) {
+            int provided, number;
+            pthread_t threads[3];
+            MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided);
+            pthread_create(&threads[0], 0, late, 0);
+            pthread_create(&threads[1], 0, probe, (void *)1);
+            pthread_create(&threads[2], 0, probe, (void *)2);
+            MPI_Recv(&number, 1, MPI_INT, 0, 0, MPI_COMM_SELF, MPI_STATUS_IGNORE);
+            for (int thread = 0; thread < 3; thread++)
+                pthread_join(threads[thread], 0);
+            MPI_Recv(&number, 1, MPI_INT, 0, 1, MPI_COMM_SELF, MPI_STATUS_IGNORE);
+            MPI_Recv(&number, 1, MPI_INT, 0, 2, MPI_COMM_SELF, MPI_STATUS_IGNORE);
+            MPI_Finalize();
+            return number != 3;
+        }"#;
+    let (_directory, program) = compile_source(source);
+    for transport in ["shm", "tcp"] {
+        let _ = Job::new(2, &program).transport(transport).run().ended_well();
+    }
+}
+
+#[test]
+fn a_replica_that_strays_from_two_siblings_is_retired_and_the_job_goes_on() {
+    // One replica of rank 1, the first to make a link, waits for a message that nobody sends.
+    let what = r#"
+        const char *file = getenv("REDRT_TEST_FIRST");
+        if (symlink("x", file) == 0)
+            MPI_Recv(&number, 1, MPI_INT, 0, 9, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        for (int to = 0; to < 3; to += 2)
+            MPI_Send(&number, 1, MPI_INT, to, 0, MPI_COMM_WORLD)"#;
+    let (directory, program) = compile_source(&rank_1_does(what));
+    let first = directory.path().join("first").display().to_string();
+    let job = Job::new(3, &program).degree(3).environment("REDRT_TEST_FIRST", &first).run();
+    let _ = job.ended_with(0).said("retiring replica 1.").said("waits for something that its siblings do not");
+}
+
+#[test]
 fn ctrl_c_ends_the_job() {
     for degree in [1, 2] {
         let (_directory, program) = compile_source(&rank_1_does("puts(\"waiting\"); fflush(stdout); pause()"));

@@ -327,6 +327,12 @@ impl Ended {
         self.events("mismatch").map(mismatch).collect()
     }
 
+    /// Replicas that were ended because their siblings contradicted them.
+    #[must_use]
+    pub fn retired(&self) -> Vec<String> {
+        self.events("retired").filter_map(|record| record["replica"].as_str().map(Into::into)).collect()
+    }
+
     /// Fails with all that is known of the job, and the command that repeats it.
     #[track_caller]
     pub fn fail(&self, why: &str) -> ! {

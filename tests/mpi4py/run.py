@@ -1,9 +1,9 @@
-"""Runs mpi4py's own test suite without what the list of exclusions names, and counts.
+"""Runs mpi4py's own test suite without what the lists of exclusions name, and counts.
 
-    run.py TESTDIR EXCLUSIONS [OPTION OF TESTDIR/main.py]...
+    run.py TESTDIR EXCLUSIONS[,EXCLUSIONS]... [OPTION OF TESTDIR/main.py]...
 
 Prints one line on standard output, from rank 0: how many tests ran, passed, failed, were skipped by the suite itself, and
-were left out by the list. The exit code is that of the suite.
+were left out by the lists. The exit code is that of the suite.
 """
 
 import fnmatch
@@ -14,8 +14,10 @@ sys.dont_write_bytecode = True
 directory, exclusions, *options = sys.argv[1:]
 sys.path.insert(0, directory)
 
-with open(exclusions, encoding="utf-8") as lines:
-    patterns = [line.split("#")[0].strip() for line in lines]
+patterns = []
+for path in exclusions.split(","):
+    with open(path, encoding="utf-8") as lines:
+        patterns += [line.split("#")[0].strip() for line in lines]
 patterns = [pattern for pattern in patterns if pattern]
 files = [pattern for pattern in patterns if "." not in pattern]
 names = [pattern for pattern in patterns if "." in pattern]

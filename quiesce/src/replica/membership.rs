@@ -3,6 +3,7 @@
 
 use super::Replica;
 use crate::channel::{Phase, Slot};
+use crate::error::ProtocolError;
 use crate::frame::{Frame, MessageId};
 use crate::mutation::Mutation;
 use crate::view::{Service, leader, live_set, service};
@@ -14,10 +15,14 @@ const ALL: ReplicaSet = ReplicaSet::ALL;
 
 impl Replica {
     /// The coordinator has made a new view. Older views, and the present one, are ignored; views may be skipped.
-    pub fn apply_view(&mut self, view: View) {
+    ///
+    /// # Errors
+    /// When a sibling has said before what cannot be so in this view. The view is applied all the same.
+    pub fn apply_view(&mut self, view: View) -> Result<(), ProtocolError> {
         if view.number <= self.view.number {
-            return;
+            return Ok(());
         }
+        let mut outcome = Ok(());
         let before = std::mem::replace(&mut self.view, view);
         let joins = self.joining && self.view.is_live(self.me);
         self.joining &= !joins;
@@ -43,10 +48,11 @@ impl Replica {
                 && !self.joining
                 && let Some(leader) = leader(&self.view, rank)
             {
-                self.decisions.apply_view(live, leader.index, &mut self.outputs);
+                outcome = self.decisions.apply_view(live, leader.index, &mut self.outputs);
             }
         }
         self.transmit_stable();
+        outcome
     }
 
     /// The sender's side: nothing is kept for the lost, and nothing sent until a newcomer asks.

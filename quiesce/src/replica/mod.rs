@@ -12,6 +12,8 @@
 //! frames from one process to another stay in order. The engine fences: it hands over no frame of an incarnation that
 //! its view does not know, and keeps back frames of one its view does not know *yet*.
 
+#[cfg(test)]
+mod fuzz;
 mod join;
 mod membership;
 mod receiving;
@@ -21,6 +23,7 @@ mod tests;
 
 use crate::channel::{Inbox, Outbox, Released};
 use crate::decision::{DecisionKey, Decisions, Lookup, Outcome};
+use crate::error::ProtocolError;
 use crate::frame::{Frame, Output};
 use crate::mutation::Mutation;
 use crate::table::{ChannelKey, Channels};
@@ -221,38 +224,47 @@ impl Replica {
 
     /// A frame has come. Frames of replicas that are not live in the view are ignored. An `Offer` that is worth its
     /// payload produces `Arrived`, `Again` or `Shadow` before this returns.
-    pub fn handle(&mut self, from: ReplicaId, frame: Frame) {
+    ///
+    /// # Errors
+    /// When a sound replica would not have sent it. The machine goes on as if the frame had not come; what its sender
+    /// owes is then missing for good, so a view without it must follow.
+    pub fn handle(&mut self, from: ReplicaId, frame: Frame) -> Result<(), ProtocolError> {
         if !self.is_live(from) {
-            return;
+            return Ok(());
         }
+        let blame = |breach| ProtocolError { by: from, breach };
         match frame {
             Frame::Offer { context, sequence, envelope, digest } => {
-                self.handle_offer(from, context, sequence, envelope, digest);
+                return self.handle_offer(from, context, sequence, envelope, digest).map_err(blame);
             }
-            Frame::Digest { context, sequence, digest } => self.handle_digest(from, context, sequence, digest),
+            Frame::Digest { context, sequence, digest } => {
+                return self.handle_digest(from, context, sequence, digest).map_err(blame);
+            }
             Frame::Ack { context, upto } => self.handle_ack(from, context, upto),
             Frame::AckOne { context, sequence } => self.handle_ack_one(from, context, sequence),
             Frame::Resume { service, bookmarks, .. } => self.handle_resume(from, service, &bookmarks),
-            Frame::Fetch { context, sequence } => self.handle_fetch(from, context, sequence),
-            _ => self.handle_sphere(from, frame),
+            Frame::Fetch { context, sequence } => return self.handle_fetch(from, context, sequence).map_err(blame),
+            _ => return self.handle_sphere(from, frame),
         }
+        Ok(())
     }
 
     /// Frames about decisions, from a sibling.
-    fn handle_sphere(&mut self, from: ReplicaId, frame: Frame) {
+    fn handle_sphere(&mut self, from: ReplicaId, frame: Frame) -> Result<(), ProtocolError> {
         if from.rank != self.me.rank || from == self.me {
-            return;
+            return Ok(());
         }
         let (decisions, outputs) = (&mut self.decisions, &mut self.outputs);
-        match frame {
+        let outcome = match frame {
             Frame::Decisions { first, items } => decisions.handle_decisions(from.index, first, items, outputs),
             Frame::DecisionAck { upto } => decisions.handle_ack(from.index, upto, outputs),
             Frame::Stable { upto } => decisions.handle_stable(from.index, upto),
             Frame::Ballot { key, agrees } => decisions.handle_ballot(from.index, key, agrees, outputs),
             Frame::DecisionSync { first, items } => decisions.handle_sync(from.index, first, items, outputs),
             _ => unreachable!("{frame:?} is about a channel"),
-        }
+        };
         self.transmit_stable();
+        outcome
     }
 
     /// Asks for the outcome of a call that depends on timing. Streams are asked in order of their indices, each index

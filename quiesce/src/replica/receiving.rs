@@ -2,6 +2,7 @@
 
 use super::{Replica, Verification};
 use crate::channel::{Inbox, Phase, Slot};
+use crate::error::Breach;
 use crate::frame::{Action, Finding, Frame, MessageId, MismatchReport, Output};
 use crate::mutation::Mutation;
 use crate::table::ChannelKey;
@@ -24,19 +25,22 @@ impl Replica {
         sequence: SeqNum,
         envelope: Envelope,
         digest: Digest,
-    ) {
+    ) -> Result<(), Breach> {
         let message = MessageId { sender: from.rank, context, sequence };
         let inbox = self.inboxes.get_or_insert_with((from.rank, context), Inbox::default);
         let arrived = inbox.arrived;
-        let Some(slot) = inbox.slot(sequence) else { return };
+        // Each replica sends a channel in order, from a position not after the first one missing here.
+        if sequence.0 > arrived {
+            return Err(Breach::OfferOutOfOrder { context, sequence, expected: arrived });
+        }
+        let far_ahead = |end| Breach::FarAhead { context, sequence, end };
+        let Some(slot) = inbox.admit(sequence).map_err(far_ahead)? else { return Ok(()) };
         // With the payload of each copy to hash, a vote is final only when that has been done.
         let is_final = self.protocol == Protocol::Hash;
         let is_new_vote = !slot.tally.claimed().contains(from.index);
         slot.tally.record(from.index, digest, is_final);
         match slot.phase {
             Phase::Announced => {
-                // Each replica sends a channel in order, from a position not after the first one missing here.
-                assert_eq!(sequence.0, arrived, "{from} offers {message:?} to {} ahead of others", self.me);
                 slot.phase = Phase::Incomplete { supplier: from.index };
                 slot.envelope = Some(envelope);
                 inbox.arrived += 1;
@@ -54,15 +58,24 @@ impl Replica {
             }
             Phase::Settled => {}
         }
+        Ok(())
     }
 
-    pub(super) fn handle_digest(&mut self, from: ReplicaId, context: ContextId, sequence: SeqNum, digest: Digest) {
+    pub(super) fn handle_digest(
+        &mut self,
+        from: ReplicaId,
+        context: ContextId,
+        sequence: SeqNum,
+        digest: Digest,
+    ) -> Result<(), Breach> {
         let inbox = self.inboxes.get_or_insert_with((from.rank, context), Inbox::default);
-        let Some(slot) = inbox.slot(sequence) else { return };
+        let far_ahead = |end| Breach::FarAhead { context, sequence, end };
+        let Some(slot) = inbox.admit(sequence).map_err(far_ahead)? else { return Ok(()) };
         slot.tally.record(from.index, digest, true);
         if matches!(slot.phase, Phase::Complete { .. }) {
             self.evaluate(MessageId { sender: from.rank, context, sequence });
         }
+        Ok(())
     }
 
     /// The payload that `from` sent for this message (announced as `Arrived` or `Again`) is complete in memory, and
@@ -184,7 +197,8 @@ impl Replica {
         let slot = inbox.slot(message.sequence).expect("it is not settled yet");
         if slot.tally.final_votes().intersection(live).len() >= 2 {
             self.counters.messages_compared += 1;
-            self.counters.bytes_compared += slot.envelope.map_or(0, |envelope| envelope.length_bytes);
+            let length_bytes = slot.envelope.map_or(0, |envelope| envelope.length_bytes);
+            self.counters.bytes_compared = self.counters.bytes_compared.saturating_add(length_bytes);
         }
         if !slot.verified {
             self.outputs.push_back(Output::Verified { message });

@@ -2,11 +2,13 @@
 
 use super::{Held, Replica};
 use crate::channel::{Logged, Outbox};
+use crate::error::Breach;
 use crate::frame::{Frame, Output, PayloadKey};
 use crate::mutation::Mutation;
 use crate::table::ChannelKey;
 use crate::view::Service;
 use redrt_types::{ContextId, Digest, Envelope, ReplicaId, SeqNum, VirtualRank};
+use rustc_hash::FxHashMap;
 use sdc_detect::ReplicaSet;
 
 impl Replica {
@@ -97,8 +99,9 @@ impl Replica {
             // It may know channels that this process, which lags, has yet to use.
             self.outboxes.get_or_insert_with((from.rank, *context), || Outbox::new(degree));
         }
+        let bookmarks: FxHashMap<_, _> = bookmarks.iter().copied().collect();
         for channel in self.outboxes.of(from.rank) {
-            let bookmark = bookmarks.iter().find(|(context, _)| *context == channel.1).map_or(SeqNum(0), |b| b.1);
+            let bookmark = bookmarks.get(&channel.1).copied().unwrap_or(SeqNum(0));
             let outbox = self.outboxes.get_mut(channel).expect("it was just listed");
             // What lies before the bookmark is settled there: as good as an acknowledgement.
             outbox.acknowledge(from.index, bookmark, &mut self.released);
@@ -115,18 +118,23 @@ impl Replica {
     }
 
     /// A receiver asks for one message; if it cannot go out yet, it will as soon as it can.
-    pub(super) fn handle_fetch(&mut self, from: ReplicaId, context: ContextId, sequence: SeqNum) {
+    pub(super) fn handle_fetch(&mut self, from: ReplicaId, context: ContextId, sequence: SeqNum) -> Result<(), Breach> {
         let degree = self.world.degree(from.rank);
         let channel = (from.rank, context);
         let outbox = self.outboxes.get_or_insert_with(channel, || Outbox::new(degree));
         match outbox.get(sequence) {
+            Some(logged) if !logged.unacked.contains(from.index) => {
+                return Err(Breach::FetchAfterAck { context, sequence });
+            }
             Some(logged) if !logged.held => {
                 self.counters.messages_resent += 1;
                 self.outputs.extend(serve(Service::Payload, from, channel, sequence, logged));
             }
-            None if sequence < outbox.next() => {}
+            None if sequence < outbox.next() => return Err(Breach::FetchAfterAck { context, sequence }),
+            _ if outbox.fetches.contains(&(from.index, sequence)) => {}
             _ => outbox.fetches.push((from.index, sequence)),
         }
+        Ok(())
     }
 }
 

@@ -64,12 +64,12 @@ fn payload_is_released_when_all_live_receivers_acknowledged() {
         send(&mut sender, key);
     }
     outputs(&mut sender);
-    sender.handle(ReplicaId::new(1, 0), Frame::Ack { context: CONTEXT, upto: SeqNum(3) });
+    sender.handle(ReplicaId::new(1, 0), Frame::Ack { context: CONTEXT, upto: SeqNum(3) }).unwrap();
     assert_eq!(outputs(&mut sender), [], "1.1 may still ask");
-    sender.handle(ReplicaId::new(1, 1), Frame::AckOne { context: CONTEXT, sequence: SeqNum(1) });
+    sender.handle(ReplicaId::new(1, 1), Frame::AckOne { context: CONTEXT, sequence: SeqNum(1) }).unwrap();
     assert_eq!(outputs(&mut sender), [Output::Release { payload: PayloadKey(1) }]);
     assert_eq!(sender.counters().retained_bytes, 16);
-    sender.apply_view(sender.view().without(&[ReplicaId::new(1, 1)]));
+    sender.apply_view(sender.view().without(&[ReplicaId::new(1, 1)])).unwrap();
     let released = [0, 2].map(|key| Output::Release { payload: PayloadKey(key) });
     assert_eq!(outputs(&mut sender)[..2], released);
     assert_eq!(sender.retained_count(), 0);
@@ -84,7 +84,7 @@ fn new_supplier_resumes_at_the_bookmark_before_it_knows_the_view() {
     outputs(&mut sender);
     let bookmarks = vec![(CONTEXT, SeqNum(1))];
     let view = sender.view().number;
-    sender.handle(ReplicaId::new(1, 0), Frame::Resume { service: Service::Payload, bookmarks, view });
+    sender.handle(ReplicaId::new(1, 0), Frame::Resume { service: Service::Payload, bookmarks, view }).unwrap();
     let offers = [1, 2].map(|number| Output::Transmit {
         to: ReplicaId::new(1, 0),
         frame: offer(number, GOOD),
@@ -98,20 +98,20 @@ fn new_supplier_resumes_at_the_bookmark_before_it_knows_the_view() {
 fn receiver_asks_the_next_supplier_and_absorbs_what_it_has() {
     let mut receiver = replica((1, 0), 2);
     let (lost, next) = (ReplicaId::new(0, 0), ReplicaId::new(0, 1));
-    receiver.handle(lost, offer(0, GOOD));
-    receiver.handle(lost, offer(1, GOOD));
+    receiver.handle(lost, offer(0, GOOD)).unwrap();
+    receiver.handle(lost, offer(1, GOOD)).unwrap();
     receiver.payload_received(lost, message(0), GOOD);
     outputs(&mut receiver);
     let view = receiver.view().without(&[lost]);
-    receiver.apply_view(view.clone());
+    receiver.apply_view(view.clone()).unwrap();
     let bookmarks = vec![(CONTEXT, SeqNum(0))];
     let resume = Frame::Resume { service: Service::Payload, bookmarks, view: view.number };
     assert_eq!(outputs(&mut receiver), [transmit((0, 1), resume)]);
-    receiver.handle(lost, offer(2, GOOD));
+    receiver.handle(lost, offer(2, GOOD)).unwrap();
     assert_eq!(outputs(&mut receiver), [], "the lost are not heard");
-    receiver.handle(next, offer(0, GOOD));
+    receiver.handle(next, offer(0, GOOD)).unwrap();
     assert_eq!(outputs(&mut receiver), [Output::Verified { message: message(0) }], "it had the payload");
-    receiver.handle(next, offer(1, GOOD));
+    receiver.handle(next, offer(1, GOOD)).unwrap();
     assert_eq!(
         outputs(&mut receiver),
         [Output::Again { message: message(1), envelope: envelope(8), from: next }],
@@ -125,16 +125,16 @@ fn receiver_asks_the_next_supplier_and_absorbs_what_it_has() {
 fn outvoted_payload_is_fetched_from_who_agrees_and_its_sender_named_once() {
     let mut receiver = replica((1, 0), 3);
     let [first, second, third] = [0, 1, 2].map(|index| ReplicaId::new(0, index));
-    receiver.handle(first, offer(0, BAD));
+    receiver.handle(first, offer(0, BAD)).unwrap();
     receiver.payload_received(first, message(0), BAD);
-    receiver.handle(second, digest(0, GOOD));
+    receiver.handle(second, digest(0, GOOD)).unwrap();
     outputs(&mut receiver);
-    receiver.handle(third, digest(0, GOOD));
+    receiver.handle(third, digest(0, GOOD)).unwrap();
     let [Output::Mismatch(report), fetch] = &outputs(&mut receiver)[..] else { panic!("a report and a fetch") };
     assert_eq!((report.finding, report.culprit), (Finding::ReplicaCorrupt, Some(first)));
     assert_eq!((report.action, report.votes.len()), (Action::Refetched, 3));
     assert_eq!(*fetch, transmit((0, 1), Frame::Fetch { context: CONTEXT, sequence: SeqNum(0) }));
-    receiver.handle(second, offer(0, GOOD));
+    receiver.handle(second, offer(0, GOOD)).unwrap();
     receiver.payload_received(second, message(0), GOOD);
     let again = Output::Again { message: message(0), envelope: envelope(8), from: second };
     assert_eq!(outputs(&mut receiver), [again, Output::Verified { message: message(0) }]);
@@ -146,7 +146,7 @@ fn payload_that_stays_corrupt_is_delivered_at_last() {
     let supplier = ReplicaId::new(0, 0);
     let mut reports = Vec::new();
     for attempt in 0..10 {
-        receiver.handle(supplier, offer(0, GOOD));
+        receiver.handle(supplier, offer(0, GOOD)).unwrap();
         receiver.payload_received(supplier, message(0), BAD);
         for output in outputs(&mut receiver) {
             match output {
@@ -169,8 +169,8 @@ fn acknowledgements_are_batched_and_flushed() {
     let mut receiver = replica((1, 0), 2);
     let mut acks = Vec::new();
     for number in 0..20 {
-        receiver.handle(ReplicaId::new(0, 1), digest(number, GOOD));
-        receiver.handle(ReplicaId::new(0, 0), offer(number, GOOD));
+        receiver.handle(ReplicaId::new(0, 1), digest(number, GOOD)).unwrap();
+        receiver.handle(ReplicaId::new(0, 0), offer(number, GOOD)).unwrap();
         receiver.payload_received(ReplicaId::new(0, 0), message(number), GOOD);
         let is_ack = |output: &Output| matches!(output, Output::Transmit { .. });
         acks.extend(outputs(&mut receiver).into_iter().filter(is_ack));
@@ -191,7 +191,7 @@ fn send_waits_until_its_decisions_are_stable() {
     let items = vec![DecisionItem { key: thread(0), repeat: 1, outcome: Outcome::Flag(true) }];
     assert_eq!(outputs(&mut leader), [transmit((0, 1), Frame::Decisions { first: 0, items })]);
     assert_eq!(leader.held_count(), 1);
-    leader.handle(ReplicaId::new(0, 1), Frame::DecisionAck { upto: 1 });
+    leader.handle(ReplicaId::new(0, 1), Frame::DecisionAck { upto: 1 }).unwrap();
     assert_eq!(outputs(&mut leader).len(), 2, "payload and digest go out");
     send(&mut leader, 1);
     assert_eq!(outputs(&mut leader).len(), 2, "nothing new was decided");
@@ -211,7 +211,7 @@ fn polls_in_vain_take_one_place_and_follow_in_order() {
     assert_eq!(items.iter().map(|item| item.repeat).collect::<Vec<_>>(), [40, 1]);
     let mut follower = replica((0, 1), 2);
     assert_eq!(follower.lookup(thread(0)), Lookup::Wait);
-    follower.handle(ReplicaId::new(0, 0), frame.clone());
+    follower.handle(ReplicaId::new(0, 0), frame.clone()).unwrap();
     for index in 0..40 {
         assert_eq!(follower.lookup(thread(index)), Lookup::Decided(Outcome::NotReady));
     }
@@ -225,15 +225,15 @@ fn new_leader_merges_what_its_siblings_hold_before_it_decides() {
     let sibling = ReplicaId::new(0, 2);
     let items = vec![DecisionItem { key: thread(0), repeat: 1, outcome: Outcome::Value(7) }];
     // The sibling has the view already, and a decision that this process has not.
-    heir.handle(sibling, Frame::DecisionSync { first: 0, items });
-    heir.apply_view(heir.view().without(&[ReplicaId::new(0, 0)]));
+    heir.handle(sibling, Frame::DecisionSync { first: 0, items }).unwrap();
+    heir.apply_view(heir.view().without(&[ReplicaId::new(0, 0)])).unwrap();
     assert!(outputs(&mut heir).contains(&Output::BecameLeader));
     assert_eq!(heir.lookup(thread(0)), Lookup::Decided(Outcome::Value(7)));
     assert_eq!(heir.lookup(thread(1)), Lookup::MustDecide);
     let mut waiting = replica((0, 1), 3);
-    waiting.apply_view(waiting.view().without(&[ReplicaId::new(0, 0)]));
+    waiting.apply_view(waiting.view().without(&[ReplicaId::new(0, 0)])).unwrap();
     assert!(!waiting.is_deciding(), "its sibling has not spoken");
     assert_eq!(waiting.lookup(thread(0)), Lookup::Wait);
-    waiting.apply_view(waiting.view().without(&[sibling]));
+    waiting.apply_view(waiting.view().without(&[sibling])).unwrap();
     assert!(waiting.is_deciding(), "it is alone");
 }

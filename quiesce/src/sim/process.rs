@@ -3,6 +3,7 @@
 use super::app::App;
 use super::program::{Instruction, LARGE_BYTES};
 use crate::decision::{DecisionKey, Lookup, Outcome, StreamId};
+use crate::error::ProtocolError;
 use crate::frame::{Frame, MessageId, MismatchReport, Output, PayloadKey};
 use crate::matching::{Arrived, Match, MatchQueues, Order, Pattern, Posted, Taken};
 use crate::replica::{Config, Replica};
@@ -160,7 +161,8 @@ impl Process {
     pub(super) fn receive(&mut self, from: ReplicaId, packet: Packet) {
         match packet {
             Packet::Frame { frame, eager, handle } => {
-                self.replica.handle(from, frame);
+                let handled = self.replica.handle(from, frame);
+                self.note(handled);
                 self.drain(Some((from, eager, handle)));
             }
             Packet::Pull { message, handle, shadow } => {
@@ -185,8 +187,16 @@ impl Process {
     }
 
     pub(super) fn apply_view(&mut self, view: View) {
-        self.replica.apply_view(view);
+        let applied = self.replica.apply_view(view);
+        self.note(applied);
         self.drain(None);
+    }
+
+    /// No replica of the simulator sends what is refused.
+    fn note(&mut self, handled: Result<(), ProtocolError>) {
+        if let Err(error) = handled {
+            self.failure.get_or_insert(format!("{} refuses a frame: {error}", self.me()));
+        }
     }
 
     /// Whether this is a copy that no view has yet.

@@ -60,6 +60,11 @@ pub fn query_thread(provided: Output<c_int>) -> Result {
     provided.set(PROVIDED.get().copied().unwrap_or(MPI_THREAD_SINGLE))
 }
 
+/// Whether other threads than the main one may call MPI (MPI-5.0 §11.6).
+pub fn allows_threads() -> bool {
+    matches!(PROVIDED.get(), Some(&(MPI_THREAD_SERIALIZED | MPI_THREAD_MULTIPLE)))
+}
+
 /// `MPI_Is_thread_main`.
 pub fn is_thread_main(flag: Output<c_int>) -> Result {
     flag.set(c_int::from(MAIN.get() == Some(&std::thread::current().id())))

@@ -282,6 +282,11 @@ impl Links {
         self.flips.push((id, bit));
     }
 
+    /// To how many processes anything waits to go.
+    pub fn busy_count(&self) -> usize {
+        self.busy.len()
+    }
+
     /// Whether anything waits to go.
     pub fn is_busy(&self) -> bool {
         !self.busy.is_empty()
@@ -397,6 +402,20 @@ impl Links {
     /// The next process whose link turned out to be broken.
     pub fn next_broken(&mut self) -> Option<ProcessIndex> {
         self.broken.pop()
+    }
+
+    /// Bytes that were given to links which are open, and bytes that were taken from them, in frames with all they hold.
+    pub fn traffic(&self) -> (u64, u64) {
+        let sent = self.peers.iter().map(|peer| match &peer.route {
+            Route::Shm(producer) => producer.produced_bytes(),
+            Route::Tcp(sender) => sender.sent_bytes(),
+            Route::Unopened | Route::Gone => 0,
+        });
+        let is_gone = |process: ProcessIndex| matches!(self.peers[process.0 as usize].route, Route::Gone);
+        let over_shm = self.inbox.iter().flat_map(Inbox::consumed_bytes);
+        let over_tcp = self.receivers.iter().map(|receiver| (receiver.from, receiver.taken_bytes()));
+        let received = over_shm.chain(over_tcp).filter(|(process, _)| !is_gone(*process));
+        (sent.sum(), received.map(|(_, bytes)| bytes).sum())
     }
 
     /// The process is dead: nothing more is sent to it or taken from it.

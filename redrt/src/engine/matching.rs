@@ -1,6 +1,6 @@
 //! Contexts: the matching queues of each communicator context.
 
-use quiesce::matching::{Match, MatchQueues, Order};
+use quiesce::matching::{Match, MatchQueues, Order, Pattern};
 use redrt_types::ContextId;
 use rustc_hash::FxHashMap;
 
@@ -54,6 +54,11 @@ impl Contexts {
         for context in &mut self.list {
             context.queues.set_order(order, matched);
         }
+    }
+
+    /// All posted receives: context and pattern.
+    pub fn posted(&self) -> impl Iterator<Item = (u64, Pattern)> + '_ {
+        self.list.iter().flat_map(|context| context.queues.posted().map(|(pattern, _)| (context.id.0, pattern)))
     }
 
     /// The context with this number.

@@ -13,6 +13,7 @@
 pub mod cancel;
 pub mod link;
 pub mod matching;
+mod passive;
 pub mod payload;
 pub mod reading;
 pub mod receive;
@@ -29,14 +30,17 @@ use crate::transport::Landings;
 use crate::transport::tcp::Receiver;
 use link::{Links, OutgoingId};
 use matching::Contexts;
+use passive::Waiters;
 use receive::Message;
-use redrt_types::{ProcessIndex, ReplicaId, VirtualRank, World};
+use redrt_types::{ProcessIndex, ReplicaId, View, VirtualRank, World};
+use redrt_wire::control::Passive;
 use replication::Replication;
 use request::{RequestId, Requests};
 use rustc_hash::FxHashMap;
 use send::Outgoing;
 use slab::Slab;
 use sleep::Sleeper;
+use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
@@ -67,7 +71,11 @@ pub struct Engine {
     shares_core: bool,
     /// Whether a thread is polling or sleeping on the transports now.
     polling: bool,
-    waiting_threads: u32,
+    waiters: Waiters,
+    /// The thread that polls is asleep, and what had happened by then.
+    asleep: Option<Happened>,
+    /// Completions that the threads which wait have been told of.
+    told_completions: u64,
     replication: Option<Box<Replication>>,
     /// When a thread that waits wants to look again though nothing has come, by this machine's monotonic clock.
     alarm_ns: Option<u64>,
@@ -107,7 +115,9 @@ impl Engine {
             direct_refused: false,
             shares_core: setup.shares_core,
             polling: false,
-            waiting_threads: 0,
+            waiters: Waiters::default(),
+            asleep: None,
+            told_completions: 0,
             replication: setup.replication,
             alarm_ns: None,
         }
@@ -144,6 +154,58 @@ impl Engine {
             crate::runtime::suspect(self.world.replica(process));
         }
         progressed
+    }
+}
+
+/// What a thread that sleeps must be woken for, when another thread of the process brings it about.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Happened {
+    completions: u64,
+    busy_links: usize,
+}
+
+impl Engine {
+    fn happened(&self) -> Happened {
+        Happened { completions: self.requests.completions, busy_links: self.links.busy_count() }
+    }
+
+    /// Wakes the thread that sleeps on the transports if something has happened since that it must look at. To be called
+    /// before the lock is let go.
+    #[inline]
+    fn tell_sleeper(&self, sleeper: &Sleeper) {
+        if self.asleep.is_some_and(|before| before != self.happened()) {
+            sleeper.wake();
+        }
+    }
+}
+
+/// The engine, locked. Letting go of it wakes the thread that sleeps on the transports if that may now have what it waits
+/// for, say a message of another thread of this process, or must wait for another link as well.
+pub struct Locked<'a> {
+    engine: MutexGuard<'a, Engine>,
+    sleeper: &'a Sleeper,
+}
+
+impl Deref for Locked<'_> {
+    type Target = Engine;
+
+    #[inline]
+    fn deref(&self) -> &Engine {
+        &self.engine
+    }
+}
+
+impl DerefMut for Locked<'_> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut Engine {
+        &mut self.engine
+    }
+}
+
+impl Drop for Locked<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.engine.tell_sleeper(self.sleeper);
     }
 }
 
@@ -191,30 +253,35 @@ impl Cell {
     /// # Panics
     /// When a thread panicked while holding it: its state cannot be trusted any more.
     #[inline]
-    pub fn lock(&self) -> MutexGuard<'_, Engine> {
+    pub fn lock(&self) -> Locked<'_> {
+        Locked { engine: self.lock_to_wait(), sleeper: &self.sleeper }
+    }
+
+    fn lock_to_wait(&self) -> MutexGuard<'_, Engine> {
         self.engine.lock().expect("no thread panics while it holds the engine")
     }
 
     /// Makes progress until `check` yields a value.
     pub fn wait_for<T>(&self, mut check: impl FnMut(&mut Engine) -> Option<T>) -> T {
-        let mut engine = self.lock();
+        let mut engine = self.lock_to_wait();
         if let Some(value) = check(&mut engine) {
+            engine.tell_sleeper(&self.sleeper);
             return value;
         }
         while engine.polling {
-            engine.waiting_threads += 1;
+            engine.tell_sleeper(&self.sleeper);
+            let begun = engine.waiters.begin();
             engine = self.others.wait(engine).expect("no thread panics while it holds the engine");
-            engine.waiting_threads -= 1;
+            engine.waiters.end(begun);
             if let Some(value) = check(&mut engine) {
+                engine.tell_sleeper(&self.sleeper);
                 return value;
             }
         }
         engine.polling = true;
         let (mut engine, value) = self.poll(engine, check);
         engine.polling = false;
-        if engine.waiting_threads > 0 {
-            self.others.notify_all();
-        }
+        self.stir(&mut engine);
         value
     }
 
@@ -226,25 +293,25 @@ impl Cell {
         let (mut idle, mut yields) = (0, 0);
         let mut advanced = u64::MAX;
         loop {
-            let completions = engine.requests.completions;
             self.take_news(&mut engine);
             let progressed = engine.progress();
             if schedule::is_active() && engine.requests.completions != advanced {
                 advanced = engine.requests.completions;
                 drop(engine);
                 schedule::advance_all();
-                engine = self.lock();
+                engine = self.lock_to_wait();
             }
             if let Some(value) = check(&mut engine) {
                 return (engine, value);
             }
-            if engine.waiting_threads > 0 {
-                if engine.requests.completions != completions {
-                    self.others.notify_all();
+            if engine.waiters.any() {
+                if engine.told_completions != engine.requests.completions {
+                    engine.told_completions = engine.requests.completions;
+                    self.stir(&mut engine);
                 }
                 // Others may want the lock to begin operations of their own.
                 drop(engine);
-                engine = self.lock();
+                engine = self.lock_to_wait();
             }
             if progressed {
                 (idle, yields) = (0, 0);
@@ -258,7 +325,7 @@ impl Cell {
             if !engine.shares_core {
                 if idle % 64 == 0 {
                     drop(engine);
-                    engine = self.lock();
+                    engine = self.lock_to_wait();
                 }
                 if idle < sleep::SPIN_POLLS {
                     continue;
@@ -269,7 +336,7 @@ impl Cell {
                 (idle, yields) = (0, yields + 1);
                 drop(engine);
                 std::thread::yield_now();
-                engine = self.lock();
+                engine = self.lock_to_wait();
                 continue;
             }
             engine = self.sleep(engine);
@@ -308,13 +375,15 @@ impl Cell {
         let has_news = || self.has_news.load(Ordering::SeqCst);
         let Some(bed) = self.sleeper.prepare(&mut engine.links, has_news) else { return engine };
         let alarm = engine.alarm_ns.map(|alarm| (alarm, alarm.saturating_sub(monotonic_ns())));
+        engine.asleep = Some(engine.happened());
         drop(engine);
         self.sleeper.sleep(bed, alarm.map(|(_, remaining)| Duration::from_nanos(remaining)));
         self.sleeper.awake();
-        let mut engine = self.lock();
+        let mut engine = self.lock_to_wait();
+        engine.asleep = None;
         if engine.alarm_ns.is_some_and(|alarm| alarm <= monotonic_ns()) {
             engine.alarm_ns = None;
-            self.others.notify_all();
+            self.stir(&mut engine);
         }
         engine
     }
@@ -326,6 +395,30 @@ impl Cell {
             // The thread that polls may be asleep already.
             self.wake();
         }
+    }
+
+    /// Lets the threads that wait for the one that polls look.
+    fn stir(&self, engine: &mut Engine) {
+        if engine.waiters.any() {
+            engine.waiters.stir();
+            self.others.notify_all();
+        }
+    }
+
+    /// Changes the membership.
+    pub fn apply_view(&self, view: View) {
+        let mut engine = self.lock();
+        engine.apply_view(view);
+        self.stir(&mut engine);
+        drop(engine);
+        self.wake();
+    }
+
+    /// What this process says of itself if it cannot go on unless others do something; see [`passive`].
+    pub fn passive(&self, thread_count: u32, initial: &View) -> Option<Passive> {
+        let mut engine = self.lock();
+        let view = engine.view_number(initial);
+        if self.has_news.load(Ordering::SeqCst) { None } else { engine.passive(thread_count, view) }
     }
 
     /// Lets all threads of this process look again, after the agent changed something.

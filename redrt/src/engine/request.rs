@@ -93,6 +93,11 @@ impl Requests {
         RequestId(slot as u32)
     }
 
+    /// All requests.
+    pub fn iter(&self) -> impl Iterator<Item = &Request> {
+        self.slots.iter().map(|(_, request)| request)
+    }
+
     /// The request with this number.
     ///
     /// # Panics

@@ -116,6 +116,8 @@ impl Engine {
         let tag = Tag(arguments.tag);
         let arrived = self.contexts.get(context).queues.arrive(arguments.source, tag, key);
         let length = arguments.payload.len() as u64;
+        // A thread of this process may wait for it, in a probe too.
+        self.requests.completions += 1;
         let mut message = Message::new(context, arguments.source, arguments.tag, length);
         match arrived {
             Arrived::Matched { receive, decided } => {

@@ -3,13 +3,16 @@
 use super::{Job, control::Control};
 use crate::engine;
 use crate::transport::tcp::{self, Receiver};
-use redrt_wire::control::ToAgent;
+use redrt_wire::control::{FromAgent, ToAgent};
 use std::io;
 use std::net::TcpListener;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 /// Set when every process of the job is finalizing.
 static RELEASED: AtomicBool = AtomicBool::new(false);
+
+/// Threads of this process that the library started.
+static OWN_THREADS: AtomicU32 = AtomicU32::new(0);
 
 /// Whether the job may be left.
 pub fn is_released() -> bool {
@@ -23,9 +26,10 @@ pub fn start(job: &'static Job, listener: Option<TcpListener>) -> io::Result<()>
     let Some(control) = &job.control else { return Ok(()) };
     let masked = block_signals();
     let spawn = |name: &str, run: Box<dyn FnOnce() + Send>| {
+        OWN_THREADS.fetch_add(1, Ordering::Relaxed);
         std::thread::Builder::new().name(name.into()).stack_size(256 << 10).spawn(run).map(drop)
     };
-    let mut started = spawn("redrt-agent", Box::new(move || listen_to_daemon(control)));
+    let mut started = spawn("redrt-agent", Box::new(move || listen_to_daemon(job, control)));
     if let (Ok(()), Some(listener)) = (&started, listener) {
         started = spawn("redrt-accept", Box::new(move || accept_links(job, &listener)));
     }
@@ -50,10 +54,10 @@ fn restore_signals(before: &libc::sigset_t) {
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before, std::ptr::null_mut()) };
 }
 
-fn listen_to_daemon(control: &'static Control) {
+fn listen_to_daemon(job: &'static Job, control: &'static Control) {
     loop {
         match control.receive() {
-            Ok(message) => heed(message),
+            Ok(message) => heed(job, control, message),
             // The daemon is gone and the job with it: leave nothing behind.
             Err(_) if !is_released() => std::process::abort(),
             Err(_) => return,
@@ -79,12 +83,15 @@ fn accept_links(job: &'static Job, listener: &TcpListener) {
     }
 }
 
-fn heed(message: ToAgent) {
+fn heed(job: &Job, control: &Control, message: ToAgent) {
     let cell = engine::cell();
     match message {
-        ToAgent::View(view) => {
-            cell.lock().apply_view(view);
-            cell.wake();
+        ToAgent::View(view) => cell.apply_view(view),
+        ToAgent::Ask { wave } => {
+            let passive =
+                cell.passive(super::threads::mpi_thread_count(OWN_THREADS.load(Ordering::Relaxed)), &job.welcome.view);
+            // If the daemon is gone, so is the job.
+            let _ = control.send(&FromAgent::Answer { wave, passive });
         }
         ToAgent::Release => {
             RELEASED.store(true, Ordering::Release);

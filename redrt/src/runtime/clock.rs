@@ -59,8 +59,10 @@ fn agreed_ns(clock: c_int) -> u64 {
         let own = shown_ns(clock);
         own.saturating_add_signed(if ahead == UNKNOWN { 0 } else { ahead }).max(latest)
     };
-    // The decision is not behind, unless this replica has diverged and read by itself.
-    let decided = decide::reading(clock, here).max(latest);
+    let decided = decide::reading(clock, here);
+    // The decision is not behind, unless this replica has diverged and read by itself. Then time must go on too: a program
+    // that measures how long something took would be shown that it took none.
+    let decided = if decided < latest { here() } else { decided };
     // What was decided a while ago seems less far ahead than it was: the greatest difference is the best.
     ahead.fetch_max(decided.cast_signed() - shown_ns(clock).cast_signed(), Ordering::Relaxed);
     LATEST_NS.with(|latest| latest[clock as usize].set(decided));

@@ -29,6 +29,15 @@ pub fn watch() {
     WATCHED.store(true, Ordering::Release);
 }
 
+/// How many threads may call MPI: one, unless the program asked for more. `own` of the process's are the library's.
+pub fn mpi_thread_count(own: u32) -> u32 {
+    if !crate::api::init::allows_threads() {
+        return 1;
+    }
+    // Where it cannot be known, more than there are: the process is never taken for passive.
+    std::fs::read_dir("/proc/self/task").map_or(u32::MAX, |tasks| (tasks.count() as u32).saturating_sub(own))
+}
+
 struct Thread {
     number: u64,
     /// MPI calls begun; `u64::MAX` when there will be no more.

@@ -159,6 +159,11 @@ impl Producer {
         unsafe { &*self.ring.add(RING_CONTROL_BYTES + offset).cast::<AtomicU64>() }
     }
 
+    /// Bytes of the ring that records have taken so far.
+    pub fn produced_bytes(&self) -> u64 {
+        self.produced
+    }
+
     fn has_room(&mut self, bytes: usize) -> bool {
         let produced = self.produced;
         let used = |consumed: u64| (produced - consumed) as usize;
@@ -462,6 +467,12 @@ impl Inbox {
     pub fn consumer(&mut self, sender: ProcessIndex) -> &mut Consumer {
         let (segment, me) = (self.segment, self.me);
         self.consumers[sender.0 as usize].get_or_insert_with(|| Box::new(Consumer::new(segment, sender, me)))
+    }
+
+    /// By sender, bytes of its ring that records have taken and given back so far.
+    pub fn consumed_bytes(&self) -> impl Iterator<Item = (ProcessIndex, u64)> + '_ {
+        let opened = self.consumers.iter().enumerate();
+        opened.filter_map(|(number, consumer)| Some((ProcessIndex(number as u32), consumer.as_ref()?.consumed)))
     }
 
     /// The look that must follow when the process has said that it sleeps: gives all waiting producers their room, and

@@ -97,6 +97,7 @@ pub struct Sender {
     queue: VecDeque<Chunk>,
     /// Bytes of the queue's front that have gone.
     gone: usize,
+    sent_bytes: u64,
     broken: bool,
 }
 
@@ -112,7 +113,7 @@ impl Sender {
         name[4..].copy_from_slice(&incarnation.0.to_le_bytes());
         Quiet(&stream).write_all(&name)?;
         stream.set_nonblocking(true)?;
-        Ok(Self { stream, queue: VecDeque::new(), gone: 0, broken: false })
+        Ok(Self { stream, queue: VecDeque::new(), gone: 0, sent_bytes: 0, broken: false })
     }
 
     /// Whether everything given so far has been taken by the kernel, or the link is broken and takes nothing.
@@ -125,6 +126,11 @@ impl Sender {
         self.broken
     }
 
+    /// Bytes of all frames given to this link.
+    pub fn sent_bytes(&self) -> u64 {
+        self.sent_bytes
+    }
+
     /// The socket, to wait for it to take more.
     pub fn fd(&self) -> RawFd {
         self.stream.as_raw_fd()
@@ -135,12 +141,13 @@ impl Sender {
         if self.broken {
             return;
         }
+        let total: usize = parts.iter().map(|part| part.len()).sum();
+        self.sent_bytes += total as u64;
         let mut taken = 0;
         if self.queue.is_empty() {
             let slices: Vec<IoSlice> = parts.iter().map(|part| IoSlice::new(part)).collect();
             taken = self.write(&slices);
         }
-        let total: usize = parts.iter().map(|part| part.len()).sum();
         if taken < total && !self.broken {
             let mut rest = parts.concat();
             rest.drain(..taken);
@@ -154,6 +161,7 @@ impl Sender {
             return;
         }
         debug_assert!(self.queue.is_empty());
+        self.sent_bytes += (head.len() + end - start) as u64;
         let taken = self.write(&[IoSlice::new(head), IoSlice::new(&payload.bytes()[start..end])]);
         if self.broken {
             return;
@@ -251,6 +259,7 @@ pub struct Receiver {
     start: usize,
     end: usize,
     streaming: Option<Streaming>,
+    taken_bytes: u64,
     closed: bool,
 }
 
@@ -258,7 +267,13 @@ impl Receiver {
     /// Takes over an accepted link.
     pub fn new(accepted: Accepted) -> Self {
         let buffer = vec![0; BUFFER_BYTES].into_boxed_slice();
-        Self { from: accepted.from, stream: accepted.stream, buffer, start: 0, end: 0, streaming: None, closed: false }
+        let (from, stream) = (accepted.from, accepted.stream);
+        Self { from, stream, buffer, start: 0, end: 0, streaming: None, taken_bytes: 0, closed: false }
+    }
+
+    /// Bytes of all frames taken from this link.
+    pub fn taken_bytes(&self) -> u64 {
+        self.taken_bytes
     }
 
     /// The socket, to wait for it.
@@ -298,6 +313,7 @@ impl Receiver {
         let streaming = self.streaming.as_mut().expect("a data frame is arriving");
         streaming.offset += count as u64;
         streaming.left -= count;
+        self.taken_bytes += count as u64;
         let landing = streaming.landing;
         if streaming.left == 0 {
             self.streaming = None;
@@ -316,6 +332,7 @@ impl Receiver {
             let Some(fragment) = pending.get(HEADER_BYTES..).and_then(Fragment::from_bytes) else { return Ok(None) };
             let left = (header.length as usize).checked_sub(Fragment::BYTES).ok_or(())?;
             self.start += HEADER_BYTES + Fragment::BYTES;
+            self.taken_bytes += (HEADER_BYTES + Fragment::BYTES) as u64;
             if left > 0 {
                 self.streaming =
                     Some(Streaming { landing: LandingId(fragment.landing), offset: fragment.offset, left });
@@ -342,6 +359,7 @@ impl Receiver {
     /// Gives the last frame's bytes back.
     pub fn consume(&mut self, header: &Header) {
         self.start += header.size as usize;
+        self.taken_bytes += u64::from(header.size);
     }
 
     fn fill(&mut self) -> bool {

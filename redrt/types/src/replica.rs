@@ -74,14 +74,49 @@ impl FromStr for ReplicaId {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default, Serialize, Deserialize)]
 pub struct ProcessIndex(pub u32);
 
-/// How many replicas each virtual rank has: the shape of the job at launch.
+/// How many replicas each virtual rank has: the shape of the job at launch. On the wire, the list of degrees.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(try_from = "Vec<u16>", into = "Vec<u16>")]
 pub struct World {
     degrees: Vec<u16>,
     offsets: Vec<u32>,
 }
 
+/// These are not the degrees of a world.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct WorldError;
+
+impl fmt::Display for WorldError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a world has one rank or more, each of 1 to {} replicas", World::DEGREE_MAX)
+    }
+}
+
+impl std::error::Error for WorldError {}
+
+impl TryFrom<Vec<u16>> for World {
+    type Error = WorldError;
+
+    fn try_from(degrees: Vec<u16>) -> Result<Self, WorldError> {
+        let are_sound = !degrees.is_empty()
+            && degrees.len() <= Self::RANK_COUNT_MAX as usize
+            && degrees.iter().all(|degree| (1..=Self::DEGREE_MAX).contains(degree));
+        if are_sound { Ok(Self::new(degrees)) } else { Err(WorldError) }
+    }
+}
+
+impl From<World> for Vec<u16> {
+    fn from(world: World) -> Self {
+        world.degrees
+    }
+}
+
 impl World {
+    /// The largest degree that is of use: sets of replicas are 64 bits.
+    pub const DEGREE_MAX: u16 = 64;
+    /// More ranks than any job could have.
+    pub const RANK_COUNT_MAX: u32 = 1 << 20;
+
     /// A world with one virtual rank per element, each element its degree (1 or more).
     ///
     /// # Panics
@@ -145,13 +180,17 @@ impl World {
     }
 
     /// Dense number of a replica.
+    ///
+    /// # Panics
+    /// Or another number, when there is no such replica: what comes from outside is looked at with
+    /// [`contains`](Self::contains) first.
     #[must_use]
     pub fn process(&self, replica: ReplicaId) -> ProcessIndex {
         debug_assert!(self.contains(replica), "{replica} is not in this world");
         ProcessIndex(self.offsets[replica.rank.0 as usize] + u32::from(replica.index.0))
     }
 
-    /// The replica with this dense number.
+    /// The replica with this dense number, which is less than [`process_count`](Self::process_count).
     #[must_use]
     pub fn replica(&self, process: ProcessIndex) -> ReplicaId {
         let rank = self.offsets.partition_point(|offset| *offset <= process.0) - 1;
@@ -181,6 +220,14 @@ mod tests {
         for (number, replica) in all.iter().enumerate() {
             assert_eq!(world.process(*replica), ProcessIndex(number as u32));
             assert_eq!(world.replica(ProcessIndex(number as u32)), *replica);
+        }
+    }
+
+    #[test]
+    fn only_sound_degrees_make_a_world() {
+        assert_eq!(World::try_from(vec![2, 1]), Ok(World::new(vec![2, 1])));
+        for wrong in [vec![], vec![1, 0], vec![65]] {
+            assert_eq!(World::try_from(wrong), Err(WorldError));
         }
     }
 

@@ -42,6 +42,14 @@ impl View {
         *self.spheres.get(replica.rank.0 as usize)?.get(usize::from(replica.index.0))?
     }
 
+    /// Whether it is a view of this world: no other places than it has.
+    #[must_use]
+    pub fn fits(&self, world: &World) -> bool {
+        let degrees = (0..world.rank_count()).map(|rank| usize::from(world.degree(VirtualRank(rank))));
+        self.rank_count() == world.rank_count()
+            && self.spheres.iter().map(Vec::len).zip(degrees).all(|(has, may)| has <= may)
+    }
+
     /// Whether the place has a live member.
     #[must_use]
     pub fn is_live(&self, replica: ReplicaId) -> bool {

@@ -9,7 +9,7 @@
 
 use crate::auth::Secret;
 use crate::event::{Event, Statistics};
-use redrt_types::{Incarnation, ProcessIndex, ReplicaId, View, World};
+use redrt_types::{Incarnation, ProcessIndex, ReplicaId, View, ViewNumber, World};
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 
@@ -160,6 +160,22 @@ pub struct Welcome {
     pub application: u32,
 }
 
+impl Welcome {
+    /// Whether its parts fit each other; else what does not.
+    pub fn check(&self) -> Result<(), &'static str> {
+        let slots = |memory: SharedMemory| memory.slot_count >= self.world.process_count();
+        if !self.view.fits(&self.world) {
+            Err("a view of another job")
+        } else if !self.world.contains(self.me) || !self.view.is_live(self.me) {
+            Err("a place that is not in the job")
+        } else if !self.shared_memory.is_none_or(slots) {
+            Err("shared memory for another job")
+        } else {
+            Ok(())
+        }
+    }
+}
+
 /// How the others reach a process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Card {
@@ -184,6 +200,24 @@ pub enum ToAgent {
     View(View),
     /// All live processes are finalizing: leave.
     Release,
+    /// Is there anything you can do by yourself? Answered by `Answer`.
+    Ask {
+        /// Number of the question, the same for all processes.
+        wave: u64,
+    },
+}
+
+/// What a process says of itself that waits in MPI and has nothing left to do.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Passive {
+    /// The view it acts on.
+    pub view: ViewNumber,
+    /// Bytes it has sent to live processes.
+    pub sent_bytes: u64,
+    /// Bytes it has received from live processes.
+    pub received_bytes: u64,
+    /// What it waits for, in words.
+    pub waits_for: Vec<String>,
 }
 
 /// From an agent to its daemon.
@@ -197,7 +231,7 @@ pub enum FromAgent {
     /// says `Finalizing` again, with that view's number.
     Finalizing {
         /// The view in which this holds.
-        view: redrt_types::ViewNumber,
+        view: ViewNumber,
         /// The process's counters.
         statistics: Statistics,
     },
@@ -210,6 +244,20 @@ pub enum FromAgent {
     },
     /// Something for the audit log.
     Event(Event),
+    /// The answer to `Ask`.
+    Answer {
+        /// Number of the question.
+        wave: u64,
+        /// Absent when the process is at work.
+        passive: Option<Passive>,
+    },
     /// A data connection to this process broke; the daemon decides whether it is dead.
     Suspect(ReplicaId),
+    /// A frame was refused that no sound process sends, and its link is closed: one of the two must go.
+    Refused {
+        /// Who sent it, when that is known.
+        peer: Option<ReplicaId>,
+        /// What was wrong with it, in words that follow on its sender's name.
+        what: String,
+    },
 }

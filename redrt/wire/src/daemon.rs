@@ -73,6 +73,26 @@ impl Launch {
         let placed = self.world.replicas().zip(&self.placement);
         placed.filter(move |(_, at)| **at == host).map(|(replica, _)| replica)
     }
+
+    /// Whether its parts fit each other; else what does not.
+    pub fn check(&self) -> Result<(), &'static str> {
+        let is_application = |number: &u32| (*number as usize) < self.applications.len();
+        if !self.view.fits(&self.world) {
+            Err("its view is of another job")
+        } else if self.application_of_rank.len() != self.world.rank_count() as usize {
+            Err("not every rank has a program")
+        } else if !self.application_of_rank.iter().all(is_application) {
+            Err("a rank's program is missing")
+        } else if self.applications.iter().any(|application| application.arguments.is_empty()) {
+            Err("a program has no name")
+        } else if self.placement.len() != self.world.process_count() as usize {
+            Err("not every process has a host")
+        } else if !self.world.replicas().all(|replica| self.view.is_live(replica)) {
+            Err("a replica is not in the job")
+        } else {
+            Ok(())
+        }
+    }
 }
 
 /// How a process ended.
@@ -175,6 +195,11 @@ pub enum ToDaemon {
     View(View),
     /// To be forwarded: leave `MPI_Finalize`.
     Release,
+    /// To be forwarded: is there anything you can do by yourself?
+    Ask {
+        /// Number of the question.
+        wave: u64,
+    },
     /// Bytes for the standard input of every replica of rank 0.
     Input {
         /// The bytes.
@@ -198,6 +223,22 @@ pub enum ToDaemon {
     KillAll,
     /// Kill what is left and leave.
     Shutdown,
+}
+
+impl FromDaemon {
+    /// Which process it is about.
+    #[must_use]
+    pub fn replica(&self) -> Option<ReplicaId> {
+        match self {
+            Self::HostFailed { .. } | Self::Observed { .. } | Self::Note(_) | Self::InputTaken { .. } => None,
+            Self::Started { replica, .. }
+            | Self::NotStarted { replica, .. }
+            | Self::Agent { replica, .. }
+            | Self::Output { replica, .. }
+            | Self::Exited { replica, .. }
+            | Self::Drained(replica) => Some(*replica),
+        }
+    }
 }
 
 /// From a daemon to `redrun`.

@@ -4,6 +4,7 @@ use super::UsageError;
 use super::hosts::{LauncherChoice, MapByChoice};
 use crate::plan::HostPlan;
 use clap::{ArgAction, Args, CommandFactory, FromArgMatches, Parser, ValueEnum};
+use redrt_types::World;
 use redrt_wire::control;
 use std::ffi::{OsStr, OsString};
 use std::io::IsTerminal;
@@ -376,18 +377,19 @@ impl Shape {
             };
             application_of_rank.extend(std::iter::repeat_n(number as u32, count as usize));
         }
-        Ok(Self { rank_count: application_of_rank.len() as u32, application_of_rank })
+        let rank_count = application_of_rank.len();
+        if rank_count > World::RANK_COUNT_MAX as usize {
+            return Err(UsageError(format!("{rank_count} ranks in all: more than {}", World::RANK_COUNT_MAX)));
+        }
+        Ok(Self { rank_count: rank_count as u32, application_of_rank })
     }
 }
-
-/// More processes than any host could hold; a slip of the finger.
-const RANK_COUNT_MAX: u32 = 1 << 20;
 
 fn parse_rank_count(text: &str) -> Result<u32, UsageError> {
     match text.parse() {
         Ok(0) => Err(UsageError("-n 0: a job needs at least one rank".into())),
-        Ok(count) if count <= RANK_COUNT_MAX => Ok(count),
-        _ => Err(UsageError(format!("-n {text}: not a number of ranks (1 to {RANK_COUNT_MAX})"))),
+        Ok(count) if count <= World::RANK_COUNT_MAX => Ok(count),
+        _ => Err(UsageError(format!("-n {text}: not a number of ranks (1 to {})", World::RANK_COUNT_MAX))),
     }
 }
 

@@ -3,8 +3,7 @@
 use super::UsageError;
 use redrt_types::World;
 
-/// More replicas than this of one rank are a slip of the finger.
-const DEGREE_MAX: u16 = 64;
+const DEGREE_MAX: u16 = World::DEGREE_MAX;
 
 /// The world of `rank_count` ranks.
 pub fn world(rank_count: u32, degree: Option<&str>, replicate: Option<&str>) -> Result<World, UsageError> {

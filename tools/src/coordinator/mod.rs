@@ -17,16 +17,19 @@
 //! only its status counts.
 
 mod injection;
+mod refusal;
 mod report;
+mod stall;
 
 pub use injection::{Random, RandomKills, TimedKill};
 pub use report::{EndReason, Loss, Report, RetireReason, Severity, signal_name};
 
 use injection::Injector;
 use redrt_types::{ReplicaId, View, ViewNumber, VirtualRank, World};
-use redrt_wire::control::{Card, FromAgent};
+use redrt_wire::control::{Card, FromAgent, Passive};
 use redrt_wire::daemon::{Exit, ToDaemon};
 use redrt_wire::event::{Action, Event, Finding, Statistics};
+use stall::{Finding as StallFinding, Stall, StallWatch};
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -40,6 +43,9 @@ pub const FAREWELL: Duration = Duration::from_secs(2);
 
 const SIGKILL: i32 = 9;
 const SIGTERM: i32 = 15;
+
+/// So many siblings that contradict a replica are believed.
+const SIBLINGS_BELIEVED: usize = 2;
 
 /// What the coordinator is told when it is made.
 #[derive(Clone, Debug)]
@@ -142,8 +148,10 @@ struct Process {
     exit: Option<Exit>,
     drained: bool,
     lost: bool,
-    /// Its siblings contradicted it, and it is being killed for that.
+    /// It was found to be wrong, and is being killed for that.
     retired: bool,
+    /// Whose frame it refused first.
+    refuses: Option<ReplicaId>,
     /// The coordinator's order to kill it went out before it exited, so its exit says nothing.
     killed_at_end: bool,
 }
@@ -158,6 +166,7 @@ impl Process {
             drained: false,
             lost: false,
             retired: false,
+            refuses: None,
             killed_at_end: false,
         }
     }
@@ -192,6 +201,9 @@ pub struct Coordinator {
     ending: Option<Ending>,
     finished: bool,
     injector: Injector,
+    stall: StallWatch,
+    /// Replicas have been found to differ.
+    have_differed: bool,
     outputs: VecDeque<Output>,
 }
 
@@ -210,6 +222,8 @@ impl Coordinator {
             ending: None,
             finished: false,
             injector,
+            stall: StallWatch::default(),
+            have_differed: false,
             outputs: VecDeque::new(),
             settings,
         }
@@ -251,9 +265,10 @@ impl Coordinator {
             Input::OutputDiverged { rank, divergence } => {
                 let undecided = divergence.outvoted.is_empty();
                 let outvoted: Vec<_> = report::outvoted(rank, &divergence).collect();
+                self.have_differed = true;
                 self.report(Report::OutputDiverged { rank, divergence });
                 for replica in outvoted {
-                    self.retire(replica, RetireReason::Outvoted);
+                    self.retire(replica, RetireReason::Outvoted, SIBLINGS_BELIEVED);
                 }
                 if undecided && self.settings.abort_on_mismatch {
                     self.end(EndReason::Corrupted, Some(1), now + KILL_GRACE);
@@ -279,7 +294,10 @@ impl Coordinator {
             _ if self.finished => None,
             Some(ending) if ending.killed => Some(ending.kill_at + FAREWELL),
             Some(ending) => Some(ending.kill_at),
-            None => [self.settings.timeout, self.injector.next_deadline()].into_iter().flatten().min(),
+            None => {
+                let stall = self.is_under_way().then(|| self.stall.next_deadline()).flatten();
+                [self.settings.timeout, self.injector.next_deadline(), stall].into_iter().flatten().min()
+            }
         }
     }
 
@@ -305,22 +323,26 @@ impl Coordinator {
     }
 
     fn hear(&mut self, now: Duration, replica: ReplicaId, message: FromAgent) {
+        if let Err(what) = self.check(replica, &message) {
+            return self.refuse(now, replica, what);
+        }
         match message {
             FromAgent::Hello => self.greeted(now, replica),
             FromAgent::Ready(card) => {
                 let process = self.process(replica);
                 process.card = Some(card);
                 process.phase = Phase::Ready;
-                self.check_barriers();
+                self.check_barriers(now);
             }
             FromAgent::Finalizing { view, statistics } => {
                 let process = self.process(replica);
                 process.statistics = Some(statistics);
                 process.phase = Phase::Finalizing(view);
-                self.check_barriers();
+                self.check_barriers(now);
             }
             FromAgent::Abort { code, message } => {
-                if self.retire(replica, RetireReason::Abort { code, message: message.clone() }) {
+                let reason = RetireReason::Abort { code, message: message.clone() };
+                if self.retire(replica, reason, SIBLINGS_BELIEVED) {
                     return;
                 }
                 self.end(EndReason::Aborted { replica, code, message }, Some(code), now + KILL_GRACE);
@@ -331,31 +353,66 @@ impl Coordinator {
                     Event::Mismatch(mismatch) if mismatch.finding == Finding::ReplicaCorrupt => mismatch.culprit,
                     _ => None,
                 };
+                self.have_differed |= matches!(event, Event::Mismatch(_) | Event::Divergence { .. });
                 self.report(Report::Event(event));
                 if let Some(culprit) = culprit {
-                    self.retire(culprit, RetireReason::Outvoted);
+                    self.retire(culprit, RetireReason::Outvoted, SIBLINGS_BELIEVED);
                 }
                 if aborts {
                     self.end(EndReason::Corrupted, Some(1), now + KILL_GRACE);
                 }
             }
+            FromAgent::Answer { wave, passive } => self.answered(now, replica, wave, passive),
             FromAgent::Suspect(suspect) => self.report(Report::Suspected { replica: suspect, by: replica }),
+            FromAgent::Refused { peer, what } => self.refused(now, replica, peer, what),
         }
     }
 
-    /// Ends one replica that its siblings contradict, when there are enough of them to be believed without it: two or
-    /// more others. `false` when there are not, and nothing is done.
+    /// Whether the processes have met and not left yet.
+    fn is_under_way(&self) -> bool {
+        self.cards_sent && !self.released && self.ending.is_none()
+    }
+
+    fn answered(&mut self, now: Duration, replica: ReplicaId, wave: u64, passive: Option<Passive>) {
+        if !self.is_under_way() {
+            return;
+        }
+        let (view, world, processes) = (&self.view, &self.settings.world, &self.processes);
+        let live = world
+            .replicas()
+            .filter(|other| view.is_live(*other) && processes[world.process(*other).0 as usize].exit.is_none());
+        match self.stall.answered(now, replica, (wave, passive), view, live) {
+            StallFinding::Open => {}
+            StallFinding::Ask(wave) => self.send(ToDaemon::Ask { wave }),
+            StallFinding::Stalled(stall) => self.stalled(now, stall),
+        }
+    }
+
+    /// Nobody can go on. A replica that has left the path of two or more siblings may be why.
+    fn stalled(&mut self, now: Duration, stall: Stall) {
+        let mut retired = false;
+        for stray in stall::strays(&stall) {
+            retired |= self.retire(stray, RetireReason::Strayed, SIBLINGS_BELIEVED);
+        }
+        if !retired {
+            let reason = EndReason::Stalled { stall, have_differed: self.have_differed };
+            self.end(reason, Some(1), now + KILL_GRACE);
+        }
+    }
+
+    /// Ends one replica that was found to be wrong, when its rank can go on without it: with so many others at least.
+    /// `false` when there are not, and nothing is done.
     ///
     /// Its memory is known to be wrong. Left alone it could leave the path of its siblings, and then the job would wait for
     /// ever for what it does not send, acknowledge or finish.
-    fn retire(&mut self, replica: ReplicaId, reason: RetireReason) -> bool {
+    fn retire(&mut self, replica: ReplicaId, reason: RetireReason, others_min: usize) -> bool {
         let counts = |other: &ReplicaId| self.processes[self.world().process(*other).0 as usize].counts();
         let others = self.view.live(replica.rank).filter(|other| *other != replica && counts(other)).count();
         let process = self.process(replica);
         if !process.counts() {
             return process.retired;
         }
-        if others < 2 || self.ending.is_some() {
+        if others < others_min || self.ending.is_some() {
             return false;
         }
         self.process(replica).retired = true;
@@ -424,6 +481,7 @@ impl Coordinator {
             self.process(*replica).lost = true;
         }
         self.view = self.view.without(replicas);
+        self.stall.reset(now);
         let mut lost_sphere = None;
         for replica in replicas {
             let exit = self.process(*replica).exit.expect("an exit was recorded before the loss");
@@ -441,7 +499,7 @@ impl Coordinator {
             Some(loss) => self.end(EndReason::SphereLost(loss), None, now + KILL_GRACE),
             None => {
                 self.send(ToDaemon::View(self.view.clone()));
-                self.check_barriers();
+                self.check_barriers(now);
             }
         }
     }
@@ -477,7 +535,7 @@ impl Coordinator {
         }
     }
 
-    fn check_barriers(&mut self) {
+    fn check_barriers(&mut self, now: Duration) {
         if self.ending.is_some() {
             return;
         }
@@ -488,6 +546,7 @@ impl Coordinator {
         if !self.cards_sent && live().all(|(_, process)| process.card.is_some()) {
             let cards = live().filter_map(|(_, process)| process.card.clone()).collect();
             self.cards_sent = true;
+            self.stall.reset(now);
             self.send(ToDaemon::Cards(cards));
         }
         let current = Phase::Finalizing(self.view.number);
@@ -551,6 +610,11 @@ impl Coordinator {
             }
             Some(_) => {}
             None => self.inject(now),
+        }
+        if self.is_under_way()
+            && let Some(wave) = self.stall.pass_time(now)
+        {
+            self.send(ToDaemon::Ask { wave });
         }
     }
 

@@ -1,5 +1,6 @@
 //! What the coordinator has to tell: one line for the user where it matters, one record for the audit log always.
 
+use super::stall::Stall;
 use crate::stdio::sphere_stream::Divergence;
 use redrt_types::{ReplicaId, ViewNumber, VirtualRank};
 use redrt_wire::daemon::Exit;
@@ -64,6 +65,15 @@ pub enum EndReason {
         /// As given.
         timeout: Duration,
     },
+    /// Every process waits in MPI and nothing is under way.
+    Stalled {
+        /// What each waits for.
+        stall: Stall,
+        /// Replicas were found to differ before.
+        have_differed: bool,
+    },
+    /// A process sent what no sound process sends, and there is no sibling to go on in its place.
+    Refused(Refusal),
     /// Replicas differ, and `--on-sdc=abort` was given.
     Corrupted,
     /// The reader of standard output has gone.
@@ -75,6 +85,8 @@ pub enum EndReason {
 pub enum RetireReason {
     /// A message of it was outvoted.
     Outvoted,
+    /// It waits for something that its siblings do not, in a job that cannot go on.
+    Strayed,
     /// It alone called `MPI_Abort`, or left the path of its leader.
     Abort {
         /// The exit code it asked for.
@@ -82,6 +94,32 @@ pub enum RetireReason {
         /// What the library says; empty when the program called `MPI_Abort`.
         message: String,
     },
+    /// It sent what no sound process sends, or says so of others and is not believed.
+    Refused(Refusal),
+}
+
+/// Something that a process was told and that cannot be.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Refusal {
+    /// Who refused it; `redrun` when absent.
+    pub by: Option<ReplicaId>,
+    /// Who said it, when that is known.
+    pub peer: Option<ReplicaId>,
+    /// What was wrong, in words that follow on the name of who said it.
+    pub what: String,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.by {
+            Some(by) => write!(f, "replica {by} refused a frame: ")?,
+            None => write!(f, "redrun refused a message: ")?,
+        }
+        match self.peer {
+            Some(peer) => write!(f, "replica {peer} {}", self.what),
+            None => write!(f, "somebody {}", self.what),
+        }
+    }
 }
 
 /// Something to tell.
@@ -103,6 +141,8 @@ pub enum Report {
         /// Who noticed.
         by: ReplicaId,
     },
+    /// A frame was refused; what follows from that is reported as well.
+    Refused(Refusal),
     /// A whole daemon was lost.
     DaemonLost {
         /// On which host.
@@ -168,7 +208,7 @@ impl Report {
     #[must_use]
     pub fn line(&self, host: &dyn Fn(ReplicaId) -> String) -> Option<(Severity, String)> {
         let line = match self {
-            Self::Exited { .. } | Self::Suspected { .. } | Self::Ended { .. } => return None,
+            Self::Exited { .. } | Self::Suspected { .. } | Self::Refused(_) | Self::Ended { .. } => return None,
             Self::Lost(loss) => {
                 let cause = Cause(loss);
                 let (replica, left) = (loss.replica, loss.left);
@@ -193,10 +233,15 @@ impl Report {
             Self::Retired { replica, reason } => {
                 let what = match reason {
                     RetireReason::Outvoted => "was outvoted by its siblings".to_owned(),
+                    RetireReason::Strayed => "waits for something that its siblings do not".to_owned(),
                     RetireReason::Abort { code, message } if message.is_empty() => {
                         format!("alone among its siblings called MPI_Abort with code {code}")
                     }
                     RetireReason::Abort { message, .. } => format!("gave up: {message}"),
+                    RetireReason::Refused(refusal) if refusal.by == Some(*replica) => {
+                        format!("is likelier to be wrong than others: {refusal}")
+                    }
+                    RetireReason::Refused(refusal) => format!("sent what no sound process sends: {refusal}"),
                 };
                 (Severity::Warning, format!("retiring replica {replica} on {}: it {what}", host(*replica)))
             }
@@ -217,6 +262,10 @@ impl Report {
             Self::Suspected { replica, by } => {
                 ("suspect", json!({ "replica": replica.to_string(), "by": by.to_string() }))
             }
+            Self::Refused(refusal) => {
+                let name = |replica: ReplicaId| replica.to_string();
+                ("refused", json!({ "by": refusal.by.map(name), "peer": refusal.peer.map(name), "what": refusal.what }))
+            }
             Self::DaemonLost { host, why, process_count } => {
                 ("daemon-lost", json!({ "host": host, "why": why, "processes": process_count }))
             }
@@ -234,7 +283,9 @@ impl Report {
             Self::Retired { replica, reason } => {
                 let reason = match reason {
                     RetireReason::Outvoted => "outvoted",
+                    RetireReason::Strayed => "strayed",
                     RetireReason::Abort { .. } => "abort",
+                    RetireReason::Refused(_) => "refused",
                 };
                 ("retired", json!({ "replica": replica.to_string(), "host": host(*replica), "reason": reason }))
             }
@@ -337,9 +388,39 @@ fn reason_line(reason: &EndReason, host: &dyn Fn(ReplicaId) -> String) -> String
             format!("{}: asking all processes to end (once more to kill them)", signal_name(*signal))
         }
         EndReason::TimedOut { timeout } => format!("the job exceeded its {} s; ending it", timeout.as_secs_f64()),
+        EndReason::Stalled { stall, have_differed } => stall_line(stall, *have_differed),
+        EndReason::Refused(refusal) => {
+            format!("{refusal}; the memory of one of the two is corrupt, and neither has a sibling: ending the job")
+        }
         EndReason::Corrupted => "replicas differ; ending the job, as --on-sdc=abort asks".into(),
         EndReason::OutputClosed => "standard output was closed; ending the job".into(),
     }
+}
+
+/// Ranks of which the line tells what they wait for; the audit log tells it of all.
+const STALL_LINES_MAX: usize = 4;
+
+fn stall_line(stall: &Stall, have_differed: bool) -> String {
+    let mut waits: Vec<String> = Vec::new();
+    for (replica, passive) in stall {
+        let siblings_agree =
+            stall.iter().all(|(other, entry)| other.rank != replica.rank || entry.waits_for == passive.waits_for);
+        let who = if siblings_agree { format!("rank {}", replica.rank) } else { format!("replica {replica}") };
+        waits.push(format!("{who} waits for {}", passive.waits_for.join(" and ")));
+    }
+    // Replicas that agree follow one another.
+    waits.dedup();
+    let rest = waits.len().saturating_sub(STALL_LINES_MAX);
+    waits.truncate(STALL_LINES_MAX);
+    if rest > 0 {
+        waits.push(format!("{rest} more wait"));
+    }
+    let cause = if have_differed {
+        "replicas that differ, as told above, have taken different paths"
+    } else {
+        "the program is in a deadlock"
+    };
+    format!("no process can go on and no message is under way: {cause}; {}; ending the job", waits.join("; "))
 }
 
 fn exit_record(exit: Exit) -> Value {
@@ -385,6 +466,12 @@ fn reason_record(reason: &EndReason, host: &dyn Fn(ReplicaId) -> String) -> (&'s
         EndReason::SecondInit { replica } => ("second-init", json!({ "replica": replica.to_string() })),
         EndReason::Interrupted { signal } => ("interrupted", json!({ "signal": signal })),
         EndReason::TimedOut { timeout } => ("timed-out", json!({ "timeout_s": timeout.as_secs_f64() })),
+        EndReason::Stalled { stall, have_differed } => {
+            let waits: serde_json::Map<_, _> =
+                stall.iter().map(|(replica, passive)| (replica.to_string(), json!(passive.waits_for))).collect();
+            ("stalled", json!({ "waits_for": waits, "replicas_differed": have_differed }))
+        }
+        EndReason::Refused(refusal) => ("end-refused", json!({ "what": refusal.to_string() })),
         EndReason::Corrupted => ("corrupted", json!({})),
         EndReason::OutputClosed => ("output-closed", json!({})),
     }

@@ -60,6 +60,12 @@ impl Table {
             "finalizing" => vec![Input::Agent(replica, finalizing(number() as u64))],
             "exit" => gone(Exit::Status(number())),
             "signal" => gone(Exit::Signal(number())),
+            "passive" | "stray" => {
+                let passive =
+                    Passive { view: ViewNumber(0), sent_bytes: 0, received_bytes: 0, waits_for: vec![verb.to_owned()] };
+                vec![Input::Agent(replica, FromAgent::Answer { wave: number() as u64, passive: Some(passive) })]
+            }
+            "busy" => vec![Input::Agent(replica, FromAgent::Answer { wave: number() as u64, passive: None })],
             "abort" => vec![Input::Agent(replica, FromAgent::Abort { code: number(), message: String::new() })],
             other => panic!("no such step: {other}"),
         }
@@ -75,6 +81,7 @@ fn words_for(output: &Output) -> Option<String> {
         Output::Send(ToDaemon::Cards(cards)) => format!("{} cards", cards.len()),
         Output::Send(ToDaemon::View(view)) => format!("view {}", view.number.0),
         Output::Send(ToDaemon::Release) => "release".into(),
+        Output::Send(ToDaemon::Ask { .. }) => "ask".into(),
         Output::Send(ToDaemon::KillAll) => "kill all".into(),
         Output::Send(ToDaemon::Signal(signal)) => format!("signal {signal}"),
         Output::Send(other) => format!("{other:?}"),
@@ -188,6 +195,49 @@ fn a_rank_that_misses_init_does_not_hang_the_others() {
     check(
         &[1, 1],
         &[("1.0 hello", ""), ("0.0 exit 0", "ending"), ("wait 1", "kill all"), ("1.0 signal 9", "finish 1")],
+    );
+}
+
+#[test]
+fn a_job_in_which_nobody_can_go_on_is_ended() {
+    check(
+        &[1, 1],
+        &[
+            ("0.0 ready", ""),
+            ("1.0 ready", "2 cards"),
+            ("wait 1", ""),
+            ("wait 1", "ask"),
+            ("0.0 busy 1", ""),
+            ("1.0 passive 1", ""),
+            ("wait 2", "ask"),
+            ("0.0 passive 2", ""),
+            ("1.0 passive 2", "ask"),
+            ("0.0 passive 3", ""),
+            ("1.0 passive 3", "ending"),
+            ("wait 1", "kill all"),
+            ("0.0 signal 9", ""),
+            ("1.0 signal 9", "finish 1"),
+        ],
+    );
+}
+
+#[test]
+fn a_stray_is_retired_where_two_siblings_agree() {
+    check(
+        &[3],
+        &[
+            ("0.0 ready", ""),
+            ("0.1 ready", ""),
+            ("0.2 ready", "3 cards"),
+            ("wait 2", "ask"),
+            ("0.0 passive 1", ""),
+            ("0.1 stray 1", ""),
+            ("0.2 passive 1", "ask"),
+            ("0.0 passive 2", ""),
+            ("0.1 stray 2", ""),
+            ("0.2 passive 2", "Kill(ReplicaId { rank: VirtualRank(0), index: ReplicaIndex(1) })"),
+            ("0.1 signal 9", "stream 0.1 lost, lost 0.1, view 1"),
+        ],
     );
 }
 

@@ -174,11 +174,13 @@ impl Daemon {
             ToDaemon::Cards(cards) => self.tell_agents(&ToAgent::Cards(cards)),
             ToDaemon::View(view) => {
                 if let Some(job) = &mut self.job {
+                    anyhow::ensure!(view.fits(&job.launch.world), "redrun sent a view of another job");
                     job.view = view.clone();
                 }
                 self.tell_agents(&ToAgent::View(view));
             }
             ToDaemon::Release => self.tell_agents(&ToAgent::Release),
+            ToDaemon::Ask { wave } => self.tell_agents(&ToAgent::Ask { wave }),
             ToDaemon::Input { bytes } => {
                 self.input.push(&bytes);
                 self.feed_input();
@@ -213,6 +215,7 @@ impl Daemon {
         if self.job.is_some() {
             bail!("redrun sent a second job");
         }
+        launch.check().map_err(|what| anyhow::anyhow!("redrun sent a job that is none: {what}"))?;
         let replicated = launch.world.is_replicated();
         let own: Vec<_> = launch.replicas_on(self.post.host()).collect();
         let prepared = match spawn::prepare(&launch, own.len()) {

@@ -45,6 +45,8 @@ impl Console {
     fn write(&self, colour: &str, kind: &str, line: &str) {
         let (on, off) = if self.coloured && !colour.is_empty() { (colour, "\x1b[0m") } else { ("", "") };
         // One write a line, so that it does not mix with what others print.
+        // What a process says of itself may be anything.
+        let line = line.replace(char::is_control, " ");
         let whole = format!("{}: {on}{kind}{off}{line}\n", self.name);
         let _ = stderr().write_all(whole.as_bytes());
     }

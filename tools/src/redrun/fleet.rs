@@ -474,7 +474,7 @@ impl Fleet {
     }
 
     /// The host is not part of the job any more. If it is alive nevertheless it is told so.
-    fn bury(&mut self, host: u32, why: String) {
+    pub fn bury(&mut self, host: u32, why: String) {
         let way = self.way(host);
         let member = &mut self.members[host as usize];
         if std::mem::replace(&mut member.dead, true) {

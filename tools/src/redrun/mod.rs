@@ -189,7 +189,12 @@ impl<'a> Shell<'a> {
     fn take(&mut self, news: News) -> Result<()> {
         match news {
             News::Complete => self.launch()?,
-            News::Message(host, message) => self.hear(host, message),
+            News::Message(host, message) => match message.replica() {
+                Some(replica) if !self.job.world.contains(replica) || self.host(replica) != Some(host) => {
+                    self.fleet.bury(host, format!("its daemon speaks of a replica {replica}"));
+                }
+                _ => self.hear(host, message),
+            },
             News::Dead { host, why } => self.lose_host(host, why)?,
             News::Reattached(host) => {
                 let host = self.fleet.name(host);

@@ -1,0 +1,480 @@
+//! Corrupt frames: a small job runs, and what its replicas send each other is damaged on the way.
+//!
+//! Machines must never panic, say who sent what cannot be, and keep every promise to their engine that the engine's
+//! own safety rests on, whatever they are told. That the answer is right is not promised: a damaged frame may be one that
+//! a sound replica could have sent.
+
+use super::*;
+use crate::decision::StreamId;
+use crate::frame::{MessageId, PayloadKey};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use redrt_types::{ContextId, Digest, Envelope, Incarnation, ProcessIndex, SeqNum, Tag};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What is done to a frame on its way.
+#[derive(Clone, Debug)]
+enum Damage {
+    /// Nothing.
+    None,
+    /// A bit of the encoded frame is flipped.
+    Flip(u16),
+    /// A byte of it is replaced.
+    Byte(u16, u8),
+    /// It is cut short there.
+    Cut(u16),
+    /// It comes twice.
+    Twice,
+    /// It is lost.
+    Lost,
+    /// Another one comes in its place.
+    Other(Vec<u8>),
+    /// It comes from another replica.
+    From(u8),
+}
+
+#[derive(Clone, Debug)]
+enum Operation {
+    Send { from: u8, to: u8, context: u8, length_bytes: u16 },
+    Deliver { link: u8, damage: Damage },
+    DeliverAll { link: u8 },
+    Decide { place: u8, stream: u8 },
+    Lookup { place: u8, stream: u8 },
+    Ballot { place: u8, agrees: bool },
+    Flush { place: u8 },
+    Lose { place: u8 },
+    Pin { place: u8 },
+    Unpin { place: u8 },
+    Join { place: u8 },
+}
+
+fn damage() -> impl Strategy<Value = Damage> {
+    prop_oneof![
+        6 => Just(Damage::None),
+        3 => any::<u16>().prop_map(Damage::Flip),
+        2 => any::<(u16, u8)>().prop_map(|(at, byte)| Damage::Byte(at, byte)),
+        1 => any::<u16>().prop_map(Damage::Cut),
+        1 => Just(Damage::Twice),
+        1 => Just(Damage::Lost),
+        1 => vec(any::<u8>(), 1..24).prop_map(Damage::Other),
+        1 => any::<u8>().prop_map(Damage::From),
+    ]
+}
+
+fn operation() -> impl Strategy<Value = Operation> {
+    prop_oneof![
+        6 => any::<(u8, u8, u8, u16)>().prop_map(|(from, to, context, length_bytes)| {
+            Operation::Send { from, to, context, length_bytes }
+        }),
+        8 => (any::<u8>(), damage()).prop_map(|(link, damage)| Operation::Deliver { link, damage }),
+        6 => any::<u8>().prop_map(|link| Operation::DeliverAll { link }),
+        4 => any::<(u8, u8)>().prop_map(|(place, stream)| Operation::Decide { place, stream }),
+        2 => any::<(u8, u8)>().prop_map(|(place, stream)| Operation::Lookup { place, stream }),
+        1 => any::<(u8, bool)>().prop_map(|(place, agrees)| Operation::Ballot { place, agrees }),
+        2 => any::<u8>().prop_map(|place| Operation::Flush { place }),
+        1 => any::<u8>().prop_map(|place| Operation::Lose { place }),
+        1 => any::<u8>().prop_map(|place| Operation::Pin { place }),
+        1 => any::<u8>().prop_map(|place| Operation::Unpin { place }),
+        1 => any::<u8>().prop_map(|place| Operation::Join { place }),
+    ]
+}
+
+/// What an engine keeps of its machine's promises.
+#[derive(Clone, Default)]
+struct Promises {
+    arrived: BTreeSet<MessageId>,
+    verified: BTreeSet<MessageId>,
+    payloads: BTreeSet<PayloadKey>,
+    frames: u64,
+}
+
+struct Job {
+    world: World,
+    view: View,
+    machines: Vec<Option<Replica>>,
+    promises: Vec<Promises>,
+    links: BTreeMap<(ProcessIndex, ProcessIndex), VecDeque<Frame>>,
+    asked: BTreeMap<(usize, u64), u64>,
+    payload_count: u64,
+    pinned: BTreeSet<ReplicaId>,
+    lives: u32,
+    refusals: usize,
+}
+
+impl Job {
+    fn new(degrees: Vec<u16>, protocol: Protocol, verification: Verification) -> Self {
+        let world = World::new(degrees);
+        let view = View::initial(&world);
+        let machine = |me| {
+            let config = Config { me, world: world.clone(), view: view.clone(), protocol, verification };
+            Some(Replica::new(config))
+        };
+        Self {
+            machines: world.replicas().map(machine).collect(),
+            promises: vec![Promises::default(); world.process_count() as usize],
+            links: BTreeMap::new(),
+            asked: BTreeMap::new(),
+            payload_count: 0,
+            pinned: BTreeSet::new(),
+            lives: 0,
+            refusals: 0,
+            view,
+            world,
+        }
+    }
+
+    fn place(&self, number: u8) -> usize {
+        usize::from(number) % self.machines.len()
+    }
+
+    fn do_one(&mut self, operation: Operation) {
+        match operation {
+            Operation::Send { from, to, context, length_bytes } => {
+                let place = self.place(from);
+                let to = VirtualRank(u32::from(to) % self.world.rank_count());
+                self.payload_count += 1;
+                let key = PayloadKey(self.payload_count);
+                let Some(machine) = self.machines[place].as_mut().filter(|machine| machine.me.rank != to) else {
+                    return;
+                };
+                let envelope =
+                    Envelope { source: machine.me.rank.0, tag: Tag(1), length_bytes: u64::from(length_bytes) };
+                self.promises[place].payloads.insert(key);
+                machine.send(to, ContextId(u64::from(context % 3)), envelope, Digest(7), key);
+                self.carry_out(place, None);
+            }
+            Operation::Deliver { link, damage } => self.deliver(link, damage),
+            Operation::DeliverAll { link } => {
+                let Some(link) = self.link(link) else { return };
+                while let Some(frame) = self.links.get_mut(&link).and_then(VecDeque::pop_front) {
+                    self.hand_over(link.0, link.1, frame);
+                }
+            }
+            Operation::Decide { place, stream } => self.decide(place, stream),
+            Operation::Lookup { place, stream } => {
+                let (place, stream) = (self.place(place), u64::from(stream % 3));
+                let index = self.asked.entry((place, stream)).or_default();
+                let key = DecisionKey { stream: StreamId::Thread(stream), index: *index };
+                if let Some(machine) = &mut self.machines[place] {
+                    let _ = machine.peek(key);
+                    *index += u64::from(matches!(machine.lookup(key), Lookup::Decided(_)));
+                }
+            }
+            Operation::Ballot { place, agrees } => {
+                let place = self.place(place);
+                let key = DecisionKey { stream: StreamId::Thread(9), index: 0 };
+                let Some(machine) = &mut self.machines[place] else { return };
+                machine.cast_ballot(key, agrees);
+                let _ = machine.count_ballots(key);
+                self.carry_out(place, None);
+            }
+            Operation::Flush { place } => {
+                let place = self.place(place);
+                let Some(machine) = &mut self.machines[place] else { return };
+                machine.flush();
+                self.carry_out(place, None);
+            }
+            Operation::Lose { place } => self.lose(self.world.replica(ProcessIndex(self.place(place) as u32))),
+            Operation::Pin { place } => {
+                let newcomer = self.world.replica(ProcessIndex(self.place(place) as u32));
+                if !self.view.is_live(newcomer) && self.pinned.insert(newcomer) {
+                    self.tell_all(|machine| {
+                        machine.pin(newcomer);
+                        Ok(())
+                    });
+                }
+            }
+            Operation::Unpin { place } => self.unpin(self.world.replica(ProcessIndex(self.place(place) as u32))),
+            Operation::Join { place } => self.join(self.world.replica(ProcessIndex(self.place(place) as u32))),
+        }
+    }
+
+    fn decide(&mut self, place: u8, stream: u8) {
+        let (place, stream) = (self.place(place), u64::from(stream % 3));
+        let Some(machine) = self.machines[place].as_mut().filter(|machine| machine.is_deciding()) else { return };
+        let index = self.asked.entry((place, stream)).or_default();
+        let key = DecisionKey { stream: StreamId::Thread(stream), index: *index };
+        // What the leader before decided comes first.
+        if machine.lookup(key) == Lookup::MustDecide {
+            machine.decide(key, if stream == 0 { Outcome::NotReady } else { Outcome::Index(3) });
+        }
+        *index += 1;
+        self.carry_out(place, None);
+    }
+
+    fn link(&self, number: u8) -> Option<(ProcessIndex, ProcessIndex)> {
+        let busy: Vec<_> = self.links.iter().filter(|(_, link)| !link.is_empty()).map(|(ends, _)| *ends).collect();
+        (!busy.is_empty()).then(|| busy[usize::from(number) % busy.len()])
+    }
+
+    fn deliver(&mut self, link: u8, damage: Damage) {
+        let Some((from, to)) = self.link(link) else { return };
+        let frame = self.links.get_mut(&(from, to)).and_then(VecDeque::pop_front).expect("it is busy");
+        let mut bytes = postcard::to_stdvec(&frame).unwrap();
+        let at = |at: u16| usize::from(at) % bytes.len();
+        match damage {
+            Damage::None => return self.hand_over(from, to, frame),
+            Damage::Lost => return,
+            Damage::Twice => {
+                self.hand_over(from, to, frame.clone());
+                return self.hand_over(from, to, frame);
+            }
+            Damage::From(place) => {
+                let from = ProcessIndex(self.place(place) as u32);
+                if from != to {
+                    self.hand_over(from, to, frame);
+                }
+                return;
+            }
+            Damage::Flip(bit) => {
+                let place = at(bit / 8);
+                bytes[place] ^= 1 << (bit % 8);
+            }
+            Damage::Byte(place, byte) => {
+                let place = at(place);
+                bytes[place] = byte;
+            }
+            Damage::Cut(place) => bytes.truncate(at(place)),
+            Damage::Other(other) => bytes = other,
+        }
+        // What is no frame does not come so far.
+        if let Ok(frame) = postcard::from_bytes(&bytes) {
+            self.hand_over(from, to, frame);
+        }
+    }
+
+    fn hand_over(&mut self, from: ProcessIndex, to: ProcessIndex, frame: Frame) {
+        let place = to.0 as usize;
+        let from = self.world.replica(from);
+        let Some(machine) = self.machines[place].as_mut().filter(|machine| !machine.is_joining()) else { return };
+        let is_of_a_channel = matches!(frame, Frame::Offer { .. } | Frame::Digest { .. } | Frame::Fetch { .. });
+        let offer = matches!(frame, Frame::Offer { .. }).then_some(from);
+        self.promises[place].frames += match &frame {
+            Frame::Decisions { items, .. } | Frame::DecisionSync { items, .. } => 1 + items.len() as u64,
+            _ => 1,
+        };
+        let handled = machine.handle(from, frame);
+        if is_of_a_channel && handled.is_err() {
+            assert!(machine.outputs.is_empty(), "a frame was refused and heeded");
+        }
+        self.carry_out(place, offer);
+        self.blame(handled);
+        let Some(machine) = &self.machines[place] else { return };
+        let frames = self.promises[place].frames;
+        assert!(machine.unsettled_count() as u64 <= frames, "memory for what nobody sent");
+        assert!(machine.decision_count() <= frames + self.asked.values().sum::<u64>());
+    }
+
+    /// Does what a machine asks for, and checks that it may. `offer` is who sent the offer in hand.
+    fn carry_out(&mut self, place: usize, mut offer: Option<ReplicaId>) {
+        while let Some(output) = self.machines[place].as_mut().and_then(Replica::poll_output) {
+            let machine = self.machines[place].as_mut().expect("it has spoken");
+            let promises = &mut self.promises[place];
+            match output {
+                Output::Transmit { to, frame, payload } => {
+                    assert!(self.world.contains(to));
+                    assert_eq!(matches!(frame, Frame::Offer { .. }), payload.is_some());
+                    assert!(payload.is_none_or(|key| promises.payloads.contains(&key)), "a released payload is sent");
+                    let link = (ProcessIndex(place as u32), self.world.process(to));
+                    self.links.entry(link).or_default().push_back(frame);
+                }
+                Output::Arrived { message, from, .. } => {
+                    assert_eq!(offer.take(), Some(from), "the offer in hand is not this one's");
+                    assert!(promises.arrived.insert(message), "{message:?} arrives twice");
+                    machine.payload_received(from, message, Digest(7));
+                }
+                Output::Again { message, from, .. } => {
+                    assert_eq!(offer.take(), Some(from), "the offer in hand is not this one's");
+                    assert!(promises.arrived.contains(&message) && !promises.verified.contains(&message));
+                    machine.payload_received(from, message, Digest(7));
+                }
+                Output::Shadow { message, from, .. } => {
+                    assert_eq!(offer.take(), Some(from), "the offer in hand is not this one's");
+                    machine.shadow_received(from, message, Digest(7));
+                }
+                Output::Verified { message } => {
+                    assert!(promises.arrived.contains(&message), "{message:?} is verified before it arrives");
+                    assert!(promises.verified.insert(message), "{message:?} is verified twice");
+                }
+                Output::Release { payload } => assert!(promises.payloads.remove(&payload), "released twice"),
+                Output::Mismatch(_)
+                | Output::WildcardDecided { .. }
+                | Output::Decided { .. }
+                | Output::BecameLeader => {}
+            }
+        }
+    }
+
+    /// Whoever sends what cannot be is lost, if its sphere can do without it.
+    fn blame(&mut self, handled: Result<(), ProtocolError>) {
+        if let Err(error) = handled {
+            self.refusals += 1;
+            assert!(error.to_string().starts_with(&error.by.to_string()), "{error}");
+            self.lose(error.by);
+        }
+    }
+
+    fn lose(&mut self, victim: ReplicaId) {
+        if self.view.is_live(victim) && self.view.live(victim.rank).count() > 1 {
+            self.machines[self.world.process(victim).0 as usize] = None;
+            self.new_view(self.view.without(&[victim]));
+            self.unpin(victim);
+        }
+    }
+
+    fn new_view(&mut self, view: View) {
+        self.view = view.clone();
+        self.tell_all(|machine| machine.apply_view(view.clone()));
+    }
+
+    fn tell_all(&mut self, tell: impl Fn(&mut Replica) -> Result<(), ProtocolError>) {
+        for place in 0..self.machines.len() {
+            let Some(machine) = &mut self.machines[place] else { continue };
+            let told = tell(machine);
+            self.carry_out(place, None);
+            self.blame(told);
+        }
+    }
+
+    fn unpin(&mut self, newcomer: ReplicaId) {
+        let is_joining = self.machines[self.world.process(newcomer).0 as usize].as_ref();
+        if is_joining.is_none_or(Replica::is_in_step) && self.pinned.remove(&newcomer) {
+            self.tell_all(|machine| {
+                machine.unpin(newcomer);
+                Ok(())
+            });
+        }
+    }
+
+    fn join(&mut self, newcomer: ReplicaId) {
+        if !self.pinned.contains(&newcomer) || self.view.is_live(newcomer) {
+            return;
+        }
+        let source = self.view.live(newcomer.rank).next().expect("no sphere is lost");
+        let (source, place) = (self.world.process(source).0 as usize, self.world.process(newcomer).0 as usize);
+        if let Some(original) = &mut self.machines[source] {
+            original.flush();
+        }
+        self.carry_out(source, None);
+        let Some(mut copy) = self.machines[source].clone() else { return };
+        copy.take_place(newcomer);
+        self.machines[place] = Some(copy);
+        self.promises[place] = self.promises[source].clone();
+        let number = ProcessIndex(place as u32);
+        self.links.retain(|(from, to), _| *from != number && *to != number);
+        for stream in 0..3 {
+            let asked = self.asked.get(&(source, stream)).copied().unwrap_or(0);
+            self.asked.insert((place, stream), asked);
+        }
+        self.lives += 1;
+        self.new_view(self.view.with(newcomer, Incarnation(self.lives)));
+    }
+}
+
+/// Runs a job to its end: how many frames were refused, and how many messages are still kept.
+fn run(
+    degrees: Vec<u16>,
+    protocol: Protocol,
+    verification: Verification,
+    operations: Vec<Operation>,
+) -> (usize, usize) {
+    let mut job = Job::new(degrees, protocol, verification);
+    for operation in operations {
+        job.do_one(operation);
+    }
+    // What is left goes undamaged.
+    for round in 0..10_000 {
+        for place in 0..job.machines.len() as u8 {
+            job.do_one(Operation::Flush { place });
+            job.do_one(Operation::Unpin { place });
+        }
+        let Some(link) = job.link(round as u8) else { break };
+        while let Some(frame) = job.links.get_mut(&link).and_then(VecDeque::pop_front) {
+            job.hand_over(link.0, link.1, frame);
+        }
+    }
+    (job.refusals, job.machines.iter().flatten().map(Replica::retained_count).sum())
+}
+
+proptest! {
+    /// Whatever is done to frames, no machine panics, breaks a promise to its engine or takes memory for what nobody sent.
+    #[test]
+    fn damaged_frames_are_refused_or_heeded_and_break_nothing(
+        degrees in vec(1u16..=3, 1..=3),
+        protocol in prop_oneof![Just(Protocol::Hash), Just(Protocol::AllToAll)],
+        verification in prop_oneof![Just(Verification::Strict), Just(Verification::Deferred)],
+        operations in vec(operation(), 0..160),
+    ) {
+        run(degrees, protocol, verification, operations);
+    }
+
+    /// The same job without damage refuses nothing, and everything is acknowledged.
+    #[test]
+    fn sound_frames_are_never_refused(
+        degrees in vec(1u16..=3, 1..=3),
+        protocol in prop_oneof![Just(Protocol::Hash), Just(Protocol::AllToAll)],
+        operations in vec(operation(), 0..160),
+    ) {
+        let count = degrees.iter().sum::<u16>() as u8;
+        let sound = |operation| match operation {
+            Operation::Deliver { link, .. } => vec![Operation::Deliver { link, damage: Damage::None }],
+            // All replicas run the same program.
+            Operation::Send { to, context, length_bytes, .. } => {
+                (0..count).map(|from| Operation::Send { from, to, context, length_bytes }).collect()
+            }
+            // And they follow their leader, whom this program does not ask.
+            Operation::Decide { .. } | Operation::Lookup { .. } => Vec::new(),
+            other => vec![other],
+        };
+        let operations = operations.into_iter().flat_map(sound).collect();
+        let (refusals, retained) = run(degrees, protocol, Verification::Strict, operations);
+        prop_assert_eq!((refusals, retained), (0, 0));
+    }
+}
+
+/// Each breach can happen, and its line names the culprit.
+#[test]
+fn every_breach_names_its_sender() {
+    let world = World::new(vec![3, 2]);
+    let config = |me| Config {
+        me,
+        world: world.clone(),
+        view: View::initial(&world),
+        protocol: Protocol::Hash,
+        verification: Verification::Strict,
+    };
+    let (leader, follower, sender) = (ReplicaId::new(0, 0), ReplicaId::new(0, 1), ReplicaId::new(1, 0));
+    let context = ContextId(5);
+    let envelope = Envelope { source: 1, tag: Tag(0), length_bytes: 1 };
+    let key = |index| DecisionKey { stream: StreamId::Thread(0), index };
+    let item = |index| crate::DecisionItem { key: key(index), repeat: 1, outcome: Outcome::Index(0) };
+    let run_of = |repeat, outcome| crate::DecisionItem { key: key(0), repeat, outcome };
+    let offer = Frame::Offer { context, sequence: SeqNum(1), envelope, digest: Digest(0) };
+    let digest = Frame::Digest { context, sequence: SeqNum(1 << 40), digest: Digest(0) };
+    let decisions = |first, items| Frame::Decisions { first, items };
+    let far_sync = Frame::DecisionSync { first: u64::MAX, items: vec![item(0)] };
+    for (me, from, frame, says) in [
+        (leader, sender, offer, "offers message 1"),
+        (leader, sender, digest, "nobody has spoken of 0 yet"),
+        (follower, leader, decisions(1, vec![]), "from number 1 on"),
+        (follower, leader, decisions(0, vec![run_of(0, Outcome::NotReady)]), "decision number 0"),
+        (follower, leader, decisions(0, vec![run_of(2, Outcome::Index(1))]), "decision number 0"),
+        (follower, leader, decisions(0, vec![item(0), item(2)]), "outcome 2"),
+        (follower, leader, Frame::Stable { upto: 1 }, "before 1"),
+        (leader, follower, Frame::DecisionAck { upto: 1 }, "before 1"),
+    ] {
+        let mut machine = Replica::new(config(me));
+        let line = machine.handle(from, frame).unwrap_err().to_string();
+        assert!(line.contains(says) && line.starts_with(&from.to_string()), "{line}");
+    }
+    let mut machine = Replica::new(config(sender));
+    machine.send(VirtualRank(0), context, envelope, Digest(0), PayloadKey(0));
+    let fetch = Frame::Fetch { context, sequence: SeqNum(0) };
+    assert_eq!(machine.handle(leader, fetch.clone()), Ok(()));
+    machine.handle(leader, Frame::AckOne { context, sequence: SeqNum(0) }).unwrap();
+    assert!(machine.handle(leader, fetch).unwrap_err().to_string().contains("has acknowledged"));
+    let mut machine = Replica::new(config(follower));
+    machine.handle(ReplicaId::new(0, 2), far_sync).unwrap();
+    let view = View::initial(&world).without(&[leader]);
+    assert!(machine.apply_view(view).unwrap_err().to_string().starts_with("0.2 tells decisions from"));
+}

@@ -1,0 +1,119 @@
+//! Whether this process can go on by itself, so that a job in which nobody can is ended instead of waiting for ever.
+//!
+//! A process is passive when all of its threads that may call MPI wait in MPI, nothing that has arrived is unread, and
+//! nothing waits to go. `redrun` asks all processes, twice (Mattern, "Algorithms for distributed termination detection",
+//! 1987, the four-counter method): when all were passive both times, with the same counts, and as much had arrived
+//! as was sent, nothing was under way in between and nothing will ever move again.
+
+use super::Engine;
+use super::receive::Data;
+use super::request::Operation;
+use crate::comm;
+use quiesce::matching::Pattern;
+use redrt_types::ViewNumber;
+use redrt_wire::control::Passive;
+
+/// Operations that one process tells it waits for.
+const TOLD_MAX: usize = 3;
+
+/// The threads that wait for the one that polls.
+#[derive(Default)]
+pub struct Waiters {
+    waiting: u32,
+    /// Woken, and not yet looked.
+    stirred: u32,
+    generation: u64,
+}
+
+impl Waiters {
+    /// A thread begins to wait; to be handed to [`Waiters::end`].
+    pub fn begin(&mut self) -> u64 {
+        self.waiting += 1;
+        self.generation
+    }
+
+    /// It has woken, and looks.
+    pub fn end(&mut self, begun: u64) {
+        self.waiting -= 1;
+        if begun != self.generation {
+            self.stirred -= 1;
+        }
+    }
+
+    /// All that wait are being woken.
+    pub fn stir(&mut self) {
+        self.generation += 1;
+        self.stirred = self.waiting;
+    }
+
+    /// Whether any thread waits.
+    pub fn any(&self) -> bool {
+        self.waiting > 0
+    }
+}
+
+impl Engine {
+    /// What this process says of itself when it is passive. `thread_count`: how many of its threads may call MPI.
+    pub fn passive(&mut self, thread_count: u32, view: ViewNumber) -> Option<Passive> {
+        let all_wait = self.asleep.is_some() && self.waiters.stirred == 0 && self.waiters.waiting + 1 >= thread_count;
+        if !all_wait || self.alarm_ns.is_some() || self.links.is_busy() {
+            return None;
+        }
+        let (sent_bytes, received_bytes) = self.links.traffic();
+        Some(Passive { view, sent_bytes, received_bytes, waits_for: self.waits_for() })
+    }
+
+    /// The oldest operations that are not complete, in words.
+    fn waits_for(&mut self) -> Vec<String> {
+        let mut told = Vec::new();
+        for (context, pattern) in self.contexts.posted() {
+            let Pattern { source, tag } = pattern;
+            let source = source.map_or("any rank".to_owned(), |rank| format!("rank {rank}"));
+            let tag = tag.map_or("any tag".to_owned(), |tag| format!("tag {}", tag.0));
+            told.push(format!("a message from {source}, {tag}, {}", comm::label_of_context(context)));
+        }
+        for (_, message) in &self.messages {
+            let receives = message.receive.is_some() && !message.is_shadow;
+            if receives && matches!(message.data, Data::Placed | Data::Landing(_)) {
+                let what = if message.verified { "the payload" } else { "the digests of other replicas" };
+                told.push(format!("{what} of a message from rank {}, tag {}", message.source, message.tag));
+            }
+        }
+        let sends = self.requests.iter().filter(|request| !request.complete && !request.detached);
+        let sends = sends.filter(|request| matches!(request.operation, Operation::Send)).count();
+        if sends > 0 {
+            told.push(format!("{sends} sends to be received"));
+        }
+        if told.is_empty() {
+            told.push("the other ranks".to_owned());
+        }
+        let more = told.len().saturating_sub(TOLD_MAX);
+        told.truncate(TOLD_MAX);
+        if more > 0 {
+            told.push(format!("{more} more"));
+        }
+        told
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_counts_as_stirred_until_it_has_looked() {
+        let mut waiters = Waiters::default();
+        let first = waiters.begin();
+        waiters.stir();
+        // Begins after the call that woke the first.
+        let second = waiters.begin();
+        assert_eq!(waiters.stirred, 1);
+        // Woken for no reason: it was not among those that were called.
+        waiters.end(second);
+        assert_eq!(waiters.stirred, 1);
+        waiters.stir();
+        waiters.end(first);
+        assert_eq!(waiters.stirred, 0);
+        assert!(!waiters.any());
+    }
+}

@@ -1,0 +1,75 @@
+//! Frames and messages that no sound process sends: who goes.
+//!
+//! Of two processes, one that sent such a frame and one that refused it, one is corrupt, and it is hardly ever the one
+//! that refused: a process checks far less than it sends. So the sender goes, as if it had died. If it is the last of its
+//! rank, the other goes: if that was the sound one, its siblings refuse the same, and the job ends at last. One that
+//! refuses frames of two processes goes itself, and so does one that cannot say who sent the frame.
+
+use super::report::Refusal;
+use super::{Coordinator, EndReason, KILL_GRACE, Report, RetireReason};
+use redrt_types::ReplicaId;
+use redrt_wire::control::FromAgent;
+use redrt_wire::event::Event;
+use std::time::Duration;
+
+impl Coordinator {
+    /// Whether a process can have meant what it says: whoever it speaks of must exist.
+    pub(super) fn check(&self, replica: ReplicaId, message: &FromAgent) -> Result<(), &'static str> {
+        let world = self.world();
+        let named = match message {
+            FromAgent::Ready(card) if card.process != world.process(replica) => return Err("has another's card"),
+            FromAgent::Suspect(suspect) => vec![*suspect],
+            FromAgent::Refused { peer, .. } => peer.iter().copied().collect(),
+            FromAgent::Event(Event::Mismatch(mismatch)) => {
+                let voters = mismatch.votes.iter().map(|vote| vote.replica);
+                voters.chain([mismatch.receiver, mismatch.supplier]).chain(mismatch.culprit).collect()
+            }
+            FromAgent::Event(Event::Divergence { replica, .. } | Event::Injected { replica, .. }) => vec![*replica],
+            FromAgent::Hello
+            | FromAgent::Ready(_)
+            | FromAgent::Finalizing { .. }
+            | FromAgent::Abort { .. }
+            | FromAgent::Answer { .. } => Vec::new(),
+        };
+        if named.iter().all(|named| world.contains(*named)) { Ok(()) } else { Err("speaks of replicas there are not") }
+    }
+
+    /// A process said what cannot be.
+    pub(super) fn refuse(&mut self, now: Duration, replica: ReplicaId, what: &str) {
+        let refusal = Refusal { by: None, peer: Some(replica), what: what.to_owned() };
+        self.report(Report::Refused(refusal.clone()));
+        self.remove(now, &[replica], refusal);
+    }
+
+    /// A process refused a frame.
+    pub(super) fn refused(&mut self, now: Duration, by: ReplicaId, peer: Option<ReplicaId>, what: String) {
+        let peer = peer.filter(|peer| *peer != by);
+        let refusal = Refusal { by: Some(by), peer, what };
+        self.report(Report::Refused(refusal.clone()));
+        if !self.process(by).counts() || peer.is_some_and(|peer| !self.process(peer).counts()) {
+            // One of them is on its way out already.
+            return;
+        }
+        let refuses_another = match (self.process(by).refuses, peer) {
+            (Some(first), Some(peer)) => first != peer,
+            _ => false,
+        };
+        self.process(by).refuses = self.process(by).refuses.or(peer);
+        match peer {
+            Some(peer) if refuses_another => self.remove(now, &[by, peer], refusal),
+            Some(peer) => self.remove(now, &[peer, by], refusal),
+            None => self.remove(now, &[by], refusal),
+        }
+    }
+
+    /// Ends the first of these that its rank can do without, or the job.
+    fn remove(&mut self, now: Duration, candidates: &[ReplicaId], refusal: Refusal) {
+        if self.released || self.ending.is_some() {
+            // All leave anyway, and nobody needs anything from anyone.
+            return;
+        }
+        if !candidates.iter().any(|candidate| self.retire(*candidate, RetireReason::Refused(refusal.clone()), 1)) {
+            self.end(EndReason::Refused(refusal), Some(1), now + KILL_GRACE);
+        }
+    }
+}

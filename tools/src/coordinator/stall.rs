@@ -1,0 +1,199 @@
+//! Finds out that a job will never go on: every process waits in MPI, and nothing is under way.
+//!
+//! All live processes are asked in waves whether they can do anything by themselves. Two waves in a row in which all were
+//! passive, with the same counts of bytes, as many received as sent, prove it (Mattern 1987, the four-counter method);
+//! how far apart they are does not matter. What is sent is counted before it goes and received after it came, so what was
+//! under way at the first wave shows in a count at the second.
+
+use redrt_types::{ReplicaId, View};
+use redrt_wire::control::Passive;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Between one question that found work being done and the next.
+pub const INTERVAL: Duration = Duration::from_secs(2);
+
+/// What each process waits for, in a job that does not go on.
+pub type Stall = BTreeMap<ReplicaId, Passive>;
+
+/// The state machine.
+#[derive(Debug, Default)]
+pub struct StallWatch {
+    wave: u64,
+    /// Answers to the wave under way.
+    answers: Option<Stall>,
+    /// What all answered to the wave before, if all were passive.
+    before: Option<Stall>,
+    next: Duration,
+}
+
+/// What follows from an answer.
+#[derive(PartialEq, Eq, Debug)]
+pub enum Finding {
+    /// Nothing yet.
+    Open,
+    /// Ask all processes, with this number.
+    Ask(u64),
+    /// Nothing will ever move again.
+    Stalled(Stall),
+}
+
+impl StallWatch {
+    /// When a wave is due; none while one is under way. A process that is stopped, or computes with its agent starved,
+    /// delays its answer and with it all further questions.
+    pub fn next_deadline(&self) -> Option<Duration> {
+        self.answers.is_none().then_some(self.next)
+    }
+
+    /// Begins a wave if one is due: its number.
+    pub fn pass_time(&mut self, now: Duration) -> Option<u64> {
+        (self.answers.is_none() && now >= self.next).then(|| self.begin())
+    }
+
+    fn begin(&mut self) -> u64 {
+        self.wave += 1;
+        self.answers = Some(Stall::new());
+        self.wave
+    }
+
+    /// The membership changed: what was answered is void.
+    pub fn reset(&mut self, now: Duration) {
+        *self = Self { wave: self.wave, next: now + INTERVAL, ..Self::default() };
+    }
+
+    /// Takes one answer. `live`: all processes that have to answer, as of `view`.
+    pub fn answered(
+        &mut self,
+        now: Duration,
+        replica: ReplicaId,
+        (wave, passive): (u64, Option<Passive>),
+        view: &View,
+        live: impl Iterator<Item = ReplicaId>,
+    ) -> Finding {
+        let Some(answers) = &mut self.answers else { return Finding::Open };
+        if wave != self.wave {
+            return Finding::Open;
+        }
+        let Some(passive) = passive.filter(|passive| passive.view == view.number) else {
+            self.reset(now);
+            return Finding::Open;
+        };
+        answers.insert(replica, passive);
+        if !live.into_iter().all(|replica| answers.contains_key(&replica)) {
+            return Finding::Open;
+        }
+        let answers = self.answers.take().expect("a wave is under way");
+        let (sent, received) = answers.values().fold((0u64, 0u64), |(sent, received), passive| {
+            (sent.wrapping_add(passive.sent_bytes), received.wrapping_add(passive.received_bytes))
+        });
+        if sent != received {
+            self.reset(now);
+            return Finding::Open;
+        }
+        if self.before.as_ref() == Some(&answers) {
+            self.reset(now);
+            return Finding::Stalled(answers);
+        }
+        self.before = Some(answers);
+        Finding::Ask(self.begin())
+    }
+}
+
+/// In a stalled job, the replicas that wait for something else than most of their rank do. Only where two or more agree:
+/// these have left the path of their siblings, and without them the others may go on.
+pub fn strays(stall: &Stall) -> Vec<ReplicaId> {
+    let mut strays = Vec::new();
+    for (replica, passive) in stall {
+        let siblings = || stall.iter().filter(|(other, _)| other.rank == replica.rank);
+        let votes = |waits_for: &[String]| siblings().filter(|(_, other)| other.waits_for == waits_for).count();
+        let best = siblings().map(|(_, other)| votes(&other.waits_for)).max().unwrap_or(0);
+        let count = siblings().count();
+        if best >= 2 && best * 2 > count && votes(&passive.waits_for) < best {
+            strays.push(*replica);
+        }
+    }
+    strays
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use redrt_types::{ViewNumber, World};
+
+    const NOW: Duration = Duration::from_secs(10);
+
+    fn passive(sent_bytes: u64, received_bytes: u64) -> Passive {
+        Passive { view: ViewNumber(0), sent_bytes, received_bytes, waits_for: vec!["a message".into()] }
+    }
+
+    struct Rig {
+        world: World,
+        view: View,
+        watch: StallWatch,
+    }
+
+    impl Rig {
+        fn new() -> Self {
+            let world = World::new(vec![1, 1]);
+            Self { view: View::initial(&world), world, watch: StallWatch::default() }
+        }
+
+        fn answer(&mut self, rank: u32, wave: u64, passive: Option<Passive>) -> Finding {
+            let live: Vec<_> = self.world.replicas().collect();
+            self.watch.answered(NOW, ReplicaId::new(rank, 0), (wave, passive), &self.view, live.into_iter())
+        }
+    }
+
+    #[test]
+    fn two_equal_waves_prove_it() {
+        let mut rig = Rig::new();
+        let wave = rig.watch.pass_time(NOW).unwrap();
+        assert_eq!(rig.answer(0, wave, Some(passive(10, 5))), Finding::Open);
+        let Finding::Ask(second) = rig.answer(1, wave, Some(passive(5, 10))) else { panic!("asks once more") };
+        assert_eq!(rig.watch.next_deadline(), None);
+        assert_eq!(rig.answer(1, second, Some(passive(5, 10))), Finding::Open);
+        let Finding::Stalled(stall) = rig.answer(0, second, Some(passive(10, 5))) else { panic!("proved") };
+        assert_eq!(stall.len(), 2);
+        assert!(strays(&stall).is_empty());
+    }
+
+    #[test]
+    fn work_messages_under_way_and_movement_disprove_it() {
+        for second_answer in [None, Some(passive(20, 5)), Some(passive(12, 7))] {
+            let mut rig = Rig::new();
+            let wave = rig.watch.pass_time(NOW).unwrap();
+            rig.answer(0, wave, Some(passive(10, 5)));
+            let Finding::Ask(second) = rig.answer(1, wave, Some(passive(5, 10))) else { panic!("asks once more") };
+            rig.answer(0, second, second_answer);
+            let finding = rig.answer(1, second, Some(passive(7, 12)));
+            assert!(!matches!(finding, Finding::Stalled(_)), "{finding:?}");
+        }
+    }
+
+    #[test]
+    fn answers_to_other_waves_and_views_do_not_count() {
+        let mut rig = Rig::new();
+        let wave = rig.watch.pass_time(NOW).unwrap();
+        assert_eq!(rig.answer(0, wave + 1, Some(passive(0, 0))), Finding::Open);
+        rig.answer(0, wave, Some(passive(0, 0)));
+        assert_eq!(rig.answer(1, wave, Some(Passive { view: ViewNumber(1), ..passive(0, 0) })), Finding::Open);
+        // The wave is over; the next is due after a while.
+        assert_eq!(rig.answer(1, wave, Some(passive(0, 0))), Finding::Open);
+        assert_eq!(rig.watch.pass_time(NOW), None);
+        assert!(rig.watch.pass_time(NOW + INTERVAL).is_some());
+    }
+
+    #[test]
+    fn a_lone_stray_is_found_where_two_others_agree() {
+        let stall = |waits: &[(u32, u16, &str)]| -> Stall {
+            let entry = |(rank, index, what): &(u32, u16, &str)| {
+                (ReplicaId::new(*rank, *index), Passive { waits_for: vec![(*what).into()], ..passive(0, 0) })
+            };
+            waits.iter().map(entry).collect()
+        };
+        let three = stall(&[(0, 0, "a"), (0, 1, "b"), (0, 2, "a"), (1, 0, "a"), (1, 1, "b")]);
+        assert_eq!(strays(&three), [ReplicaId::new(0, 1)]);
+        let split = stall(&[(0, 0, "a"), (0, 1, "b"), (0, 2, "c")]);
+        assert!(strays(&split).is_empty());
+    }
+}
