@@ -198,7 +198,11 @@ mod tests {
     use proptest::prelude::*;
 
     fn hosts(slot_counts: &[u32]) -> Vec<Host> {
-        let host = |(number, slot_count): (usize, &u32)| Host { name: format!("h{number}"), slot_count: *slot_count, rack: None };
+        let host = |(number, slot_count): (usize, &u32)| Host {
+            name: format!("h{number}"),
+            slot_count: *slot_count,
+            rack: None,
+        };
         slot_counts.iter().enumerate().map(host).collect()
     }
 

@@ -107,7 +107,13 @@ impl Job {
     pub fn command(&self) -> String {
         let redrun = prefix().join("bin/redrun").display().to_string();
         let variables = self.environment.iter().map(|(name, value)| format!("{name}={value}"));
-        let words = self.place.iter().cloned().chain(variables).chain([redrun]).chain(self.options.iter().chain(&self.program).cloned());
+        let words = self
+            .place
+            .iter()
+            .cloned()
+            .chain(variables)
+            .chain([redrun])
+            .chain(self.options.iter().chain(&self.program).cloned());
         words.map(|word| quoted(&word)).collect::<Vec<_>>().join(" ")
     }
 
@@ -123,11 +129,25 @@ impl Job {
             (File::create(path("out")).expect("a new file"), File::create(path("err")).expect("a new file"));
         let mut words = self.place.iter().cloned().chain([prefix().join("bin/redrun").display().to_string()]);
         let mut redrun = Command::new(words.next().expect("redrun, at least"));
-        redrun.args(words).args(&self.options).arg("--json-summary").arg(path("summary")).arg("--audit").arg(path("audit"));
+        redrun
+            .args(words)
+            .args(&self.options)
+            .arg("--json-summary")
+            .arg(path("summary"))
+            .arg("--audit")
+            .arg(path("audit"));
         redrun.args(&self.program).env(MARK, &mark).envs(self.environment.iter().cloned());
         redrun.stdin(Stdio::null()).stdout(out).stderr(err);
         let child = redrun.spawn().expect("redrun can be run");
-        Running { command: self.command(), is_elsewhere: !self.place.is_empty(), limit: self.limit, mark, files, child, begin: Instant::now() }
+        Running {
+            command: self.command(),
+            is_elsewhere: !self.place.is_empty(),
+            limit: self.limit,
+            mark,
+            files,
+            child,
+            begin: Instant::now(),
+        }
     }
 
     /// Runs it to its end.
@@ -177,6 +197,13 @@ impl Running {
         text(&self.files.path().join("out"))
     }
 
+    /// The records of the audit log until now.
+    #[must_use]
+    pub fn audit(&self) -> Vec<Value> {
+        let text = text(&self.files.path().join("audit"));
+        text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
+    }
+
     /// Processes of the job that run `program`.
     #[must_use]
     pub fn processes(&self, program: &str) -> Vec<i32> {
@@ -216,7 +243,7 @@ impl Running {
             err: text(&path("err")),
             took,
             summary: serde_json::from_str(&text(&path("summary"))).unwrap_or_default(),
-            audit: text(&path("audit")).lines().filter_map(|line| serde_json::from_str(line).ok()).collect(),
+            audit: self.audit(),
             stuck,
             left,
         }

@@ -46,11 +46,14 @@ pub fn missing(slurm: bool) -> Option<String> {
     let basic = ["ip", "unshare", "nsenter", "setpriv", "ssh", "ssh-keygen", "/usr/sbin/sshd"];
     let batch = ["slurmctld", "slurmd", "srun", "/usr/sbin/munged"];
     for program in basic.iter().chain(batch.iter().filter(|_| slurm)) {
-        if !Path::new(program).is_absolute() && !on_path(program) || Path::new(program).is_absolute() && !Path::new(program).exists() {
+        if !Path::new(program).is_absolute() && !on_path(program)
+            || Path::new(program).is_absolute() && !Path::new(program).exists()
+        {
             return Some(format!("{program} is missing (scripts/setup-tests.sh installs it)"));
         }
     }
-    let unshared = Command::new("unshare").args(["--net", "--uts", "--ipc", "--mount", "--pid", "--fork", "true"]).output();
+    let unshared =
+        Command::new("unshare").args(["--net", "--uts", "--ipc", "--mount", "--pid", "--fork", "true"]).output();
     match unshared {
         Ok(output) if output.status.success() => None,
         Ok(output) => Some(format!("namespaces are refused: {}", String::from_utf8_lossy(&output.stderr).trim())),
@@ -60,7 +63,9 @@ pub fn missing(slurm: bool) -> Option<String> {
 
 fn on_path(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path).chain([PathBuf::from("/usr/sbin"), PathBuf::from("/sbin")]).any(|place| place.join(program).exists())
+    std::env::split_paths(&path)
+        .chain([PathBuf::from("/usr/sbin"), PathBuf::from("/sbin")])
+        .any(|place| place.join(program).exists())
 }
 
 /// A lab of this many hosts, h1, h2, …; or none, with the reason printed, where there cannot be one.
@@ -248,7 +253,8 @@ impl Lab {
         let all = fs::read_dir("/proc").expect("/proc is mounted").flatten();
         let ids = all.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
         let here = ids.filter(|id| namespace(*id).as_ref() == Some(&own));
-        here.filter_map(|id| Some((id, fs::read_to_string(format!("/proc/{id}/comm")).ok()?.trim().to_owned()))).collect()
+        here.filter_map(|id| Some((id, fs::read_to_string(format!("/proc/{id}/comm")).ok()?.trim().to_owned())))
+            .collect()
     }
 
     /// Processes and shared memory that are left on any host a while after a job.
@@ -303,7 +309,8 @@ pub fn address(name: &str) -> String {
 }
 
 fn write_files(directory: &Path, names: &[String], host_count: u32) {
-    let write = |name: &str, text: &str| fs::write(directory.join(name), text).expect("the temporary directory can be written");
+    let write =
+        |name: &str, text: &str| fs::write(directory.join(name), text).expect("the temporary directory can be written");
     let here = directory.display();
     fs::create_dir(directory.join("log")).expect("a new directory");
     fs::create_dir(directory.join("state")).expect("a new directory");

@@ -1,7 +1,7 @@
 //! The agent: threads that sleep until the daemon says something or another process opens a link.
 
 use super::{Job, control::Control};
-use crate::engine;
+use crate::engine::{self, opening};
 use crate::transport::tcp::{self, Receiver};
 use redrt_wire::control::{FromAgent, ToAgent};
 use std::io;
@@ -19,9 +19,9 @@ pub fn is_released() -> bool {
     RELEASED.load(Ordering::Acquire)
 }
 
-/// Starts the threads that listen, unless the program runs by itself: one to the daemon, and one for links that others
-/// open. They must be two. Whoever opens a link holds its engine until the other side has answered, and a view needs the
-/// engine: one thread for both would let two processes wait for each other.
+/// Starts the threads that listen, unless the program runs by itself: one to the daemon, one for links that others
+/// open, and one for links that this process opens. A handshake waits for the other end, which may have lost its power;
+/// views must not wait for it.
 pub fn start(job: &'static Job, listener: Option<TcpListener>) -> io::Result<()> {
     let Some(control) = &job.control else { return Ok(()) };
     let masked = block_signals();
@@ -32,6 +32,12 @@ pub fn start(job: &'static Job, listener: Option<TcpListener>) -> io::Result<()>
     let mut started = spawn("redrt-agent", Box::new(move || listen_to_daemon(job, control)));
     if let (Ok(()), Some(listener)) = (&started, listener) {
         started = spawn("redrt-accept", Box::new(move || accept_links(job, &listener)));
+        if let (Ok(()), Some(wishes)) = (&started, opening::install()) {
+            started = spawn(
+                "redrt-opener",
+                Box::new(move || opening::serve(&wishes, |opened| engine::cell().link_dialled(opened))),
+            );
+        }
     }
     restore_signals(&masked);
     started
@@ -68,11 +74,17 @@ fn listen_to_daemon(job: &'static Job, control: &'static Control) {
 fn accept_links(job: &'static Job, listener: &TcpListener) {
     loop {
         match listener.accept() {
-            // Whoever does not know the secret, or goes away, is refused; there is nobody to tell.
             Ok((stream, _)) => {
-                if let Ok(accepted) = tcp::admit(stream, &job.welcome.secret) {
-                    engine::cell().link_opened(Receiver::new(accepted));
-                }
+                // Whoever does not know the secret, or goes away, is refused; there is nobody to tell.
+                let admit = move || {
+                    if let Ok(accepted) = tcp::admit(stream, &job.welcome.secret) {
+                        engine::cell().link_opened(Receiver::new(accepted));
+                    }
+                };
+                // Each by itself: one that says nothing must not keep the others waiting. Without threads it is lost, and
+                // its other end tries again.
+                let admission = std::thread::Builder::new().name("redrt-admit".into()).stack_size(256 << 10);
+                let _ = admission.spawn(admit);
             }
             Err(error) if matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted) => {}
             Err(error) => {

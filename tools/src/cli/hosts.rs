@@ -63,7 +63,9 @@ pub fn plan(arguments: &Arguments) -> Result<HostPlan, UsageError> {
     };
     let named = named_hosts(arguments)?;
     let allocated = match (&named, arguments.launcher) {
-        (None, None | Some(LauncherChoice::Ssh | LauncherChoice::Slurm)) => allocation::find(&|name| std::env::var(name).ok())?,
+        (None, None | Some(LauncherChoice::Ssh | LauncherChoice::Slurm)) => {
+            allocation::find(&|name| std::env::var(name).ok())?
+        }
         _ => None,
     };
     let by_slurm = match arguments.launcher {
@@ -71,7 +73,9 @@ pub fn plan(arguments: &Arguments) -> Result<HostPlan, UsageError> {
         None => allocated.as_ref().is_some_and(|allocated| allocated.by_slurm),
     };
     if by_slurm && named.is_some() {
-        return Err(wrong("--launcher slurm takes its hosts from the allocation: leave out -hosts and --hostfile".into()));
+        return Err(wrong(
+            "--launcher slurm takes its hosts from the allocation: leave out -hosts and --hostfile".into(),
+        ));
     }
     if by_slurm && allocated.as_ref().is_none_or(|allocated| !allocated.by_slurm) {
         return Err(wrong("--launcher slurm: this is not inside a Slurm allocation (salloc, sbatch)".into()));

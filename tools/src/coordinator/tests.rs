@@ -311,7 +311,9 @@ fn a_lost_daemon_loses_its_spheres() {
     let mut table = Table::new(&[2]);
     table.step("0.0 ready");
     let replicas = vec![ReplicaId::new(0, 0), ReplicaId::new(0, 1)];
-    table.coordinator.handle(table.now, Input::DaemonLost { why: "it does not answer".into(), host: "h".into(), replicas });
+    table
+        .coordinator
+        .handle(table.now, Input::DaemonLost { why: "it does not answer".into(), host: "h".into(), replicas });
     let outputs: Vec<_> = std::iter::from_fn(|| table.coordinator.poll_output()).collect();
     assert!(outputs.iter().any(|output| matches!(output, Output::Finish(code) if *code != 0)), "{outputs:?}");
 }

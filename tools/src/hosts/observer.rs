@@ -112,7 +112,10 @@ mod tests {
         assert_eq!(ticks(&mut observer, SUSPECT_TICKS - 1), []);
         assert_eq!(observer.heard(3), None);
         assert_eq!(ticks(&mut observer, 4), [Duty::Report(5, Sign::Silent)]);
-        assert_eq!((observer.sign(3), observer.sign(5), observer.sign(9)), (Some(Sign::Alive), Some(Sign::Silent), None));
+        assert_eq!(
+            (observer.sign(3), observer.sign(5), observer.sign(9)),
+            (Some(Sign::Alive), Some(Sign::Silent), None)
+        );
         assert_eq!(observer.heard(5), Some(Duty::Report(5, Sign::Alive)));
         assert_eq!(observer.heard(5), None);
         // A changed ring keeps what is known of those who stay.

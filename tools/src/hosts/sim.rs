@@ -158,7 +158,8 @@ fn dead_hosts_are_found_in_time_however_many_die_at_once() {
         let mut network = Network::new(seed, 2 + (seed % 9) as u32);
         let count = network.daemons.len() as u64;
         network.ticks(5);
-        let mut victims: Vec<u32> = (0..1 + network.random.below(count)).map(|_| network.random.below(count) as u32).collect();
+        let mut victims: Vec<u32> =
+            (0..1 + network.random.below(count)).map(|_| network.random.below(count) as u32).collect();
         victims.sort_unstable();
         victims.dedup();
         for victim in &victims {

@@ -14,16 +14,16 @@ mod sweep;
 
 use crate::link::Received;
 use crate::tree::launcher::Place;
-pub use guard::guard;
 use anyhow::{Context, Result, bail};
+pub use guard::guard;
 pub use sweep::{become_subreaper, kill_descendants};
 
 use child::{Child, Kind};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
-use redrt_types::{ReplicaId, View};
 use post::{Errand, Post};
+use redrt_types::{ReplicaId, View};
 use redrt_wire::auth::Secret;
 use redrt_wire::control::{FromAgent, SharedMemory, ToAgent, Transport, Welcome};
 use redrt_wire::daemon::{FromDaemon, Launch, Stream, ToDaemon};

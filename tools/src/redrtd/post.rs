@@ -126,7 +126,8 @@ impl Post {
 
     /// When [`Post::work`] is to be called though nothing has happened.
     pub fn next_deadline(&self) -> Option<Instant> {
-        let soon = (!self.starting.is_empty() && self.watch.is_none()).then(|| Instant::now() + Duration::from_millis(50));
+        let soon =
+            (!self.starting.is_empty() && self.watch.is_none()).then(|| Instant::now() + Duration::from_millis(50));
         [soon, self.next_tick].into_iter().flatten().min()
     }
 
@@ -196,8 +197,12 @@ impl Post {
             let role = self.roles.get(&link).copied();
             let read = match role {
                 None => return,
-                Some(Role::Uplink) => self.hub.next_message(link).map(|frame| frame.map(|frame| self.hear_above(frame))),
-                Some(role) => self.hub.next_message(link).map(|frame| frame.map(|frame| self.hear_other(link, role, frame))),
+                Some(Role::Uplink) => {
+                    self.hub.next_message(link).map(|frame| frame.map(|frame| self.hear_above(frame)))
+                }
+                Some(role) => {
+                    self.hub.next_message(link).map(|frame| frame.map(|frame| self.hear_other(link, role, frame)))
+                }
             };
             match read {
                 Ok(Some(())) => {}
@@ -257,7 +262,9 @@ impl Post {
                 }
             }
             Ok(message) => self.errands.push_back(Errand::Message(message)),
-            Err(error) => self.errands.push_back(Errand::Leave(Some(format!("redrun sent what cannot be read: {error}")))),
+            Err(error) => {
+                self.errands.push_back(Errand::Leave(Some(format!("redrun sent what cannot be read: {error}"))))
+            }
         }
     }
 

@@ -402,9 +402,11 @@ impl Fleet {
         if !self.complete || !self.plan.is_remote() {
             return;
         }
-        let ring = self.arbiter.ring().iter().filter_map(|host| {
-            Some((*host, self.members[*host as usize].attach.as_ref()?.listen))
-        });
+        let ring = self
+            .arbiter
+            .ring()
+            .iter()
+            .filter_map(|host| Some((*host, self.members[*host as usize].attach.as_ref()?.listen)));
         let watch = Watch { ring: ring.collect(), timeout_ms: self.plan.detect_timeout.as_millis() as u32 };
         self.send_all(&ToDaemon::Watch(watch));
         let direct = (0..self.members.len() as u32).filter(|host| {

@@ -128,10 +128,8 @@ impl<'a> Shell<'a> {
     fn wait(&mut self) -> Result<()> {
         let timeout = self.poll_timeout();
         let input = self.input.as_ref().filter(|_| self.wants_input()).map(AsFd::as_fd);
-        let mut fds = vec![
-            PollFd::new(self.signals.as_fd(), PollFlags::POLLIN),
-            PollFd::new(self.fleet.fd(), PollFlags::POLLIN),
-        ];
+        let mut fds =
+            vec![PollFd::new(self.signals.as_fd(), PollFlags::POLLIN), PollFd::new(self.fleet.fd(), PollFlags::POLLIN)];
         fds.extend(input.map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
         let has_input = input.is_some();
         for fd in self.outputs.waiting() {
@@ -203,7 +201,8 @@ impl<'a> Shell<'a> {
             News::Fenced(host) => {
                 let host = self.fleet.name(host).to_owned();
                 self.audit.record("fenced", &serde_json::json!({ "host": host }));
-                self.console.warning(&format!("host {host} came back after it was taken for dead, and was told to leave"));
+                self.console
+                    .warning(&format!("host {host} came back after it was taken for dead, and was told to leave"));
             }
             News::Refused { address, error } => {
                 let line = format!("refused a connection from {address}: {error}");

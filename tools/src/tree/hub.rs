@@ -212,7 +212,8 @@ impl Hub {
         let mut bytes = [0; 64];
         while (&self.wake).read(&mut bytes).is_ok_and(|count| count > 0) {}
         while let Ok(met) = self.receiver.try_recv() {
-            let adopted = |hub: &mut Self, stream| hub.adopt(stream).map_err(|error| io::Error::other(error.to_string()));
+            let adopted =
+                |hub: &mut Self, stream| hub.adopt(stream).map_err(|error| io::Error::other(error.to_string()));
             events.extend(match met {
                 Met::Accepted(stream) => adopted(self, stream).ok().map(Event::Accepted),
                 Met::Refused { address, error } => Some(Event::Refused { address, error }),
@@ -296,7 +297,9 @@ mod tests {
         let (mut one, mut other) = (hub(&secret), hub(&secret));
         other.dial(7, one.address(), Duration::from_secs(5));
         let [Event::Accepted(here)] = events(&mut one)[..] else { panic!("expected a connection") };
-        let [Event::Dialled { purpose: 7, result: Ok(there) }] = events(&mut other)[..] else { panic!("not connected") };
+        let [Event::Dialled { purpose: 7, result: Ok(there) }] = events(&mut other)[..] else {
+            panic!("not connected")
+        };
         other.send(there, &Up::Neighbour { host: 3 });
         assert!(matches!(events(&mut one)[..], [Event::Readable(id)] if id == here));
         assert!(matches!(one.next_message(here), Ok(Some(Up::Neighbour { host: 3 }))));

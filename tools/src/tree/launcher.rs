@@ -156,7 +156,8 @@ pub fn slurm(srun: &[String], nodes: &[String], place: &Place, secret: &Secret) 
     command.args(["--cpu-bind=none", "--mem=0", "--export=ALL", "--unbuffered"]);
     command.arg(daemon_executable()?).arg("--guard").args(place.arguments());
     // Counts of the surrounding job would be taken for this step's.
-    for name in ["SLURM_NTASKS", "SLURM_NPROCS", "SLURM_NTASKS_PER_NODE", "SLURM_TASKS_PER_NODE", "SLURM_DISTRIBUTION"] {
+    for name in ["SLURM_NTASKS", "SLURM_NPROCS", "SLURM_NTASKS_PER_NODE", "SLURM_TASKS_PER_NODE", "SLURM_DISTRIBUTION"]
+    {
         command.env_remove(name);
     }
     command.env(SECRET_VARIABLE, secret.to_hex()).stdin(Stdio::null());

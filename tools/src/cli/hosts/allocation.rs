@@ -36,7 +36,8 @@ pub fn find(variable: Variable<'_>) -> Result<Option<Allocation>, UsageError> {
     }
     if let Some(text) = variable("LSB_MCPU_HOSTS") {
         let words: Vec<_> = text.split_whitespace().collect();
-        let lines: Option<_> = words.chunks(2).map(|pair| Some(line(pair[0], Some(pair.get(1)?.parse().ok()?)))).collect();
+        let lines: Option<_> =
+            words.chunks(2).map(|pair| Some(line(pair[0], Some(pair.get(1)?.parse().ok()?)))).collect();
         let lines = lines.ok_or_else(|| UsageError(format!("LSB_MCPU_HOSTS {text}: not pairs of host and slots")))?;
         return Ok(Some(Allocation { lines, by_slurm: false }));
     }

@@ -133,7 +133,9 @@ mod tests {
 
     #[test]
     fn what_is_wrong_is_named_with_its_line() {
-        for (text, number) in [("h1\nh2 slots=x", 2), ("h1:0", 1), ("\n\n:4", 3), ("h1 what", 1), ("-oProxyCommand=x", 1)] {
+        for (text, number) in
+            [("h1\nh2 slots=x", 2), ("h1:0", 1), ("\n\n:4", 3), ("h1 what", 1), ("-oProxyCommand=x", 1)]
+        {
             assert_eq!(parse(text).unwrap_err().0, number, "{text}");
         }
         for list in ["", "h1,,h2", "h1:x", "@h1"] {
