@@ -4,6 +4,7 @@ pub mod cli;
 pub mod coordinator;
 pub mod hosts;
 pub mod interface;
+pub mod jobs;
 pub mod link;
 pub mod plan;
 pub mod redrtd;

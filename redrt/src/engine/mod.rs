@@ -215,11 +215,8 @@ pub struct Cell {
     engine: Mutex<Engine>,
     others: Condvar,
     sleeper: Sleeper,
-    /// Links that others have opened, on their way from the agent thread to the engine. The agent must not wait for the
-    /// engine's lock with one: its owner may be opening a link to a process whose agent waits likewise.
+    /// Links that others have opened, on their way to the engine.
     opened: Mutex<Vec<Receiver>>,
-    /// Links that this process wanted, on the same way.
-    dialled: Mutex<Vec<opening::Opened>>,
     /// The agent has changed something since the polling thread last looked; it must look again before it sleeps.
     has_news: AtomicBool,
 }
@@ -231,8 +228,8 @@ static CELL: OnceLock<Cell> = OnceLock::new();
 /// # Panics
 /// When there is one already: `MPI_Init` has checked.
 pub fn install(engine: Engine, sleeper: Sleeper) {
-    let (opened, dialled, has_news) = (Mutex::default(), Mutex::default(), AtomicBool::new(false));
-    let cell = Cell { engine: Mutex::new(engine), others: Condvar::new(), sleeper, opened, dialled, has_news };
+    let (opened, has_news) = (Mutex::default(), AtomicBool::new(false));
+    let cell = Cell { engine: Mutex::new(engine), others: Condvar::new(), sleeper, opened, has_news };
     assert!(CELL.set(cell).is_ok(), "the engine is installed twice");
 }
 
@@ -437,9 +434,13 @@ impl Cell {
         self.wake();
     }
 
-    /// Hands over a link that this process wanted.
+    /// Hands over a link that this process wanted. What waits for it goes out at once: the program may be outside of MPI
+    /// for long.
     pub fn link_dialled(&self, opened: opening::Opened) {
-        self.dialled.lock().unwrap_or_else(PoisonError::into_inner).push(opened);
+        let mut engine = self.lock();
+        engine.links.opened(opened);
+        engine.links.pump();
+        drop(engine);
         self.wake();
     }
 
@@ -447,9 +448,6 @@ impl Cell {
         if self.has_news.load(Ordering::Relaxed) && self.has_news.swap(false, Ordering::SeqCst) {
             for receiver in self.opened.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
                 engine.links.add_receiver(receiver);
-            }
-            for opened in self.dialled.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
-                engine.links.opened(opened);
             }
         }
     }

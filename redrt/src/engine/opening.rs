@@ -3,12 +3,12 @@
 //!
 //! ```text
 //!   engine: Unopened ──▶ Opening, frames wait ──▶ Tcp | Gone
-//!                 │ Wanted            ▲ result, handed over like links that others open
+//!                 │ ask               ▲ Opened
 //!                 ▼                   │
 //!   a thread that starts one thread for each link
 //! ```
 //! The thread that starts the others exists from the beginning: threads that the program's own threads started would
-//! count among these, and replicas number theirs by the order of their creation.
+//! count among those, and replicas number theirs by the order of their creation.
 
 use crate::transport::tcp::Sender;
 use redrt_types::{Incarnation, ProcessIndex};

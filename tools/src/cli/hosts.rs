@@ -165,10 +165,16 @@ fn root_address(plan: &HostPlan) -> Result<IpAddr, UsageError> {
         Some(wanted) => interface::address(wanted).map_err(|error| wrong(format!("--interface: {error}")))?,
         None => {
             let remote = plan.hosts.iter().filter(|host| !host.local).filter_map(|host| host.name.as_ref());
-            let addresses = remote.filter_map(|name| interface::resolve(&name.name).ok()?.first().copied());
-            let ways = addresses.chain([FAR_AWAY]).filter_map(|address| interface::towards(address).ok());
-            let no_way = || wrong("no address of this host leads to the others: name one by --interface".into());
-            ways.filter(|way| !way.is_loopback()).next().ok_or_else(no_way)?
+            let addresses = remote.clone().filter_map(|name| interface::resolve(&name.name).ok()?.first().copied());
+            let mut ways = addresses.chain([FAR_AWAY]).filter_map(|address| interface::towards(address).ok());
+            let names: Vec<_> = remote.map(|name| name.name.as_str()).collect();
+            let no_way = || {
+                wrong(format!(
+                    "no address of this host leads to host {}: is the name known, and is there a route? (--interface chooses an address)",
+                    names.join(", ")
+                ))
+            };
+            ways.find(|way| !way.is_loopback()).ok_or_else(no_way)?
         }
     };
     Ok(found)

@@ -87,6 +87,9 @@ fn assemble(arguments: &Arguments, locals: &[LocalArguments]) -> Result<Job, Usa
         return Err(UsageError("--spares is not supported yet: lost replicas are not replaced".into()));
     }
     let hosts = hosts::plan(arguments)?;
+    if hosts.hosts.len() > 1 && arguments.transport == arguments::Transport::Shm {
+        return Err(UsageError("--transport shm reaches one host only, and several are named".into()));
+    }
     let shape = Shape::of(arguments, locals, &hosts)?;
     let world = degrees::world(shape.rank_count, arguments.degree.as_deref(), arguments.replicate.as_deref())?;
     let applications: Result<Vec<_>, _> = locals.iter().map(|local| program::application(arguments, local)).collect();

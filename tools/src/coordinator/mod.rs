@@ -246,6 +246,30 @@ impl Coordinator {
         self.world().replicas().zip(self.processes.iter().map(|process| process.statistics))
     }
 
+    /// How far the job has come, in a word.
+    #[must_use]
+    pub fn phase(&self) -> &'static str {
+        match (&self.ending, self.released, self.cards_sent) {
+            (Some(_), _, _) => "ending",
+            (None, true, _) => "finalized",
+            (None, false, true) => "running",
+            (None, false, false) => "launching",
+        }
+    }
+
+    /// How far each process has come, in a word.
+    pub fn states(&self) -> impl Iterator<Item = &'static str> + '_ {
+        self.processes.iter().map(|process| match (process.phase, process.exit) {
+            _ if process.lost => "lost",
+            _ if process.retired => "retired",
+            (_, Some(_)) => "exited",
+            (Phase::Started, None) => "started",
+            (Phase::Greeted, None) => "in MPI_Init",
+            (Phase::Ready, None) => "running",
+            (Phase::Finalizing(_), None) => "finalizing",
+        })
+    }
+
     /// How each process ended, with whether it was counted as lost.
     pub fn exits(&self) -> impl Iterator<Item = (ReplicaId, Option<Exit>, bool)> + '_ {
         self.world().replicas().zip(&self.processes).map(|(replica, process)| (replica, process.exit, process.lost))

@@ -12,6 +12,7 @@ mod post;
 mod spawn;
 mod sweep;
 
+use crate::jobs;
 use crate::link::Received;
 use crate::tree::launcher::Place;
 use anyhow::{Context, Result, bail};
@@ -73,6 +74,8 @@ struct Daemon {
 
 /// What is known once the job was launched.
 struct Job {
+    /// For redctl.
+    _entry: Option<jobs::Entry>,
     launch: Launch,
     view: View,
     shared_memory: Option<SharedMemory>,
@@ -240,7 +243,8 @@ impl Daemon {
                 }
             }
         }
-        self.job = Some(Job { view: launch.view.clone(), launch, shared_memory });
+        let entry = jobs::write_down(launch.job, &self.host, self.post.root(), &launch.secret);
+        self.job = Some(Job { _entry: entry.ok(), view: launch.view.clone(), launch, shared_memory });
         Ok(())
     }
 

@@ -114,6 +114,11 @@ impl Post {
         self.place.host.expect("the number was found out before the daemon took its post")
     }
 
+    /// Where redrun listens.
+    pub fn root(&self) -> SocketAddr {
+        self.place.root
+    }
+
     /// The address of this host that others use.
     pub fn address(&self) -> IpAddr {
         self.hub.address().ip()

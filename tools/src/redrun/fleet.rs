@@ -153,6 +153,11 @@ impl Fleet {
         }
     }
 
+    /// Whether a host is not part of the job any more.
+    pub fn is_dead(&self, host: u32) -> bool {
+        self.members[host as usize].dead
+    }
+
     /// CPUs of a host; 0 when it has not attached.
     pub fn cpu_count(&self, host: u32) -> u32 {
         self.members[host as usize].attach.as_ref().map_or(0, |attach| attach.cpu_count)

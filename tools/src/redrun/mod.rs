@@ -6,12 +6,14 @@ mod console;
 mod fleet;
 mod layout;
 mod output;
+mod status;
 mod summary;
 
 pub use console::Console;
 
 use crate::cli::{Fault, Job};
 use crate::coordinator::{Coordinator, Input, Output, Report, Settings};
+use crate::jobs;
 use anyhow::{Context, Result, bail};
 use audit::Audit;
 use fleet::{Fleet, News};
@@ -23,6 +25,7 @@ use redrt_types::{ReplicaId, VirtualRank};
 use redrt_wire::auth::Secret;
 use redrt_wire::control::OnSdc;
 use redrt_wire::daemon::{FromDaemon, Launch, ToDaemon};
+use redrt_wire::tree::Question;
 use std::collections::{BTreeMap, HashSet};
 use std::io::Read;
 use std::os::fd::AsFd;
@@ -41,6 +44,7 @@ pub fn run(job: &Job, console: &Console) -> Result<i32> {
     let outcome = shell.serve();
     shell.fleet.end();
     crate::redrtd::kill_descendants();
+    shell.entry = None;
     let code = outcome?;
     shell.summarize(code)?;
     Ok(code)
@@ -54,6 +58,7 @@ struct Shell<'a> {
     /// The host of every process, once it is decided.
     placement: Vec<u32>,
     job_number: u64,
+    entry: Option<jobs::Entry>,
     started_at: Instant,
     audit: Audit,
     outputs: Outputs,
@@ -92,6 +97,7 @@ impl<'a> Shell<'a> {
             fleet: Fleet::start(job.hosts.clone(), Secret::generate().context("Failed to make the job's secret")?)?,
             placement: Vec::new(),
             job_number: random_number(),
+            entry: None,
             started_at: Instant::now(),
             audit,
             outputs: Outputs::new(&job.world, job.label),
@@ -209,10 +215,31 @@ impl<'a> Shell<'a> {
                 self.audit.record("connection-refused", &serde_json::json!({ "address": address.to_string() }));
                 self.console.warning(&line);
             }
-            News::Asked(link, _) => self.fleet.answer(link, String::new()),
+            News::Asked(link, question) => {
+                let answer = self.answer(question);
+                self.fleet.answer(link, answer);
+            }
             News::Failed(message) => bail!("{message}"),
         }
         Ok(())
+    }
+
+    /// What `redctl` is answered: the status, or what is wrong with its wish; nothing if it was done.
+    fn answer(&mut self, question: Question) -> String {
+        match question {
+            Question::Status => return self.status().to_string(),
+            Question::Kill(replica) if !self.coordinator.view().is_live(replica) => {
+                return format!("there is no live replica {replica}");
+            }
+            Question::Kill(replica) => {
+                self.audit.record("killed-by-user", &serde_json::json!({ "replica": replica.to_string() }));
+                if let Some(host) = self.host(replica) {
+                    self.fleet.send(host, &ToDaemon::Kill(replica));
+                }
+            }
+            Question::Stop => self.handle(Input::Interrupted(Signal::SIGINT as i32)),
+        }
+        String::new()
     }
 
     fn lose_host(&mut self, host: u32, why: String) -> Result<()> {
@@ -295,6 +322,8 @@ impl<'a> Shell<'a> {
         };
         let hosts: Vec<_> = (0..job.hosts.hosts.len() as u32).map(|host| self.fleet.name(host).to_owned()).collect();
         self.audit.job_start(job, &launch, &hosts);
+        // A job that redctl does not find runs as well.
+        self.entry = jobs::write_down(self.job_number, &hosts[0], self.fleet.address(), self.fleet.secret()).ok();
         self.fleet.watch();
         self.fleet.send_all(&ToDaemon::Launch(Box::new(launch)));
         Ok(())
