@@ -16,7 +16,8 @@ const NETWORK: &str = "10.77.0";
 const CONTROL: &str = "ctl";
 const UP_TIME_MAX: Duration = Duration::from_secs(30);
 /// What belongs to a host itself.
-const FURNITURE: [&str; 8] = ["host", "sshd", "sleep", "munged", "slurmd", "slurmctld", "slurmstepd", "ip"];
+const FURNITURE: [&str; 9] =
+    ["host", "slurmscriptd", "sshd", "sleep", "munged", "slurmd", "slurmctld", "slurmstepd", "ip"];
 
 /// How many processes a host may have by what it says to Slurm.
 pub const SLURM_CPUS: u32 = 4;

@@ -473,6 +473,11 @@ impl Links {
         }
     }
 
+    /// The link from a process broke. What was on its way is lost, unless the process has left in peace.
+    pub fn lost_receiver(&mut self, from: ProcessIndex) {
+        self.broken.push(from);
+    }
+
     /// The shared-memory inbox.
     pub fn inbox(&mut self) -> Option<&mut Inbox> {
         self.inbox.as_mut()

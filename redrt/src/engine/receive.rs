@@ -108,7 +108,8 @@ impl Engine {
                     Received::Landed(landing, count) => self.landed(landing, count),
                     Received::Nothing => break,
                     Received::Closed => {
-                        self.links.receivers().remove(at);
+                        let receiver = self.links.receivers().remove(at);
+                        self.links.lost_receiver(receiver.from);
                         return true;
                     }
                 }

@@ -33,10 +33,8 @@ pub fn start(job: &'static Job, listener: Option<TcpListener>) -> io::Result<()>
     if let (Ok(()), Some(listener)) = (&started, listener) {
         started = spawn("redrt-accept", Box::new(move || accept_links(job, &listener)));
         if let (Ok(()), Some(wishes)) = (&started, opening::install()) {
-            started = spawn(
-                "redrt-opener",
-                Box::new(move || opening::serve(&wishes, |opened| engine::cell().link_dialled(opened))),
-            );
+            let serve = move || opening::serve(&wishes, |opened| engine::cell().link_dialled(opened));
+            started = spawn("redrt-opener", Box::new(serve));
         }
     }
     restore_signals(&masked);
@@ -74,17 +72,11 @@ fn listen_to_daemon(job: &'static Job, control: &'static Control) {
 fn accept_links(job: &'static Job, listener: &TcpListener) {
     loop {
         match listener.accept() {
+            // Whoever does not know the secret, or goes away, is refused; there is nobody to tell.
             Ok((stream, _)) => {
-                // Whoever does not know the secret, or goes away, is refused; there is nobody to tell.
-                let admit = move || {
-                    if let Ok(accepted) = tcp::admit(stream, &job.welcome.secret) {
-                        engine::cell().link_opened(Receiver::new(accepted));
-                    }
-                };
-                // Each by itself: one that says nothing must not keep the others waiting. Without threads it is lost, and
-                // its other end tries again.
-                let admission = std::thread::Builder::new().name("redrt-admit".into()).stack_size(256 << 10);
-                let _ = admission.spawn(admit);
+                if let Ok(accepted) = tcp::admit(stream, &job.welcome.secret) {
+                    engine::cell().link_opened(Receiver::new(accepted));
+                }
             }
             Err(error) if matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted) => {}
             Err(error) => {

@@ -17,6 +17,7 @@
 //! only its status counts.
 
 mod injection;
+mod link;
 mod refusal;
 mod report;
 mod stall;
@@ -54,6 +55,8 @@ pub struct Settings {
     pub world: World,
     /// When the job is to be ended.
     pub timeout: Option<Duration>,
+    /// How long the death of a process may take to be known here.
+    pub death_time_max: Duration,
     /// Whether replicas' outputs that differ without a majority end the job.
     pub abort_on_mismatch: bool,
     /// Kills at given times.
@@ -201,6 +204,7 @@ pub struct Coordinator {
     ending: Option<Ending>,
     finished: bool,
     injector: Injector,
+    broken_links: Vec<link::BrokenLink>,
     stall: StallWatch,
     /// Replicas have been found to differ.
     have_differed: bool,
@@ -222,6 +226,7 @@ impl Coordinator {
             ending: None,
             finished: false,
             injector,
+            broken_links: Vec::new(),
             stall: StallWatch::default(),
             have_differed: false,
             outputs: VecDeque::new(),
@@ -320,7 +325,9 @@ impl Coordinator {
             Some(ending) => Some(ending.kill_at),
             None => {
                 let stall = self.is_under_way().then(|| self.stall.next_deadline()).flatten();
-                [self.settings.timeout, self.injector.next_deadline(), stall].into_iter().flatten().min()
+                let deadlines =
+                    [self.settings.timeout, self.injector.next_deadline(), stall, self.next_link_deadline()];
+                deadlines.into_iter().flatten().min()
             }
         }
     }
@@ -387,7 +394,7 @@ impl Coordinator {
                 }
             }
             FromAgent::Answer { wave, passive } => self.answered(now, replica, wave, passive),
-            FromAgent::Suspect(suspect) => self.report(Report::Suspected { replica: suspect, by: replica }),
+            FromAgent::Suspect(suspect) => self.suspected(now, suspect, replica),
             FromAgent::Refused { peer, what } => self.refused(now, replica, peer, what),
         }
     }
@@ -633,7 +640,10 @@ impl Coordinator {
                 }
             }
             Some(_) => {}
-            None => self.inject(now),
+            None => {
+                self.inject(now);
+                self.judge_links(now);
+            }
         }
         if self.is_under_way()
             && let Some(wave) = self.stall.pass_time(now)

@@ -74,6 +74,13 @@ pub enum EndReason {
     },
     /// A process sent what no sound process sends, and there is no sibling to go on in its place.
     Refused(Refusal),
+    /// A connection between two living processes broke, and neither has a sibling.
+    BrokenLink {
+        /// Whose end is said to be the broken one.
+        suspect: ReplicaId,
+        /// Who says so.
+        by: ReplicaId,
+    },
     /// Replicas differ, and `--on-sdc=abort` was given.
     Corrupted,
     /// The reader of standard output has gone.
@@ -96,6 +103,13 @@ pub enum RetireReason {
     },
     /// It sent what no sound process sends, or says so of others and is not believed.
     Refused(Refusal),
+    /// A connection of it with another living process broke.
+    BrokenLink {
+        /// Whose end is said to be the broken one.
+        suspect: ReplicaId,
+        /// Who says so.
+        by: ReplicaId,
+    },
 }
 
 /// Something that a process was told and that cannot be.
@@ -242,6 +256,10 @@ impl Report {
                         format!("is likelier to be wrong than others: {refusal}")
                     }
                     RetireReason::Refused(refusal) => format!("sent what no sound process sends: {refusal}"),
+                    RetireReason::BrokenLink { suspect, by } => {
+                        let other = if suspect == replica { by } else { suspect };
+                        format!("has lost its connection with {other} on {}, and both are alive", host(*other))
+                    }
                 };
                 (Severity::Warning, format!("retiring replica {replica} on {}: it {what}", host(*replica)))
             }
@@ -286,6 +304,7 @@ impl Report {
                     RetireReason::Strayed => "strayed",
                     RetireReason::Abort { .. } => "abort",
                     RetireReason::Refused(_) => "refused",
+                    RetireReason::BrokenLink { .. } => "broken-link",
                 };
                 ("retired", json!({ "replica": replica.to_string(), "host": host(*replica), "reason": reason }))
             }
@@ -392,6 +411,11 @@ fn reason_line(reason: &EndReason, host: &dyn Fn(ReplicaId) -> String) -> String
         EndReason::Refused(refusal) => {
             format!("{refusal}; the memory of one of the two is corrupt, and neither has a sibling: ending the job")
         }
+        EndReason::BrokenLink { suspect, by } => format!(
+            "the connection between {suspect} on {} and {by} on {} broke; neither has a sibling: ending the job",
+            host(*suspect),
+            host(*by)
+        ),
         EndReason::Corrupted => "replicas differ; ending the job, as --on-sdc=abort asks".into(),
         EndReason::OutputClosed => "standard output was closed; ending the job".into(),
     }
@@ -472,6 +496,9 @@ fn reason_record(reason: &EndReason, host: &dyn Fn(ReplicaId) -> String) -> (&'s
             ("stalled", json!({ "waits_for": waits, "replicas_differed": have_differed }))
         }
         EndReason::Refused(refusal) => ("end-refused", json!({ "what": refusal.to_string() })),
+        EndReason::BrokenLink { suspect, by } => {
+            ("broken-link", json!({ "replica": suspect.to_string(), "by": by.to_string() }))
+        }
         EndReason::Corrupted => ("corrupted", json!({})),
         EndReason::OutputClosed => ("output-closed", json!({})),
     }

@@ -88,6 +88,7 @@ impl<'a> Shell<'a> {
         let settings = Settings {
             world: job.world.clone(),
             timeout: job.timeout,
+            death_time_max: 2 * job.hosts.detect_timeout,
             abort_on_mismatch: job.options.on_sdc == OnSdc::Abort,
             timed_kills,
             random_kills,
