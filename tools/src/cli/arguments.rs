@@ -117,6 +117,10 @@ pub struct Arguments {
     #[arg(short = 'l', long = "label", help_heading = "Output")]
     pub label: bool,
 
+    /// Write what each rank prints to DIR/rank.V.out, and errors to DIR/rank.V.err, at R > 1 DIR/rank.V.I.err
+    #[arg(long = "output-dir", value_name = "DIR", help_heading = "Output")]
+    pub output_directory: Option<PathBuf>,
+
     /// No summary at the end
     #[arg(short = 'q', long = "quiet", help_heading = "Output")]
     pub quiet: bool,

@@ -47,6 +47,8 @@ pub struct Job {
     pub timeout: Option<Duration>,
     /// Whether lines of output begin with the rank.
     pub label: bool,
+    /// Where what the ranks print goes, in files.
+    pub output_directory: Option<PathBuf>,
     /// Whether the summary is left out.
     pub quiet: bool,
     /// Where the audit log goes.
@@ -120,6 +122,7 @@ fn assemble(arguments: &Arguments, locals: &[LocalArguments]) -> Result<Job, Usa
         faults,
         timeout,
         label: arguments.label,
+        output_directory: arguments.output_directory.clone(),
         quiet: arguments.quiet,
         audit: arguments.audit.clone(),
         json_summary: arguments.json_summary.clone(),

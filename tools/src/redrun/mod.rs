@@ -101,7 +101,7 @@ impl<'a> Shell<'a> {
             entry: None,
             started_at: Instant::now(),
             audit,
-            outputs: Outputs::new(&job.world, job.label),
+            outputs: Outputs::new(&job.world, job.label, job.output_directory.as_deref())?,
             input: Some(std::fs::File::from(std::io::stdin().as_fd().try_clone_to_owned()?)),
             input_sent_bytes: 0,
             input_taken_bytes: BTreeMap::new(),
