@@ -168,6 +168,42 @@ fn a_daemon_that_was_stopped_for_long_is_fenced() {
 }
 
 #[test]
+fn ctrl_z_stops_redrun_and_no_host() {
+    let Some(lab) = lab(4) else { return };
+    let job = running(&lab, 2, HOSTS, &[]);
+    job.signal(libc::SIGTSTP);
+    // Longer than any daemon waits for redrun.
+    std::thread::sleep(Duration::from_secs(3));
+    job.signal(libc::SIGCONT);
+    let ended = finish(&lab, job).ended_well();
+    assert_eq!(lost_hosts(&ended), [] as [&str; 0], "{ended}");
+    nothing_left(&lab, &ended);
+}
+
+#[test]
+fn a_job_can_be_looked_at_from_any_host() {
+    let Some(lab) = lab(4) else { return };
+    let job = running(&lab, 2, HOSTS, &[]);
+    let redctl = redrt_tests::prefix().join("bin/redctl");
+    let start = job.audit();
+    let id = start[0]["job"].as_str().expect("a job has an identity").to_owned();
+    for host in ["h1", "h3"] {
+        let output = lab.on(host).arg(&redctl).args(["--job", &id, "status"]).output().expect("redctl can be run");
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(
+            text.contains("running") && text.contains("2.1 on h4"),
+            "{text}{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+    }
+    let killed = lab.on("h4").arg(&redctl).args(["--job", &id, "kill", "2.1"]).status().expect("redctl can be run");
+    assert!(killed.success());
+    job.wait_until("loss", |job| lost(job) == 1);
+    let ended = finish(&lab, job).ended_well().said("lost replica 2.1");
+    nothing_left(&lab, &ended);
+}
+
+#[test]
 fn ssh_may_be_killed_once_the_daemons_run() {
     let Some(lab) = lab(4) else { return };
     let job = running(&lab, 2, HOSTS, &[]);

@@ -399,6 +399,13 @@ impl Fleet {
         self.next_tick = Some(Instant::now() + self.tick_time());
     }
 
+    /// Nobody watches anybody until [`Fleet::watch`] is called again: this program is about to stand still.
+    pub fn unwatch(&mut self) {
+        if self.next_tick.take().is_some() {
+            self.send_all(&ToDaemon::Watch(Watch { ring: Vec::new(), timeout_ms: 0 }));
+        }
+    }
+
     fn tick_time(&self) -> Duration {
         self.plan.detect_timeout / TICKS
     }

@@ -173,12 +173,25 @@ impl<'a> Shell<'a> {
 
     fn read_signals(&mut self) {
         while let Ok(Some(signal)) = self.signals.read_signal() {
+            if signal.ssi_signo == Signal::SIGTSTP as u32 {
+                self.stand_still();
+                continue;
+            }
             if self.exit_code.is_some() || !self.is_launched() {
                 self.exit_code.get_or_insert(128 + signal.ssi_signo as i32);
                 self.impatient = true;
                 return;
             }
             self.handle(Input::Interrupted(signal.ssi_signo as i32));
+        }
+    }
+
+    /// Ctrl-Z stops this program alone. The daemons would take it for dead.
+    fn stand_still(&mut self) {
+        self.fleet.unwatch();
+        let _ = nix::sys::signal::raise(Signal::SIGSTOP);
+        if self.is_launched() {
+            self.fleet.watch();
         }
     }
 
@@ -474,7 +487,7 @@ fn monotonic_ns() -> u64 {
 
 fn catch_signals() -> Result<SignalFd> {
     let mut mask = SigSet::empty();
-    for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
+    for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGTSTP] {
         mask.add(signal);
     }
     mask.thread_block()?;
