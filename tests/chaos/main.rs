@@ -72,8 +72,8 @@ impl Trial {
         let host = *random.one_of(&["h2", "h3", "h4"]);
         let fan_out = *random.one_of(&["32", "1", "2"]);
         let millis = took[program.name].1.as_millis() as u64;
-        // Replicas start some time after redrun: late enough to hit, sometimes too late.
-        let after = Duration::from_millis(200 + random.from_one_to(millis * 3));
+        // Sometimes too late.
+        let after = Duration::from_millis(random.from_one_to(millis * 2));
         let rank = random.draw() % u64::from(program.rank_count);
         let replica = random.draw() % u64::from(degree);
         let other = (rank + 1) % u64::from(program.rank_count);
@@ -98,10 +98,12 @@ impl Trial {
         job.limit(Duration::from_secs(120)).start()
     }
 
-    fn strike(&self, lab: &Lab) {
+    fn strike(&self, lab: &Lab, job: &Running) {
         if matches!(self.fault, Fault::None | Fault::Send | Fault::Process) {
             return;
         }
+        // A host that is lost before it has its part of the job ends the launch.
+        job.wait_until("launch", |job| job.audit().iter().any(|record| record["event"] == "job-start"));
         sleep(self.after);
         let daemon = lab.processes(self.host, "redrtd").into_iter().max();
         let signal = |signal: i32| {
@@ -158,7 +160,7 @@ fn main() -> ExitCode {
             continue;
         }
         let job = trial.start(&hosts);
-        trial.strike(&hosts);
+        trial.strike(&hosts, &job);
         let ended = job.wait();
         let cut = trial.fault == Fault::Cut;
         if cut {
