@@ -1,7 +1,7 @@
 #!/bin/sh
 # Builds redrt in release mode and installs it as an MPI prefix: scripts/install.sh PREFIX [--no-build]
 #
-#   PREFIX/bin            redrun, mpiexec, mpirun, redrtd, redrt-sim, mpicc, mpicxx, mpic++
+#   PREFIX/bin            redrun, mpiexec, mpirun, redrtd, redctl, redrt-sim, mpicc, mpicxx, mpic++
 #   PREFIX/lib            libmpi_abi.so.1, libmpi_abi.so, libredrt_preload.so, pkgconfig/redrt.pc
 #   PREFIX/include        mpi.h
 #   PREFIX/share          manual page, shell completions
@@ -34,7 +34,7 @@ put() {
     mv -f "$3.new" "$3"
 }
 
-for program in redrun redrtd redrt-sim; do
+for program in redrun redrtd redctl redrt-sim; do
     if [ -f "$built/$program" ]; then
         put 755 "$built/$program" "$prefix/bin/$program"
     fi

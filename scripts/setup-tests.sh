@@ -28,6 +28,19 @@ command -v python3 >/dev/null || missing+=(python3)
 python3 -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3-venv)
 python3 -c "$python_header" 2>/dev/null || missing+=(python3-dev)
 
+# The lab (tests/lab): hosts in namespaces, with sshd and Slurm. Without root its tests are skipped.
+if [ "$(id -u)" = 0 ]; then
+    PATH=$PATH:/usr/sbin:/sbin
+    command -v ip >/dev/null || missing+=(iproute2)
+    command -v setpriv >/dev/null || missing+=(util-linux)
+    command -v ssh >/dev/null || missing+=(openssh-client)
+    command -v sshd >/dev/null || missing+=(openssh-server)
+    command -v srun >/dev/null || missing+=(slurm-client)
+    command -v slurmctld >/dev/null || missing+=(slurmctld)
+    command -v slurmd >/dev/null || missing+=(slurmd)
+    command -v munged >/dev/null || missing+=(munge)
+fi
+
 if [ ${#missing[@]} != 0 ]; then
     if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
         echo "Missing: ${missing[*]} (names of Debian packages). Please install them." >&2

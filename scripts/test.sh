@@ -87,6 +87,7 @@ echo "Security advisories are not checked here; cargo deny check advisories does
 step 900 "unit tests, simulator, model checker" cargo test --workspace --exclude redrt-tests --locked
 step 600 "release build" scripts/install.sh "$REDRT_PREFIX"
 step 900 "jobs of real processes" cargo test -p redrt-tests --locked -- --test-threads=2
+step 120 "a minute of chaos over several hosts" scripts/chaos.sh 60 "$REDRT_SEED"
 step 600 "mpi4py, and a program built by another MPI" scripts/mpi4py-tests.sh quick
 
 close

@@ -3,4 +3,4 @@
 
 mod placement;
 
-pub use placement::{Host, Placement, PlacementError, place};
+pub use placement::{Host, Order, Placement, PlacementError, place};

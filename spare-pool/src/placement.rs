@@ -4,7 +4,8 @@
 //! neighbouring ranks of one plane together, because they talk most (locality). The first comes first. Plane after plane,
 //! ranks fill the hosts in order; when that would put two replicas of a rank together although it could be avoided, ranks
 //! are dealt out instead, each to the hosts with the most room, which finds a placement without sharing whenever there
-//! is one (the argument of Gale and Ryser: using up the fullest columns first never hurts).
+//! is one (the argument of Gale and Ryser: using up the fullest columns first never hurts). Where it is known which hosts
+//! share a rack, replicas of one rank go to different racks too, if that costs no sharing of hosts.
 
 use redrt_types::{ProcessIndex, ReplicaId, VirtualRank, World};
 use std::cmp::Reverse;
@@ -17,6 +18,18 @@ pub struct Host {
     pub name: String,
     /// Places for processes.
     pub slot_count: u32,
+    /// Number of its rack, or of whatever else fails as a whole; each host without one is a rack of its own.
+    pub rack: Option<u32>,
+}
+
+/// In which order hosts are used.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Order {
+    /// Host after host is filled, so that neighbouring ranks share one.
+    #[default]
+    Fill,
+    /// Ranks go round the hosts.
+    Round,
 }
 
 /// A host for every process of a world.
@@ -24,6 +37,7 @@ pub struct Host {
 pub struct Placement {
     hosts: Vec<u32>,
     shared: Vec<VirtualRank>,
+    shared_racks: Vec<VirtualRank>,
 }
 
 impl Placement {
@@ -37,6 +51,12 @@ impl Placement {
     #[must_use]
     pub fn shared(&self) -> &[VirtualRank] {
         &self.shared
+    }
+
+    /// The ranks that have two replicas in one rack, those of [`Placement::shared`] among them.
+    #[must_use]
+    pub fn shared_racks(&self) -> &[VirtualRank] {
+        &self.shared_racks
     }
 }
 
@@ -58,69 +78,99 @@ impl fmt::Display for PlacementError {
 impl std::error::Error for PlacementError {}
 
 /// Places all processes of `world` on `hosts`.
-pub fn place(world: &World, hosts: &[Host]) -> Result<Placement, PlacementError> {
+pub fn place(world: &World, hosts: &[Host], order: Order) -> Result<Placement, PlacementError> {
     let slot_count = hosts.iter().map(|host| u64::from(host.slot_count)).sum();
     if u64::from(world.process_count()) > slot_count {
         return Err(PlacementError { process_count: world.process_count(), slot_count });
     }
-    let filled = fill(world, hosts);
-    if filled.shared.is_empty() {
-        return Ok(filled);
+    let has_racks = hosts.iter().any(|host| host.rack.is_some());
+    let mut best: Option<Placement> = None;
+    for minds_racks in [true, false] {
+        if minds_racks && !has_racks {
+            continue;
+        }
+        for deals in [false, true] {
+            let draft = Draft::new(world, hosts, minds_racks);
+            let found = if deals { deal(draft) } else { fill(draft, order) };
+            let cost = |placement: &Placement| (placement.shared.len(), placement.shared_racks.len());
+            if best.as_ref().is_none_or(|best| cost(&found) < cost(best)) {
+                best = Some(found);
+            }
+            if best.as_ref().is_some_and(|best| cost(best) == (0, 0)) {
+                break;
+            }
+        }
     }
-    let dealt = deal(world, hosts);
-    Ok(if dealt.shared.len() < filled.shared.len() { dealt } else { filled })
+    Ok(best.expect("there is always a draft that does not mind racks, unless one that does is good"))
 }
 
 /// Places in the making.
 struct Draft<'a> {
     world: &'a World,
+    racks: Vec<u32>,
+    minds_racks: bool,
     free: Vec<u32>,
     hosts: Vec<Option<u32>>,
-    shared: Vec<VirtualRank>,
 }
 
 impl<'a> Draft<'a> {
-    fn new(world: &'a World, hosts: &[Host]) -> Self {
+    fn new(world: &'a World, hosts: &[Host], minds_racks: bool) -> Self {
+        // A host without a rack gets a number that no rack has.
+        let own = |number: usize| u32::MAX - number as u32;
         Self {
             world,
+            racks: hosts.iter().enumerate().map(|(number, host)| host.rack.unwrap_or(own(number))).collect(),
+            minds_racks,
             free: hosts.iter().map(|host| host.slot_count).collect(),
             hosts: vec![None; world.process_count() as usize],
-            shared: Vec::new(),
         }
     }
 
-    fn holds_sibling(&self, host: u32, replica: ReplicaId) -> bool {
-        self.world.sphere(replica.rank).any(|other| self.hosts[self.world.process(other).0 as usize] == Some(host))
+    fn siblings(&self, replica: ReplicaId) -> impl Iterator<Item = u32> + '_ {
+        let hosts = self.world.sphere(replica.rank).map(|other| self.hosts[self.world.process(other).0 as usize]);
+        hosts.flatten()
     }
 
-    /// Takes the first of `candidates` with room and without a sibling; else the first with room.
+    /// Takes the first of `candidates` with room and without a sibling, in the rack or on the host; else the first
+    /// with room.
     fn put(&mut self, replica: ReplicaId, candidates: impl Iterator<Item = u32> + Clone) {
-        let with_room = candidates.filter(|host| self.free[*host as usize] > 0);
-        let alone = with_room.clone().find(|host| !self.holds_sibling(*host, replica));
-        let host = alone.or_else(|| with_room.clone().next()).expect("the slots were counted");
-        if alone.is_none() && !self.shared.contains(&replica.rank) {
-            self.shared.push(replica.rank);
-        }
+        let with_room = || candidates.clone().filter(|host| self.free[*host as usize] > 0);
+        let rack = |host: u32| self.racks[host as usize];
+        let apart = |host: &u32| self.siblings(replica).all(|other| rack(other) != rack(*host));
+        let alone = |host: &u32| self.siblings(replica).all(|other| other != *host);
+        let found = with_room().find(|host| self.minds_racks && apart(host)).or_else(|| with_room().find(alone));
+        let host = found.or_else(|| with_room().next()).expect("the slots were counted");
         self.free[host as usize] -= 1;
         self.hosts[self.world.process(replica).0 as usize] = Some(host);
     }
 
     fn finish(self) -> Placement {
-        let hosts = self.hosts.into_iter().map(|host| host.expect("every replica was put somewhere")).collect();
-        let mut shared = self.shared;
-        shared.sort_unstable();
-        Placement { hosts, shared }
+        let hosts: Vec<_> = self.hosts.iter().map(|host| host.expect("every replica was put somewhere")).collect();
+        let ranks = || (0..self.world.rank_count()).map(VirtualRank);
+        let shares = |rank: &VirtualRank, place: &dyn Fn(u32) -> u32| {
+            let mut used: Vec<_> =
+                self.world.sphere(*rank).map(|replica| place(hosts[self.world.process(replica).0 as usize])).collect();
+            used.sort_unstable();
+            used.windows(2).any(|pair| pair[0] == pair[1])
+        };
+        let shared = ranks().filter(|rank| shares(rank, &|host| host)).collect();
+        let shared_racks = ranks().filter(|rank| shares(rank, &|host| self.racks[host as usize])).collect();
+        Placement { hosts, shared, shared_racks }
     }
 }
 
 /// Plane after plane, rank after rank, host after host.
-fn fill(world: &World, hosts: &[Host]) -> Placement {
-    let mut draft = Draft::new(world, hosts);
+fn fill(mut draft: Draft<'_>, order: Order) -> Placement {
+    let (world, count) = (draft.world, draft.free.len() as u32);
     for index in 0..world.max_degree() {
         for rank in 0..world.rank_count() {
             let replica = ReplicaId::new(rank, index);
             if world.contains(replica) {
-                draft.put(replica, 0..hosts.len() as u32);
+                let first = match order {
+                    Order::Fill => 0,
+                    Order::Round => (rank + u32::from(index)) % count,
+                };
+                draft.put(replica, (first..count).chain(0..first));
             }
         }
     }
@@ -128,12 +178,12 @@ fn fill(world: &World, hosts: &[Host]) -> Placement {
 }
 
 /// Rank after rank, those of the highest degree first, each to the hosts with the most room.
-fn deal(world: &World, hosts: &[Host]) -> Placement {
-    let mut draft = Draft::new(world, hosts);
+fn deal(mut draft: Draft<'_>) -> Placement {
+    let world = draft.world;
     let mut ranks: Vec<_> = (0..world.rank_count()).map(VirtualRank).collect();
     ranks.sort_by_key(|rank| Reverse(world.degree(*rank)));
     for rank in ranks {
-        let mut order: Vec<_> = (0..hosts.len() as u32).collect();
+        let mut order: Vec<_> = (0..draft.free.len() as u32).collect();
         order.sort_by_key(|host| Reverse(draft.free[*host as usize]));
         for replica in world.sphere(rank) {
             draft.put(replica, order.iter().copied());
@@ -148,12 +198,16 @@ mod tests {
     use proptest::prelude::*;
 
     fn hosts(slot_counts: &[u32]) -> Vec<Host> {
-        let host = |(number, slot_count): (usize, &u32)| Host { name: format!("h{number}"), slot_count: *slot_count };
+        let host = |(number, slot_count): (usize, &u32)| Host {
+            name: format!("h{number}"),
+            slot_count: *slot_count,
+            rack: None,
+        };
         slot_counts.iter().enumerate().map(host).collect()
     }
 
     fn placed(degrees: &[u16], slot_counts: &[u32]) -> (Vec<u32>, usize) {
-        let placement = place(&World::new(degrees.to_vec()), &hosts(slot_counts)).unwrap();
+        let placement = place(&World::new(degrees.to_vec()), &hosts(slot_counts), Order::Fill).unwrap();
         (placement.hosts, placement.shared.len())
     }
 
@@ -175,8 +229,27 @@ mod tests {
     }
 
     #[test]
+    fn ranks_go_round_the_hosts() {
+        let placement = place(&World::uniform(4, 2), &hosts(&[4, 4, 4, 4]), Order::Round).unwrap();
+        assert_eq!(placement.hosts, [0, 1, 1, 2, 2, 3, 3, 0]);
+    }
+
+    #[test]
+    fn replicas_are_in_different_racks() {
+        let mut hosts = hosts(&[2, 2, 2, 2]);
+        for (host, rack) in hosts.iter_mut().zip([0, 0, 1, 1]) {
+            host.rack = Some(rack);
+        }
+        let placement = place(&World::uniform(2, 2), &hosts, Order::Fill).unwrap();
+        assert_eq!((&placement.hosts[..], placement.shared_racks.len()), (&[0, 2, 0, 2][..], 0));
+        // Three replicas, two racks: different hosts at least.
+        let placement = place(&World::uniform(2, 3), &hosts, Order::Fill).unwrap();
+        assert_eq!((placement.shared.len(), placement.shared_racks.len()), (0, 2));
+    }
+
+    #[test]
     fn too_many_processes_are_refused() {
-        let error = place(&World::uniform(3, 2), &hosts(&[2, 3])).unwrap_err();
+        let error = place(&World::uniform(3, 2), &hosts(&[2, 3]), Order::Fill).unwrap_err();
         assert_eq!(error.to_string(), "6 processes do not fit into 5 slots");
     }
 
@@ -186,10 +259,12 @@ mod tests {
         fn sharing_only_where_it_must_be(
             degrees in proptest::collection::vec(1u16..4, 1..8),
             slots in proptest::collection::vec(0u32..8, 1..6),
+            round: bool,
         ) {
             let world = World::new(degrees.clone());
             let total: u32 = slots.iter().sum();
-            let result = place(&world, &hosts(&slots));
+            let order = if round { Order::Round } else { Order::Fill };
+            let result = place(&world, &hosts(&slots), order);
             prop_assert_eq!(result.is_err(), world.process_count() > total);
             let Ok(placement) = result else { return Ok(()) };
             for (number, slot_count) in slots.iter().enumerate() {

@@ -37,6 +37,8 @@ programs!(heat cg master_worker polling collectives threads ring alltoall clocks
 fn all_programs_are_tested() {
     let sources = std::fs::read_dir(redrt_tests::root().join("tests/programs")).expect("the programs").flatten();
     let names = sources.filter_map(|entry| entry.file_name().into_string().ok()?.strip_suffix(".c").map(String::from));
+    // It ends when a file appears: the tests with several hosts use it.
+    let names = names.filter(|name| name != "until");
     let missing: Vec<_> = names.filter(|name| Program::named(name).is_none()).collect();
     assert!(missing.is_empty(), "{missing:?}");
 }

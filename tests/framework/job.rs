@@ -1,5 +1,6 @@
 //! One job: what to run, and what became of it.
 
+use crate::lab::{self, Lab};
 use crate::marked::{MARK, kill_marked, marked};
 use crate::prefix;
 use crate::programs::{Program, compile};
@@ -16,6 +17,8 @@ use tempfile::TempDir;
 /// A job to run.
 #[derive(Clone, Debug)]
 pub struct Job {
+    /// The command that runs another elsewhere.
+    place: Vec<String>,
     options: Vec<String>,
     program: Vec<String>,
     environment: Vec<(String, String)>,
@@ -28,7 +31,7 @@ impl Job {
     pub fn new(rank_count: u32, program: &Path) -> Self {
         let options = vec!["-n".into(), rank_count.to_string()];
         let program = vec![program.display().to_string()];
-        Self { options, program, environment: Vec::new(), limit: Duration::from_secs(60) }
+        Self { place: Vec::new(), options, program, environment: Vec::new(), limit: Duration::from_secs(60) }
     }
 
     /// A job of one of the test programs.
@@ -53,6 +56,22 @@ impl Job {
     #[must_use]
     pub fn inject(self, fault: &str) -> Self {
         self.options(&["--inject", fault])
+    }
+
+    /// Started on this host of a lab.
+    #[must_use]
+    pub fn on(mut self, lab: &Lab, host: &str) -> Self {
+        let command = lab.on(host);
+        let words = [command.get_program()].into_iter().chain(command.get_args());
+        self.place = words.map(|word| word.to_string_lossy().into_owned()).collect();
+        self
+    }
+
+    /// Started on the first of these hosts of a lab (`h1:2,h2`), to run on all of them.
+    #[must_use]
+    pub fn on_hosts(self, lab: &Lab, hosts: &str) -> Self {
+        let first = hosts.split([':', ',']).next().expect("split yields something");
+        self.on(lab, first).options(&["-hosts", hosts, "--launcher-exec", &lab.ssh()])
     }
 
     /// With more options of `redrun`.
@@ -88,7 +107,13 @@ impl Job {
     pub fn command(&self) -> String {
         let redrun = prefix().join("bin/redrun").display().to_string();
         let variables = self.environment.iter().map(|(name, value)| format!("{name}={value}"));
-        let words = variables.chain([redrun]).chain(self.options.iter().chain(&self.program).cloned());
+        let words = self
+            .place
+            .iter()
+            .cloned()
+            .chain(variables)
+            .chain([redrun])
+            .chain(self.options.iter().chain(&self.program).cloned());
         words.map(|word| quoted(&word)).collect::<Vec<_>>().join(" ")
     }
 
@@ -102,12 +127,27 @@ impl Job {
         // Not pipes: a process that outlives the job would keep them open.
         let (out, err) =
             (File::create(path("out")).expect("a new file"), File::create(path("err")).expect("a new file"));
-        let mut redrun = Command::new(prefix().join("bin/redrun"));
-        redrun.args(&self.options).arg("--json-summary").arg(path("summary")).arg("--audit").arg(path("audit"));
+        let mut words = self.place.iter().cloned().chain([prefix().join("bin/redrun").display().to_string()]);
+        let mut redrun = Command::new(words.next().expect("redrun, at least"));
+        redrun
+            .args(words)
+            .args(&self.options)
+            .arg("--json-summary")
+            .arg(path("summary"))
+            .arg("--audit")
+            .arg(path("audit"));
         redrun.args(&self.program).env(MARK, &mark).envs(self.environment.iter().cloned());
         redrun.stdin(Stdio::null()).stdout(out).stderr(err);
         let child = redrun.spawn().expect("redrun can be run");
-        Running { command: self.command(), limit: self.limit, mark, files, child, begin: Instant::now() }
+        Running {
+            command: self.command(),
+            is_elsewhere: !self.place.is_empty(),
+            limit: self.limit,
+            mark,
+            files,
+            child,
+            begin: Instant::now(),
+        }
     }
 
     /// Runs it to its end.
@@ -128,6 +168,7 @@ fn quoted(word: &str) -> String {
 #[derive(Debug)]
 pub struct Running {
     command: String,
+    is_elsewhere: bool,
     limit: Duration,
     mark: String,
     files: TempDir,
@@ -136,9 +177,16 @@ pub struct Running {
 }
 
 impl Running {
+    /// The process id of redrun.
+    #[must_use]
+    pub fn redrun(&self) -> i32 {
+        let inside = self.is_elsewhere.then(|| lab::child_of(self.child.id())).flatten();
+        inside.unwrap_or_else(|| i32::try_from(self.child.id()).expect("a process id"))
+    }
+
     /// Sends a signal to redrun.
     pub fn signal(&self, signal: i32) {
-        let id = i32::try_from(self.child.id()).expect("a process id");
+        let id = self.redrun();
         // SAFETY: - the child has not been waited for, so its id is not another process's.
         assert_eq!(unsafe { libc::kill(id, signal) }, 0);
     }
@@ -147,6 +195,13 @@ impl Running {
     #[must_use]
     pub fn output(&self) -> String {
         text(&self.files.path().join("out"))
+    }
+
+    /// The records of the audit log until now.
+    #[must_use]
+    pub fn audit(&self) -> Vec<Value> {
+        let text = text(&self.files.path().join("audit"));
+        text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
     }
 
     /// Processes of the job that run `program`.
@@ -188,7 +243,7 @@ impl Running {
             err: text(&path("err")),
             took,
             summary: serde_json::from_str(&text(&path("summary"))).unwrap_or_default(),
-            audit: text(&path("audit")).lines().filter_map(|line| serde_json::from_str(line).ok()).collect(),
+            audit: self.audit(),
             stuck,
             left,
         }

@@ -2,16 +2,18 @@
 //! `redrun` that is tested, with and without faults.
 //!
 //! [`Job`] describes one job and [`Ended`] what became of it; after each, nothing of it may be left on the machine.
-//! [`campaign`] runs many jobs with faults and makes a table of them.
+//! [`campaign`] runs many jobs with faults and makes a table of them. [`lab`] makes hosts for jobs that use several.
 
 pub mod campaign;
 mod job;
+pub mod lab;
 mod marked;
 mod prefix;
 mod programs;
 mod random;
 
 pub use job::{Ended, Job, Mismatch, Running};
+pub use lab::Lab;
 pub use marked::marked;
 pub use prefix::{prefix, root};
 pub use programs::{Program, compile, compile_case, compile_source};

@@ -2,7 +2,12 @@
 
 pub mod cli;
 pub mod coordinator;
+pub mod hosts;
+pub mod interface;
+pub mod jobs;
 pub mod link;
+pub mod plan;
 pub mod redrtd;
 pub mod redrun;
 pub mod stdio;
+pub mod tree;

@@ -141,6 +141,58 @@ fn output_is_whole_however_much_and_lines_do_not_mix() {
 }
 
 #[test]
+fn output_goes_to_files_by_rank() {
+    let directory = tempfile::tempdir().unwrap();
+    let place = directory.path().join("new/out");
+    let script = "echo out $PMI_RANK; echo err $PMI_RANK >&2";
+    let arguments = ["-r", "2", "-n", "2", "-q", "--output-dir", place.to_str().unwrap(), "sh", "-c", script];
+    let job = redrun(&arguments);
+    assert_eq!((job.code, job.out.as_str(), job.err.as_str()), (0, "", ""));
+    let text = |name: &str| std::fs::read_to_string(place.join(name)).unwrap();
+    assert_eq!(
+        (text("rank.1.out"), text("rank.1.0.err"), text("rank.1.1.err")),
+        ("out 1\n".into(), "err 1\n".into(), "err 1\n".into())
+    );
+    let job = redrun(&["--output-dir", "/proc/no", "true"]);
+    assert!(job.code == 1 && job.err.contains("--output-dir /proc/no"), "{}", job.err);
+}
+
+#[test]
+fn redctl_shows_kills_and_stops() {
+    let redctl = |arguments: &[&str]| {
+        let output = Command::new(env!("CARGO_BIN_EXE_redctl")).args(arguments).output().unwrap();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        (output.status.success(), text(&output.stdout), text(&output.stderr))
+    };
+    let log = tempfile::tempdir().unwrap();
+    let path = log.path().join("audit");
+    let mut command = Command::new(REDRUN);
+    let agent = agent();
+    command.args(["-r", "2", "-n", "2", "--audit", path.to_str().unwrap(), &agent, "hello", "ready", "cards", "hang"]);
+    let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let begin = Instant::now();
+    let audit = || std::fs::read_to_string(&path).unwrap_or_default();
+    wait_until("the launch", Duration::from_secs(10), || audit().matches("\"started\"").count() == 4);
+    let start: serde_json::Value = serde_json::from_str(audit().lines().next().unwrap()).unwrap();
+    let id = start["job"].as_str().unwrap();
+    assert!(redctl(&["list"]).1.contains(id));
+    let status =
+        || -> serde_json::Value { serde_json::from_str(&redctl(&["--job", id, "status", "--json"]).1).unwrap() };
+    wait_until("MPI_Init", Duration::from_secs(10), || status()["state"] == "running");
+    assert_eq!((status()["ranks"].as_array().unwrap().len(), status()["view"].as_u64()), (2, Some(0)));
+    assert!(redctl(&["--job", id, "status"]).1.contains("1.1 on"));
+    assert!(redctl(&["--job", id, "kill", "7.0"]).2.contains("no live replica 7.0"));
+    assert!(redctl(&["--job", id, "kill", "1.1"]).0);
+    wait_until("the loss", Duration::from_secs(10), || status()["view"] == 1);
+    assert_eq!(status()["ranks"][1]["replicas"][1]["state"], "lost");
+    assert!(redctl(&["--job", id, "stop"]).0);
+    let job = ended(&child.wait_with_output().unwrap(), begin);
+    assert!(job.code == 130 && job.err.contains("lost replica 1.1"), "{}", job.err);
+    assert!(!redctl(&["--job", id, "status"]).0);
+    assert!(redctl(&["--job", "none", "status"]).2.contains("no job none"));
+}
+
+#[test]
 fn a_replica_that_prints_something_else_is_named() {
     // The process id is made equal where the preload library was built, the open file's number is not.
     let script = "sleep 0.1; echo same; readlink /proc/self; echo same";

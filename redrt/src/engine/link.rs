@@ -1,5 +1,6 @@
 //! Links to the other processes: which transport reaches whom, and what waits to go.
 
+use super::opening::{self, Opened, Opening};
 use super::payload::Payload;
 use crate::transport::frame::{Fragment, HEADER_BYTES, Header, Kind};
 use crate::transport::shm::{self, Inbox, Producer, Segment};
@@ -9,6 +10,7 @@ use redrt_wire::auth::Secret;
 use redrt_wire::control::Card;
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Number of an outgoing message, unique over the life of the process.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -52,6 +54,8 @@ enum Route {
     /// Not used yet.
     Unopened,
     Shm(Producer),
+    /// Another thread connects, as long as this is set. What is sent waits.
+    Opening(Arc<AtomicBool>),
     Tcp(Sender),
     /// The process is dead, or the link broke: what is sent is dropped.
     Gone,
@@ -63,8 +67,8 @@ struct Peer {
     backlog: VecDeque<Waiting>,
     pushes: VecDeque<Push>,
     busy: bool,
-    /// Nothing is taken from it.
-    closed: bool,
+    /// This incarnation, and those before it, are dead: links of theirs are refused.
+    fenced: Option<Incarnation>,
 }
 
 /// How this process may reach others, and who it is.
@@ -109,7 +113,7 @@ impl Links {
             backlog: VecDeque::new(),
             pushes: VecDeque::new(),
             busy: false,
-            closed: false,
+            fenced: None,
         };
         let peers = (0..count).map(|_| peer()).collect();
         let (busy, finished, broken) = (Vec::new(), Vec::new(), Vec::new());
@@ -138,7 +142,7 @@ impl Links {
     pub fn eager_bytes_max(&self, process: ProcessIndex) -> usize {
         let overhead = HEADER_BYTES + 16;
         match &self.peers[process.0 as usize] {
-            Peer { route: Route::Tcp(_), .. } => tcp::FRAME_BYTES_MAX - overhead,
+            Peer { route: Route::Tcp(_) | Route::Opening(_), .. } => tcp::FRAME_BYTES_MAX - overhead,
             Peer { route: Route::Unopened, card: Some(card), .. } if !self.uses_shm(card) => {
                 tcp::FRAME_BYTES_MAX - overhead
             }
@@ -152,20 +156,44 @@ impl Links {
         let identity = &self.identity;
         let route = match identity.segment {
             Some(segment) if self.uses_shm(card) => Route::Shm(Producer::new(segment, identity.me, to)),
-            _ => {
-                let opened = card.data.ok_or_else(|| std::io::Error::other("it accepts no data connections"));
-                let opened = opened
-                    .and_then(|address| Sender::open(address, &identity.secret, identity.me, identity.incarnation));
-                match opened {
-                    Ok(sender) => Route::Tcp(sender),
-                    Err(_) => {
-                        self.broken.push(to);
-                        Route::Gone
-                    }
+            _ => match card.data {
+                Some(address) => self.open_tcp(to, address),
+                None => {
+                    self.broken.push(to);
+                    Route::Gone
                 }
-            }
+            },
         };
         self.peers[to.0 as usize].route = route;
+    }
+
+    fn open_tcp(&mut self, to: ProcessIndex, address: std::net::SocketAddr) -> Route {
+        let Identity { ref secret, me, incarnation, .. } = self.identity;
+        let wanted = Arc::new(AtomicBool::new(true));
+        let opening = Opening { to, address, secret: secret.clone(), me, incarnation, wanted: wanted.clone() };
+        match opening::ask(opening).map_err(|opening| opening::open(&opening)) {
+            Ok(()) => Route::Opening(wanted),
+            Err(Ok(sender)) => Route::Tcp(sender),
+            Err(Err(_)) => {
+                self.broken.push(to);
+                Route::Gone
+            }
+        }
+    }
+
+    /// Takes over a link that another thread has opened, or could not.
+    pub fn opened(&mut self, opened: Opened) {
+        let route = &mut self.peers[opened.to.0 as usize].route;
+        if !matches!(route, Route::Opening(_)) {
+            return;
+        }
+        *route = match opened.result {
+            Ok(sender) => Route::Tcp(sender),
+            Err(_) => {
+                self.broken.push(opened.to);
+                Route::Gone
+            }
+        };
     }
 
     /// Sends a frame whose body is `body` if nothing is in its way; `false` when it has to wait.
@@ -219,6 +247,7 @@ impl Links {
                 true
             }
             Route::Gone => true,
+            Route::Opening(_) => false,
             Route::Unopened => {
                 self.open(to);
                 self.transmit(to, header, digest, body)
@@ -411,6 +440,7 @@ impl Links {
                 push.next = push.end;
                 true
             }
+            Route::Opening(_) => false,
             Route::Unopened => {
                 self.open(to);
                 self.push_fragment(to, push)
@@ -433,7 +463,7 @@ impl Links {
         let sent = self.peers.iter().map(|peer| match &peer.route {
             Route::Shm(producer) => producer.produced_bytes(),
             Route::Tcp(sender) => sender.sent_bytes(),
-            Route::Unopened | Route::Gone => 0,
+            Route::Unopened | Route::Opening(_) | Route::Gone => 0,
         });
         let is_gone = |process: ProcessIndex| matches!(self.peers[process.0 as usize].route, Route::Gone);
         let over_shm = self.inbox.iter().flat_map(Inbox::consumed_bytes);
@@ -447,11 +477,14 @@ impl Links {
         self.scribbled.pop()
     }
 
-    /// The process is dead, or as good as dead: nothing more is sent to it or taken from it.
-    pub fn close(&mut self, process: ProcessIndex) {
+    /// A process is dead in this incarnation: nothing more is sent to it or taken from it.
+    pub fn close(&mut self, process: ProcessIndex, incarnation: Incarnation) {
         let peer = &mut self.peers[process.0 as usize];
+        peer.fenced = Some(incarnation);
+        if let Route::Opening(wanted) = &peer.route {
+            wanted.store(false, Ordering::Relaxed);
+        }
         peer.route = Route::Gone;
-        peer.closed = true;
         if let Some(inbox) = &mut self.inbox {
             inbox.close(process);
         }
@@ -464,15 +497,20 @@ impl Links {
     /// Whether nothing is taken from it any more.
     #[cfg(test)]
     pub fn is_closed(&self, process: ProcessIndex) -> bool {
-        self.peers[process.0 as usize].closed
+        self.peers[process.0 as usize].fenced.is_some()
     }
 
-    /// Takes over a link that another process has opened.
+    /// Takes over a link that another process has opened, unless that process is known to be dead, or none of the job.
     pub fn add_receiver(&mut self, receiver: Receiver) {
-        if self.peers[receiver.from.0 as usize].closed {
-            return;
+        let peer = self.peers.get(receiver.from.0 as usize);
+        if peer.is_some_and(|peer| peer.fenced.is_none_or(|fenced| receiver.incarnation > fenced)) {
+            self.receivers.push(receiver);
         }
-        self.receivers.push(receiver);
+    }
+
+    /// The link from a process broke. What was on its way is lost, unless the process has left in peace.
+    pub fn lost_receiver(&mut self, from: ProcessIndex) {
+        self.broken.push(from);
     }
 
     /// The shared-memory inbox.

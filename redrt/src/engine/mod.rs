@@ -15,6 +15,7 @@ pub mod cancel;
 mod fuzz;
 pub mod link;
 pub mod matching;
+pub mod opening;
 mod passive;
 pub mod payload;
 pub mod reading;
@@ -227,8 +228,7 @@ pub struct Cell {
     engine: Mutex<Engine>,
     others: Condvar,
     sleeper: Sleeper,
-    /// Links that others have opened, on their way from the agent thread to the engine. The agent must not wait for the
-    /// engine's lock with one: its owner may be opening a link to a process whose agent waits likewise.
+    /// Links that others have opened, on their way to the engine.
     opened: Mutex<Vec<Receiver>>,
     /// The agent has changed something since the polling thread last looked; it must look again before it sleeps.
     has_news: AtomicBool,
@@ -444,6 +444,16 @@ impl Cell {
     /// Hands over a link that another process has opened.
     pub fn link_opened(&self, receiver: Receiver) {
         self.opened.lock().unwrap_or_else(PoisonError::into_inner).push(receiver);
+        self.wake();
+    }
+
+    /// Hands over a link that this process wanted. What waits for it goes out at once: the program may be outside of MPI
+    /// for long.
+    pub fn link_dialled(&self, opened: opening::Opened) {
+        let mut engine = self.lock();
+        engine.links.opened(opened);
+        engine.links.pump();
+        drop(engine);
         self.wake();
     }
 

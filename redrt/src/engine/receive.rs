@@ -130,7 +130,8 @@ impl Engine {
                     }
                     Received::Nothing => break,
                     Received::Closed => {
-                        self.links.receivers().remove(at);
+                        let receiver = self.links.receivers().remove(at);
+                        self.links.lost_receiver(receiver.from);
                         return true;
                     }
                     Received::Rubbish(rubbish) => Some(rubbish.into()),

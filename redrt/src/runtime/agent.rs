@@ -1,7 +1,7 @@
 //! The agent: threads that sleep until the daemon says something or another process opens a link.
 
 use super::{Job, control::Control};
-use crate::engine;
+use crate::engine::{self, opening};
 use crate::transport::tcp::{self, Receiver};
 use redrt_wire::control::{FromAgent, ToAgent};
 use std::io;
@@ -23,9 +23,9 @@ pub fn is_released() -> bool {
     RELEASED.load(Ordering::Acquire)
 }
 
-/// Starts the threads that listen, unless the program runs by itself: one to the daemon, and one for links that others
-/// open. They must be two. Whoever opens a link holds its engine until the other side has answered, and a view needs the
-/// engine: one thread for both would let two processes wait for each other.
+/// Starts the threads that listen, unless the program runs by itself: one to the daemon, one for links that others
+/// open, and one for links that this process opens. A handshake waits for the other end, which may have lost its power;
+/// views must not wait for it.
 pub fn start(job: &'static Job, listener: Option<TcpListener>) -> io::Result<()> {
     let Some(control) = &job.control else { return Ok(()) };
     let masked = block_signals();
@@ -36,6 +36,10 @@ pub fn start(job: &'static Job, listener: Option<TcpListener>) -> io::Result<()>
     let mut started = spawn("redrt-agent", Box::new(move || listen_to_daemon(job, control)));
     if let (Ok(()), Some(listener)) = (&started, listener) {
         started = spawn("redrt-accept", Box::new(move || accept_links(job, &listener)));
+        if let (Ok(()), Some(wishes)) = (&started, opening::install()) {
+            let serve = move || opening::serve(&wishes, |opened| engine::cell().link_dialled(opened));
+            started = spawn("redrt-opener", Box::new(serve));
+        }
     }
     restore_signals(&masked);
     started

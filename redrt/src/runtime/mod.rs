@@ -29,6 +29,9 @@ use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::sync::OnceLock;
 
+/// Set by users who want srun to start jobs of one rank each.
+const SINGLETON_VARIABLE: &str = "REDRT_SINGLETON";
+
 /// Why a process could not take its place.
 #[derive(Debug, thiserror::Error)]
 pub enum JoinError {
@@ -44,6 +47,12 @@ pub enum JoinError {
     /// The variable that names the control descriptor is damaged.
     #[error("{CONTROL_FD_VARIABLE} is '{0}', which is not redrun's connection: was the environment changed?")]
     Variable(String),
+    /// `srun` started several processes, and no redrun is there to make one job of them.
+    #[error(
+        "srun started {0} of this program without redrun, and each would be a job of one rank: use redrun in the \
+         allocation in place of srun (or set {SINGLETON_VARIABLE}=1 if that is what you want)"
+    )]
+    BareSrun(u32),
     /// The node's shared memory cannot be used.
     #[error("the shared memory of host {host} cannot be mapped")]
     SharedMemory {
@@ -113,7 +122,10 @@ pub fn shared_memory_color() -> i32 {
 /// Takes this process's place: speaks to the daemon, opens the transports, starts the agent thread.
 pub fn join() -> Result<&'static Job, JoinError> {
     let control = match std::env::var_os(CONTROL_FD_VARIABLE) {
-        None => None,
+        None => match bare_srun(&|name| std::env::var(name).ok()) {
+            Some(task_count) => return Err(JoinError::BareSrun(task_count)),
+            None => None,
+        },
         Some(text) => {
             let text = text.to_string_lossy().into_owned();
             let fd: Option<RawFd> = text.parse().ok();
@@ -136,6 +148,13 @@ pub fn join() -> Result<&'static Job, JoinError> {
     let job = JOB.get_or_init(|| job);
     agent::start(job, listener)?;
     Ok(job)
+}
+
+/// How many tasks srun has started of this program, if several and not on purpose.
+fn bare_srun(variable: &dyn Fn(&str) -> Option<String>) -> Option<u32> {
+    let task_count = variable("SLURM_STEP_NUM_TASKS")?.parse().ok().filter(|count| *count > 1)?;
+    let is_task = variable("SLURM_PROCID").is_some() && variable(SINGLETON_VARIABLE).is_none();
+    is_task.then_some(task_count)
 }
 
 /// Takes over the descriptor of the control connection. `None` when the number is no descriptor, or something else's: then
@@ -304,5 +323,18 @@ mod tests {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let taken = adopt(std::os::fd::IntoRawFd::into_raw_fd(ours)).expect("it is one");
         assert_eq!(taken.peer_addr().unwrap().is_unnamed(), theirs.local_addr().unwrap().is_unnamed());
+    }
+
+    #[test]
+    fn several_tasks_of_srun_are_no_jobs_of_one_rank() {
+        let asked = |variables: &[(&str, &str)]| {
+            bare_srun(&|name| variables.iter().find(|(other, _)| *other == name).map(|(_, value)| (*value).to_owned()))
+        };
+        let tasks = ("SLURM_STEP_NUM_TASKS", "4");
+        let process = ("SLURM_PROCID", "0");
+        assert_eq!(asked(&[tasks, process]), Some(4));
+        assert_eq!(asked(&[("SLURM_STEP_NUM_TASKS", "1"), process]), None);
+        assert_eq!(asked(&[tasks, process, (SINGLETON_VARIABLE, "1")]), None);
+        assert_eq!(asked(&[("SLURM_JOB_ID", "1")]), None);
     }
 }

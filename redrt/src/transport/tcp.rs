@@ -303,6 +303,8 @@ pub enum Rubbish {
 pub struct Receiver {
     /// The process at the other end.
     pub from: ProcessIndex,
+    /// Its incarnation.
+    pub incarnation: Incarnation,
     stream: TcpStream,
     buffer: Box<[u8]>,
     start: usize,
@@ -316,8 +318,8 @@ impl Receiver {
     /// Takes over an accepted link.
     pub fn new(accepted: Accepted) -> Self {
         let buffer = vec![0; BUFFER_BYTES].into_boxed_slice();
-        let (from, stream) = (accepted.from, accepted.stream);
-        Self { from, stream, buffer, start: 0, end: 0, streaming: None, taken_bytes: 0, closed: false }
+        let Accepted { from, incarnation, stream } = accepted;
+        Self { from, incarnation, stream, buffer, start: 0, end: 0, streaming: None, taken_bytes: 0, closed: false }
     }
 
     /// Bytes of all frames taken from this link.

@@ -2,22 +2,25 @@
 //!
 //! ```text
 //! redrun                                redrtd
-//!   │ ◀───────── Host ───────────────────  │   after authentication
+//!   │ ── Grow ───────────────────────────▶ │   starts the daemons below it in the tree
+//!   │ ── Watch ──────────────────────────▶ │   all hosts are there; sent again when one is lost
 //!   │ ── Launch ─────────────────────────▶ │   spawns its replicas
 //!   │ ◀── Started | NotStarted ──────────  │   one for each
 //!   │ ◀── Agent{Hello, Ready, …} ────────  │   forwarded from the processes; `Hello` was answered already
+//!   │ ◀── Observed ──────────────────────  │   of another host, unasked or because of `Probe`
 //!   │ ── Cards, View, Release ───────────▶ │   forwarded to every process that said `Hello`
 //!   │ ◀── Output ────────────────────────  │   what the processes print
 //!   │ ◀── Exited … Drained ──────────────  │   one of each for each process: dead; nothing more to print
 //!   │ ── Shutdown ───────────────────────▶ │   kills what is left and leaves
 //! ```
-//! When the connection breaks, the daemon kills its processes and leaves; `redrun` counts all of them as lost.
+//! How these travel through the tree of daemons, and what happens when a connection breaks, is said in `tree`.
 
 use crate::auth::Secret;
 use crate::control::{Card, FromAgent, Options, ProcessFault};
 use redrt_types::{ReplicaId, View, World};
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 /// One program of the command line (several when it is MPMD).
@@ -46,14 +49,12 @@ pub struct Launch {
     pub view: View,
     /// Shared settings.
     pub options: Options,
-    /// Number of this host within the job.
-    pub host_number: u32,
+    /// The number of the host of every process, in order of process number.
+    pub placement: Vec<u32>,
     /// The programs.
     pub applications: Vec<Application>,
     /// Which program each virtual rank runs.
     pub application_of_rank: Vec<u32>,
-    /// The replicas to start on this host.
-    pub replicas: Vec<ReplicaId>,
     /// Faults the processes are to carry out themselves.
     pub faults: Vec<(ReplicaId, ProcessFault)>,
     /// Nanoseconds since the epoch when the job started, the same for all hosts: the base of replicas' clocks.
@@ -67,6 +68,12 @@ pub struct Launch {
 }
 
 impl Launch {
+    /// The replicas to start on a host.
+    pub fn replicas_on(&self, host: u32) -> impl Iterator<Item = ReplicaId> + '_ {
+        let placed = self.world.replicas().zip(&self.placement);
+        placed.filter(move |(_, at)| **at == host).map(|(replica, _)| replica)
+    }
+
     /// Whether its parts fit each other; else what does not.
     pub fn check(&self) -> Result<(), &'static str> {
         let is_application = |number: &u32| (*number as usize) < self.applications.len();
@@ -78,7 +85,9 @@ impl Launch {
             Err("a rank's program is missing")
         } else if self.applications.iter().any(|application| application.arguments.is_empty()) {
             Err("a program has no name")
-        } else if !self.replicas.iter().all(|replica| self.view.is_live(*replica)) {
+        } else if self.placement.len() != self.world.process_count() as usize {
+            Err("not every process has a host")
+        } else if !self.world.replicas().all(|replica| self.view.is_live(replica)) {
             Err("a replica is not in the job")
         } else {
             Ok(())
@@ -115,9 +124,69 @@ pub enum Stream {
     Error,
 }
 
+/// A host as the user named it.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+pub struct HostName {
+    /// The user to log in as, if another.
+    pub user: Option<String>,
+    /// Its name or address.
+    pub name: String,
+}
+
+/// How daemons are started on other hosts.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Remote {
+    /// The command that runs another on a host: `ssh` and its options.
+    pub command: Vec<String>,
+    /// Path of the daemon's executable.
+    pub daemon: PathBuf,
+    /// The interface or network that daemons and processes are to use.
+    pub interface: Option<String>,
+    /// Where `redrun` listens.
+    pub root: SocketAddr,
+}
+
+/// Daemons to be started by a daemon.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Growth {
+    /// Number and name of each host.
+    pub hosts: Vec<(u32, HostName)>,
+    /// How.
+    pub remote: Remote,
+}
+
+/// Whom to watch, and how patiently.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Watch {
+    /// The hosts that are there, in the order of the ring, and where their daemons listen.
+    pub ring: Vec<(u32, SocketAddr)>,
+    /// After this time without a sign a host is suspected.
+    pub timeout_ms: u32,
+}
+
+/// What one daemon knows of another.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+pub enum Sign {
+    /// It has been heard a moment ago.
+    Alive,
+    /// Nothing has been heard of it for too long.
+    Silent,
+    /// Its host answers that there is no such process any more.
+    Gone,
+}
+
 /// From `redrun` to a daemon.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum ToDaemon {
+    /// Start the daemons of these hosts, which are to connect to this one.
+    Grow(Growth),
+    /// All hosts of the job are there: watch your neighbours, and this connection.
+    Watch(Watch),
+    /// Another host is suspected: has it been heard?
+    Probe {
+        /// Which.
+        host: u32,
+    },
     /// Start your part of the job.
     Launch(Box<Launch>),
     /// To be forwarded: every live process is ready.
@@ -161,7 +230,7 @@ impl FromDaemon {
     #[must_use]
     pub fn replica(&self) -> Option<ReplicaId> {
         match self {
-            Self::Host { .. } | Self::Note(_) | Self::InputTaken { .. } => None,
+            Self::HostFailed { .. } | Self::Observed { .. } | Self::Note(_) | Self::InputTaken { .. } => None,
             Self::Started { replica, .. }
             | Self::NotStarted { replica, .. }
             | Self::Agent { replica, .. }
@@ -175,12 +244,19 @@ impl FromDaemon {
 /// From a daemon to `redrun`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum FromDaemon {
-    /// First message.
-    Host {
-        /// Name of the host.
-        name: String,
-        /// CPUs the daemon may use.
-        cpu_count: u32,
+    /// The daemon of another host could not be started, or ended before it had connected.
+    HostFailed {
+        /// Which host.
+        host: u32,
+        /// Why.
+        message: String,
+    },
+    /// What this daemon knows of another, which it watches.
+    Observed {
+        /// Which host.
+        host: u32,
+        /// What.
+        sign: Sign,
     },
     /// A process was started.
     Started {

@@ -44,6 +44,22 @@ pub fn encode<T: Serialize>(message: &T) -> Vec<u8> {
     frame
 }
 
+/// Encodes a message that travels inside another.
+///
+/// # Panics
+/// When the message is longer than [`FRAME_BYTES_MAX`], which is a bug in the sender.
+#[must_use]
+pub fn encode_body<T: Serialize>(message: &T) -> Vec<u8> {
+    let body = postcard::to_stdvec(message).expect("control messages are plain data");
+    assert!(body.len() + 64 <= FRAME_BYTES_MAX, "a control message of {} bytes", body.len());
+    body
+}
+
+/// Decodes what [`encode_body`] made.
+pub fn decode_body<T: DeserializeOwned>(body: &[u8]) -> Result<T, FrameError> {
+    postcard::from_bytes(body).map_err(|_| FrameError::Body)
+}
+
 /// Collects bytes as they arrive and yields whole messages.
 #[derive(Default, Debug)]
 pub struct FrameReader {
@@ -115,6 +131,7 @@ mod tests {
         ) {
             use crate::control::{FromAgent, ToAgent};
             use crate::daemon::{FromDaemon, ToDaemon};
+            use crate::tree::{Down, Up};
             fn read_all<T: DeserializeOwned>(bytes: &[u8], step: usize) {
                 let mut reader = FrameReader::default();
                 for chunk in bytes.chunks(step) {
@@ -130,6 +147,9 @@ mod tests {
                 read_all::<FromAgent>(bytes, step);
                 read_all::<ToDaemon>(bytes, step);
                 read_all::<FromDaemon>(bytes, step);
+                read_all::<Up>(bytes, step);
+                read_all::<Down>(bytes, step);
+                let _ = decode_body::<FromDaemon>(bytes);
             }
         }
     }

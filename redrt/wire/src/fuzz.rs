@@ -47,7 +47,8 @@ fn welcome() -> Welcome {
 }
 
 fn launch() -> Launch {
-    let Welcome { world, view, .. } = welcome();
+    let Welcome { world, .. } = welcome();
+    let view = View::initial(&world);
     let application = Application {
         program: "/bin/true".into(),
         arguments: vec!["true".into()],
@@ -57,11 +58,10 @@ fn launch() -> Launch {
     Launch {
         job: 1,
         secret: Secret([5; 32]),
-        replicas: view.live(VirtualRank(2)).collect(),
+        placement: vec![0; world.process_count() as usize],
         world,
         view,
         options: options(),
-        host_number: 0,
         applications: vec![application],
         application_of_rank: vec![0; 3],
         faults: vec![(ReplicaId::new(0, 0), ProcessFault::FlipWire { send: 1, bit: 2 })],
@@ -116,7 +116,7 @@ fn messages() -> [Vec<Vec<u8>>; 4] {
         ToDaemon::Kill(replica),
     ];
     let from_daemon = [
-        FromDaemon::Host { name: "host".into(), cpu_count: 2 },
+        FromDaemon::HostFailed { host: 1, message: "no route".into() },
         FromDaemon::Started { replica, pid: 4 },
         FromDaemon::Agent { replica, message: refused },
         FromDaemon::Output { replica, stream: crate::daemon::Stream::Error, bytes: vec![2; 40] },
@@ -166,7 +166,7 @@ fn heed(direction: usize, bytes: &[u8], step: usize) {
             if let ToDaemon::Launch(launch) = message
                 && launch.check().is_ok()
             {
-                for replica in &launch.replicas {
+                for replica in launch.replicas_on(0) {
                     let application = launch.application_of_rank[replica.rank.0 as usize];
                     assert!(!launch.applications[application as usize].arguments.is_empty());
                 }
@@ -228,6 +228,33 @@ proptest! {
         prop_assert!(auth::connect(&mut Stranger(&said), &secret).is_err());
     }
 
+    /// What daemons tell each other: damaged frames, and any bytes in the place of the messages they carry.
+    #[test]
+    fn frames_of_the_tree_are_read_or_refused(
+        body in proptest::collection::vec(any::<u8>(), 0..80),
+        host in any::<u32>(),
+        at in any::<proptest::sample::Index>(),
+        flip in any::<u8>(),
+        step in 1usize..40,
+    ) {
+        use crate::tree::{Down, Up};
+        let frames = [
+            encode(&Up::Message { host, number: 7, body: body.clone() }),
+            encode(&Up::Taken { host, count: 9 }),
+            encode(&Up::Neighbour { host }),
+            encode(&Down::Message { to: Some(host), body: body.clone() }),
+            body,
+        ];
+        for mut frame in frames {
+            if !frame.is_empty() {
+                let at = at.index(frame.len());
+                frame[at] ^= flip;
+            }
+            read_all(&frame, step, |_: Up| {});
+            read_all(&frame, step, |_: Down| {});
+        }
+    }
+
     #[test]
     fn any_text_is_a_secret_or_refused(text in "[0-9a-fA-F]{60,68}|.{0,70}") {
         if let Some(secret) = Secret::from_hex(&text) {
@@ -248,7 +275,8 @@ fn undamaged_messages_pass_their_checks() {
     for wrong in [
         Launch { application_of_rank: vec![0; 2], ..launch() },
         Launch { application_of_rank: vec![0, 1, 0], ..launch() },
-        Launch { replicas: vec![ReplicaId::new(0, 1)], ..launch() },
+        Launch { view: launch().view.without(&[ReplicaId::new(0, 1)]), ..launch() },
+        Launch { placement: vec![0], ..launch() },
         Launch { applications: vec![Application { arguments: vec![], ..launch().applications.remove(0) }], ..launch() },
     ] {
         assert!(wrong.check().is_err());

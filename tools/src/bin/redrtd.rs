@@ -1,29 +1,84 @@
 //! The daemon `redrun` starts on every host. Not meant to be run by hand: it reads the job's secret from standard input.
 
 use anyhow::{Context, Result, bail};
+use clap::Parser;
 use redrt_tools::redrtd;
+use redrt_tools::tree::launcher::{HOST_BY_SLURM, Place, SECRET_VARIABLE};
 use redrt_wire::auth::Secret;
 use std::net::SocketAddr;
 
+/// Holds the processes of a redrt job on one host. Started by redrun, which passes a secret on standard input.
+#[derive(Parser)]
+#[command(name = "redrtd", version)]
+struct Arguments {
+    /// Run the daemon as a child, and end what it leaves behind
+    #[arg(long)]
+    guard: bool,
+
+    /// Version of redrun: another one is refused
+    #[arg(long)]
+    version_wanted: String,
+
+    /// Number of this host within the job, or `slurm` to ask Slurm
+    #[arg(long)]
+    host: String,
+
+    /// How many daemons connect to one
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    fan_out: u32,
+
+    /// Where redrun listens
+    #[arg(long)]
+    root: SocketAddr,
+
+    /// The interface or network to use
+    #[arg(long)]
+    interface: Option<String>,
+
+    /// Where the daemon above, or redrun, listens
+    #[arg(long)]
+    connect: SocketAddr,
+}
+
 fn main() {
-    if let Err(error) = run() {
-        eprintln!("redrtd: {error:#}");
-        std::process::exit(1);
+    match run() {
+        Ok(code) => std::process::exit(code),
+        Err(error) => {
+            eprintln!("redrtd: {error:#}");
+            std::process::exit(1);
+        }
     }
 }
 
-fn run() -> Result<()> {
-    let mut arguments = std::env::args().skip(1);
-    let address: SocketAddr = match (arguments.next().as_deref(), arguments.next(), arguments.next()) {
-        (Some("--version"), None, None) => {
-            println!("redrtd {}", env!("CARGO_PKG_VERSION"));
-            return Ok(());
-        }
-        (Some("--connect"), Some(address), None) => address.parse().context("Failed to read the address of redrun")?,
-        _ => bail!("usage: redrtd --connect ADDRESS:PORT (started by redrun, which passes a secret on standard input)"),
-    };
+fn run() -> Result<i32> {
+    let arguments = Arguments::parse();
+    let own = env!("CARGO_PKG_VERSION");
+    if arguments.version_wanted != own {
+        bail!("its redrtd is version {own}, redrun is version {}", arguments.version_wanted);
+    }
+    if arguments.guard {
+        return redrtd::guard(std::env::args().skip(1).filter(|argument| argument != "--guard"));
+    }
+    let host = host_number(&arguments.host)?;
+    let secret = secret()?;
+    let Arguments { fan_out, root, interface, connect, .. } = arguments;
+    redrtd::run(Place { host: Some(host), parent: connect, root, fan_out, interface }, &secret)?;
+    Ok(0)
+}
+
+fn host_number(text: &str) -> Result<u32> {
+    if text != HOST_BY_SLURM {
+        return text.parse().context("Failed to read the number of this host");
+    }
+    let number = std::env::var("SLURM_NODEID").context("Slurm says no node number (SLURM_NODEID)")?;
+    number.parse().context("Failed to read SLURM_NODEID")
+}
+
+fn secret() -> Result<Secret> {
+    if let Ok(text) = std::env::var(SECRET_VARIABLE) {
+        return Secret::from_hex(&text).with_context(|| format!("{SECRET_VARIABLE} holds no secret"));
+    }
     let mut line = String::new();
     std::io::stdin().read_line(&mut line).context("Failed to read the job's secret")?;
-    let secret = Secret::from_hex(line.trim_end()).context("Standard input holds no secret")?;
-    redrtd::run(address, &secret)
+    Secret::from_hex(line.trim_end()).context("Standard input holds no secret")
 }

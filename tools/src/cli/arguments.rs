@@ -1,6 +1,8 @@
 //! The options, as `clap` sees them, and the small pass before it that knows `mpiexec`'s one-dash words.
 
 use super::UsageError;
+use super::hosts::{LauncherChoice, MapByChoice};
+use crate::plan::HostPlan;
 use clap::{ArgAction, Args, CommandFactory, FromArgMatches, Parser, ValueEnum};
 use redrt_types::World;
 use redrt_wire::control;
@@ -59,6 +61,50 @@ pub struct Arguments {
     #[arg(long, value_enum, default_value_t, value_name = "WHICH", help_heading = "Job")]
     pub transport: Transport,
 
+    /// Hosts to run on, with slots: h1:4,h2:4. Without this and --hostfile, those of the batch system's allocation, or this
+    #[arg(short = 'H', long = "hosts", visible_alias = "host", value_name = "HOST[:SLOTS],…", help_heading = "Hosts")]
+    pub hosts: Option<String>,
+
+    /// File of hosts, a line each: HOST, HOST:4, HOST slots=4, USER@HOST, HOST spare; # begins a comment
+    #[arg(short = 'f', long = "hostfile", visible_alias = "machinefile", value_name = "FILE", help_heading = "Hosts")]
+    pub hostfile: Option<PathBuf>,
+
+    /// Processes for each host
+    #[arg(short = 'N', long = "ppn", visible_alias = "npernode", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1 << 20), help_heading = "Hosts")]
+    pub per_host: Option<u32>,
+
+    /// Fill host after host (slot), or go round the hosts (node)
+    #[arg(long = "map-by", value_enum, default_value_t, value_name = "WHAT", help_heading = "Hosts")]
+    pub map_by: MapByChoice,
+
+    /// File of racks, a line each: RACK HOST HOST…; replicas of a rank go to different ones
+    #[arg(long, value_name = "FILE", help_heading = "Hosts")]
+    pub topology: Option<PathBuf>,
+
+    /// Print which replica runs on which host
+    #[arg(long = "report-placement", help_heading = "Hosts")]
+    pub report_placement: bool,
+
+    /// How daemons are started on other hosts [default: slurm in its allocation, else ssh]
+    #[arg(long, value_enum, value_name = "WHICH", help_heading = "Hosts")]
+    pub launcher: Option<LauncherChoice>,
+
+    /// Command to use in place of ssh, or srun, with options if need be
+    #[arg(long = "launcher-exec", value_name = "COMMAND", help_heading = "Hosts")]
+    pub launcher_exec: Option<String>,
+
+    /// Interface, address or network (10.1.0.0/16) to use on every host
+    #[arg(long, value_name = "NAME", help_heading = "Hosts")]
+    pub interface: Option<String>,
+
+    /// Daemons that connect to one of them, and to redrun [default: 32]
+    #[arg(long = "fan-out", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096), help_heading = "Hosts")]
+    pub fan_out: Option<u32>,
+
+    /// Time within which the death of a host is found [default: 1]
+    #[arg(long = "detect-timeout", value_name = "SECONDS", help_heading = "Hosts")]
+    pub detect_timeout: Option<String>,
+
     /// End the job after this many seconds, with exit code 124
     #[arg(long, value_name = "SECONDS", help_heading = "Job")]
     pub timeout: Option<String>,
@@ -70,6 +116,10 @@ pub struct Arguments {
     /// Begin each line of output with its rank
     #[arg(short = 'l', long = "label", help_heading = "Output")]
     pub label: bool,
+
+    /// Write what each rank prints to DIR/rank.V.out, and errors to DIR/rank.V.err, at R > 1 DIR/rank.V.I.err
+    #[arg(long = "output-dir", value_name = "DIR", help_heading = "Output")]
+    pub output_directory: Option<PathBuf>,
 
     /// No summary at the end
     #[arg(short = 'q', long = "quiet", help_heading = "Output")]
@@ -117,12 +167,14 @@ Examples:
   redrun -r 3 -n 4 --audit log.jsonl ./cg  corruption is outvoted, all events are logged
   redrun -r 2 -n 4 --inject kill:1.0@2.5s ./heat
                                            kill a replica of rank 1 after 2.5 s and see the job go on
-  redrun -n 1 ./master : -n 8 ./worker     two programs, 9 ranks";
+  redrun -n 1 ./master : -n 8 ./worker     two programs, 9 ranks
+  redrun -r 2 -n 8 -hosts h1:4,h2:4,h3:4,h4:4 ./heat
+                                           on four hosts, replicas of a rank never on the same one";
 
 /// Options that each program of an MPMD line has for itself.
 #[derive(Args, Clone, Debug)]
 pub struct LocalArguments {
-    /// Number of (virtual) ranks [default: CPUs / R, at least 1]; also -np
+    /// Number of (virtual) ranks [default: slots or CPUs / R, at least 1]; also -np
     #[arg(short = 'n', long = "np", value_name = "N", help_heading = "Job")]
     pub rank_count: Option<String>,
 
@@ -319,13 +371,13 @@ pub struct Shape {
 }
 
 impl Shape {
-    pub fn of(arguments: &Arguments, locals: &[LocalArguments]) -> Result<Self, UsageError> {
+    pub fn of(arguments: &Arguments, locals: &[LocalArguments], hosts: &HostPlan) -> Result<Self, UsageError> {
         let mut application_of_rank = Vec::new();
         for (number, local) in locals.iter().enumerate() {
             let count = match &local.rank_count {
                 Some(text) => parse_rank_count(text)?,
                 None if locals.len() > 1 => 1,
-                None => default_rank_count(arguments.degree.as_deref()),
+                None => default_rank_count(arguments.degree.as_deref(), hosts),
             };
             application_of_rank.extend(std::iter::repeat_n(number as u32, count as usize));
         }
@@ -345,8 +397,12 @@ fn parse_rank_count(text: &str) -> Result<u32, UsageError> {
     }
 }
 
-fn default_rank_count(degree: Option<&str>) -> u32 {
-    let cpu_count = std::thread::available_parallelism().map_or(1, |count| count.get());
+fn default_rank_count(degree: Option<&str>, hosts: &HostPlan) -> u32 {
+    let used = hosts.hosts.iter().filter(|host| !host.spare);
+    // As many as there are slots, where all are known; else as if the other hosts were not there.
+    let slot_count = used.map(|host| hosts.per_host.or(host.slot_count)).sum::<Option<u32>>();
+    let cpu_count = || std::thread::available_parallelism().map_or(1, |count| count.get() as u32);
+    let cpu_count = slot_count.unwrap_or_else(cpu_count);
     let degree: f64 = degree.and_then(|degree| degree.parse().ok()).filter(|degree| *degree >= 1.0).unwrap_or(1.0);
-    ((cpu_count as f64 / degree) as u32).max(1)
+    ((f64::from(cpu_count) / degree) as u32).max(1)
 }

@@ -8,6 +8,7 @@ mod degrees;
 #[cfg(test)]
 mod fuzz;
 mod generate;
+mod hosts;
 mod inject;
 mod program;
 
@@ -15,6 +16,7 @@ pub use arguments::{Arguments, command};
 pub use generate::generate;
 pub use inject::{Fault, FaultError};
 
+use crate::plan::HostPlan;
 use arguments::{LocalArguments, Shape};
 use redrt_types::World;
 use redrt_wire::control::Options;
@@ -37,6 +39,8 @@ pub struct Job {
     pub applications: Vec<Application>,
     /// Which program each rank runs.
     pub application_of_rank: Vec<u32>,
+    /// The hosts.
+    pub hosts: HostPlan,
     /// Settings of the processes.
     pub options: Options,
     /// Faults to inject.
@@ -45,6 +49,8 @@ pub struct Job {
     pub timeout: Option<Duration>,
     /// Whether lines of output begin with the rank.
     pub label: bool,
+    /// Where what the ranks print goes, in files.
+    pub output_directory: Option<PathBuf>,
     /// Whether the summary is left out.
     pub quiet: bool,
     /// Where the audit log goes.
@@ -84,7 +90,11 @@ fn assemble(arguments: &Arguments, locals: &[LocalArguments]) -> Result<Job, Usa
     if arguments.spares.is_some_and(|count| count > 0) {
         return Err(UsageError("--spares is not supported yet: lost replicas are not replaced".into()));
     }
-    let shape = Shape::of(arguments, locals)?;
+    let hosts = hosts::plan(arguments)?;
+    if hosts.hosts.len() > 1 && arguments.transport == arguments::Transport::Shm {
+        return Err(UsageError("--transport shm reaches one host only, and several are named".into()));
+    }
+    let shape = Shape::of(arguments, locals, &hosts)?;
     let world = degrees::world(shape.rank_count, arguments.degree.as_deref(), arguments.replicate.as_deref())?;
     let applications: Result<Vec<_>, _> = locals.iter().map(|local| program::application(arguments, local)).collect();
     let seed = match arguments.seed {
@@ -108,11 +118,13 @@ fn assemble(arguments: &Arguments, locals: &[LocalArguments]) -> Result<Job, Usa
             seed,
         },
         world,
+        hosts,
         applications: applications?,
         application_of_rank: shape.application_of_rank,
         faults,
         timeout,
         label: arguments.label,
+        output_directory: arguments.output_directory.clone(),
         quiet: arguments.quiet,
         audit: arguments.audit.clone(),
         json_summary: arguments.json_summary.clone(),

@@ -17,6 +17,7 @@
 //! only its status counts.
 
 mod injection;
+mod link;
 mod refusal;
 mod report;
 mod stall;
@@ -41,6 +42,7 @@ pub const SIGNAL_GRACE: Duration = Duration::from_secs(5);
 /// After the processes were killed, how long their daemons get to say so.
 pub const FAREWELL: Duration = Duration::from_secs(2);
 
+const SIGKILL: i32 = 9;
 const SIGTERM: i32 = 15;
 
 /// So many siblings that contradict a replica are believed.
@@ -53,6 +55,8 @@ pub struct Settings {
     pub world: World,
     /// When the job is to be ended.
     pub timeout: Option<Duration>,
+    /// How long the death of a process may take to be known here.
+    pub death_time_max: Duration,
     /// Whether replicas' outputs that differ without a majority end the job.
     pub abort_on_mismatch: bool,
     /// Kills at given times.
@@ -95,6 +99,8 @@ pub enum Input {
     DaemonLost {
         /// Where it ran.
         host: String,
+        /// How that is known.
+        why: String,
         /// What ran there.
         replicas: Vec<ReplicaId>,
     },
@@ -198,6 +204,7 @@ pub struct Coordinator {
     ending: Option<Ending>,
     finished: bool,
     injector: Injector,
+    broken_links: Vec<link::BrokenLink>,
     stall: StallWatch,
     /// Replicas have been found to differ.
     have_differed: bool,
@@ -219,6 +226,7 @@ impl Coordinator {
             ending: None,
             finished: false,
             injector,
+            broken_links: Vec::new(),
             stall: StallWatch::default(),
             have_differed: false,
             outputs: VecDeque::new(),
@@ -241,6 +249,30 @@ impl Coordinator {
     /// What each process counted, as far as it came to tell.
     pub fn statistics(&self) -> impl Iterator<Item = (ReplicaId, Option<Statistics>)> + '_ {
         self.world().replicas().zip(self.processes.iter().map(|process| process.statistics))
+    }
+
+    /// How far the job has come, in a word.
+    #[must_use]
+    pub fn phase(&self) -> &'static str {
+        match (&self.ending, self.released, self.cards_sent) {
+            (Some(_), _, _) => "ending",
+            (None, true, _) => "finalized",
+            (None, false, true) => "running",
+            (None, false, false) => "launching",
+        }
+    }
+
+    /// How far each process has come, in a word.
+    pub fn states(&self) -> impl Iterator<Item = &'static str> + '_ {
+        self.processes.iter().map(|process| match (process.phase, process.exit) {
+            _ if process.lost => "lost",
+            _ if process.retired => "retired",
+            (_, Some(_)) => "exited",
+            (Phase::Started, None) => "started",
+            (Phase::Greeted, None) => "in MPI_Init",
+            (Phase::Ready, None) => "running",
+            (Phase::Finalizing(_), None) => "finalizing",
+        })
     }
 
     /// How each process ended, with whether it was counted as lost.
@@ -271,7 +303,7 @@ impl Coordinator {
                     self.end(EndReason::Corrupted, Some(1), now + KILL_GRACE);
                 }
             }
-            Input::DaemonLost { host, replicas } => self.daemon_lost(now, host, &replicas),
+            Input::DaemonLost { host, why, replicas } => self.daemon_lost(now, host, why, &replicas),
             Input::Interrupted(signal) => self.interrupted(now, signal),
             Input::OutputClosed => self.end(EndReason::OutputClosed, Some(141), now + KILL_GRACE),
         }
@@ -293,7 +325,9 @@ impl Coordinator {
             Some(ending) => Some(ending.kill_at),
             None => {
                 let stall = self.is_under_way().then(|| self.stall.next_deadline()).flatten();
-                [self.settings.timeout, self.injector.next_deadline(), stall].into_iter().flatten().min()
+                let deadlines =
+                    [self.settings.timeout, self.injector.next_deadline(), stall, self.next_link_deadline()];
+                deadlines.into_iter().flatten().min()
             }
         }
     }
@@ -360,7 +394,7 @@ impl Coordinator {
                 }
             }
             FromAgent::Answer { wave, passive } => self.answered(now, replica, wave, passive),
-            FromAgent::Suspect(suspect) => self.report(Report::Suspected { replica: suspect, by: replica }),
+            FromAgent::Suspect(suspect) => self.suspected(now, suspect, replica),
             FromAgent::Refused { peer, what } => self.refused(now, replica, peer, what),
         }
     }
@@ -501,21 +535,23 @@ impl Coordinator {
         }
     }
 
-    fn daemon_lost(&mut self, now: Duration, host: String, replicas: &[ReplicaId]) {
+    fn daemon_lost(&mut self, now: Duration, host: String, why: String, replicas: &[ReplicaId]) {
         let mut alive = Vec::new();
         for replica in replicas {
             let process = self.process(*replica);
             process.drained = true;
             if process.exit.is_none() {
-                process.exit = Some(Exit::Signal(9));
+                process.exit = Some(Exit::Signal(SIGKILL));
                 alive.push(*replica);
             }
         }
-        if alive.is_empty() || self.ending.is_some() {
+        if self.ending.is_some() {
             return;
         }
-        self.report(Report::DaemonLost { host });
-        if !self.released {
+        self.report(Report::DaemonLost { host, why, process_count: alive.len() });
+        if self.released {
+            alive.into_iter().for_each(|replica| self.left(replica, Exit::Signal(SIGKILL)));
+        } else if !alive.is_empty() {
             self.lose(now, &alive);
         }
     }
@@ -604,7 +640,10 @@ impl Coordinator {
                 }
             }
             Some(_) => {}
-            None => self.inject(now),
+            None => {
+                self.inject(now);
+                self.judge_links(now);
+            }
         }
         if self.is_under_way()
             && let Some(wave) = self.stall.pass_time(now)

@@ -74,6 +74,13 @@ pub enum EndReason {
     },
     /// A process sent what no sound process sends, and there is no sibling to go on in its place.
     Refused(Refusal),
+    /// A connection between two living processes broke, and neither has a sibling.
+    BrokenLink {
+        /// Whose end is said to be the broken one.
+        suspect: ReplicaId,
+        /// Who says so.
+        by: ReplicaId,
+    },
     /// Replicas differ, and `--on-sdc=abort` was given.
     Corrupted,
     /// The reader of standard output has gone.
@@ -96,6 +103,13 @@ pub enum RetireReason {
     },
     /// It sent what no sound process sends, or says so of others and is not believed.
     Refused(Refusal),
+    /// A connection of it with another living process broke.
+    BrokenLink {
+        /// Whose end is said to be the broken one.
+        suspect: ReplicaId,
+        /// Who says so.
+        by: ReplicaId,
+    },
 }
 
 /// Something that a process was told and that cannot be.
@@ -147,6 +161,10 @@ pub enum Report {
     DaemonLost {
         /// On which host.
         host: String,
+        /// How that is known.
+        why: String,
+        /// How many processes went with it.
+        process_count: usize,
     },
     /// A process reported something.
     Event(Event),
@@ -215,8 +233,8 @@ impl Report {
                     format!("lost replica {replica} on {place}: {cause}; rank {} goes on with {others}", replica.rank),
                 )
             }
-            Self::DaemonLost { host } => {
-                (Severity::Warning, format!("lost the daemon on {host} and all its processes"))
+            Self::DaemonLost { host, why, process_count } => {
+                (Severity::Warning, format!("lost host {host} with {process_count} processes: {why}"))
             }
             Self::Event(Event::Mismatch(mismatch)) => (Severity::Warning, mismatch_line(mismatch, host)),
             Self::Event(Event::Divergence { replica, what }) => {
@@ -238,6 +256,10 @@ impl Report {
                         format!("is likelier to be wrong than others: {refusal}")
                     }
                     RetireReason::Refused(refusal) => format!("sent what no sound process sends: {refusal}"),
+                    RetireReason::BrokenLink { suspect, by } => {
+                        let other = if suspect == replica { by } else { suspect };
+                        format!("has lost its connection with {other} on {}, and both are alive", host(*other))
+                    }
                 };
                 (Severity::Warning, format!("retiring replica {replica} on {}: it {what}", host(*replica)))
             }
@@ -262,7 +284,9 @@ impl Report {
                 let name = |replica: ReplicaId| replica.to_string();
                 ("refused", json!({ "by": refusal.by.map(name), "peer": refusal.peer.map(name), "what": refusal.what }))
             }
-            Self::DaemonLost { host } => ("daemon-lost", json!({ "host": host })),
+            Self::DaemonLost { host, why, process_count } => {
+                ("daemon-lost", json!({ "host": host, "why": why, "processes": process_count }))
+            }
             Self::Event(Event::Mismatch(mismatch)) => ("mismatch", mismatch_record(mismatch, host)),
             Self::Event(Event::Divergence { replica, what }) => {
                 ("divergence", json!({ "replica": replica.to_string(), "host": host(*replica), "what": what }))
@@ -280,6 +304,7 @@ impl Report {
                     RetireReason::Strayed => "strayed",
                     RetireReason::Abort { .. } => "abort",
                     RetireReason::Refused(_) => "refused",
+                    RetireReason::BrokenLink { .. } => "broken-link",
                 };
                 ("retired", json!({ "replica": replica.to_string(), "host": host(*replica), "reason": reason }))
             }
@@ -386,6 +411,11 @@ fn reason_line(reason: &EndReason, host: &dyn Fn(ReplicaId) -> String) -> String
         EndReason::Refused(refusal) => {
             format!("{refusal}; the memory of one of the two is corrupt, and neither has a sibling: ending the job")
         }
+        EndReason::BrokenLink { suspect, by } => format!(
+            "the connection between {suspect} on {} and {by} on {} broke; neither has a sibling: ending the job",
+            host(*suspect),
+            host(*by)
+        ),
         EndReason::Corrupted => "replicas differ; ending the job, as --on-sdc=abort asks".into(),
         EndReason::OutputClosed => "standard output was closed; ending the job".into(),
     }
@@ -466,6 +496,9 @@ fn reason_record(reason: &EndReason, host: &dyn Fn(ReplicaId) -> String) -> (&'s
             ("stalled", json!({ "waits_for": waits, "replicas_differed": have_differed }))
         }
         EndReason::Refused(refusal) => ("end-refused", json!({ "what": refusal.to_string() })),
+        EndReason::BrokenLink { suspect, by } => {
+            ("broken-link", json!({ "replica": suspect.to_string(), "by": by.to_string() }))
+        }
         EndReason::Corrupted => ("corrupted", json!({})),
         EndReason::OutputClosed => ("output-closed", json!({})),
     }

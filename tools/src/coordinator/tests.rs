@@ -7,6 +7,7 @@ fn settings(degrees: &[u16]) -> Settings {
     Settings {
         world: World::new(degrees.to_vec()),
         timeout: None,
+        death_time_max: Duration::from_secs(2),
         abort_on_mismatch: false,
         timed_kills: Vec::new(),
         random_kills: None,
@@ -311,7 +312,9 @@ fn a_lost_daemon_loses_its_spheres() {
     let mut table = Table::new(&[2]);
     table.step("0.0 ready");
     let replicas = vec![ReplicaId::new(0, 0), ReplicaId::new(0, 1)];
-    table.coordinator.handle(table.now, Input::DaemonLost { host: "h".into(), replicas });
+    table
+        .coordinator
+        .handle(table.now, Input::DaemonLost { why: "it does not answer".into(), host: "h".into(), replicas });
     let outputs: Vec<_> = std::iter::from_fn(|| table.coordinator.poll_output()).collect();
     assert!(outputs.iter().any(|output| matches!(output, Output::Finish(code) if *code != 0)), "{outputs:?}");
 }
@@ -594,4 +597,38 @@ proptest! {
         }
         prop_assert!(finished);
     }
+}
+
+#[test]
+fn of_two_living_processes_with_a_broken_connection_one_goes() {
+    let suspects = |table: &mut Table, by: &str, suspect: &str| {
+        let message = FromAgent::Suspect(suspect.parse().unwrap());
+        table.coordinator.handle(table.now, Input::Agent(by.parse().unwrap(), message));
+        while table.coordinator.poll_output().is_some() {}
+    };
+    let met = |degrees: &[u16]| {
+        let mut table = Table::new(degrees);
+        for replica in table.coordinator.world().replicas().collect::<Vec<_>>() {
+            table.step(&format!("{replica} ready"));
+        }
+        table
+    };
+    // The suspect goes, if its rank has another.
+    let mut table = met(&[2, 2]);
+    suspects(&mut table, "0.0", "1.1");
+    assert!(!table.step("wait 1").contains("Kill"));
+    assert!(table.step("wait 2").contains("Kill(ReplicaId { rank: VirtualRank(1), index: ReplicaIndex(1) })"));
+    // Else the one that says so.
+    let mut table = met(&[2, 1]);
+    suspects(&mut table, "0.1", "1.0");
+    assert!(table.step("wait 2").contains("Kill(ReplicaId { rank: VirtualRank(0), index: ReplicaIndex(1) })"));
+    // Else the job ends.
+    let mut table = met(&[1, 1]);
+    suspects(&mut table, "0.0", "1.0");
+    assert!(table.step("wait 2").starts_with("ending"));
+    // One that has died meanwhile was why.
+    let mut table = met(&[2, 2]);
+    suspects(&mut table, "0.0", "1.1");
+    table.step("1.1 signal 9");
+    assert!(!table.step("wait 2").contains("Kill"));
 }

@@ -6,24 +6,30 @@
 //! host, and being a sub-reaper it finds every descendant that is left.
 
 mod child;
+mod guard;
 mod input;
+mod post;
 mod spawn;
 mod sweep;
 
-use crate::link::{Link, Received};
+use crate::jobs;
+use crate::link::Received;
+use crate::tree::launcher::Place;
 use anyhow::{Context, Result, bail};
+pub use guard::guard;
 pub use sweep::{become_subreaper, kill_descendants};
 
 use child::{Child, Kind};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
+use post::{Errand, Post};
 use redrt_types::{ReplicaId, View};
-use redrt_wire::auth::{self, Secret};
+use redrt_wire::auth::Secret;
 use redrt_wire::control::{FromAgent, SharedMemory, ToAgent, Transport, Welcome};
 use redrt_wire::daemon::{FromDaemon, Launch, Stream, ToDaemon};
 use std::collections::HashMap;
-use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
@@ -31,40 +37,29 @@ use std::time::{Duration, Instant};
 const BACKLOG_BYTES_MAX: usize = 4 << 20;
 /// How long after a process's death its pipes are kept open for descendants that still write to them.
 const DRAIN_GRACE: Duration = Duration::from_millis(300);
-const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 const EVENTS_AT_ONCE: usize = 256;
 
 /// The kernel's largest process id.
 const PID_MAX: i32 = 1 << 22;
 
-const LINK_TOKEN: u64 = u64::MAX;
+const POST_TOKEN: u64 = u64::MAX;
 const SIGNAL_TOKEN: u64 = u64::MAX - 1;
 
-/// Connects to `redrun`, runs its part of the job and returns when there is nothing left of it.
-pub fn run(address: SocketAddr, secret: &Secret) -> Result<()> {
-    let link = connect(address, secret)?;
+/// Takes its place below `redrun`, runs its part of the job and returns when there is nothing left of it.
+pub fn run(place: Place, secret: &Secret) -> Result<()> {
+    let name = nix::unistd::gethostname().map_or_else(|_| "localhost".into(), |name| name.to_string_lossy().into());
+    let post = Post::take(place, name, secret)?;
     // From here on a broken connection means that the job is over, not that this program failed.
-    let mut daemon = Daemon::new(link)?;
+    let mut daemon = Daemon::new(post)?;
     let outcome = daemon.serve();
     daemon.children.iter().for_each(Child::kill_group);
+    daemon.post.end();
     sweep::kill_descendants();
     outcome
 }
 
-fn connect(address: SocketAddr, secret: &Secret) -> Result<Link<TcpStream>> {
-    let mut stream =
-        TcpStream::connect(address).with_context(|| format!("Failed to connect to redrun at {address}"))?;
-    stream.set_nodelay(true)?;
-    stream.set_read_timeout(Some(HANDSHAKE_TIMEOUT))?;
-    auth::connect(&mut stream, secret).context("Failed to authenticate to redrun")?;
-    stream.set_nonblocking(true)?;
-    Ok(Link::new(stream))
-}
-
 struct Daemon {
-    link: Link<TcpStream>,
-    /// What epoll watches it for.
-    link_flags: EpollFlags,
+    post: Post,
     epoll: Epoll,
     signals: SignalFd,
     host: String,
@@ -79,13 +74,15 @@ struct Daemon {
 
 /// What is known once the job was launched.
 struct Job {
+    /// For redctl.
+    _entry: Option<jobs::Entry>,
     launch: Launch,
     view: View,
     shared_memory: Option<SharedMemory>,
 }
 
 impl Daemon {
-    fn new(link: Link<TcpStream>) -> Result<Self> {
+    fn new(post: Post) -> Result<Self> {
         let mut mask = SigSet::empty();
         mask.add(Signal::SIGTERM);
         mask.add(Signal::SIGINT);
@@ -93,12 +90,11 @@ impl Daemon {
         mask.thread_block()?;
         let signals = SignalFd::with_flags(&mask, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?;
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
-        epoll.add(link.fd(), EpollEvent::new(EpollFlags::EPOLLIN, LINK_TOKEN))?;
+        epoll.add(post.fd(), EpollEvent::new(EpollFlags::EPOLLIN, POST_TOKEN))?;
         epoll.add(&signals, EpollEvent::new(EpollFlags::EPOLLIN, SIGNAL_TOKEN))?;
         let host = nix::unistd::gethostname().map_or_else(|_| "localhost".into(), |name| name.to_string_lossy().into());
         Ok(Self {
-            link,
-            link_flags: EpollFlags::EPOLLIN,
+            post,
             epoll,
             signals,
             host,
@@ -112,8 +108,6 @@ impl Daemon {
     }
 
     fn serve(&mut self) -> Result<()> {
-        let cpu_count = std::thread::available_parallelism().map_or(1, |count| count.get() as u32);
-        self.tell(&FromDaemon::Host { name: self.host.clone(), cpu_count });
         let mut events = [EpollEvent::empty(); EVENTS_AT_ONCE];
         while !self.leaving {
             self.update_interests();
@@ -125,21 +119,24 @@ impl Daemon {
             for event in &events[..count] {
                 self.dispatch(event.data(), event.events())?;
             }
+            if self.post.next_deadline().is_some_and(|at| at <= Instant::now()) {
+                self.run_errands()?;
+            }
             self.close_overdue_pipes();
         }
-        let _ = self.link.flush();
         Ok(())
     }
 
     fn timeout(&self) -> EpollTimeout {
         let overdue = self.children.iter().filter_map(|child| child.drain_deadline).min();
-        let wait = overdue.map(|at| at.saturating_duration_since(Instant::now()) + Duration::from_millis(1));
+        let deadline = [overdue, self.post.next_deadline()].into_iter().flatten().min();
+        let wait = deadline.map(|at| at.saturating_duration_since(Instant::now()) + Duration::from_millis(1));
         wait.map_or(EpollTimeout::NONE, |wait| EpollTimeout::try_from(wait).unwrap_or(EpollTimeout::from(1000u16)))
     }
 
     fn dispatch(&mut self, token: u64, events: EpollFlags) -> Result<()> {
-        if token == LINK_TOKEN {
-            return self.redrun_ready(events);
+        if token == POST_TOKEN {
+            return self.run_errands();
         }
         if token == SIGNAL_TOKEN {
             while let Ok(Some(signal)) = self.signals.read_signal() {
@@ -159,23 +156,16 @@ impl Daemon {
         Ok(())
     }
 
-    /// Sends to `redrun`; when that fails the job is over.
     fn tell(&mut self, message: &FromDaemon) {
-        self.leaving |= self.link.send(message).is_err();
+        self.post.tell(message);
     }
 
-    fn redrun_ready(&mut self, events: EpollFlags) -> Result<()> {
-        if events.contains(EpollFlags::EPOLLOUT) && self.link.flush().is_err() {
-            self.leaving = true;
-        }
-        if events.intersects(EpollFlags::EPOLLIN | EpollFlags::EPOLLHUP | EpollFlags::EPOLLERR) {
-            match self.link.receive() {
-                Ok(Received::End) | Err(_) => self.leaving = true,
-                Ok(_) => {
-                    while let Some(message) = self.link.next_message()? {
-                        self.obey(message)?;
-                    }
-                }
+    fn run_errands(&mut self) -> Result<()> {
+        for errand in self.post.work() {
+            match errand {
+                Errand::Message(message) => self.obey(message)?,
+                Errand::Leave(None) => self.leaving = true,
+                Errand::Leave(Some(reason)) => bail!("on {}: {reason}", self.host),
             }
         }
         Ok(())
@@ -218,6 +208,8 @@ impl Daemon {
                 self.children.iter().for_each(Child::kill_group);
             }
             ToDaemon::Shutdown => self.leaving = true,
+            // The post has seen to these.
+            ToDaemon::Grow(_) | ToDaemon::Watch(_) | ToDaemon::Probe { .. } => {}
         }
         Ok(())
     }
@@ -228,10 +220,11 @@ impl Daemon {
         }
         launch.check().map_err(|what| anyhow::anyhow!("redrun sent a job that is none: {what}"))?;
         let replicated = launch.world.is_replicated();
-        let prepared = match spawn::prepare(&launch) {
+        let own: Vec<_> = launch.replicas_on(self.post.host()).collect();
+        let prepared = match spawn::prepare(&launch, own.len()) {
             Ok(prepared) => prepared,
             Err(error) => {
-                for replica in launch.replicas {
+                for replica in own {
                     self.tell(&FromDaemon::NotStarted { replica, message: format!("{error:#}") });
                 }
                 return Ok(());
@@ -242,7 +235,7 @@ impl Daemon {
         }
         let shared_memory = (launch.options.transport != Transport::Tcp)
             .then_some(SharedMemory { fd: spawn::SHARED_MEMORY_FD, slot_count: launch.world.process_count() });
-        for replica in launch.replicas.clone() {
+        for replica in own {
             match prepared.spawn(&launch, replica, replicated) {
                 Ok(child) => self.adopt(child)?,
                 Err(error) => {
@@ -250,7 +243,8 @@ impl Daemon {
                 }
             }
         }
-        self.job = Some(Job { view: launch.view.clone(), launch, shared_memory });
+        let entry = jobs::write_down(launch.job, &self.host, self.post.root(), &launch.secret);
+        self.job = Some(Job { _entry: entry.ok(), view: launch.view.clone(), launch, shared_memory });
         Ok(())
     }
 
@@ -334,10 +328,10 @@ impl Daemon {
             view: job.view.clone(),
             options: launch.options.clone(),
             host: self.host.clone(),
-            host_number: launch.host_number,
-            local_process_count: launch.replicas.len() as u32,
+            host_number: self.post.host(),
+            local_process_count: launch.replicas_on(self.post.host()).count() as u32,
             shared_memory: job.shared_memory,
-            listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+            listen: SocketAddr::from((self.post.address(), 0)),
             faults,
             application: launch.application_of_rank[me.rank.0 as usize],
         };
@@ -396,7 +390,7 @@ impl Daemon {
         let now = Instant::now();
         for number in 0..self.children.len() {
             let child = &self.children[number];
-            let flowing = self.held || child.held || self.link.backlog_bytes() > BACKLOG_BYTES_MAX;
+            let flowing = self.held || child.held || self.post.backlog_bytes() > BACKLOG_BYTES_MAX;
             if child.drain_deadline.is_none_or(|deadline| deadline > now) {
                 continue;
             }
@@ -421,18 +415,9 @@ impl Daemon {
         }
     }
 
-    /// Output pipes are watched only while their bytes have somewhere to go; sockets for writing only while bytes wait.
+    /// Output pipes are watched only while their bytes have somewhere to go.
     fn update_interests(&mut self) {
-        let link_flags = if self.link.backlog_bytes() > 0 {
-            EpollFlags::EPOLLIN | EpollFlags::EPOLLOUT
-        } else {
-            EpollFlags::EPOLLIN
-        };
-        if link_flags != self.link_flags {
-            self.link_flags = link_flags;
-            let _ = self.epoll.modify(self.link.fd(), &mut EpollEvent::new(link_flags, LINK_TOKEN));
-        }
-        let held = self.held || self.link.backlog_bytes() > BACKLOG_BYTES_MAX;
+        let held = self.held || self.post.backlog_bytes() > BACKLOG_BYTES_MAX;
         for (number, child) in self.children.iter_mut().enumerate() {
             child.watch_pipes(number, !(held || child.held), &self.epoll);
             child.watch_agent(number, &self.epoll);

@@ -47,9 +47,9 @@ pub struct Prepared {
 }
 
 /// Makes this process fit to be the parent of `launch`'s processes.
-pub fn prepare(launch: &Launch) -> Result<Prepared> {
+pub fn prepare(launch: &Launch, child_count: usize) -> Result<Prepared> {
     let mut notes = Vec::new();
-    let open_files = raise_open_files(launch.replicas.len() as u64)?;
+    let open_files = raise_open_files(child_count as u64)?;
     let reserved = [reserve(CONTROL_FD)?, reserve(SHARED_MEMORY_FD)?];
     sweep::become_subreaper().context("Failed to become the reaper of orphaned processes")?;
     let replicated = launch.world.is_replicated();
@@ -77,6 +77,8 @@ impl Prepared {
     /// Starts one replica.
     pub fn spawn(&self, launch: &Launch, replica: ReplicaId, replicated: bool) -> Result<Child> {
         let application = &launch.applications[launch.application_of_rank[replica.rank.0 as usize] as usize];
+        let directory = &application.directory;
+        anyhow::ensure!(directory.is_dir(), "the working directory {} is not there", directory.display());
         let (agent, control) = UnixStream::pair().context("Failed to make a control socket")?;
         agent.set_nonblocking(true)?;
         let (output, output_end) = pipe2(OFlag::O_CLOEXEC).context("Failed to make a pipe")?;

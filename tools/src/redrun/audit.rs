@@ -36,7 +36,7 @@ impl Audit {
     }
 
     /// Writes the record a job begins with.
-    pub fn job_start(&mut self, job: &Job, launch: &Launch, host: &str) {
+    pub fn job_start(&mut self, job: &Job, launch: &Launch, hosts: &[String]) {
         let programs: Vec<_> =
             job.applications.iter().map(|application| application.program.display().to_string()).collect();
         let degrees: Vec<_> =
@@ -45,7 +45,7 @@ impl Audit {
                 all
             });
         let fields = json!({
-            "job": format!("{:016x}", launch.job), "version": env!("CARGO_PKG_VERSION"), "host": host,
+            "job": format!("{:016x}", launch.job), "version": env!("CARGO_PKG_VERSION"), "hosts": hosts,
             "programs": programs, "ranks": job.world.rank_count(), "degrees": degrees,
             "seed": format!("{:016x}", job.options.seed), "protocol": format!("{:?}", job.options.protocol),
             "verification": format!("{:?}", job.options.verification),

@@ -1,39 +1,40 @@
-//! `redrun`: carries out what the coordinator decides. One thread and one `poll` join its machine, the daemon's
-//! connection, the user's signals and the three standard streams.
+//! `redrun`: carries out what the coordinator decides. One thread and one `poll` join its machine, the daemons, the
+//! user's signals and the three standard streams.
 
 mod audit;
 mod console;
-mod daemons;
+mod fleet;
+mod layout;
 mod output;
+mod status;
 mod summary;
 
 pub use console::Console;
 
 use crate::cli::{Fault, Job};
 use crate::coordinator::{Coordinator, Input, Output, Report, Settings};
-use crate::link::{Link, Received};
-use anyhow::{Context, Result};
+use crate::jobs;
+use anyhow::{Context, Result, bail};
 use audit::Audit;
-use daemons::{Daemons, Joined};
+use fleet::{Fleet, News};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use output::Outputs;
-use redrt_types::ReplicaId;
+use redrt_types::{ReplicaId, VirtualRank};
+use redrt_wire::auth::Secret;
 use redrt_wire::control::OnSdc;
 use redrt_wire::daemon::{FromDaemon, Launch, ToDaemon};
-use std::collections::HashSet;
+use redrt_wire::tree::Question;
+use std::collections::{BTreeMap, HashSet};
 use std::io::Read;
-use std::net::TcpStream;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::AsFd;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Standard input read ahead of what rank 0 has taken.
 const INPUT_WINDOW_BYTES: u64 = 256 << 10;
 /// Corruption that cannot be outvoted spreads; nobody reads thousands of lines about it.
 const MISMATCH_LINES_MAX: u64 = 10;
-/// How long a daemon may take to connect.
-const JOIN_TIME_MAX: Duration = Duration::from_secs(30);
 
 /// Runs a job to its end and returns its exit code.
 pub fn run(job: &Job, console: &Console) -> Result<i32> {
@@ -41,8 +42,9 @@ pub fn run(job: &Job, console: &Console) -> Result<i32> {
     crate::redrtd::become_subreaper()?;
     let mut shell = Shell::new(job, console)?;
     let outcome = shell.serve();
-    shell.daemons.end();
+    shell.fleet.end();
     crate::redrtd::kill_descendants();
+    shell.entry = None;
     let code = outcome?;
     shell.summarize(code)?;
     Ok(code)
@@ -52,14 +54,18 @@ struct Shell<'a> {
     job: &'a Job,
     console: &'a Console,
     coordinator: Coordinator,
-    daemons: Daemons,
-    daemon: Option<Link<TcpStream>>,
-    host: String,
+    fleet: Fleet,
+    /// The host of every process, once it is decided.
+    placement: Vec<u32>,
+    job_number: u64,
+    entry: Option<jobs::Entry>,
     started_at: Instant,
     audit: Audit,
     outputs: Outputs,
     input: Option<std::fs::File>,
-    input_in_flight_bytes: u64,
+    input_sent_bytes: u64,
+    /// What each host that has replicas of rank 0 has taken of it.
+    input_taken_bytes: BTreeMap<u32, u64>,
     signals: SignalFd,
     held: HashSet<Option<ReplicaId>>,
     reports: summary::Tally,
@@ -82,20 +88,23 @@ impl<'a> Shell<'a> {
         let settings = Settings {
             world: job.world.clone(),
             timeout: job.timeout,
+            death_time_max: 2 * job.hosts.detect_timeout,
             abort_on_mismatch: job.options.on_sdc == OnSdc::Abort,
             timed_kills,
             random_kills,
         };
         Ok(Self {
             coordinator: Coordinator::new(settings),
-            daemons: Daemons::start()?,
-            daemon: None,
-            host: String::new(),
+            fleet: Fleet::start(job.hosts.clone(), Secret::generate().context("Failed to make the job's secret")?)?,
+            placement: Vec::new(),
+            job_number: random_number(),
+            entry: None,
             started_at: Instant::now(),
             audit,
-            outputs: Outputs::new(&job.world, job.label),
+            outputs: Outputs::new(&job.world, job.label, job.output_directory.as_deref())?,
             input: Some(std::fs::File::from(std::io::stdin().as_fd().try_clone_to_owned()?)),
-            input_in_flight_bytes: 0,
+            input_sent_bytes: 0,
+            input_taken_bytes: BTreeMap::new(),
             signals,
             held: HashSet::new(),
             reports: summary::Tally::default(),
@@ -125,27 +134,11 @@ impl<'a> Shell<'a> {
 
     fn wait(&mut self) -> Result<()> {
         let timeout = self.poll_timeout();
-        let wants_input = self.wants_input();
-        let mut fds = vec![
-            PollFd::new(self.signals.as_fd(), PollFlags::POLLIN),
-            PollFd::new(self.daemons.listener(), PollFlags::POLLIN),
-            PollFd::new(self.daemons.wake(), PollFlags::POLLIN),
-        ];
-        let watch = |fds: &mut Vec<PollFd<'_>>, fd: Option<BorrowedFd<'_>>, flags| {
-            fd.map(|fd| {
-                // SAFETY: the descriptor belongs to self, which outlives this call of poll.
-                let fd = unsafe { BorrowedFd::borrow_raw(std::os::fd::AsRawFd::as_raw_fd(&fd)) };
-                fds.push(PollFd::new(fd, flags));
-                fds.len() - 1
-            })
-        };
-        let daemon_flags = match &self.daemon {
-            Some(link) if link.backlog_bytes() > 0 => PollFlags::POLLIN | PollFlags::POLLOUT,
-            _ => PollFlags::POLLIN,
-        };
-        let daemon = watch(&mut fds, self.daemon.as_ref().map(Link::fd), daemon_flags);
-        let input = self.input.as_ref().filter(|_| wants_input).map(AsFd::as_fd);
-        let input = watch(&mut fds, input, PollFlags::POLLIN);
+        let input = self.input.as_ref().filter(|_| self.wants_input()).map(AsFd::as_fd);
+        let mut fds =
+            vec![PollFd::new(self.signals.as_fd(), PollFlags::POLLIN), PollFd::new(self.fleet.fd(), PollFlags::POLLIN)];
+        fds.extend(input.map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
+        let has_input = input.is_some();
         for fd in self.outputs.waiting() {
             fds.push(PollFd::new(fd, PollFlags::POLLOUT));
         }
@@ -154,48 +147,37 @@ impl<'a> Shell<'a> {
             Err(error) => return Err(error).context("Failed to wait for events"),
         }
         let ready = |index: usize| fds[index].any().unwrap_or(false);
-        let ready_at = |index: Option<usize>| index.is_some_and(ready);
-        let (signal, knock, joined) = (ready(0), ready(1), ready(2));
-        let (daemon, input) = (ready_at(daemon), ready_at(input));
+        let (signal, input) = (ready(0), has_input && ready(2));
         drop(fds);
         if signal {
             self.read_signals();
         }
-        if knock {
-            self.daemons.answer_door();
-        }
-        if joined {
-            self.meet_daemons()?;
-        }
-        if daemon {
-            self.daemon_ready();
+        for news in self.fleet.work() {
+            self.take(news)?;
         }
         if input {
             self.read_input();
         }
         self.write_outputs();
-        if self.daemon.is_none() && self.exit_code.is_none() && self.host.is_empty() {
-            self.daemons.check(self.now(), JOIN_TIME_MAX)?;
-        }
         Ok(())
     }
 
     fn poll_timeout(&self) -> PollTimeout {
-        let mut deadline = self.coordinator.next_deadline();
-        if self.daemon.is_none() {
-            // Somebody must notice that the daemon could not even start.
-            let soon = self.now() + Duration::from_millis(100);
-            deadline = Some(deadline.map_or(soon, |deadline| deadline.min(soon)));
-        }
-        let deadline = [deadline, self.outputs.next_deadline(self.now())].into_iter().flatten().min();
-        let Some(deadline) = deadline else { return PollTimeout::NONE };
-        let wait_ms = deadline.saturating_sub(self.now()).as_millis() as u64 + 1;
+        let deadline = [self.coordinator.next_deadline(), self.outputs.next_deadline(self.now())];
+        let deadline = deadline.into_iter().flatten().min().map(|deadline| deadline.saturating_sub(self.now()));
+        let fleet = self.fleet.next_deadline().map(|at| at.saturating_duration_since(Instant::now()));
+        let Some(wait) = [deadline, fleet].into_iter().flatten().min() else { return PollTimeout::NONE };
+        let wait_ms = wait.as_millis() as u64 + 1;
         PollTimeout::from(u16::try_from(wait_ms).unwrap_or(u16::MAX))
     }
 
     fn read_signals(&mut self) {
         while let Ok(Some(signal)) = self.signals.read_signal() {
-            if self.exit_code.is_some() || self.daemon.is_none() {
+            if signal.ssi_signo == Signal::SIGTSTP as u32 {
+                self.stand_still();
+                continue;
+            }
+            if self.exit_code.is_some() || !self.is_launched() {
                 self.exit_code.get_or_insert(128 + signal.ssi_signo as i32);
                 self.impatient = true;
                 return;
@@ -204,62 +186,93 @@ impl<'a> Shell<'a> {
         }
     }
 
-    fn meet_daemons(&mut self) -> Result<()> {
-        for joined in self.daemons.joined() {
-            match joined {
-                Joined::Daemon(stream) if self.daemon.is_none() && self.host.is_empty() => {
-                    self.daemon = Some(Link::new(stream));
+    /// Ctrl-Z stops this program alone. The daemons would take it for dead.
+    fn stand_still(&mut self) {
+        self.fleet.unwatch();
+        let _ = nix::sys::signal::raise(Signal::SIGSTOP);
+        if self.is_launched() {
+            self.fleet.watch();
+        }
+    }
+
+    fn is_launched(&self) -> bool {
+        !self.placement.is_empty()
+    }
+
+    /// The host that a replica runs on.
+    fn host(&self, replica: ReplicaId) -> Option<u32> {
+        self.placement.get(self.job.world.process(replica).0 as usize).copied()
+    }
+
+    fn take(&mut self, news: News) -> Result<()> {
+        match news {
+            News::Complete => self.launch()?,
+            News::Message(host, message) => match message.replica() {
+                Some(replica) if !self.job.world.contains(replica) || self.host(replica) != Some(host) => {
+                    self.fleet.bury(host, format!("its daemon speaks of a replica {replica}"));
                 }
-                Joined::Daemon(_) => self.console.warning("a second daemon tried to join and was refused"),
-                Joined::Refused { address, error } => {
-                    let line = format!("refused a connection from {address}: {error}");
-                    self.audit.record("connection-refused", &serde_json::json!({ "address": address.to_string() }));
-                    self.console.warning(&line);
-                }
+                _ => self.hear(host, message),
+            },
+            News::Dead { host, why } => self.lose_host(host, why)?,
+            News::Reattached(host) => {
+                let host = self.fleet.name(host);
+                self.audit.record("reattached", &serde_json::json!({ "host": host }));
             }
+            News::Fenced(host) => {
+                let host = self.fleet.name(host).to_owned();
+                self.audit.record("fenced", &serde_json::json!({ "host": host }));
+                self.console
+                    .warning(&format!("host {host} came back after it was taken for dead, and was told to leave"));
+            }
+            News::Refused { address, error } => {
+                let line = format!("refused a connection from {address}: {error}");
+                self.audit.record("connection-refused", &serde_json::json!({ "address": address.to_string() }));
+                self.console.warning(&line);
+            }
+            News::Asked(link, question) => {
+                let answer = self.answer(question);
+                self.fleet.answer(link, answer);
+            }
+            News::Failed(message) => bail!("{message}"),
         }
         Ok(())
     }
 
-    fn daemon_ready(&mut self) {
-        let Some(link) = &mut self.daemon else { return };
-        let received = link.flush().and_then(|()| link.receive());
-        let mut gone = matches!(received, Ok(Received::End) | Err(_));
-        loop {
-            let Some(link) = &mut self.daemon else { return };
-            match link.next_message::<FromDaemon>() {
-                Ok(Some(message)) if message.replica().is_none_or(|replica| self.job.world.contains(replica)) => {
-                    self.hear(message);
-                }
-                Ok(Some(message)) => {
-                    let stranger = message.replica().expect("the arm above takes the others");
-                    self.console.error(&format!("the daemon on {} speaks of a replica {stranger}", self.host));
-                    gone = true;
-                    break;
-                }
-                Ok(None) => break,
-                Err(error) => {
-                    self.console.error(&format!("{error:#}"));
-                    gone = true;
-                    break;
+    /// What `redctl` is answered: the status, or what is wrong with its wish; nothing if it was done.
+    fn answer(&mut self, question: Question) -> String {
+        match question {
+            Question::Status => return self.status().to_string(),
+            Question::Kill(replica) if !self.coordinator.view().is_live(replica) => {
+                return format!("there is no live replica {replica}");
+            }
+            Question::Kill(replica) => {
+                self.audit.record("killed-by-user", &serde_json::json!({ "replica": replica.to_string() }));
+                if let Some(host) = self.host(replica) {
+                    self.fleet.send(host, &ToDaemon::Kill(replica));
                 }
             }
+            Question::Stop => self.handle(Input::Interrupted(Signal::SIGINT as i32)),
         }
-        if gone {
-            self.daemon = None;
-            let replicas = self.job.world.replicas().collect();
-            self.handle(Input::DaemonLost { host: self.host.clone(), replicas });
-        }
+        String::new()
     }
 
-    fn hear(&mut self, message: FromDaemon) {
+    fn lose_host(&mut self, host: u32, why: String) -> Result<()> {
+        let name = self.fleet.name(host).to_owned();
+        if !self.is_launched() {
+            bail!("host {name}: {why} before the job had started");
+        }
+        self.input_taken_bytes.remove(&host);
+        let on_host = |replica: &ReplicaId| self.placement[self.job.world.process(*replica).0 as usize] == host;
+        let replicas = self.job.world.replicas().filter(on_host).collect();
+        self.handle(Input::DaemonLost { host: name, why, replicas });
+        Ok(())
+    }
+
+    fn hear(&mut self, host: u32, message: FromDaemon) {
         match message {
-            FromDaemon::Host { name, .. } => {
-                self.host = name;
-                self.launch();
-            }
             FromDaemon::Started { replica, pid } => {
-                let fields = serde_json::json!({ "replica": replica.to_string(), "host": self.host, "pid": pid });
+                let host = self.host_name(replica);
+                let fields = serde_json::json!({ "replica": replica.to_string(), "host": host, "pid": pid });
                 self.audit.record("started", &fields);
                 self.handle(Input::Started { replica, pid });
             }
@@ -271,18 +284,35 @@ impl<'a> Shell<'a> {
                 self.after_output(replica);
             }
             FromDaemon::InputTaken { byte_count } => {
-                self.input_in_flight_bytes = self.input_in_flight_bytes.saturating_sub(byte_count);
+                *self.input_taken_bytes.entry(host).or_default() += byte_count;
             }
             FromDaemon::Exited { replica, exit } => self.handle(Input::Exited(replica, exit)),
             FromDaemon::Drained(replica) => {
                 self.outputs.end_error(replica);
                 self.handle(Input::Drained(replica));
             }
+            // The fleet has seen to these.
+            FromDaemon::HostFailed { .. } | FromDaemon::Observed { .. } => {}
         }
     }
 
-    fn launch(&mut self) {
+    /// The name of the host that a replica runs on.
+    fn host_name(&self, replica: ReplicaId) -> String {
+        self.host(replica).map_or_else(String::new, |host| self.fleet.name(host).to_owned())
+    }
+
+    fn launch(&mut self) -> Result<()> {
         let job = self.job;
+        let layout = layout::lay_out(&job.world, &self.fleet)?;
+        if job.hosts.report {
+            layout.report(&job.world, &self.fleet).iter().for_each(|line| self.console.plain(line));
+        }
+        if !job.quiet {
+            layout.notes(&job.world, &self.fleet).iter().for_each(|line| self.console.plain(line));
+        }
+        self.placement = layout.placement;
+        let first_rank = job.world.sphere(VirtualRank(0)).filter_map(|replica| self.host(replica));
+        self.input_taken_bytes = first_rank.map(|host| (host, 0)).collect();
         self.started_at = Instant::now();
         let start_time_ns = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos() as u64);
         let process_faults = job.faults.iter().filter_map(|fault| match fault {
@@ -290,41 +320,38 @@ impl<'a> Shell<'a> {
             _ => None,
         });
         let launch = Launch {
-            job: self.daemons.job_number(),
-            secret: self.daemons.secret().clone(),
+            job: self.job_number,
+            secret: self.fleet.secret().clone(),
             world: job.world.clone(),
             view: self.coordinator.view().clone(),
             options: job.options.clone(),
-            host_number: 0,
+            placement: self.placement.clone(),
             applications: job.applications.clone(),
             application_of_rank: job.application_of_rank.clone(),
-            replicas: job.world.replicas().collect(),
             faults: process_faults.collect(),
             start_time_ns,
             start_monotonic_ns: monotonic_ns(),
-            host_name: self.host.clone(),
+            host_name: self.fleet.name(0).to_owned(),
             standard_input: true,
         };
-        self.audit.job_start(job, &launch, &self.host);
-        self.send(&ToDaemon::Launch(Box::new(launch)));
-    }
-
-    fn send(&mut self, message: &ToDaemon) {
-        // A broken connection shows when it is read.
-        if let Some(link) = &mut self.daemon {
-            let _ = link.send(message);
-        }
+        let hosts: Vec<_> = (0..job.hosts.hosts.len() as u32).map(|host| self.fleet.name(host).to_owned()).collect();
+        self.audit.job_start(job, &launch, &hosts);
+        // A job that redctl does not find runs as well.
+        self.entry = jobs::write_down(self.job_number, &hosts[0], self.fleet.address(), self.fleet.secret()).ok();
+        self.fleet.watch();
+        self.fleet.send_all(&ToDaemon::Launch(Box::new(launch)));
+        Ok(())
     }
 
     fn handle(&mut self, input: Input) {
         let now = self.now();
-        if self.host.is_empty() && matches!(input, Input::Tick) {
+        if !self.is_launched() && matches!(input, Input::Tick) {
             return;
         }
         self.coordinator.handle(now, input);
         while let Some(output) = self.coordinator.poll_output() {
             match output {
-                Output::Send(message) => self.send(&message),
+                Output::Send(message) => self.fleet.send_all(&message),
                 Output::StreamLost(replica) | Output::StreamEnded { replica, complete: false } => {
                     self.outputs.lose(replica);
                     self.after_output(replica);
@@ -337,18 +364,18 @@ impl<'a> Shell<'a> {
                 Output::Finish(code) => {
                     self.outputs.flush();
                     self.exit_code = Some(code);
-                    self.send(&ToDaemon::Shutdown);
+                    self.fleet.send_all(&ToDaemon::Shutdown);
                 }
             }
         }
     }
 
     fn report(&mut self, report: &Report) {
-        let host = |_: ReplicaId| self.host.clone();
         self.reports.count(report);
-        let (name, fields) = report.record(&host);
+        let host = |replica: ReplicaId| self.host_name(replica);
+        let ((name, fields), line) = (report.record(&host), report.line(&host));
         self.audit.record(name, &fields);
-        if let Some((severity, line)) = report.line(&host) {
+        if let Some((severity, line)) = line {
             match self.reports.mismatches() {
                 count if report.is_mismatch() && count > MISMATCH_LINES_MAX => {
                     if count == MISMATCH_LINES_MAX + 1 {
@@ -388,18 +415,33 @@ impl<'a> Shell<'a> {
 
     fn hold(&mut self, replica: Option<ReplicaId>, held: bool) {
         let changed = if held { self.held.insert(replica) } else { self.held.remove(&replica) };
-        if changed {
-            self.send(&ToDaemon::HoldOutput { replica, held });
+        let host = replica.and_then(|replica| self.host(replica));
+        match host.filter(|_| changed) {
+            Some(host) => self.fleet.send(host, &ToDaemon::HoldOutput { replica, held }),
+            None if changed => self.fleet.send_all(&ToDaemon::HoldOutput { replica, held }),
+            None => {}
         }
     }
 
     /// Standard input is read while the job runs, there is room, and, at a terminal, this is the foreground job.
     fn wants_input(&self) -> bool {
-        let running = self.daemon.is_some() && !self.host.is_empty() && self.exit_code.is_none();
+        let running = self.is_launched() && self.exit_code.is_none();
         let Some(input) = self.input.as_ref().filter(|_| running) else { return false };
         let is_foreground =
             || nix::unistd::tcgetpgrp(input).map_or(true, |foreground| foreground == nix::unistd::getpgrp());
-        self.input_in_flight_bytes < INPUT_WINDOW_BYTES && is_foreground()
+        self.input_in_flight_bytes() < INPUT_WINDOW_BYTES && is_foreground()
+    }
+
+    /// Read, and not yet taken by the slowest host that needs it.
+    fn input_in_flight_bytes(&self) -> u64 {
+        let slowest = self.input_taken_bytes.values().copied().min().unwrap_or(self.input_sent_bytes);
+        self.input_sent_bytes - slowest
+    }
+
+    fn send_input(&mut self, message: &ToDaemon) {
+        for host in self.input_taken_bytes.keys().copied().collect::<Vec<_>>() {
+            self.fleet.send(host, message);
+        }
     }
 
     fn read_input(&mut self) {
@@ -408,12 +450,12 @@ impl<'a> Shell<'a> {
         match input.read(&mut bytes) {
             Ok(0) | Err(_) => {
                 self.input = None;
-                self.send(&ToDaemon::InputEnd);
+                self.send_input(&ToDaemon::InputEnd);
             }
             Ok(count) => {
                 bytes.truncate(count);
-                self.input_in_flight_bytes += count as u64;
-                self.send(&ToDaemon::Input { bytes });
+                self.input_sent_bytes += count as u64;
+                self.send_input(&ToDaemon::Input { bytes });
             }
         }
     }
@@ -432,6 +474,12 @@ impl<'a> Shell<'a> {
     }
 }
 
+/// A number for the job that is nobody else's.
+fn random_number() -> u64 {
+    // Not from the secret, which must not be seen in it.
+    Secret::generate().map_or(0, |random| u64::from_le_bytes(random.0[..8].try_into().expect("eight bytes")))
+}
+
 fn monotonic_ns() -> u64 {
     let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC).map(Duration::from);
     now.map_or(0, |now| now.as_nanos() as u64)
@@ -439,7 +487,7 @@ fn monotonic_ns() -> u64 {
 
 fn catch_signals() -> Result<SignalFd> {
     let mut mask = SigSet::empty();
-    for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
+    for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGTSTP] {
         mask.add(signal);
     }
     mask.thread_block()?;

@@ -3,11 +3,14 @@
 
 use crate::stdio::lines::LineCutter;
 use crate::stdio::sphere_stream::{Divergence, SphereStream};
+use anyhow::{Context, Result};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use redrt_types::{ReplicaId, VirtualRank, World};
 use redrt_wire::daemon::Stream;
+use std::fs::File;
 use std::io::{self, IsTerminal, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
 use std::time::Duration;
 
 /// With more than this waiting to be written, the processes are held.
@@ -89,11 +92,36 @@ pub struct Outputs {
     passes_parts: (bool, bool),
     at_terminal: bool,
     prompt_due: Option<Duration>,
+    files: Option<Files>,
+}
+
+/// What `--output-dir` asks for: a file for what each rank prints, and one for the errors of each replica.
+struct Files {
+    outputs: Vec<File>,
+    errors: Vec<File>,
+}
+
+impl Files {
+    fn create(directory: &Path, world: &World) -> Result<Self> {
+        let failed = || format!("Failed to write to --output-dir {}", directory.display());
+        std::fs::create_dir_all(directory).with_context(failed)?;
+        let file = |name: String| File::create(directory.join(name)).with_context(failed);
+        let errors = |replica: ReplicaId| match world.is_replicated() {
+            true => format!("rank.{replica}.err"),
+            false => format!("rank.{}.err", replica.rank),
+        };
+        Ok(Self {
+            outputs: (0..world.rank_count()).map(|rank| file(format!("rank.{rank}.out"))).collect::<Result<_>>()?,
+            errors: world.replicas().map(|replica| file(errors(replica))).collect::<Result<_>>()?,
+        })
+    }
 }
 
 impl Outputs {
-    /// For a job of this shape; `label` puts the rank before each line.
-    pub fn new(world: &World, label: bool) -> Self {
+    /// For a job of this shape; `label` puts the rank before each line. What is printed goes to files in `directory`, if
+    /// one is given.
+    pub fn new(world: &World, label: bool, directory: Option<&Path>) -> Result<Self> {
+        let files = directory.map(|directory| Files::create(directory, world)).transpose()?;
         let rank_label = |rank: u32| if label { format!("[{rank}] ") } else { String::new() };
         let error_label = |replica: ReplicaId| {
             if world.is_replicated() { format!("[{replica}] ") } else { rank_label(replica.rank.0) }
@@ -103,7 +131,8 @@ impl Outputs {
             (SphereStream::new(indices), LineCutter::new(rank_label(rank)))
         };
         let sink = |fd: BorrowedFd<'_>| Sink::new(fd).expect("the standard streams are open");
-        Self {
+        Ok(Self {
+            files,
             spheres: (0..world.rank_count()).map(sphere).collect(),
             errors: world.replicas().map(|replica| LineCutter::new(error_label(replica))).collect(),
             divergences: Vec::new(),
@@ -113,7 +142,7 @@ impl Outputs {
             at_terminal: io::stdout().is_terminal(),
             prompt_due: None,
             world: world.clone(),
-        }
+        })
     }
 
     /// A process printed this.
@@ -121,7 +150,13 @@ impl Outputs {
         match stream {
             Stream::Output => self.in_sphere(replica, |stream, out| stream.push(replica.index, bytes, out)),
             Stream::Error => {
-                let cutter = &mut self.errors[self.world.process(replica).0 as usize];
+                let process = self.world.process(replica).0 as usize;
+                if let Some(files) = &mut self.files {
+                    // A full disk must not end the job.
+                    let _ = files.errors[process].write_all(bytes);
+                    return;
+                }
+                let cutter = &mut self.errors[process];
                 cutter.push(bytes, &mut self.error.backlog);
                 if self.passes_parts.1 {
                     cutter.flush(&mut self.error.backlog);
@@ -205,9 +240,15 @@ impl Outputs {
         let (stream, cutter) = &mut self.spheres[replica.rank.0 as usize];
         let mut released = Vec::new();
         act(stream, &mut released);
-        cutter.push(&released, &mut self.output.backlog);
-        if self.passes_parts.0 {
-            cutter.flush(&mut self.output.backlog);
+        match &mut self.files {
+            // As above.
+            Some(files) => drop(files.outputs[replica.rank.0 as usize].write_all(&released)),
+            None => {
+                cutter.push(&released, &mut self.output.backlog);
+                if self.passes_parts.0 {
+                    cutter.flush(&mut self.output.backlog);
+                }
+            }
         }
         while let Some(divergence) = stream.poll_divergence() {
             self.divergences.push((replica.rank, divergence));

@@ -1,0 +1,94 @@
+//! Opening links to other hosts without waiting for them: a host that has lost its power does not answer for a long time, and
+//! whoever opens a link holds the engine, which views need.
+//!
+//! ```text
+//!   engine: Unopened ──▶ Opening, frames wait ──▶ Tcp | Gone
+//!                 │ ask               ▲ Opened
+//!                 ▼                   │
+//!   a thread that starts one thread for each link
+//! ```
+//! The thread that starts the others exists from the beginning: threads that the program's own threads started would
+//! count among those, and replicas number theirs by the order of their creation.
+
+use crate::transport::tcp::Sender;
+use redrt_types::{Incarnation, ProcessIndex};
+use redrt_wire::auth::Secret;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::sync::{Arc, mpsc::Receiver};
+use std::time::Duration;
+
+/// Between tries to reach a host that does not answer.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// A link that is to be opened.
+pub struct Opening {
+    /// To which process.
+    pub to: ProcessIndex,
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// The job's secret.
+    pub secret: Secret,
+    /// This process.
+    pub me: ProcessIndex,
+    /// Its incarnation.
+    pub incarnation: Incarnation,
+    /// Cleared when nobody wants the link any more.
+    pub wanted: Arc<AtomicBool>,
+}
+
+/// What became of it.
+pub struct Opened {
+    /// To which process.
+    pub to: ProcessIndex,
+    /// The link, or why there is none.
+    pub result: io::Result<Sender>,
+}
+
+static OPENER: OnceLock<mpsc::Sender<Opening>> = OnceLock::new();
+
+/// Where wishes arrive, for the thread that serves them; only the first call gives it.
+pub fn install() -> Option<Receiver<Opening>> {
+    let (sender, receiver) = mpsc::channel();
+    OPENER.set(sender).ok().map(|()| receiver)
+}
+
+/// Has a link opened. Gives the wish back where nobody serves it.
+pub fn ask(opening: Opening) -> Result<(), Opening> {
+    match OPENER.get() {
+        Some(opener) => opener.send(opening).map_err(|mpsc::SendError(opening)| opening),
+        None => Err(opening),
+    }
+}
+
+/// Starts a thread for each wish; `done` takes what became of it. Returns when there can be no more wishes.
+pub fn serve(wishes: &Receiver<Opening>, done: fn(Opened)) {
+    for opening in wishes {
+        let to = opening.to;
+        let started = std::thread::Builder::new()
+            .name("redrt-open".into())
+            .stack_size(256 << 10)
+            .spawn(move || done(Opened { to, result: open(&opening) }));
+        if let Err(error) = started {
+            done(Opened { to, result: Err(error) });
+        }
+    }
+}
+
+/// Opens a link. A host that is silent may be cut off for a while; only redrun can say that it is dead. One that refuses has no
+/// such process any more.
+pub fn open(opening: &Opening) -> io::Result<Sender> {
+    loop {
+        let result = Sender::open(opening.address, &opening.secret, opening.me, opening.incarnation);
+        let refused = |error: &io::Error| {
+            matches!(error.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::PermissionDenied)
+        };
+        match result {
+            Err(error) if !refused(&error) && opening.wanted.load(Ordering::Relaxed) => std::thread::sleep(PAUSE),
+            result => return result,
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! The frames between `redrun` and the daemons, which form a tree with `redrun` at its root.
+//!
+//! ```text
+//!              redrun
+//!            ╱   │    ╲            Down: from the root to one host, or to all
+//!          h0    h1    h2          Up:   from a host to the root
+//!         ╱ ╲
+//!       h3   h4 ═══ h5             neighbours in a ring only tell each other that they are there
+//! ```
+//! Messages between `redrun` and one host are a stream in each direction that survives the loss of the way they take. Both
+//! ends count what they have received and keep what the other has not said it has. A daemon whose way is broken connects to
+//! the root itself, says in [`Attach`] how much it has, and is answered [`Down::Attached`] with the same; what is missing is
+//! then sent again. Messages to all hosts are one frame, so those that go down have no numbers: until that answer a daemon
+//! drops what arrives, since it cannot know what was lost before it. Its children are told to do the same by
+//! [`Down::Resync`]. Messages that go up are numbered, and one that is out of turn is dropped.
+
+use serde::{Deserialize, Serialize};
+use std::net::SocketAddr;
+
+/// A daemon takes its place, or takes it again by another way.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Attach {
+    /// Number of the host within the job.
+    pub host: u32,
+    /// How often this daemon has attached before. What comes with an older number is not taken any more.
+    pub attachment: u32,
+    /// How many messages from the root it has.
+    pub received: u64,
+    /// Version of the daemon.
+    pub version: String,
+    /// Name of the host, as it calls itself.
+    pub name: String,
+    /// CPUs the daemon may use.
+    pub cpu_count: u32,
+    /// Where other daemons can connect to it.
+    pub listen: SocketAddr,
+}
+
+/// Towards the root, between neighbours, and the first frame on any connection.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum Up {
+    /// A daemon takes its place.
+    Attach(Box<Attach>),
+    /// The next message of a host's stream to the root.
+    Message {
+        /// From which host.
+        host: u32,
+        /// How many came before it.
+        number: u64,
+        /// A [`crate::daemon::FromDaemon`].
+        #[serde(with = "serde_bytes")]
+        body: Vec<u8>,
+    },
+    /// How many messages of its stream from the root a host has received.
+    Taken {
+        /// Which host.
+        host: u32,
+        /// How many, since the start of the job.
+        count: u64,
+    },
+    /// First frame between neighbours in the ring.
+    Neighbour {
+        /// Number of the host that connects.
+        host: u32,
+    },
+    /// The process at the other end of this connection is there.
+    Beat,
+    /// First frame of `redctl`: what it wants.
+    Ask(Question),
+}
+
+/// Away from the root.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum Down {
+    /// The next message of a host's stream from the root.
+    Message {
+        /// To which host; to all when absent.
+        to: Option<u32>,
+        /// A [`crate::daemon::ToDaemon`].
+        #[serde(with = "serde_bytes")]
+        body: Vec<u8>,
+    },
+    /// The answer to [`Attach`].
+    Attached {
+        /// Which host.
+        host: u32,
+        /// Which of its attachments.
+        attachment: u32,
+        /// How many of its messages the root has.
+        received: u64,
+    },
+    /// How many messages of its stream the root has received from a host.
+    Taken {
+        /// Which host.
+        host: u32,
+        /// How many, since the start of the job.
+        count: u64,
+    },
+    /// The way to the root has changed: attach again.
+    Resync,
+    /// The root is there. Passed on to all.
+    Beat {
+        /// Counts up.
+        round: u64,
+    },
+    /// This host is not part of the job any more.
+    Stop {
+        /// Which host.
+        host: u32,
+        /// Why, in one line.
+        reason: String,
+    },
+    /// The answer to [`Up::Ask`].
+    Answer(String),
+}
+
+/// What `redctl` can ask.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Question {
+    /// The state of the job, as JSON.
+    Status,
+    /// Kill one replica.
+    Kill(redrt_types::ReplicaId),
+    /// End the job as Ctrl-C would.
+    Stop,
+}

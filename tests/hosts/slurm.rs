@@ -1,0 +1,104 @@
+//! Jobs in allocations of a real Slurm.
+
+use crate::{program, undisturbed};
+use redrt_tests::lab::slurm_lab;
+use redrt_tests::{Lab, prefix};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+fn redrun() -> String {
+    prefix().join("bin/redrun").display().to_string()
+}
+
+/// Runs a command to its end; what it printed, and whether it succeeded.
+fn run(command: &mut Command) -> (String, String, bool) {
+    let output = command.stdin(Stdio::null()).output().expect("it can be run");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (text(&output.stdout), text(&output.stderr), output.status.success())
+}
+
+#[track_caller]
+fn empty(lab: &Lab) {
+    let left = lab.left_behind(Duration::from_secs(5));
+    assert!(left.is_empty(), "{left:?}");
+}
+
+#[test]
+fn nodes_and_slots_are_taken_from_the_allocation() {
+    let Some(lab) = slurm_lab(3) else { return };
+    let heat = program("heat");
+    let out = undisturbed(&heat);
+    let binary = redrt_tests::compile("heat").display().to_string();
+    let mut salloc = lab.on("ctl");
+    salloc.args(["salloc", "--quiet", "-N3", "--exclusive"]).args([
+        &redrun(),
+        "-r",
+        "3",
+        "-n",
+        "4",
+        "--report-placement",
+    ]);
+    let (printed, said, well) = run(salloc.arg(&binary).args(heat.arguments));
+    assert!(well && printed == out, "{said}\n{printed}");
+    for host in ["h1", "h2", "h3"] {
+        assert!(said.contains(&format!("placement: {host}: ")), "{said}");
+    }
+    empty(&lab);
+
+    // As many ranks as there are slots: three nodes of four.
+    let mut salloc = lab.on("ctl");
+    salloc.args(["salloc", "--quiet", "-N3", "--exclusive", &redrun(), "sh", "-c", "echo $REDRT_SIZE"]);
+    let (printed, said, well) = run(&mut salloc);
+    assert!(well && printed == "12\n".repeat(12), "{said}\n{printed}");
+
+    let script = lab.path("batch");
+    let text = format!("#!/bin/sh\n{} -q -r 2 -n 4 {binary} {}\n", redrun(), heat.arguments.join(" "));
+    std::fs::write(&script, text).expect("it can be written");
+    let mut sbatch = lab.on("ctl");
+    let file = lab.path("batch.out");
+    sbatch.args(["sbatch", "--wait", "-N2", "--exclusive"]).arg(format!("--output={}", file.display())).arg(&script);
+    let (_, said, well) = run(&mut sbatch);
+    let printed = std::fs::read_to_string(file).unwrap_or_default();
+    assert!(well && printed == out, "{said}\n{printed}");
+    empty(&lab);
+}
+
+#[test]
+fn a_node_may_be_lost() {
+    let Some(lab) = slurm_lab(4) else { return };
+    let stop = lab.path("stop");
+    let binary = redrt_tests::compile("until");
+    let out = lab.path("out");
+    let mut salloc = lab.on("ctl");
+    salloc.args(["salloc", "--quiet", "--no-kill", "-N4", "--exclusive", &redrun(), "-r", "2", "-n", "4"]);
+    salloc.arg(binary).arg(&stop).stdin(Stdio::null()).stderr(Stdio::piped());
+    salloc.stdout(std::fs::File::create(&out).expect("it can be written"));
+    let mut child = salloc.spawn().expect("salloc can be run");
+    let printed = || std::fs::read_to_string(&out).unwrap_or_default();
+    let begin = Instant::now();
+    while !printed().contains("computing") {
+        assert!(begin.elapsed() < Duration::from_secs(60), "the job does not start");
+        assert!(child.try_wait().expect("our child").is_none(), "the job has ended");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    lab.cut_power("h3");
+    std::thread::sleep(Duration::from_secs(3));
+    std::fs::write(&stop, "").expect("it can be written");
+    let output = child.wait_with_output().expect("our child");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && said.contains("lost host h3"), "{said}\n{}", printed());
+    empty(&lab);
+}
+
+#[test]
+fn a_bare_srun_explains_itself() {
+    let Some(lab) = slurm_lab(2) else { return };
+    let binary = redrt_tests::compile("heat");
+    let mut srun = lab.on("ctl");
+    let library = format!("LD_LIBRARY_PATH={}", prefix().join("lib").display());
+    let (_, said, well) = run(srun.args([&library, "srun", "-N2", "-n2"]).arg(&binary).args(["32", "40"]));
+    assert!(!well && said.contains("redrun") && said.contains("srun"), "{said}");
+    let (printed, said, well) =
+        run(lab.on("ctl").args([&library, "srun", "-N1", "-n1"]).arg(&binary).args(["32", "40"]));
+    assert!(well && !printed.is_empty(), "{said}");
+}

@@ -1,0 +1,181 @@
+//! From what the user says of hosts, or a batch system says in the environment, to a plan.
+
+mod allocation;
+mod file;
+
+use super::UsageError;
+use super::arguments::Arguments;
+use super::inject::parse_seconds;
+use crate::interface;
+use crate::plan::{DETECT_TIMEOUT, HostPlan, Launcher, MapBy, PlannedHost};
+use crate::tree::shape::FAN_OUT;
+use clap::ValueEnum;
+use file::HostLine;
+use std::net::IpAddr;
+use std::time::Duration;
+
+/// Shorter, and a busy machine would be taken for a dead one.
+const DETECT_TIMEOUT_MIN: Duration = Duration::from_millis(100);
+const DETECT_TIMEOUT_MAX: Duration = Duration::from_secs(3600);
+/// An address for documentation, which no host has: the way to it is the default route.
+const FAR_AWAY: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(203, 0, 113, 1));
+
+/// `--launcher`.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LauncherChoice {
+    /// On this host only.
+    Fork,
+    /// One ssh for each host.
+    Ssh,
+    /// One srun for all hosts of an allocation.
+    Slurm,
+}
+
+/// `--map-by`.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum MapByChoice {
+    /// Fill host after host.
+    #[default]
+    #[value(alias = "core")]
+    Slot,
+    /// Go round the hosts.
+    Node,
+}
+
+fn wrong(line: String) -> UsageError {
+    UsageError(line)
+}
+
+/// The hosts of the job.
+pub fn plan(arguments: &Arguments) -> Result<HostPlan, UsageError> {
+    let mut plan = HostPlan::here();
+    plan.fan_out = arguments.fan_out.unwrap_or(FAN_OUT);
+    plan.interface.clone_from(&arguments.interface);
+    plan.per_host = arguments.per_host;
+    plan.report = arguments.report_placement;
+    plan.map_by = match arguments.map_by {
+        MapByChoice::Slot => MapBy::Slot,
+        MapByChoice::Node => MapBy::Node,
+    };
+    plan.detect_timeout = match &arguments.detect_timeout {
+        None => DETECT_TIMEOUT,
+        Some(text) => detect_timeout(text)?,
+    };
+    let named = named_hosts(arguments)?;
+    let allocated = match (&named, arguments.launcher) {
+        (None, None | Some(LauncherChoice::Ssh | LauncherChoice::Slurm)) => {
+            allocation::find(&|name| std::env::var(name).ok())?
+        }
+        _ => None,
+    };
+    let by_slurm = match arguments.launcher {
+        Some(choice) => choice == LauncherChoice::Slurm,
+        None => allocated.as_ref().is_some_and(|allocated| allocated.by_slurm),
+    };
+    if by_slurm && named.is_some() {
+        return Err(wrong(
+            "--launcher slurm takes its hosts from the allocation: leave out -hosts and --hostfile".into(),
+        ));
+    }
+    if by_slurm && allocated.as_ref().is_none_or(|allocated| !allocated.by_slurm) {
+        return Err(wrong("--launcher slurm: this is not inside a Slurm allocation (salloc, sbatch)".into()));
+    }
+    let Some(lines) = named.or(allocated.map(|allocated| allocated.lines)) else { return Ok(plan) };
+    if arguments.launcher == Some(LauncherChoice::Fork) && lines.iter().any(|line| !is_here(&line.name.name)) {
+        return Err(wrong("--launcher fork starts processes on this host only".into()));
+    }
+    plan.launcher = launcher(arguments, by_slurm)?;
+    plan.hosts = planned(lines, by_slurm)?;
+    if let Some(path) = &arguments.topology {
+        plan.racks = file::read_topology(path)?;
+    }
+    if plan.is_remote() || plan.interface.is_some() {
+        plan.root_address = root_address(&plan)?;
+    }
+    Ok(plan)
+}
+
+fn detect_timeout(text: &str) -> Result<Duration, UsageError> {
+    let timeout = parse_seconds(text).map_err(|error| wrong(format!("--detect-timeout: {error}")))?;
+    if !(DETECT_TIMEOUT_MIN..=DETECT_TIMEOUT_MAX).contains(&timeout) {
+        return Err(wrong(format!("--detect-timeout {text}: between 0.1 and 3600 seconds, please")));
+    }
+    Ok(timeout)
+}
+
+fn named_hosts(arguments: &Arguments) -> Result<Option<Vec<HostLine>>, UsageError> {
+    match (&arguments.hosts, &arguments.hostfile) {
+        (Some(_), Some(_)) => Err(wrong("-hosts and --hostfile exclude each other".into())),
+        (Some(list), None) => file::parse_list(list).map(Some),
+        (None, Some(path)) => file::read(path).map(Some),
+        (None, None) => Ok(None),
+    }
+}
+
+fn launcher(arguments: &Arguments, by_slurm: bool) -> Result<Launcher, UsageError> {
+    let default = if by_slurm { "srun" } else { "ssh" };
+    let command = arguments.launcher_exec.as_deref().unwrap_or(default);
+    let words: Vec<_> = command.split_whitespace().map(str::to_owned).collect();
+    if words.is_empty() {
+        return Err(wrong("--launcher-exec is empty".into()));
+    }
+    Ok(if by_slurm { Launcher::Slurm(words) } else { Launcher::Remote(words) })
+}
+
+/// Whether this host goes by that name.
+fn is_here(name: &str) -> bool {
+    let own = nix::unistd::gethostname().ok().and_then(|own| own.into_string().ok());
+    name == "localhost"
+        || own.is_some_and(|own| own == name)
+        || interface::resolve(name).is_ok_and(|addresses| interface::is_own(&addresses))
+}
+
+fn planned(lines: Vec<HostLine>, by_slurm: bool) -> Result<Vec<PlannedHost>, UsageError> {
+    let mut hosts: Vec<PlannedHost> = Vec::new();
+    // By number as well as by name. What cannot be resolved may be a name that only the launcher knows.
+    let mut known: Vec<(IpAddr, String)> = Vec::new();
+    for HostLine { name, slot_count, spare } in lines {
+        let twice = |other: &str| {
+            let same = if other == name.name { String::new() } else { format!(" (also as {other})") };
+            wrong(format!("host {} is named twice{same}: write {}:2 for two slots", name.name, name.name))
+        };
+        if let Some(other) = hosts.iter().filter_map(|host| host.name.as_ref()).find(|other| other.name == name.name) {
+            return Err(twice(&other.name));
+        }
+        let mut local = false;
+        if !by_slurm {
+            let addresses = interface::resolve(&name.name).unwrap_or_default();
+            if let Some((_, other)) = known.iter().find(|(address, _)| addresses.contains(address)) {
+                return Err(twice(other));
+            }
+            known.extend(addresses.iter().map(|address| (*address, name.name.clone())));
+            local = name.user.is_none() && is_here(&name.name);
+        }
+        if local && hosts.iter().any(|host| host.local) {
+            return Err(wrong(format!("host {} is named twice: it is this host, as another one is", name.name)));
+        }
+        hosts.push(PlannedHost { name: Some(name), slot_count, spare, local });
+    }
+    Ok(hosts)
+}
+
+/// The address of this host that the daemons can reach.
+fn root_address(plan: &HostPlan) -> Result<IpAddr, UsageError> {
+    let found = match &plan.interface {
+        Some(wanted) => interface::address(wanted).map_err(|error| wrong(format!("--interface: {error}")))?,
+        None => {
+            let remote = plan.hosts.iter().filter(|host| !host.local).filter_map(|host| host.name.as_ref());
+            let addresses = remote.clone().filter_map(|name| interface::resolve(&name.name).ok()?.first().copied());
+            let mut ways = addresses.chain([FAR_AWAY]).filter_map(|address| interface::towards(address).ok());
+            let names: Vec<_> = remote.map(|name| name.name.as_str()).collect();
+            let no_way = || {
+                wrong(format!(
+                    "no address of this host leads to host {}: is the name known, and is there a route? (--interface chooses an address)",
+                    names.join(", ")
+                ))
+            };
+            ways.find(|way| !way.is_loopback()).ok_or_else(no_way)?
+        }
+    };
+    Ok(found)
+}

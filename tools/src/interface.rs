@@ -1,0 +1,113 @@
+//! Addresses of this host: which one `--interface` means, and which one leads to another host.
+
+use anyhow::{Context, Result, bail};
+use nix::ifaddrs::getifaddrs;
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs, UdpSocket};
+
+/// Any port: nothing is sent there.
+const DISCARD_PORT: u16 = 9;
+
+/// The address of this host that `--interface` asks for: the name of an interface (`eth0`), an address, or a network
+/// (`10.1.0.0/16`).
+pub fn address(wanted: &str) -> Result<IpAddr> {
+    let network = parse_network(wanted);
+    let all: Vec<_> = own_addresses()?;
+    let found = all.iter().find(|(name, address)| match network {
+        Some((network, bits)) => is_within(*address, network, bits),
+        None => name == wanted,
+    });
+    match found {
+        Some((_, address)) => Ok(*address),
+        None => {
+            let known: Vec<_> = all.iter().map(|(name, address)| format!("{name} {address}")).collect();
+            bail!("no interface of this host is {wanted} (there are {})", known.join(", "))
+        }
+    }
+}
+
+/// Names of interfaces and their addresses, those of version 4 first.
+fn own_addresses() -> Result<Vec<(String, IpAddr)>> {
+    let interfaces = getifaddrs().context("Failed to list the interfaces")?;
+    let found = interfaces.filter_map(|interface| {
+        let storage = interface.address?;
+        let address = storage.as_sockaddr_in().map(|address| IpAddr::from(address.ip()));
+        let address = address.or_else(|| storage.as_sockaddr_in6().map(|address| IpAddr::from(address.ip())))?;
+        Some((interface.interface_name, address))
+    });
+    let mut found: Vec<_> = found.collect();
+    found.sort_by_key(|(_, address)| address.is_ipv6());
+    Ok(found)
+}
+
+fn parse_network(text: &str) -> Option<(IpAddr, u32)> {
+    let (address, bits) = match text.split_once('/') {
+        Some((address, bits)) => (address.parse().ok()?, bits.parse().ok()?),
+        None => (text.parse().ok()?, 128),
+    };
+    Some((address, bits))
+}
+
+fn is_within(address: IpAddr, network: IpAddr, bits: u32) -> bool {
+    let number = |address: IpAddr| match address {
+        IpAddr::V4(address) => (u128::from(address.to_bits()) << 96, 32),
+        IpAddr::V6(address) => (address.to_bits(), 128),
+    };
+    let ((address, length), (network, network_length)) = (number(address), number(network));
+    let shift = 128 - bits.min(length);
+    length == network_length && (shift >= 128 || address >> shift == network >> shift)
+}
+
+/// The addresses of a host.
+pub fn resolve(host: &str) -> Result<Vec<IpAddr>> {
+    let addresses = (host, DISCARD_PORT).to_socket_addrs();
+    let addresses = addresses.with_context(|| format!("host {host}: its name is not known"))?;
+    Ok(addresses.map(|address| address.ip()).collect())
+}
+
+/// Whether one of these is this host's.
+pub fn is_own(addresses: &[IpAddr]) -> bool {
+    let own = own_addresses().unwrap_or_default();
+    addresses.iter().any(|address| address.is_loopback() || own.iter().any(|(_, own)| own == address))
+}
+
+/// The address of this host from which another is reached.
+pub fn towards(host: IpAddr) -> Result<IpAddr> {
+    let any: SocketAddr = if host.is_ipv4() { ([0, 0, 0, 0], 0).into() } else { ([0u16; 8], 0).into() };
+    let socket = UdpSocket::bind(any)?;
+    // Connecting a datagram socket sends nothing; the kernel looks up the route.
+    socket.connect((host, DISCARD_PORT)).with_context(|| format!("There is no route to {host}"))?;
+    Ok(socket.local_addr()?.ip())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_interface_is_named_by_name_address_or_network() {
+        let loopback: IpAddr = [127, 0, 0, 1].into();
+        for wanted in ["lo", "127.0.0.1", "127.0.0.0/8", "0.0.0.0/0"] {
+            let found = address(wanted).unwrap();
+            assert!(found == loopback || wanted == "0.0.0.0/0", "{wanted}: {found}");
+        }
+        for wanted in ["no-such-0", "203.0.113.1", "203.0.113.0/24"] {
+            assert!(address(wanted).unwrap_err().to_string().contains(wanted));
+        }
+    }
+
+    #[test]
+    fn networks_hold_their_addresses() {
+        let address = |text: &str| text.parse::<IpAddr>().unwrap();
+        assert!(is_within(address("10.77.1.2"), address("10.77.0.0"), 16));
+        assert!(!is_within(address("10.78.1.2"), address("10.77.0.0"), 16));
+        assert!(is_within(address("fd00::1"), address("fd00::"), 8));
+        assert!(!is_within(address("fd00::1"), address("10.0.0.0"), 0));
+    }
+
+    #[test]
+    fn localhost_is_this_host() {
+        assert!(is_own(&resolve("localhost").unwrap()));
+        assert!(!is_own(&["192.0.2.1".parse().unwrap()]));
+        assert!(resolve("no-such-host.invalid").unwrap_err().to_string().contains("no-such-host.invalid"));
+    }
+}

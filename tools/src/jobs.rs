@@ -1,0 +1,155 @@
+//! Where the running jobs of a user are written down on each of their hosts, so that `redctl` finds them.
+//!
+//! One file for each job and host in a directory that only the user can read: where `redrun` listens, and the job's
+//! secret.
+
+use anyhow::{Context, Result, bail, ensure};
+use redrt_wire::auth::Secret;
+use std::fs::{self, DirBuilder, OpenOptions};
+use std::io::Write;
+use std::net::SocketAddr;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+/// A job that is written down; crossed out when this is dropped.
+#[derive(Debug)]
+pub struct Entry(PathBuf);
+
+/// A job as it was found.
+#[derive(Debug)]
+pub struct Found {
+    /// Its identity, 16 hexadecimal digits.
+    pub job: String,
+    /// Where redrun listens.
+    pub address: SocketAddr,
+    /// The job's secret.
+    pub secret: Secret,
+    path: PathBuf,
+}
+
+fn directory() -> PathBuf {
+    match std::env::var_os("XDG_RUNTIME_DIR") {
+        Some(own) if Path::new(&own).is_dir() => Path::new(&own).join("redrt"),
+        _ => std::env::temp_dir().join(format!("redrt-{}", nix::unistd::geteuid())),
+    }
+}
+
+/// Writes a job down.
+pub fn write_down(job: u64, host: &str, address: SocketAddr, secret: &Secret) -> Result<Entry> {
+    write_into(&directory(), job, host, address, secret)
+}
+
+fn write_into(directory: &Path, job: u64, host: &str, address: SocketAddr, secret: &Secret) -> Result<Entry> {
+    let shown = directory.display();
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(directory)
+        .with_context(|| format!("Failed to make {shown}"))?;
+    check(directory)?;
+    let path = directory.join(format!("{job:016x}@{host}"));
+    let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&path);
+    let line = format!("{address} {}\n", secret.to_hex());
+    let written = file.and_then(|mut file| file.write_all(line.as_bytes()));
+    written.with_context(|| format!("Failed to write {}", path.display()))?;
+    Ok(Entry(path))
+}
+
+/// In a directory that everybody can write to, somebody else may have been first.
+fn check(directory: &Path) -> Result<()> {
+    let metadata =
+        fs::symlink_metadata(directory).with_context(|| format!("Failed to look at {}", directory.display()))?;
+    let is_own = metadata.is_dir() && metadata.uid() == nix::unistd::geteuid().as_raw() && metadata.mode() & 0o077 == 0;
+    ensure!(is_own, "{} is not a directory that only you can read", directory.display());
+    Ok(())
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+/// The jobs of this user that are written down on this host, or all of them where hosts share the directory.
+pub fn find_all() -> Result<Vec<Found>> {
+    find_in(&directory())
+}
+
+fn find_in(directory: &Path) -> Result<Vec<Found>> {
+    if !directory.exists() {
+        return Ok(Vec::new());
+    }
+    check(directory)?;
+    let mut found: Vec<Found> = Vec::new();
+    for entry in fs::read_dir(directory)?.flatten() {
+        let Some(job) = entry.file_name().to_str().and_then(|name| Some(name.split_once('@')?.0.to_owned())) else {
+            continue;
+        };
+        let Ok(text) = fs::read_to_string(entry.path()) else { continue };
+        let parsed = text.trim_end().split_once(' ');
+        let parsed = parsed.and_then(|(address, secret)| Some((address.parse().ok()?, Secret::from_hex(secret)?)));
+        let Some((address, secret)) = parsed else { continue };
+        if found.iter().all(|other| other.job != job) {
+            found.push(Found { job, address, secret, path: entry.path() });
+        }
+    }
+    found.sort_by(|one, other| one.job.cmp(&other.job));
+    Ok(found)
+}
+
+/// The one job that is meant: the only one, or the one whose identity begins like this.
+pub fn find(wanted: Option<&str>) -> Result<Found> {
+    choose(find_all()?, wanted)
+}
+
+fn choose(all: Vec<Found>, wanted: Option<&str>) -> Result<Found> {
+    let mut fitting: Vec<_> =
+        all.into_iter().filter(|found| wanted.is_none_or(|wanted| found.job.starts_with(wanted))).collect();
+    match (fitting.pop(), fitting.is_empty(), wanted) {
+        (Some(found), true, _) => Ok(found),
+        (Some(_), false, _) => bail!("several jobs are running here: choose one by --job (redctl list shows them)"),
+        (None, _, Some(wanted)) => bail!("no job {wanted} is running here"),
+        (None, _, None) => bail!("no job of yours is running here"),
+    }
+}
+
+impl Found {
+    /// The job is over, and whoever wrote this was killed before it could cross it out.
+    pub fn cross_out(&self) {
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn what_is_written_down_is_found_until_it_is_crossed_out() {
+        let parent = tempfile::tempdir().unwrap();
+        let directory = parent.path().join("jobs");
+        let address: SocketAddr = ([10, 0, 0, 1], 4000).into();
+        assert!(find_in(&directory).unwrap().is_empty());
+        let one = write_into(&directory, 0xabc, "h1", address, &Secret([1; 32])).unwrap();
+        let same = write_into(&directory, 0xabc, "h2", address, &Secret([1; 32])).unwrap();
+        let found = find_in(&directory).unwrap();
+        assert_eq!((found.len(), found[0].address, found[0].secret.0), (1, address, [1; 32]));
+        assert_eq!(fs::metadata(&one.0).unwrap().mode() & 0o777, 0o600);
+        let _other = write_into(&directory, 0xdef, "h1", address, &Secret([2; 32])).unwrap();
+        let all = || find_in(&directory).unwrap();
+        assert!(choose(all(), None).unwrap_err().to_string().contains("several"));
+        assert_eq!(choose(all(), Some("0000000000000d")).unwrap().job, "0000000000000def");
+        assert!(choose(all(), Some("f")).is_err());
+        drop((one, same));
+        assert_eq!(choose(all(), None).unwrap().job, "0000000000000def");
+    }
+
+    #[test]
+    fn a_directory_that_others_can_read_is_not_used() {
+        let directory = tempfile::tempdir().unwrap();
+        fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        assert!(write_into(directory.path(), 1, "h", ([1, 2, 3, 4], 5).into(), &Secret([0; 32])).is_err());
+        assert!(find_in(directory.path()).is_err());
+    }
+}

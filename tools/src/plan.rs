@@ -1,0 +1,90 @@
+//! Which hosts a job uses, and how they are reached: what `redrun` was told, or finds in its environment.
+
+use redrt_wire::daemon::HostName;
+use std::net::{IpAddr, Ipv4Addr};
+use std::time::Duration;
+
+/// The default of `--detect-timeout`.
+pub const DETECT_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// One host.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PlannedHost {
+    /// Its name; absent for the host `redrun` runs on when no hosts were named.
+    pub name: Option<HostName>,
+    /// Places for processes, where that was said.
+    pub slot_count: Option<u32>,
+    /// Whether it is to be kept free.
+    pub spare: bool,
+    /// Whether it is the host `redrun` runs on.
+    pub local: bool,
+}
+
+/// How daemons are started on hosts other than this.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Launcher {
+    /// By this command, one for each host.
+    Remote(Vec<String>),
+    /// By one of these for all: srun.
+    Slurm(Vec<String>),
+}
+
+/// How processes are laid out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum MapBy {
+    /// Host after host is filled.
+    #[default]
+    Slot,
+    /// Ranks go round the hosts.
+    Node,
+}
+
+/// All that is known of hosts before any daemon runs.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct HostPlan {
+    /// The hosts, in order.
+    pub hosts: Vec<PlannedHost>,
+    /// How daemons are started.
+    pub launcher: Launcher,
+    /// Daemons below one in the tree.
+    pub fan_out: u32,
+    /// The interface or network to use, where that was said.
+    pub interface: Option<String>,
+    /// The address at which `redrun` listens.
+    pub root_address: IpAddr,
+    /// After this time at the latest a dead host is found.
+    pub detect_timeout: Duration,
+    /// Processes for each host, where that was said.
+    pub per_host: Option<u32>,
+    /// How processes are laid out.
+    pub map_by: MapBy,
+    /// The rack of hosts, by name, where there is a file that says so.
+    pub racks: Vec<(String, u32)>,
+    /// Print where each process runs.
+    pub report: bool,
+}
+
+impl HostPlan {
+    /// The host this runs on, and no other.
+    #[must_use]
+    pub fn here() -> Self {
+        Self {
+            hosts: vec![PlannedHost { name: None, slot_count: None, spare: false, local: true }],
+            launcher: Launcher::Remote(vec!["ssh".into()]),
+            fan_out: crate::tree::shape::FAN_OUT,
+            interface: None,
+            root_address: Ipv4Addr::LOCALHOST.into(),
+            detect_timeout: DETECT_TIMEOUT,
+            per_host: None,
+            map_by: MapBy::Slot,
+            racks: Vec::new(),
+            report: false,
+        }
+    }
+
+    /// Whether daemons and `redrun` may lose sight of each other.
+    #[must_use]
+    pub fn is_remote(&self) -> bool {
+        self.hosts.iter().any(|host| !host.local)
+    }
+}

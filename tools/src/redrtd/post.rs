@@ -1,0 +1,519 @@
+//! This daemon's place in the tree: the way to the root, the daemons below it, its neighbours in the ring.
+//!
+//! Enters: messages for `redrun`, time. Leaves: messages from it, or the end. Frames that are not for this host are
+//! passed on. What happens when a connection breaks is said in `redrt_wire::tree`, who watches whom in [`crate::hosts`].
+
+use crate::hosts::{Arbiter, Duty, Observer, TICKS};
+use crate::tree::hub::{self, Event, Hub, LinkId};
+use crate::tree::launcher::{self, Place, Starting};
+use crate::tree::session::Session;
+use crate::tree::shape;
+use anyhow::{Context, Result};
+use redrt_wire::auth::Secret;
+use redrt_wire::daemon::{FromDaemon, Growth, Sign, ToDaemon, Watch};
+use redrt_wire::frame::{decode_body, encode_body};
+use redrt_wire::tree::{Attach, Down, Up};
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::BorrowedFd;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+/// How long connecting to the parent may take at the start.
+const CONNECT_TIME_MAX: Duration = Duration::from_secs(7);
+/// How long connecting to the root or a neighbour may take later.
+const DIAL_TIME_MAX: Duration = Duration::from_secs(2);
+/// What is dialled: the root, or the host of this number.
+const ROOT_PURPOSE: u64 = u64::MAX;
+/// Set in the purpose when a child is dialled only to see whether it has ended.
+const REFUSAL: u64 = 1 << 32;
+/// A daemon that is ending closes its sockets one after the other: so often it is tried again.
+const REFUSAL_TRIES: u32 = 100;
+
+/// What there is to do for the daemon.
+#[derive(Debug)]
+pub enum Errand {
+    /// `redrun` says this.
+    Message(ToDaemon),
+    /// The job is over for this host. The reason is absent when that is as it should be.
+    Leave(Option<String>),
+}
+
+/// Whom a connection leads to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Role {
+    New,
+    Uplink,
+    /// A daemon below.
+    Child(u32),
+    /// The next or the previous in the ring.
+    Neighbour(u32),
+}
+
+/// See the module.
+pub struct Post {
+    place: Place,
+    hub: Hub,
+    name: String,
+    roles: BTreeMap<LinkId, Role>,
+    uplink: Option<LinkId>,
+    attachment: u32,
+    /// Whether the root has answered the last `Attach`.
+    settled: bool,
+    looking_for_root: bool,
+    looking_for_neighbour: bool,
+    session: Session,
+    /// Where the daemons below listen.
+    listen: BTreeMap<u32, SocketAddr>,
+    refusal_tries: BTreeMap<u32, u32>,
+    starting: Vec<Starting>,
+    watch: Option<Watch>,
+    observer: Observer,
+    next_tick: Option<Instant>,
+    errands: VecDeque<Errand>,
+}
+
+impl Post {
+    /// Connects to the parent and attaches.
+    pub fn take(place: Place, name: String, secret: &Secret) -> Result<Self> {
+        let what = if place.parent == place.root { "redrun" } else { "the daemon above" };
+        let stream = hub::dial(place.parent, secret, CONNECT_TIME_MAX)
+            .with_context(|| format!("Failed to connect to {what} at {}", place.parent))?;
+        let own = match &place.interface {
+            Some(interface) => crate::interface::address(interface)?,
+            None => stream.local_addr()?.ip(),
+        };
+        let mut hub = Hub::new((own, 0).into(), secret.clone())?;
+        let uplink = hub.adopt(stream)?;
+        let mut post = Self {
+            hub,
+            name,
+            roles: BTreeMap::from([(uplink, Role::Uplink)]),
+            uplink: Some(uplink),
+            attachment: 0,
+            settled: false,
+            looking_for_root: false,
+            looking_for_neighbour: false,
+            session: Session::default(),
+            listen: BTreeMap::new(),
+            refusal_tries: BTreeMap::new(),
+            starting: Vec::new(),
+            watch: None,
+            observer: Observer::new(true),
+            next_tick: None,
+            errands: VecDeque::new(),
+            place,
+        };
+        post.attach();
+        Ok(post)
+    }
+
+    /// Number of this host.
+    pub fn host(&self) -> u32 {
+        self.place.host.expect("the number was found out before the daemon took its post")
+    }
+
+    /// Where redrun listens.
+    pub fn root(&self) -> SocketAddr {
+        self.place.root
+    }
+
+    /// The address of this host that others use.
+    pub fn address(&self) -> IpAddr {
+        self.hub.address().ip()
+    }
+
+    /// Readable when [`Post::work`] has something to do.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.hub.fd()
+    }
+
+    /// When [`Post::work`] is to be called though nothing has happened.
+    pub fn next_deadline(&self) -> Option<Instant> {
+        let soon =
+            (!self.starting.is_empty() && self.watch.is_none()).then(|| Instant::now() + Duration::from_millis(50));
+        [soon, self.next_tick].into_iter().flatten().min()
+    }
+
+    /// Bytes on their way to the root.
+    pub fn backlog_bytes(&self) -> usize {
+        let waiting = self.uplink.map_or(0, |uplink| self.hub.backlog_bytes(uplink));
+        waiting.max(self.session.log_bytes())
+    }
+
+    /// Sends to `redrun`, now or when there is a way.
+    pub fn tell(&mut self, message: &FromDaemon) {
+        let body: Rc<[u8]> = encode_body(message).into();
+        let number = self.session.sent();
+        self.session.keep(body.clone());
+        if self.settled {
+            self.up(&Up::Message { host: self.host(), number, body: body.to_vec() });
+        }
+    }
+
+    fn up(&mut self, frame: &Up) {
+        if let Some(uplink) = self.uplink {
+            self.hub.send(uplink, frame);
+        }
+    }
+
+    fn attach(&mut self) {
+        let attach = Attach {
+            host: self.host(),
+            attachment: self.attachment,
+            received: self.session.received(),
+            version: env!("CARGO_PKG_VERSION").into(),
+            name: self.name.clone(),
+            cpu_count: std::thread::available_parallelism().map_or(1, |count| count.get() as u32),
+            listen: self.hub.address(),
+        };
+        self.settled = false;
+        self.up(&Up::Attach(Box::new(attach)));
+    }
+
+    /// Does what there is to do; never blocks.
+    pub fn work(&mut self) -> VecDeque<Errand> {
+        for event in self.hub.events() {
+            match event {
+                Event::Accepted(link) => drop(self.roles.insert(link, Role::New)),
+                Event::Refused { address, .. } => {
+                    self.tell(&FromDaemon::Note(format!("{} refused a connection from {address}", self.name)));
+                }
+                Event::Readable(link) => self.read(link),
+                Event::Closed(link) => {
+                    self.read(link);
+                    self.lose_link(link);
+                }
+                Event::Dialled { purpose, result } => self.dialled(purpose, result),
+            }
+        }
+        if self.watch.is_none() {
+            self.check_children();
+        }
+        if self.next_tick.is_some_and(|at| at <= Instant::now()) {
+            self.tick();
+        }
+        std::mem::take(&mut self.errands)
+    }
+
+    fn read(&mut self, link: LinkId) {
+        loop {
+            let role = self.roles.get(&link).copied();
+            let read = match role {
+                None => return,
+                Some(Role::Uplink) => {
+                    self.hub.next_message(link).map(|frame| frame.map(|frame| self.hear_above(frame)))
+                }
+                Some(role) => {
+                    self.hub.next_message(link).map(|frame| frame.map(|frame| self.hear_other(link, role, frame)))
+                }
+            };
+            match read {
+                Ok(Some(())) => {}
+                Ok(None) => return,
+                Err(_) => return self.lose_link(link),
+            }
+        }
+    }
+
+    fn hear_above(&mut self, frame: Down) {
+        self.observer.heard_root();
+        let own = self.host();
+        match frame {
+            Down::Message { to, body } => {
+                if to != Some(own) {
+                    self.pass(to, &Down::Message { to, body: body.clone() });
+                }
+                if to.is_none_or(|to| to == own) && self.settled {
+                    self.message(&body);
+                }
+            }
+            Down::Attached { host, attachment, received } if host == own => {
+                if attachment == self.attachment {
+                    self.settled = true;
+                    let missing: Vec<_> = self.session.missing(received).collect();
+                    for (number, body) in (self.session.first()..).zip(missing) {
+                        self.up(&Up::Message { host: own, number, body: body.to_vec() });
+                    }
+                }
+            }
+            Down::Taken { host, count } if host == own => self.session.taken(count),
+            Down::Stop { host, reason } if host == own => self.errands.push_back(Errand::Leave(Some(reason))),
+            Down::Resync => {
+                self.attachment += 1;
+                self.attach();
+                self.pass(None, &Down::Resync);
+            }
+            Down::Beat { .. } => self.pass(None, &frame),
+            Down::Attached { host, .. } | Down::Taken { host, .. } | Down::Stop { host, .. } => {
+                self.pass(Some(host), &frame);
+            }
+            Down::Answer(_) => {}
+        }
+    }
+
+    fn message(&mut self, body: &[u8]) {
+        if let Some(count) = self.session.count(body.len()) {
+            let host = self.host();
+            self.up(&Up::Taken { host, count });
+        }
+        match decode_body::<ToDaemon>(body) {
+            Ok(ToDaemon::Grow(growth)) => self.grow(&growth),
+            Ok(ToDaemon::Watch(watch)) => self.watch(watch),
+            Ok(ToDaemon::Probe { host }) => {
+                if let Some(sign) = self.observer.sign(host) {
+                    self.tell(&FromDaemon::Observed { host, sign });
+                }
+            }
+            Ok(message) => self.errands.push_back(Errand::Message(message)),
+            Err(error) => {
+                self.errands.push_back(Errand::Leave(Some(format!("redrun sent what cannot be read: {error}"))))
+            }
+        }
+    }
+
+    /// Passes a frame down to a host, or to all.
+    fn pass(&mut self, to: Option<u32>, frame: &Down) {
+        let children = self.roles.iter().filter_map(|(link, role)| match role {
+            Role::Child(child) => Some((*link, *child)),
+            _ => None,
+        });
+        let fan_out = self.place.fan_out;
+        let below = children.filter(|(_, child)| to.is_none_or(|to| shape::is_below(to, *child, fan_out)));
+        let links: Vec<_> = below.map(|(link, _)| link).collect();
+        for link in links {
+            self.hub.send(link, frame);
+        }
+    }
+
+    fn hear_other(&mut self, link: LinkId, role: Role, frame: Up) {
+        if let Role::Child(host) | Role::Neighbour(host) = role
+            && let Some(duty) = self.observer.heard(host)
+        {
+            self.fulfil(duty);
+        }
+        match (role, frame) {
+            (Role::New, Up::Neighbour { host }) => drop(self.roles.insert(link, Role::Neighbour(host))),
+            (Role::New | Role::Child(_), Up::Attach(attach)) => {
+                if role == Role::New {
+                    self.listen.insert(attach.host, attach.listen);
+                    self.roles.insert(link, Role::Child(attach.host));
+                    self.rewatch();
+                }
+                self.up(&Up::Attach(attach));
+            }
+            (Role::Child(_), frame @ (Up::Message { .. } | Up::Taken { .. })) => self.up(&frame),
+            (Role::New, Up::Ask(_)) => {
+                self.roles.remove(&link);
+                let root = self.place.root;
+                self.hub.send(link, &Down::Answer(format!("redirect {root}")));
+                self.hub.close(link);
+            }
+            // A beat was taken note of above. What makes no sense comes from nobody we know.
+            _ => {}
+        }
+    }
+
+    fn lose_link(&mut self, link: LinkId) {
+        self.hub.close(link);
+        match self.roles.remove(&link) {
+            Some(Role::Uplink) => {
+                self.uplink = None;
+                self.settled = false;
+                self.find_root();
+            }
+            Some(Role::Child(host)) => {
+                self.refusal_tries.insert(host, REFUSAL_TRIES);
+                self.ask_for_refusal(host);
+            }
+            Some(Role::Neighbour(host)) => self.dial_neighbour(host),
+            Some(Role::New) | None => {}
+        }
+    }
+
+    /// Connects to the root itself.
+    fn find_root(&mut self) {
+        if !std::mem::replace(&mut self.looking_for_root, true) {
+            self.hub.dial(ROOT_PURPOSE, self.place.root, DIAL_TIME_MAX);
+        }
+    }
+
+    /// A connection to a daemon below broke: if it has ended, its host refuses a new one.
+    fn ask_for_refusal(&mut self, host: u32) {
+        let tries = self.refusal_tries.entry(host).or_default();
+        *tries = tries.saturating_sub(1);
+        if *tries > 0
+            && let Some(address) = self.listen.get(&host)
+        {
+            self.hub.dial(REFUSAL | u64::from(host), *address, DIAL_TIME_MAX);
+        }
+    }
+
+    fn dialled(&mut self, purpose: u64, result: io::Result<LinkId>) {
+        if purpose == ROOT_PURPOSE {
+            return self.dialled_root(result);
+        }
+        let host = purpose as u32;
+        self.looking_for_neighbour &= purpose & REFUSAL != 0;
+        let refused = matches!(&result, Err(error) if error.kind() == io::ErrorKind::ConnectionRefused);
+        if refused {
+            return self.tell(&FromDaemon::Observed { host, sign: Sign::Gone });
+        }
+        match result {
+            // It is there, and will come back to the root by itself.
+            Ok(link) if purpose & REFUSAL != 0 => self.hub.close(link),
+            Ok(link) => {
+                self.roles.insert(link, Role::Neighbour(host));
+                let own = self.host();
+                self.hub.send(link, &Up::Neighbour { host: own });
+                self.hub.send(link, &Up::Beat);
+            }
+            Err(error) if purpose & REFUSAL != 0 && !is_timeout(&error) => self.ask_for_refusal(host),
+            // The next tick tries again.
+            Err(_) => {}
+        }
+    }
+
+    fn dialled_root(&mut self, result: io::Result<LinkId>) {
+        self.looking_for_root = false;
+        match result {
+            Ok(link) => {
+                if let Some(old) = self.uplink.replace(link) {
+                    self.roles.remove(&old);
+                    self.hub.close(old);
+                }
+                self.roles.insert(link, Role::Uplink);
+                self.attachment += 1;
+                self.attach();
+                self.pass(None, &Down::Resync);
+            }
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused || self.watch.is_none() => {
+                self.errands.push_back(Errand::Leave(None));
+            }
+            // The next tick tries again, until the lease is over.
+            Err(_) => {}
+        }
+    }
+
+    fn grow(&mut self, growth: &Growth) {
+        let remote = &growth.remote;
+        for (host, name) in &growth.hosts {
+            let place = Place {
+                host: Some(*host),
+                parent: self.hub.address(),
+                root: remote.root,
+                fan_out: self.place.fan_out,
+                interface: remote.interface.clone(),
+            };
+            match launcher::remote(remote, name, &place, self.hub.secret()) {
+                Ok(starting) => self.starting.push(starting),
+                Err(error) => self.tell(&FromDaemon::HostFailed { host: *host, message: format!("{error:#}") }),
+            }
+        }
+    }
+
+    fn check_children(&mut self) {
+        let has_attached = |host: Option<u32>| host.is_some_and(|host| self.listen.contains_key(&host));
+        let mut failed = Vec::new();
+        self.starting.retain_mut(|starting| {
+            let ended = if has_attached(starting.host) { None } else { starting.ended() };
+            let (Some(message), Some(host)) = (ended, starting.host) else { return true };
+            failed.push((host, message));
+            false
+        });
+        for (host, message) in failed {
+            self.tell(&FromDaemon::HostFailed { host, message });
+        }
+    }
+
+    fn watch(&mut self, watch: Watch) {
+        let interval = Duration::from_millis(watch.timeout_ms.into()) / TICKS;
+        self.next_tick = (!interval.is_zero()).then(|| Instant::now() + interval);
+        self.watch = Some(watch);
+        self.rewatch();
+        if let Some(host) = self.next_neighbour() {
+            self.dial_neighbour(host);
+        }
+    }
+
+    fn ring(&self) -> Vec<u32> {
+        self.watch.iter().flat_map(|watch| watch.ring.iter().map(|(host, _)| *host)).collect()
+    }
+
+    /// The neighbour that this daemon connects to: the next one. In a ring of two both have the same, and the lower dials.
+    fn next_neighbour(&self) -> Option<u32> {
+        let ring = self.ring();
+        let at = ring.iter().position(|host| *host == self.host())?;
+        let next = ring[(at + 1) % ring.len()];
+        (next != self.host() && (ring.len() > 2 || self.host() < next)).then_some(next)
+    }
+
+    fn dial_neighbour(&mut self, host: u32) {
+        let is_connected = self.roles.values().any(|role| *role == Role::Neighbour(host));
+        if is_connected || self.looking_for_neighbour || self.next_neighbour() != Some(host) {
+            return;
+        }
+        let address = self.watch.iter().flat_map(|watch| &watch.ring).find(|(other, _)| *other == host);
+        if let Some((_, address)) = address {
+            self.looking_for_neighbour = true;
+            self.hub.dial(host.into(), *address, DIAL_TIME_MAX);
+        }
+    }
+
+    fn rewatch(&mut self) {
+        if self.watch.is_none() {
+            return;
+        }
+        let ring = self.ring();
+        let children = self.roles.values().filter_map(|role| match role {
+            Role::Child(host) if ring.contains(host) => Some(*host),
+            _ => None,
+        });
+        let watched: Vec<_> = Arbiter::neighbours(&ring, self.host()).into_iter().chain(children).collect();
+        self.observer.watch(watched.into_iter());
+    }
+
+    fn tick(&mut self) {
+        let Some(watch) = &self.watch else { return };
+        // However late it is: a time in which this program did not run is no silence of others.
+        self.next_tick = Some(Instant::now() + Duration::from_millis(watch.timeout_ms.into()) / TICKS);
+        let others = self.roles.iter().filter(|(_, role)| matches!(role, Role::Uplink | Role::Neighbour(_)));
+        let others: Vec<_> = others.map(|(link, _)| *link).collect();
+        for link in others {
+            self.hub.send(link, &Up::Beat);
+        }
+        if let Some(count) = self.session.untold().filter(|_| self.settled) {
+            let host = self.host();
+            self.up(&Up::Taken { host, count });
+        }
+        for duty in self.observer.tick() {
+            self.fulfil(duty);
+        }
+        if let Some(host) = self.next_neighbour() {
+            self.dial_neighbour(host);
+        }
+    }
+
+    fn fulfil(&mut self, duty: Duty) {
+        match duty {
+            Duty::Report(host, sign) => self.tell(&FromDaemon::Observed { host, sign }),
+            Duty::FindWay => self.find_root(),
+            Duty::Leave => {
+                let reason = "cut off from redrun: this side of the network stops".to_owned();
+                self.errands.push_back(Errand::Leave(Some(reason)));
+            }
+        }
+    }
+
+    /// Lets the daemons below leave, as they have been told by now.
+    pub fn end(&mut self) {
+        let deadline = Instant::now() + Duration::from_secs(1);
+        while self.hub.events().iter().any(|event| matches!(event, Event::Readable(_))) {}
+        self.starting.iter_mut().for_each(|starting| starting.end(deadline));
+    }
+}
+
+fn is_timeout(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock)
+}

@@ -1,0 +1,524 @@
+//! The daemons of the job, as `redrun` sees them: started, attached, spoken to, watched, given up.
+//!
+//! Enters: messages for them, time. Leaves: [`News`]. How messages survive a change of way is said in `redrt_wire::tree`, who is
+//! taken for dead in [`crate::hosts`].
+
+mod launch;
+
+use crate::hosts::{Arbiter, Duty, Observer, TICKS, Verdict, Who};
+use crate::plan::HostPlan;
+use crate::tree::hub::{Event, Hub, LinkId};
+use crate::tree::launcher::Starting;
+use crate::tree::session::Session;
+use crate::tree::shape;
+use anyhow::Result;
+use redrt_wire::auth::Secret;
+use redrt_wire::daemon::{FromDaemon, Sign, ToDaemon, Watch};
+use redrt_wire::tree::{Attach, Down, Question, Up};
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::BorrowedFd;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+/// How long a host gets to refuse a connection to a daemon that has ended.
+const REFUSAL_TIME_MAX: Duration = Duration::from_secs(2);
+/// A daemon that is ending closes its sockets one after the other: so often it is tried again.
+const REFUSAL_TRIES: u32 = 100;
+/// How long daemons get to leave by themselves.
+const LEAVE_TIME_MAX: Duration = Duration::from_secs(3);
+
+/// What has happened.
+#[derive(Debug)]
+pub enum News {
+    /// Every host of the job is there.
+    Complete,
+    /// A daemon said something.
+    Message(u32, FromDaemon),
+    /// A host is not part of the job any more.
+    Dead {
+        /// Which.
+        host: u32,
+        /// Why, in words.
+        why: String,
+    },
+    /// A connection of a host broke, and it came back by another way.
+    Reattached(u32),
+    /// One who was taken for dead came back and was told to leave.
+    Fenced(u32),
+    /// A stranger was refused.
+    Refused {
+        /// Where it came from.
+        address: SocketAddr,
+        /// What went wrong.
+        error: io::Error,
+    },
+    /// `redctl` asks.
+    Asked(LinkId, Question),
+    /// The job cannot be started.
+    Failed(String),
+}
+
+/// What is known of one host.
+struct Member {
+    attach: Option<Attach>,
+    dead: bool,
+    /// The connection by which it is attached to the root itself.
+    link: Option<LinkId>,
+    session: Session,
+    refusal_tries: u32,
+}
+
+/// A connection to the root.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Role {
+    /// Nothing was said yet.
+    New,
+    /// A daemon.
+    Daemon(u32),
+    /// `redctl`.
+    Control,
+}
+
+/// See the module.
+pub struct Fleet {
+    plan: HostPlan,
+    hub: Hub,
+    members: Vec<Member>,
+    roles: HashMap<LinkId, Role>,
+    starting: Vec<Starting>,
+    complete: bool,
+    launched_at: Instant,
+    progress_at: Instant,
+    observer: Observer,
+    arbiter: Arbiter,
+    next_tick: Option<Instant>,
+    round: u64,
+    news: VecDeque<News>,
+}
+
+impl Fleet {
+    /// Starts the daemons of all hosts.
+    pub fn start(plan: HostPlan, secret: Secret) -> Result<Self> {
+        let hub = Hub::new((plan.root_address, 0).into(), secret)?;
+        let member = || Member { attach: None, dead: false, link: None, session: Session::default(), refusal_tries: 0 };
+        let count = plan.hosts.len() as u32;
+        let now = Instant::now();
+        let mut fleet = Self {
+            hub,
+            members: (0..count).map(|_| member()).collect(),
+            roles: HashMap::new(),
+            starting: Vec::new(),
+            complete: false,
+            launched_at: now,
+            progress_at: now,
+            observer: Observer::new(false),
+            arbiter: Arbiter::new((0..count).collect()),
+            next_tick: None,
+            round: 0,
+            news: VecDeque::new(),
+            plan,
+        };
+        fleet.launch()?;
+        Ok(fleet)
+    }
+
+    /// Readable when [`Fleet::work`] has something to do.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.hub.fd()
+    }
+
+    /// The job's secret.
+    pub fn secret(&self) -> &Secret {
+        self.hub.secret()
+    }
+
+    /// Where `redrun` listens.
+    pub fn address(&self) -> SocketAddr {
+        self.hub.address()
+    }
+
+    /// The hosts of the job.
+    pub fn plan(&self) -> &HostPlan {
+        &self.plan
+    }
+
+    /// A host's name for the user.
+    pub fn name(&self, host: u32) -> &str {
+        let attached = self.members[host as usize].attach.as_ref().map(|attach| attach.name.as_str());
+        match &self.plan.hosts[host as usize].name {
+            Some(name) => &name.name,
+            None => attached.unwrap_or("this host"),
+        }
+    }
+
+    /// Whether a host is not part of the job any more.
+    pub fn is_dead(&self, host: u32) -> bool {
+        self.members[host as usize].dead
+    }
+
+    /// CPUs of a host; 0 when it has not attached.
+    pub fn cpu_count(&self, host: u32) -> u32 {
+        self.members[host as usize].attach.as_ref().map_or(0, |attach| attach.cpu_count)
+    }
+
+    /// When [`Fleet::work`] is to be called though nothing has happened.
+    pub fn next_deadline(&self) -> Option<Instant> {
+        // Somebody must notice that a launcher has failed.
+        let soon = (!self.complete).then(|| Instant::now() + Duration::from_millis(50));
+        [soon, self.next_tick].into_iter().flatten().min()
+    }
+
+    /// Sends to every daemon.
+    pub fn send_all(&mut self, message: &ToDaemon) {
+        let body: Rc<[u8]> = encode(message).into();
+        for member in self.members.iter_mut().filter(|member| !member.dead) {
+            member.session.keep(body.clone());
+        }
+        self.pass(&Down::Message { to: None, body: body.to_vec() });
+    }
+
+    /// Sends to the daemon of one host.
+    pub fn send(&mut self, host: u32, message: &ToDaemon) {
+        if self.members[host as usize].dead {
+            return;
+        }
+        let body: Rc<[u8]> = encode(message).into();
+        self.members[host as usize].session.keep(body.clone());
+        if let Some(link) = self.way(host) {
+            self.hub.send(link, &Down::Message { to: Some(host), body: body.to_vec() });
+        }
+    }
+
+    /// Answers `redctl`.
+    pub fn answer(&mut self, link: LinkId, text: String) {
+        self.hub.send(link, &Down::Answer(text));
+    }
+
+    /// The connection that leads to a host.
+    fn way(&self, host: u32) -> Option<LinkId> {
+        let above = std::iter::successors(Some(host), |host| shape::parent(*host, self.plan.fan_out));
+        above.map(|host| &self.members[host as usize]).find_map(|member| member.link)
+    }
+
+    /// To all, by the connections of those that are attached here.
+    fn pass(&mut self, frame: &Down) {
+        let links: Vec<_> = self.members.iter().filter_map(|member| member.link).collect();
+        for link in links {
+            self.hub.send(link, frame);
+        }
+    }
+
+    /// Does what there is to do; never blocks.
+    pub fn work(&mut self) -> VecDeque<News> {
+        for event in self.hub.events() {
+            match event {
+                Event::Accepted(link) => drop(self.roles.insert(link, Role::New)),
+                Event::Refused { address, error } => self.news.push_back(News::Refused { address, error }),
+                Event::Readable(link) => self.read(link),
+                Event::Closed(link) => {
+                    self.read(link);
+                    self.lose_link(link);
+                }
+                Event::Dialled { purpose, result } => self.dialled(purpose as u32, result),
+            }
+        }
+        if !self.complete {
+            self.check_launch();
+        }
+        if self.next_tick.is_some_and(|at| at <= Instant::now()) {
+            self.tick();
+        }
+        std::mem::take(&mut self.news)
+    }
+
+    fn read(&mut self, link: LinkId) {
+        loop {
+            match self.hub.next_message::<Up>(link) {
+                Ok(Some(frame)) => self.hear(link, frame),
+                Ok(None) => return,
+                Err(error) => {
+                    let message = match self.roles.get(&link) {
+                        Some(Role::Daemon(host)) => format!("the daemon on {}: {error:#}", self.name(*host)),
+                        _ => format!("a daemon that connects: {error:#}"),
+                    };
+                    if !self.complete {
+                        self.news.push_back(News::Failed(message));
+                    }
+                    return self.lose_link(link);
+                }
+            }
+        }
+    }
+
+    fn hear(&mut self, link: LinkId, frame: Up) {
+        let role = self.roles.get(&link).copied().unwrap_or(Role::New);
+        if let Role::Daemon(host) = role
+            && let Some(duty) = self.observer.heard(host)
+        {
+            self.observed_here(duty);
+        }
+        match (role, frame) {
+            (_, Up::Attach(attach)) => self.attach(link, role, *attach),
+            (Role::Daemon(_), Up::Message { host, number, body }) => self.message(host, number, &body),
+            (Role::Daemon(_), Up::Taken { host, count }) => {
+                if let Some(member) = self.members.get_mut(host as usize) {
+                    member.session.taken(count);
+                }
+            }
+            (Role::New | Role::Control, Up::Ask(question)) => {
+                self.roles.insert(link, Role::Control);
+                self.news.push_back(News::Asked(link, question));
+            }
+            // A beat was taken note of above. What makes no sense comes from nobody we know.
+            _ => {}
+        }
+    }
+
+    fn message(&mut self, host: u32, number: u64, body: &[u8]) {
+        let Some(member) = self.members.get_mut(host as usize).filter(|member| !member.dead) else { return };
+        if number != member.session.received() {
+            return;
+        }
+        if let Some(count) = member.session.count(body.len()) {
+            self.acknowledge(host, count);
+        }
+        match redrt_wire::frame::decode_body::<FromDaemon>(body) {
+            Ok(FromDaemon::HostFailed { host, message }) => {
+                let name = self.plan.hosts.get(host as usize).map_or("?", |_| self.name(host));
+                self.news.push_back(News::Failed(format!("host {name}: {message}")));
+            }
+            Ok(FromDaemon::Observed { host: other, sign }) => self.observed(Who::Host(host), other, sign),
+            Ok(message) => self.news.push_back(News::Message(host, message)),
+            Err(error) => self.bury(host, format!("its daemon sent what cannot be read: {error}")),
+        }
+    }
+
+    fn acknowledge(&mut self, host: u32, count: u64) {
+        if let Some(link) = self.way(host) {
+            self.hub.send(link, &Down::Taken { host, count });
+        }
+    }
+
+    fn attach(&mut self, link: LinkId, role: Role, mut attach: Attach) {
+        let known = self.members.len() as u32;
+        if attach.version != env!("CARGO_PKG_VERSION") || attach.host >= known {
+            let (version, own) = (&attach.version, env!("CARGO_PKG_VERSION"));
+            let message = format!("host {}: its redrtd is version {version}, this is {own}", attach.name);
+            return self.news.push_back(News::Failed(message));
+        }
+        let host = attach.host;
+        if role == Role::New {
+            self.roles.insert(link, Role::Daemon(host));
+        }
+        let direct = matches!(self.roles.get(&link), Some(Role::Daemon(at)) if *at == host);
+        let member = &mut self.members[host as usize];
+        if member.dead {
+            let reason = "this host was taken for dead and has lost its part in the job".to_owned();
+            self.hub.send(link, &Down::Stop { host, reason });
+            return self.news.push_back(News::Fenced(host));
+        }
+        let before = member.attach.as_ref().map(|before| before.attachment);
+        if before.is_some_and(|before| before >= attach.attachment) {
+            return;
+        }
+        if let Some(before) = &member.attach {
+            attach.name.clone_from(&before.name);
+        }
+        let attachment = attach.attachment;
+        let taken = attach.received;
+        member.attach = Some(attach);
+        let old = std::mem::replace(&mut member.link, direct.then_some(link));
+        let received = member.session.received();
+        let missing: Vec<_> = member.session.missing(taken).collect();
+        let Some(way) = self.way(host) else { return };
+        self.hub.send(way, &Down::Attached { host, attachment, received });
+        for body in missing {
+            self.hub.send(way, &Down::Message { to: Some(host), body: body.to_vec() });
+        }
+        if let Some(old) = old.filter(|old| *old != way) {
+            self.roles.remove(&old);
+            self.hub.close(old);
+        }
+        self.arbiter.attached(host);
+        match before {
+            None => self.grown(host),
+            Some(_) => {
+                self.rewatch();
+                self.news.push_back(News::Reattached(host));
+            }
+        }
+    }
+
+    fn lose_link(&mut self, link: LinkId) {
+        self.hub.close(link);
+        let Some(Role::Daemon(host)) = self.roles.remove(&link) else { return };
+        let member = &mut self.members[host as usize];
+        if member.link != Some(link) {
+            return;
+        }
+        member.link = None;
+        if !member.dead {
+            member.refusal_tries = REFUSAL_TRIES;
+            self.ask_for_refusal(host);
+        }
+    }
+
+    /// A connection broke: if the daemon has ended, its host refuses a new one.
+    fn ask_for_refusal(&mut self, host: u32) {
+        let member = &mut self.members[host as usize];
+        member.refusal_tries = member.refusal_tries.saturating_sub(1);
+        if let Some(attach) = member.attach.as_ref().filter(|_| member.refusal_tries > 0) {
+            self.hub.dial(host.into(), attach.listen, REFUSAL_TIME_MAX);
+        }
+    }
+
+    fn dialled(&mut self, host: u32, result: io::Result<LinkId>) {
+        match result {
+            // It is there, and will come back by itself.
+            Ok(link) => self.hub.close(link),
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+                self.observed(Who::Root, host, Sign::Gone);
+            }
+            Err(error) if matches!(error.kind(), io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock) => {
+                if self.next_tick.is_none() {
+                    self.observed(Who::Root, host, Sign::Gone);
+                }
+            }
+            Err(_) => self.ask_for_refusal(host),
+        }
+    }
+
+    /// The hosts that are there are told of each other, and watched.
+    pub fn watch(&mut self) {
+        if !self.plan.is_remote() {
+            return;
+        }
+        self.rewatch();
+        self.next_tick = Some(Instant::now() + self.tick_time());
+    }
+
+    /// Nobody watches anybody until [`Fleet::watch`] is called again: this program is about to stand still.
+    pub fn unwatch(&mut self) {
+        if self.next_tick.take().is_some() {
+            self.send_all(&ToDaemon::Watch(Watch { ring: Vec::new(), timeout_ms: 0 }));
+        }
+    }
+
+    fn tick_time(&self) -> Duration {
+        self.plan.detect_timeout / TICKS
+    }
+
+    fn rewatch(&mut self) {
+        if !self.complete || !self.plan.is_remote() {
+            return;
+        }
+        let ring = self
+            .arbiter
+            .ring()
+            .iter()
+            .filter_map(|host| Some((*host, self.members[*host as usize].attach.as_ref()?.listen)));
+        let watch = Watch { ring: ring.collect(), timeout_ms: self.plan.detect_timeout.as_millis() as u32 };
+        self.send_all(&ToDaemon::Watch(watch));
+        let direct = (0..self.members.len() as u32).filter(|host| {
+            let member = &self.members[*host as usize];
+            !member.dead && (member.link.is_some() || self.above(*host) == Who::Root)
+        });
+        let direct: Vec<_> = direct.collect();
+        self.observer.watch(direct.into_iter());
+    }
+
+    /// Who is above a host in the tree and watches it.
+    fn above(&self, host: u32) -> Who {
+        match shape::parent(host, self.plan.fan_out) {
+            Some(parent) if self.members[host as usize].link.is_none() && !self.members[parent as usize].dead => {
+                Who::Host(parent)
+            }
+            _ => Who::Root,
+        }
+    }
+
+    fn tick(&mut self) {
+        // However late it is: a time in which this program did not run is no silence of others.
+        self.next_tick = Some(Instant::now() + self.tick_time());
+        self.round += 1;
+        self.pass(&Down::Beat { round: self.round });
+        for host in 0..self.members.len() as u32 {
+            if let Some(count) = self.members[host as usize].session.untold() {
+                self.acknowledge(host, count);
+            }
+        }
+        for duty in self.observer.tick() {
+            self.observed_here(duty);
+        }
+        let reachable: BTreeMap<_, _> =
+            (0..self.members.len() as u32).map(|host| (host, self.way(host).is_some())).collect();
+        let verdicts = self.arbiter.tick(|host| reachable[&host]);
+        self.carry_out(verdicts);
+    }
+
+    fn observed_here(&mut self, duty: Duty) {
+        if let Duty::Report(host, sign) = duty {
+            self.observed(Who::Root, host, sign);
+        }
+    }
+
+    fn observed(&mut self, by: Who, host: u32, sign: Sign) {
+        if host as usize >= self.members.len() {
+            return;
+        }
+        let parent = self.above(host);
+        let verdicts = self.arbiter.observed(by, host, sign, parent);
+        self.carry_out(verdicts);
+    }
+
+    fn carry_out(&mut self, verdicts: Vec<Verdict>) {
+        for verdict in verdicts {
+            match verdict {
+                Verdict::Probe(Who::Root, host) => {
+                    if let Some(sign) = self.observer.sign(host) {
+                        self.observed(Who::Root, host, sign);
+                    }
+                }
+                Verdict::Probe(Who::Host(by), host) => self.send(by, &ToDaemon::Probe { host }),
+                Verdict::Dead { host, why } => self.bury(host, why),
+            }
+        }
+    }
+
+    /// The host is not part of the job any more. If it is alive nevertheless it is told so.
+    pub fn bury(&mut self, host: u32, why: String) {
+        let way = self.way(host);
+        let member = &mut self.members[host as usize];
+        if std::mem::replace(&mut member.dead, true) {
+            return;
+        }
+        let reason = format!("this host was taken for dead: {why}");
+        if let Some(way) = way {
+            self.hub.send(way, &Down::Stop { host, reason });
+        }
+        if let Some(link) = self.members[host as usize].link.take() {
+            self.roles.remove(&link);
+            self.hub.close(link);
+        }
+        self.arbiter.remove(host);
+        self.rewatch();
+        self.news.push_back(News::Dead { host, why });
+    }
+
+    /// Waits for the daemons to leave, and helps them.
+    pub fn end(&mut self) {
+        let deadline = Instant::now() + LEAVE_TIME_MAX;
+        while self.hub.events().iter().any(|event| matches!(event, Event::Readable(_))) {}
+        for starting in &mut self.starting {
+            let gone = starting.host.is_some_and(|host| self.members[host as usize].dead);
+            // The launcher of a dead host may wait for it for ever.
+            starting.end(if gone { Instant::now() } else { deadline });
+        }
+    }
+}
+
+fn encode(message: &ToDaemon) -> Vec<u8> {
+    redrt_wire::frame::encode_body(message)
+}

@@ -1,0 +1,108 @@
+//! From the plan to daemons on every host, level by level of the tree.
+
+use super::{Fleet, News};
+use crate::plan::Launcher;
+use crate::tree::launcher::{self, Place};
+use crate::tree::shape;
+use anyhow::{Context, Result};
+use redrt_wire::daemon::{Growth, HostName, Remote, ToDaemon};
+use std::time::{Duration, Instant};
+
+/// How long the launch may go without a sign of progress. One message and the end of it come within 10 s.
+const PROGRESS_TIME_MAX: Duration = Duration::from_secs(9);
+
+impl Fleet {
+    /// Starts the daemons that connect to the root.
+    pub(super) fn launch(&mut self) -> Result<()> {
+        let root = self.hub.address();
+        let interface = self.plan.interface.clone();
+        let fan_out = self.plan.fan_out;
+        let place = |host| Place { host, parent: root, root, fan_out, interface: interface.clone() };
+        let secret = self.hub.secret().clone();
+        if let Launcher::Slurm(srun) = &self.plan.launcher {
+            let names = self.plan.hosts.iter().filter_map(|host| Some(host.name.as_ref()?.name.clone()));
+            let nodes: Vec<_> = names.collect();
+            self.starting.push(launcher::slurm(srun, &nodes, &place(None), &secret)?);
+            return Ok(());
+        }
+        for host in shape::children(None, fan_out, self.plan.hosts.len() as u32) {
+            let planned = &self.plan.hosts[host as usize];
+            let place = place(Some(host));
+            let starting = match &planned.name {
+                Some(name) if !planned.local => {
+                    let started = launcher::remote(&self.remote()?, name, &place, &secret);
+                    started.with_context(|| format!("host {}", name.name))?
+                }
+                _ => launcher::fork(&place, &secret)?,
+            };
+            self.starting.push(starting);
+        }
+        Ok(())
+    }
+
+    fn remote(&self) -> Result<Remote> {
+        let (Launcher::Remote(command) | Launcher::Slurm(command)) = &self.plan.launcher;
+        let (interface, root) = (self.plan.interface.clone(), self.hub.address());
+        Ok(Remote { command: command.clone(), daemon: launcher::daemon_executable()?, interface, root })
+    }
+
+    /// A daemon has attached for the first time: it starts those below it.
+    pub(super) fn grown(&mut self, host: u32) {
+        self.progress_at = Instant::now();
+        let below = shape::children(Some(host), self.plan.fan_out, self.plan.hosts.len() as u32);
+        if !below.is_empty() && !matches!(self.plan.launcher, Launcher::Slurm(_)) {
+            let here = || HostName { user: None, name: "localhost".into() };
+            let name = |host: u32| self.plan.hosts[host as usize].name.clone().unwrap_or_else(here);
+            let hosts = below.map(|host| (host, name(host))).collect();
+            match self.remote() {
+                Ok(remote) => self.send(host, &ToDaemon::Grow(Growth { hosts, remote })),
+                Err(error) => self.news.push_back(News::Failed(format!("{error:#}"))),
+            }
+        }
+        if self.members.iter().all(|member| member.attach.is_some()) {
+            self.complete = true;
+            self.news.push_back(News::Complete);
+        }
+    }
+
+    /// Finds launchers that have failed, and daemons that take too long.
+    pub(super) fn check_launch(&mut self) {
+        let is_missing = |host: Option<u32>| match host {
+            Some(host) => self.members[host as usize].attach.is_none(),
+            None => self.members.iter().any(|member| member.attach.is_none()),
+        };
+        let starting = self.starting.iter_mut().filter(|starting| is_missing(starting.host));
+        let mut failed = starting.filter_map(|starting| starting.ended().map(|why| (starting.host, why)));
+        if let Some((host, why)) = failed.next() {
+            drop(failed);
+            let message = match host {
+                Some(host) if self.plan.is_remote() => format!("host {}: {why}", self.name(host)),
+                Some(_) => format!("redrtd ended before it connected: {why}"),
+                None => format!("srun could not start the daemons: {why}"),
+            };
+            return self.news.push_back(News::Failed(message));
+        }
+        drop(failed);
+        if self.progress_at.elapsed() > PROGRESS_TIME_MAX {
+            let message = self.too_late();
+            self.news.push_back(News::Failed(message));
+        }
+    }
+
+    fn too_late(&mut self) -> String {
+        let missing = (0..self.members.len() as u32).filter(|host| self.members[*host as usize].attach.is_none());
+        let names: Vec<_> = missing.clone().map(|host| self.name(host).to_owned()).collect();
+        let missing: Vec<_> = missing.collect();
+        let (waited, root) = (self.launched_at.elapsed().as_secs(), self.hub.address());
+        let message = format!(
+            "no daemon on {} has connected to {root} within {waited} s: is there a route from there? (--interface \
+             chooses the address)",
+            names.join(", ")
+        );
+        let words = self.starting.iter_mut().filter(|one| one.host.is_none_or(|host| missing.contains(&host)));
+        match words.filter_map(launcher::Starting::last_words).next() {
+            Some(words) => format!("{message}; the launcher said: {words}"),
+            None => message,
+        }
+    }
+}

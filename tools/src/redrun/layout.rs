@@ -1,0 +1,118 @@
+//! Which process runs on which host, once it is known what the hosts have.
+
+use super::fleet::Fleet;
+use crate::plan::MapBy;
+use anyhow::{Result, ensure};
+use redrt_types::World;
+use spare_pool::{Host, Order, place};
+
+/// Every process on a host.
+pub struct Layout {
+    /// The number of the host of every process, in order of process number.
+    pub placement: Vec<u32>,
+    shared_count: usize,
+    shared_rack_count: usize,
+}
+
+/// Places for processes on every host, so that there are enough.
+///
+/// What the user said counts; a host of which nothing was said has as many places as CPUs if others were said something
+/// of, and an even part of the processes if not. More processes than places share them evenly.
+fn slot_counts(process_count: u32, said: &[Option<u32>], cpu_counts: &[u32]) -> Vec<u32> {
+    if said.iter().all(Option::is_none) {
+        return vec![process_count.div_ceil(said.len() as u32); said.len()];
+    }
+    let counts: Vec<_> =
+        said.iter().zip(cpu_counts).map(|(said, cpu_count)| said.unwrap_or((*cpu_count).max(1))).collect();
+    let total: u32 = counts.iter().sum();
+    let factor = process_count.div_ceil(total.max(1)).max(1);
+    counts.into_iter().map(|count| count.saturating_mul(factor)).collect()
+}
+
+/// Lays the job out on the hosts of the fleet that are not spares.
+pub fn lay_out(world: &World, fleet: &Fleet) -> Result<Layout> {
+    let plan = fleet.plan();
+    let used: Vec<_> = (0..plan.hosts.len() as u32).filter(|host| !plan.hosts[*host as usize].spare).collect();
+    ensure!(!used.is_empty(), "all hosts are spares: there is none left for the job");
+    let said: Vec<_> = used.iter().map(|host| plan.per_host.or(plan.hosts[*host as usize].slot_count)).collect();
+    let cpu_counts: Vec<_> = used.iter().map(|host| fleet.cpu_count(*host)).collect();
+    let counts = slot_counts(world.process_count(), &said, &cpu_counts);
+    let hosts = used.iter().zip(counts).map(|(host, slot_count)| {
+        let name = fleet.name(*host).to_owned();
+        let rack = plan.racks.iter().find(|(other, _)| *other == name).map(|(_, rack)| *rack);
+        Host { name, slot_count, rack }
+    });
+    let hosts: Vec<_> = hosts.collect();
+    let order = match plan.map_by {
+        MapBy::Slot => Order::Fill,
+        MapBy::Node => Order::Round,
+    };
+    let placed = place(world, &hosts, order)?;
+    let placement = world.replicas().map(|replica| used[placed.host(world.process(replica)) as usize]).collect();
+    Ok(Layout { placement, shared_count: placed.shared().len(), shared_rack_count: placed.shared_racks().len() })
+}
+
+impl Layout {
+    fn processes_on(&self, host: u32) -> u32 {
+        self.placement.iter().filter(|other| **other == host).count() as u32
+    }
+
+    /// What the user should know of it, where hosts were named.
+    pub fn notes(&self, world: &World, fleet: &Fleet) -> Vec<String> {
+        let plan = fleet.plan();
+        if plan.hosts.iter().all(|host| host.name.is_none()) {
+            return Vec::new();
+        }
+        let mut notes = Vec::new();
+        if self.shared_count > 0 {
+            notes.push(format!(
+                "note: {} of {} ranks have replicas on the same host: there are too few hosts to keep them apart",
+                self.shared_count,
+                world.rank_count()
+            ));
+        } else if self.shared_rack_count > 0 {
+            notes.push(format!(
+                "note: {} of {} ranks have replicas in the same rack",
+                self.shared_rack_count,
+                world.rank_count()
+            ));
+        }
+        let places = |host: u32| plan.hosts[host as usize].slot_count.unwrap_or(fleet.cpu_count(host));
+        let over = (0..plan.hosts.len() as u32).filter(|host| self.processes_on(*host) > places(*host));
+        let over: Vec<_> =
+            over.map(|host| format!("{} {}/{}", fleet.name(host), self.processes_on(host), places(host))).collect();
+        if !over.is_empty() {
+            notes.push(format!("note: more processes than slots or CPUs on {}", over.join(", ")));
+        }
+        notes
+    }
+
+    /// The map that `--report-placement` prints: a line for each host.
+    pub fn report(&self, world: &World, fleet: &Fleet) -> Vec<String> {
+        let line = |host: u32| {
+            let here = world.replicas().zip(&self.placement).filter(|(_, at)| **at == host);
+            let names: Vec<_> = here.map(|(replica, _)| replica.to_string()).collect();
+            let what = match (names.is_empty(), fleet.plan().hosts[host as usize].spare) {
+                (false, _) => names.join(" "),
+                (true, true) => "spare".into(),
+                (true, false) => "free".into(),
+            };
+            format!("placement: {}: {what}", fleet.name(host))
+        };
+        (0..fleet.plan().hosts.len() as u32).map(line).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_are_enough_for_all_processes() {
+        assert_eq!(slot_counts(8, &[None, None], &[2, 2]), [4, 4]);
+        assert_eq!(slot_counts(7, &[None, None], &[2, 64]), [4, 4]);
+        assert_eq!(slot_counts(8, &[Some(4), Some(8)], &[2, 2]), [4, 8]);
+        assert_eq!(slot_counts(8, &[Some(1), Some(3)], &[2, 2]), [2, 6]);
+        assert_eq!(slot_counts(3, &[Some(1), None], &[9, 2]), [1, 2]);
+    }
+}

@@ -1,0 +1,33 @@
+//! What `redctl status` is told: ranks, replicas, hosts.
+
+use super::Shell;
+use redrt_types::VirtualRank;
+use serde_json::{Value, json};
+
+impl Shell<'_> {
+    pub(super) fn status(&self) -> Value {
+        let world = self.coordinator.world();
+        let states: Vec<_> = self.coordinator.states().collect();
+        let replica = |replica| {
+            let state = states[world.process(replica).0 as usize];
+            json!({ "replica": replica.to_string(), "host": self.host_name(replica), "state": state })
+        };
+        let rank = |rank: u32| {
+            let replicas: Vec<_> = world.sphere(VirtualRank(rank)).map(replica).collect();
+            let live = self.coordinator.view().live(VirtualRank(rank)).count();
+            json!({ "rank": rank, "live": live, "replicas": replicas })
+        };
+        let host = |host: u32| {
+            let state = if self.fleet.is_dead(host) { "dead" } else { "alive" };
+            let process_count = self.placement.iter().filter(|at| **at == host).count();
+            json!({ "host": self.fleet.name(host), "state": state, "processes": process_count })
+        };
+        let host_count = self.fleet.plan().hosts.len() as u32;
+        json!({
+            "job": format!("{:016x}", self.job_number), "state": self.coordinator.phase(),
+            "elapsed_s": (self.now().as_secs_f64() * 10.0).round() / 10.0, "view": self.coordinator.view().number.0,
+            "ranks": (0..world.rank_count()).map(rank).collect::<Vec<_>>(),
+            "hosts": (0..host_count).map(host).collect::<Vec<_>>(),
+        })
+    }
+}

@@ -1,0 +1,246 @@
+//! Starting daemons: here by fork, on other hosts by ssh or one like it, in a Slurm allocation by one srun for all.
+//!
+//! The job's secret goes by standard input, or by the environment where there is no standard input for each; never by the
+//! command line, which everybody on a host can read.
+
+use anyhow::{Context, Result, bail};
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::sys::signal::{SigSet, Signal};
+use redrt_wire::auth::Secret;
+use redrt_wire::daemon::{HostName, Remote};
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::net::SocketAddr;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+/// Holds the secret where standard input cannot; the daemon takes it out of its environment.
+pub const SECRET_VARIABLE: &str = "REDRT_JOB_SECRET";
+/// What a daemon's command line says in place of its host's number when Slurm is to tell it.
+pub const HOST_BY_SLURM: &str = "slurm";
+/// Of what a launcher says on standard error, so much is looked at.
+const SAID_BYTES_MAX: u64 = 64 << 10;
+/// A shell's exit code when there is no such program, and when it cannot be executed.
+const NOT_FOUND: [i32; 2] = [127, 126];
+
+/// What every daemon is told on its command line.
+#[derive(Clone, Debug)]
+pub struct Place {
+    /// Number of the host; absent when Slurm tells.
+    pub host: Option<u32>,
+    /// Where the parent in the tree listens.
+    pub parent: SocketAddr,
+    /// Where `redrun` listens.
+    pub root: SocketAddr,
+    /// Daemons below one.
+    pub fan_out: u32,
+    /// The interface or network to use.
+    pub interface: Option<String>,
+}
+
+impl Place {
+    fn arguments(&self) -> Vec<String> {
+        let host = self.host.map_or(HOST_BY_SLURM.to_owned(), |host| host.to_string());
+        let version = env!("CARGO_PKG_VERSION").to_owned();
+        let mut words = vec!["--version-wanted".into(), version, "--host".into(), host];
+        words.extend(["--fan-out".into(), self.fan_out.to_string(), "--root".into(), self.root.to_string()]);
+        words.extend(self.interface.iter().flat_map(|interface| ["--interface".into(), interface.clone()]));
+        words.extend(["--connect".into(), self.parent.to_string()]);
+        words
+    }
+}
+
+/// A process that starts a daemon, or is one.
+pub struct Starting {
+    /// The number of the host; absent when it starts several.
+    pub host: Option<u32>,
+    child: Child,
+    /// What it says on standard error.
+    said: Option<File>,
+}
+
+impl Starting {
+    /// Why it ended, once it has.
+    pub fn ended(&mut self) -> Option<String> {
+        let status = self.child.try_wait().ok().flatten()?;
+        Some(self.explain(status))
+    }
+
+    /// The last thing it said on standard error, if anything.
+    pub fn last_words(&mut self) -> Option<String> {
+        let mut said = self.said.as_ref()?;
+        let length = said.metadata().ok()?.len();
+        said.seek(SeekFrom::Start(length.saturating_sub(SAID_BYTES_MAX))).ok()?;
+        let mut text = Vec::new();
+        said.take(SAID_BYTES_MAX).read_to_end(&mut text).ok()?;
+        let text = String::from_utf8_lossy(&text).into_owned();
+        let line = text.lines().rev().map(str::trim).find(|line| !line.is_empty())?;
+        Some(line.trim_start_matches("redrtd: ").to_owned())
+    }
+
+    fn explain(&mut self, status: ExitStatus) -> String {
+        let words = self.last_words();
+        match (status.code(), words) {
+            (Some(code), Some(words)) if NOT_FOUND.contains(&code) => {
+                format!("redrtd cannot be run there ({words}): is redrt installed at the same place?")
+            }
+            (_, Some(words)) => words,
+            (_, None) => format!("its launcher ended ({status}) before the daemon had connected"),
+        }
+    }
+
+    /// Waits for the end until `deadline`, then kills.
+    pub fn end(&mut self, deadline: Instant) {
+        while self.child.try_wait().is_ok_and(|status| status.is_none()) {
+            if Instant::now() > deadline {
+                let _ = self.child.kill();
+                let _ = self.child.wait();
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+/// The daemon's executable, which is beside this program's.
+pub fn daemon_executable() -> Result<PathBuf> {
+    let own = std::env::current_exe().context("Failed to find this program's own file")?;
+    let daemon = own.with_file_name("redrtd");
+    anyhow::ensure!(daemon.is_file(), "redrtd is not beside {}: the installation is incomplete", own.display());
+    Ok(daemon)
+}
+
+/// Starts the daemon of this host.
+pub fn fork(place: &Place, secret: &Secret) -> Result<Starting> {
+    let executable = daemon_executable()?;
+    let mut command = Command::new(&executable);
+    command.args(place.arguments()).stdin(Stdio::piped()).stdout(Stdio::null());
+    dies_with_this(&mut command);
+    let child = command.spawn().with_context(|| format!("Failed to start {}", executable.display()))?;
+    Starting { host: place.host, child, said: None }.with_secret(secret)
+}
+
+/// Starts the daemon of another host.
+pub fn remote(remote: &Remote, host: &HostName, place: &Place, secret: &Secret) -> Result<Starting> {
+    let Some((program, options)) = remote.command.split_first() else { bail!("the launcher's command is empty") };
+    let mut command = Command::new(program);
+    command.args(options);
+    if Path::new(program).file_name().is_some_and(|name| name == "ssh") {
+        command.args(["-x", "-o", "BatchMode=yes", "-o", "ConnectTimeout=7"]);
+    }
+    let address = match &host.user {
+        Some(user) => format!("{user}@{}", host.name),
+        None => host.name.clone(),
+    };
+    let words = [remote.daemon.display().to_string(), "--guard".into()].into_iter().chain(place.arguments());
+    let line: Vec<_> = words.map(|word| quoted(&word)).collect();
+    command.arg(address).arg(format!("exec {}", line.join(" ")));
+    let said = quiet(&mut command)?;
+    command.stdin(Stdio::piped());
+    let child = command.spawn().with_context(|| format!("Failed to run {program}"))?;
+    Starting { host: place.host, child, said: Some(said) }.with_secret(secret)
+}
+
+/// Starts a daemon on every node of the Slurm allocation.
+pub fn slurm(srun: &[String], nodes: &[String], place: &Place, secret: &Secret) -> Result<Starting> {
+    let Some((program, options)) = srun.split_first() else { bail!("the launcher's command is empty") };
+    let mut command = Command::new(program);
+    let count = nodes.len();
+    command.args(options);
+    command.args([&format!("--nodes={count}"), &format!("--ntasks={count}"), "--ntasks-per-node=1"]);
+    command.arg(format!("--nodelist={}", nodes.join(",")));
+    // One task that ends, or a node that fails, must not end the others.
+    command.args(["--no-kill", "--kill-on-bad-exit=0", "--wait=0", "--mpi=none", "--overlap", "--input=none"]);
+    command.args(["--cpu-bind=none", "--mem=0", "--export=ALL", "--unbuffered"]);
+    command.arg(daemon_executable()?).arg("--guard").args(place.arguments());
+    // Counts of the surrounding job would be taken for this step's.
+    for name in ["SLURM_NTASKS", "SLURM_NPROCS", "SLURM_NTASKS_PER_NODE", "SLURM_TASKS_PER_NODE", "SLURM_DISTRIBUTION"]
+    {
+        command.env_remove(name);
+    }
+    command.env(SECRET_VARIABLE, secret.to_hex()).stdin(Stdio::null());
+    let said = quiet(&mut command)?;
+    let child = command.spawn().with_context(|| format!("Failed to run {program}"))?;
+    Ok(Starting { host: None, child, said: Some(said) })
+}
+
+impl Starting {
+    fn with_secret(mut self, secret: &Secret) -> Result<Self> {
+        let mut input = self.child.stdin.take().context("the launcher has no standard input")?;
+        // A launcher that has failed already says why when it is asked how it ended.
+        let _ = writeln!(input, "{}", secret.to_hex());
+        Ok(self)
+    }
+}
+
+/// Keeps what a launcher says, and lets it end with this process.
+fn quiet(command: &mut Command) -> Result<File> {
+    let said = File::from(memfd_create("launcher", MFdFlags::MFD_CLOEXEC).context("Failed to make a file in memory")?);
+    command.stdout(Stdio::null()).stderr(Stdio::from(said.try_clone()?));
+    dies_with_this(command);
+    Ok(said)
+}
+
+fn dies_with_this(command: &mut Command) {
+    // A process group of its own: Ctrl-C is for redrun, which tells the daemons what it means.
+    command.process_group(0);
+    let parent = std::process::id() as libc::pid_t;
+    let set_up = move || {
+        // This program waits for signals by descriptor and has them blocked.
+        SigSet::empty().thread_set_mask()?;
+        // SIGTERM rather than SIGKILL: the daemon takes its processes' descendants with it.
+        nix::sys::prctl::set_pdeathsig(Signal::SIGTERM)?;
+        if nix::unistd::getppid().as_raw() != parent {
+            return Err(io::Error::from_raw_os_error(libc::ESRCH));
+        }
+        Ok(())
+    };
+    // SAFETY: set_up runs in a forked child: it only makes system calls, and neither allocates nor takes locks.
+    unsafe { command.pre_exec(set_up) };
+}
+
+/// A word as a remote shell has to see it.
+fn quoted(word: &str) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./:=,@%+".contains(&byte);
+    if !word.is_empty() && word.bytes().all(plain) { word.into() } else { format!("'{}'", word.replace('\'', r"'\''")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_survive_a_shell() {
+        for word in ["plain", "", "two words", "it's", "$HOME;ls", "[fe80::1]:80"] {
+            let output = Command::new("sh").arg("-c").arg(format!("printf %s {}", quoted(word))).output().unwrap();
+            assert_eq!(output.stdout, word.as_bytes());
+        }
+    }
+
+    #[test]
+    fn a_launcher_that_fails_is_quoted() {
+        let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
+        let address: SocketAddr = ([127, 0, 0, 1], 9).into();
+        let place = Place { host: Some(1), parent: address, root: address, fan_out: 2, interface: None };
+        let host = HostName { user: None, name: "far".into() };
+        for (command, says) in [
+            (words(&["sh", "-c", "echo no route to $0 >&2; exit 255"]), "no route to far"),
+            (words(&["sh", "-c", "exit 3"]), "exit status: 3"),
+            (words(&["sh", "-c", "echo sh: not found >&2; exit 127"]), "installed at the same place"),
+        ] {
+            let launcher = Remote { command, daemon: "/no/redrtd".into(), interface: None, root: address };
+            let mut starting = remote(&launcher, &host, &place, &Secret([7; 32])).unwrap();
+            let begin = Instant::now();
+            let why = loop {
+                assert!(begin.elapsed() < Duration::from_secs(10));
+                if let Some(why) = starting.ended() {
+                    break why;
+                }
+                std::thread::sleep(Duration::from_millis(2));
+            };
+            assert!(why.contains(says), "{why}");
+        }
+    }
+}

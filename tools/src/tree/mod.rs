@@ -1,0 +1,7 @@
+//! The tree of daemons below `redrun`: its shape, the connections it is made of, and streams of messages that survive when
+//! one of them breaks. Both `redrun` and `redrtd` are built on it.
+
+pub mod hub;
+pub mod launcher;
+pub mod session;
+pub mod shape;

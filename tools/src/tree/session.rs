@@ -1,0 +1,134 @@
+//! One host's stream of messages to or from the root, which outlives the connections that carry it. Pure.
+//!
+//! Enters: what is sent, what was received, what the other end says it has. Leaves: what has to be sent again. See
+//! `redrt_wire::tree` for how both ends find out.
+
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+/// After so many messages the other end is told what has been received.
+const UNTOLD_COUNT_MAX: u64 = 32;
+/// After so many bytes too: output keeps much in the sender's log.
+const UNTOLD_BYTES_MAX: usize = 256 << 10;
+
+/// One end of the stream.
+#[derive(Debug, Default)]
+pub struct Session {
+    /// What the other end may not have.
+    log: VecDeque<Rc<[u8]>>,
+    log_bytes: usize,
+    /// Number of the log's first message.
+    first: u64,
+    received: u64,
+    untold_count: u64,
+    untold_bytes: usize,
+}
+
+impl Session {
+    /// Keeps a message that is being sent.
+    pub fn keep(&mut self, body: Rc<[u8]>) {
+        self.log_bytes += body.len();
+        self.log.push_back(body);
+    }
+
+    /// Bytes that the other end may not have.
+    #[must_use]
+    pub fn log_bytes(&self) -> usize {
+        self.log_bytes
+    }
+
+    /// How many messages have been sent.
+    #[must_use]
+    pub fn sent(&self) -> u64 {
+        self.first + self.log.len() as u64
+    }
+
+    /// Number of the first message that the other end may not have.
+    #[must_use]
+    pub fn first(&self) -> u64 {
+        self.first
+    }
+
+    /// How many messages have been received.
+    #[must_use]
+    pub fn received(&self) -> u64 {
+        self.received
+    }
+
+    /// Counts a message that was received. `Some(count)` when the other end should be told.
+    pub fn count(&mut self, bytes: usize) -> Option<u64> {
+        self.received += 1;
+        self.untold_count += 1;
+        self.untold_bytes += bytes;
+        (self.untold_count >= UNTOLD_COUNT_MAX || self.untold_bytes >= UNTOLD_BYTES_MAX).then(|| self.tell())
+    }
+
+    /// The count for the other end, if it does not know it. Called now and then, so that its log empties.
+    pub fn untold(&mut self) -> Option<u64> {
+        (self.untold_count > 0).then(|| self.tell())
+    }
+
+    fn tell(&mut self) -> u64 {
+        (self.untold_count, self.untold_bytes) = (0, 0);
+        self.received
+    }
+
+    /// The other end has so many messages. What cannot be is ignored: it would be a message from before.
+    pub fn taken(&mut self, count: u64) {
+        let known = count.saturating_sub(self.first).min(self.log.len() as u64);
+        for body in self.log.drain(..known as usize) {
+            self.log_bytes -= body.len();
+        }
+        self.first += known;
+    }
+
+    /// What the other end does not have, when it has `count`.
+    pub fn missing(&mut self, count: u64) -> impl Iterator<Item = Rc<[u8]>> + '_ {
+        self.taken(count);
+        self.log.iter().cloned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// However often the way breaks, and whatever is lost on it, every message arrives once and in order.
+        #[test]
+        fn nothing_is_lost_or_repeated(steps in proptest::collection::vec(0u8..4, 1..200)) {
+            let (mut sender, mut receiver) = (Session::default(), Session::default());
+            let mut way: VecDeque<Rc<[u8]>> = VecDeque::new();
+            let (mut sent, mut got) = (0u64, Vec::new());
+            let take = |way: &mut VecDeque<Rc<[u8]>>, receiver: &mut Session, sender: &mut Session, got: &mut Vec<u64>| {
+                let Some(body) = way.pop_front() else { return };
+                got.push(u64::from_le_bytes(body[..].try_into().unwrap()));
+                if let Some(count) = receiver.count(100 << 10) {
+                    sender.taken(count);
+                }
+            };
+            for step in steps {
+                match step {
+                    0 | 1 => {
+                        let body: Rc<[u8]> = sent.to_le_bytes().to_vec().into();
+                        sent += 1;
+                        sender.keep(body.clone());
+                        way.push_back(body);
+                    }
+                    2 => take(&mut way, &mut receiver, &mut sender, &mut got),
+                    _ => {
+                        way.clear();
+                        way.extend(sender.missing(receiver.received()));
+                    }
+                }
+            }
+            while !way.is_empty() {
+                take(&mut way, &mut receiver, &mut sender, &mut got);
+            }
+            prop_assert_eq!(got, (0..sent).collect::<Vec<_>>());
+            sender.taken(receiver.received());
+            prop_assert_eq!(sender.log_bytes(), 0);
+        }
+    }
+}
