@@ -7,7 +7,9 @@
 mod replica;
 mod view;
 
-pub use replica::{Incarnation, ParseReplicaError, ProcessIndex, ReplicaId, ReplicaIndex, VirtualRank, World, WorldError};
+pub use replica::{
+    Incarnation, ParseReplicaError, ProcessIndex, ReplicaId, ReplicaIndex, VirtualRank, World, WorldError,
+};
 pub use view::{Member, View, ViewNumber};
 
 use serde::{Deserialize, Serialize};

@@ -46,7 +46,8 @@ impl View {
     #[must_use]
     pub fn fits(&self, world: &World) -> bool {
         let degrees = (0..world.rank_count()).map(|rank| usize::from(world.degree(VirtualRank(rank))));
-        self.rank_count() == world.rank_count() && self.spheres.iter().map(Vec::len).zip(degrees).all(|(has, may)| has <= may)
+        self.rank_count() == world.rank_count()
+            && self.spheres.iter().map(Vec::len).zip(degrees).all(|(has, may)| has <= may)
     }
 
     /// Whether the place has a live member.
