@@ -367,7 +367,7 @@ impl Decisions {
         outputs: &mut VecDeque<Output>,
     ) -> Result<(), ProtocolError> {
         if self.role == Role::Leader {
-            self.check_known(from, upto)?;
+            self.check_known(from, upto, self.announced)?;
             let held = &mut self.held_by[usize::from(from.0)];
             *held = upto.max(*held);
             self.advance_stable(outputs);
@@ -377,7 +377,7 @@ impl Decisions {
 
     pub(crate) fn handle_stable(&mut self, from: ReplicaIndex, upto: u64) -> Result<(), ProtocolError> {
         if self.follows(from) {
-            self.check_known(from, upto)?;
+            self.check_known(from, upto, self.count)?;
             self.hear_leader();
             self.told = upto.max(self.told);
             self.set_stable(upto);
@@ -395,7 +395,7 @@ impl Decisions {
     ) -> Result<(), ProtocolError> {
         if self.role == Role::Leader && self.silent.contains(from) {
             let held = first.saturating_add(items.len() as u64);
-            self.check_known(from, held)?;
+            self.check_known(from, held, self.announced)?;
             self.check_kept(from, held)?;
             self.admit(from, held, outputs);
             Ok(())
@@ -533,9 +533,8 @@ impl Decisions {
         ProtocolError { by: ReplicaId { rank: self.me.rank, index: by }, breach }
     }
 
-    /// A sibling claims to hold, or its leader calls stable, no more than there is.
-    fn check_known(&self, from: ReplicaIndex, upto: u64) -> Result<(), ProtocolError> {
-        let known = self.count;
+    /// A follower claims to hold no more than it was told, a leader calls no more stable than it told.
+    fn check_known(&self, from: ReplicaIndex, upto: u64, known: u64) -> Result<(), ProtocolError> {
         if upto <= known { Ok(()) } else { Err(self.blame(from, Breach::UnknownDecisions { upto, known })) }
     }
 

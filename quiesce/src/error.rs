@@ -74,12 +74,12 @@ pub enum Breach {
         /// The next one.
         expected: u64,
     },
-    /// Only what is known can be acknowledged or stable.
-    #[error("says that it holds the decisions before {upto}, and there are {known}")]
+    /// Only what was told can be acknowledged or stable.
+    #[error("says that the decisions before {upto} are held, and only {known} were told")]
     UnknownDecisions {
         /// What it claims to hold, or to be stable.
         upto: u64,
-        /// How many there are.
+        /// How many were told.
         known: u64,
     },
     /// All hold what is stable.

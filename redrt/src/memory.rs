@@ -1,5 +1,23 @@
 //! Stretches of the application's memory, and of our own, that collectives read and write.
 
+use std::alloc::{Layout, alloc_zeroed};
+
+/// `length` zero bytes; `None` when there is no memory for them. Pages that are not touched take none.
+pub fn zeroed(length: usize) -> Option<Box<[u8]>> {
+    if length == 0 {
+        return Some(Box::default());
+    }
+    let layout = Layout::array::<u8>(length).ok()?;
+    // SAFETY: - the layout is not of size zero.
+    let start = unsafe { alloc_zeroed(layout) };
+    if start.is_null() {
+        return None;
+    }
+    let bytes = std::ptr::slice_from_raw_parts_mut(start, length);
+    // SAFETY: - length initialized bytes, allocated with the layout that the box will free them with.
+    Some(unsafe { Box::from_raw(bytes) })
+}
+
 /// `length` bytes at an address, with checked sub-stretches. Like the C buffers it stands for, it may overlap others and
 /// be written through while others point to it; nothing here makes references to the bytes.
 #[derive(Clone, Copy, Debug)]

@@ -20,7 +20,7 @@ pub struct Program {
 
 impl Program {
     /// All of them.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self { name: "heat", arguments: &["32", "40"], rank_count: 4 },
         Self { name: "cg", arguments: &["256", "30"], rank_count: 4 },
         Self { name: "master_worker", arguments: &["40"], rank_count: 4 },
@@ -31,6 +31,7 @@ impl Program {
         Self { name: "alltoall", arguments: &["20", "2000"], rank_count: 4 },
         Self { name: "clocks", arguments: &["40"], rank_count: 3 },
         Self { name: "cancel", arguments: &["30"], rank_count: 3 },
+        Self { name: "neighbors", arguments: &["3"], rank_count: 3 },
     ];
 
     /// The one of this name.

@@ -240,6 +240,14 @@ pub struct Counts {
     wide: bool,
 }
 
+/// Addresses are as wide as large counts.
+impl From<Input<isize>> for Counts {
+    fn from(array: Input<isize>) -> Self {
+        const { assert!(size_of::<isize>() == size_of::<i64>()) };
+        Self::wide(array.as_ptr().cast())
+    }
+}
+
 impl Counts {
     pub(super) fn narrow(pointer: *const c_int) -> Self {
         Self { pointer: pointer.cast(), wide: false }

@@ -1,9 +1,17 @@
 //! Communicators and their Cartesian topologies (MPI-5.0 chapters 7 and 8).
 
+pub use super::graph::*;
+pub use super::inter::{
+    comm_create_from_group, comm_remote_group, comm_remote_size, comm_test_inter, intercomm_create,
+    intercomm_create_from_groups, intercomm_merge,
+};
+
+use super::inter;
 use crate::abi::{
     Input, MPI_CART, MPI_COMM_TYPE_HW_GUIDED, MPI_COMM_TYPE_HW_UNGUIDED, MPI_COMM_TYPE_RESOURCE_GUIDED,
-    MPI_COMM_TYPE_SHARED, MPI_CONGRUENT, MPI_ERR_ARG, MPI_ERR_DIMS, MPI_ERR_GROUP, MPI_ERR_RANK, MPI_ERR_TOPOLOGY,
-    MPI_IDENT, MPI_MAX_OBJECT_NAME, MPI_PROC_NULL, MPI_SIMILAR, MPI_UNDEFINED, MPI_UNEQUAL, Output,
+    MPI_COMM_TYPE_SHARED, MPI_CONGRUENT, MPI_DIST_GRAPH, MPI_ERR_ARG, MPI_ERR_DIMS, MPI_ERR_GROUP, MPI_ERR_RANK,
+    MPI_ERR_TOPOLOGY, MPI_GRAPH, MPI_IDENT, MPI_MAX_OBJECT_NAME, MPI_PROC_NULL, MPI_SIMILAR, MPI_UNDEFINED,
+    MPI_UNEQUAL, Output,
 };
 use crate::coll::gather;
 use crate::coll::schedule::block_on;
@@ -30,16 +38,16 @@ pub fn comm_rank(comm: CommHandle, rank: Output<c_int>) -> Result {
     rank.set(comm::resolve(comm)?.rank as c_int)
 }
 
-/// `MPI_Comm_test_inter`.
-pub fn comm_test_inter(comm: CommHandle, flag: Output<c_int>) -> Result {
-    comm::resolve(comm)?;
-    flag.set(0)
-}
-
 /// `MPI_Comm_compare`.
 pub fn comm_compare(comm1: CommHandle, comm2: CommHandle, result: Output<c_int>) -> Result {
     let (left, right) = (comm::resolve(comm1)?, comm::resolve(comm2)?);
-    let verdict = match comm::same_members(&left.members, &right.members) {
+    let groups = comm::same_members(&left.members, &right.members);
+    let remotes = match (&left.remote, &right.remote) {
+        (None, None) => (true, true),
+        (Some(left), Some(right)) => comm::same_members(left, right),
+        _ => (false, false),
+    };
+    let verdict = match (groups.0 && remotes.0, groups.1 && remotes.1) {
         _ if Arc::ptr_eq(&left, &right) => MPI_IDENT,
         (true, _) => MPI_CONGRUENT,
         (false, true) => MPI_SIMILAR,
@@ -55,7 +63,7 @@ pub fn comm_group(comm: CommHandle, group: Output<GroupHandle>) -> Result {
     group.set(group::register(Arc::new(group::Group::list(members))))
 }
 
-fn members_of(group: GroupHandle) -> Result<Vec<VirtualRank>> {
+pub(super) fn members_of(group: GroupHandle) -> Result<Vec<VirtualRank>> {
     Ok(group::resolve(group)?.world_ranks().map(VirtualRank).collect())
 }
 
@@ -113,6 +121,9 @@ pub fn comm_create(comm: CommHandle, group: GroupHandle, newcomm: Output<CommHan
     let parent = comm::resolve(comm)?;
     let members = members_of(group)?;
     check_subset(&parent, &members)?;
+    if parent.remote.is_some() {
+        return newcomm.set(handle_of(inter::create(&parent, &members)?));
+    }
     // Groups of one call are disjoint, so the first member tells them apart.
     let detail = members.first().map_or(0, |member| u64::from(member.0) + 1);
     newcomm.set(handle_of(parent.derive(&members, detail, None)))
@@ -136,7 +147,7 @@ pub fn comm_create_group(comm: CommHandle, group: GroupHandle, tag: c_int, newco
     if members.is_empty() {
         return newcomm.set(CommHandle::NULL);
     }
-    let context = parent.group_context(&members, tag);
+    let context = parent.group_context(&members, tag as u64);
     newcomm.set(handle_of(parent.with_context(context, &members, None)))
 }
 
@@ -171,7 +182,9 @@ fn split(parent: &Arc<Comm>, color: c_int, key: c_int) -> Result<Option<Arc<Comm
 
 /// `MPI_Comm_split`.
 pub fn comm_split(comm: CommHandle, color: c_int, key: c_int, newcomm: Output<CommHandle>) -> Result {
-    newcomm.set(handle_of(split(&*comm::resolve(comm)?, color, key)?))
+    let parent = comm::resolve(comm)?;
+    let made = if parent.remote.is_some() { inter::split(&parent, color, key)? } else { split(&parent, color, key)? };
+    newcomm.set(handle_of(made))
 }
 
 /// `MPI_Comm_split_type`. Ranks that share memory are those that the launcher put on one host, at r = 1; at r ≥ 2 the
@@ -246,7 +259,7 @@ pub fn comm_get_info(comm: CommHandle, info_used: Output<InfoHandle>) -> Result 
 fn grid(comm: &Comm) -> Result<&Grid> {
     match &comm.topology {
         Some(Topology::Cartesian(grid)) => Ok(grid),
-        None => Err(Error::new(MPI_ERR_TOPOLOGY, format!("{} has no Cartesian topology", comm.label()))),
+        _ => Err(Error::new(MPI_ERR_TOPOLOGY, format!("{} has no Cartesian topology", comm.label()))),
     }
 }
 
@@ -379,6 +392,8 @@ pub fn topo_test(comm: CommHandle, status: Output<c_int>) -> Result {
     let comm = comm::resolve(comm)?;
     status.set(match comm.topology {
         Some(Topology::Cartesian(_)) => MPI_CART,
+        Some(Topology::Graph(_)) => MPI_GRAPH,
+        Some(Topology::Distributed(_)) => MPI_DIST_GRAPH,
         None => MPI_UNDEFINED,
     })
 }

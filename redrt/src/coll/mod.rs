@@ -11,6 +11,8 @@ pub mod alltoall;
 pub mod barrier;
 pub mod bcast;
 pub mod gather;
+pub mod inter;
+pub mod neighbor;
 pub mod reduce;
 pub mod scan;
 pub mod schedule;
@@ -72,6 +74,8 @@ pub struct Peers {
     pub rank: usize,
     /// The members.
     pub members: Arc<[VirtualRank]>,
+    /// In a collective of two groups, the other group: messages between them have another context.
+    pub across: Option<Arc<Peers>>,
 }
 
 impl Peers {

@@ -1,7 +1,6 @@
 //! Running collectives: on the caller's stack, or as requests that whoever waits moves on.
 
 use super::{Outcome, completions};
-use crate::comm::Comm;
 use crate::engine;
 use crate::engine::request::{Operation, RequestId, Status};
 use std::future::Future;
@@ -43,14 +42,8 @@ pub fn is_active() -> bool {
     ACTIVE_COUNT.load(Ordering::Acquire) > 0
 }
 
-/// Begins nonblocking collective `number` of a communicator.
-pub fn start(collective: impl Future<Output = Outcome> + Send + 'static, comm: &Arc<Comm>, number: u64) -> RequestId {
-    let comm = comm.clone();
-    let collective = async move {
-        let outcome = collective.await;
-        comm.nonblocking_done(number);
-        outcome
-    };
+/// Begins a collective that whoever waits moves on.
+pub fn start(collective: impl Future<Output = Outcome> + Send + 'static) -> RequestId {
     start_with(collective, |outcome| {
         let error = outcome.err().map_or(0, |failure| failure.class());
         Status { error, ..Status::EMPTY }

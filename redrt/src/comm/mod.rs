@@ -6,7 +6,7 @@
 
 pub mod topology;
 
-use crate::abi::{MPI_ERR_COMM, MPI_ERR_RANK, MPI_UNDEFINED};
+use crate::abi::{MPI_ERR_COMM, MPI_ERR_RANK, MPI_ERR_TOPOLOGY, MPI_UNDEFINED};
 use crate::coll::Peers;
 use crate::error::{Error, Result};
 use crate::handle::{CommHandle, Table};
@@ -17,7 +17,7 @@ use std::collections::HashMap;
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use topology::Topology;
+use topology::{Neighbors, Topology};
 
 /// A communicator, as this process has it.
 pub struct Comm {
@@ -26,8 +26,10 @@ pub struct Comm {
     pub context: u64,
     /// Rank of this process in it.
     pub rank: u32,
-    /// The virtual rank of each member.
+    /// The virtual rank of each member; of an intercommunicator, those of the local group.
     pub members: Arc<[VirtualRank]>,
+    /// The remote group of an intercommunicator.
+    pub remote: Option<Arc<[VirtualRank]>>,
     /// Error handler and attributes.
     pub attached: Arc<Attached>,
     /// Its name.
@@ -42,6 +44,7 @@ pub struct Comm {
     groups: Mutex<HashMap<u64, u64>>,
     collectives: AtomicU32,
     nonblocking: Nonblocking,
+    persistent: AtomicU64,
 }
 
 /// How many nonblocking collectives of one communicator may be under way at once.
@@ -139,6 +142,7 @@ impl Comm {
             context,
             rank,
             members,
+            remote: None,
             attached,
             name: Mutex::default(),
             info: Mutex::new(Arc::new(Info::default())),
@@ -148,12 +152,18 @@ impl Comm {
             groups: Mutex::default(),
             collectives: AtomicU32::new(0),
             nonblocking: Nonblocking { begun: AtomicU64::new(0), under_way: Mutex::default() },
+            persistent: AtomicU64::new(0),
         }
     }
 
-    /// Number of members.
+    /// Number of members, of the local group if there are two.
     pub fn size(&self) -> usize {
         self.members.len()
+    }
+
+    /// Whom ranks of sources and destinations mean: the remote group, if there are two (MPI-5.0 §3.2.3).
+    pub fn others(&self) -> &Arc<[VirtualRank]> {
+        self.remote.as_ref().unwrap_or(&self.members)
     }
 
     /// Its handle.
@@ -164,7 +174,7 @@ impl Comm {
     /// Checks a rank of this communicator, which may not be `MPI_PROC_NULL` or a wildcard.
     #[inline]
     pub fn member(&self, rank: c_int) -> Result<VirtualRank> {
-        match usize::try_from(rank).ok().and_then(|rank| self.members.get(rank)) {
+        match usize::try_from(rank).ok().and_then(|rank| self.others().get(rank)) {
             Some(member) => Ok(*member),
             None => Err(self.bad_rank(rank)),
         }
@@ -172,7 +182,7 @@ impl Comm {
 
     #[cold]
     fn bad_rank(&self, rank: c_int) -> Error {
-        Error::new(MPI_ERR_RANK, format!("rank {rank} is not in 0..{} of {}", self.size(), self.label()))
+        Error::new(MPI_ERR_RANK, format!("rank {rank} is not in 0..{} of {}", self.others().len(), self.label()))
     }
 
     /// Its name for messages to the user.
@@ -184,12 +194,17 @@ impl Comm {
     /// The members, for the next collective operation.
     pub fn peers(&self) -> Peers {
         let number = self.collectives.fetch_add(1, Ordering::Relaxed);
-        Peers {
-            context: self.context ^ COLLECTIVE,
-            tag: (number & 0x3fff_ffff) as i32,
-            rank: self.rank as usize,
-            members: self.members.clone(),
-        }
+        self.peers_in(self.context ^ COLLECTIVE, (number & 0x3fff_ffff) as i32)
+    }
+
+    /// The members, for an operation with its own context and tag.
+    pub(crate) fn peers_in(&self, context: u64, tag: i32) -> Peers {
+        let (rank, members) = (self.rank as usize, self.members.clone());
+        let Some(remote) = &self.remote else { return Peers { context, tag, rank, members, across: None } };
+        let across = Peers { context, tag, rank, members: remote.clone(), across: None };
+        // Each group by itself has a context too, named by its first member.
+        let context = mix(context, u64::from(members[0].0) + 1) | COLLECTIVE;
+        Peers { context, tag, rank, members, across: Some(Arc::new(across)) }
     }
 
     /// Takes the number of the next nonblocking collective; waits while its context is in use.
@@ -202,12 +217,8 @@ impl Comm {
 
     /// The members, for a nonblocking collective.
     pub fn nonblocking_peers(&self, number: u64) -> Peers {
-        Peers {
-            context: mix(self.context ^ COLLECTIVE, number % NONBLOCKING_COUNT) | COLLECTIVE,
-            tag: (number & 0x3fff_ffff) as i32,
-            rank: self.rank as usize,
-            members: self.members.clone(),
-        }
+        let context = mix(self.context ^ COLLECTIVE, number % NONBLOCKING_COUNT) | COLLECTIVE;
+        self.peers_in(context, (number & 0x3fff_ffff) as i32)
     }
 
     /// A nonblocking collective has sent and received everything.
@@ -215,15 +226,38 @@ impl Comm {
         lock(&self.nonblocking.under_way).remove(&(number % NONBLOCKING_COUNT));
     }
 
+    /// The neighbours of this process in the communicator's topology.
+    pub fn neighbors(&self) -> Result<Neighbors> {
+        let Some(topology) = &self.topology else {
+            return Err(Error::new(MPI_ERR_TOPOLOGY, format!("{} has no topology", self.label())));
+        };
+        Ok(topology.neighbors(self.rank as usize))
+    }
+
+    /// Takes the number of the next persistent collective. All members make them in the same order (MPI-5.0 §6.13), but may
+    /// start them in any: each has a context of its own, for all its rounds.
+    pub fn next_persistent(&self) -> u64 {
+        self.persistent.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// The members, for a round of a persistent collective.
+    pub fn persistent_peers(&self, number: u64) -> Peers {
+        self.peers_in(self.persistent_context(number), 0)
+    }
+
+    fn persistent_context(&self, number: u64) -> u64 {
+        mix(mix(self.context ^ COLLECTIVE, PERSISTENT_DETAIL), number) | COLLECTIVE
+    }
+
     /// The context of the next communicator made by all members, told apart by `detail` (a colour, a group).
-    fn next_context(&self, detail: u64) -> u64 {
+    pub fn next_context(&self, detail: u64) -> u64 {
         let number = self.children.fetch_add(1, Ordering::Relaxed);
         mix(mix(self.context, number), detail) & !COLLECTIVE
     }
 
     /// The context of the next communicator that exactly `members` make of this one with `tag`.
-    pub fn group_context(&self, members: &[VirtualRank], tag: c_int) -> u64 {
-        let group = members.iter().fold(mix(self.context, tag as u64), |hash, member| mix(hash, u64::from(member.0)));
+    pub fn group_context(&self, members: &[VirtualRank], tag: u64) -> u64 {
+        let group = members.iter().fold(mix(self.context, tag), |hash, member| mix(hash, u64::from(member.0)));
         let mut groups = lock(&self.groups);
         let number = groups.entry(group).or_insert(0);
         *number += 1;
@@ -235,7 +269,18 @@ impl Comm {
         let context = self.next_context(DUPLICATE_DETAIL);
         let mut comm = Self::new(context, self.rank, self.members.clone(), attached);
         comm.topology = self.topology.clone();
+        comm.remote.clone_from(&self.remote);
         register(comm)
+    }
+
+    /// An intercommunicator of this process's group and another.
+    pub fn bridge(&self, context: u64, local: &[VirtualRank], remote: &[VirtualRank]) -> Option<Arc<Self>> {
+        let me = self.members[self.rank as usize];
+        let rank = local.iter().position(|member| *member == me).filter(|_| !remote.is_empty())? as u32;
+        let attached = Arc::new(Attached::with_errhandler(self.attached.errhandler()));
+        let mut comm = Self::new(context, rank, local.into(), attached);
+        comm.remote = Some(remote.into());
+        Some(register(comm))
     }
 
     /// A communicator of some members, numbered by the creating call and `detail`; `None` when this process is not one.
@@ -258,6 +303,8 @@ impl Comm {
 /// The bit that tells a communicator's collective context from its point-to-point context.
 const COLLECTIVE: u64 = 1 << 63;
 const DUPLICATE_DETAIL: u64 = u64::MAX;
+const PERSISTENT_DETAIL: u64 = u64::MAX - 2;
+const LEADERS_DETAIL: u64 = u64::MAX - 3;
 const GROUP_DETAIL: u64 = u64::MAX - 1;
 
 fn register(comm: Comm) -> Arc<Comm> {
@@ -280,6 +327,16 @@ pub fn remove(handle: CommHandle) -> Result {
     COMMS.remove(handle.0).map(drop).ok_or_else(|| invalid(handle))
 }
 
+/// The context of an intercommunicator, from what each side has chosen.
+pub fn bridge_context(one: u64, other: u64) -> u64 {
+    mix(one.min(other), one.max(other)) & !COLLECTIVE
+}
+
+/// The context in which the leaders of two groups meet on `peer` with `tag` (MPI-5.0 §7.6.2).
+pub fn leaders_context(peer: &Comm, tag: c_int) -> u64 {
+    mix(mix(peer.context, LEADERS_DETAIL), tag as u64) | COLLECTIVE
+}
+
 /// How a communicator of these members compares with another (MPI-5.0 §7.4.1), `identical` aside.
 pub fn same_members(left: &[VirtualRank], right: &[VirtualRank]) -> (bool, bool) {
     let same_order = left == right;
@@ -298,7 +355,10 @@ pub fn label_of_context(context: u64) -> String {
     let others = COMMS.snapshot().into_iter().map(|(_, comm)| comm);
     let has = |comm: &Arc<Comm>| {
         let nonblocking = |number| mix(comm.context ^ COLLECTIVE, number) | COLLECTIVE == context;
-        comm.context == context & !COLLECTIVE || (0..NONBLOCKING_COUNT).any(nonblocking)
+        let persistent = |number| comm.persistent_context(number) == context;
+        comm.context == context & !COLLECTIVE
+            || (0..NONBLOCKING_COUNT).any(nonblocking)
+            || (0..comm.persistent.load(Ordering::Relaxed)).any(persistent)
     };
     let found = predefined.chain(others).find(has);
     found.map_or_else(|| "a freed communicator".to_owned(), |comm| comm.label() + kind)

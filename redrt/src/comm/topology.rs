@@ -1,10 +1,75 @@
-//! Cartesian topologies (MPI-5.0 §8.5): arithmetic on dimensions; no communication.
+//! Virtual topologies (MPI-5.0 chapter 8): who is whose neighbour; no communication.
 
 /// The virtual topology of a communicator.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Topology {
     /// A grid.
     Cartesian(Grid),
+    /// A graph that every member knows.
+    Graph(Graph),
+    /// A graph of which every member knows its own edges.
+    Distributed(Edges),
+}
+
+/// A graph, as `MPI_Graph_create` takes it: node k has the edges `index[k - 1]..index[k]`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Graph {
+    /// Ends of the nodes' edges.
+    pub index: Vec<usize>,
+    /// The neighbours, node by node.
+    pub edges: Vec<usize>,
+}
+
+impl Graph {
+    /// The neighbours of a node.
+    pub fn neighbors(&self, node: usize) -> &[usize] {
+        let begin = if node == 0 { 0 } else { self.index[node - 1] };
+        &self.edges[begin..self.index[node]]
+    }
+}
+
+/// The edges of one member of a distributed graph.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Edges {
+    /// Where edges to this member come from.
+    pub sources: Vec<usize>,
+    /// Their weights, if there are any.
+    pub source_weights: Option<Vec<i32>>,
+    /// Where edges from this member lead.
+    pub destinations: Vec<usize>,
+    /// Their weights, if there are any.
+    pub destination_weights: Option<Vec<i32>>,
+}
+
+/// The neighbours of one member, as neighbourhood collectives see them (§8.6). `None` is `MPI_PROC_NULL`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Neighbors {
+    /// From whom it receives, by place in the receive buffer.
+    pub sources: Vec<Option<usize>>,
+    /// To whom it sends, by place in the send buffer.
+    pub destinations: Vec<Option<usize>>,
+    /// The places in the receive buffer in the order in which receives are posted, so that several messages between
+    /// the same two members meet their places.
+    pub receive_order: Vec<usize>,
+}
+
+impl Topology {
+    /// The neighbours of `rank`, which is the member whose topology this is.
+    pub fn neighbors(&self, rank: usize) -> Neighbors {
+        match self {
+            Self::Cartesian(grid) => grid.neighbors(rank),
+            Self::Graph(graph) => Neighbors::in_order(graph.neighbors(rank), graph.neighbors(rank)),
+            Self::Distributed(edges) => Neighbors::in_order(&edges.sources, &edges.destinations),
+        }
+    }
+}
+
+impl Neighbors {
+    fn in_order(sources: &[usize], destinations: &[usize]) -> Self {
+        let some = |ranks: &[usize]| ranks.iter().copied().map(Some).collect();
+        let receive_order = (0..sources.len()).collect();
+        Self { sources: some(sources), destinations: some(destinations), receive_order }
+    }
 }
 
 /// Extents and periodicity of a Cartesian grid. Rank order is row-major (the last dimension varies fastest).
@@ -63,6 +128,16 @@ impl Grid {
         (at(-distance), at(distance))
     }
 
+    /// For each dimension the neighbour before and the one after. What goes to the one before arrives there as from the one
+    /// after: so that is received first, which matters where both are the same member.
+    fn neighbors(&self, rank: usize) -> Neighbors {
+        let pairs = (0..self.dimensions.len()).map(|dimension| self.shift(rank, dimension, 1));
+        let places: Vec<_> = pairs.flat_map(|(before, after)| [before, after]).collect();
+        let receive_order =
+            (0..self.dimensions.len()).flat_map(|dimension| [2 * dimension + 1, 2 * dimension]).collect();
+        Neighbors { sources: places.clone(), destinations: places, receive_order }
+    }
+
     /// The grid of the kept dimensions, and which of the sub-grids a rank is in.
     pub fn sub(&self, rank: usize, keep: &[bool]) -> (Self, u64) {
         let pick = |wanted: bool| move |(index, _): &(usize, &usize)| keep[*index] == wanted;
@@ -98,6 +173,19 @@ mod tests {
     fn shifts_wrap_or_end() {
         assert_eq!(grid().shift(0, 0, 1), (None, Some(3)));
         assert_eq!(grid().shift(0, 1, 1), (Some(2), Some(1)));
+    }
+
+    #[test]
+    fn the_neighbours_of_a_grid_are_before_and_after() {
+        let neighbors = Topology::Cartesian(grid()).neighbors(0);
+        assert_eq!(neighbors.sources, [None, Some(3), Some(2), Some(1)]);
+        assert_eq!(neighbors.receive_order, [1, 0, 3, 2]);
+    }
+
+    #[test]
+    fn the_edges_of_a_graph_go_by_node() {
+        let graph = Graph { index: vec![2, 2, 3], edges: vec![1, 2, 0] };
+        assert_eq!((graph.neighbors(0), graph.neighbors(1), graph.neighbors(2)), (&[1, 2][..], &[][..], &[0][..]));
     }
 
     #[test]

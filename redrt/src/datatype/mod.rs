@@ -349,6 +349,38 @@ pub fn resolve_committed(handle: DatatypeHandle) -> Result<Arc<Datatype>> {
     Err(Error::new(MPI_ERR_TYPE, "the datatype is not committed"))
 }
 
+/// A datatype that an inactive operation will use: it stays when the program frees its handle (MPI-5.0 §5.1.9).
+pub struct Kept {
+    handle: DatatypeHandle,
+    is_derived: bool,
+}
+
+/// Keeps a datatype, under a handle of its own.
+///
+/// # Errors
+/// `MPI_ERR_TYPE` when there is none or it is not committed.
+pub fn keep(handle: DatatypeHandle) -> Result<Kept> {
+    let datatype = resolve_committed(handle)?;
+    let is_derived = datatype.predefined.is_none();
+    let handle = if is_derived { DatatypeHandle(DERIVED.insert(datatype)) } else { handle };
+    Ok(Kept { handle, is_derived })
+}
+
+impl Kept {
+    /// A handle of it.
+    pub fn handle(&self) -> DatatypeHandle {
+        self.handle
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        if self.is_derived {
+            DERIVED.remove(self.handle.0);
+        }
+    }
+}
+
 /// Frees a derived datatype; communication and types that use it keep it.
 ///
 /// # Errors

@@ -67,8 +67,8 @@ struct Peer {
     backlog: VecDeque<Waiting>,
     pushes: VecDeque<Push>,
     busy: bool,
-    /// This incarnation, and those before it, are dead: links of theirs are refused.
-    fenced: Option<Incarnation>,
+    /// Nothing is taken from it.
+    closed: bool,
 }
 
 /// How this process may reach others, and who it is.
@@ -97,6 +97,8 @@ pub struct Links {
     busy: Vec<ProcessIndex>,
     finished: Vec<OutgoingId>,
     broken: Vec<ProcessIndex>,
+    /// Processes whose ends of a ring cannot be.
+    scribbled: Vec<ProcessIndex>,
     /// Injected faults: bits of payloads to flip on their way, once each.
     flips: Vec<(OutgoingId, u64)>,
 }
@@ -104,19 +106,20 @@ pub struct Links {
 impl Links {
     /// Links to `count` processes, none opened yet.
     pub fn new(identity: Identity, count: u32) -> Self {
-        let inbox = identity.segment.map(|segment| Inbox::new(segment, identity.me));
+        let inbox = identity.segment.map(|segment| Inbox::new(segment, identity.me, count));
         let peer = || Peer {
             card: None,
             route: Route::Unopened,
             backlog: VecDeque::new(),
             pushes: VecDeque::new(),
             busy: false,
-            fenced: None,
+            closed: false,
         };
         let peers = (0..count).map(|_| peer()).collect();
         let (busy, finished, broken) = (Vec::new(), Vec::new(), Vec::new());
         let flips = Vec::new();
-        Self { identity, peers, inbox, receivers: Vec::new(), cursor: 0, busy, finished, broken, flips }
+        let scribbled = Vec::new();
+        Self { identity, peers, inbox, receivers: Vec::new(), cursor: 0, busy, finished, broken, scribbled, flips }
     }
 
     /// Learns how to reach a process.
@@ -214,6 +217,10 @@ impl Links {
                     unsafe { std::ptr::copy_nonoverlapping(body.as_ptr(), place, body.len()) }
                 };
                 match producer.send(header, digest, body.len(), fill) {
+                    None if producer.is_broken() => {
+                        self.give_up_ring(to);
+                        true
+                    }
                     None => false,
                     Some(false) => true,
                     Some(true) => {
@@ -248,6 +255,11 @@ impl Links {
         }
     }
 
+    fn give_up_ring(&mut self, to: ProcessIndex) {
+        self.peers[to.0 as usize].route = Route::Gone;
+        self.scribbled.push(to);
+    }
+
     fn mark_busy(&mut self, to: ProcessIndex) {
         let peer = &mut self.peers[to.0 as usize];
         if !peer.busy {
@@ -277,17 +289,9 @@ impl Links {
         }
     }
 
-    /// Sends the first `length` bytes of `payload` to a landing of `to`, in fragments.
-    pub fn push(
-        &mut self,
-        to: ProcessIndex,
-        payload: Arc<Payload>,
-        landing: u64,
-        length: u64,
-        id: OutgoingId,
-        then: bool,
-    ) {
-        let end = payload.len().min(usize::try_from(length).unwrap_or(usize::MAX));
+    /// Sends `payload` to a landing of `to`, in fragments.
+    pub fn push(&mut self, to: ProcessIndex, payload: Arc<Payload>, landing: u64, id: OutgoingId, then: bool) {
+        let end = payload.len();
         let payload = match self.flips.iter().position(|(flipped, _)| *flipped == id) {
             None => payload,
             Some(at) => {
@@ -302,9 +306,13 @@ impl Links {
     }
 
     /// Nobody needs the payload any more: what is still to be pushed of it is not.
-    pub fn cancel_pushes(&mut self, id: OutgoingId) {
+    pub fn cancel_pushes(&mut self, id: OutgoingId, payload: &Payload) {
         for to in &self.busy {
-            self.peers[to.0 as usize].pushes.retain(|push| push.id != id);
+            let peer = &mut self.peers[to.0 as usize];
+            peer.pushes.retain(|push| push.id != id);
+            if let Route::Tcp(sender) = &mut peer.route {
+                sender.detach(payload.bytes());
+            }
         }
         self.flips.retain(|(flipped, _)| *flipped != id);
     }
@@ -331,11 +339,8 @@ impl Links {
         while at < self.busy.len() {
             let to = self.busy[at];
             progressed |= self.pump_peer(to);
+            let idle = self.is_drained(to);
             let peer = &mut self.peers[to.0 as usize];
-            let idle = match &peer.route {
-                Route::Tcp(sender) => sender.is_idle(),
-                _ => true,
-            };
             if idle && peer.backlog.is_empty() && peer.pushes.is_empty() {
                 peer.busy = false;
                 self.busy.swap_remove(at);
@@ -364,18 +369,27 @@ impl Links {
             self.finished.extend(waiting.then);
         }
         while let Some(mut push) = self.peers[to.0 as usize].pushes.pop_front() {
-            if !self.push_fragment(to, &mut push) {
-                self.peers[to.0 as usize].pushes.push_front(push);
-                return progressed;
-            }
-            progressed = true;
-            if push.next < push.end {
-                self.peers[to.0 as usize].pushes.push_front(push);
-            } else {
+            let has_left = push.next == push.end || self.push_fragment(to, &mut push);
+            progressed |= has_left;
+            // The last fragment may wait in the link, and it waits in the application's memory.
+            if push.next == push.end && self.is_drained(to) {
                 self.finished.extend(push.then.then_some(push.id));
+                continue;
+            }
+            let is_stuck = !has_left || push.next == push.end;
+            self.peers[to.0 as usize].pushes.push_front(push);
+            if is_stuck {
+                return progressed;
             }
         }
         progressed
+    }
+
+    fn is_drained(&self, to: ProcessIndex) -> bool {
+        match &self.peers[to.0 as usize].route {
+            Route::Tcp(sender) => sender.is_idle(),
+            _ => true,
+        }
     }
 
     fn push_fragment(&mut self, to: ProcessIndex, push: &mut Push) -> bool {
@@ -393,7 +407,14 @@ impl Links {
                     // SAFETY: - as above, after the fragment's head.
                     unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), place.add(Fragment::BYTES), count) };
                 };
-                let Some(poke) = producer.send(&header, None, Fragment::BYTES + count, fill) else { return false };
+                let Some(poke) = producer.send(&header, None, Fragment::BYTES + count, fill) else {
+                    if producer.is_broken() {
+                        self.give_up_ring(to);
+                        push.next = push.end;
+                        return true;
+                    }
+                    return false;
+                };
                 push.next += count;
                 if poke {
                     self.ring_wake_socket(to);
@@ -451,26 +472,40 @@ impl Links {
         (sent.sum(), received.map(|(_, bytes)| bytes).sum())
     }
 
-    /// A process is dead in this incarnation: nothing more is sent to it or taken from it.
-    pub fn close(&mut self, process: ProcessIndex, incarnation: Incarnation) {
+    /// The next process whose end of a ring cannot be.
+    pub fn next_scribbled(&mut self) -> Option<ProcessIndex> {
+        self.scribbled.pop()
+    }
+
+    /// The process is dead, or as good as dead: nothing more is sent to it or taken from it.
+    pub fn close(&mut self, process: ProcessIndex) {
         let peer = &mut self.peers[process.0 as usize];
-        peer.fenced = Some(incarnation);
         if let Route::Opening(wanted) = &peer.route {
             wanted.store(false, Ordering::Relaxed);
         }
         peer.route = Route::Gone;
+        peer.closed = true;
+        if let Some(inbox) = &mut self.inbox {
+            inbox.close(process);
+        }
         peer.backlog.clear();
         peer.pushes.clear();
         self.receivers.retain(|receiver| receiver.from != process);
         self.cursor = 0;
     }
 
-    /// Takes over a link that another process has opened, unless that process is known to be dead, or none of the job.
+    /// Whether nothing is taken from it any more.
+    #[cfg(test)]
+    pub fn is_closed(&self, process: ProcessIndex) -> bool {
+        self.peers[process.0 as usize].closed
+    }
+
+    /// Takes over a link that another process has opened.
     pub fn add_receiver(&mut self, receiver: Receiver) {
-        let peer = self.peers.get(receiver.from.0 as usize);
-        if peer.is_some_and(|peer| peer.fenced.is_none_or(|fenced| receiver.incarnation > fenced)) {
-            self.receivers.push(receiver);
+        if self.peers[receiver.from.0 as usize].closed {
+            return;
         }
+        self.receivers.push(receiver);
     }
 
     /// The link from a process broke. What was on its way is lost, unless the process has left in peace.

@@ -11,6 +11,8 @@
 //! lock held; collectives run outside of it.
 
 pub mod cancel;
+#[cfg(test)]
+mod fuzz;
 pub mod link;
 pub mod matching;
 pub mod opening;
@@ -18,6 +20,7 @@ mod passive;
 pub mod payload;
 pub mod reading;
 pub mod receive;
+mod refusal;
 pub mod rendezvous;
 pub mod replication;
 pub mod request;
@@ -35,6 +38,7 @@ use passive::Waiters;
 use receive::Message;
 use redrt_types::{ProcessIndex, ReplicaId, View, VirtualRank, World};
 use redrt_wire::control::Passive;
+use refusal::Fault;
 use replication::Replication;
 use request::{RequestId, Requests};
 use rustc_hash::FxHashMap;
@@ -80,6 +84,8 @@ pub struct Engine {
     replication: Option<Box<Replication>>,
     /// When a thread that waits wants to look again though nothing has come, by this machine's monotonic clock.
     alarm_ns: Option<u64>,
+    /// Faults found where the frame in question was not in hand.
+    faults: Vec<(ProcessIndex, Fault)>,
 }
 
 /// What the engine is made from.
@@ -121,6 +127,7 @@ impl Engine {
             told_completions: 0,
             replication: setup.replication,
             alarm_ns: None,
+            faults: Vec::new(),
         }
     }
 
@@ -153,6 +160,12 @@ impl Engine {
         self.links.wake_relieved();
         while let Some(process) = self.links.next_broken() {
             crate::runtime::suspect(self.world.replica(process));
+        }
+        while let Some(process) = self.links.next_scribbled() {
+            self.refuse(Some(process), &Fault::Ring);
+        }
+        while let Some((process, fault)) = self.faults.pop() {
+            self.refuse(Some(process), &fault);
         }
         progressed
     }
@@ -447,7 +460,7 @@ impl Cell {
     fn take_news(&self, engine: &mut Engine) {
         if self.has_news.load(Ordering::Relaxed) && self.has_news.swap(false, Ordering::SeqCst) {
             for receiver in self.opened.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
-                engine.links.add_receiver(receiver);
+                engine.add_receiver(receiver);
             }
         }
     }

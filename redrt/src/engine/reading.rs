@@ -18,6 +18,7 @@
 //! The leader answers whenever it is in an MPI call or reads a clock. One that computes does not, and is waited for.
 
 use super::Engine;
+use super::refusal::Fault;
 use super::replication::Asked;
 use crate::runtime::threads;
 use crate::runtime::{self, clock::monotonic_ns};
@@ -57,8 +58,8 @@ pub struct Readings {
     /// Threads that do not read clocks as their leader's do: Python's, for one, when they contend for its lock. They take
     /// the leader's readings where these are at hand and wait for none.
     diverged: FxHashSet<StreamId>,
-    /// Answers of the leader, by thread.
-    answers: FxHashMap<u64, Whereabouts>,
+    /// Answers of the leader, by thread, as far as it was asked.
+    answers: FxHashMap<u64, Option<Whereabouts>>,
 }
 
 /// The answer to a question for a reading.
@@ -94,7 +95,7 @@ impl Patience {
             self.began_ns = now;
             engine.replication().readings.answers.remove(&thread);
         }
-        if let Some(answer) = engine.replication().readings.answers.remove(&thread) {
+        if let Some(answer) = engine.replication().readings.answers.get_mut(&thread).and_then(Option::take) {
             let is_unknown = answer == Whereabouts { calls: 0, outcomes: 0 };
             let asked = engine.replication().asked.get(&stream).copied().unwrap_or(0);
             let went_past = answer.calls > threads::call_count() && answer.outcomes <= asked;
@@ -193,6 +194,7 @@ impl Engine {
     }
 
     fn ask_whereabouts(&mut self, thread: u64) {
+        self.replication().readings.answers.insert(thread, None);
         let view = self.replication().view().clone();
         let siblings = self.world.sphere(self.me.rank).filter(|sibling| *sibling != self.me && view.is_live(*sibling));
         for process in siblings.map(|sibling| self.world.process(sibling)).collect::<Vec<_>>() {
@@ -200,14 +202,17 @@ impl Engine {
         }
     }
 
-    pub(super) fn handle_whereabouts(&mut self, from: ProcessIndex, header: &Header, body: &[u8]) {
+    pub(super) fn handle_whereabouts(&mut self, from: ProcessIndex, header: &Header, body: &[u8]) -> Result<(), Fault> {
         let thread = header.context;
         if self.world.replica(from).rank != self.me.rank {
-            return;
+            return Err(Fault::Thread);
         }
         if let Some(answer) = Whereabouts::from_bytes(body) {
-            self.replication().readings.answers.insert(thread, answer);
-            self.requests.completions += 1;
+            // An answer to nobody's question is one that came late.
+            if let Some(place) = self.replication().readings.answers.get_mut(&thread) {
+                *place = Some(answer);
+                self.requests.completions += 1;
+            }
         } else if self.replication().replica.is_deciding() {
             // In this order: had the thread begun its next call before the count is taken, it has decided before that.
             let calls = threads::calls_of(thread);
@@ -216,5 +221,6 @@ impl Engine {
             let answer = Whereabouts { calls, outcomes };
             self.links.send(from, Header::new(Kind::Whereabouts, thread), None, &answer.to_bytes());
         }
+        Ok(())
     }
 }

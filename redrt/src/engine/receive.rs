@@ -4,9 +4,10 @@ use super::Engine;
 use super::link::OutgoingId;
 use super::matching::ContextIndex;
 use super::payload::Target;
+use super::refusal::Fault;
 use super::request::{Operation, RequestId, Status};
-use crate::transport::frame::{Fragment, Grant, Header, Kind, Rendezvous};
-use crate::transport::tcp::{Received, Source};
+use crate::transport::frame::{FLAG_DIGEST, Fragment, FrameError, Grant, Header, Kind, Rendezvous};
+use crate::transport::tcp::{Received, Receiver, Source};
 use crate::transport::{Body, LandingId};
 use quiesce::MessageId;
 use quiesce::matching::{Arrived, Pattern, Posted};
@@ -81,16 +82,34 @@ impl Engine {
     pub(super) fn receive_shm(&mut self) -> bool {
         let Some(inbox) = self.links.inbox() else { return false };
         let Some(from) = inbox.next_sender() else { return false };
-        let (header, start) = inbox.consumer(from).front().expect("the inbox found a record");
-        debug_assert!(header.is_consistent(), "a torn record from process {}: {header:?}", from.0);
+        let (header, kind, start) = match inbox.consumer(from).front() {
+            Ok(Some(front)) => front,
+            Ok(None) => unreachable!("the inbox found a record"),
+            Err(error) => {
+                self.refuse(Some(from), &error.into());
+                return true;
+            }
+        };
         let digest_bytes = header.digest_bytes();
         // SAFETY: - the record holds digest and body, and stays as it is until it is consumed below.
         let whole = unsafe { Body::new(start, digest_bytes + header.length as usize) };
         let digest =
             if digest_bytes > 0 { u128::from_le_bytes(whole.bytes()[..16].try_into().expect("16 bytes")) } else { 0 };
-        self.handle_frame(from, &header, digest, whole.skip(digest_bytes));
-        self.links.inbox().expect("it did not go away").consumer(from).consume(&header);
+        let handled = self.handle_frame(from, kind, &header, digest, whole.skip(digest_bytes));
+        self.links.inbox().expect("it did not go away").consumer(from).consume();
+        if let Err(fault) = handled {
+            self.refuse(Some(from), &fault);
+        }
         true
+    }
+
+    /// Takes over a link that another process has opened.
+    pub(super) fn add_receiver(&mut self, receiver: Receiver) {
+        let ProcessIndex(number) = receiver.from;
+        if number >= self.world.process_count() || receiver.from == self.world.process(self.me) {
+            return self.refuse(None, &Fault::Stranger(number));
+        }
+        self.links.add_receiver(receiver);
     }
 
     pub(super) fn receive_tcp(&mut self) -> bool {
@@ -100,18 +119,26 @@ impl Engine {
             for _ in 0..16 {
                 let receiver = &mut self.links.receivers()[at];
                 let from = receiver.from;
-                match receiver.next(&mut self.landings) {
-                    Received::Frame(header, digest, body) => {
-                        self.handle_frame(from, &header, digest, body);
-                        self.links.receivers()[at].consume(&header);
+                // A link is closed only here, when nobody uses the frame any more, which is in its buffer.
+                let fault = match receiver.next(&mut self.landings) {
+                    Received::Frame(header, kind, digest, body) => {
+                        self.handle_frame(from, kind, &header, digest, body).err()
                     }
-                    Received::Landed(landing, count) => self.landed(landing, count),
+                    Received::Landed(landing, count) => {
+                        self.landed(landing, count);
+                        None
+                    }
                     Received::Nothing => break,
                     Received::Closed => {
                         let receiver = self.links.receivers().remove(at);
                         self.links.lost_receiver(receiver.from);
                         return true;
                     }
+                    Received::Rubbish(rubbish) => Some(rubbish.into()),
+                };
+                if let Some(fault) = fault {
+                    self.refuse(Some(from), &fault);
+                    return true;
                 }
                 progressed = true;
             }
@@ -119,31 +146,51 @@ impl Engine {
         progressed
     }
 
-    fn handle_frame(&mut self, from: ProcessIndex, header: &Header, digest: u128, body: Body) {
-        let Some(kind) = Kind::from_u8(header.kind) else { return };
+    fn handle_frame(
+        &mut self,
+        from: ProcessIndex,
+        kind: Kind,
+        header: &Header,
+        digest: u128,
+        body: Body,
+    ) -> Result<(), Fault> {
+        let is_message = matches!(kind, Kind::Eager | Kind::Offer);
+        let flags = if self.is_replicated() && (is_message || kind == Kind::Digest) { FLAG_DIGEST } else { 0 };
+        if header.flags != flags {
+            return Err(FrameError::Flags { kind, flags: header.flags }.into());
+        }
+        if is_message && header.source >= self.world.rank_count() {
+            return Err(Fault::Source { source_rank: header.source, rank_count: self.world.rank_count() });
+        }
         if self.is_replicated() && !matches!(kind, Kind::Grant | Kind::Data | Kind::Done) {
             return self.handle_replicated(from, kind, header, digest, body.bytes());
         }
+        let is_none = FrameError::Body { kind, length: header.length };
         match kind {
             Kind::Eager => self.arrive_eager(header, body.bytes()),
             Kind::Offer => {
-                let Some(rendezvous) = Rendezvous::from_bytes(body.bytes()) else { return };
+                let rendezvous = Rendezvous::from_bytes(body.bytes()).ok_or(is_none)?;
                 self.arrive_offer(from, header, rendezvous);
             }
             Kind::Grant => {
-                let Some(grant) = Grant::from_bytes(body.bytes()) else { return };
-                self.granted(from, grant);
+                let grant = Grant::from_bytes(body.bytes()).ok_or(is_none)?;
+                self.granted(from, grant)?;
             }
             Kind::Data => {
-                let Some(fragment) = Fragment::from_bytes(body.bytes()) else { return };
+                let fragment = Fragment::from_bytes(body.bytes()).ok_or(is_none)?;
                 let bytes = body.skip(Fragment::BYTES);
-                self.landings.write(LandingId(fragment.landing), fragment.offset, bytes.bytes());
+                self.landings.write(from, LandingId(fragment.landing), fragment.offset, bytes.bytes())?;
                 self.landed(LandingId(fragment.landing), bytes.bytes().len());
             }
-            Kind::Done => self.outgoing_gone(OutgoingId(u64::from(header.sequence) | u64::from(header.source) << 32)),
+            Kind::Done => {
+                self.payload_read(from, OutgoingId(u64::from(header.sequence) | u64::from(header.source) << 32))?;
+            }
             // These belong to the replication protocol, and the world is not replicated.
-            Kind::Digest | Kind::Ack | Kind::AckOne | Kind::Protocol | Kind::Whereabouts => {}
+            Kind::Digest | Kind::Ack | Kind::AckOne | Kind::Protocol | Kind::Whereabouts => {
+                return Err(Fault::Misplaced(kind));
+            }
         }
+        Ok(())
     }
 
     fn arrive_eager(&mut self, header: &Header, bytes: &[u8]) {

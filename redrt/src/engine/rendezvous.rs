@@ -4,7 +4,10 @@
 use super::Engine;
 use super::link::OutgoingId;
 use super::receive::Data;
+use super::refusal::Fault;
 use super::request::Operation;
+use super::send::Outgoing;
+use crate::memory;
 use crate::transport::frame::{Grant, Header, Kind, Rendezvous};
 use crate::transport::{LandingId, direct};
 use redrt_types::ProcessIndex;
@@ -27,7 +30,13 @@ impl Engine {
         let mut staged = None;
         let start = match in_buffer {
             Some(start) => start,
-            None => staged.insert(vec![0u8; length].into_boxed_slice()).as_mut_ptr(),
+            None => {
+                // What a corrupt peer says of a length must not end this process. Pages are touched as bytes come.
+                let Some(staging) = memory::zeroed(length) else {
+                    return self.faults.push((from, Fault::Memory(rendezvous.length)));
+                };
+                staged.insert(staging).as_mut_ptr()
+            }
         };
         if length == 0 || self.read_directly(from, &rendezvous, start) {
             self.messages[key].data = Data::Landing(staged);
@@ -39,7 +48,7 @@ impl Engine {
         }
         // SAFETY: - start is the receive's buffer, lent until it completes, or `staged`, which the message keeps; both
         //           outlive the landing, which is removed when the payload is complete or given up.
-        let landing = unsafe { self.landings.insert(start, length, key) };
+        let landing = unsafe { self.landings.insert(start, length, key, from) };
         self.messages[key].data = Data::Landing(staged);
         self.messages[key].landing = Some(landing);
         self.messages[key].pulled_from = Some((from, start as usize));
@@ -56,8 +65,10 @@ impl Engine {
         match unsafe { direct::read(pid, rendezvous.address, start, rendezvous.length as usize) } {
             Ok(()) => true,
             Err(error) => {
-                // Not permitted here, or in another process-id namespace: do not try again.
-                self.direct_refused |= error.raw_os_error() != Some(libc::ESRCH);
+                // Not permitted here, or in another process-id namespace: do not try again. Of the other errors one is
+                // that of an address that is wrong, which its sender does not need to push the payload.
+                let is_refusal = |code| matches!(code, libc::EPERM | libc::EACCES | libc::ENOSYS);
+                self.direct_refused |= error.raw_os_error().is_some_and(is_refusal);
                 false
             }
         }
@@ -113,13 +124,45 @@ impl Engine {
         self.flush();
     }
 
+    /// The offer that a process speaks of, if it was made to that process.
+    fn offered_to(&mut self, from: ProcessIndex, id: OutgoingId) -> Result<&mut Outgoing, Fault> {
+        let rank = self.world.replica(from).rank;
+        let outgoing = self.outgoing.get_mut(&id).filter(|outgoing| outgoing.to == Some(rank) && !outgoing.eager);
+        outgoing.ok_or(Fault::Offer(id.0))
+    }
+
     /// The receiver of an offer wants its bytes.
-    pub(super) fn granted(&mut self, from: ProcessIndex, grant: Grant) {
+    pub(super) fn granted(&mut self, from: ProcessIndex, grant: Grant) -> Result<(), Fault> {
         let id = OutgoingId(grant.offer);
-        if let Some(outgoing) = self.outgoing.get(&id) {
-            let payload = outgoing.payload.clone();
-            let then = !self.is_replicated();
-            self.links.push(from, payload, grant.landing, grant.length, id, then);
+        let is_replicated = self.is_replicated();
+        if is_replicated && !self.is_live(self.world.replica(from)) {
+            // It may have died with the last word on this payload unsaid, and nothing is kept for it.
+            return Ok(());
         }
+        let outgoing = self.offered_to(from, id)?;
+        let length = outgoing.payload.len() as u64;
+        if grant.length != length {
+            return Err(Fault::GrantLength { wanted: grant.length, length });
+        }
+        // Replicated, the payload goes to more than one, and may have to go again; it stays until all have acknowledged it.
+        if outgoing.granted && !is_replicated {
+            return Err(Fault::Offer(id.0));
+        }
+        outgoing.granted = true;
+        let payload = outgoing.payload.clone();
+        self.links.push(from, payload, grant.landing, id, !is_replicated);
+        Ok(())
+    }
+
+    /// The receiver of an offer has read its bytes.
+    pub(super) fn payload_read(&mut self, from: ProcessIndex, id: OutgoingId) -> Result<(), Fault> {
+        if self.is_replicated() {
+            return Err(Fault::Misplaced(Kind::Done));
+        }
+        if self.offered_to(from, id)?.granted {
+            return Err(Fault::Offer(id.0));
+        }
+        self.outgoing_gone(id);
+        Ok(())
     }
 }

@@ -12,6 +12,7 @@ use super::Engine;
 use super::link::{Body, OutgoingId};
 use super::reading::Readings;
 use super::receive::{Data, Message};
+use super::refusal::Fault;
 use super::send::{SendArguments, Sent};
 use crate::transport::frame::{FLAG_DIGEST, Header, Kind, Rendezvous};
 use crate::transport::tcp::Source;
@@ -30,6 +31,8 @@ pub const EAGER_BYTES_MAX: usize = crate::transport::shm::FRAME_BYTES_MAX - 64;
 /// More parts of this protocol frame follow (in `Header::tag`).
 const MORE: i32 = 1;
 const PROTOCOL_PART_BYTES: usize = EAGER_BYTES_MAX;
+/// Longest protocol frame: millions of decisions.
+const PROTOCOL_BYTES_MAX: usize = 64 << 20;
 
 /// The protocol state of a process in a replicated world.
 pub struct Replication {
@@ -149,6 +152,17 @@ fn set_sequence(header: &mut Header, sequence: SeqNum) {
     header.index = (sequence.0 >> 32) as u16;
 }
 
+/// The protocol frame that these bytes are. Frames that have kinds of their own do not come this way.
+fn decode_protocol(bytes: &[u8]) -> Result<Frame, Fault> {
+    match postcard::take_from_bytes(bytes) {
+        Ok((Frame::Offer { .. } | Frame::Digest { .. } | Frame::Ack { .. } | Frame::AckOne { .. }, _)) => {
+            Err(Fault::Undecodable)
+        }
+        Ok((frame, [])) => Ok(frame),
+        Ok(_) | Err(_) => Err(Fault::Undecodable),
+    }
+}
+
 impl Engine {
     /// Whether any virtual rank of the world has more than one replica.
     pub fn is_replicated(&self) -> bool {
@@ -187,12 +201,12 @@ impl Engine {
         let eager = length <= EAGER_BYTES_MAX && !synchronous;
         let payload = if eager { payload.into_owned() } else { payload };
         let digest = digest(self.replication().seed, Tag(tag), payload.bytes());
-        let (id, _) = self.keep(payload);
-        self.outgoing.get_mut(&id).expect("it was just kept").eager = eager;
+        let (id, _) = self.keep(payload, Some(to), eager);
         let envelope = Envelope { source, tag: Tag(tag), length_bytes: length as u64 };
         self.replication().replica.send(to, ContextId(context), envelope, digest, PayloadKey(id.0));
         self.carry_out();
-        if eager { Sent::Complete } else { Sent::Pending(id) }
+        // All may have acknowledged it already, if this replica lags behind its siblings.
+        if eager || !self.outgoing.contains_key(&id) { Sent::Complete } else { Sent::Pending(id) }
     }
 
     /// Does what the machine says.
@@ -207,8 +221,11 @@ impl Engine {
             Output::Transmit { to, frame, payload } => self.transmit(to, frame, payload),
             Output::Verified { message } => self.verified(message),
             Output::Release { payload } => {
-                self.links.cancel_pushes(OutgoingId(payload.0));
-                self.outgoing_gone(OutgoingId(payload.0));
+                let id = OutgoingId(payload.0);
+                if let Some(outgoing) = self.outgoing.get(&id).filter(|outgoing| outgoing.granted) {
+                    self.links.cancel_pushes(id, &outgoing.payload);
+                }
+                self.outgoing_gone(id);
             }
             Output::Mismatch(report) => super::verdict::report(&report),
             Output::WildcardDecided { context, index, source } => {
@@ -303,6 +320,10 @@ impl Engine {
 
     fn transmit_protocol(&mut self, to: ProcessIndex, frame: &Frame) {
         let bytes = postcard::to_stdvec(frame).expect("protocol frames are plain data");
+        if bytes.len() > PROTOCOL_BYTES_MAX {
+            let message = format!("replica {} has {} bytes to tell {} at once: too many", self.me, bytes.len(), to.0);
+            return runtime::abort(1, message);
+        }
         let mut parts = bytes.chunks(PROTOCOL_PART_BYTES).peekable();
         while let Some(part) = parts.next() {
             let mut header = Header::new(Kind::Protocol, 0);
@@ -319,40 +340,50 @@ impl Engine {
         header: &Header,
         digest: u128,
         body: &[u8],
-    ) {
+    ) -> Result<(), Fault> {
         let replica = self.world.replica(from);
         let (context, sequence) = (ContextId(header.context), sequence_of(header));
         let frame = match kind {
             Kind::Eager => return self.handle_offer(from, header, digest, Offered::Eager(body)),
-            Kind::Offer => match Rendezvous::from_bytes(body) {
-                Some(rendezvous) => return self.handle_offer(from, header, digest, Offered::Remote(rendezvous)),
-                None => return,
-            },
+            Kind::Offer => {
+                let rendezvous = Rendezvous::from_bytes(body).ok_or(Fault::Undecodable)?;
+                return self.handle_offer(from, header, digest, Offered::Remote(rendezvous));
+            }
             Kind::Digest => Frame::Digest { context, sequence, digest: Digest(digest) },
             Kind::Ack => Frame::Ack { context, upto: sequence },
             Kind::AckOne => Frame::AckOne { context, sequence },
-            Kind::Protocol => match self.collect_parts(from, header, body) {
+            Kind::Protocol => match self.collect_parts(from, header, body)? {
                 Some(frame) => frame,
-                None => return,
+                None => return Ok(()),
             },
             Kind::Whereabouts => return self.handle_whereabouts(from, header, body),
             Kind::Grant | Kind::Data | Kind::Done => unreachable!("these are the engine's own"),
         };
-        self.replication().replica.handle(replica, frame);
+        let handled = self.replication().replica.handle(replica, frame);
         self.carry_out();
+        Ok(handled?)
     }
 
-    fn collect_parts(&mut self, from: ProcessIndex, header: &Header, body: &[u8]) -> Option<Frame> {
+    fn collect_parts(&mut self, from: ProcessIndex, header: &Header, body: &[u8]) -> Result<Option<Frame>, Fault> {
         let partial = self.replication().partial.entry(from).or_default();
+        if partial.len() + body.len() > PROTOCOL_BYTES_MAX {
+            *partial = Vec::new();
+            return Err(Fault::Endless(PROTOCOL_BYTES_MAX));
+        }
         partial.extend_from_slice(body);
         if header.tag == MORE {
-            return None;
+            return Ok(None);
         }
-        let whole = std::mem::take(partial);
-        postcard::from_bytes(&whole).ok()
+        decode_protocol(&std::mem::take(partial)).map(Some)
     }
 
-    fn handle_offer(&mut self, from: ProcessIndex, header: &Header, digest: u128, offered: Offered) {
+    fn handle_offer(
+        &mut self,
+        from: ProcessIndex,
+        header: &Header,
+        digest: u128,
+        offered: Offered,
+    ) -> Result<(), Fault> {
         let length_bytes = match offered {
             Offered::Eager(bytes) => bytes.len() as u64,
             Offered::Remote(rendezvous) => rendezvous.length,
@@ -365,7 +396,7 @@ impl Engine {
             digest: Digest(digest),
         };
         let replica = self.world.replica(from);
-        self.replication().replica.handle(replica, frame);
+        let handled = self.replication().replica.handle(replica, frame);
         while let Some(output) = self.replication().replica.poll_output() {
             match output {
                 Output::Arrived { message, .. } => self.arrived(message, envelope, from, offered),
@@ -374,6 +405,7 @@ impl Engine {
                 other => self.act(other),
             }
         }
+        Ok(handled?)
     }
 
     fn arrived(&mut self, id: MessageId, envelope: Envelope, from: ProcessIndex, offered: Offered) {
@@ -486,16 +518,18 @@ impl Engine {
             return;
         }
         for replica in self.world.replicas() {
-            let Some(member) = before.member(replica) else { continue };
-            if view.member(replica) != Some(member) {
+            if before.is_live(replica) && before.member(replica) != view.member(replica) {
                 let process = self.world.process(replica);
-                self.links.close(process, member.incarnation);
+                self.links.close(process);
                 replication.partial.remove(&process);
             }
         }
-        replication.replica.apply_view(view);
+        let applied = replication.replica.apply_view(view);
         self.carry_out();
         self.requests.completions += 1;
+        if let Err(error) = applied {
+            self.refuse(None, &error.into());
+        }
     }
 
     /// Sends what is batched: acknowledgements and decisions.

@@ -33,6 +33,10 @@ pub struct Outgoing {
     pub payload: Arc<Payload>,
     /// It goes with its offer, not by rendezvous.
     pub eager: bool,
+    /// To whom it may be sent; `None` when it stays in this process.
+    pub to: Option<VirtualRank>,
+    /// Its receiver has asked for it.
+    pub granted: bool,
     /// Who waits for it to be no longer needed.
     pub request: Option<RequestId>,
 }
@@ -71,11 +75,16 @@ impl Engine {
     }
 
     /// Keeps a payload until it is no longer needed.
-    pub(super) fn keep(&mut self, payload: Payload) -> (OutgoingId, Arc<Payload>) {
+    pub(super) fn keep(
+        &mut self,
+        payload: Payload,
+        to: Option<VirtualRank>,
+        eager: bool,
+    ) -> (OutgoingId, Arc<Payload>) {
         self.outgoing_count += 1;
         let id = OutgoingId(self.outgoing_count);
         let payload = Arc::new(payload);
-        self.outgoing.insert(id, Outgoing { payload: payload.clone(), eager: false, request: None });
+        self.outgoing.insert(id, Outgoing { payload: payload.clone(), eager, to, granted: false, request: None });
         (id, payload)
     }
 
@@ -97,11 +106,11 @@ impl Engine {
             if self.links.try_send(to, &mut header, None, arguments.payload.bytes()) {
                 return Sent::Complete;
             }
-            let (id, payload) = self.keep(arguments.payload);
+            let (id, payload) = self.keep(arguments.payload, Some(arguments.to), true);
             self.links.queue(to, header, None, Body::Shared(payload), Some(id));
             return Sent::Pending(id);
         }
-        let (id, payload) = self.keep(arguments.payload);
+        let (id, payload) = self.keep(arguments.payload, Some(arguments.to), false);
         header.kind = Kind::Offer as u8;
         let address = if self.links.local_pid(to).is_some() { payload.address() } else { 0 };
         let body = Rendezvous { length: payload.len() as u64, address, offer: id.0 };
@@ -126,7 +135,7 @@ impl Engine {
                 Sent::Complete
             }
             Arrived::Queued if arguments.synchronous || length as usize > super::receive::COPY_BYTES_MAX => {
-                let (id, _) = self.keep(arguments.payload);
+                let (id, _) = self.keep(arguments.payload, None, false);
                 message.data = Data::Local(id);
                 self.messages.insert(message);
                 Sent::Pending(id)

@@ -7,6 +7,10 @@ use redrt_wire::control::{FromAgent, ToAgent};
 use std::io;
 use std::net::TcpListener;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+
+/// Connections that have not proved themselves yet, at most. Whoever opens more waits for those before.
+const ADMISSIONS_MAX: usize = 32;
 
 /// Set when every process of the job is finalizing.
 static RELEASED: AtomicBool = AtomicBool::new(false);
@@ -70,12 +74,23 @@ fn listen_to_daemon(job: &'static Job, control: &'static Control) {
 }
 
 fn accept_links(job: &'static Job, listener: &TcpListener) {
+    let admissions = Arc::new(Admissions::default());
     loop {
         match listener.accept() {
-            // Whoever does not know the secret, or goes away, is refused; there is nobody to tell.
+            // Each on a thread of its own: a stranger that says nothing must not keep others waiting.
             Ok((stream, _)) => {
-                if let Ok(accepted) = tcp::admit(stream, &job.welcome.secret) {
-                    engine::cell().link_opened(Receiver::new(accepted));
+                let admission = Admissions::begin(&admissions);
+                let admit = move || {
+                    let _admission = admission;
+                    // Whoever does not know the secret, or goes away, is refused; there is nobody to tell.
+                    if let Ok(accepted) = tcp::admit(stream, &job.welcome.secret) {
+                        engine::cell().link_opened(Receiver::new(accepted));
+                    }
+                };
+                let thread = std::thread::Builder::new().name("redrt-admit".into()).stack_size(256 << 10);
+                if let Err(error) = thread.spawn(admit) {
+                    let message = format!("replica {} cannot start a thread: {error}", job.welcome.me);
+                    return super::abort(1, message);
                 }
             }
             Err(error) if matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted) => {}
@@ -87,13 +102,47 @@ fn accept_links(job: &'static Job, listener: &TcpListener) {
     }
 }
 
+/// Counts the connections that are proving themselves.
+#[derive(Default)]
+struct Admissions {
+    count: Mutex<usize>,
+    fewer: Condvar,
+}
+
+/// One of them.
+struct Admission(Arc<Admissions>);
+
+impl Admissions {
+    /// Waits until there are few enough.
+    fn begin(admissions: &Arc<Self>) -> Admission {
+        let mut count = admissions.count.lock().unwrap_or_else(PoisonError::into_inner);
+        while *count >= ADMISSIONS_MAX {
+            count = admissions.fewer.wait(count).unwrap_or_else(PoisonError::into_inner);
+        }
+        *count += 1;
+        Admission(admissions.clone())
+    }
+}
+
+impl Drop for Admission {
+    fn drop(&mut self) {
+        *self.0.count.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
+        self.0.fewer.notify_one();
+    }
+}
+
 fn heed(job: &Job, control: &Control, message: ToAgent) {
     let cell = engine::cell();
     match message {
-        ToAgent::View(view) => cell.apply_view(view),
+        ToAgent::View(view) => {
+            if !view.fits(&job.welcome.world) {
+                return super::abort(1, "the daemon on this host sent a view of another job".to_owned());
+            }
+            cell.apply_view(view);
+        }
         ToAgent::Ask { wave } => {
-            let passive =
-                cell.passive(super::threads::mpi_thread_count(OWN_THREADS.load(Ordering::Relaxed)), &job.welcome.view);
+            let thread_count = super::threads::mpi_thread_count(OWN_THREADS.load(Ordering::Relaxed));
+            let passive = cell.passive(thread_count, &job.welcome.view);
             // If the daemon is gone, so is the job.
             let _ = control.send(&FromAgent::Answer { wave, passive });
         }

@@ -41,6 +41,14 @@ pub fn suspect(replica: ReplicaId) {
     }
 }
 
+/// Tells the daemon that a frame was refused which no sound process sends, and by whom it was sent, when that is known.
+pub fn refused(peer: Option<ReplicaId>, what: String) {
+    if let Some(control) = job().and_then(|job| job.control.as_ref()) {
+        // If the daemon is gone, so is the job.
+        let _ = control.send(&FromAgent::Refused { peer, what });
+    }
+}
+
 /// Ends the whole job with this exit code. `message` is for the user, empty when the application asked for the end.
 pub fn abort<T>(code: i32, message: String) -> T {
     if let Some(job) = job()

@@ -8,7 +8,7 @@ mod leave;
 pub mod preload;
 pub mod threads;
 
-pub use leave::{abort, end, suspect};
+pub use leave::{abort, end, refused, suspect};
 
 use crate::engine::link::{Identity, Links};
 use crate::engine::replication::Replication;
@@ -41,8 +41,11 @@ pub enum JoinError {
     /// The daemon said something that does not belong here.
     #[error("the daemon on this host sent an unexpected message: mixed redrt installations?")]
     Unexpected,
+    /// The daemon said something that cannot be.
+    #[error("the daemon on this host sent {0}: mixed redrt installations?")]
+    Inconsistent(&'static str),
     /// The variable that names the control descriptor is damaged.
-    #[error("{CONTROL_FD_VARIABLE} is '{0}', which is not a descriptor: was the environment changed?")]
+    #[error("{CONTROL_FD_VARIABLE} is '{0}', which is not redrun's connection: was the environment changed?")]
     Variable(String),
     /// `srun` started several processes, and no redrun is there to make one job of them.
     #[error(
@@ -118,14 +121,15 @@ pub fn shared_memory_color() -> i32 {
 
 /// Takes this process's place: speaks to the daemon, opens the transports, starts the agent thread.
 pub fn join() -> Result<&'static Job, JoinError> {
-    let control = match std::env::var(CONTROL_FD_VARIABLE) {
-        Err(_) => match bare_srun(&|name| std::env::var(name).ok()) {
+    let control = match std::env::var_os(CONTROL_FD_VARIABLE) {
+        None => match bare_srun(&|name| std::env::var(name).ok()) {
             Some(task_count) => return Err(JoinError::BareSrun(task_count)),
             None => None,
         },
-        Ok(text) => {
-            let fd: RawFd = text.parse().map_err(|_| JoinError::Variable(text.clone()))?;
-            Some(adopt(fd).ok_or(JoinError::Variable(text))?)
+        Some(text) => {
+            let text = text.to_string_lossy().into_owned();
+            let fd: Option<RawFd> = text.parse().ok();
+            Some(fd.and_then(adopt).ok_or(JoinError::Variable(text))?)
         }
     };
     let (welcome, cards, control, listener) = match control {
@@ -153,8 +157,21 @@ fn bare_srun(variable: &dyn Fn(&str) -> Option<String>) -> Option<u32> {
     is_task.then_some(task_count)
 }
 
+/// Takes over the descriptor of the control connection. `None` when the number is no descriptor, or something else's: then
+/// it stays as it is.
 fn adopt(fd: RawFd) -> Option<UnixStream> {
-    // SAFETY: - only reads the descriptor's flags.
+    let option = |name| {
+        let mut value = 0;
+        let mut length = size_of::<libc::c_int>() as libc::socklen_t;
+        let place = (&raw mut value).cast();
+        // SAFETY: - value is valid for writes of length bytes; any number may be asked about.
+        let failed = unsafe { libc::getsockopt(fd, libc::SOL_SOCKET, name, place, &raw mut length) } != 0;
+        (!failed).then_some(value)
+    };
+    if option(libc::SO_DOMAIN) != Some(libc::AF_UNIX) || option(libc::SO_TYPE) != Some(libc::SOCK_STREAM) {
+        return None;
+    }
+    // SAFETY: - sets a flag of a descriptor.
     if unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) } != 0 {
         return None;
     }
@@ -168,6 +185,7 @@ fn meet(control: &mut Control) -> Result<(Welcome, Vec<Card>, Option<TcpListener
         ToAgent::Welcome(welcome) => *welcome,
         _ => return Err(JoinError::Unexpected),
     };
+    welcome.check().map_err(JoinError::Inconsistent)?;
     let needs_tcp = welcome.options.transport != Transport::Shm;
     let listener = if needs_tcp { Some(TcpListener::bind(welcome.listen)?) } else { None };
     let data = listener.as_ref().map(TcpListener::local_addr).transpose()?;
@@ -179,8 +197,17 @@ fn meet(control: &mut Control) -> Result<(Welcome, Vec<Card>, Option<TcpListener
     }))?;
     loop {
         match control.receive()? {
-            ToAgent::Cards(cards) => return Ok((welcome, cards, listener)),
-            ToAgent::View(view) => welcome.view = view,
+            ToAgent::Cards(cards) => {
+                let count = welcome.world.process_count();
+                if cards.iter().any(|card| card.process.0 >= count) {
+                    return Err(JoinError::Inconsistent("the card of a process that is not in the job"));
+                }
+                return Ok((welcome, cards, listener));
+            }
+            ToAgent::View(view) => {
+                welcome.view = view;
+                welcome.check().map_err(JoinError::Inconsistent)?;
+            }
             _ => return Err(JoinError::Unexpected),
         }
     }
@@ -272,6 +299,20 @@ fn replication(welcome: &Welcome) -> Replication {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+    use std::os::fd::AsRawFd;
+
+    proptest! {
+        /// Whatever the variable holds, no descriptor is taken over that is not a connection of the right kind.
+        #[test]
+        fn any_text_is_a_control_descriptor_or_refused(text in "[-+ 0-9a-z]{0,12}") {
+            if let Ok(fd) = text.parse::<RawFd>() {
+                // Those that the test process has are files, pipes, a terminal, or sockets of other tests.
+                prop_assume!(!(3..1024).contains(&fd));
+                prop_assert!(adopt(fd).is_none());
+            }
+        }
+    }
 
     #[test]
     fn several_tasks_of_srun_are_no_jobs_of_one_rank() {
@@ -284,5 +325,16 @@ mod tests {
         assert_eq!(asked(&[("SLURM_STEP_NUM_TASKS", "1"), process]), None);
         assert_eq!(asked(&[tasks, process, (SINGLETON_VARIABLE, "1")]), None);
         assert_eq!(asked(&[("SLURM_JOB_ID", "1")]), None);
+    }
+
+    #[test]
+    fn only_a_unix_stream_is_taken_over() {
+        let file = tempfile::tempfile().unwrap();
+        assert!(adopt(file.as_raw_fd()).is_none());
+        let datagram = std::os::unix::net::UnixDatagram::unbound().unwrap();
+        assert!(adopt(datagram.as_raw_fd()).is_none());
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let taken = adopt(std::os::fd::IntoRawFd::into_raw_fd(ours)).expect("it is one");
+        assert_eq!(taken.peer_addr().unwrap().is_unnamed(), theirs.local_addr().unwrap().is_unnamed());
     }
 }

@@ -17,6 +17,46 @@ pub const DIGEST_BYTES: usize = 16;
 /// The header is followed by a digest of the logical message.
 pub const FLAG_DIGEST: u8 = 1;
 
+/// Why bytes are no frame, in words that follow on the name of who sent them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum FrameError {
+    /// There is no such kind.
+    #[error("sent a frame of kind {0}, which there is not")]
+    Kind(u8),
+    /// The lengths contradict each other.
+    #[error("sent a frame of {size} bytes whose parts are {parts} bytes long")]
+    Size {
+        /// What the frame says of the whole.
+        size: u32,
+        /// Header, digest and body.
+        parts: u64,
+    },
+    /// It does not fit where it is.
+    #[error("sent a frame of {size} bytes, where {max} are possible")]
+    TooLong {
+        /// What the frame says.
+        size: u32,
+        /// What is possible.
+        max: usize,
+    },
+    /// Unknown flags, or a digest that is missing or out of place.
+    #[error("sent a {kind:?} frame with flags {flags:#x}")]
+    Flags {
+        /// What it is.
+        kind: Kind,
+        /// Its flags.
+        flags: u8,
+    },
+    /// A body that is none of its kind.
+    #[error("sent a {kind:?} frame with a body of {length} bytes")]
+    Body {
+        /// What it is.
+        kind: Kind,
+        /// Length of its body.
+        length: u32,
+    },
+}
+
 /// What a frame is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
@@ -60,6 +100,19 @@ impl Kind {
             10 => Self::Whereabouts,
             _ => return None,
         })
+    }
+
+    /// Whether a body of this kind can be so long.
+    #[inline]
+    fn has_body(self, length: u32) -> bool {
+        match self {
+            Self::Eager | Self::Protocol => true,
+            Self::Done | Self::Digest | Self::Ack | Self::AckOne => length == 0,
+            Self::Offer => length == Rendezvous::BYTES as u32,
+            Self::Grant => length == Grant::BYTES as u32,
+            Self::Data => length >= Fragment::BYTES as u32,
+            Self::Whereabouts => length == 0 || length == Whereabouts::BYTES as u32,
+        }
     }
 }
 
@@ -131,10 +184,20 @@ impl Header {
         if self.flags & FLAG_DIGEST != 0 { DIGEST_BYTES } else { 0 }
     }
 
-    /// Whether the lengths agree with each other.
-    pub fn is_consistent(&self) -> bool {
-        Kind::from_u8(self.kind).is_some()
-            && self.size as usize == HEADER_BYTES + self.digest_bytes() + self.length as usize
+    /// What the frame is, if it can be one. What it says beyond that is not looked at.
+    #[inline]
+    pub fn check(&self) -> Result<Kind, FrameError> {
+        let Some(kind) = Kind::from_u8(self.kind) else { return Err(FrameError::Kind(self.kind)) };
+        let parts = HEADER_BYTES as u64 + self.digest_bytes() as u64 + u64::from(self.length);
+        if u64::from(self.size) != parts {
+            Err(FrameError::Size { size: self.size, parts })
+        } else if self.flags & !FLAG_DIGEST != 0 {
+            Err(FrameError::Flags { kind, flags: self.flags })
+        } else if !kind.has_body(self.length) {
+            Err(FrameError::Body { kind, length: self.length })
+        } else {
+            Ok(kind)
+        }
     }
 }
 
@@ -220,11 +283,57 @@ mod tests {
         header.sequence = u32::MAX;
         header.tag = -5;
         header.source = 3;
-        header.length = 51;
+        header.length = 24;
+        header.size = 72;
         assert_eq!(Header::from_bytes(&header.to_bytes()), header);
-        assert!(header.is_consistent());
-        header.kind = 200;
-        assert!(!header.is_consistent());
+    }
+
+    #[test]
+    fn headers_that_contradict_themselves_are_refused() {
+        let mut sound = Header::new(Kind::Offer, 1);
+        (sound.size, sound.flags, sound.length) = (72, FLAG_DIGEST, 24);
+        assert_eq!(sound.check(), Ok(Kind::Offer));
+        for (header, error) in [
+            (Header { kind: 200, ..sound }, FrameError::Kind(200)),
+            (Header { kind: 0, ..sound }, FrameError::Kind(0)),
+            (Header { size: 71, ..sound }, FrameError::Size { size: 71, parts: 72 }),
+            (Header { length: u32::MAX, ..sound }, FrameError::Size { size: 72, parts: 48 + u64::from(u32::MAX) }),
+            (Header { flags: 3, ..sound }, FrameError::Flags { kind: Kind::Offer, flags: 3 }),
+            (Header { size: 73, length: 25, ..sound }, FrameError::Body { kind: Kind::Offer, length: 25 }),
+        ] {
+            assert_eq!(header.check(), Err(error));
+        }
+    }
+
+    proptest::proptest! {
+        /// Any bytes are a sound header or an error, and a sound one comes back as it was.
+        #[test]
+        fn any_bytes_are_a_header_or_refused(
+            mut bytes in proptest::array::uniform32(proptest::prelude::any::<u8>()),
+            kind in 0u8..13,
+            length in 0u32..40,
+        ) {
+            let _ = Header::from_bytes(&bytes).check();
+            // Nearly sound, so that the later checks have their turn.
+            bytes[4] = kind;
+            bytes[5] &= 3;
+            bytes[28..32].copy_from_slice(&length.to_le_bytes());
+            let mut header = Header::from_bytes(&bytes);
+            header.size = (HEADER_BYTES + header.digest_bytes()) as u32 + length;
+            if header.check().is_ok() {
+                proptest::prop_assert_eq!(Header::from_bytes(&header.to_bytes()), header);
+            }
+        }
+
+        /// Bodies of any bytes decode or do not.
+        #[test]
+        fn any_bytes_are_a_body_or_refused(bytes in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..40)) {
+            let whole = |length: usize| bytes.len() >= length;
+            proptest::prop_assert_eq!(Rendezvous::from_bytes(&bytes).is_some(), whole(Rendezvous::BYTES));
+            proptest::prop_assert_eq!(Grant::from_bytes(&bytes).is_some(), whole(Grant::BYTES));
+            proptest::prop_assert_eq!(Fragment::from_bytes(&bytes).is_some(), whole(Fragment::BYTES));
+            proptest::prop_assert_eq!(Whereabouts::from_bytes(&bytes).is_some(), whole(Whereabouts::BYTES));
+        }
     }
 
     #[test]

@@ -1,14 +1,49 @@
 //! Where granted payloads land: buffers that data frames are written to, whichever transport carries them.
+//!
+//! A landing takes bytes from the process that was granted it, one after the other and no more than it has room for; what
+//! else is sent to it is refused before it is written.
 
+use redrt_types::ProcessIndex;
+use rustc_hash::FxHashSet;
 use slab::Slab;
 
 /// Number of a landing, sent in a grant. The upper half counts uses, so that data for a landing that was given up is
 /// recognized and dropped.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct LandingId(pub u64);
+
+impl LandingId {
+    fn slot(self) -> usize {
+        (self.0 & 0xffff_ffff) as usize
+    }
+}
+
+/// Why bytes are not written, in words that follow on the name of who sent them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum LandingError {
+    /// It was never granted, or is complete.
+    #[error("sent payload bytes for landing {0:#x}, which there is not")]
+    Unknown(u64),
+    /// It was granted to another process.
+    #[error("sent payload bytes for landing {0:#x}, which is another process's")]
+    Foreign(u64),
+    /// They are not the next ones.
+    #[error("sent {count} payload bytes from {offset} on, where {expected} to {end} are missing")]
+    OutOfPlace {
+        /// Where they were to go.
+        offset: u64,
+        /// How many.
+        count: usize,
+        /// Where the next ones go.
+        expected: usize,
+        /// Where the last ones end.
+        end: usize,
+    },
+}
 
 struct Landing {
     id: LandingId,
+    from: ProcessIndex,
     start: *mut u8,
     length: usize,
     received: usize,
@@ -20,61 +55,79 @@ struct Landing {
 pub struct Landings {
     slots: Slab<Landing>,
     uses: u64,
+    /// Landings whose data may still be on their way, though nobody wants them.
+    given_up: FxHashSet<LandingId>,
 }
 
 // SAFETY: - the pointers are used only by whoever holds the engine's lock.
 unsafe impl Send for Landings {}
 
 impl Landings {
-    /// Registers `length` bytes at `start` for the payload of `message`.
+    /// Registers `length` bytes at `start` for the payload of `message`, to be sent by `from`.
     ///
     /// # Safety
     /// The bytes must stay writable, and be used by nobody else, until the landing is removed.
-    pub unsafe fn insert(&mut self, start: *mut u8, length: usize, message: usize) -> LandingId {
+    pub unsafe fn insert(&mut self, start: *mut u8, length: usize, message: usize, from: ProcessIndex) -> LandingId {
         self.uses += 1;
         let entry = self.slots.vacant_entry();
         let id = LandingId(entry.key() as u64 & 0xffff_ffff | self.uses << 32);
-        entry.insert(Landing { id, start, length, received: 0, message });
+        entry.insert(Landing { id, from, start, length, received: 0, message });
         id
     }
 
     fn get(&mut self, id: LandingId) -> Option<&mut Landing> {
-        self.slots.get_mut((id.0 & 0xffff_ffff) as usize).filter(|landing| landing.id == id)
+        self.slots.get_mut(id.slot()).filter(|landing| landing.id == id)
     }
 
-    /// Where `length` bytes at `offset` of the payload go; `None` when the landing is gone or too small.
-    pub fn place(&mut self, id: LandingId, offset: u64, length: usize) -> Option<*mut u8> {
-        let landing = self.get(id)?;
-        let end = usize::try_from(offset).ok()?.checked_add(length)?;
-        if end > landing.length {
-            return None;
+    /// Where the next `count` bytes of a payload go, which `from` sends as those from `offset` on; `None` when the landing
+    /// was given up.
+    pub fn place(
+        &mut self,
+        from: ProcessIndex,
+        id: LandingId,
+        offset: u64,
+        count: usize,
+    ) -> Result<Option<*mut u8>, LandingError> {
+        let is_given_up = self.given_up.contains(&id);
+        let Some(landing) = self.get(id) else {
+            return if is_given_up { Ok(None) } else { Err(LandingError::Unknown(id.0)) };
+        };
+        if landing.from != from {
+            return Err(LandingError::Foreign(id.0));
         }
-        // SAFETY: - offset + length is within the landing.
-        Some(unsafe { landing.start.add(offset as usize) })
+        let (expected, end) = (landing.received, landing.length);
+        if offset != expected as u64 || count > end - expected {
+            return Err(LandingError::OutOfPlace { offset, count, expected, end });
+        }
+        // SAFETY: - within the landing, as was just checked.
+        Ok(Some(unsafe { landing.start.add(expected) }))
     }
 
-    /// Writes `bytes` at `offset` of the payload.
-    pub fn write(&mut self, id: LandingId, offset: u64, bytes: &[u8]) {
-        if let Some(place) = self.place(id, offset, bytes.len()) {
+    /// Writes the next bytes of a payload, unless the landing was given up.
+    pub fn write(&mut self, from: ProcessIndex, id: LandingId, offset: u64, bytes: &[u8]) -> Result<(), LandingError> {
+        if let Some(place) = self.place(from, id, offset, bytes.len())? {
             // SAFETY: - place is valid for bytes.len() writes; the source is a transport buffer, so they do not overlap.
             unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), place, bytes.len()) };
         }
+        Ok(())
     }
 
-    /// Counts `length` more bytes as received; the message when that completes its payload, and the landing is removed.
-    pub fn advance(&mut self, id: LandingId, length: usize) -> Option<usize> {
+    /// Counts `count` more bytes as received, which `place` has allowed; the message when that completes its payload, and
+    /// the landing is removed.
+    pub fn advance(&mut self, id: LandingId, count: usize) -> Option<usize> {
         let landing = self.get(id)?;
-        landing.received += length;
+        landing.received += count;
         if landing.received < landing.length {
             return None;
         }
-        Some(self.slots.remove((id.0 & 0xffff_ffff) as usize).message)
+        Some(self.slots.remove(id.slot()).message)
     }
 
     /// Gives a landing up; data that still arrive for it are dropped.
     pub fn remove(&mut self, id: LandingId) {
         if self.get(id).is_some() {
-            self.slots.remove((id.0 & 0xffff_ffff) as usize);
+            self.slots.remove(id.slot());
+            self.given_up.insert(id);
         }
     }
 }
@@ -83,21 +136,40 @@ impl Landings {
 mod tests {
     use super::*;
 
+    const PEER: ProcessIndex = ProcessIndex(3);
+
     #[test]
     fn data_for_a_landing_that_was_given_up_is_dropped() {
         let mut first = [0u8; 8];
         let mut second = [0u8; 8];
         let mut landings = Landings::default();
         // SAFETY: - the arrays outlive the landings.
-        let old = unsafe { landings.insert(first.as_mut_ptr(), 8, 1) };
+        let old = unsafe { landings.insert(first.as_mut_ptr(), 8, 1, PEER) };
         landings.remove(old);
         // SAFETY: - as above.
-        let new = unsafe { landings.insert(second.as_mut_ptr(), 8, 2) };
-        landings.write(old, 0, &[9; 8]);
-        landings.write(new, 4, &[7; 4]);
-        landings.write(new, 6, &[9; 4]);
+        let new = unsafe { landings.insert(second.as_mut_ptr(), 8, 2, PEER) };
+        assert_eq!(landings.write(PEER, old, 0, &[9; 8]), Ok(()));
+        assert_eq!(landings.write(PEER, new, 0, &[7; 4]), Ok(()));
         assert_eq!(landings.advance(old, 8), None);
-        assert_eq!(landings.advance(new, 8), Some(2));
-        assert_eq!((first, second), ([0; 8], [0, 0, 0, 0, 7, 7, 7, 7]));
+        assert_eq!(landings.advance(new, 4), None);
+        assert_eq!(landings.write(PEER, new, 4, &[8; 4]), Ok(()));
+        assert_eq!(landings.advance(new, 4), Some(2));
+        assert_eq!((first, second), ([0; 8], [7, 7, 7, 7, 8, 8, 8, 8]));
+    }
+
+    #[test]
+    fn data_that_are_not_the_next_ones_are_refused_and_not_written() {
+        let mut place = [0u8; 8];
+        let mut landings = Landings::default();
+        // SAFETY: - the array outlives the landing.
+        let id = unsafe { landings.insert(place.as_mut_ptr(), 8, 1, PEER) };
+        let out_of_place = |offset, count| Err(LandingError::OutOfPlace { offset, count, expected: 0, end: 8 });
+        assert_eq!(landings.write(PEER, id, 1, &[1; 4]), out_of_place(1, 4));
+        assert_eq!(landings.write(PEER, id, 0, &[1; 9]), out_of_place(0, 9));
+        assert_eq!(landings.write(PEER, id, u64::MAX, &[1; 2]), out_of_place(u64::MAX, 2));
+        assert_eq!(landings.write(ProcessIndex(4), id, 0, &[1; 8]), Err(LandingError::Foreign(id.0)));
+        let other = LandingId(id.0 ^ 1 << 40);
+        assert_eq!(landings.write(PEER, other, 0, &[1; 8]), Err(LandingError::Unknown(other.0)));
+        assert_eq!(place, [0; 8]);
     }
 }

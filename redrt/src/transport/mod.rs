@@ -6,6 +6,8 @@
 
 pub mod direct;
 pub mod frame;
+#[cfg(test)]
+mod fuzz;
 pub mod landing;
 pub mod shm;
 pub mod tcp;

@@ -13,8 +13,11 @@
 //! The trap is the lost wake-up: the producer writes a record and then looks whether the consumer polls or sleeps; the
 //! consumer says that it sleeps and then looks for records. Both put a full barrier between their two steps, so at
 //! least one sees the other.
+//!
+//! Any process of the node can write anywhere in the segment, a corrupt one too. What is read from it is checked before
+//! it is used as a length or a number, once and on a copy: it may change between two looks.
 
-use super::frame::{HEADER_BYTES, Header};
+use super::frame::{FrameError, HEADER_BYTES, Header, Kind};
 use redrt_types::ProcessIndex;
 use std::io;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
@@ -82,6 +85,9 @@ impl Segment {
 
     /// Maps the memfd `fd`. Fails when it is not a segment for `slot_count` processes.
     pub fn map(fd: i32, slot_count: u32) -> io::Result<Self> {
+        if slot_count as usize > (SLOT_BYTES - 128) * 8 {
+            return Err(io::Error::other(format!("{slot_count} processes are too many to share memory")));
+        }
         let bytes = Self::bytes(slot_count);
         // SAFETY: - an all-zero stat is a valid value to be overwritten.
         let mut stat: libc::stat = unsafe { std::mem::zeroed() };
@@ -89,7 +95,7 @@ impl Segment {
         if unsafe { libc::fstat(fd, &mut stat) } != 0 {
             return Err(io::Error::last_os_error());
         }
-        if (stat.st_size as usize) < bytes || slot_count as usize > (SLOT_BYTES - 128) * 8 {
+        if (stat.st_size as usize) < bytes {
             return Err(io::Error::other(format!(
                 "the node's shared memory has {} bytes, expected {bytes}",
                 stat.st_size
@@ -103,6 +109,19 @@ impl Segment {
             return Err(io::Error::last_os_error());
         }
         Ok(Self { base: base.cast(), slot_count })
+    }
+
+    /// Where it is mapped.
+    #[cfg(test)]
+    pub fn start(&self) -> *mut u8 {
+        self.base
+    }
+
+    /// Which words of the segment a ring is.
+    #[cfg(test)]
+    pub fn ring_words(&self, receiver: ProcessIndex, sender: ProcessIndex) -> std::ops::Range<usize> {
+        let first = (self.ring(receiver, sender) as usize - self.base as usize) / 8;
+        first..first + RING_BYTES / 8
     }
 
     fn slot(&self, process: ProcessIndex) -> &'static Slot {
@@ -136,6 +155,7 @@ pub struct Producer {
     receiver: ProcessIndex,
     bit: u32,
     segment: Segment,
+    broken: bool,
 }
 
 // SAFETY: - the ring lives as long as the process, and only the owner of the Producer writes records.
@@ -145,7 +165,19 @@ impl Producer {
     /// The sending end of `sender → receiver`. There must be only one in the job.
     pub fn new(segment: Segment, sender: ProcessIndex, receiver: ProcessIndex) -> Self {
         let ring = segment.ring(receiver, sender);
-        Self { ring, offset: 0, produced: 0, consumed_seen: 0, receiver, bit: sender.0, segment }
+        Self { ring, offset: 0, produced: 0, consumed_seen: 0, receiver, bit: sender.0, segment, broken: false }
+    }
+
+    /// Whether the consumer says that it has consumed what it cannot have. The ring takes nothing any more.
+    pub fn is_broken(&self) -> bool {
+        self.broken
+    }
+
+    /// Bytes of the ring that are not consumed; all of them, when the consumer's word cannot be.
+    fn used(&mut self) -> usize {
+        let used = self.produced.checked_sub(self.consumed_seen).filter(|used| *used <= CAPACITY as u64);
+        self.broken |= used.is_none() || !self.consumed_seen.is_multiple_of(RECORD_ALIGN as u64);
+        used.filter(|_| !self.broken).map_or(CAPACITY, |used| used as usize)
     }
 
     fn control(&self) -> &RingControl {
@@ -165,19 +197,17 @@ impl Producer {
     }
 
     fn has_room(&mut self, bytes: usize) -> bool {
-        let produced = self.produced;
-        let used = |consumed: u64| (produced - consumed) as usize;
-        if used(self.consumed_seen) + bytes + RECORD_ALIGN <= CAPACITY {
+        if self.used() + bytes + RECORD_ALIGN <= CAPACITY {
             return true;
         }
         self.consumed_seen = self.control().consumed.load(Ordering::Acquire);
-        if used(self.consumed_seen) + bytes + RECORD_ALIGN <= CAPACITY {
+        if self.used() + bytes + RECORD_ALIGN <= CAPACITY {
             return true;
         }
         // Ask to be woken, then look once more: the consumer publishes and then looks at the flag.
         self.control().starved.store(1, Ordering::SeqCst);
         self.consumed_seen = self.control().consumed.load(Ordering::SeqCst);
-        (self.produced - self.consumed_seen) as usize + bytes + RECORD_ALIGN <= CAPACITY
+        self.used() + bytes + RECORD_ALIGN <= CAPACITY
     }
 
     /// Writes one frame: header, digest and body parts, one after the other. `false` when the ring has no room for it;
@@ -252,7 +282,12 @@ pub fn wake(sleep: &AtomicU32) -> bool {
             false
         }
         ASLEEP_POLL => true,
-        _ => false,
+        AWAKE => false,
+        // It was written over, and nobody knows how the process sleeps.
+        _ => {
+            futex_wake(sleep);
+            true
+        }
     }
 }
 
@@ -274,6 +309,10 @@ pub struct Consumer {
     offset: usize,
     consumed: u64,
     published: u64,
+    /// Bytes of the record at the front, once it was looked at.
+    space: usize,
+    /// Nothing more is taken from it.
+    closed: bool,
 }
 
 // SAFETY: - the ring lives as long as the process, and only the owner of the Consumer consumes records.
@@ -282,7 +321,8 @@ unsafe impl Send for Consumer {}
 impl Consumer {
     /// The receiving end of `sender → receiver`. There must be only one in the job.
     pub fn new(segment: Segment, sender: ProcessIndex, receiver: ProcessIndex) -> Self {
-        Self { ring: segment.ring(receiver, sender), offset: 0, consumed: 0, published: 0 }
+        let ring = segment.ring(receiver, sender);
+        Self { ring, offset: 0, consumed: 0, published: 0, space: 0, closed: false }
     }
 
     fn control(&self) -> &RingControl {
@@ -300,24 +340,43 @@ impl Consumer {
         self.control().polled.store(u32::from(polled), Ordering::SeqCst);
     }
 
-    /// The record at the front, if one is published: its header and where digest and body start. It stays valid until
-    /// [`Consumer::consume`].
-    pub fn front(&mut self) -> Option<(Header, *const u8)> {
+    /// Whether a record is published at the front.
+    #[inline]
+    pub fn has_record(&mut self) -> bool {
+        if self.closed {
+            return false;
+        }
         let mut first = self.word().load(Ordering::Acquire);
-        if first == WRAP {
+        // A producer that is at the start has nowhere to go back to.
+        if first == WRAP && self.offset > 0 {
             self.consumed += (CAPACITY - self.offset) as u64;
             self.offset = 0;
             first = self.word().load(Ordering::Acquire);
         }
-        if first == 0 {
-            return None;
+        first != 0
+    }
+
+    /// The record at the front, if one is published: its header, what it is, and where digest and body start. It stays
+    /// valid until [`Consumer::consume`]. An error when it is no frame, or does not fit into the ring: then where the next
+    /// one starts is unknown, and the ring is to be closed.
+    #[inline]
+    pub fn front(&mut self) -> Result<Option<(Header, Kind, *const u8)>, FrameError> {
+        if !self.has_record() {
+            return Ok(None);
         }
-        // SAFETY: - a published record holds at least a header; the acquire load orders the reads after its writes.
+        // SAFETY: - in bounds: offset is a multiple of 64 below CAPACITY, so a header fits behind it; the acquire load in
+        //           has_record orders the reads after the writes of a published record.
         let record = unsafe { self.ring.add(RING_CONTROL_BYTES + self.offset) };
         // SAFETY: - as above; Header is plain data.
         let header = unsafe { record.cast::<Header>().read() };
+        let kind = header.check()?;
+        let max = FRAME_BYTES_MAX.min(CAPACITY - self.offset);
+        if header.size as usize > max {
+            return Err(FrameError::TooLong { size: header.size, max });
+        }
+        self.space = (header.size as usize).next_multiple_of(RECORD_ALIGN);
         // SAFETY: - within the record.
-        Some((header, unsafe { record.add(HEADER_BYTES) }))
+        Ok(Some((header, kind, unsafe { record.add(HEADER_BYTES) })))
     }
 
     /// Publishes consumption and says whether the producer was waiting for that.
@@ -331,9 +390,9 @@ impl Consumer {
         self.control().starved.load(Ordering::Relaxed) != 0
     }
 
-    /// Gives the front record's space back.
-    pub fn consume(&mut self, header: &Header) {
-        let space = (header.size as usize).next_multiple_of(RECORD_ALIGN);
+    /// Gives the space of the record back that `front` has shown.
+    pub fn consume(&mut self) {
+        let space = std::mem::take(&mut self.space);
         self.offset += space;
         if self.offset == CAPACITY {
             self.offset = 0;
@@ -366,9 +425,9 @@ pub struct Inbox {
 const POLLED_MAX: usize = 8;
 
 impl Inbox {
-    /// The inbox of process `me`.
-    pub fn new(segment: Segment, me: ProcessIndex) -> Self {
-        let consumers = (0..segment.slot_count).map(|_| None).collect();
+    /// The inbox of process `me` for what `sender_count` processes send.
+    pub fn new(segment: Segment, me: ProcessIndex, sender_count: u32) -> Self {
+        let consumers = (0..segment.slot_count.min(sender_count)).map(|_| None).collect();
         let (polled, told, wakes) = (Vec::new(), Vec::new(), Vec::new());
         Self { segment, me, consumers, polled, cursor: 0, told, turn: 0, wakes }
     }
@@ -419,7 +478,10 @@ impl Inbox {
             }
             let mut bits = word.swap(0, Ordering::SeqCst);
             while bits != 0 {
-                self.told.push(ProcessIndex((number * 64) as u32 + bits.trailing_zeros()));
+                let sender = ProcessIndex((number * 64) as u32 + bits.trailing_zeros());
+                if (sender.0 as usize) < self.consumers.len() && sender != self.me {
+                    self.told.push(sender);
+                }
                 bits &= bits - 1;
             }
         }
@@ -428,7 +490,7 @@ impl Inbox {
     /// Whether the ring has a record; an empty one gives a waiting producer its room.
     fn has_record(&mut self, process: ProcessIndex) -> bool {
         let consumer = self.consumer(process);
-        if consumer.front().is_some() {
+        if consumer.has_record() {
             return true;
         }
         if consumer.is_starved() {
@@ -454,7 +516,7 @@ impl Inbox {
             self.consumer(oldest).set_polled(false);
             fence(Ordering::SeqCst);
             self.relieve(oldest);
-            if self.consumer(oldest).front().is_some() {
+            if self.consumer(oldest).has_record() {
                 self.told.insert(0, oldest);
             }
         }
@@ -473,6 +535,11 @@ impl Inbox {
     pub fn consumed_bytes(&self) -> impl Iterator<Item = (ProcessIndex, u64)> + '_ {
         let opened = self.consumers.iter().enumerate();
         opened.filter_map(|(number, consumer)| Some((ProcessIndex(number as u32), consumer.as_ref()?.consumed)))
+    }
+
+    /// Takes nothing more from `sender`.
+    pub fn close(&mut self, sender: ProcessIndex) {
+        self.consumer(sender).closed = true;
     }
 
     /// The look that must follow when the process has said that it sleeps: gives all waiting producers their room, and
@@ -519,11 +586,10 @@ mod tests {
     fn receive(inbox: &mut Inbox) -> Option<(ProcessIndex, i32, Vec<u8>)> {
         let from = inbox.next_sender()?;
         let consumer = inbox.consumer(from);
-        let (header, body) = consumer.front().unwrap();
-        assert!(header.is_consistent());
+        let (header, _, body) = consumer.front().unwrap().unwrap();
         // SAFETY: - the record holds header.length body bytes until consumed.
         let bytes = unsafe { std::slice::from_raw_parts(body, header.length as usize) }.to_vec();
-        consumer.consume(&header);
+        consumer.consume();
         Some((from, header.tag, bytes))
     }
 
@@ -531,7 +597,7 @@ mod tests {
     fn records_of_every_size_survive_many_laps() {
         let segment = segment(2);
         let mut producer = Producer::new(segment, ProcessIndex(0), ProcessIndex(1));
-        let mut inbox = Inbox::new(segment, ProcessIndex(1));
+        let mut inbox = Inbox::new(segment, ProcessIndex(1), 2);
         let mut next = 0;
         for round in 0..20_000usize {
             let body = vec![round as u8; (round * 37) % (FRAME_BYTES_MAX - HEADER_BYTES + 1)];
@@ -551,7 +617,7 @@ mod tests {
             let other = ProcessIndex(1 - me);
             let me = ProcessIndex(me);
             let mut producer = Producer::new(segment, me, other);
-            let mut inbox = Inbox::new(segment, me);
+            let mut inbox = Inbox::new(segment, me, 2);
             for round in 0..20_000 {
                 if first {
                     assert!(send(&mut producer, round, b"x"));
@@ -601,7 +667,7 @@ mod tests {
                 }
             });
             scope.spawn(move || {
-                let mut inbox = Inbox::new(segment, ProcessIndex(1));
+                let mut inbox = Inbox::new(segment, ProcessIndex(1), 2);
                 let mut expected = 0;
                 while expected < 5_000 {
                     if let Some((_, tag, _)) = receive(&mut inbox) {
@@ -618,7 +684,7 @@ mod tests {
         let count = 3 * POLLED_MAX as u32;
         let segment = segment(count);
         let me = ProcessIndex(0);
-        let mut inbox = Inbox::new(segment, me);
+        let mut inbox = Inbox::new(segment, me, count);
         let mut producers: Vec<_> = (1..count).map(|n| Producer::new(segment, ProcessIndex(n), me)).collect();
         for round in 0..50 {
             for producer in &mut producers {

@@ -4,7 +4,8 @@
 //! The accepting side's handshake runs on the agent thread: two processes may be opening links to each other at the same
 //! time, each holding its engine's lock, and would wait for each other forever otherwise.
 
-use super::frame::{FLAG_DIGEST, Fragment, HEADER_BYTES, Header, Kind};
+use super::frame::{FLAG_DIGEST, Fragment, FrameError, HEADER_BYTES, Header, Kind};
+use super::landing::LandingError;
 use super::{Body, LandingId, Landings};
 use redrt_types::{Incarnation, ProcessIndex};
 use redrt_wire::auth::{self, Secret};
@@ -13,13 +14,16 @@ use std::io::{self, IoSlice, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Longest frame that is buffered whole; larger payloads go by grant and data frames, which are read into place.
 pub const FRAME_BYTES_MAX: usize = 64 << 10;
 
 /// Bytes of payload in one data frame.
 pub const DATA_BYTES_MAX: usize = 1 << 20;
+
+/// Longest data frame.
+const DATA_FRAME_BYTES_MAX: usize = HEADER_BYTES + Fragment::BYTES + DATA_BYTES_MAX;
 
 const BUFFER_BYTES: usize = 256 << 10;
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -61,19 +65,33 @@ fn tune(stream: &TcpStream) -> io::Result<()> {
     Ok(())
 }
 
-/// A blocking socket during its handshake. Writing to one whose other end is gone is an error, not a signal: the program
-/// may have left SIGPIPE at its default.
-struct Quiet<'a>(&'a TcpStream);
+/// A blocking socket during its handshake, which as a whole has a time limit. Writing to one whose other end is gone is an
+/// error, not a signal: the program may have left SIGPIPE at its default.
+struct Quiet<'a> {
+    stream: &'a TcpStream,
+    deadline: Instant,
+}
+
+impl<'a> Quiet<'a> {
+    fn new(stream: &'a TcpStream) -> Self {
+        Self { stream, deadline: Instant::now() + HANDSHAKE_TIMEOUT }
+    }
+}
 
 impl Read for Quiet<'_> {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
-        self.0.read(bytes)
+        let left = self.deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        self.stream.set_read_timeout(Some(left))?;
+        self.stream.read(bytes)
     }
 }
 
 impl Write for Quiet<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        send_quietly(self.0, &[IoSlice::new(bytes)])
+        send_quietly(self.stream, &[IoSlice::new(bytes)])
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -106,12 +124,12 @@ impl Sender {
     pub fn open(address: SocketAddr, secret: &Secret, me: ProcessIndex, incarnation: Incarnation) -> io::Result<Self> {
         let stream = TcpStream::connect_timeout(&address, HANDSHAKE_TIMEOUT)?;
         tune(&stream)?;
-        stream.set_read_timeout(Some(HANDSHAKE_TIMEOUT))?;
-        auth::connect(&mut Quiet(&stream), secret)?;
+        let mut handshake = Quiet::new(&stream);
+        auth::connect(&mut handshake, secret)?;
         let mut name = [0; 8];
         name[..4].copy_from_slice(&me.0.to_le_bytes());
         name[4..].copy_from_slice(&incarnation.0.to_le_bytes());
-        Quiet(&stream).write_all(&name)?;
+        handshake.write_all(&name)?;
         stream.set_nonblocking(true)?;
         Ok(Self { stream, queue: VecDeque::new(), gone: 0, sent_bytes: 0, broken: false })
     }
@@ -190,6 +208,16 @@ impl Sender {
         }
     }
 
+    /// Copies what is queued of this payload, whose bytes are about to go.
+    pub fn detach(&mut self, payload: &[u8]) {
+        for chunk in &mut self.queue {
+            if matches!(chunk, Chunk::Shared { payload: queued, .. } if queued.bytes().as_ptr() == payload.as_ptr()) {
+                // What of the front has gone already is skipped by its length, so that stays.
+                *chunk = Chunk::Copied(chunk.bytes().to_vec());
+            }
+        }
+    }
+
     /// Gives the kernel more of what is queued.
     pub fn flush(&mut self) {
         while let Some(chunk) = self.queue.pop_front() {
@@ -218,13 +246,21 @@ pub struct Accepted {
     stream: TcpStream,
 }
 
+#[cfg(test)]
+impl Accepted {
+    /// A connection that needs to prove nothing.
+    pub fn for_test(from: ProcessIndex, incarnation: Incarnation, stream: TcpStream) -> Self {
+        Self { from, incarnation, stream }
+    }
+}
+
 /// Lets a connection that was accepted prove itself; blocks for at most the handshake's time limit.
 pub fn admit(stream: TcpStream, secret: &Secret) -> io::Result<Accepted> {
     tune(&stream)?;
-    stream.set_read_timeout(Some(HANDSHAKE_TIMEOUT))?;
-    auth::accept(&mut Quiet(&stream), secret)?;
+    let mut handshake = Quiet::new(&stream);
+    auth::accept(&mut handshake, secret)?;
     let mut name = [0; 8];
-    Quiet(&stream).read_exact(&mut name)?;
+    handshake.read_exact(&mut name)?;
     stream.set_nonblocking(true)?;
     let from = ProcessIndex(u32::from_le_bytes(name[..4].try_into().expect("4 bytes")));
     let incarnation = Incarnation(u32::from_le_bytes(name[4..].try_into().expect("4 bytes")));
@@ -240,14 +276,27 @@ struct Streaming {
 
 /// What a link yields.
 pub enum Received {
-    /// A whole frame; its body stays valid until [`Receiver::consume`].
-    Frame(Header, u128, Body),
+    /// A whole frame; its body stays valid until the next call of [`Receiver::next`].
+    Frame(Header, Kind, u128, Body),
     /// That many more bytes of a landing's payload are in place.
     Landed(LandingId, usize),
     /// Nothing now.
     Nothing,
-    /// The other end is gone, or sent rubbish.
+    /// The other end is gone.
     Closed,
+    /// It sent what is no frame. Nothing more can be taken from it.
+    Rubbish(Rubbish),
+}
+
+/// What is wrong with what came over a link.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Rubbish {
+    /// The frame.
+    #[error(transparent)]
+    Frame(#[from] FrameError),
+    /// Where payload bytes are to go.
+    #[error(transparent)]
+    Landing(#[from] LandingError),
 }
 
 /// The receiving end of a link.
@@ -285,28 +334,32 @@ impl Receiver {
 
     /// The next thing that has arrived. Reads from the socket only when the buffer holds no whole frame.
     pub fn next(&mut self, landings: &mut Landings) -> Received {
+        self.take_next(landings).unwrap_or_else(Received::Rubbish)
+    }
+
+    fn take_next(&mut self, landings: &mut Landings) -> Result<Received, Rubbish> {
         loop {
             if let Some(streaming) = &mut self.streaming {
                 let have = (self.end - self.start).min(streaming.left);
                 if have > 0 {
-                    landings.write(streaming.landing, streaming.offset, &self.buffer[self.start..self.start + have]);
+                    let bytes = &self.buffer[self.start..self.start + have];
+                    landings.write(self.from, streaming.landing, streaming.offset, bytes)?;
                     self.start += have;
-                    return self.landed(have);
+                    return Ok(self.landed(have));
                 }
-                return match self.read_streaming(landings) {
+                return Ok(match self.read_streaming(landings)? {
                     0 if self.closed => Received::Closed,
                     0 => Received::Nothing,
                     count => self.landed(count),
-                };
+                });
             }
-            match self.parse() {
-                Ok(Some(frame)) => return frame,
-                Ok(None) if self.streaming.is_some() => continue,
-                Ok(None) => {}
-                Err(()) => return Received::Closed,
+            match self.parse(landings)? {
+                Some(frame) => return Ok(frame),
+                None if self.streaming.is_some() => continue,
+                None => {}
             }
             if !self.fill() {
-                return if self.closed { Received::Closed } else { Received::Nothing };
+                return Ok(if self.closed { Received::Closed } else { Received::Nothing });
             }
         }
     }
@@ -323,26 +376,27 @@ impl Receiver {
         Received::Landed(landing, count)
     }
 
-    fn parse(&mut self) -> Result<Option<Received>, ()> {
+    fn parse(&mut self, landings: &mut Landings) -> Result<Option<Received>, Rubbish> {
         let pending = &self.buffer[self.start..self.end];
         let Some(head) = pending.first_chunk::<HEADER_BYTES>() else { return Ok(None) };
         let header = Header::from_bytes(head);
-        if !header.is_consistent() {
-            return Err(());
+        let kind = header.check()?;
+        let max = if kind == Kind::Data { DATA_FRAME_BYTES_MAX } else { FRAME_BYTES_MAX };
+        if header.size as usize > max {
+            return Err(FrameError::TooLong { size: header.size, max }.into());
         }
-        if header.kind == Kind::Data as u8 {
-            let Some(fragment) = pending.get(HEADER_BYTES..).and_then(Fragment::from_bytes) else { return Ok(None) };
-            let left = (header.length as usize).checked_sub(Fragment::BYTES).ok_or(())?;
-            self.start += HEADER_BYTES + Fragment::BYTES;
-            self.taken_bytes += (HEADER_BYTES + Fragment::BYTES) as u64;
+        if kind == Kind::Data {
+            let body = HEADER_BYTES + header.digest_bytes();
+            let Some(fragment) = pending.get(body..).and_then(Fragment::from_bytes) else { return Ok(None) };
+            let left = header.length as usize - Fragment::BYTES;
+            let landing = LandingId(fragment.landing);
+            landings.place(self.from, landing, fragment.offset, left)?;
+            self.start += body + Fragment::BYTES;
+            self.taken_bytes += (body + Fragment::BYTES) as u64;
             if left > 0 {
-                self.streaming =
-                    Some(Streaming { landing: LandingId(fragment.landing), offset: fragment.offset, left });
+                self.streaming = Some(Streaming { landing, offset: fragment.offset, left });
             }
             return Ok(None);
-        }
-        if header.size as usize > FRAME_BYTES_MAX {
-            return Err(());
         }
         if pending.len() < header.size as usize {
             return Ok(None);
@@ -353,15 +407,12 @@ impl Receiver {
             0
         };
         let body = &pending[HEADER_BYTES + header.digest_bytes()..header.size as usize];
-        // SAFETY: - the buffer is neither moved nor written to before `consume`, which the caller calls after use.
+        // SAFETY: - the buffer is neither moved nor written to before the next call of `next`, and the caller uses the
+        //           body before that.
         let body = unsafe { Body::new(body.as_ptr(), body.len()) };
-        Ok(Some(Received::Frame(header, digest, body)))
-    }
-
-    /// Gives the last frame's bytes back.
-    pub fn consume(&mut self, header: &Header) {
         self.start += header.size as usize;
         self.taken_bytes += u64::from(header.size);
+        Ok(Some(Received::Frame(header, kind, digest, body)))
     }
 
     fn fill(&mut self) -> bool {
@@ -379,15 +430,15 @@ impl Receiver {
         count > 0
     }
 
-    fn read_streaming(&mut self, landings: &mut Landings) -> usize {
+    fn read_streaming(&mut self, landings: &mut Landings) -> Result<usize, LandingError> {
         (self.start, self.end) = (0, 0);
         let streaming = self.streaming.as_ref().expect("a data frame is arriving");
         let left = streaming.left;
-        let Some(place) = landings.place(streaming.landing, streaming.offset, left) else {
+        let Some(place) = landings.place(self.from, streaming.landing, streaming.offset, left)? else {
             // Nobody wants these bytes any more: read them away.
             let vectors =
                 [libc::iovec { iov_base: self.buffer.as_mut_ptr().cast(), iov_len: left.min(self.buffer.len()) }];
-            return self.read_vectored(&vectors);
+            return Ok(self.read_vectored(&vectors));
         };
         let vectors = [
             libc::iovec { iov_base: place.cast(), iov_len: left },
@@ -395,7 +446,7 @@ impl Receiver {
         ];
         let count = self.read_vectored(&vectors);
         self.end = count.saturating_sub(left);
-        count.min(left)
+        Ok(count.min(left))
     }
 
     fn read_vectored(&mut self, vectors: &[libc::iovec]) -> usize {
@@ -462,7 +513,7 @@ mod tests {
         let mut place = vec![0u8; payload.len()];
         let mut landings = Landings::default();
         // SAFETY: - place outlives the landing.
-        let landing = unsafe { landings.insert(place.as_mut_ptr(), place.len(), 77) };
+        let landing = unsafe { landings.insert(place.as_mut_ptr(), place.len(), 77, ProcessIndex(5)) };
         let (mut offset, mut frames, mut heard, mut done) = (0, 0u64, 0u64, false);
         while !done || heard < 40 {
             sender.flush();
@@ -480,15 +531,16 @@ mod tests {
                 offset = end;
             }
             match receiver.next(&mut landings) {
-                Received::Frame(header, digest, body) => {
+                Received::Frame(_, kind, digest, body) => {
+                    assert_eq!(kind, Kind::Eager);
                     assert_eq!((digest, body.bytes().len()), (u128::from(heard), (heard * 1500) as usize));
                     assert!(body.bytes().iter().all(|byte| *byte == heard as u8));
-                    receiver.consume(&header);
                     heard += 1;
                 }
                 Received::Landed(id, count) => done |= landings.advance(id, count) == Some(77),
                 Received::Nothing => {}
                 Received::Closed => panic!("closed"),
+                Received::Rubbish(error) => panic!("{error}"),
             }
         }
         assert_eq!(place, payload);
@@ -509,9 +561,46 @@ mod tests {
         loop {
             match receiver.next(&mut landings) {
                 Received::Nothing => {}
-                Received::Closed => break,
+                Received::Rubbish(error) => break assert_eq!(error, FrameError::Kind(0xff).into()),
                 _ => panic!("rubbish was taken for a frame"),
             }
         }
+    }
+
+    #[test]
+    fn a_payload_that_goes_is_copied_where_it_waits() {
+        let (mut sender, mut receiver) = link();
+        let payload: Vec<u8> = (0..(DATA_BYTES_MAX as u32)).map(|n| (n * 13) as u8).collect();
+        let mut place = vec![0u8; 30 * payload.len()];
+        let mut landings = Landings::default();
+        // SAFETY: - place outlives the landing.
+        let landing = unsafe { landings.insert(place.as_mut_ptr(), place.len(), 0, ProcessIndex(5)) };
+        let bytes = Arc::new(Bytes(payload.clone()));
+        let source: Arc<dyn Source> = bytes.clone();
+        // Until the kernel takes no more, and part of the payload waits here.
+        let mut sent = 0;
+        while sender.is_idle() {
+            assert!(sent + payload.len() <= place.len(), "the kernel takes everything");
+            let header = frame(Kind::Data, None, payload.len() + Fragment::BYTES);
+            let head = Fragment { landing: landing.0, offset: sent as u64 };
+            sender.send_shared(&[&header.to_bytes()[..], &head.to_bytes()].concat(), &source, 0, payload.len());
+            sent += payload.len();
+        }
+        sender.detach(source.bytes());
+        drop(source);
+        drop(Arc::into_inner(bytes).expect("the link has let go of the payload"));
+        let mut received = 0;
+        while received < sent {
+            sender.flush();
+            match receiver.next(&mut landings) {
+                Received::Landed(id, count) => {
+                    assert_eq!(landings.advance(id, count), None);
+                    received += count;
+                }
+                Received::Nothing => {}
+                _ => panic!("something else came"),
+            }
+        }
+        assert!(place[..sent].chunks(payload.len()).all(|piece| piece == payload));
     }
 }

@@ -10,4 +10,6 @@ pub mod control;
 pub mod daemon;
 pub mod event;
 pub mod frame;
+#[cfg(test)]
+mod fuzz;
 pub mod tree;

@@ -2,7 +2,7 @@
 
 pub mod buffered;
 mod exchange;
-mod persistent;
+pub(crate) mod persistent;
 mod probe;
 mod receive;
 mod send;

@@ -5,6 +5,7 @@ use super::{handle, receive, resolve, send};
 use crate::abi::{MPI_ERR_REQUEST, Output};
 use crate::api::buffers;
 use crate::comm::{self, Comm};
+use crate::datatype;
 use crate::engine;
 use crate::engine::request::{Operation, RequestId};
 use crate::error::{Error, Result};
@@ -60,10 +61,10 @@ macro_rules! persistent_send {
             if dest != crate::abi::MPI_PROC_NULL {
                 comm.member(dest)?;
             }
-            let (buffer, owner) = (Lent(buf.cast_mut()), comm.clone());
+            let (buffer, datatype, owner) = (Lent(buf.cast_mut()), datatype::keep(datatype)?, comm.clone());
             create(&comm, request, move || {
                 // SAFETY: - the program keeps the buffer as long as it starts the request.
-                unsafe { send::begin(buffer.get(), count, datatype, dest, tag, &owner, $mode) }
+                unsafe { send::begin(buffer.get(), count, datatype.handle(), dest, tag, &owner, $mode) }
             })
         }
     };
@@ -90,8 +91,8 @@ pub unsafe fn recv_init(
     let comm = comm::resolve(comm)?;
     buffers::typed(count, datatype)?;
     super::selector(&comm, source, tag)?;
-    let (buffer, owner) = (Lent(buf), comm.clone());
-    create(&comm, request, move || match receive::begin(buffer.get(), count, datatype, source, tag, &owner)? {
+    let (buffer, datatype, owner) = (Lent(buf), datatype::keep(datatype)?, comm.clone());
+    create(&comm, request, move || match receive::begin(buffer.get(), count, datatype.handle(), source, tag, &owner)? {
         Some(round) => Ok(Some(round)),
         None => {
             let mut engine = engine::cell().lock();

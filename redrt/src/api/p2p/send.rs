@@ -48,7 +48,7 @@ pub(super) unsafe fn begin(
         payload = payload.into_owned();
     }
     let mut arguments = arguments(comm, payload, dest, tag, mode)?;
-    if let Some(arguments) = arguments.as_mut().filter(|_| dest as u32 != comm.rank) {
+    if let Some(arguments) = arguments.as_mut().filter(|arguments| arguments.to != comm.members[comm.rank as usize]) {
         crate::faults::before_send(&mut arguments.payload);
     }
     if mode == Mode::Buffered {

@@ -1,0 +1,180 @@
+//! Collective communication (MPI-5.0 chapter 6): arguments in, an algorithm of `crate::coll` run to its end or begun.
+//!
+//! Each operation is one function that checks its arguments and returns a [`Plan`]. The blocking, the nonblocking and the
+//! persistent name are made from it: they run the plan, begin it, or keep it to begin it time and again.
+
+mod moving;
+mod neighbor;
+mod reducing;
+mod slots;
+
+pub use moving::*;
+pub use neighbor::*;
+pub use reducing::*;
+
+use crate::abi::{MPI_ERR_BUFFER, MPI_ERR_COMM, MPI_ERR_ROOT, MPI_IN_PLACE, MPI_PROC_NULL, MPI_ROOT, Output};
+use crate::api::p2p;
+use crate::coll::inter::Role;
+use crate::coll::schedule::start;
+use crate::coll::{Outcome, Peers};
+use crate::comm::Comm;
+use crate::engine;
+use crate::error::{Error, Result};
+use crate::handle::RequestHandle;
+use std::ffi::{c_int, c_void};
+use std::future::Future;
+use std::sync::Arc;
+
+/// An operation under way.
+pub trait Running: Future<Output = Outcome> + Send + 'static {}
+impl<T: Future<Output = Outcome> + Send + 'static> Running for T {}
+
+/// An operation whose arguments were checked, and which holds all that it needs of them: the program may free datatypes,
+/// operations and arrays of counts. Its buffers are touched only when it runs.
+pub trait Plan: Clone + Send + Sync + 'static {
+    /// What it becomes.
+    type Run: Running;
+
+    /// Reads what this member contributes, and begins.
+    fn run(self, peers: Peers) -> Self::Run;
+}
+
+impl<F, R> Plan for F
+where
+    F: FnOnce(Peers) -> R + Clone + Send + Sync + 'static,
+    R: Running,
+{
+    type Run = R;
+
+    fn run(self, peers: Peers) -> R {
+        self(peers)
+    }
+}
+
+/// The blocking, nonblocking and persistent forms of an operation.
+macro_rules! collective {
+    ($blocking:ident, $nonblocking:ident, $persistent:ident, $plan:ident ( $($argument:ident : $type:ty),* )) => {
+        /// The blocking form.
+        ///
+        /// # Safety
+        /// The pointers are those of the C call.
+        pub unsafe fn $blocking($($argument: $type,)* comm: $crate::handle::CommHandle) -> Result {
+            let comm = $crate::comm::resolve(comm)?;
+            let plan = $plan($($argument,)* &comm)?;
+            Ok($crate::coll::schedule::block_on($crate::api::coll::Plan::run(plan, comm.peers()))?)
+        }
+
+        /// The nonblocking form.
+        ///
+        /// # Safety
+        /// The pointers are those of the C call.
+        pub unsafe fn $nonblocking(
+            $($argument: $type,)*
+            comm: $crate::handle::CommHandle,
+            request: $crate::abi::Output<$crate::handle::RequestHandle>,
+        ) -> Result {
+            let comm = $crate::comm::resolve(comm)?;
+            $crate::api::coll::begin(&comm, request, $plan($($argument,)* &comm)?)
+        }
+
+        /// The persistent form.
+        ///
+        /// # Safety
+        /// The pointers are those of the C call, and the buffers stay valid until the request is freed.
+        pub unsafe fn $persistent(
+            $($argument: $type,)*
+            comm: $crate::handle::CommHandle,
+            info: $crate::handle::InfoHandle,
+            request: $crate::abi::Output<$crate::handle::RequestHandle>,
+        ) -> Result {
+            let comm = $crate::comm::resolve(comm)?;
+            $crate::objects::info::resolve_hints(info)?;
+            $crate::api::coll::keep(&comm, request, $plan($($argument,)* &comm)?)
+        }
+    };
+}
+use collective;
+
+fn begin(comm: &Arc<Comm>, request: Output<RequestHandle>, plan: impl Plan) -> Result {
+    let number = comm.next_nonblocking();
+    let (running, owner) = (plan.run(comm.nonblocking_peers(number)), comm.clone());
+    let id = start(async move {
+        let outcome = running.await;
+        owner.nonblocking_done(number);
+        outcome
+    });
+    request.set(p2p::handle(&mut engine::cell().lock(), id, comm))
+}
+
+fn keep(comm: &Arc<Comm>, request: Output<RequestHandle>, plan: impl Plan) -> Result {
+    let (owner, number) = (comm.clone(), comm.next_persistent());
+    p2p::persistent::create(comm, request, move || Ok(Some(start(plan.clone().run(owner.persistent_peers(number))))))
+}
+
+fn is_in_place(buffer: *const c_void) -> bool {
+    std::ptr::eq(buffer, MPI_IN_PLACE)
+}
+
+fn not_in_place(buffer: *const c_void) -> Result {
+    if is_in_place(buffer) {
+        return Err(Error::new(MPI_ERR_BUFFER, "MPI_IN_PLACE is not allowed for this buffer here"));
+    }
+    Ok(())
+}
+
+/// The root of a collective, as this member sees it.
+#[derive(Clone, Copy)]
+struct Root {
+    /// Its rank in the one group, or in the other one.
+    rank: usize,
+    /// What this member does in a collective of two groups.
+    role: Option<Role>,
+    /// This member is the root.
+    is_me: bool,
+    /// This member contributes: all in one group, the other group's if there are two.
+    is_member: bool,
+}
+
+impl Root {
+    fn new(comm: &Comm, root: c_int) -> Result<Self> {
+        let role = match root {
+            MPI_ROOT if comm.remote.is_some() => Role::Root,
+            MPI_PROC_NULL if comm.remote.is_some() => Role::Idle,
+            rank => match usize::try_from(rank).ok().filter(|rank| *rank < comm.others().len()) {
+                Some(rank) => Role::Member(rank),
+                None => {
+                    let message = format!("root {root} is not in 0..{} of {}", comm.others().len(), comm.label());
+                    return Err(Error::new(MPI_ERR_ROOT, message));
+                }
+            },
+        };
+        let rank = if let Role::Member(rank) = role { rank } else { 0 };
+        Ok(match comm.remote {
+            Some(_) => {
+                Self { rank, role: Some(role), is_me: role == Role::Root, is_member: matches!(role, Role::Member(_)) }
+            }
+            None => Self { rank, role: None, is_me: comm.rank as usize == rank, is_member: true },
+        })
+    }
+}
+
+/// The other group, in a collective of two.
+fn across(peers: &Peers) -> Option<Arc<Peers>> {
+    peers.across.clone()
+}
+
+/// `MPI_IN_PLACE`, which is not allowed between two groups (MPI-5.0 §6.2.3).
+fn in_place(comm: &Comm, buffer: *const c_void) -> Result<bool> {
+    if comm.remote.is_some() {
+        not_in_place(buffer)?;
+    }
+    Ok(is_in_place(buffer))
+}
+
+/// Prefix sums have no meaning between two groups (MPI-5.0 §6.11).
+fn one_group(comm: &Comm) -> Result {
+    if comm.remote.is_some() {
+        return Err(Error::new(MPI_ERR_COMM, format!("{} is an intercommunicator", comm.label())));
+    }
+    Ok(())
+}

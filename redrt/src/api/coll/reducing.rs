@@ -1,0 +1,272 @@
+//! Collectives that reduce.
+
+use super::slots::{Packed, Slot};
+use super::{Plan, Root, across, collective, in_place, is_in_place, not_in_place, one_group};
+use crate::abi::{Counts, MPI_ERR_COUNT};
+use crate::coll::reduce::Combine;
+use crate::coll::{Peers, inter, reduce as fold, scan as prefix};
+use crate::comm::Comm;
+use crate::datatype::{self, Datatype};
+use crate::error::{Error, Result};
+use crate::handle::{DatatypeHandle, OpHandle};
+use crate::memory::{Region, Scratch};
+use crate::op::{self, Op};
+use std::ffi::{c_int, c_void};
+use std::sync::Arc;
+
+/// An operation on elements of a datatype.
+#[derive(Clone)]
+struct Reduction {
+    op: Arc<Op>,
+    datatype: Arc<Datatype>,
+    /// The packed form is the form in memory.
+    dense: bool,
+}
+
+impl Reduction {
+    fn new(op: OpHandle, datatype: DatatypeHandle) -> Result<Self> {
+        let op = op::resolve(op)?;
+        let datatype = datatype::resolve_committed(datatype)?;
+        op.check(&datatype)?;
+        let dense = datatype.contiguous_offset(2) == Some(0) && datatype.extent() == datatype.size() as i64;
+        Ok(Self { op, datatype, dense })
+    }
+}
+
+impl Combine for Reduction {
+    fn combine(&self, left: Region, right: Region) -> Result {
+        let size = self.datatype.size() as usize;
+        if size == 0 || right.len() == 0 {
+            return Ok(());
+        }
+        let count = (right.len() / size) as i64;
+        if self.dense {
+            return self.op.reduce(&self.datatype, count, left.start(), right.start());
+        }
+        let (low, high) = self.datatype.message_layout(count).bounds();
+        let mut spread_left = Scratch::new((high - low) as usize);
+        let mut spread_right = Scratch::new((high - low) as usize);
+        let typed = |scratch: &mut Scratch| scratch.region().start().wrapping_offset(-low as isize);
+        let (left_start, right_start) = (typed(&mut spread_left), typed(&mut spread_right));
+        left.with_bytes(|bytes| self.datatype.unpack(left_start, count, bytes));
+        right.with_bytes(|bytes| self.datatype.unpack(right_start, count, bytes));
+        self.op.reduce(&self.datatype, count, left_start, right_start)?;
+        right.with_bytes_mut(|bytes| self.datatype.pack(right_start, count, bytes));
+        Ok(())
+    }
+
+    fn element_bytes(&self) -> usize {
+        self.datatype.size().max(1) as usize
+    }
+
+    fn commutes(&self) -> bool {
+        self.op.is_commutative()
+    }
+}
+
+/// The operands of a member and the place of its result.
+#[derive(Clone)]
+struct Operand {
+    /// Its operand; it is in the place of the result when absent.
+    mine: Option<Slot>,
+    result: Slot,
+}
+
+impl Operand {
+    fn new(
+        sendbuf: *const c_void,
+        recvbuf: *mut c_void,
+        count: i64,
+        datatype: DatatypeHandle,
+        comm: &Comm,
+    ) -> Result<Self> {
+        let mine = if in_place(comm, sendbuf)? { None } else { Some(Slot::new(sendbuf, count, datatype)?) };
+        Ok(Self { mine, result: Slot::new(recvbuf, count, datatype)? })
+    }
+
+    /// The result's place with the operand in it.
+    fn load(self) -> Packed {
+        let Some(mine) = self.mine else { return self.result.load() };
+        let result = self.result.open();
+        result.region.copy_from(mine.load().region);
+        result
+    }
+}
+
+fn plan_reduce(
+    sendbuf: *const c_void,
+    recvbuf: *mut c_void,
+    count: i64,
+    datatype: DatatypeHandle,
+    op: OpHandle,
+    root: c_int,
+    comm: &Comm,
+) -> Result<impl Plan + use<>> {
+    let root = Root::new(comm, root)?;
+    // In the group of another root no other argument is significant.
+    let takes_part = root.is_me || root.is_member;
+    let reduction = if takes_part { Some(Reduction::new(op, datatype)?) } else { None };
+    let (operand, mine) = match (root.is_me, root.is_member) {
+        // The root of another group has no operand of its own.
+        (true, false) => (Some(Operand { mine: None, result: Slot::new(recvbuf, count, datatype)? }), None),
+        (true, true) => (Some(Operand::new(sendbuf, recvbuf, count, datatype, comm)?), None),
+        (false, false) => (None, None),
+        (false, true) => {
+            not_in_place(sendbuf)?;
+            (None, Some(Slot::new(sendbuf, count, datatype)?))
+        }
+    };
+    Ok(move |peers: Peers| {
+        let result = operand.map(Operand::load);
+        // Elsewhere the operand is used up.
+        let mut copy = mine.map_or_else(|| Scratch::new(0), Slot::copy);
+        async move {
+            let region = result.as_ref().map_or_else(|| copy.region(), |result| result.region);
+            let Some(reduction) = &reduction else { return Ok(()) };
+            match across(&peers).zip(root.role) {
+                None => fold::reduce(peers, region, reduction, root.rank).await?,
+                Some((across, role)) => inter::reduce_to(peers, &across, region, reduction, role).await?,
+            }
+            result.iter().for_each(Packed::store);
+            Ok(())
+        }
+    })
+}
+collective!(reduce, ireduce, reduce_init, plan_reduce(
+    sendbuf: *const c_void, recvbuf: *mut c_void, count: i64, datatype: DatatypeHandle, op: OpHandle, root: c_int));
+
+fn plan_allreduce(
+    sendbuf: *const c_void,
+    recvbuf: *mut c_void,
+    count: i64,
+    datatype: DatatypeHandle,
+    op: OpHandle,
+    comm: &Comm,
+) -> Result<impl Plan + use<>> {
+    let reduction = Reduction::new(op, datatype)?;
+    let operand = Operand::new(sendbuf, recvbuf, count, datatype, comm)?;
+    Ok(move |peers: Peers| {
+        let result = operand.load();
+        async move {
+            match across(&peers) {
+                None => fold::allreduce(peers, result.region, &reduction).await?,
+                Some(across) => inter::allreduce(peers, &across, result.region, &reduction).await?,
+            }
+            result.store();
+            Ok(())
+        }
+    })
+}
+collective!(allreduce, iallreduce, allreduce_init, plan_allreduce(
+    sendbuf: *const c_void, recvbuf: *mut c_void, count: i64, datatype: DatatypeHandle, op: OpHandle));
+
+fn plan_scan(
+    sendbuf: *const c_void,
+    recvbuf: *mut c_void,
+    count: i64,
+    datatype: DatatypeHandle,
+    op: OpHandle,
+    comm: &Comm,
+) -> Result<impl Plan + use<>> {
+    one_group(comm)?;
+    let reduction = Reduction::new(op, datatype)?;
+    let operand = Operand::new(sendbuf, recvbuf, count, datatype, comm)?;
+    Ok(move |peers: Peers| {
+        let result = operand.load();
+        async move {
+            prefix::scan(peers, result.region, &reduction).await?;
+            result.store();
+            Ok(())
+        }
+    })
+}
+collective!(scan, iscan, scan_init, plan_scan(
+    sendbuf: *const c_void, recvbuf: *mut c_void, count: i64, datatype: DatatypeHandle, op: OpHandle));
+
+fn plan_exscan(
+    sendbuf: *const c_void,
+    recvbuf: *mut c_void,
+    count: i64,
+    datatype: DatatypeHandle,
+    op: OpHandle,
+    comm: &Comm,
+) -> Result<impl Plan + use<>> {
+    one_group(comm)?;
+    let reduction = Reduction::new(op, datatype)?;
+    let source = if is_in_place(sendbuf) { recvbuf.cast_const() } else { sendbuf };
+    let (mine, result) = (Slot::new(source, count, datatype)?, Slot::new(recvbuf, count, datatype)?);
+    Ok(move |peers: Peers| {
+        let mut copy = mine.copy();
+        let result = result.load();
+        async move {
+            prefix::exscan(peers, copy.region(), result.region, &reduction).await?;
+            result.store();
+            Ok(())
+        }
+    })
+}
+collective!(exscan, iexscan, exscan_init, plan_exscan(
+    sendbuf: *const c_void, recvbuf: *mut c_void, count: i64, datatype: DatatypeHandle, op: OpHandle));
+
+fn scatter_reduced(
+    sendbuf: *const c_void,
+    recvbuf: *mut c_void,
+    counts: &[i64],
+    datatype: DatatypeHandle,
+    op: OpHandle,
+    comm: &Comm,
+) -> Result<impl Plan + use<>> {
+    let reduction = Reduction::new(op, datatype)?;
+    if let Some(count) = counts.iter().find(|count| **count < 0) {
+        return Err(Error::new(MPI_ERR_COUNT, format!("count is {count}")));
+    }
+    let source = if in_place(comm, sendbuf)? { recvbuf.cast_const() } else { sendbuf };
+    let all = Slot::new(source, counts.iter().sum(), datatype)?;
+    let mine = Slot::new(recvbuf, counts[comm.rank as usize], datatype)?;
+    let size = reduction.datatype.size() as usize;
+    let mut bounds = vec![0];
+    bounds.extend(counts.iter().scan(0, |sum, count| {
+        *sum += *count as usize * size;
+        Some(*sum)
+    }));
+    Ok(move |peers: Peers| {
+        let (mut copy, mine) = (all.copy(), mine.open());
+        async move {
+            let all = copy.region();
+            match across(&peers) {
+                None => fold::reduce_scatter(peers, all, bounds, mine.region, &reduction).await?,
+                Some(across) => {
+                    inter::reduce_scatter(peers, &across, all, bounds, mine.region, &reduction).await?;
+                }
+            }
+            mine.store();
+            Ok(())
+        }
+    })
+}
+
+fn plan_reduce_scatter(
+    sendbuf: *const c_void,
+    recvbuf: *mut c_void,
+    recvcounts: Counts,
+    datatype: DatatypeHandle,
+    op: OpHandle,
+    comm: &Comm,
+) -> Result<impl Plan + use<>> {
+    scatter_reduced(sendbuf, recvbuf, &recvcounts.to_vec(comm.size())?, datatype, op, comm)
+}
+collective!(reduce_scatter, ireduce_scatter, reduce_scatter_init, plan_reduce_scatter(
+    sendbuf: *const c_void, recvbuf: *mut c_void, recvcounts: Counts, datatype: DatatypeHandle, op: OpHandle));
+
+fn plan_reduce_scatter_block(
+    sendbuf: *const c_void,
+    recvbuf: *mut c_void,
+    recvcount: i64,
+    datatype: DatatypeHandle,
+    op: OpHandle,
+    comm: &Comm,
+) -> Result<impl Plan + use<>> {
+    scatter_reduced(sendbuf, recvbuf, &vec![recvcount; comm.size()], datatype, op, comm)
+}
+collective!(reduce_scatter_block, ireduce_scatter_block, reduce_scatter_block_init, plan_reduce_scatter_block(
+    sendbuf: *const c_void, recvbuf: *mut c_void, recvcount: i64, datatype: DatatypeHandle, op: OpHandle));

@@ -1,0 +1,138 @@
+//! Buffers of collectives: what the arguments say, and their packed bytes for one operation.
+
+use crate::abi::{Counts, Input, MPI_ERR_COUNT};
+use crate::datatype::{self, Datatype};
+use crate::error::{Error, Result};
+use crate::handle::DatatypeHandle;
+use crate::memory::{Region, Scratch};
+use std::ffi::c_void;
+use std::sync::Arc;
+
+/// A buffer of the program. Nothing of it is read or written before it is packed.
+#[derive(Clone)]
+pub struct Slot {
+    start: Region,
+    count: i64,
+    datatype: Arc<Datatype>,
+}
+
+/// The bytes of a slot for one operation: in place when they are contiguous, else a copy.
+pub struct Packed {
+    /// The bytes.
+    pub region: Region,
+    copy: Option<(Slot, Scratch)>,
+}
+
+impl Slot {
+    /// `count` elements at `buffer`.
+    pub fn new(buffer: *const c_void, count: i64, datatype: DatatypeHandle) -> Result<Self> {
+        Self::with(buffer.cast_mut().cast(), count, datatype::resolve_committed(datatype)?)
+    }
+
+    fn with(buffer: *mut u8, count: i64, datatype: Arc<Datatype>) -> Result<Self> {
+        if count < 0 {
+            return Err(Error::new(MPI_ERR_COUNT, format!("count is {count}")));
+        }
+        // SAFETY: - an address only; the bytes are accessed through what `open` makes of it, or by pack and unpack.
+        Ok(Self { start: unsafe { Region::new(buffer, 0) }, count, datatype })
+    }
+
+    /// Number of packed bytes.
+    pub fn bytes(&self) -> usize {
+        self.datatype.packed_size(self.count) as usize
+    }
+
+    /// Room for its bytes.
+    pub fn open(self) -> Packed {
+        let bytes = self.bytes();
+        match self.datatype.contiguous_offset(self.count) {
+            Some(offset) => {
+                let start = self.start.start().wrapping_offset(offset as isize);
+                // SAFETY: - the program's buffer, valid until the collective is complete.
+                Packed { region: unsafe { Region::new(start, bytes) }, copy: None }
+            }
+            None => {
+                let mut copy = Scratch::new(bytes);
+                Packed { region: copy.region(), copy: Some((self, copy)) }
+            }
+        }
+    }
+
+    /// Its bytes.
+    pub fn load(self) -> Packed {
+        let packed = self.open();
+        if let Some((slot, _)) = &packed.copy {
+            packed.region.with_bytes_mut(|bytes| slot.datatype.pack(slot.start.start(), slot.count, bytes));
+        }
+        packed
+    }
+
+    /// A copy of its bytes in memory of our own.
+    pub fn copy(self) -> Scratch {
+        let mine = self.load();
+        let mut copy = Scratch::new(mine.region.len());
+        copy.region().copy_from(mine.region);
+        copy
+    }
+}
+
+impl Packed {
+    /// Brings the bytes to the program's buffer.
+    pub fn store(&self) {
+        if let Some((slot, _)) = &self.copy {
+            self.region.with_bytes(|bytes| slot.datatype.unpack(slot.start.start(), slot.count, bytes));
+        }
+    }
+}
+
+/// `size` slots of `count` elements each, one after the other.
+pub fn blocks(buffer: *const c_void, count: i64, datatype: DatatypeHandle, size: usize) -> Result<Vec<Slot>> {
+    let datatype = datatype::resolve_committed(datatype)?;
+    let stride = datatype.extent() as isize * count as isize;
+    let at = |number: usize| buffer.cast_mut().cast::<u8>().wrapping_offset(stride * number as isize);
+    (0..size).map(|number| Slot::with(at(number), count, datatype.clone())).collect()
+}
+
+/// Slots with given counts and displacements, these in units of the extent.
+pub fn scattered(
+    buffer: *const c_void,
+    counts: Counts,
+    places: Counts,
+    datatype: DatatypeHandle,
+    size: usize,
+) -> Result<Vec<Slot>> {
+    let datatype = datatype::resolve_committed(datatype)?;
+    let extent = datatype.extent() as isize;
+    let at = |number: usize| buffer.cast_mut().cast::<u8>().wrapping_offset(extent * places.get(number) as isize);
+    (0..size).map(|number| Slot::with(at(number), counts.get(number), datatype.clone())).collect()
+}
+
+/// Slots with given counts, displacements in bytes, and types.
+pub fn assorted(
+    buffer: *const c_void,
+    counts: Counts,
+    places: Counts,
+    types: Input<DatatypeHandle>,
+    size: usize,
+) -> Result<Vec<Slot>> {
+    let types = types.slice(size)?;
+    let at = |number: usize| buffer.cast_mut().cast::<u8>().wrapping_offset(places.get(number) as isize);
+    (0..size)
+        .map(|number| Slot::with(at(number), counts.get(number), datatype::resolve_committed(types[number])?))
+        .collect()
+}
+
+/// Room for the bytes of all.
+pub fn open_all(slots: Vec<Slot>) -> Vec<Packed> {
+    slots.into_iter().map(Slot::open).collect()
+}
+
+/// The bytes of all.
+pub fn load_all(slots: Vec<Slot>) -> Vec<Packed> {
+    slots.into_iter().map(Slot::load).collect()
+}
+
+/// Where the bytes are.
+pub fn regions(packed: &[Packed]) -> Vec<Region> {
+    packed.iter().map(|packed| packed.region).collect()
+}

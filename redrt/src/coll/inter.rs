@@ -1,0 +1,116 @@
+//! Collectives between two groups (MPI-5.0 §6.2.3). `peers` is the own group, `peers.across` the other one, and member 0
+//! of each speaks for it where one has to.
+
+use super::reduce::{Combine, reduce};
+use super::{Outcome, Peers, all, barrier::barrier as local_barrier, bcast::bcast as local_bcast, gather::scatter};
+use crate::memory::{Region, Scratch};
+
+/// Who a member is in a collective with a root.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Role {
+    /// The root; its group takes no part otherwise.
+    Root,
+    /// In the root's group (`MPI_PROC_NULL`): nothing to do.
+    Idle,
+    /// In the other group; the root has this rank.
+    Member(usize),
+}
+
+/// Begins and ends after all members of both groups have begun.
+pub async fn barrier(peers: Peers, across: &Peers) -> Outcome {
+    local_barrier(peers.clone()).await?;
+    if peers.rank == 0 {
+        across.exchange(0, Region::empty(), 0, Region::empty()).await?;
+    }
+    local_barrier(peers).await
+}
+
+/// From the root to all members of the other group.
+pub async fn bcast(peers: Peers, across: &Peers, buffer: Region, role: Role) -> Outcome {
+    match role {
+        Role::Root => across.send(0, buffer).await,
+        Role::Idle => Ok(()),
+        Role::Member(root) => {
+            if peers.rank == 0 {
+                across.receive(root, buffer).await?;
+            }
+            local_bcast(peers, buffer, 0).await
+        }
+    }
+}
+
+/// `mine` of every member of the other group to its piece at the root.
+pub async fn gather(across: &Peers, mine: Region, pieces: Vec<Region>, role: Role) -> Outcome {
+    match role {
+        Role::Root => {
+            all((0..pieces.len()).map(|from| across.start_receive(from, pieces[from])).collect::<Vec<_>>()).await
+        }
+        Role::Idle => Ok(()),
+        Role::Member(root) => across.send(root, mine).await,
+    }
+}
+
+/// Each piece at the root to its member of the other group.
+pub async fn spread(across: &Peers, pieces: Vec<Region>, mine: Region, role: Role) -> Outcome {
+    match role {
+        Role::Root => all((0..pieces.len()).map(|to| across.start_send(to, pieces[to])).collect::<Vec<_>>()).await,
+        Role::Idle => Ok(()),
+        Role::Member(root) => across.receive(root, mine).await,
+    }
+}
+
+/// `out[k]`, or the only one, to each member k of the other group, and its piece into `into[k]`.
+pub async fn alltoall(across: &Peers, out: Vec<Region>, into: Vec<Region>) -> Outcome {
+    let mut steps: Vec<_> = (0..into.len()).map(|from| across.start_receive(from, into[from])).collect();
+    steps.extend((0..across.size()).map(|to| across.start_send(to, *out.get(to).unwrap_or(&out[0]))));
+    all(steps).await
+}
+
+/// Combines `buffer` of all members of the other group into `buffer` of the root.
+pub async fn reduce_to(peers: Peers, across: &Peers, buffer: Region, combine: &dyn Combine, role: Role) -> Outcome {
+    match role {
+        Role::Root => across.receive(0, buffer).await,
+        Role::Idle => Ok(()),
+        Role::Member(root) => {
+            let rank = peers.rank;
+            reduce(peers, buffer, combine, 0).await?;
+            if rank == 0 { across.send(root, buffer).await } else { Ok(()) }
+        }
+    }
+}
+
+/// Combines `buffer` of each group and leaves in `result` of member 0 what the other group's was.
+async fn swap(peers: &Peers, across: &Peers, buffer: Region, result: Region, combine: &dyn Combine) -> Outcome {
+    reduce(peers.clone(), buffer, combine, 0).await?;
+    if peers.rank == 0 {
+        across.exchange(0, buffer, 0, result).await?;
+    }
+    Ok(())
+}
+
+/// Combines `buffer` of each group into `buffer` of all members of the other group.
+pub async fn allreduce(peers: Peers, across: &Peers, buffer: Region, combine: &dyn Combine) -> Outcome {
+    let mut scratch = Scratch::new(buffer.len());
+    let result = scratch.region();
+    swap(&peers, across, buffer, result, combine).await?;
+    local_bcast(peers, result, 0).await?;
+    buffer.copy_from(result);
+    Ok(())
+}
+
+/// Combines `buffer` of each group, and gives each member of the other one its stretch; as for [`super::reduce::reduce_scatter`].
+pub async fn reduce_scatter(
+    peers: Peers,
+    across: &Peers,
+    buffer: Region,
+    bounds: Vec<usize>,
+    mine: Region,
+    combine: &dyn Combine,
+) -> Outcome {
+    let mut scratch = Scratch::new(buffer.len());
+    let result = scratch.region();
+    swap(&peers, across, buffer, result, combine).await?;
+    let shares = (0..peers.size()).map(|number| result.part(bounds[number], bounds[number + 1] - bounds[number]));
+    let shares = shares.collect();
+    scatter(peers, shares, Some(mine), 0).await
+}

@@ -1,0 +1,110 @@
+//! Frames that no sound process sends.
+//!
+//! Whoever sent one, or whoever refuses it, has a corrupt memory. Its link is closed, so that nothing more is taken from
+//! it, and `redrun` is told, which decides who of the two must go; see `docs/failure-model.md`. Until its view is here,
+//! what the other owes is missing, as after a death.
+
+use super::Engine;
+use crate::runtime;
+use crate::transport::frame::{FrameError, Kind};
+use crate::transport::landing::LandingError;
+use crate::transport::tcp::Rubbish;
+use quiesce::{Breach, ProtocolError};
+use redrt_types::{ProcessIndex, ReplicaId};
+
+/// What is wrong with a frame, in words that follow on the name of who sent it.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Fault {
+    /// It is no frame.
+    #[error(transparent)]
+    Frame(#[from] FrameError),
+    /// Its bytes are to go where they may not.
+    #[error(transparent)]
+    Landing(#[from] LandingError),
+    /// It contradicts what is known, or what a replica said before does.
+    #[error("{breach}")]
+    Protocol {
+        /// Who has said it.
+        by: ReplicaId,
+        /// What is wrong with it.
+        breach: Breach,
+    },
+    /// A frame of a kind that this job does not have.
+    #[error("sent a {0:?} frame, which has no place in this job")]
+    Misplaced(Kind),
+    /// A sender's rank that no communicator has.
+    #[error("sent a message of rank {source_rank}, and the job has {rank_count} ranks")]
+    Source {
+        /// What the message says.
+        source_rank: u32,
+        /// How many there are.
+        rank_count: u32,
+    },
+    /// A protocol frame that is none.
+    #[error("sent a protocol frame that cannot be decoded")]
+    Undecodable,
+    /// A protocol frame without end.
+    #[error("sent a protocol frame of more than {0} bytes")]
+    Endless(usize),
+    /// It wants, or has read, a payload that was not offered to it, or twice.
+    #[error("speaks of offer {0}, which it was not made")]
+    Offer(u64),
+    /// It wants more or less than was offered.
+    #[error("asks for {wanted} bytes of a payload of {length}")]
+    GrantLength {
+        /// What it wants.
+        wanted: u64,
+        /// What there is.
+        length: u64,
+    },
+    /// A message that is too long to be one.
+    #[error("offers a message of {0} bytes, for which there is no memory")]
+    Memory(u64),
+    /// Threads are a matter of their own rank.
+    #[error("asks how far a thread of another rank has come")]
+    Thread,
+    /// The other end of a link says that it is somebody who is not in the job.
+    #[error("opened a link as process {0} of a job that has no such process to do that")]
+    Stranger(u32),
+    /// The consumer's word in shared memory cannot be.
+    #[error("says that it has taken frames which were not sent")]
+    Ring,
+}
+
+impl From<ProtocolError> for Fault {
+    fn from(error: ProtocolError) -> Self {
+        Self::Protocol { by: error.by, breach: error.breach }
+    }
+}
+
+impl From<Rubbish> for Fault {
+    fn from(rubbish: Rubbish) -> Self {
+        match rubbish {
+            Rubbish::Frame(error) => Self::Frame(error),
+            Rubbish::Landing(error) => Self::Landing(error),
+        }
+    }
+}
+
+impl Engine {
+    /// Closes the link to whoever sent such a frame and tells `redrun`. Nobody uses the frame any more.
+    #[cold]
+    pub(super) fn refuse(&mut self, from: Option<ProcessIndex>, fault: &Fault) {
+        let peer = match fault {
+            Fault::Protocol { by, .. } => Some(*by),
+            _ => from.map(|from| self.world.replica(from)),
+        };
+        if let Some(peer) = peer {
+            self.links.close(self.world.process(peer));
+            if !self.is_live(peer) {
+                return;
+            }
+        }
+        runtime::refused(peer, fault.to_string());
+    }
+
+    /// Whether the view has this replica. Without replication, a view that lacks somebody ends the job.
+    pub(super) fn is_live(&self, replica: ReplicaId) -> bool {
+        self.replication.as_ref().is_none_or(|replication| replication.view().is_live(replica))
+    }
+}

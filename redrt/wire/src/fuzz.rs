@@ -1,0 +1,292 @@
+//! Control messages that are damaged on the way, and strangers that answer a handshake with anything.
+
+use crate::auth::{self, Secret};
+use crate::control::{
+    Card, Determinism, FromAgent, OnSdc, Options, ProcessFault, Protocol, SharedMemory, ToAgent, Transport,
+    Verification, Welcome,
+};
+use crate::daemon::{Application, FromDaemon, Launch, Sign, ToDaemon, Watch};
+use crate::event::{Action, Event, Finding, Mismatch, Statistics, Vote};
+use crate::frame::{FrameReader, decode_body, encode, encode_body};
+use crate::tree::{Attach, Down, Question, Up};
+use proptest::prelude::*;
+use redrt_types::{
+    ContextId, Digest, Incarnation, ProcessIndex, ReplicaId, SeqNum, View, ViewNumber, VirtualRank, World,
+};
+use serde::de::DeserializeOwned;
+use std::io::{self, Read, Write};
+
+fn options() -> Options {
+    Options {
+        protocol: Protocol::Hash,
+        verification: Verification::Strict,
+        transport: Transport::Auto,
+        determinism: Determinism::Full,
+        on_sdc: OnSdc::Report,
+        seed: 7,
+    }
+}
+
+fn welcome() -> Welcome {
+    let world = World::new(vec![2, 1, 3]);
+    Welcome {
+        job: 1,
+        secret: Secret([5; 32]),
+        me: ReplicaId::new(2, 1),
+        incarnation: Incarnation(0),
+        view: View::initial(&world).without(&[ReplicaId::new(0, 1)]),
+        world,
+        options: options(),
+        host: "host".into(),
+        host_number: 0,
+        local_process_count: 6,
+        shared_memory: Some(SharedMemory { fd: 201, slot_count: 6 }),
+        listen: ([127, 0, 0, 1], 0).into(),
+        faults: vec![ProcessFault::Kill { send: 3 }],
+        application: 0,
+    }
+}
+
+fn launch() -> Launch {
+    let Welcome { world, view, .. } = welcome();
+    let application = Application {
+        program: "/bin/true".into(),
+        arguments: vec!["true".into()],
+        environment: vec![("A".into(), "B".into())],
+        directory: "/".into(),
+    };
+    Launch {
+        job: 1,
+        secret: Secret([5; 32]),
+        placement: vec![0, 1, 0, 1, 1, 0],
+        world,
+        view,
+        options: options(),
+        applications: vec![application],
+        application_of_rank: vec![0; 3],
+        faults: vec![(ReplicaId::new(0, 0), ProcessFault::FlipWire { send: 1, bit: 2 })],
+        start_time_ns: 1,
+        start_monotonic_ns: 2,
+        host_name: "host".into(),
+        standard_input: true,
+    }
+}
+
+fn event() -> Event {
+    let replica = ReplicaId::new(2, 1);
+    Event::Mismatch(Mismatch {
+        receiver: ReplicaId::new(0, 0),
+        sender: VirtualRank(2),
+        supplier: replica,
+        communicator: "MPI_COMM_WORLD".into(),
+        context: ContextId(7),
+        tag: -1,
+        sequence: SeqNum(9),
+        length_bytes: 8,
+        payload: Digest(1),
+        votes: vec![Vote { replica, digest: Digest(2) }],
+        finding: Finding::ReplicaCorrupt,
+        culprit: Some(replica),
+        action: Action::Refetched,
+        view: ViewNumber(2),
+    })
+}
+
+/// Every message there is, in one direction each.
+fn messages() -> [Vec<Vec<u8>>; 6] {
+    let card = || Card { process: ProcessIndex(3), host_number: 0, pid: 9, data: Some(([127, 0, 0, 1], 80).into()) };
+    let replica = ReplicaId::new(1, 0);
+    let refused = FromAgent::Refused { peer: Some(replica), what: "sent rubbish".into() };
+    let to_agent =
+        [ToAgent::Welcome(Box::new(welcome())), ToAgent::Cards(vec![card(); 3]), ToAgent::View(welcome().view)];
+    let from_agent = [
+        FromAgent::Ready(card()),
+        FromAgent::Finalizing { view: ViewNumber(3), statistics: Statistics::default() },
+        FromAgent::Abort { code: 3, message: "why".into() },
+        FromAgent::Event(event()),
+        FromAgent::Suspect(replica),
+        refused.clone(),
+    ];
+    let to_daemon = [
+        ToDaemon::Launch(Box::new(launch())),
+        ToDaemon::Cards(vec![card()]),
+        ToDaemon::View(launch().view),
+        ToDaemon::Input { bytes: vec![1; 30] },
+        ToDaemon::HoldOutput { replica: Some(replica), held: true },
+        ToDaemon::Kill(replica),
+        ToDaemon::Watch(Watch { ring: vec![(3, ([127, 0, 0, 1], 80).into()); 4], timeout_ms: 1000 }),
+    ];
+    let from_daemon = [
+        FromDaemon::HostFailed { host: 2, message: "no route".into() },
+        FromDaemon::Observed { host: 1, sign: Sign::Silent },
+        FromDaemon::Started { replica, pid: 4 },
+        FromDaemon::Agent { replica, message: refused },
+        FromDaemon::Output { replica, stream: crate::daemon::Stream::Error, bytes: vec![2; 40] },
+    ];
+    let attach = Attach {
+        host: 3,
+        attachment: 1,
+        received: 77,
+        version: "0.1.0".into(),
+        name: "h3".into(),
+        cpu_count: 2,
+        listen: ([127, 0, 0, 1], 80).into(),
+    };
+    let up = [
+        Up::Attach(Box::new(attach)),
+        Up::Message { host: 3, number: 9, body: encode_body(&from_daemon[0]) },
+        Up::Taken { host: 3, count: 12 },
+        Up::Beat,
+        Up::Ask(Question::Kill(replica)),
+    ];
+    let down = [
+        Down::Message { to: Some(3), body: encode_body(&to_daemon[1]) },
+        Down::Attached { host: 3, attachment: 1, received: 8 },
+        Down::Stop { host: 3, reason: "it does not answer".into() },
+        Down::Beat { round: 1 << 40 },
+    ];
+    [
+        to_agent.iter().map(encode).collect(),
+        from_agent.iter().map(encode).collect(),
+        to_daemon.iter().map(encode).collect(),
+        from_daemon.iter().map(encode).collect(),
+        up.iter().map(encode).collect(),
+        down.iter().map(encode).collect(),
+    ]
+}
+
+/// Reads what there is, up to an error.
+fn read_all<T: DeserializeOwned>(bytes: &[u8], step: usize, mut heed: impl FnMut(T)) {
+    let mut reader = FrameReader::default();
+    for chunk in bytes.chunks(step) {
+        reader.push(chunk);
+        loop {
+            match reader.next::<T>() {
+                Ok(Some(message)) => heed(message),
+                Ok(None) => break,
+                Err(error) => {
+                    assert!(!error.to_string().contains('\n'));
+                    return;
+                }
+            }
+        }
+    }
+}
+
+/// What the addressees do first with what they are sent.
+fn heed(direction: usize, bytes: &[u8], step: usize) {
+    match direction {
+        0 => read_all(bytes, step, |message| match message {
+            ToAgent::Welcome(welcome) if welcome.check().is_ok() => {
+                let count = welcome.world.process_count();
+                assert!(welcome.world.process(welcome.me).0 < count && welcome.view.is_live(welcome.me));
+            }
+            ToAgent::View(view) if view.fits(&self::welcome().world) => {
+                let members: usize = (0..view.rank_count()).map(|rank| view.live(VirtualRank(rank)).count()).sum();
+                assert!(members <= 6);
+            }
+            _ => {}
+        }),
+        1 => read_all(bytes, step, |_: FromAgent| {}),
+        2 => read_all(bytes, step, |message| {
+            if let ToDaemon::Launch(launch) = message
+                && launch.check().is_ok()
+            {
+                for replica in launch.replicas_on(1) {
+                    let application = launch.application_of_rank[replica.rank.0 as usize];
+                    assert!(!launch.applications[application as usize].arguments.is_empty());
+                }
+            }
+        }),
+        3 => read_all(bytes, step, |message: FromDaemon| {
+            let _ = message.replica();
+        }),
+        4 => read_all(bytes, step, |frame| {
+            if let Up::Message { body, .. } = frame {
+                let _ = decode_body::<FromDaemon>(&body);
+            }
+        }),
+        _ => read_all(bytes, step, |frame| {
+            if let Down::Message { body, .. } = frame {
+                let _ = decode_body::<ToDaemon>(&body);
+            }
+        }),
+    }
+}
+
+/// The far end of a handshake: says what it was given, and takes everything.
+struct Stranger<'a>(&'a [u8]);
+
+impl Read for Stranger<'_> {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        self.0.read(bytes)
+    }
+}
+
+impl Write for Stranger<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+proptest! {
+    /// Damaged messages are read as something that can be, or refused.
+    #[test]
+    fn damaged_messages_are_heeded_or_refused(
+        direction in 0usize..6,
+        which in any::<prop::sample::Index>(),
+        damage in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>(), any::<bool>()), 1..4),
+        cut in proptest::option::weighted(0.2, any::<prop::sample::Index>()),
+        step in 1usize..200,
+    ) {
+        let messages = &messages()[direction];
+        let mut bytes = messages[which.index(messages.len())].clone();
+        for (place, value, is_flip) in damage {
+            let place = place.index(bytes.len());
+            let byte = &mut bytes[place];
+            *byte = if is_flip { *byte ^ 1 << (value % 8) } else { value };
+        }
+        if let Some(cut) = cut {
+            bytes.truncate(cut.index(bytes.len()));
+        }
+        heed(direction, &bytes, step);
+    }
+
+    /// Nobody comes in without the secret, whatever they say.
+    #[test]
+    fn strangers_are_refused(said in proptest::collection::vec(any::<u8>(), 0..200)) {
+        let secret = Secret([9; 32]);
+        prop_assert!(auth::accept(&mut Stranger(&said), &secret).is_err());
+        prop_assert!(auth::connect(&mut Stranger(&said), &secret).is_err());
+    }
+
+    #[test]
+    fn any_text_is_a_secret_or_refused(text in "[0-9a-fA-F]{60,68}|.{0,70}") {
+        if let Some(secret) = Secret::from_hex(&text) {
+            prop_assert_eq!(secret.to_hex(), text.to_lowercase());
+        }
+    }
+}
+
+#[test]
+fn undamaged_messages_pass_their_checks() {
+    assert_eq!((welcome().check(), launch().check()), (Ok(()), Ok(())));
+    let strangers = Welcome { me: ReplicaId::new(0, 1), ..welcome() };
+    assert_eq!(strangers.check(), Err("a place that is not in the job"));
+    let small = Welcome { shared_memory: Some(SharedMemory { fd: 3, slot_count: 5 }), ..welcome() };
+    assert_eq!(small.check(), Err("shared memory for another job"));
+    let other = Welcome { view: View::initial(&World::new(vec![2, 2, 3])), ..welcome() };
+    assert_eq!(other.check(), Err("a view of another job"));
+    for wrong in [
+        Launch { application_of_rank: vec![0; 2], ..launch() },
+        Launch { application_of_rank: vec![0, 1, 0], ..launch() },
+        Launch { placement: vec![0; 5], ..launch() },
+        Launch { applications: vec![Application { arguments: vec![], ..launch().applications.remove(0) }], ..launch() },
+    ] {
+        assert!(wrong.check().is_err());
+    }
+}
