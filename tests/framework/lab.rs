@@ -220,8 +220,9 @@ impl Lab {
         command
     }
 
-    /// Cuts a host's power.
+    /// Cuts a host's power. Its link goes first: the kernel, which lives on, would close its connections.
     pub fn cut_power(&self, name: &str) {
+        self.cut_link(name);
         // SAFETY: - the host is up, or its number has not been given to another: its parent has not been waited for.
         unsafe { libc::kill(self.init(name), libc::SIGKILL) };
     }

@@ -71,7 +71,8 @@ impl Launch {
     /// The replicas to start on a host.
     pub fn replicas_on(&self, host: u32) -> impl Iterator<Item = ReplicaId> + '_ {
         let placed = self.world.replicas().zip(&self.placement);
-        placed.filter(move |(_, at)| **at == host).map(|(replica, _)| replica)
+        let here = placed.filter(move |(_, at)| **at == host).map(|(replica, _)| replica);
+        here.filter(|replica| self.view.is_live(*replica))
     }
 
     /// Whether its parts fit each other; else what does not.
@@ -87,8 +88,6 @@ impl Launch {
             Err("a program has no name")
         } else if self.placement.len() != self.world.process_count() as usize {
             Err("not every process has a host")
-        } else if !self.world.replicas().all(|replica| self.view.is_live(replica)) {
-            Err("a replica is not in the job")
         } else {
             Ok(())
         }
