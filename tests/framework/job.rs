@@ -187,6 +187,12 @@ impl Running {
     /// Sends a signal to redrun.
     pub fn signal(&self, signal: i32) {
         let id = self.redrun();
+        if signal == libc::SIGCONT {
+            // What runs redrun elsewhere has stopped with it.
+            let outer = i32::try_from(self.child.id()).expect("a process id");
+            // SAFETY: - the child has not been waited for, so its id is not another process's.
+            unsafe { libc::kill(outer, signal) };
+        }
         // SAFETY: - the child has not been waited for, so its id is not another process's.
         assert_eq!(unsafe { libc::kill(id, signal) }, 0);
     }
