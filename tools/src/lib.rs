@@ -3,6 +3,7 @@
 pub mod cli;
 pub mod coordinator;
 pub mod link;
+pub mod redclone;
 pub mod redrtd;
 pub mod redrun;
 pub mod stdio;
