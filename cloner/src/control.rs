@@ -245,7 +245,26 @@ impl Drop for Parked<'_> {
     }
 }
 
-fn exchange(mut stream: &UnixStream, ask: Ask, request: Request) -> io::Result<(Reply, Vec<OwnedFd>)> {
+/// The error of asking a process that is not there any more.
+fn ended(error: io::Error) -> io::Error {
+    use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
+    match error.kind() {
+        BrokenPipe | ConnectionReset | UnexpectedEof => io::Error::new(BrokenPipe, "the process has ended"),
+        _ => error,
+    }
+}
+
+/// True when the process that was asked is not there any more.
+#[must_use]
+pub fn has_ended(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::BrokenPipe
+}
+
+fn exchange(stream: &UnixStream, ask: Ask, request: Request) -> io::Result<(Reply, Vec<OwnedFd>)> {
+    try_exchange(stream, ask, request).map_err(ended)
+}
+
+fn try_exchange(mut stream: &UnixStream, ask: Ask, request: Request) -> io::Result<(Reply, Vec<OwnedFd>)> {
     let request = Request { ask: ask as u32, ..request };
     stream.write_all(request.as_bytes())?;
     let mut bytes = [0_u8; size_of::<Reply>()];
@@ -261,7 +280,7 @@ fn exchange(mut stream: &UnixStream, ask: Ask, request: Request) -> io::Result<(
         }
     }
     if message.bytes != size_of::<Reply>() {
-        return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the process has ended"));
+        return Err(io::ErrorKind::UnexpectedEof.into());
     }
     let reply = Reply::read_from_bytes(&bytes).map_err(|_| io::Error::other("a reply has another size"))?;
     Ok((reply, fds))

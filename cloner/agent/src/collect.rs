@@ -93,6 +93,9 @@ pub fn process(block: &mut Block) {
     }
     // SAFETY: - asks only: 0 is never a valid end.
     block.heap_end = unsafe { syscall(libc::SYS_brk, 0, 0, 0, 0) } as u64;
+    // The agent blocks all signals, so those that wait for the process can be taken by it. This comes before the timers: one whose
+    // signal waits shows no time left, and is wound up again when the signal is taken.
+    block.pending_count = pending(pending_mask(b"/proc/self/status\0", b"ShdPnd:"), true, &mut block.pending);
     for (which, timer) in block.interval_timers.iter_mut().enumerate() {
         // SAFETY: - an itimerval is four words.
         unsafe { syscall(libc::SYS_getitimer, which as u64, timer.as_mut_ptr() as u64, 0, 0) };
@@ -102,8 +105,6 @@ pub fn process(block: &mut Block) {
         // SAFETY: - an itimerspec is four words.
         unsafe { syscall(libc::SYS_timer_gettime, timer.id as u64, timer.setting.as_mut_ptr() as u64, 0, 0) };
     }
-    // The agent blocks all signals, so those that wait for the process can be taken by it.
-    block.pending_count = pending(pending_mask(b"/proc/self/status\0", b"ShdPnd:"), true, &mut block.pending);
 }
 
 /// Reads a mask such as `SigPnd` from a status file; 0 when it cannot be read.

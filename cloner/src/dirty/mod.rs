@@ -9,7 +9,7 @@ mod write_protect;
 pub use soft_dirty::SoftDirty;
 pub use write_protect::WriteProtect;
 
-use crate::control::Control;
+use crate::control::{Control, has_ended};
 use crate::ranges::RangeSet;
 use std::fs::File;
 use std::io;
@@ -36,9 +36,9 @@ pub struct Watched {
 
 /// Finds dirty pages.
 pub trait DirtyTracker {
-    /// Looks at all ranges, which are sorted. With `clear`, pages that are written from now on are dirty at the next look;
+    /// Looks at all ranges, which are sorted. `unfit` areas cannot be tracked, and are not among them. With `clear`, pages that are written from now on are dirty at the next look;
     /// otherwise nothing changes. Ranges that were not there at the last look are dirty altogether.
-    fn look(&mut self, watched: &[Watched], clear: bool) -> io::Result<Look>;
+    fn look(&mut self, watched: &[Watched], unfit: &[(u64, u64)], clear: bool) -> io::Result<Look>;
 
     /// True when threads must be stopped during a look that clears, because looking and clearing are two steps.
     fn needs_stop(&self) -> bool;
@@ -80,10 +80,15 @@ pub fn tracker(method: Method, control: &Control) -> io::Result<Box<dyn DirtyTra
         }
         Method::SoftDirty => Ok(Box::new(SoftDirty::new(pagemap()?, control.clear_refs()?)?)),
         Method::None => Ok(Box::new(NoTracker { pagemap: pagemap()? })),
-        Method::Probe => [Method::WriteProtect, Method::SoftDirty]
-            .into_iter()
-            .find_map(|method| tracker(method, control).ok())
-            .map_or_else(|| tracker(Method::None, control), Ok),
+        Method::Probe => {
+            for method in [Method::WriteProtect, Method::SoftDirty] {
+                match tracker(method, control) {
+                    Err(error) if !has_ended(&error) => {}
+                    decided => return decided,
+                }
+            }
+            tracker(Method::None, control)
+        }
     }
 }
 
@@ -93,7 +98,7 @@ struct NoTracker {
 }
 
 impl DirtyTracker for NoTracker {
-    fn look(&mut self, watched: &[Watched], _clear: bool) -> io::Result<Look> {
+    fn look(&mut self, watched: &[Watched], _unfit: &[(u64, u64)], _clear: bool) -> io::Result<Look> {
         let look = soft_dirty::look(&self.pagemap, watched)?;
         Ok(Look { dirty: look.populated.clone(), populated: look.populated })
     }

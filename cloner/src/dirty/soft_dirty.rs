@@ -72,7 +72,7 @@ pub fn look(pagemap: &File, watched: &[Watched]) -> io::Result<Look> {
 }
 
 impl DirtyTracker for SoftDirty {
-    fn look(&mut self, watched: &[Watched], clear: bool) -> io::Result<Look> {
+    fn look(&mut self, watched: &[Watched], _unfit: &[(u64, u64)], clear: bool) -> io::Result<Look> {
         let look = look(&self.pagemap, watched)?;
         if clear {
             self.clear_refs.write_all(b"4")?;

@@ -1,11 +1,14 @@
 //! userfaultfd in asynchronous write-protect mode, read by PAGEMAP_SCAN: Linux 6.7 and later, for any user.
 
 use super::{DirtyTracker, Look, Watched};
+use crate::destination::plan::ADDRESSES_END;
 use crate::ranges::RangeSet;
 use crate::sys::pagemap::{self, Categories, Region};
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
+
+const PAGE: u64 = 4096;
 
 /// The tracker.
 pub struct WriteProtect {
@@ -41,37 +44,66 @@ impl WriteProtect {
     }
 }
 
+impl WriteProtect {
+    /// Registers all memory but `unfit` areas, which are sorted.
+    ///
+    /// Memory that was mapped since the last look is not registered, and would be skipped in silence. The trap: registering areas one by one,
+    /// by a list that is a moment old, splits a mapping that the program has made meanwhile, and its next `mremap` across the split
+    /// fails. So what lies between unfit areas, which do not come and go, is registered in one piece: nothing is split.
+    fn register(&self, unfit: &[(u64, u64)]) -> io::Result<()> {
+        let mut from = PAGE;
+        for (start, end) in unfit.iter().copied().chain([(ADDRESSES_END, ADDRESSES_END)]) {
+            if start > from {
+                match pagemap::register(&self.userfaultfd, from, start) {
+                    // Nothing is mapped there.
+                    Err(error) if matches!(error.raw_os_error(), Some(libc::ENOMEM | libc::EINVAL)) => {}
+                    other => other?,
+                }
+            }
+            from = from.max(end);
+        }
+        Ok(())
+    }
+}
+
 impl DirtyTracker for WriteProtect {
-    fn look(&mut self, watched: &[Watched], clear: bool) -> io::Result<Look> {
+    fn look(&mut self, watched: &[Watched], unfit: &[(u64, u64)], clear: bool) -> io::Result<Look> {
         let (mut populated, mut dirty) = (RangeSet::new(), RangeSet::new());
+        self.register(unfit)?;
         for area in watched {
             let counts = |region: &Region| {
                 let categories = Categories::from_bits_truncate(region.categories);
                 let file = area.file_backed && categories.contains(Categories::FILE);
                 (!categories.contains(Categories::ZERO_PAGE) && !file, categories.contains(Categories::WRITTEN))
             };
-            // Memory that was mapped since the last look is not registered, and without this it would be skipped in silence. For what is
-            // registered it changes nothing. Some areas cannot be registered; they are dirty as a whole, always.
-            let registered = pagemap::register(&self.userfaultfd, area.start, area.end).is_ok();
             self.scan(area, false, false, &mut |region| {
                 let (counts, written) = counts(region);
                 if counts {
                     populated.push(region.start, region.end);
-                    if !registered || (written && !clear) {
+                    if written && !clear {
                         dirty.push(region.start, region.end);
                     }
                 }
             })?;
-            if registered && clear {
-                self.scan(area, true, true, &mut |region| {
+            if clear {
+                let protected = self.scan(area, true, true, &mut |region| {
                     if counts(region).0 {
                         dirty.push(region.start, region.end);
                     }
-                })?;
+                });
+                match protected {
+                    // Something was mapped since it was registered. It is unprotected, so the next look finds all of it dirty; what was
+                    // protected before the kernel gave up may not have been shown, so all that is there counts now.
+                    Err(error) if error.raw_os_error() == Some(libc::EPERM) => {
+                        let here: RangeSet = [(area.start, area.end)].into_iter().collect();
+                        dirty = dirty.union(&populated.intersection(&here));
+                    }
+                    other => other?,
+                }
             }
         }
         // A page may have come in between the two scans.
-        Ok(Look { populated: populated.union(&dirty), dirty })
+        Ok(Look { dirty: dirty.clone(), populated: populated.union(&dirty) })
     }
 
     fn needs_stop(&self) -> bool {

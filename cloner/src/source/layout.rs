@@ -63,6 +63,8 @@ pub struct Plan {
     pub whole: Vec<(u64, u64)>,
     /// Shared objects and where they are mapped: id, first address, offset there, length.
     pub shared: Vec<(u64, u64, u64, u64)>,
+    /// Areas in which writes cannot be found: what the kernel maps, and files that nobody may write.
+    pub unfit: Vec<(u64, u64)>,
     /// What cannot be copied.
     pub refusals: Vec<String>,
 }
@@ -70,7 +72,9 @@ pub struct Plan {
 /// Makes the plan. Memory in `excluded` is left out.
 #[must_use]
 pub fn plan(mappings: &[Mapping], advice: &Advice, files: &Files, excluded: &[[u64; 2]]) -> Plan {
-    let mut plan = Plan::default();
+    let unfit = mappings.iter().filter(|mapping| mapping.is_system() || mapping.shared && mapping.name.starts_with('/'));
+    let unfit = unfit.filter(|mapping| !mapping.name.starts_with("/memfd:") && mapping.name != "/dev/zero (deleted)");
+    let mut plan = Plan { unfit: unfit.map(|mapping| (mapping.start, mapping.end)).collect(), ..Plan::default() };
     for mapping in mappings.iter().filter(|mapping| !mapping.is_system()) {
         for (start, end) in without(mapping.start, mapping.end, excluded) {
             let offset = mapping.offset + (start - mapping.start);

@@ -209,7 +209,7 @@ impl<'a> Source<'a> {
             pid: block.pid,
             program: control.proc_link("exe").unwrap_or_default(),
             host: host::facts().during(phase, "cannot look at this host")?,
-            vdso_hash: vdso_hash(control, &mappings),
+            vdso_hash: vdso_hash(control, &mappings).during(phase, "cannot read the vdso")?,
             extended_state: control.extended_state,
             stream_count: outputs.len() as u32,
             files,
@@ -253,7 +253,7 @@ impl<'a> Source<'a> {
         if !plan.refusals.is_empty() {
             return Err(Error::Refused { phase, reasons: plan.refusals });
         }
-        let mut look = self.tracker.look(&plan.watched, clear).during(phase, "cannot find dirty pages")?;
+        let mut look = self.tracker.look(&plan.watched, &plan.unfit, clear).during(phase, "cannot find dirty pages")?;
         let whole: RangeSet = plan.whole.iter().copied().collect();
         look.populated = look.populated.union(&whole);
         Ok(Picture { mappings, plan, look })
@@ -494,11 +494,12 @@ fn mapped_files(mappings: &[Mapping]) -> Vec<MappedFile> {
     paths.into_iter().filter_map(|path| host::identify(path).ok()).collect()
 }
 
-fn vdso_hash(control: &Control, mappings: &[Mapping]) -> u64 {
-    let Some(vdso) = mappings.iter().find(|mapping| mapping.name == "[vdso]") else { return 0 };
+fn vdso_hash(control: &Control, mappings: &[Mapping]) -> std::io::Result<u64> {
+    use std::os::unix::fs::FileExt;
+    let Some(vdso) = mappings.iter().find(|mapping| mapping.name == "[vdso]") else { return Ok(0) };
     let mut bytes = vec![0; vdso.len() as usize];
-    send::read(&control.memory, vdso.start, &mut bytes);
-    xxh3_64(&bytes)
+    control.memory.read_exact_at(&mut bytes, vdso.start)?;
+    Ok(xxh3_64(&bytes))
 }
 
 /// Open memfds are carried whether or not they are mapped.

@@ -87,7 +87,7 @@ pub fn serve(options: &Serve, console: &Console) -> anyhow::Result<i32> {
             };
             let complete = sessions.lock().expect("no thread panics").add(&greeting, stream);
             if let Some(streams) = complete
-                && let Err(error) = session(&greeting, streams, &spawning, &console)
+                && let Err(error) = session(&greeting, streams, &spawning)
             {
                 console.warning(&format!("the image from {peer} did not become a process: {error:#}"));
             }
@@ -95,26 +95,11 @@ pub fn serve(options: &Serve, console: &Console) -> anyhow::Result<i32> {
     }
 }
 
-fn session(
-    greeting: &Greeting,
-    streams: Vec<TcpStream>,
-    spawning: &Mutex<()>,
-    console: &Console,
-) -> anyhow::Result<()> {
+fn session(greeting: &Greeting, streams: Vec<TcpStream>, spawning: &Mutex<()>) -> anyhow::Result<()> {
     let mut child = spawn(greeting, &streams, spawning)?;
     drop(streams);
-    let mut pid = String::new();
-    if let Some(out) = &mut child.stderr {
-        // One line, the process id, once the copy runs; or a complaint.
-        out.read_to_string(&mut pid)?;
-    }
-    if let Ok(pid) = pid.trim().parse::<u32>() {
-        console.plain(&format!("process {pid}"));
-    } else if !pid.trim().is_empty() {
-        console.warning(pid.trim());
-    }
-    let status = child.wait()?;
-    console.plain(&format!("process {} has ended: {status}", pid.trim()));
+    // The receiver tells the process id, or what went wrong, by itself.
+    child.wait()?;
     Ok(())
 }
 
