@@ -22,8 +22,9 @@ pub struct Descriptors {
     pub refusals: Vec<String>,
 }
 
-/// Looks at all descriptors. What cannot be carried is refused, or left out with `close_unsupported`.
-pub fn gather(control: &Control, close_unsupported: bool) -> io::Result<Descriptors> {
+/// Looks at all descriptors. What cannot be carried is refused, or left out with `close_unsupported`. What is in pipes is only read
+/// when the process is `stopped`.
+pub fn gather(control: &Control, close_unsupported: bool, stopped: bool) -> io::Result<Descriptors> {
     let mut all = Descriptors::default();
     let mut pipe_ends: BTreeMap<u64, (bool, bool)> = BTreeMap::new();
     let mut keys: Vec<(String, i32)> = Vec::new();
@@ -54,7 +55,7 @@ pub fn gather(control: &Control, close_unsupported: bool) -> io::Result<Descript
             Err(reason) => all.refusals.push(format!("descriptor {fd} is {reason}")),
         }
     }
-    pipes(control, &mut all, &pipe_ends, close_unsupported)?;
+    pipes(control, &mut all, &pipe_ends, close_unsupported, stopped)?;
     Ok(all)
 }
 
@@ -188,6 +189,7 @@ fn pipes(
     all: &mut Descriptors,
     ends: &BTreeMap<u64, (bool, bool)>,
     close_unsupported: bool,
+    stopped: bool,
 ) -> io::Result<()> {
     // A standard descriptor may be the other end of a pipe, but that one will be replaced.
     for (id, (reads, writes)) in ends {
@@ -211,7 +213,7 @@ fn pipes(
         }
         let reader =
             all.list.iter().find(|known| matches!(known.open, Open::Pipe { id: found, writes: false } if found == *id));
-        let Some(reader) = reader else { continue };
+        let Some(reader) = reader.filter(|_| stopped) else { continue };
         let reader = control.descriptor(reader.fd)?;
         all.pipes.push(Pipe { id: *id, capacity: capacity(&reader), content: ByteBuf::from(content(&reader)?) });
     }

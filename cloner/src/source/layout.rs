@@ -72,7 +72,8 @@ pub struct Plan {
 /// Makes the plan. Memory in `excluded` is left out.
 #[must_use]
 pub fn plan(mappings: &[Mapping], advice: &Advice, files: &Files, excluded: &[[u64; 2]]) -> Plan {
-    let unfit = mappings.iter().filter(|mapping| mapping.is_system() || mapping.shared && mapping.name.starts_with('/'));
+    let unfit =
+        mappings.iter().filter(|mapping| mapping.is_system() || mapping.shared && mapping.name.starts_with('/'));
     let unfit = unfit.filter(|mapping| !mapping.name.starts_with("/memfd:") && mapping.name != "/dev/zero (deleted)");
     let mut plan = Plan { unfit: unfit.map(|mapping| (mapping.start, mapping.end)).collect(), ..Plan::default() };
     for mapping in mappings.iter().filter(|mapping| !mapping.is_system()) {

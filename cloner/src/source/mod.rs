@@ -194,8 +194,8 @@ impl<'a> Source<'a> {
         let excluded = block.excluded[..block.excluded_count as usize].to_vec();
         let mappings = read_maps(control, phase)?;
         let mut reasons = refusals(control).during(phase, "cannot read /proc of the process")?;
-        let found =
-            descriptors::gather(control, options.close_unsupported).during(phase, "cannot look at descriptors")?;
+        let found = descriptors::gather(control, options.close_unsupported, false)
+            .during(phase, "cannot look at descriptors")?;
         reasons.extend(found.refusals);
         let files = mapped_files(&mappings);
         let assumed: Files = files.iter().zip(0..).map(|(file, index)| (file.path.clone(), index)).collect();
@@ -340,8 +340,8 @@ impl<'a> Source<'a> {
         let begin = Instant::now();
         let parked = control.park()?;
         let mut picture = self.look(phase, false)?;
-        let mut found =
-            descriptors::gather(control, self.options.close_unsupported).during(phase, "cannot look at descriptors")?;
+        let mut found = descriptors::gather(control, self.options.close_unsupported, true)
+            .during(phase, "cannot look at descriptors")?;
         let mut reasons = refusals(control).during(phase, "cannot read /proc of the process")?;
         reasons.append(&mut found.refusals);
         if !reasons.is_empty() {
