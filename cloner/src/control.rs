@@ -158,6 +158,15 @@ impl Control {
         Ok(Parked { control: self, released: false })
     }
 
+    /// Lets the threads of a copy begin.
+    pub fn begin(&self) -> io::Result<()> {
+        match self.ask(Ask::Release, Request { arg: 1, ..Request::default() }) {
+            // It may come to its end before the agent can answer.
+            Err(error) if !has_ended(&error) => Err(error),
+            _ => Ok(()),
+        }
+    }
+
     /// The agent's block, as it is now.
     pub fn block(&self) -> io::Result<(u64, Box<Block>)> {
         let mut bytes = vec![0; size_of::<Block>()];

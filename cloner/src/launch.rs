@@ -178,10 +178,11 @@ impl Running {
         Ok(self)
     }
 
-    /// Asks the agent, which answers when the copy runs.
-    pub fn check_agent(&self) -> io::Result<()> {
+    /// Asks the agent of a copy, which answers when all threads are there, and lets them begin.
+    pub fn begin(&self) -> io::Result<()> {
         let stream = UnixStream::connect(&self.socket)?;
-        Control::from_stream(stream).map(drop).map_err(|error| io::Error::other(error.line()))
+        let control = Control::from_stream(stream).map_err(|error| io::Error::other(error.line()))?;
+        control.begin()
     }
 
     /// Waits for its end; its exit code, 128 and the number for a signal.

@@ -162,12 +162,7 @@ pub unsafe extern "C" fn agent_entry(block: *mut Block) -> ! {
     }
     shared.generation += 1;
     shared.is_copy = 0;
-    serve::after_copy(block);
-    let release = word(&mut shared.release);
-    release.fetch_add(1, Ordering::SeqCst);
-    // SAFETY: - a word of the block.
-    unsafe { sys::futex_wake(release.as_ptr()) };
-    serve::run(block)
+    serve::run_copy(block)
 }
 
 fn close_all_but(listener: i32) {

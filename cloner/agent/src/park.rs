@@ -70,10 +70,7 @@ pub fn release(block: &mut Block) {
             slot.tid = 0;
         }
     }
-    let release = word(&mut block.release);
-    release.fetch_add(1, Ordering::SeqCst);
-    // SAFETY: - a word of the block.
-    unsafe { sys::futex_wake(release.as_ptr()) };
+    let_go(block);
     let left = word(&mut block.left);
     loop {
         let now = left.load(Ordering::SeqCst);
@@ -86,6 +83,14 @@ pub fn release(block: &mut Block) {
     if chained[0] != 0 {
         set_disposition(PARK_SIGNAL, &chained);
     }
+}
+
+/// Wakes all threads that wait in the handler, or at their entry in a copy.
+pub fn let_go(block: &mut Block) {
+    let release = word(&mut block.release);
+    release.fetch_add(1, Ordering::SeqCst);
+    // SAFETY: - a word of the block.
+    unsafe { sys::futex_wake(release.as_ptr()) };
 }
 
 /// The slots in use.

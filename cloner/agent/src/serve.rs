@@ -194,34 +194,45 @@ pub fn run(block: *mut Block) -> ! {
     // SAFETY: - as in `begin`.
     let block = unsafe { &mut *block };
     loop {
-        let flags = libc::SOCK_CLOEXEC as u64;
-        // SAFETY: - no address is asked for.
-        let connection = unsafe { syscall(libc::SYS_accept4, block.listener as u64, 0, 0, flags) } as i32;
-        if connection == -libc::EINTR || connection == -libc::ECONNABORTED {
-            continue;
-        }
-        if connection < 0 {
-            // The socket is gone; nobody can ask any more. Sleep for good, the program does not need this thread.
-            loop {
-                // SAFETY: - no arguments; all signals are blocked.
-                unsafe { syscall(libc::SYS_pause, 0, 0, 0, 0) };
-            }
-        }
-        let mut session = Session { block, connection, parked: false };
-        while session.step() {}
-        session.release(false);
-        sys::close(connection);
+        serve_one(block, false);
     }
 }
 
-/// The embedder's hook in the copy.
-pub fn after_copy(block: *mut Block) {
+/// The same in a copy, whose threads wait until the destination, which knows then that all went well, lets them go.
+pub fn run_copy(block: *mut Block) -> ! {
     // SAFETY: - every block is the first member of a Place.
     let hooks = unsafe { (*block.cast::<Place>()).hooks };
     if let Some(hook) = hooks.in_copy_after {
         // SAFETY: - the embedder's promise.
         unsafe { hook(hooks.context) };
     }
+    // SAFETY: - the image has the block where it was; the threads use only its words, through atomics.
+    while !serve_one(unsafe { &mut *block }, true) {}
+    run(block)
+}
+
+/// Serves one connection. `waiting`: this is a copy that has not begun; true when it has.
+fn serve_one(block: &mut Block, waiting: bool) -> bool {
+    let flags = libc::SOCK_CLOEXEC as u64;
+    // SAFETY: - no address is asked for.
+    let connection = unsafe { syscall(libc::SYS_accept4, block.listener as u64, 0, 0, flags) } as i32;
+    if connection == -libc::EINTR || connection == -libc::ECONNABORTED {
+        return false;
+    }
+    if connection < 0 {
+        // The socket is gone; nobody can ask any more. Sleep for good, the program does not need this thread.
+        loop {
+            // SAFETY: - no arguments; all signals are blocked.
+            unsafe { syscall(libc::SYS_pause, 0, 0, 0, 0) };
+        }
+    }
+    let mut session = Session { block, connection, parked: false, waiting, scratch: None };
+    while session.step() {}
+    session.release(false);
+    session.free_scratch();
+    let begun = !session.waiting;
+    sys::close(connection);
+    begun
 }
 
 /// One connection. When it ends, for whatever reason, parked threads go on.
@@ -229,6 +240,10 @@ struct Session<'a> {
     block: &'a mut Block,
     connection: i32,
     parked: bool,
+    /// A copy that has not begun.
+    waiting: bool,
+    /// Where the last answer about resident pages is. Never memory that is in the image: that must not change during a cut.
+    scratch: Option<(*mut u8, u64)>,
 }
 
 impl Session<'_> {
@@ -250,6 +265,7 @@ impl Session<'_> {
         }
         let Ok(request) = Request::read_from_bytes(&bytes) else { return false };
         let Some(ask) = Ask::from_number(request.ask) else { return false };
+        self.free_scratch();
         let mut reply = Reply { version: VERSION, ..Reply::default() };
         let mut descriptors = [-1; DESCRIPTOR_COUNT_MAX];
         self.answer(ask, &request, &mut reply, &mut descriptors);
@@ -259,6 +275,12 @@ impl Session<'_> {
             sys::close(*fd);
         }
         sent
+    }
+
+    fn free_scratch(&mut self) {
+        if let Some((address, len)) = self.scratch.take() {
+            sys::unmap_guarded(address, len as usize);
+        }
     }
 
     fn answer(&mut self, ask: Ask, request: &Request, reply: &mut Reply, descriptors: &mut [i32; 3]) {
@@ -284,20 +306,21 @@ impl Session<'_> {
                 descriptors[0] = self.duplicate(request.arg);
                 reply.status = descriptors[0].min(0);
             }
-            Ask::Resident => {
-                // The slots' memory beyond those in use; the answer is a byte a page.
-                let used = u64::from(self.block.slot_count) * size_of::<Slot>() as u64;
-                let room = (u64::from(SLOT_CAPACITY) * size_of::<Slot>() as u64).saturating_sub(used);
-                reply.a = self.block.slots + used;
-                reply.status = if request.b.div_ceil(4096) <= room {
-                    collect::resident(request.a, request.b, reply.a) as i32
-                } else {
-                    -libc::ENOSPC
-                };
-            }
+            Ask::Resident => match sys::map_guarded(request.b.div_ceil(4096).next_multiple_of(4096) as usize) {
+                Some(scratch) => {
+                    self.scratch = Some((scratch, request.b.div_ceil(4096).next_multiple_of(4096)));
+                    reply.a = scratch as u64;
+                    reply.status = collect::resident(request.a, request.b, reply.a) as i32;
+                }
+                None => reply.status = -libc::ENOMEM,
+            },
             Ask::Reset => self.block.timer_count = 0,
             Ask::Timer => reply.status = self.note_timer(request),
             Ask::Park => self.park(reply),
+            Ask::Release if self.waiting => {
+                park::let_go(self.block);
+                self.waiting = false;
+            }
             Ask::Release => self.release(request.arg == 1),
             Ask::Exit => {
                 // SAFETY: - the program has moved; its threads are parked and do not see their end.
@@ -338,7 +361,7 @@ impl Session<'_> {
     }
 
     fn park(&mut self, reply: &mut Reply) {
-        if self.parked {
+        if self.parked || self.waiting {
             reply.status = -libc::EALREADY;
             return;
         }

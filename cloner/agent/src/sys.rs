@@ -108,3 +108,10 @@ pub fn map_guarded(len: usize) -> Option<*mut u8> {
     let changed = unsafe { syscall(libc::SYS_mprotect, inner, len as u64, protection, 0) };
     (changed == 0).then_some(inner as *mut u8)
 }
+
+/// Gives back what [`map_guarded`] made, with its guards.
+pub fn unmap_guarded(inner: *mut u8, len: usize) {
+    const PAGE: u64 = 4096;
+    // SAFETY: - the caller owns the mapping and does not use it any more.
+    unsafe { syscall(libc::SYS_munmap, inner as u64 - PAGE, len as u64 + 2 * PAGE, 0, 0) };
+}

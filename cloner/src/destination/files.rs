@@ -15,7 +15,7 @@ const OPENING: i32 = libc::O_CREAT | libc::O_EXCL | libc::O_TRUNC | libc::O_CLOE
 const STATUS: i32 = libc::O_APPEND | libc::O_NONBLOCK | libc::O_DIRECT | libc::O_NOATIME;
 
 /// Makes all descriptors, in the numbers that the program knows, and closes all others but `kept`. `kept` are moved out of the way;
-/// their new numbers come back.
+/// their new numbers come back. The first of them is where complaints go.
 pub fn restore(
     descriptors: &[Descriptor],
     pipes: &[Pipe],
@@ -48,6 +48,9 @@ pub fn restore(
         let _ = fd.into_raw_fd();
     }
     let result = open.clone();
+    if let Some(complaints) = result.first() {
+        super::COMPLAINTS.store(*complaints, std::sync::atomic::Ordering::SeqCst);
+    }
     for ((fd, now), descriptor) in made.into_iter().zip(descriptors) {
         let flags = descriptor.flags & libc::O_CLOEXEC;
         // SAFETY: - replaces a descriptor below base, of which nothing is used any more: all that is kept was moved above.

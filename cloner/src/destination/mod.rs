@@ -20,7 +20,7 @@ use cloner_agent::abi::Block;
 use memory::Memory;
 use receive::Input;
 use std::io::{self, Read, Write};
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{BorrowedFd, IntoRawFd, OwnedFd};
 use std::sync::RwLock;
 use std::sync::atomic::{AtomicI32, Ordering};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
@@ -59,7 +59,10 @@ pub struct Receiver {
 
 /// From now on complaints go there.
 pub fn complain_to(fd: &OwnedFd) {
-    COMPLAINTS.store(fd.as_raw_fd(), Ordering::SeqCst);
+    // A duplicate that nobody closes: the owner of this one may be gone when there is something to complain of.
+    if let Ok(copy) = fd.try_clone() {
+        COMPLAINTS.store(copy.into_raw_fd(), Ordering::SeqCst);
+    }
 }
 
 /// Says what is wrong and ends the process, with all its threads.
@@ -230,15 +233,7 @@ fn become_copy(
     let has_executable = executable.is_some();
     kept.extend(executable);
     raise_limits();
-    // The restorer's list is made after this; a complaint finds its descriptor under the new number.
-    let numbers = {
-        let complaints = kept[0].try_clone()?;
-        COMPLAINTS.store(complaints.as_raw_fd(), Ordering::SeqCst);
-        let numbers = files::restore(&state.descriptors, &state.pipes, memory, standard, kept)?;
-        std::mem::forget(complaints);
-        numbers
-    };
-    COMPLAINTS.store(numbers[0], Ordering::SeqCst);
+    let numbers = files::restore(&state.descriptors, &state.pipes, memory, standard, kept)?;
     host::set_limits(&state.limits)?;
 
     let hole = 16 << 20;

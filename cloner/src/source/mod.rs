@@ -295,29 +295,17 @@ impl<'a> Source<'a> {
     }
 
     /// Sends shared objects: whole, because writes through another mapping, or by `write`, would not be seen.
-    fn send_objects(
-        &mut self,
-        plan: &Plan,
-        open: &BTreeMap<u64, (std::os::fd::OwnedFd, String)>,
-    ) -> std::io::Result<()> {
+    fn send_objects(&mut self, parts: &[ObjectPart], open: &OpenObjects) -> std::io::Result<()> {
         let output = &mut self.outputs[0];
         let mut buffer = vec![0; send::PIECE_BYTES as usize];
-        for object in &plan.layout.objects {
-            let parts: Vec<(u64, u64, u64)> = match open.get(&object.id) {
-                Some((fd, _)) => {
-                    descriptors::object_parts(fd, object.len)?.into_iter().map(|(start, end)| (start, end, 0)).collect()
+        for part in parts {
+            for at in (part.start..part.end).step_by(buffer.len()) {
+                let bytes = &mut buffer[..(part.end - at).min(send::PIECE_BYTES) as usize];
+                match open.get(&part.id) {
+                    Some((fd, _)) => descriptors::read_object(fd, at, bytes)?,
+                    None => send::read(&self.control.memory, part.address + (at - part.start), bytes),
                 }
-                None => mapped_parts(self.control, plan, object.id)?,
-            };
-            for (start, end, address) in parts {
-                for at in (start..end).step_by(buffer.len()) {
-                    let bytes = &mut buffer[..(end - at).min(send::PIECE_BYTES) as usize];
-                    match open.get(&object.id) {
-                        Some((fd, _)) => descriptors::read_object(fd, at, bytes)?,
-                        None => send::read(&self.control.memory, address + (at - start), bytes),
-                    }
-                    output.send(&Header::new(Kind::Object, at, object.id, bytes), bytes)?;
-                }
+                output.send(&Header::new(Kind::Object, at, part.id, bytes), bytes)?;
             }
         }
         Ok(())
@@ -349,6 +337,8 @@ impl<'a> Source<'a> {
         }
         add_open_objects(&mut picture.plan, &found.objects).during(phase, "cannot look at shared memory")?;
         let objects = std::mem::take(&mut found.objects);
+        // From here to the end of the cut the agent is not asked for anything: its own memory is in the image.
+        let parts = object_parts(control, &picture.plan, &objects).during(phase, "cannot look at shared memory")?;
         let mut state =
             state::gather(control, &picture.mappings, found).during(phase, "cannot take the state of the process")?;
         let thread_count = state.threads.len();
@@ -375,7 +365,7 @@ impl<'a> Source<'a> {
         let phase = Phase::Transfer;
         events(Event::Phase(phase));
         self.begin_round(&picture, &fresh, phase)?;
-        self.send_objects(&picture.plan, &objects).during(phase, "cannot send shared memory")?;
+        self.send_objects(&parts, &objects).during(phase, "cannot send shared memory")?;
         let memory = snapshot.as_ref().map_or(Memory::Live(&control.memory), Memory::Snapshot);
         send::send(memory, &pieces, &mut self.outputs, self.options.encoding, &self.cost, &mut || {})
             .during(phase, "cannot send to the destination")?;
@@ -519,24 +509,55 @@ fn add_open_objects(plan: &mut Plan, open: &BTreeMap<u64, (std::os::fd::OwnedFd,
     Ok(())
 }
 
-/// Parts of a shared object that hold something, seen through its mappings: begin and end in the object, and the address.
-fn mapped_parts(control: &Control, plan: &Plan, id: u64) -> std::io::Result<Vec<(u64, u64, u64)>> {
+type OpenObjects = BTreeMap<u64, (std::os::fd::OwnedFd, String)>;
+
+/// A part of a shared object that holds something: from where to where in it, and at which address, if it is not open.
+struct ObjectPart {
+    id: u64,
+    start: u64,
+    end: u64,
+    address: u64,
+}
+
+fn object_parts(control: &Control, plan: &Plan, open: &OpenObjects) -> std::io::Result<Vec<ObjectPart>> {
+    let mut all = Vec::new();
+    for object in &plan.layout.objects {
+        match open.get(&object.id) {
+            Some((fd, _)) => {
+                let parts = descriptors::object_parts(fd, object.len)?;
+                all.extend(parts.into_iter().map(|(start, end)| ObjectPart { id: object.id, start, end, address: 0 }));
+            }
+            None => mapped_parts(control, plan, object.id, &mut all)?,
+        }
+    }
+    Ok(all)
+}
+
+/// Parts of a shared object that hold something, seen through its mappings.
+fn mapped_parts(control: &Control, plan: &Plan, id: u64, all: &mut Vec<ObjectPart>) -> std::io::Result<()> {
     const STEP: u64 = 1 << 30;
-    let mut parts: Vec<(u64, u64, u64)> = Vec::new();
     for (_, address, offset, len) in plan.shared.iter().filter(|(object, ..)| *object == id) {
         for from in (0..*len).step_by(STEP as usize) {
             let count = (*len - from).min(STEP);
             for (index, resident) in control.resident(address + from, count)?.into_iter().enumerate() {
                 let at = from + index as u64 * 4096;
-                match parts.last_mut() {
-                    Some(last) if resident && last.1 == offset + at && last.2 + (last.1 - last.0) == address + at => {
-                        last.1 += 4096;
+                match all.last_mut() {
+                    Some(last)
+                        if resident
+                            && last.id == id
+                            && last.end == offset + at
+                            && last.address + (last.end - last.start) == address + at =>
+                    {
+                        last.end += 4096;
                     }
-                    _ if resident => parts.push((offset + at, offset + at + 4096, address + at)),
+                    _ if resident => {
+                        let start = offset + at;
+                        all.push(ObjectPart { id, start, end: start + 4096, address: address + at });
+                    }
                     _ => {}
                 }
             }
         }
     }
-    Ok(parts)
+    Ok(())
 }

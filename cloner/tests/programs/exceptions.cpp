@@ -68,6 +68,8 @@ int main(int count, char **arguments) {
     for (auto &thread : threads) {
         thread.join();
     }
+    while (std::getchar() != EOF) {
+    }
     for (auto result : results) {
         std::printf("%016lx\n", static_cast<unsigned long>(result));
     }

@@ -32,6 +32,8 @@ int main(int count, char **arguments) {
             }
         }
     }
+    while (getchar() != EOF) {
+    }
     double sum = 0;
     for (int i = 0; i < N; i++) {
         for (int j = 0; j < N; j++) {

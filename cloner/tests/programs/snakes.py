@@ -65,6 +65,7 @@ for step in range(steps * 10):
 tasks.put(None)
 for thread in threads:
     thread.join()
+sys.stdin.read()
 for me in sorted(results):
     print(me, results[me])
 print("done", flush=True)

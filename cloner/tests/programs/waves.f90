@@ -24,6 +24,10 @@ program waves
         u = w
         write (text, '(es23.16)') u(mod(step, n) + 1)
     end do
+    do
+        read (*, '(a)', iostat=i)
+        if (i /= 0) exit
+    end do
     print '(a,es23.16)', trim(text), sum(u*u)
     print '(a)', 'done'
 end program waves

@@ -116,7 +116,7 @@ pub fn load(options: &Load, console: &Console) -> anyhow::Result<i32> {
         })
     })
     .with_context(|| format!("restore: {name} does not become a process"))?;
-    running.check_agent().with_context(|| format!("restore: the copy in {name} does not run"))?;
+    running.begin().with_context(|| format!("restore: the copy in {name} does not run"))?;
     foreground(running, options.pid_file.as_deref(), options.quiet, console)
 }
 

@@ -144,7 +144,7 @@ pub fn receive(options: &Receive) -> anyhow::Result<i32> {
             drop_capabilities: inside.drop_capabilities,
         })
     })
-    .and_then(|running| match running.check_agent() {
+    .and_then(|running| match running.begin() {
         Ok(()) => Ok(running),
         Err(error) => {
             running.kill();

@@ -1,0 +1,6 @@
+//! Clones of real processes.
+
+mod failures;
+mod programs;
+mod refusals;
+mod torture;
