@@ -1,6 +1,6 @@
 //! A program that checks itself all the time, copied again and again.
 
-use cloner_tests::{Host, Push, Random, Source, compile};
+use cloner_tests::{Host, Push, Random, Source, compile, workshop};
 
 /// `REDRT_CLONES` makes more.
 fn clone_count() -> u64 {
@@ -30,9 +30,12 @@ fn copies_at_random_moments_end_as_their_sources_do() {
 #[test]
 fn a_copy_of_a_copy_ten_times_over_ends_as_the_first_would_have() {
     let program = compile("torture.c", &["-lrt"]);
-    let undisturbed = Source::start(&program, &["12", "400"]).finish();
+    let undisturbed = Source::start(&program, &["12", "100"]).finish();
     let host = Host::start();
-    let source = Source::start(&program, &["12", "400"]);
+    // No generation ends before all have been.
+    let until = workshop().join("generations");
+    std::fs::write(&until, "").expect("the disk has room");
+    let source = Source::start(&program, &["12", "100", until.to_str().expect("text")]);
     let mut random = Random::new("generations");
     let mut pid = source.pid;
     for generation in 1..=10 {
@@ -41,6 +44,7 @@ fn a_copy_of_a_copy_ten_times_over_ends_as_the_first_would_have() {
         assert_eq!(push.code, 0, "generation {generation}: {}", push.message);
         pid = push.copy_pid();
     }
+    std::fs::remove_file(&until).expect("it is ours");
     assert_eq!(host.output_of_copy(), undisturbed.lines);
     // The first process ended when it moved.
     assert_eq!(source.finish().lines, ["running"]);

@@ -2,7 +2,7 @@
 // descriptors and the heap, and check themselves all the time. Each does a fixed amount of work, so that the digests at the end do
 // not depend on timing: a copy that was taken at any moment must print the same as its source.
 //
-//   torture SEED STEPS
+//   torture SEED STEPS [FILE]       does not end before FILE is gone
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -387,8 +387,8 @@ static void *work(void *argument) {
 }
 
 int main(int count, char **arguments) {
-    if (count != 3) {
-        fprintf(stderr, "usage: torture SEED STEPS\n");
+    if (count < 3) {
+        fprintf(stderr, "usage: torture SEED STEPS [FILE]\n");
         return 2;
     }
     seed = strtoull(arguments[1], NULL, 10);
@@ -445,6 +445,9 @@ int main(int count, char **arguments) {
         void *result;
         CHECK(pthread_join(works[i].thread, &result) == 0 && result == &works[i]);
         printf("%d %016lx\n", i, (unsigned long)works[i].result);
+    }
+    while (count > 3 && access(arguments[3], F_OK) == 0) {
+        usleep(1000);
     }
     // The source ends when it is told to, so that a clone never comes too late. A copy is told at once.
     char byte;
