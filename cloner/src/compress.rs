@@ -39,9 +39,8 @@ mod tests {
             runs in prop::collection::vec((any::<u8>(), 1_usize..500), 1..20), noise in prop::collection::vec(any::<u8>(), 0..300)
         ) {
             let bytes: Vec<u8> = runs.into_iter().flat_map(|(byte, len)| vec![byte; len]).collect();
-            let unpackers: [(Encoding, fn(&[u8], &mut [u8]) -> io::Result<usize>); 2] =
-                [(Encoding::Zstd, unpack_zstd), (Encoding::Lz4, unpack_lz4)];
-            for (encoding, unpack) in unpackers {
+            type Unpack = fn(&[u8], &mut [u8]) -> io::Result<usize>;
+            for (encoding, unpack) in [(Encoding::Zstd, unpack_zstd as Unpack), (Encoding::Lz4, unpack_lz4 as Unpack)] {
                 let (mut packed, mut place) = (Vec::new(), vec![0; bytes.len()]);
                 if let Some(count) = pack(encoding, &bytes, &mut packed) {
                     prop_assert_eq!(unpack(&packed[..count], &mut place).unwrap(), bytes.len());

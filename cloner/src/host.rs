@@ -93,7 +93,7 @@ pub fn own_vdso_hash() -> io::Result<u64> {
     let mappings = crate::maps::parse(&fs::read_to_string("/proc/self/maps")?)?;
     let Some(vdso) = mappings.iter().find(|mapping| mapping.name == "[vdso]") else { return Ok(0) };
     // SAFETY: - the kernel maps it readable, for as long as the process lives.
-    Ok(xxh3_64(unsafe { std::slice::from_raw_parts(vdso.start as *const u8, vdso.len() as usize) }))
+    Ok(xxh3_64(unsafe { std::slice::from_raw_parts(vdso.start as *const u8, vdso.bytes() as usize) }))
 }
 
 /// Extended processor state (AMX) that this process may use.

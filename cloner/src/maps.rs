@@ -26,7 +26,7 @@ pub struct Mapping {
 impl Mapping {
     /// Its length in bytes.
     #[must_use]
-    pub fn len(&self) -> u64 {
+    pub fn bytes(&self) -> u64 {
         self.end - self.start
     }
 
@@ -54,7 +54,7 @@ fn parse_line(line: &str) -> Option<Mapping> {
     let (start, end) = word().split_once('-')?;
     let flags = word().as_bytes();
     let (offset, device, inode) = (word(), word(), word());
-    let flag = |at: usize, wanted: u8, value: i32| (flags.get(at) == Some(&wanted)).then_some(value as u8).unwrap_or(0);
+    let flag = |at: usize, wanted: u8, value: i32| if flags.get(at) == Some(&wanted) { value as u8 } else { 0 };
     Some(Mapping {
         start: u64::from_str_radix(start, 16).ok()?,
         end: u64::from_str_radix(end, 16).ok()?,

@@ -7,6 +7,7 @@ use crate::image::state::{Area, Backing, Layout, MappedFile};
 use crate::maps::{self, Mapping};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -83,9 +84,9 @@ impl Memory {
     pub fn apply(&mut self, layout: Layout) -> io::Result<()> {
         check(&layout, self.files.len())?;
         for object in &layout.objects {
-            if !self.objects.contains_key(&object.id) {
+            if let Entry::Vacant(vacant) = self.objects.entry(object.id) {
                 let flags = MFdFlags::MFD_ALLOW_SEALING | MFdFlags::MFD_CLOEXEC;
-                self.objects.insert(object.id, memfd_create(object.name.as_str(), flags)?);
+                vacant.insert(memfd_create(object.name.as_str(), flags)?);
             }
             nix::unistd::ftruncate(&self.objects[&object.id], object.len.try_into().map_err(io::Error::other)?)?;
         }

@@ -215,7 +215,7 @@ mod tests {
             prop_assert_eq!(header.verify(&payload), Ok(()));
             let mut wrong = payload.clone();
             let at = at % wrong.len();
-            wrong[at] ^= 1 << bit;
+            wrong[at] ^= 1_u8 << bit;
             prop_assert_eq!(header.verify(&wrong), Err(FrameError::Corrupt(Kind::Final)));
         }
     }

@@ -197,11 +197,11 @@ mod tests {
             let good = sample();
             let mut bad = good.clone();
             let at = at % bad.len();
-            bad[at] ^= 1 << bit;
+            bad[at] ^= 1_u8 << bit;
             let digest = |bytes: &[u8]| -> Option<u128> {
                 let mut reader = FrameReader::new(bytes);
                 let mut page = vec![0; 1 << 20];
-                while (reader.inner).len() > 0 {
+                while !reader.inner.is_empty() {
                     let header = reader.header().ok()?;
                     reader.payload(&header, &mut page[..header.wire_len as usize]).ok()?;
                 }

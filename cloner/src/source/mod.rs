@@ -468,6 +468,9 @@ fn refusals(control: &Control) -> std::io::Result<Vec<String>> {
     if !matches!(field("Seccomp:"), "" | "0") {
         reasons.push("it runs under a seccomp filter".into());
     }
+    if field("State:").starts_with('Z') {
+        reasons.push("its first thread has ended".into());
+    }
     if field("TracerPid:") != "0" {
         reasons.push(format!("process {} traces it", field("TracerPid:")));
     }
@@ -487,7 +490,7 @@ fn mapped_files(mappings: &[Mapping]) -> Vec<MappedFile> {
 fn vdso_hash(control: &Control, mappings: &[Mapping]) -> std::io::Result<u64> {
     use std::os::unix::fs::FileExt;
     let Some(vdso) = mappings.iter().find(|mapping| mapping.name == "[vdso]") else { return Ok(0) };
-    let mut bytes = vec![0; vdso.len() as usize];
+    let mut bytes = vec![0; vdso.bytes() as usize];
     control.memory.read_exact_at(&mut bytes, vdso.start)?;
     Ok(xxh3_64(&bytes))
 }

@@ -17,6 +17,7 @@ fn what_cannot_be_carried_is_named() {
         ("deleted", "deleted file"),
         ("pipe", "pipe whose other end"),
         ("file", "shared mapping of"),
+        ("first", "first thread has ended"),
     ] {
         let source = Source::start(&program, &[what]);
         let push = Push::run(source.pid, &host.address, &[]);

@@ -38,6 +38,23 @@ fn command(user: Option<u32>) -> Command {
     command
 }
 
+/// Makes `command` run in a network namespace that `ip netns` made.
+fn enter(command: &mut Command, namespace: &str) {
+    use std::os::fd::AsRawFd;
+    let path = format!("/run/netns/{namespace}");
+    let file = std::fs::File::open(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
+    // SAFETY: - a system call between fork and exec; the closure owns the descriptor.
+    unsafe {
+        command.pre_exec(move || {
+            if libc::setns(file.as_raw_fd(), libc::CLONE_NEWNET) == 0 {
+                Ok(())
+            } else {
+                Err(std::io::Error::last_os_error())
+            }
+        });
+    }
+}
+
 /// A child whose lines are read.
 struct Lines {
     child: Child,
@@ -191,6 +208,19 @@ impl Host {
     pub fn start_as(user: Option<u32>) -> Self {
         let mut command = command(user);
         command.args(["serve", "--listen", "127.0.0.1:0"]);
+        Self::from_command(command)
+    }
+
+    /// Starts it in another network namespace, listening at an address that it has there.
+    #[must_use]
+    pub fn start_in(namespace: &str, address: &str) -> Self {
+        let mut command = command(None);
+        command.args(["serve", "--listen", address]);
+        enter(&mut command, namespace);
+        Self::from_command(command)
+    }
+
+    fn from_command(command: Command) -> Self {
         let lines = Lines::spawn(command);
         let line = until(&lines.messages, "listening at ").pop().expect("found");
         Self { lines, address: line.rsplit(' ').next().expect("a word").to_owned() }
@@ -256,6 +286,15 @@ impl Push {
     pub fn run_as(user: Option<u32>, pid: u32, destination: &str, options: &[&str]) -> Self {
         let mut command = command(user);
         command.args(["push", &pid.to_string(), destination, "--json"]).args(options);
+        Self::ended(command)
+    }
+
+    /// The same in another network namespace.
+    #[must_use]
+    pub fn run_in(namespace: &str, pid: u32, destination: &str, options: &[&str]) -> Self {
+        let mut command = command(None);
+        command.args(["push", &pid.to_string(), destination, "--json"]).args(options);
+        enter(&mut command, namespace);
         Self::ended(command)
     }
 

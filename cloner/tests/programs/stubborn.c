@@ -1,9 +1,10 @@
 // Has something that cannot be carried to another host.
 //
-//   stubborn socket|unix|child|inotify|deleted|pipe|file
+//   stubborn socket|unix|child|inotify|deleted|pipe|file|first
 #include <fcntl.h>
 #include <signal.h>
 #include <netinet/in.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +13,16 @@
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+static void *rest(void *unused) {
+    printf("running\n");
+    fflush(stdout);
+    while (getchar() != EOF) {
+    }
+    printf("done\n");
+    exit(0);
+    return unused;
+}
 
 int main(int count, char **arguments) {
     const char *what = count > 1 ? arguments[1] : "";
@@ -41,6 +52,12 @@ int main(int count, char **arguments) {
         int fd = mkstemp(path);
         if (fd < 0 || ftruncate(fd, 4096) || mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) == MAP_FAILED) return 1;
         close(fd);
+    }
+    if (!strcmp(what, "first")) {
+        // The first thread ends, another one goes on.
+        pthread_t thread;
+        pthread_create(&thread, NULL, rest, NULL);
+        pthread_exit(NULL);
     }
     printf("running\n");
     fflush(stdout);
