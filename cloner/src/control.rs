@@ -83,8 +83,11 @@ impl Control {
             let text = format!("the agent in the process has version {}, this program {VERSION}", reply.version);
             return Err(Error::refused(phase, text));
         }
-        let [proc, memory, pagemap]: [OwnedFd; 3] =
-            fds.try_into().map_err(|_| Error::failed(phase, "the agent cannot open its own /proc/self"))?;
+        let [proc, memory, pagemap]: [OwnedFd; 3] = fds.try_into().map_err(|_| {
+            // /proc/self shows nothing of a process whose first thread has gone.
+            let text = "the agent cannot open its own /proc/self/mem: the program's first thread has ended, or /proc is hidden";
+            Error::refused(phase, text)
+        })?;
         Ok(Self {
             stream,
             proc,
@@ -129,6 +132,11 @@ impl Control {
         let mut bytes = vec![0; len.div_ceil(4096) as usize];
         self.memory.read_exact_at(&mut bytes, reply.a)?;
         Ok(bytes.into_iter().map(|byte| byte & 1 != 0).collect())
+    }
+
+    /// Frees the memory in which the agent has answered [`Control::resident`].
+    pub fn forget_resident(&self) -> io::Result<()> {
+        self.ask(Ask::Resident, Request::default()).map(drop)
     }
 
     /// Forgets what an earlier attempt noted.

@@ -172,7 +172,8 @@ pub enum Ask {
     Userfaultfd = 2,
     /// Duplicates of the program's descriptor `arg`.
     Descriptor = 3,
-    /// Which pages from `a`, `b` bytes, are in memory; written to the address in the reply's `a`, a byte each.
+    /// Which pages from `a`, `b` bytes, are in memory; written to the address in the reply's `a`, a byte each, and freed by the next
+    /// request.
     Resident = 4,
     /// Notes a POSIX timer; `extra` is a [`Timer`].
     Timer = 5,

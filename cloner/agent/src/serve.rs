@@ -306,6 +306,8 @@ impl Session<'_> {
                 descriptors[0] = self.duplicate(request.arg);
                 reply.status = descriptors[0].min(0);
             }
+            // Only frees the last answer.
+            Ask::Resident if request.b == 0 => {}
             Ask::Resident => match sys::map_guarded(request.b.div_ceil(4096).next_multiple_of(4096) as usize) {
                 Some(scratch) => {
                     self.scratch = Some((scratch, request.b.div_ceil(4096).next_multiple_of(4096)));

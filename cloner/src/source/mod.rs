@@ -246,13 +246,19 @@ impl<'a> Source<'a> {
         })
     }
 
-    /// Looks at maps and pages.
-    fn look(&mut self, phase: Phase, clear: bool) -> Result<Picture, Error> {
+    /// Looks at maps.
+    fn look_at_maps(&self, phase: Phase) -> Result<(Vec<Mapping>, Plan), Error> {
         let mappings = read_maps(self.control, phase)?;
         let plan = layout::plan(&mappings, &self.advice, &self.files, &self.excluded);
         if !plan.refusals.is_empty() {
             return Err(Error::Refused { phase, reasons: plan.refusals });
         }
+        Ok((mappings, plan))
+    }
+
+    /// Looks at maps and pages.
+    fn look(&mut self, phase: Phase, clear: bool) -> Result<Picture, Error> {
+        let (mappings, plan) = self.look_at_maps(phase)?;
         let mut look = self.tracker.look(&plan.watched, &plan.unfit, clear).during(phase, "cannot find dirty pages")?;
         let whole: RangeSet = plan.whole.iter().copied().collect();
         look.populated = look.populated.union(&whole);
@@ -327,7 +333,6 @@ impl<'a> Source<'a> {
         let control = self.control;
         let begin = Instant::now();
         let parked = control.park()?;
-        let mut picture = self.look(phase, false)?;
         let mut found = descriptors::gather(control, self.options.close_unsupported, true)
             .during(phase, "cannot look at descriptors")?;
         let mut reasons = refusals(control).during(phase, "cannot read /proc of the process")?;
@@ -335,10 +340,14 @@ impl<'a> Source<'a> {
         if !reasons.is_empty() {
             return Err(Error::Refused { phase, reasons });
         }
-        add_open_objects(&mut picture.plan, &found.objects).during(phase, "cannot look at shared memory")?;
         let objects = std::mem::take(&mut found.objects);
-        // From here to the end of the cut the agent is not asked for anything: its own memory is in the image.
-        let parts = object_parts(control, &picture.plan, &objects).during(phase, "cannot look at shared memory")?;
+        let (_, mut plan) = self.look_at_maps(phase)?;
+        add_open_objects(&mut plan, &objects).during(phase, "cannot look at shared memory")?;
+        let parts = object_parts(control, &plan, &objects).during(phase, "cannot look at shared memory")?;
+        // The trap: the agent's own memory is in the image, and every question changes it. So the pages are looked at when all questions
+        // have been asked.
+        let mut picture = self.look(phase, false)?;
+        add_open_objects(&mut picture.plan, &objects).during(phase, "cannot look at shared memory")?;
         let mut state =
             state::gather(control, &picture.mappings, found).during(phase, "cannot take the state of the process")?;
         let thread_count = state.threads.len();
@@ -533,6 +542,7 @@ fn object_parts(control: &Control, plan: &Plan, open: &OpenObjects) -> std::io::
             None => mapped_parts(control, plan, object.id, &mut all)?,
         }
     }
+    control.forget_resident()?;
     Ok(all)
 }
 
