@@ -1,8 +1,8 @@
 #!/bin/sh
 # Builds redrt in release mode and installs it as an MPI prefix: scripts/install.sh PREFIX [--no-build]
 #
-#   PREFIX/bin            redrun, mpiexec, mpirun, redrtd, redctl, redrt-sim, mpicc, mpicxx, mpic++
-#   PREFIX/lib            libmpi_abi.so.1, libmpi_abi.so, libredrt_preload.so, pkgconfig/redrt.pc
+#   PREFIX/bin            redrun, mpiexec, mpirun, redrtd, redctl, redrt-sim, redclone, mpicc, mpicxx, mpic++
+#   PREFIX/lib            libmpi_abi.so.1, libmpi_abi.so, libredrt_preload.so, libredclone.so, pkgconfig/redrt.pc
 #   PREFIX/include        mpi.h
 #   PREFIX/share          manual page, shell completions
 #
@@ -20,7 +20,7 @@ built=${CARGO_TARGET_DIR:-$root/target}/release
 
 cd "$root"
 if [ "${2-}" != --no-build ]; then
-    cargo build --release -p redrt -p redrt-preload -p redrt-tools --bins --lib
+    cargo build --release -p redrt -p redrt-preload -p cloner-preload -p redrt-tools --bins --lib
 fi
 
 for directory in bin lib/pkgconfig include share/man/man1 share/bash-completion/completions \
@@ -34,7 +34,7 @@ put() {
     mv -f "$3.new" "$3"
 }
 
-for program in redrun redrtd redctl redrt-sim; do
+for program in redrun redrtd redctl redrt-sim redclone; do
     if [ -f "$built/$program" ]; then
         put 755 "$built/$program" "$prefix/bin/$program"
     fi
@@ -48,6 +48,7 @@ ln -sf mpicc "$prefix/bin/mpic++"
 put 755 "$built/libmpi_abi.so" "$prefix/lib/libmpi_abi.so.1"
 ln -sf libmpi_abi.so.1 "$prefix/lib/libmpi_abi.so"
 put 755 "$built/libredrt_preload.so" "$prefix/lib/libredrt_preload.so"
+put 755 "$built/libredclone.so" "$prefix/lib/libredclone.so"
 version=$("$prefix/bin/redrun" --version)
 sed "s/@VERSION@/${version##* }/" scripts/redrt.pc.in >"$prefix/lib/pkgconfig/redrt.pc"
 put 644 include/mpi.h "$prefix/include/mpi.h"
@@ -58,5 +59,9 @@ ln -sf redrun.1 "$prefix/share/man/man1/mpirun.1"
 "$prefix/bin/redrun" --generate bash >"$prefix/share/bash-completion/completions/redrun"
 "$prefix/bin/redrun" --generate zsh >"$prefix/share/zsh/site-functions/_redrun"
 "$prefix/bin/redrun" --generate fish >"$prefix/share/fish/vendor_completions.d/redrun.fish"
+"$prefix/bin/redclone" generate man >"$prefix/share/man/man1/redclone.1"
+"$prefix/bin/redclone" generate bash >"$prefix/share/bash-completion/completions/redclone"
+"$prefix/bin/redclone" generate zsh >"$prefix/share/zsh/site-functions/_redclone"
+"$prefix/bin/redclone" generate fish >"$prefix/share/fish/vendor_completions.d/redclone.fish"
 
 echo "redrt is installed in $prefix; add $prefix/bin to PATH"

@@ -1,7 +1,7 @@
 #!/bin/bash
 # Installs what scripts/test.sh needs besides a Rust toolchain: scripts/setup-tests.sh TOOLS
 #
-# A C compiler and Python by apt-get, if it is there and this is root; else it says what is missing. cargo-deny into
+# Compilers for C, C++ and Fortran and Python by apt-get, if it is there and this is root; else it says what is missing. cargo-deny into
 # the directory TOOLS, unless it can be found.
 set -euo pipefail
 
@@ -22,7 +22,9 @@ python_header='import os, sys, sysconfig; sys.exit(not os.path.exists(sysconfig.
 missing=()
 command -v cc >/dev/null || missing+=(gcc)
 command -v c++ >/dev/null || missing+=(g++)
+command -v gfortran >/dev/null || missing+=(gfortran)
 echo '#include <stdio.h>' | cc -E - >/dev/null 2>&1 || missing+=(libc6-dev)
+command -v ip >/dev/null || missing+=(iproute2)
 command -v pgrep >/dev/null || missing+=(procps)
 command -v python3 >/dev/null || missing+=(python3)
 python3 -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3-venv)

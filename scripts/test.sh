@@ -84,10 +84,11 @@ step 300 "documentation" env RUSTDOCFLAGS="-D warnings" cargo doc --workspace --
 # Not the advisories: they need a database from the network, and fail commits that were right when they were made.
 step 120 "licences and sources of dependencies" cargo deny --locked check licenses bans sources
 echo "Security advisories are not checked here; cargo deny check advisories does."
-step 900 "unit tests, simulator, model checker" cargo test --workspace --exclude redrt-tests --locked
+step 900 "unit tests, simulator, model checker" cargo test --workspace --exclude redrt-tests --exclude cloner-tests --locked
 step 600 "release build" scripts/install.sh "$REDRT_PREFIX"
 step 900 "jobs of real processes" cargo test -p redrt-tests --locked -- --test-threads=2
 step 120 "a minute of chaos over several hosts" scripts/chaos.sh 60 "$REDRT_SEED"
+step 900 "clones of real processes" cargo test -p cloner-tests --locked -- --test-threads=2
 step 600 "mpi4py, and a program built by another MPI" scripts/mpi4py-tests.sh quick
 
 close

@@ -311,6 +311,11 @@ impl Decisions {
         unanimous
     }
 
+    /// The ballots on outcomes that this process has cast may now be counted.
+    pub(crate) fn ask_again(&self, outputs: &mut VecDeque<Output>) {
+        outputs.extend(self.own_ballots.iter().map(|(key, _)| Output::Decided { key: *key }));
+    }
+
     /// An outcome is known: nobody needs to say more of it.
     fn forget_ballots(&mut self, key: DecisionKey) {
         self.ballots.retain(|(of, ..)| of.stream != key.stream || of.index > key.index);

@@ -4,11 +4,13 @@
 //! followers take the same outcome at the same point of the same thread, waiting until it has come true for them too
 //! (design: output commit; `quiesce::decision`).
 
+use crate::coll::schedule;
 use crate::engine::reading::{Patience, Reading};
 use crate::engine::replication::{Ahead, Asked, Streams};
 use crate::engine::request::{Operation, RequestId};
 use crate::engine::{self, Cell, Engine};
 use crate::runtime::clock::monotonic_ns;
+use crate::runtime::threads;
 use quiesce::Outcome;
 use redrt_types::Tag;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -193,6 +195,10 @@ pub fn probe(context: u64, source: Option<u32>, tag: Option<i32>, take: bool, wa
 
 /// A clock, as the leader reads it; `here` reads this machine's.
 pub fn reading(clock: i32, here: impl Fn() -> u64) -> u64 {
+    if threads::is_in_callback() { schedule::hold(|| read(clock, here)) } else { read(clock, here) }
+}
+
+fn read(clock: i32, here: impl Fn() -> u64) -> u64 {
     let cell = engine::cell();
     let stream = Streams::of_this_thread();
     let mut patience = Patience::default();

@@ -1,5 +1,6 @@
 //! Whole jobs of real processes; see `redrt_tests`.
 
+mod clocks;
 mod corrupt;
 mod endings;
 mod faults;

@@ -42,3 +42,43 @@ fn all_programs_are_tested() {
     let missing: Vec<_> = names.filter(|name| Program::named(name).is_none()).collect();
     assert!(missing.is_empty(), "{missing:?}");
 }
+
+/// A send that has returned needs its buffer no more (MPI-5.0 §3.4), however much of it still waits in a link.
+#[test]
+fn a_buffer_is_free_when_its_send_has_returned() {
+    let source = r#"
+        #include <mpi.h>
+        #include <stdio.h>
+        #include <stdlib.h>
+        #include <string.h>
+        enum { BYTES = 3000017 };
+        int main(int argc, char **argv) {
+            int rank;
+            char *bytes = malloc(BYTES);
+            MPI_Init(&argc, &argv);
+            MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+            for (int round = 1; round <= 30; round++) {
+                if (rank == 0) {
+                    memset(bytes, round, BYTES);
+                    MPI_Send(bytes, BYTES, MPI_CHAR, 1, 0, MPI_COMM_WORLD);
+                    memset(bytes, 99, BYTES);
+                } else {
+                    MPI_Recv(bytes, BYTES, MPI_CHAR, 0, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+                    for (int i = 0; i < BYTES; i++)
+                        if (bytes[i] != round)
+                            MPI_Abort(MPI_COMM_WORLD, 5);
+                }
+            }
+            if (rank == 0)
+                puts("all as sent");
+            MPI_Finalize();
+            return 0;
+        }"#;
+    let (_directory, program) = redrt_tests::compile_source(source);
+    for transport in TRANSPORTS {
+        for degree in DEGREES {
+            let _ =
+                Job::new(2, &program).degree(degree).transport(transport).run().ended_well().printed("all as sent\n");
+        }
+    }
+}

@@ -176,6 +176,18 @@ pub struct Running {
     begin: Instant,
 }
 
+/// Sends a signal to a process that has not been waited for, so that its id is not another's.
+fn send(id: i32, signal: i32) {
+    // SAFETY: - a signal to another process touches no memory of this one.
+    assert_eq!(unsafe { libc::kill(id, signal) }, 0);
+}
+
+/// Whether a signal has stopped the process.
+fn is_stopped(id: i32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T'))
+}
+
 impl Running {
     /// The process id of redrun.
     #[must_use]
@@ -186,15 +198,16 @@ impl Running {
 
     /// Sends a signal to redrun.
     pub fn signal(&self, signal: i32) {
-        let id = self.redrun();
-        if signal == libc::SIGCONT {
-            // What runs redrun elsewhere has stopped with it.
-            let outer = i32::try_from(self.child.id()).expect("a process id");
-            // SAFETY: - the child has not been waited for, so its id is not another process's.
-            unsafe { libc::kill(outer, signal) };
-        }
-        // SAFETY: - the child has not been waited for, so its id is not another process's.
-        assert_eq!(unsafe { libc::kill(id, signal) }, 0);
+        send(self.redrun(), signal);
+    }
+
+    /// Lets redrun go on after it was stopped. What has started it in another host stops with it, and is stopped for good if
+    /// redrun goes on before that.
+    pub fn resume(&self) {
+        let outer = i32::try_from(self.child.id()).expect("a process id");
+        self.wait_until("stop", |job| is_stopped(job.redrun()) && is_stopped(outer));
+        send(outer, libc::SIGCONT);
+        send(self.redrun(), libc::SIGCONT);
     }
 
     /// What it has printed until now.

@@ -16,5 +16,5 @@ pub use job::{Ended, Job, Mismatch, Running};
 pub use lab::Lab;
 pub use marked::marked;
 pub use prefix::{prefix, root};
-pub use programs::{Program, compile, compile_source};
+pub use programs::{Program, compile, compile_case, compile_source};
 pub use random::Random;

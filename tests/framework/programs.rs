@@ -43,6 +43,15 @@ impl Program {
 
 /// Compiles a program of `tests/programs`, once.
 pub fn compile(name: &str) -> PathBuf {
+    compile_file("programs", name)
+}
+
+/// Compiles a program that one of `tests/cases` is about, once.
+pub fn compile_case(name: &str) -> PathBuf {
+    compile_file("cases", name)
+}
+
+fn compile_file(folder: &str, name: &str) -> PathBuf {
     static COMPILED: OnceLock<Mutex<HashMap<String, PathBuf>>> = OnceLock::new();
     let mut compiled = COMPILED.get_or_init(Mutex::default).lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     if let Some(binary) = compiled.get(name) {
@@ -52,7 +61,7 @@ pub fn compile(name: &str) -> PathBuf {
     let directory = target().join("test-programs");
     std::fs::create_dir_all(&directory).expect("the target directory can be written");
     let binary = directory.join(name);
-    mpicc(&root().join(format!("tests/programs/{name}.c")), &binary);
+    mpicc(&root().join(format!("tests/{folder}/{name}.c")), &binary);
     compiled.insert(name.to_owned(), binary.clone());
     binary
 }

@@ -174,7 +174,7 @@ fn ctrl_z_stops_redrun_and_no_host() {
     job.signal(libc::SIGTSTP);
     // Longer than any daemon waits for redrun.
     std::thread::sleep(Duration::from_secs(3));
-    job.signal(libc::SIGCONT);
+    job.resume();
     let ended = finish(&lab, job).ended_well();
     assert_eq!(lost_hosts(&ended), [] as [&str; 0], "{ended}");
     nothing_left(&lab, &ended);

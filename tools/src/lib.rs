@@ -7,6 +7,7 @@ pub mod interface;
 pub mod jobs;
 pub mod link;
 pub mod plan;
+pub mod redclone;
 pub mod redrtd;
 pub mod redrun;
 pub mod stdio;

@@ -52,6 +52,7 @@ impl Replica {
         }
         if newcomer.rank == self.me.rank {
             self.decisions.set_pinned(!self.pinned[newcomer.rank.0 as usize].is_empty());
+            self.decisions.ask_again(&mut self.outputs);
         }
     }
 

@@ -309,13 +309,16 @@ impl Replica {
     }
 
     /// Whether all live siblings can take `Flag(true)` for this outcome; `None` when some have not said and none
-    /// refuses. `Output::Decided` tells when to ask again, and so does a change of view.
+    /// refuses, or a copy is being made. `Output::Decided` tells when to ask again, and so does a change of view.
     #[must_use]
     pub fn count_ballots(&self, key: DecisionKey) -> Option<bool> {
         if self.has(Mutation::BallotsIgnored) {
             return Some(true);
         }
-        self.decisions.count_ballots(key)
+        let count = self.decisions.count_ballots(key);
+        // A copy that is being made has yet to come to this outcome, and may match the receive before it does.
+        let is_expecting = !self.pinned[self.me.rank.0 as usize].without(self.live(self.me.rank)).is_empty();
+        count.filter(|agreed| !(*agreed && is_expecting))
     }
 
     /// Sends what is held back for batching: acknowledgements and decisions. To be called before the engine blocks or

@@ -11,6 +11,9 @@ const UNKNOWN: u8 = 0;
 const INACTIVE: u8 = 1;
 const ACTIVE: u8 = 2;
 
+/// Linux's limit.
+const HOST_NAME_BYTES_MAX: usize = 64;
+
 static SEED: AtomicU64 = AtomicU64::new(0);
 static RANK: AtomicU64 = AtomicU64::new(0);
 static START_NS: AtomicI64 = AtomicI64::new(0);
@@ -105,7 +108,9 @@ fn read_environment() -> bool {
     RANK.store(number(rank, 10), Ordering::Relaxed);
     START_NS.store(number(start, 10) as i64, Ordering::Relaxed);
     START_MONOTONIC_NS.store(monotonic.map_or(0, |text| number(text, 10)) as i64, Ordering::Relaxed);
-    let host = variable(c"REDRT_HOST").map_or(std::ptr::null(), CStr::as_ptr);
+    // No host has a longer name, and no program expects one.
+    let host = variable(c"REDRT_HOST").filter(|host| host.count_bytes() <= HOST_NAME_BYTES_MAX);
+    let host = host.map_or(std::ptr::null(), CStr::as_ptr);
     HOST.store(host.cast_mut(), Ordering::Relaxed);
     PROCESS.store(real::process_id(), Ordering::Relaxed);
     PHASE.store(ACTIVE, Ordering::Release);

@@ -211,3 +211,28 @@ fn without_a_job_everything_is_real() {
     let shown: u32 = String::from_utf8(output.unwrap().stdout).unwrap().trim().parse().unwrap();
     assert!(shown <= 1 << 22);
 }
+
+/// Somebody may have changed the environment. What the variables then mean is open; that programs run is not.
+#[test]
+fn programs_run_whatever_the_variables_hold() {
+    const VARIABLES: [&str; 5] =
+        ["REDRT_SEED", "REDRT_RANK", "REDRT_START_NS", "REDRT_START_MONOTONIC_NS", "REDRT_HOST"];
+    let script = "import os, time, socket; os.urandom(9); time.time(); time.monotonic(); time.localtime(); os.getpid()\n\
+                  time.sleep(0.001); socket.gethostname(); os.uname(); print('alive')";
+    let run = |value: &str, rubbish: &[&str]| {
+        let mut command = Command::new("python3");
+        command.args(["-c", script]).env("LD_PRELOAD", library()).stdin(Stdio::null());
+        for variable in VARIABLES {
+            command.env(variable, if rubbish.contains(&variable) { value } else { "7" });
+        }
+        let output = command.output().unwrap();
+        let said = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        assert!(output.status.success() && said.0 == "alive\n", "{rubbish:?}={value:?}: {} {said:?}", output.status);
+    };
+    for value in ["", "zz", "-1", "18446744073709551615", "99999999999999999999999", "é\u{1b}[", &"x".repeat(900)] {
+        run(value, &VARIABLES);
+    }
+    for variable in VARIABLES {
+        run("9223372036854775807", &[variable]);
+    }
+}

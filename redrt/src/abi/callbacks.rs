@@ -1,8 +1,10 @@
 //! Calls into the program: each is a safe function because the program promised, when it handed the callback in, that
-//! it has the type the standard prescribes. No lock of the library may be held around a call.
+//! it has the type the standard prescribes. No lock of the library may be held around a call. Clocks and random bytes are
+//! agreed in it as they are outside of MPI calls, where replicas agree when it is made.
 
 use super::{Callback, Count, Status};
 use crate::handle::DatatypeHandle;
+use crate::runtime::threads;
 use std::ffi::{c_int, c_void};
 
 type ErrhandlerFunction = unsafe extern "C" fn(*mut usize, *mut c_int, ...);
@@ -13,6 +15,7 @@ type UserFunctionLarge = unsafe extern "C" fn(*const c_void, *mut c_void, *mut C
 
 /// Calls an error handler with a handle and an error code.
 pub fn call_errhandler(function: Callback, mut handle: usize, mut code: c_int) {
+    let _calling_back = threads::call_back();
     // SAFETY: - the type of MPI_Comm_errhandler_function and its siblings, whose handles are all pointer-sized.
     let function = unsafe { function.function::<ErrhandlerFunction>() };
     // MPI-5.0 section 9.3.1: handle and code go by reference, so that Fortran can use them.
@@ -28,6 +31,7 @@ pub fn call_copy_attribute(
     extra_state: usize,
     value: usize,
 ) -> (c_int, Option<usize>) {
+    let _calling_back = threads::call_back();
     let (mut copied, mut flag) = (0usize, 0);
     // SAFETY: - the type of MPI_Comm_copy_attr_function and its siblings, whose handles are all pointer-sized.
     let function = unsafe { function.function::<CopyFunction>() };
@@ -45,6 +49,7 @@ pub fn call_delete_attribute(
     value: usize,
     extra_state: usize,
 ) -> c_int {
+    let _calling_back = threads::call_back();
     // SAFETY: - the type of MPI_Comm_delete_attr_function and its siblings, whose handles are all pointer-sized.
     let function = unsafe { function.function::<DeleteFunction>() };
     // SAFETY: - the pointers are the program's own values.
@@ -61,6 +66,7 @@ pub fn call_user_operation(
     count: i64,
     mut datatype: DatatypeHandle,
 ) {
+    let _calling_back = threads::call_back();
     if wide {
         let mut count = count;
         // SAFETY: - the program created the operation with MPI_Op_create_c.

@@ -3,6 +3,8 @@
 use super::{Outcome, completions};
 use crate::engine;
 use crate::engine::request::{Operation, RequestId, Status};
+use crate::runtime::threads;
+use std::cell::Cell;
 use std::future::Future;
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -71,7 +73,7 @@ impl Active {
             return false;
         }
         self.seen = seen;
-        match self.collective.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+        match threads::aside(|| self.collective.as_mut().poll(&mut Context::from_waker(Waker::noop()))) {
             Poll::Pending => false,
             Poll::Ready(outcome) => {
                 let status = (self.status)(outcome);
@@ -84,7 +86,12 @@ impl Active {
 
 /// Moves all nonblocking collectives on, with no lock held: their reductions may call user functions. A collective that
 /// another thread is moving on is left to it.
+///
+/// Not while a callback waits for the time of day: another call of the same function could come in between.
 pub fn advance_all() {
+    if HELD.get() {
+        return;
+    }
     let mut turns = ACTIVE.lock().expect("no collective panics").len();
     while turns > 0 {
         turns -= 1;
@@ -95,6 +102,18 @@ pub fn advance_all() {
             ACTIVE.lock().expect("no collective panics").push(active);
         }
     }
+}
+
+thread_local! {
+    static HELD: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Does something during which this thread moves no nonblocking collective on.
+pub fn hold<T>(run: impl FnOnce() -> T) -> T {
+    let was_held = HELD.replace(true);
+    let value = run();
+    HELD.set(was_held);
+    value
 }
 
 fn take_first() -> Option<Active> {

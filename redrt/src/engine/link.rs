@@ -67,8 +67,8 @@ struct Peer {
     backlog: VecDeque<Waiting>,
     pushes: VecDeque<Push>,
     busy: bool,
-    /// Nothing is taken from it.
-    closed: bool,
+    /// This incarnation, and those before it, are dead: links of theirs are refused.
+    fenced: Option<Incarnation>,
 }
 
 /// How this process may reach others, and who it is.
@@ -113,7 +113,7 @@ impl Links {
             backlog: VecDeque::new(),
             pushes: VecDeque::new(),
             busy: false,
-            closed: false,
+            fenced: None,
         };
         let peers = (0..count).map(|_| peer()).collect();
         let (busy, finished, broken) = (Vec::new(), Vec::new(), Vec::new());
@@ -477,14 +477,14 @@ impl Links {
         self.scribbled.pop()
     }
 
-    /// The process is dead, or as good as dead: nothing more is sent to it or taken from it.
-    pub fn close(&mut self, process: ProcessIndex) {
+    /// A process is dead in this incarnation: nothing more is sent to it or taken from it.
+    pub fn close(&mut self, process: ProcessIndex, incarnation: Incarnation) {
         let peer = &mut self.peers[process.0 as usize];
+        peer.fenced = Some(incarnation);
         if let Route::Opening(wanted) = &peer.route {
             wanted.store(false, Ordering::Relaxed);
         }
         peer.route = Route::Gone;
-        peer.closed = true;
         if let Some(inbox) = &mut self.inbox {
             inbox.close(process);
         }
@@ -497,15 +497,15 @@ impl Links {
     /// Whether nothing is taken from it any more.
     #[cfg(test)]
     pub fn is_closed(&self, process: ProcessIndex) -> bool {
-        self.peers[process.0 as usize].closed
+        self.peers[process.0 as usize].fenced.is_some()
     }
 
-    /// Takes over a link that another process has opened.
+    /// Takes over a link that another process has opened, unless that process is known to be dead, or none of the job.
     pub fn add_receiver(&mut self, receiver: Receiver) {
-        if self.peers[receiver.from.0 as usize].closed {
-            return;
+        let peer = self.peers.get(receiver.from.0 as usize);
+        if peer.is_some_and(|peer| peer.fenced.is_none_or(|fenced| receiver.incarnation > fenced)) {
+            self.receivers.push(receiver);
         }
-        self.receivers.push(receiver);
     }
 
     /// The link from a process broke. What was on its way is lost, unless the process has left in peace.

@@ -427,7 +427,7 @@ impl Cell {
         self.wake();
     }
 
-    /// What this process says of itself if it cannot go on unless others do something; see [`passive`].
+    /// What this process says of itself if it cannot go on unless others do something; see the module `passive`.
     pub fn passive(&self, thread_count: u32, initial: &View) -> Option<Passive> {
         let mut engine = self.lock();
         let view = engine.view_number(initial);

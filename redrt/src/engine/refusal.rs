@@ -10,7 +10,7 @@ use crate::transport::frame::{FrameError, Kind};
 use crate::transport::landing::LandingError;
 use crate::transport::tcp::Rubbish;
 use quiesce::{Breach, ProtocolError};
-use redrt_types::{ProcessIndex, ReplicaId};
+use redrt_types::{Incarnation, ProcessIndex, ReplicaId};
 
 /// What is wrong with a frame, in words that follow on the name of who sent it.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -95,7 +95,9 @@ impl Engine {
             _ => from.map(|from| self.world.replica(from)),
         };
         if let Some(peer) = peer {
-            self.links.close(self.world.process(peer));
+            let member = self.replication.as_ref().and_then(|replication| replication.view().member(peer));
+            let incarnation = member.map_or(Incarnation(0), |member| member.incarnation);
+            self.links.close(self.world.process(peer), incarnation);
             if !self.is_live(peer) {
                 return;
             }

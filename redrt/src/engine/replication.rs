@@ -518,9 +518,10 @@ impl Engine {
             return;
         }
         for replica in self.world.replicas() {
-            if before.is_live(replica) && before.member(replica) != view.member(replica) {
+            let Some(member) = before.member(replica) else { continue };
+            if view.member(replica) != Some(member) {
                 let process = self.world.process(replica);
-                self.links.close(process);
+                self.links.close(process, member.incarnation);
                 replication.partial.remove(&process);
             }
         }

@@ -44,6 +44,7 @@ fn shown_ns(clock: c_int) -> u64 {
 /// Whether clocks are agreed in this process.
 fn is_agreed() -> bool {
     crate::host::is_active()
+        && !super::threads::is_aside()
         && job().is_some_and(|job| {
             let welcome = &job.welcome;
             welcome.options.determinism == Determinism::Full && welcome.world.degree(welcome.me.rank) > 1

@@ -315,6 +315,17 @@ mod tests {
     }
 
     #[test]
+    fn only_a_unix_stream_is_taken_over() {
+        let file = tempfile::tempfile().unwrap();
+        assert!(adopt(file.as_raw_fd()).is_none());
+        let datagram = std::os::unix::net::UnixDatagram::unbound().unwrap();
+        assert!(adopt(datagram.as_raw_fd()).is_none());
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let taken = adopt(std::os::fd::IntoRawFd::into_raw_fd(ours)).expect("it is one");
+        assert_eq!(taken.peer_addr().unwrap().is_unnamed(), theirs.local_addr().unwrap().is_unnamed());
+    }
+
+    #[test]
     fn several_tasks_of_srun_are_no_jobs_of_one_rank() {
         let asked = |variables: &[(&str, &str)]| {
             bare_srun(&|name| variables.iter().find(|(other, _)| *other == name).map(|(_, value)| (*value).to_owned()))
@@ -325,16 +336,5 @@ mod tests {
         assert_eq!(asked(&[("SLURM_STEP_NUM_TASKS", "1"), process]), None);
         assert_eq!(asked(&[tasks, process, (SINGLETON_VARIABLE, "1")]), None);
         assert_eq!(asked(&[("SLURM_JOB_ID", "1")]), None);
-    }
-
-    #[test]
-    fn only_a_unix_stream_is_taken_over() {
-        let file = tempfile::tempfile().unwrap();
-        assert!(adopt(file.as_raw_fd()).is_none());
-        let datagram = std::os::unix::net::UnixDatagram::unbound().unwrap();
-        assert!(adopt(datagram.as_raw_fd()).is_none());
-        let (ours, theirs) = UnixStream::pair().unwrap();
-        let taken = adopt(std::os::fd::IntoRawFd::into_raw_fd(ours)).expect("it is one");
-        assert_eq!(taken.peer_addr().unwrap().is_unnamed(), theirs.local_addr().unwrap().is_unnamed());
     }
 }

@@ -2,6 +2,9 @@
 //!
 //! While a thread is in an MPI call it is shown real clocks and random bytes: what the library and its allocator ask
 //! for below the call is not the application's doing, and happens in every replica at another time.
+//!
+//! A callback of the program is the application again, at a place of its thread's order that all replicas agree on, unless a
+//! nonblocking collective makes it: that is moved on by whoever makes progress, whenever it does.
 
 use super::preload;
 use std::cell::Cell;
@@ -113,6 +116,58 @@ impl Drop for Inside {
     #[inline]
     fn drop(&mut self) {
         if let Some(was_internal) = self.was_internal {
+            preload::set_internal(was_internal);
+        }
+    }
+}
+
+thread_local! {
+    /// What runs is done on the side, when it happens to be possible.
+    static ASIDE: Cell<bool> = const { Cell::new(false) };
+    /// A callback of the program runs, below an MPI call, and is watched as the application is.
+    static IN_CALLBACK: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Does something at a moment that differs between replicas.
+pub fn aside<T>(run: impl FnOnce() -> T) -> T {
+    let was_aside = ASIDE.replace(true);
+    let value = run();
+    ASIDE.set(was_aside);
+    value
+}
+
+/// Whether the calling thread does something at a moment that differs between replicas.
+#[inline]
+pub fn is_aside() -> bool {
+    ASIDE.get()
+}
+
+/// Whether the calling thread runs a callback whose place all replicas agree on.
+#[inline]
+pub fn is_in_callback() -> bool {
+    IN_CALLBACK.get()
+}
+
+/// The calling thread runs a callback of the program until this is dropped.
+pub struct CallingBack {
+    /// Whether the thread was internal, and in a callback.
+    before: Option<(bool, bool)>,
+}
+
+/// Begins a callback.
+#[inline]
+pub fn call_back() -> CallingBack {
+    if !WATCHED.load(Ordering::Relaxed) || is_aside() {
+        return CallingBack { before: None };
+    }
+    CallingBack { before: Some((preload::set_internal(false), IN_CALLBACK.replace(true))) }
+}
+
+impl Drop for CallingBack {
+    #[inline]
+    fn drop(&mut self) {
+        if let Some((was_internal, was_in_callback)) = self.before {
+            IN_CALLBACK.set(was_in_callback);
             preload::set_internal(was_internal);
         }
     }

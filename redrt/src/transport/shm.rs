@@ -173,11 +173,17 @@ impl Producer {
         self.broken
     }
 
-    /// Bytes of the ring that are not consumed; all of them, when the consumer's word cannot be.
-    fn used(&mut self) -> usize {
-        let used = self.produced.checked_sub(self.consumed_seen).filter(|used| *used <= CAPACITY as u64);
-        self.broken |= used.is_none() || !self.consumed_seen.is_multiple_of(RECORD_ALIGN as u64);
-        used.filter(|_| !self.broken).map_or(CAPACITY, |used| used as usize)
+    /// Bytes of the ring that are not consumed.
+    fn used(&self) -> usize {
+        self.produced.wrapping_sub(self.consumed_seen) as usize
+    }
+
+    /// Hears what the consumer says. What cannot be leaves a ring that is full for good.
+    fn look(&mut self, order: Ordering) {
+        let seen = self.control().consumed.load(order);
+        let can_be = self.produced.checked_sub(seen).is_some_and(|used| used <= CAPACITY as u64);
+        self.broken |= !can_be || !seen.is_multiple_of(RECORD_ALIGN as u64);
+        self.consumed_seen = if self.broken { self.produced.wrapping_sub(CAPACITY as u64) } else { seen };
     }
 
     fn control(&self) -> &RingControl {
@@ -200,13 +206,13 @@ impl Producer {
         if self.used() + bytes + RECORD_ALIGN <= CAPACITY {
             return true;
         }
-        self.consumed_seen = self.control().consumed.load(Ordering::Acquire);
+        self.look(Ordering::Acquire);
         if self.used() + bytes + RECORD_ALIGN <= CAPACITY {
             return true;
         }
         // Ask to be woken, then look once more: the consumer publishes and then looks at the flag.
         self.control().starved.store(1, Ordering::SeqCst);
-        self.consumed_seen = self.control().consumed.load(Ordering::SeqCst);
+        self.look(Ordering::SeqCst);
         self.used() + bytes + RECORD_ALIGN <= CAPACITY
     }
 

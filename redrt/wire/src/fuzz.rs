@@ -48,7 +48,8 @@ fn welcome() -> Welcome {
 }
 
 fn launch() -> Launch {
-    let Welcome { world, view, .. } = welcome();
+    let Welcome { world, .. } = welcome();
+    let view = View::initial(&world);
     let application = Application {
         program: "/bin/true".into(),
         arguments: vec!["true".into()],
@@ -58,7 +59,7 @@ fn launch() -> Launch {
     Launch {
         job: 1,
         secret: Secret([5; 32]),
-        placement: vec![0, 1, 0, 1, 1, 0],
+        placement: vec![0; world.process_count() as usize],
         world,
         view,
         options: options(),
@@ -117,7 +118,7 @@ fn messages() -> [Vec<Vec<u8>>; 6] {
         ToDaemon::Watch(Watch { ring: vec![(3, ([127, 0, 0, 1], 80).into()); 4], timeout_ms: 1000 }),
     ];
     let from_daemon = [
-        FromDaemon::HostFailed { host: 2, message: "no route".into() },
+        FromDaemon::HostFailed { host: 1, message: "no route".into() },
         FromDaemon::Observed { host: 1, sign: Sign::Silent },
         FromDaemon::Started { replica, pid: 4 },
         FromDaemon::Agent { replica, message: refused },
@@ -192,7 +193,7 @@ fn heed(direction: usize, bytes: &[u8], step: usize) {
             if let ToDaemon::Launch(launch) = message
                 && launch.check().is_ok()
             {
-                for replica in launch.replicas_on(1) {
+                for replica in launch.replicas_on(0) {
                     let application = launch.application_of_rank[replica.rank.0 as usize];
                     assert!(!launch.applications[application as usize].arguments.is_empty());
                 }
@@ -284,7 +285,7 @@ fn undamaged_messages_pass_their_checks() {
     for wrong in [
         Launch { application_of_rank: vec![0; 2], ..launch() },
         Launch { application_of_rank: vec![0, 1, 0], ..launch() },
-        Launch { placement: vec![0; 5], ..launch() },
+        Launch { placement: vec![0], ..launch() },
         Launch { applications: vec![Application { arguments: vec![], ..launch().applications.remove(0) }], ..launch() },
     ] {
         assert!(wrong.check().is_err());

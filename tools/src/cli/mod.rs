@@ -27,7 +27,7 @@ use std::time::Duration;
 
 /// A command line that cannot be carried out, in one line. The exit code is 2.
 #[derive(Debug, thiserror::Error)]
-#[error("{0}")]
+#[error("{}", .0.replace(char::is_control, " "))]
 pub struct UsageError(pub String);
 
 /// What the user asked for.
@@ -68,23 +68,8 @@ pub enum Request {
     Print(Vec<u8>),
 }
 
-impl UsageError {
-    /// What the user typed may hold anything; a message is one line, and does nothing to the terminal.
-    fn printable(self) -> Self {
-        let shown = |character: char| match character.is_control() {
-            true => character.escape_default().to_string(),
-            false => character.to_string(),
-        };
-        Self(self.0.chars().map(shown).collect())
-    }
-}
-
 /// Reads the command line. `arguments` includes the program's own name.
 pub fn parse(arguments: Vec<OsString>) -> Result<Request, UsageError> {
-    parse_words(arguments).map_err(UsageError::printable)
-}
-
-fn parse_words(arguments: Vec<OsString>) -> Result<Request, UsageError> {
     let mut segments = arguments::segments(arguments);
     let first = segments.remove(0);
     let parsed = match arguments::parse_first(first)? {

@@ -51,6 +51,7 @@ fn wrong_command_lines_say_why_in_one_line() {
         ("-n 2 --inject kill:5.0@#1 true", "no replica 5.0"),
         ("-n 2 --inject kill true", "--inject kill"),
         ("-n 2 --replicate 0-5:2 true", "ranks 0 to 1"),
+        ("-n 2 no\nsuch", "no program no such"),
         ("--timeout soon true", "--timeout"),
         ("--spares 1 true", "not supported"),
         ("--no-such true", "unexpected argument '--no-such'"),

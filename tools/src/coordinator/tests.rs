@@ -496,40 +496,6 @@ proptest! {
     }
 }
 
-#[test]
-fn of_two_living_processes_with_a_broken_connection_one_goes() {
-    let suspects = |table: &mut Table, by: &str, suspect: &str| {
-        let message = FromAgent::Suspect(suspect.parse().unwrap());
-        table.coordinator.handle(table.now, Input::Agent(by.parse().unwrap(), message));
-        while table.coordinator.poll_output().is_some() {}
-    };
-    let met = |degrees: &[u16]| {
-        let mut table = Table::new(degrees);
-        for replica in table.coordinator.world().replicas().collect::<Vec<_>>() {
-            table.step(&format!("{replica} ready"));
-        }
-        table
-    };
-    // The suspect goes, if its rank has another.
-    let mut table = met(&[2, 2]);
-    suspects(&mut table, "0.0", "1.1");
-    assert!(!table.step("wait 1").contains("Kill"));
-    assert!(table.step("wait 2").contains("Kill(ReplicaId { rank: VirtualRank(1), index: ReplicaIndex(1) })"));
-    // Else the one that says so.
-    let mut table = met(&[2, 1]);
-    suspects(&mut table, "0.1", "1.0");
-    assert!(table.step("wait 2").contains("Kill(ReplicaId { rank: VirtualRank(0), index: ReplicaIndex(1) })"));
-    // Else the job ends.
-    let mut table = met(&[1, 1]);
-    suspects(&mut table, "0.0", "1.0");
-    assert!(table.step("wait 2").starts_with("ending"));
-    // One that has died meanwhile was why.
-    let mut table = met(&[2, 2]);
-    suspects(&mut table, "0.0", "1.1");
-    table.step("1.1 signal 9");
-    assert!(!table.step("wait 2").contains("Kill"));
-}
-
 /// What the coordinator does when a process refuses a frame: the messages that follow.
 fn after_refusals(degrees: &[u16], refusals: &[(&str, Option<&str>)]) -> String {
     let mut table = Table::new(degrees);
@@ -631,4 +597,38 @@ proptest! {
         }
         prop_assert!(finished);
     }
+}
+
+#[test]
+fn of_two_living_processes_with_a_broken_connection_one_goes() {
+    let suspects = |table: &mut Table, by: &str, suspect: &str| {
+        let message = FromAgent::Suspect(suspect.parse().unwrap());
+        table.coordinator.handle(table.now, Input::Agent(by.parse().unwrap(), message));
+        while table.coordinator.poll_output().is_some() {}
+    };
+    let met = |degrees: &[u16]| {
+        let mut table = Table::new(degrees);
+        for replica in table.coordinator.world().replicas().collect::<Vec<_>>() {
+            table.step(&format!("{replica} ready"));
+        }
+        table
+    };
+    // The suspect goes, if its rank has another.
+    let mut table = met(&[2, 2]);
+    suspects(&mut table, "0.0", "1.1");
+    assert!(!table.step("wait 1").contains("Kill"));
+    assert!(table.step("wait 2").contains("Kill(ReplicaId { rank: VirtualRank(1), index: ReplicaIndex(1) })"));
+    // Else the one that says so.
+    let mut table = met(&[2, 1]);
+    suspects(&mut table, "0.1", "1.0");
+    assert!(table.step("wait 2").contains("Kill(ReplicaId { rank: VirtualRank(0), index: ReplicaIndex(1) })"));
+    // Else the job ends.
+    let mut table = met(&[1, 1]);
+    suspects(&mut table, "0.0", "1.0");
+    assert!(table.step("wait 2").starts_with("ending"));
+    // One that has died meanwhile was why.
+    let mut table = met(&[2, 2]);
+    suspects(&mut table, "0.0", "1.1");
+    table.step("1.1 signal 9");
+    assert!(!table.step("wait 2").contains("Kill"));
 }

@@ -1,0 +1,47 @@
+//! A plain stream: memory into sockets, sockets into fresh memory, with large calls and nothing else.
+
+use anyhow::Context;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::thread;
+use std::time::{Duration, Instant};
+
+const CALL_BYTES: usize = 1 << 20;
+
+/// Sends `bytes` over `count` connections; the time until all have arrived.
+pub fn stream(bytes: u64, count: usize) -> anyhow::Result<Duration> {
+    let share = bytes as usize / count;
+    // Untouched where it is received, as a clone's is; touched where it is sent.
+    let from = vec![1_u8; CALL_BYTES * 64];
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let address = listener.local_addr()?;
+    let begin = Instant::now();
+    thread::scope(|scope| {
+        let mut all = Vec::new();
+        for _ in 0..count {
+            let from = &from;
+            all.push(scope.spawn(move || -> anyhow::Result<()> {
+                let mut out = TcpStream::connect(address)?;
+                // As redclone does; where it is missing the system's own is used.
+                let _ = socket2::SockRef::from(&out).set_tcp_congestion(b"cubic");
+                for at in (0..share).step_by(CALL_BYTES) {
+                    let at = at % from.len();
+                    out.write_all(&from[at..at + CALL_BYTES])?;
+                }
+                Ok(())
+            }));
+            let (mut stream, _) = listener.accept()?;
+            all.push(scope.spawn(move || -> anyhow::Result<()> {
+                let mut place = vec![0_u8; share];
+                for part in place.chunks_mut(CALL_BYTES) {
+                    stream.read_exact(part)?;
+                }
+                Ok(())
+            }));
+        }
+        for one in all {
+            one.join().ok().context("a thread of the plain stream panicked")??;
+        }
+        Ok(begin.elapsed())
+    })
+}

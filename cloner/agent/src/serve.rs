@@ -1,0 +1,460 @@
+//! The agent's life: its thread, its socket, and what it does for the one that asks.
+
+use crate::abi::{
+    Ask, Block, EXCLUDED_COUNT_MAX, MAGIC, Reply, Request, SLOT_PARKED, Slot, TIMER_COUNT_MAX, Timer, VERSION,
+};
+use crate::sys::{self, syscall, syscall6};
+use crate::{collect, copy, park};
+use core::arch::asm;
+use core::ffi::c_void;
+use zerocopy::{FromBytes, IntoBytes};
+
+const SLOT_CAPACITY: u32 = 16_384;
+const STACK_BYTES: usize = 256 << 10;
+/// What lies below and above the agent's thread pointer. Nothing here uses thread-local storage; should a library that the
+/// embedder's hooks call write `errno`, it lands here.
+const TLS_BYTES: usize = 64 << 10;
+const PROC: [&[u8]; 3] = [b"/proc/self\0", b"/proc/self/mem\0", b"/proc/self/pagemap\0"];
+const DESCRIPTOR_COUNT_MAX: usize = 3;
+const KILLED: u64 = 137;
+
+/// What the embedder wants to do around a cut. All run on the agent's thread.
+#[derive(Clone, Copy)]
+pub struct Hooks {
+    /// Passed to each.
+    pub context: *mut c_void,
+    /// Before threads are stopped: take your locks. Anything but 0 refuses the cut with this error number.
+    pub before_cut: Option<unsafe extern "C" fn(*mut c_void) -> i32>,
+    /// All threads are stopped, the image is about to be taken.
+    pub at_cut: Option<unsafe extern "C" fn(*mut c_void)>,
+    /// In the source, threads still stopped: give your locks back. The argument is 1 when the clone went well so far.
+    pub in_source_after: Option<unsafe extern "C" fn(*mut c_void, i32)>,
+    /// In the copy, threads still stopped: make your sockets anew, give your locks back.
+    pub in_copy_after: Option<unsafe extern "C" fn(*mut c_void)>,
+}
+
+impl Hooks {
+    /// No hooks.
+    #[must_use]
+    pub const fn none() -> Self {
+        let context = core::ptr::null_mut();
+        Self { context, before_cut: None, at_cut: None, in_source_after: None, in_copy_after: None }
+    }
+}
+
+/// What an agent needs.
+pub struct Setup {
+    /// A listening unix socket. It belongs to the agent from now on.
+    pub listener: i32,
+    /// `__rseq_offset` of the C library, 0 if it has none.
+    pub rseq_offset: i64,
+    /// The embedder's hooks.
+    pub hooks: Hooks,
+}
+
+#[repr(C)]
+struct Place {
+    block: Block,
+    hooks: Hooks,
+}
+
+/// An agent that has its memory, and no thread yet.
+pub struct Agent {
+    block: *mut Block,
+}
+
+impl Agent {
+    /// Maps the agent's memory. `None` when there is none.
+    #[must_use]
+    pub fn new(setup: &Setup) -> Option<Self> {
+        let block = sys::map_guarded(size_of::<Place>().next_multiple_of(4096))?.cast::<Block>();
+        let slots = sys::map_guarded((SLOT_CAPACITY as usize * size_of::<Slot>()).next_multiple_of(4096))?;
+        let thread: unsafe extern "C" fn(*mut Slot, *mut Block) -> ! = copy::thread_entry;
+        let agent: unsafe extern "C" fn(*mut Block) -> ! = copy::agent_entry;
+        // SAFETY: - fresh zeroed memory of the right size and alignment, for which zeros are valid.
+        unsafe {
+            let place = &mut *block.cast::<Place>();
+            place.hooks = setup.hooks;
+            let block = &mut place.block;
+            block.magic = MAGIC;
+            block.version = VERSION;
+            block.pid = sys::getpid();
+            block.slots = slots as u64;
+            block.slot_capacity = SLOT_CAPACITY;
+            block.listener = setup.listener;
+            block.rseq_offset = setup.rseq_offset;
+            block.thread_entry = thread as usize as u64;
+            block.agent_entry = agent as usize as u64;
+        }
+        Some(Self { block })
+    }
+
+    /// Leaves `len` bytes from `address` out of every image; the copy has nothing there until its hook maps something. False when
+    /// there is no room for another range.
+    pub fn exclude(&mut self, address: u64, len: u64) -> bool {
+        // SAFETY: - no thread uses the block yet.
+        let block = unsafe { &mut *self.block };
+        let count = block.excluded_count as usize;
+        if count == EXCLUDED_COUNT_MAX {
+            return false;
+        }
+        block.excluded[count] = [address, len];
+        block.excluded_count += 1;
+        true
+    }
+
+    /// Starts a thread of its own, with descriptors of its own, of which the C library knows nothing: the program sees neither
+    /// a thread nor a descriptor more. Returns its thread id, or a negative error number.
+    pub fn start(self) -> i64 {
+        let (Some(stack), Some(tls)) = (sys::map_guarded(STACK_BYTES), sys::map_guarded(TLS_BYTES)) else {
+            return -i64::from(libc::ENOMEM);
+        };
+        // SAFETY: - within the mappings just made; the thread pointer points to itself, as the ABI wants.
+        unsafe {
+            let thread_pointer = tls.add(TLS_BYTES / 2);
+            thread_pointer.cast::<u64>().write(thread_pointer as u64);
+            (*self.block).agent_fs = thread_pointer as u64;
+            (*self.block).agent_stack = stack.add(STACK_BYTES) as u64;
+            (*self.block).own_files = 1;
+            spawn(self.block)
+        }
+    }
+
+    /// Makes the calling thread the agent; it never returns. Descriptors stay shared with the program. Hooks may then use
+    /// whatever this thread may, because it is a thread of the C library.
+    pub fn run_here(self) -> ! {
+        let marker = 0_u8;
+        // SAFETY: - the block is this thread's alone so far. The copy's agent begins on this stack, well below what is in use.
+        unsafe {
+            let mut slot: Slot = core::mem::zeroed();
+            collect::thread(&mut slot, 0);
+            (*self.block).agent_fs = slot.fs;
+            (*self.block).agent_stack = ((&raw const marker) as u64 - 4096) & !4095;
+            begin(self.block)
+        }
+    }
+}
+
+unsafe fn spawn(block: *mut Block) -> i64 {
+    let flags = libc::CLONE_VM | libc::CLONE_FS | libc::CLONE_SIGHAND | libc::CLONE_THREAD | libc::CLONE_SYSVSEM;
+    let flags = (flags | libc::CLONE_SETTLS) as u64;
+    let all = u64::MAX;
+    let mut before = 0_u64;
+    let entry: unsafe extern "C" fn(*mut Block) -> ! = begin;
+    let (stack, thread_pointer);
+    // SAFETY: - masks are 8 bytes; the block is a live one.
+    unsafe {
+        let saved = (&raw mut before) as u64;
+        syscall(libc::SYS_rt_sigprocmask, libc::SIG_SETMASK as u64, (&raw const all) as u64, saved, 8);
+        (stack, thread_pointer) = ((*block).agent_stack - 64, (*block).agent_fs);
+    }
+    let result: i64;
+    // SAFETY: - the child has a stack of its own and never returns from the entry; the parent goes on behind the call.
+    //         - the child's signals stay blocked, the parent's mask is put back below.
+    unsafe {
+        asm!(
+            "syscall",
+            "test rax, rax",
+            "jnz 2f",
+            "xor ebp, ebp",
+            "mov rdi, r12",
+            "call r13",
+            "ud2",
+            "2:",
+            inlateout("rax") libc::SYS_clone => result,
+            in("rdi") flags, in("rsi") stack, in("rdx") 0, in("r10") 0, in("r8") thread_pointer,
+            in("r12") block, in("r13") entry,
+            lateout("rcx") _, lateout("r11") _,
+        );
+        syscall(libc::SYS_rt_sigprocmask, libc::SIG_SETMASK as u64, (&raw const before) as u64, 0, 8);
+    }
+    result
+}
+
+unsafe extern "C" fn begin(block: *mut Block) -> ! {
+    // SAFETY: - the block belongs to the agent; while threads are not being parked nobody else touches it.
+    let shared = unsafe { &mut *block };
+    shared.agent_tid = sys::gettid();
+    if shared.own_files != 0 {
+        let listener = shared.listener as u64;
+        // SAFETY: - a name that ends with NUL; descriptors of the agent's own table, which is a copy of the program's.
+        unsafe {
+            syscall(libc::SYS_prctl, libc::PR_SET_NAME as u64, c"redclone".as_ptr() as u64, 0, 0);
+            if listener > 0 {
+                syscall(libc::SYS_close_range, 0, listener - 1, 0, 0);
+            }
+            syscall(libc::SYS_close_range, listener + 1, u64::from(u32::MAX), 0, 0);
+        }
+    }
+    run(block)
+}
+
+/// Answers those that connect, one after the other, for ever.
+pub fn run(block: *mut Block) -> ! {
+    // SAFETY: - as in `begin`.
+    let block = unsafe { &mut *block };
+    loop {
+        serve_one(block, false);
+    }
+}
+
+/// The same in a copy, whose threads wait until the destination, which knows then that all went well, lets them go.
+pub fn run_copy(block: *mut Block) -> ! {
+    // SAFETY: - every block is the first member of a Place.
+    let hooks = unsafe { (*block.cast::<Place>()).hooks };
+    if let Some(hook) = hooks.in_copy_after {
+        // SAFETY: - the embedder's promise.
+        unsafe { hook(hooks.context) };
+    }
+    // SAFETY: - the image has the block where it was; the threads use only its words, through atomics.
+    while !serve_one(unsafe { &mut *block }, true) {}
+    run(block)
+}
+
+/// Serves one connection. `waiting`: this is a copy that has not begun; true when it has.
+fn serve_one(block: &mut Block, waiting: bool) -> bool {
+    let flags = libc::SOCK_CLOEXEC as u64;
+    // SAFETY: - no address is asked for.
+    let connection = unsafe { syscall(libc::SYS_accept4, block.listener as u64, 0, 0, flags) } as i32;
+    if connection == -libc::EINTR || connection == -libc::ECONNABORTED {
+        return false;
+    }
+    if connection < 0 {
+        // The socket is gone; nobody can ask any more. Sleep for good, the program does not need this thread.
+        loop {
+            // SAFETY: - no arguments; all signals are blocked.
+            unsafe { syscall(libc::SYS_pause, 0, 0, 0, 0) };
+        }
+    }
+    let mut session = Session { block, connection, parked: false, waiting, scratch: None };
+    while session.step() {}
+    session.release(false);
+    session.free_scratch();
+    let begun = !session.waiting;
+    sys::close(connection);
+    begun
+}
+
+/// One connection. When it ends, for whatever reason, parked threads go on.
+struct Session<'a> {
+    block: &'a mut Block,
+    connection: i32,
+    parked: bool,
+    /// A copy that has not begun.
+    waiting: bool,
+    /// Where the last answer about resident pages is. Never memory that is in the image: that must not change during a cut.
+    scratch: Option<(*mut u8, u64)>,
+}
+
+impl Session<'_> {
+    fn hooks(&mut self) -> Hooks {
+        // SAFETY: - every block is the first member of a Place.
+        unsafe { (*core::ptr::from_mut(self.block).cast::<Place>()).hooks }
+    }
+
+    /// Takes one request. False when the other side is gone or talks nonsense.
+    fn step(&mut self) -> bool {
+        let mut bytes = [0_u8; size_of::<Request>()];
+        let mut filled = 0;
+        while filled < bytes.len() {
+            let count = sys::read(self.connection, &mut bytes[filled..]);
+            if count <= 0 {
+                return false;
+            }
+            filled += count as usize;
+        }
+        let Ok(request) = Request::read_from_bytes(&bytes) else { return false };
+        let Some(ask) = Ask::from_number(request.ask) else { return false };
+        self.free_scratch();
+        let mut reply = Reply { version: VERSION, ..Reply::default() };
+        let mut descriptors = [-1; DESCRIPTOR_COUNT_MAX];
+        self.answer(ask, &request, &mut reply, &mut descriptors);
+        let count = descriptors.iter().take_while(|fd| **fd >= 0).count();
+        let sent = send(self.connection, &reply, &descriptors[..count]);
+        for fd in &descriptors[..count] {
+            sys::close(*fd);
+        }
+        sent
+    }
+
+    fn free_scratch(&mut self) {
+        if let Some((address, len)) = self.scratch.take() {
+            sys::unmap_guarded(address, len as usize);
+        }
+    }
+
+    fn answer(&mut self, ask: Ask, request: &Request, reply: &mut Reply, descriptors: &mut [i32; 3]) {
+        let flags = libc::O_RDONLY | libc::O_CLOEXEC;
+        match ask {
+            Ask::Hello => {
+                const ARCH_GET_XCOMP_PERM: u64 = 0x1022;
+                reply.a = core::ptr::from_ref(self.block) as u64;
+                // SAFETY: - writes one word. A kernel that does not know it leaves it alone.
+                unsafe { syscall(libc::SYS_arch_prctl, ARCH_GET_XCOMP_PERM, (&raw mut reply.b) as u64, 0, 0) };
+                for (path, fd) in PROC.iter().zip(descriptors.iter_mut()) {
+                    *fd = sys::openat(libc::AT_FDCWD, path, flags);
+                    reply.status = reply.status.min(*fd).min(0);
+                }
+            }
+            Ask::Userfaultfd => (reply.status, descriptors[0]) = userfaultfd(request.a),
+            Ask::ClearRefs => {
+                descriptors[0] =
+                    sys::openat(libc::AT_FDCWD, b"/proc/self/clear_refs\0", libc::O_WRONLY | libc::O_CLOEXEC);
+                reply.status = descriptors[0].min(0);
+            }
+            Ask::Descriptor => {
+                descriptors[0] = self.duplicate(request.arg);
+                reply.status = descriptors[0].min(0);
+            }
+            // Only frees the last answer.
+            Ask::Resident if request.b == 0 => {}
+            Ask::Resident => match sys::map_guarded(request.b.div_ceil(4096).next_multiple_of(4096) as usize) {
+                Some(scratch) => {
+                    self.scratch = Some((scratch, request.b.div_ceil(4096).next_multiple_of(4096)));
+                    reply.a = scratch as u64;
+                    reply.status = collect::resident(request.a, request.b, reply.a) as i32;
+                }
+                None => reply.status = -libc::ENOMEM,
+            },
+            Ask::Reset => self.block.timer_count = 0,
+            Ask::Timer => reply.status = self.note_timer(request),
+            Ask::Park => self.park(reply),
+            Ask::Release if self.waiting => {
+                park::let_go(self.block);
+                self.waiting = false;
+            }
+            Ask::Release => self.release(request.arg == 1),
+            Ask::Exit => {
+                // SAFETY: - the program has moved; its threads are parked and do not see their end.
+                unsafe { syscall(libc::SYS_kill, u64::from(self.block.pid), libc::SIGKILL as u64, 0, 0) };
+                // SAFETY: - for the case that this is the first process of a namespace, which signals from within do not end.
+                unsafe { syscall(libc::SYS_exit_group, KILLED, 0, 0, 0) };
+            }
+        }
+    }
+
+    fn note_timer(&mut self, request: &Request) -> i32 {
+        let count = self.block.timer_count as usize;
+        if count == TIMER_COUNT_MAX {
+            return -libc::ENOSPC;
+        }
+        match Timer::read_from_bytes(request.extra.as_bytes()) {
+            Ok(timer) => {
+                self.block.timers[count] = timer;
+                self.block.timer_count += 1;
+                0
+            }
+            Err(_) => -libc::EINVAL,
+        }
+    }
+
+    /// A duplicate of the program's descriptor, which the agent may not have in its own table.
+    fn duplicate(&self, fd: u32) -> i32 {
+        let pid = u64::from(self.block.pid);
+        // SAFETY: - touches no memory.
+        let process = unsafe { syscall(libc::SYS_pidfd_open, pid, 0, 0, 0) };
+        if process < 0 {
+            return process as i32;
+        }
+        // SAFETY: - touches no memory.
+        let copy = unsafe { syscall(libc::SYS_pidfd_getfd, process as u64, u64::from(fd), 0, 0) };
+        sys::close(process as i32);
+        copy as i32
+    }
+
+    fn park(&mut self, reply: &mut Reply) {
+        if self.parked || self.waiting {
+            reply.status = -libc::EALREADY;
+            return;
+        }
+        let hooks = self.hooks();
+        if let Some(hook) = hooks.before_cut {
+            // SAFETY: - the embedder's promise.
+            let refused = unsafe { hook(hooks.context) };
+            if refused != 0 {
+                reply.status = -refused.abs();
+                return;
+            }
+        }
+        // The caller's own thread pointer may have moved since, in a copy of a copy.
+        self.block.pid = sys::getpid();
+        self.block.agent_tid = sys::gettid();
+        if let Err(unparked) = park::park(self.block) {
+            reply.status = -unparked.errno.abs();
+            reply.tid = unparked.tid;
+            if let Some(hook) = hooks.in_source_after {
+                // SAFETY: - the embedder's promise.
+                unsafe { hook(hooks.context, 0) };
+            }
+            return;
+        }
+        self.parked = true;
+        collect::process(self.block);
+        if let Some(hook) = hooks.at_cut {
+            // SAFETY: - the embedder's promise.
+            unsafe { hook(hooks.context) };
+        }
+        reply.a = park::slots(self.block).iter().filter(|slot| slot.state == SLOT_PARKED).count() as u64;
+    }
+
+    fn release(&mut self, well: bool) {
+        if !self.parked {
+            return;
+        }
+        let hooks = self.hooks();
+        if let Some(hook) = hooks.in_source_after {
+            // SAFETY: - the embedder's promise.
+            unsafe { hook(hooks.context, i32::from(well)) };
+        }
+        park::release(self.block);
+        self.parked = false;
+    }
+}
+
+/// A userfaultfd of this process: status and descriptor.
+fn userfaultfd(features: u64) -> (i32, i32) {
+    const UFFD_USER_MODE_ONLY: u64 = 1;
+    const UFFDIO_API: u64 = 0xc018_aa3f;
+    let flags = (libc::O_CLOEXEC | libc::O_NONBLOCK) as u64 | UFFD_USER_MODE_ONLY;
+    // SAFETY: - touches no memory.
+    let fd = unsafe { syscall(libc::SYS_userfaultfd, flags, 0, 0, 0) } as i32;
+    if fd < 0 {
+        return (fd, -1);
+    }
+    let mut api = [0xaa_u64, features, 0];
+    // SAFETY: - struct uffdio_api is three words, read and written.
+    let status = unsafe { syscall(libc::SYS_ioctl, fd as u64, UFFDIO_API, api.as_mut_ptr() as u64, 0) } as i32;
+    if status < 0 {
+        sys::close(fd);
+        return (status, -1);
+    }
+    (0, fd)
+}
+
+/// Sends the reply and up to three descriptors.
+fn send(connection: i32, reply: &Reply, descriptors: &[i32]) -> bool {
+    #[repr(C, align(8))]
+    struct Control {
+        len: u64,
+        level: i32,
+        kind: i32,
+        fds: [i32; 4],
+    }
+    let mut control = Control { len: 0, level: libc::SOL_SOCKET, kind: libc::SCM_RIGHTS, fds: [0; 4] };
+    control.len = 16 + 4 * descriptors.len() as u64;
+    control.fds[..descriptors.len()].copy_from_slice(descriptors);
+    let bytes = reply.as_bytes();
+    let part = [bytes.as_ptr() as u64, bytes.len() as u64];
+    // struct msghdr: name, its length, parts, their number, control, its length, flags.
+    let mut message = [0_u64; 7];
+    message[2] = part.as_ptr() as u64;
+    message[3] = 1;
+    if !descriptors.is_empty() {
+        message[4] = (&raw const control) as u64;
+        message[5] = control.len.next_multiple_of(8);
+    }
+    let flags = libc::MSG_NOSIGNAL as u64;
+    // SAFETY: - message, part, reply and control live through the call, with the lengths that they state.
+    let sent = unsafe { syscall6(libc::SYS_sendmsg, connection as u64, message.as_ptr() as u64, flags, 0, 0, 0) };
+    sent == bytes.len() as i64
+}

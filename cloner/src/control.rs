@@ -1,0 +1,304 @@
+//! The other end of the agent's socket: how one that clones asks for what only the process itself can do.
+
+use crate::error::{During, Error, Phase};
+use cloner_agent::abi::{Ask, Block, MAGIC, Reply, Request, Slot, Timer, VERSION};
+use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg};
+use std::fs::{self, File};
+use std::io::{self, IoSliceMut, Write};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use zerocopy::{FromBytes, IntoBytes};
+
+/// The agent answers at once, except to `park`, which may take as long as its own limit, and the embedder's hooks.
+const ANSWER_LIMIT: Duration = Duration::from_secs(30);
+
+/// The directory of this user's control sockets: `$REDCLONE_DIR`, or one in `/tmp` that nobody else may enter.
+pub fn directory() -> io::Result<PathBuf> {
+    let path = match std::env::var_os("REDCLONE_DIR") {
+        Some(path) => PathBuf::from(path),
+        None => PathBuf::from(format!("/tmp/redclone-{}", nix::unistd::geteuid())),
+    };
+    match fs::DirBuilder::new().mode(0o700).create(&path) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+        _ => {}
+    }
+    let facts = fs::symlink_metadata(&path)?;
+    if !facts.is_dir() || facts.uid() != nix::unistd::geteuid().as_raw() || facts.mode() & 0o077 != 0 {
+        let text = format!("{} must be a directory that only you can use", path.display());
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, text));
+    }
+    Ok(path)
+}
+
+/// Where the agent of process `pid` listens.
+pub fn socket_path(pid: u32) -> io::Result<PathBuf> {
+    Ok(directory()?.join(format!("{pid}.sock")))
+}
+
+/// The process id, as seen from here, of the one that listens at `path`.
+pub fn listener_pid(path: &Path) -> io::Result<u32> {
+    let stream = UnixStream::connect(path)?;
+    let peer = nix::sys::socket::getsockopt(&stream, nix::sys::socket::sockopt::PeerCredentials)?;
+    u32::try_from(peer.pid()).map_err(io::Error::other)
+}
+
+/// The agent of a process.
+pub struct Control {
+    stream: UnixStream,
+    /// `/proc/PID` of the process.
+    pub proc: OwnedFd,
+    /// Its memory.
+    pub memory: File,
+    /// Its page map.
+    pub pagemap: File,
+    block: u64,
+    /// Extended processor state (AMX) that the process may use.
+    pub extended_state: u64,
+}
+
+impl Control {
+    /// Connects to the agent of process `pid`.
+    pub fn connect(pid: u32) -> Result<Self, Error> {
+        let phase = Phase::Prepare;
+        let path = socket_path(pid).during(phase, "cannot use the directory of control sockets")?;
+        let stream = UnixStream::connect(&path).map_err(|_| {
+            let alive = Path::new(&format!("/proc/{pid}")).exists();
+            let why =
+                if alive { "it was not started by redclone run, or not by you" } else { "there is no such process" };
+            Error::refused(phase, format!("process {pid} has no agent: {why}"))
+        })?;
+        Self::from_stream(stream)
+    }
+
+    /// Greets the agent at the other end of `stream`.
+    pub fn from_stream(stream: UnixStream) -> Result<Self, Error> {
+        let phase = Phase::Prepare;
+        stream.set_read_timeout(Some(ANSWER_LIMIT)).during(phase, "cannot set a timeout")?;
+        let (reply, fds) =
+            exchange(&stream, Ask::Hello, Request::default()).during(phase, "the agent does not answer")?;
+        if reply.version != VERSION {
+            let text = format!("the agent in the process has version {}, this program {VERSION}", reply.version);
+            return Err(Error::refused(phase, text));
+        }
+        let [proc, memory, pagemap]: [OwnedFd; 3] = fds.try_into().map_err(|_| {
+            // /proc/self shows nothing of a process whose first thread has gone.
+            let text = "the agent cannot open its own /proc/self/mem: the program's first thread has ended, or /proc is hidden";
+            Error::refused(phase, text)
+        })?;
+        Ok(Self {
+            stream,
+            proc,
+            memory: memory.into(),
+            pagemap: pagemap.into(),
+            block: reply.a,
+            extended_state: reply.b,
+        })
+    }
+
+    fn ask(&self, ask: Ask, request: Request) -> io::Result<(Reply, Vec<OwnedFd>)> {
+        let (reply, fds) = exchange(&self.stream, ask, request)?;
+        if reply.status < 0 {
+            return Err(io::Error::from_raw_os_error(-reply.status));
+        }
+        Ok((reply, fds))
+    }
+
+    fn ask_for_descriptor(&self, ask: Ask, request: Request) -> io::Result<OwnedFd> {
+        let (_, fds) = self.ask(ask, request)?;
+        fds.into_iter().next().ok_or_else(|| io::Error::other("the agent sent no descriptor"))
+    }
+
+    /// A userfaultfd of the process.
+    pub fn userfaultfd(&self, features: u64) -> io::Result<OwnedFd> {
+        self.ask_for_descriptor(Ask::Userfaultfd, Request { a: features, ..Request::default() })
+    }
+
+    /// `/proc/PID/clear_refs`, for writing.
+    pub fn clear_refs(&self) -> io::Result<File> {
+        Ok(self.ask_for_descriptor(Ask::ClearRefs, Request::default())?.into())
+    }
+
+    /// A duplicate of a descriptor of the process.
+    pub fn descriptor(&self, fd: i32) -> io::Result<OwnedFd> {
+        self.ask_for_descriptor(Ask::Descriptor, Request { arg: fd as u32, ..Request::default() })
+    }
+
+    /// For each page of a range, whether it is in memory.
+    pub fn resident(&self, start: u64, len: u64) -> io::Result<Vec<bool>> {
+        let (reply, _) = self.ask(Ask::Resident, Request { a: start, b: len, ..Request::default() })?;
+        let mut bytes = vec![0; len.div_ceil(4096) as usize];
+        self.memory.read_exact_at(&mut bytes, reply.a)?;
+        Ok(bytes.into_iter().map(|byte| byte & 1 != 0).collect())
+    }
+
+    /// Frees the memory in which the agent has answered [`Control::resident`].
+    pub fn forget_resident(&self) -> io::Result<()> {
+        self.ask(Ask::Resident, Request::default()).map(drop)
+    }
+
+    /// Forgets what an earlier attempt noted.
+    pub fn reset(&self) -> io::Result<()> {
+        self.ask(Ask::Reset, Request::default()).map(drop)
+    }
+
+    /// Notes a POSIX timer that is to be carried.
+    pub fn note_timer(&self, timer: &Timer) -> io::Result<()> {
+        let mut extra = [0_u64; 8];
+        extra.as_mut_bytes().copy_from_slice(timer.as_bytes());
+        self.ask(Ask::Timer, Request { extra, ..Request::default() }).map(drop)
+    }
+
+    /// Stops all threads. When this control goes away, they go on.
+    pub fn park(&self) -> Result<Parked<'_>, Error> {
+        let (reply, _) =
+            exchange(&self.stream, Ask::Park, Request::default()).during(Phase::Cut, "the agent does not answer")?;
+        if reply.status < 0 {
+            let cause = io::Error::from_raw_os_error(-reply.status);
+            let what = match reply.tid {
+                0 => "the process does not allow a cut now".to_owned(),
+                tid => format!("thread {tid} could not be stopped"),
+            };
+            return Err(Error::Failed { phase: Phase::Cut, what, cause: Some(cause) });
+        }
+        Ok(Parked { control: self, released: false })
+    }
+
+    /// Lets the threads of a copy begin.
+    pub fn begin(&self) -> io::Result<()> {
+        match self.ask(Ask::Release, Request { arg: 1, ..Request::default() }) {
+            // It may come to its end before the agent can answer.
+            Err(error) if !has_ended(&error) => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// The agent's block, as it is now.
+    pub fn block(&self) -> io::Result<(u64, Box<Block>)> {
+        let mut bytes = vec![0; size_of::<Block>()];
+        self.memory.read_exact_at(&mut bytes, self.block)?;
+        let block =
+            Block::read_from_bytes(&bytes).map_err(|_| io::Error::other("the agent's block has another size"))?;
+        if block.magic != MAGIC || block.version != VERSION {
+            return Err(io::Error::other("the agent's block is not where it says"));
+        }
+        Ok((self.block, Box::new(block)))
+    }
+
+    /// The slots in use, with their addresses.
+    pub fn slots(&self, block: &Block) -> io::Result<Vec<(u64, Slot)>> {
+        let mut bytes = vec![0; size_of::<Slot>() * block.slot_count.min(block.slot_capacity) as usize];
+        self.memory.read_exact_at(&mut bytes, block.slots)?;
+        bytes
+            .chunks_exact(size_of::<Slot>())
+            .enumerate()
+            .map(|(index, chunk)| {
+                let slot = Slot::read_from_bytes(chunk).map_err(|_| io::Error::other("a slot has another size"))?;
+                Ok((block.slots + (index * size_of::<Slot>()) as u64, slot))
+            })
+            .collect()
+    }
+
+    /// Reads a text file of `/proc/PID`.
+    pub fn proc_text(&self, name: &str) -> io::Result<String> {
+        let mut text = String::new();
+        io::Read::read_to_string(&mut self.proc_file(name)?, &mut text)?;
+        Ok(text)
+    }
+
+    /// Opens a file of `/proc/PID`.
+    pub fn proc_file(&self, name: &str) -> io::Result<File> {
+        let flags = nix::fcntl::OFlag::O_RDONLY | nix::fcntl::OFlag::O_CLOEXEC;
+        Ok(nix::fcntl::openat(&self.proc, name, flags, nix::sys::stat::Mode::empty())?.into())
+    }
+
+    /// Names in a directory of `/proc/PID` that are numbers, in order.
+    pub fn proc_numbers(&self, name: &str) -> io::Result<Vec<i32>> {
+        let path = format!("/proc/self/fd/{}/{name}", self.proc.as_raw_fd());
+        let mut numbers = Vec::new();
+        for entry in fs::read_dir(path)? {
+            numbers.extend(entry?.file_name().to_str().and_then(|name| name.parse::<i32>().ok()));
+        }
+        numbers.sort_unstable();
+        Ok(numbers)
+    }
+
+    /// Where a link of `/proc/PID` points.
+    pub fn proc_link(&self, name: &str) -> io::Result<String> {
+        let target = nix::fcntl::readlinkat(&self.proc, name)?;
+        target.into_string().map_err(|_| io::Error::other(format!("{name} points to a path that is not UTF-8")))
+    }
+}
+
+/// The process while its threads are stopped. Dropping it lets them go on.
+pub struct Parked<'a> {
+    control: &'a Control,
+    released: bool,
+}
+
+impl Parked<'_> {
+    /// Lets the threads go on, after a clone that went well so far.
+    pub fn release(mut self) -> io::Result<()> {
+        self.released = true;
+        self.control.ask(Ask::Release, Request { arg: 1, ..Request::default() }).map(drop)
+    }
+
+    /// Ends the process, which has moved.
+    pub fn end(mut self) {
+        self.released = true;
+        // There is no answer from a process that has ended.
+        let _ = self.control.ask(Ask::Exit, Request::default());
+    }
+}
+
+impl Drop for Parked<'_> {
+    fn drop(&mut self) {
+        if !self.released {
+            // If the agent does not hear this, it sees the end of the connection, with the same effect.
+            let _ = self.control.ask(Ask::Release, Request::default());
+        }
+    }
+}
+
+/// The error of asking a process that is not there any more.
+fn ended(error: io::Error) -> io::Error {
+    use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
+    match error.kind() {
+        BrokenPipe | ConnectionReset | UnexpectedEof => io::Error::new(BrokenPipe, "the process has ended"),
+        _ => error,
+    }
+}
+
+/// True when the process that was asked is not there any more.
+#[must_use]
+pub fn has_ended(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::BrokenPipe
+}
+
+fn exchange(stream: &UnixStream, ask: Ask, request: Request) -> io::Result<(Reply, Vec<OwnedFd>)> {
+    try_exchange(stream, ask, request).map_err(ended)
+}
+
+fn try_exchange(mut stream: &UnixStream, ask: Ask, request: Request) -> io::Result<(Reply, Vec<OwnedFd>)> {
+    let request = Request { ask: ask as u32, ..request };
+    stream.write_all(request.as_bytes())?;
+    let mut bytes = [0_u8; size_of::<Reply>()];
+    let mut space = nix::cmsg_space!([i32; 3]);
+    let mut parts = [IoSliceMut::new(&mut bytes)];
+    let flags = MsgFlags::MSG_CMSG_CLOEXEC | MsgFlags::MSG_WAITALL;
+    let message = recvmsg::<()>(stream.as_raw_fd(), &mut parts, Some(&mut space), flags)?;
+    let mut fds = Vec::new();
+    for control in message.cmsgs()? {
+        if let ControlMessageOwned::ScmRights(received) = control {
+            // SAFETY: - the kernel has just made these descriptors for this process, and nobody else has them.
+            fds.extend(received.into_iter().map(|fd| unsafe { OwnedFd::from_raw_fd(fd) }));
+        }
+    }
+    if message.bytes != size_of::<Reply>() {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    let reply = Reply::read_from_bytes(&bytes).map_err(|_| io::Error::other("a reply has another size"))?;
+    Ok((reply, fds))
+}

@@ -1,0 +1,191 @@
+//! The copy's descriptors, made from what the image says of the source's.
+
+use super::memory::Memory;
+use crate::image::state::{Descriptor, Open, Pipe};
+use nix::errno::Errno;
+use std::collections::BTreeMap;
+use std::ffi::CString;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
+
+const TFD_IOC_SET_TICKS: libc::c_ulong = 0x4008_5400;
+/// Flags that only count while a file is being opened.
+const OPENING: i32 = libc::O_CREAT | libc::O_EXCL | libc::O_TRUNC | libc::O_CLOEXEC;
+/// Flags that `F_SETFL` sets.
+const STATUS: i32 = libc::O_APPEND | libc::O_NONBLOCK | libc::O_DIRECT | libc::O_NOATIME;
+
+/// Makes all descriptors, in the numbers that the program knows, and closes all others but `kept`. `kept` are moved out of the way;
+/// their new numbers come back. The first of them is where complaints go.
+pub fn restore(
+    descriptors: &[Descriptor],
+    pipes: &[Pipe],
+    memory: &Memory,
+    standard: &[OwnedFd; 3],
+    kept: Vec<OwnedFd>,
+) -> io::Result<Vec<RawFd>> {
+    let base = descriptors.iter().map(|descriptor| descriptor.fd).max().unwrap_or(2).max(2) + 1;
+    let mut ends = make_pipes(pipes)?;
+    let mut made: Vec<(i32, OwnedFd)> = Vec::new();
+    for descriptor in descriptors {
+        let failed = |error: io::Error| {
+            io::Error::new(error.kind(), format!("descriptor {}, {}: {error}", descriptor.fd, name(&descriptor.open)))
+        };
+        let fd = match descriptor.same_as {
+            Some(first) => {
+                let first = made.iter().find(|(fd, _)| *fd == first);
+                let (_, first) = first.ok_or_else(|| failed(io::Error::other("its twin is missing")))?;
+                above(first, base)
+            }
+            None => make(descriptor, memory, standard, &mut ends).and_then(|fd| above(&fd, base)),
+        };
+        made.push((descriptor.fd, fd.map_err(failed)?));
+    }
+    drop(ends);
+    let mut open = Vec::with_capacity(descriptors.len() + kept.len());
+    for fd in kept {
+        open.push(above(&fd, base)?.into_raw_fd());
+        // Closed with all the others below, or replaced.
+        let _ = fd.into_raw_fd();
+    }
+    let result = open.clone();
+    if let Some(complaints) = result.first() {
+        super::COMPLAINTS.store(*complaints, std::sync::atomic::Ordering::SeqCst);
+    }
+    for ((fd, now), descriptor) in made.into_iter().zip(descriptors) {
+        let flags = descriptor.flags & libc::O_CLOEXEC;
+        // SAFETY: - replaces a descriptor below base, of which nothing is used any more: all that is kept was moved above.
+        Errno::result(unsafe { libc::dup3(now.as_raw_fd(), fd, flags) })?;
+        open.push(fd);
+    }
+    close_all_but(open)?;
+    for descriptor in descriptors.iter().filter(|descriptor| descriptor.same_as.is_none()) {
+        if let Open::Epoll { watched } = &descriptor.open {
+            for (fd, events, data) in watched {
+                let mut event = libc::epoll_event { events: *events, u64: *data };
+                // SAFETY: - both are descriptors that were just made; the event lives through the call.
+                Errno::result(unsafe { libc::epoll_ctl(descriptor.fd, libc::EPOLL_CTL_ADD, *fd, &raw mut event) })?;
+            }
+        }
+    }
+    Ok(result)
+}
+
+fn name(open: &Open) -> String {
+    match open {
+        Open::Path { path, .. } => path.clone(),
+        other => format!("{other:?}").split([' ', '(']).next().unwrap_or_default().to_lowercase(),
+    }
+}
+
+fn above(fd: &OwnedFd, base: i32) -> io::Result<OwnedFd> {
+    // SAFETY: - touches no memory.
+    let copy = Errno::result(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_DUPFD_CLOEXEC, base) })?;
+    // SAFETY: - just made, and nobody else has it.
+    Ok(unsafe { OwnedFd::from_raw_fd(copy) })
+}
+
+fn close_all_but(mut open: Vec<RawFd>) -> io::Result<()> {
+    open.sort_unstable();
+    let mut from = 0;
+    for fd in open.into_iter().map(i64::from).chain([i64::from(u32::MAX) + 1]) {
+        if fd > from {
+            // SAFETY: - nothing of this process uses a descriptor that is not in the list any more.
+            Errno::result(unsafe { libc::syscall(libc::SYS_close_range, from, fd - 1, 0) })?;
+        }
+        from = fd + 1;
+    }
+    Ok(())
+}
+
+type Ends = BTreeMap<(u64, bool), OwnedFd>;
+
+fn make_pipes(pipes: &[Pipe]) -> io::Result<Ends> {
+    let mut ends = Ends::new();
+    for pipe in pipes {
+        let (reads, writes) = nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC | nix::fcntl::OFlag::O_NONBLOCK)?;
+        // A user's pipes may be limited to fewer bytes; what is in the pipe decides whether that is enough.
+        // SAFETY: - touches no memory.
+        unsafe { libc::fcntl(writes.as_raw_fd(), libc::F_SETPIPE_SZ, pipe.capacity) };
+        if nix::unistd::write(&writes, &pipe.content).map_or(0, |count| count) != pipe.content.len() {
+            return Err(io::Error::other("a pipe does not take what is in it"));
+        }
+        ends.insert((pipe.id, false), reads);
+        ends.insert((pipe.id, true), writes);
+    }
+    Ok(ends)
+}
+
+fn make(descriptor: &Descriptor, memory: &Memory, standard: &[OwnedFd; 3], ends: &mut Ends) -> io::Result<OwnedFd> {
+    // SAFETY: - called with results of system calls that make a descriptor: errors are negative, others are nobody else's.
+    let own = |fd: i32| Errno::result(fd).map(|fd| unsafe { OwnedFd::from_raw_fd(fd) }).map_err(io::Error::from);
+    let fd = match &descriptor.open {
+        Open::Standard(number) => return standard[usize::from(*number).min(2)].try_clone(),
+        Open::Path { path, position } => {
+            let path = CString::new(path.as_str())?;
+            // SAFETY: - path ends with NUL.
+            let fd = own(unsafe {
+                libc::open(path.as_ptr(), descriptor.flags & !OPENING | libc::O_CLOEXEC | libc::O_NOCTTY)
+            })?;
+            if *position != 0 && descriptor.flags & libc::O_PATH == 0 {
+                // SAFETY: - touches no memory.
+                Errno::result(unsafe { libc::lseek(fd.as_raw_fd(), *position as i64, libc::SEEK_SET) })?;
+            }
+            return Ok(fd);
+        }
+        Open::Pipe { id, writes } => match ends.get(&(*id, *writes)) {
+            // Opened anew, so that two ends of one pipe that the program opened apart stay apart.
+            Some(end) => {
+                let path = CString::new(format!("/proc/self/fd/{}", end.as_raw_fd()))?;
+                let access = if *writes { libc::O_WRONLY } else { libc::O_RDONLY };
+                // SAFETY: - path ends with NUL.
+                own(unsafe { libc::open(path.as_ptr(), access | libc::O_CLOEXEC | libc::O_NONBLOCK) })?
+            }
+            None => return Err(io::Error::other("its pipe is missing")),
+        },
+        Open::Event { count, semaphore } => {
+            let flags = if *semaphore { libc::EFD_SEMAPHORE } else { 0 };
+            // SAFETY: - touches no memory.
+            let fd = own(unsafe { libc::eventfd(0, flags | libc::EFD_CLOEXEC) })?;
+            if *count != 0 {
+                nix::unistd::write(&fd, &count.to_ne_bytes())?;
+            }
+            fd
+        }
+        Open::Timer { clock, ticks, value, interval } => {
+            // SAFETY: - touches no memory.
+            let fd = own(unsafe { libc::timerfd_create(*clock, libc::TFD_CLOEXEC) })?;
+            let spec = libc::itimerspec {
+                it_value: libc::timespec { tv_sec: value.0, tv_nsec: value.1 },
+                it_interval: libc::timespec { tv_sec: interval.0, tv_nsec: interval.1 },
+            };
+            // SAFETY: - spec lives through the call.
+            Errno::result(unsafe { libc::timerfd_settime(fd.as_raw_fd(), 0, &raw const spec, std::ptr::null_mut()) })?;
+            if *ticks != 0 {
+                // SAFETY: - ticks is eight bytes, read.
+                Errno::result(unsafe { libc::ioctl(fd.as_raw_fd(), TFD_IOC_SET_TICKS, std::ptr::from_ref(ticks)) })?;
+            }
+            fd
+        }
+        Open::Signals { mask } => {
+            // SAFETY: - the kernel's mask is eight bytes.
+            let fd = unsafe { libc::syscall(libc::SYS_signalfd4, -1, std::ptr::from_ref(mask), 8, libc::SFD_CLOEXEC) };
+            own(fd as i32)?
+        }
+        Open::Epoll { .. } => {
+            // SAFETY: - touches no memory.
+            own(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })?
+        }
+        Open::Object { id, position } => {
+            let fd = memory.object(*id).ok_or_else(|| io::Error::other("its memory is missing"))?;
+            let path = CString::new(format!("/proc/self/fd/{}", fd.as_raw_fd()))?;
+            // SAFETY: - path ends with NUL.
+            let fd = own(unsafe { libc::open(path.as_ptr(), descriptor.flags & libc::O_ACCMODE | libc::O_CLOEXEC) })?;
+            // SAFETY: - touches no memory.
+            Errno::result(unsafe { libc::lseek(fd.as_raw_fd(), *position as i64, libc::SEEK_SET) })?;
+            fd
+        }
+    };
+    // SAFETY: - touches no memory.
+    Errno::result(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_SETFL, descriptor.flags & STATUS) })?;
+    Ok(fd)
+}

@@ -1,0 +1,294 @@
+//! The copy's memory while it is being received.
+//!
+//! Each piece lies where it belongs if that is free in this process, else in a staging place: the same offset within 2 MiB, so that
+//! moving it later moves page tables and not pages. Shared objects are memfds.
+
+use crate::image::state::{Area, Backing, Layout, MappedFile};
+use crate::maps::{self, Mapping};
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use super::plan::{ADDRESSES_END, Kept};
+
+/// Staging places keep the offset within this.
+const ALIGNMENT: u64 = 2 << 20;
+const ADDRESSES_BEGIN: u64 = 1 << 16;
+
+#[derive(Clone, Copy, Debug)]
+struct Piece {
+    start: u64,
+    end: u64,
+    at: u64,
+    backing: Backing,
+}
+
+/// All pieces.
+#[derive(Default)]
+pub struct Memory {
+    pieces: Vec<Piece>,
+    layout: Layout,
+    objects: BTreeMap<u64, OwnedFd>,
+    files: Vec<MappedFile>,
+}
+
+impl Memory {
+    /// No memory yet; areas will name these files.
+    #[must_use]
+    pub fn new(files: Vec<MappedFile>) -> Self {
+        Self { files, ..Self::default() }
+    }
+
+    /// The layout as it is now.
+    #[must_use]
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// The memfd of a shared object.
+    #[must_use]
+    pub fn object(&self, id: u64) -> Option<&OwnedFd> {
+        self.objects.get(&id)
+    }
+
+    /// Where everything is and where it belongs.
+    #[must_use]
+    pub fn kept(&self) -> Vec<Kept> {
+        self.pieces
+            .iter()
+            .map(|piece| Kept { start: piece.start, len: piece.end - piece.start, at: piece.at })
+            .collect()
+    }
+
+    /// Where `len` bytes of the copy from `address` on are now, in parts. `None` when not all of them are there.
+    #[must_use]
+    pub fn locate(&self, address: u64, len: u64) -> Option<Vec<(u64, u64)>> {
+        let end = address.checked_add(len)?;
+        let mut index = self.pieces.partition_point(|piece| piece.end <= address);
+        let (mut from, mut parts) = (address, Vec::with_capacity(1));
+        while from < end {
+            let piece = self.pieces.get(index).filter(|piece| piece.start <= from)?;
+            let until = end.min(piece.end);
+            parts.push((piece.at + (from - piece.start), until - from));
+            from = until;
+            index += 1;
+        }
+        Some(parts)
+    }
+
+    /// Makes memory as `layout` says. What was there with the same backing stays with its content; everything new is as its backing
+    /// says; what is not in the layout any more goes.
+    pub fn apply(&mut self, layout: Layout) -> io::Result<()> {
+        check(&layout, self.files.len())?;
+        for object in &layout.objects {
+            if let Entry::Vacant(vacant) = self.objects.entry(object.id) {
+                let flags = MFdFlags::MFD_ALLOW_SEALING | MFdFlags::MFD_CLOEXEC;
+                vacant.insert(memfd_create(object.name.as_str(), flags)?);
+            }
+            nix::unistd::ftruncate(&self.objects[&object.id], object.len.try_into().map_err(io::Error::other)?)?;
+        }
+        let mut before = std::mem::take(&mut self.pieces);
+        let mut wanted: Vec<Piece> = Vec::with_capacity(layout.areas.len());
+        for area in &layout.areas {
+            keep(area, &mut before, &mut wanted);
+        }
+        // What is left over must go first: its place may be wanted.
+        for piece in before {
+            unmap(piece.at, piece.end - piece.start)?;
+        }
+        self.layout = layout;
+        self.make_way(&mut wanted)?;
+        let areas = self.layout.areas.clone();
+        for area in &areas {
+            self.fill(area, &mut wanted)?;
+        }
+        wanted.sort_unstable_by_key(|piece| piece.start);
+        self.pieces = wanted;
+        Ok(())
+    }
+
+    /// Moves staged pieces that lie where the layout now wants something.
+    fn make_way(&self, pieces: &mut [Piece]) -> io::Result<()> {
+        for piece in pieces.iter_mut().filter(|piece| piece.at != piece.start) {
+            let len = piece.end - piece.start;
+            let areas = &self.layout.areas;
+            let next = areas.partition_point(|area| area.end <= piece.at);
+            if areas.get(next).is_some_and(|area| area.start < piece.at + len) {
+                let to = self.hole(piece.start, len)?;
+                relocate(piece.at, len, to)?;
+                piece.at = to;
+            }
+        }
+        Ok(())
+    }
+
+    /// Maps what `area` does not have yet.
+    fn fill(&self, area: &Area, pieces: &mut Vec<Piece>) -> io::Result<()> {
+        let mut missing = Vec::new();
+        let mut from = area.start;
+        let mut there: Vec<(u64, u64)> = pieces
+            .iter()
+            .filter(|piece| piece.start < area.end && area.start < piece.end)
+            .map(|piece| (piece.start, piece.end))
+            .collect();
+        there.sort_unstable();
+        for (start, end) in there.into_iter().chain([(area.end, area.end)]) {
+            if start > from {
+                missing.push((from, start));
+            }
+            from = from.max(end);
+        }
+        for (start, end) in missing {
+            let backing = advance(area.backing, start - area.start);
+            let at = self.map(start, end - start, backing, area.grows_down)?;
+            pieces.push(Piece { start, end, at, backing });
+        }
+        Ok(())
+    }
+
+    fn map(&self, start: u64, len: u64, backing: Backing, grows_down: bool) -> io::Result<u64> {
+        let file;
+        let (fd, offset, mut flags) = match backing {
+            Backing::Anonymous => (-1, 0, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE),
+            Backing::File { file: index, offset } => {
+                let path = &self.files[index as usize].path;
+                file = File::open(path).map_err(|error| io::Error::new(error.kind(), format!("{path}: {error}")))?;
+                (file.as_raw_fd(), offset, libc::MAP_PRIVATE)
+            }
+            Backing::Shared { object, offset } => {
+                let object =
+                    self.objects.get(&object).ok_or_else(|| io::Error::other("an area names an unknown object"))?;
+                (object.as_raw_fd(), offset, libc::MAP_SHARED)
+            }
+        };
+        if grows_down {
+            flags |= libc::MAP_GROWSDOWN;
+        }
+        match map_fixed(start, len, flags, fd, offset) {
+            Err(error) if error.raw_os_error() == Some(libc::EEXIST) => {
+                let at = self.hole(start, len)?;
+                map_fixed(at, len, flags, fd, offset)?;
+                Ok(at)
+            }
+            Err(error) => Err(error),
+            Ok(()) => Ok(start),
+        }
+    }
+
+    /// An address for `len` bytes that neither this process nor the copy uses, with the offset of `like`.
+    pub fn hole(&self, like: u64, len: u64) -> io::Result<u64> {
+        let own = own_mappings()?;
+        let mut used: Vec<(u64, u64)> = own.iter().map(|mapping| (mapping.start, mapping.end)).collect();
+        used.extend(self.layout.areas.iter().map(|area| (area.start, area.end)));
+        largest_gap(used)
+            .and_then(|(start, end)| {
+                // Near the top of the largest gap, away from what grows upwards; room is left above for stacks.
+                let middle = start + (end - start) / 2;
+                let at = (middle & !(ALIGNMENT - 1)) + (like & (ALIGNMENT - 1));
+                (at + len + ALIGNMENT <= end).then_some(at)
+            })
+            .ok_or_else(|| io::Error::other(format!("no room for {len} bytes that both sides leave free")))
+    }
+}
+
+/// What this process has mapped.
+pub fn own_mappings() -> io::Result<Vec<Mapping>> {
+    maps::parse(&std::fs::read_to_string("/proc/self/maps")?)
+}
+
+fn largest_gap(mut used: Vec<(u64, u64)>) -> Option<(u64, u64)> {
+    used.sort_unstable();
+    let mut from = ADDRESSES_BEGIN;
+    let mut largest = None;
+    for (start, end) in used.into_iter().chain([(ADDRESSES_END, ADDRESSES_END)]) {
+        let start = start.min(ADDRESSES_END);
+        if start > from && largest.is_none_or(|(a, b)| b - a < start - from) {
+            largest = Some((from, start));
+        }
+        from = from.max(end);
+    }
+    largest
+}
+
+/// Areas must be sorted, disjoint, made of pages, and name things that exist.
+fn check(layout: &Layout, file_count: usize) -> io::Result<()> {
+    let wrong = |text: String| Err(io::Error::new(io::ErrorKind::InvalidData, text));
+    let mut end = ADDRESSES_BEGIN;
+    for area in &layout.areas {
+        let aligned = (area.start | area.end).is_multiple_of(4096);
+        if area.start < end || area.end <= area.start || area.end > ADDRESSES_END || !aligned || area.protection > 7 {
+            return wrong(format!("the area {:#x} to {:#x} cannot be", area.start, area.end));
+        }
+        end = area.end;
+        let (known, offset) = match area.backing {
+            Backing::Anonymous => (true, 0),
+            Backing::File { file, offset } => ((file as usize) < file_count, offset),
+            Backing::Shared { object, offset } => (layout.objects.iter().any(|known| known.id == object), offset),
+        };
+        if !known || !offset.is_multiple_of(4096) || offset >= 1 << 62 {
+            return wrong(format!("the area at {:#x} names something unknown", area.start));
+        }
+    }
+    match layout.objects.iter().find(|object| object.len >= 1 << 46 || object.name.contains('\0')) {
+        Some(object) => wrong(format!("the shared object {} cannot be", object.id)),
+        None => Ok(()),
+    }
+}
+
+fn advance(backing: Backing, by: u64) -> Backing {
+    match backing {
+        Backing::Anonymous => Backing::Anonymous,
+        Backing::File { file, offset } => Backing::File { file, offset: offset + by },
+        Backing::Shared { object, offset } => Backing::Shared { object, offset: offset + by },
+    }
+}
+
+/// Moves from `before` to `wanted` what `area` can use; the rest stays in `before`.
+fn keep(area: &Area, before: &mut Vec<Piece>, wanted: &mut Vec<Piece>) {
+    let from = before.partition_point(|piece| piece.end <= area.start);
+    let until = before.partition_point(|piece| piece.start < area.end);
+    let mut rest = Vec::new();
+    for piece in before.drain(from..until) {
+        let (start, end) = (piece.start.max(area.start), piece.end.min(area.end));
+        let part = |start: u64, end: u64| Piece {
+            start,
+            end,
+            at: piece.at + (start - piece.start),
+            backing: advance(piece.backing, start - piece.start),
+        };
+        let fits = part(start, end).backing == advance(area.backing, start - area.start);
+        if fits {
+            wanted.push(part(start, end));
+            rest.extend(
+                [(piece.start, start), (end, piece.end)].iter().filter(|(a, b)| a < b).map(|(a, b)| part(*a, *b)),
+            );
+        } else {
+            rest.push(piece);
+        }
+    }
+    before.splice(from..from, rest);
+}
+
+fn map_fixed(at: u64, len: u64, flags: i32, fd: i32, offset: u64) -> io::Result<()> {
+    let protection = libc::PROT_READ | libc::PROT_WRITE;
+    // SAFETY: - NOREPLACE: nothing that is in use is touched.
+    let address = unsafe {
+        libc::mmap(at as *mut _, len as usize, protection, flags | libc::MAP_FIXED_NOREPLACE, fd, offset as libc::off_t)
+    };
+    if address == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+fn unmap(at: u64, len: u64) -> io::Result<()> {
+    // SAFETY: - a piece that is not in the layout any more; only pieces refer to this memory.
+    if unsafe { libc::munmap(at as *mut _, len as usize) } == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+fn relocate(from: u64, len: u64, to: u64) -> io::Result<()> {
+    let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
+    // SAFETY: - from is a piece, to is a hole that nothing uses.
+    let moved = unsafe { libc::mremap(from as *mut _, len as usize, len as usize, flags, to as *mut libc::c_void) };
+    if moved == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(()) }
+}

@@ -1,0 +1,303 @@
+//! The destination: an ordinary process that receives an image into its own memory, and then becomes the copy.
+//!
+//! ```text
+//!  streams ──▶ memory in place or staged ──▶ descriptors, limits, directory ──▶ list of steps ──▶ restorer ──▶ copy
+//! ```
+//! Until the last arrow any failure ends this process, and with it all that was received.
+
+pub mod files;
+pub mod memory;
+pub mod plan;
+pub mod receive;
+
+use crate::dirty::Watched;
+use crate::host;
+use crate::image::frame::Kind;
+use crate::image::state::{Backing, Final, IMAGE_VERSION, MappedFile, ProcessState, Prologue, Reply, SystemArea};
+use crate::image::stream::{FrameReader, FrameWriter};
+use crate::sys::restorer;
+use cloner_agent::abi::Block;
+use memory::Memory;
+use receive::Input;
+use std::io::{self, Read, Write};
+use std::os::fd::{BorrowedFd, IntoRawFd, OwnedFd};
+use std::sync::RwLock;
+use std::sync::atomic::{AtomicI32, Ordering};
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+/// Where complaints go: one line, and the process ends.
+static COMPLAINTS: AtomicI32 = AtomicI32::new(2);
+const FAILED: i32 = 72;
+/// Begins a complaint that is text; others are a step of the restorer.
+const TEXT_MARK: char = '!';
+
+/// A complaint as text; `None` when there is none.
+#[must_use]
+pub fn complaint(bytes: &[u8]) -> Option<String> {
+    match bytes {
+        [] => None,
+        [b'!', text @ ..] => Some(String::from_utf8_lossy(text).into_owned()),
+        _ => Some(bytes.try_into().map_or_else(|_| "the restorer failed".into(), restorer::explain)),
+    }
+}
+
+/// What a receiver works with.
+pub struct Receiver {
+    /// The image, in as many streams as it says.
+    pub inputs: Vec<Box<dyn Read + Send>>,
+    /// Where answers go, for an image that comes from a living process.
+    pub answers: Option<Box<dyn Write>>,
+    /// A pipe for one line that says why there is no copy.
+    pub complaints: OwnedFd,
+    /// The listening socket of the copy's agent.
+    pub listener: OwnedFd,
+    /// The copy's standard input, output and error.
+    pub standard: [OwnedFd; 3],
+    /// True when this process is privileged only by its user namespace.
+    pub drop_capabilities: bool,
+}
+
+/// From now on complaints go there.
+pub fn complain_to(fd: &OwnedFd) {
+    // A duplicate that nobody closes: the owner of this one may be gone when there is something to complain of.
+    if let Ok(copy) = fd.try_clone() {
+        COMPLAINTS.store(copy.into_raw_fd(), Ordering::SeqCst);
+    }
+}
+
+/// Says what is wrong and ends the process, with all its threads.
+pub fn fail(what: &str) -> ! {
+    let fd = COMPLAINTS.load(Ordering::SeqCst);
+    // SAFETY: - the descriptor is open until the process ends.
+    let fd = unsafe { BorrowedFd::borrow_raw(fd) };
+    let _ = nix::unistd::write(fd, format!("{TEXT_MARK}{what}").as_bytes());
+    // SAFETY: - ends the process without running anything of it.
+    unsafe { libc::_exit(FAILED) }
+}
+
+/// Receives and becomes the copy. When it returns, which is only by [`fail`], there is none.
+pub fn receive(receiver: Receiver) -> ! {
+    complain_to(&receiver.complaints);
+    let Err(error) = try_receive(receiver);
+    fail(&error.to_string())
+}
+
+fn try_receive(receiver: Receiver) -> io::Result<std::convert::Infallible> {
+    let Receiver { inputs, answers, complaints, listener, standard, drop_capabilities } = receiver;
+    let mut answers = answers.map(FrameWriter::new);
+    let mut inputs: Vec<Input> = inputs.into_iter().map(FrameReader::new).collect();
+    let prologue = begin(&mut inputs, &mut answers)?;
+    let memory = RwLock::new(Memory::new(prologue.files));
+    let (mut first, mut digests) = receive::rounds(inputs, &memory)?;
+    digests.insert(0, first.digest());
+    let memory = memory.into_inner().expect("no thread panics");
+    let header = first.expect(Kind::Final)?;
+    let end: Final = first.record(&header)?;
+    if end.stream_hashes != digests {
+        return Err(io::Error::other("the image is not the one that was sent"));
+    }
+    if let Some(expected) = end.state.memory_hash {
+        let hash = hash_memory(&memory)?;
+        if hash != expected {
+            return Err(io::Error::other(format!("memory hashes to {hash:#x}, in the source to {expected:#x}")));
+        }
+    }
+    check_state(&end.state)?;
+    // Everything that can fail happens before the source hears that the image is good; what the restorer does can hardly fail.
+    if let Some(answers) = &mut answers {
+        answers.send_record(Kind::Reply, &Reply::Staged)?;
+        answers.flush()?;
+    }
+    first.expect(Kind::Commit)?;
+    become_copy(&end.state, &memory, prologue.extended_state, [complaints, listener], &standard, drop_capabilities)
+}
+
+/// Compares both hosts, and answers.
+fn begin(inputs: &mut [Input], answers: &mut Option<FrameWriter<Box<dyn Write>>>) -> io::Result<Prologue> {
+    let header = inputs[0].expect(Kind::Prologue)?;
+    let prologue: Prologue = inputs[0].record(&header)?;
+    let mut reasons = differences(&prologue, inputs.len())?;
+    let identical: Vec<bool> = prologue.files.iter().map(is_identical).collect();
+    let Some(answers) = answers else {
+        let other = prologue.files.iter().zip(&identical).filter(|(_, same)| !**same);
+        reasons.extend(other.map(|(file, _)| format!("{} is not here, or not what it was", file.path)));
+        return if reasons.is_empty() { Ok(prologue) } else { Err(io::Error::other(reasons.join("; "))) };
+    };
+    let reply = match reasons.is_empty() {
+        true => Reply::Accepted { identical },
+        false => Reply::Refused { reasons: reasons.clone() },
+    };
+    answers.send_record(Kind::Reply, &reply)?;
+    answers.flush()?;
+    if reasons.is_empty() { Ok(prologue) } else { Err(io::Error::other(reasons.join("; "))) }
+}
+
+fn is_identical(file: &MappedFile) -> bool {
+    host::identify(&file.path).is_ok_and(|here| here == *file)
+}
+
+/// What makes this host, or this process, unfit for the copy.
+fn differences(prologue: &Prologue, stream_count: usize) -> io::Result<Vec<String>> {
+    let mut reasons = Vec::new();
+    if prologue.version != IMAGE_VERSION {
+        reasons.push(format!("the image has version {}, this program {IMAGE_VERSION}", prologue.version));
+    }
+    if prologue.stream_count as usize != stream_count {
+        reasons.push(format!("the image has {} streams, {stream_count} are here", prologue.stream_count));
+    }
+    if prologue.pid != std::process::id() {
+        reasons.push(format!("process id {} could not be had", prologue.pid));
+    }
+    reasons.extend(host::differences(&prologue.host, &host::facts()?));
+    if host::own_vdso_hash()? != prologue.vdso_hash {
+        reasons.push(format!("the kernel lends other code (vdso) than {}", prologue.host.release));
+    }
+    Ok(reasons)
+}
+
+/// What would be noticed too late otherwise.
+fn check_state(state: &ProcessState) -> io::Result<()> {
+    let wrong = |text: &str| Err(io::Error::new(io::ErrorKind::InvalidData, text.to_owned()));
+    if state.threads.first().is_none_or(|first| first.tid != std::process::id()) {
+        return wrong("the first thread of the image is not the process");
+    }
+    let own = own_system_areas()?;
+    for area in &state.system_areas {
+        if !own.iter().any(|own| own.name == area.name && own.end - own.start == area.end - area.start) {
+            return wrong(&format!("{} is of another size here", area.name));
+        }
+    }
+    for pair in state.descriptors.windows(2) {
+        if pair[0].fd >= pair[1].fd || pair[0].fd < 0 {
+            return wrong("descriptors are not in order");
+        }
+    }
+    Ok(())
+}
+
+fn own_system_areas() -> io::Result<Vec<SystemArea>> {
+    Ok(host::system_areas(&memory::own_mappings()?))
+}
+
+/// Digest of all pages with a content of their own. The source makes the same over its own.
+fn hash_memory(memory: &Memory) -> io::Result<u64> {
+    let pagemap = std::fs::File::open("/proc/self/pagemap")?;
+    let mut sum = 0_u64;
+    for area in &memory.layout().areas {
+        if matches!(area.backing, Backing::Shared { .. }) {
+            continue;
+        }
+        let file_backed = matches!(area.backing, Backing::File { .. });
+        let mut address = area.start;
+        let parts =
+            memory.locate(area.start, area.end - area.start).ok_or_else(|| io::Error::other("an area is missing"))?;
+        for (at, len) in parts {
+            let look = crate::dirty::look_once(&pagemap, &[Watched { start: at, end: at + len, file_backed }])?;
+            for (start, end) in look.populated.iter() {
+                for page in (start..end).step_by(4096) {
+                    // SAFETY: - a page of a piece: mapped and readable.
+                    let bytes = unsafe { std::slice::from_raw_parts(page as *const u8, 4096) };
+                    sum = sum.wrapping_add(page_hash(bytes, address + (page - at), file_backed));
+                }
+            }
+            address += len;
+        }
+    }
+    Ok(sum)
+}
+
+/// A page's part of the digest of all memory. Zeros count only where something else would be otherwise.
+#[must_use]
+pub fn page_hash(bytes: &[u8], address: u64, file_backed: bool) -> u64 {
+    if !file_backed && bytes.iter().all(|byte| *byte == 0) { 0 } else { xxh3_64_with_seed(bytes, address) }
+}
+
+fn become_copy(
+    state: &ProcessState,
+    memory: &Memory,
+    extended_state: u64,
+    kept: [OwnedFd; 2],
+    standard: &[OwnedFd; 3],
+    drop_capabilities: bool,
+) -> io::Result<std::convert::Infallible> {
+    host::request_extended_state(extended_state)?;
+    std::env::set_current_dir(&state.directory)
+        .map_err(|error| io::Error::new(error.kind(), format!("working directory {}: {error}", state.directory)))?;
+    // SAFETY: - touch no memory.
+    unsafe {
+        libc::umask(state.umask as libc::mode_t);
+        libc::personality(libc::c_ulong::from(state.personality));
+    }
+    let mut kept = Vec::from(kept);
+    let executable = std::fs::File::open(&state.executable).ok().map(OwnedFd::from);
+    let has_executable = executable.is_some();
+    kept.extend(executable);
+    raise_limits();
+    let numbers = files::restore(&state.descriptors, &state.pipes, memory, standard, kept)?;
+    host::set_limits(&state.limits)?;
+
+    let hole = 16 << 20;
+    let data_at = memory.hole(0, hole)?;
+    let own_system_areas = own_system_areas()?;
+    let kept_memory = memory.kept();
+    let step_count = 3 * kept_memory.len() + 12 * memory.layout().areas.len() + state.threads.len() + 64;
+    let list_bytes =
+        (restorer::CODE_BYTES + 64 * step_count + 8 * (16 * state.threads.len() + 4 * 4096)).next_multiple_of(4096);
+    if list_bytes as u64 > hole / 2 {
+        return Err(io::Error::other("too many areas or threads for the restorer"));
+    }
+    let place = restorer::Place::new(data_at, list_bytes)?;
+    let situation = plan::Situation {
+        kept: &kept_memory,
+        areas: &memory.layout().areas,
+        own_system_areas: &own_system_areas,
+        restorer: (data_at, list_bytes as u64),
+        scratch: (data_at + hole / 2, hole / 2),
+        data: data_at + (restorer::CODE_BYTES + 64 * step_count) as u64,
+        executable: if has_executable { numbers[2] } else { -1 },
+        closed: &[&numbers[..1], if state.agent.own_files { &numbers[1..] } else { &numbers[2..] }].concat(),
+        state,
+    };
+    let (steps, data) = plan::make(&situation);
+    assert!(steps.len() <= step_count, "{} steps, room for {step_count}", steps.len());
+    let place = place.write(&steps, step_count, &data)?;
+    mark(memory, state.agent.block, data_at, list_bytes as u64, numbers[1], drop_capabilities)?;
+    // SAFETY: - the list was made for this very situation; nothing of this process is used again.
+    unsafe { place.go(numbers[0]) }
+}
+
+fn raise_limits() {
+    use nix::sys::resource::{Resource, getrlimit, setrlimit};
+    if let Ok((_, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
+        // If this fails, so does the descriptor that needed it, by name.
+        let _ = setrlimit(Resource::RLIMIT_NOFILE, hard, hard);
+    }
+}
+
+/// Tells the agent, in its block, that it is the copy.
+fn mark(
+    memory: &Memory,
+    block: u64,
+    restorer: u64,
+    len: u64,
+    listener: i32,
+    drop_capabilities: bool,
+) -> io::Result<()> {
+    let parts = memory.locate(block, size_of::<Block>() as u64);
+    let [(at, _)] = parts.as_deref().unwrap_or_default() else {
+        return Err(io::Error::other("the agent's memory is not in the image"));
+    };
+    let block = *at as *mut Block;
+    // SAFETY: - a part of one piece: mapped and writable, as long as a block; nothing else refers to it. Any bytes are a block.
+    let block = unsafe { &mut *block };
+    if block.magic != cloner_agent::abi::MAGIC {
+        return Err(io::Error::other("the agent's memory in the image is not an agent's"));
+    }
+    block.is_copy = 1;
+    block.left = 0;
+    block.restorer = restorer;
+    block.restorer_len = len;
+    block.listener = listener;
+    block.drop_capabilities = u32::from(drop_capabilities);
+    Ok(())
+}

@@ -1,0 +1,251 @@
+//! The list of steps that turns the receiver into the copy, made from where everything is and where it belongs.
+
+use crate::image::state::{
+    ADVICE_DONT_DUMP, ADVICE_DONT_FORK, ADVICE_HUGE, ADVICE_LOCKED, ADVICE_MERGEABLE, ADVICE_NO_HUGE,
+    ADVICE_WIPE_ON_FORK, Area, ProcessState, SystemArea,
+};
+use crate::sys::restorer::{Expect, Step};
+
+/// End of a program's addresses.
+pub const ADDRESSES_END: u64 = 0x7fff_ffff_f000;
+const CLONE_ARGS_BYTES: u64 = 88;
+const MM_MAP_WORDS: usize = 13;
+
+/// Memory that is kept: where it belongs, and where it is now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Kept {
+    /// Where it belongs.
+    pub start: u64,
+    /// Its length.
+    pub len: u64,
+    /// Where it is.
+    pub at: u64,
+}
+
+/// What the list is made from.
+pub struct Situation<'a> {
+    /// Memory of the copy.
+    pub kept: &'a [Kept],
+    /// Areas of the copy, for protection and advice.
+    pub areas: &'a [Area],
+    /// What the kernel maps in the receiver.
+    pub own_system_areas: &'a [SystemArea],
+    /// Begin and length of the restorer's memory.
+    pub restorer: (u64, u64),
+    /// Room for what the kernel maps, on the way: begin and length. Within the restorer's hole, behind it.
+    pub scratch: (u64, u64),
+    /// Address from which on data for system calls may lie in the restorer's memory.
+    pub data: u64,
+    /// Descriptor of the program's file, or -1.
+    pub executable: i32,
+    /// Descriptors that the first thread closes at the end.
+    pub closed: &'a [i32],
+    /// The state.
+    pub state: &'a ProcessState,
+}
+
+/// The list, and the data that belongs to `Situation::data`.
+pub fn make(situation: &Situation<'_>) -> (Vec<Step>, Vec<u64>) {
+    let mut steps = Vec::new();
+    unmap_all_else(situation, &mut steps);
+    move_memory(situation, &mut steps);
+    protect(situation.areas, &mut steps);
+    let mut data = Vec::new();
+    let at = |data: &Vec<u64>| situation.data + 8 * data.len() as u64;
+    let state = situation.state;
+
+    // With the program's file, which may not be allowed; then without.
+    let files = [situation.executable, -1];
+    for executable in &files[usize::from(situation.executable < 0)..] {
+        let place = at(&data);
+        let bytes = 8 * MM_MAP_WORDS as u64;
+        memory_map(state, *executable, place + bytes, &mut data);
+        let expect = if *executable < 0 { Expect::Zero } else { Expect::Anything };
+        let arguments = [libc::PR_SET_MM as u64, libc::PR_SET_MM_MAP as u64, place, bytes, 0];
+        steps.push(Step::call(expect, libc::SYS_prctl, &arguments));
+    }
+    for thread in &state.threads[1..] {
+        let place = at(&data);
+        clone_args(thread.tid, thread.fs, thread.clear_tid, true, place, &mut data);
+        steps.push(thread_step(place, state.agent.thread_entry, below(thread.frame), thread.slot, state.agent.block));
+    }
+    let agent = &state.agent;
+    let place = at(&data);
+    clone_args(agent.tid, agent.fs, 0, !agent.own_files, place, &mut data);
+    steps.push(thread_step(place, agent.entry, ((agent.stack - 64) & !15) - 8, agent.block, 0));
+    // From here on the first thread is only itself.
+    for fd in situation.closed {
+        steps.push(Step::call(Expect::Anything, libc::SYS_close, &[*fd as u64]));
+    }
+    let first = &state.threads[0];
+    const ARCH_SET_FS: u64 = 0x1002;
+    steps.push(Step::call(Expect::Zero, libc::SYS_arch_prctl, &[ARCH_SET_FS, first.fs]));
+    steps.push(Step::call(Expect::NoError, libc::SYS_set_tid_address, &[first.clear_tid]));
+    let arguments = [0, 0, agent.thread_entry, below(first.frame), first.slot, agent.block];
+    steps.push(Step { expect: Expect::Leave as u64, number: 0, arguments });
+    (steps, data)
+}
+
+/// A stack pointer below the signal frame, as at the entry of a function.
+fn below(frame: u64) -> u64 {
+    ((frame - 8 - 256) & !15) - 8
+}
+
+fn unmap_all_else(situation: &Situation<'_>, steps: &mut Vec<Step>) {
+    let mut kept: Vec<(u64, u64)> = situation.kept.iter().map(|kept| (kept.at, kept.at + kept.len)).collect();
+    kept.push((situation.restorer.0, situation.restorer.0 + situation.restorer.1));
+    kept.extend(situation.own_system_areas.iter().map(|area| (area.start, area.end)));
+    kept.sort_unstable();
+    let mut from = 0;
+    for (start, end) in kept.into_iter().chain([(ADDRESSES_END, ADDRESSES_END)]) {
+        if start > from {
+            steps.push(Step::call(Expect::Zero, libc::SYS_munmap, &[from, start - from]));
+        }
+        from = from.max(end);
+    }
+}
+
+fn move_memory(situation: &Situation<'_>, steps: &mut Vec<Step>) {
+    let flags = (libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED) as u64;
+    let mut moved = |from: u64, len: u64, to: u64| {
+        steps.push(Step::call(Expect::Fifth, libc::SYS_mremap, &[from, len, len, flags, to]));
+    };
+    // What the kernel maps may lie where memory of the copy belongs, so it makes way first.
+    let mut on_the_way = Vec::new();
+    let mut scratch = situation.scratch.0;
+    for own in situation.own_system_areas {
+        let Some(wanted) = situation.state.system_areas.iter().find(|area| area.name == own.name) else { continue };
+        if wanted.start != own.start {
+            let len = own.end - own.start;
+            moved(own.start, len, scratch);
+            on_the_way.push((scratch, len, wanted.start));
+            scratch += len;
+        }
+    }
+    assert!(scratch <= situation.scratch.0 + situation.scratch.1, "room for all that the kernel maps");
+    for kept in situation.kept.iter().filter(|kept| kept.at != kept.start) {
+        moved(kept.at, kept.len, kept.start);
+    }
+    for (from, len, to) in on_the_way {
+        moved(from, len, to);
+    }
+}
+
+fn protect(areas: &[Area], steps: &mut Vec<Step>) {
+    const ADVICES: [(u8, i32); 6] = [
+        (ADVICE_HUGE, libc::MADV_HUGEPAGE),
+        (ADVICE_NO_HUGE, libc::MADV_NOHUGEPAGE),
+        (ADVICE_DONT_FORK, libc::MADV_DONTFORK),
+        (ADVICE_DONT_DUMP, libc::MADV_DONTDUMP),
+        (ADVICE_WIPE_ON_FORK, libc::MADV_WIPEONFORK),
+        (ADVICE_MERGEABLE, libc::MADV_MERGEABLE),
+    ];
+    let writable = (libc::PROT_READ | libc::PROT_WRITE) as u8;
+    for area in areas {
+        let len = area.end - area.start;
+        // All memory was received readable and writable.
+        if area.protection != writable {
+            steps.push(Step::call(Expect::Zero, libc::SYS_mprotect, &[area.start, len, u64::from(area.protection)]));
+        }
+        for (flag, advice) in ADVICES {
+            if area.advice & flag != 0 {
+                // What this kernel was built without makes no difference to the program.
+                steps.push(Step::call(Expect::Anything, libc::SYS_madvise, &[area.start, len, advice as u64]));
+            }
+        }
+        if area.advice & ADVICE_LOCKED != 0 {
+            steps.push(Step::call(Expect::Zero, libc::SYS_mlock, &[area.start, len]));
+        }
+    }
+}
+
+fn memory_map(state: &ProcessState, executable: i32, auxiliary: u64, data: &mut Vec<u64>) {
+    // struct prctl_mm_map: eleven addresses, the auxiliary vector, its size and the descriptor of the program's file.
+    data.extend(state.places.words);
+    data.push(auxiliary);
+    let bytes = 8 * state.auxiliary.len() as u64;
+    data.push(bytes | u64::from(executable as u32) << 32);
+    data.extend(&state.auxiliary);
+}
+
+fn clone_args(tid: u32, fs: u64, clear_tid: u64, share_files: bool, place: u64, data: &mut Vec<u64>) {
+    let mut flags = libc::CLONE_VM | libc::CLONE_FS | libc::CLONE_SIGHAND | libc::CLONE_THREAD | libc::CLONE_SYSVSEM;
+    flags |= libc::CLONE_SETTLS;
+    if share_files {
+        flags |= libc::CLONE_FILES;
+    }
+    if clear_tid != 0 {
+        flags |= libc::CLONE_CHILD_CLEARTID;
+    }
+    // struct clone_args: flags, pidfd, child_tid, parent_tid, exit_signal, stack, stack_size, tls, set_tid, set_tid_size, cgroup;
+    // the thread id behind it.
+    let tid_place = place + CLONE_ARGS_BYTES;
+    data.extend([flags as u64, 0, clear_tid, 0, 0, 0, 0, fs, tid_place, 1, 0, u64::from(tid)]);
+}
+
+fn thread_step(place: u64, entry: u64, stack: u64, first: u64, second: u64) -> Step {
+    let arguments = [place, CLONE_ARGS_BYTES, entry, stack, first, second];
+    Step { expect: Expect::Thread as u64, number: libc::SYS_clone3 as u64, arguments }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn unmapped(kept: &[(u64, u64)]) -> Vec<(u64, u64)> {
+        let state = crate::image::state::tests::state();
+        let kept: Vec<_> = kept.iter().map(|(start, len)| Kept { start: *start, len: *len, at: *start }).collect();
+        let situation = Situation {
+            kept: &kept,
+            areas: &[],
+            own_system_areas: &[],
+            restorer: (0x10_0000, 0x1000),
+            scratch: (0x10_1000, 0x1000),
+            data: 0x10_0800,
+            executable: -1,
+            closed: &[],
+            state: &state,
+        };
+        let mut steps = Vec::new();
+        unmap_all_else(&situation, &mut steps);
+        steps.iter().map(|step| (step.arguments[0], step.arguments[0] + step.arguments[1])).collect()
+    }
+
+    #[test]
+    fn everything_else_is_unmapped_and_nothing_that_is_kept() {
+        let all = unmapped(&[(0x20_0000, 0x1000), (0x20_1000, 0x1000), (0x1000, 0x2000)]);
+        assert_eq!(all, [(0, 0x1000), (0x3000, 0x10_0000), (0x10_1000, 0x20_0000), (0x20_2000, ADDRESSES_END)]);
+    }
+
+    #[test]
+    fn stacks_are_as_at_the_entry_of_a_function() {
+        assert_eq!((below(0x7fff_1238) + 8) % 16, 0);
+        assert!(below(0x7fff_1238) < 0x7fff_1238 - 128);
+    }
+
+    #[test]
+    fn the_list_ends_by_leaving_and_makes_every_other_thread() {
+        let state = crate::image::state::tests::state();
+        let situation = Situation {
+            kept: &[],
+            areas: &[],
+            own_system_areas: &[],
+            restorer: (0x10_0000, 0x1000),
+            scratch: (0x10_1000, 0x1000),
+            data: 0x10_0800,
+            executable: -1,
+            closed: &[7],
+            state: &state,
+        };
+        let (steps, data) = make(&situation);
+        assert_eq!(steps.last().unwrap().expect, Expect::Leave as u64);
+        let threads: Vec<_> = steps.iter().filter(|step| step.expect == Expect::Thread as u64).collect();
+        // One besides the first, and the agent; each names its arguments within the data.
+        assert_eq!(threads.len(), 2);
+        for (step, tid) in threads.iter().zip([12, 99]) {
+            let index = ((step.arguments[0] - 0x10_0800) / 8) as usize;
+            assert_eq!(data[index + 11], tid);
+            assert_eq!(data[index + 8], step.arguments[0] + 88);
+        }
+    }
+}

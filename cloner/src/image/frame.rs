@@ -1,0 +1,233 @@
+//! The header of a frame, and its limits.
+//!
+//! ```text
+//!  0        4    5        6       8          12         16        24        32       40
+//!  │ "RCL1" │kind│encoding│ zeros │ wire len │ raw len  │ address │ argument│ hash   │ wire len bytes …
+//! ```
+//! Little endian. The hash is xxh3 of the payload as it travels. Decoding never allocates more than the limits below.
+
+use xxhash_rust::xxh3::xxh3_64;
+
+/// Bytes of a header.
+pub const HEADER_BYTES: usize = 40;
+/// Longest payload of [`Kind::Pages`] and [`Kind::Object`], before and after compression.
+pub const PAGES_BYTES_MAX: u32 = 1 << 20;
+/// Longest payload of other frames.
+pub const RECORD_BYTES_MAX: u32 = 64 << 20;
+const MAGIC: [u8; 4] = *b"RCL1";
+
+/// What a frame carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Kind {
+    /// Who is to be copied, and what both hosts must have in common. The first frame of an image.
+    Prologue = 1,
+    /// The areas of memory, at the begin of a round.
+    Layout = 2,
+    /// Contents of memory from the address on.
+    Pages = 3,
+    /// Memory from the address on, as long as the argument says, is as freshly mapped: zeros, or the file's content.
+    Fresh = 4,
+    /// The end of a round in this stream. Argument 1: no other round follows.
+    RoundEnd = 5,
+    /// Contents of the shared object that the argument names, from the offset in `address`.
+    Object = 6,
+    /// Everything else that is carried, and the digests of all streams.
+    Final = 7,
+    /// Go: the image is whole. A copy runs only after this.
+    Commit = 8,
+    /// What the destination says.
+    Reply = 9,
+}
+
+/// How a payload is encoded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[repr(u8)]
+pub enum Encoding {
+    /// As it is.
+    #[default]
+    Plain = 0,
+    /// zstd.
+    Zstd = 1,
+    /// LZ4 block.
+    Lz4 = 2,
+}
+
+/// A frame without its payload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// What it carries.
+    pub kind: Kind,
+    /// How.
+    pub encoding: Encoding,
+    /// Bytes that follow.
+    pub wire_len: u32,
+    /// Bytes after decompression.
+    pub raw_len: u32,
+    /// Address or offset.
+    pub address: u64,
+    /// Depends on the kind.
+    pub argument: u64,
+    /// Hash of the bytes that follow.
+    pub hash: u64,
+}
+
+/// Why a frame is not one.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum FrameError {
+    /// The first bytes are wrong: another program, another version, or lost synchronization.
+    #[error("this is not a frame of an image of this version")]
+    Magic,
+    /// A kind, an encoding, or padding that does not exist.
+    #[error("frame of unknown kind {0} or encoding {1}")]
+    Unknown(u8, u8),
+    /// A length beyond the limit.
+    #[error("frame of {0:?} states {1} bytes, which is too many")]
+    TooLong(Kind, u32),
+    /// Range wraps around or is not made of pages.
+    #[error("frame of {0:?} names an impossible range: {1:#x}, {2} bytes")]
+    Range(Kind, u64, u64),
+    /// The payload is not what was sent.
+    #[error("a frame of {0:?} was corrupted on the way")]
+    Corrupt(Kind),
+}
+
+impl Header {
+    /// A header for `payload`, not compressed.
+    #[must_use]
+    pub fn new(kind: Kind, address: u64, argument: u64, payload: &[u8]) -> Self {
+        let len = u32::try_from(payload.len()).expect("payloads are far below 4 GiB");
+        Self { kind, encoding: Encoding::Plain, wire_len: len, raw_len: len, address, argument, hash: xxh3_64(payload) }
+    }
+
+    /// As bytes.
+    #[must_use]
+    pub fn encode(&self) -> [u8; HEADER_BYTES] {
+        let mut bytes = [0; HEADER_BYTES];
+        bytes[..4].copy_from_slice(&MAGIC);
+        bytes[4] = self.kind as u8;
+        bytes[5] = self.encoding as u8;
+        bytes[8..12].copy_from_slice(&self.wire_len.to_le_bytes());
+        bytes[12..16].copy_from_slice(&self.raw_len.to_le_bytes());
+        bytes[16..24].copy_from_slice(&self.address.to_le_bytes());
+        bytes[24..32].copy_from_slice(&self.argument.to_le_bytes());
+        bytes[32..].copy_from_slice(&self.hash.to_le_bytes());
+        bytes
+    }
+
+    /// From bytes, checked against all limits.
+    pub fn decode(bytes: &[u8; HEADER_BYTES]) -> Result<Self, FrameError> {
+        use Kind::*;
+        if bytes[..4] != MAGIC {
+            return Err(FrameError::Magic);
+        }
+        let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
+        let long = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
+        let unknown = FrameError::Unknown(bytes[4], bytes[5]);
+        let kinds = [Prologue, Layout, Pages, Fresh, RoundEnd, Object, Final, Commit, Reply];
+        let Some(kind) = kinds.into_iter().find(|kind| *kind as u8 == bytes[4]) else { return Err(unknown) };
+        let encodings = [Encoding::Plain, Encoding::Zstd, Encoding::Lz4];
+        let Some(encoding) = encodings.into_iter().find(|encoding| *encoding as u8 == bytes[5]) else {
+            return Err(unknown);
+        };
+        let carries_memory = matches!(kind, Pages | Object);
+        if bytes[6..8] != [0, 0] || (encoding != Encoding::Plain && !carries_memory) {
+            return Err(unknown);
+        }
+        let header = Self {
+            kind,
+            encoding,
+            wire_len: word(8),
+            raw_len: word(12),
+            address: long(16),
+            argument: long(24),
+            hash: long(32),
+        };
+        header.check()?;
+        Ok(header)
+    }
+
+    fn check(&self) -> Result<(), FrameError> {
+        let carries_memory = matches!(self.kind, Kind::Pages | Kind::Object);
+        let limit = match self.kind {
+            Kind::Pages | Kind::Object => PAGES_BYTES_MAX,
+            Kind::Fresh | Kind::RoundEnd | Kind::Commit => 0,
+            _ => RECORD_BYTES_MAX,
+        };
+        let longest = self.wire_len.max(self.raw_len);
+        if longest > limit || (self.encoding == Encoding::Plain && self.wire_len != self.raw_len) {
+            return Err(FrameError::TooLong(self.kind, longest));
+        }
+        let (address, len) = match self.kind {
+            Kind::Fresh => (self.address, self.argument),
+            _ if carries_memory => (self.address, u64::from(self.raw_len)),
+            _ => return Ok(()),
+        };
+        let fits = address.checked_add(len).is_some_and(|end| end < 1 << 47);
+        if !fits
+            || len == 0
+            || !address.is_multiple_of(4096)
+            || (self.kind != Kind::Object && !len.is_multiple_of(4096))
+        {
+            return Err(FrameError::Range(self.kind, address, len));
+        }
+        Ok(())
+    }
+
+    /// Checks a payload that has arrived.
+    pub fn verify(&self, payload: &[u8]) -> Result<(), FrameError> {
+        if payload.len() == self.wire_len as usize && xxh3_64(payload) == self.hash {
+            Ok(())
+        } else {
+            Err(FrameError::Corrupt(self.kind))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn any_bytes_decode_to_an_error_or_to_what_encodes_to_them(mut bytes: [u8; HEADER_BYTES], like_one in 0_u8..4) {
+            if like_one > 0 {
+                bytes[..4].copy_from_slice(&MAGIC);
+            }
+            if like_one > 1 {
+                bytes[4] = bytes[4] % 9 + 1;
+                bytes[5] = 0;
+                bytes[6..8].fill(0);
+            }
+            if like_one > 2 {
+                bytes[8..16].fill(0);
+            }
+            if let Ok(header) = Header::decode(&bytes) {
+                prop_assert_eq!(header.encode(), bytes);
+                prop_assert!(header.wire_len.max(header.raw_len) <= RECORD_BYTES_MAX);
+            }
+        }
+
+        #[test]
+        fn one_flipped_bit_in_a_payload_is_noticed(payload in prop::collection::vec(any::<u8>(), 1..300), at: usize, bit in 0..8) {
+            let header = Header::new(Kind::Final, 0, 0, &payload);
+            prop_assert_eq!(header.verify(&payload), Ok(()));
+            let mut wrong = payload.clone();
+            let at = at % wrong.len();
+            wrong[at] ^= 1_u8 << bit;
+            prop_assert_eq!(header.verify(&wrong), Err(FrameError::Corrupt(Kind::Final)));
+        }
+    }
+
+    #[test]
+    fn impossible_ranges_are_refused() {
+        let page = vec![7; 4096];
+        for address in [1, u64::MAX - 4095, 1 << 47] {
+            let header = Header::new(Kind::Pages, address, 0, &page);
+            assert!(matches!(Header::decode(&header.encode()), Err(FrameError::Range(..))), "{address:#x}");
+        }
+        let header = Header::new(Kind::Pages, 4096, 0, &vec![0; (PAGES_BYTES_MAX + 4096) as usize]);
+        assert!(matches!(Header::decode(&header.encode()), Err(FrameError::TooLong(..))));
+    }
+}

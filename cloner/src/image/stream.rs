@@ -1,0 +1,232 @@
+//! Frames through a byte stream, with a running digest of everything that went through.
+
+use super::frame::{FrameError, HEADER_BYTES, Header, Kind};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::io::{self, IoSlice, Read, Write};
+use xxhash_rust::xxh3::Xxh3;
+
+/// Turns a broken frame into an error of the stream.
+impl From<FrameError> for io::Error {
+    fn from(error: FrameError) -> Self {
+        Self::new(io::ErrorKind::InvalidData, error.to_string())
+    }
+}
+
+/// The sending end.
+pub struct FrameWriter<W> {
+    inner: W,
+    digest: Xxh3,
+    sent_bytes: u64,
+}
+
+impl<W: Write> FrameWriter<W> {
+    /// Frames into `inner`.
+    pub fn new(inner: W) -> Self {
+        Self { inner, digest: Xxh3::new(), sent_bytes: 0 }
+    }
+
+    /// Digest of all headers so far.
+    pub fn digest(&self) -> u128 {
+        self.digest.digest128()
+    }
+
+    /// Bytes so far.
+    pub fn sent_bytes(&self) -> u64 {
+        self.sent_bytes
+    }
+
+    /// What the frames go into.
+    pub fn get_mut(&mut self) -> &mut W {
+        &mut self.inner
+    }
+
+    /// Sends a frame.
+    pub fn send(&mut self, header: &Header, payload: &[u8]) -> io::Result<()> {
+        let head = header.encode();
+        self.digest.update(&head);
+        self.sent_bytes += (head.len() + payload.len()) as u64;
+        let mut parts = [IoSlice::new(&head), IoSlice::new(payload)];
+        let mut parts = &mut parts[..];
+        while !parts.is_empty() {
+            match self.inner.write_vectored(parts) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(count) => IoSlice::advance_slices(&mut parts, count),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends a record.
+    pub fn send_record(&mut self, kind: Kind, record: &impl Serialize) -> io::Result<()> {
+        let payload = postcard::to_stdvec(record).map_err(io::Error::other)?;
+        self.send(&Header::new(kind, 0, 0, &payload), &payload)
+    }
+
+    /// Sends a frame without payload.
+    pub fn send_mark(&mut self, kind: Kind, address: u64, argument: u64) -> io::Result<()> {
+        self.send(&Header::new(kind, address, argument, &[]), &[])
+    }
+
+    /// Pushes everything out.
+    pub fn flush(&mut self) -> io::Result<()> {
+        self.inner.flush()
+    }
+}
+
+/// The receiving end.
+pub struct FrameReader<R> {
+    inner: R,
+    digest: Xxh3,
+    received_bytes: u64,
+}
+
+impl<R: Read> FrameReader<R> {
+    /// Frames out of `inner`.
+    pub fn new(inner: R) -> Self {
+        Self { inner, digest: Xxh3::new(), received_bytes: 0 }
+    }
+
+    /// Digest of all headers so far.
+    pub fn digest(&self) -> u128 {
+        self.digest.digest128()
+    }
+
+    /// Bytes so far.
+    pub fn received_bytes(&self) -> u64 {
+        self.received_bytes
+    }
+
+    /// What the frames come out of.
+    pub fn get_mut(&mut self) -> &mut R {
+        &mut self.inner
+    }
+
+    /// Takes a header. The payload must be taken next.
+    pub fn header(&mut self) -> io::Result<Header> {
+        let mut head = [0; HEADER_BYTES];
+        self.inner.read_exact(&mut head)?;
+        let header = Header::decode(&head)?;
+        self.digest.update(&head);
+        self.received_bytes += (head.len() as u64) + u64::from(header.wire_len);
+        Ok(header)
+    }
+
+    /// Takes the payload of `header` to `place`, which has its length.
+    pub fn payload(&mut self, header: &Header, place: &mut [u8]) -> io::Result<()> {
+        self.inner.read_exact(place)?;
+        Ok(header.verify(place)?)
+    }
+
+    /// Takes the payload of a record.
+    pub fn record<T: DeserializeOwned>(&mut self, header: &Header) -> io::Result<T> {
+        let mut payload = Vec::new();
+        // Memory comes with the bytes: a stated length alone gets none.
+        (&mut self.inner).take(u64::from(header.wire_len)).read_to_end(&mut payload)?;
+        header.verify(&payload)?;
+        decode(&payload)
+    }
+
+    /// Takes a header that must be of `kind`.
+    pub fn expect(&mut self, kind: Kind) -> io::Result<Header> {
+        let header = self.header()?;
+        if header.kind == kind {
+            Ok(header)
+        } else {
+            let text = format!("expected a frame of {kind:?}, got {:?}", header.kind);
+            Err(io::Error::new(io::ErrorKind::InvalidData, text))
+        }
+    }
+}
+
+/// A record from its bytes. All of them must be used.
+pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> io::Result<T> {
+    let wrong = |text: String| io::Error::new(io::ErrorKind::InvalidData, text);
+    match postcard::take_from_bytes(bytes) {
+        Ok((record, [])) => Ok(record),
+        Ok(_) => Err(wrong("a record is longer than it should be".into())),
+        Err(error) => Err(wrong(format!("a record cannot be read: {error}"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::state::{Final, Layout, Prologue, Reply};
+    use super::*;
+    use proptest::prelude::*;
+
+    fn drain(bytes: &[u8]) -> io::Result<()> {
+        let mut reader = FrameReader::new(bytes);
+        let mut page = vec![0; super::super::frame::PAGES_BYTES_MAX as usize];
+        loop {
+            let header = reader.header()?;
+            match header.kind {
+                Kind::Prologue => drop(reader.record::<Prologue>(&header)?),
+                Kind::Layout => drop(reader.record::<Layout>(&header)?),
+                Kind::Final => drop(reader.record::<Final>(&header)?),
+                Kind::Reply => drop(reader.record::<Reply>(&header)?),
+                _ => reader.payload(&header, &mut page[..header.wire_len as usize])?,
+            }
+        }
+    }
+
+    fn sample() -> Vec<u8> {
+        let mut writer = FrameWriter::new(Vec::new());
+        writer.send_record(Kind::Layout, &Layout::default()).unwrap();
+        writer.send(&Header::new(Kind::Pages, 4096, 0, &[3; 4096]), &[3; 4096]).unwrap();
+        writer.send_mark(Kind::Fresh, 8192, 4096).unwrap();
+        writer.send_record(Kind::Reply, &Reply::Refused { reasons: vec!["x".into()] }).unwrap();
+        writer.send_mark(Kind::RoundEnd, 0, 1).unwrap();
+        writer.inner
+    }
+
+    #[test]
+    fn what_goes_in_comes_out_with_the_same_digest() {
+        let bytes = sample();
+        assert_eq!(drain(&bytes).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+        let mut reader = FrameReader::new(&bytes[..]);
+        let header = reader.expect(Kind::Layout).unwrap();
+        assert_eq!(reader.record::<Layout>(&header).unwrap(), Layout::default());
+    }
+
+    proptest! {
+        #[test]
+        fn any_change_is_an_error_or_changes_the_digest(at: usize, bit in 0..8) {
+            let good = sample();
+            let mut bad = good.clone();
+            let at = at % bad.len();
+            bad[at] ^= 1_u8 << bit;
+            let digest = |bytes: &[u8]| -> Option<u128> {
+                let mut reader = FrameReader::new(bytes);
+                let mut page = vec![0; 1 << 20];
+                while !reader.inner.is_empty() {
+                    let header = reader.header().ok()?;
+                    reader.payload(&header, &mut page[..header.wire_len as usize]).ok()?;
+                }
+                Some(reader.digest())
+            };
+            prop_assert_ne!(digest(&good), digest(&bad));
+        }
+
+        #[test]
+        fn cut_and_scrambled_streams_end_in_errors(len: usize, noise in prop::collection::vec(any::<(usize, u8)>(), 0..6)) {
+            let mut bytes = sample();
+            for (at, byte) in noise {
+                let at = at % bytes.len();
+                bytes[at] = byte;
+            }
+            bytes.truncate(len % (bytes.len() + 1));
+            prop_assert!(drain(&bytes).is_err());
+        }
+
+        #[test]
+        fn records_of_any_bytes_are_errors_or_records(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
+            let _ = decode::<Prologue>(&bytes);
+            let _ = decode::<Layout>(&bytes);
+            let _ = decode::<Final>(&bytes);
+            let _ = decode::<Reply>(&bytes);
+        }
+    }
+}

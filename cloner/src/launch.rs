@@ -1,0 +1,258 @@
+//! Processes in namespaces of their own, so that a copy can have the same process and thread ids as its source.
+//!
+//! ```text
+//!  redclone ── first process of the namespace ── the program, or the receiver that becomes the copy
+//!   waits          reaps, and ends with it           its id is the same on every host
+//! ```
+//! A user gets them through a user namespace. The price: `/proc` is mounted anew, and the program cannot see other processes.
+
+use crate::control::{self, Control};
+use crate::destination;
+use nix::errno::Errno;
+use nix::mount::{MsFlags, mount};
+use nix::sched::{CloneFlags, unshare};
+use nix::sys::signal::{SigSet, SigmaskHow, Signal, sigprocmask};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::{ForkResult, Pid, fork};
+use std::fs;
+use std::io::{self, Read};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+
+const SETUP_FAILED: i32 = 73;
+
+/// What the new process works with.
+pub struct Inside {
+    /// The agent's listening socket.
+    pub listener: OwnedFd,
+    /// One line that says why nothing runs; closed when something does.
+    pub complaints: OwnedFd,
+    /// True when this process is privileged only by its user namespace.
+    pub drop_capabilities: bool,
+}
+
+/// A process that runs.
+pub struct Running {
+    /// Its id, as seen from here.
+    pub pid: u32,
+    first: Pid,
+    socket: PathBuf,
+}
+
+/// Starts a process in new namespaces; with id `pid` there, or the next free one. `inside` is called in it, and goes elsewhere; what it
+/// returns is a complaint. The calling process must have one thread only.
+///
+/// What `inside` holds is dropped here and in the first process, so only the new one keeps its descriptors open.
+pub fn start(pid: Option<u32>, inside: impl FnOnce(Inside) -> io::Error) -> io::Result<Running> {
+    let socket = fresh_path()?;
+    let drop_capabilities = enter()?;
+    let (told, complaints) = nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC)?;
+    // SAFETY: - one thread, so the child may do anything.
+    match unsafe { fork() }? {
+        ForkResult::Child => {
+            drop(told);
+            let what = match first_process(pid, &socket, complaints, drop_capabilities, inside) {
+                Ok(never) => match never {},
+                Err(what) => what,
+            };
+            destination::fail(&what.to_string())
+        }
+        ForkResult::Parent { child } => {
+            drop((complaints, inside));
+            let running = Running { pid: 0, first: child, socket };
+            running.published(told)
+        }
+    }
+}
+
+enum Never {}
+
+fn first_process(
+    pid: Option<u32>,
+    socket: &Path,
+    complaints: OwnedFd,
+    drop_capabilities: bool,
+    inside: impl FnOnce(Inside) -> io::Error,
+) -> io::Result<Never> {
+    destination::complain_to(&complaints);
+    nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)?;
+    mount(None::<&str>, "/", None::<&str>, MsFlags::MS_REC | MsFlags::MS_PRIVATE, None::<&str>)?;
+    let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
+    mount(Some("proc"), "/proc", Some("proc"), flags, None::<&str>)
+        .map_err(|error| io::Error::other(format!("cannot mount /proc: {error}; does a container forbid it?")))?;
+    let child = fork_as(pid)?;
+    if child == 0 {
+        // Bound by the process itself: whoever connects learns its id from the socket.
+        let listener = UnixListener::bind(socket)?.into();
+        Err(inside(Inside { listener, complaints, drop_capabilities }))
+    } else {
+        drop(complaints);
+        reap_until(Pid::from_raw(child))
+    }
+}
+
+/// Forks; the child gets id `pid` if one is given.
+fn fork_as(pid: Option<u32>) -> io::Result<i32> {
+    let Some(pid) = pid else {
+        // SAFETY: - one thread, so the child may do anything.
+        return match unsafe { fork() }? {
+            ForkResult::Child => Ok(0),
+            ForkResult::Parent { child } => Ok(child.as_raw()),
+        };
+    };
+    let wanted = [pid as i32];
+    // struct clone_args, as in `destination::plan`.
+    let arguments = [0, 0, 0, 0, libc::SIGCHLD as u64, 0, 0, 0, wanted.as_ptr() as u64, 1, 0];
+    // SAFETY: - like fork: no shared memory, no stack of its own; one thread. The C library's cached thread id is not used.
+    let result = unsafe { libc::syscall(libc::SYS_clone3, arguments.as_ptr(), size_of_val(&arguments)) };
+    Errno::result(result as i32)
+        .map_err(|error| io::Error::other(format!("cannot have process id {pid}: {error} (CAP_CHECKPOINT_RESTORE)")))
+}
+
+/// The first process of the namespace: inherits orphans, ends as `program` does.
+fn reap_until(program: Pid) -> ! {
+    // Nothing of it may keep pipes or sockets open. Standard descriptors go too: only the program's count.
+    // SAFETY: - nothing in this process uses a descriptor any more.
+    unsafe { libc::syscall(libc::SYS_close_range, 0, u32::MAX, 0) };
+    let mut mask = SigSet::all();
+    mask.remove(Signal::SIGKILL);
+    let _ = sigprocmask(SigmaskHow::SIG_BLOCK, Some(&mask), None);
+    loop {
+        let code = match waitpid(None, Some(WaitPidFlag::__WALL)) {
+            Ok(WaitStatus::Exited(pid, code)) if pid == program => code,
+            Ok(WaitStatus::Signaled(pid, signal, _)) if pid == program => 128 + signal as i32,
+            Ok(_) | Err(Errno::EINTR) => continue,
+            Err(_) => SETUP_FAILED,
+        };
+        // SAFETY: - ends the process, and with it the namespace.
+        unsafe { libc::_exit(code) }
+    }
+}
+
+/// New namespaces for the children of this process. True when a user namespace was needed.
+fn enter() -> io::Result<bool> {
+    let namespaces = CloneFlags::CLONE_NEWPID | CloneFlags::CLONE_NEWNS;
+    let (uid, gid) = (nix::unistd::geteuid(), nix::unistd::getegid());
+    if uid.is_root() && unshare(namespaces).is_ok() {
+        return Ok(false);
+    }
+    unshare(namespaces | CloneFlags::CLONE_NEWUSER).map_err(|error| {
+        io::Error::other(format!(
+            "user namespaces are needed to give a copy the same process id, and forbidden here: {error}"
+        ))
+    })?;
+    fs::write("/proc/self/setgroups", "deny")?;
+    fs::write("/proc/self/uid_map", format!("{uid} {uid} 1"))?;
+    fs::write("/proc/self/gid_map", format!("{gid} {gid} 1"))?;
+    Ok(true)
+}
+
+fn fresh_path() -> io::Result<PathBuf> {
+    let path =
+        tempfile::Builder::new().prefix("new-").suffix(".sock").tempfile_in(control::directory()?)?.into_temp_path();
+    let name = path.to_path_buf();
+    path.close()?;
+    Ok(name)
+}
+
+impl Running {
+    /// Waits until the new process has gone elsewhere, and gives its socket the name that `Control::connect` looks for.
+    fn published(mut self, told: OwnedFd) -> io::Result<Self> {
+        let mut what = Vec::new();
+        io::Read::read_to_end(&mut fs::File::from(told), &mut what)?;
+        if let Some(what) = destination::complaint(&what) {
+            let _ = self.wait();
+            return Err(io::Error::other(what));
+        }
+        match control::listener_pid(&self.socket) {
+            Ok(pid) => self.pid = pid,
+            Err(error) => {
+                let code = self.wait();
+                return Err(io::Error::other(format!("the new process has ended, exit code {code:?}: {error}")));
+            }
+        }
+        let named = control::socket_path(self.pid)?;
+        fs::rename(&self.socket, &named)?;
+        self.socket = named;
+        Ok(self)
+    }
+
+    /// Asks the agent of a copy, which answers when all threads are there, and lets them begin.
+    pub fn begin(&self) -> io::Result<()> {
+        let stream = UnixStream::connect(&self.socket)?;
+        let control = Control::from_stream(stream).map_err(|error| io::Error::other(error.line()))?;
+        control.begin()
+    }
+
+    /// Waits for its end; its exit code, 128 and the number for a signal.
+    pub fn wait(self) -> io::Result<i32> {
+        loop {
+            match waitpid(self.first, None) {
+                Ok(WaitStatus::Exited(_, code)) => return Ok(code),
+                Ok(WaitStatus::Signaled(_, signal, _)) => return Ok(128 + signal as i32),
+                Ok(_) | Err(Errno::EINTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Ends it, and everything in its namespace.
+    pub fn kill(&self) {
+        // It may have ended by itself.
+        let _ = nix::sys::signal::kill(self.first, Signal::SIGKILL);
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.socket);
+    }
+}
+
+/// Why `program` cannot be cloned when it is started, if that can be seen from its file.
+pub fn check_program(program: &Path) -> io::Result<Option<String>> {
+    check_program_at_depth(program, 0)
+}
+
+fn check_program_at_depth(program: &Path, depth: u32) -> io::Result<Option<String>> {
+    use std::os::unix::fs::PermissionsExt;
+    const X86_64: u16 = 62;
+    const INTERPRETER: u32 = 3;
+    let mut file = fs::File::open(program)?;
+    let name = program.display();
+    if file.metadata()?.permissions().mode() & 0o6000 != 0 {
+        return Ok(Some(format!("{name} is setuid or setgid")));
+    }
+    let mut head = [0; 4096];
+    let count = read_up_to(&mut file, &mut head)?;
+    let head = &head[..count];
+    if let [b'#', b'!', line @ ..] = head {
+        let line = line.split(|byte| *byte == b'\n').next().unwrap_or_default();
+        let words = String::from_utf8_lossy(line);
+        let Some(interpreter) = words.split_ascii_whitespace().next() else { return Ok(None) };
+        return if depth < 4 { check_program_at_depth(Path::new(interpreter), depth + 1) } else { Ok(None) };
+    }
+    let word = |at: usize| head.get(at..at + 2).map_or(0, |bytes| u16::from_le_bytes([bytes[0], bytes[1]]));
+    if !head.starts_with(b"\x7fELF\x02\x01") || word(18) != X86_64 {
+        return Ok(Some(format!("{name} is not a program for x86-64 Linux")));
+    }
+    let headers = u64::from_le_bytes(head[32..40].try_into().expect("eight bytes")) as usize;
+    let (size, number) = (usize::from(word(54)), usize::from(word(56)));
+    let dynamic = (0..number).any(|index| {
+        let at = headers + index * size;
+        head.get(at..at + 4).is_some_and(|kind| u32::from_le_bytes(kind.try_into().expect("four bytes")) == INTERPRETER)
+    });
+    Ok((!dynamic).then(|| format!("{name} is statically linked: nothing can be loaded into it")))
+}
+
+fn read_up_to(file: &mut fs::File, place: &mut [u8]) -> io::Result<usize> {
+    let mut count = 0;
+    while count < place.len() {
+        match file.read(&mut place[count..])? {
+            0 => break,
+            more => count += more,
+        }
+    }
+    Ok(count)
+}

@@ -1,0 +1,304 @@
+//! What lies behind each descriptor of the program, or why it cannot be carried.
+
+use crate::control::Control;
+use crate::image::state::{Descriptor, Open, Pipe};
+use nix::errno::Errno;
+use serde_bytes::ByteBuf;
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+
+/// All descriptors, and what belongs to them.
+#[derive(Default)]
+pub struct Descriptors {
+    /// By number.
+    pub list: Vec<Descriptor>,
+    /// Pipes within the process.
+    pub pipes: Vec<Pipe>,
+    /// Open memfds: number of the object and a descriptor of it.
+    pub objects: BTreeMap<u64, (OwnedFd, String)>,
+    /// What cannot be carried.
+    pub refusals: Vec<String>,
+}
+
+/// Looks at all descriptors. What cannot be carried is refused, or left out with `close_unsupported`. What is in pipes is only read
+/// when the process is `stopped`.
+pub fn gather(control: &Control, close_unsupported: bool, stopped: bool) -> io::Result<Descriptors> {
+    let mut all = Descriptors::default();
+    let mut pipe_ends: BTreeMap<u64, (bool, bool)> = BTreeMap::new();
+    let mut keys: Vec<(String, i32)> = Vec::new();
+    for fd in control.proc_numbers("fd")? {
+        // One that is closed meanwhile is not part of the picture.
+        let (Ok(link), Ok(info)) = (control.proc_link(&format!("fd/{fd}")), control.proc_text(&format!("fdinfo/{fd}")))
+        else {
+            continue;
+        };
+        match look(control, fd, &link, &info, &mut all.objects) {
+            Ok(open) => {
+                let flags = i32::from_str_radix(field(&info, "flags:").unwrap_or("0"), 8).unwrap_or(0);
+                if let Open::Pipe { id, writes } = &open {
+                    let ends = pipe_ends.entry(*id).or_default();
+                    if *writes { ends.1 = true } else { ends.0 = true }
+                }
+                let same_as = twin(control, fd, &link, &keys, &open);
+                keys.push((link, fd));
+                let open = match same_as {
+                    Some(first) => {
+                        all.list.iter().find(|known| known.fd == first).map_or(open, |known| known.open.clone())
+                    }
+                    None => open,
+                };
+                all.list.push(Descriptor { fd, flags, same_as, open });
+            }
+            Err(_) if close_unsupported => {}
+            Err(reason) => all.refusals.push(format!("descriptor {fd} is {reason}")),
+        }
+    }
+    pipes(control, &mut all, &pipe_ends, close_unsupported, stopped)?;
+    Ok(all)
+}
+
+/// The value of a line of `fdinfo`.
+fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
+    info.lines().find_map(|line| line.strip_prefix(name)).map(str::trim)
+}
+
+fn look(
+    control: &Control,
+    fd: i32,
+    link: &str,
+    info: &str,
+    objects: &mut BTreeMap<u64, (OwnedFd, String)>,
+) -> Result<Open, String> {
+    let position = field(info, "pos:").and_then(|text| text.parse().ok()).unwrap_or(0);
+    // The destination gives the copy its standard descriptors.
+    if fd <= 2 {
+        return Ok(Open::Standard(fd as u8));
+    }
+    let number = |name: &str, radix| {
+        field(info, name).and_then(|text| u64::from_str_radix(text.trim_start_matches("0x"), radix).ok())
+    };
+    let (kind, inode) =
+        link.split_once(":[").map_or((link, 0), |(kind, rest)| (kind, rest.trim_end_matches(']').parse().unwrap_or(0)));
+    match kind {
+        "pipe" => {
+            let access = i32::from_str_radix(field(info, "flags:").unwrap_or("0"), 8).unwrap_or(0) & libc::O_ACCMODE;
+            Ok(Open::Pipe { id: inode, writes: access != libc::O_RDONLY })
+        }
+        _ if link == "anon_inode:[eventfd]" => Ok(Open::Event {
+            count: number("eventfd-count:", 16).unwrap_or(0),
+            semaphore: number("eventfd-semaphore:", 10).unwrap_or(0) == 1,
+        }),
+        _ if link == "anon_inode:[timerfd]" => {
+            let pair = |name: &str| {
+                let text = field(info, name)?.trim_matches(['(', ')']);
+                let (seconds, nanoseconds) = text.split_once(", ")?;
+                Some((seconds.parse().ok()?, nanoseconds.parse().ok()?))
+            };
+            Ok(Open::Timer {
+                clock: number("clockid:", 10).unwrap_or(0) as i32,
+                ticks: number("ticks:", 10).unwrap_or(0),
+                value: pair("it_value:").unwrap_or_default(),
+                interval: pair("it_interval:").unwrap_or_default(),
+            })
+        }
+        _ if link == "anon_inode:[signalfd]" => Ok(Open::Signals { mask: number("sigmask:", 16).unwrap_or(0) }),
+        _ if link == "anon_inode:[eventpoll]" => Ok(Open::Epoll { watched: watched(info) }),
+        "socket" => Err(socket_name(control, fd)),
+        _ if kind.starts_with("anon_inode") => Err(format!("{link}, which is not carried")),
+        _ if kind.starts_with("/memfd:") => {
+            let object = control.descriptor(fd).map_err(|error| format!("{link}: {error}"))?;
+            let facts = nix::sys::stat::fstat(&object).map_err(|error| format!("{link}: {error}"))?;
+            let name = kind.trim_start_matches("/memfd:").trim_end_matches(" (deleted)").to_owned();
+            // Opened anew: seeking for holes must not move the program's own position.
+            let own = std::fs::File::open(format!("/proc/self/fd/{}", object.as_raw_fd()));
+            objects.entry(facts.st_ino).or_insert((own.map_err(|error| format!("{link}: {error}"))?.into(), name));
+            Ok(Open::Object { id: facts.st_ino, position })
+        }
+        _ if kind.starts_with('/') => path(control, fd, link, position),
+        _ => Err(format!("{link}, which is not carried")),
+    }
+}
+
+fn watched(info: &str) -> Vec<(i32, u32, u64)> {
+    // "tfd:        5 events:       19 data:        5  pos:0 ino:45 sdev:9"
+    info.lines()
+        .filter(|line| line.starts_with("tfd:"))
+        .filter_map(|line| {
+            let mut words = line.split_ascii_whitespace().filter(|word| !word.ends_with(':'));
+            let fd = words.next()?.parse().ok()?;
+            let events = u32::from_str_radix(words.next()?, 16).ok()?;
+            Some((fd, events, u64::from_str_radix(words.next()?, 16).ok()?))
+        })
+        .collect()
+}
+
+fn path(control: &Control, fd: i32, link: &str, position: u64) -> Result<Open, String> {
+    const DEVICES: [&str; 5] = ["/dev/null", "/dev/zero", "/dev/urandom", "/dev/random", "/dev/full"];
+    let facts = nix::sys::stat::fstatat(&control.proc, format!("fd/{fd}").as_str(), nix::fcntl::AtFlags::empty())
+        .map_err(|error| format!("{link}: {error}"))?;
+    if link.ends_with(" (deleted)") {
+        return Err(format!("the deleted file {link}"));
+    }
+    match facts.st_mode & libc::S_IFMT {
+        libc::S_IFREG | libc::S_IFDIR => Ok(Open::Path { path: link.to_owned(), position }),
+        libc::S_IFCHR if DEVICES.contains(&link) => Ok(Open::Path { path: link.to_owned(), position: 0 }),
+        libc::S_IFCHR => Err(format!("the device {link}")),
+        libc::S_IFIFO => Err(format!("the named pipe {link}")),
+        _ => Err(format!("{link}, which is not carried")),
+    }
+}
+
+fn socket_name(control: &Control, fd: i32) -> String {
+    use nix::sys::socket::{AddressFamily, SockaddrLike, SockaddrStorage, getpeername, getsockname};
+    let Ok(socket) = control.descriptor(fd) else { return "a socket".into() };
+    let local = getsockname::<SockaddrStorage>(socket.as_raw_fd());
+    let family = match local.as_ref().ok().and_then(SockaddrLike::family) {
+        Some(AddressFamily::Unix) => "a unix socket",
+        Some(AddressFamily::Inet | AddressFamily::Inet6) => "a network socket",
+        _ => "a socket",
+    };
+    match (local, getpeername::<SockaddrStorage>(socket.as_raw_fd())) {
+        (Ok(local), Ok(peer)) => format!("{family} {local}, connected to {peer}"),
+        (Ok(local), Err(_)) => format!("{family} {local}"),
+        _ => family.into(),
+    }
+}
+
+/// A lower descriptor that shares its open file with `fd`: they are the same to the kernel.
+fn twin(control: &Control, fd: i32, link: &str, known: &[(String, i32)], open: &Open) -> Option<i32> {
+    const KCMP_FILE: i32 = 0;
+    if matches!(open, Open::Standard(_)) {
+        return None;
+    }
+    let candidates: Vec<i32> = known.iter().filter(|(other, _)| other == link).map(|(_, fd)| *fd).collect();
+    let mine = if candidates.is_empty() { return None } else { control.descriptor(fd).ok()? };
+    let me = std::process::id();
+    candidates.into_iter().find(|candidate| {
+        control.descriptor(*candidate).is_ok_and(|other| {
+            // SAFETY: - compares two descriptors of this process; touches no memory.
+            unsafe { libc::syscall(libc::SYS_kcmp, me, me, KCMP_FILE, mine.as_raw_fd(), other.as_raw_fd()) == 0 }
+        })
+    })
+}
+
+/// Takes note of what is in the pipes; those with one end elsewhere are refused.
+fn pipes(
+    control: &Control,
+    all: &mut Descriptors,
+    ends: &BTreeMap<u64, (bool, bool)>,
+    close_unsupported: bool,
+    stopped: bool,
+) -> io::Result<()> {
+    // A standard descriptor may be the other end of a pipe, but that one will be replaced.
+    for (id, (reads, writes)) in ends {
+        let here = |descriptor: &&Descriptor| matches!(descriptor.open, Open::Pipe { id: found, .. } if found == *id);
+        let Some(first) = all.list.iter().find(here).map(|descriptor| descriptor.fd) else { continue };
+        if !(*reads && *writes) {
+            let twins_of_standard = standard_twin(control, *id)?;
+            if let Some(standard) = twins_of_standard {
+                for descriptor in all.list.iter_mut() {
+                    if matches!(descriptor.open, Open::Pipe { id: found, .. } if found == *id) {
+                        descriptor.open = Open::Standard(standard);
+                    }
+                }
+                continue;
+            }
+            if !close_unsupported {
+                all.refusals.push(format!("descriptor {first} is a pipe whose other end is in another process"));
+            }
+            all.list.retain(|descriptor| !matches!(descriptor.open, Open::Pipe { id: found, .. } if found == *id));
+            continue;
+        }
+        let reader =
+            all.list.iter().find(|known| matches!(known.open, Open::Pipe { id: found, writes: false } if found == *id));
+        let Some(reader) = reader.filter(|_| stopped) else { continue };
+        let reader = control.descriptor(reader.fd)?;
+        all.pipes.push(Pipe { id: *id, capacity: capacity(&reader), content: ByteBuf::from(content(&reader)?) });
+    }
+    Ok(())
+}
+
+/// Which standard descriptor is an end of this pipe.
+fn standard_twin(control: &Control, id: u64) -> io::Result<Option<u8>> {
+    for fd in 0..3_u8 {
+        if control.proc_link(&format!("fd/{fd}")).is_ok_and(|link| link == format!("pipe:[{id}]")) {
+            return Ok(Some(fd));
+        }
+    }
+    Ok(None)
+}
+
+fn capacity(pipe: &OwnedFd) -> u32 {
+    // SAFETY: - touches no memory.
+    unsafe { libc::fcntl(pipe.as_raw_fd(), libc::F_GETPIPE_SZ) }.max(4096) as u32
+}
+
+/// What is in a pipe, without taking it out.
+fn content(pipe: &OwnedFd) -> io::Result<Vec<u8>> {
+    let mut waiting: libc::c_int = 0;
+    // SAFETY: - writes one int.
+    Errno::result(unsafe { libc::ioctl(pipe.as_raw_fd(), libc::FIONREAD, &raw mut waiting) })?;
+    let mut bytes = vec![0; waiting.max(0) as usize];
+    if bytes.is_empty() {
+        return Ok(bytes);
+    }
+    let (out, into) = nix::unistd::pipe()?;
+    // SAFETY: - touches no memory. The copy must take as many buffers as the pipe has.
+    unsafe { libc::fcntl(into.as_raw_fd(), libc::F_SETPIPE_SZ, capacity(pipe)) };
+    // SAFETY: - touches no memory.
+    let count =
+        Errno::result(unsafe { libc::tee(pipe.as_raw_fd(), into.as_raw_fd(), bytes.len(), libc::SPLICE_F_NONBLOCK) })?;
+    if count as usize != bytes.len() {
+        return Err(io::Error::other("the content of a pipe could not be read"));
+    }
+    drop(into);
+    io::Read::read_exact(&mut std::fs::File::from(out), &mut bytes)?;
+    Ok(bytes)
+}
+
+/// Reads the parts of a memfd that hold something.
+pub fn object_parts(object: &OwnedFd, len: u64) -> io::Result<Vec<(u64, u64)>> {
+    let mut parts = Vec::new();
+    let mut from = 0_i64;
+    while (from as u64) < len {
+        // SAFETY: - touch no memory.
+        let (start, end) = unsafe {
+            let start = libc::lseek(object.as_raw_fd(), from, libc::SEEK_DATA);
+            (start, if start < 0 { start } else { libc::lseek(object.as_raw_fd(), start, libc::SEEK_HOLE) })
+        };
+        if start < 0 || end < 0 {
+            break;
+        }
+        parts.push((start as u64 & !4095, (end as u64).min(len)));
+        from = end;
+    }
+    Ok(parts)
+}
+
+/// Reads from a memfd.
+pub fn read_object(object: &OwnedFd, offset: u64, bytes: &mut [u8]) -> io::Result<()> {
+    let file = std::fs::File::from(object.try_clone()?);
+    file.read_exact_at(bytes, offset)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn watched_descriptors_are_read_from_the_kernels_lines() {
+        let info = "pos:\t0\nflags:\t02\ntfd:        5 events:       19 data:                5  pos:0 ino:4b sdev:9\n";
+        assert_eq!(watched(info), [(5, 0x19, 5)]);
+        assert_eq!(field(info, "flags:"), Some("02"));
+    }
+
+    #[test]
+    fn the_content_of_a_pipe_is_read_and_stays() {
+        let (out, into) = nix::unistd::pipe().unwrap();
+        nix::unistd::write(&into, b"three words here").unwrap();
+        assert_eq!(content(&out).unwrap(), b"three words here");
+        assert_eq!(content(&out).unwrap(), b"three words here");
+    }
+}

@@ -1,0 +1,221 @@
+//! From `/proc/PID/maps` to the areas of an image, and to what has to be watched and sent.
+
+use crate::dirty::Watched;
+use crate::image::state::{
+    ADVICE_DONT_DUMP, ADVICE_DONT_FORK, ADVICE_HUGE, ADVICE_LOCKED, ADVICE_MERGEABLE, ADVICE_NO_HUGE,
+    ADVICE_WIPE_ON_FORK, Area, Backing, Layout, SharedObject,
+};
+use crate::maps::Mapping;
+use std::collections::BTreeMap;
+
+/// Which files the other side has too: path to place in the prologue.
+pub type Files = BTreeMap<String, u32>;
+
+/// Flags by address, from `/proc/PID/smaps`: they change rarely and reading them takes long.
+#[derive(Default)]
+pub struct Advice(Vec<(u64, u64, u8, bool)>);
+
+impl Advice {
+    /// Reads the lines `VmFlags`.
+    #[must_use]
+    pub fn parse(smaps: &str) -> Self {
+        const FLAGS: [(&str, u8); 7] = [
+            ("hg", ADVICE_HUGE),
+            ("nh", ADVICE_NO_HUGE),
+            ("dc", ADVICE_DONT_FORK),
+            ("dd", ADVICE_DONT_DUMP),
+            ("wf", ADVICE_WIPE_ON_FORK),
+            ("mg", ADVICE_MERGEABLE),
+            ("lo", ADVICE_LOCKED),
+        ];
+        let (mut all, mut range) = (Vec::new(), None);
+        for line in smaps.lines() {
+            if let Some(flags) = line.strip_prefix("VmFlags:") {
+                let mut words = flags.split_ascii_whitespace();
+                let advice = words.clone().filter_map(|word| FLAGS.iter().find(|(name, _)| *name == word));
+                let advice = advice.fold(0, |all, (_, flag)| all | flag);
+                if let Some((start, end)) = range.take() {
+                    all.push((start, end, advice, words.any(|word| word == "gd")));
+                }
+            } else if let Some((start, end)) = line.split(' ').next().and_then(|word| word.split_once('-'))
+                && let (Ok(start), Ok(end)) = (u64::from_str_radix(start, 16), u64::from_str_radix(end, 16))
+            {
+                range = Some((start, end));
+            }
+        }
+        Self(all)
+    }
+
+    fn at(&self, address: u64) -> (u8, bool) {
+        let found = self.0.iter().find(|(start, end, ..)| (*start..*end).contains(&address));
+        found.map_or((0, false), |(_, _, advice, grows_down)| (*advice, *grows_down))
+    }
+}
+
+/// What a look at the maps gives.
+#[derive(Default)]
+pub struct Plan {
+    /// For the destination.
+    pub layout: Layout,
+    /// Ranges whose pages are sent, by address.
+    pub watched: Vec<Watched>,
+    /// Ranges of files that the other side does not have: all of their pages are sent.
+    pub whole: Vec<(u64, u64)>,
+    /// Shared objects and where they are mapped: id, first address, offset there, length.
+    pub shared: Vec<(u64, u64, u64, u64)>,
+    /// Areas in which writes cannot be found: what the kernel maps, and files that nobody may write.
+    pub unfit: Vec<(u64, u64)>,
+    /// What cannot be copied.
+    pub refusals: Vec<String>,
+}
+
+/// Makes the plan. Memory in `excluded` is left out.
+#[must_use]
+pub fn plan(mappings: &[Mapping], advice: &Advice, files: &Files, excluded: &[[u64; 2]]) -> Plan {
+    let unfit =
+        mappings.iter().filter(|mapping| mapping.is_system() || mapping.shared && mapping.name.starts_with('/'));
+    let unfit = unfit.filter(|mapping| !mapping.name.starts_with("/memfd:") && mapping.name != "/dev/zero (deleted)");
+    let mut plan = Plan { unfit: unfit.map(|mapping| (mapping.start, mapping.end)).collect(), ..Plan::default() };
+    for mapping in mappings.iter().filter(|mapping| !mapping.is_system()) {
+        for (start, end) in without(mapping.start, mapping.end, excluded) {
+            let offset = mapping.offset + (start - mapping.start);
+            match classify(mapping, files, offset) {
+                Ok(kind) => add(&mut plan, mapping, advice, kind, start, end),
+                Err(reason) => plan.refusals.push(reason),
+            }
+        }
+    }
+    plan
+}
+
+enum Class {
+    Anonymous,
+    Content,
+    File { file: u32, offset: u64 },
+    Shared { object: u64, offset: u64, name: String },
+}
+
+fn classify(mapping: &Mapping, files: &Files, offset: u64) -> Result<Class, String> {
+    let name = mapping.name.as_str();
+    if name.starts_with("/anon_hugepage") || name.starts_with("/SYSV") || name.starts_with("/dev/hugepages") {
+        return Err(format!("memory at {:#x} is {name}, which is not carried", mapping.start));
+    }
+    let file = files.get(name).copied();
+    if mapping.shared {
+        let unnamed = name == "/dev/zero (deleted)";
+        if unnamed || name.starts_with("/memfd:") {
+            let name = name.strip_prefix("/memfd:").and_then(|name| name.strip_suffix(" (deleted)")).unwrap_or("");
+            return Ok(Class::Shared { object: mapping.inode, offset, name: name.to_owned() });
+        }
+        let writable = mapping.protection & libc::PROT_WRITE as u8 != 0;
+        return match file {
+            // Nobody can tell it from a private mapping as long as it is only read.
+            Some(file) if !writable => Ok(Class::File { file, offset }),
+            _ => Err(format!("memory at {:#x} is a shared mapping of {name}", mapping.start)),
+        };
+    }
+    Ok(match file {
+        _ if mapping.inode == 0 => Class::Anonymous,
+        Some(file) => Class::File { file, offset },
+        None if name.starts_with("/dev/") && name != "/dev/zero" && !name.starts_with("/dev/shm/") => {
+            return Err(format!("memory at {:#x} is mapped from the device {name}", mapping.start));
+        }
+        None => Class::Content,
+    })
+}
+
+fn add(plan: &mut Plan, mapping: &Mapping, advice: &Advice, class: Class, start: u64, end: u64) {
+    let mut watched = true;
+    let backing = match class {
+        Class::Anonymous => Backing::Anonymous,
+        Class::Content => {
+            plan.whole.push((start, end));
+            Backing::Anonymous
+        }
+        Class::File { file, offset } => Backing::File { file, offset },
+        Class::Shared { object, offset, name } => {
+            watched = false;
+            plan.shared.push((object, start, offset, end - start));
+            let len = offset + (end - start);
+            match plan.layout.objects.iter_mut().find(|known| known.id == object) {
+                Some(known) => known.len = known.len.max(len),
+                None => plan.layout.objects.push(SharedObject { id: object, name, len, seals: 0 }),
+            }
+            Backing::Shared { object, offset }
+        }
+    };
+    let (advice, grows_down) = advice.at(start);
+    let grows_down = grows_down || mapping.name == "[stack]";
+    plan.layout.areas.push(Area { start, end, protection: mapping.protection, grows_down, advice, backing });
+    if watched {
+        plan.watched.push(Watched { start, end, file_backed: matches!(backing, Backing::File { .. }) });
+    }
+}
+
+/// What is left of a range without the excluded ones.
+fn without(start: u64, end: u64, excluded: &[[u64; 2]]) -> Vec<(u64, u64)> {
+    let mut rest = vec![(start, end)];
+    for [from, len] in excluded {
+        let (from, until) = (*from, from.saturating_add(*len));
+        rest = rest
+            .into_iter()
+            .flat_map(|(start, end)| [(start, end.min(from)), (start.max(until), end)])
+            .filter(|(start, end)| start < end)
+            .collect();
+    }
+    rest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn maps() -> Vec<Mapping> {
+        crate::maps::parse(
+            "1000-2000 r-xp 00001000 fd:00 42 /bin/known\n\
+             2000-3000 rw-p 00000000 fd:00 43 /bin/other\n\
+             3000-6000 rw-p 00000000 00:00 0 [heap]\n\
+             6000-8000 rw-s 00000000 00:01 7 /dev/zero (deleted)\n\
+             8000-9000 rw-s 00003000 00:01 8 /memfd:mine (deleted)\n\
+             9000-a000 r-xp 00000000 00:00 0 [vdso]\n\
+             a000-b000 rw-s 00000000 fd:00 44 /data/file\n\
+             b000-c000 rw-s 00000000 00:06 9 /dev/nvidia0\n",
+        )
+        .unwrap()
+    }
+
+    #[test]
+    fn each_kind_of_mapping_finds_its_place() {
+        let files = Files::from([("/bin/known".to_owned(), 0)]);
+        let plan = plan(&maps(), &Advice::default(), &files, &[[0x4000, 0x1000]]);
+        let places: Vec<_> = plan.layout.areas.iter().map(|area| (area.start, area.end)).collect();
+        assert_eq!(
+            places,
+            [
+                (0x1000, 0x2000),
+                (0x2000, 0x3000),
+                (0x3000, 0x4000),
+                (0x5000, 0x6000),
+                (0x6000, 0x8000),
+                (0x8000, 0x9000)
+            ]
+        );
+        assert_eq!(plan.layout.areas[0].backing, Backing::File { file: 0, offset: 0x1000 });
+        assert_eq!(plan.whole, [(0x2000, 0x3000)]);
+        assert_eq!(plan.layout.objects.len(), 2);
+        assert_eq!((plan.layout.objects[1].name.as_str(), plan.layout.objects[1].len), ("mine", 0x4000));
+        assert_eq!(plan.watched.len(), 4);
+        assert_eq!(plan.refusals.len(), 2);
+        assert!(plan.refusals[0].contains("/data/file") && plan.refusals[1].contains("/dev/nvidia0"));
+    }
+
+    #[test]
+    fn flags_are_read_by_address() {
+        let text = "3000-6000 rw-p 00000000 00:00 0 [heap]\nRss: 4 kB\nVmFlags: rd wr mr hg dc\n\
+                    7000-8000 rw-p 00000000 00:00 0 [stack]\nVmFlags: rd wr gd\n";
+        let advice = Advice::parse(text);
+        assert_eq!(advice.at(0x3fff), (ADVICE_HUGE | ADVICE_DONT_FORK, false));
+        assert_eq!(advice.at(0x7000), (0, true));
+        assert_eq!(advice.at(0x6000), (0, false));
+    }
+}

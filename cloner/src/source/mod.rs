@@ -1,0 +1,576 @@
+//! The source: reads a living process from outside and sends its image.
+//!
+//! ```text
+//!  Prepare ─▶ PreCopy ─▶ Cut ─▶ Transfer ─▶ Restore ─▶ Finish
+//!               round 1, 2, … while the program runs
+//!                          └ threads stopped: look, note, copy what is left; they go on
+//! ```
+//! On `Err`, in whatever phase, the process runs on as if nothing had been. Dirty bits are not carried over: the next attempt
+//! begins with everything.
+
+mod descriptors;
+mod layout;
+mod precopy;
+mod send;
+mod state;
+
+pub use precopy::Converging;
+
+use crate::control::Control;
+use crate::dirty::{self, DirtyTracker, Look, Method, Watched};
+use crate::error::{During, Error, Phase};
+use crate::host;
+use crate::image::frame::{Encoding, Header, Kind};
+use crate::image::state::{Final, IMAGE_VERSION, MappedFile, ProcessState, Prologue, Reply};
+use crate::image::stream::{FrameReader, FrameWriter};
+use crate::maps::{self, Mapping};
+use crate::ranges::RangeSet;
+use layout::{Advice, Files, Plan};
+use send::{Cost, Memory, Output, Piece, Snapshot};
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::time::{Duration, Instant};
+use xxhash_rust::xxh3::xxh3_64;
+
+/// Up to so much is copied at the cut and sent afterwards; beyond it the program waits until it has been sent.
+const SNAPSHOT_BYTES_MAX: u64 = 2 << 30;
+
+/// How to clone.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// How dirty pages are found.
+    pub method: Method,
+    /// Compression.
+    pub encoding: Encoding,
+    /// The program may be stopped about this long.
+    pub downtime_target: Duration,
+    /// At most so many rounds before the cut.
+    pub round_count_max: u32,
+    /// Fail instead of stopping the program for longer, when memory changes too fast.
+    pub must_converge: bool,
+    /// Leave out descriptors that cannot be carried.
+    pub close_unsupported: bool,
+    /// Compare a digest of all memory at the cut with the copy's.
+    pub verify_memory: bool,
+    /// The process moves: it stays stopped from the cut on and ends once the copy runs.
+    pub moves: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            method: Method::Probe,
+            encoding: Encoding::Plain,
+            downtime_target: Duration::from_millis(10),
+            round_count_max: 30,
+            must_converge: false,
+            close_unsupported: false,
+            verify_memory: false,
+            moves: false,
+        }
+    }
+}
+
+/// Where an image goes.
+pub struct Sink {
+    /// One or more streams.
+    pub outputs: Vec<Box<dyn Write + Send>>,
+    /// What the other side says, if there is one that can.
+    pub answers: Option<Box<dyn Read + Send>>,
+}
+
+/// What happens, as it happens.
+#[derive(Clone, Debug)]
+pub enum Event {
+    /// A phase begins.
+    Phase(Phase),
+    /// How dirty pages are found.
+    Tracking(&'static str),
+    /// Memory is going over.
+    Round {
+        /// Counts from 1.
+        round: u32,
+        /// Bytes of memory done.
+        done_bytes: u64,
+        /// Of so many in this round.
+        total_bytes: u64,
+        /// Time since the round began.
+        elapsed: Duration,
+    },
+    /// A round has ended.
+    RoundEnded {
+        /// Counts from 1.
+        round: u32,
+        /// Bytes of memory in it.
+        bytes: u64,
+        /// How long it took.
+        elapsed: Duration,
+        /// Bytes that were written meanwhile.
+        dirty_bytes: u64,
+    },
+}
+
+/// What a clone did.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    /// The copy's process id on the destination; `None` for an image in a file.
+    pub pid: Option<u32>,
+    /// How dirty pages were found.
+    pub tracking: &'static str,
+    /// Rounds before the cut.
+    pub round_count: u32,
+    /// Bytes in the streams.
+    pub sent_bytes: u64,
+    /// Bytes of memory that were left for the cut.
+    pub cut_bytes: u64,
+    /// How long the program's threads were stopped.
+    pub downtime: Duration,
+    /// From the begin to the running copy.
+    pub total: Duration,
+    /// Threads of the program.
+    pub thread_count: usize,
+}
+
+/// What the process says of itself before anything is connected.
+pub struct Subject {
+    /// Its process id as it knows it.
+    pub pid: u32,
+}
+
+/// Asks the agent whom it belongs to.
+pub fn subject(control: &Control) -> Result<Subject, Error> {
+    let (_, block) = control.block().during(Phase::Prepare, "cannot read the agent's memory")?;
+    Ok(Subject { pid: block.pid })
+}
+
+/// Clones the process into `sink`.
+pub fn clone(control: &Control, options: &Options, sink: Sink, events: &mut dyn FnMut(Event)) -> Result<Report, Error> {
+    let begin = Instant::now();
+    events(Event::Phase(Phase::Prepare));
+    let mut source = Source::prepare(control, options, sink, events)?;
+    events(Event::Tracking(source.tracker.name()));
+    if source.tracker.tracks() {
+        events(Event::Phase(Phase::PreCopy));
+        source.precopy(events)?;
+    }
+    events(Event::Phase(Phase::Cut));
+    let mut report = source.cut_and_finish(events)?;
+    report.total = begin.elapsed();
+    Ok(report)
+}
+
+struct Source<'a> {
+    control: &'a Control,
+    options: &'a Options,
+    outputs: Vec<Output>,
+    answers: Option<FrameReader<Box<dyn Read + Send>>>,
+    tracker: Box<dyn DirtyTracker>,
+    files: Files,
+    advice: Advice,
+    excluded: Vec<[u64; 2]>,
+    /// What the destination has, where nothing was written since.
+    sent: RangeSet,
+    cost: Cost,
+    round_count: u32,
+}
+
+/// One look at the process: its areas, and what of them must go over.
+struct Picture {
+    mappings: Vec<Mapping>,
+    plan: Plan,
+    look: Look,
+}
+
+impl<'a> Source<'a> {
+    fn prepare(
+        control: &'a Control,
+        options: &'a Options,
+        sink: Sink,
+        events: &mut dyn FnMut(Event),
+    ) -> Result<Self, Error> {
+        let phase = Phase::Prepare;
+        control.reset().during(phase, "the agent does not answer")?;
+        let (_, block) = control.block().during(phase, "cannot read the agent's memory")?;
+        let excluded = block.excluded[..block.excluded_count as usize].to_vec();
+        let mappings = read_maps(control, phase)?;
+        let mut reasons = refusals(control).during(phase, "cannot read /proc of the process")?;
+        let found = descriptors::gather(control, options.close_unsupported, false)
+            .during(phase, "cannot look at descriptors")?;
+        reasons.extend(found.refusals);
+        let files = mapped_files(&mappings);
+        let assumed: Files = files.iter().zip(0..).map(|(file, index)| (file.path.clone(), index)).collect();
+        reasons.extend(layout::plan(&mappings, &Advice::default(), &assumed, &excluded).refusals);
+        if !reasons.is_empty() {
+            return Err(Error::Refused { phase, reasons });
+        }
+        let mut outputs: Vec<Output> = sink.outputs.into_iter().map(FrameWriter::new).collect();
+        let prologue = Prologue {
+            version: IMAGE_VERSION,
+            pid: block.pid,
+            program: control.proc_link("exe").unwrap_or_default(),
+            host: host::facts().during(phase, "cannot look at this host")?,
+            vdso_hash: vdso_hash(control, &mappings).during(phase, "cannot read the vdso")?,
+            extended_state: control.extended_state,
+            stream_count: outputs.len() as u32,
+            files,
+        };
+        let mut answers = sink.answers.map(FrameReader::new);
+        outputs[0]
+            .send_record(Kind::Prologue, &prologue)
+            .and_then(|()| outputs[0].flush())
+            .during(phase, "cannot send to the destination")?;
+        let identical = match &mut answers {
+            None => vec![true; prologue.files.len()],
+            Some(answers) => match reply(answers, phase)? {
+                Reply::Accepted { identical } if identical.len() == prologue.files.len() => identical,
+                Reply::Refused { reasons } => return Err(Error::Refused { phase, reasons }),
+                other => return Err(unexpected(phase, &other)),
+            },
+        };
+        let files = assumed.into_iter().filter(|(_, index)| identical[*index as usize]).collect();
+        let tracker =
+            dirty::tracker(options.method, control).during(phase, "dirty pages cannot be found as asked for")?;
+        let _ = events;
+        Ok(Self {
+            control,
+            options,
+            outputs,
+            answers,
+            tracker,
+            files,
+            advice: Advice::default(),
+            excluded,
+            sent: RangeSet::new(),
+            cost: Cost::default(),
+            round_count: 0,
+        })
+    }
+
+    /// Looks at maps.
+    fn look_at_maps(&self, phase: Phase) -> Result<(Vec<Mapping>, Plan), Error> {
+        let mappings = read_maps(self.control, phase)?;
+        let plan = layout::plan(&mappings, &self.advice, &self.files, &self.excluded);
+        if !plan.refusals.is_empty() {
+            return Err(Error::Refused { phase, reasons: plan.refusals });
+        }
+        Ok((mappings, plan))
+    }
+
+    /// Looks at maps and pages.
+    fn look(&mut self, phase: Phase, clear: bool) -> Result<Picture, Error> {
+        let (mappings, plan) = self.look_at_maps(phase)?;
+        let mut look = self.tracker.look(&plan.watched, &plan.unfit, clear).during(phase, "cannot find dirty pages")?;
+        let whole: RangeSet = plan.whole.iter().copied().collect();
+        look.populated = look.populated.union(&whole);
+        Ok(Picture { mappings, plan, look })
+    }
+
+    /// What must be sent after this look, and what is as freshly mapped again.
+    fn news(&self, picture: &Picture) -> (Vec<Piece>, RangeSet) {
+        let areas: RangeSet = picture.plan.watched.iter().map(|area| (area.start, area.end)).collect();
+        let look = &picture.look;
+        let send = look.dirty.union(&look.populated.difference(&self.sent));
+        let fresh = self.sent.difference(&look.populated).intersection(&areas);
+        (send::pieces(&send, &areas_of(&picture.plan.watched)), fresh)
+    }
+
+    /// Announces a round: the areas, and what has become fresh.
+    fn begin_round(&mut self, picture: &Picture, fresh: &RangeSet, phase: Phase) -> Result<(), Error> {
+        let output = &mut self.outputs[0];
+        let mut send = || {
+            output.send_record(Kind::Layout, &picture.plan.layout)?;
+            for area in &picture.plan.watched {
+                let area: RangeSet = [(area.start, area.end)].into_iter().collect();
+                for (start, end) in fresh.intersection(&area).iter() {
+                    output.send_mark(Kind::Fresh, start, end - start)?;
+                }
+            }
+            Ok::<(), std::io::Error>(())
+        };
+        send().during(phase, "cannot send to the destination")
+    }
+
+    fn end_round(&mut self, last: bool, phase: Phase) -> Result<(), Error> {
+        for output in &mut self.outputs {
+            output
+                .send_mark(Kind::RoundEnd, 0, u64::from(last))
+                .and_then(|()| output.flush())
+                .during(phase, "cannot send to the destination")?;
+        }
+        Ok(())
+    }
+
+    /// Sends shared objects: whole, because writes through another mapping, or by `write`, would not be seen.
+    fn send_objects(&mut self, parts: &[ObjectPart], open: &OpenObjects) -> std::io::Result<()> {
+        let output = &mut self.outputs[0];
+        let mut buffer = vec![0; send::PIECE_BYTES as usize];
+        for part in parts {
+            for at in (part.start..part.end).step_by(buffer.len()) {
+                let bytes = &mut buffer[..(part.end - at).min(send::PIECE_BYTES) as usize];
+                match open.get(&part.id) {
+                    Some((fd, _)) => descriptors::read_object(fd, at, bytes)?,
+                    None => send::read(&self.control.memory, part.address + (at - part.start), bytes),
+                }
+                output.send(&Header::new(Kind::Object, at, part.id, bytes), bytes)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn cut_and_finish(mut self, events: &mut dyn FnMut(Event)) -> Result<Report, Error> {
+        let phase = Phase::Cut;
+        let timers = self.control.proc_text("timers").map(|text| state::timers(&text)).unwrap_or_default();
+        self.control.reset().during(phase, "the agent does not answer")?;
+        for timer in &timers {
+            self.control.note_timer(timer).during(phase, "more POSIX timers than can be carried")?;
+        }
+        let expected = self.look(phase, false)?;
+        let (pieces, _) = self.news(&expected);
+        let expected_bytes: u64 = pieces.iter().map(|piece| piece.end - piece.start).sum();
+        let room = Snapshot::prepare((expected_bytes + expected_bytes / 2 + (8 << 20)).min(SNAPSHOT_BYTES_MAX))
+            .during(phase, "no memory for what is left at the cut")?;
+
+        let control = self.control;
+        let begin = Instant::now();
+        let parked = control.park()?;
+        let mut found = descriptors::gather(control, self.options.close_unsupported, true)
+            .during(phase, "cannot look at descriptors")?;
+        let mut reasons = refusals(control).during(phase, "cannot read /proc of the process")?;
+        reasons.append(&mut found.refusals);
+        if !reasons.is_empty() {
+            return Err(Error::Refused { phase, reasons });
+        }
+        let objects = std::mem::take(&mut found.objects);
+        let (_, mut plan) = self.look_at_maps(phase)?;
+        add_open_objects(&mut plan, &objects).during(phase, "cannot look at shared memory")?;
+        let parts = object_parts(control, &plan, &objects).during(phase, "cannot look at shared memory")?;
+        // The trap: the agent's own memory is in the image, and every question changes it. So the pages are looked at when all questions
+        // have been asked.
+        let mut picture = self.look(phase, false)?;
+        add_open_objects(&mut picture.plan, &objects).during(phase, "cannot look at shared memory")?;
+        let mut state =
+            state::gather(control, &picture.mappings, found).during(phase, "cannot take the state of the process")?;
+        let thread_count = state.threads.len();
+        if self.options.verify_memory {
+            let all = send::pieces(&picture.look.populated, &areas_of(&picture.plan.watched));
+            state.memory_hash = Some(send::hash_memory(&control.memory, &all));
+        }
+        let (pieces, fresh) = self.news(&picture);
+        let cut_bytes: u64 = pieces.iter().map(|piece| piece.end - piece.start).sum();
+        let wait = self.options.moves || cut_bytes > SNAPSHOT_BYTES_MAX || !picture.plan.layout.objects.is_empty();
+        let mut downtime = Duration::ZERO;
+        let mut held = None;
+        let snapshot = if wait {
+            held = Some(parked);
+            None
+        } else {
+            let snapshot = Snapshot::take(&control.memory, &pieces, room, self.outputs.len())
+                .during(phase, "no memory for what is left at the cut")?;
+            parked.release().during(phase, "the process cannot go on")?;
+            downtime = begin.elapsed();
+            Some(snapshot)
+        };
+
+        let phase = Phase::Transfer;
+        events(Event::Phase(phase));
+        self.begin_round(&picture, &fresh, phase)?;
+        self.send_objects(&parts, &objects).during(phase, "cannot send shared memory")?;
+        let memory = snapshot.as_ref().map_or(Memory::Live(&control.memory), Memory::Snapshot);
+        send::send(memory, &pieces, &mut self.outputs, self.options.encoding, &self.cost, &mut || {})
+            .during(phase, "cannot send to the destination")?;
+        if !self.options.moves
+            && let Some(parked) = held.take()
+        {
+            parked.release().during(phase, "the process cannot go on")?;
+            downtime = begin.elapsed();
+        }
+        self.end_round(true, phase)?;
+        self.finish(state, phase)?;
+        let pid = self.wait_for_copy(events)?;
+        if let Some(parked) = held {
+            downtime = begin.elapsed();
+            parked.end();
+        }
+        Ok(Report {
+            pid,
+            tracking: self.tracker.name(),
+            round_count: self.round_count,
+            sent_bytes: self.outputs.iter().map(FrameWriter::sent_bytes).sum(),
+            cut_bytes,
+            downtime,
+            total: Duration::ZERO,
+            thread_count,
+        })
+    }
+
+    fn finish(&mut self, state: ProcessState, phase: Phase) -> Result<(), Error> {
+        let stream_hashes = self.outputs.iter().map(FrameWriter::digest).collect();
+        let output = &mut self.outputs[0];
+        output
+            .send_record(Kind::Final, &Final { state, stream_hashes })
+            .and_then(|()| output.flush())
+            .during(phase, "cannot send to the destination")
+    }
+
+    fn wait_for_copy(&mut self, events: &mut dyn FnMut(Event)) -> Result<Option<u32>, Error> {
+        let phase = Phase::Restore;
+        events(Event::Phase(phase));
+        if let Some(answers) = &mut self.answers {
+            match reply(answers, phase)? {
+                Reply::Staged => {}
+                Reply::Failed { what } => return Err(Error::failed(phase, format!("the destination says: {what}"))),
+                other => return Err(unexpected(phase, &other)),
+            }
+        }
+        let output = &mut self.outputs[0];
+        output
+            .send_mark(Kind::Commit, 0, 0)
+            .and_then(|()| output.flush())
+            .during(phase, "cannot send to the destination")?;
+        let Some(answers) = &mut self.answers else { return Ok(None) };
+        let phase = Phase::Finish;
+        events(Event::Phase(phase));
+        match reply(answers, phase)? {
+            Reply::Running { pid } => Ok(Some(pid)),
+            Reply::Failed { what } => Err(Error::failed(Phase::Restore, format!("the destination says: {what}"))),
+            other => Err(unexpected(phase, &other)),
+        }
+    }
+}
+
+fn reply(answers: &mut FrameReader<Box<dyn Read + Send>>, phase: Phase) -> Result<Reply, Error> {
+    let mut take = || {
+        let header = answers.expect(Kind::Reply)?;
+        answers.record(&header)
+    };
+    match take().during(phase, "the destination does not answer")? {
+        Reply::Failed { what } => Err(Error::failed(phase, format!("the destination says: {what}"))),
+        reply => Ok(reply),
+    }
+}
+
+fn unexpected(phase: Phase, reply: &Reply) -> Error {
+    Error::failed(phase, format!("the destination answers out of turn: {reply:?}"))
+}
+
+fn areas_of(watched: &[Watched]) -> Vec<(u64, u64, bool)> {
+    watched.iter().map(|area| (area.start, area.end, area.file_backed)).collect()
+}
+
+fn read_maps(control: &Control, phase: Phase) -> Result<Vec<Mapping>, Error> {
+    control.proc_text("maps").and_then(|text| maps::parse(&text)).during(phase, "cannot read the process's maps")
+}
+
+/// What keeps the process as a whole from being copied.
+fn refusals(control: &Control) -> std::io::Result<Vec<String>> {
+    let mut reasons = Vec::new();
+    for tid in control.proc_numbers("task")? {
+        // A thread that has just ended has no children.
+        let children = control.proc_text(&format!("task/{tid}/children")).unwrap_or_default();
+        for child in children.split_ascii_whitespace() {
+            let name = std::fs::read_to_string(format!("/proc/{child}/comm")).unwrap_or_default();
+            reasons.push(format!("it has a child process, {child} {}", name.trim()));
+        }
+    }
+    let status = control.proc_text("status")?;
+    let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).map_or("", str::trim);
+    if !matches!(field("Seccomp:"), "" | "0") {
+        reasons.push("it runs under a seccomp filter".into());
+    }
+    if field("State:").starts_with('Z') {
+        reasons.push("its first thread has ended".into());
+    }
+    if field("TracerPid:") != "0" {
+        reasons.push(format!("process {} traces it", field("TracerPid:")));
+    }
+    Ok(reasons)
+}
+
+/// Files that are mapped, by path, and can be read.
+fn mapped_files(mappings: &[Mapping]) -> Vec<MappedFile> {
+    let paths: std::collections::BTreeSet<&str> = mappings
+        .iter()
+        .filter(|mapping| mapping.inode != 0 && mapping.name.starts_with('/') && !mapping.name.ends_with(" (deleted)"))
+        .map(|mapping| mapping.name.as_str())
+        .collect();
+    paths.into_iter().filter_map(|path| host::identify(path).ok()).collect()
+}
+
+fn vdso_hash(control: &Control, mappings: &[Mapping]) -> std::io::Result<u64> {
+    use std::os::unix::fs::FileExt;
+    let Some(vdso) = mappings.iter().find(|mapping| mapping.name == "[vdso]") else { return Ok(0) };
+    let mut bytes = vec![0; vdso.bytes() as usize];
+    control.memory.read_exact_at(&mut bytes, vdso.start)?;
+    Ok(xxh3_64(&bytes))
+}
+
+/// Open memfds are carried whether or not they are mapped.
+fn add_open_objects(plan: &mut Plan, open: &BTreeMap<u64, (std::os::fd::OwnedFd, String)>) -> std::io::Result<()> {
+    for (id, (fd, name)) in open {
+        let len = nix::sys::stat::fstat(fd)?.st_size as u64;
+        match plan.layout.objects.iter_mut().find(|known| known.id == *id) {
+            Some(known) => known.len = len,
+            None => plan.layout.objects.push(crate::image::state::SharedObject {
+                id: *id,
+                name: name.clone(),
+                len,
+                seals: 0,
+            }),
+        }
+    }
+    Ok(())
+}
+
+type OpenObjects = BTreeMap<u64, (std::os::fd::OwnedFd, String)>;
+
+/// A part of a shared object that holds something: from where to where in it, and at which address, if it is not open.
+struct ObjectPart {
+    id: u64,
+    start: u64,
+    end: u64,
+    address: u64,
+}
+
+fn object_parts(control: &Control, plan: &Plan, open: &OpenObjects) -> std::io::Result<Vec<ObjectPart>> {
+    let mut all = Vec::new();
+    for object in &plan.layout.objects {
+        match open.get(&object.id) {
+            Some((fd, _)) => {
+                let parts = descriptors::object_parts(fd, object.len)?;
+                all.extend(parts.into_iter().map(|(start, end)| ObjectPart { id: object.id, start, end, address: 0 }));
+            }
+            None => mapped_parts(control, plan, object.id, &mut all)?,
+        }
+    }
+    control.forget_resident()?;
+    Ok(all)
+}
+
+/// Parts of a shared object that hold something, seen through its mappings.
+fn mapped_parts(control: &Control, plan: &Plan, id: u64, all: &mut Vec<ObjectPart>) -> std::io::Result<()> {
+    const STEP: u64 = 1 << 30;
+    for (_, address, offset, len) in plan.shared.iter().filter(|(object, ..)| *object == id) {
+        for from in (0..*len).step_by(STEP as usize) {
+            let count = (*len - from).min(STEP);
+            for (index, resident) in control.resident(address + from, count)?.into_iter().enumerate() {
+                let at = from + index as u64 * 4096;
+                match all.last_mut() {
+                    Some(last)
+                        if resident
+                            && last.id == id
+                            && last.end == offset + at
+                            && last.address + (last.end - last.start) == address + at =>
+                    {
+                        last.end += 4096;
+                    }
+                    _ if resident => {
+                        let start = offset + at;
+                        all.push(ObjectPart { id, start, end: start + 4096, address: address + at });
+                    }
+                    _ => {}
+                }
+            }
+        }
+    }
+    Ok(())
+}

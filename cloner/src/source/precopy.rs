@@ -1,0 +1,139 @@
+//! Rounds of sending while the program runs, and when to end them.
+
+use super::{Event, Source, send};
+use crate::error::{During, Error, Phase};
+use crate::source::layout::Advice;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+/// Bytes a second that one thread copies at the cut, until this has been measured.
+const COPY_RATE_GUESS: f64 = 2e9;
+/// A round must leave at most this much of what the one before it left, or it does not count as progress.
+const SHRINKING: f64 = 0.9;
+const STUCK_ROUND_COUNT: u32 = 2;
+
+/// Decides after each round whether another one is worth it.
+#[derive(Clone, Debug)]
+pub struct Converging {
+    target: Duration,
+    round_count_max: u32,
+    left_before: Option<u64>,
+    stuck: u32,
+}
+
+/// What to do after a round.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// Another round.
+    Round,
+    /// The rest is small enough.
+    Cut,
+    /// It will not become small enough.
+    GiveUp,
+}
+
+impl Converging {
+    /// For a program that may be stopped for `target`.
+    #[must_use]
+    pub fn new(target: Duration, round_count_max: u32) -> Self {
+        Self { target, round_count_max, left_before: None, stuck: 0 }
+    }
+
+    /// After round `round`, when `left` bytes have been written meanwhile, of which `rate` are copied a second.
+    pub fn after_round(&mut self, round: u32, left: u64, rate: f64) -> Next {
+        if left as f64 <= rate * self.target.as_secs_f64() {
+            return Next::Cut;
+        }
+        let shrinks = self.left_before.is_none_or(|before| (left as f64) < before as f64 * SHRINKING);
+        self.stuck = if shrinks { 0 } else { self.stuck + 1 };
+        self.left_before = Some(left);
+        if self.stuck == STUCK_ROUND_COUNT || round >= self.round_count_max { Next::GiveUp } else { Next::Round }
+    }
+}
+
+impl Source<'_> {
+    /// Sends memory until what is left is small, or does not become smaller.
+    pub(super) fn precopy(&mut self, events: &mut dyn FnMut(Event)) -> Result<(), Error> {
+        let phase = Phase::PreCopy;
+        let mut converging = Converging::new(self.options.downtime_target, self.options.round_count_max);
+        loop {
+            self.round_count += 1;
+            self.advice =
+                Advice::parse(&self.control.proc_text("smaps").during(phase, "cannot read the process's maps")?);
+            let parked = if self.tracker.needs_stop() { Some(self.control.park()?) } else { None };
+            let picture = self.look(phase, true)?;
+            if let Some(parked) = parked {
+                parked.release().during(phase, "the process cannot go on")?;
+            }
+            let (pieces, fresh) = self.news(&picture);
+            let bytes: u64 = pieces.iter().map(|piece| piece.end - piece.start).sum();
+            let begin = Instant::now();
+            self.begin_round(&picture, &fresh, phase)?;
+            self.cost.done_bytes.store(0, Ordering::Relaxed);
+            let (round, cost) = (self.round_count, &self.cost);
+            let mut tick = || {
+                let done_bytes = cost.done_bytes.load(Ordering::Relaxed);
+                events(Event::Round { round, done_bytes, total_bytes: bytes, elapsed: begin.elapsed() });
+            };
+            let memory = send::Memory::Live(&self.control.memory);
+            send::send(memory, &pieces, &mut self.outputs, self.options.encoding, cost, &mut tick)
+                .during(phase, format!("cannot send round {round} to the destination"))?;
+            self.end_round(false, phase)?;
+            self.sent = picture.look.populated;
+            let elapsed = begin.elapsed();
+
+            let next = self.look(phase, false)?;
+            let (left, _) = self.news(&next);
+            let dirty_bytes = left.iter().map(|piece| piece.end - piece.start).sum();
+            events(Event::RoundEnded { round, bytes, elapsed, dirty_bytes });
+            let rate = self.cost.reading_rate().unwrap_or(COPY_RATE_GUESS);
+            match converging.after_round(round, dirty_bytes, rate) {
+                Next::Round => {}
+                Next::Cut => return Ok(()),
+                Next::GiveUp if self.options.must_converge => {
+                    let text = format!(
+                        "memory changes faster than it can be sent: {} MiB are left after {round} rounds",
+                        dirty_bytes >> 20
+                    );
+                    return Err(Error::failed(phase, text));
+                }
+                Next::GiveUp => return Ok(()),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RATE: f64 = 1e9;
+
+    fn converging() -> Converging {
+        Converging::new(Duration::from_millis(10), 30)
+    }
+
+    #[test]
+    fn rounds_end_when_the_rest_is_small() {
+        let mut rounds = converging();
+        assert_eq!(rounds.after_round(1, 100_000_000, RATE), Next::Round);
+        assert_eq!(rounds.after_round(2, 20_000_000, RATE), Next::Round);
+        assert_eq!(rounds.after_round(3, 9_999_999, RATE), Next::Cut);
+    }
+
+    #[test]
+    fn rounds_end_when_the_rest_does_not_shrink() {
+        let mut rounds = converging();
+        assert_eq!(rounds.after_round(1, 100_000_000, RATE), Next::Round);
+        assert_eq!(rounds.after_round(2, 99_000_000, RATE), Next::Round);
+        assert_eq!(rounds.after_round(3, 101_000_000, RATE), Next::GiveUp);
+    }
+
+    #[test]
+    fn rounds_that_always_shrink_a_little_end_too() {
+        let mut rounds = Converging::new(Duration::ZERO, 5);
+        let all: Vec<_> = (1..=5).map(|round| rounds.after_round(round, 1 << (40 - round), RATE)).collect();
+        assert_eq!(all[..4], [Next::Round; 4]);
+        assert_eq!(all[4], Next::GiveUp);
+    }
+}

@@ -1,0 +1,312 @@
+//! Memory into the streams, by one thread a stream.
+
+use crate::compress;
+use crate::destination::page_hash;
+use crate::image::frame::{Encoding, Header, Kind};
+use crate::image::stream::FrameWriter;
+use crate::ranges::RangeSet;
+use crate::sys::memory::Mapped;
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+/// Memory is read and sent in pieces of this size, which fit into a core's cache.
+pub const PIECE_BYTES: u64 = 256 << 10;
+const PAGE: usize = 4096;
+
+/// A stream that the image goes into.
+pub type Output = FrameWriter<Box<dyn Write + Send>>;
+
+/// Memory to be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// First address.
+    pub start: u64,
+    /// Address behind it.
+    pub end: u64,
+    /// Zeros must be sent, because a file has something else there.
+    pub file_backed: bool,
+}
+
+/// Cuts `ranges` into pieces, none of which reaches beyond an area. `areas` are sorted.
+#[must_use]
+pub fn pieces(ranges: &RangeSet, areas: &[(u64, u64, bool)]) -> Vec<Piece> {
+    let mut all = Vec::new();
+    for (start, end, file_backed) in areas {
+        let area: RangeSet = [(*start, *end)].into_iter().collect();
+        let inside = if areas.len() == 1 { ranges.clone() } else { ranges.intersection(&area) };
+        all.extend(inside.pieces(PIECE_BYTES).map(|(start, end)| Piece { start, end, file_backed: *file_backed }));
+    }
+    all
+}
+
+/// Where memory is read from.
+#[derive(Clone, Copy)]
+pub enum Memory<'a> {
+    /// The process itself.
+    Live(&'a File),
+    /// What was copied while it was stopped: pieces one behind the other.
+    Snapshot(&'a Snapshot),
+}
+
+/// Copies of pieces, taken while the process was stopped, so that it need not wait for the network.
+pub struct Snapshot {
+    memory: Mapped,
+    offsets: Vec<usize>,
+}
+
+impl Snapshot {
+    /// Memory for a snapshot, touched beforehand: the first touch takes longer than the copy.
+    pub fn prepare(len: u64) -> io::Result<Mapped> {
+        let mut memory = Mapped::new(len.max(1) as usize)?;
+        memory.populate();
+        Ok(memory)
+    }
+
+    /// Copies `pieces` with `thread_count` threads into `memory`, which is replaced if it is too small.
+    pub fn take(process: &File, pieces: &[Piece], memory: Mapped, thread_count: usize) -> io::Result<Self> {
+        let mut offsets = Vec::with_capacity(pieces.len());
+        let mut len = 0_usize;
+        for piece in pieces {
+            offsets.push(len);
+            len += (piece.end - piece.start) as usize;
+        }
+        let mut memory = if memory.bytes().len() < len { Mapped::new(len)? } else { memory };
+        let parts = split(&mut memory.bytes_mut()[..len], pieces);
+        let per_thread = pieces.len().div_ceil(thread_count).max(1);
+        std::thread::scope(|scope| {
+            let mut parts = parts.into_iter();
+            let mut workers = Vec::new();
+            for group in pieces.chunks(per_thread) {
+                let mine: Vec<&mut [u8]> = parts.by_ref().take(group.len()).collect();
+                let work = move || {
+                    for (piece, place) in group.iter().zip(mine) {
+                        read(process, piece.start, place);
+                    }
+                };
+                if pieces.len() <= per_thread { work() } else { workers.push(scope.spawn(work)) }
+            }
+            workers.into_iter().for_each(|worker| worker.join().expect("reading does not panic"));
+        });
+        Ok(Self { memory, offsets })
+    }
+}
+
+fn split<'a>(mut memory: &'a mut [u8], pieces: &[Piece]) -> Vec<&'a mut [u8]> {
+    let mut parts = Vec::with_capacity(pieces.len());
+    for piece in pieces {
+        let (part, rest) = memory.split_at_mut((piece.end - piece.start) as usize);
+        parts.push(part);
+        memory = rest;
+    }
+    parts
+}
+
+/// Reads memory of the process. What cannot be read reads as zeros: it has gone since, or lies behind the end of a file.
+pub fn read(process: &File, address: u64, place: &mut [u8]) {
+    let mut done = 0;
+    while done < place.len() {
+        match process.read_at(&mut place[done..], address + done as u64) {
+            Ok(count) if count > 0 => done += count,
+            _ => {
+                let next = (done / PAGE + 1) * PAGE;
+                let until = next.min(place.len());
+                place[done..until].fill(0);
+                done = until;
+            }
+        }
+    }
+}
+
+/// What sending has cost.
+#[derive(Debug, Default)]
+pub struct Cost {
+    /// Nanoseconds of reading, of all threads.
+    reading_ns: AtomicU64,
+    /// Bytes read.
+    read_bytes: AtomicU64,
+    /// Bytes of memory that are done with.
+    pub done_bytes: AtomicU64,
+}
+
+impl Cost {
+    /// Bytes a second at which one thread reads memory.
+    #[must_use]
+    pub fn reading_rate(&self) -> Option<f64> {
+        let (ns, bytes) = (self.reading_ns.load(Ordering::Relaxed), self.read_bytes.load(Ordering::Relaxed));
+        (ns > 0 && bytes > 0).then(|| bytes as f64 * 1e9 / ns as f64)
+    }
+}
+
+/// Sends all pieces through all outputs. `tick` is called now and then while that lasts.
+pub fn send(
+    memory: Memory<'_>,
+    pieces: &[Piece],
+    outputs: &mut [Output],
+    encoding: Encoding,
+    cost: &Cost,
+    tick: &mut dyn FnMut(),
+) -> io::Result<()> {
+    const TICK: Duration = Duration::from_millis(100);
+    let next = AtomicUsize::new(0);
+    if pieces.len() <= 1 || outputs.len() == 1 && pieces.len() < 64 {
+        return worker(memory, pieces, &mut outputs[0], encoding, cost, &next);
+    }
+    std::thread::scope(|scope| {
+        let (tell, told) = std::sync::mpsc::channel();
+        for output in outputs {
+            let (tell, next) = (tell.clone(), &next);
+            scope.spawn(move || {
+                let result = worker(memory, pieces, output, encoding, cost, next);
+                if result.is_err() {
+                    // The others need not go on.
+                    next.store(usize::MAX / 2, Ordering::Relaxed);
+                }
+                let _ = tell.send(result);
+            });
+        }
+        drop(tell);
+        let mut first_error = Ok(());
+        loop {
+            match told.recv_timeout(TICK) {
+                Ok(result) => first_error = first_error.and(result),
+                Err(std::sync::mpsc::RecvTimeoutError::Timeout) => tick(),
+                Err(std::sync::mpsc::RecvTimeoutError::Disconnected) => return first_error,
+            }
+        }
+    })
+}
+
+fn worker(
+    memory: Memory<'_>,
+    pieces: &[Piece],
+    output: &mut Output,
+    encoding: Encoding,
+    cost: &Cost,
+    next: &AtomicUsize,
+) -> io::Result<()> {
+    let mut buffer = vec![0; PIECE_BYTES as usize];
+    let mut packed = Vec::new();
+    loop {
+        let index = next.fetch_add(1, Ordering::Relaxed);
+        let Some(piece) = pieces.get(index) else { return Ok(()) };
+        let len = (piece.end - piece.start) as usize;
+        let bytes = match memory {
+            Memory::Live(process) => {
+                let begin = Instant::now();
+                read(process, piece.start, &mut buffer[..len]);
+                cost.reading_ns.fetch_add(begin.elapsed().as_nanos() as u64, Ordering::Relaxed);
+                cost.read_bytes.fetch_add(len as u64, Ordering::Relaxed);
+                &buffer[..len]
+            }
+            Memory::Snapshot(snapshot) => &snapshot.memory.bytes()[snapshot.offsets[index]..][..len],
+        };
+        send_piece(piece, bytes, output, encoding, &mut packed)?;
+        cost.done_bytes.fetch_add(len as u64, Ordering::Relaxed);
+    }
+}
+
+/// Sends runs of pages that hold something; runs of zeros as a mark, unless a file has something there.
+fn send_piece(
+    piece: &Piece,
+    bytes: &[u8],
+    output: &mut Output,
+    encoding: Encoding,
+    packed: &mut Vec<u8>,
+) -> io::Result<()> {
+    let mut from = 0;
+    while from < bytes.len() {
+        let zero = !piece.file_backed && is_zero(&bytes[from..from + PAGE]);
+        let mut until = from + PAGE;
+        while until < bytes.len() && !piece.file_backed && is_zero(&bytes[until..until + PAGE]) == zero {
+            until += PAGE;
+        }
+        if piece.file_backed {
+            until = bytes.len();
+        }
+        let (address, run) = (piece.start + from as u64, &bytes[from..until]);
+        if zero {
+            output.send_mark(Kind::Fresh, address, run.len() as u64)?;
+        } else if let Some(count) = compress::pack(encoding, run, packed) {
+            let mut header = Header::new(Kind::Pages, address, 0, &packed[..count]);
+            (header.encoding, header.raw_len) = (encoding, run.len() as u32);
+            output.send(&header, &packed[..count])?;
+        } else {
+            output.send(&Header::new(Kind::Pages, address, 0, run), run)?;
+        }
+        from = until;
+    }
+    Ok(())
+}
+
+fn is_zero(page: &[u8]) -> bool {
+    // Most pages that hold something show it at once.
+    page[..64].iter().all(|byte| *byte == 0) && page.iter().all(|byte| *byte == 0)
+}
+
+/// Digest of all populated pages of the stopped process, as the destination makes it over its own.
+pub fn hash_memory(process: &File, pieces: &[Piece]) -> u64 {
+    let mut buffer = vec![0; PIECE_BYTES as usize];
+    let mut sum = 0_u64;
+    for piece in pieces {
+        let bytes = &mut buffer[..(piece.end - piece.start) as usize];
+        read(process, piece.start, bytes);
+        for (index, page) in bytes.chunks_exact(PAGE).enumerate() {
+            sum = sum.wrapping_add(page_hash(page, piece.start + (index * PAGE) as u64, piece.file_backed));
+        }
+    }
+    sum
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_end_where_areas_end() {
+        let ranges: RangeSet = [(0x1000, 0x5000)].into_iter().collect();
+        let areas = [(0x1000, 0x2000, false), (0x2000, 0x4000, true), (0x6000, 0x7000, false)];
+        let expected = [
+            Piece { start: 0x1000, end: 0x2000, file_backed: false },
+            Piece { start: 0x2000, end: 0x4000, file_backed: true },
+        ];
+        assert_eq!(pieces(&ranges, &areas), expected);
+    }
+
+    #[test]
+    fn zeros_travel_as_marks_unless_a_file_has_something_there() {
+        let bytes = [vec![0; 2 * PAGE], vec![5; PAGE], vec![0; PAGE]].concat();
+        for (file_backed, kinds) in [(false, vec![Kind::Fresh, Kind::Pages, Kind::Fresh]), (true, vec![Kind::Pages])] {
+            let piece = Piece { start: 0x10000, end: 0x10000 + bytes.len() as u64, file_backed };
+            let mut seen = Vec::new();
+            let mut all = Vec::new();
+            {
+                let mut output = FrameWriter::new(Box::new(Shared(&raw mut all)) as Box<dyn Write + Send>);
+                send_piece(&piece, &bytes, &mut output, Encoding::Plain, &mut Vec::new()).unwrap();
+            }
+            let mut reader = crate::image::stream::FrameReader::new(&all[..]);
+            while let Ok(header) = reader.header() {
+                seen.push(header.kind);
+                reader.payload(&header, &mut vec![0; header.wire_len as usize]).unwrap();
+            }
+            assert_eq!(seen, kinds);
+        }
+    }
+
+    /// Collects what is written, beyond the life of the box.
+    struct Shared(*mut Vec<u8>);
+    // SAFETY: - the test has one thread.
+    unsafe impl Send for Shared {}
+    impl Write for Shared {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            // SAFETY: - the vector outlives the writer, and is not used meanwhile.
+            unsafe { (*self.0).extend_from_slice(bytes) };
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+}

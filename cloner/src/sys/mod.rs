@@ -1,0 +1,6 @@
+//! Everything that speaks to the kernel about memory, and the restorer. All unsafe code of this crate is in here and in
+//! `destination/receive.rs`.
+
+pub mod memory;
+pub mod pagemap;
+pub mod restorer;

@@ -1,0 +1,62 @@
+//! Two hosts with a network between them: network namespaces and a pair of virtual interfaces.
+
+use cloner_tests::{Host, Push, Random, Source, compile};
+use std::process::Command;
+
+/// Two namespaces, joined. They go away with this.
+struct Network {
+    names: [String; 2],
+}
+
+impl Network {
+    fn new() -> Option<Self> {
+        // SAFETY: - asks only.
+        if unsafe { libc::geteuid() } != 0 {
+            eprintln!("skipped: making network namespaces needs root");
+            return None;
+        }
+        let names = ["a", "b"].map(|side| format!("clone-{}-{side}", std::process::id()));
+        let network = Self { names };
+        let [a, b] = &network.names;
+        ip(&["netns", "add", a]);
+        ip(&["netns", "add", b]);
+        ip(&["link", "add", "eth0", "netns", a, "type", "veth", "peer", "name", "eth0", "netns", b]);
+        for (name, address) in [(a, "10.99.7.1/24"), (b, "10.99.7.2/24")] {
+            ip(&["-n", name, "addr", "add", address, "dev", "eth0"]);
+            ip(&["-n", name, "link", "set", "eth0", "up"]);
+        }
+        Some(network)
+    }
+}
+
+impl Drop for Network {
+    fn drop(&mut self) {
+        for name in &self.names {
+            let _ = Command::new("ip").args(["netns", "del", name]).status();
+        }
+    }
+}
+
+fn ip(words: &[&str]) {
+    let ended = Command::new("ip").args(words).output().expect("iproute2 is installed");
+    assert!(ended.status.success(), "ip {words:?}: {}", String::from_utf8_lossy(&ended.stderr));
+}
+
+#[test]
+fn a_process_is_copied_from_host_to_host_also_after_the_link_was_down() {
+    let Some(network) = Network::new() else { return };
+    let [a, b] = &network.names;
+    let program = compile("torture.c", &["-lrt"]);
+    let host = Host::start_in(b, "10.99.7.2:7777");
+    let undisturbed = Source::start(&program, &["31", "100"]).finish();
+    let source = Source::start(&program, &["31", "100"]);
+    ip(&["-n", a, "link", "set", "eth0", "down"]);
+    let push = Push::run_in(a, source.pid, "10.99.7.2:7777", &[]);
+    assert_eq!(push.code, 10, "{}", push.message);
+    ip(&["-n", a, "link", "set", "eth0", "up"]);
+    Random::new("hosts").moment(200);
+    let push = Push::run_in(a, source.pid, "10.99.7.2:7777", &["--verify-memory"]);
+    assert_eq!(push.code, 0, "{}", push.message);
+    assert_eq!(host.output_of_copy(), undisturbed.lines);
+    assert_eq!(source.finish(), undisturbed);
+}

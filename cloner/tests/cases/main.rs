@@ -1,0 +1,7 @@
+//! Clones of real processes.
+
+mod failures;
+mod hosts;
+mod programs;
+mod refusals;
+mod torture;

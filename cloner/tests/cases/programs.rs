@@ -1,0 +1,122 @@
+//! Programs in several languages are copied once; source and copy print what an undisturbed run prints.
+
+use cloner_tests::{Host, Push, Random, Source, compile, root, workshop};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+fn undisturbed(program: &Path, arguments: &[&str]) -> Vec<String> {
+    let ended = Command::new(program).args(arguments).stdin(Stdio::null()).output().expect("the program runs");
+    assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
+    String::from_utf8(ended.stdout).expect("text").lines().map(str::to_owned).collect()
+}
+
+fn copied_once(program: &Path, arguments: &[&str], options: &[&str]) {
+    let expected = undisturbed(program, arguments);
+    let host = Host::start();
+    let source = Source::start(program, arguments);
+    Random::new(&format!("{program:?}")).moment(300);
+    let push = Push::run(source.pid, &host.address, options);
+    assert_eq!(push.code, 0, "{}", push.message);
+    let outcome = source.finish();
+    assert_eq!(outcome.lines, expected, "the source");
+    assert_eq!(outcome.code, Some(0));
+    assert_eq!(host.output_of_copy(), expected, "the copy");
+}
+
+#[test]
+fn cpp_with_exceptions_and_thread_locals() {
+    copied_once(&compile("exceptions.cpp", &[]), &["30000"], &["--verify-memory"]);
+}
+
+#[test]
+fn openmp() {
+    copied_once(&compile("openmp.c", &["-fopenmp"]), &["2000"], &["--verify-memory"]);
+}
+
+#[test]
+fn fortran() {
+    copied_once(&compile("waves.f90", &[]), &["10000"], &["--verify-memory"]);
+}
+
+#[test]
+fn rust() {
+    copied_once(Path::new(env!("CARGO_BIN_EXE_cloner-test-crates")), &["100000"], &["--verify-memory"]);
+}
+
+#[test]
+fn python_with_threads() {
+    let python =
+        ["REDRT_PYTHON"].iter().find_map(std::env::var_os).map_or_else(|| PathBuf::from("python3"), PathBuf::from);
+    let found = Command::new(&python).args(["-c", "import sys; print(sys.executable)"]).output().expect("python3 runs");
+    let python = PathBuf::from(String::from_utf8(found.stdout).expect("a path").trim());
+    let program = root().join("cloner/tests/programs/snakes.py");
+    let program = program.canonicalize().expect("it is there");
+    copied_once(&python, &[program.to_str().expect("text"), "1000"], &["--verify-memory"]);
+}
+
+#[test]
+fn memory_can_be_compressed() {
+    let program = compile("torture.c", &["-lrt"]);
+    for how in ["zstd", "lz4"] {
+        copied_once(&program, &["5", "30"], &["--compress", how, "--verify-memory"]);
+    }
+}
+
+#[test]
+fn without_tracking_the_copy_is_the_same() {
+    copied_once(
+        &compile("torture.c", &["-lrt"]),
+        &["6", "30"],
+        &["--tracking", "none", "--verify-memory", "--streams", "1"],
+    );
+}
+
+#[test]
+fn an_image_in_a_file_becomes_a_process_as_often_as_wanted() {
+    let program = compile("torture.c", &["-lrt"]);
+    let expected = undisturbed(&program, &["9", "60"]);
+    let source = Source::start(&program, &["9", "60"]);
+    let file = workshop().join("image");
+    let saved = Push::save(source.pid, &file, &["--verify-memory"]);
+    assert_eq!(saved.code, 0, "{}", saved.message);
+    assert_eq!(source.finish().lines, expected);
+    for _ in 0..2 {
+        let copy = Source::load(&file).finish();
+        assert_eq!(copy.lines, expected);
+        assert_eq!(copy.code, Some(0));
+    }
+}
+
+#[test]
+fn what_belongs_to_the_process_is_carried() {
+    let program = compile("belongings.c", &["-lrt"]);
+    let directory = tempfile::tempdir().expect("a directory");
+    let arguments = [directory.path().to_str().expect("text")];
+    let host = Host::start();
+    let source = Source::start(&program, &arguments);
+    let push = Push::run(source.pid, &host.address, &[]);
+    assert_eq!(push.code, 0, "{}", push.message);
+    assert_eq!(host.output_of_copy(), ["running", "done"]);
+    assert_eq!(source.finish().lines, ["running", "done"]);
+}
+
+#[test]
+fn a_user_without_privileges_can_do_all_of_it() {
+    // SAFETY: - asks only.
+    if unsafe { libc::geteuid() } != 0 {
+        // Every other test is this one.
+        return;
+    }
+    const NOBODY: u32 = 65534;
+    use std::os::unix::fs::PermissionsExt;
+    let program = compile("torture.c", &["-lrt"]);
+    // Programs and the installation must be where everybody can read them.
+    std::fs::set_permissions(workshop(), std::fs::Permissions::from_mode(0o755)).expect("it is ours");
+    let expected = undisturbed(&program, &["11", "60"]);
+    let host = Host::start_as(Some(NOBODY));
+    let source = Source::start_as(Some(NOBODY), &program, &["11", "60"]);
+    let push = Push::run_as(Some(NOBODY), source.pid, &host.address, &["--verify-memory"]);
+    assert_eq!(push.code, 0, "{}", push.message);
+    assert_eq!(source.finish().lines, expected);
+    assert_eq!(host.output_of_copy(), expected);
+}

@@ -1,0 +1,107 @@
+//! A link to a host that can fail at a chosen byte.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+
+/// What goes wrong, when so many bytes have gone from the source to the destination.
+#[derive(Clone, Copy, Debug)]
+pub enum Fault {
+    /// Nothing.
+    None,
+    /// All connections end.
+    Cut(u64),
+    /// One bit of this byte is another one.
+    Flip(u64, u8),
+    /// Nothing moves any more, in either direction.
+    Hold(u64),
+}
+
+/// A relay in front of a host.
+pub struct Link {
+    /// Where to connect.
+    pub address: SocketAddr,
+    state: Arc<State>,
+}
+
+struct State {
+    fault: Fault,
+    forwarded: AtomicU64,
+    struck: AtomicBool,
+}
+
+impl Link {
+    /// A link to `host`.
+    #[must_use]
+    pub fn to(host: &str, fault: Fault) -> Self {
+        let host: SocketAddr = host.parse().expect("an address");
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("bound");
+        let state = Arc::new(State { fault, forwarded: AtomicU64::new(0), struck: AtomicBool::new(false) });
+        let shared = state.clone();
+        thread::spawn(move || {
+            for near in listener.incoming() {
+                let (Ok(near), Ok(far)) = (near, TcpStream::connect(host)) else { return };
+                let (near2, far2) = (near.try_clone().expect("clones"), far.try_clone().expect("clones"));
+                let (there, back) = (shared.clone(), shared.clone());
+                thread::spawn(move || relay(near, far, &there, true));
+                thread::spawn(move || relay(far2, near2, &back, false));
+            }
+        });
+        Self { address, state }
+    }
+
+    /// Bytes that have gone to the destination.
+    #[must_use]
+    pub fn forwarded(&self) -> u64 {
+        self.state.forwarded.load(Ordering::SeqCst)
+    }
+
+    /// True once the fault has happened.
+    #[must_use]
+    pub fn struck(&self) -> bool {
+        self.state.struck.load(Ordering::SeqCst)
+    }
+}
+
+fn relay(mut from: TcpStream, mut to: TcpStream, state: &State, there: bool) {
+    let mut buffer = vec![0; 64 << 10];
+    while let Ok(count) = from.read(&mut buffer) {
+        if count == 0 {
+            break;
+        }
+        let mut bytes = &mut buffer[..count];
+        if there {
+            let begin = state.forwarded.fetch_add(count as u64, Ordering::SeqCst);
+            let end = begin + count as u64;
+            match state.fault {
+                Fault::Flip(at, bit) if (begin..end).contains(&at) => {
+                    bytes[(at - begin) as usize] ^= 1 << (bit % 8);
+                    state.struck.store(true, Ordering::SeqCst);
+                }
+                Fault::Cut(at) | Fault::Hold(at) if end > at => {
+                    state.struck.store(true, Ordering::SeqCst);
+                    let keep = at.saturating_sub(begin) as usize;
+                    bytes = &mut bytes[..keep];
+                }
+                _ => {}
+            }
+        }
+        if to.write_all(bytes).is_err() {
+            break;
+        }
+        if state.struck.load(Ordering::SeqCst) {
+            match state.fault {
+                Fault::Cut(_) => break,
+                // The source gives up by itself, or is ended by the test.
+                Fault::Hold(_) => while from.read(&mut buffer).is_ok_and(|count| count > 0) {},
+                _ => {}
+            }
+        }
+    }
+    // Both directions end together, as when a host vanishes.
+    let _ = from.shutdown(Shutdown::Both);
+    let _ = to.shutdown(Shutdown::Both);
+}

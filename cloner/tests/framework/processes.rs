@@ -1,0 +1,347 @@
+//! Sources, hosts and pushes, as child processes whose output is read line by line.
+
+use super::{redclone, workshop};
+use std::ffi::OsStr;
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::sync::OnceLock;
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
+use std::time::Duration;
+
+/// Nothing takes as long as this, however busy the machine is.
+const LIMIT: Duration = Duration::from_secs(240);
+
+/// What a test's commands have in common: their directory of sockets, their secret, and the user.
+fn command(user: Option<u32>) -> Command {
+    static DIRECTORY: OnceLock<tempfile::TempDir> = OnceLock::new();
+    let directory = DIRECTORY.get_or_init(|| {
+        let mode = <std::fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o700);
+        tempfile::Builder::new().permissions(mode).tempdir_in(workshop()).expect("a directory")
+    });
+    let mut command = Command::new(redclone());
+    command.env("REDCLONE_SECRET", "5a".repeat(32)).env_remove("LD_PRELOAD");
+    match user {
+        None => command.env("REDCLONE_DIR", directory.path()),
+        Some(user) => command.env("REDCLONE_DIR", format!("/tmp/redclone-tests-{user}")).uid(user).gid(user),
+    };
+    // SAFETY: - only system calls between fork and exec. The test's own descriptors are none of the program's.
+    unsafe {
+        command.pre_exec(|| {
+            libc::syscall(libc::SYS_close_range, 3, u32::MAX, libc::CLOSE_RANGE_CLOEXEC);
+            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+            Ok(())
+        });
+    }
+    command
+}
+
+/// Makes `command` run in a network namespace that `ip netns` made.
+fn enter(command: &mut Command, namespace: &str) {
+    use std::os::fd::AsRawFd;
+    let path = format!("/run/netns/{namespace}");
+    let file = std::fs::File::open(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
+    // SAFETY: - a system call between fork and exec; the closure owns the descriptor.
+    unsafe {
+        command.pre_exec(move || {
+            if libc::setns(file.as_raw_fd(), libc::CLONE_NEWNET) == 0 {
+                Ok(())
+            } else {
+                Err(std::io::Error::last_os_error())
+            }
+        });
+    }
+}
+
+/// A child whose lines are read.
+struct Lines {
+    child: Child,
+    stdin: Option<ChildStdin>,
+    out: Receiver<String>,
+    messages: Receiver<String>,
+}
+
+impl Lines {
+    fn spawn(mut command: Command) -> Self {
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("redclone starts");
+        let out = lines(child.stdout.take().expect("piped"));
+        let messages = lines(child.stderr.take().expect("piped"));
+        Self { stdin: child.stdin.take(), child, out, messages }
+    }
+
+    fn end(&mut self) -> ExitStatus {
+        self.child.wait().expect("it is a child")
+    }
+}
+
+impl Drop for Lines {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn lines(from: impl Read + Send + 'static) -> Receiver<String> {
+    let (send, receive) = channel();
+    thread::spawn(move || {
+        for line in BufReader::new(from).lines() {
+            if line.is_ok_and(|line| send.send(line).is_err()) {
+                return;
+            }
+        }
+    });
+    receive
+}
+
+/// Takes lines until one contains `text`; all that were taken.
+fn until(from: &Receiver<String>, text: &str) -> Vec<String> {
+    let mut all = Vec::new();
+    loop {
+        match from.recv_timeout(LIMIT) {
+            Ok(line) => {
+                let found = line.contains(text);
+                all.push(line);
+                if found {
+                    return all;
+                }
+            }
+            Err(error) => panic!("no line with {text:?}: {error}; there were {all:#?}"),
+        }
+    }
+}
+
+fn pid_in(line: &str) -> u32 {
+    line.rsplit(' ').next().and_then(|word| word.parse().ok()).unwrap_or_else(|| panic!("no process id in {line:?}"))
+}
+
+/// What a process printed and how it ended.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Outcome {
+    /// Lines of standard output.
+    pub lines: Vec<String>,
+    /// Exit code.
+    pub code: Option<i32>,
+}
+
+/// A program under `redclone run`.
+pub struct Source {
+    lines: Lines,
+    seen: Vec<String>,
+    /// Its process id.
+    pub pid: u32,
+}
+
+impl Source {
+    /// Starts it, and waits until it prints "running".
+    #[must_use]
+    pub fn start(program: &Path, arguments: &[&str]) -> Self {
+        Self::start_as(None, program, arguments)
+    }
+
+    /// The same as another user.
+    #[must_use]
+    pub fn start_as(user: Option<u32>, program: &Path, arguments: &[&str]) -> Self {
+        let mut command = command(user);
+        command.args(["run".as_ref(), "--".as_ref(), program.as_os_str()]).args(arguments);
+        Self::from_command(command)
+    }
+
+    /// The copy in a file.
+    #[must_use]
+    pub fn load(file: &Path) -> Self {
+        let mut command = command(None);
+        command.args(["load".as_ref(), file.as_os_str()]);
+        let lines = Lines::spawn(command);
+        let pid = pid_in(until(&lines.messages, "process ").last().expect("found"));
+        Self { lines, seen: vec!["running".into()], pid }
+    }
+
+    fn from_command(command: Command) -> Self {
+        let lines = Lines::spawn(command);
+        let pid = pid_in(until(&lines.messages, "process ").last().expect("found"));
+        let seen = until(&lines.out, "running");
+        Self { lines, seen, pid }
+    }
+
+    /// Kills it.
+    pub fn kill(mut self) {
+        // SAFETY: - a process of this test.
+        unsafe { libc::kill(self.pid as i32, libc::SIGKILL) };
+        self.lines.end();
+    }
+
+    /// Lets it come to its end; what it printed.
+    #[must_use]
+    pub fn finish(mut self) -> Outcome {
+        drop(self.lines.stdin.take());
+        let mut lines = self.seen.clone();
+        while let Ok(line) = self.lines.out.recv_timeout(LIMIT) {
+            lines.push(line);
+        }
+        let messages: Vec<String> = self.lines.messages.try_iter().collect();
+        if !messages.is_empty() {
+            eprintln!("{messages:#?}");
+        }
+        Outcome { lines, code: self.lines.end().code() }
+    }
+}
+
+/// `redclone serve`.
+pub struct Host {
+    lines: Lines,
+    /// Where it listens.
+    pub address: String,
+}
+
+impl Host {
+    /// Starts it.
+    #[must_use]
+    pub fn start() -> Self {
+        Self::start_as(None)
+    }
+
+    /// The same as another user.
+    #[must_use]
+    pub fn start_as(user: Option<u32>) -> Self {
+        let mut command = command(user);
+        command.args(["serve", "--listen", "127.0.0.1:0"]);
+        Self::from_command(command)
+    }
+
+    /// Starts it in another network namespace, listening at an address that it has there.
+    #[must_use]
+    pub fn start_in(namespace: &str, address: &str) -> Self {
+        let mut command = command(None);
+        command.args(["serve", "--listen", address]);
+        enter(&mut command, namespace);
+        Self::from_command(command)
+    }
+
+    fn from_command(command: Command) -> Self {
+        let lines = Lines::spawn(command);
+        let line = until(&lines.messages, "listening at ").pop().expect("found");
+        Self { lines, address: line.rsplit(' ').next().expect("a word").to_owned() }
+    }
+
+    /// What a copy prints, up to its last line. "running" was printed before it was a copy.
+    #[must_use]
+    pub fn output_of_copy(&self) -> Vec<String> {
+        let mut lines = vec!["running".to_owned()];
+        lines.extend(until(&self.lines.out, "done"));
+        lines
+    }
+
+    /// Waits for a message; all messages up to it.
+    #[must_use]
+    pub fn message(&self, text: &str) -> Vec<String> {
+        until(&self.lines.messages, text)
+    }
+
+    /// Waits until no process of it is left, besides itself.
+    pub fn wait_until_empty(&self) {
+        let pid = self.lines.child.id();
+        for _ in 0..LIMIT.as_millis() / 10 {
+            let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).expect("it runs");
+            let children: String = tasks
+                .filter_map(Result::ok)
+                .map(|task| std::fs::read_to_string(task.path().join("children")).unwrap_or_default())
+                .collect();
+            if children.trim().is_empty() {
+                return;
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+        panic!("processes are left over on the destination");
+    }
+
+    /// Kills it.
+    pub fn kill(mut self) {
+        let _ = self.lines.child.kill();
+        self.lines.end();
+    }
+}
+
+/// `redclone push` or `save`.
+pub struct Push {
+    /// Exit code.
+    pub code: i32,
+    /// What it said on standard error.
+    pub message: String,
+    /// The event "done", if it came that far.
+    pub report: Option<serde_json::Value>,
+}
+
+impl Push {
+    /// Runs `redclone push PID DESTINATION OPTIONS`.
+    #[must_use]
+    pub fn run(pid: u32, destination: &str, options: &[&str]) -> Self {
+        Self::run_as(None, pid, destination, options)
+    }
+
+    /// The same as another user.
+    #[must_use]
+    pub fn run_as(user: Option<u32>, pid: u32, destination: &str, options: &[&str]) -> Self {
+        let mut command = command(user);
+        command.args(["push", &pid.to_string(), destination, "--json"]).args(options);
+        Self::ended(command)
+    }
+
+    /// The same in another network namespace.
+    #[must_use]
+    pub fn run_in(namespace: &str, pid: u32, destination: &str, options: &[&str]) -> Self {
+        let mut command = command(None);
+        command.args(["push", &pid.to_string(), destination, "--json"]).args(options);
+        enter(&mut command, namespace);
+        Self::ended(command)
+    }
+
+    /// With another secret.
+    #[must_use]
+    pub fn run_with_secret(pid: u32, destination: &str, secret: &str) -> Self {
+        let mut command = command(None);
+        command.args(["push", &pid.to_string(), destination, "--json"]).env("REDCLONE_SECRET", secret);
+        Self::ended(command)
+    }
+
+    /// Runs `redclone save PID FILE OPTIONS`.
+    #[must_use]
+    pub fn save(pid: u32, file: &Path, options: &[&str]) -> Self {
+        let mut command = command(None);
+        command
+            .args(["save".as_ref(), OsStr::new(&pid.to_string()), file.as_os_str(), "--json".as_ref()])
+            .args(options);
+        Self::ended(command)
+    }
+
+    /// Runs `redclone` with any words.
+    #[must_use]
+    pub fn redclone(words: &[&OsStr]) -> Self {
+        let mut command = command(None);
+        command.args(words);
+        Self::ended(command)
+    }
+
+    fn ended(mut command: Command) -> Self {
+        let ended = command.stdin(Stdio::null()).output().expect("redclone starts");
+        let report = String::from_utf8_lossy(&ended.stdout)
+            .lines()
+            .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok())
+            .find(|value| value["event"] == "done");
+        Self {
+            code: ended.status.code().unwrap_or(-1),
+            message: String::from_utf8_lossy(&ended.stderr).into_owned(),
+            report,
+        }
+    }
+
+    /// The copy's process id.
+    #[must_use]
+    pub fn copy_pid(&self) -> u32 {
+        assert_eq!(self.code, 0, "{}", self.message);
+        let pid = self.report.as_ref().and_then(|report| report["pid"].as_u64()).expect("a report");
+        u32::try_from(pid).expect("a process id")
+    }
+}

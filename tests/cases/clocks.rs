@@ -1,0 +1,54 @@
+//! What programs take from outside of MPI: callbacks and Python agree; a replica that goes its own way is reported.
+
+use redrt_tests::{Job, compile_case, prefix, root};
+use std::time::Duration;
+
+#[test]
+fn callbacks_read_the_clocks_of_the_leader() {
+    let program = compile_case("callbacks");
+    for transport in ["shm", "tcp"] {
+        for degree in 1..=3 {
+            let job = Job::new(3, &program).degree(degree).transport(transport).run();
+            let _ = job.ended_well().printed("callbacks agree\n");
+        }
+    }
+    // A new leader goes on with the clocks of the old one.
+    for send in [3, 20, 41] {
+        let job = Job::new(3, &program).degree(2).inject(&format!("kill:0.0@#{send}")).run();
+        let _ = job.ended_well().printed("callbacks agree\n");
+    }
+}
+
+#[test]
+fn python_that_loads_the_library_late_agrees() {
+    let script = root().join("tests/cases/clocks.py").display().to_string();
+    let library = prefix().join("lib/libmpi_abi.so.1").display().to_string();
+    for degree in 1..=3 {
+        let job = Job::new(3, "python3".as_ref()).arguments(&[&script, &library, "12"]).degree(degree).run();
+        let _ = job.ended_well().printed("Python's clocks and random bytes agree\n");
+    }
+}
+
+/// Runs `diverging`, one replica of each rank of which reads clocks that the others do not read.
+fn diverging(rank_count: u32, degree: u16, arguments: &[&str]) -> redrt_tests::Ended {
+    let directory = tempfile::tempdir().expect("the temporary directory can be written");
+    let job = Job::new(rank_count, &compile_case("diverging")).degree(degree).limit(Duration::from_secs(120));
+    let path = directory.path().display().to_string();
+    job.arguments(&[&path]).arguments(arguments).run().ended_with(0).printed("done\n")
+}
+
+#[test]
+fn a_replica_that_reads_clocks_of_its_own_is_reported() {
+    for degree in [2, 3] {
+        let ended = diverging(3, degree, &[]).said(" diverged: ");
+        if ended.number("divergences") == 0 {
+            ended.fail("the summary knows of no divergence");
+        }
+    }
+}
+
+#[test]
+fn a_thread_that_only_one_replica_has_hangs_nobody() {
+    // Whether it is the leader's, which reads in vain, or a follower's, which waits for a while, is not known here.
+    let _ = diverging(2, 2, &["thread"]);
+}

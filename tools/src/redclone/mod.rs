@@ -1,0 +1,116 @@
+//! `redclone`: the cloner as a command.
+
+mod arguments;
+mod push;
+mod run;
+mod serve;
+
+use crate::redrun::Console;
+use anyhow::Context;
+use arguments::{Arguments, Command, Generate, SecretOptions};
+use clap::{CommandFactory, Parser};
+use redrt_wire::auth::Secret;
+use std::ffi::OsString;
+use std::io::Write;
+
+const USAGE_EXIT_CODE: i32 = 2;
+
+/// Runs the command; its exit code.
+#[must_use]
+pub fn main(arguments: Vec<OsString>) -> i32 {
+    let console = Console::new("redclone");
+    let arguments = match Arguments::try_parse_from(arguments) {
+        Ok(arguments) => arguments,
+        Err(error) => {
+            // Help and version go to standard output, with exit code 0.
+            let _ = error.print();
+            return error.exit_code();
+        }
+    };
+    let result = match arguments.command {
+        Command::Run(options) => run::run(&options, &console),
+        Command::Load(options) => run::load(&options, &console),
+        Command::Serve(options) => serve::serve(&options, &console),
+        Command::Receive(options) => serve::receive(&options),
+        Command::Push(options) => push::push(&options, &console),
+        Command::Save(options) => push::save(&options, &console),
+        Command::Secret => {
+            Secret::generate().map(|secret| println!("{}", secret.to_hex())).map(|()| 0).map_err(Into::into)
+        }
+        Command::Generate { what } => print(&generate(what)),
+    };
+    result.unwrap_or_else(|error| {
+        if let Some(error) = error.downcast_ref::<cloner::Error>() {
+            console.error(&error.line());
+            return error.phase().exit_code();
+        }
+        console.error(&format!("{error:#}"));
+        if error.is::<UsageError>() { USAGE_EXIT_CODE } else { 1 }
+    })
+}
+
+/// A command line that cannot be carried out.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct UsageError(String);
+
+fn print(text: &[u8]) -> anyhow::Result<i32> {
+    std::io::stdout().write_all(text)?;
+    Ok(0)
+}
+
+fn generate(what: Generate) -> Vec<u8> {
+    use clap_complete::Shell;
+    let mut out = Vec::new();
+    let shell = match what {
+        Generate::Man => {
+            clap_mangen::Man::new(Arguments::command()).render(&mut out).expect("writing to memory does not fail");
+            return out;
+        }
+        Generate::Bash => Shell::Bash,
+        Generate::Zsh => Shell::Zsh,
+        Generate::Fish => Shell::Fish,
+    };
+    clap_complete::generate(shell, &mut Arguments::command(), "redclone", &mut out);
+    out
+}
+
+/// The secret that both sides share. Never from the command line, where everybody on the host can read it.
+fn secret(options: &SecretOptions) -> anyhow::Result<Secret> {
+    const VARIABLE: &str = "REDCLONE_SECRET";
+    let (text, from) = match &options.secret_file {
+        Some(path) => {
+            let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+            (text, path.display().to_string())
+        }
+        None => match std::env::var(VARIABLE) {
+            Ok(text) => (text, VARIABLE.to_owned()),
+            Err(_) => {
+                return Err(UsageError(format!("a secret is needed: --secret-file or {VARIABLE}")).into());
+            }
+        },
+    };
+    Secret::from_hex(text.trim()).ok_or_else(|| {
+        UsageError(format!("{from} does not hold 64 hexadecimal digits; redclone secret makes some")).into()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Arguments::command().debug_assert();
+        assert!(!generate(Generate::Man).is_empty());
+    }
+
+    #[test]
+    fn wrong_usage_is_exit_code_2() {
+        for words in
+            [&["redclone"][..], &["redclone", "push", "x", "y"], &["redclone", "push", "1", "h:1", "--streams", "0"]]
+        {
+            assert_eq!(main(words.iter().map(OsString::from).collect()), 2, "{words:?}");
+        }
+    }
+}

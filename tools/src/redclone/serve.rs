@@ -1,0 +1,173 @@
+//! `serve`: the destination. One process for each image, which becomes the copy.
+
+use super::arguments::{Receive, Serve};
+use super::run::standard;
+use super::secret;
+use crate::redrun::Console;
+use anyhow::Context;
+use cloner::destination::{Receiver, receive as receive_image};
+use cloner::image::frame::Kind;
+use cloner::image::state::Reply;
+use cloner::image::stream::FrameWriter;
+use cloner::launch::{self, Inside, Running};
+use cloner::net::{self, Greeting};
+use nix::fcntl::{FcntlArg, FdFlag, fcntl};
+use std::collections::HashMap;
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::os::fd::AsRawFd;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+/// Streams of one image arrive within this.
+const GATHERING_LIMIT: Duration = Duration::from_secs(10);
+/// As many images may be gathering streams at once.
+const SESSION_COUNT_MAX: usize = 256;
+
+struct Gathering {
+    streams: Vec<Option<TcpStream>>,
+    since: Instant,
+}
+
+#[derive(Default)]
+struct Sessions(HashMap<[u8; 16], Gathering>);
+
+impl Sessions {
+    /// Takes a stream; all of them, when it was the last one.
+    fn add(&mut self, greeting: &Greeting, stream: TcpStream) -> Option<Vec<TcpStream>> {
+        self.0.retain(|_, gathering| gathering.since.elapsed() < GATHERING_LIMIT);
+        if self.0.len() >= SESSION_COUNT_MAX {
+            return None;
+        }
+        let gathering = self.0.entry(greeting.session).or_insert_with(|| Gathering {
+            streams: (0..greeting.count).map(|_| None).collect(),
+            since: Instant::now(),
+        });
+        *gathering.streams.get_mut(usize::from(greeting.index))? = Some(stream);
+        if gathering.streams.iter().any(Option::is_none) {
+            return None;
+        }
+        let complete = self.0.remove(&greeting.session)?;
+        complete.streams.into_iter().collect()
+    }
+}
+
+/// `redclone serve`.
+pub fn serve(options: &Serve, console: &Console) -> anyhow::Result<i32> {
+    let secret = secret(&options.secret)?;
+    let listener = net::listen(&options.listen).with_context(|| format!("cannot listen at {}", options.listen))?;
+    let address = listener.local_addr()?;
+    if let Some(path) = &options.address_file {
+        let new = path.with_extension("new");
+        std::fs::write(&new, format!("{address}\n"))
+            .and_then(|()| std::fs::rename(&new, path))
+            .with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    console.plain(&format!("listening at {address}"));
+    let sessions = Arc::new(Mutex::new(Sessions::default()));
+    // Processes that are started leave each other's streams alone: descriptors are passed on by one at a time.
+    let spawning = Arc::new(Mutex::new(()));
+    loop {
+        let (mut stream, peer) = match listener.accept() {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                console.warning(&format!("a connection could not be accepted: {error}"));
+                // Most often there are too many descriptors; others must end first.
+                std::thread::yield_now();
+                continue;
+            }
+        };
+        let (secret, sessions, spawning) = (secret.clone(), sessions.clone(), spawning.clone());
+        let console = Console::new("redclone");
+        std::thread::spawn(move || {
+            let greeting = match net::accept(&mut stream, &secret) {
+                Ok(greeting) => greeting,
+                Err(error) => return console.warning(&format!("{peer} was turned away: {error}")),
+            };
+            let complete = sessions.lock().expect("no thread panics").add(&greeting, stream);
+            if let Some(streams) = complete
+                && let Err(error) = session(&greeting, streams, &spawning)
+            {
+                console.warning(&format!("the image from {peer} did not become a process: {error:#}"));
+            }
+        });
+    }
+}
+
+fn session(greeting: &Greeting, streams: Vec<TcpStream>, spawning: &Mutex<()>) -> anyhow::Result<()> {
+    let mut child = spawn(greeting, &streams, spawning)?;
+    drop(streams);
+    // The receiver tells the process id, or what went wrong, by itself.
+    child.wait()?;
+    Ok(())
+}
+
+fn spawn(greeting: &Greeting, streams: &[TcpStream], spawning: &Mutex<()>) -> anyhow::Result<Child> {
+    let numbers: Vec<String> = streams.iter().map(|stream| stream.as_raw_fd().to_string()).collect();
+    let _turn = spawning.lock().expect("no thread panics");
+    for stream in streams {
+        fcntl(stream, FcntlArg::F_SETFD(FdFlag::empty()))?;
+    }
+    let child = Command::new("/proc/self/exe")
+        .args(["receive", "--pid", &greeting.pid.to_string(), "--streams", &numbers.join(",")])
+        .stdin(Stdio::null())
+        .spawn();
+    for stream in streams {
+        fcntl(stream, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC))?;
+    }
+    child.context("cannot start the receiver")
+}
+
+/// `redclone receive`: receives one image and stays with the copy until it ends.
+pub fn receive(options: &Receive) -> anyhow::Result<i32> {
+    // SAFETY: - serve left these numbers open for this process, which has just begun.
+    let mut streams = unsafe { net::inherited(&options.streams) }?;
+    let first = streams.first().context("there is no stream")?;
+    let mut answers = FrameWriter::new(first.try_clone()?);
+    // Ends with serve, and with it the copy.
+    nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL)?;
+    let console = Console::new("redclone");
+    let answers_inside = first.try_clone()?;
+    let started = launch::start(Some(options.pid), move |inside: Inside| {
+        let standard = match standard() {
+            Ok(standard) => standard,
+            Err(error) => return error,
+        };
+        let inputs = streams.drain(..).map(|stream| Box::new(stream) as Box<dyn Read + Send>).collect();
+        receive_image(Receiver {
+            inputs,
+            answers: Some(Box::new(answers_inside) as Box<dyn Write>),
+            complaints: inside.complaints,
+            listener: inside.listener,
+            standard,
+            drop_capabilities: inside.drop_capabilities,
+        })
+    })
+    .and_then(|running| match running.begin() {
+        Ok(()) => Ok(running),
+        Err(error) => {
+            running.kill();
+            Err(error)
+        }
+    });
+    let running: Running = match started {
+        Ok(running) => running,
+        Err(error) => {
+            // The source may be the one that has gone.
+            let _ = answers.send_record(Kind::Reply, &Reply::Failed { what: error.to_string() });
+            let _ = answers.get_mut().shutdown(Shutdown::Both);
+            console.warning(&format!("no copy: {error}"));
+            return Ok(1);
+        }
+    };
+    console.plain(&format!("process {}", running.pid));
+    answers.send_record(Kind::Reply, &Reply::Running { pid: running.pid }).or_else(ignore_lost_source)?;
+    drop(answers);
+    Ok(running.wait()?)
+}
+
+/// The copy runs, as it was told to; that the source does not hear of it changes nothing here.
+fn ignore_lost_source(_: io::Error) -> io::Result<()> {
+    Ok(())
+}
