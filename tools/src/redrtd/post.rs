@@ -24,6 +24,8 @@ use std::time::{Duration, Instant};
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(7);
 /// How long connecting to the root or a neighbour may take later.
 const DIAL_TIME_MAX: Duration = Duration::from_secs(2);
+/// How long the daemons below get to leave.
+const CHILDREN_TIME_MAX: Duration = Duration::from_secs(1);
 /// What is dialled: the root, or the host of this number.
 const ROOT_PURPOSE: u64 = u64::MAX;
 /// Set in the purpose when a child is dialled only to see whether it has ended.
@@ -508,9 +510,8 @@ impl Post {
 
     /// Lets the daemons below leave, as they have been told by now.
     pub fn end(&mut self) {
-        let deadline = Instant::now() + Duration::from_secs(1);
-        while self.hub.events().iter().any(|event| matches!(event, Event::Readable(_))) {}
-        self.starting.iter_mut().for_each(|starting| starting.end(deadline));
+        let hub = &mut self.hub;
+        launcher::end(&mut self.starting, CHILDREN_TIME_MAX, || drop(hub.events()));
     }
 }
 

@@ -8,7 +8,7 @@ mod launch;
 use crate::hosts::{Arbiter, Duty, Observer, TICKS, Verdict, Who};
 use crate::plan::HostPlan;
 use crate::tree::hub::{Event, Hub, LinkId};
-use crate::tree::launcher::Starting;
+use crate::tree::launcher::{self, Starting};
 use crate::tree::session::Session;
 use crate::tree::shape;
 use anyhow::Result;
@@ -509,13 +509,14 @@ impl Fleet {
 
     /// Waits for the daemons to leave, and helps them.
     pub fn end(&mut self) {
-        let deadline = Instant::now() + LEAVE_TIME_MAX;
-        while self.hub.events().iter().any(|event| matches!(event, Event::Readable(_))) {}
-        for starting in &mut self.starting {
-            let gone = starting.host.is_some_and(|host| self.members[host as usize].dead);
-            // The launcher of a dead host may wait for it for ever.
-            starting.end(if gone { Instant::now() } else { deadline });
-        }
+        let members = &self.members;
+        let is_dead = |starting: &Starting| starting.host.is_some_and(|host| members[host as usize].dead);
+        // The launcher of a dead host may wait for it for ever.
+        let (mut dead, mut alive): (Vec<_>, Vec<_>) = self.starting.drain(..).partition(is_dead);
+        launcher::end(&mut dead, Duration::ZERO, || {});
+        let hub = &mut self.hub;
+        // What they were told last may not have gone yet.
+        launcher::end(&mut alive, LEAVE_TIME_MAX, || drop(hub.events()));
     }
 }
 

@@ -91,16 +91,22 @@ impl Starting {
         }
     }
 
-    /// Waits for the end until `deadline`, then kills.
-    pub fn end(&mut self, deadline: Instant) {
-        while self.child.try_wait().is_ok_and(|status| status.is_none()) {
-            if Instant::now() > deadline {
-                let _ = self.child.kill();
-                let _ = self.child.wait();
-                return;
-            }
-            std::thread::sleep(Duration::from_millis(1));
-        }
+    fn has_ended(&mut self) -> bool {
+        self.child.try_wait().is_ok_and(|status| status.is_some())
+    }
+}
+
+/// Waits until all these have ended, or `time_max` is over; then kills what is left. `work` is done meanwhile, again and
+/// again: those who are waited for may still be waiting for something.
+pub fn end(all: &mut [Starting], time_max: Duration, mut work: impl FnMut()) {
+    let deadline = Instant::now() + time_max;
+    while !all.iter_mut().all(Starting::has_ended) && Instant::now() < deadline {
+        work();
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    for starting in all.iter_mut().filter_map(|starting| (!starting.has_ended()).then_some(starting)) {
+        let _ = starting.child.kill();
+        let _ = starting.child.wait();
     }
 }
 
