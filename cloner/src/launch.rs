@@ -32,6 +32,16 @@ pub struct Inside {
     pub drop_capabilities: bool,
 }
 
+impl Inside {
+    /// For a program that goes on in this very process: says that it runs. The agent's listening socket.
+    #[must_use]
+    pub fn started(self) -> OwnedFd {
+        drop(self.complaints);
+        destination::complain_no_more();
+        self.listener
+    }
+}
+
 /// A process that runs.
 pub struct Running {
     /// Its id, as seen from here.

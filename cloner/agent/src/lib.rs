@@ -18,4 +18,4 @@ mod park;
 mod serve;
 pub mod sys;
 
-pub use serve::{Agent, Hooks, Setup};
+pub use serve::{Agent, Exclusions, Hooks, Setup};

@@ -1,8 +1,6 @@
 //! The agent's life: its thread, its socket, and what it does for the one that asks.
 
-use crate::abi::{
-    Ask, Block, EXCLUDED_COUNT_MAX, MAGIC, Reply, Request, SLOT_PARKED, Slot, TIMER_COUNT_MAX, Timer, VERSION,
-};
+use crate::abi::{Ask, Block, MAGIC, Reply, Request, SLOT_PARKED, Slot, TIMER_COUNT_MAX, Timer, VERSION};
 use crate::sys::{self, syscall, syscall6};
 use crate::{collect, copy, park};
 use core::arch::asm;
@@ -89,18 +87,10 @@ impl Agent {
         Some(Self { block })
     }
 
-    /// Leaves `len` bytes from `address` out of every image; the copy has nothing there until its hook maps something. False when
-    /// there is no room for another range.
-    pub fn exclude(&mut self, address: u64, len: u64) -> bool {
-        // SAFETY: - no thread uses the block yet.
-        let block = unsafe { &mut *self.block };
-        let count = block.excluded_count as usize;
-        if count == EXCLUDED_COUNT_MAX {
-            return false;
-        }
-        block.excluded[count] = [address, len];
-        block.excluded_count += 1;
-        true
+    /// What is to be left out of images. It can change as long as the process lives.
+    #[must_use]
+    pub fn exclusions(&self) -> Exclusions {
+        Exclusions { block: self.block }
     }
 
     /// Starts a thread of its own, with descriptors of its own, of which the C library knows nothing: the program sees neither
@@ -131,6 +121,63 @@ impl Agent {
             (*self.block).agent_fs = slot.fs;
             (*self.block).agent_stack = ((&raw const marker) as u64 - 4096) & !4095;
             begin(self.block)
+        }
+    }
+}
+
+/// Memory and descriptors that are left out of every image: the embedder's transports.
+///
+/// There is nothing in the copy at such addresses, and no such descriptors, until its hook makes new ones.
+pub struct Exclusions {
+    block: *mut Block,
+}
+
+// SAFETY: - the block is never unmapped. The agent only reads these lists, with all other threads stopped; changes need `&mut`.
+unsafe impl Send for Exclusions {}
+
+impl Exclusions {
+    fn block(&mut self) -> &mut Block {
+        // SAFETY: - only the lists of exclusions are used through this, which nobody else changes.
+        unsafe { &mut *self.block }
+    }
+
+    /// Leaves out `len` bytes from `address`, both multiples of a page. False when there is no room for another range.
+    pub fn add_memory(&mut self, address: u64, len: u64) -> bool {
+        let block = self.block();
+        let count = block.excluded_count as usize;
+        let Some(place) = block.excluded.get_mut(count) else { return false };
+        *place = [address, len];
+        block.excluded_count += 1;
+        true
+    }
+
+    /// Carries the range from `address` on again.
+    pub fn remove_memory(&mut self, address: u64) {
+        let block = self.block();
+        let count = block.excluded_count as usize;
+        if let Some(at) = block.excluded[..count].iter().position(|range| range[0] == address) {
+            block.excluded[at] = block.excluded[count - 1];
+            block.excluded_count -= 1;
+        }
+    }
+
+    /// Leaves out a descriptor. False when there is no room for another one.
+    pub fn add_descriptor(&mut self, fd: i32) -> bool {
+        let block = self.block();
+        let count = block.excluded_descriptor_count as usize;
+        let Some(place) = block.excluded_descriptors.get_mut(count) else { return false };
+        *place = fd;
+        block.excluded_descriptor_count += 1;
+        true
+    }
+
+    /// Carries a descriptor again.
+    pub fn remove_descriptor(&mut self, fd: i32) {
+        let block = self.block();
+        let count = block.excluded_descriptor_count as usize;
+        if let Some(at) = block.excluded_descriptors[..count].iter().position(|known| *known == fd) {
+            block.excluded_descriptors[at] = block.excluded_descriptors[count - 1];
+            block.excluded_descriptor_count -= 1;
         }
     }
 }
@@ -226,6 +273,7 @@ fn serve_one(block: &mut Block, waiting: bool) -> bool {
             unsafe { syscall(libc::SYS_pause, 0, 0, 0, 0) };
         }
     }
+    block.connection = connection;
     let mut session = Session { block, connection, parked: false, waiting, scratch: None };
     while session.step() {}
     session.release(false);

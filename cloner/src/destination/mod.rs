@@ -65,6 +65,15 @@ pub fn complain_to(fd: &OwnedFd) {
     }
 }
 
+/// Closes the place where complaints went: something runs.
+pub fn complain_no_more() {
+    let fd = COMPLAINTS.swap(2, Ordering::SeqCst);
+    if fd > 2 {
+        // SAFETY: - the duplicate that `complain_to` made, which nobody else has.
+        unsafe { libc::close(fd) };
+    }
+}
+
 /// Says what is wrong and ends the process, with all its threads.
 pub fn fail(what: &str) -> ! {
     let fd = COMPLAINTS.load(Ordering::SeqCst);

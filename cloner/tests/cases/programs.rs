@@ -120,3 +120,13 @@ fn a_user_without_privileges_can_do_all_of_it() {
     assert_eq!(source.finish().lines, expected);
     assert_eq!(host.output_of_copy(), expected);
 }
+
+#[test]
+fn an_embedder_holds_its_locks_over_the_cut_and_makes_its_sockets_anew() {
+    let host = Host::start();
+    let source = Source::start_embedder(Path::new(env!("CARGO_BIN_EXE_cloner-test-embedder")));
+    let push = Push::run(source.pid, &host.address, &[]);
+    assert_eq!(push.code, 0, "{}", push.message);
+    assert_eq!(host.output_of_copy(), ["running", "before cut, in copy after", "done"]);
+    assert_eq!(source.finish().lines, ["running", "before cut, in source after", "done"]);
+}

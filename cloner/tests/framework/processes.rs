@@ -14,17 +14,27 @@ use std::time::Duration;
 /// Nothing takes as long as this, however busy the machine is.
 const LIMIT: Duration = Duration::from_secs(240);
 
+/// Where sockets are.
+fn directory() -> &'static Path {
+    static DIRECTORY: OnceLock<tempfile::TempDir> = OnceLock::new();
+    DIRECTORY
+        .get_or_init(|| {
+            let mode = <std::fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o700);
+            tempfile::Builder::new().permissions(mode).tempdir_in(workshop()).expect("a directory")
+        })
+        .path()
+}
+
 /// What a test's commands have in common: their directory of sockets, their secret, and the user.
 fn command(user: Option<u32>) -> Command {
-    static DIRECTORY: OnceLock<tempfile::TempDir> = OnceLock::new();
-    let directory = DIRECTORY.get_or_init(|| {
-        let mode = <std::fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o700);
-        tempfile::Builder::new().permissions(mode).tempdir_in(workshop()).expect("a directory")
-    });
-    let mut command = Command::new(redclone());
+    command_for(redclone(), user)
+}
+
+fn command_for(program: &Path, user: Option<u32>) -> Command {
+    let mut command = Command::new(program);
     command.env("REDCLONE_SECRET", "5a".repeat(32)).env_remove("LD_PRELOAD");
     match user {
-        None => command.env("REDCLONE_DIR", directory.path()),
+        None => command.env("REDCLONE_DIR", directory()),
         Some(user) => command.env("REDCLONE_DIR", format!("/tmp/redclone-tests-{user}")).uid(user).gid(user),
     };
     // SAFETY: - only system calls between fork and exec. The test's own descriptors are none of the program's.
@@ -68,7 +78,7 @@ impl Lines {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("redclone starts");
         let out = lines(child.stdout.take().expect("piped"));
-        let messages = lines(child.stderr.take().expect("piped"));
+        let messages = lines_shown(child.stderr.take().expect("piped"));
         Self { stdin: child.stdin.take(), child, out, messages }
     }
 
@@ -91,6 +101,19 @@ fn lines(from: impl Read + Send + 'static) -> Receiver<String> {
             if line.is_ok_and(|line| send.send(line).is_err()) {
                 return;
             }
+        }
+    });
+    receive
+}
+
+/// The same, and shows them: what a copy complains of appears nowhere else.
+fn lines_shown(from: impl Read + Send + 'static) -> Receiver<String> {
+    let (send, receive) = channel();
+    let inner = lines(from);
+    thread::spawn(move || {
+        for line in inner {
+            eprintln!("{line}");
+            let _ = send.send(line);
         }
     });
     receive
@@ -147,6 +170,12 @@ impl Source {
         let mut command = command(user);
         command.args(["run".as_ref(), "--".as_ref(), program.as_os_str()]).args(arguments);
         Self::from_command(command)
+    }
+
+    /// Starts a program that makes itself clonable.
+    #[must_use]
+    pub fn start_embedder(program: &Path) -> Self {
+        Self::from_command(command_for(program, None))
     }
 
     /// The copy in a file.

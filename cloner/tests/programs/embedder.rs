@@ -1,0 +1,104 @@
+//! A program that has the agent inside as a library, on a thread of its own, with hooks, and a socket that is left out of images and made
+//! anew in the copy.
+
+use cloner::launch;
+use cloner_agent::{Agent, Hooks, Setup};
+use std::cell::RefCell;
+use std::ffi::c_void;
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::os::fd::{AsRawFd, IntoRawFd};
+use std::sync::{Mutex, MutexGuard};
+
+/// What the hooks did, in order, and the socket of this process.
+struct Runtime {
+    /// The engine's lock: no thread may be inside at the cut.
+    engine: Mutex<u64>,
+    events: Mutex<Vec<&'static str>>,
+    transport: Mutex<Option<TcpListener>>,
+}
+
+static RUNTIME: Runtime =
+    Runtime { engine: Mutex::new(0), events: Mutex::new(Vec::new()), transport: Mutex::new(None) };
+
+thread_local! {
+    // All hooks run on the agent's thread.
+    static HELD: RefCell<Option<MutexGuard<'static, u64>>> = const { RefCell::new(None) };
+}
+
+fn note(event: &'static str) {
+    RUNTIME.events.lock().unwrap().push(event);
+}
+
+unsafe extern "C" fn before_cut(_: *mut c_void) -> i32 {
+    HELD.set(Some(RUNTIME.engine.lock().unwrap()));
+    note("before cut");
+    0
+}
+
+unsafe extern "C" fn at_cut(_: *mut c_void) {}
+
+unsafe extern "C" fn in_source_after(_: *mut c_void, well: i32) {
+    note(if well == 1 { "in source after" } else { "in source after a failure" });
+    drop(HELD.take());
+}
+
+unsafe extern "C" fn in_copy_after(_: *mut c_void) {
+    note("in copy after");
+    let old = RUNTIME.transport.lock().unwrap().replace(TcpListener::bind("127.0.0.1:0").unwrap());
+    // Its descriptor does not exist here.
+    let _ = old.map(IntoRawFd::into_raw_fd);
+    drop(HELD.take());
+}
+
+fn program(listener: i32) -> ! {
+    let hooks = Hooks {
+        context: std::ptr::null_mut(),
+        before_cut: Some(before_cut),
+        at_cut: Some(at_cut),
+        in_source_after: Some(in_source_after),
+        in_copy_after: Some(in_copy_after),
+    };
+    let transport = TcpListener::bind("127.0.0.1:0").unwrap();
+    let agent = Agent::new(&Setup { listener, rseq_offset: 0, hooks }).unwrap();
+    assert!(agent.exclusions().add_descriptor(transport.as_raw_fd()));
+    *RUNTIME.transport.lock().unwrap() = Some(transport);
+    struct Handed(Agent);
+    // SAFETY: - the agent is used by that thread alone from now on.
+    unsafe impl Send for Handed {}
+    let handed = Handed(agent);
+    std::thread::spawn(move || {
+        let Handed(agent) = { handed };
+        agent.run_here()
+    });
+    for _ in 0..3 {
+        std::thread::spawn(|| {
+            loop {
+                let mut engine = RUNTIME.engine.lock().unwrap();
+                *engine += 1;
+                drop(engine);
+                std::thread::yield_now();
+            }
+        });
+    }
+    println!("running");
+    let _ = std::io::stdin().read_to_end(&mut Vec::new());
+    // The engine works, and so does the socket.
+    let before = *RUNTIME.engine.lock().unwrap();
+    while *RUNTIME.engine.lock().unwrap() < before + 100 {
+        std::thread::yield_now();
+    }
+    let address = RUNTIME.transport.lock().unwrap().as_ref().unwrap().local_addr().unwrap();
+    std::net::TcpStream::connect(address).unwrap();
+    println!("{}", RUNTIME.events.lock().unwrap().join(", "));
+    println!("done");
+    std::io::stdout().flush().unwrap();
+    std::process::exit(0)
+}
+
+fn main() {
+    let running = launch::start(None, |inside| program(inside.started().into_raw_fd()));
+    let running = running.unwrap();
+    eprintln!("process {}", running.pid);
+    std::process::exit(running.wait().unwrap());
+}
