@@ -227,7 +227,7 @@ impl Coordinator {
             finished: false,
             injector,
             broken_links: Vec::new(),
-            stall: StallWatch::default(),
+            stall: StallWatch::new(settings.world.process_count()),
             have_differed: false,
             outputs: VecDeque::new(),
             settings,

@@ -10,15 +10,19 @@ use redrt_wire::control::Passive;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Between one question that found work being done and the next.
-pub const INTERVAL: Duration = Duration::from_secs(2);
+/// Between one question that found work being done and the next, at least.
+const INTERVAL_MIN: Duration = Duration::from_secs(2);
+
+/// The same for each process of the job: all answers go to one place.
+const INTERVAL_OF_A_PROCESS: Duration = Duration::from_millis(1);
 
 /// What each process waits for, in a job that does not go on.
 pub type Stall = BTreeMap<ReplicaId, Passive>;
 
 /// The state machine.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct StallWatch {
+    interval: Duration,
     wave: u64,
     /// Answers to the wave under way.
     answers: Option<Stall>,
@@ -39,6 +43,12 @@ pub enum Finding {
 }
 
 impl StallWatch {
+    /// For a job of so many processes.
+    pub fn new(process_count: u32) -> Self {
+        let interval = INTERVAL_MIN.max(INTERVAL_OF_A_PROCESS * process_count);
+        Self { interval, wave: 0, answers: None, before: None, next: Duration::ZERO }
+    }
+
     /// When a wave is due; none while one is under way. A process that is stopped, or computes with its agent starved,
     /// delays its answer and with it all further questions.
     pub fn next_deadline(&self) -> Option<Duration> {
@@ -58,7 +68,7 @@ impl StallWatch {
 
     /// The membership changed: what was answered is void.
     pub fn reset(&mut self, now: Duration) {
-        *self = Self { wave: self.wave, next: now + INTERVAL, ..Self::default() };
+        (self.answers, self.before, self.next) = (None, None, now + self.interval);
     }
 
     /// Takes one answer. `live`: all processes that have to answer, as of `view`.
@@ -135,7 +145,7 @@ mod tests {
     impl Rig {
         fn new() -> Self {
             let world = World::new(vec![1, 1]);
-            Self { view: View::initial(&world), world, watch: StallWatch::default() }
+            Self { view: View::initial(&world), world, watch: StallWatch::new(2) }
         }
 
         fn answer(&mut self, rank: u32, wave: u64, passive: Option<Passive>) -> Finding {
@@ -180,7 +190,7 @@ mod tests {
         // The wave is over; the next is due after a while.
         assert_eq!(rig.answer(1, wave, Some(passive(0, 0))), Finding::Open);
         assert_eq!(rig.watch.pass_time(NOW), None);
-        assert!(rig.watch.pass_time(NOW + INTERVAL).is_some());
+        assert!(rig.watch.pass_time(NOW + INTERVAL_MIN).is_some());
     }
 
     #[test]
