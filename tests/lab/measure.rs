@@ -70,6 +70,14 @@ fn record_time(job: &Running, event: &str, number: usize) -> u64 {
     found(job).expect("it was there a moment ago")
 }
 
+/// Milliseconds from a death to its record. A record from before is of a loss that was none of ours.
+fn since(death_us: u64, record_us: u64, job: &Running) -> f64 {
+    let Some(elapsed_us) = record_us.checked_sub(death_us) else {
+        panic!("something was lost before it was killed: {:#?}", job.audit());
+    };
+    elapsed_us as f64 / 1000.0
+}
+
 fn end(lab: &Lab, job: Running) {
     std::fs::write(lab.path("stop"), "").expect("it can be written");
     let _ = job.wait().ended_well();
@@ -85,7 +93,7 @@ fn process_kills(count: usize) -> Option<Vec<f64>> {
             let at = now_us();
             // SAFETY: - takes any number; the process is one of the lab's.
             unsafe { libc::kill(victim, libc::SIGKILL) };
-            times.push((record_time(&job, "replica-lost", number) - at) as f64 / 1000.0);
+            times.push(since(at, record_time(&job, "replica-lost", number), &job));
         }
         end(&lab, job);
     }
@@ -100,7 +108,7 @@ fn host_losses(count: usize, lose: fn(&Lab, &str)) -> Option<Vec<f64>> {
         for (number, host) in ["h5", "h6", "h7", "h8"].into_iter().enumerate() {
             let at = now_us();
             lose(&lab, host);
-            times.push((record_time(&job, "daemon-lost", number) - at) as f64 / 1000.0);
+            times.push(since(at, record_time(&job, "daemon-lost", number), &job));
         }
         end(&lab, job);
     }

@@ -70,6 +70,20 @@ impl Drop for Entry {
     }
 }
 
+/// Crosses a job out for all hosts that share this directory: one that died did not do it.
+pub fn cross_out(job: u64) {
+    cross_out_in(&directory(), job);
+}
+
+fn cross_out_in(directory: &Path, job: u64) {
+    let begin = format!("{job:016x}@");
+    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+        if entry.file_name().to_string_lossy().starts_with(&begin) {
+            let _ = fs::remove_file(entry.path());
+        }
+    }
+}
+
 /// The jobs of this user that are written down on this host, or all of them where hosts share the directory.
 pub fn find_all() -> Result<Vec<Found>> {
     find_in(&directory())
@@ -141,7 +155,9 @@ mod tests {
         assert!(choose(all(), None).unwrap_err().to_string().contains("several"));
         assert_eq!(choose(all(), Some("0000000000000d")).unwrap().job, "0000000000000def");
         assert!(choose(all(), Some("f")).is_err());
-        drop((one, same));
+        std::mem::forget(same);
+        drop(one);
+        cross_out_in(&directory, 0xabc);
         assert_eq!(choose(all(), None).unwrap().job, "0000000000000def");
     }
 

@@ -45,6 +45,7 @@ pub fn run(job: &Job, console: &Console) -> Result<i32> {
     shell.fleet.end();
     crate::redrtd::kill_descendants();
     shell.entry = None;
+    jobs::cross_out(shell.job_number);
     let code = outcome?;
     shell.summarize(code)?;
     Ok(code)
