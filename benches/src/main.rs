@@ -93,7 +93,11 @@ fn main() -> Result<()> {
     let text = report.markdown();
     print!("{text}");
     if let Some(path) = &arguments.markdown {
-        fs::write(path, &text).with_context(|| format!("Failed to write {}", path.display()))?;
+        // What other commands have measured stands behind a mark and stays.
+        let before = fs::read_to_string(path).unwrap_or_default();
+        let kept = before.find(report::KEPT_FROM).map_or("", |at| &before[at..]);
+        let text = if kept.is_empty() { text } else { format!("{text}\n{kept}") };
+        fs::write(path, text).with_context(|| format!("Failed to write {}", path.display()))?;
     }
     if let Some(path) = &arguments.json {
         let json = serde_json::to_string_pretty(&report.json())?;

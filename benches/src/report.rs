@@ -9,6 +9,9 @@ use crate::runner::{Spent, median};
 use serde_json::{Value, json};
 use std::fmt::Write;
 
+/// The line of the page from which on it is not written here.
+pub const KEPT_FROM: &str = "<!-- measured by other commands -->";
+
 /// All that was measured.
 pub struct Report {
     machine: Machine,
@@ -41,7 +44,7 @@ impl Report {
 
     fn write(&self, text: &mut String) -> std::fmt::Result {
         writeln!(text, "# Benchmarks\n")?;
-        writeln!(text, "Written by this command; do not edit:\n")?;
+        writeln!(text, "Written by this command, up to what other commands have measured; do not edit:\n")?;
         writeln!(text, "    cargo run --release -p redrt-benches -- --markdown docs/benchmarks.md\n")?;
         if self.effort.quick {
             writeln!(text, "**Made with `--quick`: this shows that the benchmarks run, not how fast anything is.**\n")?;
