@@ -45,7 +45,8 @@ struct Figures {
 
 fn main() -> anyhow::Result<()> {
     let arguments = Arguments::parse();
-    let work = tempfile::tempdir()?;
+    let private = <std::fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o700);
+    let work = tempfile::Builder::new().permissions(private).tempdir()?;
     let ballast = work.path().join("ballast");
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("programs/ballast.c");
     let built = Command::new("cc").args(["-O2", "-pthread", "-o"]).args([&ballast, &source]).status()?;
@@ -120,7 +121,8 @@ fn measure(arguments: &Arguments, work: &Path, ballast: &Path, size: u64, rate: 
     let usual = program.rate(Duration::from_millis(500))?;
     let (begin, before) = (Instant::now(), program.count()?);
     let mut push = command();
-    push.args(["push", pid.trim(), address.trim(), "--json", "--streams", &arguments.streams.to_string()]);
+    push.args(["push", pid.trim(), address.trim(), "--json", "--close-unsupported", "--streams"])
+        .arg(arguments.streams.to_string());
     let pushed = push.stdin(Stdio::null()).stderr(Stdio::inherit()).output()?;
     let during = (program.count()? - before) as f64 / begin.elapsed().as_secs_f64();
     ensure!(pushed.status.success(), "redclone push ended with {}", pushed.status);

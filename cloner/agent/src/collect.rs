@@ -93,12 +93,29 @@ pub fn process(block: &mut Block) {
     }
     // SAFETY: - asks only: 0 is never a valid end.
     block.heap_end = unsafe { syscall(libc::SYS_brk, 0, 0, 0, 0) } as u64;
-    // The agent blocks all signals, so those that wait for the process can be taken by it. This comes before the timers: one whose
-    // signal waits shows no time left, and is wound up again when the signal is taken.
-    block.pending_count = pending(pending_mask(b"/proc/self/status\0", b"ShdPnd:"), true, &mut block.pending);
+    // A timer may expire between the two looks; then both are taken again, a few times, however busy the machine is.
+    const ATTEMPT_COUNT_MAX: usize = 16;
+    for _ in 0..ATTEMPT_COUNT_MAX {
+        let before = pending_mask(b"/proc/self/status\0", b"ShdPnd:");
+        // The agent blocks all signals, so those that wait for the process can be taken by it.
+        block.pending_count = pending(before, true, &mut block.pending);
+        timers(block);
+        if pending_mask(b"/proc/self/status\0", b"ShdPnd:") & !before == 0 {
+            break;
+        }
+    }
+}
+
+/// Notes what is left of each timer.
+fn timers(block: &mut Block) {
     for (which, timer) in block.interval_timers.iter_mut().enumerate() {
         // SAFETY: - an itimerval is four words.
         unsafe { syscall(libc::SYS_getitimer, which as u64, timer.as_mut_ptr() as u64, 0, 0) };
+        // The trap: an interval timer whose signal waits is only wound up when the signal is taken, and shows no time left until then.
+        let [every_s, every_us, left_s, left_us] = *timer;
+        if (left_s, left_us) == (0, 0) {
+            *timer = [every_s, every_us, every_s, every_us];
+        }
     }
     let count = block.timer_count as usize;
     for timer in &mut block.timers[..count] {
