@@ -39,7 +39,11 @@ impl WriteProtect {
     fn scan(&self, area: &Watched, only_written: bool, clear: bool, each: &mut dyn FnMut(&Region)) -> io::Result<()> {
         let there = Categories::PRESENT | Categories::SWAPPED;
         let all = if only_written { Categories::WRITTEN } else { Categories::empty() };
-        let shown = Categories::WRITTEN | Categories::ZERO_PAGE | Categories::FILE;
+        let mut shown = Categories::WRITTEN | Categories::ZERO_PAGE;
+        if area.file_backed {
+            // Costs the kernel a look at each page, beside its entry in the page table.
+            shown = shown | Categories::FILE;
+        }
         pagemap::scan(&self.pagemap, area.start, area.end, clear, all, there, shown, each)
     }
 }

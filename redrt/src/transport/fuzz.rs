@@ -285,6 +285,31 @@ proptest! {
     }
 }
 
+/// The zero behind the last record is written over with what was there a lap ago: that was read already.
+#[test]
+fn records_of_the_lap_before_are_not_read_again() {
+    with_segment(|segment, words| {
+        let ring = segment.ring_words(ME, PEER);
+        let bounds = words.as_ptr_range();
+        let bounds = bounds.start as usize..bounds.end as usize;
+        let mut producer = Producer::new(segment, PEER, ME);
+        let mut inbox = Inbox::new(segment, ME, 2);
+        // Records start at multiples of 64 bytes, behind the control words.
+        let mut before = words[ring.clone()].to_vec();
+        for _ in 0..2000 {
+            assert!(send(&mut producer, 40) && receive(&mut inbox, bounds.clone()) == Some(true));
+            assert!(receive(&mut inbox, bounds.clone()).is_none());
+            for (word, old) in words[ring.clone()].iter_mut().zip(&before).skip(16) {
+                if *word == 0 {
+                    *word = *old;
+                }
+            }
+            assert!(receive(&mut inbox, bounds.clone()).is_none(), "an old record is read again");
+            before.copy_from_slice(&words[ring.clone()]);
+        }
+    });
+}
+
 /// A scribbler at work while both ends are: what is checked is what is used.
 #[test]
 fn a_ring_is_written_over_while_it_is_read() {

@@ -35,6 +35,14 @@ pub const FRAME_BYTES_MAX: usize = 8 << 10;
 /// First word of a place where the producer went back to the start of the ring.
 const WRAP: u64 = u64::MAX;
 
+/// Set in the first words of the records of every other lap, in a bit of the flags that frames do not use. In sound memory
+/// a zero stands behind the last record. Where that was written over, old records lie behind it; those of the lap before are
+/// known by this bit, so nobody reads round and round what was read already.
+const LAP: u64 = 1 << 47;
+
+/// The same bit, in the header's flags.
+const LAP_FLAG: u8 = 0x80;
+
 /// The consumer is awake.
 pub const AWAKE: u32 = 0;
 /// The consumer waits on the sleep word (futex).
@@ -150,6 +158,8 @@ impl Segment {
 pub struct Producer {
     ring: *mut u8,
     offset: usize,
+    /// [`LAP`] in every other lap, else 0.
+    lap: u64,
     produced: u64,
     consumed_seen: u64,
     receiver: ProcessIndex,
@@ -165,7 +175,7 @@ impl Producer {
     /// The sending end of `sender → receiver`. There must be only one in the job.
     pub fn new(segment: Segment, sender: ProcessIndex, receiver: ProcessIndex) -> Self {
         let ring = segment.ring(receiver, sender);
-        Self { ring, offset: 0, produced: 0, consumed_seen: 0, receiver, bit: sender.0, segment, broken: false }
+        Self { ring, offset: 0, lap: 0, produced: 0, consumed_seen: 0, receiver, bit: sender.0, segment, broken: false }
     }
 
     /// Whether the consumer says that it has consumed what it cannot have. The ring takes nothing any more.
@@ -241,6 +251,7 @@ impl Producer {
             self.word(self.offset).store(WRAP, Ordering::Release);
             self.produced += to_end as u64;
             self.offset = 0;
+            self.lap ^= LAP;
         }
         let next = if self.offset + space == CAPACITY { 0 } else { self.offset + space };
         self.word(next).store(0, Ordering::Relaxed);
@@ -259,10 +270,12 @@ impl Producer {
         let first = u64::from(bytes as u32)
             | u64::from(header.kind) << 32
             | u64::from(header.flags) << 40
-            | u64::from(header.index) << 48;
+            | u64::from(header.index) << 48
+            | self.lap;
         // The barrier between the record and the look at the consumer: see the top of the file.
         self.word(self.offset).swap(first, Ordering::SeqCst);
         self.offset = next;
+        self.lap ^= if next == 0 { LAP } else { 0 };
         self.produced += space as u64;
         Some(self.tell())
     }
@@ -313,6 +326,8 @@ pub fn futex_wait(word: &AtomicU32, value: u32, timeout: std::time::Duration) {
 pub struct Consumer {
     ring: *mut u8,
     offset: usize,
+    /// [`LAP`] in every other lap, else 0.
+    lap: u64,
     consumed: u64,
     published: u64,
     /// Bytes of the record at the front, once it was looked at.
@@ -328,7 +343,7 @@ impl Consumer {
     /// The receiving end of `sender → receiver`. There must be only one in the job.
     pub fn new(segment: Segment, sender: ProcessIndex, receiver: ProcessIndex) -> Self {
         let ring = segment.ring(receiver, sender);
-        Self { ring, offset: 0, consumed: 0, published: 0, space: 0, closed: false }
+        Self { ring, offset: 0, lap: 0, consumed: 0, published: 0, space: 0, closed: false }
     }
 
     fn control(&self) -> &RingControl {
@@ -357,9 +372,10 @@ impl Consumer {
         if first == WRAP && self.offset > 0 {
             self.consumed += (CAPACITY - self.offset) as u64;
             self.offset = 0;
+            self.lap ^= LAP;
             first = self.word().load(Ordering::Acquire);
         }
-        first != 0
+        first != 0 && first & LAP == self.lap
     }
 
     /// The record at the front, if one is published: its header, what it is, and where digest and body start. It stays
@@ -374,7 +390,8 @@ impl Consumer {
         //           has_record orders the reads after the writes of a published record.
         let record = unsafe { self.ring.add(RING_CONTROL_BYTES + self.offset) };
         // SAFETY: - as above; Header is plain data.
-        let header = unsafe { record.cast::<Header>().read() };
+        let mut header = unsafe { record.cast::<Header>().read() };
+        header.flags &= !LAP_FLAG;
         let kind = header.check()?;
         let max = FRAME_BYTES_MAX.min(CAPACITY - self.offset);
         if header.size as usize > max {
@@ -402,6 +419,7 @@ impl Consumer {
         self.offset += space;
         if self.offset == CAPACITY {
             self.offset = 0;
+            self.lap ^= LAP;
         }
         self.consumed += space as u64;
         if self.consumed - self.published >= (CAPACITY / 4) as u64 {
