@@ -39,6 +39,9 @@ pub enum FrameError {
         /// What is possible.
         max: usize,
     },
+    /// It was read in the last lap of its ring: the end of what is new was written over.
+    #[error("has a frame in its ring that was read before")]
+    Old,
     /// Unknown flags, or a digest that is missing or out of place.
     #[error("sent a {kind:?} frame with flags {flags:#x}")]
     Flags {

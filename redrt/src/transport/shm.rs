@@ -37,7 +37,7 @@ const WRAP: u64 = u64::MAX;
 
 /// Set in the first words of the records of every other lap, in a bit of the flags that frames do not use. In sound memory
 /// a zero stands behind the last record. Where that was written over, old records lie behind it; those of the lap before are
-/// known by this bit, so nobody reads round and round what was read already.
+/// known by this bit, and refused: else they would be read round and round.
 const LAP: u64 = 1 << 47;
 
 /// The same bit, in the header's flags.
@@ -375,7 +375,7 @@ impl Consumer {
             self.lap ^= LAP;
             first = self.word().load(Ordering::Acquire);
         }
-        first != 0 && first & LAP == self.lap
+        first != 0
     }
 
     /// The record at the front, if one is published: its header, what it is, and where digest and body start. It stays
@@ -391,6 +391,9 @@ impl Consumer {
         let record = unsafe { self.ring.add(RING_CONTROL_BYTES + self.offset) };
         // SAFETY: - as above; Header is plain data.
         let mut header = unsafe { record.cast::<Header>().read() };
+        if u64::from(header.flags & LAP_FLAG) << 40 != self.lap {
+            return Err(FrameError::Old);
+        }
         header.flags &= !LAP_FLAG;
         let kind = header.check()?;
         let max = FRAME_BYTES_MAX.min(CAPACITY - self.offset);
