@@ -346,6 +346,7 @@ impl<'a> Source<'a> {
         let parts = object_parts(control, &plan, &objects).during(phase, "cannot look at shared memory")?;
         // The trap: the agent's own memory is in the image, and every question changes it. So the pages are looked at when all questions
         // have been asked.
+        wait_for_rest(control, phase)?;
         let mut picture = self.look(phase, false)?;
         add_open_objects(&mut picture.plan, &objects).during(phase, "cannot look at shared memory")?;
         let mut state =
@@ -460,6 +461,29 @@ fn areas_of(watched: &[Watched]) -> Vec<(u64, u64, bool)> {
 fn read_maps(control: &Control, phase: Phase) -> Result<Vec<Mapping>, Error> {
     control.proc_text("maps").and_then(|text| maps::parse(&text)).during(phase, "cannot read the process's maps")
 }
+
+/// Waits until all threads sleep, the agent's too. A thread that has said that it is parked, or has answered, still writes to its
+/// stack on its way to where it waits; that is part of the image.
+fn wait_for_rest(control: &Control, phase: Phase) -> Result<(), Error> {
+    let sleeps = |tid: i32| {
+        let stat = control.proc_text(&format!("task/{tid}/stat")).unwrap_or_default();
+        // A thread that has ended meanwhile does nothing any more.
+        stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with('S'))
+    };
+    let begin = Instant::now();
+    for tid in control.proc_numbers("task").during(phase, "cannot list the process's threads")? {
+        while !sleeps(tid) {
+            if begin.elapsed() > REST_MAX {
+                return Err(Error::failed(phase, format!("thread {tid} does not come to rest")));
+            }
+            std::thread::yield_now();
+        }
+    }
+    Ok(())
+}
+
+/// Threads that are parked sleep at once, unless the host is out of processors or memory.
+const REST_MAX: Duration = Duration::from_secs(5);
 
 /// What keeps the process as a whole from being copied.
 fn refusals(control: &Control) -> std::io::Result<Vec<String>> {
