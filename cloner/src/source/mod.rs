@@ -86,6 +86,8 @@ pub enum Event {
     Phase(Phase),
     /// How dirty pages are found.
     Tracking(&'static str),
+    /// All threads of the program are stopped, and wait for this to be heard.
+    Stopped,
     /// Memory is going over.
     Round {
         /// Counts from 1.
@@ -333,6 +335,7 @@ impl<'a> Source<'a> {
         let control = self.control;
         let begin = Instant::now();
         let parked = control.park()?;
+        events(Event::Stopped);
         let mut found = descriptors::gather(control, self.options.close_unsupported, true)
             .during(phase, "cannot look at descriptors")?;
         let mut reasons = refusals(control).during(phase, "cannot read /proc of the process")?;
