@@ -51,6 +51,9 @@ fn main() {
 }
 
 fn run() -> Result<i32> {
+    if std::env::args().nth(1).as_deref() == Some(redrtd::HELPER_FLAG) {
+        return redrtd::help();
+    }
     let arguments = Arguments::parse();
     let own = env!("CARGO_PKG_VERSION");
     if arguments.version_wanted != own {

@@ -23,7 +23,7 @@ mod report;
 mod stall;
 
 pub use injection::{Random, RandomKills, TimedKill};
-pub use report::{EndReason, Loss, Report, RetireReason, Severity, signal_name};
+pub use report::{EndReason, Loss, Report, RetireReason, Severity, exit_text, signal_name};
 
 use injection::Injector;
 use redrt_types::{ReplicaId, View, ViewNumber, VirtualRank, World};

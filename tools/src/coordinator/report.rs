@@ -315,6 +315,15 @@ impl Report {
     }
 }
 
+/// How a process ended, in words.
+#[must_use]
+pub fn exit_text(exit: Exit) -> String {
+    match exit {
+        Exit::Signal(signal) => signal_name(signal),
+        Exit::Status(status) => format!("status {status}"),
+    }
+}
+
 struct Cause<'a>(&'a Loss);
 
 impl fmt::Display for Cause<'_> {

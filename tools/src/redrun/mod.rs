@@ -333,6 +333,7 @@ impl<'a> Shell<'a> {
             start_time_ns,
             start_monotonic_ns: monotonic_ns(),
             host_name: self.fleet.name(0).to_owned(),
+            cloneable: job.is_cloneable(),
             standard_input: true,
         };
         let hosts: Vec<_> = (0..job.hosts.hosts.len() as u32).map(|host| self.fleet.name(host).to_owned()).collect();

@@ -1,0 +1,58 @@
+//! The parent of a process in namespaces of its own.
+
+use super::{CLONER_FD, Daemon, Reply};
+use anyhow::{Context, Result};
+use cloner::launch::{self, Inside, Running};
+use nix::sys::signal::{SigHandler, Signal, raise, signal};
+use redrt_wire::daemon::Application;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+/// Starts the program and ends as it ends.
+pub fn hold(application: &Application, daemon: &mut Daemon) -> Result<i32> {
+    if let Some(reason) = launch::check_program(&application.program)
+        .with_context(|| format!("Failed to read {}", application.program.display()))?
+    {
+        anyhow::bail!("{reason}, so it cannot be cloned: run it without --spares and spare hosts");
+    }
+    let mut command = Command::new(&application.program);
+    command
+        .arg0(&application.arguments[0])
+        .args(&application.arguments[1..])
+        .current_dir(&application.directory)
+        .env_clear()
+        .envs(application.environment.iter().map(|(name, value)| (name, value)));
+    let running = launch::start(None, |inside: Inside| match leave_open(&inside) {
+        Ok(()) => {
+            let error = command.exec();
+            io::Error::new(error.kind(), format!("Failed to run {}: {error}", application.program.display()))
+        }
+        Err(error) => error,
+    })?;
+    daemon.say(&Reply::Running { pid: running.pid as i32 })?;
+    stay(running)
+}
+
+/// Gives the agent's socket the number by which the program knows it.
+fn leave_open(inside: &Inside) -> io::Result<()> {
+    // SAFETY: dup2 takes any numbers; nothing in this process, which is about to become another program, uses that one.
+    let result = unsafe { libc::dup2(inside.listener.as_fd().as_raw_fd(), CLONER_FD) };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Waits for the end of the process and ends in the same way.
+pub fn stay(running: Running) -> Result<i32> {
+    // Whatever this process keeps open would seem to be kept open by the program.
+    // SAFETY: nothing here uses a descriptor any more.
+    unsafe { libc::syscall(libc::SYS_close_range, 0, u32::MAX, 0) };
+    let code = running.wait()?;
+    if let Some(killer) = (code > 128).then(|| Signal::try_from(code - 128).ok()).flatten() {
+        let _ = nix::sys::resource::setrlimit(nix::sys::resource::Resource::RLIMIT_CORE, 0, 0);
+        // SAFETY: the default action installs no handler.
+        let _ = unsafe { signal(killer, SigHandler::SigDfl) };
+        let _ = raise(killer);
+    }
+    Ok(code)
+}
