@@ -19,6 +19,10 @@
 //! anybody is told what follows from them.
 
 pub(crate) mod entry;
+#[cfg(test)]
+mod properties;
+#[cfg(test)]
+mod tests;
 
 use crate::choice::{Unfit, cost, unfit};
 use crate::health::{BackOff, Health};
@@ -163,6 +167,7 @@ impl Pool {
             pool.hosts.insert(name, entry);
         }
         for (id, lease) in leases {
+            // A lease of a host that is not there can only come from a damaged store.
             let Some(entry) = pool.hosts.get_mut(&lease.spare.name) else {
                 pool.store(Change::LeaseEnded(id));
                 continue;
@@ -229,12 +234,13 @@ impl Pool {
 
     /// Removes a host, with its leases. `false` if it is not there.
     pub fn remove(&mut self, name: &str, now: Duration) -> bool {
-        let Some(entry) = self.hosts.remove(name) else { return false };
-        for (id, lease) in entry.leases {
-            self.leases.remove(&id);
-            self.store(Change::LeaseEnded(id));
+        let Some(entry) = self.hosts.get(name) else { return false };
+        let ids: Vec<_> = entry.leases.keys().copied().collect();
+        for id in ids {
+            let lease = self.end(id, now).expect("the host has it");
             self.outputs.push_back(Output::Ended(lease, Ended::Removed));
         }
+        self.hosts.remove(name);
         self.store(Change::HostRemoved(name.to_owned()));
         self.advance(now);
         true
