@@ -57,6 +57,8 @@ pub struct Job {
     pub audit: Option<PathBuf>,
     /// Where the summary goes in JSON.
     pub json_summary: Option<PathBuf>,
+    /// As many clones are made at once.
+    pub clone_count_max: usize,
 }
 
 impl Job {
@@ -138,6 +140,7 @@ fn assemble(arguments: &Arguments, locals: &[LocalArguments]) -> Result<Job, Usa
         quiet: arguments.quiet,
         audit: arguments.audit.clone(),
         json_summary: arguments.json_summary.clone(),
+        clone_count_max: arguments.max_clones as usize,
     })
 }
 

@@ -70,7 +70,7 @@ fn gather(listener: &TcpListener, secret: &Secret, daemon: &Daemon) -> Result<(G
     loop {
         let mut fds = [
             PollFd::new(listener.as_fd(), PollFlags::POLLIN),
-            PollFd::new(daemon.stream.as_fd(), PollFlags::POLLRDHUP),
+            PollFd::new(daemon.stream.as_fd(), PollFlags::POLLIN),
         ];
         if poll(&mut fds, PollTimeout::from(CONNECT_MS_MAX))? == 0 {
             bail!("the source did not connect");
