@@ -57,7 +57,11 @@ pub fn prepare(launch: &Launch, child_count: usize) -> Result<Prepared> {
     let open_files = raise_open_files(child_count as u64)?;
     let reserved =
         [reserve(CONTROL_FD)?, reserve(SHARED_MEMORY_FD)?, reserve(HELPER_FD)?, reserve(CLONER_FD)?];
-    let sockets = || tempfile::Builder::new().prefix("redrt-").tempdir().context("Failed to make a directory");
+    let private = std::os::unix::fs::PermissionsExt::from_mode(0o700);
+    let sockets = || {
+        let mut builder = tempfile::Builder::new();
+        builder.prefix("redrt-").permissions(private).tempdir().context("Failed to make a directory")
+    };
     let sockets = launch.cloneable.then(sockets).transpose()?;
     sweep::become_subreaper().context("Failed to become the reaper of orphaned processes")?;
     let replicated = launch.world.is_replicated();

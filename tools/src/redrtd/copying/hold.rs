@@ -1,12 +1,13 @@
 //! The parent of a process in namespaces of its own.
 
+use super::super::spawn::CONTROL_FD;
 use super::{CLONER_FD, Daemon, Reply};
 use anyhow::{Context, Result};
 use cloner::launch::{self, Inside, Running};
 use nix::sys::signal::{SigHandler, Signal, raise, signal};
 use redrt_wire::daemon::Application;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
@@ -35,11 +36,20 @@ pub fn hold(application: &Application, daemon: &mut Daemon) -> Result<i32> {
     stay(running)
 }
 
-/// Gives the agent's socket the number by which the program knows it.
+/// Gives the agent's socket the number by which the program knows it, and has all descriptors closed that are not the
+/// program's. What the user's shell has left open to redrun could not be carried by a copy.
 fn leave_open(inside: &Inside) -> io::Result<()> {
     // SAFETY: dup2 takes any numbers; nothing in this process, which is about to become another program, uses that one.
-    let result = unsafe { libc::dup2(inside.listener.as_fd().as_raw_fd(), CLONER_FD) };
-    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    if unsafe { libc::dup2(inside.listener.as_fd().as_raw_fd(), CLONER_FD) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    for (first, last) in [(3, CONTROL_FD - 1), (CLONER_FD + 1, RawFd::MAX)] {
+        // SAFETY: sets flags of descriptors.
+        if unsafe { libc::syscall(libc::SYS_close_range, first, last, libc::CLOSE_RANGE_CLOEXEC) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+    }
+    Ok(())
 }
 
 /// Waits for the end of the process and ends in the same way.
