@@ -6,13 +6,14 @@ use anyhow::{Context, Result};
 use cloner::launch::{self, Inside, Running};
 use nix::sys::signal::{SigHandler, Signal, raise, signal};
 use redrt_wire::daemon::Application;
+use std::convert::Infallible;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
 /// Starts the program and ends as it ends.
-pub fn hold(application: &Application, daemon: &mut Daemon) -> Result<i32> {
+pub fn hold(application: &Application, daemon: &mut Daemon) -> Result<Infallible> {
     if let Some(reason) = launch::check_program(&application.program)
         .with_context(|| format!("Failed to read {}", application.program.display()))?
     {
@@ -53,7 +54,7 @@ fn leave_open(inside: &Inside) -> io::Result<()> {
 }
 
 /// Waits for the end of the process and ends in the same way.
-pub fn stay(running: Running) -> Result<i32> {
+pub fn stay(running: Running) -> Result<Infallible> {
     // Whatever this process keeps open would seem to be kept open by the program.
     // SAFETY: nothing here uses a descriptor any more.
     unsafe { libc::syscall(libc::SYS_close_range, 0, u32::MAX, 0) };
@@ -64,5 +65,6 @@ pub fn stay(running: Running) -> Result<i32> {
         let _ = unsafe { signal(killer, SigHandler::SigDfl) };
         let _ = raise(killer);
     }
-    Ok(code)
+    // Without returning to those who think that they have descriptors.
+    std::process::exit(code)
 }

@@ -128,12 +128,12 @@ pub fn help() -> Result<i32> {
         .context("a helper is started by redrtd alone")?;
     let mut daemon = Daemon { stream: fd.into(), frames: FrameReader::default() };
     let outcome = match daemon.hear()? {
-        Task::Hold(application) => hold::hold(&application, &mut daemon),
-        Task::Receive { secret, address } => receive::receive(&secret, address, &mut daemon),
+        Task::Hold(application) => hold::hold(&application, &mut daemon).map(|never| match never {}),
+        Task::Receive { secret, address } => receive::receive(&secret, address, &mut daemon).map(|never| match never {}),
         Task::Send { secret, pid, destination } => send::send(&secret, pid, destination, &mut daemon),
     };
     match outcome {
-        Ok(code) => Ok(code),
+        Ok(()) => Ok(0),
         Err(error) => {
             // If it is not heard, the daemon sees that this process ends.
             let _ = daemon.say(&Reply::Failed(format!("{error:#}")));

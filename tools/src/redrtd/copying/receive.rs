@@ -11,6 +11,7 @@ use cloner::launch::{self, Inside};
 use cloner::net::{self, Greeting};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use redrt_wire::auth::Secret;
+use std::convert::Infallible;
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
@@ -19,7 +20,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 const CONNECT_MS_MAX: u16 = 20_000;
 
 /// Receives one image.
-pub fn receive(secret: &Secret, address: IpAddr, daemon: &mut Daemon) -> Result<i32> {
+pub fn receive(secret: &Secret, address: IpAddr, daemon: &mut Daemon) -> Result<Infallible> {
     let listener = TcpListener::bind(SocketAddr::new(address, 0)).context("Failed to listen for an image")?;
     daemon.say(&Reply::Listening(listener.local_addr()?))?;
     let (greeting, streams) = gather(&listener, secret, daemon)?;

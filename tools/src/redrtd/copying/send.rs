@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 const TELL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Clones process `pid`.
-pub fn send(secret: &Secret, pid: i32, destination: SocketAddr, daemon: &mut Daemon) -> Result<i32> {
+pub fn send(secret: &Secret, pid: i32, destination: SocketAddr, daemon: &mut Daemon) -> Result<()> {
     nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL)?;
     let control = Control::connect(pid as u32)?;
     let subject = source::subject(&control)?;
@@ -51,5 +51,5 @@ pub fn send(secret: &Secret, pid: i32, destination: SocketAddr, daemon: &mut Dae
         stopped_ns: report.downtime.as_nanos() as u64,
         total_ns: report.total.as_nanos() as u64,
     }))?;
-    Ok(0)
+    Ok(())
 }
