@@ -13,6 +13,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
@@ -37,10 +38,7 @@ impl Site {
         let launcher = directory.path().join("launcher");
         fs::write(&launcher, script).expect("it can be written");
         fs::set_permissions(&launcher, std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("it is there");
-        // A port that is free now, and the same after a restart.
-        let free = TcpListener::bind("127.0.0.1:0").expect("there is a free port");
-        let address = free.local_addr().expect("it has an address");
-        drop(free);
+        let address = free_address();
         let options = options.iter().map(|option| (*option).to_owned()).collect();
         let mut site = Self { directory, address, options, daemon: None, log: Arc::default() };
         site.start();
@@ -58,7 +56,7 @@ impl Site {
         let mut daemon = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().expect("redspared can be run");
         let mut lines = BufReader::new(daemon.stderr.take().expect("it was piped")).lines();
         let first = lines.next().expect("it says something").expect("it is text");
-        assert!(first.contains("listening at"), "{first}");
+        assert!(first.contains("listening at"), "{first}; before: {}", self.log());
         let log = Arc::clone(&self.log);
         std::thread::spawn(move || {
             for line in lines.map_while(Result::ok) {
@@ -126,6 +124,15 @@ impl Drop for Site {
     fn drop(&mut self) {
         self.kill();
     }
+}
+
+/// One that is free now, and after a restart: not of those that the kernel gives to whoever connects somewhere.
+fn free_address() -> SocketAddr {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let begin = std::process::id() as u16 % 400 * 25;
+    let candidates = std::iter::repeat_with(|| 20_000 + begin + NEXT.fetch_add(1, Ordering::Relaxed) % 2000);
+    let mut addresses = candidates.take(2000).map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
+    addresses.find(|address| TcpListener::bind(address).is_ok()).expect("there is a free port")
 }
 
 #[track_caller]
@@ -442,12 +449,11 @@ fn a_daemon_that_is_killed_forgets_nothing_it_has_told() {
             }
         }
     }
+    wait("all are connected again", || {
+        jobs.iter_mut().for_each(|(_, job, _)| drop(job.news()));
+        site.status()["jobs"].as_array().expect("a list").iter().filter(|job| job["connected"] == true).count() == 3
+    });
     for (_, job, _) in &mut jobs {
-        wait("it is connected", || {
-            job.news();
-            job.notes.iter().filter(|note| note.contains("is back")).count()
-                == job.notes.iter().filter(|note| note.contains("cannot be reached")).count()
-        });
         job.client.leave();
     }
     drop(jobs);

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 /// How long the pool may take to answer at the start and at the end of a job.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(5);
-const FAREWELL_TIME_MAX: Duration = Duration::from_secs(1);
+const FAREWELL_TIME_MAX: Duration = Duration::from_secs(2);
 const DIAL_TIME_MAX: Duration = Duration::from_secs(3);
 /// Between attempts to reach a pool that is away.
 const DIAL_PAUSE: Duration = Duration::from_millis(500);
@@ -60,8 +60,11 @@ pub struct Client {
     round: u64,
     /// When the renewals that were not answered yet were sent.
     unanswered: VecDeque<(u64, Duration)>,
+    is_leaving: bool,
     has_left: bool,
     is_missed: bool,
+    /// When it worked last.
+    now: Duration,
     news: VecDeque<News>,
 }
 
@@ -86,8 +89,10 @@ impl Client {
             renew_at: now + ANSWER_TIME_MAX,
             round: 0,
             unanswered: VecDeque::new(),
+            is_leaving: false,
             has_left: false,
             is_missed: false,
+            now,
             news: VecDeque::new(),
         };
         client.present(link, now);
@@ -124,6 +129,9 @@ impl Client {
         self.say(&ToPool::Hello { version, job: self.job, leases });
         for (lease, end) in self.ends.clone() {
             self.say(&ToPool::End { lease, end });
+        }
+        if self.is_leaving {
+            return self.say(&ToPool::Leave);
         }
         for (number, request) in self.requests.clone() {
             self.say(&ToPool::Request { number, request });
@@ -282,6 +290,7 @@ impl Spares for Client {
     }
 
     fn work(&mut self, now: Duration) {
+        self.now = now;
         for event in self.hub.events() {
             match event {
                 Event::Dialled { result: Ok(link), .. } => self.present(link, now),
@@ -318,11 +327,12 @@ impl Spares for Client {
     }
 
     fn leave(&mut self) {
-        if matches!(self.connection, Connection::Up { .. }) {
-            self.say(&ToPool::Leave);
-            // A pool that does not answer takes the leases back when their time is over.
-            let is_done = |client: &Self| client.has_left || !matches!(client.connection, Connection::Up { .. });
-            let _ = self.wait_for(is_done, FAREWELL_TIME_MAX, self.renewed_at);
+        self.is_leaving = true;
+        self.say(&ToPool::Leave);
+        // A pool that cannot be told takes the leases back when their time is over.
+        if !self.is_missed {
+            let is_done = |client: &Self| client.has_left || client.connection == Connection::Refused;
+            let _ = self.wait_for(is_done, FAREWELL_TIME_MAX, self.now);
         }
     }
 

@@ -2,10 +2,11 @@
 //! anybody.
 
 use anyhow::{Context, Result, ensure};
-use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
+use redb::{Database, DatabaseError, ReadableDatabase, ReadableTable, TableDefinition};
 use serde::de::DeserializeOwned;
 use spare_pool::{Change, LeaseId, Stored};
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 const HOSTS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("hosts");
 const LEASES: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("leases");
@@ -14,6 +15,9 @@ const FORMAT_KEY: &str = "format";
 const NEXT_LEASE_KEY: &str = "next lease";
 /// Of what is written here.
 const FORMAT: u64 = 1;
+/// How long another process may have the file before it is taken for another daemon.
+const LOCK_TIME_MAX: Duration = Duration::from_secs(2);
+const LOCK_PAUSE: Duration = Duration::from_millis(10);
 
 /// The file of a pool. Only one process can have it open.
 pub struct Store {
@@ -24,7 +28,7 @@ impl Store {
     /// Opens the file, which is made if it is not there.
     pub fn open(path: &Path) -> Result<Self> {
         let shown = path.display();
-        let database = Database::create(path).with_context(|| format!("Failed to open the pool's state {shown}"))?;
+        let database = create(path).with_context(|| format!("Failed to open the pool's state {shown}"))?;
         let writing = database.begin_write()?;
         {
             let mut numbers = writing.open_table(NUMBERS).with_context(|| format!("{shown} is not a pool's state"))?;
@@ -84,6 +88,19 @@ impl Store {
     }
 }
 
+/// A child that the last daemon forked, and that has not reached its exec, holds the file a moment longer than the daemon.
+fn create(path: &Path) -> Result<Database, DatabaseError> {
+    let begin = Instant::now();
+    loop {
+        match Database::create(path) {
+            Err(DatabaseError::DatabaseAlreadyOpen) if begin.elapsed() < LOCK_TIME_MAX => {
+                std::thread::sleep(LOCK_PAUSE);
+            }
+            result => return result,
+        }
+    }
+}
+
 fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T> {
     serde_json::from_slice(bytes).context("is damaged")
 }
@@ -92,7 +109,6 @@ fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T> {
 mod tests {
     use super::*;
     use spare_pool::{JobId, Output, Pool, Request, Settings, Spare};
-    use std::time::Duration;
 
     #[test]
     fn what_was_stored_is_found_again() {
