@@ -190,6 +190,18 @@ impl Pool {
         }
     }
 
+    /// How it behaves.
+    #[must_use]
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// Whether it has this host.
+    #[must_use]
+    pub fn has_host(&self, name: &str) -> bool {
+        self.hosts.contains_key(name)
+    }
+
     /// All hosts, by name.
     pub fn hosts(&self, now: Duration) -> impl Iterator<Item = HostStatus> + '_ {
         self.hosts.values().map(move |entry| entry.status(now))

@@ -14,6 +14,7 @@ mod program;
 
 pub use arguments::{Arguments, command};
 pub use generate::generate;
+pub use hosts::parse_host;
 pub use inject::{Fault, FaultError};
 
 use crate::plan::HostPlan;
