@@ -15,6 +15,7 @@ use crate::host;
 use crate::image::frame::Kind;
 use crate::image::state::{Backing, Final, IMAGE_VERSION, MappedFile, ProcessState, Prologue, Reply, SystemArea};
 use crate::image::stream::{FrameReader, FrameWriter};
+use crate::source::{descriptors, objects};
 use crate::sys::restorer;
 use cloner_agent::abi::Block;
 use memory::Memory;
@@ -193,7 +194,8 @@ fn own_system_areas() -> io::Result<Vec<SystemArea>> {
 
 /// Digest of all pages with a content of their own. The source makes the same over its own.
 fn hash_memory(memory: &Memory) -> io::Result<u64> {
-    let pagemap = std::fs::File::open("/proc/self/pagemap")?;
+    let own = |name: &str| std::fs::File::open(format!("/proc/self/{name}"));
+    let (pagemap, smaps) = (own("pagemap")?, own("smaps")?);
     let mut sum = 0_u64;
     for area in &memory.layout().areas {
         if matches!(area.backing, Backing::Shared { .. }) {
@@ -204,7 +206,7 @@ fn hash_memory(memory: &Memory) -> io::Result<u64> {
         let parts =
             memory.locate(area.start, area.end - area.start).ok_or_else(|| io::Error::other("an area is missing"))?;
         for (at, len) in parts {
-            let look = crate::dirty::look_once(&pagemap, &[Watched { start: at, end: at + len, file_backed }])?;
+            let look = crate::dirty::look_once(&pagemap, &smaps, &[Watched { start: at, end: at + len, file_backed }])?;
             for (start, end) in look.populated.iter() {
                 for page in (start..end).step_by(4096) {
                     // SAFETY: - a page of a piece: mapped and readable.
@@ -213,6 +215,23 @@ fn hash_memory(memory: &Memory) -> io::Result<u64> {
                 }
             }
             address += len;
+        }
+    }
+    Ok(sum.wrapping_add(hash_objects(memory)?))
+}
+
+/// The part of shared objects in that digest.
+fn hash_objects(memory: &Memory) -> io::Result<u64> {
+    let mut sum = 0_u64;
+    let mut page = [0; 4096];
+    for object in &memory.layout().objects {
+        let Some(fd) = memory.object(object.id) else { continue };
+        for (start, end) in descriptors::object_parts(fd, object.len)? {
+            for at in (start..end).step_by(page.len()) {
+                let page = &mut page[..(end - at).min(4096) as usize];
+                descriptors::read_object(fd, at, page)?;
+                sum = sum.wrapping_add(objects::object_page_hash(object.id, at, page));
+            }
         }
     }
     Ok(sum)

@@ -279,10 +279,20 @@ pub fn object_parts(object: &OwnedFd, len: u64) -> io::Result<Vec<(u64, u64)>> {
     Ok(parts)
 }
 
-/// Reads from a memfd.
+/// Reads from a memfd. Behind its end, which may have come nearer since it was looked at, are zeros.
 pub fn read_object(object: &OwnedFd, offset: u64, bytes: &mut [u8]) -> io::Result<()> {
     let file = std::fs::File::from(object.try_clone()?);
-    file.read_exact_at(bytes, offset)
+    let mut done = 0;
+    while done < bytes.len() {
+        match file.read_at(&mut bytes[done..], offset + done as u64) {
+            Ok(0) => break,
+            Ok(count) => done += count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    bytes[done..].fill(0);
+    Ok(())
 }
 
 #[cfg(test)]
