@@ -1,6 +1,8 @@
 //! The agent's life: its thread, its socket, and what it does for the one that asks.
 
-use crate::abi::{Ask, Block, EXCLUDED_DESCRIPTOR_END, MAGIC, Reply, Request, SLOT_PARKED, Slot, TIMER_COUNT_MAX, Timer, VERSION};
+use crate::abi::{
+    Ask, Block, EXCLUDED_DESCRIPTOR_END, MAGIC, Reply, Request, SLOT_PARKED, Slot, TIMER_COUNT_MAX, Timer, VERSION,
+};
 use crate::sys::{self, syscall, syscall6};
 use crate::{collect, copy, park};
 use core::arch::asm;

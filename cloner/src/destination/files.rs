@@ -51,7 +51,9 @@ pub fn restore(
     }
     for (number, fd) in &present.given {
         if descriptors.iter().any(|descriptor| descriptor.fd == *number) {
-            return Err(io::Error::other(format!("descriptor {number} is the program's, and was to be given to the copy")));
+            return Err(io::Error::other(format!(
+                "descriptor {number} is the program's, and was to be given to the copy"
+            )));
         }
         made.push((*number, above(fd, base)?));
     }

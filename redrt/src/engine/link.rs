@@ -2,10 +2,10 @@
 
 use super::opening::{self, Opened, Opening};
 use super::payload::Payload;
+use crate::transport::descriptors;
 use crate::transport::frame::{Fragment, HEADER_BYTES, Header, Kind};
 use crate::transport::shm::{self, Inbox, Producer, Segment};
 use crate::transport::tcp::{self, Receiver, Sender, Source};
-use crate::transport::descriptors;
 use redrt_types::{Incarnation, ProcessIndex, View, World};
 use redrt_wire::auth::Secret;
 use redrt_wire::control::Card;

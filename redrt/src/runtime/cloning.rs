@@ -116,7 +116,11 @@ fn become_copy(hushed: &mut Hushed, held: &mut Held) -> io::Result<()> {
     hushed.send(&FromAgent::Hello)?;
     let place = match hushed.receive()? {
         ToAgent::Place(place) if before.welcome.world.contains(place.me) => *place,
-        _ => return Err(io::Error::other("the daemon on this host sent an unexpected message: mixed redrt installations?")),
+        _ => {
+            return Err(io::Error::other(
+                "the daemon on this host sent an unexpected message: mixed redrt installations?",
+            ));
+        }
     };
     let Place { me, incarnation, host, host_number, local_process_count, listen } = place;
     let welcome = Welcome {

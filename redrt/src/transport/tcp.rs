@@ -534,7 +534,8 @@ mod tests {
         let secret = Secret([3; 32]);
         let address = listener.local_addr().unwrap();
         let theirs = secret.clone();
-        let accepting = std::thread::spawn(move || admit(Connection::new(listener.accept().unwrap().0), &theirs).unwrap());
+        let accepting =
+            std::thread::spawn(move || admit(Connection::new(listener.accept().unwrap().0), &theirs).unwrap());
         let sender = Sender::open(address, &secret, ProcessIndex(5), Incarnation(1), || true).unwrap();
         let accepted = accepting.join().unwrap();
         assert_eq!((accepted.from, accepted.incarnation), (ProcessIndex(5), Incarnation(1)));

@@ -281,8 +281,12 @@ impl Coordinator {
             self.give_up(now, id, "a process does not answer", false);
         }
         let Some(recovery) = &self.recovery else { return };
-        let due: Vec<_> =
-            recovery.wanted.iter().filter(|(_, wanted)| now >= wanted.not_before).map(|(replica, _)| *replica).collect();
+        let due: Vec<_> = recovery
+            .wanted
+            .iter()
+            .filter(|(_, wanted)| now >= wanted.not_before)
+            .map(|(replica, _)| *replica)
+            .collect();
         for replica in due {
             self.begin_clone(now, replica);
         }
@@ -298,9 +302,10 @@ impl Coordinator {
             let process = &self.processes[self.world().process(*source).0 as usize];
             process.counts()
                 && process.phase == Phase::Ready
-                && !recovery.attempts.values().any(|attempt| {
-                    attempt.newcomer.source == *source || attempt.newcomer.replica == *source
-                })
+                && !recovery
+                    .attempts
+                    .values()
+                    .any(|attempt| attempt.newcomer.source == *source || attempt.newcomer.replica == *source)
         };
         self.view.live(replica.rank).filter(is_fit).min_by_key(|source| (Some(*source) == leader, source.index))
     }
@@ -411,7 +416,8 @@ impl Coordinator {
 
     /// The next clone whose source can be stopped may do so, when no other is about to.
     fn pin_next(&mut self, now: Duration) {
-        let live: BTreeSet<_> = (0..self.world().rank_count()).flat_map(|rank| self.view.live(VirtualRank(rank))).collect();
+        let live: BTreeSet<_> =
+            (0..self.world().rank_count()).flat_map(|rank| self.view.live(VirtualRank(rank))).collect();
         let Some(recovery) = &mut self.recovery else { return };
         if recovery.is_cutting() {
             return;
@@ -436,9 +442,10 @@ impl Coordinator {
 
     fn cut_when_pinned(&mut self, now: Duration) {
         let Some(recovery) = &mut self.recovery else { return };
-        let pinned = recovery.attempts.iter_mut().find(
-            |(_, attempt)| matches!(&attempt.stage, Stage::Pinning { missing, .. } if missing.is_empty()),
-        );
+        let pinned = recovery
+            .attempts
+            .iter_mut()
+            .find(|(_, attempt)| matches!(&attempt.stage, Stage::Pinning { missing, .. } if missing.is_empty()));
         match pinned {
             Some((id, attempt)) => {
                 attempt.stage = Stage::Cutting;
@@ -453,7 +460,9 @@ impl Coordinator {
     pub(super) fn copy_ready(&mut self, now: Duration, replica: ReplicaId, card: &Card) -> bool {
         let Some(recovery) = &mut self.recovery else { return false };
         let waits = |attempt: &Attempt| attempt.newcomer.replica == replica && attempt.stage == Stage::Cutting;
-        let Some((id, attempt)) = recovery.attempts.iter_mut().find(|(_, attempt)| waits(attempt)) else { return false };
+        let Some((id, attempt)) = recovery.attempts.iter_mut().find(|(_, attempt)| waits(attempt)) else {
+            return false;
+        };
         attempt.card = Some(card.clone());
         let id = *id;
         self.admit_when_complete(now, id);

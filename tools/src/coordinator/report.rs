@@ -389,7 +389,11 @@ fn recovered_line(recovered: &Recovered, host: &dyn Fn(ReplicaId) -> String) -> 
     let stopped = cost.map_or_else(String::new, |cost| {
         format!(", {source} was stopped for {} of it", time_text(Duration::from_nanos(cost.stopped_ns)))
     });
-    format!("replica {replica} is back, on {}: redundancy was missing for {}{stopped}", host(*replica), time_text(*window))
+    format!(
+        "replica {replica} is back, on {}: redundancy was missing for {}{stopped}",
+        host(*replica),
+        time_text(*window)
+    )
 }
 
 fn recovered_record(recovered: &Recovered, host: &dyn Fn(ReplicaId) -> String) -> Value {

@@ -35,8 +35,7 @@ pub enum Kind {
     Sender,
 }
 
-const KINDS: [Kind; 7] =
-    [Kind::Death, Kind::Agent, Kind::Output, Kind::Error, Kind::Input, Kind::Helper, Kind::Sender];
+const KINDS: [Kind; 7] = [Kind::Death, Kind::Agent, Kind::Output, Kind::Error, Kind::Input, Kind::Helper, Kind::Sender];
 
 impl Kind {
     /// The epoll token of child `number`'s descriptor of this kind.

@@ -311,7 +311,9 @@ impl Daemon {
                             None => self.welcome(number),
                         },
                         // A namespace of its own: nobody else knows it by this id.
-                        FromAgent::Ready(card) if self.job.as_ref().is_some_and(|job| job.launch.cloneable) => card.pid = 0,
+                        FromAgent::Ready(card) if self.job.as_ref().is_some_and(|job| job.launch.cloneable) => {
+                            card.pid = 0
+                        }
                         // Replicas see an id that is no process's (see docs/determinism.md); the others need the real one.
                         FromAgent::Ready(card) if card.pid > PID_MAX => card.pid = self.children[number].pid.as_raw(),
                         _ => {}

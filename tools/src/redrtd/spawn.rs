@@ -55,8 +55,7 @@ pub struct Prepared {
 pub fn prepare(launch: &Launch, child_count: usize) -> Result<Prepared> {
     let mut notes = Vec::new();
     let open_files = raise_open_files(child_count as u64)?;
-    let reserved =
-        [reserve(CONTROL_FD)?, reserve(SHARED_MEMORY_FD)?, reserve(HELPER_FD)?, reserve(CLONER_FD)?];
+    let reserved = [reserve(CONTROL_FD)?, reserve(SHARED_MEMORY_FD)?, reserve(HELPER_FD)?, reserve(CLONER_FD)?];
     let private = std::os::unix::fs::PermissionsExt::from_mode(0o700);
     let sockets = || {
         let mut builder = tempfile::Builder::new();

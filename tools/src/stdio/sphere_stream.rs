@@ -53,7 +53,13 @@ pub struct SphereStream {
 impl SphereStream {
     /// A sphere of these replicas, in order of leadership.
     pub fn new(replicas: impl IntoIterator<Item = ReplicaIndex>) -> Self {
-        let source = |index| Source { index, pending: VecDeque::new(), late_bytes: 0, ended: false, state: SourceState::Counting };
+        let source = |index| Source {
+            index,
+            pending: VecDeque::new(),
+            late_bytes: 0,
+            ended: false,
+            state: SourceState::Counting,
+        };
         Self { sources: replicas.into_iter().map(source).collect(), released_bytes: 0, divergences: Vec::new() }
     }
 

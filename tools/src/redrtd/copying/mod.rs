@@ -129,7 +129,9 @@ pub fn help() -> Result<i32> {
     let mut daemon = Daemon { stream: fd.into(), frames: FrameReader::default() };
     let outcome = match daemon.hear()? {
         Task::Hold(application) => hold::hold(&application, &mut daemon).map(|never| match never {}),
-        Task::Receive { secret, address } => receive::receive(&secret, address, &mut daemon).map(|never| match never {}),
+        Task::Receive { secret, address } => {
+            receive::receive(&secret, address, &mut daemon).map(|never| match never {})
+        }
         Task::Send { secret, pid, destination } => send::send(&secret, pid, destination, &mut daemon),
     };
     match outcome {

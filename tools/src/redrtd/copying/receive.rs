@@ -69,10 +69,8 @@ fn gather(listener: &TcpListener, secret: &Secret, daemon: &Daemon) -> Result<(G
     let mut first: Option<Greeting> = None;
     let mut streams: Vec<Option<TcpStream>> = Vec::new();
     loop {
-        let mut fds = [
-            PollFd::new(listener.as_fd(), PollFlags::POLLIN),
-            PollFd::new(daemon.stream.as_fd(), PollFlags::POLLIN),
-        ];
+        let mut fds =
+            [PollFd::new(listener.as_fd(), PollFlags::POLLIN), PollFd::new(daemon.stream.as_fd(), PollFlags::POLLIN)];
         if poll(&mut fds, PollTimeout::from(CONNECT_MS_MAX))? == 0 {
             bail!("the source did not connect");
         }
