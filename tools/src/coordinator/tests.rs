@@ -737,7 +737,7 @@ fn a_clone_whose_source_is_lost_is_given_up() {
     assert_eq!(
         words,
         "stream 0.2 lost, lost 0.2, view 2, Unpin(ReplicaId { rank: VirtualRank(0), index: ReplicaIndex(1) }), \
-         host 0: abandon, host 2: abandon, host 2: receive 0.2 from 0.0"
+         host 0: abandon, host 2: abandon, host 1: receive 0.2 from 0.0"
     );
 }
 
