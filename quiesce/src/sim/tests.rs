@@ -84,6 +84,7 @@ fn every_planted_bug_is_found() {
 #[ignore = "for a person"]
 fn show() {
     let seed = std::env::var("SEED").unwrap().parse().unwrap();
-    let options = Options { faults: Some(Faults::Clones), trace: Some(|line| println!("{line}")), ..Options::default() };
+    let options =
+        Options { faults: Some(Faults::Clones), trace: Some(|line| println!("{line}")), ..Options::default() };
     println!("{:?}", run(seed, &options));
 }
