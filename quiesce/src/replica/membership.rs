@@ -8,7 +8,7 @@ use crate::error::ProtocolError;
 use crate::frame::{Frame, MessageId};
 use crate::mutation::Mutation;
 use crate::view::{Service, leader, live_set, service};
-use redrt_types::{ReplicaId, ReplicaIndex, SeqNum, View, VirtualRank};
+use redrt_types::{ContextId, ReplicaId, ReplicaIndex, SeqNum, View, VirtualRank};
 use sdc_detect::ReplicaSet;
 
 /// A copy waits for payloads that were on their way to its original: all its suppliers are lost to it.
@@ -96,10 +96,18 @@ impl Replica {
                 }
             }
         }
+        let me = self.me;
         if self.has_met(sender) {
-            for server in self.world.sphere(sender).filter(|server| live.contains(server.index)) {
+            for server in self.world.sphere(sender).filter(|server| live.contains(server.index) && *server != me) {
                 self.resume(server, live, supplier);
             }
+        }
+        // An engine may keep what a process sends to itself out of the protocol: it is asked for without a frame.
+        if sender == me.rank && self.wanted[self.world.process(me).0 as usize] == Service::None {
+            let wanted = service(&self.world, live, self.protocol, me, me.index);
+            self.wanted[self.world.process(me).0 as usize] = wanted;
+            let bookmarks = self.bookmarks(sender);
+            self.handle_resume(me, wanted, &bookmarks);
         }
     }
 
@@ -124,7 +132,7 @@ impl Replica {
     /// then knows of nobody it could ask. Digests tell it; it answers with what it wants.
     fn introduce(&mut self, newcomer: ReplicaId) {
         let process = self.world.process(newcomer).0 as usize;
-        if self.services[process] != Service::None {
+        if self.services[process] != Service::None || newcomer == self.me {
             return;
         }
         self.services[process] = Service::Digests;
@@ -147,13 +155,14 @@ impl Replica {
             return;
         }
         self.wanted[process] = wanted;
-        let late = u64::from(self.has(Mutation::BookmarkLate));
-        let bookmarks = self
-            .inboxes
-            .of(server.rank)
-            .into_iter()
-            .map(|channel| (channel.1, SeqNum(self.inbox(channel).bookmark().0 + late)))
-            .collect();
+        let bookmarks = self.bookmarks(server.rank);
         self.transmit(server, Frame::Resume { service: wanted, bookmarks, view: self.view.number });
+    }
+
+    /// Where the channels from a rank are to go on.
+    fn bookmarks(&mut self, sender: VirtualRank) -> Vec<(ContextId, SeqNum)> {
+        let late = u64::from(self.has(Mutation::BookmarkLate));
+        let channels = self.inboxes.of(sender).into_iter();
+        channels.map(|channel| (channel.1, SeqNum(self.inbox(channel).bookmark().0 + late))).collect()
     }
 }

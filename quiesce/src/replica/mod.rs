@@ -330,8 +330,7 @@ impl Replica {
         }
         let count = self.decisions.count_ballots(key);
         // A copy that is being made has yet to come to this outcome, and may match the receive before it does.
-        let is_expecting = !self.pinned[self.me.rank.0 as usize].without(self.live(self.me.rank)).is_empty();
-        count.filter(|agreed| !(*agreed && is_expecting))
+        count.filter(|agreed| !(*agreed && self.expects_sibling()))
     }
 
     /// Sends what is held back for batching: acknowledgements and decisions. To be called before the engine blocks or

@@ -62,6 +62,9 @@ fn main() {
 }
 
 fn run() -> Result<i32> {
+    if std::env::args().nth(1).as_deref() == Some(redrtd::HELPER_FLAG) {
+        return redrtd::help();
+    }
     let arguments = Arguments::parse();
     if arguments.probe {
         println!("{}", serde_json::to_string(&facts::here()?)?);
