@@ -2,12 +2,13 @@
 //! not waited for, the sphere may have a new leader.
 
 use super::Replica;
+use super::sending::serve;
 use crate::channel::{Phase, Slot};
 use crate::error::ProtocolError;
 use crate::frame::{Frame, MessageId};
 use crate::mutation::Mutation;
 use crate::view::{Service, leader, live_set, service};
-use redrt_types::{ReplicaId, ReplicaIndex, SeqNum, View, VirtualRank};
+use redrt_types::{ContextId, ReplicaId, ReplicaIndex, SeqNum, View, VirtualRank};
 use sdc_detect::ReplicaSet;
 
 /// A copy waits for payloads that were on their way to its original: all its suppliers are lost to it.
@@ -25,6 +26,7 @@ impl Replica {
         let mut outcome = Ok(());
         let before = std::mem::replace(&mut self.view, view);
         let joins = self.joining && self.view.is_live(self.me);
+        self.view_has_changed = true;
         self.joining &= !joins;
         for rank in (0..self.world.rank_count()).map(VirtualRank) {
             let gone =
@@ -34,12 +36,14 @@ impl Replica {
             if lost.is_empty() && live == self.live(rank) && !joins {
                 continue;
             }
-            let has_newcomers = !live.without(self.live(rank)).without(lost).is_empty() || joins;
+            let newcomers = if joins { live } else { live.without(self.live(rank).without(lost)) };
+            let has_newcomers = !newcomers.is_empty();
             self.live[rank.0 as usize] = live;
             self.forget(rank, lost);
             if self.joining {
                 continue;
             }
+            newcomers.iter().for_each(|index| self.introduce(ReplicaId { rank, index }));
             self.change_suppliers(rank, if joins { ALL } else { lost });
             if has_newcomers {
                 self.repeat_ahead(rank);
@@ -92,8 +96,55 @@ impl Replica {
                 }
             }
         }
-        for server in self.world.sphere(sender).filter(|server| live.contains(server.index)) {
-            self.resume(server, live, supplier);
+        let me = self.me;
+        if self.has_met(sender) {
+            for server in self.world.sphere(sender).filter(|server| live.contains(server.index) && *server != me) {
+                self.resume(server, live, supplier);
+            }
+        }
+        // An engine may keep what a process sends to itself out of the protocol: it is asked for without a frame.
+        if sender == me.rank && self.wanted[self.world.process(me).0 as usize] == Service::None {
+            let wanted = service(&self.world, live, self.protocol, me, me.index);
+            self.wanted[self.world.process(me).0 as usize] = wanted;
+            let bookmarks = self.bookmarks(sender);
+            self.handle_resume(me, wanted, &bookmarks);
+        }
+    }
+
+    /// Whether anything has ever come from a rank.
+    fn has_met(&self, rank: VirtualRank) -> bool {
+        self.partners.contains(&rank)
+    }
+
+    /// Something comes from a rank. If it is the first that does, its replicas are told now what they are to do, if a change of view has
+    /// changed that since the start.
+    #[inline]
+    pub(super) fn meet(&mut self, rank: VirtualRank) {
+        if self.met_last != Some(rank) {
+            self.met_last = Some(rank);
+            if self.partners.insert(rank) && self.view_has_changed {
+                self.change_suppliers(rank, ReplicaSet::EMPTY);
+            }
+        }
+    }
+
+    /// The sender's side of a join: the newcomer may have been made before something that is in the log here reached its source, and
+    /// then knows of nobody it could ask. Digests tell it; it answers with what it wants.
+    fn introduce(&mut self, newcomer: ReplicaId) {
+        let process = self.world.process(newcomer).0 as usize;
+        if self.services[process] != Service::None || newcomer == self.me {
+            return;
+        }
+        self.services[process] = Service::Digests;
+        for channel in self.outboxes.of(newcomer.rank) {
+            let outbox = self.outboxes.get_mut(channel).expect("it was just listed");
+            let first = SeqNum(outbox.cursors[usize::from(newcomer.index.0)].from);
+            for sequence in outbox.resumable(first) {
+                let logged = outbox.get(sequence).expect("it is in the log");
+                if !logged.held && logged.unacked.contains(newcomer.index) {
+                    self.outputs.extend(serve(Service::Digests, newcomer, channel, sequence, logged));
+                }
+            }
         }
     }
 
@@ -104,13 +155,14 @@ impl Replica {
             return;
         }
         self.wanted[process] = wanted;
-        let late = u64::from(self.has(Mutation::BookmarkLate));
-        let bookmarks = self
-            .inboxes
-            .of(server.rank)
-            .into_iter()
-            .map(|channel| (channel.1, SeqNum(self.inbox(channel).bookmark().0 + late)))
-            .collect();
+        let bookmarks = self.bookmarks(server.rank);
         self.transmit(server, Frame::Resume { service: wanted, bookmarks, view: self.view.number });
+    }
+
+    /// Where the channels from a rank are to go on.
+    fn bookmarks(&mut self, sender: VirtualRank) -> Vec<(ContextId, SeqNum)> {
+        let late = u64::from(self.has(Mutation::BookmarkLate));
+        let channels = self.inboxes.of(sender).into_iter();
+        channels.map(|channel| (channel.1, SeqNum(self.inbox(channel).bookmark().0 + late))).collect()
     }
 }

@@ -29,6 +29,7 @@ use crate::mutation::Mutation;
 use crate::table::{ChannelKey, Channels};
 use crate::view::{Protocol, Service, leader, live_set, service};
 use redrt_types::{ReplicaId, ReplicaIndex, SeqNum, View, VirtualRank, World};
+use rustc_hash::FxHashSet;
 use sdc_detect::ReplicaSet;
 use std::collections::VecDeque;
 use std::hash::{Hash, Hasher};
@@ -106,6 +107,11 @@ pub struct Replica {
     services: Vec<Service>,
     /// What this process wants of each process, by dense number.
     wanted: Vec<Service>,
+    /// Ranks that something has come from; the last one that did. With the others nothing is agreed until something comes.
+    partners: FxHashSet<VirtualRank>,
+    met_last: Option<VirtualRank>,
+    /// Whether the view is another than at the start: who supplies whom was computed from that one.
+    view_has_changed: bool,
     outboxes: Channels<Outbox>,
     inboxes: Channels<Inbox>,
     /// Inboxes with something to acknowledge.
@@ -158,6 +164,9 @@ impl Replica {
             joining: false,
             services,
             wanted,
+            partners: FxHashSet::default(),
+            met_last: None,
+            view_has_changed: false,
             outboxes: Channels::new(),
             inboxes: Channels::new(),
             unacknowledged: Vec::new(),
@@ -237,10 +246,12 @@ impl Replica {
         let blame = |breach| ProtocolError { by: from, breach };
         match frame {
             Frame::Offer { context, sequence, envelope, digest } => {
-                return self.handle_offer(from, context, sequence, envelope, digest).map_err(blame);
+                self.handle_offer(from, context, sequence, envelope, digest).map_err(blame)?;
+                self.meet(from.rank);
             }
             Frame::Digest { context, sequence, digest } => {
-                return self.handle_digest(from, context, sequence, digest).map_err(blame);
+                self.handle_digest(from, context, sequence, digest).map_err(blame)?;
+                self.meet(from.rank);
             }
             Frame::Ack { context, upto } => self.handle_ack(from, context, upto),
             Frame::AckOne { context, sequence } => self.handle_ack_one(from, context, sequence),

@@ -167,7 +167,7 @@ fn transmit_to_all(
     }
 }
 
-fn serve(
+pub(super) fn serve(
     service: Service,
     to: ReplicaId,
     (_, context): ChannelKey,

@@ -128,6 +128,11 @@ impl Simulation {
         }
     }
 
+    /// Whether a live replica has all that its sphere has decided, as far as anybody can have noticed.
+    pub(super) fn is_full_member(&self, replica: ReplicaId) -> bool {
+        self.view.is_live(replica) && !self.joins.iter().any(|join| join.newcomer == replica)
+    }
+
     fn is_pinned(&self, join: Join) -> bool {
         let pin = Control::Pin(join.newcomer);
         !self.processes.iter().any(|process| process.alive && process.controls.contains(&pin))
@@ -140,8 +145,7 @@ impl Simulation {
         if self.processes[place].alive || self.view.is_live(newcomer) || is_taken {
             return;
         }
-        let in_step = |replica: &ReplicaId| !self.is_about_clones || self.process(*replica).replica.is_in_step();
-        let sources: Vec<_> = self.view.live(newcomer.rank).filter(in_step).collect();
+        let sources: Vec<_> = self.view.live(newcomer.rank).filter(|source| self.is_full_member(*source)).collect();
         if sources.is_empty() {
             return;
         }

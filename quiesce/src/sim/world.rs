@@ -8,7 +8,7 @@ use super::random::Random;
 use super::{Failure, Faults, Options, Summary, check};
 use crate::frame::{Frame, MessageId};
 use crate::replica::{Config, Verification};
-use crate::view::{Protocol, live_set};
+use crate::view::Protocol;
 use redrt_types::{ContextId, Incarnation, ProcessIndex, ReplicaId, View, VirtualRank, World};
 use std::collections::{BTreeMap, VecDeque};
 
@@ -348,10 +348,12 @@ impl Simulation {
         self.lose(place, fenced);
     }
 
+    /// Whether its sphere can do without it. A newcomer that is not in step does not count: what its source decided since the cut, and
+    /// others may have seen the consequences of, it has yet to hear.
     pub(super) fn may_lose(&self, place: usize) -> bool {
         let victim = self.processes[place].me();
-        let live = live_set(&self.view, victim.rank);
-        live.contains(victim.index) && live.len() >= 2
+        let others = self.view.live(victim.rank).filter(|other| *other != victim && self.is_full_member(*other));
+        self.view.is_live(victim) && others.count() > 0
     }
 
     /// A process leaves the view, by its death or because it is not wanted any more.
