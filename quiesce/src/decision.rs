@@ -482,7 +482,8 @@ impl Decisions {
             return;
         }
         self.role = Role::Follower { leader, in_sync: false };
-        let frame = Frame::DecisionSync { first: self.stable, items: self.items_from(self.stable) };
+        // Not only what is not stable: the new leader may be a newcomer that the old one had not told yet what was.
+        let frame = Frame::DecisionSync { first: self.kept, items: self.items_from(self.kept) };
         self.transmit(leader, frame, outputs);
         for (key, agrees) in self.own_ballots.clone() {
             self.transmit(leader, Frame::Ballot { key, agrees }, outputs);

@@ -21,7 +21,7 @@ use cloner_agent::abi::Block;
 use memory::Memory;
 use receive::Input;
 use std::io::{self, Read, Write};
-use std::os::fd::{BorrowedFd, IntoRawFd, OwnedFd};
+use std::os::fd::{BorrowedFd, IntoRawFd, OwnedFd, RawFd};
 use std::sync::RwLock;
 use std::sync::atomic::{AtomicI32, Ordering};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
@@ -54,6 +54,8 @@ pub struct Receiver {
     pub listener: OwnedFd,
     /// The copy's standard input, output and error.
     pub standard: [OwnedFd; 3],
+    /// Further descriptors for the copy, in these numbers, which the source has left out.
+    pub given: Vec<(RawFd, OwnedFd)>,
     /// True when this process is privileged only by its user namespace.
     pub drop_capabilities: bool,
 }
@@ -93,7 +95,7 @@ pub fn receive(receiver: Receiver) -> ! {
 }
 
 fn try_receive(receiver: Receiver) -> io::Result<std::convert::Infallible> {
-    let Receiver { inputs, answers, complaints, listener, standard, drop_capabilities } = receiver;
+    let Receiver { inputs, answers, complaints, listener, standard, given, drop_capabilities } = receiver;
     let mut answers = answers.map(FrameWriter::new);
     let mut inputs: Vec<Input> = inputs.into_iter().map(FrameReader::new).collect();
     let prologue = begin(&mut inputs, &mut answers)?;
@@ -119,7 +121,8 @@ fn try_receive(receiver: Receiver) -> io::Result<std::convert::Infallible> {
         answers.flush()?;
     }
     first.expect(Kind::Commit)?;
-    become_copy(&end.state, &memory, prologue.extended_state, [complaints, listener], &standard, drop_capabilities)
+    let present = files::Present { standard, given };
+    become_copy(&end.state, &memory, prologue.extended_state, [complaints, listener], &present, drop_capabilities)
 }
 
 /// Compares both hosts, and answers.
@@ -245,7 +248,7 @@ fn become_copy(
     memory: &Memory,
     extended_state: u64,
     kept: [OwnedFd; 2],
-    standard: &[OwnedFd; 3],
+    present: &files::Present,
     drop_capabilities: bool,
 ) -> io::Result<std::convert::Infallible> {
     host::request_extended_state(extended_state)?;
@@ -261,7 +264,7 @@ fn become_copy(
     let has_executable = executable.is_some();
     kept.extend(executable);
     raise_limits();
-    let numbers = files::restore(&state.descriptors, &state.pipes, memory, standard, kept)?;
+    let numbers = files::restore(&state.descriptors, &state.pipes, memory, present, kept)?;
     host::set_limits(&state.limits)?;
 
     let hole = 16 << 20;

@@ -29,11 +29,8 @@ pub fn gather(control: &Control, close_unsupported: bool, stopped: bool) -> io::
     let mut pipe_ends: BTreeMap<u64, (bool, bool)> = BTreeMap::new();
     let mut keys: Vec<(String, i32)> = Vec::new();
     let (_, block) = control.block()?;
-    let mut excluded = block.excluded_descriptors[..block.excluded_descriptor_count as usize].to_vec();
-    if block.own_files == 0 {
-        excluded.extend([block.listener, block.connection]);
-    }
-    for fd in control.proc_numbers("fd")?.into_iter().filter(|fd| !excluded.contains(fd)) {
+    let is_agents = |fd: i32| block.own_files == 0 && [block.listener, block.connection].contains(&fd);
+    for fd in control.proc_numbers("fd")?.into_iter().filter(|fd| !block.excludes(*fd) && !is_agents(*fd)) {
         // One that is closed meanwhile is not part of the picture.
         let (Ok(link), Ok(info)) = (control.proc_link(&format!("fd/{fd}")), control.proc_text(&format!("fdinfo/{fd}")))
         else {

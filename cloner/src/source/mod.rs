@@ -89,6 +89,8 @@ pub enum Event {
     Phase(Phase),
     /// How dirty pages are found.
     Tracking(&'static str),
+    /// All threads of the program are stopped, and wait for this to be heard.
+    Stopped,
     /// Memory is going over.
     Round {
         /// Counts from 1.
@@ -363,6 +365,7 @@ impl<'a> Source<'a> {
         let begin = Instant::now();
         let parked = control.park()?;
         self.steps.note("cut: stop threads");
+        events(Event::Stopped);
         let mut found = descriptors::gather(control, self.options.close_unsupported, true)
             .during(phase, "cannot look at descriptors")?;
         let mut reasons = refusals(control).during(phase, "cannot read /proc of the process")?;

@@ -2,10 +2,11 @@
 
 use super::opening::{self, Opened, Opening};
 use super::payload::Payload;
+use crate::transport::descriptors;
 use crate::transport::frame::{Fragment, HEADER_BYTES, Header, Kind};
 use crate::transport::shm::{self, Inbox, Producer, Segment};
 use crate::transport::tcp::{self, Receiver, Sender, Source};
-use redrt_types::{Incarnation, ProcessIndex};
+use redrt_types::{Incarnation, ProcessIndex, View, World};
 use redrt_wire::auth::Secret;
 use redrt_wire::control::Card;
 use std::collections::VecDeque;
@@ -69,6 +70,8 @@ struct Peer {
     busy: bool,
     /// This incarnation, and those before it, are dead: links of theirs are refused.
     fenced: Option<Incarnation>,
+    /// The incarnation that the view has. What others send waits until it has them.
+    live: Option<Incarnation>,
 }
 
 /// How this process may reach others, and who it is.
@@ -93,6 +96,8 @@ pub struct Links {
     peers: Vec<Peer>,
     inbox: Option<Inbox>,
     receivers: Vec<Receiver>,
+    /// Links of processes that the view does not have yet.
+    early: Vec<Receiver>,
     cursor: usize,
     busy: Vec<ProcessIndex>,
     finished: Vec<OutgoingId>,
@@ -114,12 +119,48 @@ impl Links {
             pushes: VecDeque::new(),
             busy: false,
             fenced: None,
+            live: None,
         };
         let peers = (0..count).map(|_| peer()).collect();
         let (busy, finished, broken) = (Vec::new(), Vec::new(), Vec::new());
         let flips = Vec::new();
         let scribbled = Vec::new();
-        Self { identity, peers, inbox, receivers: Vec::new(), cursor: 0, busy, finished, broken, scribbled, flips }
+        Self {
+            identity,
+            peers,
+            inbox,
+            receivers: Vec::new(),
+            early: Vec::new(),
+            cursor: 0,
+            busy,
+            finished,
+            broken,
+            scribbled,
+            flips,
+        }
+    }
+
+    /// Learns who is there when this process begins.
+    pub fn set_members(&mut self, world: &World, view: &View) {
+        for replica in world.replicas() {
+            let process = world.process(replica);
+            self.peers[process.0 as usize].live = view.member(replica).map(|member| member.incarnation);
+        }
+    }
+
+    /// The process of this place is a new one: what is sent to it opens new links, and what it has sent is taken.
+    pub fn join(&mut self, process: ProcessIndex, incarnation: Incarnation) {
+        let peer = &mut self.peers[process.0 as usize];
+        peer.route = Route::Unopened;
+        peer.live = Some(incarnation);
+        if let Some(inbox) = &mut self.inbox {
+            inbox.reopen(process);
+        }
+        let (now, later) = std::mem::take(&mut self.early)
+            .into_iter()
+            .partition(|receiver| receiver.from == process && receiver.incarnation == incarnation);
+        self.early = later;
+        self.receivers.extend::<Vec<_>>(now);
     }
 
     /// Learns how to reach a process.
@@ -170,7 +211,8 @@ impl Links {
     fn open_tcp(&mut self, to: ProcessIndex, address: std::net::SocketAddr) -> Route {
         let Identity { ref secret, me, incarnation, .. } = self.identity;
         let wanted = Arc::new(AtomicBool::new(true));
-        let opening = Opening { to, address, secret: secret.clone(), me, incarnation, wanted: wanted.clone() };
+        let epoch = descriptors::epoch();
+        let opening = Opening { to, address, secret: secret.clone(), me, incarnation, wanted: wanted.clone(), epoch };
         match opening::ask(opening).map_err(|opening| opening::open(&opening)) {
             Ok(()) => Route::Opening(wanted),
             Err(Ok(sender)) => Route::Tcp(sender),
@@ -184,7 +226,7 @@ impl Links {
     /// Takes over a link that another thread has opened, or could not.
     pub fn opened(&mut self, opened: Opened) {
         let route = &mut self.peers[opened.to.0 as usize].route;
-        if !matches!(route, Route::Opening(_)) {
+        if !matches!(route, Route::Opening(_)) || opened.epoch != descriptors::epoch() {
             return;
         }
         *route = match opened.result {
@@ -481,6 +523,7 @@ impl Links {
     pub fn close(&mut self, process: ProcessIndex, incarnation: Incarnation) {
         let peer = &mut self.peers[process.0 as usize];
         peer.fenced = Some(incarnation);
+        peer.live = None;
         if let Route::Opening(wanted) = &peer.route {
             wanted.store(false, Ordering::Relaxed);
         }
@@ -494,6 +537,15 @@ impl Links {
         self.cursor = 0;
     }
 
+    /// In a copy, whose links these are not: the threads that open some are to stop.
+    pub fn disown(self) {
+        for peer in self.peers {
+            if let Route::Opening(wanted) = peer.route {
+                wanted.store(false, Ordering::Relaxed);
+            }
+        }
+    }
+
     /// Whether nothing is taken from it any more.
     #[cfg(test)]
     pub fn is_closed(&self, process: ProcessIndex) -> bool {
@@ -502,9 +554,15 @@ impl Links {
 
     /// Takes over a link that another process has opened, unless that process is known to be dead, or none of the job.
     pub fn add_receiver(&mut self, receiver: Receiver) {
-        let peer = self.peers.get(receiver.from.0 as usize);
-        if peer.is_some_and(|peer| peer.fenced.is_none_or(|fenced| receiver.incarnation > fenced)) {
+        let Some(peer) = self.peers.get(receiver.from.0 as usize) else { return };
+        if peer.fenced.is_some_and(|fenced| receiver.incarnation <= fenced) {
+            return;
+        }
+        if peer.live == Some(receiver.incarnation) {
             self.receivers.push(receiver);
+        } else {
+            self.early.retain(|early| early.from != receiver.from || early.incarnation > receiver.incarnation);
+            self.early.push(receiver);
         }
     }
 

@@ -38,12 +38,16 @@ pub struct Opening {
     pub incarnation: Incarnation,
     /// Cleared when nobody wants the link any more.
     pub wanted: Arc<AtomicBool>,
+    /// In which life of the process it was wanted.
+    pub epoch: u32,
 }
 
 /// What became of it.
 pub struct Opened {
     /// To which process.
     pub to: ProcessIndex,
+    /// In which life of the process it was wanted.
+    pub epoch: u32,
     /// The link, or why there is none.
     pub result: io::Result<Sender>,
 }
@@ -67,13 +71,13 @@ pub fn ask(opening: Opening) -> Result<(), Opening> {
 /// Starts a thread for each wish; `done` takes what became of it. Returns when there can be no more wishes.
 pub fn serve(wishes: &Receiver<Opening>, done: fn(Opened)) {
     for opening in wishes {
-        let to = opening.to;
+        let (to, epoch) = (opening.to, opening.epoch);
         let started = std::thread::Builder::new()
             .name("redrt-open".into())
             .stack_size(256 << 10)
-            .spawn(move || done(Opened { to, result: open(&opening) }));
+            .spawn(move || done(Opened { to, epoch, result: open(&opening) }));
         if let Err(error) = started {
-            done(Opened { to, result: Err(error) });
+            done(Opened { to, epoch, result: Err(error) });
         }
     }
 }
@@ -82,12 +86,13 @@ pub fn serve(wishes: &Receiver<Opening>, done: fn(Opened)) {
 /// such process any more.
 pub fn open(opening: &Opening) -> io::Result<Sender> {
     loop {
-        let result = Sender::open(opening.address, &opening.secret, opening.me, opening.incarnation);
+        let is_wanted = || opening.wanted.load(Ordering::Relaxed);
+        let result = Sender::open(opening.address, &opening.secret, opening.me, opening.incarnation, is_wanted);
         let refused = |error: &io::Error| {
             matches!(error.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::PermissionDenied)
         };
         match result {
-            Err(error) if !refused(&error) && opening.wanted.load(Ordering::Relaxed) => std::thread::sleep(PAUSE),
+            Err(error) if !refused(&error) && is_wanted() => std::thread::sleep(PAUSE),
             result => return result,
         }
     }

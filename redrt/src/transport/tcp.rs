@@ -6,12 +6,13 @@
 
 use super::frame::{FLAG_DIGEST, Fragment, FrameError, HEADER_BYTES, Header, Kind};
 use super::landing::LandingError;
-use super::{Body, LandingId, Landings};
+use super::{Body, LandingId, Landings, descriptors};
 use redrt_types::{Incarnation, ProcessIndex};
 use redrt_wire::auth::{self, Secret};
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::ops::Deref;
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -45,6 +46,34 @@ impl Chunk {
             Self::Copied(bytes) => bytes,
             Self::Shared { payload, start, end } => &payload.bytes()[*start..*end],
         }
+    }
+}
+
+/// A connected socket of the library: the copy of a process does not have it.
+pub struct Connection {
+    stream: TcpStream,
+    epoch: u32,
+}
+
+impl Connection {
+    /// Takes over a socket.
+    pub fn new(stream: TcpStream) -> Self {
+        descriptors::note(stream.as_raw_fd());
+        Self { stream, epoch: descriptors::epoch() }
+    }
+}
+
+impl Deref for Connection {
+    type Target = TcpStream;
+
+    fn deref(&self) -> &TcpStream {
+        &self.stream
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        descriptors::forget(self.stream.as_raw_fd());
     }
 }
 
@@ -111,7 +140,7 @@ fn send_quietly(stream: &TcpStream, slices: &[IoSlice]) -> io::Result<usize> {
 
 /// The sending end of a link.
 pub struct Sender {
-    stream: TcpStream,
+    stream: Connection,
     queue: VecDeque<Chunk>,
     /// Bytes of the queue's front that have gone.
     gone: usize,
@@ -120,12 +149,22 @@ pub struct Sender {
 }
 
 impl Sender {
-    /// Opens a link to `address` as process `me`.
-    pub fn open(address: SocketAddr, secret: &Secret, me: ProcessIndex, incarnation: Incarnation) -> io::Result<Self> {
-        let stream = TcpStream::connect_timeout(&address, HANDSHAKE_TIMEOUT)?;
+    /// Opens a link to `address` as process `me`, if that is still wanted when the other end has proved itself.
+    pub fn open(
+        address: SocketAddr,
+        secret: &Secret,
+        me: ProcessIndex,
+        incarnation: Incarnation,
+        is_wanted: impl Fn() -> bool,
+    ) -> io::Result<Self> {
+        let stream = Connection::new(TcpStream::connect_timeout(&address, HANDSHAKE_TIMEOUT)?);
         tune(&stream)?;
         let mut handshake = Quiet::new(&stream);
         auth::connect(&mut handshake, secret)?;
+        // In the copy of a process nobody speaks in its source's name.
+        if !is_wanted() {
+            return Err(io::ErrorKind::ConnectionAborted.into());
+        }
         let mut name = [0; 8];
         name[..4].copy_from_slice(&me.0.to_le_bytes());
         name[4..].copy_from_slice(&incarnation.0.to_le_bytes());
@@ -243,19 +282,19 @@ pub struct Accepted {
     pub from: ProcessIndex,
     /// Its incarnation.
     pub incarnation: Incarnation,
-    stream: TcpStream,
+    stream: Connection,
 }
 
 #[cfg(test)]
 impl Accepted {
     /// A connection that needs to prove nothing.
     pub fn for_test(from: ProcessIndex, incarnation: Incarnation, stream: TcpStream) -> Self {
-        Self { from, incarnation, stream }
+        Self { from, incarnation, stream: Connection::new(stream) }
     }
 }
 
 /// Lets a connection that was accepted prove itself; blocks for at most the handshake's time limit.
-pub fn admit(stream: TcpStream, secret: &Secret) -> io::Result<Accepted> {
+pub fn admit(stream: Connection, secret: &Secret) -> io::Result<Accepted> {
     tune(&stream)?;
     let mut handshake = Quiet::new(&stream);
     auth::accept(&mut handshake, secret)?;
@@ -305,7 +344,7 @@ pub struct Receiver {
     pub from: ProcessIndex,
     /// Its incarnation.
     pub incarnation: Incarnation,
-    stream: TcpStream,
+    stream: Connection,
     buffer: Box<[u8]>,
     start: usize,
     end: usize,
@@ -320,6 +359,11 @@ impl Receiver {
         let buffer = vec![0; BUFFER_BYTES].into_boxed_slice();
         let Accepted { from, incarnation, stream } = accepted;
         Self { from, incarnation, stream, buffer, start: 0, end: 0, streaming: None, taken_bytes: 0, closed: false }
+    }
+
+    /// Whether it was accepted in this life of the process.
+    pub fn is_current(&self) -> bool {
+        self.stream.epoch == descriptors::epoch()
     }
 
     /// Bytes of all frames taken from this link.
@@ -490,8 +534,9 @@ mod tests {
         let secret = Secret([3; 32]);
         let address = listener.local_addr().unwrap();
         let theirs = secret.clone();
-        let accepting = std::thread::spawn(move || admit(listener.accept().unwrap().0, &theirs).unwrap());
-        let sender = Sender::open(address, &secret, ProcessIndex(5), Incarnation(1)).unwrap();
+        let accepting =
+            std::thread::spawn(move || admit(Connection::new(listener.accept().unwrap().0), &theirs).unwrap());
+        let sender = Sender::open(address, &secret, ProcessIndex(5), Incarnation(1), || true).unwrap();
         let accepted = accepting.join().unwrap();
         assert_eq!((accepted.from, accepted.incarnation), (ProcessIndex(5), Incarnation(1)));
         (sender, Receiver::new(accepted))

@@ -53,6 +53,7 @@ enum FaultsArgument {
     Deaths,
     Wire,
     Memory,
+    Clones,
 }
 
 impl Arguments {
@@ -67,6 +68,7 @@ impl Arguments {
             FaultsArgument::Deaths => Faults::Deaths,
             FaultsArgument::Wire => Faults::Wire,
             FaultsArgument::Memory => Faults::Memory,
+            FaultsArgument::Clones => Faults::Clones,
         });
         if self.trace {
             if self.count > 1 {

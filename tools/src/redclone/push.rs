@@ -149,7 +149,7 @@ impl<'a> Display<'a> {
                     bar.set_length(*total_bytes);
                     bar.set_position(*done_bytes);
                 }
-                Event::RoundEnded { .. } | Event::Tracking(_) => {}
+                Event::RoundEnded { .. } | Event::Tracking(_) | Event::Stopped => {}
             }
         }
     }
@@ -164,6 +164,7 @@ impl<'a> Display<'a> {
 fn as_json(event: &Event) -> serde_json::Value {
     match event {
         Event::Phase(phase) => json!({"event": "phase", "phase": phase.to_string()}),
+        Event::Stopped => json!({"event": "stopped"}),
         Event::Tracking(how) => json!({"event": "tracking", "tracking": how}),
         Event::Round { round, done_bytes, total_bytes, elapsed } => json!({
             "event": "round", "round": round, "done_bytes": done_bytes, "total_bytes": total_bytes,

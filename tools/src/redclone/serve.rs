@@ -202,6 +202,7 @@ pub fn receive(options: &Receive) -> anyhow::Result<i32> {
             complaints: inside.complaints,
             listener: inside.listener,
             standard,
+            given: Vec::new(),
             drop_capabilities: inside.drop_capabilities,
         })
     })
