@@ -178,7 +178,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn greetings_survive_and_rubbish_does_not(mut bytes: [u8; Greeting::BYTES], real: bool, secure: bool) {
+        fn fuzz_greetings_survive_and_rubbish_does_not(mut bytes: [u8; Greeting::BYTES], real: bool, secure: bool) {
             if real {
                 bytes[..8].copy_from_slice(if secure { &MAGIC_SECURE } else { &MAGIC });
                 bytes[24..28].copy_from_slice(&[1, 0, 4, 0]);
