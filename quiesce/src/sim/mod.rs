@@ -11,6 +11,7 @@ mod model;
 mod process;
 pub mod program;
 pub mod random;
+mod resets;
 #[cfg(test)]
 mod tests;
 mod world;
@@ -25,6 +26,8 @@ pub enum Faults {
     None,
     /// Replicas die or are fenced.
     Deaths,
+    /// Connections break between processes that live; replicas may die, too.
+    Resets,
     /// A payload is corrupted on the way; a replica may die.
     Wire,
     /// A replica sends a payload that its memory corrupted.
@@ -32,7 +35,8 @@ pub enum Faults {
 }
 
 impl Faults {
-    /// Every kind, those that need more runs more often.
+    /// Every kind that a seed draws, those that need more runs more often. In some of the runs with deaths or nothing,
+    /// connections break, too.
     pub const ALL: [Self; 6] = [Self::None, Self::Deaths, Self::Deaths, Self::Deaths, Self::Wire, Self::Memory];
 }
 
@@ -67,6 +71,8 @@ pub struct Summary {
     pub decisions: u64,
     /// Replicas lost.
     pub deaths: u64,
+    /// Connections that broke.
+    pub resets: u64,
     /// Copies that joined.
     pub joins: u64,
     /// Mismatches reported.

@@ -20,6 +20,7 @@ fn every_seed_ends_right() {
                 total.decisions += summary.decisions;
                 total.deaths += summary.deaths;
                 total.joins += summary.joins;
+                total.resets += summary.resets;
                 total.reports += summary.reports;
             }
             Err(reason) => panic!("seed {seed}: {reason}\nreplay: redrt-sim {seed} --trace"),
@@ -52,6 +53,7 @@ fn every_planted_bug_is_found() {
         Bug::SyncSkipped,
         Bug::PinSkipped,
         Bug::BallotsIgnored,
+        Bug::ResetIgnored,
         Bug::VerdictIgnored,
     ] {
         let options = Options { mutation: Some(mutation), ..Options::default() };

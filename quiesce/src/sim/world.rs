@@ -4,6 +4,7 @@ use super::app::Progress;
 use super::process::{Control, Packet, Process};
 use super::program::generate;
 use super::random::Random;
+use super::resets::Breaks;
 use super::{Failure, Faults, Options, Summary, check};
 use crate::frame::{Frame, MessageId};
 use crate::replica::{Config, Verification};
@@ -22,6 +23,9 @@ pub(super) struct WireFlip {
     pub(super) message: MessageId,
 }
 
+/// A payload that overtakes everything: from whom, to whom, in which epoch of their connection.
+pub(super) type Transfer = (ReplicaId, ReplicaId, u32, Packet);
+
 /// Everything there is.
 pub(super) struct Simulation {
     pub(super) world: World,
@@ -30,8 +34,9 @@ pub(super) struct Simulation {
     pub(super) flipped: Option<WireFlip>,
     /// The replica whose memory is to be corrupted.
     pub(super) corrupt: Option<ReplicaId>,
-    links: BTreeMap<(ProcessIndex, ProcessIndex), VecDeque<Packet>>,
-    transfers: Vec<(ReplicaId, ReplicaId, Packet)>,
+    pub(super) links: BTreeMap<(ProcessIndex, ProcessIndex), VecDeque<(u32, Packet)>>,
+    pub(super) transfers: Vec<Transfer>,
+    pub(super) breaks: Breaks,
     random: Random,
     deaths_left: usize,
     pub(super) joins_left: usize,
@@ -43,7 +48,7 @@ pub(super) struct Simulation {
     speeds: Vec<usize>,
     pub(super) step: u64,
     trace: Option<fn(&str)>,
-    summary: Summary,
+    pub(super) summary: Summary,
 }
 
 /// Something that can happen.
@@ -53,15 +58,17 @@ enum Event {
     Transfer(usize),
     Run(usize),
     View(usize),
+    Notice(usize),
 }
 
 impl Simulation {
     pub(super) fn new(seed: u64, options: &Options) -> Self {
         let mut random = Random::new(seed);
         let rank_count = options.rank_count.unwrap_or_else(|| 1 + random.below(4) as u32);
-        let faults = options.faults.unwrap_or_else(|| random.pick(&Faults::ALL));
+        let faults = options.faults.unwrap_or_else(|| Breaks::perhaps(seed, random.pick(&Faults::ALL)));
         let degrees = (0..rank_count).map(|_| options.degree.unwrap_or_else(|| degree(&mut random, faults))).collect();
         let world = World::new(degrees);
+        let breaks = Breaks::new(seed, faults);
         let protocol =
             options.protocol.unwrap_or_else(|| if random.chance(25) { Protocol::AllToAll } else { Protocol::Hash });
         // Deferred, a corrupt payload is delivered and corrupts its receiver: then everything may be reported.
@@ -88,10 +95,12 @@ impl Simulation {
         });
         let deaths_left = match faults {
             Faults::Deaths => 1 + random.below(4),
+            Faults::Resets => random.below(3),
             Faults::Wire => random.below(2),
             _ => 0,
         };
-        let joins_left = if faults == Faults::Deaths { random.below(4) } else { 0 };
+        let has_deaths = matches!(faults, Faults::Deaths | Faults::Resets);
+        let joins_left = if has_deaths { random.below(4) } else { 0 };
         let wire_flip_after = (faults == Faults::Wire).then(|| random.below(20));
         let speeds = processes.iter().map(|_| random.pick(&[5, 40, 100, 100])).collect();
         let processes_count = processes.len();
@@ -103,6 +112,7 @@ impl Simulation {
             corrupt,
             links: BTreeMap::new(),
             transfers: Vec::new(),
+            breaks,
             random,
             deaths_left,
             joins_left,
@@ -122,6 +132,7 @@ impl Simulation {
             if self.deaths_left > 0 && self.random.below(60) == 0 {
                 self.kill();
             }
+            self.break_connections();
             self.advance_join();
             let events = self.events();
             if events.is_empty() && self.join.is_none() {
@@ -183,7 +194,7 @@ impl Simulation {
         Failure { step: self.step, reason: reason + &state }
     }
 
-    fn say(&self, what: impl FnOnce() -> String) {
+    pub(super) fn say(&self, what: impl FnOnce() -> String) {
         if let Some(trace) = self.trace {
             trace(&format!("{:>7}  {}", self.step, what()));
         }
@@ -197,6 +208,7 @@ impl Simulation {
             }
         }
         events.extend((0..self.transfers.len()).map(Event::Transfer));
+        events.extend((0..self.breaks.notices.len()).map(Event::Notice));
         for (place, process) in self.processes.iter().enumerate().filter(|(_, process)| process.alive) {
             if process.runnable {
                 events.push(Event::Run(place));
@@ -215,6 +227,7 @@ impl Simulation {
             let place = match event {
                 Event::Deliver(_, to) => to.0 as usize,
                 Event::Transfer(number) => self.world.process(self.transfers[number].1).0 as usize,
+                Event::Notice(number) => self.world.process(self.breaks.notices[number].at).0 as usize,
                 Event::Run(place) | Event::View(place) => place,
             };
             if self.random.chance(self.speeds[place]) {
@@ -228,12 +241,13 @@ impl Simulation {
             Event::Deliver(from, to) => {
                 let packet = self.links.get_mut(&(from, to)).and_then(VecDeque::pop_front).expect("it is not empty");
                 let (from, to) = (self.world.replica(from), self.world.replica(to));
-                self.deliver(from, to, packet)
+                self.deliver(from, to, packet.0, packet.1)
             }
             Event::Transfer(number) => {
-                let (from, to, packet) = self.transfers.swap_remove(number);
-                self.deliver(from, to, packet)
+                let (from, to, epoch, packet) = self.transfers.swap_remove(number);
+                self.deliver(from, to, epoch, packet)
             }
+            Event::Notice(number) => self.notice(number),
             Event::View(place) => {
                 let control = self.next_control(place);
                 self.say(|| format!("{}  told    {control:?}", self.processes[place].me()));
@@ -268,12 +282,12 @@ impl Simulation {
         self.post_outgoing(place);
     }
 
-    fn deliver(&mut self, from: ReplicaId, to: ReplicaId, mut packet: Packet) -> usize {
+    fn deliver(&mut self, from: ReplicaId, to: ReplicaId, epoch: u32, mut packet: Packet) -> usize {
         let place = self.world.process(to).0 as usize;
-        if self.processes[place].alive {
+        if self.processes[place].alive && epoch >= self.processes[place].epoch(from) {
             self.flip(from, to, &mut packet);
             self.say(|| format!("{to}  from {from} {packet:?}"));
-            self.processes[place].receive(from, packet);
+            self.processes[place].receive(from, epoch, packet);
             self.processes[place].runnable = true;
         }
         place
@@ -307,12 +321,15 @@ impl Simulation {
 
     fn post_outgoing(&mut self, place: usize) {
         let from = self.processes[place].me();
-        for (to, packet) in std::mem::take(&mut self.processes[place].outgoing) {
+        for (to, epoch, packet) in std::mem::take(&mut self.processes[place].outgoing) {
+            let link = (self.world.process(from), self.world.process(to));
+            if self.breaks.cut.get(&link).is_some_and(|cut| *cut >= epoch) {
+                continue;
+            }
             if matches!(packet, Packet::Data { .. }) {
-                self.transfers.push((from, to, packet));
+                self.transfers.push((from, to, epoch, packet));
             } else {
-                let link = (self.world.process(from), self.world.process(to));
-                self.links.entry(link).or_default().push_back(packet);
+                self.links.entry(link).or_default().push_back((epoch, packet));
             }
         }
     }
@@ -338,7 +355,7 @@ impl Simulation {
             for (_, link) in self.links.iter_mut().filter(|((from, _), _)| *from == number) {
                 link.truncate(self.random.below(link.len() + 1));
             }
-            let lost = |transfer: &(ReplicaId, ReplicaId, Packet)| transfer.0 == victim;
+            let lost = |transfer: &Transfer| transfer.0 == victim;
             let survives = self.random.chance(50);
             self.transfers.retain(|transfer| survives || !lost(transfer));
         }
@@ -425,7 +442,9 @@ impl Simulation {
         self.processes[place.0 as usize].controls = pending;
         // What is left of the place's former life is fenced.
         self.links.retain(|(from, to), _| *from != place && *to != place);
-        self.transfers.retain(|(from, to, _)| *from != newcomer && *to != newcomer);
+        self.transfers.retain(|(from, to, ..)| *from != newcomer && *to != newcomer);
+        self.breaks.forget(place, newcomer);
+        self.processes.iter_mut().for_each(|process| process.forget_epoch(newcomer));
         self.summary.joins += 1;
         self.lives[place.0 as usize] += 1;
         let life = Incarnation(self.lives[place.0 as usize]);
