@@ -1,10 +1,14 @@
 //! Links to the other processes: which transport reaches whom, and what waits to go.
 
+mod reset;
+
+pub use reset::{Admission, Broken};
+
 use super::opening::{self, Opened, Opening};
 use super::payload::Payload;
 use crate::transport::frame::{Fragment, HEADER_BYTES, Header, Kind};
 use crate::transport::shm::{self, Inbox, Producer, Segment};
-use crate::transport::tcp::{self, Receiver, Sender, Source};
+use crate::transport::tcp::{self, Name, Receiver, Sender, Source};
 use redrt_types::{Incarnation, ProcessIndex};
 use redrt_wire::auth::Secret;
 use redrt_wire::control::Card;
@@ -69,6 +73,12 @@ struct Peer {
     busy: bool,
     /// This incarnation, and those before it, are dead: links of theirs are refused.
     fenced: Option<Incarnation>,
+    /// How often the connection has begun anew; see the module `reset`.
+    epoch: u32,
+    /// The other end has opened a link in this epoch.
+    is_confirmed: bool,
+    /// Epochs in a row that ended before that.
+    attempts: u32,
 }
 
 /// How this process may reach others, and who it is.
@@ -96,7 +106,7 @@ pub struct Links {
     cursor: usize,
     busy: Vec<ProcessIndex>,
     finished: Vec<OutgoingId>,
-    broken: Vec<ProcessIndex>,
+    broken: Vec<Broken>,
     /// Processes whose ends of a ring cannot be.
     scribbled: Vec<ProcessIndex>,
     /// Injected faults: bits of payloads to flip on their way, once each.
@@ -114,6 +124,9 @@ impl Links {
             pushes: VecDeque::new(),
             busy: false,
             fenced: None,
+            epoch: 0,
+            is_confirmed: false,
+            attempts: 0,
         };
         let peers = (0..count).map(|_| peer()).collect();
         let (busy, finished, broken) = (Vec::new(), Vec::new(), Vec::new());
@@ -159,7 +172,7 @@ impl Links {
             _ => match card.data {
                 Some(address) => self.open_tcp(to, address),
                 None => {
-                    self.broken.push(to);
+                    self.broken.push(Broken::Refused(to));
                     Route::Gone
                 }
             },
@@ -169,13 +182,16 @@ impl Links {
 
     fn open_tcp(&mut self, to: ProcessIndex, address: std::net::SocketAddr) -> Route {
         let Identity { ref secret, me, incarnation, .. } = self.identity;
+        let Peer { epoch, attempts, .. } = self.peers[to.0 as usize];
         let wanted = Arc::new(AtomicBool::new(true));
-        let opening = Opening { to, address, secret: secret.clone(), me, incarnation, wanted: wanted.clone() };
+        let name = Name { from: me, incarnation, to, epoch };
+        let has_failed = attempts > 0;
+        let opening = Opening { name, address, secret: secret.clone(), wanted: wanted.clone(), has_failed };
         match opening::ask(opening).map_err(|opening| opening::open(&opening)) {
             Ok(()) => Route::Opening(wanted),
             Err(Ok(sender)) => Route::Tcp(sender),
             Err(Err(_)) => {
-                self.broken.push(to);
+                self.broken.push(Broken::Refused(to));
                 Route::Gone
             }
         }
@@ -183,14 +199,15 @@ impl Links {
 
     /// Takes over a link that another thread has opened, or could not.
     pub fn opened(&mut self, opened: Opened) {
-        let route = &mut self.peers[opened.to.0 as usize].route;
-        if !matches!(route, Route::Opening(_)) {
+        let Name { to, epoch, .. } = opened.name;
+        let peer = &mut self.peers[to.0 as usize];
+        if !matches!(peer.route, Route::Opening(_)) || peer.epoch != epoch {
             return;
         }
-        *route = match opened.result {
+        peer.route = match opened.result {
             Ok(sender) => Route::Tcp(sender),
             Err(_) => {
-                self.broken.push(opened.to);
+                self.broken.push(Broken::Refused(to));
                 Route::Gone
             }
         };
@@ -240,7 +257,7 @@ impl Links {
                 sender.send(&[&header.to_bytes(), digest_part, body]);
                 if sender.is_broken() {
                     peer.route = Route::Gone;
-                    self.broken.push(to);
+                    self.broken.push(Broken::Lost { process: to, epoch: peer.epoch });
                 } else if !sender.is_idle() {
                     self.mark_busy(to);
                 }
@@ -353,11 +370,12 @@ impl Links {
 
     fn pump_peer(&mut self, to: ProcessIndex) -> bool {
         let mut progressed = false;
-        if let Route::Tcp(sender) = &mut self.peers[to.0 as usize].route {
+        let peer = &mut self.peers[to.0 as usize];
+        if let Route::Tcp(sender) = &mut peer.route {
             sender.flush();
             if sender.is_broken() {
-                self.peers[to.0 as usize].route = Route::Gone;
-                self.broken.push(to);
+                peer.route = Route::Gone;
+                self.broken.push(Broken::Lost { process: to, epoch: peer.epoch });
             }
         }
         while let Some(waiting) = self.peers[to.0 as usize].backlog.pop_front() {
@@ -453,8 +471,8 @@ impl Links {
         self.finished.pop()
     }
 
-    /// The next process whose link turned out to be broken.
-    pub fn next_broken(&mut self) -> Option<ProcessIndex> {
+    /// The next link that turned out to be broken.
+    pub fn next_broken(&mut self) -> Option<Broken> {
         self.broken.pop()
     }
 
@@ -485,6 +503,7 @@ impl Links {
             wanted.store(false, Ordering::Relaxed);
         }
         peer.route = Route::Gone;
+        (peer.epoch, peer.is_confirmed, peer.attempts) = (0, false, 0);
         if let Some(inbox) = &mut self.inbox {
             inbox.close(process);
         }
@@ -500,17 +519,9 @@ impl Links {
         self.peers[process.0 as usize].fenced.is_some()
     }
 
-    /// Takes over a link that another process has opened, unless that process is known to be dead, or none of the job.
-    pub fn add_receiver(&mut self, receiver: Receiver) {
-        let peer = self.peers.get(receiver.from.0 as usize);
-        if peer.is_some_and(|peer| peer.fenced.is_none_or(|fenced| receiver.incarnation > fenced)) {
-            self.receivers.push(receiver);
-        }
-    }
-
     /// The link from a process broke. What was on its way is lost, unless the process has left in peace.
-    pub fn lost_receiver(&mut self, from: ProcessIndex) {
-        self.broken.push(from);
+    pub fn lost_receiver(&mut self, receiver: &Receiver) {
+        self.broken.push(Broken::Lost { process: receiver.from, epoch: receiver.epoch });
     }
 
     /// The shared-memory inbox.
@@ -532,11 +543,12 @@ impl Links {
         Some(self.cursor)
     }
 
-    /// Sockets to wait on: (socket, also wait until it can be written).
-    pub fn sockets(&self) -> impl Iterator<Item = (i32, bool)> + '_ {
-        let reading = self.receivers.iter().map(|receiver| (receiver.fd(), false));
-        let writing = self.busy.iter().filter_map(|to| match &self.peers[to.0 as usize].route {
-            Route::Tcp(sender) => Some((sender.fd(), true)),
+    /// Sockets to wait on, and what for. Those that have nothing to send may yet be closed by the other end.
+    pub fn sockets(&self) -> impl Iterator<Item = (i32, i16)> + '_ {
+        let reading = self.receivers.iter().map(|receiver| (receiver.fd(), libc::POLLIN));
+        let writing = self.peers.iter().filter_map(|peer| match &peer.route {
+            Route::Tcp(sender) if peer.busy => Some((sender.fd(), libc::POLLOUT | libc::POLLRDHUP)),
+            Route::Tcp(sender) => Some((sender.fd(), libc::POLLRDHUP)),
             _ => None,
         });
         reading.chain(writing)

@@ -34,6 +34,42 @@ pub trait Source: Send + Sync {
     fn bytes(&self) -> &[u8];
 }
 
+/// What is said first over a link that has proved itself: four numbers of 32 bits, little-endian.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Name {
+    /// The process that opens it and sends over it.
+    pub from: ProcessIndex,
+    /// Its incarnation.
+    pub incarnation: Incarnation,
+    /// The process it is for: another may have taken over the address.
+    pub to: ProcessIndex,
+    /// How often the connection between the two has begun anew.
+    pub epoch: u32,
+}
+
+impl Name {
+    const BYTES: usize = 16;
+
+    fn to_bytes(self) -> [u8; Self::BYTES] {
+        let words = [self.from.0, self.incarnation.0, self.to.0, self.epoch];
+        let mut bytes = [0; Self::BYTES];
+        for (place, word) in bytes.chunks_exact_mut(4).zip(words) {
+            place.copy_from_slice(&word.to_le_bytes());
+        }
+        bytes
+    }
+
+    fn from_bytes(bytes: [u8; Self::BYTES]) -> Self {
+        let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+        Self {
+            from: ProcessIndex(word(0)),
+            incarnation: Incarnation(word(4)),
+            to: ProcessIndex(word(8)),
+            epoch: word(12),
+        }
+    }
+}
+
 enum Chunk {
     Copied(Vec<u8>),
     Shared { payload: Arc<dyn Source>, start: usize, end: usize },
@@ -120,16 +156,13 @@ pub struct Sender {
 }
 
 impl Sender {
-    /// Opens a link to `address` as process `me`.
-    pub fn open(address: SocketAddr, secret: &Secret, me: ProcessIndex, incarnation: Incarnation) -> io::Result<Self> {
+    /// Opens a link to `address`.
+    pub fn open(address: SocketAddr, secret: &Secret, name: Name) -> io::Result<Self> {
         let stream = TcpStream::connect_timeout(&address, HANDSHAKE_TIMEOUT)?;
         tune(&stream)?;
         let mut handshake = Quiet::new(&stream);
         auth::connect(&mut handshake, secret)?;
-        let mut name = [0; 8];
-        name[..4].copy_from_slice(&me.0.to_le_bytes());
-        name[4..].copy_from_slice(&incarnation.0.to_le_bytes());
-        handshake.write_all(&name)?;
+        handshake.write_all(&name.to_bytes())?;
         stream.set_nonblocking(true)?;
         Ok(Self { stream, queue: VecDeque::new(), gone: 0, sent_bytes: 0, broken: false })
     }
@@ -142,6 +175,24 @@ impl Sender {
     /// Whether the other end has closed or reset the link.
     pub fn is_broken(&self) -> bool {
         self.broken
+    }
+
+    /// Whether the other end has closed or reset the link, though nothing is sent over it now.
+    pub fn look(&mut self) -> bool {
+        let mut byte = 0_u8;
+        // SAFETY: - byte is valid for one byte of writes.
+        let count = unsafe {
+            libc::recv(self.stream.as_raw_fd(), (&raw mut byte).cast(), 1, libc::MSG_PEEK | libc::MSG_DONTWAIT)
+        };
+        // Nothing is ever sent this way; if something comes, the other end is no receiver.
+        let is_open = count < 0 && io::Error::last_os_error().kind() == io::ErrorKind::WouldBlock;
+        self.broken |= !is_open;
+        self.broken
+    }
+
+    /// Resets the connection, as something on its way might.
+    pub fn disconnect(&self) {
+        disconnect(&self.stream);
     }
 
     /// Bytes of all frames given to this link.
@@ -237,20 +288,27 @@ impl Sender {
     }
 }
 
+/// Resets a connection: what is on its way is lost, both ends will find it broken.
+fn disconnect(stream: &TcpStream) {
+    // SAFETY: - an all-zero address is valid; its family is set next.
+    let mut nowhere: libc::sockaddr = unsafe { std::mem::zeroed() };
+    nowhere.sa_family = libc::AF_UNSPEC as libc::sa_family_t;
+    // SAFETY: - nowhere is valid for its size; disconnecting touches no memory of ours.
+    unsafe { libc::connect(stream.as_raw_fd(), &raw const nowhere, size_of::<libc::sockaddr>() as libc::socklen_t) };
+}
+
 /// A link that has proved itself and waits for the engine to take it over.
 pub struct Accepted {
-    /// The process at the other end.
-    pub from: ProcessIndex,
-    /// Its incarnation.
-    pub incarnation: Incarnation,
+    /// What the other end says of itself.
+    pub name: Name,
     stream: TcpStream,
 }
 
 #[cfg(test)]
 impl Accepted {
     /// A connection that needs to prove nothing.
-    pub fn for_test(from: ProcessIndex, incarnation: Incarnation, stream: TcpStream) -> Self {
-        Self { from, incarnation, stream }
+    pub fn for_test(name: Name, stream: TcpStream) -> Self {
+        Self { name, stream }
     }
 }
 
@@ -259,12 +317,10 @@ pub fn admit(stream: TcpStream, secret: &Secret) -> io::Result<Accepted> {
     tune(&stream)?;
     let mut handshake = Quiet::new(&stream);
     auth::accept(&mut handshake, secret)?;
-    let mut name = [0; 8];
+    let mut name = [0; Name::BYTES];
     handshake.read_exact(&mut name)?;
     stream.set_nonblocking(true)?;
-    let from = ProcessIndex(u32::from_le_bytes(name[..4].try_into().expect("4 bytes")));
-    let incarnation = Incarnation(u32::from_le_bytes(name[4..].try_into().expect("4 bytes")));
-    Ok(Accepted { from, incarnation, stream })
+    Ok(Accepted { name: Name::from_bytes(name), stream })
 }
 
 /// A data frame whose bytes are still arriving.
@@ -305,6 +361,10 @@ pub struct Receiver {
     pub from: ProcessIndex,
     /// Its incarnation.
     pub incarnation: Incarnation,
+    /// The process it is for.
+    pub to: ProcessIndex,
+    /// The epoch of the connection.
+    pub epoch: u32,
     stream: TcpStream,
     buffer: Box<[u8]>,
     start: usize,
@@ -318,13 +378,30 @@ impl Receiver {
     /// Takes over an accepted link.
     pub fn new(accepted: Accepted) -> Self {
         let buffer = vec![0; BUFFER_BYTES].into_boxed_slice();
-        let Accepted { from, incarnation, stream } = accepted;
-        Self { from, incarnation, stream, buffer, start: 0, end: 0, streaming: None, taken_bytes: 0, closed: false }
+        let Accepted { name: Name { from, incarnation, to, epoch }, stream } = accepted;
+        Self {
+            from,
+            incarnation,
+            to,
+            epoch,
+            stream,
+            buffer,
+            start: 0,
+            end: 0,
+            streaming: None,
+            taken_bytes: 0,
+            closed: false,
+        }
     }
 
     /// Bytes of all frames taken from this link.
     pub fn taken_bytes(&self) -> u64 {
         self.taken_bytes
+    }
+
+    /// Resets the connection, as something on its way might.
+    pub fn disconnect(&self) {
+        disconnect(&self.stream);
     }
 
     /// The socket, to wait for it.
@@ -491,9 +568,10 @@ mod tests {
         let address = listener.local_addr().unwrap();
         let theirs = secret.clone();
         let accepting = std::thread::spawn(move || admit(listener.accept().unwrap().0, &theirs).unwrap());
-        let sender = Sender::open(address, &secret, ProcessIndex(5), Incarnation(1)).unwrap();
+        let name = Name { from: ProcessIndex(5), incarnation: Incarnation(1), to: ProcessIndex(2), epoch: 3 };
+        let sender = Sender::open(address, &secret, name).unwrap();
         let accepted = accepting.join().unwrap();
-        assert_eq!((accepted.from, accepted.incarnation), (ProcessIndex(5), Incarnation(1)));
+        assert_eq!(accepted.name, name);
         (sender, Receiver::new(accepted))
     }
 
@@ -551,6 +629,24 @@ mod tests {
         let (sender, mut receiver) = link();
         drop(sender);
         assert!(matches!(receiver.next(&mut Landings::default()), Received::Closed));
+    }
+
+    #[test]
+    fn a_reset_is_seen_by_both_ends() {
+        for by_sender in [false, true] {
+            let (mut sender, mut receiver) = link();
+            assert!(!sender.look());
+            if by_sender {
+                sender.disconnect()
+            } else {
+                receiver.disconnect()
+            }
+            // The other end is told by the network.
+            let until = Instant::now() + HANDSHAKE_TIMEOUT;
+            while !(sender.look() && matches!(receiver.next(&mut Landings::default()), Received::Closed)) {
+                assert!(Instant::now() < until, "nobody has noticed");
+            }
+        }
     }
 
     #[test]

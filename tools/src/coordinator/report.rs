@@ -222,7 +222,11 @@ impl Report {
     #[must_use]
     pub fn line(&self, host: &dyn Fn(ReplicaId) -> String) -> Option<(Severity, String)> {
         let line = match self {
-            Self::Exited { .. } | Self::Suspected { .. } | Self::Refused(_) | Self::Ended { .. } => return None,
+            Self::Exited { .. }
+            | Self::Suspected { .. }
+            | Self::Refused(_)
+            | Self::Event(Event::Reconnected { .. })
+            | Self::Ended { .. } => return None,
             Self::Lost(loss) => {
                 let cause = Cause(loss);
                 let (replica, left) = (loss.replica, loss.left);
@@ -290,6 +294,9 @@ impl Report {
             Self::Event(Event::Mismatch(mismatch)) => ("mismatch", mismatch_record(mismatch, host)),
             Self::Event(Event::Divergence { replica, what }) => {
                 ("divergence", json!({ "replica": replica.to_string(), "host": host(*replica), "what": what }))
+            }
+            Self::Event(Event::Reconnected { replica, peer }) => {
+                ("reconnected", json!({ "replica": replica.to_string(), "peer": peer.to_string() }))
             }
             Self::Event(Event::Injected { replica, fault }) | Self::Injected { replica, fault } => {
                 ("injected", json!({ "replica": replica.to_string(), "host": host(*replica), "fault": fault }))
