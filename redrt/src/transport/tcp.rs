@@ -9,6 +9,7 @@ use super::landing::LandingError;
 use super::{Body, LandingId, Landings};
 use redrt_types::{Incarnation, ProcessIndex};
 use redrt_wire::auth::{self, Secret};
+use redrt_wire::seal::Cipher;
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -148,6 +149,7 @@ fn send_quietly(stream: &TcpStream, slices: &[IoSlice]) -> io::Result<usize> {
 /// The sending end of a link.
 pub struct Sender {
     stream: TcpStream,
+    cipher: Option<Cipher>,
     queue: VecDeque<Chunk>,
     /// Bytes of the queue's front that have gone.
     gone: usize,
@@ -161,10 +163,15 @@ impl Sender {
         let stream = TcpStream::connect_timeout(&address, HANDSHAKE_TIMEOUT)?;
         tune(&stream)?;
         let mut handshake = Quiet::new(&stream);
-        auth::connect(&mut handshake, secret)?;
-        handshake.write_all(&name.to_bytes())?;
+        let mut cipher = auth::connect(&mut handshake, secret)?;
+        let mut said = Vec::new();
+        match &mut cipher {
+            Some(cipher) => cipher.seal(&name.to_bytes(), &mut said),
+            None => said.extend(name.to_bytes()),
+        }
+        handshake.write_all(&said)?;
         stream.set_nonblocking(true)?;
-        Ok(Self { stream, queue: VecDeque::new(), gone: 0, sent_bytes: 0, broken: false })
+        Ok(Self { stream, cipher, queue: VecDeque::new(), gone: 0, sent_bytes: 0, broken: false })
     }
 
     /// Whether everything given so far has been taken by the kernel, or the link is broken and takes nothing.
@@ -212,6 +219,11 @@ impl Sender {
         }
         let total: usize = parts.iter().map(|part| part.len()).sum();
         self.sent_bytes += total as u64;
+        if let Some(cipher) = &mut self.cipher {
+            let mut sealed = Vec::with_capacity(total + total / 1024 + 64);
+            cipher.seal(&parts.concat(), &mut sealed);
+            return self.give(sealed);
+        }
         let mut taken = 0;
         if self.queue.is_empty() {
             let slices: Vec<IoSlice> = parts.iter().map(|part| IoSlice::new(part)).collect();
@@ -231,6 +243,12 @@ impl Sender {
         }
         debug_assert!(self.queue.is_empty());
         self.sent_bytes += (head.len() + end - start) as u64;
+        if let Some(cipher) = &mut self.cipher {
+            let mut sealed = Vec::with_capacity(end - start + (end - start) / 1024 + 128);
+            cipher.seal(head, &mut sealed);
+            cipher.seal(&payload.bytes()[start..end], &mut sealed);
+            return self.give(sealed);
+        }
         let taken = self.write(&[IoSlice::new(head), IoSlice::new(&payload.bytes()[start..end])]);
         if self.broken {
             return;
@@ -241,6 +259,15 @@ impl Sender {
         let start = start + taken.saturating_sub(head.len());
         if start < end {
             self.queue.push_back(Chunk::Shared { payload: payload.clone(), start, end });
+        }
+    }
+
+    /// Gives bytes that are encrypted already.
+    fn give(&mut self, mut bytes: Vec<u8>) {
+        let taken = if self.queue.is_empty() { self.write(&[IoSlice::new(&bytes)]) } else { 0 };
+        if taken < bytes.len() && !self.broken {
+            bytes.drain(..taken);
+            self.queue.push_back(Chunk::Copied(bytes));
         }
     }
 
@@ -302,13 +329,14 @@ pub struct Accepted {
     /// What the other end says of itself.
     pub name: Name,
     stream: TcpStream,
+    cipher: Option<Cipher>,
 }
 
 #[cfg(test)]
 impl Accepted {
     /// A connection that needs to prove nothing.
     pub fn for_test(name: Name, stream: TcpStream) -> Self {
-        Self { name, stream }
+        Self { name, stream, cipher: None }
     }
 }
 
@@ -316,11 +344,60 @@ impl Accepted {
 pub fn admit(stream: TcpStream, secret: &Secret) -> io::Result<Accepted> {
     tune(&stream)?;
     let mut handshake = Quiet::new(&stream);
-    auth::accept(&mut handshake, secret)?;
-    let mut name = [0; Name::BYTES];
-    handshake.read_exact(&mut name)?;
+    let mut cipher = auth::accept(&mut handshake, secret)?;
+    let name = match &mut cipher {
+        Some(cipher) => sealed_name(&mut handshake, cipher)?,
+        None => {
+            let mut name = [0; Name::BYTES];
+            handshake.read_exact(&mut name)?;
+            name
+        }
+    };
     stream.set_nonblocking(true)?;
-    Ok(Accepted { name: Name::from_bytes(name), stream })
+    Ok(Accepted { name: Name::from_bytes(name), stream, cipher })
+}
+
+/// The name is the first record, so whatever comes with it stays in the socket.
+fn sealed_name(handshake: &mut Quiet, cipher: &mut Cipher) -> io::Result<[u8; Name::BYTES]> {
+    let mut record = [0; Cipher::sealed_bytes(Name::BYTES)];
+    handshake.read_exact(&mut record)?;
+    let mut name = Vec::new();
+    cipher.open(&record, &mut name)?;
+    name.try_into().map_err(|_| io::ErrorKind::InvalidData.into())
+}
+
+/// Opens what arrives over an encrypted link.
+struct Unsealer {
+    cipher: Cipher,
+    raw: Box<[u8]>,
+    plain: Vec<u8>,
+    /// How much of that has been taken.
+    taken: usize,
+}
+
+impl Unsealer {
+    fn new(cipher: Cipher) -> Self {
+        Self { cipher, raw: vec![0; BUFFER_BYTES].into_boxed_slice(), plain: Vec::new(), taken: 0 }
+    }
+
+    /// Moves what has been opened to these places; how many bytes it was.
+    fn take(&mut self, vectors: &[libc::iovec]) -> usize {
+        let mut count = 0;
+        for vector in vectors {
+            let left = &self.plain[self.taken..];
+            let length = left.len().min(vector.iov_len);
+            // SAFETY: - every vector is valid for writes of its length: `read_vectored` was given it so.
+            //         - plain is our own memory, so they do not overlap.
+            unsafe { std::ptr::copy_nonoverlapping(left.as_ptr(), vector.iov_base.cast(), length) };
+            self.taken += length;
+            count += length;
+        }
+        if self.taken == self.plain.len() {
+            self.plain.clear();
+            self.taken = 0;
+        }
+        count
+    }
 }
 
 /// A data frame whose bytes are still arriving.
@@ -366,6 +443,7 @@ pub struct Receiver {
     /// The epoch of the connection.
     pub epoch: u32,
     stream: TcpStream,
+    unsealer: Option<Unsealer>,
     buffer: Box<[u8]>,
     start: usize,
     end: usize,
@@ -378,13 +456,15 @@ impl Receiver {
     /// Takes over an accepted link.
     pub fn new(accepted: Accepted) -> Self {
         let buffer = vec![0; BUFFER_BYTES].into_boxed_slice();
-        let Accepted { name: Name { from, incarnation, to, epoch }, stream } = accepted;
+        let Accepted { name: Name { from, incarnation, to, epoch }, stream, cipher } = accepted;
+        let unsealer = cipher.map(Unsealer::new);
         Self {
             from,
             incarnation,
             to,
             epoch,
             stream,
+            unsealer,
             buffer,
             start: 0,
             end: 0,
@@ -527,6 +607,33 @@ impl Receiver {
     }
 
     fn read_vectored(&mut self, vectors: &[libc::iovec]) -> usize {
+        if self.unsealer.is_some() {
+            return self.read_sealed(vectors);
+        }
+        self.read_raw(vectors)
+    }
+
+    /// The same over an encrypted link. What nobody has encrypted ends it.
+    fn read_sealed(&mut self, vectors: &[libc::iovec]) -> usize {
+        loop {
+            let unsealer = self.unsealer.as_mut().expect("the link is encrypted");
+            if !unsealer.plain.is_empty() {
+                return unsealer.take(vectors);
+            }
+            let raw = [libc::iovec { iov_base: unsealer.raw.as_mut_ptr().cast(), iov_len: unsealer.raw.len() }];
+            let count = self.read_raw(&raw);
+            if count == 0 {
+                return 0;
+            }
+            let Unsealer { cipher, raw, plain, .. } = self.unsealer.as_mut().expect("the link is encrypted");
+            if cipher.open(&raw[..count], plain).is_err() {
+                self.closed = true;
+                return 0;
+            }
+        }
+    }
+
+    fn read_raw(&mut self, vectors: &[libc::iovec]) -> usize {
         loop {
             // SAFETY: - every vector is this link's buffer or a landing, both valid for writes of their length.
             let count = unsafe { libc::readv(self.stream.as_raw_fd(), vectors.as_ptr(), vectors.len() as i32) };
@@ -563,13 +670,16 @@ mod tests {
     }
 
     fn link() -> (Sender, Receiver) {
+        link_with(&Secret::new([3; 32]))
+    }
+
+    fn link_with(secret: &Secret) -> (Sender, Receiver) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let secret = Secret([3; 32]);
         let address = listener.local_addr().unwrap();
         let theirs = secret.clone();
         let accepting = std::thread::spawn(move || admit(listener.accept().unwrap().0, &theirs).unwrap());
         let name = Name { from: ProcessIndex(5), incarnation: Incarnation(1), to: ProcessIndex(2), epoch: 3 };
-        let sender = Sender::open(address, &secret, name).unwrap();
+        let sender = Sender::open(address, secret, name).unwrap();
         let accepted = accepting.join().unwrap();
         assert_eq!(accepted.name, name);
         (sender, Receiver::new(accepted))
@@ -585,7 +695,12 @@ mod tests {
 
     #[test]
     fn frames_and_large_payloads_interleave() {
-        let (mut sender, mut receiver) = link();
+        for sealing in [false, true] {
+            interleave(link_with(&Secret::new([3; 32]).sealing(sealing)));
+        }
+    }
+
+    fn interleave((mut sender, mut receiver): (Sender, Receiver)) {
         let payload: Vec<u8> = (0..5_000_000u32).map(|n| (n * 7) as u8).collect();
         let source: Arc<dyn Source> = Arc::new(Bytes(payload.clone()));
         let mut place = vec![0u8; payload.len()];

@@ -12,4 +12,5 @@ pub mod event;
 pub mod frame;
 #[cfg(test)]
 mod fuzz;
+pub mod seal;
 pub mod tree;

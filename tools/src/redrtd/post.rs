@@ -80,14 +80,14 @@ impl Post {
     /// Connects to the parent and attaches.
     pub fn take(place: Place, name: String, secret: &Secret) -> Result<Self> {
         let what = if place.parent == place.root { "redrun" } else { "the daemon above" };
-        let stream = hub::dial(place.parent, secret, CONNECT_TIME_MAX)
+        let opened = hub::dial(place.parent, secret, CONNECT_TIME_MAX)
             .with_context(|| format!("Failed to connect to {what} at {}", place.parent))?;
         let own = match &place.interface {
             Some(interface) => crate::interface::address(interface)?,
-            None => stream.local_addr()?.ip(),
+            None => opened.stream.local_addr()?.ip(),
         };
         let mut hub = Hub::new((own, 0).into(), secret.clone())?;
-        let uplink = hub.adopt(stream)?;
+        let uplink = hub.adopt(opened)?;
         let mut post = Self {
             hub,
             name,

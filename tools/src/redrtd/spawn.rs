@@ -107,7 +107,7 @@ impl Prepared {
             replica,
             pid,
             pidfd: open_pidfd(pid).context("Failed to watch a process")?,
-            agent: Some(crate::link::Link::new(agent)),
+            agent: Some(crate::link::Link::new(agent, None)),
             agent_watched_for_writing: false,
             greeted: false,
             pipes: [Some(Pipe::new(output)), Some(Pipe::new(error))],
