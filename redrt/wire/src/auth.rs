@@ -143,6 +143,10 @@ mod tests {
 
     fn meet(client: Secret, server: Secret) -> (io::Result<Option<Cipher>>, io::Result<Option<Cipher>>) {
         let (mut left, mut right) = UnixStream::pair().unwrap();
+        // Of two that do not speak the same way, each waits for the other.
+        let patience = Some(std::time::Duration::from_millis(200));
+        left.set_read_timeout(patience).unwrap();
+        right.set_read_timeout(patience).unwrap();
         let accepting = std::thread::spawn(move || accept(&mut right, &server));
         let connected = connect(&mut left, &client);
         drop(left);
