@@ -1,8 +1,8 @@
 #!/bin/bash
 # Installs what scripts/test.sh needs besides a Rust toolchain: scripts/setup-tests.sh TOOLS
 #
-# Compilers for C, C++ and Fortran and Python by apt-get, if it is there and this is root; else it says what is missing. cargo-deny into
-# the directory TOOLS, unless it can be found.
+# Compilers for C, C++ and Fortran and Python by apt-get, if it is there and this is root; else it says what is missing. Into the directory
+# TOOLS: a kernel for the virtual machine of a test, and cargo-deny, unless it can be found.
 set -euo pipefail
 
 if [ $# != 1 ]; then
@@ -43,6 +43,13 @@ if [ "$(id -u)" = 0 ]; then
     command -v munged >/dev/null || missing+=(munge)
 fi
 
+# A virtual machine with a kernel that has soft-dirty bits (cloner/tests). Without it that test is skipped.
+if [ "$(id -u)" = 0 ]; then
+    command -v qemu-system-x86_64 >/dev/null || missing+=(qemu-system-x86)
+    [ -x /bin/busybox ] || missing+=(busybox-static)
+    command -v cpio >/dev/null || missing+=(cpio)
+fi
+
 if [ ${#missing[@]} != 0 ]; then
     if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
         echo "Missing: ${missing[*]} (names of Debian packages). Please install them." >&2
@@ -51,6 +58,17 @@ if [ ${#missing[@]} != 0 ]; then
     export DEBIAN_FRONTEND=noninteractive
     apt-get update
     apt-get install --yes --no-install-recommends "${missing[@]}"
+fi
+
+if [ ! -d "$tools/kernel" ] && command -v apt-get dpkg >/dev/null; then
+    package=$(apt-cache depends linux-image-cloud-amd64 2>/dev/null | awk '/Depends: linux-image-6\.1\./ { print $2 }')
+    if [ -n "$package" ]; then
+        rm -rf "$tools/kernel.new"
+        mkdir -p "$tools/kernel.new"
+        # As root apt warns that its own user cannot write here.
+        (cd "$tools/kernel.new" && apt-get download "$package" && dpkg -x ./*.deb . && rm -rf ./*.deb lib usr)
+        mv "$tools/kernel.new" "$tools/kernel"
+    fi
 fi
 
 if ! command -v cargo-deny >/dev/null; then

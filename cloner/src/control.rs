@@ -15,9 +15,12 @@ use zerocopy::{FromBytes, IntoBytes};
 /// The agent answers at once, except to `park`, which may take as long as its own limit, and the embedder's hooks.
 const ANSWER_LIMIT: Duration = Duration::from_secs(30);
 
+/// Environment variable that names the directory of control sockets.
+pub const DIRECTORY_VARIABLE: &str = "REDCLONE_DIR";
+
 /// The directory of this user's control sockets: `$REDCLONE_DIR`, or one in `/tmp` that nobody else may enter.
 pub fn directory() -> io::Result<PathBuf> {
-    let path = match std::env::var_os("REDCLONE_DIR") {
+    let path = match std::env::var_os(DIRECTORY_VARIABLE) {
         Some(path) => PathBuf::from(path),
         None => PathBuf::from(format!("/tmp/redclone-{}", nix::unistd::geteuid())),
     };

@@ -15,6 +15,7 @@ pub mod launch;
 pub mod maps;
 pub mod net;
 pub mod ranges;
+pub mod secure;
 pub mod source;
 pub mod sys;
 

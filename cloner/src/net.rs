@@ -3,6 +3,7 @@
 //! Both ends prove that they know the secret before anything else is read. Then the source says, in a record of fixed size, to which
 //! image the stream belongs.
 
+use crate::secure::{self, Keys};
 use redrt_wire::auth::{self, Secret};
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream, ToSocketAddrs};
@@ -10,6 +11,8 @@ use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
 const MAGIC: [u8; 8] = *b"redclon1";
+/// The stream goes on with the handshake of [`crate::secure`].
+const MAGIC_SECURE: [u8; 8] = *b"redclonS";
 /// A connection on which nothing moves for so long is given up, also when the other host has vanished.
 pub const STALL_LIMIT: Duration = Duration::from_secs(20);
 const AUTHENTICATION_LIMIT: Duration = Duration::from_secs(5);
@@ -27,6 +30,8 @@ pub struct Greeting {
     pub count: u16,
     /// The process id that the copy must have.
     pub pid: u32,
+    /// What follows is encrypted.
+    pub secure: bool,
 }
 
 impl Greeting {
@@ -37,7 +42,7 @@ impl Greeting {
     #[must_use]
     pub fn encode(&self) -> [u8; Self::BYTES] {
         let mut bytes = [0; Self::BYTES];
-        bytes[..8].copy_from_slice(&MAGIC);
+        bytes[..8].copy_from_slice(if self.secure { &MAGIC_SECURE } else { &MAGIC });
         bytes[8..24].copy_from_slice(&self.session);
         bytes[24..26].copy_from_slice(&self.index.to_le_bytes());
         bytes[26..28].copy_from_slice(&self.count.to_le_bytes());
@@ -54,15 +59,38 @@ impl Greeting {
             index: half(24),
             count: half(26),
             pid: u32::from_le_bytes(bytes[28..].try_into().expect("four bytes")),
+            secure: bytes[..8] == MAGIC_SECURE,
         };
         let fits = (1..=STREAM_COUNT_MAX).contains(&greeting.count) && greeting.index < greeting.count;
-        (bytes[..8] == MAGIC && fits && (2..1 << 22).contains(&greeting.pid)).then_some(greeting)
+        let known = bytes[..8] == MAGIC || bytes[..8] == MAGIC_SECURE;
+        (known && fits && (2..1 << 22).contains(&greeting.pid)).then_some(greeting)
     }
 }
 
 /// Connects `count` streams for a copy with process id `pid`.
 pub fn connect(destination: &str, secret: &Secret, pid: u32, count: u16) -> io::Result<Vec<TcpStream>> {
-    refuse_sealing(secret)?;
+    let streams = open(destination, secret, pid, count, false)?;
+    Ok(streams.into_iter().map(|(stream, _)| stream).collect())
+}
+
+/// The same, encrypted.
+pub fn connect_secure(destination: &str, secret: &Secret, pid: u32, count: u16) -> io::Result<Vec<(TcpStream, Keys)>> {
+    let mut all = Vec::new();
+    // The other side goes on when it has all streams.
+    for (mut stream, greeting) in open(destination, secret, pid, count, true)? {
+        let keys = secure::initiate(&mut stream, secret, &greeting).map_err(authentication)?;
+        all.push((stream, keys));
+    }
+    Ok(all)
+}
+
+fn open(
+    destination: &str,
+    secret: &Secret,
+    pid: u32,
+    count: u16,
+    secure: bool,
+) -> io::Result<Vec<(TcpStream, [u8; Greeting::BYTES])>> {
     let addresses: Vec<_> = destination.to_socket_addrs()?.collect();
     let mut session = [0; 16];
     session.copy_from_slice(&Secret::generate()?.key()[..16]);
@@ -83,8 +111,9 @@ pub fn connect(destination: &str, secret: &Secret, pid: u32, count: u16) -> io::
             prepare(&stream, AUTHENTICATION_LIMIT)?;
             auth::connect(&mut stream, secret).map_err(authentication)?;
             prepare(&stream, STALL_LIMIT)?;
-            stream.write_all(&Greeting { session, index, count, pid }.encode())?;
-            Ok(stream)
+            let greeting = Greeting { session, index, count, pid, secure }.encode();
+            stream.write_all(&greeting)?;
+            Ok((stream, greeting))
         })
         .collect()
 }
@@ -159,9 +188,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn greetings_survive_and_rubbish_does_not(mut bytes: [u8; Greeting::BYTES], real: bool) {
+        fn greetings_survive_and_rubbish_does_not(mut bytes: [u8; Greeting::BYTES], real: bool, secure: bool) {
             if real {
-                bytes[..8].copy_from_slice(&MAGIC);
+                bytes[..8].copy_from_slice(if secure { &MAGIC_SECURE } else { &MAGIC });
                 bytes[24..28].copy_from_slice(&[1, 0, 4, 0]);
                 bytes[28..].copy_from_slice(&[7, 0, 0, 0]);
             }

@@ -30,6 +30,13 @@ impl RangeSet {
         self.0.iter().copied()
     }
 
+    /// True when `address` is in the set.
+    #[must_use]
+    pub fn contains(&self, address: u64) -> bool {
+        let index = self.0.partition_point(|(_, end)| *end <= address);
+        self.0.get(index).is_some_and(|(start, _)| *start <= address)
+    }
+
     /// How many bytes are in the set.
     #[must_use]
     pub fn bytes(&self) -> u64 {
@@ -95,10 +102,11 @@ impl RangeSet {
         rest
     }
 
-    /// Pieces of at most `len` bytes that together are the set.
+    /// Pieces of at most `len` bytes that together are the set. They end where a multiple of `len` is.
     pub fn pieces(&self, len: u64) -> impl Iterator<Item = (u64, u64)> + '_ {
-        self.iter()
-            .flat_map(move |(start, end)| (start..end).step_by(len as usize).map(move |at| (at, end.min(at + len))))
+        self.iter().flat_map(move |(start, end)| {
+            (start / len..end.div_ceil(len)).map(move |index| (start.max(index * len), end.min((index + 1) * len)))
+        })
     }
 }
 
@@ -138,8 +146,9 @@ mod tests {
             prop_assert_eq!(members(&a.intersection(&b)), &x & &y);
             prop_assert_eq!(members(&a.difference(&b)), &x - &y);
             prop_assert_eq!(a.bytes(), x.len() as u64);
+            prop_assert!((0..80).all(|number| a.contains(number) == x.contains(&number)));
             prop_assert_eq!(a.pieces(len).flat_map(|(start, end)| start..end).collect::<BTreeSet<_>>(), x);
-            prop_assert!(a.pieces(len).all(|(start, end)| start < end && end - start <= len));
+            prop_assert!(a.pieces(len).all(|(start, end)| start < end && start / len == (end - 1) / len));
             prop_assert!(a.0.windows(2).all(|pair| pair[0].1 < pair[1].0));
         }
     }

@@ -487,7 +487,8 @@ impl Decisions {
 
     /// Says what this process holds, and what it can take.
     fn report_to(&self, leader: ReplicaIndex, outputs: &mut VecDeque<Output>) {
-        let frame = Frame::DecisionSync { first: self.stable, items: self.items_from(self.stable) };
+        // Not only what is not stable: the new leader may be a newcomer that the old one had not told yet what was.
+        let frame = Frame::DecisionSync { first: self.kept, items: self.items_from(self.kept) };
         self.transmit(leader, frame, outputs);
         for (key, agrees) in self.own_ballots.iter().copied() {
             self.transmit(leader, Frame::Ballot { key, agrees }, outputs);

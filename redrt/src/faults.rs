@@ -20,6 +20,11 @@ pub fn arm(faults: &[ProcessFault]) {
     ARMED.store(!faults.is_empty(), Ordering::Release);
 }
 
+/// In a copy: the faults were meant for its source.
+pub fn disarm() {
+    ARMED.store(false, Ordering::Release);
+}
+
 /// Called before each message to another rank that the application or a collective sends.
 #[inline]
 pub fn before_send(payload: &mut Payload) {
@@ -86,7 +91,7 @@ pub fn take_wire_bit(length: usize) -> Option<u64> {
 
 fn report(fault: String) {
     if let Some(job) = runtime::job()
-        && let Some(control) = &job.control
+        && let Some(control) = job.control
     {
         // If the daemon is gone, so is the job.
         let _ = control.send(&FromAgent::Event(Event::Injected { replica: job.welcome.me, fault }));

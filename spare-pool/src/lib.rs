@@ -1,6 +1,43 @@
-//! Where processes run: the placement of replicas on hosts. Pure: a world and hosts in, a placement out.
+//! Where processes run: the placement of replicas on hosts when a job begins, and the pool of spare hosts that replace
+//! what it loses. Pure: no clock, socket or thread; what happens and the time come in, what is to be done goes out.
+//!
+//! The pool is used in two ways: inside `redrun`, with the spares of one job, and in `redspared`, where many jobs share it.
+//! Inside a job:
+//!
+//! ```
+//! use spare_pool::{JobId, Pool, Request, Settings, Spare};
+//! use std::time::Duration;
+//!
+//! let now = Duration::from_secs(1); // since any moment that stays the same
+//! let mut pool = Pool::new(Settings::embedded());
+//! pool.add(Spare::new("h5", 2), now); // two places for replicas
+//! let request = Request::new(JobId(7)).apart_from(["h1"]); // where a sibling lives
+//! let lease = pool.lease(request.clone(), now).expect("there is a spare");
+//! assert_eq!(lease.spare.name, "h5");
+//!
+//! // The clone failed: the host is left alone for a while, longer each time.
+//! pool.failed(lease.id, "the restorer was killed", now);
+//! assert!(pool.lease(request.clone(), now).is_none());
+//! let later = pool.next_event(now).expect("when the host may be tried again");
+//!
+//! // Then it went well; when the copy is gone, its place is given back.
+//! let lease = pool.lease(request, later).expect("it is tried again");
+//! pool.succeeded(lease.id);
+//! pool.release(lease.id, later);
+//! ```
 #![forbid(unsafe_code)]
 
+mod choice;
+mod health;
+mod host;
+mod lease;
 mod placement;
+mod pool;
+mod stored;
 
+pub use choice::Unfit;
+pub use host::{Admission, Facts, HostStatus, Spare};
+pub use lease::{JobId, Lease, LeaseId, Request, Ticket};
 pub use placement::{Host, Order, Placement, PlacementError, place};
+pub use pool::{Ended, Output, Pool, Settings, Watch};
+pub use stored::{Change, HostRecord, Stored};

@@ -47,6 +47,7 @@ impl Agent {
             ToAgent::Cards(cards) => self.cards = Some(cards),
             ToAgent::View(view) => self.view = view.number.0,
             ToAgent::Release => self.released = true,
+            ToAgent::Place(_) | ToAgent::Pin(_) | ToAgent::Unpin(_) => panic!("this program cannot be cloned"),
             // This is a program with work of its own.
             ToAgent::Ask { wave } => {
                 self.send(&FromAgent::Answer { wave, passive: None });

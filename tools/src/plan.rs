@@ -64,6 +64,8 @@ pub struct HostPlan {
     pub racks: Vec<(String, u32)>,
     /// Print where each process runs.
     pub report: bool,
+    /// Places for copies on the host `redrun` runs on, when there is no other.
+    pub spare_places: u32,
 }
 
 impl HostPlan {
@@ -82,7 +84,31 @@ impl HostPlan {
             map_by: MapBy::Slot,
             racks: Vec::new(),
             report: false,
+            spare_places: 0,
         }
+    }
+
+    /// Keeps `count` more hosts free for copies of lost replicas; places on this one, when it is the only one.
+    ///
+    /// # Errors
+    /// When none would be left for the job.
+    pub fn keep_free(&mut self, count: u32) -> Result<(), String> {
+        if !self.is_remote() {
+            self.spare_places = count;
+            return Ok(());
+        }
+        let used: Vec<_> = self.hosts.iter_mut().filter(|host| !host.spare).collect();
+        if used.len() <= count as usize {
+            return Err(format!("--spares {count}: the job has {} hosts, and one at least must be left", used.len()));
+        }
+        used.into_iter().rev().take(count as usize).for_each(|host| host.spare = true);
+        Ok(())
+    }
+
+    /// Whether lost replicas can be replaced.
+    #[must_use]
+    pub fn has_spares(&self) -> bool {
+        self.spare_places > 0 || self.hosts.iter().any(|host| host.spare)
     }
 
     /// Whether daemons and `redrun` may lose sight of each other.

@@ -6,7 +6,7 @@
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// Grows with each change of anything in this file.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 /// The first word of a [`Block`].
 pub const MAGIC: u64 = 0x6b6c_6263_6465_7231;
 /// Real-time signal 33: the C library keeps it for itself and does not let programs block it.
@@ -17,8 +17,8 @@ pub const TIMER_COUNT_MAX: usize = 32;
 pub const PENDING_COUNT_MAX: usize = 8;
 /// As many ranges can be left out of the image by the embedder.
 pub const EXCLUDED_COUNT_MAX: usize = 64;
-/// As many descriptors can be left out by the embedder.
-pub const EXCLUDED_DESCRIPTOR_COUNT_MAX: usize = 1024;
+/// Descriptors below this can be left out by the embedder.
+pub const EXCLUDED_DESCRIPTOR_END: i32 = 1 << 16;
 
 /// [`Slot::state`]: the signal is on its way.
 pub const SLOT_SIGNALLED: u32 = 1;
@@ -162,12 +162,21 @@ pub struct Block {
     pub pending: [[u8; 128]; PENDING_COUNT_MAX],
     /// Memory that is not to be in the image: address and length.
     pub excluded: [[u64; 2]; EXCLUDED_COUNT_MAX],
-    /// Descriptors that the copy is not to have.
-    pub excluded_descriptors: [i32; EXCLUDED_DESCRIPTOR_COUNT_MAX],
-    /// How many.
-    pub excluded_descriptor_count: u32,
+    /// Descriptors that the copy is not to have: a bit for each, from the lowest of the first word on.
+    pub excluded_descriptors: [u64; EXCLUDED_DESCRIPTOR_END as usize / 64],
+    /// Padding.
+    pub unused: u32,
     /// The agent's present connection, which is among the program's descriptors unless it has its own.
     pub connection: i32,
+}
+
+impl Block {
+    /// Whether the embedder leaves this descriptor out.
+    #[must_use]
+    pub fn excludes(&self, fd: i32) -> bool {
+        let word = usize::try_from(fd).ok().and_then(|fd| self.excluded_descriptors.get(fd / 64));
+        word.is_some_and(|word| word >> (fd % 64) & 1 != 0)
+    }
 }
 
 /// What a request asks for.

@@ -1,10 +1,13 @@
 //! The agent's life: its thread, its socket, and what it does for the one that asks.
 
-use crate::abi::{Ask, Block, MAGIC, Reply, Request, SLOT_PARKED, Slot, TIMER_COUNT_MAX, Timer, VERSION};
+use crate::abi::{
+    Ask, Block, EXCLUDED_DESCRIPTOR_END, MAGIC, Reply, Request, SLOT_PARKED, Slot, TIMER_COUNT_MAX, Timer, VERSION,
+};
 use crate::sys::{self, syscall, syscall6};
 use crate::{collect, copy, park};
 use core::arch::asm;
 use core::ffi::c_void;
+use core::sync::atomic::{AtomicU64, Ordering};
 use zerocopy::{FromBytes, IntoBytes};
 
 const SLOT_CAPACITY: u32 = 16_384;
@@ -132,8 +135,11 @@ pub struct Exclusions {
     block: *mut Block,
 }
 
-// SAFETY: - the block is never unmapped. The agent only reads these lists, with all other threads stopped; changes need `&mut`.
+// SAFETY: - the block is never unmapped. The agent only reads these lists, with all other threads stopped; changes of the list of
+//           memory need `&mut`, those of descriptors are atomic.
 unsafe impl Send for Exclusions {}
+// SAFETY: as for Send.
+unsafe impl Sync for Exclusions {}
 
 impl Exclusions {
     fn block(&mut self) -> &mut Block {
@@ -161,24 +167,26 @@ impl Exclusions {
         }
     }
 
-    /// Leaves out a descriptor. False when there is no room for another one.
-    pub fn add_descriptor(&mut self, fd: i32) -> bool {
-        let block = self.block();
-        let count = block.excluded_descriptor_count as usize;
-        let Some(place) = block.excluded_descriptors.get_mut(count) else { return false };
-        *place = fd;
-        block.excluded_descriptor_count += 1;
-        true
+    /// Leaves out a descriptor. False when its number is too large for that. Any thread may do this at any time.
+    pub fn add_descriptor(&self, fd: i32) -> bool {
+        self.descriptor_word(fd).is_some_and(|(word, bit)| {
+            word.fetch_or(bit, Ordering::Relaxed);
+            true
+        })
     }
 
-    /// Carries a descriptor again.
-    pub fn remove_descriptor(&mut self, fd: i32) {
-        let block = self.block();
-        let count = block.excluded_descriptor_count as usize;
-        if let Some(at) = block.excluded_descriptors[..count].iter().position(|known| *known == fd) {
-            block.excluded_descriptors[at] = block.excluded_descriptors[count - 1];
-            block.excluded_descriptor_count -= 1;
+    /// Carries a descriptor again. Any thread may do this at any time.
+    pub fn remove_descriptor(&self, fd: i32) {
+        if let Some((word, bit)) = self.descriptor_word(fd) {
+            word.fetch_and(!bit, Ordering::Relaxed);
         }
+    }
+
+    fn descriptor_word(&self, fd: i32) -> Option<(&AtomicU64, u64)> {
+        let at = usize::try_from(fd).ok().filter(|_| fd < EXCLUDED_DESCRIPTOR_END)?;
+        // SAFETY: - within the array of a block that is never unmapped; all that the process does with its words is atomic.
+        let word = unsafe { AtomicU64::from_ptr((&raw mut (*self.block).excluded_descriptors[at / 64]).cast()) };
+        Some((word, 1 << (at % 64)))
     }
 }
 

@@ -14,16 +14,25 @@ const OPENING: i32 = libc::O_CREAT | libc::O_EXCL | libc::O_TRUNC | libc::O_CLOE
 /// Flags that `F_SETFL` sets.
 const STATUS: i32 = libc::O_APPEND | libc::O_NONBLOCK | libc::O_DIRECT | libc::O_NOATIME;
 
+/// Descriptors that the destination gives the copy.
+pub struct Present {
+    /// Standard input, output and error.
+    pub standard: [OwnedFd; 3],
+    /// Others, in these numbers.
+    pub given: Vec<(RawFd, OwnedFd)>,
+}
+
 /// Makes all descriptors, in the numbers that the program knows, and closes all others but `kept`. `kept` are moved out of the way;
 /// their new numbers come back. The first of them is where complaints go.
 pub fn restore(
     descriptors: &[Descriptor],
     pipes: &[Pipe],
     memory: &Memory,
-    standard: &[OwnedFd; 3],
+    present: &Present,
     kept: Vec<OwnedFd>,
 ) -> io::Result<Vec<RawFd>> {
-    let base = descriptors.iter().map(|descriptor| descriptor.fd).max().unwrap_or(2).max(2) + 1;
+    let numbers = descriptors.iter().map(|descriptor| descriptor.fd).chain(present.given.iter().map(|(fd, _)| *fd));
+    let base = numbers.max().unwrap_or(2).max(2) + 1;
     let mut ends = make_pipes(pipes)?;
     let mut made: Vec<(i32, OwnedFd)> = Vec::new();
     for descriptor in descriptors {
@@ -36,12 +45,20 @@ pub fn restore(
                 let (_, first) = first.ok_or_else(|| failed(io::Error::other("its twin is missing")))?;
                 above(first, base)
             }
-            None => make(descriptor, memory, standard, &mut ends).and_then(|fd| above(&fd, base)),
+            None => make(descriptor, memory, &present.standard, &mut ends).and_then(|fd| above(&fd, base)),
         };
         made.push((descriptor.fd, fd.map_err(failed)?));
     }
+    for (number, fd) in &present.given {
+        if descriptors.iter().any(|descriptor| descriptor.fd == *number) {
+            return Err(io::Error::other(format!(
+                "descriptor {number} is the program's, and was to be given to the copy"
+            )));
+        }
+        made.push((*number, above(fd, base)?));
+    }
     drop(ends);
-    let mut open = Vec::with_capacity(descriptors.len() + kept.len());
+    let mut open = Vec::with_capacity(made.len() + kept.len());
     for fd in kept {
         open.push(above(&fd, base)?.into_raw_fd());
         // Closed with all the others below, or replaced.
@@ -51,8 +68,8 @@ pub fn restore(
     if let Some(complaints) = result.first() {
         super::COMPLAINTS.store(*complaints, std::sync::atomic::Ordering::SeqCst);
     }
-    for ((fd, now), descriptor) in made.into_iter().zip(descriptors) {
-        let flags = descriptor.flags & libc::O_CLOEXEC;
+    let flags = descriptors.iter().map(|descriptor| descriptor.flags & libc::O_CLOEXEC);
+    for ((fd, now), flags) in made.into_iter().zip(flags.chain(std::iter::repeat(libc::O_CLOEXEC))) {
         // SAFETY: - replaces a descriptor below base, of which nothing is used any more: all that is kept was moved above.
         Errno::result(unsafe { libc::dup3(now.as_raw_fd(), fd, flags) })?;
         open.push(fd);

@@ -15,12 +15,13 @@ use crate::host;
 use crate::image::frame::Kind;
 use crate::image::state::{Backing, Final, IMAGE_VERSION, MappedFile, ProcessState, Prologue, Reply, SystemArea};
 use crate::image::stream::{FrameReader, FrameWriter};
+use crate::source::{descriptors, objects};
 use crate::sys::restorer;
 use cloner_agent::abi::Block;
 use memory::Memory;
 use receive::Input;
 use std::io::{self, Read, Write};
-use std::os::fd::{BorrowedFd, IntoRawFd, OwnedFd};
+use std::os::fd::{BorrowedFd, IntoRawFd, OwnedFd, RawFd};
 use std::sync::RwLock;
 use std::sync::atomic::{AtomicI32, Ordering};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
@@ -53,6 +54,8 @@ pub struct Receiver {
     pub listener: OwnedFd,
     /// The copy's standard input, output and error.
     pub standard: [OwnedFd; 3],
+    /// Further descriptors for the copy, in these numbers, which the source has left out.
+    pub given: Vec<(RawFd, OwnedFd)>,
     /// True when this process is privileged only by its user namespace.
     pub drop_capabilities: bool,
 }
@@ -92,7 +95,7 @@ pub fn receive(receiver: Receiver) -> ! {
 }
 
 fn try_receive(receiver: Receiver) -> io::Result<std::convert::Infallible> {
-    let Receiver { inputs, answers, complaints, listener, standard, drop_capabilities } = receiver;
+    let Receiver { inputs, answers, complaints, listener, standard, given, drop_capabilities } = receiver;
     let mut answers = answers.map(FrameWriter::new);
     let mut inputs: Vec<Input> = inputs.into_iter().map(FrameReader::new).collect();
     let prologue = begin(&mut inputs, &mut answers)?;
@@ -118,7 +121,8 @@ fn try_receive(receiver: Receiver) -> io::Result<std::convert::Infallible> {
         answers.flush()?;
     }
     first.expect(Kind::Commit)?;
-    become_copy(&end.state, &memory, prologue.extended_state, [complaints, listener], &standard, drop_capabilities)
+    let present = files::Present { standard, given };
+    become_copy(&end.state, &memory, prologue.extended_state, [complaints, listener], &present, drop_capabilities)
 }
 
 /// Compares both hosts, and answers.
@@ -190,7 +194,8 @@ fn own_system_areas() -> io::Result<Vec<SystemArea>> {
 
 /// Digest of all pages with a content of their own. The source makes the same over its own.
 fn hash_memory(memory: &Memory) -> io::Result<u64> {
-    let pagemap = std::fs::File::open("/proc/self/pagemap")?;
+    let own = |name: &str| std::fs::File::open(format!("/proc/self/{name}"));
+    let (pagemap, smaps) = (own("pagemap")?, own("smaps")?);
     let mut sum = 0_u64;
     for area in &memory.layout().areas {
         if matches!(area.backing, Backing::Shared { .. }) {
@@ -201,7 +206,7 @@ fn hash_memory(memory: &Memory) -> io::Result<u64> {
         let parts =
             memory.locate(area.start, area.end - area.start).ok_or_else(|| io::Error::other("an area is missing"))?;
         for (at, len) in parts {
-            let look = crate::dirty::look_once(&pagemap, &[Watched { start: at, end: at + len, file_backed }])?;
+            let look = crate::dirty::look_once(&pagemap, &smaps, &[Watched { start: at, end: at + len, file_backed }])?;
             for (start, end) in look.populated.iter() {
                 for page in (start..end).step_by(4096) {
                     // SAFETY: - a page of a piece: mapped and readable.
@@ -210,6 +215,23 @@ fn hash_memory(memory: &Memory) -> io::Result<u64> {
                 }
             }
             address += len;
+        }
+    }
+    Ok(sum.wrapping_add(hash_objects(memory)?))
+}
+
+/// The part of shared objects in that digest.
+fn hash_objects(memory: &Memory) -> io::Result<u64> {
+    let mut sum = 0_u64;
+    let mut page = [0; 4096];
+    for object in &memory.layout().objects {
+        let Some(fd) = memory.object(object.id) else { continue };
+        for (start, end) in descriptors::object_parts(fd, object.len)? {
+            for at in (start..end).step_by(page.len()) {
+                let page = &mut page[..(end - at).min(4096) as usize];
+                descriptors::read_object(fd, at, page)?;
+                sum = sum.wrapping_add(objects::object_page_hash(object.id, at, page));
+            }
         }
     }
     Ok(sum)
@@ -226,7 +248,7 @@ fn become_copy(
     memory: &Memory,
     extended_state: u64,
     kept: [OwnedFd; 2],
-    standard: &[OwnedFd; 3],
+    present: &files::Present,
     drop_capabilities: bool,
 ) -> io::Result<std::convert::Infallible> {
     host::request_extended_state(extended_state)?;
@@ -242,7 +264,7 @@ fn become_copy(
     let has_executable = executable.is_some();
     kept.extend(executable);
     raise_limits();
-    let numbers = files::restore(&state.descriptors, &state.pipes, memory, standard, kept)?;
+    let numbers = files::restore(&state.descriptors, &state.pipes, memory, present, kept)?;
     host::set_limits(&state.limits)?;
 
     let hole = 16 << 20;

@@ -80,6 +80,12 @@ fn round(input: &mut Input, memory: &RwLock<Memory>) -> io::Result<bool> {
                     }
                 }
             }
+            Kind::Expect => {
+                let memory = memory.read().expect("no thread panics");
+                for (at, len) in place(&memory, header.address, header.argument)? {
+                    crate::sys::memory::make_ready(at, len);
+                }
+            }
             Kind::Object => {
                 let bytes = payload(input, &header, &mut buffer)?;
                 let memory = memory.read().expect("no thread panics");

@@ -53,8 +53,8 @@ pub trait DirtyTracker {
 }
 
 /// Looks once, through any kernel's page map.
-pub fn look_once(pagemap: &File, watched: &[Watched]) -> io::Result<Look> {
-    soft_dirty::look(pagemap, watched)
+pub fn look_once(pagemap: &File, smaps: &File, watched: &[Watched]) -> io::Result<Look> {
+    soft_dirty::look(pagemap, smaps, watched)
 }
 
 /// How dirty pages are to be found.
@@ -74,12 +74,13 @@ pub enum Method {
 /// Makes a tracker for a process. What works is found by trying.
 pub fn tracker(method: Method, control: &Control) -> io::Result<Box<dyn DirtyTracker>> {
     let pagemap = || control.pagemap.try_clone();
+    let smaps = || control.proc_file("smaps");
     match method {
         Method::WriteProtect => {
             Ok(Box::new(WriteProtect::new(pagemap()?, control.userfaultfd(WriteProtect::FEATURES)?)?))
         }
-        Method::SoftDirty => Ok(Box::new(SoftDirty::new(pagemap()?, control.clear_refs()?)?)),
-        Method::None => Ok(Box::new(NoTracker { pagemap: pagemap()? })),
+        Method::SoftDirty => Ok(Box::new(SoftDirty::new(pagemap()?, smaps()?, control.clear_refs()?)?)),
+        Method::None => Ok(Box::new(NoTracker { pagemap: pagemap()?, smaps: smaps()? })),
         Method::Probe => {
             for method in [Method::WriteProtect, Method::SoftDirty] {
                 match tracker(method, control) {
@@ -95,11 +96,12 @@ pub fn tracker(method: Method, control: &Control) -> io::Result<Box<dyn DirtyTra
 /// Calls everything that holds something dirty.
 struct NoTracker {
     pagemap: File,
+    smaps: File,
 }
 
 impl DirtyTracker for NoTracker {
     fn look(&mut self, watched: &[Watched], _unfit: &[(u64, u64)], _clear: bool) -> io::Result<Look> {
-        let look = soft_dirty::look(&self.pagemap, watched)?;
+        let look = soft_dirty::look(&self.pagemap, &self.smaps, watched)?;
         Ok(Look { dirty: look.populated.clone(), populated: look.populated })
     }
 

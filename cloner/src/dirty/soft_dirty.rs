@@ -1,6 +1,7 @@
 //! Soft-dirty bits: `/proc/PID/clear_refs` and `/proc/PID/pagemap`. Any kernel that was built with them.
 
 use super::{DirtyTracker, Look, Watched};
+use crate::ranges::RangeSet;
 use crate::sys::memory::Mapped;
 use std::fs::File;
 use std::io::{self, Write};
@@ -13,19 +14,22 @@ const DIRTY: u64 = 1 << 55;
 const PAGE: u64 = 4096;
 /// Entries read at once: half a megabyte, for 256 MiB.
 const BATCH: u64 = 64 << 10;
+/// Beyond this much, areas are asked whether they hold anything.
+const SPARSE_BYTES: u64 = 1 << 30;
 
 /// The tracker.
 pub struct SoftDirty {
     pagemap: File,
+    smaps: File,
     clear_refs: File,
 }
 
 impl SoftDirty {
     /// For the process whose files these are. An error when the kernel does not have the bits: it takes the order to clear them
     /// and does nothing, so that is tried on this process.
-    pub fn new(pagemap: File, clear_refs: File) -> io::Result<Self> {
+    pub fn new(pagemap: File, smaps: File, clear_refs: File) -> io::Result<Self> {
         if works_here()? {
-            Ok(Self { pagemap, clear_refs })
+            Ok(Self { pagemap, smaps, clear_refs })
         } else {
             Err(io::Error::new(io::ErrorKind::Unsupported, "this kernel has no soft-dirty bits"))
         }
@@ -39,14 +43,56 @@ fn works_here() -> io::Result<bool> {
     let watched = [Watched { start, end: start + PAGE, file_backed: false }];
     let pagemap = File::open("/proc/self/pagemap")?;
     File::options().write(true).open("/proc/self/clear_refs")?.write_all(b"4")?;
-    let before = look(&pagemap, &watched)?;
+    let before = look_at(&pagemap, &watched)?;
     page.bytes_mut()[0] = 2;
-    let after = look(&pagemap, &watched)?;
+    let after = look_at(&pagemap, &watched)?;
     Ok(before.dirty.is_empty() && !after.dirty.is_empty())
 }
 
 /// Reads the page map of the ranges.
-pub fn look(pagemap: &File, watched: &[Watched]) -> io::Result<Look> {
+///
+/// The kernel writes an entry for each page, also where there is none: 200 MB for a reservation of 100 GiB. `smaps` tells which areas
+/// hold something at all, so where much is mapped it is asked first.
+pub fn look(pagemap: &File, smaps: &File, watched: &[Watched]) -> io::Result<Look> {
+    let mapped: u64 = watched.iter().map(|area| area.end - area.start).sum();
+    if mapped <= SPARSE_BYTES {
+        return look_at(pagemap, watched);
+    }
+    let mut text = Vec::new();
+    let mut piece = vec![0; 64 << 10];
+    loop {
+        match smaps.read_at(&mut piece, text.len() as u64)? {
+            0 => break,
+            count => text.extend_from_slice(&piece[..count]),
+        }
+    }
+    look_at(pagemap, &occupied(&String::from_utf8_lossy(&text), watched))
+}
+
+/// What of `watched` lies in areas that hold private memory. Both are sorted.
+fn occupied(smaps: &str, watched: &[Watched]) -> Vec<Watched> {
+    let mut areas = Vec::new();
+    let mut range = None;
+    for line in smaps.lines() {
+        let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
+        if let Some((start, end)) = word.split_once('-') {
+            range = u64::from_str_radix(start, 16).ok().zip(u64::from_str_radix(end, 16).ok());
+        } else if matches!(word, "Anonymous:" | "Swap:")
+            && rest.trim() != "0 kB"
+            && let Some(range) = range.take()
+        {
+            areas.push(range);
+        }
+    }
+    let areas: RangeSet = areas.into_iter().collect();
+    let inside = |area: &Watched| -> Vec<Watched> {
+        let all: RangeSet = [(area.start, area.end)].into_iter().collect();
+        all.intersection(&areas).iter().map(|(start, end)| Watched { start, end, ..*area }).collect()
+    };
+    watched.iter().flat_map(inside).collect()
+}
+
+fn look_at(pagemap: &File, watched: &[Watched]) -> io::Result<Look> {
     let mut look = Look::default();
     let mut buffer = Vec::new();
     for area in watched {
@@ -73,7 +119,7 @@ pub fn look(pagemap: &File, watched: &[Watched]) -> io::Result<Look> {
 
 impl DirtyTracker for SoftDirty {
     fn look(&mut self, watched: &[Watched], _unfit: &[(u64, u64)], clear: bool) -> io::Result<Look> {
-        let look = look(&self.pagemap, watched)?;
+        let look = look(&self.pagemap, &self.smaps, watched)?;
         if clear {
             self.clear_refs.write_all(b"4")?;
         }
@@ -87,5 +133,32 @@ impl DirtyTracker for SoftDirty {
 
     fn name(&self) -> &'static str {
         "soft-dirty"
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn areas_that_hold_nothing_are_passed_over() {
+        let text = "1000-3000 rw-p 0 00:00 0\nRss: 4 kB\nAnonymous:             4 kB\nSwap:                  0 kB\n\
+                    3000-6000 rw-p 0 00:00 0\nRss: 4 kB\nAnonymous:             0 kB\nSwap:                  0 kB\n\
+                    8000-9000 rw-p 0 00:00 0\nRss: 0 kB\nAnonymous:             0 kB\nSwap:                  4 kB\n";
+        let watched = |start, end| Watched { start, end, file_backed: false };
+        let found = occupied(text, &[watched(0x1000, 0x2000), watched(0x2000, 0x5000), watched(0x8000, 0x9000)]);
+        let found: Vec<_> = found.iter().map(|area| (area.start, area.end)).collect();
+        assert_eq!(found, [(0x1000, 0x2000), (0x2000, 0x3000), (0x8000, 0x9000)]);
+    }
+
+    #[test]
+    fn a_large_reservation_does_not_hide_what_is_in_it() {
+        let mut memory = Mapped::new(4 << 30).unwrap();
+        memory.bytes_mut()[3 << 30] = 1;
+        let start = memory.address();
+        let watched = [Watched { start, end: start + (4 << 30), file_backed: false }];
+        let open = |name: &str| File::open(format!("/proc/self/{name}")).unwrap();
+        let look = look(&open("pagemap"), &open("smaps"), &watched).unwrap();
+        assert!(look.populated.contains(start + (3 << 30)), "{look:?}");
     }
 }

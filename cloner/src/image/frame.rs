@@ -12,6 +12,8 @@ use xxhash_rust::xxh3::xxh3_64;
 pub const HEADER_BYTES: usize = 40;
 /// Longest payload of [`Kind::Pages`] and [`Kind::Object`], before and after compression.
 pub const PAGES_BYTES_MAX: u32 = 1 << 20;
+/// Longest range of [`Kind::Expect`]: a huge page.
+pub const EXPECT_BYTES_MAX: u64 = 2 << 20;
 /// Longest payload of other frames.
 pub const RECORD_BYTES_MAX: u32 = 64 << 20;
 const MAGIC: [u8; 4] = *b"RCL1";
@@ -38,6 +40,9 @@ pub enum Kind {
     Commit = 8,
     /// What the destination says.
     Reply = 9,
+    /// Contents for all of the memory from the address on, as long as the argument says, follow in this round: it can be made ready
+    /// in one step.
+    Expect = 10,
 }
 
 /// How a payload is encoded.
@@ -124,7 +129,7 @@ impl Header {
         let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
         let long = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
         let unknown = FrameError::Unknown(bytes[4], bytes[5]);
-        let kinds = [Prologue, Layout, Pages, Fresh, RoundEnd, Object, Final, Commit, Reply];
+        let kinds = [Prologue, Layout, Pages, Fresh, RoundEnd, Object, Final, Commit, Reply, Expect];
         let Some(kind) = kinds.into_iter().find(|kind| *kind as u8 == bytes[4]) else { return Err(unknown) };
         let encodings = [Encoding::Plain, Encoding::Zstd, Encoding::Lz4];
         let Some(encoding) = encodings.into_iter().find(|encoding| *encoding as u8 == bytes[5]) else {
@@ -151,7 +156,7 @@ impl Header {
         let carries_memory = matches!(self.kind, Kind::Pages | Kind::Object);
         let limit = match self.kind {
             Kind::Pages | Kind::Object => PAGES_BYTES_MAX,
-            Kind::Fresh | Kind::RoundEnd | Kind::Commit => 0,
+            Kind::Fresh | Kind::Expect | Kind::RoundEnd | Kind::Commit => 0,
             _ => RECORD_BYTES_MAX,
         };
         let longest = self.wire_len.max(self.raw_len);
@@ -159,11 +164,12 @@ impl Header {
             return Err(FrameError::TooLong(self.kind, longest));
         }
         let (address, len) = match self.kind {
-            Kind::Fresh => (self.address, self.argument),
+            Kind::Fresh | Kind::Expect => (self.address, self.argument),
             _ if carries_memory => (self.address, u64::from(self.raw_len)),
             _ => return Ok(()),
         };
-        let fits = address.checked_add(len).is_some_and(|end| end < 1 << 47);
+        let fits = address.checked_add(len).is_some_and(|end| end < 1 << 47)
+            && (self.kind != Kind::Expect || len <= EXPECT_BYTES_MAX);
         if !fits
             || len == 0
             || !address.is_multiple_of(4096)
@@ -196,7 +202,7 @@ mod tests {
                 bytes[..4].copy_from_slice(&MAGIC);
             }
             if like_one > 1 {
-                bytes[4] = bytes[4] % 9 + 1;
+                bytes[4] = bytes[4] % 10 + 1;
                 bytes[5] = 0;
                 bytes[6..8].fill(0);
             }
@@ -227,6 +233,8 @@ mod tests {
             let header = Header::new(Kind::Pages, address, 0, &page);
             assert!(matches!(Header::decode(&header.encode()), Err(FrameError::Range(..))), "{address:#x}");
         }
+        let header = Header::new(Kind::Expect, 0x20_0000, EXPECT_BYTES_MAX + 4096, &[]);
+        assert!(matches!(Header::decode(&header.encode()), Err(FrameError::Range(..))));
         let header = Header::new(Kind::Pages, 4096, 0, &vec![0; (PAGES_BYTES_MAX + 4096) as usize]);
         assert!(matches!(Header::decode(&header.encode()), Err(FrameError::TooLong(..))));
     }

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 /// Grows with each change of the image.
-pub const IMAGE_VERSION: u32 = 1;
+pub const IMAGE_VERSION: u32 = 2;
 
 /// Who is to be copied, and what both hosts must have in common.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -29,11 +29,8 @@ pub fn gather(control: &Control, close_unsupported: bool, stopped: bool) -> io::
     let mut pipe_ends: BTreeMap<u64, (bool, bool)> = BTreeMap::new();
     let mut keys: Vec<(String, i32)> = Vec::new();
     let (_, block) = control.block()?;
-    let mut excluded = block.excluded_descriptors[..block.excluded_descriptor_count as usize].to_vec();
-    if block.own_files == 0 {
-        excluded.extend([block.listener, block.connection]);
-    }
-    for fd in control.proc_numbers("fd")?.into_iter().filter(|fd| !excluded.contains(fd)) {
+    let is_agents = |fd: i32| block.own_files == 0 && [block.listener, block.connection].contains(&fd);
+    for fd in control.proc_numbers("fd")?.into_iter().filter(|fd| !block.excludes(*fd) && !is_agents(*fd)) {
         // One that is closed meanwhile is not part of the picture.
         let (Ok(link), Ok(info)) = (control.proc_link(&format!("fd/{fd}")), control.proc_text(&format!("fdinfo/{fd}")))
         else {
@@ -282,10 +279,20 @@ pub fn object_parts(object: &OwnedFd, len: u64) -> io::Result<Vec<(u64, u64)>> {
     Ok(parts)
 }
 
-/// Reads from a memfd.
+/// Reads from a memfd. Behind its end, which may have come nearer since it was looked at, are zeros.
 pub fn read_object(object: &OwnedFd, offset: u64, bytes: &mut [u8]) -> io::Result<()> {
     let file = std::fs::File::from(object.try_clone()?);
-    file.read_exact_at(bytes, offset)
+    let mut done = 0;
+    while done < bytes.len() {
+        match file.read_at(&mut bytes[done..], offset + done as u64) {
+            Ok(0) => break,
+            Ok(count) => done += count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    bytes[done..].fill(0);
+    Ok(())
 }
 
 #[cfg(test)]

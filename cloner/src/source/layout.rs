@@ -1,56 +1,13 @@
 //! From `/proc/PID/maps` to the areas of an image, and to what has to be watched and sent.
 
+use super::advice::Advice;
 use crate::dirty::Watched;
-use crate::image::state::{
-    ADVICE_DONT_DUMP, ADVICE_DONT_FORK, ADVICE_HUGE, ADVICE_LOCKED, ADVICE_MERGEABLE, ADVICE_NO_HUGE,
-    ADVICE_WIPE_ON_FORK, Area, Backing, Layout, SharedObject,
-};
+use crate::image::state::{Area, Backing, Layout, SharedObject};
 use crate::maps::Mapping;
 use std::collections::BTreeMap;
 
 /// Which files the other side has too: path to place in the prologue.
 pub type Files = BTreeMap<String, u32>;
-
-/// Flags by address, from `/proc/PID/smaps`: they change rarely and reading them takes long.
-#[derive(Default)]
-pub struct Advice(Vec<(u64, u64, u8, bool)>);
-
-impl Advice {
-    /// Reads the lines `VmFlags`.
-    #[must_use]
-    pub fn parse(smaps: &str) -> Self {
-        const FLAGS: [(&str, u8); 7] = [
-            ("hg", ADVICE_HUGE),
-            ("nh", ADVICE_NO_HUGE),
-            ("dc", ADVICE_DONT_FORK),
-            ("dd", ADVICE_DONT_DUMP),
-            ("wf", ADVICE_WIPE_ON_FORK),
-            ("mg", ADVICE_MERGEABLE),
-            ("lo", ADVICE_LOCKED),
-        ];
-        let (mut all, mut range) = (Vec::new(), None);
-        for line in smaps.lines() {
-            if let Some(flags) = line.strip_prefix("VmFlags:") {
-                let mut words = flags.split_ascii_whitespace();
-                let advice = words.clone().filter_map(|word| FLAGS.iter().find(|(name, _)| *name == word));
-                let advice = advice.fold(0, |all, (_, flag)| all | flag);
-                if let Some((start, end)) = range.take() {
-                    all.push((start, end, advice, words.any(|word| word == "gd")));
-                }
-            } else if let Some((start, end)) = line.split(' ').next().and_then(|word| word.split_once('-'))
-                && let (Ok(start), Ok(end)) = (u64::from_str_radix(start, 16), u64::from_str_radix(end, 16))
-            {
-                range = Some((start, end));
-            }
-        }
-        Self(all)
-    }
-
-    fn at(&self, address: u64) -> (u8, bool) {
-        let found = self.0.iter().find(|(start, end, ..)| (*start..*end).contains(&address));
-        found.map_or((0, false), |(_, _, advice, grows_down)| (*advice, *grows_down))
-    }
-}
 
 /// What a look at the maps gives.
 #[derive(Default)]
@@ -207,15 +164,5 @@ mod tests {
         assert_eq!(plan.watched.len(), 4);
         assert_eq!(plan.refusals.len(), 2);
         assert!(plan.refusals[0].contains("/data/file") && plan.refusals[1].contains("/dev/nvidia0"));
-    }
-
-    #[test]
-    fn flags_are_read_by_address() {
-        let text = "3000-6000 rw-p 00000000 00:00 0 [heap]\nRss: 4 kB\nVmFlags: rd wr mr hg dc\n\
-                    7000-8000 rw-p 00000000 00:00 0 [stack]\nVmFlags: rd wr gd\n";
-        let advice = Advice::parse(text);
-        assert_eq!(advice.at(0x3fff), (ADVICE_HUGE | ADVICE_DONT_FORK, false));
-        assert_eq!(advice.at(0x7000), (0, true));
-        assert_eq!(advice.at(0x6000), (0, false));
     }
 }

@@ -8,8 +8,10 @@
 //! On `Err`, in whatever phase, the process runs on as if nothing had been. Dirty bits are not carried over: the next attempt
 //! begins with everything.
 
-mod descriptors;
+mod advice;
+pub(crate) mod descriptors;
 mod layout;
+pub(crate) mod objects;
 mod precopy;
 mod send;
 mod state;
@@ -20,14 +22,15 @@ use crate::control::Control;
 use crate::dirty::{self, DirtyTracker, Look, Method, Watched};
 use crate::error::{During, Error, Phase};
 use crate::host;
-use crate::image::frame::{Encoding, Header, Kind};
+use crate::image::frame::{Encoding, Kind};
 use crate::image::state::{Final, IMAGE_VERSION, MappedFile, ProcessState, Prologue, Reply};
 use crate::image::stream::{FrameReader, FrameWriter};
 use crate::maps::{self, Mapping};
 use crate::ranges::RangeSet;
-use layout::{Advice, Files, Plan};
-use send::{Cost, Memory, Output, Piece, Snapshot};
-use std::collections::BTreeMap;
+use advice::{Advice, Reading};
+use layout::{Files, Plan};
+use objects::Objects;
+use send::{Cost, Job, Memory, Output, Piece, Snapshot};
 use std::io::{Read, Write};
 use std::time::{Duration, Instant};
 use xxhash_rust::xxh3::xxh3_64;
@@ -86,6 +89,8 @@ pub enum Event {
     Phase(Phase),
     /// How dirty pages are found.
     Tracking(&'static str),
+    /// All threads of the program are stopped, and wait for this to be heard.
+    Stopped,
     /// Memory is going over.
     Round {
         /// Counts from 1.
@@ -129,6 +134,8 @@ pub struct Report {
     pub total: Duration,
     /// Threads of the program.
     pub thread_count: usize,
+    /// Where the time went, from the begin to the running copy, and within the cut: names and durations in their order.
+    pub steps: Vec<(&'static str, Duration)>,
 }
 
 /// What the process says of itself before anything is connected.
@@ -148,10 +155,12 @@ pub fn clone(control: &Control, options: &Options, sink: Sink, events: &mut dyn 
     let begin = Instant::now();
     events(Event::Phase(Phase::Prepare));
     let mut source = Source::prepare(control, options, sink, events)?;
+    source.steps.note("prepare");
     events(Event::Tracking(source.tracker.name()));
     if source.tracker.tracks() {
         events(Event::Phase(Phase::PreCopy));
         source.precopy(events)?;
+        source.steps.note("pre-copy");
     }
     events(Event::Phase(Phase::Cut));
     let mut report = source.cut_and_finish(events)?;
@@ -167,11 +176,33 @@ struct Source<'a> {
     tracker: Box<dyn DirtyTracker>,
     files: Files,
     advice: Advice,
+    reading: Reading,
     excluded: Vec<[u64; 2]>,
     /// What the destination has, where nothing was written since.
     sent: RangeSet,
+    objects: Objects,
     cost: Cost,
     round_count: u32,
+    steps: Steps,
+}
+
+/// Names and durations of what was done, in its order.
+struct Steps {
+    since: Instant,
+    all: Vec<(&'static str, Duration)>,
+}
+
+impl Steps {
+    fn begin() -> Self {
+        Self { since: Instant::now(), all: Vec::new() }
+    }
+
+    /// What was done since the last note was `name`.
+    fn note(&mut self, name: &'static str) {
+        let now = Instant::now();
+        self.all.push((name, now - self.since));
+        self.since = now;
+    }
 }
 
 /// One look at the process: its areas, and what of them must go over.
@@ -189,6 +220,7 @@ impl<'a> Source<'a> {
         events: &mut dyn FnMut(Event),
     ) -> Result<Self, Error> {
         let phase = Phase::Prepare;
+        let steps = Steps::begin();
         control.reset().during(phase, "the agent does not answer")?;
         let (_, block) = control.block().during(phase, "cannot read the agent's memory")?;
         let excluded = block.excluded[..block.excluded_count as usize].to_vec();
@@ -228,6 +260,8 @@ impl<'a> Source<'a> {
             },
         };
         let files = assumed.into_iter().filter(|(_, index)| identical[*index as usize]).collect();
+        let smaps = control.proc_file("smaps").during(phase, "cannot read the process's maps")?;
+        let reading = Reading::begin(smaps, mappings);
         let tracker =
             dirty::tracker(options.method, control).during(phase, "dirty pages cannot be found as asked for")?;
         let _ = events;
@@ -239,10 +273,13 @@ impl<'a> Source<'a> {
             tracker,
             files,
             advice: Advice::default(),
+            reading,
             excluded,
             sent: RangeSet::new(),
+            objects: Objects::default(),
             cost: Cost::default(),
             round_count: 0,
+            steps,
         })
     }
 
@@ -276,6 +313,7 @@ impl<'a> Source<'a> {
 
     /// Announces a round: the areas, and what has become fresh.
     fn begin_round(&mut self, picture: &Picture, fresh: &RangeSet, phase: Phase) -> Result<(), Error> {
+        self.objects.truncate(&picture.plan.layout.objects);
         let output = &mut self.outputs[0];
         let mut send = || {
             output.send_record(Kind::Layout, &picture.plan.layout)?;
@@ -300,21 +338,12 @@ impl<'a> Source<'a> {
         Ok(())
     }
 
-    /// Sends shared objects: whole, because writes through another mapping, or by `write`, would not be seen.
-    fn send_objects(&mut self, parts: &[ObjectPart], open: &OpenObjects) -> std::io::Result<()> {
-        let output = &mut self.outputs[0];
-        let mut buffer = vec![0; send::PIECE_BYTES as usize];
-        for part in parts {
-            for at in (part.start..part.end).step_by(buffer.len()) {
-                let bytes = &mut buffer[..(part.end - at).min(send::PIECE_BYTES) as usize];
-                match open.get(&part.id) {
-                    Some((fd, _)) => descriptors::read_object(fd, at, bytes)?,
-                    None => send::read(&self.control.memory, part.address + (at - part.start), bytes),
-                }
-                output.send(&Header::new(Kind::Object, at, part.id, bytes), bytes)?;
-            }
+    /// The advice that the copy gets.
+    fn final_advice(&mut self, mappings: &[Mapping]) -> std::io::Result<Advice> {
+        match self.reading.end(mappings)? {
+            Some(advice) => Ok(advice),
+            None => advice::read(self.control.proc_file("smaps")?),
         }
-        Ok(())
     }
 
     fn cut_and_finish(mut self, events: &mut dyn FnMut(Event)) -> Result<Report, Error> {
@@ -325,14 +354,18 @@ impl<'a> Source<'a> {
             self.control.note_timer(timer).during(phase, "more POSIX timers than can be carried")?;
         }
         let expected = self.look(phase, false)?;
+        self.advice = self.final_advice(&expected.mappings).during(phase, "cannot read the process's maps")?;
         let (pieces, _) = self.news(&expected);
         let expected_bytes: u64 = pieces.iter().map(|piece| piece.end - piece.start).sum();
         let room = Snapshot::prepare((expected_bytes + expected_bytes / 2 + (8 << 20)).min(SNAPSHOT_BYTES_MAX))
             .during(phase, "no memory for what is left at the cut")?;
+        self.steps.note("before the cut");
 
         let control = self.control;
         let begin = Instant::now();
         let parked = control.park()?;
+        self.steps.note("cut: stop threads");
+        events(Event::Stopped);
         let mut found = descriptors::gather(control, self.options.close_unsupported, true)
             .during(phase, "cannot look at descriptors")?;
         let mut reasons = refusals(control).during(phase, "cannot read /proc of the process")?;
@@ -340,34 +373,44 @@ impl<'a> Source<'a> {
         if !reasons.is_empty() {
             return Err(Error::Refused { phase, reasons });
         }
-        let objects = std::mem::take(&mut found.objects);
+        self.steps.note("cut: descriptors");
+        let open = std::mem::take(&mut found.objects);
         let (_, mut plan) = self.look_at_maps(phase)?;
-        add_open_objects(&mut plan, &objects).during(phase, "cannot look at shared memory")?;
-        let parts = object_parts(control, &plan, &objects).during(phase, "cannot look at shared memory")?;
+        objects::add_open(&mut plan, &open).during(phase, "cannot look at shared memory")?;
+        let parts = objects::parts(control, &plan, &open).during(phase, "cannot look at shared memory")?;
         // The trap: the agent's own memory is in the image, and every question changes it. So the pages are looked at when all questions
         // have been asked.
+        self.steps.note("cut: shared memory");
         wait_for_rest(control, phase)?;
+        self.steps.note("cut: come to rest");
         let mut picture = self.look(phase, false)?;
-        add_open_objects(&mut picture.plan, &objects).during(phase, "cannot look at shared memory")?;
+        self.steps.note("cut: look at pages");
+        objects::add_open(&mut picture.plan, &open).during(phase, "cannot look at shared memory")?;
         let mut state =
             state::gather(control, &picture.mappings, found).during(phase, "cannot take the state of the process")?;
         let thread_count = state.threads.len();
+        self.steps.note("cut: state");
         if self.options.verify_memory {
             let all = send::pieces(&picture.look.populated, &areas_of(&picture.plan.watched));
-            state.memory_hash = Some(send::hash_memory(&control.memory, &all));
+            let shared = objects::hash(control, &parts, &open).during(phase, "cannot read shared memory")?;
+            state.memory_hash = Some(send::hash_memory(&control.memory, &all).wrapping_add(shared));
         }
         let (pieces, fresh) = self.news(&picture);
         let cut_bytes: u64 = pieces.iter().map(|piece| piece.end - piece.start).sum();
-        let wait = self.options.moves || cut_bytes > SNAPSHOT_BYTES_MAX || !picture.plan.layout.objects.is_empty();
+        let wait = self.options.moves || cut_bytes > SNAPSHOT_BYTES_MAX || !self.tracker.tracks();
+        let mut shared = objects::Changes::default();
         let mut downtime = Duration::ZERO;
         let mut held = None;
         let snapshot = if wait {
             held = Some(parked);
             None
         } else {
+            shared = self.objects.changes(control, &parts, &open).during(phase, "cannot read shared memory")?;
             let snapshot = Snapshot::take(&control.memory, &pieces, room, self.outputs.len())
                 .during(phase, "no memory for what is left at the cut")?;
+            self.steps.note("cut: copy pages");
             parked.release().during(phase, "the process cannot go on")?;
+            self.steps.note("cut: go on");
             downtime = begin.elapsed();
             Some(snapshot)
         };
@@ -375,10 +418,15 @@ impl<'a> Source<'a> {
         let phase = Phase::Transfer;
         events(Event::Phase(phase));
         self.begin_round(&picture, &fresh, phase)?;
-        self.send_objects(&parts, &objects).during(phase, "cannot send shared memory")?;
+        let output = &mut self.outputs[0];
+        if wait {
+            self.objects.send(control, &parts, &open, output).during(phase, "cannot send shared memory")?;
+        } else {
+            shared.send(output).during(phase, "cannot send to the destination")?;
+        }
         let memory = snapshot.as_ref().map_or(Memory::Live(&control.memory), Memory::Snapshot);
-        send::send(memory, &pieces, &mut self.outputs, self.options.encoding, &self.cost, &mut || {})
-            .during(phase, "cannot send to the destination")?;
+        let job = Job { memory, pieces: &pieces, encoding: self.options.encoding, cost: &self.cost, huge: &|_| false };
+        send::send(&job, &mut self.outputs, &mut || {}).during(phase, "cannot send to the destination")?;
         if !self.options.moves
             && let Some(parked) = held.take()
         {
@@ -387,7 +435,9 @@ impl<'a> Source<'a> {
         }
         self.end_round(true, phase)?;
         self.finish(state, phase)?;
+        self.steps.note("transfer");
         let pid = self.wait_for_copy(events)?;
+        self.steps.note("restore");
         if let Some(parked) = held {
             downtime = begin.elapsed();
             parked.end();
@@ -401,6 +451,7 @@ impl<'a> Source<'a> {
             downtime,
             total: Duration::ZERO,
             thread_count,
+            steps: self.steps.all,
         })
     }
 
@@ -418,7 +469,7 @@ impl<'a> Source<'a> {
         events(Event::Phase(phase));
         if let Some(answers) = &mut self.answers {
             match reply(answers, phase)? {
-                Reply::Staged => {}
+                Reply::Staged => self.steps.note("destination verifies"),
                 Reply::Failed { what } => return Err(Error::failed(phase, format!("the destination says: {what}"))),
                 other => return Err(unexpected(phase, &other)),
             }
@@ -526,75 +577,4 @@ fn vdso_hash(control: &Control, mappings: &[Mapping]) -> std::io::Result<u64> {
     let mut bytes = vec![0; vdso.bytes() as usize];
     control.memory.read_exact_at(&mut bytes, vdso.start)?;
     Ok(xxh3_64(&bytes))
-}
-
-/// Open memfds are carried whether or not they are mapped.
-fn add_open_objects(plan: &mut Plan, open: &BTreeMap<u64, (std::os::fd::OwnedFd, String)>) -> std::io::Result<()> {
-    for (id, (fd, name)) in open {
-        let len = nix::sys::stat::fstat(fd)?.st_size as u64;
-        match plan.layout.objects.iter_mut().find(|known| known.id == *id) {
-            Some(known) => known.len = len,
-            None => plan.layout.objects.push(crate::image::state::SharedObject {
-                id: *id,
-                name: name.clone(),
-                len,
-                seals: 0,
-            }),
-        }
-    }
-    Ok(())
-}
-
-type OpenObjects = BTreeMap<u64, (std::os::fd::OwnedFd, String)>;
-
-/// A part of a shared object that holds something: from where to where in it, and at which address, if it is not open.
-struct ObjectPart {
-    id: u64,
-    start: u64,
-    end: u64,
-    address: u64,
-}
-
-fn object_parts(control: &Control, plan: &Plan, open: &OpenObjects) -> std::io::Result<Vec<ObjectPart>> {
-    let mut all = Vec::new();
-    for object in &plan.layout.objects {
-        match open.get(&object.id) {
-            Some((fd, _)) => {
-                let parts = descriptors::object_parts(fd, object.len)?;
-                all.extend(parts.into_iter().map(|(start, end)| ObjectPart { id: object.id, start, end, address: 0 }));
-            }
-            None => mapped_parts(control, plan, object.id, &mut all)?,
-        }
-    }
-    control.forget_resident()?;
-    Ok(all)
-}
-
-/// Parts of a shared object that hold something, seen through its mappings.
-fn mapped_parts(control: &Control, plan: &Plan, id: u64, all: &mut Vec<ObjectPart>) -> std::io::Result<()> {
-    const STEP: u64 = 1 << 30;
-    for (_, address, offset, len) in plan.shared.iter().filter(|(object, ..)| *object == id) {
-        for from in (0..*len).step_by(STEP as usize) {
-            let count = (*len - from).min(STEP);
-            for (index, resident) in control.resident(address + from, count)?.into_iter().enumerate() {
-                let at = from + index as u64 * 4096;
-                match all.last_mut() {
-                    Some(last)
-                        if resident
-                            && last.id == id
-                            && last.end == offset + at
-                            && last.address + (last.end - last.start) == address + at =>
-                    {
-                        last.end += 4096;
-                    }
-                    _ if resident => {
-                        let start = offset + at;
-                        all.push(ObjectPart { id, start, end: start + 4096, address: address + at });
-                    }
-                    _ => {}
-                }
-            }
-        }
-    }
-    Ok(())
 }

@@ -1,8 +1,7 @@
 //! Rounds of sending while the program runs, and when to end them.
 
-use super::{Event, Source, send};
+use super::{Event, Source, descriptors, objects, send};
 use crate::error::{During, Error, Phase};
-use crate::source::layout::Advice;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -58,25 +57,36 @@ impl Source<'_> {
         let mut converging = Converging::new(self.options.downtime_target, self.options.round_count_max);
         loop {
             self.round_count += 1;
-            self.advice =
-                Advice::parse(&self.control.proc_text("smaps").during(phase, "cannot read the process's maps")?);
             let parked = if self.tracker.needs_stop() { Some(self.control.park()?) } else { None };
-            let picture = self.look(phase, true)?;
+            let mut picture = self.look(phase, true)?;
             if let Some(parked) = parked {
                 parked.release().during(phase, "the process cannot go on")?;
             }
             let (pieces, fresh) = self.news(&picture);
             let bytes: u64 = pieces.iter().map(|piece| piece.end - piece.start).sum();
             let begin = Instant::now();
+            let found = descriptors::gather(self.control, true, false);
+            let open = found.during(phase, "cannot look at descriptors")?.objects;
+            objects::add_open(&mut picture.plan, &open).during(phase, "cannot look at shared memory")?;
             self.begin_round(&picture, &fresh, phase)?;
+            if self.round_count == 1 {
+                // Once, so that what has changed until the cut is all that is left.
+                let parts = objects::parts(self.control, &picture.plan, &open);
+                let parts = parts.during(phase, "cannot look at shared memory")?;
+                let sent = self.objects.send(self.control, &parts, &open, &mut self.outputs[0]);
+                sent.during(phase, "cannot send shared memory")?;
+            }
             self.cost.done_bytes.store(0, Ordering::Relaxed);
             let (round, cost) = (self.round_count, &self.cost);
             let mut tick = || {
                 let done_bytes = cost.done_bytes.load(Ordering::Relaxed);
                 events(Event::Round { round, done_bytes, total_bytes: bytes, elapsed: begin.elapsed() });
             };
+            let (sent, reading) = (&self.sent, &self.reading);
+            let huge = |block| !sent.contains(block) && reading.allows_huge(block);
             let memory = send::Memory::Live(&self.control.memory);
-            send::send(memory, &pieces, &mut self.outputs, self.options.encoding, cost, &mut tick)
+            let job = send::Job { memory, pieces: &pieces, encoding: self.options.encoding, cost, huge: &huge };
+            send::send(&job, &mut self.outputs, &mut tick)
                 .during(phase, format!("cannot send round {round} to the destination"))?;
             self.end_round(false, phase)?;
             self.sent = picture.look.populated;

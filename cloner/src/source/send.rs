@@ -2,7 +2,7 @@
 
 use crate::compress;
 use crate::destination::page_hash;
-use crate::image::frame::{Encoding, Header, Kind};
+use crate::image::frame::{EXPECT_BYTES_MAX, Encoding, Header, Kind};
 use crate::image::stream::FrameWriter;
 use crate::ranges::RangeSet;
 use crate::sys::memory::Mapped;
@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 /// Memory is read and sent in pieces of this size, which fit into a core's cache.
 pub const PIECE_BYTES: u64 = 256 << 10;
 const PAGE: usize = 4096;
+const THREAD_WORTH_BYTES: usize = 4 << 20;
 
 /// A stream that the image goes into.
 pub type Output = FrameWriter<Box<dyn Write + Send>>;
@@ -40,6 +41,26 @@ pub fn pieces(ranges: &RangeSet, areas: &[(u64, u64, bool)]) -> Vec<Piece> {
         all.extend(inside.pieces(PIECE_BYTES).map(|(start, end)| Piece { start, end, file_backed: *file_backed }));
     }
     all
+}
+
+/// What one stream sends at a stretch: pieces of one block of 2 MiB. Where the copy gets a huge page, one thread fills it.
+fn stretches(pieces: &[Piece]) -> Vec<std::ops::Range<usize>> {
+    let mut all: Vec<std::ops::Range<usize>> = Vec::new();
+    for (index, piece) in pieces.iter().enumerate() {
+        let block = |piece: &Piece| piece.start / EXPECT_BYTES_MAX;
+        match all.last_mut() {
+            Some(last) if block(&pieces[last.start]) == block(piece) => last.end = index + 1,
+            _ => all.push(index..index + 1),
+        }
+    }
+    all
+}
+
+/// The block of 2 MiB that `pieces` are all of, if they are.
+fn whole_block(pieces: &[Piece]) -> Option<u64> {
+    let bytes: u64 = pieces.iter().map(|piece| piece.end - piece.start).sum();
+    let anonymous = pieces.iter().all(|piece| !piece.file_backed);
+    (bytes == EXPECT_BYTES_MAX && anonymous).then(|| pieces[0].start)
 }
 
 /// Where memory is read from.
@@ -75,6 +96,8 @@ impl Snapshot {
         }
         let mut memory = if memory.bytes().len() < len { Mapped::new(len)? } else { memory };
         let parts = split(&mut memory.bytes_mut()[..len], pieces);
+        // To start threads takes as long as to copy some megabytes.
+        let thread_count = thread_count.clamp(1, 1 + len / THREAD_WORTH_BYTES);
         let per_thread = pieces.len().div_ceil(thread_count).max(1);
         std::thread::scope(|scope| {
             let mut parts = parts.into_iter();
@@ -140,26 +163,34 @@ impl Cost {
     }
 }
 
+/// What is sent, and how.
+pub struct Job<'a> {
+    /// Where from.
+    pub memory: Memory<'a>,
+    /// What, by address.
+    pub pieces: &'a [Piece],
+    /// Compression.
+    pub encoding: Encoding,
+    /// What it costs is added here.
+    pub cost: &'a Cost,
+    /// Whether a huge page may be made for the copy at an address; asked once for each block of which all is sent.
+    pub huge: &'a (dyn Fn(u64) -> bool + Sync),
+}
+
 /// Sends all pieces through all outputs. `tick` is called now and then while that lasts.
-pub fn send(
-    memory: Memory<'_>,
-    pieces: &[Piece],
-    outputs: &mut [Output],
-    encoding: Encoding,
-    cost: &Cost,
-    tick: &mut dyn FnMut(),
-) -> io::Result<()> {
+pub fn send(job: &Job<'_>, outputs: &mut [Output], tick: &mut dyn FnMut()) -> io::Result<()> {
     const TICK: Duration = Duration::from_millis(100);
     let next = AtomicUsize::new(0);
-    if pieces.len() <= 1 || outputs.len() == 1 && pieces.len() < 64 {
-        return worker(memory, pieces, &mut outputs[0], encoding, cost, &next);
+    let stretches = stretches(job.pieces);
+    if stretches.len() <= 1 || outputs.len() == 1 && job.pieces.len() < 64 {
+        return worker(job, &stretches, &mut outputs[0], &next);
     }
     std::thread::scope(|scope| {
         let (tell, told) = std::sync::mpsc::channel();
         for output in outputs {
-            let (tell, next) = (tell.clone(), &next);
+            let (tell, next, stretches) = (tell.clone(), &next, &stretches);
             scope.spawn(move || {
-                let result = worker(memory, pieces, output, encoding, cost, next);
+                let result = worker(job, stretches, output, next);
                 if result.is_err() {
                     // The others need not go on.
                     next.store(usize::MAX / 2, Ordering::Relaxed);
@@ -180,31 +211,35 @@ pub fn send(
 }
 
 fn worker(
-    memory: Memory<'_>,
-    pieces: &[Piece],
+    job: &Job<'_>,
+    stretches: &[std::ops::Range<usize>],
     output: &mut Output,
-    encoding: Encoding,
-    cost: &Cost,
     next: &AtomicUsize,
 ) -> io::Result<()> {
+    let cost = job.cost;
     let mut buffer = vec![0; PIECE_BYTES as usize];
     let mut packed = Vec::new();
     loop {
-        let index = next.fetch_add(1, Ordering::Relaxed);
-        let Some(piece) = pieces.get(index) else { return Ok(()) };
-        let len = (piece.end - piece.start) as usize;
-        let bytes = match memory {
-            Memory::Live(process) => {
-                let begin = Instant::now();
-                read(process, piece.start, &mut buffer[..len]);
-                cost.reading_ns.fetch_add(begin.elapsed().as_nanos() as u64, Ordering::Relaxed);
-                cost.read_bytes.fetch_add(len as u64, Ordering::Relaxed);
-                &buffer[..len]
-            }
-            Memory::Snapshot(snapshot) => &snapshot.memory.bytes()[snapshot.offsets[index]..][..len],
-        };
-        send_piece(piece, bytes, output, encoding, &mut packed)?;
-        cost.done_bytes.fetch_add(len as u64, Ordering::Relaxed);
+        let Some(stretch) = stretches.get(next.fetch_add(1, Ordering::Relaxed)) else { return Ok(()) };
+        if let Some(block) = whole_block(&job.pieces[stretch.clone()]).filter(|block| (job.huge)(*block)) {
+            output.send_mark(Kind::Expect, block, EXPECT_BYTES_MAX)?;
+        }
+        for index in stretch.clone() {
+            let piece = &job.pieces[index];
+            let len = (piece.end - piece.start) as usize;
+            let bytes = match job.memory {
+                Memory::Live(process) => {
+                    let begin = Instant::now();
+                    read(process, piece.start, &mut buffer[..len]);
+                    cost.reading_ns.fetch_add(begin.elapsed().as_nanos() as u64, Ordering::Relaxed);
+                    cost.read_bytes.fetch_add(len as u64, Ordering::Relaxed);
+                    &buffer[..len]
+                }
+                Memory::Snapshot(snapshot) => &snapshot.memory.bytes()[snapshot.offsets[index]..][..len],
+            };
+            send_piece(piece, bytes, output, job.encoding, &mut packed)?;
+            cost.done_bytes.fetch_add(len as u64, Ordering::Relaxed);
+        }
     }
 }
 
@@ -273,6 +308,18 @@ mod tests {
             Piece { start: 0x2000, end: 0x4000, file_backed: true },
         ];
         assert_eq!(pieces(&ranges, &areas), expected);
+    }
+
+    #[test]
+    fn one_stream_sends_all_of_a_block_and_whole_ones_are_announced() {
+        let ranges: RangeSet = [(0x3f_f000, 0x60_1000), (0x80_0000, 0x80_1000)].into_iter().collect();
+        let all = pieces(&ranges, &[(0, 0x100_0000, false)]);
+        let stretches = stretches(&all);
+        let blocks: Vec<_> = stretches.iter().map(|stretch| whole_block(&all[stretch.clone()])).collect();
+        assert_eq!(blocks, [None, Some(0x40_0000), None, None]);
+        assert_eq!(stretches.iter().map(ExactSizeIterator::len).sum::<usize>(), all.len());
+        let of_a_file = pieces(&ranges, &[(0, 0x100_0000, true)]);
+        assert_eq!(whole_block(&of_a_file[1..9]), None);
     }
 
     #[test]

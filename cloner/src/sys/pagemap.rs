@@ -4,6 +4,7 @@ use nix::errno::Errno;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::FileExt;
 
 /// What a page is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -128,6 +129,14 @@ pub fn scan(
         }
         argument.start = argument.walk_end;
     }
+}
+
+/// True when there is a page at an address, in memory or in swap.
+pub fn is_there(pagemap: &File, address: u64) -> io::Result<bool> {
+    let mut entry = [0; 8];
+    pagemap.read_exact_at(&mut entry, address / 4096 * 8)?;
+    // The two highest bits: present, swapped.
+    Ok(u64::from_ne_bytes(entry) >> 62 != 0)
 }
 
 /// Registers a range for write protection with the process that the userfaultfd belongs to.

@@ -4,4 +4,6 @@ mod failures;
 mod hosts;
 mod programs;
 mod refusals;
+mod secure;
+mod soft_dirty;
 mod torture;

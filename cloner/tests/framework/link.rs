@@ -2,8 +2,8 @@
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread;
 
 /// What goes wrong, when so many bytes have gone from the source to the destination.
@@ -11,6 +11,8 @@ use std::thread;
 pub enum Fault {
     /// Nothing.
     None,
+    /// Nothing, but all that goes by is kept.
+    Record,
     /// All connections end.
     Cut(u64),
     /// One bit of this byte is another one.
@@ -30,6 +32,7 @@ struct State {
     fault: Fault,
     forwarded: AtomicU64,
     struck: AtomicBool,
+    kept: Mutex<Vec<u8>>,
 }
 
 impl Link {
@@ -39,7 +42,12 @@ impl Link {
         let host: SocketAddr = host.parse().expect("an address");
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("bound");
-        let state = Arc::new(State { fault, forwarded: AtomicU64::new(0), struck: AtomicBool::new(false) });
+        let state = Arc::new(State {
+            fault,
+            forwarded: AtomicU64::new(0),
+            struck: AtomicBool::new(false),
+            kept: Mutex::default(),
+        });
         let shared = state.clone();
         thread::spawn(move || {
             for near in listener.incoming() {
@@ -59,6 +67,12 @@ impl Link {
         self.state.forwarded.load(Ordering::SeqCst)
     }
 
+    /// True when `text` went by, in either direction.
+    #[must_use]
+    pub fn has_seen(&self, text: &str) -> bool {
+        self.state.kept.lock().expect("no panic").windows(text.len()).any(|window| window == text.as_bytes())
+    }
+
     /// True once the fault has happened.
     #[must_use]
     pub fn struck(&self) -> bool {
@@ -73,6 +87,9 @@ fn relay(mut from: TcpStream, mut to: TcpStream, state: &State, there: bool) {
             break;
         }
         let mut bytes = &mut buffer[..count];
+        if matches!(state.fault, Fault::Record) {
+            state.kept.lock().expect("no panic").extend_from_slice(bytes);
+        }
         if there {
             let begin = state.forwarded.fetch_add(count as u64, Ordering::SeqCst);
             let end = begin + count as u64;

@@ -240,6 +240,14 @@ impl Host {
         Self::from_command(command)
     }
 
+    /// The same with more options.
+    #[must_use]
+    pub fn start_with(options: &[&str]) -> Self {
+        let mut command = command(None);
+        command.args(["serve", "--listen", "127.0.0.1:0"]).args(options);
+        Self::from_command(command)
+    }
+
     /// Starts it in another network namespace, listening at an address that it has there.
     #[must_use]
     pub fn start_in(namespace: &str, address: &str) -> Self {

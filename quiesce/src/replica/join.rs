@@ -73,6 +73,13 @@ impl Replica {
         self.decisions.take_place(me);
     }
 
+    /// Whether a sibling is expected to join: only then may this process be copied.
+    #[must_use]
+    pub fn expects_sibling(&self) -> bool {
+        let (pinned, live) = (self.pinned[self.me.rank.0 as usize], self.live(self.me.rank));
+        !pinned.without(live).is_empty()
+    }
+
     /// Whether this is a copy that no view has yet.
     #[must_use]
     pub fn is_joining(&self) -> bool {

@@ -92,7 +92,9 @@ impl Replica {
                 }
             }
         }
-        for server in self.world.sphere(sender).filter(|server| live.contains(server.index)) {
+        // What a process sends to itself is no matter of the protocol.
+        let me = self.me;
+        for server in self.world.sphere(sender).filter(|server| live.contains(server.index) && *server != me) {
             self.resume(server, live, supplier);
         }
     }

@@ -145,7 +145,9 @@ impl Replica {
         let of = |server: ReplicaId, client: ReplicaId| {
             service(&world, live[server.rank.0 as usize], protocol, server, client.index)
         };
-        let services = world.replicas().map(|client| of(me, client)).collect();
+        // A place that is free yet is served when whoever takes it asks, from where it asks; not before.
+        let served = |client| if view.is_live(client) { of(me, client) } else { Service::None };
+        let services = world.replicas().map(served).collect();
         let wanted = world.replicas().map(|server| of(server, me)).collect();
         let leader = leader(&view, me.rank).expect("the own sphere has a live replica");
         let decisions = Decisions::new(me, world.degree(me.rank), live[me.rank.0 as usize], leader.index);
@@ -318,8 +320,7 @@ impl Replica {
         }
         let count = self.decisions.count_ballots(key);
         // A copy that is being made has yet to come to this outcome, and may match the receive before it does.
-        let is_expecting = !self.pinned[self.me.rank.0 as usize].without(self.live(self.me.rank)).is_empty();
-        count.filter(|agreed| !(*agreed && is_expecting))
+        count.filter(|agreed| !(*agreed && self.expects_sibling()))
     }
 
     /// Sends what is held back for batching: acknowledgements and decisions. To be called before the engine blocks or

@@ -6,6 +6,7 @@
 
 mod app;
 mod check;
+mod joins;
 #[cfg(test)]
 mod model;
 mod process;
@@ -32,10 +33,12 @@ pub enum Faults {
     Wire,
     /// A replica sends a payload that its memory corrupted.
     Memory,
+    /// Copies are made, several at a time; sources, spares and partners die at every step; replicas are retired.
+    Clones,
 }
 
 impl Faults {
-    /// Every kind that a seed draws, those that need more runs more often. In some of the runs with deaths or nothing,
+    /// Every kind that a seed chooses from, those that need more runs more often. In some of the runs with deaths or nothing,
     /// connections break, too.
     pub const ALL: [Self; 6] = [Self::None, Self::Deaths, Self::Deaths, Self::Deaths, Self::Wire, Self::Memory];
 }
@@ -75,6 +78,10 @@ pub struct Summary {
     pub resets: u64,
     /// Copies that joined.
     pub joins: u64,
+    /// Copies that were given up before they had joined.
+    pub abandoned: u64,
+    /// Replicas that left because they were not wanted any more.
+    pub retired: u64,
     /// Mismatches reported.
     pub reports: u64,
 }

@@ -92,12 +92,24 @@ use Instruction::{
     CancelLast, PassToken, PollProbe, Post, Probe, Send, TakeToken, TestNext, WaitAny, WaitNext, WaitSends,
 };
 
+/// Of which kinds the phases of programs are.
+#[derive(Clone, Copy, Debug)]
+pub struct PhaseKinds(usize);
+
+impl PhaseKinds {
+    /// Point-to-point only.
+    pub const WITHOUT: Self = Self(4);
+    /// Collectives, too, some of them under way while something else is done.
+    pub const WITH_COLLECTIVES: Self = Self(6);
+}
+
 /// The program of each rank.
 #[must_use]
-pub fn generate(random: &mut Random, rank_count: u32, phase_count: usize) -> Vec<Vec<Instruction>> {
+pub fn generate(random: &mut Random, rank_count: u32, phase_count: usize, kinds: PhaseKinds) -> Vec<Vec<Instruction>> {
     let mut programs = vec![Vec::new(); rank_count as usize];
     for phase in 0..phase_count {
-        match random.below(4) {
+        match random.below(kinds.0) {
+            4 | 5 if rank_count > 1 => reduce(random, &mut programs, phase),
             0 if rank_count > 1 => serve(random, &mut programs, phase),
             1 if rank_count > 1 => token(random, &mut programs, phase),
             _ => exchange(random, &mut programs, phase),
@@ -179,6 +191,34 @@ fn serve(random: &mut Random, programs: &mut [Vec<Instruction>], phase: usize) {
             _ => programs[server].extend([Post { context, pattern: any }, WaitNext]),
         }
         programs[server].push(Send { to: To::Matched, context, tag: reply, length_bytes: length(random) });
+    }
+}
+
+/// All ranks combine what they have with what others do, in rounds of doubling distance (as a barrier or a reduction does). Some
+/// compute in between: their receives are open before they send.
+fn reduce(random: &mut Random, programs: &mut [Vec<Instruction>], phase: usize) {
+    let rank_count = programs.len();
+    let (context, length_bytes) = (ContextId(100 + phase as u64), length(random));
+    let rounds: Vec<_> = (0..).map(|round| 1_usize << round).take_while(|distance| *distance < rank_count).collect();
+    for (rank, program) in programs.iter_mut().enumerate() {
+        let source = |distance: usize| Some(((rank + rank_count - distance) % rank_count) as u32);
+        let tag = |round: usize| Tag((phase * 10 + round) as i32);
+        let posts = rounds.iter().enumerate().map(|(round, distance)| Post {
+            context,
+            pattern: Pattern { source: source(*distance), tag: Some(tag(round)) },
+        });
+        let sends = rounds.iter().enumerate().map(|(round, distance)| Send {
+            to: To::Rank(((rank + distance) % rank_count) as u32),
+            context,
+            tag: tag(round),
+            length_bytes,
+        });
+        if random.chance(40) {
+            program.extend(posts);
+            program.extend(sends.flat_map(|send| [send, WaitNext]));
+        } else {
+            program.extend(posts.zip(sends).flat_map(|(post, send)| [post, send, WaitNext]));
+        }
     }
 }
 

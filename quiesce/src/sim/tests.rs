@@ -8,12 +8,28 @@ fn outcome(seed: u64, options: &Options) -> Result<Summary, String> {
     }
 }
 
+fn count() -> u64 {
+    std::env::var("REDRT_SIM_SEEDS").ok().and_then(|count| count.parse().ok()).unwrap_or(3_000)
+}
+
 #[test]
 fn every_seed_ends_right() {
-    let count = std::env::var("REDRT_SIM_SEEDS").ok().and_then(|count| count.parse().ok()).unwrap_or(3_000);
+    all_end_right(count(), &Options::default(), "");
+}
+
+/// Copies, several at a time and in the same sphere, of leaders and followers; sources, copies and partners that die at every step;
+/// attempts that are abandoned and made again; degrees that are raised and lowered.
+#[test]
+fn every_seed_of_clones_ends_right() {
+    let options = Options { faults: Some(Faults::Clones), ..Options::default() };
+    let total = all_end_right(count(), &options, " --faults clones");
+    assert!(total.joins > count() && total.abandoned > count() / 2 && total.retired > count() / 4, "{total:?}");
+}
+
+fn all_end_right(count: u64, options: &Options, words: &str) -> Summary {
     let mut total = Summary::default();
     for seed in 0..count {
-        match outcome(seed, &Options::default()) {
+        match outcome(seed, options) {
             Ok(summary) => {
                 total.steps += summary.steps;
                 total.messages += summary.messages;
@@ -21,12 +37,15 @@ fn every_seed_ends_right() {
                 total.deaths += summary.deaths;
                 total.joins += summary.joins;
                 total.resets += summary.resets;
+                total.abandoned += summary.abandoned;
+                total.retired += summary.retired;
                 total.reports += summary.reports;
             }
-            Err(reason) => panic!("seed {seed}: {reason}\nreplay: redrt-sim {seed} --trace"),
+            Err(reason) => panic!("seed {seed}: {reason}\nreplay: redrt-sim {seed}{words} --trace"),
         }
     }
     println!("{count} seeds: {total:?}");
+    total
 }
 
 /// Seeds that have shown a bug once.
@@ -61,4 +80,13 @@ fn every_planted_bug_is_found() {
         let (seed, reason) = found.unwrap_or_else(|| panic!("{mutation:?} is not found"));
         println!("{mutation:?} is found by seed {seed}: {}", reason.lines().next().unwrap_or_default());
     }
+}
+
+#[test]
+#[ignore = "for a person"]
+fn show() {
+    let seed = std::env::var("SEED").unwrap().parse().unwrap();
+    let options =
+        Options { faults: Some(Faults::Clones), trace: Some(|line| println!("{line}")), ..Options::default() };
+    println!("{:?}", run(seed, &options));
 }

@@ -1,8 +1,9 @@
 //! The simulated network, coordinator and faults, and the scheduler that picks what happens next.
 
 use super::app::Progress;
+use super::joins::{Join, with_free_places};
 use super::process::{Control, Packet, Process};
-use super::program::generate;
+use super::program::{PhaseKinds, generate};
 use super::random::Random;
 use super::resets::Breaks;
 use super::{Failure, Faults, Options, Summary, check};
@@ -37,13 +38,15 @@ pub(super) struct Simulation {
     pub(super) links: BTreeMap<(ProcessIndex, ProcessIndex), VecDeque<(u32, Packet)>>,
     pub(super) transfers: Vec<Transfer>,
     pub(super) breaks: Breaks,
-    random: Random,
-    deaths_left: usize,
+    pub(super) random: Random,
+    pub(super) deaths_left: usize,
     pub(super) joins_left: usize,
-    pub(super) join: Option<Join>,
+    pub(super) joins: Vec<Join>,
+    /// Whether copies are what this run is about: several at a time, and everything that may go wrong with them.
+    pub(super) is_about_clones: bool,
     wire_flip_after: Option<usize>,
     /// Lives of each place, from 0.
-    lives: Vec<u32>,
+    pub(super) lives: Vec<u32>,
     /// How eager each process is to run, in percent: some lag.
     speeds: Vec<usize>,
     pub(super) step: u64,
@@ -75,15 +78,20 @@ impl Simulation {
         let strict = random.chance(75) || faults == Faults::Memory;
         let verification = if strict { Verification::Strict } else { Verification::Deferred };
         let phase_count = 1 + random.below(6);
-        let programs = generate(&mut random, rank_count, phase_count);
+        let kinds = if faults == Faults::Clones { PhaseKinds::WITH_COLLECTIVES } else { PhaseKinds::WITHOUT };
+        let programs = generate(&mut random, rank_count, phase_count, kinds);
         let mut contexts = vec![ContextId(1), ContextId(2)];
         contexts.extend((0..phase_count as u64).map(|phase| ContextId(100 + phase)));
-        let view = View::initial(&world);
+        let full = View::initial(&world);
+        let view = if faults == Faults::Clones { with_free_places(&full, &world, &mut random) } else { full.clone() };
         let start = |me: ReplicaId| {
-            let config = Config { me, world: world.clone(), view: view.clone(), protocol, verification };
+            // What stands in a free place never runs.
+            let view = if view.is_live(me) { view.clone() } else { full.clone() };
+            let config = Config { me, world: world.clone(), view, protocol, verification };
             Process::new(config, &contexts, programs[me.rank.0 as usize].clone())
         };
         let mut processes: Vec<_> = world.replicas().map(start).collect();
+        processes.iter_mut().for_each(|process| process.alive = view.is_live(process.me()));
         #[cfg(any(test, feature = "mutation"))]
         if let Some(mutation) = options.mutation {
             processes.iter_mut().for_each(|process| process.replica.mutate(mutation));
@@ -96,11 +104,15 @@ impl Simulation {
         let deaths_left = match faults {
             Faults::Deaths => 1 + random.below(4),
             Faults::Resets => random.below(3),
+            Faults::Clones => random.below(6),
             Faults::Wire => random.below(2),
             _ => 0,
         };
-        let has_deaths = matches!(faults, Faults::Deaths | Faults::Resets);
-        let joins_left = if has_deaths { random.below(4) } else { 0 };
+        let joins_left = match faults {
+            Faults::Deaths | Faults::Resets => random.below(4),
+            Faults::Clones => 2 + random.below(6),
+            _ => 0,
+        };
         let wire_flip_after = (faults == Faults::Wire).then(|| random.below(20));
         let speeds = processes.iter().map(|_| random.pick(&[5, 40, 100, 100])).collect();
         let processes_count = processes.len();
@@ -116,7 +128,8 @@ impl Simulation {
             random,
             deaths_left,
             joins_left,
-            join: None,
+            joins: Vec::new(),
+            is_about_clones: faults == Faults::Clones,
             wire_flip_after,
             lives: vec![0; processes_count],
             speeds,
@@ -133,9 +146,9 @@ impl Simulation {
                 self.kill();
             }
             self.break_connections();
-            self.advance_join();
+            self.advance_joins();
             let events = self.events();
-            if events.is_empty() && self.join.is_none() {
+            if events.is_empty() && self.joins.is_empty() {
                 break;
             }
             self.step += 1;
@@ -319,7 +332,7 @@ impl Simulation {
         }
     }
 
-    fn post_outgoing(&mut self, place: usize) {
+    pub(super) fn post_outgoing(&mut self, place: usize) {
         let from = self.processes[place].me();
         for (to, epoch, packet) in std::mem::take(&mut self.processes[place].outgoing) {
             let link = (self.world.process(from), self.world.process(to));
@@ -337,14 +350,29 @@ impl Simulation {
     /// A replica dies, or is cut off and taken for dead, if its sphere can do without it.
     fn kill(&mut self) {
         let place = self.random.below(self.processes.len());
-        let victim = self.processes[place].me();
-        let live = live_set(&self.view, victim.rank);
-        if !live.contains(victim.index) || live.len() < 2 {
+        self.kill_at(place);
+    }
+
+    /// The same, of a process of choice.
+    pub(super) fn kill_at(&mut self, place: usize) {
+        if !self.may_lose(place) {
             return;
         }
         self.deaths_left -= 1;
         self.summary.deaths += 1;
         let fenced = self.random.chance(25);
+        self.lose(place, fenced);
+    }
+
+    pub(super) fn may_lose(&self, place: usize) -> bool {
+        let victim = self.processes[place].me();
+        let live = live_set(&self.view, victim.rank);
+        live.contains(victim.index) && live.len() >= 2
+    }
+
+    /// A process leaves the view, by its death or because it is not wanted any more.
+    pub(super) fn lose(&mut self, place: usize, fenced: bool) {
+        let victim = self.processes[place].me();
         self.processes[place].fenced = fenced;
         self.processes[place].alive = fenced;
         self.say(|| format!("{victim}  {}", if fenced { "fenced" } else { "dies" }));
@@ -385,75 +413,7 @@ impl Simulation {
     }
 }
 
-/// A copy that is being made.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Join {
-    newcomer: ReplicaId,
-    source: ReplicaId,
-    is_cut: bool,
-}
-
 impl Simulation {
-    /// The coordinator's side of a join: pin, cut, view, unpin; given up when the source or the copy is lost.
-    fn advance_join(&mut self) {
-        let Some(join) = self.join else {
-            if self.joins_left > 0 && self.random.below(30) == 0 {
-                self.begin_join();
-            }
-            return;
-        };
-        let Join { newcomer, source, is_cut } = join;
-        let is_lost = if is_cut { !self.view.is_live(newcomer) } else { !self.view.is_live(source) };
-        let is_pinned = || {
-            let pin = Control::Pin(newcomer);
-            !self.processes.iter().any(|process| process.alive && process.controls.contains(&pin))
-        };
-        if is_lost || is_cut && self.process(newcomer).replica.is_in_step() && self.random.below(20) == 0 {
-            self.say(|| format!("{newcomer}  join    {}", if is_lost { "given up" } else { "complete" }));
-            self.tell(&Control::Unpin(newcomer));
-            self.join = None;
-        } else if !is_cut && is_pinned() && self.random.below(20) == 0 {
-            self.cut(newcomer, source);
-        }
-    }
-
-    fn begin_join(&mut self) {
-        let place = self.random.below(self.processes.len());
-        let newcomer = self.processes[place].me();
-        if self.processes[place].alive || self.view.is_live(newcomer) {
-            return;
-        }
-        let sources: Vec<_> = self.view.live(newcomer.rank).collect();
-        let source = self.random.pick(&sources);
-        self.joins_left -= 1;
-        self.say(|| format!("{newcomer}  join    as a copy of {source}"));
-        self.tell(&Control::Pin(newcomer));
-        self.join = Some(Join { newcomer, source, is_cut: false });
-    }
-
-    fn cut(&mut self, newcomer: ReplicaId, source: ReplicaId) {
-        let place = self.world.process(newcomer);
-        let original = self.world.process(source).0 as usize;
-        self.processes[original].flush();
-        self.post_outgoing(original);
-        let copy = self.process(source).copy(newcomer);
-        let pending = self.process(source).controls.clone();
-        self.processes[place.0 as usize] = copy;
-        self.processes[place.0 as usize].controls = pending;
-        // What is left of the place's former life is fenced.
-        self.links.retain(|(from, to), _| *from != place && *to != place);
-        self.transfers.retain(|(from, to, ..)| *from != newcomer && *to != newcomer);
-        self.breaks.forget(place, newcomer);
-        self.processes.iter_mut().for_each(|process| process.forget_epoch(newcomer));
-        self.summary.joins += 1;
-        self.lives[place.0 as usize] += 1;
-        let life = Incarnation(self.lives[place.0 as usize]);
-        self.view = self.view.with(newcomer, life);
-        self.say(|| format!("{newcomer}  cut     from {source}, view {}", self.view.number.0));
-        self.tell(&Control::View(self.view.clone()));
-        self.join = Some(Join { newcomer, source, is_cut: true });
-    }
-
     /// Whether frames wait for a view: of a newcomer that the addressee does not know yet, or for one that is not in.
     fn keeps_back(&self, from: ProcessIndex, to: ProcessIndex) -> bool {
         let addressee = &self.processes[to.0 as usize];

@@ -6,10 +6,11 @@ pub use reset::{Admission, Broken};
 
 use super::opening::{self, Opened, Opening};
 use super::payload::Payload;
+use crate::transport::descriptors;
 use crate::transport::frame::{Fragment, HEADER_BYTES, Header, Kind};
 use crate::transport::shm::{self, Inbox, Producer, Segment};
 use crate::transport::tcp::{self, Name, Receiver, Sender, Source};
-use redrt_types::{Incarnation, ProcessIndex};
+use redrt_types::{Incarnation, ProcessIndex, View, World};
 use redrt_wire::auth::Secret;
 use redrt_wire::control::Card;
 use std::collections::VecDeque;
@@ -79,6 +80,8 @@ struct Peer {
     is_confirmed: bool,
     /// Epochs in a row that ended before that.
     attempts: u32,
+    /// The incarnation that the view has. What others send waits until it has them.
+    live: Option<Incarnation>,
 }
 
 /// How this process may reach others, and who it is.
@@ -103,6 +106,8 @@ pub struct Links {
     peers: Vec<Peer>,
     inbox: Option<Inbox>,
     receivers: Vec<Receiver>,
+    /// Links of processes that the view does not have yet.
+    early: Vec<Receiver>,
     cursor: usize,
     busy: Vec<ProcessIndex>,
     finished: Vec<OutgoingId>,
@@ -127,12 +132,44 @@ impl Links {
             epoch: 0,
             is_confirmed: false,
             attempts: 0,
+            live: None,
         };
         let peers = (0..count).map(|_| peer()).collect();
         let (busy, finished, broken) = (Vec::new(), Vec::new(), Vec::new());
         let flips = Vec::new();
         let scribbled = Vec::new();
-        Self { identity, peers, inbox, receivers: Vec::new(), cursor: 0, busy, finished, broken, scribbled, flips }
+        Self {
+            identity,
+            peers,
+            inbox,
+            receivers: Vec::new(),
+            early: Vec::new(),
+            cursor: 0,
+            busy,
+            finished,
+            broken,
+            scribbled,
+            flips,
+        }
+    }
+
+    /// Learns who is there when this process begins.
+    pub fn set_members(&mut self, world: &World, view: &View) {
+        for replica in world.replicas() {
+            let process = world.process(replica);
+            self.peers[process.0 as usize].live = view.member(replica).map(|member| member.incarnation);
+        }
+    }
+
+    /// The process of this place is a new one: what is sent to it opens new links, and what it has sent is taken.
+    pub fn join(&mut self, process: ProcessIndex, incarnation: Incarnation) {
+        let peer = &mut self.peers[process.0 as usize];
+        peer.route = Route::Unopened;
+        peer.live = Some(incarnation);
+        if let Some(inbox) = &mut self.inbox {
+            inbox.reopen(process);
+        }
+        self.take_early(process, incarnation);
     }
 
     /// Learns how to reach a process.
@@ -185,8 +222,8 @@ impl Links {
         let Peer { epoch, attempts, .. } = self.peers[to.0 as usize];
         let wanted = Arc::new(AtomicBool::new(true));
         let name = Name { from: me, incarnation, to, epoch };
-        let has_failed = attempts > 0;
-        let opening = Opening { name, address, secret: secret.clone(), wanted: wanted.clone(), has_failed };
+        let (life, has_failed) = (descriptors::epoch(), attempts > 0);
+        let opening = Opening { name, address, secret: secret.clone(), wanted: wanted.clone(), life, has_failed };
         match opening::ask(opening).map_err(|opening| opening::open(&opening)) {
             Ok(()) => Route::Opening(wanted),
             Err(Ok(sender)) => Route::Tcp(sender),
@@ -201,7 +238,8 @@ impl Links {
     pub fn opened(&mut self, opened: Opened) {
         let Name { to, epoch, .. } = opened.name;
         let peer = &mut self.peers[to.0 as usize];
-        if !matches!(peer.route, Route::Opening(_)) || peer.epoch != epoch {
+        let is_current = opened.life == descriptors::epoch() && peer.epoch == epoch;
+        if !matches!(peer.route, Route::Opening(_)) || !is_current {
             return;
         }
         peer.route = match opened.result {
@@ -499,6 +537,7 @@ impl Links {
     pub fn close(&mut self, process: ProcessIndex, incarnation: Incarnation) {
         let peer = &mut self.peers[process.0 as usize];
         peer.fenced = Some(incarnation);
+        peer.live = None;
         if let Route::Opening(wanted) = &peer.route {
             wanted.store(false, Ordering::Relaxed);
         }
@@ -511,6 +550,15 @@ impl Links {
         peer.pushes.clear();
         self.receivers.retain(|receiver| receiver.from != process);
         self.cursor = 0;
+    }
+
+    /// In a copy, whose links these are not: the threads that open some are to stop.
+    pub fn disown(self) {
+        for peer in self.peers {
+            if let Route::Opening(wanted) = peer.route {
+                wanted.store(false, Ordering::Relaxed);
+            }
+        }
     }
 
     /// Whether nothing is taken from it any more.

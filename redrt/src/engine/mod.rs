@@ -11,6 +11,7 @@
 //! lock held; collectives run outside of it.
 
 pub mod cancel;
+pub mod cloning;
 #[cfg(test)]
 mod fuzz;
 pub mod link;
@@ -33,6 +34,7 @@ use crate::coll::schedule;
 use crate::runtime::clock::monotonic_ns;
 use crate::transport::Landings;
 use crate::transport::tcp::Receiver;
+use cloning::Joining;
 use link::{Links, OutgoingId};
 use matching::Contexts;
 use passive::Waiters;
@@ -87,6 +89,8 @@ pub struct Engine {
     alarm_ns: Option<u64>,
     /// Faults found where the frame in question was not in hand.
     faults: Vec<(ProcessIndex, Fault)>,
+    /// How far this process is as a copy; [`Joining::Done`] in all others.
+    joining: Joining,
 }
 
 /// What the engine is made from.
@@ -129,6 +133,7 @@ impl Engine {
             replication: setup.replication,
             alarm_ns: None,
             faults: Vec::new(),
+            joining: Joining::Done,
         }
     }
 
@@ -167,6 +172,9 @@ impl Engine {
         }
         while let Some((process, fault)) = self.faults.pop() {
             self.refuse(Some(process), &fault);
+        }
+        if self.joining == Joining::InView {
+            self.tell_in_step();
         }
         progressed
     }
@@ -233,6 +241,10 @@ pub struct Cell {
     opened: Mutex<Vec<Receiver>>,
     /// The agent has changed something since the polling thread last looked; it must look again before it sleeps.
     has_news: AtomicBool,
+    /// The cloner's agent waits for the engine: whoever holds it lets go, and nobody else takes it.
+    is_wanted: AtomicBool,
+    /// Where threads wait for the first view of a copy.
+    gate: Condvar,
 }
 
 static CELL: OnceLock<Cell> = OnceLock::new();
@@ -243,7 +255,9 @@ static CELL: OnceLock<Cell> = OnceLock::new();
 /// When there is one already: `MPI_Init` has checked.
 pub fn install(engine: Engine, sleeper: Sleeper) {
     let (opened, has_news) = (Mutex::default(), AtomicBool::new(false));
-    let cell = Cell { engine: Mutex::new(engine), others: Condvar::new(), sleeper, opened, has_news };
+    let (is_wanted, gate) = (AtomicBool::new(false), Condvar::new());
+    let engine = Mutex::new(engine);
+    let cell = Cell { engine, others: Condvar::new(), sleeper, opened, has_news, is_wanted, gate };
     assert!(CELL.set(cell).is_ok(), "the engine is installed twice");
 }
 
@@ -271,8 +285,26 @@ impl Cell {
         Locked { engine: self.lock_to_wait(), sleeper: &self.sleeper }
     }
 
+    #[inline]
     fn lock_to_wait(&self) -> MutexGuard<'_, Engine> {
+        while self.is_wanted.load(Ordering::Relaxed) {
+            std::thread::yield_now();
+        }
+        let engine = self.lock_at_any_time();
+        if engine.joining == Joining::Outside { self.wait_at_gate(engine) } else { engine }
+    }
+
+    /// Locks the engine, also that of a copy which has no place yet: for the threads that bring it one.
+    fn lock_at_any_time(&self) -> MutexGuard<'_, Engine> {
         self.engine.lock().expect("no thread panics while it holds the engine")
+    }
+
+    #[cold]
+    fn wait_at_gate<'a>(&'a self, mut engine: MutexGuard<'a, Engine>) -> MutexGuard<'a, Engine> {
+        while engine.joining == Joining::Outside {
+            engine = self.gate.wait(engine).expect("no thread panics while it holds the engine");
+        }
+        engine
     }
 
     /// Makes progress until `check` yields a value.
@@ -286,6 +318,9 @@ impl Cell {
             engine.tell_sleeper(&self.sleeper);
             let begun = engine.waiters.begin();
             engine = self.others.wait(engine).expect("no thread panics while it holds the engine");
+            if engine.joining == Joining::Outside {
+                engine = self.wait_at_gate(engine);
+            }
             engine.waiters.end(begun);
             if let Some(value) = check(&mut engine) {
                 engine.tell_sleeper(&self.sleeper);
@@ -307,6 +342,10 @@ impl Cell {
         let (mut idle, mut yields) = (0, 0);
         let mut advanced = u64::MAX;
         loop {
+            if self.is_wanted.load(Ordering::Relaxed) {
+                drop(engine);
+                engine = self.lock_to_wait();
+            }
             self.take_news(&mut engine);
             let progressed = engine.progress();
             if schedule::is_active() && engine.requests.completions != advanced {
@@ -424,18 +463,21 @@ impl Cell {
 
     /// Changes the membership.
     pub fn apply_view(&self, view: View) {
-        let mut engine = self.lock();
+        let mut engine = self.lock_at_any_time();
         engine.apply_view(view);
         self.stir(&mut engine);
+        self.gate.notify_all();
+        engine.tell_sleeper(&self.sleeper);
         drop(engine);
         self.wake();
     }
 
     /// What this process says of itself if it cannot go on unless others do something; see the module `passive`.
     pub fn passive(&self, thread_count: u32, initial: &View) -> Option<Passive> {
-        let mut engine = self.lock();
+        let mut engine = self.lock_at_any_time();
         let view = engine.view_number(initial);
-        if self.has_news.load(Ordering::SeqCst) { None } else { engine.passive(thread_count, view) }
+        let is_busy = self.has_news.load(Ordering::SeqCst) || engine.joining == Joining::Outside;
+        if is_busy { None } else { engine.passive(thread_count, view) }
     }
 
     /// Lets all threads of this process look again, after the agent changed something.
@@ -462,7 +504,7 @@ impl Cell {
     /// Hands over a link that this process wanted. What waits for it goes out at once: the program may be outside of MPI
     /// for long.
     pub fn link_dialled(&self, opened: opening::Opened) {
-        let mut engine = self.lock();
+        let mut engine = self.lock_at_any_time();
         engine.links.opened(opened);
         engine.links.pump();
         drop(engine);
@@ -472,7 +514,10 @@ impl Cell {
     fn take_news(&self, engine: &mut Engine) {
         if self.has_news.load(Ordering::Relaxed) && self.has_news.swap(false, Ordering::SeqCst) {
             for receiver in self.opened.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
-                engine.add_receiver(receiver);
+                // One that a copy found in its memory is its source's.
+                if receiver.is_current() {
+                    engine.add_receiver(receiver);
+                }
             }
         }
     }

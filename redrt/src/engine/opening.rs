@@ -33,6 +33,8 @@ pub struct Opening {
     pub secret: Secret,
     /// Cleared when nobody wants the link any more.
     pub wanted: Arc<AtomicBool>,
+    /// In which life of the process it was wanted.
+    pub life: u32,
     /// The one before broke at once: begins with a pause.
     pub has_failed: bool,
 }
@@ -41,6 +43,8 @@ pub struct Opening {
 pub struct Opened {
     /// What was said over it.
     pub name: Name,
+    /// In which life of the process it was wanted.
+    pub life: u32,
     /// The link, or why there is none.
     pub result: io::Result<Sender>,
 }
@@ -64,13 +68,13 @@ pub fn ask(opening: Opening) -> Result<(), Opening> {
 /// Starts a thread for each wish; `done` takes what became of it. Returns when there can be no more wishes.
 pub fn serve(wishes: &Receiver<Opening>, done: fn(Opened)) {
     for opening in wishes {
-        let name = opening.name;
+        let (name, life) = (opening.name, opening.life);
         let started = std::thread::Builder::new()
             .name("redrt-open".into())
             .stack_size(256 << 10)
-            .spawn(move || done(Opened { name, result: open(&opening) }));
+            .spawn(move || done(Opened { name, life, result: open(&opening) }));
         if let Err(error) = started {
-            done(Opened { name, result: Err(error) });
+            done(Opened { name, life, result: Err(error) });
         }
     }
 }
@@ -82,12 +86,13 @@ pub fn open(opening: &Opening) -> io::Result<Sender> {
         std::thread::sleep(PAUSE);
     }
     loop {
-        let result = Sender::open(opening.address, &opening.secret, opening.name);
+        let is_wanted = || opening.wanted.load(Ordering::Relaxed);
+        let result = Sender::open(opening.address, &opening.secret, opening.name, is_wanted);
         let refused = |error: &io::Error| {
             matches!(error.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::PermissionDenied)
         };
         match result {
-            Err(error) if !refused(&error) && opening.wanted.load(Ordering::Relaxed) => std::thread::sleep(PAUSE),
+            Err(error) if !refused(&error) && is_wanted() => std::thread::sleep(PAUSE),
             result => return result,
         }
     }

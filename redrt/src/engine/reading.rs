@@ -186,7 +186,7 @@ impl Engine {
         if HAS_DIVERGED.swap(true, Ordering::Relaxed) {
             return;
         }
-        if let Some(control) = runtime::job().and_then(|job| job.control.as_ref()) {
+        if let Some(control) = runtime::job().and_then(|job| job.control) {
             let event = Event::Divergence { replica: self.me, what: what.to_owned() };
             // If the daemon is gone, so is the job.
             let _ = control.send(&FromAgent::Event(event));

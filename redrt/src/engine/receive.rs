@@ -31,6 +31,8 @@ pub enum Data {
     Landing(Option<Box<[u8]>>),
     /// In the receive's buffer.
     Placed,
+    /// With a sender that will offer it to this copy again.
+    Awaited,
 }
 
 /// A message that has arrived and is not delivered yet.
@@ -321,6 +323,7 @@ impl Engine {
                 let message = self.messages.remove(key);
                 self.place(receive, &bytes, &message);
             }
+            Data::Awaited => message.data = Data::Awaited,
             Data::Landing(_) | Data::Placed => unreachable!("a payload is placed only after its message was matched"),
         }
     }

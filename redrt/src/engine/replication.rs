@@ -9,6 +9,7 @@
 //! taken again from another replica until then.
 
 use super::Engine;
+use super::cloning::Joining;
 use super::link::{Body, OutgoingId};
 use super::reading::Readings;
 use super::receive::{Data, Message};
@@ -138,6 +139,12 @@ impl Replication {
     /// The view this process acts on.
     pub fn view(&self) -> &View {
         self.replica.view()
+    }
+
+    /// In a copy: it takes the place `me`. What it had heard in part it will hear again.
+    pub(super) fn become_copy(&mut self, me: ReplicaId) {
+        self.partial.clear();
+        self.replica.take_place(me);
     }
 
     /// Whether everything this process owes to others has arrived there.
@@ -528,8 +535,19 @@ impl Engine {
                 replication.partial.remove(&process);
             }
         }
+        for replica in self.world.replicas().filter(|replica| *replica != self.me) {
+            if let Some(member) = view.member(replica).filter(|member| before.member(replica) != Some(*member)) {
+                self.links.join(self.world.process(replica), member.incarnation);
+            }
+        }
+        if self.joining == Joining::Outside && view.is_live(self.me) {
+            self.joining = Joining::InView;
+        }
         let applied = replication.replica.apply_view(view);
         self.carry_out();
+        if self.joining == Joining::InView {
+            self.tell_in_step();
+        }
         self.requests.completions += 1;
         if let Err(error) = applied {
             self.refuse(None, &error.into());

@@ -30,6 +30,7 @@ impl Engine {
     pub(super) fn admit(&mut self, receiver: Receiver) {
         match self.links.judge(&receiver) {
             Admission::Stale => return,
+            Admission::Early => return self.links.keep_early(receiver),
             // At r = 1 nobody opens a connection again.
             Admission::Newer if !self.is_replicated() => return,
             Admission::Newer => self.reconnect(receiver.from, receiver.epoch),

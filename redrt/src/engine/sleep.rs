@@ -5,13 +5,15 @@
 //! nothing behind. Either way the agent thread can wake it too.
 
 use super::link::Links;
+use crate::transport::descriptors;
 use crate::transport::shm::{self, ASLEEP_FUTEX, ASLEEP_POLL, AWAKE, Segment};
 use redrt_types::ProcessIndex;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
-use std::sync::atomic::{AtomicU32, Ordering, fence};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering, fence};
 use std::time::Duration;
 
 /// Longest sleep. Every wake-up is signalled; this only bounds the harm if one of the kernel's were lost.
@@ -30,27 +32,34 @@ fn wake_address(job: u64, process: ProcessIndex) -> io::Result<SocketAddr> {
     SocketAddr::from_abstract_name(format!("redrt-{job:016x}-{}", process.0))
 }
 
+/// The socket by which this process is woken, and wakes others.
+static SOCKET: OnceLock<UnixDatagram> = OnceLock::new();
+
 /// Wakes a process of this host that waits in poll.
 pub fn poke(job: u64, process: ProcessIndex) {
-    thread_local! {
-        static SOCKET: Option<UnixDatagram> = UnixDatagram::unbound().ok();
+    if let (Some(socket), Ok(address)) = (SOCKET.get(), wake_address(job, process)) {
+        // A full queue means that a wake-up is already waiting there.
+        let _ = socket.send_to_addr(&[1], &address);
     }
-    SOCKET.with(|socket| {
-        if let (Some(socket), Ok(address)) = (socket, wake_address(job, process)) {
-            // A full queue means that a wake-up is already waiting there.
-            let _ = socket.set_nonblocking(true);
-            let _ = socket.send_to_addr(&[1], &address);
-        }
-    });
+}
+
+fn bind(job: u64, me: ProcessIndex) -> io::Result<UnixDatagram> {
+    let socket = UnixDatagram::bind_addr(&wake_address(job, me)?)?;
+    socket.set_nonblocking(true)?;
+    Ok(socket)
+}
+
+fn word_of(segment: Option<Segment>, me: ProcessIndex) -> *mut AtomicU32 {
+    segment.map_or(std::ptr::null_mut(), |segment| std::ptr::from_ref(segment.sleep_word(me)).cast_mut())
 }
 
 /// How this process sleeps and is woken. Used without the engine's lock.
 pub struct Sleeper {
     job: u64,
-    me: ProcessIndex,
-    socket: UnixDatagram,
-    /// The sleep word in the node's shared memory, where there is some.
-    shared_word: Option<&'static AtomicU32>,
+    me: AtomicU32,
+    socket: &'static UnixDatagram,
+    /// The sleep word in the node's shared memory; null where there is none.
+    shared_word: AtomicPtr<AtomicU32>,
     /// Stands in for it where there is none.
     own_word: AtomicU32,
 }
@@ -66,21 +75,35 @@ pub enum Bed {
 impl Sleeper {
     /// The sleeper of process `me`.
     pub fn new(job: u64, me: ProcessIndex, segment: Option<Segment>) -> io::Result<Self> {
-        let socket = UnixDatagram::bind_addr(&wake_address(job, me)?)?;
-        socket.set_nonblocking(true)?;
-        let shared_word = segment.map(|segment| segment.sleep_word(me));
-        Ok(Self { job, me, socket, shared_word, own_word: AtomicU32::new(AWAKE) })
+        let bound = bind(job, me)?;
+        descriptors::note(bound.as_raw_fd());
+        let socket = SOCKET.get_or_init(|| bound);
+        let shared_word = AtomicPtr::new(word_of(segment, me));
+        Ok(Self { job, me: AtomicU32::new(me.0), socket, shared_word, own_word: AtomicU32::new(AWAKE) })
+    }
+
+    /// In a copy: it sleeps and is woken as process `me` from now on.
+    pub fn become_process(&self, me: ProcessIndex, segment: Option<Segment>) -> io::Result<()> {
+        descriptors::replace(self.socket.as_raw_fd(), &bind(self.job, me)?)?;
+        self.me.store(me.0, Ordering::SeqCst);
+        self.shared_word.store(word_of(segment, me), Ordering::SeqCst);
+        Ok(())
+    }
+
+    fn shared_word(&self) -> Option<&'static AtomicU32> {
+        // SAFETY: - null, or a word of a mapping that is never removed.
+        unsafe { self.shared_word.load(Ordering::Relaxed).as_ref() }
     }
 
     fn word(&self) -> &AtomicU32 {
-        self.shared_word.unwrap_or(&self.own_word)
+        self.shared_word().unwrap_or(&self.own_word)
     }
 
     /// Says that the process is going to sleep. `None` when something has arrived meanwhile: then it must not.
     /// `has_arrived` looks for what does not come through the links.
     pub fn prepare(&self, links: &mut Links, has_arrived: impl Fn() -> bool) -> Option<Bed> {
         let sockets: Vec<_> = links.sockets().collect();
-        let futex = sockets.is_empty().then_some(self.shared_word).flatten();
+        let futex = sockets.is_empty().then(|| self.shared_word()).flatten();
         self.word().store(if futex.is_some() { ASLEEP_FUTEX } else { ASLEEP_POLL }, Ordering::SeqCst);
         fence(Ordering::SeqCst);
         // A consumer may have made room, and found this process awake, since it last tried to send.
@@ -130,7 +153,7 @@ impl Sleeper {
     /// Wakes this process, from its own agent thread.
     pub fn wake(&self) {
         if shm::wake(self.word()) {
-            poke(self.job, self.me);
+            poke(self.job, ProcessIndex(self.me.load(Ordering::Relaxed)));
         }
     }
 }

@@ -39,7 +39,7 @@ pub(super) fn report(report: &MismatchReport) {
         "replicas of rank {} disagree on a message to rank {} (tag {}, number {})",
         mismatch.sender, mismatch.receiver.rank, mismatch.tag, mismatch.sequence.0
     );
-    if let Some(control) = &job.control {
+    if let Some(control) = job.control {
         // If the daemon is gone, so is the job.
         let _ = control.send(&FromAgent::Event(Event::Mismatch(mismatch)));
     }

@@ -1,8 +1,8 @@
 //! The agent: threads that sleep until the daemon says something or another process opens a link.
 
-use super::{Job, control::Control};
+use super::{Job, cloning, control::Control};
 use crate::engine::{self, opening};
-use crate::transport::tcp::{self, Receiver};
+use crate::transport::tcp::{self, Connection, Receiver};
 use redrt_wire::control::{FromAgent, ToAgent};
 use std::io;
 use std::net::TcpListener;
@@ -27,22 +27,26 @@ pub fn is_released() -> bool {
 /// open, and one for links that this process opens. A handshake waits for the other end, which may have lost its power;
 /// views must not wait for it.
 pub fn start(job: &'static Job, listener: Option<TcpListener>) -> io::Result<()> {
-    let Some(control) = &job.control else { return Ok(()) };
-    let masked = block_signals();
-    let spawn = |name: &str, run: Box<dyn FnOnce() + Send>| {
-        OWN_THREADS.fetch_add(1, Ordering::Relaxed);
-        std::thread::Builder::new().name(name.into()).stack_size(256 << 10).spawn(run).map(drop)
-    };
-    let mut started = spawn("redrt-agent", Box::new(move || listen_to_daemon(job, control)));
+    let Some(control) = job.control else { return Ok(()) };
+    let mut started = spawn("redrt-agent", Box::new(move || listen_to_daemon(control)));
     if let (Ok(()), Some(listener)) = (&started, listener) {
-        started = spawn("redrt-accept", Box::new(move || accept_links(job, &listener)));
+        cloning::note_listener(&listener);
+        started = spawn("redrt-accept", Box::new(move || accept_links(&listener)));
         if let (Ok(()), Some(wishes)) = (&started, opening::install()) {
             let serve = move || opening::serve(&wishes, |opened| engine::cell().link_dialled(opened));
             started = spawn("redrt-opener", Box::new(serve));
         }
     }
-    restore_signals(&masked);
     started
+}
+
+/// Starts a thread of the library's own, which gets no signals of the program.
+pub fn spawn(name: &str, run: Box<dyn FnOnce() + Send>) -> io::Result<()> {
+    OWN_THREADS.fetch_add(1, Ordering::Relaxed);
+    let masked = block_signals();
+    let spawned = std::thread::Builder::new().name(name.into()).stack_size(256 << 10).spawn(run).map(drop);
+    restore_signals(&masked);
+    spawned
 }
 
 /// The application's signals are for the application's threads.
@@ -62,23 +66,26 @@ fn restore_signals(before: &libc::sigset_t) {
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before, std::ptr::null_mut()) };
 }
 
-fn listen_to_daemon(job: &'static Job, control: &'static Control) {
-    loop {
-        match control.receive() {
-            Ok(message) => heed(job, control, message),
-            // The daemon is gone and the job with it: leave nothing behind.
-            Err(_) if !is_released() => std::process::abort(),
-            Err(_) => return,
+fn listen_to_daemon(control: &Control) {
+    control.serve(|message| {
+        if let Some(job) = super::job() {
+            heed(job, control, message);
         }
+    });
+    if !is_released() {
+        // The daemon is gone and the job with it: leave nothing behind.
+        std::process::abort();
     }
 }
 
-fn accept_links(job: &'static Job, listener: &TcpListener) {
+fn accept_links(listener: &TcpListener) {
     let admissions = Arc::new(Admissions::default());
     loop {
         match listener.accept() {
             // Each on a thread of its own: a stranger that says nothing must not keep others waiting.
             Ok((stream, _)) => {
+                let Some(job) = super::job() else { continue };
+                let stream = Connection::new(stream);
                 let admission = Admissions::begin(&admissions);
                 let admit = move || {
                     let _admission = admission;
@@ -95,8 +102,7 @@ fn accept_links(job: &'static Job, listener: &TcpListener) {
             }
             Err(error) if matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted) => {}
             Err(error) => {
-                let message = format!("replica {} cannot accept data connections: {error}", job.welcome.me);
-                return super::abort(1, message);
+                return super::abort(1, format!("data connections cannot be accepted: {error}"));
             }
         }
     }
@@ -140,6 +146,16 @@ fn heed(job: &Job, control: &Control, message: ToAgent) {
             }
             cell.apply_view(view);
         }
+        ToAgent::Cards(cards) => cell.set_cards(cards),
+        ToAgent::Pin(newcomer) if job.welcome.world.contains(newcomer) => {
+            cell.pin(newcomer);
+            // If the daemon is gone, so is the job.
+            let _ = control.send(&FromAgent::Pinned(newcomer));
+        }
+        ToAgent::Unpin(newcomer) if job.welcome.world.contains(newcomer) => cell.unpin(newcomer),
+        ToAgent::Pin(_) | ToAgent::Unpin(_) => {
+            super::abort(1, "the daemon on this host speaks of a place of another job".to_owned())
+        }
         ToAgent::Ask { wave } => {
             let thread_count = super::threads::mpi_thread_count(OWN_THREADS.load(Ordering::Relaxed));
             let passive = cell.passive(thread_count, &job.welcome.view);
@@ -150,6 +166,6 @@ fn heed(job: &Job, control: &Control, message: ToAgent) {
             RELEASED.store(true, Ordering::Release);
             cell.wake();
         }
-        ToAgent::Welcome(_) | ToAgent::Cards(_) => {}
+        ToAgent::Welcome(_) | ToAgent::Place(_) => {}
     }
 }

@@ -24,12 +24,37 @@ thread_local! {
     static LATEST_NS: [Cell<u64>; CLOCK_COUNT] = const { [const { Cell::new(0) }; CLOCK_COUNT] };
 }
 
-/// Nanoseconds of this machine's monotonic clock, past any library that is preloaded over the C library.
+/// What is added to this machine's monotonic clock, so that it goes on in a copy on another.
+static SHIFT_NS: AtomicI64 = AtomicI64::new(0);
+/// What the clocks showed when an image was begun.
+static AT_CUT_NS: [AtomicI64; CLOCK_COUNT] = [const { AtomicI64::new(0) }; CLOCK_COUNT];
+
+/// An image of this process is about to be taken.
+pub fn note_cut() {
+    for (clock, noted) in AT_CUT_NS.iter().enumerate() {
+        noted.store(shown_ns(clock as c_int).cast_signed(), Ordering::Relaxed);
+    }
+}
+
+/// In a copy: clocks of this machine may differ from those of its source's.
+pub fn become_copy() {
+    for (clock, (noted, ahead)) in AT_CUT_NS.iter().zip(&AHEAD_NS).enumerate() {
+        let behind = noted.load(Ordering::Relaxed) - shown_ns(clock as c_int).cast_signed();
+        if clock == libc::CLOCK_MONOTONIC as usize {
+            SHIFT_NS.fetch_add(behind, Ordering::Relaxed);
+        }
+        // Whoever led by its own clocks follows now.
+        let before = ahead.load(Ordering::Relaxed);
+        ahead.store(if before == UNKNOWN { behind } else { before.saturating_add(behind) }, Ordering::Relaxed);
+    }
+}
+
+/// Nanoseconds of a monotonic clock that goes on in copies, past any library that is preloaded over the C library.
 pub fn monotonic_ns() -> u64 {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: - now is valid for writes.
     unsafe { libc::syscall(libc::SYS_clock_gettime, libc::CLOCK_MONOTONIC, &raw mut now) };
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+    (now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64).saturating_add_signed(SHIFT_NS.load(Ordering::Relaxed))
 }
 
 /// What a clock shows to the calling thread: what is real below an MPI call and in a hook, else what the preloaded

@@ -3,41 +3,123 @@
 use redrt_wire::control::{FromAgent, ToAgent};
 use redrt_wire::frame::{self, FrameReader};
 use std::io::{self, Read, Write};
+use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
-use std::sync::Mutex;
+use std::sync::{Mutex, MutexGuard};
 
 /// Both directions of the control connection. Any thread may send; one receives.
+///
+/// In a copy of the process the descriptor leads to another daemon. So nobody is in the middle of a message when a copy is
+/// made: whoever holds both locks knows that. The thread that receives waits without its lock.
 pub struct Control {
-    writer: Mutex<UnixStream>,
-    reader: Mutex<(UnixStream, FrameReader)>,
+    stream: UnixStream,
+    writer: Mutex<()>,
+    reader: Mutex<FrameReader>,
+}
+
+/// Nobody sends, receives or heeds a message while this is held.
+pub struct Hushed<'a> {
+    control: &'a Control,
+    _writer: MutexGuard<'a, ()>,
+    reader: MutexGuard<'a, FrameReader>,
 }
 
 impl Control {
     /// Takes over a connected stream.
-    pub fn new(stream: UnixStream) -> io::Result<Self> {
-        let reader = stream.try_clone()?;
-        Ok(Self { writer: Mutex::new(stream), reader: Mutex::new((reader, FrameReader::default())) })
+    pub fn new(stream: UnixStream) -> Self {
+        Self { stream, writer: Mutex::new(()), reader: Mutex::default() }
+    }
+
+    /// The descriptor.
+    pub fn fd(&self) -> i32 {
+        self.stream.as_raw_fd()
     }
 
     /// Sends one message.
     pub fn send(&self, message: &FromAgent) -> io::Result<()> {
-        self.writer.lock().expect("no thread panics while it sends").write_all(&frame::encode(message))
+        let _turn = self.writer.lock().expect("no thread panics while it sends");
+        self.write(message)
+    }
+
+    fn write(&self, message: &FromAgent) -> io::Result<()> {
+        (&self.stream).write_all(&frame::encode(message))
     }
 
     /// Waits for the next message. An end of the stream is an error: the daemon is gone.
     pub fn receive(&self) -> io::Result<ToAgent> {
-        let mut reader = self.reader.lock().expect("no thread panics while it receives");
-        let (stream, frames) = &mut *reader;
+        let mut frames = self.reader.lock().expect("no thread panics while it receives");
+        self.read(&mut frames)
+    }
+
+    fn read(&self, frames: &mut FrameReader) -> io::Result<ToAgent> {
         loop {
             if let Some(message) = frames.next().map_err(io::Error::other)? {
                 return Ok(message);
             }
             let mut bytes = [0; 4096];
-            let count = stream.read(&mut bytes)?;
-            if count == 0 {
-                return Err(io::ErrorKind::UnexpectedEof.into());
+            match (&self.stream).read(&mut bytes)? {
+                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+                count => frames.push(&bytes[..count]),
             }
-            frames.push(&bytes[..count]);
         }
+    }
+
+    /// Waits for messages and heeds them, until the stream ends.
+    pub fn serve(&self, mut heed: impl FnMut(ToAgent)) -> io::Error {
+        loop {
+            self.wait_readable();
+            let mut frames = self.reader.lock().expect("no thread panics while it receives");
+            let mut bytes = [0; 4096];
+            // What was there to read may have been another daemon's.
+            // SAFETY: - bytes is valid for writes of its length.
+            let count = unsafe {
+                libc::recv(self.stream.as_raw_fd(), bytes.as_mut_ptr().cast(), bytes.len(), libc::MSG_DONTWAIT)
+            };
+            match usize::try_from(count) {
+                Ok(0) => return io::ErrorKind::UnexpectedEof.into(),
+                Ok(count) => frames.push(&bytes[..count]),
+                Err(_) => match io::Error::last_os_error() {
+                    error if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => continue,
+                    error => return error,
+                },
+            }
+            loop {
+                match frames.next() {
+                    Ok(Some(message)) => heed(message),
+                    Ok(None) => break,
+                    Err(error) => return io::Error::other(error),
+                }
+            }
+        }
+    }
+
+    fn wait_readable(&self) {
+        let mut entry = libc::pollfd { fd: self.stream.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        // SAFETY: - one entry, valid during the call.
+        unsafe { libc::poll(&raw mut entry, 1, -1) };
+    }
+
+    /// Waits until nobody is in the middle of a message.
+    pub fn hush(&self) -> Hushed<'_> {
+        let reader = self.reader.lock().expect("no thread panics while it receives");
+        let writer = self.writer.lock().expect("no thread panics while it sends");
+        Hushed { control: self, _writer: writer, reader }
+    }
+}
+
+impl Hushed<'_> {
+    /// The descriptor leads to another daemon now: what the last one had begun to say is void.
+    pub fn begin_anew(&mut self) {
+        *self.reader = FrameReader::default();
+    }
+
+    /// Sends one message.
+    pub fn send(&self, message: &FromAgent) -> io::Result<()> {
+        self.control.write(message)
+    }
+
+    /// Waits for the next message.
+    pub fn receive(&mut self) -> io::Result<ToAgent> {
+        self.control.read(&mut self.reader)
     }
 }

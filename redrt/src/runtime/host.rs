@@ -1,17 +1,22 @@
 //! What the MPI objects are told of this process.
 
-use super::{Job, leave};
+use super::{job, leave};
 use crate::abi::{MPI_APPNUM, MPI_TAG_UB, MPI_UNIVERSE_SIZE, MPI_WTIME_IS_GLOBAL};
 use crate::comm;
 use crate::error::Scope;
 use crate::handle::CommHandle;
 use crate::host::Host;
 use crate::objects::attached::Attached;
+use redrt_wire::control::Welcome;
 use std::ffi::c_int;
 use std::sync::Arc;
 
 /// The process in its job.
-pub struct InJob(pub &'static Job);
+pub struct InJob;
+
+fn welcome() -> &'static Welcome {
+    &job().expect("this is installed when there is a job").welcome
+}
 
 impl Host for InJob {
     fn attached(&self, scope: Scope) -> Option<Arc<Attached>> {
@@ -24,15 +29,15 @@ impl Host for InJob {
     }
 
     fn rank(&self) -> u32 {
-        self.0.welcome.me.rank.0
+        welcome().me.rank.0
     }
 
     fn world_size(&self) -> u32 {
-        self.0.welcome.world.rank_count()
+        welcome().world.rank_count()
     }
 
     fn identity(&self) -> String {
-        let welcome = &self.0.welcome;
+        let welcome = welcome();
         if welcome.world.is_replicated() {
             format!("redrt: rank {} (replica {}) on {}", welcome.me.rank, welcome.me, welcome.host)
         } else {
@@ -45,7 +50,7 @@ impl Host for InJob {
     }
 
     fn processor_name(&self) -> String {
-        let welcome = &self.0.welcome;
+        let welcome = welcome();
         if welcome.world.is_replicated() {
             // The hosts of the replicas differ: the name must not.
             format!("redrt-rank-{}", welcome.me.rank)
@@ -63,7 +68,7 @@ impl Host for InJob {
             MPI_TAG_UB => Some(crate::api::p2p::TAG_MAX),
             MPI_WTIME_IS_GLOBAL => Some(0),
             MPI_UNIVERSE_SIZE => Some(self.world_size() as c_int),
-            MPI_APPNUM => Some(self.0.welcome.application as c_int),
+            MPI_APPNUM => Some(welcome().application as c_int),
             _ => None,
         }
     }

@@ -10,7 +10,7 @@ use redrt_wire::event::Statistics;
 /// replica may need what only this one still has.
 pub fn end() {
     let Some(job) = job() else { return };
-    let Some(control) = &job.control else { return };
+    let Some(control) = job.control else { return };
     let cell = engine::cell();
     let mut said = None;
     cell.wait_for(|engine| {
@@ -35,7 +35,7 @@ pub fn end() {
 
 /// Tells the daemon that a link to this replica broke; it decides whether the replica is dead.
 pub fn suspect(replica: ReplicaId) {
-    if let Some(control) = job().and_then(|job| job.control.as_ref()) {
+    if let Some(control) = job().and_then(|job| job.control) {
         // If the daemon is gone, so is the job.
         let _ = control.send(&FromAgent::Suspect(replica));
     }
@@ -43,7 +43,7 @@ pub fn suspect(replica: ReplicaId) {
 
 /// Tells the daemon that a frame was refused which no sound process sends, and by whom it was sent, when that is known.
 pub fn refused(peer: Option<ReplicaId>, what: String) {
-    if let Some(control) = job().and_then(|job| job.control.as_ref()) {
+    if let Some(control) = job().and_then(|job| job.control) {
         // If the daemon is gone, so is the job.
         let _ = control.send(&FromAgent::Refused { peer, what });
     }
@@ -52,7 +52,7 @@ pub fn refused(peer: Option<ReplicaId>, what: String) {
 /// Ends the whole job with this exit code. `message` is for the user, empty when the application asked for the end.
 pub fn abort<T>(code: i32, message: String) -> T {
     if let Some(job) = job()
-        && let Some(control) = &job.control
+        && let Some(control) = job.control
     {
         let said = control.send(&FromAgent::Abort { code, message });
         if said.is_ok() {

@@ -2,6 +2,7 @@
 
 pub mod agent;
 pub mod clock;
+mod cloning;
 pub mod control;
 mod host;
 mod leave;
@@ -27,7 +28,7 @@ use redrt_wire::control::{
 use std::net::TcpListener;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
-use std::sync::OnceLock;
+use std::sync::atomic::{AtomicPtr, Ordering};
 
 /// Set by users who want srun to start jobs of one rank each.
 const SINGLETON_VARIABLE: &str = "REDRT_SINGLETON";
@@ -69,14 +70,22 @@ pub struct Job {
     /// The daemon's welcome, or an equivalent for a program started by itself.
     pub welcome: Welcome,
     /// The connection to the daemon; `None` for a program started by itself.
-    pub control: Option<Control>,
+    pub control: Option<&'static Control>,
 }
 
-static JOB: OnceLock<Job> = OnceLock::new();
+/// Changes once in a copy of the process, before its threads go on.
+static JOB: AtomicPtr<Job> = AtomicPtr::new(std::ptr::null_mut());
 
 /// The job of this process, `None` before `MPI_Init`.
 pub fn job() -> Option<&'static Job> {
-    JOB.get()
+    // SAFETY: - null, or what `set_job` has leaked.
+    unsafe { JOB.load(Ordering::Acquire).as_ref() }
+}
+
+fn set_job(job: Job) -> &'static Job {
+    let job = Box::leak(Box::new(job));
+    JOB.store(job, Ordering::Release);
+    job
 }
 
 /// Takes this process's place in the job and makes what every job has.
@@ -90,7 +99,7 @@ pub fn begin() -> Result<(), JoinError> {
         threads::watch();
         warn_without_preload(job);
     }
-    crate::host::install(Box::new(host::InJob(job)));
+    crate::host::install(Box::new(host::InJob));
     let attached = || std::sync::Arc::new(crate::objects::attached::Attached::new());
     crate::comm::install(job.welcome.me.rank, job.welcome.world.rank_count(), attached(), attached());
     crate::faults::arm(&job.welcome.faults);
@@ -135,8 +144,8 @@ pub fn join() -> Result<&'static Job, JoinError> {
     let (welcome, cards, control, listener) = match control {
         None => (alone(), Vec::new(), None, None),
         Some(stream) => {
-            let mut control = Control::new(stream)?;
-            let (welcome, cards, listener) = meet(&mut control)?;
+            let control: &Control = Box::leak(Box::new(Control::new(stream)));
+            let (welcome, cards, listener) = meet(control)?;
             (welcome, cards, Some(control), listener)
         }
     };
@@ -144,9 +153,9 @@ pub fn join() -> Result<&'static Job, JoinError> {
     let engine = make_engine(&welcome, segment, cards);
     let sleeper = Sleeper::new(welcome.job, welcome.world.process(welcome.me), segment)?;
     engine::install(engine, sleeper);
-    let job = Job { welcome, control };
-    let job = JOB.get_or_init(|| job);
+    let job = set_job(Job { welcome, control });
     agent::start(job, listener)?;
+    cloning::start(job, segment)?;
     Ok(job)
 }
 
@@ -179,7 +188,7 @@ fn adopt(fd: RawFd) -> Option<UnixStream> {
     Some(UnixStream::from(unsafe { OwnedFd::from_raw_fd(fd) }))
 }
 
-fn meet(control: &mut Control) -> Result<(Welcome, Vec<Card>, Option<TcpListener>), JoinError> {
+fn meet(control: &Control) -> Result<(Welcome, Vec<Card>, Option<TcpListener>), JoinError> {
     control.send(&FromAgent::Hello)?;
     let mut welcome = match control.receive()? {
         ToAgent::Welcome(welcome) => *welcome,
@@ -188,13 +197,7 @@ fn meet(control: &mut Control) -> Result<(Welcome, Vec<Card>, Option<TcpListener
     welcome.check().map_err(JoinError::Inconsistent)?;
     let needs_tcp = welcome.options.transport != Transport::Shm;
     let listener = if needs_tcp { Some(TcpListener::bind(welcome.listen)?) } else { None };
-    let data = listener.as_ref().map(TcpListener::local_addr).transpose()?;
-    control.send(&FromAgent::Ready(Card {
-        process: welcome.world.process(welcome.me),
-        host_number: welcome.host_number,
-        pid: std::process::id() as i32,
-        data,
-    }))?;
+    control.send(&FromAgent::Ready(card(&welcome, listener.as_ref())?))?;
     loop {
         match control.receive()? {
             ToAgent::Cards(cards) => {
@@ -243,6 +246,16 @@ fn alone() -> Welcome {
     }
 }
 
+/// How others reach this process.
+fn card(welcome: &Welcome, listener: Option<&TcpListener>) -> std::io::Result<Card> {
+    Ok(Card {
+        process: welcome.world.process(welcome.me),
+        host_number: welcome.host_number,
+        pid: std::process::id() as i32,
+        data: listener.map(TcpListener::local_addr).transpose()?,
+    })
+}
+
 fn map_segment(welcome: &Welcome) -> Result<Option<Segment>, JoinError> {
     let shared = |source| JoinError::SharedMemory { host: welcome.host.clone(), source };
     match (welcome.options.transport, &welcome.shared_memory) {
@@ -253,28 +266,37 @@ fn map_segment(welcome: &Welcome) -> Result<Option<Segment>, JoinError> {
 
 fn make_engine(welcome: &Welcome, segment: Option<Segment>, cards: Vec<Card>) -> Engine {
     direct::permit_readers();
+    let mut links = Links::new(identity(welcome, segment), welcome.world.process_count());
+    for card in cards {
+        links.set_card(card);
+    }
+    links.set_members(&welcome.world, &welcome.view);
+    let replication = welcome.world.is_replicated().then(|| Box::new(replication(welcome)));
+    Engine::new(Setup {
+        me: welcome.me,
+        world: welcome.world.clone(),
+        links,
+        shares_core: shares_core(welcome),
+        replication,
+    })
+}
+
+fn identity(welcome: &Welcome, segment: Option<Segment>) -> Identity {
     let me: ProcessIndex = welcome.world.process(welcome.me);
-    let identity = Identity {
+    Identity {
         job: welcome.job,
         me,
         incarnation: welcome.incarnation,
         host_number: welcome.host_number,
         secret: welcome.secret.clone(),
         segment,
-    };
-    let mut links = Links::new(identity, welcome.world.process_count());
-    for card in cards {
-        links.set_card(card);
     }
-    let replication = welcome.world.is_replicated().then(|| Box::new(replication(welcome)));
+}
+
+/// More processes than cores on this host.
+fn shares_core(welcome: &Welcome) -> bool {
     let cores = std::thread::available_parallelism().map_or(1, |count| count.get() as u32);
-    Engine::new(Setup {
-        me: welcome.me,
-        world: welcome.world.clone(),
-        links,
-        shares_core: welcome.local_process_count > cores,
-        replication,
-    })
+    welcome.local_process_count > cores
 }
 
 fn replication(welcome: &Welcome) -> Replication {

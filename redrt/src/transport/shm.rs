@@ -119,6 +119,33 @@ impl Segment {
         Ok(Self { base: base.cast(), slot_count })
     }
 
+    /// Where it is mapped, and how many bytes of addresses it takes.
+    pub fn range(&self) -> (usize, usize) {
+        (self.base as usize, Self::bytes(self.slot_count).next_multiple_of(4096))
+    }
+
+    /// How many processes it has room for.
+    pub fn slot_count(&self) -> u32 {
+        self.slot_count
+    }
+
+    /// Empties the slot of `process` and all its rings, in both directions, whatever another process in its place has left there.
+    /// `fd` is the memfd. Nobody may be using them.
+    pub fn clear(&self, fd: i32, process: ProcessIndex) -> io::Result<()> {
+        let punch = |start: *mut u8, bytes: usize| {
+            let offset = start as usize - self.base as usize;
+            let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+            // SAFETY: - changes the file behind a descriptor; that nobody uses these bytes is the caller's promise.
+            match unsafe { libc::fallocate(fd, mode, offset as i64, bytes as i64) } {
+                0 => Ok(()),
+                _ => Err(io::Error::last_os_error()),
+            }
+        };
+        punch(std::ptr::from_ref(self.slot(process)).cast_mut().cast(), SLOT_BYTES)?;
+        punch(self.ring(process, ProcessIndex(0)), self.slot_count as usize * RING_BYTES)?;
+        (0..self.slot_count).try_for_each(|receiver| punch(self.ring(ProcessIndex(receiver), process), RING_BYTES))
+    }
+
     /// Where it is mapped.
     #[cfg(test)]
     pub fn start(&self) -> *mut u8 {
@@ -562,6 +589,18 @@ impl Inbox {
     pub fn consumed_bytes(&self) -> impl Iterator<Item = (ProcessIndex, u64)> + '_ {
         let opened = self.consumers.iter().enumerate();
         opened.filter_map(|(number, consumer)| Some((ProcessIndex(number as u32), consumer.as_ref()?.consumed)))
+    }
+
+    /// Takes from `sender` again, from the begin of a ring that nobody has used.
+    pub fn reopen(&mut self, sender: ProcessIndex) {
+        let polled = self.polled.contains(&sender);
+        let consumer = Consumer::new(self.segment, sender, self.me);
+        consumer.set_polled(polled);
+        fence(Ordering::SeqCst);
+        self.consumers[sender.0 as usize] = Some(Box::new(consumer));
+        if !self.told.contains(&sender) {
+            self.told.push(sender);
+        }
     }
 
     /// Takes nothing more from `sender`.

@@ -6,13 +6,14 @@
 
 use super::frame::{FLAG_DIGEST, Fragment, FrameError, HEADER_BYTES, Header, Kind};
 use super::landing::LandingError;
-use super::{Body, LandingId, Landings};
+use super::{Body, LandingId, Landings, descriptors};
 use redrt_types::{Incarnation, ProcessIndex};
 use redrt_wire::auth::{self, Secret};
 use redrt_wire::seal::Cipher;
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::ops::Deref;
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -85,6 +86,34 @@ impl Chunk {
     }
 }
 
+/// A connected socket of the library: the copy of a process does not have it.
+pub struct Connection {
+    stream: TcpStream,
+    epoch: u32,
+}
+
+impl Connection {
+    /// Takes over a socket.
+    pub fn new(stream: TcpStream) -> Self {
+        descriptors::note(stream.as_raw_fd());
+        Self { stream, epoch: descriptors::epoch() }
+    }
+}
+
+impl Deref for Connection {
+    type Target = TcpStream;
+
+    fn deref(&self) -> &TcpStream {
+        &self.stream
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        descriptors::forget(self.stream.as_raw_fd());
+    }
+}
+
 fn tune(stream: &TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
     // Best effort: the default algorithm may be one made for the internet, which halves the rate of a local link.
@@ -148,7 +177,7 @@ fn send_quietly(stream: &TcpStream, slices: &[IoSlice]) -> io::Result<usize> {
 
 /// The sending end of a link.
 pub struct Sender {
-    stream: TcpStream,
+    stream: Connection,
     cipher: Option<Cipher>,
     queue: VecDeque<Chunk>,
     /// Bytes of the queue's front that have gone.
@@ -158,12 +187,16 @@ pub struct Sender {
 }
 
 impl Sender {
-    /// Opens a link to `address`.
-    pub fn open(address: SocketAddr, secret: &Secret, name: Name) -> io::Result<Self> {
-        let stream = TcpStream::connect_timeout(&address, HANDSHAKE_TIMEOUT)?;
+    /// Opens a link to `address`, if that is still wanted when the other end has proved itself.
+    pub fn open(address: SocketAddr, secret: &Secret, name: Name, is_wanted: impl Fn() -> bool) -> io::Result<Self> {
+        let stream = Connection::new(TcpStream::connect_timeout(&address, HANDSHAKE_TIMEOUT)?);
         tune(&stream)?;
         let mut handshake = Quiet::new(&stream);
         let mut cipher = auth::connect(&mut handshake, secret)?;
+        // In the copy of a process nobody speaks in its source's name.
+        if !is_wanted() {
+            return Err(io::ErrorKind::ConnectionAborted.into());
+        }
         let mut said = Vec::new();
         match &mut cipher {
             Some(cipher) => cipher.seal(&name.to_bytes(), &mut said),
@@ -328,7 +361,7 @@ fn disconnect(stream: &TcpStream) {
 pub struct Accepted {
     /// What the other end says of itself.
     pub name: Name,
-    stream: TcpStream,
+    stream: Connection,
     cipher: Option<Cipher>,
 }
 
@@ -336,12 +369,12 @@ pub struct Accepted {
 impl Accepted {
     /// A connection that needs to prove nothing.
     pub fn for_test(name: Name, stream: TcpStream) -> Self {
-        Self { name, stream, cipher: None }
+        Self { name, stream: Connection::new(stream), cipher: None }
     }
 }
 
 /// Lets a connection that was accepted prove itself; blocks for at most the handshake's time limit.
-pub fn admit(stream: TcpStream, secret: &Secret) -> io::Result<Accepted> {
+pub fn admit(stream: Connection, secret: &Secret) -> io::Result<Accepted> {
     tune(&stream)?;
     let mut handshake = Quiet::new(&stream);
     let mut cipher = auth::accept(&mut handshake, secret)?;
@@ -442,7 +475,7 @@ pub struct Receiver {
     pub to: ProcessIndex,
     /// The epoch of the connection.
     pub epoch: u32,
-    stream: TcpStream,
+    stream: Connection,
     unsealer: Option<Unsealer>,
     buffer: Box<[u8]>,
     start: usize,
@@ -472,6 +505,11 @@ impl Receiver {
             taken_bytes: 0,
             closed: false,
         }
+    }
+
+    /// Whether it was accepted in this life of the process.
+    pub fn is_current(&self) -> bool {
+        self.stream.epoch == descriptors::epoch()
     }
 
     /// Bytes of all frames taken from this link.
@@ -677,9 +715,10 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let theirs = secret.clone();
-        let accepting = std::thread::spawn(move || admit(listener.accept().unwrap().0, &theirs).unwrap());
+        let accepting =
+            std::thread::spawn(move || admit(Connection::new(listener.accept().unwrap().0), &theirs).unwrap());
         let name = Name { from: ProcessIndex(5), incarnation: Incarnation(1), to: ProcessIndex(2), epoch: 3 };
-        let sender = Sender::open(address, secret, name).unwrap();
+        let sender = Sender::open(address, secret, name, || true).unwrap();
         let accepted = accepting.join().unwrap();
         assert_eq!(accepted.name, name);
         (sender, Receiver::new(accepted))

@@ -17,6 +17,9 @@ use std::net::SocketAddr;
 /// has the same value in every replica, because the environment of replicas must not differ.
 pub const CONTROL_FD_VARIABLE: &str = "REDRT_CONTROL_FD";
 
+/// Environment variable that holds the number of the listening socket of the cloner's agent, in processes that can be cloned.
+pub const CLONER_FD_VARIABLE: &str = "REDRT_CLONER_FD";
+
 /// How a logical message reaches the replicas of its receiver.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub enum Protocol {
@@ -183,6 +186,23 @@ impl Welcome {
     }
 }
 
+/// What a copy needs to know to take its place. All else it knows from its source.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Place {
+    /// The place it takes.
+    pub me: ReplicaId,
+    /// Its incarnation.
+    pub incarnation: Incarnation,
+    /// Name of its host.
+    pub host: String,
+    /// Number of its host within the job.
+    pub host_number: u32,
+    /// How many processes of the job run there.
+    pub local_process_count: u32,
+    /// Address on which data connections are to be accepted (port 0).
+    pub listen: SocketAddr,
+}
+
 /// How the others reach a process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Card {
@@ -201,12 +221,18 @@ pub struct Card {
 pub enum ToAgent {
     /// The answer to `Hello`.
     Welcome(Box<Welcome>),
-    /// Every live process is ready: their cards, in order of process number.
+    /// The answer to the `Hello` of a copy.
+    Place(Box<Place>),
+    /// Cards: those of all live processes when every one is ready, in order of process number; later those of copies, each before the `View` that has it.
     Cards(Vec<Card>),
     /// The membership changed.
     View(View),
     /// All live processes are finalizing: leave.
     Release,
+    /// A copy will take this place: keep for it what it may ask for. Answered by `Pinned`.
+    Pin(ReplicaId),
+    /// It has taken it and is in step, or will not come.
+    Unpin(ReplicaId),
     /// Is there anything you can do by yourself? Answered by `Answer`.
     Ask {
         /// Number of the question, the same for all processes.
@@ -258,6 +284,10 @@ pub enum FromAgent {
         /// Absent when the process is at work.
         passive: Option<Passive>,
     },
+    /// What this newcomer may ask for is kept.
+    Pinned(ReplicaId),
+    /// This copy has heard its leader: nothing needs to be pinned for it any more.
+    InStep,
     /// A data connection to this process broke; the daemon decides whether it is dead.
     Suspect(ReplicaId),
     /// A frame was refused that no sound process sends, and its link is closed: one of the two must go.

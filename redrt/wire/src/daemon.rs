@@ -16,6 +16,7 @@
 //! How these travel through the tree of daemons, and what happens when a connection breaks, is said in `tree`.
 
 use crate::auth::Secret;
+use crate::clone::{CloneId, CloneOrder, CloneStep};
 use crate::control::{Card, FromAgent, Options, ProcessFault};
 use redrt_types::{ReplicaId, View, World};
 use serde::{Deserialize, Serialize};
@@ -63,6 +64,8 @@ pub struct Launch {
     pub start_monotonic_ns: u64,
     /// The host name that all replicas show their program, wherever they run.
     pub host_name: String,
+    /// Whether replicas are started so that they can be cloned: each in a process-id namespace of its own.
+    pub cloneable: bool,
     /// Whether rank 0 gets the standard input of `redrun`; `/dev/null` otherwise.
     pub standard_input: bool,
 }
@@ -214,6 +217,17 @@ pub enum ToDaemon {
         /// Whether to stop.
         held: bool,
     },
+    /// About a clone, to a host that takes part in it.
+    Clone {
+        /// Which.
+        id: CloneId,
+        /// What to do.
+        order: CloneOrder,
+    },
+    /// To be forwarded: a copy will take this place; keep for it what it may ask for.
+    Pin(ReplicaId),
+    /// To be forwarded: it has, or will not.
+    Unpin(ReplicaId),
     /// Kill one process, as a fault or because it was fenced.
     Kill(ReplicaId),
     /// Send every process a signal.
@@ -229,7 +243,11 @@ impl FromDaemon {
     #[must_use]
     pub fn replica(&self) -> Option<ReplicaId> {
         match self {
-            Self::HostFailed { .. } | Self::Observed { .. } | Self::Note(_) | Self::InputTaken { .. } => None,
+            Self::HostFailed { .. }
+            | Self::Observed { .. }
+            | Self::Note(_)
+            | Self::InputTaken { .. }
+            | Self::Clone { .. } => None,
             Self::Started { replica, .. }
             | Self::NotStarted { replica, .. }
             | Self::Agent { replica, .. }
@@ -270,6 +288,13 @@ pub enum FromDaemon {
         replica: ReplicaId,
         /// Why.
         message: String,
+    },
+    /// A clone in which this host takes part has come so far.
+    Clone {
+        /// Which.
+        id: CloneId,
+        /// How far.
+        step: CloneStep,
     },
     /// Something the user should know about this host, once.
     Note(String),

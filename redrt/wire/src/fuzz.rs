@@ -69,6 +69,7 @@ fn launch() -> Launch {
         start_time_ns: 1,
         start_monotonic_ns: 2,
         host_name: "host".into(),
+        cloneable: true,
         standard_input: true,
     }
 }

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod auth;
+pub mod clone;
 pub mod control;
 pub mod daemon;
 pub mod event;

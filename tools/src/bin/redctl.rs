@@ -2,8 +2,10 @@
 
 use anyhow::{Context, Result, bail};
 use clap::{Parser, Subcommand};
+use redrt_tools::cli::UsageError;
 use redrt_tools::jobs::{self, Found};
 use redrt_tools::link::{Link, Received};
+use redrt_tools::pool::control as pool;
 use redrt_tools::tree::hub;
 use redrt_types::ReplicaId;
 use redrt_wire::tree::{Down, Question, Up};
@@ -43,6 +45,8 @@ enum What {
     },
     /// End the job, as Ctrl-C would.
     Stop,
+    /// Look at a pool of spare hosts that jobs share, and change it.
+    Pool(pool::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -50,7 +54,7 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("redctl: {error:#}");
-            ExitCode::FAILURE
+            if error.is::<UsageError>() { ExitCode::from(2) } else { ExitCode::FAILURE }
         }
     }
 }
@@ -66,6 +70,7 @@ fn run(arguments: &Arguments) -> Result<()> {
         What::Status { .. } => Question::Status,
         What::Kill { replica } => Question::Kill(*replica),
         What::Stop => Question::Stop,
+        What::Pool(arguments) => return pool::run(arguments),
     };
     let found = jobs::find(arguments.job.as_deref())?;
     let answer = ask(&found, question)?;

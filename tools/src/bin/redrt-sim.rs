@@ -54,6 +54,7 @@ enum FaultsArgument {
     Resets,
     Wire,
     Memory,
+    Clones,
 }
 
 impl Arguments {
@@ -69,6 +70,7 @@ impl Arguments {
             FaultsArgument::Resets => Faults::Resets,
             FaultsArgument::Wire => Faults::Wire,
             FaultsArgument::Memory => Faults::Memory,
+            FaultsArgument::Clones => Faults::Clones,
         });
         if self.trace {
             if self.count > 1 {

@@ -1,7 +1,8 @@
 //! The daemon `redrun` starts on every host. Not meant to be run by hand: it reads the job's secret from standard input.
 
 use anyhow::{Context, Result, bail};
-use clap::Parser;
+use clap::{Args, Parser};
+use redrt_tools::pool::facts;
 use redrt_tools::redrtd;
 use redrt_tools::tree::launcher::{HOST_BY_SLURM, Place, SECRET_VARIABLE};
 use redrt_wire::auth::Secret;
@@ -11,6 +12,16 @@ use std::net::SocketAddr;
 #[derive(Parser)]
 #[command(name = "redrtd", version)]
 struct Arguments {
+    /// Print what this host is like, as JSON, and leave
+    #[arg(long, exclusive = true)]
+    probe: bool,
+
+    #[command(flatten)]
+    daemon: Option<Daemon>,
+}
+
+#[derive(Args)]
+struct Daemon {
     /// Run the daemon as a child, and end what it leaves behind
     #[arg(long)]
     guard: bool,
@@ -51,7 +62,15 @@ fn main() {
 }
 
 fn run() -> Result<i32> {
+    if std::env::args().nth(1).as_deref() == Some(redrtd::HELPER_FLAG) {
+        return redrtd::help();
+    }
     let arguments = Arguments::parse();
+    if arguments.probe {
+        println!("{}", serde_json::to_string(&facts::here()?)?);
+        return Ok(0);
+    }
+    let arguments = arguments.daemon.context("redrun starts this; by hand there is only --probe")?;
     let own = env!("CARGO_PKG_VERSION");
     if arguments.version_wanted != own {
         bail!("its redrtd is version {own}, redrun is version {}", arguments.version_wanted);
@@ -61,7 +80,7 @@ fn run() -> Result<i32> {
     }
     let host = host_number(&arguments.host)?;
     let secret = secret()?;
-    let Arguments { fan_out, root, interface, connect, .. } = arguments;
+    let Daemon { fan_out, root, interface, connect, .. } = arguments;
     redrtd::run(Place { host: Some(host), parent: connect, root, fan_out, interface }, &secret)?;
     Ok(0)
 }

@@ -53,9 +53,13 @@ pub struct Arguments {
     #[arg(long = "on-sdc", value_enum, default_value_t, value_name = "WHAT", help_heading = "Replication")]
     pub on_sdc: OnSdc,
 
-    /// Idle processes to replace lost replicas
-    #[arg(long, value_name = "N", help_heading = "Replication", hide = true)]
+    /// Replace lost replicas by copies of living ones: keep N hosts free for them, or N places where there is one host only
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=1 << 16), help_heading = "Replication")]
     pub spares: Option<u32>,
+
+    /// Replicas that are copied at once
+    #[arg(long = "max-clones", value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=1024), help_heading = "Replication")]
+    pub max_clones: u32,
 
     /// How processes exchange messages
     #[arg(long, value_enum, default_value_t, value_name = "WHICH", help_heading = "Job")]

@@ -11,6 +11,7 @@ use crate::plan::{DETECT_TIMEOUT, HostPlan, Launcher, MapBy, PlannedHost};
 use crate::tree::shape::FAN_OUT;
 use clap::ValueEnum;
 use file::HostLine;
+use redrt_wire::daemon::HostName;
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -94,6 +95,12 @@ pub fn plan(arguments: &Arguments) -> Result<HostPlan, UsageError> {
         plan.root_address = root_address(&plan)?;
     }
     Ok(plan)
+}
+
+/// One host, `HOST`, `HOST:SLOTS` or `USER@HOST`: its name and slots.
+pub fn parse_host(text: &str) -> Result<(HostName, Option<u32>), UsageError> {
+    let line = file::parse_host(text).map_err(wrong)?;
+    Ok((line.name, line.slot_count))
 }
 
 fn detect_timeout(text: &str) -> Result<Duration, UsageError> {

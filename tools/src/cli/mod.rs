@@ -14,6 +14,7 @@ mod program;
 
 pub use arguments::{Arguments, command};
 pub use generate::generate;
+pub use hosts::parse_host;
 pub use inject::{Fault, FaultError};
 
 use crate::plan::HostPlan;
@@ -57,6 +58,16 @@ pub struct Job {
     pub audit: Option<PathBuf>,
     /// Where the summary goes in JSON.
     pub json_summary: Option<PathBuf>,
+    /// As many clones are made at once.
+    pub clone_count_max: usize,
+}
+
+impl Job {
+    /// Whether processes are started so that they can be cloned.
+    #[must_use]
+    pub fn is_cloneable(&self) -> bool {
+        self.world.is_replicated() && self.hosts.has_spares()
+    }
 }
 
 /// What a command line asks `redrun` to do.
@@ -87,15 +98,17 @@ pub fn parse(arguments: Vec<OsString>) -> Result<Request, UsageError> {
 }
 
 fn assemble(arguments: &Arguments, locals: &[LocalArguments]) -> Result<Job, UsageError> {
-    if arguments.spares.is_some_and(|count| count > 0) {
-        return Err(UsageError("--spares is not supported yet: lost replicas are not replaced".into()));
-    }
-    let hosts = hosts::plan(arguments)?;
+    let mut hosts = hosts::plan(arguments)?;
+    let spare_count = arguments.spares.unwrap_or(0);
+    hosts.keep_free(spare_count).map_err(UsageError)?;
     if hosts.hosts.len() > 1 && arguments.transport == arguments::Transport::Shm {
         return Err(UsageError("--transport shm reaches one host only, and several are named".into()));
     }
     let shape = Shape::of(arguments, locals, &hosts)?;
     let world = degrees::world(shape.rank_count, arguments.degree.as_deref(), arguments.replicate.as_deref())?;
+    if spare_count > 0 && !world.is_replicated() {
+        return Err(UsageError("--spares replaces lost replicas, and without -r 2 or more there are none".into()));
+    }
     let applications: Result<Vec<_>, _> = locals.iter().map(|local| program::application(arguments, local)).collect();
     let seed = match arguments.seed {
         Some(seed) => seed,
@@ -128,6 +141,7 @@ fn assemble(arguments: &Arguments, locals: &[LocalArguments]) -> Result<Job, Usa
         quiet: arguments.quiet,
         audit: arguments.audit.clone(),
         json_summary: arguments.json_summary.clone(),
+        clone_count_max: arguments.max_clones as usize,
     })
 }
 

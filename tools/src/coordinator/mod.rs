@@ -18,15 +18,19 @@
 
 mod injection;
 mod link;
+mod recovery;
 mod refusal;
 mod report;
 mod stall;
 
 pub use injection::{Random, RandomKills, TimedKill};
-pub use report::{EndReason, Loss, Report, RetireReason, Severity, signal_name};
+pub use report::{EndReason, Loss, Report, RetireReason, Severity, exit_text, signal_name};
+
+pub use recovery::{HostRoom, Recovered, Recovery};
 
 use injection::Injector;
-use redrt_types::{ReplicaId, View, ViewNumber, VirtualRank, World};
+use redrt_types::{Incarnation, ReplicaId, View, ViewNumber, VirtualRank, World};
+use redrt_wire::clone::{CloneId, CloneStep, Newcomer, Progress};
 use redrt_wire::control::{Card, FromAgent, Passive};
 use redrt_wire::daemon::{Exit, ToDaemon};
 use redrt_wire::event::{Action, Event, Finding, Statistics};
@@ -104,6 +108,15 @@ pub enum Input {
         /// What ran there.
         replicas: Vec<ReplicaId>,
     },
+    /// A daemon says how far a clone has come.
+    Clone {
+        /// Number of its host.
+        host: u32,
+        /// Which clone.
+        id: CloneId,
+        /// How far.
+        step: CloneStep,
+    },
     /// The user sent `redrun` this signal.
     Interrupted(i32),
     /// Nobody reads the standard output of the job any more.
@@ -117,6 +130,31 @@ pub enum Input {
 pub enum Output {
     /// Send this to every daemon.
     Send(ToDaemon),
+    /// Send this to the daemon of one host.
+    SendTo(u32, ToDaemon),
+    /// The process in this place runs on this host from now on.
+    Moved {
+        /// Which place.
+        replica: ReplicaId,
+        /// Number of the host.
+        host: u32,
+    },
+    /// Memory of a clone is going over.
+    Progress {
+        /// What is being made.
+        newcomer: Newcomer,
+        /// How far it is.
+        progress: Progress,
+    },
+    /// A copy prints from now on what its source has printed since this offset.
+    StreamJoined {
+        /// The copy.
+        replica: ReplicaId,
+        /// Its source.
+        source: ReplicaId,
+        /// Bytes that the source had printed when it was copied.
+        offset: u64,
+    },
     /// This replica's output is waited for no more; its siblings will print what it owed.
     StreamLost(ReplicaId),
     /// This replica will print no more.
@@ -157,6 +195,8 @@ struct Process {
     refuses: Option<ReplicaId>,
     /// The coordinator's order to kill it went out before it exited, so its exit says nothing.
     killed_at_end: bool,
+    /// Which life of its place this is; grows with each attempt to make a copy.
+    incarnation: Incarnation,
 }
 
 impl Process {
@@ -171,6 +211,7 @@ impl Process {
             retired: false,
             refuses: None,
             killed_at_end: false,
+            incarnation: Incarnation(0),
         }
     }
 
@@ -203,9 +244,13 @@ pub struct Coordinator {
     released: bool,
     ending: Option<Ending>,
     finished: bool,
+    /// The latest time that it was told.
+    latest: Duration,
     injector: Injector,
     broken_links: Vec<link::BrokenLink>,
     stall: StallWatch,
+    /// Absent where lost replicas are not replaced.
+    recovery: Option<Recovery>,
     /// Replicas have been found to differ.
     have_differed: bool,
     outputs: VecDeque<Output>,
@@ -225,9 +270,11 @@ impl Coordinator {
             released: false,
             ending: None,
             finished: false,
+            latest: Duration::ZERO,
             injector,
             broken_links: Vec::new(),
             stall: StallWatch::new(settings.world.process_count()),
+            recovery: None,
             have_differed: false,
             outputs: VecDeque::new(),
             settings,
@@ -285,12 +332,14 @@ impl Coordinator {
         if self.finished {
             return;
         }
+        self.latest = now;
         match input {
             Input::Started { .. } | Input::Tick => {}
             Input::NotStarted { replica, message } => self.could_not_start(now, replica, message),
             Input::Agent(replica, message) => self.hear(now, replica, message),
             Input::Exited(replica, exit) => self.exited(now, replica, exit),
-            Input::Drained(replica) => self.drained(replica),
+            Input::Drained(replica) => self.drained(now, replica),
+            Input::Clone { host, id, step } => self.clone_step(now, host, id, step),
             Input::OutputDiverged { rank, divergence } => {
                 let undecided = divergence.outvoted.is_empty();
                 let outvoted: Vec<_> = report::outvoted(rank, &divergence).collect();
@@ -325,8 +374,9 @@ impl Coordinator {
             Some(ending) => Some(ending.kill_at),
             None => {
                 let stall = self.is_under_way().then(|| self.stall.next_deadline()).flatten();
+                let recovery = self.recovery.as_ref().and_then(|recovery| recovery.next_deadline(self.latest));
                 let deadlines =
-                    [self.settings.timeout, self.injector.next_deadline(), stall, self.next_link_deadline()];
+                    [self.settings.timeout, self.injector.next_deadline(), stall, self.next_link_deadline(), recovery];
                 deadlines.into_iter().flatten().min()
             }
         }
@@ -359,6 +409,9 @@ impl Coordinator {
         }
         match message {
             FromAgent::Hello => self.greeted(now, replica),
+            FromAgent::Ready(card) if self.copy_ready(now, replica, &card) => {}
+            FromAgent::Pinned(newcomer) => self.pinned(now, replica, newcomer),
+            FromAgent::InStep => self.in_step(now, replica),
             FromAgent::Ready(card) => {
                 let process = self.process(replica);
                 process.card = Some(card);
@@ -534,6 +587,7 @@ impl Coordinator {
             Some(loss) => self.end(EndReason::SphereLost(loss), None, now + KILL_GRACE),
             None => {
                 self.send(ToDaemon::View(self.view.clone()));
+                self.replace(now, replicas);
                 self.check_barriers(now);
             }
         }
@@ -552,6 +606,7 @@ impl Coordinator {
         if self.ending.is_some() {
             return;
         }
+        self.host_lost(now, &host);
         self.report(Report::DaemonLost { host, why, process_count: alive.len() });
         if self.released {
             alive.into_iter().for_each(|replica| self.left(replica, Exit::Signal(SIGKILL)));
@@ -560,7 +615,7 @@ impl Coordinator {
         }
     }
 
-    fn drained(&mut self, replica: ReplicaId) {
+    fn drained(&mut self, now: Duration, replica: ReplicaId) {
         let process = self.process(replica);
         process.drained = true;
         let lost = process.lost;
@@ -568,6 +623,7 @@ impl Coordinator {
             let complete = self.ending.is_none();
             self.outputs.push_back(Output::StreamEnded { replica, complete });
         }
+        self.place_freed(now, replica);
     }
 
     fn check_barriers(&mut self, now: Duration) {
@@ -593,6 +649,7 @@ impl Coordinator {
                 .zip(&self.processes)
                 .all(|(replica, process)| !self.view.is_live(replica) || process.phase == current);
         if complete && !self.released {
+            self.end_recovery(now);
             self.released = true;
             self.send(ToDaemon::Release);
         }
@@ -618,6 +675,7 @@ impl Coordinator {
         if self.ending.is_some() {
             return;
         }
+        self.end_recovery(self.latest);
         self.report(Report::Ending(reason));
         self.ending = Some(Ending { code, kill_at, killed: false, interrupt_count: 0 });
     }
@@ -647,6 +705,7 @@ impl Coordinator {
             None => {
                 self.inject(now);
                 self.judge_links(now);
+                self.pass_recovery_time(now);
             }
         }
         if self.is_under_way()

@@ -18,7 +18,7 @@ impl Coordinator {
         let world = self.world();
         let named = match message {
             FromAgent::Ready(card) if card.process != world.process(replica) => return Err("has another's card"),
-            FromAgent::Suspect(suspect) => vec![*suspect],
+            FromAgent::Suspect(other) | FromAgent::Pinned(other) => vec![*other],
             FromAgent::Refused { peer, .. } => peer.iter().copied().collect(),
             FromAgent::Event(Event::Mismatch(mismatch)) => {
                 let voters = mismatch.votes.iter().map(|vote| vote.replica);
@@ -27,6 +27,7 @@ impl Coordinator {
             FromAgent::Event(Event::Reconnected { replica, peer }) => vec![*replica, *peer],
             FromAgent::Event(Event::Divergence { replica, .. } | Event::Injected { replica, .. }) => vec![*replica],
             FromAgent::Hello
+            | FromAgent::InStep
             | FromAgent::Ready(_)
             | FromAgent::Finalizing { .. }
             | FromAgent::Abort { .. }

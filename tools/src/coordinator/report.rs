@@ -1,5 +1,6 @@
 //! What the coordinator has to tell: one line for the user where it matters, one record for the audit log always.
 
+use super::recovery::Recovered;
 use super::stall::Stall;
 use crate::stdio::sphere_stream::Divergence;
 use redrt_types::{ReplicaId, ViewNumber, VirtualRank};
@@ -112,6 +113,13 @@ pub enum RetireReason {
     },
 }
 
+/// `12.3 ms`, `4.56 s`.
+#[must_use]
+pub fn time_text(time: Duration) -> String {
+    let seconds = time.as_secs_f64();
+    if seconds < 1.0 { format!("{:.1} ms", seconds * 1e3) } else { format!("{seconds:.2} s") }
+}
+
 /// Something that a process was told and that cannot be.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Refusal {
@@ -157,6 +165,40 @@ pub enum Report {
     },
     /// A frame was refused; what follows from that is reported as well.
     Refused(Refusal),
+    /// A replica is being copied, to take a lost one's place.
+    CloneBegun {
+        /// Whose place.
+        replica: ReplicaId,
+        /// Who is copied.
+        source: ReplicaId,
+        /// Name of the host it is copied to.
+        host: String,
+    },
+    /// The copy runs on its host.
+    CopyRuns {
+        /// Whose place.
+        replica: ReplicaId,
+        /// Its process id there.
+        pid: i32,
+    },
+    /// Nothing came of it; it is tried again.
+    CloneFailed {
+        /// Whose place.
+        replica: ReplicaId,
+        /// Who was to be copied.
+        source: ReplicaId,
+        /// Where to; empty when the copy had its place already.
+        host: String,
+        /// Why.
+        what: String,
+    },
+    /// There is no host for a copy; said once for each loss.
+    NoSpare {
+        /// Whose place stays free.
+        replica: ReplicaId,
+    },
+    /// A copy has taken a lost replica's place and is in step.
+    Recovered(Recovered),
     /// A whole daemon was lost.
     DaemonLost {
         /// On which host.
@@ -226,7 +268,19 @@ impl Report {
             | Self::Suspected { .. }
             | Self::Refused(_)
             | Self::Event(Event::Reconnected { .. })
+            | Self::CopyRuns { .. }
             | Self::Ended { .. } => return None,
+            Self::CloneBegun { replica, source, host } => {
+                (Severity::Note, format!("cloning {source} to {host}, to take the place of {replica}"))
+            }
+            Self::CloneFailed { replica, source, host, what } => {
+                let place = if host.is_empty() { String::new() } else { format!(" to {host}") };
+                (Severity::Warning, format!("cloning {source}{place} as {replica} failed: {what}"))
+            }
+            Self::NoSpare { replica } => {
+                (Severity::Warning, format!("there is no spare for {replica}: its rank goes on without it"))
+            }
+            Self::Recovered(recovered) => (Severity::Note, recovered_line(recovered, host)),
             Self::Lost(loss) => {
                 let cause = Cause(loss);
                 let (replica, left) = (loss.replica, loss.left);
@@ -278,6 +332,18 @@ impl Report {
     pub fn record(&self, host: &dyn Fn(ReplicaId) -> String) -> (&'static str, Value) {
         match self {
             Self::Lost(loss) => ("replica-lost", loss_record(loss, host)),
+            Self::CloneBegun { replica, source, host } => {
+                ("clone", json!({ "replica": replica.to_string(), "source": source.to_string(), "host": host }))
+            }
+            Self::CopyRuns { replica, pid } => {
+                ("copy-runs", json!({ "replica": replica.to_string(), "host": host(*replica), "pid": pid }))
+            }
+            Self::CloneFailed { replica, source, host, what } => (
+                "clone-failed",
+                json!({ "replica": replica.to_string(), "source": source.to_string(), "host": host, "what": what }),
+            ),
+            Self::NoSpare { replica } => ("no-spare", json!({ "replica": replica.to_string() })),
+            Self::Recovered(recovered) => ("recovered", recovered_record(recovered, host)),
             Self::Exited { replica, exit } => {
                 ("exit", json!({ "replica": replica.to_string(), "host": host(*replica), "exit": exit_record(*exit) }))
             }
@@ -319,6 +385,42 @@ impl Report {
             Self::Impatient => ("killing", json!({})),
             Self::Ended { code } => ("job-end", json!({ "exit_code": code })),
         }
+    }
+}
+
+fn recovered_line(recovered: &Recovered, host: &dyn Fn(ReplicaId) -> String) -> String {
+    let Recovered { replica, source, window, cost, .. } = recovered;
+    let stopped = cost.map_or_else(String::new, |cost| {
+        format!(", {source} was stopped for {} of it", time_text(Duration::from_nanos(cost.stopped_ns)))
+    });
+    format!(
+        "replica {replica} is back, on {}: redundancy was missing for {}{stopped}",
+        host(*replica),
+        time_text(*window)
+    )
+}
+
+fn recovered_record(recovered: &Recovered, host: &dyn Fn(ReplicaId) -> String) -> Value {
+    let Recovered { replica, source, window, waited, copied, cost } = recovered;
+    let cost = cost.map(|cost| {
+        json!({
+            "rounds": cost.round_count, "sent_bytes": cost.sent_bytes, "cut_bytes": cost.cut_bytes,
+            "stopped_ms": cost.stopped_ns as f64 / 1e6, "total_ms": cost.total_ns as f64 / 1e6,
+        })
+    });
+    json!({
+        "replica": replica.to_string(), "source": source.to_string(), "host": host(*replica),
+        "window_ms": window.as_secs_f64() * 1e3, "waited_ms": waited.as_secs_f64() * 1e3,
+        "copied_ms": copied.as_secs_f64() * 1e3, "clone": cost,
+    })
+}
+
+/// How a process ended, in words.
+#[must_use]
+pub fn exit_text(exit: Exit) -> String {
+    match exit {
+        Exit::Signal(signal) => signal_name(signal),
+        Exit::Status(status) => format!("status {status}"),
     }
 }
 

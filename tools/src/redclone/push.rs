@@ -5,25 +5,22 @@ use super::secret;
 use crate::redrun::Console;
 use cloner::control::Control;
 use cloner::net;
+use cloner::secure::{SecureReader, SecureWriter};
 use cloner::source::{self, Event, Report, Sink};
 use cloner::{During, Phase};
 use indicatif::{ProgressBar, ProgressStyle};
+use redrt_wire::auth::Secret;
 use serde_json::json;
 use std::fs::File;
-use std::io::{IsTerminal, Read, Write, stderr};
+use std::io::{IsTerminal, Write, stderr};
 
 /// `redclone push`.
 pub fn push(options: &Push, console: &Console) -> anyhow::Result<i32> {
     let secret = secret(&options.secret)?;
     let control = Control::connect(options.pid)?;
     let subject = source::subject(&control)?;
-    let streams = net::connect(&options.destination, &secret, subject.pid, options.streams)
+    let sink = connect(options, &secret, subject.pid)
         .during(Phase::Prepare, format!("cannot connect to {}", options.destination))?;
-    let answers = streams[0].try_clone()?;
-    let sink = Sink {
-        outputs: streams.into_iter().map(|stream| Box::new(stream) as Box<dyn Write + Send>).collect(),
-        answers: Some(Box::new(answers) as Box<dyn Read + Send>),
-    };
     let report = clone(&control, &options.clone, options.moves, sink, console)?;
     if let Some(pid) = report.pid
         && !options.clone.quiet
@@ -37,6 +34,22 @@ pub fn push(options: &Push, console: &Console) -> anyhow::Result<i32> {
         ));
     }
     Ok(0)
+}
+
+/// Streams to the destination, encrypted if that is wanted.
+fn connect(options: &Push, secret: &Secret, pid: u32) -> std::io::Result<Sink> {
+    if !options.secure {
+        let streams = net::connect(&options.destination, secret, pid, options.streams)?;
+        let answers = streams[0].try_clone()?;
+        return Ok(Sink {
+            outputs: streams.into_iter().map(|stream| Box::new(stream) as Box<dyn Write + Send>).collect(),
+            answers: Some(Box::new(answers)),
+        });
+    }
+    let streams = net::connect_secure(&options.destination, secret, pid, options.streams)?;
+    let answers = SecureReader::new(streams[0].0.try_clone()?, streams[0].1.clone());
+    let sealed = |(stream, keys)| Box::new(SecureWriter::new(stream, keys, 0)) as Box<dyn Write + Send>;
+    Ok(Sink { outputs: streams.into_iter().map(sealed).collect(), answers: Some(Box::new(answers)) })
 }
 
 /// `redclone save`.
@@ -80,6 +93,7 @@ fn clone(
             "cut_bytes": report.cut_bytes,
             "downtime_ms": report.downtime.as_secs_f64() * 1e3,
             "total_ms": report.total.as_secs_f64() * 1e3,
+            "steps_ms": report.steps.iter().map(|(name, time)| json!([name, time.as_secs_f64() * 1e3])).collect::<Vec<_>>(),
         });
         println!("{line}");
     }
@@ -135,7 +149,7 @@ impl<'a> Display<'a> {
                     bar.set_length(*total_bytes);
                     bar.set_position(*done_bytes);
                 }
-                Event::RoundEnded { .. } | Event::Tracking(_) => {}
+                Event::RoundEnded { .. } | Event::Tracking(_) | Event::Stopped => {}
             }
         }
     }
@@ -150,6 +164,7 @@ impl<'a> Display<'a> {
 fn as_json(event: &Event) -> serde_json::Value {
     match event {
         Event::Phase(phase) => json!({"event": "phase", "phase": phase.to_string()}),
+        Event::Stopped => json!({"event": "stopped"}),
         Event::Tracking(how) => json!({"event": "tracking", "tracking": how}),
         Event::Round { round, done_bytes, total_bytes, elapsed } => json!({
             "event": "round", "round": round, "done_bytes": done_bytes, "total_bytes": total_bytes,

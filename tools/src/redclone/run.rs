@@ -112,6 +112,7 @@ pub fn load(options: &Load, console: &Console) -> anyhow::Result<i32> {
             complaints: inside.complaints,
             listener: inside.listener,
             standard,
+            given: Vec::new(),
             drop_capabilities: inside.drop_capabilities,
         })
     })

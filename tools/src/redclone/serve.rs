@@ -11,11 +11,13 @@ use cloner::image::state::Reply;
 use cloner::image::stream::FrameWriter;
 use cloner::launch::{self, Inside, Running};
 use cloner::net::{self, Greeting};
+use cloner::secure::{self, Keys, SecureReader, SecureWriter};
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
+use redrt_wire::auth::Secret;
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -26,7 +28,7 @@ const GATHERING_LIMIT: Duration = Duration::from_secs(10);
 const SESSION_COUNT_MAX: usize = 256;
 
 struct Gathering {
-    streams: Vec<Option<TcpStream>>,
+    streams: Vec<Option<(TcpStream, Greeting)>>,
     since: Instant,
 }
 
@@ -35,7 +37,7 @@ struct Sessions(HashMap<[u8; 16], Gathering>);
 
 impl Sessions {
     /// Takes a stream; all of them, when it was the last one.
-    fn add(&mut self, greeting: &Greeting, stream: TcpStream) -> Option<Vec<TcpStream>> {
+    fn add(&mut self, greeting: &Greeting, stream: TcpStream) -> Option<Vec<(TcpStream, Greeting)>> {
         self.0.retain(|_, gathering| gathering.since.elapsed() < GATHERING_LIMIT);
         if self.0.len() >= SESSION_COUNT_MAX {
             return None;
@@ -44,7 +46,7 @@ impl Sessions {
             streams: (0..greeting.count).map(|_| None).collect(),
             since: Instant::now(),
         });
-        *gathering.streams.get_mut(usize::from(greeting.index))? = Some(stream);
+        *gathering.streams.get_mut(usize::from(greeting.index))? = Some((stream, *greeting));
         if gathering.streams.iter().any(Option::is_none) {
             return None;
         }
@@ -68,6 +70,7 @@ pub fn serve(options: &Serve, console: &Console) -> anyhow::Result<i32> {
     let sessions = Arc::new(Mutex::new(Sessions::default()));
     // Processes that are started leave each other's streams alone: descriptors are passed on by one at a time.
     let spawning = Arc::new(Mutex::new(()));
+    let required = options.secure;
     loop {
         let (mut stream, peer) = match listener.accept() {
             Ok(accepted) => accepted,
@@ -85,9 +88,12 @@ pub fn serve(options: &Serve, console: &Console) -> anyhow::Result<i32> {
                 Ok(greeting) => greeting,
                 Err(error) => return console.warning(&format!("{peer} was turned away: {error}")),
             };
+            if required && !greeting.secure {
+                return console.warning(&format!("{peer} was turned away: its connection is not encrypted"));
+            }
             let complete = sessions.lock().expect("no thread panics").add(&greeting, stream);
             if let Some(streams) = complete
-                && let Err(error) = session(&greeting, streams, &spawning)
+                && let Err(error) = session(&greeting, streams, &secret, &spawning)
             {
                 console.warning(&format!("the image from {peer} did not become a process: {error:#}"));
             }
@@ -95,52 +101,109 @@ pub fn serve(options: &Serve, console: &Console) -> anyhow::Result<i32> {
     }
 }
 
-fn session(greeting: &Greeting, streams: Vec<TcpStream>, spawning: &Mutex<()>) -> anyhow::Result<()> {
-    let mut child = spawn(greeting, &streams, spawning)?;
+fn session(
+    greeting: &Greeting,
+    streams: Vec<(TcpStream, Greeting)>,
+    secret: &Secret,
+    spawning: &Mutex<()>,
+) -> anyhow::Result<()> {
+    let (streams, greetings): (Vec<_>, Vec<_>) = streams.into_iter().unzip();
+    let mut child = spawn(greeting, &streams, &greetings, secret, spawning)?;
     drop(streams);
     // The receiver tells the process id, or what went wrong, by itself.
     child.wait()?;
     Ok(())
 }
 
-fn spawn(greeting: &Greeting, streams: &[TcpStream], spawning: &Mutex<()>) -> anyhow::Result<Child> {
+fn spawn(
+    greeting: &Greeting,
+    streams: &[TcpStream],
+    greetings: &[Greeting],
+    secret: &Secret,
+    spawning: &Mutex<()>,
+) -> anyhow::Result<Child> {
     let numbers: Vec<String> = streams.iter().map(|stream| stream.as_raw_fd().to_string()).collect();
+    let mut command = Command::new("/proc/self/exe");
+    command.args(["receive", "--pid", &greeting.pid.to_string(), "--streams", &numbers.join(",")]).stdin(Stdio::null());
     let _turn = spawning.lock().expect("no thread panics");
-    for stream in streams {
-        fcntl(stream, FcntlArg::F_SETFD(FdFlag::empty()))?;
+    let mut inherited: Vec<BorrowedFd<'_>> = streams.iter().map(AsFd::as_fd).collect();
+    let told;
+    if greeting.secure {
+        // What the receiver needs for its handshakes fits into the pipe.
+        let (out, mut into) = io::pipe()?;
+        into.write_all(secret.key())?;
+        for greeting in greetings {
+            into.write_all(&greeting.encode())?;
+        }
+        command.args(["--secure", &out.as_raw_fd().to_string()]);
+        told = out;
+        inherited.push(told.as_fd());
     }
-    let child = Command::new("/proc/self/exe")
-        .args(["receive", "--pid", &greeting.pid.to_string(), "--streams", &numbers.join(",")])
-        .stdin(Stdio::null())
-        .spawn();
-    for stream in streams {
-        fcntl(stream, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC))?;
+    for fd in &inherited {
+        fcntl(fd, FcntlArg::F_SETFD(FdFlag::empty()))?;
+    }
+    let child = command.spawn();
+    for fd in &inherited {
+        fcntl(fd, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC))?;
     }
     child.context("cannot start the receiver")
+}
+
+/// The keys of all streams, in their order; none when they are not encrypted.
+fn handshakes(streams: &mut [TcpStream], number: Option<i32>) -> anyhow::Result<Vec<Keys>> {
+    let Some(number) = number else { return Ok(Vec::new()) };
+    // SAFETY: - serve left this number open for this process, which has just begun.
+    let mut told = unsafe { std::fs::File::from_raw_fd(number) };
+    let mut key = [0; 32];
+    told.read_exact(&mut key)?;
+    let secret = Secret::new(key);
+    let mut all = Vec::new();
+    for stream in streams {
+        let mut greeting = [0; Greeting::BYTES];
+        told.read_exact(&mut greeting)?;
+        all.push(secure::respond(stream, &secret, &greeting)?);
+    }
+    Ok(all)
+}
+
+/// The stream on which the destination answers, as writer `writer`.
+fn answers_of(stream: &TcpStream, keys: &[Keys], writer: u16) -> io::Result<Box<dyn Write>> {
+    let stream = stream.try_clone()?;
+    Ok(match keys.first() {
+        Some(keys) => Box::new(SecureWriter::new(stream, keys.clone(), writer)),
+        None => Box::new(stream),
+    })
 }
 
 /// `redclone receive`: receives one image and stays with the copy until it ends.
 pub fn receive(options: &Receive) -> anyhow::Result<i32> {
     // SAFETY: - serve left these numbers open for this process, which has just begun.
     let mut streams = unsafe { net::inherited(&options.streams) }?;
-    let first = streams.first().context("there is no stream")?;
-    let mut answers = FrameWriter::new(first.try_clone()?);
+    let keys = handshakes(&mut streams, options.secure).context("no copy")?;
+    let first = streams.first().context("there is no stream")?.try_clone()?;
+    let mut answers = FrameWriter::new(answers_of(&first, &keys, 1)?);
     // Ends with serve, and with it the copy.
     nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL)?;
     let console = Console::new("redclone");
-    let answers_inside = first.try_clone()?;
+    let answers_inside = answers_of(&first, &keys, 0)?;
     let started = launch::start(Some(options.pid), move |inside: Inside| {
         let standard = match standard() {
             Ok(standard) => standard,
             Err(error) => return error,
         };
-        let inputs = streams.drain(..).map(|stream| Box::new(stream) as Box<dyn Read + Send>).collect();
+        let mut keys = keys.into_iter();
+        let inputs = streams.drain(..).map(|stream| match keys.next() {
+            Some(keys) => Box::new(SecureReader::new(stream, keys)) as Box<dyn Read + Send>,
+            None => Box::new(stream),
+        });
+        let inputs = inputs.collect();
         receive_image(Receiver {
             inputs,
-            answers: Some(Box::new(answers_inside) as Box<dyn Write>),
+            answers: Some(answers_inside),
             complaints: inside.complaints,
             listener: inside.listener,
             standard,
+            given: Vec::new(),
             drop_capabilities: inside.drop_capabilities,
         })
     })
@@ -155,15 +218,17 @@ pub fn receive(options: &Receive) -> anyhow::Result<i32> {
         Ok(running) => running,
         Err(error) => {
             // The source may be the one that has gone.
-            let _ = answers.send_record(Kind::Reply, &Reply::Failed { what: error.to_string() });
-            let _ = answers.get_mut().shutdown(Shutdown::Both);
+            let told = answers.send_record(Kind::Reply, &Reply::Failed { what: error.to_string() });
+            let _ = told.and_then(|()| answers.flush());
+            let _ = first.shutdown(Shutdown::Both);
             console.warning(&format!("no copy: {error}"));
             return Ok(1);
         }
     };
     console.plain(&format!("process {}", running.pid));
-    answers.send_record(Kind::Reply, &Reply::Running { pid: running.pid }).or_else(ignore_lost_source)?;
-    drop(answers);
+    let told = answers.send_record(Kind::Reply, &Reply::Running { pid: running.pid }).and_then(|()| answers.flush());
+    told.or_else(ignore_lost_source)?;
+    drop((answers, first));
     Ok(running.wait()?)
 }
 

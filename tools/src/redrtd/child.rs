@@ -1,5 +1,6 @@
 //! One process the daemon holds: its pid, its agent's socket, its pipes.
 
+use super::clones::Copy;
 use crate::link::Link;
 use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollEvent, EpollFlags};
@@ -28,9 +29,13 @@ pub enum Kind {
     Error,
     /// Standard input can take more.
     Input,
+    /// The socket of the helper that is its parent.
+    Helper,
+    /// The socket of a helper that sends an image; the number is the clone's.
+    Sender,
 }
 
-const KINDS: [Kind; 5] = [Kind::Death, Kind::Agent, Kind::Output, Kind::Error, Kind::Input];
+const KINDS: [Kind; 7] = [Kind::Death, Kind::Agent, Kind::Output, Kind::Error, Kind::Input, Kind::Helper, Kind::Sender];
 
 impl Kind {
     /// The epoll token of child `number`'s descriptor of this kind.
@@ -71,8 +76,16 @@ impl Pipe {
 pub struct Child {
     /// Which.
     pub replica: ReplicaId,
-    /// Its process, which leads a process group of its own.
+    /// The child process, which leads a process group of its own.
     pub pid: Pid,
+    /// The replica's process: the child, or below it when that is a helper; absent until it runs.
+    pub program: Option<Pid>,
+    /// Connection to the helper.
+    pub helper: Option<Link<UnixStream>>,
+    /// It is to be a copy, and is not in a view yet.
+    pub copy: Option<Copy>,
+    /// Bytes that the replica has printed to standard output, its source's before it was copied among them.
+    pub printed_bytes: u64,
     /// Readable when the process has died.
     pub pidfd: OwnedFd,
     /// Connection to the agent inside.
@@ -104,6 +117,7 @@ impl Child {
         all.extend(output.as_ref().map(|pipe| (Kind::Output, pipe.fd.as_fd())));
         all.extend(error.as_ref().map(|pipe| (Kind::Error, pipe.fd.as_fd())));
         all.extend(self.input.as_ref().map(|fd| (Kind::Input, fd.as_fd())));
+        all.extend(self.helper.as_ref().map(|helper| (Kind::Helper, helper.fd())));
         all
     }
 
@@ -125,7 +139,7 @@ impl Child {
     /// Sends a signal to the process alone.
     pub fn signal(&self, signal: i32) {
         if let (None, Ok(signal)) = (self.exit, Signal::try_from(signal)) {
-            let _ = kill(self.pid, signal);
+            let _ = kill(self.program.unwrap_or(self.pid), signal);
         }
     }
 
@@ -156,13 +170,16 @@ impl Child {
     }
 
     /// Reads once from a pipe.
-    pub fn read(&self, stream: Stream) -> Read {
+    pub fn read(&mut self, stream: Stream) -> Read {
         let Some(pipe) = &self.pipes[stream as usize] else { return Read::End };
         let mut buffer = vec![0; READ_BYTES];
         match nix::unistd::read(&pipe.fd, &mut buffer) {
             Ok(0) => Read::End,
             Ok(count) => {
                 buffer.truncate(count);
+                if stream == Stream::Output {
+                    self.printed_bytes += count as u64;
+                }
                 Read::Bytes(buffer)
             }
             Err(Errno::EAGAIN | Errno::EINTR) => Read::Nothing,

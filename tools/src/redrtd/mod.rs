@@ -6,6 +6,8 @@
 //! host, and being a sub-reaper it finds every descendant that is left.
 
 mod child;
+mod clones;
+mod copying;
 mod guard;
 mod input;
 mod post;
@@ -16,6 +18,7 @@ use crate::jobs;
 use crate::link::Received;
 use crate::tree::launcher::Place;
 use anyhow::{Context, Result, bail};
+pub use copying::{HELPER_FLAG, help};
 pub use guard::guard;
 pub use sweep::{become_subreaper, kill_descendants};
 
@@ -26,6 +29,7 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use post::{Errand, Post};
 use redrt_types::{ReplicaId, View};
 use redrt_wire::auth::Secret;
+use redrt_wire::clone::CloneId;
 use redrt_wire::control::{FromAgent, SharedMemory, ToAgent, Transport, Welcome};
 use redrt_wire::daemon::{FromDaemon, Launch, Stream, ToDaemon};
 use std::collections::HashMap;
@@ -67,6 +71,7 @@ struct Daemon {
     children: Vec<Child>,
     number_of: HashMap<ReplicaId, usize>,
     input: input::Input,
+    senders: HashMap<CloneId, clones::Sender>,
     /// Whether `redrun` asked not to be sent output.
     held: bool,
     leaving: bool,
@@ -77,6 +82,7 @@ struct Job {
     /// For redctl.
     _entry: Option<jobs::Entry>,
     launch: Launch,
+    prepared: spawn::Prepared,
     view: View,
     shared_memory: Option<SharedMemory>,
 }
@@ -102,6 +108,7 @@ impl Daemon {
             children: Vec::new(),
             number_of: HashMap::new(),
             input: input::Input::default(),
+            senders: HashMap::new(),
             held: false,
             leaving: false,
         })
@@ -152,6 +159,8 @@ impl Daemon {
             Kind::Output => self.child_printed(number, Stream::Output),
             Kind::Error => self.child_printed(number, Stream::Error),
             Kind::Input => self.feed_input(),
+            Kind::Helper => self.helper_ready(number),
+            Kind::Sender => self.sender_ready(number),
         }
         Ok(())
     }
@@ -182,6 +191,9 @@ impl Daemon {
                 }
                 self.tell_agents(&ToAgent::View(view));
             }
+            ToDaemon::Clone { id, order } => self.take_part(id, order)?,
+            ToDaemon::Pin(newcomer) => self.tell_agents(&ToAgent::Pin(newcomer)),
+            ToDaemon::Unpin(newcomer) => self.tell_agents(&ToAgent::Unpin(newcomer)),
             ToDaemon::Release => self.tell_agents(&ToAgent::Release),
             ToDaemon::Ask { wave } => self.tell_agents(&ToAgent::Ask { wave }),
             ToDaemon::Input { bytes } => {
@@ -244,13 +256,13 @@ impl Daemon {
             }
         }
         let entry = jobs::write_down(launch.job, &self.host, self.post.root(), &launch.secret);
-        self.job = Some(Job { _entry: entry.ok(), view: launch.view.clone(), launch, shared_memory });
+        self.job = Some(Job { _entry: entry.ok(), view: launch.view.clone(), launch, prepared, shared_memory });
         Ok(())
     }
 
     fn adopt(&mut self, child: Child) -> Result<()> {
         let number = self.children.len();
-        let (replica, pid) = (child.replica, child.pid);
+        let (replica, program) = (child.replica, child.program);
         self.number_of.insert(replica, number);
         for (kind, fd) in child.descriptors() {
             let flags = if kind == Kind::Input { EpollFlags::empty() } else { EpollFlags::EPOLLIN };
@@ -260,7 +272,9 @@ impl Daemon {
             self.input.add_reader(number);
         }
         self.children.push(child);
-        self.tell(&FromDaemon::Started { replica, pid: pid.as_raw() });
+        if let Some(pid) = program {
+            self.tell(&FromDaemon::Started { replica, pid: pid.as_raw() });
+        }
         Ok(())
     }
 
@@ -289,7 +303,17 @@ impl Daemon {
             match agent.next_message::<FromAgent>() {
                 Ok(Some(mut message)) => {
                     match &mut message {
-                        FromAgent::Hello => self.welcome(number),
+                        FromAgent::Hello => match self.children[number].copy {
+                            Some(copy) => {
+                                self.place_copy(number, copy.incarnation);
+                                continue;
+                            }
+                            None => self.welcome(number),
+                        },
+                        // A namespace of its own: nobody else knows it by this id.
+                        FromAgent::Ready(card) if self.job.as_ref().is_some_and(|job| job.launch.cloneable) => {
+                            card.pid = 0
+                        }
                         // Replicas see an id that is no process's (see docs/determinism.md); the others need the real one.
                         FromAgent::Ready(card) if card.pid > PID_MAX => card.pid = self.children[number].pid.as_raw(),
                         _ => {}
@@ -357,7 +381,7 @@ impl Daemon {
 
     fn report_drained(&mut self, number: usize) {
         let child = &mut self.children[number];
-        if child.exit.is_some() && child.pipes_are_closed() && !child.drained {
+        if child.exit.is_some() && child.pipes_are_closed() && !child.drained && child.copy.is_none() {
             child.drained = true;
             child.drain_deadline = None;
             let replica = child.replica;
@@ -374,6 +398,14 @@ impl Daemon {
         let Some(exit) = child.reap()? else { return Ok(()) };
         let _ = self.epoll.delete(child.pidfd.as_fd());
         let replica = child.replica;
+        if child.copy.is_some() {
+            child.pipes = [None, None];
+            child.input = None;
+            self.drop_agent(number);
+            self.helper_ready(number);
+            self.copy_failed(number, format!("the copy has ended: {}", crate::coordinator::exit_text(exit)));
+            return Ok(());
+        }
         child.drain_deadline = Some(Instant::now() + DRAIN_GRACE);
         if child.input.take().is_some() {
             self.input.remove_reader(number);
@@ -419,7 +451,8 @@ impl Daemon {
     fn update_interests(&mut self) {
         let held = self.held || self.post.backlog_bytes() > BACKLOG_BYTES_MAX;
         for (number, child) in self.children.iter_mut().enumerate() {
-            child.watch_pipes(number, !(held || child.held), &self.epoll);
+            // What a copy prints before it has its place is told when it has.
+            child.watch_pipes(number, !(held || child.held || child.copy.is_some()), &self.epoll);
             child.watch_agent(number, &self.epoll);
         }
     }

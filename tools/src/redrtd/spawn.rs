@@ -5,7 +5,9 @@
 //! learns over its control socket.
 
 use super::child::{Child, Pipe};
+use super::copying::{CLONER_FD, HELPER_FD, HELPER_FLAG, Task};
 use super::sweep;
+use crate::link::Link;
 use anyhow::{Context, Result};
 use nix::fcntl::{FcntlArg, FdFlag, OFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
@@ -14,12 +16,13 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{SigSet, Signal};
 use nix::unistd::{Pid, pipe2};
 use redrt_types::{ReplicaId, VirtualRank};
-use redrt_wire::control::{CONTROL_FD_VARIABLE, Transport, shared_memory_bytes};
+use redrt_wire::control::{CLONER_FD_VARIABLE, CONTROL_FD_VARIABLE, Transport, shared_memory_bytes};
 use redrt_wire::daemon::{Application, Launch};
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io;
+use std::net::IpAddr;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
@@ -31,16 +34,18 @@ pub const CONTROL_FD: RawFd = 200;
 /// Number of the node's shared memory in every process.
 pub const SHARED_MEMORY_FD: RawFd = 201;
 
-/// Descriptors a child costs the daemon: pidfd, socket, two pipes, and one of input; with some in passing.
-const FDS_PER_CHILD: u64 = 5;
+/// Descriptors a child costs the daemon: pidfd, two sockets, two pipes, and one of input; with some in passing.
+const FDS_PER_CHILD: u64 = 6;
 
 /// What is done once on a host before its processes are started.
 pub struct Prepared {
     /// What the user should be told.
     pub notes: Vec<String>,
     shared_memory: Option<OwnedFd>,
-    /// Keeps the two numbers above from being used for anything else.
-    _reserved: [File; 2],
+    /// Keeps the numbers above, and those of helpers, from being used for anything else.
+    _reserved: [File; 4],
+    /// Where the agents of processes that can be cloned have their sockets.
+    sockets: Option<tempfile::TempDir>,
     open_files: (u64, u64),
     library_directory: Option<PathBuf>,
     preload: Option<PathBuf>,
@@ -50,7 +55,13 @@ pub struct Prepared {
 pub fn prepare(launch: &Launch, child_count: usize) -> Result<Prepared> {
     let mut notes = Vec::new();
     let open_files = raise_open_files(child_count as u64)?;
-    let reserved = [reserve(CONTROL_FD)?, reserve(SHARED_MEMORY_FD)?];
+    let reserved = [reserve(CONTROL_FD)?, reserve(SHARED_MEMORY_FD)?, reserve(HELPER_FD)?, reserve(CLONER_FD)?];
+    let private = std::os::unix::fs::PermissionsExt::from_mode(0o700);
+    let sockets = || {
+        let mut builder = tempfile::Builder::new();
+        builder.prefix("redrt-").permissions(private).tempdir().context("Failed to make a directory")
+    };
+    let sockets = launch.cloneable.then(sockets).transpose()?;
     sweep::become_subreaper().context("Failed to become the reaper of orphaned processes")?;
     let replicated = launch.world.is_replicated();
     if replicated && fix_layout().is_err() {
@@ -70,7 +81,7 @@ pub fn prepare(launch: &Launch, child_count: usize) -> Result<Prepared> {
         );
     }
     let library_directory = find_library("libmpi_abi.so.1").and_then(|path| Some(path.parent()?.to_path_buf()));
-    Ok(Prepared { notes, shared_memory, _reserved: reserved, open_files, library_directory, preload })
+    Ok(Prepared { notes, shared_memory, _reserved: reserved, sockets, open_files, library_directory, preload })
 }
 
 impl Prepared {
@@ -79,35 +90,76 @@ impl Prepared {
         let application = &launch.applications[launch.application_of_rank[replica.rank.0 as usize] as usize];
         let directory = &application.directory;
         anyhow::ensure!(directory.is_dir(), "the working directory {} is not there", directory.display());
+        let environment = self.environment(launch, application, replica, replicated);
+        let has_input = launch.standard_input && replica.rank == VirtualRank(0);
+        let what = || format!("Failed to run {}", application.program.display());
+        if launch.cloneable {
+            let environment = environment.into_iter().collect();
+            let task = Task::Hold(Application { environment, ..application.clone() });
+            return self.start(self.helper()?, Some(&task), replica, has_input).with_context(what);
+        }
+        let mut command = Command::new(&application.program);
+        command.arg0(&application.arguments[0]).args(&application.arguments[1..]);
+        command.current_dir(directory).env_clear().envs(environment);
+        self.start(command, None, replica, has_input).with_context(what)
+    }
+
+    /// Starts the process that will become the copy of a replica.
+    pub fn receive(&self, launch: &Launch, replica: ReplicaId, address: IpAddr) -> Result<Child> {
+        let has_input = launch.standard_input && replica.rank == VirtualRank(0);
+        let task = Task::Receive { secret: launch.secret.clone(), address };
+        self.start(self.helper()?, Some(&task), replica, has_input)
+    }
+
+    /// Starts a helper that sends an image.
+    pub fn send(&self, task: &Task) -> Result<(std::process::Child, Link<UnixStream>)> {
+        let (ours, theirs) = UnixStream::pair().context("Failed to make a socket")?;
+        let mut command = self.helper()?;
+        command.stdin(Stdio::null());
+        inherit(&mut command, vec![(theirs.as_raw_fd(), HELPER_FD)], self.open_files);
+        let child = command.spawn().context("Failed to start a helper")?;
+        Ok((child, greet(ours, task)?))
+    }
+
+    /// This program as a helper.
+    fn helper(&self) -> Result<Command> {
+        let sockets = self.sockets.as_ref().context("this job was not started so that it can be cloned")?;
+        let mut command = Command::new(std::env::current_exe().context("Failed to find this program's own file")?);
+        command.arg(HELPER_FLAG).env_clear().env(cloner::control::DIRECTORY_VARIABLE, sockets.path());
+        Ok(command)
+    }
+
+    fn start(&self, mut command: Command, task: Option<&Task>, replica: ReplicaId, has_input: bool) -> Result<Child> {
         let (agent, control) = UnixStream::pair().context("Failed to make a control socket")?;
         agent.set_nonblocking(true)?;
+        let helper = task.map(|_| UnixStream::pair()).transpose().context("Failed to make a socket")?;
         let (output, output_end) = pipe2(OFlag::O_CLOEXEC).context("Failed to make a pipe")?;
         let (error, error_end) = pipe2(OFlag::O_CLOEXEC).context("Failed to make a pipe")?;
-        let has_input = launch.standard_input && replica.rank == VirtualRank(0);
         let input = if has_input { Some(pipe2(OFlag::O_CLOEXEC).context("Failed to make a pipe")?) } else { None };
         let (input_end, input) = input.unzip();
         for fd in [Some(&output), Some(&error), input.as_ref()].into_iter().flatten() {
             fcntl(fd, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
         }
-        let mut command = Command::new(&application.program);
         command
-            .arg0(&application.arguments[0])
-            .args(&application.arguments[1..])
-            .current_dir(&application.directory)
-            .env_clear()
-            .envs(self.environment(launch, application, replica, replicated))
             .stdin(input_end.map_or_else(Stdio::null, Stdio::from))
             .stdout(Stdio::from(output_end))
             .stderr(Stdio::from(error_end))
             .process_group(0);
-        self.inherit(&mut command, control.as_raw_fd());
-        let child = command.spawn().with_context(|| format!("Failed to run {}", application.program.display()))?;
-        let pid = Pid::from_raw(child.id() as i32);
+        let mut places = vec![(control.as_raw_fd(), CONTROL_FD)];
+        places.extend(self.shared_memory.iter().map(|fd| (fd.as_raw_fd(), SHARED_MEMORY_FD)));
+        places.extend(helper.iter().map(|(_, theirs)| (theirs.as_raw_fd(), HELPER_FD)));
+        inherit(&mut command, places, self.open_files);
+        let pid = Pid::from_raw(command.spawn()?.id() as i32);
+        let helper = helper.zip(task).map(|((ours, _), task)| greet(ours, task)).transpose()?;
         Ok(Child {
             replica,
             pid,
+            program: helper.is_none().then_some(pid),
+            helper,
+            copy: None,
+            printed_bytes: 0,
             pidfd: open_pidfd(pid).context("Failed to watch a process")?,
-            agent: Some(crate::link::Link::new(agent, None)),
+            agent: Some(Link::new(agent, None)),
             agent_watched_for_writing: false,
             greeted: false,
             pipes: [Some(Pipe::new(output)), Some(Pipe::new(error))],
@@ -117,30 +169,6 @@ impl Prepared {
             drained: false,
             held: false,
         })
-    }
-
-    /// What happens in the child between fork and exec.
-    fn inherit(&self, command: &mut Command, control: RawFd) {
-        let shared_memory = self.shared_memory.as_ref().map(AsRawFd::as_raw_fd);
-        let parent = std::process::id() as libc::pid_t;
-        let (soft, hard) = self.open_files;
-        let set_up = move || {
-            // The daemon waits for signals by descriptor and has them blocked; its children must not.
-            SigSet::empty().thread_set_mask()?;
-            let _ = setrlimit(Resource::RLIMIT_NOFILE, soft, hard);
-            place(control, CONTROL_FD)?;
-            if let Some(fd) = shared_memory {
-                place(fd, SHARED_MEMORY_FD)?;
-            }
-            nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)?;
-            // The daemon may have died before the line above.
-            if nix::unistd::getppid().as_raw() != parent {
-                return Err(io::Error::from_raw_os_error(libc::ESRCH));
-            }
-            Ok(())
-        };
-        // SAFETY: set_up runs in a forked child: it only makes system calls, and neither allocates nor takes locks.
-        unsafe { command.pre_exec(set_up) };
     }
 
     fn environment(
@@ -154,6 +182,9 @@ impl Prepared {
         let mut set = |name: &str, value: String| environment.insert(name.into(), value.into());
         let (rank, size) = (replica.rank.0.to_string(), launch.world.rank_count().to_string());
         set(CONTROL_FD_VARIABLE, CONTROL_FD.to_string());
+        if launch.cloneable {
+            set(CLONER_FD_VARIABLE, CLONER_FD.to_string());
+        }
         set("REDRT_RANK", rank.clone());
         set("REDRT_SIZE", size.clone());
         set("PMI_RANK", rank);
@@ -172,6 +203,35 @@ impl Prepared {
         }
         environment
     }
+}
+
+/// What happens in the child between fork and exec: descriptors get the numbers that go with them.
+fn inherit(command: &mut Command, places: Vec<(RawFd, RawFd)>, (soft, hard): (u64, u64)) {
+    let parent = std::process::id() as libc::pid_t;
+    let set_up = move || {
+        // The daemon waits for signals by descriptor and has them blocked; its children must not.
+        SigSet::empty().thread_set_mask()?;
+        let _ = setrlimit(Resource::RLIMIT_NOFILE, soft, hard);
+        for (from, to) in &places {
+            place(*from, *to)?;
+        }
+        nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)?;
+        // The daemon may have died before the line above.
+        if nix::unistd::getppid().as_raw() != parent {
+            return Err(io::Error::from_raw_os_error(libc::ESRCH));
+        }
+        Ok(())
+    };
+    // SAFETY: set_up runs in a forked child: it only makes system calls, and neither allocates nor takes locks.
+    unsafe { command.pre_exec(set_up) };
+}
+
+/// Tells a helper its task.
+fn greet(stream: UnixStream, task: &Task) -> Result<Link<UnixStream>> {
+    stream.set_nonblocking(true)?;
+    let mut link = Link::new(stream, None);
+    link.send(task).context("Failed to talk to a helper")?;
+    Ok(link)
 }
 
 /// Puts `value` in front of a colon-separated list.

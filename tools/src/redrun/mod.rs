@@ -12,7 +12,7 @@ mod summary;
 pub use console::Console;
 
 use crate::cli::{Fault, Job};
-use crate::coordinator::{Coordinator, Input, Output, Report, Settings};
+use crate::coordinator::{Coordinator, HostRoom, Input, Output, Recovery, Report, Settings};
 use crate::jobs;
 use anyhow::{Context, Result, bail};
 use audit::Audit;
@@ -210,8 +210,13 @@ impl<'a> Shell<'a> {
         match news {
             News::Complete => self.launch()?,
             News::Message(host, message) => match message.replica() {
-                Some(replica) if !self.job.world.contains(replica) || self.host(replica) != Some(host) => {
+                Some(replica) if !self.job.world.contains(replica) => {
                     self.fleet.bury(host, format!("its daemon speaks of a replica {replica}"));
+                }
+                // What it says of one that has found another home, or is given up, comes too late to matter.
+                Some(replica) if self.host(replica) != Some(host) && self.is_cloneable() => {}
+                Some(replica) if self.host(replica) != Some(host) => {
+                    self.fleet.bury(host, format!("its daemon speaks of replica {replica}, which is not there"));
                 }
                 _ => self.hear(host, message),
             },
@@ -288,6 +293,7 @@ impl<'a> Shell<'a> {
             FromDaemon::InputTaken { byte_count } => {
                 *self.input_taken_bytes.entry(host).or_default() += byte_count;
             }
+            FromDaemon::Clone { id, step } => self.handle(Input::Clone { host, id, step }),
             FromDaemon::Exited { replica, exit } => self.handle(Input::Exited(replica, exit)),
             FromDaemon::Drained(replica) => {
                 self.outputs.end_error(replica);
@@ -313,6 +319,11 @@ impl<'a> Shell<'a> {
             layout.notes(&job.world, &self.fleet).iter().for_each(|line| self.console.plain(line));
         }
         self.placement = layout.placement;
+        if self.is_cloneable() {
+            let rooms = self.rooms();
+            let recovery = Recovery::new(self.job_number, rooms, self.placement.clone(), job.clone_count_max);
+            self.coordinator.recover_with(recovery);
+        }
         let first_rank = job.world.sphere(VirtualRank(0)).filter_map(|replica| self.host(replica));
         self.input_taken_bytes = first_rank.map(|host| (host, 0)).collect();
         self.started_at = Instant::now();
@@ -334,6 +345,7 @@ impl<'a> Shell<'a> {
             start_time_ns,
             start_monotonic_ns: monotonic_ns(),
             host_name: self.fleet.name(0).to_owned(),
+            cloneable: job.is_cloneable(),
             standard_input: true,
         };
         let hosts: Vec<_> = (0..job.hosts.hosts.len() as u32).map(|host| self.fleet.name(host).to_owned()).collect();
@@ -345,6 +357,27 @@ impl<'a> Shell<'a> {
         Ok(())
     }
 
+    fn is_cloneable(&self) -> bool {
+        self.job.is_cloneable()
+    }
+
+    /// What may be put on each host besides what is launched there.
+    fn rooms(&self) -> Vec<HostRoom> {
+        let plan = self.fleet.plan();
+        let used = plan.hosts.iter().filter(|host| !host.spare).count().max(1) as u32;
+        let fair = self.job.world.process_count().div_ceil(used);
+        let room = |number: u32| {
+            let host = &plan.hosts[number as usize];
+            let spare_places = match (host.spare, plan.is_remote()) {
+                (true, _) => host.slot_count.unwrap_or(fair.max(self.fleet.cpu_count(number))),
+                (false, false) => plan.spare_places,
+                (false, true) => 0,
+            };
+            HostRoom { name: self.fleet.name(number).to_owned(), spare_places }
+        };
+        (0..plan.hosts.len() as u32).map(room).collect()
+    }
+
     fn handle(&mut self, input: Input) {
         let now = self.now();
         if !self.is_launched() && matches!(input, Input::Tick) {
@@ -354,6 +387,16 @@ impl<'a> Shell<'a> {
         while let Some(output) = self.coordinator.poll_output() {
             match output {
                 Output::Send(message) => self.fleet.send_all(&message),
+                Output::SendTo(host, message) => self.fleet.send(host, &message),
+                Output::Moved { replica, host } => {
+                    self.placement[self.job.world.process(replica).0 as usize] = host;
+                    self.held.remove(&Some(replica));
+                }
+                Output::Progress { .. } => {}
+                Output::StreamJoined { replica, source, offset } => {
+                    self.outputs.join(replica, source, offset);
+                    self.after_output(replica);
+                }
                 Output::StreamLost(replica) | Output::StreamEnded { replica, complete: false } => {
                     self.outputs.lose(replica);
                     self.after_output(replica);

@@ -170,6 +170,11 @@ impl Outputs {
         self.in_sphere(replica, |stream, out| stream.lose(replica.index, out));
     }
 
+    /// A copy of `source` prints from now on, beginning with what its source printed after `offset` bytes.
+    pub fn join(&mut self, replica: ReplicaId, source: ReplicaId, offset: u64) {
+        self.in_sphere(replica, |stream, out| stream.join(replica.index, source.index, offset, out));
+    }
+
     /// A replica's standard output has ended.
     pub fn end(&mut self, replica: ReplicaId) {
         self.in_sphere(replica, |stream, out| stream.end(replica.index, out));

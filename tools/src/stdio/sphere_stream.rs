@@ -28,8 +28,9 @@ struct Source {
     index: ReplicaIndex,
     /// Bytes from the released position on.
     pending: VecDeque<u8>,
+    /// So many bytes are still to come that were released before it came.
+    late_bytes: u64,
     ended: bool,
-    /// Bytes still to be dropped because they were released from another source.
     state: SourceState,
 }
 
@@ -52,7 +53,13 @@ pub struct SphereStream {
 impl SphereStream {
     /// A sphere of these replicas, in order of leadership.
     pub fn new(replicas: impl IntoIterator<Item = ReplicaIndex>) -> Self {
-        let source = |index| Source { index, pending: VecDeque::new(), ended: false, state: SourceState::Counting };
+        let source = |index| Source {
+            index,
+            pending: VecDeque::new(),
+            late_bytes: 0,
+            ended: false,
+            state: SourceState::Counting,
+        };
         Self { sources: replicas.into_iter().map(source).collect(), released_bytes: 0, divergences: Vec::new() }
     }
 
@@ -69,6 +76,9 @@ impl SphereStream {
         if source.state != SourceState::Counting {
             return;
         }
+        let late = source.late_bytes.min(bytes.len() as u64);
+        source.late_bytes -= late;
+        let bytes = &bytes[late as usize..];
         if alone && source.pending.is_empty() {
             self.released_bytes += bytes.len() as u64;
             out.extend_from_slice(bytes);
@@ -87,6 +97,23 @@ impl SphereStream {
         if let Some(source) = self.sources.iter_mut().find(|source| source.index == replica) {
             source.state = SourceState::Lost;
             source.pending = VecDeque::new();
+        }
+        self.release(out);
+    }
+
+    /// A copy of `source` prints from now on. It was made when its source had printed `offset` bytes; what of them was not
+    /// released yet counts as printed by both.
+    pub fn join(&mut self, replica: ReplicaIndex, source: ReplicaIndex, offset: u64, out: &mut Vec<u8>) {
+        let released_bytes = self.released_bytes;
+        let shared = offset.saturating_sub(released_bytes) as usize;
+        let from = self.sources.iter().find(|other| other.index == source && other.state == SourceState::Counting);
+        let prefix = from.map(|from| from.pending.iter().copied().take(shared).collect());
+        if let Some(newcomer) = self.sources.iter_mut().find(|other| other.index == replica) {
+            // A copy of one that is followed no more is followed as little.
+            newcomer.state = if prefix.is_some() { SourceState::Counting } else { SourceState::Ignored };
+            newcomer.pending = prefix.unwrap_or_default();
+            newcomer.late_bytes = released_bytes.saturating_sub(offset);
+            newcomer.ended = false;
         }
         self.release(out);
     }

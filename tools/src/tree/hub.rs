@@ -78,7 +78,7 @@ struct Entry {
 pub struct Hub {
     secret: Secret,
     epoll: Epoll,
-    listener: TcpListener,
+    listener: Option<TcpListener>,
     address: SocketAddr,
     wake: UnixStream,
     waker: UnixStream,
@@ -94,18 +94,26 @@ impl Hub {
         let listener = TcpListener::bind(address).with_context(|| format!("Failed to listen at {address}"))?;
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
+        let mut hub = Self::without_door(secret)?;
+        hub.epoll.add(&listener, EpollEvent::new(EpollFlags::EPOLLIN, LISTENER_TOKEN))?;
+        hub.address = address;
+        hub.listener = Some(listener);
+        Ok(hub)
+    }
+
+    /// For dialling only: listens nowhere.
+    pub fn without_door(secret: Secret) -> Result<Self> {
         let (wake, waker) = UnixStream::pair()?;
         wake.set_nonblocking(true)?;
         waker.set_nonblocking(true)?;
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
-        epoll.add(&listener, EpollEvent::new(EpollFlags::EPOLLIN, LISTENER_TOKEN))?;
         epoll.add(&wake, EpollEvent::new(EpollFlags::EPOLLIN, WAKE_TOKEN))?;
         let (sender, receiver) = channel();
-        let entries = HashMap::new();
+        let (entries, listener, address) = (HashMap::new(), None, ([0, 0, 0, 0], 0).into());
         Ok(Self { secret, epoll, listener, address, wake, waker, sender, receiver, entries, next: 0 })
     }
 
-    /// Where it listens.
+    /// Where it listens; port 0 if nowhere.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
@@ -209,7 +217,7 @@ impl Hub {
     }
 
     fn answer_door(&self) {
-        while let Ok((stream, address)) = self.listener.accept() {
+        while let Some(Ok((stream, address))) = self.listener.as_ref().map(TcpListener::accept) {
             let secret = self.secret.clone();
             self.in_thread(move || match admit(stream, &secret) {
                 Ok(opened) => Met::Accepted(opened),

@@ -130,7 +130,17 @@ pub fn fork(place: &Place, secret: &Secret) -> Result<Starting> {
 
 /// Starts the daemon of another host.
 pub fn remote(remote: &Remote, host: &HostName, place: &Place, secret: &Secret) -> Result<Starting> {
-    let Some((program, options)) = remote.command.split_first() else { bail!("the launcher's command is empty") };
+    let words = [remote.daemon.display().to_string(), "--guard".into()].into_iter().chain(place.arguments());
+    let mut command = shell_on(&remote.command, host, words)?;
+    let said = quiet(&mut command)?;
+    command.stdin(Stdio::piped());
+    let child = command.spawn().with_context(|| format!("Failed to run {}", remote.command[0]))?;
+    Starting { host: place.host, child, said: Some(said) }.with_secret(secret)
+}
+
+/// The command that runs these words on a host, by a launcher that is used as `ssh` is.
+pub fn shell_on(launcher: &[String], host: &HostName, words: impl IntoIterator<Item = String>) -> Result<Command> {
+    let Some((program, options)) = launcher.split_first() else { bail!("the launcher's command is empty") };
     let mut command = Command::new(program);
     command.args(options);
     if Path::new(program).file_name().is_some_and(|name| name == "ssh") {
@@ -140,13 +150,9 @@ pub fn remote(remote: &Remote, host: &HostName, place: &Place, secret: &Secret) 
         Some(user) => format!("{user}@{}", host.name),
         None => host.name.clone(),
     };
-    let words = [remote.daemon.display().to_string(), "--guard".into()].into_iter().chain(place.arguments());
-    let line: Vec<_> = words.map(|word| quoted(&word)).collect();
+    let line: Vec<_> = words.into_iter().map(|word| quoted(&word)).collect();
     command.arg(address).arg(format!("exec {}", line.join(" ")));
-    let said = quiet(&mut command)?;
-    command.stdin(Stdio::piped());
-    let child = command.spawn().with_context(|| format!("Failed to run {program}"))?;
-    Starting { host: place.host, child, said: Some(said) }.with_secret(secret)
+    Ok(command)
 }
 
 /// Starts a daemon on every node of the Slurm allocation.
@@ -189,7 +195,8 @@ fn quiet(command: &mut Command) -> Result<File> {
     Ok(said)
 }
 
-fn dies_with_this(command: &mut Command) {
+/// The child ends when the thread that starts it does.
+pub(crate) fn dies_with_this(command: &mut Command) {
     // A process group of its own: Ctrl-C is for redrun, which tells the daemons what it means.
     command.process_group(0);
     let parent = std::process::id() as libc::pid_t;

@@ -18,7 +18,7 @@
 
 use super::{Links, Route};
 use crate::transport::tcp::Receiver;
-use redrt_types::ProcessIndex;
+use redrt_types::{Incarnation, ProcessIndex};
 use std::sync::atomic::Ordering;
 
 /// A connection that broke again before the other end has come back is opened so often, with pauses.
@@ -45,6 +45,8 @@ pub enum Admission {
     Same,
     /// Begin its epoch first.
     Newer,
+    /// It comes from a process that the view does not have yet: keep it until it does.
+    Early,
     /// Drop it: it comes from somebody who is dead, or of an epoch that is over, or was meant for another.
     Stale,
 }
@@ -56,6 +58,9 @@ impl Links {
         let is_fenced = peer.fenced.is_some_and(|fenced| receiver.incarnation <= fenced);
         if is_fenced || receiver.to != self.identity.me {
             return Admission::Stale;
+        }
+        if peer.live != Some(receiver.incarnation) {
+            return Admission::Early;
         }
         match receiver.epoch.cmp(&peer.epoch) {
             std::cmp::Ordering::Less => Admission::Stale,
@@ -89,6 +94,25 @@ impl Links {
             self.broken.push(Broken::Refused(process));
         }
         !gives_up
+    }
+
+    /// Keeps a link of a process that the view does not have yet.
+    pub fn keep_early(&mut self, receiver: Receiver) {
+        self.early.retain(|early| early.from != receiver.from || early.incarnation > receiver.incarnation);
+        self.early.push(receiver);
+    }
+
+    /// The view has a process now: what it has sent is taken. Nothing has been sent to it, so its epoch is as good as any.
+    pub(super) fn take_early(&mut self, process: ProcessIndex, incarnation: Incarnation) {
+        let is_its = |receiver: &Receiver| receiver.from == process && receiver.incarnation == incarnation;
+        let (its, others) = std::mem::take(&mut self.early).into_iter().partition::<Vec<_>, _>(is_its);
+        self.early = others;
+        // The last came last, and there is only one of an epoch.
+        if let Some(receiver) = its.into_iter().max_by_key(|receiver| receiver.epoch) {
+            let peer = &mut self.peers[process.0 as usize];
+            (peer.epoch, peer.is_confirmed) = (receiver.epoch, true);
+            self.receivers.push(receiver);
+        }
     }
 
     /// Takes over a link of the present epoch. Says whether the connection was lost before and is there again.

@@ -69,7 +69,7 @@ fn parse(text: &str) -> Result<Vec<HostLine>, (usize, String)> {
     Ok(lines)
 }
 
-fn parse_host(text: &str) -> Result<HostLine, String> {
+pub(super) fn parse_host(text: &str) -> Result<HostLine, String> {
     let (user, rest) = match text.split_once('@') {
         Some((user, rest)) => (Some(user.to_owned()), rest),
         None => (None, text),

@@ -1,0 +1,212 @@
+//! Shared memory: which parts of it hold something, and which of them the destination does not have.
+//!
+//! The trap: writes through another mapping of the same object, or by `write` to its descriptor, are not seen by any way of
+//! tracking. So what was sent is known by a digest of each page, and at the cut all of it is read again and compared. That takes
+//! a fraction of the time of sending it.
+
+use super::layout::Plan;
+use super::send::{self, Output, PIECE_BYTES};
+use crate::control::Control;
+use crate::destination::page_hash;
+use crate::image::frame::{Header, Kind};
+use crate::image::state::SharedObject;
+use crate::source::descriptors;
+use rustc_hash::FxHashMap;
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::OwnedFd;
+
+const PAGE: u64 = 4096;
+
+/// Objects that are open: a descriptor of each, and its name.
+pub type Open = BTreeMap<u64, (OwnedFd, String)>;
+
+/// Open memfds are carried whether or not they are mapped.
+pub fn add_open(plan: &mut Plan, open: &Open) -> io::Result<()> {
+    for (id, (fd, name)) in open {
+        let len = nix::sys::stat::fstat(fd)?.st_size as u64;
+        match plan.layout.objects.iter_mut().find(|known| known.id == *id) {
+            Some(known) => known.len = len,
+            None => plan.layout.objects.push(SharedObject { id: *id, name: name.clone(), len, seals: 0 }),
+        }
+    }
+    Ok(())
+}
+
+/// A part of a shared object that holds something: from where to where in it, and at which address, if it is not open.
+pub struct Part {
+    id: u64,
+    start: u64,
+    end: u64,
+    address: u64,
+}
+
+/// Finds all parts.
+pub fn parts(control: &Control, plan: &Plan, open: &Open) -> io::Result<Vec<Part>> {
+    let mut all = Vec::new();
+    for object in &plan.layout.objects {
+        match open.get(&object.id) {
+            Some((fd, _)) => {
+                let parts = descriptors::object_parts(fd, object.len)?;
+                all.extend(parts.into_iter().map(|(start, end)| Part { id: object.id, start, end, address: 0 }));
+            }
+            None => mapped_parts(control, plan, object.id, &mut all)?,
+        }
+    }
+    if !plan.layout.objects.is_empty() {
+        control.forget_resident()?;
+    }
+    Ok(all)
+}
+
+/// Parts of a shared object that hold something, seen through its mappings.
+fn mapped_parts(control: &Control, plan: &Plan, id: u64, all: &mut Vec<Part>) -> io::Result<()> {
+    const STEP: u64 = 1 << 30;
+    for (_, address, offset, len) in plan.shared.iter().filter(|(object, ..)| *object == id) {
+        for from in (0..*len).step_by(STEP as usize) {
+            let count = (*len - from).min(STEP);
+            for (index, resident) in control.resident(address + from, count)?.into_iter().enumerate() {
+                let at = from + index as u64 * PAGE;
+                match all.last_mut() {
+                    Some(last)
+                        if resident
+                            && last.id == id
+                            && last.end == offset + at
+                            && last.address + (last.end - last.start) == address + at =>
+                    {
+                        last.end += PAGE;
+                    }
+                    _ if resident => {
+                        let start = offset + at;
+                        all.push(Part { id, start, end: start + PAGE, address: address + at });
+                    }
+                    _ => {}
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Takes pages of an object: its number, the offset, the content.
+type Each<'a> = dyn FnMut(u64, u64, &[u8]) -> io::Result<()> + 'a;
+
+/// Reads all parts, a piece after the other.
+fn read(control: &Control, parts: &[Part], open: &Open, each: &mut Each<'_>) -> io::Result<()> {
+    let mut buffer = vec![0; PIECE_BYTES as usize];
+    for part in parts {
+        for at in (part.start..part.end).step_by(buffer.len()) {
+            let bytes = &mut buffer[..(part.end - at).min(PIECE_BYTES) as usize];
+            match open.get(&part.id) {
+                Some((fd, _)) => descriptors::read_object(fd, at, bytes)?,
+                None => send::read(&control.memory, part.address + (at - part.start), bytes),
+            }
+            each(part.id, at, bytes)?;
+        }
+    }
+    Ok(())
+}
+
+/// Digest of all shared memory, as the destination makes it over its own. An object that is mapped twice counts once.
+pub fn hash(control: &Control, parts: &[Part], open: &Open) -> io::Result<u64> {
+    let mut pages = FxHashMap::default();
+    read(control, parts, open, &mut |id, at, bytes| {
+        for (index, page) in bytes.chunks(PAGE as usize).enumerate() {
+            let at = at + index as u64 * PAGE;
+            pages.insert((id, at), object_page_hash(id, at, page));
+        }
+        Ok(())
+    })?;
+    Ok(pages.values().fold(0, |sum: u64, hash| sum.wrapping_add(*hash)))
+}
+
+/// A page's part of the digest of shared memory.
+#[must_use]
+pub fn object_page_hash(id: u64, at: u64, page: &[u8]) -> u64 {
+    page_hash(page, at ^ id.rotate_left(32), false)
+}
+
+/// What the destination has of shared objects: by object and offset, a digest of each page and when it was last seen.
+#[derive(Default)]
+pub struct Objects {
+    pages: FxHashMap<(u64, u64), (u64, u32)>,
+    look_count: u32,
+}
+
+/// Pages that the destination does not have as they are: object, offset and content.
+#[derive(Default)]
+pub struct Changes {
+    runs: Vec<(u64, u64, usize)>,
+    bytes: Vec<u8>,
+}
+
+impl Changes {
+    fn add(&mut self, id: u64, at: u64, bytes: &[u8]) {
+        self.runs.push((id, at, bytes.len()));
+        self.bytes.extend_from_slice(bytes);
+    }
+
+    /// Sends all of them.
+    pub fn send(&self, output: &mut Output) -> io::Result<()> {
+        let mut rest = &self.bytes[..];
+        for (id, at, len) in &self.runs {
+            let (now, behind) = rest.split_at(*len);
+            output.send(&Header::new(Kind::Object, *at, *id, now), now)?;
+            rest = behind;
+        }
+        Ok(())
+    }
+}
+
+impl Objects {
+    /// The destination is about to cut its objects to these lengths.
+    pub fn truncate(&mut self, objects: &[SharedObject]) {
+        let lens: FxHashMap<u64, u64> = objects.iter().map(|object| (object.id, object.len)).collect();
+        self.pages.retain(|(id, at), _| lens.get(id).is_none_or(|len| at + PAGE <= *len));
+    }
+
+    /// Copies what the destination does not have.
+    pub fn changes(&mut self, control: &Control, parts: &[Part], open: &Open) -> io::Result<Changes> {
+        let mut changes = Changes::default();
+        self.each_change(control, parts, open, &mut |id, at, bytes| {
+            changes.add(id, at, bytes);
+            Ok(())
+        })?;
+        Ok(changes)
+    }
+
+    /// Sends what the destination does not have.
+    pub fn send(&mut self, control: &Control, parts: &[Part], open: &Open, output: &mut Output) -> io::Result<()> {
+        self.each_change(control, parts, open, &mut |id, at, bytes| {
+            output.send(&Header::new(Kind::Object, at, id, bytes), bytes)
+        })
+    }
+
+    fn each_change(&mut self, control: &Control, parts: &[Part], open: &Open, each: &mut Each<'_>) -> io::Result<()> {
+        self.look_count += 1;
+        let (pages, now) = (&mut self.pages, self.look_count);
+        read(control, parts, open, &mut |id, at, bytes| {
+            let mut changed = None;
+            for (index, page) in bytes.chunks(PAGE as usize).enumerate() {
+                let from = index * PAGE as usize;
+                let hash = object_page_hash(id, at + from as u64, page);
+                let before = pages.insert((id, at + from as u64), (hash, now));
+                let known = before.is_some_and(|(before, _)| before == hash);
+                if known && let Some(start) = changed.take() {
+                    each(id, at + start as u64, &bytes[start..from])?;
+                } else if !known && changed.is_none() {
+                    changed = Some(from);
+                }
+            }
+            changed.map_or(Ok(()), |start| each(id, at + start as u64, &bytes[start..]))
+        })?;
+        // What was sent and has been given back to the kernel is zeros again.
+        let zeros = |(hash, seen): &(u64, u32)| *hash != 0 && *seen != now;
+        let gone: Vec<_> = pages.iter().filter(|(_, page)| zeros(page)).map(|(place, _)| *place).collect();
+        for (id, at) in gone {
+            pages.insert((id, at), (0, now));
+            each(id, at, &[0; PAGE as usize])?;
+        }
+        Ok(())
+    }
+}

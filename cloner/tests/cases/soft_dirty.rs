@@ -1,0 +1,137 @@
+//! Soft-dirty bits: a kernel that has them, and nothing better, in a virtual machine. It boots, clones a program and powers off.
+
+use cloner_tests::{compile, redclone, root, workshop};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// The first program of the machine: results are lines on the console that begin with "result".
+const INIT: &str = r#"#!/bin/busybox sh
+busybox mount -t proc proc /proc
+busybox mount -t sysfs sys /sys
+busybox mount -t devtmpfs dev /dev
+busybox ifconfig lo 127.0.0.1 up
+export REDCLONE_SECRET=c10ec10ec10ec10ec10ec10ec10ec10ec10ec10ec10ec10ec10ec10ec10ec10e
+export PATH=/bin REDCLONE_DIR=/tmp/redclone
+busybox mkfifo /tmp/stdin
+redclone serve --listen 127.0.0.1:7777 --address-file /tmp/address > /tmp/copy 2> /tmp/serve &
+redclone run --pid-file /tmp/pid -- torture 5 STEPS < /tmp/stdin > /tmp/source 2> /tmp/run &
+exec 3> /tmp/stdin
+show() { busybox cat /tmp/source /tmp/copy* /tmp/run /tmp/serve /tmp/push > /dev/console 2>&1; }
+wait_for() {
+    left=3000
+    until busybox grep -q "$1" "$2" 2> /dev/null; do
+        busybox usleep 20000
+        left=$((left - 1))
+        if [ $left = 0 ]; then echo "no $1 in $2" > /dev/console; show; busybox poweroff -f; fi
+    done
+}
+wait_for running /tmp/source
+wait_for : /tmp/address
+for how in write-protect auto soft-dirty; do
+    redclone push $(busybox cat /tmp/pid) 127.0.0.1:7777 --tracking $how --verify-memory --json > /tmp/push 2>&1
+    echo "result $how $? $(busybox grep -e redclone: -e '"done"' /tmp/push)" > /dev/console
+    [ $how = write-protect ] && continue
+    wait_for done /tmp/copy
+    busybox mv /tmp/copy /tmp/copy-$how
+    : > /tmp/copy
+done
+exec 3>&-
+wait_for done /tmp/source
+for how in auto soft-dirty; do
+    if (echo running; busybox cat /tmp/copy-$how) | busybox cmp -s - /tmp/source; then echo "result same $how" > /dev/console; fi
+done
+show
+busybox poweroff -f
+"#;
+
+/// What is needed, or what is missing.
+struct Machine {
+    kernel: PathBuf,
+    busybox: PathBuf,
+}
+
+impl Machine {
+    fn find() -> Result<Self, String> {
+        for program in ["qemu-system-x86_64", "cpio"] {
+            let found = Command::new("sh").args(["-c", &format!("command -v {program}")]).output().expect("sh runs");
+            if !found.status.success() {
+                return Err(format!("{program} is not installed"));
+            }
+        }
+        let busybox = PathBuf::from("/bin/busybox");
+        if !busybox.exists() {
+            return Err("busybox is not installed".into());
+        }
+        let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
+        let directory = target.join("test-tools/kernel/boot");
+        let kernels = std::fs::read_dir(&directory).into_iter().flatten().flatten().map(|entry| entry.path());
+        let mut kernels = kernels
+            .filter(|path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("vmlinuz-6.1")));
+        let kernel = kernels.next().ok_or_else(|| format!("no kernel in {}", directory.display()))?;
+        Ok(Self { kernel, busybox })
+    }
+}
+
+/// Copies a program, and the libraries that it is linked with, to where the machine finds them.
+fn install(file: &Path, name: &str, directory: &Path) {
+    let copy = |from: &Path, to: PathBuf| {
+        std::fs::create_dir_all(to.parent().expect("a directory")).expect("the disk has room");
+        std::fs::copy(from, &to).unwrap_or_else(|error| panic!("{}: {error}", from.display()));
+    };
+    copy(file, directory.join("bin").join(name));
+    let listed = Command::new("ldd").arg(file).output().expect("ldd runs");
+    for word in String::from_utf8_lossy(&listed.stdout).split_whitespace().filter(|word| word.starts_with('/')) {
+        copy(Path::new(word), directory.join(word.trim_start_matches('/')));
+    }
+}
+
+fn sh(script: &str, directory: &Path) {
+    let ended = Command::new("sh").args(["-ec", script]).current_dir(directory).output().expect("sh runs");
+    assert!(ended.status.success(), "{script}: {}", String::from_utf8_lossy(&ended.stderr));
+}
+
+#[test]
+fn soft_dirty_bits_find_what_was_written_where_nothing_better_does() {
+    let machine = match Machine::find() {
+        Ok(machine) => machine,
+        Err(why) => return eprintln!("skipped: {why}; scripts/setup-tests.sh installs what this test needs"),
+    };
+    let directory = tempfile::tempdir_in(workshop()).expect("the disk has room");
+    let files = directory.path().join("files");
+    std::fs::create_dir_all(files.join("tmp")).expect("the disk has room");
+    for name in ["proc", "sys", "dev"] {
+        std::fs::create_dir(files.join(name)).expect("the disk has room");
+    }
+    let program = redclone().canonicalize().expect("it is there");
+    install(&machine.busybox, "busybox", &files);
+    install(&program, "redclone", &files);
+    install(&compile("torture.c", &["-lrt"]), "torture", &files);
+    let beside = program.with_file_name("libredclone.so");
+    let library =
+        if beside.exists() { beside } else { program.parent().expect("a directory").join("../lib/libredclone.so") };
+    install(&library, "libredclone.so", &files);
+    std::fs::write(files.join("init"), INIT.replace("STEPS", "6")).expect("the disk has room");
+    sh("chmod 755 init bin/*; find . | cpio --quiet -o -H newc > ../initramfs", &files);
+    let console = Command::new("timeout")
+        .args(["240", "qemu-system-x86_64", "-M", "pc", "-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "2"])
+        .args(["-m", "768", "-nographic", "-no-reboot", "-nodefaults", "-serial", "stdio", "-kernel"])
+        .arg(&machine.kernel)
+        .arg("-initrd")
+        .arg(directory.path().join("initramfs"))
+        .args(["-append", "console=ttyS0 quiet panic=-1 mitigations=off"])
+        .stdin(Stdio::null())
+        .output()
+        .expect("qemu starts");
+    let console = String::from_utf8_lossy(&console.stdout).into_owned();
+    let result = |what: &str| {
+        let line = console.lines().find_map(|line| line.split_once("result ")?.1.strip_prefix(what));
+        line.unwrap_or_else(|| panic!("no result {what:?}; the console shows: {console}")).trim().to_owned()
+    };
+    // The kernel is too old for the better way, and says so when it is asked for.
+    assert!(result("write-protect").starts_with("10 "), "{console}");
+    for how in ["auto", "soft-dirty"] {
+        let line = result(how);
+        assert!(line.starts_with("0 ") && line.contains(r#""tracking":"soft-dirty""#), "{console}");
+        assert_eq!(result(&format!("same {how}")), "", "{console}");
+    }
+}

@@ -1,0 +1,207 @@
+//! The coordinator's side of joins: pin, cut, view, unpin; and everything that can go wrong with them.
+//!
+//! ```text
+//!  begin ─▶ pinning ──── cut ────▶ restoring ──── view ────▶ joining ── in step ─▶ unpin
+//!              │                      │                         │
+//!              └─ source or spare ────┴── source or spare ──────┴── the newcomer is lost ─▶ unpin
+//! ```
+//! In runs that are not about clones the view comes with the cut, and there is one join at a time.
+
+use super::process::Control;
+use super::random::Random;
+use super::world::Simulation;
+use redrt_types::{Incarnation, ReplicaId, View, World};
+
+/// As many at a time.
+const AT_ONCE_MAX: usize = 3;
+
+/// How far a join has come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Stage {
+    Pinning,
+    /// The copy is made; no view has it yet, and the others run on.
+    Restoring,
+    /// It is in the view.
+    Joining,
+}
+
+/// A copy that is being made.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Join {
+    newcomer: ReplicaId,
+    source: ReplicaId,
+    stage: Stage,
+}
+
+impl Simulation {
+    /// Moves joins on.
+    pub(super) fn advance_joins(&mut self) {
+        let (pause, at_once_max) = if self.is_about_clones { (10, AT_ONCE_MAX) } else { (30, 1) };
+        if self.joins.len() < at_once_max && self.joins_left > 0 {
+            if self.random.below(pause) == 0 {
+                self.begin_join();
+            }
+            if !self.is_about_clones {
+                return;
+            }
+        }
+        for place in (0..self.joins.len()).rev() {
+            let join = self.joins[place];
+            match if self.is_about_clones { self.advance(join) } else { self.advance_plainly(join) } {
+                Some(join) => self.joins[place] = join,
+                None => drop(self.joins.remove(place)),
+            }
+        }
+    }
+
+    /// `None` when it is over.
+    fn advance_plainly(&mut self, join: Join) -> Option<Join> {
+        let is_cut = join.stage == Stage::Joining;
+        let is_lost = if is_cut { !self.view.is_live(join.newcomer) } else { !self.view.is_live(join.source) };
+        if is_lost || is_cut && self.process(join.newcomer).replica.is_in_step() && self.random.below(20) == 0 {
+            self.end_join(join, is_lost);
+            return None;
+        }
+        if !is_cut && self.is_pinned(join) && self.random.below(20) == 0 {
+            self.cut(join);
+            self.admit(join);
+            return Some(Join { stage: Stage::Joining, ..join });
+        }
+        Some(join)
+    }
+
+    /// The same, where anything may happen at any step.
+    fn advance(&mut self, join: Join) -> Option<Join> {
+        let is_lost = match join.stage {
+            Stage::Pinning | Stage::Restoring => !self.view.is_live(join.source) || self.random.below(80) == 0,
+            Stage::Joining => !self.view.is_live(join.newcomer),
+        };
+        if is_lost {
+            self.end_join(join, true);
+            return None;
+        }
+        let next = match join.stage {
+            Stage::Pinning if self.is_pinned(join) && self.random.below(8) == 0 => {
+                self.cut(join);
+                Stage::Restoring
+            }
+            Stage::Restoring if self.random.below(8) == 0 => {
+                self.admit(join);
+                Stage::Joining
+            }
+            Stage::Joining if self.process(join.newcomer).replica.is_in_step() && self.random.below(8) == 0 => {
+                self.end_join(join, false);
+                self.retire_one_of(join);
+                return None;
+            }
+            stage => stage,
+        };
+        if next != join.stage {
+            self.kill_somebody(join);
+        }
+        Some(Join { stage: next, ..join })
+    }
+
+    /// Those who have to do with a join die at its steps rather than at any time.
+    fn kill_somebody(&mut self, join: Join) {
+        if self.deaths_left == 0 || !self.random.chance(30) {
+            return;
+        }
+        let place = match self.random.below(3) {
+            0 => self.world.process(join.source).0 as usize,
+            1 => self.world.process(join.newcomer).0 as usize,
+            _ => self.random.below(self.processes.len()),
+        };
+        self.kill_at(place);
+    }
+
+    /// A degree is lowered, or what was moved away from leaves.
+    fn retire_one_of(&mut self, join: Join) {
+        if !self.random.chance(40) {
+            return;
+        }
+        let live: Vec<_> = self.view.live(join.newcomer.rank).collect();
+        let place = self.world.process(self.random.pick(&live)).0 as usize;
+        if self.may_lose(place) {
+            self.summary.retired += 1;
+            self.lose(place, true);
+        }
+    }
+
+    fn is_pinned(&self, join: Join) -> bool {
+        let pin = Control::Pin(join.newcomer);
+        !self.processes.iter().any(|process| process.alive && process.controls.contains(&pin))
+    }
+
+    fn begin_join(&mut self) {
+        let place = self.random.below(self.processes.len());
+        let newcomer = self.processes[place].me();
+        let is_taken = self.joins.iter().any(|join| join.newcomer == newcomer);
+        if self.processes[place].alive || self.view.is_live(newcomer) || is_taken {
+            return;
+        }
+        let in_step = |replica: &ReplicaId| !self.is_about_clones || self.process(*replica).replica.is_in_step();
+        let sources: Vec<_> = self.view.live(newcomer.rank).filter(in_step).collect();
+        if sources.is_empty() {
+            return;
+        }
+        let source = self.random.pick(&sources);
+        self.joins_left -= 1;
+        self.say(|| format!("{newcomer}  join    as a copy of {source}"));
+        self.tell(&Control::Pin(newcomer));
+        self.joins.push(Join { newcomer, source, stage: Stage::Pinning });
+    }
+
+    fn cut(&mut self, join: Join) {
+        let Join { newcomer, source, .. } = join;
+        let place = self.world.process(newcomer);
+        let original = self.world.process(source).0 as usize;
+        self.processes[original].flush();
+        self.post_outgoing(original);
+        let copy = self.process(source).copy(newcomer);
+        let pending = self.process(source).controls.clone();
+        self.processes[place.0 as usize] = copy;
+        self.processes[place.0 as usize].controls = pending;
+        // What is left of the place's former life is fenced.
+        self.links.retain(|(from, to), _| *from != place && *to != place);
+        self.transfers.retain(|(from, to, ..)| *from != newcomer && *to != newcomer);
+        self.breaks.forget(place, newcomer);
+        self.processes.iter_mut().for_each(|process| process.forget_epoch(newcomer));
+        self.say(|| format!("{newcomer}  cut     from {source}"));
+    }
+
+    fn admit(&mut self, join: Join) {
+        let newcomer = join.newcomer;
+        let place = self.world.process(newcomer).0 as usize;
+        self.summary.joins += 1;
+        self.lives[place] += 1;
+        let life = Incarnation(self.lives[place]);
+        self.view = self.view.with(newcomer, life);
+        self.say(|| format!("{newcomer}  admit   view {}", self.view.number.0));
+        self.tell(&Control::View(self.view.clone()));
+    }
+
+    fn end_join(&mut self, join: Join, is_lost: bool) {
+        let newcomer = join.newcomer;
+        self.say(|| format!("{newcomer}  join    {}", if is_lost { "given up" } else { "complete" }));
+        if is_lost {
+            self.summary.abandoned += 1;
+        }
+        if join.stage == Stage::Restoring {
+            let place = self.world.process(newcomer).0 as usize;
+            self.processes[place].alive = false;
+        }
+        self.tell(&Control::Unpin(newcomer));
+    }
+}
+
+/// A view with places that nobody has at the start: degrees are raised by joining there.
+pub(super) fn with_free_places(full: &View, world: &World, random: &mut Random) -> View {
+    let mut view = full.clone();
+    for replica in world.replicas() {
+        if random.chance(30) && view.live(replica.rank).count() > 1 {
+            view = view.without(&[replica]);
+        }
+    }
+    view
+}

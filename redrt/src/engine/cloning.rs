@@ -1,0 +1,137 @@
+//! Copies of the process: what others keep for them, the moment at which one is made, how it takes its place.
+//!
+//! ```text
+//!   cloner's agent: hold ──▶ threads stop, image ──▶ the source lets go, and goes on
+//!                                            └─────▶ the copy: become_copy, Outside ──view──▶ InView ──▶ Done
+//! ```
+//! While an image is taken the agent holds the engine, so no thread is in the middle of anything, and everything that the
+//! protocol has said was carried out. In a copy the program's threads wait at the gate until the view that has it; frames are
+//! taken from then on (`quiesce`'s join).
+
+use super::link::{Identity, Links};
+use super::receive::Data;
+use super::{Cell, Engine};
+use crate::runtime;
+use crate::transport::Landings;
+use quiesce::matching::Order;
+use redrt_types::ReplicaId;
+use redrt_wire::control::{Card, FromAgent};
+use std::io;
+use std::sync::MutexGuard;
+use std::sync::atomic::Ordering;
+
+/// How far a copy is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Joining {
+    /// No view has it.
+    Outside,
+    /// It has its place, and has not heard its leader.
+    InView,
+    /// It is like any other.
+    Done,
+}
+
+/// The engine, held while an image is taken.
+pub struct Held<'a> {
+    engine: MutexGuard<'a, Engine>,
+    cell: &'a Cell,
+}
+
+impl Cell {
+    /// Keeps what this newcomer may ask for.
+    pub fn pin(&self, newcomer: ReplicaId) {
+        let mut engine = self.lock_at_any_time();
+        if let Some(replication) = &mut engine.replication {
+            replication.replica.pin(newcomer);
+            engine.carry_out();
+        }
+        engine.tell_sleeper(&self.sleeper);
+    }
+
+    /// Keeps nothing for it beyond what the view says.
+    pub fn unpin(&self, newcomer: ReplicaId) {
+        let mut engine = self.lock_at_any_time();
+        if let Some(replication) = &mut engine.replication {
+            replication.replica.unpin(newcomer);
+            engine.carry_out();
+        }
+        engine.tell_sleeper(&self.sleeper);
+    }
+
+    /// Learns how processes can be reached.
+    pub fn set_cards(&self, cards: Vec<Card>) {
+        let mut engine = self.lock_at_any_time();
+        let (me, count) = (engine.world.process(engine.me), engine.world.process_count());
+        for card in cards.into_iter().filter(|card| card.process != me && card.process.0 < count) {
+            engine.links.set_card(card);
+        }
+    }
+
+    /// Holds the engine for an image. `None` when nobody awaits one: others would keep nothing for the copy.
+    pub fn hold(&self) -> Option<Held<'_>> {
+        self.is_wanted.store(true, Ordering::Relaxed);
+        let mut engine = self.lock_at_any_time();
+        self.is_wanted.store(false, Ordering::Relaxed);
+        let is_awaited = engine.replication.as_ref().is_some_and(|replication| replication.replica.expects_sibling());
+        if engine.joining != Joining::Done || !is_awaited {
+            return None;
+        }
+        engine.flush();
+        Some(Held { engine, cell: self })
+    }
+}
+
+impl Held<'_> {
+    /// In the copy: it is this process from now on.
+    pub fn become_copy(&mut self, me: ReplicaId, identity: Identity, shares_core: bool) -> io::Result<()> {
+        self.cell.sleeper.become_process(identity.me, identity.segment)?;
+        self.engine.become_copy(me, identity, shares_core);
+        Ok(())
+    }
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.engine.tell_sleeper(&self.cell.sleeper);
+    }
+}
+
+impl Engine {
+    fn become_copy(&mut self, me: ReplicaId, identity: Identity, shares_core: bool) {
+        self.me = me;
+        self.joining = Joining::Outside;
+        self.shares_core = shares_core;
+        let mut links = Links::new(identity, self.world.process_count());
+        let replication = self.replication.as_mut().expect("only replicated processes are cloned");
+        links.set_members(&self.world, replication.view());
+        std::mem::replace(&mut self.links, links).disown();
+        // Payloads that were on their way to the source are offered again.
+        self.landings = Landings::default();
+        self.messages.retain(|_, message| !message.is_shadow);
+        for (_, message) in &mut self.messages {
+            (message.landing, message.pulled_from) = (None, None);
+            if matches!(message.data, Data::Remote(..) | Data::Landing(_)) {
+                message.data = Data::Awaited;
+            }
+        }
+        self.direct_refused = false;
+        self.faults.clear();
+        self.alarm_ns = None;
+        replication.become_copy(me);
+        let mut matched = Vec::new();
+        self.contexts.set_order(Order::Following, &mut matched);
+        self.deliver_all(matched);
+    }
+
+    /// Says once that this copy has heard its leader.
+    pub(super) fn tell_in_step(&mut self) {
+        if !self.replication().replica.is_in_step() {
+            return;
+        }
+        self.joining = Joining::Done;
+        if let Some(control) = runtime::job().and_then(|job| job.control) {
+            // If the daemon is gone, so is the job.
+            let _ = control.send(&FromAgent::InStep);
+        }
+    }
+}

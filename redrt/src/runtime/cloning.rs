@@ -1,0 +1,203 @@
+//! The cloner's agent in this process, and what the library does around the moment at which an image is taken.
+//!
+//! ```text
+//!   before_cut ──▶ nobody talks to the daemon, nobody is in the engine ──▶ threads stop, image ──▶ in_source_after
+//!                                                                                 └──▶ in_copy_after: new connections,
+//!                                                                                      new shared memory, a new name
+//! ```
+//! The agent is a thread like the library's others, so that its hooks may use what it may use: in the copy it is there with all
+//! that belongs to it. But threads of the program may have been stopped anywhere, also inside `malloc` or the dynamic
+//! linker, so the hooks use neither; the library's own memory does not come from there.
+
+use super::control::{Control, Hushed};
+use super::{Job, agent, clock, job, set_job};
+use crate::engine::cloning::Held;
+use crate::transport::descriptors;
+use crate::transport::shm::Segment;
+use crate::{engine, faults};
+use cloner_agent::{Agent, Exclusions, Hooks, Setup};
+use redrt_wire::control::{CLONER_FD_VARIABLE, FromAgent, Place, SharedMemory, ToAgent, Welcome};
+use std::cell::RefCell;
+use std::ffi::c_void;
+use std::io;
+use std::net::TcpListener;
+use std::os::fd::AsRawFd;
+use std::sync::atomic::{AtomicI32, Ordering};
+
+/// The listening socket for data connections; -1 when there is none.
+static LISTENER: AtomicI32 = AtomicI32::new(-1);
+
+/// A copy that cannot take its place ends with this.
+const FAILED: i32 = 72;
+
+thread_local! {
+    /// What the agent holds while an image is taken. In the copy its thread finds it as it was.
+    static HELD: RefCell<Option<(Hushed<'static>, Held<'static>)>> = const { RefCell::new(None) };
+    /// The shared memory, which is not in the image.
+    static SEGMENT: RefCell<Option<(Segment, Exclusions)>> = const { RefCell::new(None) };
+}
+
+/// Takes note of the socket that a copy must have anew.
+pub fn note_listener(listener: &TcpListener) {
+    descriptors::note(listener.as_raw_fd());
+    LISTENER.store(listener.as_raw_fd(), Ordering::Relaxed);
+}
+
+/// Starts the agent, if the daemon has made a socket for it.
+pub fn start(job: &'static Job, segment: Option<Segment>) -> io::Result<()> {
+    let (Some(control), Ok(text)) = (job.control, std::env::var(CLONER_FD_VARIABLE)) else { return Ok(()) };
+    let Ok(listener) = text.parse::<i32>() else { return Ok(()) };
+    descriptors::note(control.fd());
+    if let Some(memory) = job.welcome.shared_memory {
+        descriptors::note(memory.fd);
+    }
+    let run = move || {
+        let hooks = Hooks {
+            context: std::ptr::from_ref(control).cast_mut().cast(),
+            before_cut: Some(before_cut),
+            at_cut: None,
+            in_source_after: Some(in_source_after),
+            in_copy_after: Some(in_copy_after),
+        };
+        let Some(agent) = Agent::new(&Setup { listener, rseq_offset: rseq_offset(), hooks }) else {
+            return eprintln!("redrt: there is no memory for the cloner's agent; this process cannot be cloned");
+        };
+        descriptors::tell(agent.exclusions());
+        if let Some(segment) = segment {
+            let mut exclusions = agent.exclusions();
+            let (start, bytes) = segment.range();
+            exclusions.add_memory(start as u64, bytes as u64);
+            SEGMENT.set(Some((segment, exclusions)));
+        }
+        agent.run_here()
+    };
+    agent::spawn("redrt-cloner", Box::new(run))
+}
+
+fn control(context: *mut c_void) -> &'static Control {
+    // SAFETY: - what `start` has put there: a control that lives as long as the process.
+    unsafe { &*context.cast::<Control>() }
+}
+
+unsafe extern "C" fn before_cut(context: *mut c_void) -> i32 {
+    let hushed = control(context).hush();
+    let Some(held) = engine::cell().hold() else { return libc::EBUSY };
+    clock::note_cut();
+    HELD.set(Some((hushed, held)));
+    0
+}
+
+unsafe extern "C" fn in_source_after(_: *mut c_void, _: i32) {
+    HELD.set(None);
+}
+
+unsafe extern "C" fn in_copy_after(_: *mut c_void) {
+    let Some((mut hushed, mut held)) = HELD.take() else { return };
+    if let Err(error) = become_copy(&mut hushed, &mut held) {
+        complain(&error);
+    }
+}
+
+/// Without the standard library's lock on the stream, which another thread may have held.
+fn complain(error: &io::Error) -> ! {
+    let line = format!("redrt: a copy cannot take its place: {error}\n");
+    // SAFETY: - line is valid for its length; then ends the process without running anything of it.
+    unsafe {
+        libc::write(2, line.as_ptr().cast(), line.len());
+        libc::_exit(FAILED)
+    }
+}
+
+fn become_copy(hushed: &mut Hushed, held: &mut Held) -> io::Result<()> {
+    descriptors::next_epoch();
+    let before = job().expect("it is in a job");
+    cover_descriptors(&before.welcome)?;
+    hushed.begin_anew();
+    hushed.send(&FromAgent::Hello)?;
+    let place = match hushed.receive()? {
+        ToAgent::Place(place) if before.welcome.world.contains(place.me) => *place,
+        _ => {
+            return Err(io::Error::other(
+                "the daemon on this host sent an unexpected message: mixed redrt installations?",
+            ));
+        }
+    };
+    let Place { me, incarnation, host, host_number, local_process_count, listen } = place;
+    let welcome = Welcome {
+        me,
+        incarnation,
+        host,
+        host_number,
+        local_process_count,
+        listen,
+        faults: Vec::new(),
+        ..before.welcome.clone()
+    };
+    faults::disarm();
+    clock::become_copy();
+    let segment = welcome.shared_memory.map(|memory| map_anew(memory, &welcome)).transpose()?;
+    let listener = match LISTENER.load(Ordering::Relaxed) {
+        -1 => None,
+        fd => {
+            let listener = TcpListener::bind(welcome.listen)?;
+            descriptors::replace(fd, &listener)?;
+            Some(listener)
+        }
+    };
+    held.become_copy(me, super::identity(&welcome, segment), super::shares_core(&welcome))?;
+    let card = super::card(&welcome, listener.as_ref())?;
+    set_job(Job { welcome, control: before.control });
+    hushed.send(&FromAgent::Ready(card))
+}
+
+/// The source's sockets are not here, and objects that had them close those numbers. Until then nothing else may have them.
+fn cover_descriptors(welcome: &Welcome) -> io::Result<()> {
+    let null = std::fs::File::options().read(true).write(true).open("/dev/null")?;
+    let is_given = |fd: i32| {
+        Some(fd) == job().and_then(|job| job.control).map(Control::fd)
+            || welcome.shared_memory.is_some_and(|memory| memory.fd == fd)
+    };
+    let mut keeps_number = false;
+    for fd in descriptors::noted().filter(|fd| !is_given(*fd)) {
+        if fd == null.as_raw_fd() {
+            keeps_number = true;
+        } else {
+            descriptors::replace(fd, &null)?;
+        }
+    }
+    if keeps_number {
+        std::mem::forget(null);
+    }
+    Ok(())
+}
+
+/// Maps the shared memory of this host, with nothing in it of an earlier process in this place. Where the source had its own there is
+/// ordinary memory now: a thread may be about to look there.
+fn map_anew(memory: SharedMemory, welcome: &Welcome) -> io::Result<Segment> {
+    let (old, mut exclusions) = SEGMENT.take().ok_or_else(|| io::Error::other("it had no shared memory before"))?;
+    let (start, bytes) = old.range();
+    let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+    let flags = flags | libc::MAP_NORESERVE | libc::MAP_FIXED_NOREPLACE;
+    // SAFETY: - only where nothing is mapped.
+    let mapped = unsafe { libc::mmap(start as *mut c_void, bytes, protection, flags, -1, 0) };
+    if mapped == libc::MAP_FAILED {
+        return Err(io::Error::last_os_error());
+    }
+    exclusions.remove_memory(start as u64);
+    let segment = Segment::map(memory.fd, memory.slot_count)?;
+    let (start, bytes) = segment.range();
+    exclusions.add_memory(start as u64, bytes as u64);
+    segment.clear(memory.fd, welcome.world.process(welcome.me))?;
+    SEGMENT.set(Some((segment, exclusions)));
+    Ok(segment)
+}
+
+/// Where the C library keeps a thread's rseq area, if it registers one.
+fn rseq_offset() -> i64 {
+    // SAFETY: - names end with NUL; both symbols, if there, are constants of these types.
+    unsafe {
+        let offset = libc::dlsym(libc::RTLD_DEFAULT, c"__rseq_offset".as_ptr()).cast::<isize>();
+        let size = libc::dlsym(libc::RTLD_DEFAULT, c"__rseq_size".as_ptr()).cast::<u32>();
+        if offset.is_null() || size.is_null() || *size == 0 { 0 } else { *offset as i64 }
+    }
+}

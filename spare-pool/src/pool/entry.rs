@@ -1,0 +1,126 @@
+//! What the pool knows of one host.
+
+use crate::health::Health;
+use crate::host::{Admission, Facts, HostStatus, Spare};
+use crate::lease::{JobId, Lease, LeaseId};
+use crate::pool::Watch;
+use crate::stored::HostRecord;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// A host of the pool.
+#[derive(Clone, Debug)]
+pub(crate) struct Entry {
+    pub spare: Spare,
+    pub admission: Admission,
+    pub health: Health,
+    pub facts: Option<Facts>,
+    /// Whether the pool has its idle hosts looked at; else it takes them as they are.
+    pub is_watched: bool,
+    pub sight: Sight,
+    /// All of one job.
+    pub leases: BTreeMap<LeaseId, Lease>,
+}
+
+/// When a host was looked at, and will be.
+#[derive(Clone, Default, Debug)]
+pub(crate) struct Sight {
+    pub unreachable: Option<String>,
+    /// Looks in a row that failed.
+    pub failures: u32,
+    pub due_at: Duration,
+    /// Since when somebody is looking.
+    pub asked_at: Option<Duration>,
+}
+
+impl Entry {
+    pub(crate) fn new(record: HostRecord, health: Health, is_watched: bool, now: Duration) -> Self {
+        Self {
+            spare: record.spare,
+            admission: record.admission,
+            health,
+            facts: None,
+            is_watched,
+            sight: Sight { due_at: now, ..Sight::default() },
+            leases: BTreeMap::new(),
+        }
+    }
+
+    pub(crate) fn job(&self) -> Option<JobId> {
+        self.leases.values().next().map(|lease| lease.job)
+    }
+
+    /// Of the memory that was found while it was idle, what has not been lent since.
+    pub(crate) fn free_bytes(&self, facts: &Facts) -> u64 {
+        facts.memory_bytes.saturating_sub(self.lent_bytes())
+    }
+
+    fn lent_bytes(&self) -> u64 {
+        self.leases.values().fold(0, |sum, lease| sum.saturating_add(lease.memory_bytes))
+    }
+
+    pub(crate) fn record(&self) -> HostRecord {
+        HostRecord { spare: self.spare.clone(), admission: self.admission.clone(), strikes: self.health.strikes }
+    }
+
+    pub(crate) fn status(&self, now: Duration) -> HostStatus {
+        HostStatus {
+            spare: self.spare.clone(),
+            admission: self.admission.clone(),
+            job: self.job(),
+            leased_count: self.leases.len() as u32,
+            strikes: self.health.strikes,
+            backs_off_until: self.health.is_resting(now).then_some(self.health.rests_until),
+            unreachable: self.sight.unreachable.clone(),
+            facts: self.facts.clone(),
+        }
+    }
+
+    /// Whether somebody should look at it at some time. A job watches what it holds; but of a host that nothing is known of, the pool has
+    /// to know something before it lends another place of it.
+    fn is_to_be_seen(&self) -> bool {
+        self.is_watched && self.admission == Admission::Open && (self.leases.is_empty() || self.facts.is_none())
+    }
+
+    /// When something is to be done about looking at it.
+    pub(crate) fn look_at(&self, watch: &Watch) -> Option<Duration> {
+        match self.sight.asked_at {
+            Some(asked) => Some(asked + watch.answer_time_max),
+            None => self.is_to_be_seen().then_some(self.sight.due_at),
+        }
+    }
+
+    /// Somebody looked at it.
+    pub(crate) fn seen(&mut self, found: Result<Facts, String>, watch: Option<&Watch>, now: Duration) {
+        self.sight.asked_at = None;
+        // It was lent since somebody went to look: what is free now depends on how far the replica has come.
+        if self.is_watched && self.facts.is_some() && !self.leases.is_empty() {
+            return;
+        }
+        let interval = watch.map_or(Duration::ZERO, |watch| watch.interval);
+        match found {
+            Ok(mut facts) => {
+                facts.memory_bytes = facts.memory_bytes.saturating_add(self.lent_bytes());
+                self.facts = Some(facts);
+                self.sight.unreachable = None;
+                self.sight.failures = 0;
+                self.sight.due_at = now + interval;
+            }
+            Err(why) => {
+                self.facts = None;
+                self.sight.unreachable = Some(why);
+                let wait = interval.saturating_mul(1 << self.sight.failures.min(8));
+                self.sight.failures = self.sight.failures.saturating_add(1);
+                self.sight.due_at = now + watch.map_or(wait, |watch| wait.min(watch.interval_max));
+            }
+        }
+    }
+
+    /// What was known of it holds no more: a job has used it.
+    pub(crate) fn look_again(&mut self, now: Duration) {
+        if self.is_watched {
+            self.facts = None;
+            self.sight.due_at = now;
+        }
+    }
+}

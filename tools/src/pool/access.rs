@@ -1,0 +1,116 @@
+//! Where a pool is and what opens it.
+//!
+//! Whoever knows a pool's secret may lease from it and change it. So the file that holds it is readable for those who may:
+//! one user, or a group.
+
+use super::wire::DEFAULT_PORT;
+use anyhow::{Context, Result, bail, ensure};
+use redrt_wire::auth::Secret;
+use std::fs::{self, OpenOptions};
+use std::io::{ErrorKind, Write};
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+/// Environment variable that names a pool's address.
+pub const ADDRESS_VARIABLE: &str = "REDRT_POOL";
+/// Environment variable that names the file with its secret.
+pub const SECRET_VARIABLE: &str = "REDRT_POOL_SECRET_FILE";
+const SITE_FILE: &str = "/etc/redrt/pool.secret";
+
+/// `HOST`, `HOST:PORT`, `[ADDRESS]:PORT`.
+pub fn resolve(text: &str) -> Result<SocketAddr> {
+    let has_port = text.rsplit_once(':').is_some_and(|(host, port)| {
+        port.parse::<u16>().is_ok() && (!host.contains(':') || host.starts_with('[') && host.ends_with(']'))
+    });
+    let found = if has_port {
+        text.to_socket_addrs()
+    } else {
+        (text.trim_start_matches('[').trim_end_matches(']'), DEFAULT_PORT).to_socket_addrs()
+    };
+    let mut found = found.with_context(|| format!("The address {text} of the pool is not known"))?;
+    found.next().with_context(|| format!("{text} has no address"))
+}
+
+/// The file that holds the secret: as said, as the environment says, the user's own, or the site's.
+fn secret_path(said: Option<&Path>) -> Result<PathBuf> {
+    if let Some(path) = said {
+        return Ok(path.to_owned());
+    }
+    if let Some(path) = std::env::var_os(SECRET_VARIABLE) {
+        return Ok(path.into());
+    }
+    let home = std::env::var_os("HOME").map(|home| Path::new(&home).join(".config"));
+    let own = std::env::var_os("XDG_CONFIG_HOME").map(PathBuf::from).or(home);
+    let candidates = own.into_iter().map(|own| own.join("redrt/pool.secret")).chain([SITE_FILE.into()]);
+    let candidates: Vec<_> = candidates.collect();
+    let Some(found) = candidates.iter().find(|path| path.exists()) else {
+        let looked: Vec<_> = candidates.iter().map(|path| path.display().to_string()).collect();
+        bail!(
+            "the pool's secret is needed: --pool-secret FILE, or {SECRET_VARIABLE}; there is no {}",
+            looked.join(" or ")
+        );
+    };
+    Ok(found.clone())
+}
+
+/// The secret of a pool.
+pub fn secret(said: Option<&Path>) -> Result<Secret> {
+    read_secret(&secret_path(said)?)
+}
+
+fn read_secret(path: &Path) -> Result<Secret> {
+    let shown = path.display();
+    let text = fs::read_to_string(path).with_context(|| format!("Failed to read the pool's secret from {shown}"))?;
+    let metadata = fs::metadata(path)?;
+    ensure!(metadata.mode() & 0o007 == 0, "{shown} can be read by everybody: chmod o= {shown}");
+    Secret::from_text(text.trim()).with_context(|| format!("{shown} does not hold 64 hexadecimal digits"))
+}
+
+/// The secret in a file, which is made if it is not there.
+pub fn secret_or_new(path: &Path) -> Result<Secret> {
+    let secret = Secret::generate().context("The system gives no random numbers")?;
+    match OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
+        Ok(mut file) => {
+            let written = file.write_all(format!("{}\n", secret.to_text()).as_bytes()).and_then(|()| file.sync_all());
+            written.with_context(|| format!("Failed to write the pool's secret to {}", path.display()))?;
+            Ok(secret)
+        }
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => read_secret(path),
+        Err(error) => Err(error).with_context(|| format!("Failed to make {}", path.display())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn addresses_may_do_without_a_port() {
+        for (text, found) in [
+            ("127.0.0.1", "127.0.0.1:7480"),
+            ("127.0.0.1:80", "127.0.0.1:80"),
+            ("::1", "[::1]:7480"),
+            ("[::1]", "[::1]:7480"),
+            ("[::1]:80", "[::1]:80"),
+        ] {
+            assert_eq!(resolve(text).unwrap().to_string(), found);
+        }
+        assert!(resolve("no-such-host.invalid").unwrap_err().to_string().contains("no-such-host.invalid"));
+    }
+
+    #[test]
+    fn a_secret_is_made_once_and_kept_from_others() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("secret");
+        let made = secret_or_new(&path).unwrap();
+        assert_eq!(secret_or_new(&path).unwrap().0, made.0);
+        assert_eq!(secret(Some(&path)).unwrap().0, made.0);
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
+        assert!(secret(Some(&path)).unwrap_err().to_string().contains("everybody"));
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
+        fs::write(&path, "rubbish").unwrap();
+        assert!(secret(Some(&path)).unwrap_err().to_string().contains("64 hexadecimal digits"));
+    }
+}

@@ -1,0 +1,342 @@
+//! A job's side of a `redspared`.
+//!
+//! The pool may be away for a while: it is dialled again, requests are made again, and ends of leases are said again until they were taken.
+//! Leases are the job's for their time, counted from when the last renewal that was answered was *sent*, so they end here no
+//! later than there.
+
+use super::spares::{News, Spares};
+use super::wire::{End, FromPool, ToPool};
+use crate::tree::hub::{self, Event, Hub, LinkId};
+use anyhow::{Context, Result, bail};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use redrt_wire::auth::Secret;
+use spare_pool::{JobId, Lease, LeaseId, Request};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::net::SocketAddr;
+use std::os::fd::BorrowedFd;
+use std::time::{Duration, Instant};
+
+/// How long the pool may take to answer at the start and at the end of a job.
+const ANSWER_TIME_MAX: Duration = Duration::from_secs(5);
+const FAREWELL_TIME_MAX: Duration = Duration::from_secs(2);
+const DIAL_TIME_MAX: Duration = Duration::from_secs(3);
+/// Between attempts to reach a pool that is away.
+const DIAL_PAUSE: Duration = Duration::from_millis(500);
+/// A lease is renewed so often in its time.
+const RENEWALS: u32 = 4;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Connection {
+    /// To be dialled at this time.
+    Away {
+        dial_at: Duration,
+    },
+    Dialling,
+    /// Said hello; may be used.
+    Up {
+        link: LinkId,
+        is_welcome: bool,
+    },
+    /// The pool will have nothing to do with this job.
+    Refused,
+}
+
+/// See the module.
+pub struct Client {
+    hub: Hub,
+    address: SocketAddr,
+    job: JobId,
+    connection: Connection,
+    /// What waits.
+    requests: BTreeMap<u64, Request>,
+    leases: BTreeMap<LeaseId, Lease>,
+    told_to_leave: BTreeSet<LeaseId>,
+    /// Leases given back, until the pool says that it knows.
+    ends: BTreeMap<LeaseId, End>,
+    lease_time: Duration,
+    /// When the last renewal that was answered was sent.
+    renewed_at: Duration,
+    renew_at: Duration,
+    round: u64,
+    /// When the renewals that were not answered yet were sent.
+    unanswered: VecDeque<(u64, Duration)>,
+    is_leaving: bool,
+    has_left: bool,
+    is_missed: bool,
+    /// When it worked last.
+    now: Duration,
+    news: VecDeque<News>,
+}
+
+impl Client {
+    /// Connects to a pool and presents the job. Blocks.
+    pub fn connect(address: SocketAddr, secret: &Secret, job: JobId, now: Duration) -> Result<Self> {
+        let mut hub = Hub::without_door(secret.clone())?;
+        let opened = hub::dial(address, secret, ANSWER_TIME_MAX)
+            .with_context(|| format!("Failed to reach the pool of spares at {address}"))?;
+        let link = hub.adopt(opened)?;
+        let mut client = Self {
+            hub,
+            address,
+            job,
+            connection: Connection::Dialling,
+            requests: BTreeMap::new(),
+            leases: BTreeMap::new(),
+            told_to_leave: BTreeSet::new(),
+            ends: BTreeMap::new(),
+            lease_time: ANSWER_TIME_MAX,
+            renewed_at: now,
+            renew_at: now + ANSWER_TIME_MAX,
+            round: 0,
+            unanswered: VecDeque::new(),
+            is_leaving: false,
+            has_left: false,
+            is_missed: false,
+            now,
+            news: VecDeque::new(),
+        };
+        client.present(link, now);
+        let is_answered = |client: &Self| !matches!(client.connection, Connection::Up { is_welcome: false, .. });
+        client.wait_for(is_answered, ANSWER_TIME_MAX, now)?;
+        match (client.connection, client.news.pop_front()) {
+            (Connection::Up { is_welcome: true, .. }, None) => Ok(client),
+            (_, Some(News::Note(line))) => bail!("{line}"),
+            _ => bail!("the pool of spares at {address} does not answer"),
+        }
+    }
+
+    fn wait_for(&mut self, is_done: impl Fn(&Self) -> bool, time_max: Duration, now: Duration) -> Result<()> {
+        let begin = Instant::now();
+        while !is_done(self) {
+            let left = time_max.saturating_sub(begin.elapsed());
+            if left.is_zero() {
+                break;
+            }
+            let mut fds = [PollFd::new(self.hub.fd(), PollFlags::POLLIN)];
+            match poll(&mut fds, PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX)) {
+                Ok(_) | Err(nix::errno::Errno::EINTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+            self.work(now + begin.elapsed());
+        }
+        Ok(())
+    }
+
+    fn present(&mut self, link: LinkId, now: Duration) {
+        self.connection = Connection::Up { link, is_welcome: false };
+        let leases = self.leases.keys().chain(self.ends.keys()).copied().collect();
+        let version = env!("CARGO_PKG_VERSION").into();
+        self.say(&ToPool::Hello { version, job: self.job, leases });
+        for (lease, end) in self.ends.clone() {
+            self.say(&ToPool::End { lease, end });
+        }
+        if self.is_leaving {
+            return self.say(&ToPool::Leave);
+        }
+        for (number, request) in self.requests.clone() {
+            self.say(&ToPool::Request { number, request });
+        }
+        self.unanswered.clear();
+        self.renew(now);
+    }
+
+    fn say(&mut self, message: &ToPool) {
+        if let Connection::Up { link, .. } = self.connection {
+            self.hub.send(link, message);
+        }
+    }
+
+    fn renew(&mut self, now: Duration) {
+        self.round += 1;
+        self.unanswered.push_back((self.round, now));
+        self.renew_at = now + self.lease_time / RENEWALS;
+        self.say(&ToPool::Renew { round: self.round });
+    }
+
+    fn part(&mut self, why: &str, now: Duration) {
+        if let Connection::Up { link, .. } = self.connection {
+            self.hub.close(link);
+        }
+        self.connection = Connection::Away { dial_at: now + DIAL_PAUSE };
+        if !self.is_missed {
+            self.is_missed = true;
+            self.news.push_back(News::Note(format!("the pool of spares at {} cannot be reached: {why}", self.address)));
+        }
+    }
+
+    fn read(&mut self, link: LinkId, now: Duration) {
+        loop {
+            match self.hub.next_message::<FromPool>(link) {
+                Ok(Some(message)) => self.hear(message, now),
+                Ok(None) => return,
+                Err(error) => return self.part(&format!("{error:#}"), now),
+            }
+        }
+    }
+
+    fn hear(&mut self, message: FromPool, now: Duration) {
+        match message {
+            FromPool::Welcome { lease_time_ms, leases } => {
+                self.lease_time = Duration::from_millis(lease_time_ms.max(1));
+                self.renew_at = self.renew_at.min(now + self.lease_time / RENEWALS);
+                if let Connection::Up { is_welcome, .. } = &mut self.connection {
+                    *is_welcome = true;
+                }
+                self.keep_only(&leases, "the pool does not know of it any more");
+                if self.is_missed {
+                    self.is_missed = false;
+                    self.news.push_back(News::Note(format!("the pool of spares at {} is back", self.address)));
+                }
+            }
+            FromPool::Refused(why) => {
+                self.part(&why, now);
+                self.connection = Connection::Refused;
+                let line = format!("the pool of spares at {} refuses this job: {why}", self.address);
+                self.news.push_back(News::Note(line));
+            }
+            FromPool::Granted { number, lease } if self.requests.remove(&number).is_some() => {
+                self.leases.insert(lease.id, lease.clone());
+                self.news.push_back(News::Granted { number, lease });
+            }
+            // It was withdrawn meanwhile.
+            FromPool::Granted { lease, .. } => self.end(lease.id, End::Released),
+            FromPool::Ended { lease, why } => self.lose(lease, &why),
+            FromPool::EndTaken(lease) => drop(self.ends.remove(&lease)),
+            FromPool::Renewed { round, leases, leaving } => self.renewed(round, &leases, &leaving),
+            FromPool::Left => self.has_left = true,
+            FromPool::Answer(_) => {}
+        }
+    }
+
+    fn renewed(&mut self, round: u64, leases: &[LeaseId], leaving: &[LeaseId]) {
+        while let Some((_, sent_at)) = self.unanswered.pop_front_if(|(sent, _)| *sent <= round) {
+            self.renewed_at = sent_at;
+        }
+        self.keep_only(leases, "the pool does not know of it any more");
+        for id in leaving {
+            if self.told_to_leave.insert(*id) {
+                self.news.extend(self.leases.get(id).cloned().map(News::Leave));
+            }
+        }
+        self.told_to_leave.retain(|id| leaving.contains(id));
+    }
+
+    fn keep_only(&mut self, known: &[LeaseId], why: &str) {
+        let lost: Vec<_> = self.leases.keys().filter(|id| !known.contains(id)).copied().collect();
+        lost.into_iter().for_each(|id| self.lose(id, why));
+    }
+
+    fn lose(&mut self, id: LeaseId, why: &str) {
+        if let Some(lease) = self.leases.remove(&id) {
+            self.news.push_back(News::Lost { lease, why: why.to_owned() });
+        }
+    }
+
+    fn end(&mut self, id: LeaseId, end: End) {
+        self.leases.remove(&id);
+        self.ends.insert(id, end.clone());
+        self.say(&ToPool::End { lease: id, end });
+    }
+
+    fn keep_time(&mut self, now: Duration) {
+        if now >= self.renewed_at + self.lease_time {
+            self.keep_only(&[], "the pool has not answered for too long");
+        }
+        match self.connection {
+            Connection::Away { dial_at } if now >= dial_at => {
+                self.connection = Connection::Dialling;
+                self.hub.dial(0, self.address, DIAL_TIME_MAX);
+            }
+            Connection::Up { .. } if now >= self.renew_at => {
+                // Two in a row without an answer: the connection may be dead without anybody having noticed.
+                match self.unanswered.len() {
+                    0 | 1 => self.renew(now),
+                    _ => self.part("it does not answer", now),
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+impl Spares for Client {
+    fn request(&mut self, number: u64, request: Request, _now: Duration) {
+        self.say(&ToPool::Request { number, request: request.clone() });
+        self.requests.insert(number, request);
+    }
+
+    fn withdraw(&mut self, number: u64, now: Duration) {
+        if self.requests.remove(&number).is_some() {
+            self.say(&ToPool::Withdraw { number });
+        }
+        let granted = |news: &News| matches!(news, News::Granted { number: other, .. } if *other == number);
+        if let Some(place) = self.news.iter().position(granted)
+            && let Some(News::Granted { lease, .. }) = self.news.remove(place)
+        {
+            self.release(lease.id, now);
+        }
+    }
+
+    fn succeeded(&mut self, lease: LeaseId) {
+        self.say(&ToPool::Succeeded(lease));
+    }
+
+    fn release(&mut self, lease: LeaseId, _now: Duration) {
+        self.end(lease, End::Released);
+    }
+
+    fn failed(&mut self, lease: LeaseId, why: &str, _now: Duration) {
+        self.end(lease, End::Failed(why.to_owned()));
+    }
+
+    fn work(&mut self, now: Duration) {
+        self.now = now;
+        for event in self.hub.events() {
+            match event {
+                Event::Dialled { result: Ok(link), .. } => self.present(link, now),
+                Event::Dialled { result: Err(error), .. } => self.part(&error.to_string(), now),
+                Event::Readable(link) => self.read(link, now),
+                Event::Closed(link) => {
+                    self.read(link, now);
+                    if matches!(self.connection, Connection::Up { link: own, .. } if own == link) {
+                        self.part("it closed the connection", now);
+                    }
+                }
+                Event::Accepted(_) | Event::Refused { .. } => unreachable!("it listens nowhere"),
+            }
+        }
+        self.keep_time(now);
+    }
+
+    fn poll_news(&mut self) -> Option<News> {
+        self.news.pop_front()
+    }
+
+    fn next_event(&self, now: Duration) -> Option<Duration> {
+        let expiry = (!self.leases.is_empty()).then_some(self.renewed_at + self.lease_time);
+        let other = match self.connection {
+            Connection::Away { dial_at } => Some(dial_at),
+            Connection::Up { .. } => Some(self.renew_at),
+            Connection::Dialling | Connection::Refused => None,
+        };
+        expiry.into_iter().chain(other).min().map(|at| at.max(now))
+    }
+
+    fn fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.hub.fd())
+    }
+
+    fn leave(&mut self) {
+        self.is_leaving = true;
+        self.say(&ToPool::Leave);
+        // A pool that cannot be told takes the leases back when their time is over.
+        if !self.is_missed {
+            let is_done = |client: &Self| client.has_left || client.connection == Connection::Refused;
+            let _ = self.wait_for(is_done, FAREWELL_TIME_MAX, self.now);
+        }
+    }
+
+    fn why_none(&self, _request: &Request, _now: Duration) -> Vec<String> {
+        Vec::new()
+    }
+}

@@ -1,0 +1,235 @@
+//! The daemon's part in clones: helpers that receive and send images, and what is told of them.
+
+use super::child::{Child, Kind, Read};
+use super::copying::{Reply, Task, Word};
+use super::{Daemon, Job};
+use crate::link::{Link, Received};
+use anyhow::{Context, Result};
+use nix::sys::epoll::{EpollEvent, EpollFlags};
+use redrt_types::{Incarnation, ReplicaId};
+use redrt_wire::clone::{CloneId, CloneOrder, CloneStep, Newcomer, Position};
+use redrt_wire::control::{Place, ToAgent};
+use redrt_wire::daemon::{FromDaemon, Stream};
+use std::net::SocketAddr;
+use std::os::unix::net::UnixStream;
+
+/// A helper that sends an image.
+pub struct Sender {
+    child: std::process::Child,
+    link: Link<UnixStream>,
+    source: ReplicaId,
+    /// It has said how it ended.
+    has_ended: bool,
+}
+
+/// What a child that is to be a copy will be.
+#[derive(Clone, Copy)]
+pub struct Copy {
+    /// By which clone.
+    pub id: CloneId,
+    /// Its incarnation.
+    pub incarnation: Incarnation,
+    /// `redrun` knows that there will be no copy.
+    pub has_failed: bool,
+}
+
+impl Daemon {
+    pub(super) fn take_part(&mut self, id: CloneId, order: CloneOrder) -> Result<()> {
+        let outcome = match order {
+            CloneOrder::Receive(newcomer) => self.receive_copy(id, newcomer),
+            CloneOrder::Send { newcomer, address } => self.send_copy(id, newcomer, address),
+            CloneOrder::Cut => {
+                if let Some(sender) = self.senders.get_mut(&id) {
+                    // If it is gone, its end is seen.
+                    let _ = sender.link.send(&Word::Cut);
+                }
+                Ok(())
+            }
+            CloneOrder::Meet { cards, position } => {
+                if let Some(child) = self.children.iter_mut().find(|child| is_copy(child, id)) {
+                    child.copy = None;
+                    child.greeted = true;
+                    child.printed_bytes += position.output_bytes;
+                    child.tell(&ToAgent::Cards(cards));
+                }
+                Ok(())
+            }
+            CloneOrder::Abandon => {
+                self.abandon(id);
+                Ok(())
+            }
+        };
+        if let Err(error) = outcome {
+            self.fail(id, format!("{error:#}"));
+        }
+        Ok(())
+    }
+
+    fn fail(&mut self, id: CloneId, what: String) {
+        self.tell(&FromDaemon::Clone { id, step: CloneStep::Failed { what } });
+    }
+
+    fn job(&self) -> Result<&Job> {
+        self.job.as_ref().context("there is no job yet")
+    }
+
+    fn receive_copy(&mut self, id: CloneId, newcomer: Newcomer) -> Result<()> {
+        let job = self.job()?;
+        anyhow::ensure!(job.launch.world.contains(newcomer.replica), "there is no place {}", newcomer.replica);
+        let mut child = job.prepared.receive(&job.launch, newcomer.replica, self.post.address())?;
+        child.copy = Some(Copy { id, incarnation: newcomer.incarnation, has_failed: false });
+        self.adopt(child)
+    }
+
+    fn send_copy(&mut self, id: CloneId, newcomer: Newcomer, destination: SocketAddr) -> Result<()> {
+        let source = newcomer.source;
+        let number = self.number_of.get(&source).with_context(|| format!("replica {source} is not here"))?;
+        let program = self.children[*number].program.filter(|_| self.children[*number].exit.is_none());
+        let pid = program.with_context(|| format!("replica {source} has ended"))?.as_raw();
+        let job = self.job()?;
+        let task = Task::Send { secret: job.launch.secret.clone(), pid, destination };
+        let (child, link) = job.prepared.send(&task)?;
+        self.epoll.add(link.fd(), EpollEvent::new(EpollFlags::EPOLLIN, Kind::Sender.token(id.0 as usize)))?;
+        self.senders.insert(id, Sender { child, link, source, has_ended: false });
+        Ok(())
+    }
+
+    fn abandon(&mut self, id: CloneId) {
+        if let Some(mut sender) = self.senders.remove(&id) {
+            let _ = self.epoll.delete(sender.link.fd());
+            // The agent of the source sees the end of its connection, and lets the program's threads go on.
+            let _ = sender.child.kill();
+            let _ = sender.child.wait();
+        }
+        if let Some(child) = self.children.iter_mut().find(|child| is_copy(child, id)) {
+            child.copy = child.copy.map(|copy| Copy { has_failed: true, ..copy });
+            child.kill_group();
+        }
+    }
+
+    /// What the helper that is a child's parent has said.
+    pub(super) fn helper_ready(&mut self, number: usize) {
+        loop {
+            let child = &mut self.children[number];
+            let (replica, copy) = (child.replica, child.copy);
+            let Some(helper) = &mut child.helper else { return };
+            let received = helper.receive();
+            while let Ok(Some(reply)) = self.children[number].helper.as_mut().map_or(Ok(None), Link::next_message) {
+                match (reply, copy) {
+                    (Reply::Running { pid }, copy) => {
+                        self.children[number].program = Some(nix::unistd::Pid::from_raw(pid));
+                        match copy {
+                            None => self.tell(&FromDaemon::Started { replica, pid }),
+                            Some(Copy { id, .. }) => {
+                                self.tell(&FromDaemon::Clone { id, step: CloneStep::Running { pid } });
+                            }
+                        }
+                    }
+                    (Reply::Listening(address), Some(Copy { id, .. })) => {
+                        self.tell(&FromDaemon::Clone { id, step: CloneStep::Listening(address) });
+                    }
+                    (Reply::Failed(message), None) => self.tell(&FromDaemon::NotStarted { replica, message }),
+                    (Reply::Failed(what), Some(_)) => self.copy_failed(number, what),
+                    // Nothing else is said by these helpers.
+                    _ => {}
+                }
+            }
+            match received {
+                Ok(Received::Bytes) => {}
+                Ok(Received::Nothing) => return,
+                Ok(Received::End) | Err(_) => {
+                    if let Some(helper) = self.children[number].helper.take() {
+                        let _ = self.epoll.delete(helper.fd());
+                    }
+                    return;
+                }
+            }
+        }
+    }
+
+    /// There will be no copy in this child: says so once.
+    pub(super) fn copy_failed(&mut self, number: usize, what: String) {
+        let Some(copy) = &mut self.children[number].copy else { return };
+        let id = copy.id;
+        if !std::mem::replace(&mut copy.has_failed, true) {
+            self.fail(id, what);
+        }
+    }
+
+    /// What a helper that sends an image has said.
+    pub(super) fn sender_ready(&mut self, number: usize) {
+        let id = CloneId(number as u64);
+        loop {
+            let Some(sender) = self.senders.get_mut(&id) else { return };
+            let received = sender.link.receive();
+            while let Some(sender) = self.senders.get_mut(&id) {
+                let Ok(Some(reply)) = sender.link.next_message::<Reply>() else { break };
+                let step = match reply {
+                    Reply::Progress(progress) => CloneStep::Progress(progress),
+                    Reply::Ready => CloneStep::Ready,
+                    Reply::Stopped => CloneStep::Stopped(self.take_position(id)),
+                    Reply::Sent(cost) => {
+                        sender.has_ended = true;
+                        CloneStep::Sent(cost)
+                    }
+                    Reply::Failed(what) => {
+                        sender.has_ended = true;
+                        CloneStep::Failed { what }
+                    }
+                    Reply::Running { .. } | Reply::Listening(_) => continue,
+                };
+                self.tell(&FromDaemon::Clone { id, step });
+            }
+            match received {
+                Ok(Received::Bytes) => {}
+                Ok(Received::Nothing) => return,
+                Ok(Received::End) | Err(_) => return self.sender_ended(id),
+            }
+        }
+    }
+
+    fn sender_ended(&mut self, id: CloneId) {
+        let Some(mut sender) = self.senders.remove(&id) else { return };
+        let _ = self.epoll.delete(sender.link.fd());
+        let _ = sender.child.kill();
+        let status = sender.child.wait();
+        if !sender.has_ended {
+            let status = status.map_or_else(|error| error.to_string(), |status| status.to_string());
+            self.fail(id, format!("the helper that sends the image ended: {status}"));
+        }
+    }
+
+    /// The source of a clone is stopped: everything that it has printed is taken from its pipe, and it may go on.
+    fn take_position(&mut self, id: CloneId) -> Position {
+        let Some(source) = self.senders.get(&id).map(|sender| sender.source) else { return Position::default() };
+        let Some(number) = self.number_of.get(&source).copied() else { return Position::default() };
+        while let Read::Bytes(bytes) = self.children[number].read(Stream::Output) {
+            self.tell(&FromDaemon::Output { replica: source, stream: Stream::Output, bytes });
+        }
+        if let Some(sender) = self.senders.get_mut(&id) {
+            let _ = sender.link.send(&Word::GoOn);
+        }
+        Position { output_bytes: self.children[number].printed_bytes, input_bytes: 0 }
+    }
+
+    /// A copy greets: it is told its place.
+    pub(super) fn place_copy(&mut self, number: usize, incarnation: Incarnation) {
+        let Some(job) = &self.job else { return };
+        let host_number = self.post.host();
+        let alive = self.children.iter().filter(|child| child.exit.is_none()).count() as u32;
+        let child = &mut self.children[number];
+        let place = Place {
+            me: child.replica,
+            incarnation,
+            host: self.host.clone(),
+            host_number,
+            local_process_count: alive.max(job.launch.replicas_on(host_number).count() as u32),
+            listen: SocketAddr::from((self.post.address(), 0)),
+        };
+        child.tell(&ToAgent::Place(Box::new(place)));
+    }
+}
+
+fn is_copy(child: &Child, id: CloneId) -> bool {
+    child.copy.is_some_and(|copy| copy.id == id)
+}

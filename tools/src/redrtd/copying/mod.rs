@@ -1,0 +1,145 @@
+//! Helpers of the daemon: the parents of processes that can be cloned, and those who send and receive images.
+//!
+//! ```text
+//!  redrtd ── redrtd --helper (hold)    ── first process of a namespace ── program
+//!        ├─ redrtd --helper (receive) ── first process of a namespace ── receiver, which becomes the copy
+//!        └─ redrtd --helper (send)    ═══ memory ═══▶ receiver
+//! ```
+//! Each is a program of one thread when it begins, because namespaces are entered, and processes forked, by such only. It talks to
+//! the daemon over a socket: a [`Task`] comes in, then [`Word`]s; [`Reply`]s go out.
+
+mod hold;
+mod receive;
+mod send;
+
+use anyhow::{Context, Result, bail};
+use redrt_wire::auth::Secret;
+use redrt_wire::clone::{Cost, Progress};
+use redrt_wire::daemon::Application;
+use redrt_wire::frame::{FrameReader, encode};
+use serde::{Deserialize, Serialize};
+use std::io::{Read, Write};
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+use std::os::unix::net::UnixStream;
+
+/// Number of the helper's socket to the daemon.
+pub const HELPER_FD: RawFd = 202;
+/// Number of the listening socket of the cloner's agent in a process that can be cloned.
+pub const CLONER_FD: RawFd = 203;
+/// The only argument of a helper.
+pub const HELPER_FLAG: &str = "--helper";
+
+/// Streams that carry an image.
+const STREAM_COUNT: u16 = 2;
+
+/// What a helper is to do.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum Task {
+    /// Start a program that can be cloned, and end as it ends.
+    Hold(Application),
+    /// Receive an image, become the parent of its copy, and end as it ends.
+    Receive {
+        /// Whoever sends must know it.
+        secret: Secret,
+        /// The address to listen at.
+        address: IpAddr,
+    },
+    /// Clone a process of this host.
+    Send {
+        /// To be proved to the receiver.
+        secret: Secret,
+        /// Which.
+        pid: i32,
+        /// Where the receiver listens.
+        destination: SocketAddr,
+    },
+}
+
+/// What the daemon says later.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Word {
+    /// The process may be stopped.
+    Cut,
+    /// What it has printed was taken; it may go on.
+    GoOn,
+}
+
+/// What a helper says.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Reply {
+    /// The program, or the copy, runs, with this process id here.
+    Running {
+        /// The id.
+        pid: i32,
+    },
+    /// An image can be sent here.
+    Listening(SocketAddr),
+    /// Memory is going over.
+    Progress(Progress),
+    /// What is left is small. Waits for [`Word::Cut`].
+    Ready,
+    /// The process is stopped. Waits for [`Word::GoOn`].
+    Stopped,
+    /// The copy runs.
+    Sent(Cost),
+    /// Nothing came of it.
+    Failed(String),
+}
+
+/// The helper's end of the connection to the daemon.
+struct Daemon {
+    stream: UnixStream,
+    frames: FrameReader,
+}
+
+impl Daemon {
+    fn say(&mut self, reply: &Reply) -> Result<()> {
+        self.stream.write_all(&encode(reply)).context("the daemon is gone")
+    }
+
+    fn hear<T: serde::de::DeserializeOwned>(&mut self) -> Result<T> {
+        loop {
+            if let Some(message) = self.frames.next()? {
+                return Ok(message);
+            }
+            let mut bytes = [0; 4096];
+            match self.stream.read(&mut bytes).context("the daemon is gone")? {
+                0 => bail!("the daemon is gone"),
+                count => self.frames.push(&bytes[..count]),
+            }
+        }
+    }
+
+    fn wait_for(&mut self, word: Word) -> Result<()> {
+        let heard: Word = self.hear()?;
+        anyhow::ensure!(heard == word, "the daemon says {heard:?} instead of {word:?}");
+        Ok(())
+    }
+}
+
+/// Does what the daemon asks for; the exit code of the helper.
+pub fn help() -> Result<i32> {
+    // The program that a helper holds looks for a parent of this name.
+    nix::sys::prctl::set_name(c"redrtd")?;
+    // SAFETY: the daemon has put its socket there for this process, which has just begun.
+    let fd = unsafe { OwnedFd::from_raw_fd(HELPER_FD) };
+    nix::fcntl::fcntl(&fd, nix::fcntl::FcntlArg::F_SETFD(nix::fcntl::FdFlag::FD_CLOEXEC))
+        .context("a helper is started by redrtd alone")?;
+    let mut daemon = Daemon { stream: fd.into(), frames: FrameReader::default() };
+    let outcome = match daemon.hear()? {
+        Task::Hold(application) => hold::hold(&application, &mut daemon).map(|never| match never {}),
+        Task::Receive { secret, address } => {
+            receive::receive(&secret, address, &mut daemon).map(|never| match never {})
+        }
+        Task::Send { secret, pid, destination } => send::send(&secret, pid, destination, &mut daemon),
+    };
+    match outcome {
+        Ok(()) => Ok(0),
+        Err(error) => {
+            // If it is not heard, the daemon sees that this process ends.
+            let _ = daemon.say(&Reply::Failed(format!("{error:#}")));
+            Ok(1)
+        }
+    }
+}

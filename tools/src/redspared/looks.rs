@@ -1,0 +1,190 @@
+//! Looking at hosts: `redrtd --probe` is run there, as daemons are started there. Each look has a thread of its own, a few at a
+//! time; what it found comes back through a descriptor that can be waited on.
+
+use crate::tree::launcher::{daemon_executable, dies_with_this, shell_on};
+use anyhow::{Context, Result, bail};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use redrt_wire::daemon::HostName;
+use spare_pool::{Facts, Spare};
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::{Duration, Instant};
+
+const AT_ONCE_MAX: usize = 32;
+/// Flags of processors and a few numbers are far less.
+const ANSWER_BYTES_MAX: usize = 1 << 20;
+
+/// What a look found.
+pub struct Look {
+    /// The host.
+    pub host: String,
+    /// What it is like, or why that is not known.
+    pub found: Result<Facts, String>,
+}
+
+/// See the module.
+pub struct Looks {
+    launcher: Vec<String>,
+    daemon: PathBuf,
+    time_max: Duration,
+    waiting: VecDeque<Spare>,
+    under_way: usize,
+    sender: Sender<Look>,
+    receiver: Receiver<Look>,
+    wake: UnixStream,
+    waker: UnixStream,
+}
+
+impl Looks {
+    /// Uses this command in place of `ssh`; a look that takes longer than `time_max` has failed.
+    pub fn new(launcher: Vec<String>, time_max: Duration) -> Result<Self> {
+        let (wake, waker) = UnixStream::pair()?;
+        wake.set_nonblocking(true)?;
+        waker.set_nonblocking(true)?;
+        let (sender, receiver) = channel();
+        let (daemon, waiting) = (daemon_executable()?, VecDeque::new());
+        Ok(Self { launcher, daemon, time_max, waiting, under_way: 0, sender, receiver, wake, waker })
+    }
+
+    /// Readable when [`Looks::found`] has something to tell.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.wake.as_fd()
+    }
+
+    /// Looks at a host.
+    pub fn look(&mut self, spare: Spare) {
+        self.waiting.push_back(spare);
+        self.begin();
+    }
+
+    /// What was found since the last call.
+    pub fn found(&mut self) -> Vec<Look> {
+        let mut bytes = [0; 64];
+        while (&self.wake).read(&mut bytes).is_ok_and(|count| count > 0) {}
+        let found: Vec<_> = self.receiver.try_iter().collect();
+        self.under_way -= found.len();
+        self.begin();
+        found
+    }
+
+    fn begin(&mut self) {
+        while self.under_way < AT_ONCE_MAX
+            && let Some(spare) = self.waiting.pop_front()
+        {
+            self.under_way += 1;
+            let (sender, time_max) = (self.sender.clone(), self.time_max);
+            let waker = self.waker.try_clone();
+            let command = self.command(&spare);
+            std::thread::spawn(move || {
+                let found = command.and_then(|command| ask(command, time_max));
+                let found = found.map_err(|error| format!("{error:#}"));
+                if sender.send(Look { host: spare.name, found }).is_ok()
+                    && let Ok(mut waker) = waker
+                {
+                    let _ = waker.write(&[0]);
+                }
+            });
+        }
+    }
+
+    fn command(&self, spare: &Spare) -> Result<Command> {
+        let words = [self.daemon.display().to_string(), "--probe".into()];
+        let own: Vec<_> = spare.launcher.iter().flat_map(|launcher| launcher.split_whitespace()).collect();
+        if own.is_empty() && spare.user.is_none() && is_here(&spare.name) {
+            let mut command = Command::new(&words[0]);
+            command.arg(&words[1]);
+            return Ok(command);
+        }
+        let own: Vec<_> = own.into_iter().map(str::to_owned).collect();
+        let launcher = if own.is_empty() { &self.launcher } else { &own };
+        shell_on(launcher, &HostName { user: spare.user.clone(), name: spare.name.clone() }, words)
+    }
+}
+
+/// By name alone: asking a name server takes long when it does not answer.
+fn is_here(name: &str) -> bool {
+    name == "localhost" || nix::unistd::gethostname().is_ok_and(|own| own == name)
+}
+
+/// Runs the command; what it printed.
+fn ask(mut command: Command, time_max: Duration) -> Result<Facts> {
+    let deadline = Instant::now() + time_max;
+    let mut said = tempfile::tempfile().context("Failed to make a temporary file")?;
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::from(said.try_clone()?));
+    dies_with_this(&mut command);
+    let shown = command.get_program().display().to_string();
+    let mut child = command.spawn().with_context(|| format!("Failed to run {shown}"))?;
+    let mut output = child.stdout.take().context("it has no standard output")?;
+    let printed = read_all(&mut output, deadline);
+    // If it has printed all it has to say, or nothing in time, it is of no more use.
+    let _ = child.kill();
+    let _ = child.wait();
+    let Some(printed) = printed? else { bail!("no answer in {} s", time_max.as_secs_f32()) };
+    match serde_json::from_slice(&printed) {
+        Ok(facts) => Ok(facts),
+        Err(_) => bail!(
+            "{}",
+            last_words(&mut said).unwrap_or_else(|| "redrtd --probe printed nothing that makes sense".into())
+        ),
+    }
+}
+
+/// All that can be read until the end; `None` if there is no end in time.
+fn read_all(output: &mut (impl Read + AsFd), deadline: Instant) -> Result<Option<Vec<u8>>> {
+    let mut all = Vec::new();
+    let mut part = vec![0; 64 << 10];
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let mut fds = [PollFd::new(output.as_fd(), PollFlags::POLLIN)];
+        match poll(&mut fds, PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX)) {
+            Ok(0) => return Ok(None),
+            Err(nix::errno::Errno::EINTR) => continue,
+            result => drop(result?),
+        }
+        match output.read(&mut part)? {
+            0 => return Ok(Some(all)),
+            count => all.extend_from_slice(&part[..count]),
+        }
+        if all.len() > ANSWER_BYTES_MAX {
+            bail!("redrtd --probe printed more than {ANSWER_BYTES_MAX} bytes");
+        }
+    }
+}
+
+fn last_words(said: &mut File) -> Option<String> {
+    said.seek(SeekFrom::Start(0)).ok()?;
+    let mut text = Vec::new();
+    said.take(4096).read_to_end(&mut text).ok()?;
+    let text = String::from_utf8_lossy(&text).into_owned();
+    let line = text.lines().rev().map(str::trim).find(|line| !line.is_empty())?;
+    Some(line.trim_start_matches("redrtd: ").to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(script: &str) -> Command {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]);
+        command
+    }
+
+    #[test]
+    fn a_look_finds_facts_or_says_why_not() {
+        let time_max = Duration::from_secs(10);
+        let json = serde_json::to_string(&Facts { version: "9".into(), ..Facts::default() }).unwrap();
+        assert_eq!(ask(shell(&format!("echo '{json}'")), time_max).unwrap().version, "9");
+        let why = |script: &str, time_max| ask(shell(script), time_max).unwrap_err().to_string();
+        assert_eq!(why("echo no route >&2; exit 255", time_max), "no route");
+        assert!(why("echo rubbish", time_max).contains("makes sense"));
+        assert!(why("exec sleep 60", Duration::from_millis(20)).contains("no answer in"));
+        assert!(why("yes", time_max).contains("more than"));
+    }
+}

@@ -1,0 +1,201 @@
+//! `redspared`: a site's pool of spare hosts, shared by many jobs.
+//!
+//! The decisions are `spare_pool`'s; here are the file, the connections and the clock.
+
+mod looks;
+mod report;
+mod server;
+mod store;
+
+use crate::pool::access;
+use crate::pool::wire::DEFAULT_PORT;
+use crate::redrun::Console;
+use anyhow::{Context, Result};
+use clap::{CommandFactory, Parser, ValueEnum};
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use spare_pool::{Pool, Settings, Watch};
+use std::ffi::OsString;
+use std::io::Write;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Keep a pool of spare hosts that jobs share.
+///
+/// Jobs started with redrun --pool lease a host from it when they have lost replicas, and give it back when they end. Leases
+/// survive a restart of this daemon; those of a job that has vanished end by themselves. Idle hosts are looked at again and again. Hosts
+/// are added and removed by redctl pool.
+#[derive(Parser, Debug)]
+#[command(name = "redspared", version, max_term_width = 100, after_help = EXAMPLES)]
+struct Arguments {
+    /// Where to listen, [ADDRESS:]PORT
+    #[arg(long, value_name = "ADDRESS", default_value_t = format!("0.0.0.0:{DEFAULT_PORT}"))]
+    listen: String,
+
+    /// File that holds the pool; made if it is not there
+    #[arg(long, value_name = "FILE", required_unless_present = "generate")]
+    state: Option<PathBuf>,
+
+    /// File that holds the secret of the pool; made if it is not there [default: FILE.secret beside the state]
+    #[arg(long = "secret-file", value_name = "FILE")]
+    secret_file: Option<PathBuf>,
+
+    /// Time after which the leases of a job that is not heard of end
+    #[arg(long = "lease-time", value_name = "SECONDS", default_value = "60", value_parser = seconds)]
+    lease_time: Duration,
+
+    /// How often an idle host is looked at
+    #[arg(long = "watch-interval", value_name = "SECONDS", default_value = "10", value_parser = seconds)]
+    watch_interval: Duration,
+
+    /// How long looking at a host may take
+    #[arg(long = "watch-timeout", value_name = "SECONDS", default_value = "10", value_parser = seconds)]
+    watch_timeout: Duration,
+
+    /// How long a host is left alone after a clone to it failed; doubles with each failure
+    #[arg(long = "rest", value_name = "SECONDS", default_value = "10", value_parser = seconds)]
+    rest: Duration,
+
+    /// A host is bad after so many failures
+    #[arg(long = "failures-max", value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
+    failures_max: u32,
+
+    /// Places that one job may have
+    #[arg(long = "max-per-job", value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    places_per_job_max: Option<u32>,
+
+    /// Command to use in place of ssh, with options if need be
+    #[arg(long = "launcher-exec", value_name = "COMMAND", default_value = "ssh")]
+    launcher: String,
+
+    /// Print a manual page or shell completions and leave
+    #[arg(long, value_enum, value_name = "WHAT", exclusive = true)]
+    generate: Option<Generate>,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  redspared --state /var/lib/redrt/pool
+  redctl pool --pool spares1 --pool-secret /var/lib/redrt/pool.secret add h7 h8:4
+  redrun --pool spares1 -r 2 -n 64 ./app";
+
+#[derive(ValueEnum, Clone, Copy, Debug)]
+enum Generate {
+    Man,
+    Bash,
+    Zsh,
+    Fish,
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    match text.parse::<f64>() {
+        Ok(seconds) if (0.01..=1e7).contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
+        _ => Err("expected a number of seconds, at least 0.01".into()),
+    }
+}
+
+/// Runs the command; its exit code.
+#[must_use]
+pub fn main(arguments: Vec<OsString>) -> i32 {
+    let console = Console::new("redspared");
+    let arguments = match Arguments::try_parse_from(arguments) {
+        Ok(arguments) => arguments,
+        Err(error) => {
+            // Help and version go to standard output, with exit code 0.
+            let _ = error.print();
+            return error.exit_code();
+        }
+    };
+    match run(arguments, &console) {
+        Ok(()) => 0,
+        Err(error) => {
+            console.error(&format!("{error:#}"));
+            1
+        }
+    }
+}
+
+fn run(arguments: Arguments, console: &Console) -> Result<()> {
+    if let Some(what) = arguments.generate {
+        std::io::stdout().write_all(&generate(what))?;
+        return Ok(());
+    }
+    let state = arguments.state.context("--state is missing")?;
+    let secret_file = arguments.secret_file.unwrap_or_else(|| {
+        let mut name = state.clone().into_os_string();
+        name.push(".secret");
+        name.into()
+    });
+    let settings = Settings {
+        lease_time: Some(arguments.lease_time),
+        rest_first: arguments.rest,
+        strikes_max: arguments.failures_max,
+        watch: Some(Watch {
+            interval: arguments.watch_interval,
+            interval_max: arguments.watch_interval.max(Duration::from_secs(300)),
+            // The look itself ends in time; this is for one that does not.
+            answer_time_max: arguments.watch_timeout + Duration::from_secs(60),
+        }),
+        places_per_job_max: arguments.places_per_job_max,
+        ..Settings::shared()
+    };
+    let launcher: Vec<_> = arguments.launcher.split_whitespace().map(str::to_owned).collect();
+    anyhow::ensure!(!launcher.is_empty(), "--launcher-exec is empty");
+    // Before any thread is started, so that all have them blocked.
+    let signals = catch_signals()?;
+    let secret = access::secret_or_new(&secret_file)?;
+    let store = store::Store::open(&state)?;
+    let stored = store.load().with_context(|| format!("Failed to read the pool's state {}", state.display()))?;
+    let pool = Pool::restore(settings, stored, Duration::ZERO);
+    let looks = looks::Looks::new(launcher, arguments.watch_timeout)?;
+    let address = listen_address(&arguments.listen)?;
+    server::Server::new(address, secret, pool, store, looks, console)?.run(&signals)
+}
+
+fn listen_address(text: &str) -> Result<SocketAddr> {
+    match text.parse::<u16>() {
+        Ok(port) => Ok(([0, 0, 0, 0], port).into()),
+        Err(_) => access::resolve(text),
+    }
+}
+
+fn catch_signals() -> Result<SignalFd> {
+    let mask: SigSet = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP].into_iter().collect();
+    mask.thread_block()?;
+    Ok(SignalFd::with_flags(&mask, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?)
+}
+
+fn generate(what: Generate) -> Vec<u8> {
+    use clap_complete::Shell;
+    let mut out = Vec::new();
+    let shell = match what {
+        Generate::Man => {
+            clap_mangen::Man::new(Arguments::command()).render(&mut out).expect("writing to memory does not fail");
+            return out;
+        }
+        Generate::Bash => Shell::Bash,
+        Generate::Zsh => Shell::Zsh,
+        Generate::Fish => Shell::Fish,
+    };
+    clap_complete::generate(shell, &mut Arguments::command(), "redspared", &mut out);
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Arguments::command().debug_assert();
+        assert!(!generate(Generate::Man).is_empty());
+    }
+
+    #[test]
+    fn wrong_usage_is_exit_code_2() {
+        for words in [&["redspared"][..], &["redspared", "--state", "x", "--lease-time", "0"], &["redspared", "x"]] {
+            assert_eq!(main(words.iter().map(OsString::from).collect()), 2, "{words:?}");
+        }
+    }
+}

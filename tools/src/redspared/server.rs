@@ -1,0 +1,367 @@
+//! The daemon's loop: connections, looks and time in; the pool decides; changes to the disk, then messages out.
+
+use super::looks::Looks;
+use super::report;
+use super::store::Store;
+use crate::pool::spares::ended;
+use crate::pool::wire::{End, FromPool, Question, ToPool};
+use crate::redrun::Console;
+use crate::tree::hub::{Event, Hub, LinkId};
+use anyhow::{Context, Result};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signalfd::SignalFd;
+use redrt_wire::auth::Secret;
+use spare_pool::{JobId, Lease, LeaseId, Output, Pool, Spare, Ticket};
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+/// Of one job. More is a mistake, or no job.
+const REQUEST_COUNT_MAX: usize = 4096;
+
+/// See the module.
+pub struct Server<'a> {
+    hub: Hub,
+    pool: Pool,
+    store: Store,
+    looks: Looks,
+    console: &'a Console,
+    begin: Instant,
+    /// Who is connected, once they have said so.
+    jobs: BTreeMap<JobId, LinkId>,
+    /// Which request of which connection waits for a ticket.
+    tickets: BTreeMap<Ticket, (LinkId, u64)>,
+    /// What is to be sent as soon as it is true on the disk, too.
+    outgoing: Vec<(LinkId, FromPool)>,
+}
+
+impl<'a> Server<'a> {
+    /// Listens for jobs.
+    pub fn new(
+        address: SocketAddr,
+        secret: Secret,
+        pool: Pool,
+        store: Store,
+        looks: Looks,
+        console: &'a Console,
+    ) -> Result<Self> {
+        let hub = Hub::new(address, secret)?;
+        let (jobs, tickets, outgoing) = (BTreeMap::new(), BTreeMap::new(), Vec::new());
+        let server = Self { hub, pool, store, looks, console, begin: Instant::now(), jobs, tickets, outgoing };
+        let (hosts, leases) = (server.pool.hosts(Duration::ZERO).count(), server.pool.stored().leases.len());
+        server.say(&format!("listening at {}: {hosts} hosts, {leases} leases", server.hub.address()));
+        Ok(server)
+    }
+
+    fn say(&self, line: &str) {
+        self.console.plain(line);
+    }
+
+    fn now(&self) -> Duration {
+        self.begin.elapsed()
+    }
+
+    /// Serves until a signal comes. Leases go on meanwhile.
+    pub fn run(mut self, signals: &SignalFd) -> Result<()> {
+        loop {
+            let now = self.now();
+            self.pool.advance(now);
+            self.carry_out()?;
+            let timeout = self.pool.next_event(now).map_or(PollTimeout::NONE, |at| {
+                // Rounded up: waking too early would find nothing to do, again and again.
+                let left = at.saturating_sub(now) + Duration::from_millis(1);
+                PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX)
+            });
+            let mut fds = [
+                PollFd::new(self.hub.fd(), PollFlags::POLLIN),
+                PollFd::new(self.looks.fd(), PollFlags::POLLIN),
+                PollFd::new(signals.as_fd(), PollFlags::POLLIN),
+            ];
+            match poll(&mut fds, timeout) {
+                Ok(_) | Err(nix::errno::Errno::EINTR) => {}
+                Err(error) => return Err(error).context("Failed to wait for events"),
+            }
+            if let Some(signal) = signals.read_signal()? {
+                self.say(&format!("leaving because of signal {}; leases are kept", signal.ssi_signo));
+                return Ok(());
+            }
+            for look in self.looks.found() {
+                self.note_look(&look.host, look.found.as_ref().err());
+                let now = self.now();
+                self.pool.seen(&look.host, look.found, now);
+            }
+            for event in self.hub.events() {
+                self.happen(event)?;
+            }
+        }
+    }
+
+    /// Says when a host is not to be reached any more, or is again.
+    fn note_look(&self, host: &str, why: Option<&String>) {
+        let known = self.pool.hosts(self.now()).find(|status| status.spare.name == host);
+        match (known.map(|status| status.unreachable.is_some()), why) {
+            (Some(false), Some(why)) => self.console.warning(&format!("host {host}: {why}")),
+            (Some(true), None) => self.say(&format!("host {host} is there again")),
+            _ => {}
+        }
+    }
+
+    fn happen(&mut self, event: Event) -> Result<()> {
+        match event {
+            Event::Accepted(_) | Event::Dialled { .. } => {}
+            Event::Refused { address, error } => {
+                self.console.warning(&format!("refused a connection from {address}: {error}"));
+            }
+            Event::Readable(link) => self.read(link)?,
+            Event::Closed(link) => {
+                self.read(link)?;
+                self.drop_link(link);
+            }
+        }
+        Ok(())
+    }
+
+    fn read(&mut self, link: LinkId) -> Result<()> {
+        loop {
+            match self.hub.next_message::<ToPool>(link) {
+                Ok(Some(message)) => {
+                    self.hear(link, message);
+                    self.carry_out()?;
+                }
+                Ok(None) => return Ok(()),
+                Err(error) => {
+                    self.console.warning(&format!("closed a connection: {error:#}"));
+                    self.drop_link(link);
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    /// What waits on a connection is asked for again on the next; leases are not touched.
+    fn drop_link(&mut self, link: LinkId) {
+        self.hub.close(link);
+        self.jobs.retain(|_, other| *other != link);
+        let gone: Vec<_> =
+            self.tickets.iter().filter(|(_, (other, _))| *other == link).map(|(ticket, _)| *ticket).collect();
+        for ticket in gone {
+            self.tickets.remove(&ticket);
+            self.pool.withdraw(ticket);
+        }
+    }
+
+    fn job_of(&self, link: LinkId) -> Option<JobId> {
+        self.jobs.iter().find(|(_, other)| **other == link).map(|(job, _)| *job)
+    }
+
+    fn answer(&mut self, link: LinkId, message: FromPool) {
+        self.outgoing.push((link, message));
+    }
+
+    fn hear(&mut self, link: LinkId, message: ToPool) {
+        let now = self.now();
+        let version_is_wrong = |version: &str| {
+            let own = env!("CARGO_PKG_VERSION");
+            (version != own).then(|| format!("it is of version {own}, you are of version {version}"))
+        };
+        match (message, self.job_of(link)) {
+            (ToPool::Ask { version, question }, None) => {
+                let answer = match version_is_wrong(&version) {
+                    Some(why) => Err(why),
+                    None => self.ask(question, now),
+                };
+                self.answer(link, FromPool::Answer(answer));
+            }
+            (ToPool::Hello { version, job, leases }, None) => match version_is_wrong(&version) {
+                Some(why) => self.answer(link, FromPool::Refused(why)),
+                None => self.greet(link, job, &leases, now),
+            },
+            (message, Some(job)) => self.serve(link, job, message, now),
+            (message, None) => {
+                let why = format!("{message:?} came before Hello");
+                self.answer(link, FromPool::Refused(why));
+            }
+        }
+    }
+
+    /// A job is here, perhaps again. A lease that it has not heard of was granted while its connection broke.
+    fn greet(&mut self, link: LinkId, job: JobId, leases: &[LeaseId], now: Duration) {
+        if let Some(before) = self.jobs.insert(job, link) {
+            self.drop_link(before);
+            self.jobs.insert(job, link);
+        }
+        let unheard: Vec<_> = self.pool.leases(job).map(|lease| lease.id).filter(|id| !leases.contains(id)).collect();
+        for id in unheard {
+            self.pool.release(id, now);
+        }
+        self.pool.renew(job, now);
+        let lease_time_ms = self.pool.settings().lease_time.map_or(u64::MAX, |time| time.as_millis() as u64);
+        let leases = self.lease_ids(job);
+        self.answer(link, FromPool::Welcome { lease_time_ms, leases });
+    }
+
+    fn lease_ids(&self, job: JobId) -> Vec<LeaseId> {
+        self.pool.leases(job).map(|lease| lease.id).collect()
+    }
+
+    fn has(&self, job: JobId, id: LeaseId) -> bool {
+        self.pool.leases(job).any(|lease| lease.id == id)
+    }
+
+    fn serve(&mut self, link: LinkId, job: JobId, message: ToPool, now: Duration) {
+        match message {
+            ToPool::Request { number, request } => {
+                let count = self.tickets.values().filter(|(other, _)| *other == link).count();
+                if request.job != job || count >= REQUEST_COUNT_MAX {
+                    return self.answer(link, FromPool::Refused("its requests make no sense".into()));
+                }
+                let ticket = self.pool.request(request, now);
+                self.tickets.insert(ticket, (link, number));
+            }
+            ToPool::Withdraw { number } => {
+                let found = self.tickets.iter().find(|(_, known)| **known == (link, number)).map(|(ticket, _)| *ticket);
+                if let Some(ticket) = found {
+                    self.tickets.remove(&ticket);
+                    self.pool.withdraw(ticket);
+                }
+            }
+            ToPool::Renew { round } => {
+                self.pool.renew(job, now);
+                let (leases, leaving) = (self.lease_ids(job), self.pool.leaving(job).collect());
+                self.answer(link, FromPool::Renewed { round, leases, leaving });
+            }
+            ToPool::Succeeded(id) if self.has(job, id) => drop(self.pool.succeeded(id)),
+            ToPool::Succeeded(_) => {}
+            ToPool::End { lease, end } => {
+                if self.has(job, lease) {
+                    match end {
+                        End::Released => self.pool.release(lease, now),
+                        End::Failed(why) => self.fail(lease, &why, now),
+                    };
+                }
+                self.answer(link, FromPool::EndTaken(lease));
+            }
+            ToPool::Leave => {
+                self.tickets.retain(|_, (other, _)| *other != link);
+                self.jobs.remove(&job);
+                self.pool.release_all(job, now);
+                self.answer(link, FromPool::Left);
+            }
+            ToPool::Hello { .. } | ToPool::Ask { .. } => {
+                self.answer(link, FromPool::Refused("this connection is a job's already".into()));
+            }
+        }
+    }
+
+    fn fail(&mut self, id: LeaseId, why: &str, now: Duration) -> bool {
+        let lease = self.pool.stored().leases.remove(&id);
+        if let Some(Lease { spare, job, .. }) = lease {
+            self.console.warning(&format!("host {}: a clone of job {job} failed: {why}", spare.name));
+        }
+        self.pool.failed(id, why, now)
+    }
+
+    fn ask(&mut self, question: Question, now: Duration) -> Result<String, String> {
+        let known = |pool: &Pool, names: &[String]| match names.iter().find(|name| !pool.has_host(name)) {
+            Some(name) => Err(format!("host {name} is not in the pool")),
+            None => Ok(()),
+        };
+        match question {
+            Question::Status => {
+                return Ok(report::status(&self.pool, &self.jobs.keys().copied().collect::<Vec<_>>(), now).to_string());
+            }
+            Question::Add(spares) => {
+                if let Some(why) = spares.iter().find_map(unsound) {
+                    return Err(why);
+                }
+                for spare in spares {
+                    self.say(&format!("host {} is added", spare.name));
+                    self.pool.add(spare, now);
+                }
+            }
+            Question::Remove { hosts, force } => {
+                known(&self.pool, &hosts)?;
+                let held =
+                    self.pool.hosts(now).find(|status| hosts.contains(&status.spare.name) && status.job.is_some());
+                if let Some(status) = held.filter(|_| !force) {
+                    let job = status.job.expect("it has one");
+                    let name = status.spare.name;
+                    return Err(format!("host {name} is leased to job {job}: drain it first, or use --force"));
+                }
+                for name in hosts {
+                    self.say(&format!("host {name} is removed"));
+                    self.pool.remove(&name, now);
+                }
+            }
+            Question::Drain(hosts) => {
+                known(&self.pool, &hosts)?;
+                for name in hosts {
+                    self.say(&format!("host {name} is drained"));
+                    self.pool.drain(&name, now);
+                }
+            }
+            Question::Bad { hosts, why } => {
+                known(&self.pool, &hosts)?;
+                for name in hosts {
+                    self.say(&format!("host {name} is bad: {why}"));
+                    self.pool.mark_bad(&name, why.as_str(), now);
+                }
+            }
+        }
+        Ok(String::new())
+    }
+
+    /// Does what the pool wants done: stores first.
+    fn carry_out(&mut self) -> Result<()> {
+        let mut changes = Vec::new();
+        let mut told = Vec::new();
+        while let Some(output) = self.pool.poll_output() {
+            match output {
+                Output::Store(change) => changes.push(change),
+                Output::Look(spare) => self.looks.look(spare),
+                Output::Granted(ticket, lease) => {
+                    self.say(&format!("host {}: lease {} to job {}", lease.spare.name, lease.id, lease.job));
+                    if let Some((link, number)) = self.tickets.remove(&ticket) {
+                        told.push((link, FromPool::Granted { number, lease }));
+                    }
+                }
+                Output::Ended(lease, why) => {
+                    let (host, job, why) = (&lease.spare.name, lease.job, ended(why));
+                    self.console.warning(&format!("host {host}: lease {} of job {job} has ended: {why}", lease.id));
+                    if let Some(link) = self.jobs.get(&job) {
+                        told.push((*link, FromPool::Ended { lease: lease.id, why: why.into() }));
+                    }
+                }
+            }
+        }
+        if !changes.is_empty() {
+            // A pool that cannot be written down must not be lent from.
+            self.store.commit(&changes).context("Failed to write the pool's state")?;
+        }
+        // A lease is told before what was answered after it was given: `Renewed` lists it.
+        for (link, message) in told.into_iter().chain(std::mem::take(&mut self.outgoing)) {
+            let is_refusal = matches!(message, FromPool::Refused(_));
+            self.hub.send(link, &message);
+            if is_refusal {
+                self.drop_link(link);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Why this cannot be a host, if so: its name becomes a word of a command.
+fn unsound(spare: &Spare) -> Option<String> {
+    let is_word = |word: &str| {
+        !word.is_empty() && !word.starts_with('-') && !word.contains(|c: char| c.is_whitespace() || c.is_control())
+    };
+    let names = [Some(&spare.name), spare.user.as_ref()];
+    if !names.into_iter().flatten().all(|name| is_word(name)) {
+        Some(format!("'{}' is not a host", spare.name))
+    } else if spare.slot_count == 0 {
+        Some(format!("host {} has no places", spare.name))
+    } else {
+        None
+    }
+}
