@@ -105,8 +105,8 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("secret");
         let made = secret_or_new(&path).unwrap();
-        assert_eq!(secret_or_new(&path).unwrap().0, made.0);
-        assert_eq!(secret(Some(&path)).unwrap().0, made.0);
+        assert_eq!(secret_or_new(&path).unwrap(), made);
+        assert_eq!(secret(Some(&path)).unwrap(), made);
         fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
         assert!(secret(Some(&path)).unwrap_err().to_string().contains("everybody"));
         fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
