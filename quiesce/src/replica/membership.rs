@@ -92,9 +92,7 @@ impl Replica {
                 }
             }
         }
-        // What a process sends to itself is no matter of the protocol.
-        let me = self.me;
-        for server in self.world.sphere(sender).filter(|server| live.contains(server.index) && *server != me) {
+        for server in self.world.sphere(sender).filter(|server| live.contains(server.index)) {
             self.resume(server, live, supplier);
         }
     }

@@ -228,6 +228,8 @@ impl Engine {
 
     fn act(&mut self, output: Output) {
         match output {
+            // What a process sends to itself goes another way, so this is a copy's question that has no answer.
+            Output::Transmit { to, .. } if to == self.me => {}
             Output::Transmit { to, frame, payload } => self.transmit(to, frame, payload),
             Output::Verified { message } => self.verified(message),
             Output::Release { payload } => {

@@ -527,9 +527,9 @@ impl Coordinator {
         }
     }
 
-    /// Replicas that are missing, and those that are being cloned.
-    #[must_use]
-    pub fn recovery_state(&self) -> Option<(usize, usize)> {
-        self.recovery.as_ref().map(|recovery| (recovery.wanted.len(), recovery.attempts.len()))
+    /// The clones that are under way.
+    pub fn attempts(&self) -> impl Iterator<Item = (CloneId, Newcomer)> + '_ {
+        let attempts = self.recovery.iter().flat_map(|recovery| &recovery.attempts);
+        attempts.map(|(id, attempt)| (*id, attempt.newcomer))
     }
 }
