@@ -36,6 +36,7 @@ fn all_end_right(count: u64, options: &Options, words: &str) -> Summary {
                 total.decisions += summary.decisions;
                 total.deaths += summary.deaths;
                 total.joins += summary.joins;
+                total.resets += summary.resets;
                 total.abandoned += summary.abandoned;
                 total.retired += summary.retired;
                 total.reports += summary.reports;
@@ -71,6 +72,7 @@ fn every_planted_bug_is_found() {
         Bug::SyncSkipped,
         Bug::PinSkipped,
         Bug::BallotsIgnored,
+        Bug::ResetIgnored,
         Bug::VerdictIgnored,
     ] {
         let options = Options { mutation: Some(mutation), ..Options::default() };

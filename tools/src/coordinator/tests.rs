@@ -671,6 +671,8 @@ fn of_two_living_processes_with_a_broken_connection_one_goes() {
     // Else the job ends.
     let mut table = met(&[1, 1]);
     suspects(&mut table, "0.0", "1.0");
+    // All wait for what was lost: that is no deadlock of the program.
+    assert_eq!(table.step("0.0 passive 1") + &table.step("1.0 passive 1") + &table.step("1.0 passive 2"), "");
     assert!(table.step("wait 2").starts_with("ending"));
     // One that has died meanwhile was why.
     let mut table = met(&[2, 2]);
