@@ -5,3 +5,4 @@ mod corrupt;
 mod endings;
 mod faults;
 mod programs;
+mod recovery;

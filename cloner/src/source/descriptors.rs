@@ -222,6 +222,12 @@ fn pipes(
     Ok(())
 }
 
+/// What is in the pipe behind a descriptor of a process that is stopped, without taking it out; nothing when it is no pipe.
+pub fn unread(control: &Control, fd: i32) -> io::Result<Vec<u8>> {
+    let is_pipe = control.proc_link(&format!("fd/{fd}")).is_ok_and(|link| link.starts_with("pipe:"));
+    if is_pipe { content(&control.descriptor(fd)?) } else { Ok(Vec::new()) }
+}
+
 /// Which standard descriptor is an end of this pipe.
 fn standard_twin(control: &Control, id: u64) -> io::Result<Option<u8>> {
     for fd in 0..3_u8 {

@@ -16,6 +16,7 @@ mod precopy;
 mod send;
 mod state;
 
+pub use descriptors::unread;
 pub use precopy::Converging;
 
 use crate::control::Control;

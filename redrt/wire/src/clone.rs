@@ -109,8 +109,11 @@ pub struct Progress {
 pub struct Position {
     /// Bytes that it had printed to standard output, all of which are at `redrun` before this.
     pub output_bytes: u64,
-    /// Bytes of standard input that it had read.
-    pub input_bytes: u64,
+    /// Standard input that it had not read, of what was sent to its host.
+    #[serde(with = "serde_bytes")]
+    pub input: Vec<u8>,
+    /// Whether that is all.
+    pub input_has_ended: bool,
 }
 
 /// What a clone cost.

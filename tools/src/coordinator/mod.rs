@@ -24,7 +24,7 @@ mod report;
 mod stall;
 
 pub use injection::{Random, RandomKills, TimedKill};
-pub use report::{EndReason, Loss, Report, RetireReason, Severity, exit_text, signal_name};
+pub use report::{EndReason, Loss, Report, RetireReason, Severity, exit_text, signal_name, time_text};
 
 pub use recovery::{HostRoom, Recovered, Recovery};
 

@@ -529,6 +529,14 @@ impl Coordinator {
         }
     }
 
+    /// Whether a replica of this rank is about to be stopped, or has been, and its copy has no place yet.
+    #[must_use]
+    pub fn is_cutting(&self, rank: VirtualRank) -> bool {
+        let attempts = self.recovery.iter().flat_map(|recovery| recovery.attempts.values());
+        let mut of_rank = attempts.filter(|attempt| attempt.newcomer.replica.rank == rank);
+        of_rank.any(|attempt| matches!(attempt.stage, Stage::Pinning { .. } | Stage::Cutting))
+    }
+
     /// The clones that are under way.
     pub fn attempts(&self) -> impl Iterator<Item = (CloneId, Newcomer)> + '_ {
         let attempts = self.recovery.iter().flat_map(|recovery| &recovery.attempts);

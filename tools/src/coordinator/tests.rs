@@ -65,7 +65,7 @@ impl Table {
         let step = match verb {
             "listening" => CloneStep::Listening(([127, 0, 0, 1], 9).into()),
             "ready" => CloneStep::Ready,
-            "stopped" => CloneStep::Stopped(Position { output_bytes: 7, input_bytes: 0 }),
+            "stopped" => CloneStep::Stopped(Position { output_bytes: 7, ..Position::default() }),
             "running" => CloneStep::Running { pid: 3 },
             "failed" => CloneStep::Failed { what: format!("no copy of {}", newcomer.source) },
             other => panic!("no such step: {other}"),

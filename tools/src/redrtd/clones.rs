@@ -46,11 +46,16 @@ impl Daemon {
                 Ok(())
             }
             CloneOrder::Meet { cards, position } => {
-                if let Some(child) = self.children.iter_mut().find(|child| is_copy(child, id)) {
+                if let Some(number) = self.children.iter().position(|child| is_copy(child, id)) {
+                    let child = &mut self.children[number];
                     child.copy = None;
                     child.greeted = true;
                     child.printed_bytes += position.output_bytes;
                     child.tell(&ToAgent::Cards(cards));
+                    if child.input.is_some() {
+                        self.input.add_copy(number, position.input, position.input_has_ended);
+                        self.feed_input();
+                    }
                 }
                 Ok(())
             }
@@ -167,7 +172,7 @@ impl Daemon {
                 let step = match reply {
                     Reply::Progress(progress) => CloneStep::Progress(progress),
                     Reply::Ready => CloneStep::Ready,
-                    Reply::Stopped => CloneStep::Stopped(self.take_position(id)),
+                    Reply::Stopped { unread } => CloneStep::Stopped(self.take_position(id, unread)),
                     Reply::Sent(cost) => {
                         sender.has_ended = true;
                         CloneStep::Sent(cost)
@@ -200,7 +205,7 @@ impl Daemon {
     }
 
     /// The source of a clone is stopped: everything that it has printed is taken from its pipe, and it may go on.
-    fn take_position(&mut self, id: CloneId) -> Position {
+    fn take_position(&mut self, id: CloneId, unread: Vec<u8>) -> Position {
         let Some(source) = self.senders.get(&id).map(|sender| sender.source) else { return Position::default() };
         let Some(number) = self.number_of.get(&source).copied() else { return Position::default() };
         while let Read::Bytes(bytes) = self.children[number].read(Stream::Output) {
@@ -209,7 +214,10 @@ impl Daemon {
         if let Some(sender) = self.senders.get_mut(&id) {
             let _ = sender.link.send(&Word::GoOn);
         }
-        Position { output_bytes: self.children[number].printed_bytes, input_bytes: 0 }
+        let mut input = unread;
+        input.extend(self.input.missing(number));
+        let output_bytes = self.children[number].printed_bytes;
+        Position { output_bytes, input, input_has_ended: self.input.has_ended() }
     }
 
     /// A copy greets: it is told its place.

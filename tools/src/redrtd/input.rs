@@ -12,6 +12,8 @@ pub struct Input {
     ended: bool,
     /// By child number: how many of the pending bytes it has taken.
     taken_bytes: HashMap<usize, usize>,
+    /// By child number: bytes that a copy is to get before any others, as its source had not read them.
+    before: HashMap<usize, VecDeque<u8>>,
 }
 
 impl Input {
@@ -20,9 +22,29 @@ impl Input {
         self.taken_bytes.insert(number, 0);
     }
 
+    /// Child `number` is a copy, which gets these bytes and then all that comes from now on. They include what is pending here.
+    pub fn add_copy(&mut self, number: usize, before: Vec<u8>, has_ended: bool) {
+        self.before.insert(number, before.into());
+        self.taken_bytes.insert(number, self.pending.len());
+        self.ended |= has_ended;
+    }
+
+    /// What child `number` has yet to be given of what is here.
+    pub fn missing(&self, number: usize) -> Vec<u8> {
+        let before = self.before.get(&number).into_iter().flatten();
+        let taken = self.taken_bytes.get(&number).copied().unwrap_or(self.pending.len());
+        before.chain(self.pending.range(taken..)).copied().collect()
+    }
+
+    /// Whether nothing more will come.
+    pub fn has_ended(&self) -> bool {
+        self.ended
+    }
+
     /// Child `number` is waited for no more.
     pub fn remove_reader(&mut self, number: usize) {
         self.taken_bytes.remove(&number);
+        self.before.remove(&number);
     }
 
     /// More input.
@@ -43,8 +65,17 @@ impl Input {
             let child = &mut children[*number];
             let Some(fd) = &child.input else { continue };
             let mut broken = false;
-            while *taken < pending.len() {
-                match nix::unistd::write(fd, &pending[*taken..]) {
+            let mut before = self.before.get_mut(number);
+            loop {
+                let (is_before, bytes) = match &mut before {
+                    Some(before) if !before.is_empty() => (true, &*before.make_contiguous()),
+                    _ => (false, &pending[*taken..]),
+                };
+                if bytes.is_empty() {
+                    break;
+                }
+                match nix::unistd::write(fd, bytes) {
+                    Ok(count) if is_before => drop(before.as_mut().map(|before| before.drain(..count))),
                     Ok(count) => *taken += count,
                     Err(Errno::EINTR) => {}
                     Err(Errno::EAGAIN) => break,
@@ -54,7 +85,7 @@ impl Input {
                     }
                 }
             }
-            let waits = *taken < pending.len();
+            let waits = before.is_some_and(|before| !before.is_empty()) || *taken < pending.len();
             if broken || (self.ended && !waits) {
                 let _ = epoll.delete(fd);
                 child.input = None;
@@ -66,6 +97,7 @@ impl Input {
         }
         for number in finished {
             self.taken_bytes.remove(&number);
+            self.before.remove(&number);
         }
         let taken_by_all = self.taken_bytes.values().copied().min().unwrap_or(self.pending.len());
         self.pending.drain(..taken_by_all);

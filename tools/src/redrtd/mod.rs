@@ -268,7 +268,8 @@ impl Daemon {
             let flags = if kind == Kind::Input { EpollFlags::empty() } else { EpollFlags::EPOLLIN };
             self.epoll.add(fd, EpollEvent::new(flags, kind.token(number)))?;
         }
-        if child.input.is_some() {
+        // A copy begins where its source was.
+        if child.input.is_some() && child.copy.is_none() {
             self.input.add_reader(number);
         }
         self.children.push(child);

@@ -394,6 +394,10 @@ impl<'a> Shell<'a> {
                 }
                 Output::Progress { .. } => {}
                 Output::StreamJoined { replica, source, offset } => {
+                    if let Some(host) = self.host(replica).filter(|_| replica.rank == VirtualRank(0)) {
+                        // It has been given what was sent before, which nobody has read meanwhile.
+                        self.input_taken_bytes.entry(host).or_insert(self.input_sent_bytes);
+                    }
                     self.outputs.join(replica, source, offset);
                     self.after_output(replica);
                 }
@@ -474,7 +478,9 @@ impl<'a> Shell<'a> {
         let Some(input) = self.input.as_ref().filter(|_| running) else { return false };
         let is_foreground =
             || nix::unistd::tcgetpgrp(input).map_or(true, |foreground| foreground == nix::unistd::getpgrp());
-        self.input_in_flight_bytes() < INPUT_WINDOW_BYTES && is_foreground()
+        // What was sent while a replica of rank 0 is being copied would be missing in its copy.
+        let is_copied = self.coordinator.is_cutting(VirtualRank(0));
+        self.input_in_flight_bytes() < INPUT_WINDOW_BYTES && !is_copied && is_foreground()
     }
 
     /// Read, and not yet taken by the slowest host that needs it.

@@ -1,6 +1,6 @@
 //! The summary at the end: what was run, what was lost, what was compared.
 
-use crate::coordinator::{Coordinator, Report, signal_name};
+use crate::coordinator::{Coordinator, Report, signal_name, time_text};
 use anyhow::{Context, Result};
 use redrt_types::{ReplicaId, VirtualRank};
 use redrt_wire::daemon::Exit;
@@ -18,6 +18,10 @@ pub struct Tally {
     mismatches_by_replica: BTreeMap<ReplicaId, u64>,
     divergences: u64,
     injected: u64,
+    /// In order; a place may be lost several times.
+    losses: Vec<(ReplicaId, Exit)>,
+    /// Copies that have taken a place, and how long each was missing.
+    windows: Vec<Duration>,
     /// By the pair of processes; both ends tell.
     reconnections: BTreeMap<(ReplicaId, ReplicaId), u64>,
 }
@@ -51,6 +55,8 @@ impl Tally {
                 *self.reconnections.entry((*replica, *peer)).or_default() += 1;
             }
             Report::Event(Event::Injected { .. }) | Report::Injected { .. } => self.injected += 1,
+            Report::Lost(loss) => self.losses.push((loss.replica, loss.exit)),
+            Report::Recovered(recovered) => self.windows.push(recovered.window),
             _ => {}
         }
     }
@@ -80,8 +86,12 @@ impl<'a> Summary<'a> {
             total.retention_bytes_max = total.retention_bytes_max.max(one.retention_bytes_max);
             total.messages_resent += one.messages_resent;
         }
-        let lost = coordinator.exits().filter(|(_, _, lost)| *lost);
-        let lost = lost.filter_map(|(replica, exit, _)| Some((replica, exit?))).collect();
+        let mut lost = tally.losses.clone();
+        // The last of a rank is lost without being told of as the others.
+        let untold = coordinator
+            .exits()
+            .filter(|(replica, _, lost)| *lost && !tally.losses.iter().any(|(told, _)| told == replica));
+        lost.extend(untold.filter_map(|(replica, exit, _)| Some((replica, exit?))));
         Self { coordinator, tally, elapsed, code, total, lost }
     }
 
@@ -106,6 +116,10 @@ impl<'a> Summary<'a> {
             self.lost.iter().map(|(replica, exit)| format!("{replica} ({})", exit_text(*exit))).collect();
         if !lost.is_empty() {
             lines.push(format!("  lost: {}", lost.join(", ")));
+        }
+        if let Some(longest) = tally.windows.iter().max() {
+            let (count, text) = (tally.windows.len() as u64, time_text(*longest));
+            lines.push(format!("  {} made good by copies, each within {text}", counted(count, "loss")));
         }
         if self.total.messages_sent > 0 {
             lines.push(self.messages());
@@ -181,6 +195,8 @@ impl<'a> Summary<'a> {
             "exits": exits.collect::<Vec<_>>(), "lost": lost, "view": self.coordinator.view().number.0,
             "statistics": self.total, "mismatches": self.tally.mismatches,
             "mismatches_by_replica": by_replica, "mismatches_undecided": self.tally.undecided,
+            "recovered": self.tally.windows.len(),
+            "windows_ms": self.tally.windows.iter().map(|window| window.as_secs_f64() * 1e3).collect::<Vec<_>>(),
             "divergences": self.tally.divergences, "injected": self.tally.injected,
         })
     }
@@ -188,7 +204,7 @@ impl<'a> Summary<'a> {
 
 /// A number of things.
 fn counted(count: u64, thing: &str) -> String {
-    match (count, thing.ends_with("ch")) {
+    match (count, thing.ends_with("ch") || thing.ends_with('s')) {
         (1, _) => format!("1 {thing}"),
         (_, true) => format!("{count} {thing}es"),
         _ => format!("{count} {thing}s"),

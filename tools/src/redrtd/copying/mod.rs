@@ -80,7 +80,11 @@ pub enum Reply {
     /// What is left is small. Waits for [`Word::Cut`].
     Ready,
     /// The process is stopped. Waits for [`Word::GoOn`].
-    Stopped,
+    Stopped {
+        /// What it has not read of what is in its standard input.
+        #[serde(with = "serde_bytes")]
+        unread: Vec<u8>,
+    },
     /// The copy runs.
     Sent(Cost),
     /// Nothing came of it.

@@ -31,7 +31,10 @@ pub fn send(secret: &Secret, pid: i32, destination: SocketAddr, daemon: &mut Dae
     let report = source::clone(&control, &Options::default(), sink, &mut |event| {
         let heard = match event {
             Event::Phase(Phase::Cut) => daemon.say(&Reply::Ready).and_then(|()| daemon.wait_for(Word::Cut)),
-            Event::Stopped => daemon.say(&Reply::Stopped).and_then(|()| daemon.wait_for(Word::GoOn)),
+            Event::Stopped => source::unread(&control, 0)
+                .context("Failed to look into standard input")
+                .and_then(|unread| daemon.say(&Reply::Stopped { unread }))
+                .and_then(|()| daemon.wait_for(Word::GoOn)),
             Event::Round { round, done_bytes, total_bytes, elapsed } if told.elapsed() >= TELL_INTERVAL => {
                 told = Instant::now();
                 let bytes_per_second = (done_bytes as f64 / elapsed.as_secs_f64().max(1e-9)) as u64;
