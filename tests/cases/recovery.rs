@@ -47,7 +47,11 @@ fn disturbed(job: Job, disturb: impl FnOnce(&Running)) -> Ended {
     job.wait_until("computing", |job| job.output().contains("computing"));
     disturb(&job);
     std::fs::write(&stop, "").expect("the directory is there");
-    job.wait().ended_well().printed("computing\nrank 0: right\nrank 1: right\nrank 2: right\n")
+    let ended = job.wait().ended_well();
+    let mut lines: Vec<_> = ended.out.lines().collect();
+    lines.sort_unstable();
+    assert_eq!(lines, ["computing", "rank 0: right", "rank 1: right", "rank 2: right"], "{ended}");
+    ended
 }
 
 #[test]

@@ -58,6 +58,19 @@ impl Cell {
         engine.tell_sleeper(&self.sleeper);
     }
 
+    /// Takes in what has arrived and sends what can go, though no thread of the program may be in MPI: copies need it.
+    pub fn help_newcomers(&self) {
+        let mut engine = self.lock_at_any_time();
+        if engine.joining == Joining::Outside {
+            return;
+        }
+        self.take_news(&mut engine);
+        engine.progress();
+        engine.flush();
+        self.stir(&mut engine);
+        engine.tell_sleeper(&self.sleeper);
+    }
+
     /// Learns how processes can be reached.
     pub fn set_cards(&self, cards: Vec<Card>) {
         let mut engine = self.lock_at_any_time();

@@ -6,7 +6,6 @@ pub use reset::{Admission, Broken};
 
 use super::opening::{self, Opened, Opening};
 use super::payload::Payload;
-use crate::transport::descriptors;
 use crate::transport::frame::{Fragment, HEADER_BYTES, Header, Kind};
 use crate::transport::shm::{self, Inbox, Producer, Segment};
 use crate::transport::tcp::{self, Name, Receiver, Sender, Source};
@@ -166,6 +165,9 @@ impl Links {
         let peer = &mut self.peers[process.0 as usize];
         peer.route = Route::Unopened;
         peer.live = Some(incarnation);
+        (peer.epoch, peer.is_confirmed, peer.attempts) = (0, false, 0);
+        // What is broken was the last one's.
+        self.broken.retain(|broken| broken.process() != process);
         if let Some(inbox) = &mut self.inbox {
             inbox.reopen(process);
         }
@@ -222,8 +224,8 @@ impl Links {
         let Peer { epoch, attempts, .. } = self.peers[to.0 as usize];
         let wanted = Arc::new(AtomicBool::new(true));
         let name = Name { from: me, incarnation, to, epoch };
-        let (life, has_failed) = (descriptors::epoch(), attempts > 0);
-        let opening = Opening { name, address, secret: secret.clone(), wanted: wanted.clone(), life, has_failed };
+        let has_failed = attempts > 0;
+        let opening = Opening { name, address, secret: secret.clone(), wanted: wanted.clone(), has_failed };
         match opening::ask(opening).map_err(|opening| opening::open(&opening)) {
             Ok(()) => Route::Opening(wanted),
             Err(Ok(sender)) => Route::Tcp(sender),
@@ -236,10 +238,11 @@ impl Links {
 
     /// Takes over a link that another thread has opened, or could not.
     pub fn opened(&mut self, opened: Opened) {
-        let Name { to, epoch, .. } = opened.name;
+        let Name { to, .. } = opened.name;
         let peer = &mut self.peers[to.0 as usize];
-        let is_current = opened.life == descriptors::epoch() && peer.epoch == epoch;
-        if !matches!(peer.route, Route::Opening(_)) || !is_current {
+        // The trap: the end of an earlier wish, for a process that has died and was replaced meanwhile.
+        let is_this = |wanted: &Arc<AtomicBool>| Arc::ptr_eq(wanted, &opened.wanted);
+        if !matches!(&peer.route, Route::Opening(wanted) if is_this(wanted)) {
             return;
         }
         peer.route = match opened.result {

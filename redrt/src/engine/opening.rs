@@ -33,8 +33,6 @@ pub struct Opening {
     pub secret: Secret,
     /// Cleared when nobody wants the link any more.
     pub wanted: Arc<AtomicBool>,
-    /// In which life of the process it was wanted.
-    pub life: u32,
     /// The one before broke at once: begins with a pause.
     pub has_failed: bool,
 }
@@ -43,8 +41,8 @@ pub struct Opening {
 pub struct Opened {
     /// What was said over it.
     pub name: Name,
-    /// In which life of the process it was wanted.
-    pub life: u32,
+    /// Of which wish; there may be a newer one for the same link.
+    pub wanted: Arc<AtomicBool>,
     /// The link, or why there is none.
     pub result: io::Result<Sender>,
 }
@@ -68,13 +66,14 @@ pub fn ask(opening: Opening) -> Result<(), Opening> {
 /// Starts a thread for each wish; `done` takes what became of it. Returns when there can be no more wishes.
 pub fn serve(wishes: &Receiver<Opening>, done: fn(Opened)) {
     for opening in wishes {
-        let (name, life) = (opening.name, opening.life);
+        let (name, wanted) = (opening.name, opening.wanted.clone());
+        let again = wanted.clone();
         let started = std::thread::Builder::new()
             .name("redrt-open".into())
             .stack_size(256 << 10)
-            .spawn(move || done(Opened { name, life, result: open(&opening) }));
+            .spawn(move || done(Opened { name, wanted, result: open(&opening) }));
         if let Err(error) = started {
-            done(Opened { name, life, result: Err(error) });
+            done(Opened { name, wanted: again, result: Err(error) });
         }
     }
 }

@@ -12,6 +12,13 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 /// Connections that have not proved themselves yet, at most. Whoever opens more waits for those before.
 const ADMISSIONS_MAX: usize = 32;
 
+/// While a copy is awaited, or not in step yet, the library makes progress on its own so often, in milliseconds: the program may compute
+/// for long, and the copy needs what only this process has.
+const HELP_INTERVAL_MS: i32 = 2;
+
+/// How many copies are awaited, or not in step.
+static NEWCOMERS: AtomicU32 = AtomicU32::new(0);
+
 /// Set when every process of the job is finalizing.
 static RELEASED: AtomicBool = AtomicBool::new(false);
 
@@ -67,15 +74,25 @@ fn restore_signals(before: &libc::sigset_t) {
 }
 
 fn listen_to_daemon(control: &Control) {
-    control.serve(|message| {
+    let heed_in_job = |message| {
         if let Some(job) = super::job() {
             heed(job, control, message);
         }
-    });
+    };
+    control.serve(help_newcomers, heed_in_job);
     if !is_released() {
         // The daemon is gone and the job with it: leave nothing behind.
         std::process::abort();
     }
+}
+
+/// Makes progress for newcomers, if there are any. How long it may be until the next time.
+fn help_newcomers() -> i32 {
+    if NEWCOMERS.load(Ordering::Relaxed) == 0 {
+        return -1;
+    }
+    engine::cell().help_newcomers();
+    HELP_INTERVAL_MS
 }
 
 fn accept_links(listener: &TcpListener) {
@@ -149,10 +166,15 @@ fn heed(job: &Job, control: &Control, message: ToAgent) {
         ToAgent::Cards(cards) => cell.set_cards(cards),
         ToAgent::Pin(newcomer) if job.welcome.world.contains(newcomer) => {
             cell.pin(newcomer);
+            NEWCOMERS.fetch_add(1, Ordering::Relaxed);
             // If the daemon is gone, so is the job.
             let _ = control.send(&FromAgent::Pinned(newcomer));
         }
-        ToAgent::Unpin(newcomer) if job.welcome.world.contains(newcomer) => cell.unpin(newcomer),
+        ToAgent::Unpin(newcomer) if job.welcome.world.contains(newcomer) => {
+            cell.unpin(newcomer);
+            let fewer = |count: u32| Some(count.saturating_sub(1));
+            let _ = NEWCOMERS.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fewer);
+        }
         ToAgent::Pin(_) | ToAgent::Unpin(_) => {
             super::abort(1, "the daemon on this host speaks of a place of another job".to_owned())
         }

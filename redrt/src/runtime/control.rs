@@ -64,10 +64,13 @@ impl Control {
         }
     }
 
-    /// Waits for messages and heeds them, until the stream ends.
-    pub fn serve(&self, mut heed: impl FnMut(ToAgent)) -> io::Error {
+    /// Waits for messages and heeds them, until the stream ends. `idle` is called before each wait and says how long it may
+    /// take, in milliseconds; -1 for ever.
+    pub fn serve(&self, mut idle: impl FnMut() -> i32, mut heed: impl FnMut(ToAgent)) -> io::Error {
         loop {
-            self.wait_readable();
+            if !self.wait_readable(idle()) {
+                continue;
+            }
             let mut frames = self.reader.lock().expect("no thread panics while it receives");
             let mut bytes = [0; 4096];
             // What was there to read may have been another daemon's.
@@ -93,10 +96,10 @@ impl Control {
         }
     }
 
-    fn wait_readable(&self) {
+    fn wait_readable(&self, limit_ms: i32) -> bool {
         let mut entry = libc::pollfd { fd: self.stream.as_raw_fd(), events: libc::POLLIN, revents: 0 };
         // SAFETY: - one entry, valid during the call.
-        unsafe { libc::poll(&raw mut entry, 1, -1) };
+        unsafe { libc::poll(&raw mut entry, 1, limit_ms) > 0 }
     }
 
     /// Waits until nobody is in the middle of a message.

@@ -38,6 +38,15 @@ pub enum Broken {
     Refused(ProcessIndex),
 }
 
+impl Broken {
+    /// The other end.
+    pub fn process(self) -> ProcessIndex {
+        match self {
+            Self::Lost { process, .. } | Self::Refused(process) => process,
+        }
+    }
+}
+
 /// What to do with a link that another process has opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Admission {
