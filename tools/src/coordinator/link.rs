@@ -4,7 +4,7 @@
 //! else the job ends.
 
 use super::{Coordinator, EndReason, KILL_GRACE, Report, RetireReason};
-use redrt_types::ReplicaId;
+use redrt_types::{Incarnation, ReplicaId};
 use std::time::Duration;
 
 /// A connection that is said to be broken.
@@ -14,6 +14,8 @@ pub(super) struct BrokenLink {
     at: Duration,
     suspect: ReplicaId,
     by: ReplicaId,
+    /// Which lives of the two: a copy in the place of one has connections of its own.
+    lives: (Incarnation, Incarnation),
 }
 
 impl Coordinator {
@@ -22,8 +24,13 @@ impl Coordinator {
         self.report(Report::Suspected { replica: suspect, by });
         if !self.released && suspect != by {
             let at = now + self.settings.death_time_max;
-            self.broken_links.push(BrokenLink { at, suspect, by });
+            let lives = self.lives(suspect, by);
+            self.broken_links.push(BrokenLink { at, suspect, by, lives });
         }
+    }
+
+    fn lives(&mut self, suspect: ReplicaId, by: ReplicaId) -> (Incarnation, Incarnation) {
+        (self.process(suspect).incarnation, self.process(by).incarnation)
     }
 
     /// When [`Coordinator::judge_links`] has something to do.
@@ -35,8 +42,12 @@ impl Coordinator {
     pub(super) fn judge_links(&mut self, now: Duration) {
         let (due, later): (Vec<_>, Vec<_>) = self.broken_links.iter().partition(|link| link.at <= now);
         self.broken_links = later;
-        for BrokenLink { suspect, by, .. } in due {
-            if self.released || !self.process(suspect).counts() || !self.process(by).counts() {
+        for BrokenLink { suspect, by, lives, .. } in due {
+            if self.released
+                || lives != self.lives(suspect, by)
+                || !self.process(suspect).counts()
+                || !self.process(by).counts()
+            {
                 continue;
             }
             let reason = || RetireReason::BrokenLink { suspect, by };

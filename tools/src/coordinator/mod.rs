@@ -195,6 +195,8 @@ struct Process {
     refuses: Option<ReplicaId>,
     /// The coordinator's order to kill it went out before it exited, so its exit says nothing.
     killed_at_end: bool,
+    /// A fault has been ordered that kills it.
+    is_doomed: bool,
     /// Which life of its place this is; grows with each attempt to make a copy.
     incarnation: Incarnation,
 }
@@ -211,6 +213,7 @@ impl Process {
             retired: false,
             refuses: None,
             killed_at_end: false,
+            is_doomed: false,
             incarnation: Incarnation(0),
         }
     }
@@ -495,7 +498,8 @@ impl Coordinator {
     /// ever for what it does not send, acknowledge or finish.
     fn retire(&mut self, replica: ReplicaId, reason: RetireReason, others_min: usize) -> bool {
         let counts = |other: &ReplicaId| self.processes[self.world().process(*other).0 as usize].counts();
-        let others = self.view.live(replica.rank).filter(|other| *other != replica && counts(other)).count();
+        let is_fit = |other: &ReplicaId| *other != replica && counts(other) && self.is_in_step(*other);
+        let others = self.view.live(replica.rank).filter(is_fit).count();
         let process = self.process(replica);
         if !process.counts() {
             return process.retired;
@@ -573,7 +577,7 @@ impl Coordinator {
         let mut lost_sphere = None;
         for replica in replicas {
             let exit = self.process(*replica).exit.expect("an exit was recorded before the loss");
-            let left = self.view.live(replica.rank).count();
+            let left = self.view.live(replica.rank).filter(|other| self.is_in_step(*other)).count();
             let greeted = self.process(*replica).phase != Phase::Started;
             let loss = report::Loss { replica: *replica, exit, greeted, left, view: self.view.number };
             self.outputs.push_back(Output::StreamLost(*replica));
@@ -717,11 +721,14 @@ impl Coordinator {
 
     fn inject(&mut self, now: Duration) {
         let (view, world, processes) = (&self.view, &self.settings.world, &self.processes);
-        let is_running =
-            |replica: ReplicaId| view.is_live(replica) && processes[world.process(replica).0 as usize].exit.is_none();
+        let is_running = |replica: ReplicaId| {
+            let process = &processes[world.process(replica).0 as usize];
+            view.is_live(replica) && process.exit.is_none() && !process.is_doomed && self.is_in_step(replica)
+        };
         let spare = |rank| world.sphere(rank).filter(|replica| is_running(*replica)).count() > 1;
         let may_die: Vec<_> = world.replicas().filter(|r| is_running(*r) && spare(r.rank)).collect();
         for (replica, fault) in self.injector.due(now, &may_die) {
+            self.process(replica).is_doomed = true;
             self.send(ToDaemon::Kill(replica));
             self.report(Report::Injected { replica, fault });
         }

@@ -537,6 +537,13 @@ impl Coordinator {
         of_rank.any(|attempt| matches!(attempt.stage, Stage::Pinning { .. } | Stage::Cutting))
     }
 
+    /// Whether it has all that its sphere has decided. A copy that has not heard its leader yet does not: it cannot go on alone.
+    pub(super) fn is_in_step(&self, replica: ReplicaId) -> bool {
+        let attempts = self.recovery.iter().flat_map(|recovery| recovery.attempts.values());
+        let mut its = attempts.filter(|attempt| attempt.newcomer.replica == replica);
+        its.all(|attempt| attempt.stage != Stage::Joining)
+    }
+
     /// The clones that are under way.
     pub fn attempts(&self) -> impl Iterator<Item = (CloneId, Newcomer)> + '_ {
         let attempts = self.recovery.iter().flat_map(|recovery| &recovery.attempts);
