@@ -28,6 +28,7 @@ command -v ip >/dev/null || missing+=(iproute2)
 command -v pgrep >/dev/null || missing+=(procps)
 command -v python3 >/dev/null || missing+=(python3)
 python3 -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3-venv)
+python3 -c 'import numpy' 2>/dev/null || missing+=(python3-numpy)
 python3 -c "$python_header" 2>/dev/null || missing+=(python3-dev)
 
 # The lab (tests/lab): hosts in namespaces, with sshd and Slurm. Without root its tests are skipped.

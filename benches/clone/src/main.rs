@@ -36,11 +36,19 @@ struct Arguments {
 
 /// One clone.
 struct Figures {
+    size: f64,
     total: f64,
     downtime: f64,
     plain: f64,
     sent: f64,
     slowdown: f64,
+}
+
+impl Figures {
+    /// Total time beside the plain stream of as many bytes as were sent.
+    fn ratio(&self) -> f64 {
+        self.total / (self.plain * self.sent / self.size)
+    }
 }
 
 fn main() -> anyhow::Result<()> {
@@ -72,7 +80,7 @@ fn main() -> anyhow::Result<()> {
                 "| {size} | {rate} | {:.2} | {:.2} | {:.2} | {:.1} | {:.2} | {:.0} |",
                 median(|f| f.total),
                 median(|f| f.plain),
-                median(|f| f.total / f.plain),
+                median(Figures::ratio),
                 median(|f| f.downtime),
                 median(|f| f.sent),
                 median(|f| f.slowdown),
@@ -126,7 +134,7 @@ fn measure(arguments: &Arguments, work: &Path, ballast: &Path, size: u64, rate: 
     let mut push = command();
     push.args(["push", pid.trim(), address.trim(), "--json", "--close-unsupported", "--streams"])
         .arg(arguments.streams.to_string());
-    let pushed = push.stdin(Stdio::null()).stderr(Stdio::inherit()).output()?;
+    let pushed = push.arg("--quiet").stdin(Stdio::null()).stderr(Stdio::inherit()).output()?;
     let during = (program.count()? - before) as f64 / begin.elapsed().as_secs_f64();
     ensure!(pushed.status.success(), "redclone push ended with {}", pushed.status);
     let text = String::from_utf8(pushed.stdout)?;
@@ -137,6 +145,7 @@ fn measure(arguments: &Arguments, work: &Path, ballast: &Path, size: u64, rate: 
     let Some(done) = done else { bail!("redclone push did not report") };
     let number = |name: &str| done[name].as_f64().with_context(|| format!("no {name} in the report"));
     Ok(Figures {
+        size: size as f64,
         total: number("total_ms")? / 1e3,
         downtime: number("downtime_ms")?,
         plain,

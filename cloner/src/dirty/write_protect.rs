@@ -47,7 +47,7 @@ impl WriteProtect {
         let mut shown = Categories::WRITTEN | Categories::ZERO_PAGE;
         if area.file_backed {
             // Costs the kernel a look at each page, beside its entry in the page table.
-            shown = shown | Categories::FILE;
+            shown = shown | Categories::FILE | Categories::PRESENT;
         }
         pagemap::scan(&self.pagemap, area.start, area.end, clear, all, there, shown, each)
     }
@@ -111,35 +111,45 @@ impl WriteProtect {
     }
 
     /// Looks at every page.
+    ///
+    /// The trap: where a program gives back its copy of a file's page, the kernel leaves a mark that looks like a protected page in swap, so
+    /// that the page would count as not written, with the content that it had before. So in mappings of files what seems to be in swap always
+    /// counts as written.
     fn look_at_all(&self, area: &Watched, clear: bool, look: &mut Look) -> io::Result<()> {
-        let (populated, dirty) = (&mut look.populated, &mut look.dirty);
+        let (mut written, mut doubtful) = (RangeSet::new(), RangeSet::new());
         self.scan(area, false, false, &mut |region| {
-            let (counts, written) = counts(area, region);
+            let (counts, is_written) = counts(area, region);
             if counts {
-                populated.push(region.start, region.end);
-                if written && !clear {
-                    dirty.push(region.start, region.end);
+                look.populated.push(region.start, region.end);
+                if is_written && !clear {
+                    written.push(region.start, region.end);
+                }
+                if area.file_backed && !Categories::from_bits_truncate(region.categories).contains(Categories::PRESENT)
+                {
+                    doubtful.push(region.start, region.end);
                 }
             }
         })?;
-        if !clear {
-            return Ok(());
-        }
-        let protected = self.scan(area, true, true, &mut |region| {
-            if counts(area, region).0 {
-                dirty.push(region.start, region.end);
+        if clear {
+            let protected = self.scan(area, true, true, &mut |region| {
+                if counts(area, region).0 {
+                    written.push(region.start, region.end);
+                }
+            });
+            match protected {
+                // Something was mapped since it was registered. It is unprotected, so the next look finds all of it dirty; what was
+                // protected before the kernel gave up may not have been shown, so all that is there counts now.
+                Err(error) if error.raw_os_error() == Some(libc::EPERM) => {
+                    let here: RangeSet = [(area.start, area.end)].into_iter().collect();
+                    written = written.union(&look.populated.intersection(&here));
+                }
+                other => other?,
             }
-        });
-        match protected {
-            // Something was mapped since it was registered. It is unprotected, so the next look finds all of it dirty; what was
-            // protected before the kernel gave up may not have been shown, so all that is there counts now.
-            Err(error) if error.raw_os_error() == Some(libc::EPERM) => {
-                let here: RangeSet = [(area.start, area.end)].into_iter().collect();
-                *dirty = dirty.union(&populated.intersection(&here));
-                Ok(())
-            }
-            other => other,
         }
+        for (start, end) in written.union(&doubtful).iter() {
+            look.dirty.push(start, end);
+        }
+        Ok(())
     }
 
     /// Registers all memory but `unfit` areas, which are sorted.
@@ -265,5 +275,37 @@ mod tests {
             vanished += usize::from(tracker.protected.bytes() > all.populated.bytes());
         }
         assert!(vanished > 10 && unchanged > 10, "{vanished} {unchanged}");
+    }
+
+    #[test]
+    fn a_page_that_is_the_files_again_counts_as_written() {
+        let tracker = own_userfaultfd()
+            .and_then(|fd| Ok((WriteProtect::new(File::open("/proc/self/pagemap")?, fd)?, tempfile::tempfile()?)));
+        let (mut tracker, mut file) = match tracker {
+            Ok(both) => both,
+            Err(error) => return eprintln!("skipped: this kernel does not track writes with userfaultfd: {error}"),
+        };
+        io::Write::write_all(&mut file, &[3; 8192]).unwrap();
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        let fd = std::os::fd::AsRawFd::as_raw_fd(&file);
+        // SAFETY: - a new mapping wherever the kernel likes; it stays for as long as the test runs.
+        let place = unsafe { libc::mmap(std::ptr::null_mut(), 8192, protection, libc::MAP_PRIVATE, fd, 0) };
+        assert_ne!(place, libc::MAP_FAILED);
+        let start = place as u64;
+        let watched = [Watched { start, end: start + 8192, file_backed: true }];
+        pagemap::register(&tracker.userfaultfd, start, start + 8192).unwrap();
+        // SAFETY: - within the mapping.
+        unsafe { place.cast::<u8>().write_volatile(4) };
+        let look = |tracker: &mut WriteProtect, clear| {
+            let mut look = Look::default();
+            tracker.look_at_all(&watched[0], clear, &mut look).unwrap();
+            look
+        };
+        assert!(look(&mut tracker, true).dirty.contains(start));
+        assert!(!look(&mut tracker, false).dirty.contains(start));
+        // SAFETY: - within the mapping; its content becomes the file's.
+        assert_eq!(unsafe { libc::madvise(place, 4096, libc::MADV_DONTNEED) }, 0);
+        let after = look(&mut tracker, false);
+        assert!(after.dirty.contains(start) || !after.populated.contains(start), "{after:?}");
     }
 }

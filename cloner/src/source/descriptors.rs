@@ -28,14 +28,22 @@ pub fn gather(control: &Control, close_unsupported: bool, stopped: bool) -> io::
     let mut all = Descriptors::default();
     let mut pipe_ends: BTreeMap<u64, (bool, bool)> = BTreeMap::new();
     let mut keys: Vec<(String, i32)> = Vec::new();
+    let mut settled = false;
     let (_, block) = control.block()?;
     let is_agents = |fd: i32| block.own_files == 0 && [block.listener, block.connection].contains(&fd);
     for fd in control.proc_numbers("fd")?.into_iter().filter(|fd| !block.excludes(*fd) && !is_agents(*fd)) {
         // One that is closed meanwhile is not part of the picture.
-        let (Ok(link), Ok(info)) = (control.proc_link(&format!("fd/{fd}")), control.proc_text(&format!("fdinfo/{fd}")))
+        let (Ok(link), Ok(mut info)) =
+            (control.proc_link(&format!("fd/{fd}")), control.proc_text(&format!("fdinfo/{fd}")))
         else {
             continue;
         };
+        if stopped && link == "anon_inode:[timerfd]" && seems_disarmed(&info) {
+            if !std::mem::replace(&mut settled, true) {
+                settle_timers()?;
+            }
+            info = control.proc_text(&format!("fdinfo/{fd}"))?;
+        }
         match look(control, fd, &link, &info, &mut all.objects) {
             Ok(open) => {
                 let flags = i32::from_str_radix(field(&info, "flags:").unwrap_or("0"), 8).unwrap_or(0);
@@ -59,6 +67,34 @@ pub fn gather(control: &Control, close_unsupported: bool, stopped: bool) -> io::
     }
     pipes(control, &mut all, &pipe_ends, close_unsupported, stopped)?;
     Ok(all)
+}
+
+/// Whether a timerfd shows neither time left nor ticks.
+fn seems_disarmed(info: &str) -> bool {
+    let zero = |name: &str| field(info, name).is_some_and(|text| text.chars().all(|c| !c.is_ascii_digit() || c == '0'));
+    zero("ticks:") && zero("it_value:")
+}
+
+/// Waits until all timers have fired whose time has come.
+///
+/// The trap: between the moment at which a timerfd is due and the interrupt that counts its tick, it shows neither time left nor a
+/// tick, as if it were disarmed, and the copy would wait for it for ever. Interrupts of a processor come in the order of their
+/// times, so on each of them a sleep that begins now ends behind all that is due.
+fn settle_timers() -> io::Result<()> {
+    use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
+    let this_thread = nix::unistd::Pid::from_raw(0);
+    let allowed = sched_getaffinity(this_thread)?;
+    for processor in 0..CpuSet::count() {
+        if allowed.is_set(processor)? {
+            let mut one = CpuSet::new();
+            one.set(processor)?;
+            // One that has just gone offline has handed its timers to another.
+            if sched_setaffinity(this_thread, &one).is_ok() {
+                std::thread::sleep(std::time::Duration::from_nanos(1));
+            }
+        }
+    }
+    Ok(sched_setaffinity(this_thread, &allowed)?)
 }
 
 /// The value of a line of `fdinfo`.
@@ -310,6 +346,25 @@ mod tests {
         let info = "pos:\t0\nflags:\t02\ntfd:        5 events:       19 data:                5  pos:0 ino:4b sdev:9\n";
         assert_eq!(watched(info), [(5, 0x19, 5)]);
         assert_eq!(field(info, "flags:"), Some("02"));
+    }
+
+    #[test]
+    fn a_timer_that_is_due_has_ticked_once_timers_have_settled() {
+        use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
+        assert!(seems_disarmed("clockid: 1\nticks: 0\nit_value: (0, 0)\nit_interval: (0, 0)\n"));
+        assert!(!seems_disarmed("clockid: 1\nticks: 1\nit_value: (0, 0)\n"));
+        assert!(!seems_disarmed("clockid: 1\nticks: 0\nit_value: (0, 20)\n"));
+        for round in 0..300 {
+            let timer = TimerFd::new(ClockId::CLOCK_MONOTONIC, TimerFlags::TFD_NONBLOCK).unwrap();
+            let soon = std::time::Duration::from_nanos(1 + round * 100);
+            timer.set(Expiration::OneShot(soon.into()), TimerSetTimeFlags::empty()).unwrap();
+            let begin = std::time::Instant::now();
+            while begin.elapsed() < soon {}
+            settle_timers().unwrap();
+            let fd = std::os::fd::AsFd::as_fd(&timer).as_raw_fd();
+            let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{fd}")).unwrap();
+            assert_eq!(field(&info, "ticks:"), Some("1"), "round {round}: {info}");
+        }
     }
 
     #[test]

@@ -308,7 +308,6 @@ fn an_image_of_another_version_is_refused() {
     let mut reader = FrameReader::new(&mut rest);
     let header = reader.expect(Kind::Prologue).expect("it is an image");
     let mut prologue: Prologue = reader.record(&header).expect("it is an image");
-    drop(reader);
     prologue.version += 1;
     let mut writer = FrameWriter::new(Vec::new());
     writer.send_record(Kind::Prologue, &prologue).expect("memory is enough");

@@ -1,7 +1,9 @@
 //! Two hosts with a network between them: network namespaces and a pair of virtual interfaces.
 
-use cloner_tests::{Host, Push, Random, Source, compile};
+use cloner_tests::{Host, Push, Random, Source, compile, workshop};
+use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Two namespaces, joined. They go away with this.
 struct Network {
@@ -15,7 +17,9 @@ impl Network {
             eprintln!("skipped: making network namespaces needs root");
             return None;
         }
-        let names = ["a", "b"].map(|side| format!("clone-{}-{side}", std::process::id()));
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let number = COUNT.fetch_add(1, Ordering::SeqCst);
+        let names = ["a", "b"].map(|side| format!("clone-{}-{number}-{side}", std::process::id()));
         let network = Self { names };
         let [a, b] = &network.names;
         ip(&["netns", "add", a]);
@@ -42,21 +46,34 @@ fn ip(words: &[&str]) {
     assert!(ended.status.success(), "ip {words:?}: {}", String::from_utf8_lossy(&ended.stderr));
 }
 
-#[test]
-fn a_process_is_copied_from_host_to_host_also_after_the_link_was_down() {
+/// A clone from host to host, the first attempt of which finds the link down.
+fn copied_from_host_to_host(user: Option<u32>, seed: &str) {
     let Some(network) = Network::new() else { return };
     let [a, b] = &network.names;
     let program = compile("torture.c", &["-lrt"]);
-    let host = Host::start_in(b, "10.99.7.2:7777");
-    let undisturbed = Source::start(&program, &["31", "100"]).finish();
-    let source = Source::start(&program, &["31", "100"]);
+    // Programs and the installation must be where everybody can read them.
+    std::fs::set_permissions(workshop(), std::fs::Permissions::from_mode(0o755)).expect("it is ours");
+    let host = Host::start_in(b, "10.99.7.2:7777", user);
+    let undisturbed = Source::start(&program, &[seed, "100"]).finish();
+    let source = Source::start_as(user, &program, &[seed, "100"]);
     ip(&["-n", a, "link", "set", "eth0", "down"]);
-    let push = Push::run_in(a, source.pid, "10.99.7.2:7777", &[]);
+    let push = Push::run_in(a, user, source.pid, "10.99.7.2:7777", &[]);
     assert_eq!(push.code, 10, "{}", push.message);
     ip(&["-n", a, "link", "set", "eth0", "up"]);
     Random::new("hosts").moment(200);
-    let push = Push::run_in(a, source.pid, "10.99.7.2:7777", &["--verify-memory"]);
+    let push = Push::run_in(a, user, source.pid, "10.99.7.2:7777", &["--verify-memory"]);
     assert_eq!(push.code, 0, "{}", push.message);
     assert_eq!(host.output_of_copy(), undisturbed.lines);
     assert_eq!(source.finish(), undisturbed);
+}
+
+#[test]
+fn a_process_is_copied_from_host_to_host_also_after_the_link_was_down() {
+    copied_from_host_to_host(None, "31");
+}
+
+#[test]
+fn so_it_is_by_a_user_without_privileges() {
+    const NOBODY: u32 = 65534;
+    copied_from_host_to_host(Some(NOBODY), "33");
 }

@@ -48,19 +48,25 @@ fn command_for(program: &Path, user: Option<u32>) -> Command {
     command
 }
 
-/// Makes `command` run in a network namespace that `ip netns` made.
-fn enter(command: &mut Command, namespace: &str) {
+/// Makes `command` run in a network namespace that `ip netns` made, as another user if one is given.
+fn enter(command: &mut Command, namespace: &str, user: Option<u32>) {
     use std::os::fd::AsRawFd;
+    if let Some(user) = user {
+        command.env("REDCLONE_DIR", format!("/tmp/redclone-tests-{user}"));
+    }
     let path = format!("/run/netns/{namespace}");
     let file = std::fs::File::open(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
     // SAFETY: - a system call between fork and exec; the closure owns the descriptor.
     unsafe {
         command.pre_exec(move || {
-            if libc::setns(file.as_raw_fd(), libc::CLONE_NEWNET) == 0 {
-                Ok(())
-            } else {
-                Err(std::io::Error::last_os_error())
-            }
+            // Entering needs root, so the user changes afterwards; that forgets the signal at the parent's end.
+            let entered = libc::setns(file.as_raw_fd(), libc::CLONE_NEWNET) == 0
+                && user.is_none_or(|user| {
+                    libc::setgid(user) == 0
+                        && libc::setuid(user) == 0
+                        && libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) == 0
+                });
+            if entered { Ok(()) } else { Err(std::io::Error::last_os_error()) }
         });
     }
 }
@@ -268,10 +274,10 @@ impl Host {
 
     /// Starts it in another network namespace, listening at an address that it has there.
     #[must_use]
-    pub fn start_in(namespace: &str, address: &str) -> Self {
+    pub fn start_in(namespace: &str, address: &str, user: Option<u32>) -> Self {
         let mut command = command(None);
         command.args(["serve", "--listen", address]);
-        enter(&mut command, namespace);
+        enter(&mut command, namespace, user);
         Self::from_command(command)
     }
 
@@ -346,10 +352,10 @@ impl Push {
 
     /// The same in another network namespace.
     #[must_use]
-    pub fn run_in(namespace: &str, pid: u32, destination: &str, options: &[&str]) -> Self {
+    pub fn run_in(namespace: &str, user: Option<u32>, pid: u32, destination: &str, options: &[&str]) -> Self {
         let mut command = command(None);
         command.args(["push", &pid.to_string(), destination, "--json"]).args(options);
-        enter(&mut command, namespace);
+        enter(&mut command, namespace, user);
         Self::ended(command)
     }
 
