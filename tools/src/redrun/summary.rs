@@ -1,5 +1,6 @@
 //! The summary at the end: what was run, what was lost, what was compared.
 
+use super::status::milliseconds;
 use crate::coordinator::{Coordinator, Report, signal_name};
 use anyhow::{Context, Result};
 use redrt_types::{ReplicaId, VirtualRank};
@@ -79,6 +80,7 @@ impl<'a> Summary<'a> {
             total.decisions += one.decisions;
             total.retention_bytes_max = total.retention_bytes_max.max(one.retention_bytes_max);
             total.messages_resent += one.messages_resent;
+            total.stall_ns_max = total.stall_ns_max.max(one.stall_ns_max);
         }
         let lost = coordinator.exits().filter(|(_, _, lost)| *lost);
         let lost = lost.filter_map(|(replica, exit, _)| Some((replica, exit?))).collect();
@@ -115,6 +117,10 @@ impl<'a> Summary<'a> {
                 counted(self.total.messages_resent, "message"),
                 bytes_text(self.total.retention_bytes_max)
             ));
+        }
+        if self.total.stall_ns_max > 0 {
+            let stall_ms = milliseconds(self.total.stall_ns_max);
+            lines.push(format!("  calls that waited when a view came went on after at most {stall_ms} ms"));
         }
         let reconnections = tally.reconnections();
         if reconnections > 0 {
@@ -164,13 +170,19 @@ impl<'a> Summary<'a> {
         let degrees: Vec<_> = (0..world.rank_count()).map(|rank| world.degree(VirtualRank(rank))).collect();
         let sent = self.coordinator.statistics().map(|(replica, one)| (replica, one.map(|one| one.messages_sent)));
         let sent: BTreeMap<_, _> = sent.collect();
+        let stalls = self.coordinator.statistics().map(|(replica, one)| (replica, one.map(|one| one.stall_ns_max)));
+        let stalls: BTreeMap<_, _> = stalls.collect();
         let exits = self.coordinator.exits().map(|(replica, exit, lost)| {
             let exit = exit.map(|exit| match exit {
                 Exit::Status(status) => json!({ "status": status }),
                 Exit::Signal(signal) => json!({ "signal": signal }),
             });
             let sent = sent.get(&replica).copied().flatten();
-            json!({ "replica": replica.to_string(), "exit": exit, "lost": lost, "messages_sent": sent })
+            let stall_ms = stalls.get(&replica).copied().flatten().map(milliseconds);
+            json!({
+                "replica": replica.to_string(), "exit": exit, "lost": lost, "messages_sent": sent,
+                "stall_ms_max": stall_ms,
+            })
         });
         let by_replica: BTreeMap<_, _> =
             self.tally.mismatches_by_replica.iter().map(|(replica, count)| (replica.to_string(), count)).collect();
@@ -181,7 +193,7 @@ impl<'a> Summary<'a> {
             "exits": exits.collect::<Vec<_>>(), "lost": lost, "view": self.coordinator.view().number.0,
             "statistics": self.total, "mismatches": self.tally.mismatches,
             "mismatches_by_replica": by_replica, "mismatches_undecided": self.tally.undecided,
-            "divergences": self.tally.divergences, "injected": self.tally.injected,
+            "divergences": self.tally.divergences, "reconnections": self.tally.reconnections(), "injected": self.tally.injected,
         })
     }
 }
