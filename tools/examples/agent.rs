@@ -50,7 +50,7 @@ impl Agent {
             ToAgent::Place(_) | ToAgent::Pin(_) | ToAgent::Unpin(_) => panic!("this program cannot be cloned"),
             // This is a program with work of its own.
             ToAgent::Ask { wave } => {
-                self.send(&FromAgent::Answer { wave, passive: None });
+                self.send(&FromAgent::Answer { wave, passive: None, statistics: Statistics::default() });
                 self.receive();
             }
         }

@@ -8,6 +8,7 @@ pub mod jobs;
 pub mod link;
 pub mod plan;
 pub mod pool;
+mod prompt;
 pub mod redclone;
 pub mod redrtd;
 pub mod redrun;

@@ -28,6 +28,7 @@ pub mod request;
 mod reset;
 pub mod send;
 pub mod sleep;
+mod stalls;
 mod verdict;
 
 use crate::coll::schedule;
@@ -48,6 +49,7 @@ use rustc_hash::FxHashMap;
 use send::Outgoing;
 use slab::Slab;
 use sleep::Sleeper;
+use stalls::Stalls;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -87,6 +89,7 @@ pub struct Engine {
     replication: Option<Box<Replication>>,
     /// When a thread that waits wants to look again though nothing has come, by this machine's monotonic clock.
     alarm_ns: Option<u64>,
+    stalls: Stalls,
     /// Faults found where the frame in question was not in hand.
     faults: Vec<(ProcessIndex, Fault)>,
     /// How far this process is as a copy; [`Joining::Done`] in all others.
@@ -132,6 +135,7 @@ impl Engine {
             told_completions: 0,
             replication: setup.replication,
             alarm_ns: None,
+            stalls: Stalls::default(),
             faults: Vec::new(),
             joining: Joining::Done,
         }
@@ -176,6 +180,7 @@ impl Engine {
         if self.joining == Joining::InView {
             self.tell_in_step();
         }
+        self.stalls.look(self.requests.completions);
         progressed
     }
 }

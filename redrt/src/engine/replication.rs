@@ -133,6 +133,10 @@ impl Replication {
             decisions: self.decisions,
             retention_bytes_max: counters.retained_bytes_max,
             messages_resent: counters.messages_resent,
+            retention_messages: self.replica.retained_count() as u64,
+            retention_bytes: counters.retained_bytes,
+            window_messages: self.replica.unsettled_count() as u64,
+            stall_ns_max: 0,
         }
     }
 
@@ -198,7 +202,8 @@ impl Engine {
 
     /// Counters for the summary.
     pub fn statistics(&self) -> Option<Statistics> {
-        self.replication.as_ref().map(|replication| replication.statistics())
+        let stall_ns_max = self.stalls.longest_ns();
+        self.replication.as_ref().map(|replication| Statistics { stall_ns_max, ..replication.statistics() })
     }
 
     pub(super) fn replication(&mut self) -> &mut Replication {
@@ -527,6 +532,7 @@ impl Engine {
         if view.number <= before.number {
             return;
         }
+        let has_lost = self.world.replicas().any(|replica| before.is_live(replica) && !view.is_live(replica));
         for replica in self.world.replicas() {
             let Some(member) = before.member(replica) else { continue };
             if view.member(replica) != Some(member) {
@@ -549,6 +555,9 @@ impl Engine {
             self.tell_in_step();
         }
         self.requests.completions += 1;
+        if has_lost && self.polling {
+            self.stalls.begin(self.requests.completions);
+        }
         if let Err(error) = applied {
             self.refuse(None, &error.into());
         }

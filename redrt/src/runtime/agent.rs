@@ -182,7 +182,8 @@ fn heed(job: &Job, control: &Control, message: ToAgent) {
             let thread_count = super::threads::mpi_thread_count(OWN_THREADS.load(Ordering::Relaxed));
             let passive = cell.passive(thread_count, &job.welcome.view);
             // If the daemon is gone, so is the job.
-            let _ = control.send(&FromAgent::Answer { wave, passive });
+            let statistics = cell.lock().statistics().unwrap_or_default();
+            let _ = control.send(&FromAgent::Answer { wave, passive, statistics });
         }
         ToAgent::Release => {
             RELEASED.store(true, Ordering::Release);

@@ -283,6 +283,8 @@ pub enum FromAgent {
         wave: u64,
         /// Absent when the process is at work.
         passive: Option<Passive>,
+        /// Its counters so far.
+        statistics: Statistics,
     },
     /// What this newcomer may ask for is kept.
     Pinned(ReplicaId),

@@ -116,4 +116,12 @@ pub struct Statistics {
     pub retention_bytes_max: u64,
     /// Messages sent again to another replica after a loss.
     pub messages_resent: u64,
+    /// Messages in the retention log now …
+    pub retention_messages: u64,
+    /// … and their bytes.
+    pub retention_bytes: u64,
+    /// Messages received, or announced, that are not settled or not acknowledged in order: the windows of all channels.
+    pub window_messages: u64,
+    /// After a view without somebody had come, the longest time until a call that was waiting went on, in nanoseconds.
+    pub stall_ns_max: u64,
 }

@@ -124,7 +124,11 @@ fn table(status: &Value) -> Result<String> {
             .iter()
             .map(|replica| {
                 let (name, host) = (text(&replica["replica"]), text(&replica["host"]));
-                format!("{name} on {host}: {}", text(&replica["state"]))
+                let kept = replica["retention_bytes"].as_u64().unwrap_or(0);
+                let open = replica["window_messages"].as_u64().unwrap_or(0);
+                let kept =
+                    if kept + open > 0 { format!(" ({kept} bytes kept, {open} messages open)") } else { String::new() };
+                format!("{name} on {host}: {}{kept}", text(&replica["state"]))
             })
             .collect();
         out += &format!("{:>4}  {}\n", rank["rank"], replicas.join(", "));
@@ -144,11 +148,12 @@ mod tests {
     fn the_table_names_ranks_replicas_and_hosts() {
         let status = serde_json::json!({
             "job": "00ab", "state": "running", "elapsed_s": 1.5, "view": 3,
-            "ranks": [{ "rank": 0, "replicas": [{ "replica": "0.1", "host": "h2", "state": "lost" }] }],
+            "ranks": [{ "rank": 0, "replicas": [{ "replica": "0.1", "host": "h2", "state": "lost", "retention_bytes": 96, "window_messages": 3 }] }],
             "hosts": [{ "host": "h2", "processes": 4, "state": "dead" }],
         });
         let table = table(&status).unwrap();
-        for part in ["job 00ab: running, 1.5 s, view 3", "0.1 on h2: lost", "4  dead"] {
+        for part in ["job 00ab: running, 1.5 s, view 3", "0.1 on h2: lost (96 bytes kept, 3 messages open)", "4  dead"]
+        {
             assert!(table.contains(part), "{table}");
         }
     }

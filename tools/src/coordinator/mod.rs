@@ -186,6 +186,8 @@ struct Process {
     phase: Phase,
     card: Option<Card>,
     statistics: Option<Statistics>,
+    /// What it has last told of its counters while it runs.
+    latest: Statistics,
     exit: Option<Exit>,
     drained: bool,
     lost: bool,
@@ -207,6 +209,7 @@ impl Process {
             phase: Phase::Started,
             card: None,
             statistics: None,
+            latest: Statistics::default(),
             exit: None,
             drained: false,
             lost: false,
@@ -297,6 +300,11 @@ impl Coordinator {
     }
 
     /// What each process counted, as far as it came to tell.
+    pub fn latest(&self, replica: ReplicaId) -> Statistics {
+        self.processes[self.world().process(replica).0 as usize].latest
+    }
+
+    /// The counters of all processes that have told them at the end.
     pub fn statistics(&self) -> impl Iterator<Item = (ReplicaId, Option<Statistics>)> + '_ {
         self.world().replicas().zip(self.processes.iter().map(|process| process.statistics))
     }
@@ -449,7 +457,10 @@ impl Coordinator {
                     self.end(EndReason::Corrupted, Some(1), now + KILL_GRACE);
                 }
             }
-            FromAgent::Answer { wave, passive } => self.answered(now, replica, wave, passive),
+            FromAgent::Answer { wave, passive, statistics } => {
+                self.process(replica).latest = statistics;
+                self.answered(now, replica, wave, passive);
+            }
             FromAgent::Suspect(suspect) => self.suspected(now, suspect, replica),
             FromAgent::Refused { peer, what } => self.refused(now, replica, peer, what),
         }

@@ -87,9 +87,19 @@ impl Table {
             "passive" | "stray" => {
                 let passive =
                     Passive { view: ViewNumber(0), sent_bytes: 0, received_bytes: 0, waits_for: vec![verb.to_owned()] };
-                vec![Input::Agent(replica, FromAgent::Answer { wave: number() as u64, passive: Some(passive) })]
+                vec![Input::Agent(
+                    replica,
+                    FromAgent::Answer {
+                        wave: number() as u64,
+                        passive: Some(passive),
+                        statistics: Statistics::default(),
+                    },
+                )]
             }
-            "busy" => vec![Input::Agent(replica, FromAgent::Answer { wave: number() as u64, passive: None })],
+            "busy" => vec![Input::Agent(
+                replica,
+                FromAgent::Answer { wave: number() as u64, passive: None, statistics: Statistics::default() },
+            )],
             "abort" => vec![Input::Agent(replica, FromAgent::Abort { code: number(), message: String::new() })],
             "pinned" => {
                 let newcomer = self.coordinator.attempts().next().expect("a clone is under way").1.replica;

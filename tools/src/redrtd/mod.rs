@@ -51,6 +51,8 @@ const SIGNAL_TOKEN: u64 = u64::MAX - 1;
 
 /// Takes its place below `redrun`, runs its part of the job and returns when there is nothing left of it.
 pub fn run(place: Place, secret: &Secret) -> Result<()> {
+    // Where that cannot be had, news take a little longer.
+    let _ = crate::prompt::wish();
     let name = nix::unistd::gethostname().map_or_else(|_| "localhost".into(), |name| name.to_string_lossy().into());
     let post = Post::take(place, name, secret)?;
     // From here on a broken connection means that the job is over, not that this program failed.

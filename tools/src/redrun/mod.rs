@@ -40,6 +40,8 @@ const MISMATCH_LINES_MAX: u64 = 10;
 pub fn run(job: &Job, console: &Console) -> Result<i32> {
     // An orphan of a daemon that was killed comes to this process, which ends it.
     crate::redrtd::become_subreaper()?;
+    // Where that cannot be had, news take a little longer.
+    let _ = crate::prompt::wish();
     let mut shell = Shell::new(job, console)?;
     let outcome = shell.serve();
     shell.fleet.end();

@@ -1,8 +1,14 @@
-//! What `redctl status` is told: ranks, replicas, hosts.
+//! What `redctl status` is told: ranks, replicas, hosts. Processes tell their counters when they are asked whether the job stands
+//! still, about once a second; these are the last ones.
 
 use super::Shell;
 use redrt_types::VirtualRank;
 use serde_json::{Value, json};
+
+/// To a hundredth.
+pub(super) fn milliseconds(ns: u64) -> f64 {
+    (ns as f64 / 1e4).round() / 100.0
+}
 
 impl Shell<'_> {
     pub(super) fn status(&self) -> Value {
@@ -10,7 +16,12 @@ impl Shell<'_> {
         let states: Vec<_> = self.coordinator.states().collect();
         let replica = |replica| {
             let state = states[world.process(replica).0 as usize];
-            json!({ "replica": replica.to_string(), "host": self.host_name(replica), "state": state })
+            let latest = self.coordinator.latest(replica);
+            json!({
+                "replica": replica.to_string(), "host": self.host_name(replica), "state": state,
+                "retention_bytes": latest.retention_bytes, "retention_messages": latest.retention_messages,
+                "window_messages": latest.window_messages, "stall_ms_max": milliseconds(latest.stall_ns_max),
+            })
         };
         let rank = |rank: u32| {
             let replicas: Vec<_> = world.sphere(VirtualRank(rank)).map(replica).collect();

@@ -1,5 +1,6 @@
 //! The summary at the end: what was run, what was lost, what was compared.
 
+use super::status::milliseconds;
 use crate::coordinator::{Coordinator, Report, signal_name, time_text};
 use anyhow::{Context, Result};
 use redrt_types::{ReplicaId, VirtualRank};
@@ -85,6 +86,7 @@ impl<'a> Summary<'a> {
             total.decisions += one.decisions;
             total.retention_bytes_max = total.retention_bytes_max.max(one.retention_bytes_max);
             total.messages_resent += one.messages_resent;
+            total.stall_ns_max = total.stall_ns_max.max(one.stall_ns_max);
         }
         let mut lost = tally.losses.clone();
         // The last of a rank is lost without being told of as the others.
@@ -129,6 +131,10 @@ impl<'a> Summary<'a> {
                 counted(self.total.messages_resent, "message"),
                 bytes_text(self.total.retention_bytes_max)
             ));
+        }
+        if self.total.stall_ns_max > 0 {
+            let stall_ms = milliseconds(self.total.stall_ns_max);
+            lines.push(format!("  calls that waited when a view came went on after at most {stall_ms} ms"));
         }
         let reconnections = tally.reconnections();
         if reconnections > 0 {
@@ -178,13 +184,19 @@ impl<'a> Summary<'a> {
         let degrees: Vec<_> = (0..world.rank_count()).map(|rank| world.degree(VirtualRank(rank))).collect();
         let sent = self.coordinator.statistics().map(|(replica, one)| (replica, one.map(|one| one.messages_sent)));
         let sent: BTreeMap<_, _> = sent.collect();
+        let stalls = self.coordinator.statistics().map(|(replica, one)| (replica, one.map(|one| one.stall_ns_max)));
+        let stalls: BTreeMap<_, _> = stalls.collect();
         let exits = self.coordinator.exits().map(|(replica, exit, lost)| {
             let exit = exit.map(|exit| match exit {
                 Exit::Status(status) => json!({ "status": status }),
                 Exit::Signal(signal) => json!({ "signal": signal }),
             });
             let sent = sent.get(&replica).copied().flatten();
-            json!({ "replica": replica.to_string(), "exit": exit, "lost": lost, "messages_sent": sent })
+            let stall_ms = stalls.get(&replica).copied().flatten().map(milliseconds);
+            json!({
+                "replica": replica.to_string(), "exit": exit, "lost": lost, "messages_sent": sent,
+                "stall_ms_max": stall_ms,
+            })
         });
         let by_replica: BTreeMap<_, _> =
             self.tally.mismatches_by_replica.iter().map(|(replica, count)| (replica.to_string(), count)).collect();
@@ -196,8 +208,8 @@ impl<'a> Summary<'a> {
             "statistics": self.total, "mismatches": self.tally.mismatches,
             "mismatches_by_replica": by_replica, "mismatches_undecided": self.tally.undecided,
             "recovered": self.tally.windows.len(),
-            "windows_ms": self.tally.windows.iter().map(|window| window.as_secs_f64() * 1e3).collect::<Vec<_>>(),
-            "divergences": self.tally.divergences, "injected": self.tally.injected,
+            "windows_ms": self.tally.windows.iter().map(|window| milliseconds(*window)).collect::<Vec<_>>(),
+            "divergences": self.tally.divergences, "reconnections": self.tally.reconnections(), "injected": self.tally.injected,
         })
     }
 }

@@ -1,0 +1,131 @@
+//! Connections between hosts: reset from outside, and read on their way.
+
+use crate::{HOSTS, nothing_left};
+use redrt_tests::lab::{address, lab};
+use redrt_tests::{Job, Lab, compile, compile_source};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Resets all connections of a host with another, as a device on the way might. `false` where the kernel cannot.
+fn reset(lab: &Lab, host: &str, other: &str) -> bool {
+    let mut command = lab.on(host);
+    let output = command.args(["ss", "--kill", "--no-header", "dst", &address(other)]).output().expect("ss can be run");
+    output.status.success() && !String::from_utf8_lossy(&output.stderr).contains("not supported")
+}
+
+#[test]
+fn connections_that_are_reset_from_outside_cost_nobody() {
+    let Some(lab) = lab(4) else { return };
+    let program = compile("heat");
+    let heat = || Job::new(4, &program).arguments(&["64", "800"]).degree(2);
+    let out = heat().run().ended_well().out;
+    // Those between daemons break, too.
+    let job = heat().on_hosts(&lab, HOSTS).options(&["--transport", "tcp"]).limit(Duration::from_secs(120)).start();
+    job.wait_until("launch", |job| job.audit().iter().any(|record| record["event"] == "job-start"));
+    // They are opened when they are first used.
+    for (host, other) in [("h2", "h1"), ("h3", "h4"), ("h4", "h1"), ("h2", "h4"), ("h3", "h2")].repeat(2) {
+        if !reset(&lab, host, other) {
+            eprintln!("skipped: this kernel does not let ss close connections");
+            return;
+        }
+    }
+    let ended = job.wait().ended_well().printed(&out);
+    assert!(ended.events("reconnected").count() > 0, "nothing was reset\n{ended}");
+    for event in ["replica-lost", "daemon-lost", "retired"] {
+        assert_eq!(ended.events(event).count(), 0, "{event}\n{ended}");
+    }
+    nothing_left(&lab, &ended);
+}
+
+const LISTEN: &str = "\
+import socket, sys
+link = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.ntohs(3))
+link.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 24)
+with open(sys.argv[1], 'wb', 0) as out:
+    out.write(b'listening')
+    while True:
+        out.write(link.recv(1 << 17))
+";
+
+/// Writes down all that goes over a host's link.
+struct Listener {
+    /// `nsenter`, whose child it is.
+    process: Child,
+    file: PathBuf,
+}
+
+impl Listener {
+    fn start(lab: &Lab, host: &str, name: &str) -> Self {
+        let file = lab.path(name);
+        let mut command: Command = lab.on(host);
+        let process = command.args(["python3", "-c", LISTEN]).arg(&file).stdin(Stdio::null()).spawn();
+        let listener = Self { process: process.expect("python3 can be run"), file };
+        let begin = Instant::now();
+        while listener.heard().is_empty() {
+            assert!(begin.elapsed() < Duration::from_secs(10), "nobody listens");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        listener
+    }
+
+    fn heard(&self) -> Vec<u8> {
+        std::fs::read(&self.file).unwrap_or_default()
+    }
+
+    /// Whether this was to be heard.
+    fn has_heard(&self, what: &str) -> bool {
+        self.heard().windows(what.len()).any(|window| window == what.as_bytes())
+    }
+}
+
+impl Listener {
+    fn stop(mut self, lab: &Lab, host: &str) {
+        for process in lab.processes(host, "python3") {
+            // SAFETY: - takes any number; the process is one of the lab's.
+            unsafe { libc::kill(process, libc::SIGKILL) };
+        }
+        let _ = self.process.wait();
+    }
+}
+
+const PROGRAM: &str = r#"
+#include <mpi.h>
+#include <stdio.h>
+#include <string.h>
+int main(int argc, char **argv) {
+    int rank;
+    static char text[40000];
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    for (int length = 64; length <= 40000; length += 39936) {
+        for (int at = 0; at + 32 < length; at += 32) memcpy(text + at, rank ? "" : "payload-in-a-message-0123456789.", rank ? 0 : 32);
+        if (rank == 0) MPI_Send(text, length, MPI_CHAR, 1, 0, MPI_COMM_WORLD);
+        if (rank == 1) MPI_Recv(text, length, MPI_CHAR, 0, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    }
+    if (rank == 1) printf("printed-by-a-rank %.20s\n", text);
+    MPI_Finalize();
+    return 0;
+}
+"#;
+
+#[test]
+fn nothing_of_a_secure_job_can_be_read_on_its_way() {
+    let Some(lab) = lab(2) else { return };
+    let (_directory, program): (_, PathBuf) = compile_source(PROGRAM);
+    let program: &Path = &program;
+    for degree in [1, 2] {
+        for secure in [false, true] {
+            let listener = Listener::start(&lab, "h2", &format!("heard-{degree}-{secure}"));
+            let job = Job::new(2, program).degree(degree).on_hosts(&lab, "h1:1,h2:1").options(&["--transport", "tcp"]);
+            let job = job.environment("OF_THE_ENVIRONMENT", "told-to-a-process");
+            let job = if secure { job.options(&["--secure"]) } else { job };
+            let ended = job.run().ended_well().printed("printed-by-a-rank payload-in-a-message\n");
+            for what in ["payload-in-a-message", "printed-by-a-rank", "told-to-a-process"] {
+                assert_eq!(listener.has_heard(what), !secure, "{what} at degree {degree}\n{ended}");
+            }
+            listener.stop(&lab, "h2");
+            nothing_left(&lab, &ended);
+        }
+    }
+}
