@@ -17,6 +17,8 @@ mod fuzz;
 mod join;
 mod membership;
 mod receiving;
+#[cfg(test)]
+mod scale;
 mod sending;
 #[cfg(test)]
 mod tests;
