@@ -2,6 +2,7 @@
 
 mod faults;
 mod launch;
+mod pool;
 mod programs;
 mod slurm;
 

@@ -379,6 +379,12 @@ impl Replica {
     pub fn mutate(&mut self, mutation: Mutation) {
         self.mutation = Some(mutation);
         self.decisions.sync_skipped = mutation == Mutation::SyncSkipped;
+        self.decisions.sync_from_stable = mutation == Mutation::SyncFromStable;
+        if mutation == Mutation::FreePlaceServed {
+            let live = self.live(self.me.rank);
+            let served = |client: ReplicaId| service(&self.world, live, self.protocol, self.me, client.index);
+            self.services = self.world.replicas().map(served).collect();
+        }
     }
 
     #[cfg(any(test, feature = "mutation"))]
