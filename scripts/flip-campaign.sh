@@ -10,4 +10,4 @@ cd "$(dirname -- "$0")/.."
 prefix=${REDRT_PREFIX:-${CARGO_TARGET_DIR:-$PWD/target}/test-prefix}
 [ -n "${REDRT_PREFIX-}" ] || scripts/install.sh "$prefix"
 export REDRT_PREFIX="$prefix"
-exec cargo run --quiet -p redrt-tests -- flip "$@"
+exec cargo run --quiet -p redrt-tests --bin redrt-campaign -- flip "$@"

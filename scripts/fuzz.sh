@@ -16,4 +16,4 @@ cd "$(dirname -- "$0")/.."
 # Optimized, but with what a test build checks, and apart from what is built for use.
 export CARGO_PROFILE_RELEASE_OVERFLOW_CHECKS=true CARGO_PROFILE_RELEASE_DEBUG_ASSERTIONS=true
 export CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-target}/fuzz" PROPTEST_CASES="$cases"
-cargo test --release --lib -p quiesce -p redrt -p redrt-wire -p redrt-tools -- fuzz or_refused
+cargo test --release --lib -p quiesce -p redrt -p redrt-wire -p redrt-tools -p cloner -- fuzz or_refused

@@ -35,7 +35,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_packed_unpacks_and_noise_is_an_error(
+        fn fuzz_what_is_packed_unpacks_and_noise_is_an_error(
             runs in prop::collection::vec((any::<u8>(), 1_usize..500), 1..20), noise in prop::collection::vec(any::<u8>(), 0..300)
         ) {
             let bytes: Vec<u8> = runs.into_iter().flat_map(|(byte, len)| vec![byte; len]).collect();

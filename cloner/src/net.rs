@@ -93,7 +93,7 @@ fn open(
 ) -> io::Result<Vec<(TcpStream, [u8; Greeting::BYTES])>> {
     let addresses: Vec<_> = destination.to_socket_addrs()?.collect();
     let mut session = [0; 16];
-    session.copy_from_slice(&Secret::generate()?.0[..16]);
+    session.copy_from_slice(&Secret::generate()?.key()[..16]);
     (0..count)
         .map(|index| {
             let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
@@ -120,6 +120,7 @@ fn open(
 
 /// Accepts a stream: authenticates it and reads its greeting.
 pub fn accept(stream: &mut TcpStream, secret: &Secret) -> io::Result<Greeting> {
+    refuse_sealing(secret)?;
     prepare(stream, AUTHENTICATION_LIMIT)?;
     auth::accept(stream, secret).map_err(authentication)?;
     let mut bytes = [0; Greeting::BYTES];
@@ -127,6 +128,15 @@ pub fn accept(stream: &mut TcpStream, secret: &Secret) -> io::Result<Greeting> {
     prepare(stream, STALL_LIMIT)?;
     Greeting::decode(&bytes)
         .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "this is not redclone of this version"))
+}
+
+/// Where all connections are to be encrypted, an image must not go over one that is not.
+fn refuse_sealing(secret: &Secret) -> io::Result<()> {
+    if secret.is_sealing() {
+        let message = "images are not encrypted on their way, and this job's connections are to be (--secure)";
+        return Err(io::Error::new(io::ErrorKind::Unsupported, message));
+    }
+    Ok(())
 }
 
 /// Listens at `address`.
@@ -178,7 +188,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn greetings_survive_and_rubbish_does_not(mut bytes: [u8; Greeting::BYTES], real: bool, secure: bool) {
+        fn fuzz_greetings_survive_and_rubbish_does_not(mut bytes: [u8; Greeting::BYTES], real: bool, secure: bool) {
             if real {
                 bytes[..8].copy_from_slice(if secure { &MAGIC_SECURE } else { &MAGIC });
                 bytes[24..28].copy_from_slice(&[1, 0, 4, 0]);

@@ -55,7 +55,7 @@ pub fn respond(stream: &mut (impl Read + Write), secret: &Secret, greeting: &[u8
 
 fn builder<'a>(secret: &'a Secret, greeting: &'a [u8]) -> io::Result<Builder<'a>> {
     let pattern = PATTERN.parse().map_err(wrong)?;
-    Builder::new(pattern).psk(0, &secret.0).and_then(|builder| builder.prologue(greeting)).map_err(wrong)
+    Builder::new(pattern).psk(0, secret.key()).and_then(|builder| builder.prologue(greeting)).map_err(wrong)
 }
 
 fn send(state: &mut HandshakeState, stream: &mut impl Write) -> io::Result<()> {
@@ -193,7 +193,7 @@ mod tests {
     }
 
     fn pair() -> (Keys, Keys) {
-        let secret = Secret([7; 32]);
+        let secret = Secret::new([7; 32]);
         let (one, other) = meet(secret.clone(), secret, [b"same", b"same"]);
         (one.unwrap(), other.unwrap())
     }
@@ -215,8 +215,8 @@ mod tests {
 
     #[test]
     fn another_secret_or_another_greeting_is_refused() {
-        let secret = || Secret([7; 32]);
-        let (one, other) = meet(secret(), Secret([8; 32]), [b"same", b"same"]);
+        let secret = || Secret::new([7; 32]);
+        let (one, other) = meet(secret(), Secret::new([8; 32]), [b"same", b"same"]);
         assert!(one.is_err() && other.is_err());
         let (one, other) = meet(secret(), secret(), [b"this", b"that"]);
         assert!(one.is_err() && other.is_err());
@@ -261,7 +261,7 @@ mod tests {
             let (_, keys) = pair();
             prop_assert!(all(keys, &bytes).is_err());
             let mut stream = io::Cursor::new(bytes);
-            prop_assert!(respond(&mut stream, &Secret([7; 32]), b"").is_err());
+            prop_assert!(respond(&mut stream, &Secret::new([7; 32]), b"").is_err());
         }
     }
 }

@@ -139,7 +139,7 @@ pub(crate) struct Decisions {
     kept: u64,
     /// Newcomers are expected: what they may lack is kept.
     pinned: bool,
-    /// Newcomers that have not told this leader what they hold.
+    /// Newcomers, and siblings whose connection was lost, that have not told this leader what they hold.
     silent: ReplicaSet,
     /// Outcomes in buffered decisions `announced..count`.
     buffered: u32,
@@ -487,13 +487,18 @@ impl Decisions {
             return;
         }
         self.role = Role::Follower { leader, in_sync: false };
+        self.report_to(leader, outputs);
+    }
+
+    /// Says what this process holds, and what it can take.
+    fn report_to(&self, leader: ReplicaIndex, outputs: &mut VecDeque<Output>) {
         // Not only what is not stable: the new leader may be a newcomer that the old one had not told yet what was.
         let first = self.kept;
         #[cfg(any(test, feature = "mutation"))]
         let first = if self.sync_from_stable { self.stable } else { first };
         let frame = Frame::DecisionSync { first, items: self.items_from(first) };
         self.transmit(leader, frame, outputs);
-        for (key, agrees) in self.own_ballots.clone() {
+        for (key, agrees) in self.own_ballots.iter().copied() {
             self.transmit(leader, Frame::Ballot { key, agrees }, outputs);
         }
     }
@@ -541,6 +546,17 @@ impl Decisions {
             self.transmit(sibling, Frame::Stable { upto: self.stable }, outputs);
         }
         outputs.push_back(Output::BecameLeader);
+    }
+
+    /// The connection with a sibling was lost: a follower says again what it holds, a leader waits for that.
+    pub(crate) fn reset(&mut self, sibling: ReplicaIndex, outputs: &mut VecDeque<Output>) {
+        self.early_syncs.retain(|(from, ..)| *from != sibling);
+        match &mut self.role {
+            Role::Leader => self.silent.insert(sibling),
+            Role::Syncing { missing } => missing.insert(sibling),
+            Role::Follower { leader, .. } if *leader == sibling => self.report_to(sibling, outputs),
+            Role::Follower { .. } | Role::Sole => {}
+        }
     }
 
     fn blame(&self, by: ReplicaIndex, breach: Breach) -> ProtocolError {

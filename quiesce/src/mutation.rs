@@ -20,6 +20,8 @@ pub enum Mutation {
     PinSkipped,
     /// A leader cancels a receive without asking its siblings.
     BallotsIgnored,
+    /// After a connection was lost, nothing is asked for anew.
+    ResetIgnored,
     /// An outvoted payload is delivered.
     VerdictIgnored,
     /// A new leader that has just joined is told only what is not stable.

@@ -57,6 +57,12 @@ fn carry_out(payload: &mut Payload) {
                 WIRE_BIT.store(bit as i64, Ordering::Release);
                 report(format!("bit {bit} of the payload of send {number} flipped in flight"));
             }
+            ProcessFault::Reset { send, peer } if send == number => {
+                let process = job.welcome.world.process(peer);
+                if crate::engine::cell().lock().links.disconnect(process) {
+                    report(format!("reset of the connections with {peer} at send {number}"));
+                }
+            }
             _ => {}
         }
     }

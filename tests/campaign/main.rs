@@ -1,4 +1,5 @@
-//! Runs a campaign of faults and prints its table: `scripts/kill-campaign.sh` and `scripts/flip-campaign.sh`.
+//! Runs a campaign of faults and prints its table: `scripts/kill-campaign.sh`, `scripts/flip-campaign.sh`,
+//! `scripts/reset-campaign.sh`.
 
 use clap::{Parser, ValueEnum};
 use redrt_tests::Program;
@@ -56,6 +57,8 @@ enum Campaign {
     Kill,
     /// Flips of a bit, in memory and in flight.
     Flip,
+    /// Resets of connections, over TCP.
+    Reset,
 }
 
 fn program(name: &str) -> Result<Program, String> {
@@ -68,13 +71,16 @@ fn main() -> ExitCode {
     let kinds = match arguments.campaign {
         Campaign::Kill => vec![Kind::Kill, Kind::Kill, Kind::KillAtTime, Kind::Kill],
         Campaign::Flip => vec![Kind::Flip, Kind::Wire],
+        Campaign::Reset => vec![Kind::Reset],
     };
+    let is_reset = matches!(arguments.campaign, Campaign::Reset);
     let programs = if arguments.programs.is_empty() { Program::ALL.to_vec() } else { arguments.programs };
     let plan = Plan {
         kinds,
         programs,
         degrees: arguments.degrees,
-        transports: arguments.transports,
+        // There is nothing to reset in shared memory.
+        transports: if is_reset { vec!["tcp".into()] } else { arguments.transports },
         options: arguments.options,
         moment_count: arguments.moments,
         seed: arguments.seed,

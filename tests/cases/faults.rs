@@ -31,6 +31,17 @@ fn every_flip_is_reported_against_its_replica() {
 }
 
 #[test]
+fn a_reset_connection_costs_nobody() {
+    let plan = Plan { transports: vec!["tcp".into()], ..plan(&[Kind::Reset], 80) };
+    plan.run(&|_, _| {}).assert_right();
+    for options in [["--protocol", "all-to-all"], ["--verify", "deferred"]] {
+        let options = options.into_iter().map(String::from).collect();
+        let plan = Plan { options, sample: Some(24), ..plan.clone() };
+        plan.run(&|_, _| {}).assert_right();
+    }
+}
+
+#[test]
 fn other_protocols_survive_kills_and_see_flips() {
     let options = [["--protocol", "all-to-all"], ["--verify", "deferred"]];
     for options in options {

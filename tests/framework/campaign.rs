@@ -1,7 +1,7 @@
 //! Campaigns: many jobs, each with one fault at a moment drawn from a seed, and what became of them.
 //!
 //! A kill must change nothing of what a program prints. A flip must be reported against the right replica, and at
-//! r ≥ 3 change nothing either. Every job that does otherwise is kept with the command that repeats it.
+//! r ≥ 3 change nothing either. A reset connection must cost nobody. Every job that does otherwise is kept with the command that repeats it.
 
 use crate::programs::Program;
 use crate::{Ended, Job, Random};
@@ -20,6 +20,8 @@ pub enum Kind {
     Flip,
     /// One bit of a payload changes in flight.
     Wire,
+    /// Connections of a replica with others are reset, before several of its sends.
+    Reset,
 }
 
 /// Which jobs to run.
@@ -210,6 +212,7 @@ impl Plan {
                         }
                         Kind::Flip => format!("flip:{rank}.{replica}@#{send}"),
                         Kind::Wire => format!("wire:{rank}.{replica}@#{send}"),
+                        Kind::Reset => resets(program.rank_count, degree, (rank, replica), known, random),
                     };
                     let (program, transport) = (*program, transport.to_owned());
                     let (rank, deferred) = (rank.into(), self.options.iter().any(|option| option == "deferred"));
@@ -237,6 +240,25 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
+/// Resets of a replica's connections with others, before three of its sends.
+fn resets(
+    rank_count: u32,
+    degree: u16,
+    (rank, replica): (u32, u16),
+    known: &Undisturbed,
+    random: &mut Random,
+) -> String {
+    let mut faults = Vec::new();
+    while faults.len() < 3 {
+        let peer = (random.draw() % u64::from(rank_count), random.draw() % u64::from(degree));
+        if peer != (rank.into(), replica.into()) {
+            let send = random.from_one_to(known.sends[rank as usize]);
+            faults.push(format!("reset:{rank}.{replica}-{}.{}@#{send}", peer.0, peer.1));
+        }
+    }
+    faults.join(",")
+}
+
 /// How many messages each rank sends, as the summary tells; at least 1.
 fn sends(job: &Ended, rank_count: u32) -> Vec<u64> {
     let mut sends = vec![1; rank_count as usize];
@@ -260,6 +282,9 @@ fn judge(trial: &Trial, ended: &Ended, out: &str) -> (Outcome, String) {
         return (Outcome::LeftBehind, ended.left.join(", "));
     }
     let injected = ended.number("injected") > 0;
+    if trial.kind == Kind::Reset && ended.summary["lost"].as_array().is_none_or(|lost| !lost.is_empty()) {
+        return bad(Outcome::Wrong, "a replica was lost");
+    }
     let outcome = match trial.kind {
         Kind::Flip if injected => judge_flip(trial, ended),
         Kind::Wire if injected => judge_wire(trial, ended),

@@ -49,7 +49,7 @@ fn write_into(directory: &Path, job: u64, host: &str, address: SocketAddr, secre
     check(directory)?;
     let path = directory.join(format!("{job:016x}@{host}"));
     let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&path);
-    let line = format!("{address} {}\n", secret.to_hex());
+    let line = format!("{address} {}\n", secret.to_text());
     let written = file.and_then(|mut file| file.write_all(line.as_bytes()));
     written.with_context(|| format!("Failed to write {}", path.display()))?;
     Ok(Entry(path))
@@ -101,7 +101,7 @@ fn find_in(directory: &Path) -> Result<Vec<Found>> {
         };
         let Ok(text) = fs::read_to_string(entry.path()) else { continue };
         let parsed = text.trim_end().split_once(' ');
-        let parsed = parsed.and_then(|(address, secret)| Some((address.parse().ok()?, Secret::from_hex(secret)?)));
+        let parsed = parsed.and_then(|(address, secret)| Some((address.parse().ok()?, Secret::from_text(secret)?)));
         let Some((address, secret)) = parsed else { continue };
         if found.iter().all(|other| other.job != job) {
             found.push(Found { job, address, secret, path: entry.path() });
@@ -145,12 +145,12 @@ mod tests {
         let directory = parent.path().join("jobs");
         let address: SocketAddr = ([10, 0, 0, 1], 4000).into();
         assert!(find_in(&directory).unwrap().is_empty());
-        let one = write_into(&directory, 0xabc, "h1", address, &Secret([1; 32])).unwrap();
-        let same = write_into(&directory, 0xabc, "h2", address, &Secret([1; 32])).unwrap();
+        let one = write_into(&directory, 0xabc, "h1", address, &Secret::new([1; 32])).unwrap();
+        let same = write_into(&directory, 0xabc, "h2", address, &Secret::new([1; 32])).unwrap();
         let found = find_in(&directory).unwrap();
-        assert_eq!((found.len(), found[0].address, found[0].secret.0), (1, address, [1; 32]));
+        assert_eq!((found.len(), found[0].address, found[0].secret.key()), (1, address, &[1; 32]));
         assert_eq!(fs::metadata(&one.0).unwrap().mode() & 0o777, 0o600);
-        let _other = write_into(&directory, 0xdef, "h1", address, &Secret([2; 32])).unwrap();
+        let _other = write_into(&directory, 0xdef, "h1", address, &Secret::new([2; 32])).unwrap();
         let all = || find_in(&directory).unwrap();
         assert!(choose(all(), None).unwrap_err().to_string().contains("several"));
         assert_eq!(choose(all(), Some("0000000000000d")).unwrap().job, "0000000000000def");
@@ -165,7 +165,7 @@ mod tests {
     fn a_directory_that_others_can_read_is_not_used() {
         let directory = tempfile::tempdir().unwrap();
         fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
-        assert!(write_into(directory.path(), 1, "h", ([1, 2, 3, 4], 5).into(), &Secret([0; 32])).is_err());
+        assert!(write_into(directory.path(), 1, "h", ([1, 2, 3, 4], 5).into(), &Secret::new([0; 32])).is_err());
         assert!(find_in(directory.path()).is_err());
     }
 }

@@ -2,6 +2,7 @@
 
 use anyhow::Context;
 use redrt_wire::frame::{FrameReader, encode};
+use redrt_wire::seal::Cipher;
 use serde::{Serialize, de::DeserializeOwned};
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -12,6 +13,7 @@ const READ_BYTES: usize = 64 << 10;
 #[derive(Debug)]
 pub struct Link<S> {
     stream: S,
+    cipher: Option<Cipher>,
     reader: FrameReader,
     outgoing: Vec<u8>,
     sent_bytes: usize,
@@ -29,9 +31,9 @@ pub enum Received {
 }
 
 impl<S: Read + Write + AsFd> Link<S> {
-    /// Takes over a stream that was made non-blocking.
-    pub fn new(stream: S) -> Self {
-        Self { stream, reader: FrameReader::default(), outgoing: Vec::new(), sent_bytes: 0 }
+    /// Takes over a stream that was made non-blocking, and what it is encrypted with, if it is.
+    pub fn new(stream: S, cipher: Option<Cipher>) -> Self {
+        Self { stream, cipher, reader: FrameReader::default(), outgoing: Vec::new(), sent_bytes: 0 }
     }
 
     /// Descriptor to wait on.
@@ -47,7 +49,10 @@ impl<S: Read + Write + AsFd> Link<S> {
 
     /// Queues a message and sends what the connection takes.
     pub fn send<T: Serialize>(&mut self, message: &T) -> io::Result<()> {
-        self.outgoing.extend_from_slice(&encode(message));
+        match &mut self.cipher {
+            Some(cipher) => cipher.seal(&encode(message), &mut self.outgoing),
+            None => self.outgoing.extend_from_slice(&encode(message)),
+        }
         self.flush()
     }
 
@@ -79,7 +84,14 @@ impl<S: Read + Write + AsFd> Link<S> {
             match self.stream.read(&mut buffer) {
                 Ok(0) => return Ok(Received::End),
                 Ok(count) => {
-                    self.reader.push(&buffer[..count]);
+                    match &mut self.cipher {
+                        Some(cipher) => {
+                            let mut plain = Vec::new();
+                            cipher.open(&buffer[..count], &mut plain)?;
+                            self.reader.push(&plain);
+                        }
+                        None => self.reader.push(&buffer[..count]),
+                    }
                     return Ok(Received::Bytes);
                 }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}

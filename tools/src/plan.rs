@@ -50,6 +50,8 @@ pub struct HostPlan {
     pub fan_out: u32,
     /// The interface or network to use, where that was said.
     pub interface: Option<String>,
+    /// Connections are encrypted.
+    pub secure: bool,
     /// The address at which `redrun` listens.
     pub root_address: IpAddr,
     /// After this time at the latest a dead host is found.
@@ -75,6 +77,7 @@ impl HostPlan {
             launcher: Launcher::Remote(vec!["ssh".into()]),
             fan_out: crate::tree::shape::FAN_OUT,
             interface: None,
+            secure: false,
             root_address: Ipv4Addr::LOCALHOST.into(),
             detect_timeout: DETECT_TIMEOUT,
             per_host: None,

@@ -280,7 +280,7 @@ fn a_job_without_its_pool_gives_its_leases_up_in_time() {
 fn strangers_are_refused_and_written_down() {
     let site = Site::new(&[]);
     site.add(&["h1"]);
-    let wrong = Secret([7; 32]);
+    let wrong = Secret::new([7; 32]);
     assert!(Client::connect(site.address, &wrong, JobId(1), Duration::ZERO).is_err());
     assert!(ask(site.address, &wrong, Question::Status).is_err());
     // A frame without a handshake: as long as a proof, so that it is not waited for.
@@ -295,8 +295,8 @@ fn strangers_are_refused_and_written_down() {
     assert_eq!(site.host("h1")["leased"], 0);
     // One who knows the secret and makes no sense is closed, and nothing else happens.
     let mut mad = redrt_tools::tree::hub::dial(site.address, &site.secret(), PATIENCE).expect("it listens");
-    mad.write_all(&[0xff; 64]).expect("it is taken");
-    assert_eq!(mad.read_to_end(&mut answer).expect("it is closed"), 0);
+    mad.stream.write_all(&[0xff; 64]).expect("it is taken");
+    assert_eq!(mad.stream.read_to_end(&mut answer).expect("it is closed"), 0);
     assert!(site.ask(Question::Status).is_ok());
 }
 
@@ -353,7 +353,7 @@ fn redctl_changes_the_pool() {
     let output = output.expect("redctl can be run");
     assert_eq!(output.status.code(), Some(2));
     let secret = site.path("other");
-    fs::write(&secret, Secret([1; 32]).to_hex()).expect("it can be written");
+    fs::write(&secret, Secret::new([1; 32]).to_text()).expect("it can be written");
     fs::set_permissions(&secret, std::os::unix::fs::PermissionsExt::from_mode(0o600)).expect("it is there");
     let said = fails(&["status", "--pool-secret", secret.to_str().expect("it is text")], 1);
     assert!(said.contains("Failed to reach the pool"), "{said}");

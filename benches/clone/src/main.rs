@@ -116,9 +116,12 @@ fn measure(arguments: &Arguments, work: &Path, ballast: &Path, size: u64, rate: 
     let pid = std::fs::read_to_string(&pid_file)?;
     let address = std::fs::read_to_string(&address_file)?;
 
-    // The plain stream comes first, and touches as much memory on its receiving side.
+    // Each begins with memory that was in use just before.
+    let ready = (size << 30) + (256 << 20);
+    plain::touch(ready)?;
     let plain = plain::stream(size << 30, usize::from(arguments.streams))?.as_secs_f64();
     let usual = program.rate(Duration::from_millis(500))?;
+    plain::touch(ready)?;
     let (begin, before) = (Instant::now(), program.count()?);
     let mut push = command();
     push.args(["push", pid.trim(), address.trim(), "--json", "--close-unsupported", "--streams"])

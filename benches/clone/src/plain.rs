@@ -1,10 +1,29 @@
 //! A plain stream: memory into sockets, sockets into fresh memory, with large calls and nothing else.
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
+
+/// Touches memory and gives it back, once with huge pages and once without, so that neither side of a comparison pays for what the
+/// machine has not used lately: the host of a virtual machine takes such memory back.
+pub fn touch(bytes: u64) -> anyhow::Result<()> {
+    for advice in [libc::MADV_HUGEPAGE, libc::MADV_NOHUGEPAGE] {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: - a new mapping wherever the kernel likes.
+        let place = unsafe { libc::mmap(std::ptr::null_mut(), bytes as usize, protection, flags, -1, 0) };
+        ensure!(place != libc::MAP_FAILED, "no memory to touch: {}", std::io::Error::last_os_error());
+        // SAFETY: - the mapping just made, which nothing refers to.
+        unsafe {
+            libc::madvise(place, bytes as usize, advice);
+            libc::madvise(place, bytes as usize, libc::MADV_POPULATE_WRITE);
+            libc::munmap(place, bytes as usize);
+        }
+    }
+    Ok(())
+}
 
 const CALL_BYTES: usize = 1 << 20;
 

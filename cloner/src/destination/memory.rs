@@ -292,3 +292,48 @@ fn relocate(from: u64, len: u64, to: u64) -> io::Result<()> {
     let moved = unsafe { libc::mremap(from as *mut _, len as usize, len as usize, flags, to as *mut libc::c_void) };
     if moved == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::image::state::SharedObject;
+    use proptest::prelude::*;
+
+    fn area() -> impl Strategy<Value = Area> {
+        // Small numbers of pages, so that areas touch and overlap; now and then anything.
+        let address = prop_oneof![4 => (16_u64..40).prop_map(|page| page * 4096), 1 => any::<u64>()];
+        let backing = prop_oneof![
+            Just(Backing::Anonymous),
+            (0_u32..3, any::<u64>()).prop_map(|(file, offset)| Backing::File { file, offset: offset & !4095 }),
+            (0_u64..3, any::<u64>()).prop_map(|(object, offset)| Backing::Shared { object, offset }),
+        ];
+        (address.clone(), address, any::<u8>(), any::<bool>(), any::<u8>(), backing).prop_map(
+            |(start, end, protection, grows_down, advice, backing)| Area {
+                start,
+                end,
+                protection: protection % 9,
+                grows_down,
+                advice,
+                backing,
+            },
+        )
+    }
+
+    proptest! {
+        #[test]
+        fn fuzz_layouts_are_refused_or_can_be_mapped(
+            mut areas in prop::collection::vec(area(), 0..4), sorted: bool, len: u64
+        ) {
+            if sorted {
+                areas.sort_unstable_by_key(|area| area.start);
+            }
+            let objects = vec![SharedObject { id: 1, name: String::new(), len, seals: 0 }];
+            let layout = Layout { areas, objects };
+            if check(&layout, 2).is_ok() {
+                let ends: Vec<u64> = layout.areas.iter().flat_map(|area| [area.start, area.end]).collect();
+                prop_assert!(ends.is_sorted() && ends.iter().all(|end| (ADDRESSES_BEGIN..=ADDRESSES_END).contains(end)));
+                prop_assert!(layout.areas.iter().all(|area| area.start < area.end));
+            }
+        }
+    }
+}

@@ -197,7 +197,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_decode_to_an_error_or_to_what_encodes_to_them(mut bytes: [u8; HEADER_BYTES], like_one in 0_u8..4) {
+        fn fuzz_any_bytes_decode_to_an_error_or_to_what_encodes_to_them(mut bytes: [u8; HEADER_BYTES], like_one in 0_u8..4) {
             if like_one > 0 {
                 bytes[..4].copy_from_slice(&MAGIC);
             }

@@ -211,7 +211,7 @@ mod tests {
         }
 
         #[test]
-        fn cut_and_scrambled_streams_end_in_errors(len: usize, noise in prop::collection::vec(any::<(usize, u8)>(), 0..6)) {
+        fn fuzz_cut_and_scrambled_streams_end_in_errors(len: usize, noise in prop::collection::vec(any::<(usize, u8)>(), 0..6)) {
             let mut bytes = sample();
             for (at, byte) in noise {
                 let at = at % bytes.len();
@@ -222,7 +222,7 @@ mod tests {
         }
 
         #[test]
-        fn records_of_any_bytes_are_errors_or_records(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
+        fn fuzz_records_of_any_bytes_are_errors_or_records(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
             let _ = decode::<Prologue>(&bytes);
             let _ = decode::<Layout>(&bytes);
             let _ = decode::<Final>(&bytes);

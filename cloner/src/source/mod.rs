@@ -470,7 +470,6 @@ impl<'a> Source<'a> {
         if let Some(answers) = &mut self.answers {
             match reply(answers, phase)? {
                 Reply::Staged => self.steps.note("destination verifies"),
-                Reply::Failed { what } => return Err(Error::failed(phase, format!("the destination says: {what}"))),
                 other => return Err(unexpected(phase, &other)),
             }
         }
@@ -482,23 +481,30 @@ impl<'a> Source<'a> {
         let Some(answers) = &mut self.answers else { return Ok(None) };
         let phase = Phase::Finish;
         events(Event::Phase(phase));
-        match reply(answers, phase)? {
+        match take_reply(answers, phase)? {
             Reply::Running { pid } => Ok(Some(pid)),
-            Reply::Failed { what } => Err(Error::failed(Phase::Restore, format!("the destination says: {what}"))),
+            // It is the copy that could not be made.
+            Reply::Failed { what } => Err(complaint(Phase::Restore, &what)),
             other => Err(unexpected(phase, &other)),
         }
     }
 }
 
+/// What the destination says; that it has failed is an error of this phase.
 fn reply(answers: &mut FrameReader<Box<dyn Read + Send>>, phase: Phase) -> Result<Reply, Error> {
-    let mut take = || {
-        let header = answers.expect(Kind::Reply)?;
-        answers.record(&header)
-    };
-    match take().during(phase, "the destination does not answer")? {
-        Reply::Failed { what } => Err(Error::failed(phase, format!("the destination says: {what}"))),
+    match take_reply(answers, phase)? {
+        Reply::Failed { what } => Err(complaint(phase, &what)),
         reply => Ok(reply),
     }
+}
+
+fn take_reply(answers: &mut FrameReader<Box<dyn Read + Send>>, phase: Phase) -> Result<Reply, Error> {
+    let header = answers.expect(Kind::Reply);
+    header.and_then(|header| answers.record(&header)).during(phase, "the destination does not answer")
+}
+
+fn complaint(phase: Phase, what: &str) -> Error {
+    Error::failed(phase, format!("the destination says: {what}"))
 }
 
 fn unexpected(phase: Phase, reply: &Reply) -> Error {

@@ -1,31 +1,45 @@
 //! Memory from the kernel, by address.
 
-use nix::errno::Errno;
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
 
 const HUGE_BYTES: u64 = 2 << 20;
 const PAGE: usize = 4096;
-/// False when this kernel has shown that it does not make huge pages on demand.
-static HUGE_PAGES: AtomicBool = AtomicBool::new(true);
+/// A huge page that takes longer than this was no bargain: small ones take a millisecond.
+const HUGE_LIMIT: Duration = Duration::from_micros(1500);
+const PENALTY_MAX: u32 = 256;
+/// So many blocks are made of small pages before a huge one is tried again.
+static SKIPPED: AtomicU32 = AtomicU32::new(0);
+/// What the next disappointment adds to that.
+static PENALTY: AtomicU32 = AtomicU32::new(1);
 
 /// Makes memory ready of which all is about to be written: with a huge page where that is possible, which takes a fifth of the time of
 /// small ones. Its content does not change. What the kernel does not allow is left to the first touch.
 ///
-/// The trap: advice for huge pages would stay with the area and split it where it ends, and a program that then moves or
-/// grows its memory across the split fails. Collapsing what is there leaves the area as it is.
+/// Two traps. Advice for huge pages would stay with the area and split it where it ends, and a program that then moves or grows its
+/// memory across the split fails; collapsing what is there leaves the area as it is. And huge pages are not always at hand:
+/// the kernel may have to move memory around, and the host of a virtual machine may have taken back large free blocks, which come
+/// ten times as slowly as small ones that were in use lately. So one that came late is followed by small ones for a while.
 pub fn make_ready(address: u64, len: u64) {
     let place = address as *mut libc::c_void;
-    if address.is_multiple_of(HUGE_BYTES) && len == HUGE_BYTES && HUGE_PAGES.load(Ordering::Relaxed) {
+    let whole = address.is_multiple_of(HUGE_BYTES) && len == HUGE_BYTES;
+    if whole && SKIPPED.try_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_err() {
+        let begin = Instant::now();
         // SAFETY: - touches a page, if it is there, without changing what is in it. Any other address is an error of the call.
         unsafe { libc::madvise(place, PAGE, libc::MADV_POPULATE_WRITE) };
         // SAFETY: - changes which pages are behind the addresses, not what is in them.
-        if unsafe { libc::madvise(place, HUGE_BYTES as usize, libc::MADV_COLLAPSE) } == 0 {
+        let made = unsafe { libc::madvise(place, HUGE_BYTES as usize, libc::MADV_COLLAPSE) } == 0;
+        if made && begin.elapsed() < HUGE_LIMIT {
+            PENALTY.store(1, Relaxed);
             return;
         }
-        // Memory may be short at times; this says that it never works.
-        if Errno::last() == Errno::EINVAL {
-            HUGE_PAGES.store(false, Ordering::Relaxed);
+        let penalty = PENALTY.load(Relaxed);
+        PENALTY.store((penalty * 4).min(PENALTY_MAX), Relaxed);
+        SKIPPED.store(penalty, Relaxed);
+        if made {
+            return;
         }
     }
     // SAFETY: - touches pages without changing what is in them.

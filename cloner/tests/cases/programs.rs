@@ -94,8 +94,11 @@ fn what_belongs_to_the_process_is_carried() {
     let arguments = [directory.path().to_str().expect("text")];
     let host = Host::start();
     let source = Source::start(&program, &arguments);
-    let push = Push::run(source.pid, &host.address, &[]);
+    let push = Push::run(source.pid, &host.address, &["--verify-memory"]);
     assert_eq!(push.code, 0, "{}", push.message);
+    // It has reserved 100 GiB.
+    let sent = push.report.and_then(|report| report["sent_bytes"].as_u64());
+    assert!(sent.is_some_and(|sent| sent < 8 << 20), "{sent:?}");
     assert_eq!(host.output_of_copy(), ["running", "done"]);
     assert_eq!(source.finish().lines, ["running", "done"]);
 }
@@ -124,7 +127,7 @@ fn a_user_without_privileges_can_do_all_of_it() {
 #[test]
 fn an_embedder_holds_its_locks_over_the_cut_and_makes_its_sockets_anew() {
     let host = Host::start();
-    let source = Source::start_embedder(Path::new(env!("CARGO_BIN_EXE_cloner-test-embedder")));
+    let source = Source::start_embedder(Path::new(env!("CARGO_BIN_EXE_cloner-test-embedder")), 0);
     let push = Push::run(source.pid, &host.address, &[]);
     assert_eq!(push.code, 0, "{}", push.message);
     assert_eq!(host.output_of_copy(), ["running", "before cut, in copy after", "done"]);

@@ -1,9 +1,11 @@
 //! What cannot be copied is refused before anything is touched, by name.
 
-use cloner_tests::{Host, Push, Source, compile};
+use cloner_tests::{Host, Push, Source, compile, workshop};
 use std::ffi::OsStr;
+use std::os::unix::fs::PermissionsExt;
 
 const PREPARE: i32 = 10;
+const CUT: i32 = 12;
 
 #[test]
 fn what_cannot_be_carried_is_named() {
@@ -18,6 +20,12 @@ fn what_cannot_be_carried_is_named() {
         ("pipe", "pipe whose other end"),
         ("file", "shared mapping of"),
         ("first", "first thread has ended"),
+        ("pty", "the device /dev/ptmx"),
+        ("device", "the device /dev/kmsg"),
+        ("fifo", "is the "),
+        ("io_uring", "anon_inode:"),
+        ("seccomp", "seccomp filter"),
+        ("sysv", "/SYSV"),
     ] {
         let source = Source::start(&program, &[what]);
         let push = Push::run(source.pid, &host.address, &[]);
@@ -25,6 +33,18 @@ fn what_cannot_be_carried_is_named() {
         assert!(push.message.contains("refused") && push.message.contains(named), "{what}: {}", push.message);
         assert_eq!(source.finish().lines, ["running", "done"], "{what}");
     }
+}
+
+#[test]
+fn more_timers_than_are_carried_are_a_failed_cut() {
+    let program = compile("stubborn.c", &[]);
+    let host = Host::start();
+    let source = Source::start(&program, &["timers"]);
+    let push = Push::run(source.pid, &host.address, &[]);
+    assert_eq!(push.code, CUT, "{}", push.message);
+    assert!(push.message.contains("more POSIX timers"), "{}", push.message);
+    host.wait_until_empty();
+    assert_eq!(source.finish().lines, ["running", "done"]);
 }
 
 #[test]
@@ -44,6 +64,21 @@ fn programs_that_cannot_be_cloned_are_not_started() {
     let run = Push::redclone(&[OsStr::new("run"), OsStr::new("--"), program.as_os_str()]);
     assert_eq!(run.code, 126);
     assert!(run.message.contains("statically linked"), "{}", run.message);
+    let program = compile("stubborn.c", &[]);
+    let others = tempfile::tempdir_in(workshop()).expect("the disk has room");
+    let privileged = others.path().join("privileged");
+    std::fs::copy(&program, &privileged).expect("the disk has room");
+    std::fs::set_permissions(&privileged, std::fs::Permissions::from_mode(0o4755)).expect("it is ours");
+    let foreign = others.path().join("foreign");
+    let mut bytes = std::fs::read(&program).expect("it was compiled");
+    // The machine in the header of the file: 183 is ARM.
+    bytes[18] = 183;
+    std::fs::write(&foreign, bytes).expect("the disk has room");
+    for (program, named) in [(&privileged, "setuid"), (&foreign, "not a program for x86-64")] {
+        let run = Push::redclone(&[OsStr::new("run"), OsStr::new("--"), program.as_os_str()]);
+        assert_eq!(run.code, 126, "{}", run.message);
+        assert!(run.message.contains(named), "{}", run.message);
+    }
     let run = Push::redclone(&["run", "--", "no-such-program"].map(OsStr::new));
     assert_eq!(run.code, 127);
 }

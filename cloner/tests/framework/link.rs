@@ -19,6 +19,8 @@ pub enum Fault {
     Flip(u64, u8),
     /// Nothing moves any more, in either direction.
     Hold(u64),
+    /// All connections end when so many bytes have come back from the destination.
+    CutBack(u64),
 }
 
 /// A relay in front of a host.
@@ -31,6 +33,7 @@ pub struct Link {
 struct State {
     fault: Fault,
     forwarded: AtomicU64,
+    returned: AtomicU64,
     struck: AtomicBool,
     kept: Mutex<Vec<u8>>,
 }
@@ -45,6 +48,7 @@ impl Link {
         let state = Arc::new(State {
             fault,
             forwarded: AtomicU64::new(0),
+            returned: AtomicU64::new(0),
             struck: AtomicBool::new(false),
             kept: Mutex::default(),
         });
@@ -65,6 +69,12 @@ impl Link {
     #[must_use]
     pub fn forwarded(&self) -> u64 {
         self.state.forwarded.load(Ordering::SeqCst)
+    }
+
+    /// Bytes that have come back from it.
+    #[must_use]
+    pub fn returned(&self) -> u64 {
+        self.state.returned.load(Ordering::SeqCst)
     }
 
     /// True when `text` went by, in either direction.
@@ -105,13 +115,21 @@ fn relay(mut from: TcpStream, mut to: TcpStream, state: &State, there: bool) {
                 }
                 _ => {}
             }
+        } else {
+            let begin = state.returned.fetch_add(count as u64, Ordering::SeqCst);
+            if let Fault::CutBack(at) = state.fault
+                && begin + count as u64 > at
+            {
+                state.struck.store(true, Ordering::SeqCst);
+                bytes = &mut bytes[..at.saturating_sub(begin) as usize];
+            }
         }
         if to.write_all(bytes).is_err() {
             break;
         }
         if state.struck.load(Ordering::SeqCst) {
             match state.fault {
-                Fault::Cut(_) => break,
+                Fault::Cut(_) | Fault::CutBack(_) => break,
                 // The source gives up by itself, or is ended by the test.
                 Fault::Hold(_) => while from.read(&mut buffer).is_ok_and(|count| count > 0) {},
                 _ => {}

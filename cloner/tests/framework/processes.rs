@@ -172,10 +172,12 @@ impl Source {
         Self::from_command(command)
     }
 
-    /// Starts a program that makes itself clonable.
+    /// Starts a program that makes itself clonable, and refuses so many cuts first.
     #[must_use]
-    pub fn start_embedder(program: &Path) -> Self {
-        Self::from_command(command_for(program, None))
+    pub fn start_embedder(program: &Path, refusals: u32) -> Self {
+        let mut command = command_for(program, None);
+        command.env("EMBEDDER_REFUSALS", refusals.to_string());
+        Self::from_command(command)
     }
 
     /// The copy in a file.
@@ -245,6 +247,22 @@ impl Host {
     pub fn start_with(options: &[&str]) -> Self {
         let mut command = command(None);
         command.args(["serve", "--listen", "127.0.0.1:0"]).args(options);
+        Self::from_command(command)
+    }
+
+    /// Starts it with a limit to its addresses, in bytes: a host that is short of memory.
+    #[must_use]
+    pub fn start_with_limit(bytes: u64) -> Self {
+        let mut command = command(None);
+        command.args(["serve", "--listen", "127.0.0.1:0"]);
+        let limit = libc::rlimit { rlim_cur: bytes, rlim_max: bytes };
+        // SAFETY: - a system call between fork and exec; limit is read.
+        unsafe {
+            command.pre_exec(move || match libc::setrlimit(libc::RLIMIT_AS, &raw const limit) {
+                0 => Ok(()),
+                _ => Err(std::io::Error::last_os_error()),
+            });
+        }
         Self::from_command(command)
     }
 

@@ -8,6 +8,7 @@ use std::ffi::c_void;
 use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::os::fd::{AsRawFd, IntoRawFd};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
 /// What the hooks did, in order, and the socket of this process.
@@ -30,7 +31,14 @@ fn note(event: &'static str) {
     RUNTIME.events.lock().unwrap().push(event);
 }
 
+/// So many cuts are refused before one is allowed: $EMBEDDER_REFUSALS.
+static REFUSALS: AtomicU32 = AtomicU32::new(0);
+
 unsafe extern "C" fn before_cut(_: *mut c_void) -> i32 {
+    if REFUSALS.load(Ordering::SeqCst) > 0 {
+        REFUSALS.fetch_sub(1, Ordering::SeqCst);
+        return libc::EBUSY;
+    }
     HELD.set(Some(RUNTIME.engine.lock().unwrap()));
     note("before cut");
     0
@@ -59,6 +67,8 @@ fn program(listener: i32) -> ! {
         in_source_after: Some(in_source_after),
         in_copy_after: Some(in_copy_after),
     };
+    let refusals = std::env::var("EMBEDDER_REFUSALS").ok().and_then(|count| count.parse().ok());
+    REFUSALS.store(refusals.unwrap_or(0), Ordering::SeqCst);
     let transport = TcpListener::bind("127.0.0.1:0").unwrap();
     let agent = Agent::new(&Setup { listener, rseq_offset: 0, hooks }).unwrap();
     assert!(agent.exclusions().add_descriptor(transport.as_raw_fd()));

@@ -1,7 +1,10 @@
 // Has something that cannot be carried to another host.
 //
-//   stubborn socket|unix|child|inotify|deleted|pipe|file|first
+//   stubborn socket|unix|child|inotify|deleted|pipe|file|first|pty|device|fifo|io_uring|seccomp|sysv|timers|heavy
+#define _GNU_SOURCE
 #include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <signal.h>
 #include <netinet/in.h>
 #include <pthread.h>
@@ -10,8 +13,13 @@
 #include <string.h>
 #include <sys/inotify.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/shm.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 static void *rest(void *unused) {
@@ -52,6 +60,37 @@ int main(int count, char **arguments) {
         int fd = mkstemp(path);
         if (fd < 0 || ftruncate(fd, 4096) || mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) == MAP_FAILED) return 1;
         close(fd);
+    }
+    else if (!strcmp(what, "heavy")) {
+        // Nothing that could not be carried, but much: 64 MiB that cannot be compressed.
+        unsigned long *words = malloc(64 << 20), x = 1;
+        for (int i = 0; words && i < (64 << 20) / 8; i++) {
+            words[i] = x = x * 6364136223846793005 + 1442695040888963407;
+        }
+        if (!words) return 1;
+    } else if (!strcmp(what, "pty")) {
+        if (posix_openpt(O_RDWR | O_NOCTTY) < 0) return 1;
+    } else if (!strcmp(what, "device")) {
+        if (open("/dev/kmsg", O_RDONLY) < 0) return 1;
+    } else if (!strcmp(what, "fifo")) {
+        if (!mktemp(path) || mkfifo(path, 0600) || open(path, O_RDWR) < 0 || unlink(path)) return 1;
+    } else if (!strcmp(what, "io_uring")) {
+        char parameters[120] = {0};
+        // Where it is forbidden, another thing that no other host can have stands for it.
+        if (syscall(425, 4, parameters) < 0 && syscall(SYS_pidfd_open, getpid(), 0) < 0) return 1;
+    } else if (!strcmp(what, "seccomp")) {
+        struct sock_filter all = {BPF_RET | BPF_K, 0, 0, SECCOMP_RET_ALLOW};
+        struct sock_fprog filter = {1, &all};
+        if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter)) return 1;
+    } else if (!strcmp(what, "sysv")) {
+        int id = shmget(IPC_PRIVATE, 4096, IPC_CREAT | 0600);
+        if (id < 0 || shmat(id, NULL, 0) == (void *)-1 || shmctl(id, IPC_RMID, NULL)) return 1;
+    } else if (!strcmp(what, "timers")) {
+        struct sigevent notice = {.sigev_notify = SIGEV_NONE};
+        timer_t timer;
+        for (int i = 0; i < 33; i++) {
+            if (timer_create(CLOCK_MONOTONIC, &notice, &timer)) return 1;
+        }
     }
     if (!strcmp(what, "first")) {
         // The first thread ends, another one goes on.

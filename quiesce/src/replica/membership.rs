@@ -149,7 +149,7 @@ impl Replica {
         }
     }
 
-    fn resume(&mut self, server: ReplicaId, live: ReplicaSet, supplier: ReplicaIndex) {
+    pub(super) fn resume(&mut self, server: ReplicaId, live: ReplicaSet, supplier: ReplicaIndex) {
         let wanted = service(&self.world, live, self.protocol, server, self.me.index);
         let process = self.world.process(server).0 as usize;
         if self.wanted[process] == wanted || (self.has(Mutation::SupplierWrong) && server.index == supplier) {

@@ -17,6 +17,7 @@ mod fuzz;
 mod join;
 mod membership;
 mod receiving;
+mod reset;
 #[cfg(test)]
 mod scale;
 mod sending;

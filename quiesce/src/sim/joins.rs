@@ -168,7 +168,9 @@ impl Simulation {
         self.processes[place.0 as usize].controls = pending;
         // What is left of the place's former life is fenced.
         self.links.retain(|(from, to), _| *from != place && *to != place);
-        self.transfers.retain(|(from, to, _)| *from != newcomer && *to != newcomer);
+        self.transfers.retain(|(from, to, ..)| *from != newcomer && *to != newcomer);
+        self.breaks.forget(place, newcomer);
+        self.processes.iter_mut().for_each(|process| process.forget_epoch(newcomer));
         self.say(|| format!("{newcomer}  cut     from {source}"));
     }
 

@@ -12,6 +12,7 @@ mod model;
 mod process;
 pub mod program;
 pub mod random;
+mod resets;
 #[cfg(test)]
 mod tests;
 mod world;
@@ -26,6 +27,8 @@ pub enum Faults {
     None,
     /// Replicas die or are fenced.
     Deaths,
+    /// Connections break between processes that live; replicas may die, too.
+    Resets,
     /// A payload is corrupted on the way; a replica may die.
     Wire,
     /// A replica sends a payload that its memory corrupted.
@@ -35,7 +38,8 @@ pub enum Faults {
 }
 
 impl Faults {
-    /// Every kind that a seed chooses from, those that need more runs more often.
+    /// Every kind that a seed chooses from, those that need more runs more often. In some of the runs with deaths or nothing,
+    /// connections break, too.
     pub const ALL: [Self; 6] = [Self::None, Self::Deaths, Self::Deaths, Self::Deaths, Self::Wire, Self::Memory];
 }
 
@@ -70,6 +74,8 @@ pub struct Summary {
     pub decisions: u64,
     /// Replicas lost.
     pub deaths: u64,
+    /// Connections that broke.
+    pub resets: u64,
     /// Copies that joined.
     pub joins: u64,
     /// Copies that were given up before they had joined.

@@ -24,6 +24,7 @@ struct Small {
     programs: Vec<Vec<Instruction>>,
     protocol: Protocol,
     deaths: usize,
+    resets: usize,
     /// Victims run on until their own view reaches them.
     fenced: bool,
     mutation: Option<Mutation>,
@@ -33,9 +34,10 @@ struct Small {
 #[expect(clippy::derived_hash_with_manual_eq, reason = "equality is that of the hash")]
 struct State {
     processes: Vec<Process>,
-    links: BTreeMap<(usize, usize), VecDeque<Packet>>,
+    links: BTreeMap<(usize, usize), VecDeque<(u32, Packet)>>,
     view: View,
     deaths_left: usize,
+    resets_left: usize,
     panicked: bool,
 }
 
@@ -68,6 +70,8 @@ enum Action {
     Cut(usize, usize),
     View(usize),
     Kill(usize),
+    /// A connection is lost, both ways; the first of the two notices, the other will hear of it.
+    Reset(usize, usize),
 }
 
 impl Small {
@@ -100,8 +104,8 @@ impl Small {
                 }
             }
         }
-        for (to, packet) in std::mem::take(&mut process.outgoing) {
-            state.links.entry((place, world.process(to).0 as usize)).or_default().push_back(packet);
+        for (to, epoch, packet) in std::mem::take(&mut process.outgoing) {
+            state.links.entry((place, world.process(to).0 as usize)).or_default().push_back((epoch, packet));
         }
     }
 
@@ -146,8 +150,14 @@ impl Model for Small {
             process
         };
         let processes: Vec<_> = self.world.replicas().map(start).collect();
-        let mut state =
-            State { processes, links: BTreeMap::new(), view: view.clone(), deaths_left: self.deaths, panicked: false };
+        let mut state = State {
+            processes,
+            links: BTreeMap::new(),
+            view: view.clone(),
+            deaths_left: self.deaths,
+            resets_left: self.resets,
+            panicked: false,
+        };
         for place in 0..state.processes.len() {
             Self::run(&mut state, place, &self.world);
         }
@@ -163,6 +173,15 @@ impl Model for Small {
             let me = process.me();
             if state.deaths_left > 0 && state.view.is_live(me) && live_set(&state.view, me.rank).len() > 1 {
                 actions.push(Action::Kill(place));
+            }
+        }
+        // Where nothing is on its way nothing is lost.
+        let busy = |from: usize, to: usize| state.links.get(&(from, to)).is_some_and(|link| !link.is_empty());
+        let count = state.processes.len();
+        for (one, other) in (0..count).flat_map(|one| (0..count).map(move |other| (one, other))) {
+            let both_run = state.processes[one].alive && state.processes[other].alive && one != other;
+            if state.resets_left > 0 && both_run && (busy(one, other) || busy(other, one)) {
+                actions.push(Action::Reset(one, other));
             }
         }
     }
@@ -188,9 +207,9 @@ impl Small {
         match action {
             Action::Deliver(from, to) => {
                 let link = state.links.get_mut(&(from, to)).expect("it has a packet");
-                let packet = link.pop_front().expect("it has a packet");
+                let (epoch, packet) = link.pop_front().expect("it has a packet");
                 let from = state.processes[from].me();
-                state.processes[to].receive(from, packet);
+                state.processes[to].receive(from, epoch, packet);
                 Self::run(state, to, &self.world);
             }
             Action::Cut(from, to) => state.links.get_mut(&(from, to)).expect("it has a packet").clear(),
@@ -203,6 +222,15 @@ impl Small {
                 } else {
                     process.alive = false;
                 }
+            }
+            Action::Reset(one, other) => {
+                state.resets_left -= 1;
+                state.links.remove(&(one, other));
+                state.links.remove(&(other, one));
+                let peer = state.processes[other].me();
+                let epoch = state.processes[one].epoch(peer) + 1;
+                state.processes[one].begin_epoch(peer, epoch);
+                Self::run(state, one, &self.world);
             }
             Action::Kill(place) => {
                 state.deaths_left -= 1;
@@ -233,7 +261,15 @@ use Instruction::WaitNext;
 fn dialogue(degrees: &[u16], protocol: Protocol, fenced: bool, mutation: Option<Mutation>) -> Small {
     let first = vec![send(To::Rank(1)), send(To::Rank(1)), post(Some(1)), WaitNext];
     let second = vec![post(Some(0)), WaitNext, send(To::Rank(0)), post(Some(0)), WaitNext];
-    Small { world: World::new(degrees.to_vec()), programs: vec![first, second], protocol, deaths: 1, fenced, mutation }
+    Small {
+        world: World::new(degrees.to_vec()),
+        programs: vec![first, second],
+        protocol,
+        deaths: 1,
+        resets: 0,
+        fenced,
+        mutation,
+    }
 }
 
 /// Ranks 0 and 1 ask, rank 2 answers each in the order in which it receives.
@@ -245,6 +281,7 @@ fn service(degrees: &[u16], deaths: usize, fenced: bool, mutation: Option<Mutati
         programs: vec![client.clone(), client, [answer, answer].concat()],
         protocol: Protocol::Hash,
         deaths,
+        resets: 0,
         fenced,
         mutation,
     }
@@ -299,11 +336,34 @@ fn wildcard_choices_survive_a_fenced_leader() {
 }
 
 #[test]
+fn spheres_survive_any_lost_connection() {
+    let reset = |model: Small| Small { deaths: 0, resets: 1, ..model };
+    assert_right("question, reset", reset(question(&[2, 2])));
+    assert_right("dialogue, reset", reset(dialogue(&[2, 1], Protocol::Hash, false, None)));
+    assert_right("dialogue, reset", reset(dialogue(&[1, 2], Protocol::AllToAll, false, None)));
+    assert_right("service, reset", reset(service(&[1, 1, 2], 0, false, None)));
+}
+
+#[test]
+#[ignore = "takes a minute"]
+fn spheres_survive_a_lost_connection_and_a_death() {
+    let both = |model: Small| Small { deaths: 1, resets: 1, ..model };
+    assert_right("question, reset and death", both(question(&[2, 1])));
+    assert_right("question, reset and death", both(question(&[1, 2])));
+    assert_right("question, reset and fencing", both(Small { fenced: true, ..question(&[2, 1]) }));
+    let twice = |model: Small| Small { deaths: 0, resets: 2, ..model };
+    assert_right("question, two resets", twice(question(&[2, 1])));
+}
+
+#[test]
 fn planted_bugs_are_found_exhaustively() {
     for mutation in [Mutation::AckLost, Mutation::BookmarkLate, Mutation::SupplierWrong, Mutation::ReleasedEarly] {
         let (is_right, states) = dialogue(&[2, 1], Protocol::Hash, false, Some(mutation)).check();
         assert!(!is_right, "{mutation:?} is not found in {states} states");
     }
+    let deaf = dialogue(&[2, 1], Protocol::Hash, false, Some(Mutation::ResetIgnored));
+    let (is_right, states) = Small { deaths: 0, resets: 1, ..deaf }.check();
+    assert!(!is_right, "a lost connection that is ignored is not found in {states} states");
     let (is_right, states) = service(&[1, 1, 2], 1, false, Some(Mutation::OutputCommitSkipped)).check();
     assert!(!is_right, "skipping output commit is not found in {states} states");
 }

@@ -9,6 +9,7 @@ use crate::matching::{Arrived, Match, MatchQueues, Order, Pattern, Posted, Taken
 use crate::replica::{Config, Replica};
 use crate::table::Table;
 use redrt_types::{ContextId, Digest, Envelope, ReplicaId, Tag, View, VirtualRank};
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, VecDeque};
 
 /// What travels between processes.
@@ -92,8 +93,10 @@ pub struct Process {
     /// Out of the view, but does not know it and runs on.
     pub(super) fenced: bool,
     pub(super) reports: Vec<MismatchReport>,
-    /// Packets to be put on the wire.
-    pub(super) outgoing: Vec<(ReplicaId, Packet)>,
+    /// How often the connection with each other process has begun anew, as far as this one knows.
+    epochs: BTreeMap<ReplicaId, u32>,
+    /// Packets to be put on the wire, with the epoch of the connection.
+    pub(super) outgoing: Vec<(ReplicaId, u32, Packet)>,
     /// The first thing that went wrong.
     pub(super) failure: Option<String>,
     /// The messages this process has sent: context, destination, payload.
@@ -132,6 +135,7 @@ impl Process {
             alive: true,
             fenced: false,
             reports: Vec::new(),
+            epochs: BTreeMap::new(),
             outgoing: Vec::new(),
             failure: None,
             sent: Vec::new(),
@@ -158,7 +162,34 @@ impl Process {
         })
     }
 
-    pub(super) fn receive(&mut self, from: ReplicaId, packet: Packet) {
+    /// The epoch of the connection with another process.
+    pub(super) fn epoch(&self, peer: ReplicaId) -> u32 {
+        self.epochs.get(&peer).copied().unwrap_or(0)
+    }
+
+    /// The connection begins anew.
+    pub(super) fn begin_epoch(&mut self, peer: ReplicaId, epoch: u32) {
+        self.epochs.insert(peer, epoch);
+        self.replica.reset(peer);
+        self.drain(None);
+    }
+
+    /// Another process has taken a place, to which there is no connection yet.
+    pub(super) fn forget_epoch(&mut self, place: ReplicaId) {
+        self.epochs.remove(&place);
+    }
+
+    fn put(&mut self, to: ReplicaId, packet: Packet) {
+        self.outgoing.push((to, self.epoch(to), packet));
+    }
+
+    /// A packet of a connection that is over is dropped; one of a new connection is the first that is heard of it.
+    pub(super) fn receive(&mut self, from: ReplicaId, epoch: u32, packet: Packet) {
+        match epoch.cmp(&self.epoch(from)) {
+            Ordering::Less => return,
+            Ordering::Greater => self.begin_epoch(from, epoch),
+            Ordering::Equal => {}
+        }
         match packet {
             Packet::Frame { frame, eager, handle } => {
                 let handled = self.replica.handle(from, frame);
@@ -166,8 +197,8 @@ impl Process {
                 self.drain(Some((from, eager, handle)));
             }
             Packet::Pull { message, handle, shadow } => {
-                if let Some((payload, _)) = self.payloads.get(&handle) {
-                    self.outgoing.push((from, Packet::Data { message, payload: *payload, shadow }));
+                if let Some((payload, _)) = self.payloads.get(&handle).copied() {
+                    self.put(from, Packet::Data { message, payload, shadow });
                 }
             }
             Packet::Data { message, payload, shadow } => self.receive_data(from, message, payload, shadow),
@@ -225,6 +256,7 @@ impl Process {
             incoming.announced = None;
         }
         copy.controls.clear();
+        copy.epochs.clear();
         copy.reports.clear();
         copy.runnable = false;
         copy
@@ -331,7 +363,8 @@ impl Process {
         incoming.matched = true;
         if let Some(handle) = incoming.announced.take() {
             let pull = Packet::Pull { message: incoming.message, handle, shadow: false };
-            self.outgoing.push((incoming.supplier, pull));
+            let supplier = incoming.supplier;
+            self.put(supplier, pull);
         }
     }
 
@@ -402,7 +435,7 @@ impl Process {
                 None => drop(self.failure.get_or_insert(format!("{frame:?} after its release"))),
             }
         }
-        self.outgoing.push((to, Packet::Frame { frame, eager, handle }));
+        self.put(to, Packet::Frame { frame, eager, handle });
     }
 
     fn arrived(&mut self, message: MessageId, envelope: Envelope, from: ReplicaId) {
@@ -446,7 +479,7 @@ impl Process {
                 }
             }
             (None, Some(handle)) if shadow || incoming.matched => {
-                self.outgoing.push((from, Packet::Pull { message, handle, shadow }));
+                self.put(from, Packet::Pull { message, handle, shadow });
             }
             (None, handle) => incoming.announced = handle,
         }

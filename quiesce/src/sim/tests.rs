@@ -36,6 +36,7 @@ fn all_end_right(count: u64, options: &Options, words: &str) -> Summary {
                 total.decisions += summary.decisions;
                 total.deaths += summary.deaths;
                 total.joins += summary.joins;
+                total.resets += summary.resets;
                 total.abandoned += summary.abandoned;
                 total.retired += summary.retired;
                 total.reports += summary.reports;
@@ -79,6 +80,7 @@ fn every_planted_bug_is_found() {
         Bug::SyncSkipped,
         Bug::PinSkipped,
         Bug::BallotsIgnored,
+        Bug::ResetIgnored,
         Bug::VerdictIgnored,
     ] {
         let options = Options { mutation: Some(mutation), ..Options::default() };
@@ -93,8 +95,10 @@ fn every_planted_bug_is_found() {
 fn every_planted_bug_of_clones_is_found() {
     use crate::Mutation as Bug;
     for mutation in [Bug::SyncFromStable, Bug::FreePlaceServed, Bug::IntroductionSkipped, Bug::PinSkipped] {
-        let options = Options { mutation: Some(mutation), faults: Some(Faults::Clones), ..Options::default() };
-        let found = (0..10_000).find_map(|seed| Some((seed, outcome(seed, &options).err()?)));
+        // The first takes two newcomers and a third replica.
+        let degree = (mutation == Bug::SyncFromStable).then_some(3);
+        let options = Options { mutation: Some(mutation), faults: Some(Faults::Clones), degree, ..Options::default() };
+        let found = (0..20_000).find_map(|seed| Some((seed, outcome(seed, &options).err()?)));
         let (seed, reason) = found.unwrap_or_else(|| panic!("{mutation:?} is not found"));
         println!("{mutation:?} is found by seed {seed}: {}", reason.lines().next().unwrap_or_default());
     }

@@ -5,6 +5,7 @@ use super::joins::{Join, with_free_places};
 use super::process::{Control, Packet, Process};
 use super::program::{PhaseKinds, generate};
 use super::random::Random;
+use super::resets::Breaks;
 use super::{Failure, Faults, Options, Summary, check};
 use crate::frame::{Frame, MessageId};
 use crate::replica::{Config, Verification};
@@ -23,6 +24,9 @@ pub(super) struct WireFlip {
     pub(super) message: MessageId,
 }
 
+/// A payload that overtakes everything: from whom, to whom, in which epoch of their connection.
+pub(super) type Transfer = (ReplicaId, ReplicaId, u32, Packet);
+
 /// Everything there is.
 pub(super) struct Simulation {
     pub(super) world: World,
@@ -31,8 +35,9 @@ pub(super) struct Simulation {
     pub(super) flipped: Option<WireFlip>,
     /// The replica whose memory is to be corrupted.
     pub(super) corrupt: Option<ReplicaId>,
-    pub(super) links: BTreeMap<(ProcessIndex, ProcessIndex), VecDeque<Packet>>,
-    pub(super) transfers: Vec<(ReplicaId, ReplicaId, Packet)>,
+    pub(super) links: BTreeMap<(ProcessIndex, ProcessIndex), VecDeque<(u32, Packet)>>,
+    pub(super) transfers: Vec<Transfer>,
+    pub(super) breaks: Breaks,
     pub(super) random: Random,
     pub(super) deaths_left: usize,
     pub(super) joins_left: usize,
@@ -56,15 +61,17 @@ enum Event {
     Transfer(usize),
     Run(usize),
     View(usize),
+    Notice(usize),
 }
 
 impl Simulation {
     pub(super) fn new(seed: u64, options: &Options) -> Self {
         let mut random = Random::new(seed);
         let rank_count = options.rank_count.unwrap_or_else(|| 1 + random.below(4) as u32);
-        let faults = options.faults.unwrap_or_else(|| random.pick(&Faults::ALL));
+        let faults = options.faults.unwrap_or_else(|| Breaks::perhaps(seed, random.pick(&Faults::ALL)));
         let degrees = (0..rank_count).map(|_| options.degree.unwrap_or_else(|| degree(&mut random, faults))).collect();
         let world = World::new(degrees);
+        let breaks = Breaks::new(seed, faults);
         let protocol =
             options.protocol.unwrap_or_else(|| if random.chance(25) { Protocol::AllToAll } else { Protocol::Hash });
         // Deferred, a corrupt payload is delivered and corrupts its receiver: then everything may be reported.
@@ -96,12 +103,13 @@ impl Simulation {
         });
         let deaths_left = match faults {
             Faults::Deaths => 1 + random.below(4),
+            Faults::Resets => random.below(3),
             Faults::Clones => random.below(6),
             Faults::Wire => random.below(2),
             _ => 0,
         };
         let joins_left = match faults {
-            Faults::Deaths => random.below(4),
+            Faults::Deaths | Faults::Resets => random.below(4),
             Faults::Clones => 2 + random.below(6),
             _ => 0,
         };
@@ -116,6 +124,7 @@ impl Simulation {
             corrupt,
             links: BTreeMap::new(),
             transfers: Vec::new(),
+            breaks,
             random,
             deaths_left,
             joins_left,
@@ -136,6 +145,7 @@ impl Simulation {
             if self.deaths_left > 0 && self.random.below(60) == 0 {
                 self.kill();
             }
+            self.break_connections();
             self.advance_joins();
             let events = self.events();
             if events.is_empty() && self.joins.is_empty() {
@@ -211,6 +221,7 @@ impl Simulation {
             }
         }
         events.extend((0..self.transfers.len()).map(Event::Transfer));
+        events.extend((0..self.breaks.notices.len()).map(Event::Notice));
         for (place, process) in self.processes.iter().enumerate().filter(|(_, process)| process.alive) {
             if process.runnable {
                 events.push(Event::Run(place));
@@ -229,6 +240,7 @@ impl Simulation {
             let place = match event {
                 Event::Deliver(_, to) => to.0 as usize,
                 Event::Transfer(number) => self.world.process(self.transfers[number].1).0 as usize,
+                Event::Notice(number) => self.world.process(self.breaks.notices[number].at).0 as usize,
                 Event::Run(place) | Event::View(place) => place,
             };
             if self.random.chance(self.speeds[place]) {
@@ -242,12 +254,13 @@ impl Simulation {
             Event::Deliver(from, to) => {
                 let packet = self.links.get_mut(&(from, to)).and_then(VecDeque::pop_front).expect("it is not empty");
                 let (from, to) = (self.world.replica(from), self.world.replica(to));
-                self.deliver(from, to, packet)
+                self.deliver(from, to, packet.0, packet.1)
             }
             Event::Transfer(number) => {
-                let (from, to, packet) = self.transfers.swap_remove(number);
-                self.deliver(from, to, packet)
+                let (from, to, epoch, packet) = self.transfers.swap_remove(number);
+                self.deliver(from, to, epoch, packet)
             }
+            Event::Notice(number) => self.notice(number),
             Event::View(place) => {
                 let control = self.next_control(place);
                 self.say(|| format!("{}  told    {control:?}", self.processes[place].me()));
@@ -282,12 +295,12 @@ impl Simulation {
         self.post_outgoing(place);
     }
 
-    fn deliver(&mut self, from: ReplicaId, to: ReplicaId, mut packet: Packet) -> usize {
+    fn deliver(&mut self, from: ReplicaId, to: ReplicaId, epoch: u32, mut packet: Packet) -> usize {
         let place = self.world.process(to).0 as usize;
-        if self.processes[place].alive {
+        if self.processes[place].alive && epoch >= self.processes[place].epoch(from) {
             self.flip(from, to, &mut packet);
             self.say(|| format!("{to}  from {from} {packet:?}"));
-            self.processes[place].receive(from, packet);
+            self.processes[place].receive(from, epoch, packet);
             self.processes[place].runnable = true;
         }
         place
@@ -321,12 +334,15 @@ impl Simulation {
 
     pub(super) fn post_outgoing(&mut self, place: usize) {
         let from = self.processes[place].me();
-        for (to, packet) in std::mem::take(&mut self.processes[place].outgoing) {
+        for (to, epoch, packet) in std::mem::take(&mut self.processes[place].outgoing) {
+            let link = (self.world.process(from), self.world.process(to));
+            if self.breaks.cut.get(&link).is_some_and(|cut| *cut >= epoch) {
+                continue;
+            }
             if matches!(packet, Packet::Data { .. }) {
-                self.transfers.push((from, to, packet));
+                self.transfers.push((from, to, epoch, packet));
             } else {
-                let link = (self.world.process(from), self.world.process(to));
-                self.links.entry(link).or_default().push_back(packet);
+                self.links.entry(link).or_default().push_back((epoch, packet));
             }
         }
     }
@@ -369,7 +385,7 @@ impl Simulation {
             for (_, link) in self.links.iter_mut().filter(|((from, _), _)| *from == number) {
                 link.truncate(self.random.below(link.len() + 1));
             }
-            let lost = |transfer: &(ReplicaId, ReplicaId, Packet)| transfer.0 == victim;
+            let lost = |transfer: &Transfer| transfer.0 == victim;
             let survives = self.random.chance(50);
             self.transfers.retain(|transfer| survives || !lost(transfer));
         }

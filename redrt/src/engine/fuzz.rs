@@ -159,7 +159,7 @@ fn engine(me: ReplicaId, world: &World, segment: Segment) -> Engine {
         me: process,
         incarnation: Incarnation(0),
         host_number: 0,
-        secret: Secret([0; 32]),
+        secret: Secret::new([0; 32]),
         segment: Some(segment),
     };
     let mut links = Links::new(identity, world.process_count());

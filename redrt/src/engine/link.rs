@@ -1,11 +1,15 @@
 //! Links to the other processes: which transport reaches whom, and what waits to go.
 
+mod reset;
+
+pub use reset::{Admission, Broken};
+
 use super::opening::{self, Opened, Opening};
 use super::payload::Payload;
 use crate::transport::descriptors;
 use crate::transport::frame::{Fragment, HEADER_BYTES, Header, Kind};
 use crate::transport::shm::{self, Inbox, Producer, Segment};
-use crate::transport::tcp::{self, Receiver, Sender, Source};
+use crate::transport::tcp::{self, Name, Receiver, Sender, Source};
 use redrt_types::{Incarnation, ProcessIndex, View, World};
 use redrt_wire::auth::Secret;
 use redrt_wire::control::Card;
@@ -70,6 +74,12 @@ struct Peer {
     busy: bool,
     /// This incarnation, and those before it, are dead: links of theirs are refused.
     fenced: Option<Incarnation>,
+    /// How often the connection has begun anew; see the module `reset`.
+    epoch: u32,
+    /// The other end has opened a link in this epoch.
+    is_confirmed: bool,
+    /// Epochs in a row that ended before that.
+    attempts: u32,
     /// The incarnation that the view has. What others send waits until it has them.
     live: Option<Incarnation>,
 }
@@ -101,7 +111,7 @@ pub struct Links {
     cursor: usize,
     busy: Vec<ProcessIndex>,
     finished: Vec<OutgoingId>,
-    broken: Vec<ProcessIndex>,
+    broken: Vec<Broken>,
     /// Processes whose ends of a ring cannot be.
     scribbled: Vec<ProcessIndex>,
     /// Injected faults: bits of payloads to flip on their way, once each.
@@ -119,6 +129,9 @@ impl Links {
             pushes: VecDeque::new(),
             busy: false,
             fenced: None,
+            epoch: 0,
+            is_confirmed: false,
+            attempts: 0,
             live: None,
         };
         let peers = (0..count).map(|_| peer()).collect();
@@ -156,11 +169,7 @@ impl Links {
         if let Some(inbox) = &mut self.inbox {
             inbox.reopen(process);
         }
-        let (now, later) = std::mem::take(&mut self.early)
-            .into_iter()
-            .partition(|receiver| receiver.from == process && receiver.incarnation == incarnation);
-        self.early = later;
-        self.receivers.extend::<Vec<_>>(now);
+        self.take_early(process, incarnation);
     }
 
     /// Learns how to reach a process.
@@ -200,7 +209,7 @@ impl Links {
             _ => match card.data {
                 Some(address) => self.open_tcp(to, address),
                 None => {
-                    self.broken.push(to);
+                    self.broken.push(Broken::Refused(to));
                     Route::Gone
                 }
             },
@@ -210,14 +219,16 @@ impl Links {
 
     fn open_tcp(&mut self, to: ProcessIndex, address: std::net::SocketAddr) -> Route {
         let Identity { ref secret, me, incarnation, .. } = self.identity;
+        let Peer { epoch, attempts, .. } = self.peers[to.0 as usize];
         let wanted = Arc::new(AtomicBool::new(true));
-        let epoch = descriptors::epoch();
-        let opening = Opening { to, address, secret: secret.clone(), me, incarnation, wanted: wanted.clone(), epoch };
+        let name = Name { from: me, incarnation, to, epoch };
+        let (life, has_failed) = (descriptors::epoch(), attempts > 0);
+        let opening = Opening { name, address, secret: secret.clone(), wanted: wanted.clone(), life, has_failed };
         match opening::ask(opening).map_err(|opening| opening::open(&opening)) {
             Ok(()) => Route::Opening(wanted),
             Err(Ok(sender)) => Route::Tcp(sender),
             Err(Err(_)) => {
-                self.broken.push(to);
+                self.broken.push(Broken::Refused(to));
                 Route::Gone
             }
         }
@@ -225,14 +236,16 @@ impl Links {
 
     /// Takes over a link that another thread has opened, or could not.
     pub fn opened(&mut self, opened: Opened) {
-        let route = &mut self.peers[opened.to.0 as usize].route;
-        if !matches!(route, Route::Opening(_)) || opened.epoch != descriptors::epoch() {
+        let Name { to, epoch, .. } = opened.name;
+        let peer = &mut self.peers[to.0 as usize];
+        let is_current = opened.life == descriptors::epoch() && peer.epoch == epoch;
+        if !matches!(peer.route, Route::Opening(_)) || !is_current {
             return;
         }
-        *route = match opened.result {
+        peer.route = match opened.result {
             Ok(sender) => Route::Tcp(sender),
             Err(_) => {
-                self.broken.push(opened.to);
+                self.broken.push(Broken::Refused(to));
                 Route::Gone
             }
         };
@@ -282,7 +295,7 @@ impl Links {
                 sender.send(&[&header.to_bytes(), digest_part, body]);
                 if sender.is_broken() {
                     peer.route = Route::Gone;
-                    self.broken.push(to);
+                    self.broken.push(Broken::Lost { process: to, epoch: peer.epoch });
                 } else if !sender.is_idle() {
                     self.mark_busy(to);
                 }
@@ -395,11 +408,12 @@ impl Links {
 
     fn pump_peer(&mut self, to: ProcessIndex) -> bool {
         let mut progressed = false;
-        if let Route::Tcp(sender) = &mut self.peers[to.0 as usize].route {
+        let peer = &mut self.peers[to.0 as usize];
+        if let Route::Tcp(sender) = &mut peer.route {
             sender.flush();
             if sender.is_broken() {
-                self.peers[to.0 as usize].route = Route::Gone;
-                self.broken.push(to);
+                peer.route = Route::Gone;
+                self.broken.push(Broken::Lost { process: to, epoch: peer.epoch });
             }
         }
         while let Some(waiting) = self.peers[to.0 as usize].backlog.pop_front() {
@@ -495,8 +509,8 @@ impl Links {
         self.finished.pop()
     }
 
-    /// The next process whose link turned out to be broken.
-    pub fn next_broken(&mut self) -> Option<ProcessIndex> {
+    /// The next link that turned out to be broken.
+    pub fn next_broken(&mut self) -> Option<Broken> {
         self.broken.pop()
     }
 
@@ -528,6 +542,7 @@ impl Links {
             wanted.store(false, Ordering::Relaxed);
         }
         peer.route = Route::Gone;
+        (peer.epoch, peer.is_confirmed, peer.attempts) = (0, false, 0);
         if let Some(inbox) = &mut self.inbox {
             inbox.close(process);
         }
@@ -552,23 +567,9 @@ impl Links {
         self.peers[process.0 as usize].fenced.is_some()
     }
 
-    /// Takes over a link that another process has opened, unless that process is known to be dead, or none of the job.
-    pub fn add_receiver(&mut self, receiver: Receiver) {
-        let Some(peer) = self.peers.get(receiver.from.0 as usize) else { return };
-        if peer.fenced.is_some_and(|fenced| receiver.incarnation <= fenced) {
-            return;
-        }
-        if peer.live == Some(receiver.incarnation) {
-            self.receivers.push(receiver);
-        } else {
-            self.early.retain(|early| early.from != receiver.from || early.incarnation > receiver.incarnation);
-            self.early.push(receiver);
-        }
-    }
-
     /// The link from a process broke. What was on its way is lost, unless the process has left in peace.
-    pub fn lost_receiver(&mut self, from: ProcessIndex) {
-        self.broken.push(from);
+    pub fn lost_receiver(&mut self, receiver: &Receiver) {
+        self.broken.push(Broken::Lost { process: receiver.from, epoch: receiver.epoch });
     }
 
     /// The shared-memory inbox.
@@ -590,11 +591,12 @@ impl Links {
         Some(self.cursor)
     }
 
-    /// Sockets to wait on: (socket, also wait until it can be written).
-    pub fn sockets(&self) -> impl Iterator<Item = (i32, bool)> + '_ {
-        let reading = self.receivers.iter().map(|receiver| (receiver.fd(), false));
-        let writing = self.busy.iter().filter_map(|to| match &self.peers[to.0 as usize].route {
-            Route::Tcp(sender) => Some((sender.fd(), true)),
+    /// Sockets to wait on, and what for. Those that have nothing to send may yet be closed by the other end.
+    pub fn sockets(&self) -> impl Iterator<Item = (i32, i16)> + '_ {
+        let reading = self.receivers.iter().map(|receiver| (receiver.fd(), libc::POLLIN));
+        let writing = self.peers.iter().filter_map(|peer| match &peer.route {
+            Route::Tcp(sender) if peer.busy => Some((sender.fd(), libc::POLLOUT | libc::POLLRDHUP)),
+            Route::Tcp(sender) => Some((sender.fd(), libc::POLLRDHUP)),
             _ => None,
         });
         reading.chain(writing)

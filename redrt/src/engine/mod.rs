@@ -25,6 +25,7 @@ mod refusal;
 pub mod rendezvous;
 pub mod replication;
 pub mod request;
+mod reset;
 pub mod send;
 pub mod sleep;
 mod verdict;
@@ -163,8 +164,8 @@ impl Engine {
             self.outgoing_gone(outgoing);
         }
         self.links.wake_relieved();
-        while let Some(process) = self.links.next_broken() {
-            crate::runtime::suspect(self.world.replica(process));
+        while let Some(broken) = self.links.next_broken() {
+            self.link_broke(broken);
         }
         while let Some(process) = self.links.next_scribbled() {
             self.refuse(Some(process), &Fault::Ring);
@@ -429,10 +430,13 @@ impl Cell {
         let alarm = engine.alarm_ns.map(|alarm| (alarm, alarm.saturating_sub(monotonic_ns())));
         engine.asleep = Some(engine.happened());
         drop(engine);
-        self.sleeper.sleep(bed, alarm.map(|(_, remaining)| Duration::from_nanos(remaining)));
+        let is_gone = self.sleeper.sleep(bed, alarm.map(|(_, remaining)| Duration::from_nanos(remaining)));
         self.sleeper.awake();
         let mut engine = self.lock_to_wait();
         engine.asleep = None;
+        if is_gone {
+            engine.links.look_at_senders();
+        }
         if engine.alarm_ns.is_some_and(|alarm| alarm <= monotonic_ns()) {
             engine.alarm_ns = None;
             self.stir(&mut engine);
@@ -485,6 +489,14 @@ impl Cell {
 
     /// Hands over a link that another process has opened.
     pub fn link_opened(&self, receiver: Receiver) {
+        if receiver.epoch > 0 {
+            // The other end waits to be asked anew, and the program may be outside of MPI for long.
+            let mut engine = self.lock();
+            engine.add_receiver(receiver);
+            engine.links.pump();
+            drop(engine);
+            return self.wake();
+        }
         self.opened.lock().unwrap_or_else(PoisonError::into_inner).push(receiver);
         self.wake();
     }

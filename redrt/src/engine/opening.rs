@@ -10,8 +10,7 @@
 //! The thread that starts the others exists from the beginning: threads that the program's own threads started would
 //! count among those, and replicas number theirs by the order of their creation.
 
-use crate::transport::tcp::Sender;
-use redrt_types::{Incarnation, ProcessIndex};
+use crate::transport::tcp::{Name, Sender};
 use redrt_wire::auth::Secret;
 use std::io;
 use std::net::SocketAddr;
@@ -26,28 +25,26 @@ const PAUSE: Duration = Duration::from_millis(50);
 
 /// A link that is to be opened.
 pub struct Opening {
-    /// To which process.
-    pub to: ProcessIndex,
+    /// What is said when it is open.
+    pub name: Name,
     /// Where it listens.
     pub address: SocketAddr,
     /// The job's secret.
     pub secret: Secret,
-    /// This process.
-    pub me: ProcessIndex,
-    /// Its incarnation.
-    pub incarnation: Incarnation,
     /// Cleared when nobody wants the link any more.
     pub wanted: Arc<AtomicBool>,
     /// In which life of the process it was wanted.
-    pub epoch: u32,
+    pub life: u32,
+    /// The one before broke at once: begins with a pause.
+    pub has_failed: bool,
 }
 
 /// What became of it.
 pub struct Opened {
-    /// To which process.
-    pub to: ProcessIndex,
+    /// What was said over it.
+    pub name: Name,
     /// In which life of the process it was wanted.
-    pub epoch: u32,
+    pub life: u32,
     /// The link, or why there is none.
     pub result: io::Result<Sender>,
 }
@@ -71,13 +68,13 @@ pub fn ask(opening: Opening) -> Result<(), Opening> {
 /// Starts a thread for each wish; `done` takes what became of it. Returns when there can be no more wishes.
 pub fn serve(wishes: &Receiver<Opening>, done: fn(Opened)) {
     for opening in wishes {
-        let (to, epoch) = (opening.to, opening.epoch);
+        let (name, life) = (opening.name, opening.life);
         let started = std::thread::Builder::new()
             .name("redrt-open".into())
             .stack_size(256 << 10)
-            .spawn(move || done(Opened { to, epoch, result: open(&opening) }));
+            .spawn(move || done(Opened { name, life, result: open(&opening) }));
         if let Err(error) = started {
-            done(Opened { to, epoch, result: Err(error) });
+            done(Opened { name, life, result: Err(error) });
         }
     }
 }
@@ -85,9 +82,12 @@ pub fn serve(wishes: &Receiver<Opening>, done: fn(Opened)) {
 /// Opens a link. A host that is silent may be cut off for a while; only redrun can say that it is dead. One that refuses has no
 /// such process any more.
 pub fn open(opening: &Opening) -> io::Result<Sender> {
+    if opening.has_failed {
+        std::thread::sleep(PAUSE);
+    }
     loop {
         let is_wanted = || opening.wanted.load(Ordering::Relaxed);
-        let result = Sender::open(opening.address, &opening.secret, opening.me, opening.incarnation, is_wanted);
+        let result = Sender::open(opening.address, &opening.secret, opening.name, is_wanted);
         let refused = |error: &io::Error| {
             matches!(error.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::PermissionDenied)
         };

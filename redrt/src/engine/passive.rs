@@ -56,7 +56,8 @@ impl Engine {
     /// What this process says of itself when it is passive. `thread_count`: how many of its threads may call MPI.
     pub fn passive(&mut self, thread_count: u32, view: ViewNumber) -> Option<Passive> {
         let all_wait = self.asleep.is_some() && self.waiters.stirred == 0 && self.waiters.waiting + 1 >= thread_count;
-        if !all_wait || self.alarm_ns.is_some() || self.links.is_busy() {
+        let is_resuming = || self.replication.as_ref().is_some_and(|replication| replication.replica.is_resuming());
+        if !all_wait || self.alarm_ns.is_some() || self.links.is_busy() || is_resuming() {
             return None;
         }
         let (sent_bytes, received_bytes) = self.links.traffic();

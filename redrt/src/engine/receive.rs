@@ -111,7 +111,7 @@ impl Engine {
         if number >= self.world.process_count() || receiver.from == self.world.process(self.me) {
             return self.refuse(None, &Fault::Stranger(number));
         }
-        self.links.add_receiver(receiver);
+        self.admit(receiver);
     }
 
     pub(super) fn receive_tcp(&mut self) -> bool {
@@ -133,7 +133,7 @@ impl Engine {
                     Received::Nothing => break,
                     Received::Closed => {
                         let receiver = self.links.receivers().remove(at);
-                        self.links.lost_receiver(receiver.from);
+                        self.links.lost_receiver(&receiver);
                         return true;
                     }
                     Received::Rubbish(rubbish) => Some(rubbish.into()),

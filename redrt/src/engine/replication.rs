@@ -48,8 +48,10 @@ pub struct Replication {
     pub(super) asked: FxHashMap<StreamId, u64>,
     pub(super) decisions: u64,
     /// Protocol frames of which parts are missing.
-    partial: FxHashMap<ProcessIndex, Vec<u8>>,
+    pub(super) partial: FxHashMap<ProcessIndex, Vec<u8>>,
     idle_polls: u32,
+    /// Flushes since the links were looked at.
+    pub(super) idle_flushes: u32,
     ahead_count: u32,
     pub(super) readings: Readings,
     matched: Vec<Match<super::request::RequestId, usize>>,
@@ -108,6 +110,7 @@ impl Replication {
             decisions: 0,
             partial: FxHashMap::default(),
             idle_polls: 0,
+            idle_flushes: 0,
             ahead_count: 0,
             readings: Readings::default(),
             matched: Vec::new(),
@@ -566,6 +569,7 @@ impl Engine {
             replication.idle_polls += 1;
             if replication.idle_polls >= 32 {
                 self.flush();
+                self.look_at_links();
             }
         }
     }

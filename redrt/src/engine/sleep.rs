@@ -119,26 +119,28 @@ impl Sleeper {
         if let Some(word) = futex {
             return Some(Bed::Futex(word));
         }
-        let entry = |fd, writable| libc::pollfd {
-            fd,
-            events: libc::POLLIN | if writable { libc::POLLOUT } else { 0 },
-            revents: 0,
-        };
-        let mut entries = vec![entry(self.socket.as_raw_fd(), false)];
-        entries.extend(sockets.into_iter().map(|(fd, writable)| entry(fd, writable)));
+        let entry = |fd, events| libc::pollfd { fd, events, revents: 0 };
+        let mut entries = vec![entry(self.socket.as_raw_fd(), libc::POLLIN)];
+        entries.extend(sockets.into_iter().map(|(fd, events)| entry(fd, events)));
         Some(Bed::Poll(entries))
     }
 
-    /// Sleeps until something arrives, somebody wakes this process or the time is over.
-    pub fn sleep(&self, bed: Bed, limit: Option<Duration>) {
+    /// Sleeps until something arrives, somebody wakes this process or the time is over. Says whether the other end of a
+    /// socket has gone.
+    pub fn sleep(&self, bed: Bed, limit: Option<Duration>) -> bool {
         let limit = limit.map_or(SLEEP_MAX, |limit| limit.min(SLEEP_MAX));
         match bed {
-            Bed::Futex(word) => shm::futex_wait(word, ASLEEP_FUTEX, limit),
+            Bed::Futex(word) => {
+                shm::futex_wait(word, ASLEEP_FUTEX, limit);
+                false
+            }
             Bed::Poll(mut entries) => {
                 // SAFETY: - entries is valid for its length during the call.
                 unsafe { libc::poll(entries.as_mut_ptr(), entries.len() as u64, limit.as_millis() as i32 + 1) };
                 let mut byte = [0; 8];
                 while self.socket.recv(&mut byte).is_ok() {}
+                let gone = libc::POLLERR | libc::POLLHUP | libc::POLLRDHUP;
+                entries.iter().any(|entry| entry.revents & gone != 0)
             }
         }
     }

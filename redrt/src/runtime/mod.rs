@@ -223,7 +223,7 @@ fn alone() -> Welcome {
     let pid = u64::from(std::process::id());
     Welcome {
         job: pid,
-        secret: Secret([0; 32]),
+        secret: Secret::new([0; 32]),
         me: ReplicaId::default(),
         incarnation: Incarnation(0),
         view: View::initial(&world),

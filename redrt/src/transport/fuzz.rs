@@ -2,7 +2,7 @@
 
 use super::frame::{FLAG_DIGEST, Fragment, HEADER_BYTES, Header, Kind};
 use super::shm::{FRAME_BYTES_MAX, Inbox, Producer, Segment};
-use super::tcp::{Accepted, Received, Receiver};
+use super::tcp::{Accepted, Name, Received, Receiver};
 use super::{LandingId, Landings};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -49,7 +49,10 @@ fn connection() -> (TcpStream, Receiver) {
     let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let accepted = listener.accept().unwrap().0;
     accepted.set_nonblocking(true).unwrap();
-    (stream, Receiver::new(Accepted::for_test(PEER, Incarnation(0), accepted)))
+    (
+        stream,
+        Receiver::new(Accepted::for_test(Name { from: PEER, incarnation: Incarnation(0), to: ME, epoch: 0 }, accepted)),
+    )
 }
 
 proptest! {

@@ -9,6 +9,7 @@ use super::landing::LandingError;
 use super::{Body, LandingId, Landings, descriptors};
 use redrt_types::{Incarnation, ProcessIndex};
 use redrt_wire::auth::{self, Secret};
+use redrt_wire::seal::Cipher;
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -33,6 +34,42 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 pub trait Source: Send + Sync {
     /// The bytes.
     fn bytes(&self) -> &[u8];
+}
+
+/// What is said first over a link that has proved itself: four numbers of 32 bits, little-endian.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Name {
+    /// The process that opens it and sends over it.
+    pub from: ProcessIndex,
+    /// Its incarnation.
+    pub incarnation: Incarnation,
+    /// The process it is for: another may have taken over the address.
+    pub to: ProcessIndex,
+    /// How often the connection between the two has begun anew.
+    pub epoch: u32,
+}
+
+impl Name {
+    const BYTES: usize = 16;
+
+    fn to_bytes(self) -> [u8; Self::BYTES] {
+        let words = [self.from.0, self.incarnation.0, self.to.0, self.epoch];
+        let mut bytes = [0; Self::BYTES];
+        for (place, word) in bytes.chunks_exact_mut(4).zip(words) {
+            place.copy_from_slice(&word.to_le_bytes());
+        }
+        bytes
+    }
+
+    fn from_bytes(bytes: [u8; Self::BYTES]) -> Self {
+        let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+        Self {
+            from: ProcessIndex(word(0)),
+            incarnation: Incarnation(word(4)),
+            to: ProcessIndex(word(8)),
+            epoch: word(12),
+        }
+    }
 }
 
 enum Chunk {
@@ -141,6 +178,7 @@ fn send_quietly(stream: &TcpStream, slices: &[IoSlice]) -> io::Result<usize> {
 /// The sending end of a link.
 pub struct Sender {
     stream: Connection,
+    cipher: Option<Cipher>,
     queue: VecDeque<Chunk>,
     /// Bytes of the queue's front that have gone.
     gone: usize,
@@ -149,28 +187,24 @@ pub struct Sender {
 }
 
 impl Sender {
-    /// Opens a link to `address` as process `me`, if that is still wanted when the other end has proved itself.
-    pub fn open(
-        address: SocketAddr,
-        secret: &Secret,
-        me: ProcessIndex,
-        incarnation: Incarnation,
-        is_wanted: impl Fn() -> bool,
-    ) -> io::Result<Self> {
+    /// Opens a link to `address`, if that is still wanted when the other end has proved itself.
+    pub fn open(address: SocketAddr, secret: &Secret, name: Name, is_wanted: impl Fn() -> bool) -> io::Result<Self> {
         let stream = Connection::new(TcpStream::connect_timeout(&address, HANDSHAKE_TIMEOUT)?);
         tune(&stream)?;
         let mut handshake = Quiet::new(&stream);
-        auth::connect(&mut handshake, secret)?;
+        let mut cipher = auth::connect(&mut handshake, secret)?;
         // In the copy of a process nobody speaks in its source's name.
         if !is_wanted() {
             return Err(io::ErrorKind::ConnectionAborted.into());
         }
-        let mut name = [0; 8];
-        name[..4].copy_from_slice(&me.0.to_le_bytes());
-        name[4..].copy_from_slice(&incarnation.0.to_le_bytes());
-        handshake.write_all(&name)?;
+        let mut said = Vec::new();
+        match &mut cipher {
+            Some(cipher) => cipher.seal(&name.to_bytes(), &mut said),
+            None => said.extend(name.to_bytes()),
+        }
+        handshake.write_all(&said)?;
         stream.set_nonblocking(true)?;
-        Ok(Self { stream, queue: VecDeque::new(), gone: 0, sent_bytes: 0, broken: false })
+        Ok(Self { stream, cipher, queue: VecDeque::new(), gone: 0, sent_bytes: 0, broken: false })
     }
 
     /// Whether everything given so far has been taken by the kernel, or the link is broken and takes nothing.
@@ -181,6 +215,24 @@ impl Sender {
     /// Whether the other end has closed or reset the link.
     pub fn is_broken(&self) -> bool {
         self.broken
+    }
+
+    /// Whether the other end has closed or reset the link, though nothing is sent over it now.
+    pub fn look(&mut self) -> bool {
+        let mut byte = 0_u8;
+        // SAFETY: - byte is valid for one byte of writes.
+        let count = unsafe {
+            libc::recv(self.stream.as_raw_fd(), (&raw mut byte).cast(), 1, libc::MSG_PEEK | libc::MSG_DONTWAIT)
+        };
+        // Nothing is ever sent this way; if something comes, the other end is no receiver.
+        let is_open = count < 0 && io::Error::last_os_error().kind() == io::ErrorKind::WouldBlock;
+        self.broken |= !is_open;
+        self.broken
+    }
+
+    /// Resets the connection, as something on its way might.
+    pub fn disconnect(&self) {
+        disconnect(&self.stream);
     }
 
     /// Bytes of all frames given to this link.
@@ -200,6 +252,11 @@ impl Sender {
         }
         let total: usize = parts.iter().map(|part| part.len()).sum();
         self.sent_bytes += total as u64;
+        if let Some(cipher) = &mut self.cipher {
+            let mut sealed = Vec::with_capacity(total + total / 1024 + 64);
+            cipher.seal(&parts.concat(), &mut sealed);
+            return self.give(sealed);
+        }
         let mut taken = 0;
         if self.queue.is_empty() {
             let slices: Vec<IoSlice> = parts.iter().map(|part| IoSlice::new(part)).collect();
@@ -219,6 +276,12 @@ impl Sender {
         }
         debug_assert!(self.queue.is_empty());
         self.sent_bytes += (head.len() + end - start) as u64;
+        if let Some(cipher) = &mut self.cipher {
+            let mut sealed = Vec::with_capacity(end - start + (end - start) / 1024 + 128);
+            cipher.seal(head, &mut sealed);
+            cipher.seal(&payload.bytes()[start..end], &mut sealed);
+            return self.give(sealed);
+        }
         let taken = self.write(&[IoSlice::new(head), IoSlice::new(&payload.bytes()[start..end])]);
         if self.broken {
             return;
@@ -229,6 +292,15 @@ impl Sender {
         let start = start + taken.saturating_sub(head.len());
         if start < end {
             self.queue.push_back(Chunk::Shared { payload: payload.clone(), start, end });
+        }
+    }
+
+    /// Gives bytes that are encrypted already.
+    fn give(&mut self, mut bytes: Vec<u8>) {
+        let taken = if self.queue.is_empty() { self.write(&[IoSlice::new(&bytes)]) } else { 0 };
+        if taken < bytes.len() && !self.broken {
+            bytes.drain(..taken);
+            self.queue.push_back(Chunk::Copied(bytes));
         }
     }
 
@@ -276,20 +348,28 @@ impl Sender {
     }
 }
 
+/// Resets a connection: what is on its way is lost, both ends will find it broken.
+fn disconnect(stream: &TcpStream) {
+    // SAFETY: - an all-zero address is valid; its family is set next.
+    let mut nowhere: libc::sockaddr = unsafe { std::mem::zeroed() };
+    nowhere.sa_family = libc::AF_UNSPEC as libc::sa_family_t;
+    // SAFETY: - nowhere is valid for its size; disconnecting touches no memory of ours.
+    unsafe { libc::connect(stream.as_raw_fd(), &raw const nowhere, size_of::<libc::sockaddr>() as libc::socklen_t) };
+}
+
 /// A link that has proved itself and waits for the engine to take it over.
 pub struct Accepted {
-    /// The process at the other end.
-    pub from: ProcessIndex,
-    /// Its incarnation.
-    pub incarnation: Incarnation,
+    /// What the other end says of itself.
+    pub name: Name,
     stream: Connection,
+    cipher: Option<Cipher>,
 }
 
 #[cfg(test)]
 impl Accepted {
     /// A connection that needs to prove nothing.
-    pub fn for_test(from: ProcessIndex, incarnation: Incarnation, stream: TcpStream) -> Self {
-        Self { from, incarnation, stream: Connection::new(stream) }
+    pub fn for_test(name: Name, stream: TcpStream) -> Self {
+        Self { name, stream: Connection::new(stream), cipher: None }
     }
 }
 
@@ -297,13 +377,60 @@ impl Accepted {
 pub fn admit(stream: Connection, secret: &Secret) -> io::Result<Accepted> {
     tune(&stream)?;
     let mut handshake = Quiet::new(&stream);
-    auth::accept(&mut handshake, secret)?;
-    let mut name = [0; 8];
-    handshake.read_exact(&mut name)?;
+    let mut cipher = auth::accept(&mut handshake, secret)?;
+    let name = match &mut cipher {
+        Some(cipher) => sealed_name(&mut handshake, cipher)?,
+        None => {
+            let mut name = [0; Name::BYTES];
+            handshake.read_exact(&mut name)?;
+            name
+        }
+    };
     stream.set_nonblocking(true)?;
-    let from = ProcessIndex(u32::from_le_bytes(name[..4].try_into().expect("4 bytes")));
-    let incarnation = Incarnation(u32::from_le_bytes(name[4..].try_into().expect("4 bytes")));
-    Ok(Accepted { from, incarnation, stream })
+    Ok(Accepted { name: Name::from_bytes(name), stream, cipher })
+}
+
+/// The name is the first record, so whatever comes with it stays in the socket.
+fn sealed_name(handshake: &mut Quiet, cipher: &mut Cipher) -> io::Result<[u8; Name::BYTES]> {
+    let mut record = [0; Cipher::sealed_bytes(Name::BYTES)];
+    handshake.read_exact(&mut record)?;
+    let mut name = Vec::new();
+    cipher.open(&record, &mut name)?;
+    name.try_into().map_err(|_| io::ErrorKind::InvalidData.into())
+}
+
+/// Opens what arrives over an encrypted link.
+struct Unsealer {
+    cipher: Cipher,
+    raw: Box<[u8]>,
+    plain: Vec<u8>,
+    /// How much of that has been taken.
+    taken: usize,
+}
+
+impl Unsealer {
+    fn new(cipher: Cipher) -> Self {
+        Self { cipher, raw: vec![0; BUFFER_BYTES].into_boxed_slice(), plain: Vec::new(), taken: 0 }
+    }
+
+    /// Moves what has been opened to these places; how many bytes it was.
+    fn take(&mut self, vectors: &[libc::iovec]) -> usize {
+        let mut count = 0;
+        for vector in vectors {
+            let left = &self.plain[self.taken..];
+            let length = left.len().min(vector.iov_len);
+            // SAFETY: - every vector is valid for writes of its length: `read_vectored` was given it so.
+            //         - plain is our own memory, so they do not overlap.
+            unsafe { std::ptr::copy_nonoverlapping(left.as_ptr(), vector.iov_base.cast(), length) };
+            self.taken += length;
+            count += length;
+        }
+        if self.taken == self.plain.len() {
+            self.plain.clear();
+            self.taken = 0;
+        }
+        count
+    }
 }
 
 /// A data frame whose bytes are still arriving.
@@ -344,7 +471,12 @@ pub struct Receiver {
     pub from: ProcessIndex,
     /// Its incarnation.
     pub incarnation: Incarnation,
+    /// The process it is for.
+    pub to: ProcessIndex,
+    /// The epoch of the connection.
+    pub epoch: u32,
     stream: Connection,
+    unsealer: Option<Unsealer>,
     buffer: Box<[u8]>,
     start: usize,
     end: usize,
@@ -357,8 +489,22 @@ impl Receiver {
     /// Takes over an accepted link.
     pub fn new(accepted: Accepted) -> Self {
         let buffer = vec![0; BUFFER_BYTES].into_boxed_slice();
-        let Accepted { from, incarnation, stream } = accepted;
-        Self { from, incarnation, stream, buffer, start: 0, end: 0, streaming: None, taken_bytes: 0, closed: false }
+        let Accepted { name: Name { from, incarnation, to, epoch }, stream, cipher } = accepted;
+        let unsealer = cipher.map(Unsealer::new);
+        Self {
+            from,
+            incarnation,
+            to,
+            epoch,
+            stream,
+            unsealer,
+            buffer,
+            start: 0,
+            end: 0,
+            streaming: None,
+            taken_bytes: 0,
+            closed: false,
+        }
     }
 
     /// Whether it was accepted in this life of the process.
@@ -369,6 +515,11 @@ impl Receiver {
     /// Bytes of all frames taken from this link.
     pub fn taken_bytes(&self) -> u64 {
         self.taken_bytes
+    }
+
+    /// Resets the connection, as something on its way might.
+    pub fn disconnect(&self) {
+        disconnect(&self.stream);
     }
 
     /// The socket, to wait for it.
@@ -494,6 +645,33 @@ impl Receiver {
     }
 
     fn read_vectored(&mut self, vectors: &[libc::iovec]) -> usize {
+        if self.unsealer.is_some() {
+            return self.read_sealed(vectors);
+        }
+        self.read_raw(vectors)
+    }
+
+    /// The same over an encrypted link. What nobody has encrypted ends it.
+    fn read_sealed(&mut self, vectors: &[libc::iovec]) -> usize {
+        loop {
+            let unsealer = self.unsealer.as_mut().expect("the link is encrypted");
+            if !unsealer.plain.is_empty() {
+                return unsealer.take(vectors);
+            }
+            let raw = [libc::iovec { iov_base: unsealer.raw.as_mut_ptr().cast(), iov_len: unsealer.raw.len() }];
+            let count = self.read_raw(&raw);
+            if count == 0 {
+                return 0;
+            }
+            let Unsealer { cipher, raw, plain, .. } = self.unsealer.as_mut().expect("the link is encrypted");
+            if cipher.open(&raw[..count], plain).is_err() {
+                self.closed = true;
+                return 0;
+            }
+        }
+    }
+
+    fn read_raw(&mut self, vectors: &[libc::iovec]) -> usize {
         loop {
             // SAFETY: - every vector is this link's buffer or a landing, both valid for writes of their length.
             let count = unsafe { libc::readv(self.stream.as_raw_fd(), vectors.as_ptr(), vectors.len() as i32) };
@@ -530,15 +708,19 @@ mod tests {
     }
 
     fn link() -> (Sender, Receiver) {
+        link_with(&Secret::new([3; 32]))
+    }
+
+    fn link_with(secret: &Secret) -> (Sender, Receiver) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let secret = Secret([3; 32]);
         let address = listener.local_addr().unwrap();
         let theirs = secret.clone();
         let accepting =
             std::thread::spawn(move || admit(Connection::new(listener.accept().unwrap().0), &theirs).unwrap());
-        let sender = Sender::open(address, &secret, ProcessIndex(5), Incarnation(1), || true).unwrap();
+        let name = Name { from: ProcessIndex(5), incarnation: Incarnation(1), to: ProcessIndex(2), epoch: 3 };
+        let sender = Sender::open(address, secret, name, || true).unwrap();
         let accepted = accepting.join().unwrap();
-        assert_eq!((accepted.from, accepted.incarnation), (ProcessIndex(5), Incarnation(1)));
+        assert_eq!(accepted.name, name);
         (sender, Receiver::new(accepted))
     }
 
@@ -552,7 +734,12 @@ mod tests {
 
     #[test]
     fn frames_and_large_payloads_interleave() {
-        let (mut sender, mut receiver) = link();
+        for sealing in [false, true] {
+            interleave(link_with(&Secret::new([3; 32]).sealing(sealing)));
+        }
+    }
+
+    fn interleave((mut sender, mut receiver): (Sender, Receiver)) {
         let payload: Vec<u8> = (0..5_000_000u32).map(|n| (n * 7) as u8).collect();
         let source: Arc<dyn Source> = Arc::new(Bytes(payload.clone()));
         let mut place = vec![0u8; payload.len()];
@@ -596,6 +783,24 @@ mod tests {
         let (sender, mut receiver) = link();
         drop(sender);
         assert!(matches!(receiver.next(&mut Landings::default()), Received::Closed));
+    }
+
+    #[test]
+    fn a_reset_is_seen_by_both_ends() {
+        for by_sender in [false, true] {
+            let (mut sender, mut receiver) = link();
+            assert!(!sender.look());
+            if by_sender {
+                sender.disconnect()
+            } else {
+                receiver.disconnect()
+            }
+            // The other end is told by the network.
+            let until = Instant::now() + HANDSHAKE_TIMEOUT;
+            while !(sender.look() && matches!(receiver.next(&mut Landings::default()), Received::Closed)) {
+                assert!(Instant::now() < until, "nobody has noticed");
+            }
+        }
     }
 
     #[test]

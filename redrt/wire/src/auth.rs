@@ -9,11 +9,16 @@
 //! The mac is blake3 keyed with the secret. Every step is of fixed size, so nothing is parsed from a stranger. The
 //! different role labels keep one side's answer from being reflected to it.
 
+use crate::seal::{self, Cipher};
 use std::io::{self, Read, Write};
 
-/// The job's secret: 32 random bytes, handed to daemons by standard input and to processes by an inherited descriptor.
-#[derive(Clone, serde::Serialize, serde::Deserialize)]
-pub struct Secret(pub [u8; 32]);
+/// The job's secret: 32 random bytes, handed to daemons by standard input and to processes by an inherited descriptor. It
+/// says as well whether the job's connections are encrypted, so that no two of its processes differ in that.
+#[derive(Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Secret {
+    key: [u8; 32],
+    is_sealing: bool,
+}
 
 impl std::fmt::Debug for Secret {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -21,35 +26,64 @@ impl std::fmt::Debug for Secret {
     }
 }
 
+/// Follows the digits of a secret whose connections are encrypted.
+const SEALING: &str = ":sealed";
+
 impl Secret {
+    /// A secret of these bytes, which authenticates and does not encrypt.
+    #[must_use]
+    pub fn new(key: [u8; 32]) -> Self {
+        Self { key, is_sealing: false }
+    }
+
     /// A fresh secret from the system's random source.
     pub fn generate() -> io::Result<Self> {
-        Ok(Self(random_bytes()?))
+        Ok(Self::new(random_bytes()?))
     }
 
-    /// Written as 64 hexadecimal digits.
+    /// The same secret for a job whose connections are encrypted, or are not.
     #[must_use]
-    pub fn to_hex(&self) -> String {
-        self.0.iter().map(|byte| format!("{byte:02x}")).collect()
+    pub fn sealing(self, is_sealing: bool) -> Self {
+        Self { is_sealing, ..self }
     }
 
-    /// Read from 64 hexadecimal digits; `None` when the text is anything else.
+    /// Whether the job's connections are encrypted.
     #[must_use]
-    pub fn from_hex(text: &str) -> Option<Self> {
+    pub fn is_sealing(&self) -> bool {
+        self.is_sealing
+    }
+
+    /// Its bytes.
+    #[must_use]
+    pub fn key(&self) -> &[u8; 32] {
+        &self.key
+    }
+
+    /// Written as 64 hexadecimal digits, and what is done with it.
+    #[must_use]
+    pub fn to_text(&self) -> String {
+        let digits: String = self.key.iter().map(|byte| format!("{byte:02x}")).collect();
+        digits + if self.is_sealing { SEALING } else { "" }
+    }
+
+    /// Read from that; `None` when the text is anything else.
+    #[must_use]
+    pub fn from_text(text: &str) -> Option<Self> {
+        let (text, is_sealing) = text.strip_suffix(SEALING).map_or((text, false), |digits| (digits, true));
         let text = text.as_bytes();
         if text.len() != 64 {
             return None;
         }
-        let mut secret = [0; 32];
-        for (byte, pair) in secret.iter_mut().zip(text.chunks_exact(2)) {
-            let digit = |c: u8| (c as char).to_digit(16);
-            *byte = (digit(pair[0])? * 16 + digit(pair[1])?) as u8;
+        let mut key = [0; 32];
+        for (place, pair) in key.iter_mut().zip(text.chunks_exact(2)) {
+            let digit = |byte: u8| char::from(byte).to_digit(16);
+            *place = (digit(pair[0])? * 16 + digit(pair[1])?) as u8;
         }
-        Some(Self(secret))
+        Some(Self { key, is_sealing })
     }
 
     fn mac(&self, role: &[u8; 8], client: &[u8; 32], server: &[u8; 32]) -> blake3::Hash {
-        let mut hasher = blake3::Hasher::new_keyed(&self.0);
+        let mut hasher = blake3::Hasher::new_keyed(&self.key);
         hasher.update(role).update(client).update(server);
         hasher.finalize()
     }
@@ -61,12 +95,16 @@ fn random_bytes() -> io::Result<[u8; 32]> {
     Ok(bytes)
 }
 
-fn refused() -> io::Error {
+pub(crate) fn refused() -> io::Error {
     io::Error::new(io::ErrorKind::PermissionDenied, "the other end does not know this job's secret")
 }
 
-/// Authenticates as the connecting side. The stream must be blocking and have a timeout set.
-pub fn connect(stream: &mut (impl Read + Write), secret: &Secret) -> io::Result<()> {
+/// Authenticates as the connecting side, and agrees on a cipher if the job's connections are encrypted. The stream must be
+/// blocking and have a timeout set.
+pub fn connect(stream: &mut (impl Read + Write), secret: &Secret) -> io::Result<Option<Cipher>> {
+    if secret.is_sealing {
+        return seal::connect(stream, secret).map(Some);
+    }
     let client = random_bytes()?;
     stream.write_all(&client)?;
     let mut server = [0; 32];
@@ -76,11 +114,16 @@ pub fn connect(stream: &mut (impl Read + Write), secret: &Secret) -> io::Result<
     if secret.mac(b"redrt-s1", &client, &server) != blake3::Hash::from_bytes(proof) {
         return Err(refused());
     }
-    stream.write_all(secret.mac(b"redrt-c1", &client, &server).as_bytes())
+    stream.write_all(secret.mac(b"redrt-c1", &client, &server).as_bytes())?;
+    Ok(None)
 }
 
-/// Authenticates as the accepting side. The stream must be blocking and have a timeout set.
-pub fn accept(stream: &mut (impl Read + Write), secret: &Secret) -> io::Result<()> {
+/// Authenticates as the accepting side, and agrees on a cipher if the job's connections are encrypted. The stream must be
+/// blocking and have a timeout set.
+pub fn accept(stream: &mut (impl Read + Write), secret: &Secret) -> io::Result<Option<Cipher>> {
+    if secret.is_sealing {
+        return seal::accept(stream, secret).map(Some);
+    }
     let mut client = [0; 32];
     stream.read_exact(&mut client)?;
     let server = random_bytes()?;
@@ -90,7 +133,7 @@ pub fn accept(stream: &mut (impl Read + Write), secret: &Secret) -> io::Result<(
     stream.write_all(&answer)?;
     let mut proof = [0; 32];
     stream.read_exact(&mut proof)?;
-    if secret.mac(b"redrt-c1", &client, &server) == blake3::Hash::from_bytes(proof) { Ok(()) } else { Err(refused()) }
+    if secret.mac(b"redrt-c1", &client, &server) == blake3::Hash::from_bytes(proof) { Ok(None) } else { Err(refused()) }
 }
 
 #[cfg(test)]
@@ -98,8 +141,12 @@ mod tests {
     use super::*;
     use std::os::unix::net::UnixStream;
 
-    fn meet(client: Secret, server: Secret) -> (io::Result<()>, io::Result<()>) {
+    fn meet(client: Secret, server: Secret) -> (io::Result<Option<Cipher>>, io::Result<Option<Cipher>>) {
         let (mut left, mut right) = UnixStream::pair().unwrap();
+        // Of two that do not speak the same way, each waits for the other.
+        let patience = Some(std::time::Duration::from_millis(200));
+        left.set_read_timeout(patience).unwrap();
+        right.set_read_timeout(patience).unwrap();
         let accepting = std::thread::spawn(move || accept(&mut right, &server));
         let connected = connect(&mut left, &client);
         drop(left);
@@ -116,10 +163,23 @@ mod tests {
     }
 
     #[test]
-    fn hex_round_trips_and_rejects_rubbish() {
-        let secret = Secret([0xa7; 32]);
-        assert_eq!(Secret::from_hex(&secret.to_hex()).unwrap().0, secret.0);
-        assert!(Secret::from_hex("zz").is_none());
-        assert!(Secret::from_hex(&"é".repeat(32)).is_none());
+    fn one_who_encrypts_and_one_who_does_not_part() {
+        let secret = Secret::generate().unwrap();
+        for sealing in [false, true] {
+            let (connected, accepted) = meet(secret.clone().sealing(sealing), secret.clone().sealing(!sealing));
+            assert!(connected.is_err() && accepted.is_err());
+            let (connected, accepted) = meet(secret.clone().sealing(sealing), secret.clone().sealing(sealing));
+            assert_eq!((connected.unwrap().is_some(), accepted.unwrap().is_some()), (sealing, sealing));
+        }
+    }
+
+    #[test]
+    fn text_round_trips_and_rejects_rubbish() {
+        for secret in [Secret::new([0xa7; 32]), Secret::new([0x0b; 32]).sealing(true)] {
+            assert_eq!(Secret::from_text(&secret.to_text()), Some(secret));
+        }
+        for rubbish in ["zz", &"é".repeat(32), &format!("{}:closed", "00".repeat(32)), ":sealed"] {
+            assert!(Secret::from_text(rubbish).is_none(), "{rubbish}");
+        }
     }
 }

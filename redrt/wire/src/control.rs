@@ -104,6 +104,13 @@ pub enum ProcessFault {
         /// Which bit.
         bit: u64,
     },
+    /// Reset the connections with another process before send number `send`.
+    Reset {
+        /// Number of the send.
+        send: u64,
+        /// Which process.
+        peer: ReplicaId,
+    },
     /// Flip bit `bit` (modulo the payload's bits) of the transmitted copy after its digest was taken.
     FlipWire {
         /// Number of the send.

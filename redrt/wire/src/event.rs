@@ -83,6 +83,13 @@ pub enum Event {
         /// What differed, in words.
         what: String,
     },
+    /// A connection that was lost between two living processes is there again.
+    Reconnected {
+        /// Who says so.
+        replica: ReplicaId,
+        /// The other end.
+        peer: ReplicaId,
+    },
     /// A fault that `--inject` asked for was carried out.
     Injected {
         /// Where.

@@ -179,6 +179,7 @@ mod tests {
         let events = [
             Event::Mismatch(mismatch),
             Event::Divergence { replica, what: "clock".into() },
+            Event::Reconnected { replica, peer: replica },
             Event::Injected { replica, fault: "kill".into() },
         ];
         for event in events {

@@ -31,7 +31,7 @@ fn welcome() -> Welcome {
     let world = World::new(vec![2, 1, 3]);
     Welcome {
         job: 1,
-        secret: Secret([5; 32]),
+        secret: Secret::new([5; 32]),
         me: ReplicaId::new(2, 1),
         incarnation: Incarnation(0),
         view: View::initial(&world).without(&[ReplicaId::new(0, 1)]),
@@ -58,7 +58,7 @@ fn launch() -> Launch {
     };
     Launch {
         job: 1,
-        secret: Secret([5; 32]),
+        secret: Secret::new([5; 32]),
         placement: vec![0; world.process_count() as usize],
         world,
         view,
@@ -261,15 +261,15 @@ proptest! {
     /// Nobody comes in without the secret, whatever they say.
     #[test]
     fn strangers_are_refused(said in proptest::collection::vec(any::<u8>(), 0..200)) {
-        let secret = Secret([9; 32]);
+        let secret = Secret::new([9; 32]);
         prop_assert!(auth::accept(&mut Stranger(&said), &secret).is_err());
         prop_assert!(auth::connect(&mut Stranger(&said), &secret).is_err());
     }
 
     #[test]
     fn any_text_is_a_secret_or_refused(text in "[0-9a-fA-F]{60,68}|.{0,70}") {
-        if let Some(secret) = Secret::from_hex(&text) {
-            prop_assert_eq!(secret.to_hex(), text.to_lowercase());
+        if let Some(secret) = Secret::from_text(&text) {
+            prop_assert_eq!(secret.to_text(), text.to_lowercase());
         }
     }
 }

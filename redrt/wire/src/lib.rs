@@ -13,4 +13,5 @@ pub mod event;
 pub mod frame;
 #[cfg(test)]
 mod fuzz;
+pub mod seal;
 pub mod tree;

@@ -1,16 +1,16 @@
 //! `redctl`: looks at a running job and changes it, from any of its hosts.
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, bail};
 use clap::{Parser, Subcommand};
 use redrt_tools::cli::UsageError;
 use redrt_tools::jobs::{self, Found};
+use redrt_tools::link::{Link, Received};
 use redrt_tools::pool::control as pool;
 use redrt_tools::tree::hub;
 use redrt_types::ReplicaId;
-use redrt_wire::frame::{FrameReader, encode};
 use redrt_wire::tree::{Down, Question, Up};
 use serde_json::Value;
-use std::io::{ErrorKind, Read, Write};
+use std::io::ErrorKind;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -84,26 +84,27 @@ fn run(arguments: &Arguments) -> Result<()> {
 }
 
 fn ask(found: &Found, question: Question) -> Result<String> {
-    let mut stream = match hub::dial(found.address, &found.secret, ANSWER_TIME_MAX) {
-        Ok(stream) => stream,
+    let opened = match hub::dial(found.address, &found.secret, ANSWER_TIME_MAX) {
+        Ok(opened) => opened,
         Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
             found.cross_out();
             bail!("job {} has ended", found.job);
         }
         Err(error) => return Err(error).with_context(|| format!("Failed to reach redrun at {}", found.address)),
     };
-    stream.write_all(&encode(&Up::Ask(question)))?;
-    let mut reader = FrameReader::default();
-    let mut bytes = vec![0; 64 << 10];
+    let mut link = Link::new(opened.stream, opened.cipher);
+    link.send(&Up::Ask(question))?;
     loop {
-        match reader.next::<Down>()? {
+        match link.next_message::<Down>()? {
             Some(Down::Answer(answer)) => return Ok(answer),
             Some(_) => bail!("redrun answered something else"),
             None => {}
         }
-        let count = stream.read(&mut bytes).context("redrun does not answer")?;
-        ensure!(count > 0, "redrun closed the connection without an answer");
-        reader.push(&bytes[..count]);
+        match link.receive()? {
+            Received::Bytes => {}
+            Received::Nothing => bail!("redrun does not answer"),
+            Received::End => bail!("redrun closed the connection without an answer"),
+        }
     }
 }
 

@@ -51,6 +51,7 @@ enum ProtocolArgument {
 enum FaultsArgument {
     None,
     Deaths,
+    Resets,
     Wire,
     Memory,
     Clones,
@@ -66,6 +67,7 @@ impl Arguments {
         options.faults = self.faults.map(|faults| match faults {
             FaultsArgument::None => Faults::None,
             FaultsArgument::Deaths => Faults::Deaths,
+            FaultsArgument::Resets => Faults::Resets,
             FaultsArgument::Wire => Faults::Wire,
             FaultsArgument::Memory => Faults::Memory,
             FaultsArgument::Clones => Faults::Clones,
@@ -89,12 +91,13 @@ fn main() -> Result<ExitCode> {
     for seed in arguments.seed..arguments.seed + arguments.count {
         match run(seed, &options) {
             Ok(summary) => println!(
-                "seed {seed}: right; faults {:?}, {} events, {} messages, {} decisions, {} deaths, {} joins, {} reports",
+                "seed {seed}: right; faults {:?}, {} events, {} messages, {} decisions, {} deaths, {} resets, {} joins, {} reports",
                 summary.faults.unwrap_or(Faults::None),
                 summary.steps,
                 summary.messages,
                 summary.decisions,
                 summary.deaths,
+                summary.resets,
                 summary.joins,
                 summary.reports
             ),

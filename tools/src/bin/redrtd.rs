@@ -95,9 +95,9 @@ fn host_number(text: &str) -> Result<u32> {
 
 fn secret() -> Result<Secret> {
     if let Ok(text) = std::env::var(SECRET_VARIABLE) {
-        return Secret::from_hex(&text).with_context(|| format!("{SECRET_VARIABLE} holds no secret"));
+        return Secret::from_text(&text).with_context(|| format!("{SECRET_VARIABLE} holds no secret"));
     }
     let mut line = String::new();
     std::io::stdin().read_line(&mut line).context("Failed to read the job's secret")?;
-    Secret::from_hex(line.trim_end()).context("Standard input holds no secret")
+    Secret::from_text(line.trim_end()).context("Standard input holds no secret")
 }

@@ -101,6 +101,10 @@ pub struct Arguments {
     #[arg(long, value_name = "NAME", help_heading = "Hosts")]
     pub interface: Option<String>,
 
+    /// Encrypt all connections between processes, and between daemons
+    #[arg(long, help_heading = "Hosts")]
+    pub secure: bool,
+
     /// Daemons that connect to one of them, and to redrun [default: 32]
     #[arg(long = "fan-out", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096), help_heading = "Hosts")]
     pub fan_out: Option<u32>,

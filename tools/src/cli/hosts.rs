@@ -52,6 +52,7 @@ pub fn plan(arguments: &Arguments) -> Result<HostPlan, UsageError> {
     let mut plan = HostPlan::here();
     plan.fan_out = arguments.fan_out.unwrap_or(FAN_OUT);
     plan.interface.clone_from(&arguments.interface);
+    plan.secure = arguments.secure;
     plan.per_host = arguments.per_host;
     plan.report = arguments.report_placement;
     plan.map_by = match arguments.map_by {

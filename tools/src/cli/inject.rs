@@ -21,7 +21,7 @@ pub enum Fault {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum FaultError {
     /// No such fault.
-    #[error("unknown fault: expected kill, flip, wire or random")]
+    #[error("unknown fault: expected kill, flip, wire, reset or random")]
     Kind,
     /// Not of the right form.
     #[error("expected {0}")]
@@ -36,6 +36,7 @@ pub enum FaultError {
 
 const KILL_FORM: &str = "kill:V.I@#K or kill:V.I@SECONDSs";
 const FLIP_FORM: &str = "flip:V.I@#K or wire:V.I@#K";
+const RESET_FORM: &str = "reset:V.I-W.J@#K";
 const RANDOM_FORM: &str = "random:mtbf=SECONDSs,seed=N";
 
 /// Reads all `--inject` options. Bits to flip are drawn from `seed`.
@@ -71,6 +72,7 @@ fn parse(text: &str, world: &World, bit: u64) -> Result<Fault, FaultError> {
     let form = match kind {
         "kill" => KILL_FORM,
         "flip" | "wire" => FLIP_FORM,
+        "reset" => return parse_reset(rest, world),
         "random" => return parse_random(rest).map(Fault::Random),
         _ => return Err(FaultError::Kind),
     };
@@ -92,6 +94,18 @@ fn parse(text: &str, world: &World, bit: u64) -> Result<Fault, FaultError> {
         _ => ProcessFault::FlipWire { send, bit },
     };
     Ok(Fault::Process(replica, fault))
+}
+
+fn parse_reset(text: &str, world: &World) -> Result<Fault, FaultError> {
+    let form = FaultError::Form(RESET_FORM);
+    let ends = text.split_once("@#").and_then(|(ends, send)| Some((ends.split_once('-')?, send)));
+    let Some(((replica, peer), send)) = ends else { return Err(form) };
+    let (Ok(replica), Ok(peer)) = (replica.parse::<ReplicaId>(), peer.parse::<ReplicaId>()) else { return Err(form) };
+    if let Some(stranger) = [replica, peer].into_iter().find(|end| !world.contains(*end)) {
+        return Err(FaultError::NoSuchReplica(stranger));
+    }
+    let send = send.parse().ok().filter(|send| *send > 0 && replica != peer).ok_or(form)?;
+    Ok(Fault::Process(replica, ProcessFault::Reset { send, peer }))
 }
 
 fn parse_random(text: &str) -> Result<RandomKills, FaultError> {
@@ -147,6 +161,10 @@ mod tests {
             ("flip:1.0@2s", "flip:V.I@#K"),
             ("kill:1.0@#0", "kill:V.I@#K"),
             ("kill:1.0@-1s", "not a time"),
+            ("reset:1.0@#1", "reset:V.I-W.J@#K"),
+            ("reset:1.0-1.0@#1", "reset:V.I-W.J@#K"),
+            ("reset:1.0-0.1@2s", "reset:V.I-W.J@#K"),
+            ("reset:1.0-7.1@#1", "no replica 7.1"),
             ("random:seed=1", "random:mtbf"),
             ("random:mtbf=0s", "random:mtbf"),
             ("random:mtbf=xs", "not a time"),

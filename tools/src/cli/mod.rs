@@ -148,7 +148,7 @@ fn assemble(arguments: &Arguments, locals: &[LocalArguments]) -> Result<Job, Usa
 fn random_seed() -> Result<u64, UsageError> {
     let secret = redrt_wire::auth::Secret::generate();
     let secret = secret.map_err(|error| UsageError(format!("the system gives no random numbers: {error}")))?;
-    Ok(u64::from_le_bytes(secret.0[..8].try_into().expect("eight of 32 bytes")))
+    Ok(u64::from_le_bytes(secret.key()[..8].try_into().expect("eight of 32 bytes")))
 }
 
 #[cfg(test)]

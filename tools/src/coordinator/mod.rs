@@ -461,6 +461,10 @@ impl Coordinator {
         if !self.is_under_way() {
             return;
         }
+        if !self.broken_links.is_empty() {
+            // Whoever waits may wait for what was lost; that is judged in its time.
+            return self.stall.reset(now);
+        }
         let (view, world, processes) = (&self.view, &self.settings.world, &self.processes);
         let live = world
             .replicas()

@@ -323,7 +323,9 @@ impl Coordinator {
             return;
         }
         let host = |replica: ReplicaId| recovery.host_of[world.process(replica).0 as usize];
-        let apart = siblings.into_iter().map(|sibling| recovery.hosts[host(sibling) as usize].name.clone());
+        // Not where a sibling is, and rather not where it was lost.
+        let apart = siblings.into_iter().chain([replica]);
+        let apart = apart.map(|other| recovery.hosts[host(other) as usize].name.clone());
         let request = Request::new(recovery.job).apart_from(apart.collect::<Vec<_>>());
         let source_host = host(source);
         let Some(lease) = recovery.pool.lease(request, now) else {
@@ -527,9 +529,9 @@ impl Coordinator {
         }
     }
 
-    /// Replicas that are missing, and those that are being cloned.
-    #[must_use]
-    pub fn recovery_state(&self) -> Option<(usize, usize)> {
-        self.recovery.as_ref().map(|recovery| (recovery.wanted.len(), recovery.attempts.len()))
+    /// The clones that are under way.
+    pub fn attempts(&self) -> impl Iterator<Item = (CloneId, Newcomer)> + '_ {
+        let attempts = self.recovery.iter().flat_map(|recovery| &recovery.attempts);
+        attempts.map(|(id, attempt)| (*id, attempt.newcomer))
     }
 }

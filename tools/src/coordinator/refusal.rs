@@ -24,6 +24,7 @@ impl Coordinator {
                 let voters = mismatch.votes.iter().map(|vote| vote.replica);
                 voters.chain([mismatch.receiver, mismatch.supplier]).chain(mismatch.culprit).collect()
             }
+            FromAgent::Event(Event::Reconnected { replica, peer }) => vec![*replica, *peer],
             FromAgent::Event(Event::Divergence { replica, .. } | Event::Injected { replica, .. }) => vec![*replica],
             FromAgent::Hello
             | FromAgent::InStep

@@ -267,6 +267,7 @@ impl Report {
             Self::Exited { .. }
             | Self::Suspected { .. }
             | Self::Refused(_)
+            | Self::Event(Event::Reconnected { .. })
             | Self::CopyRuns { .. }
             | Self::Ended { .. } => return None,
             Self::CloneBegun { replica, source, host } => {
@@ -359,6 +360,9 @@ impl Report {
             Self::Event(Event::Mismatch(mismatch)) => ("mismatch", mismatch_record(mismatch, host)),
             Self::Event(Event::Divergence { replica, what }) => {
                 ("divergence", json!({ "replica": replica.to_string(), "host": host(*replica), "what": what }))
+            }
+            Self::Event(Event::Reconnected { replica, peer }) => {
+                ("reconnected", json!({ "replica": replica.to_string(), "peer": peer.to_string() }))
             }
             Self::Event(Event::Injected { replica, fault }) | Self::Injected { replica, fault } => {
                 ("injected", json!({ "replica": replica.to_string(), "host": host(*replica), "fault": fault }))

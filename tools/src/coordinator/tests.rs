@@ -1,5 +1,7 @@
 use super::*;
 use proptest::prelude::*;
+use redrt_wire::clone::{CloneOrder, Position};
+
 use redrt_types::ReplicaIndex;
 use std::collections::BTreeSet;
 
@@ -39,6 +41,13 @@ impl Table {
                 vec![Input::Tick]
             }
             "interrupt" => vec![Input::Interrupted(number())],
+            "clone" => self.clone_step(words[1], words[2].parse().unwrap()),
+            "host" => {
+                let (name, number) = (words[1].to_owned(), number() as u64);
+                let world = self.coordinator.world().clone();
+                let replicas = world.replicas().filter(|replica| u64::from(replica.index.0) == number).collect();
+                vec![Input::DaemonLost { host: name, why: String::new(), replicas }]
+            }
             replica => self.replica_step(replica.parse().unwrap(), words[1], number),
         };
         for input in inputs {
@@ -48,6 +57,20 @@ impl Table {
             .filter_map(|output| words_for(&output))
             .collect::<Vec<_>>()
             .join(", ")
+    }
+
+    /// A host says something of the only clone, or the last one begun.
+    fn clone_step(&self, verb: &str, host: u32) -> Vec<Input> {
+        let (id, newcomer) = self.coordinator.attempts().last().expect("a clone is under way");
+        let step = match verb {
+            "listening" => CloneStep::Listening(([127, 0, 0, 1], 9).into()),
+            "ready" => CloneStep::Ready,
+            "stopped" => CloneStep::Stopped(Position { output_bytes: 7, input_bytes: 0 }),
+            "running" => CloneStep::Running { pid: 3 },
+            "failed" => CloneStep::Failed { what: format!("no copy of {}", newcomer.source) },
+            other => panic!("no such step: {other}"),
+        };
+        vec![Input::Clone { host, id, step }]
     }
 
     fn replica_step(&self, replica: ReplicaId, verb: &str, number: impl Fn() -> i32) -> Vec<Input> {
@@ -68,6 +91,12 @@ impl Table {
             }
             "busy" => vec![Input::Agent(replica, FromAgent::Answer { wave: number() as u64, passive: None })],
             "abort" => vec![Input::Agent(replica, FromAgent::Abort { code: number(), message: String::new() })],
+            "pinned" => {
+                let newcomer = self.coordinator.attempts().next().expect("a clone is under way").1.replica;
+                vec![Input::Agent(replica, FromAgent::Pinned(newcomer))]
+            }
+            "card" => vec![Input::Agent(replica, FromAgent::Ready(self.card(replica)))],
+            "in-step" => vec![Input::Agent(replica, FromAgent::InStep)],
             other => panic!("no such step: {other}"),
         }
     }
@@ -86,16 +115,33 @@ fn words_for(output: &Output) -> Option<String> {
         Output::Send(ToDaemon::KillAll) => "kill all".into(),
         Output::Send(ToDaemon::Signal(signal)) => format!("signal {signal}"),
         Output::Send(other) => format!("{other:?}"),
+        Output::SendTo(host, ToDaemon::Clone { order, .. }) => {
+            let order = match order {
+                CloneOrder::Receive(newcomer) => format!("receive {} from {}", newcomer.replica, newcomer.source),
+                CloneOrder::Send { .. } => "send".into(),
+                CloneOrder::Cut => "cut".into(),
+                CloneOrder::Meet { cards, .. } => format!("meet {}", cards.len()),
+                CloneOrder::Abandon => "abandon".into(),
+            };
+            format!("host {host}: {order}")
+        }
+        Output::StreamJoined { replica, source, offset } => format!("stream {replica} from {source} at {offset}"),
+        Output::Report(Report::Recovered(recovered)) => format!("recovered {}", recovered.replica),
+        Output::Report(Report::NoSpare { replica }) => format!("no spare for {replica}"),
         Output::StreamLost(replica) => format!("stream {replica} lost"),
         Output::Report(Report::Ending(_)) => "ending".into(),
         Output::Report(Report::Lost(loss)) => format!("lost {}", loss.replica),
         Output::Finish(code) => format!("finish {code}"),
-        Output::Report(_) | Output::StreamEnded { .. } => return None,
+        Output::SendTo(_, other) => format!("{other:?}"),
+        Output::Report(_) | Output::StreamEnded { .. } | Output::Moved { .. } | Output::Progress { .. } => return None,
     })
 }
 
 fn check(degrees: &[u16], steps: &[(&str, &str)]) {
-    let mut table = Table::new(degrees);
+    check_table(Table::new(degrees), steps);
+}
+
+fn check_table(mut table: Table, steps: &[(&str, &str)]) {
     for (number, (step, expected)) in steps.iter().enumerate() {
         assert_eq!(table.step(step), *expected, "step {number} ({step}) of {steps:?}");
     }
@@ -625,10 +671,115 @@ fn of_two_living_processes_with_a_broken_connection_one_goes() {
     // Else the job ends.
     let mut table = met(&[1, 1]);
     suspects(&mut table, "0.0", "1.0");
+    // All wait for what was lost: that is no deadlock of the program.
+    assert_eq!(table.step("0.0 passive 1") + &table.step("1.0 passive 1") + &table.step("1.0 passive 2"), "");
     assert!(table.step("wait 2").starts_with("ending"));
     // One that has died meanwhile was why.
     let mut table = met(&[2, 2]);
     suspects(&mut table, "0.0", "1.1");
     table.step("1.1 signal 9");
     assert!(!table.step("wait 2").contains("Kill"));
+}
+
+/// Two planes on hosts a and b, which meet; host c has two places for copies.
+fn recovering(degrees: &[u16]) -> Table {
+    let mut table = Table::new(degrees);
+    let world = table.coordinator.world().clone();
+    let room = |name: &str, spare_places| HostRoom { name: name.into(), spare_places };
+    let hosts = vec![room("a", 0), room("b", 0), room("c", 2)];
+    let host_of = world.replicas().map(|replica| u32::from(replica.index.0 % 2)).collect();
+    table.coordinator.recover_with(Recovery::new(1, hosts, host_of, 4));
+    for replica in world.replicas() {
+        table.step(&format!("{replica} ready"));
+    }
+    table
+}
+
+const CLONED: [(&str, &str); 10] = [
+    ("0.1 signal 9", "stream 0.1 lost, lost 0.1, view 1, host 2: receive 0.1 from 0.0"),
+    ("clone listening 2", "host 0: send"),
+    ("clone ready 0", "Pin(ReplicaId { rank: VirtualRank(0), index: ReplicaIndex(1) })"),
+    ("0.0 pinned", ""),
+    ("1.0 pinned", ""),
+    ("1.1 pinned", "host 0: cut"),
+    ("clone stopped 0", ""),
+    ("0.1 card", ""),
+    ("clone running 2", "host 2: meet 4, stream 0.1 from 0.0 at 7, 1 cards, view 2"),
+    ("0.1 in-step", "Unpin(ReplicaId { rank: VirtualRank(0), index: ReplicaIndex(1) }), recovered 0.1"),
+];
+
+#[test]
+fn a_lost_replica_is_replaced_and_its_copy_finalizes_with_the_others() {
+    let rest = [
+        ("0.0 finalizing 2", ""),
+        ("0.1 finalizing 2", ""),
+        ("1.0 finalizing 2", ""),
+        ("1.1 finalizing 2", "release"),
+        ("0.0 exit 0", ""),
+        ("0.1 exit 0", ""),
+        ("1.0 exit 0", ""),
+        ("1.1 exit 0", "finish 0"),
+    ];
+    check_table(recovering(&[2, 2]), &[&CLONED[..], &rest[..]].concat());
+}
+
+#[test]
+fn a_copy_that_is_lost_is_replaced_like_any_other() {
+    let again = [("0.1 signal 9", "stream 0.1 lost, lost 0.1, view 3, host 1: receive 0.1 from 0.0")];
+    check_table(recovering(&[2, 2]), &[&CLONED[..], &again[..]].concat());
+}
+
+#[test]
+fn a_clone_whose_source_is_lost_is_given_up() {
+    let mut table = recovering(&[3, 1]);
+    for step in ["0.1 signal 9", "clone listening 2", "clone ready 0"] {
+        table.step(step);
+    }
+    let words = table.step("0.2 signal 9");
+    assert_eq!(
+        words,
+        "stream 0.2 lost, lost 0.2, view 2, Unpin(ReplicaId { rank: VirtualRank(0), index: ReplicaIndex(1) }), \
+         host 0: abandon, host 2: abandon, host 1: receive 0.2 from 0.0"
+    );
+}
+
+#[test]
+fn a_failed_clone_is_tried_again_after_a_rest() {
+    let mut table = recovering(&[2, 1]);
+    table.step("0.1 signal 9");
+    assert_eq!(table.step("clone failed 2"), "host 0: abandon, host 2: abandon");
+    assert_eq!(table.step("wait 0"), "");
+    assert_eq!(table.step("wait 5"), "host 1: receive 0.1 from 0.0, ask");
+}
+
+#[test]
+fn a_partner_that_dies_is_not_waited_for() {
+    let mut table = recovering(&[2, 2]);
+    for step in ["0.1 signal 9", "clone listening 2", "clone ready 0", "0.0 pinned", "1.0 pinned"] {
+        table.step(step);
+    }
+    let words = table.step("1.1 signal 9");
+    assert!(words.starts_with("stream 1.1 lost, lost 1.1, view 2, host 0: cut"), "{words}");
+}
+
+#[test]
+fn without_a_spare_the_job_goes_on() {
+    let mut table = Table::new(&[2]);
+    let room = |name: &str| HostRoom { name: name.into(), spare_places: 0 };
+    table.coordinator.recover_with(Recovery::new(1, vec![room("a"), room("b")], vec![0, 1], 4));
+    table.step("0.0 ready");
+    table.step("0.1 ready");
+    assert_eq!(table.step("host b 1"), "stream 0.1 lost, lost 0.1, view 1, no spare for 0.1");
+    assert_eq!(table.step("0.0 finalizing 1"), "release");
+    assert_eq!(table.step("0.0 exit 0"), "finish 0");
+}
+
+#[test]
+fn clones_under_way_are_given_up_when_all_finalize() {
+    let mut table = recovering(&[2]);
+    for step in ["0.1 signal 9", "clone listening 2"] {
+        table.step(step);
+    }
+    assert_eq!(table.step("0.0 finalizing 1"), "host 0: abandon, host 2: abandon, release");
+    assert_eq!(table.step("0.0 exit 0"), "finish 0");
 }

@@ -64,7 +64,7 @@ fn read_secret(path: &Path) -> Result<Secret> {
     let text = fs::read_to_string(path).with_context(|| format!("Failed to read the pool's secret from {shown}"))?;
     let metadata = fs::metadata(path)?;
     ensure!(metadata.mode() & 0o007 == 0, "{shown} can be read by everybody: chmod o= {shown}");
-    Secret::from_hex(text.trim()).with_context(|| format!("{shown} does not hold 64 hexadecimal digits"))
+    Secret::from_text(text.trim()).with_context(|| format!("{shown} does not hold 64 hexadecimal digits"))
 }
 
 /// The secret in a file, which is made if it is not there.
@@ -72,7 +72,7 @@ pub fn secret_or_new(path: &Path) -> Result<Secret> {
     let secret = Secret::generate().context("The system gives no random numbers")?;
     match OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
         Ok(mut file) => {
-            let written = file.write_all(format!("{}\n", secret.to_hex()).as_bytes()).and_then(|()| file.sync_all());
+            let written = file.write_all(format!("{}\n", secret.to_text()).as_bytes()).and_then(|()| file.sync_all());
             written.with_context(|| format!("Failed to write the pool's secret to {}", path.display()))?;
             Ok(secret)
         }
@@ -105,8 +105,8 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("secret");
         let made = secret_or_new(&path).unwrap();
-        assert_eq!(secret_or_new(&path).unwrap().0, made.0);
-        assert_eq!(secret(Some(&path)).unwrap().0, made.0);
+        assert_eq!(secret_or_new(&path).unwrap(), made);
+        assert_eq!(secret(Some(&path)).unwrap(), made);
         fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
         assert!(secret(Some(&path)).unwrap_err().to_string().contains("everybody"));
         fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();

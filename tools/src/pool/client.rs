@@ -72,9 +72,9 @@ impl Client {
     /// Connects to a pool and presents the job. Blocks.
     pub fn connect(address: SocketAddr, secret: &Secret, job: JobId, now: Duration) -> Result<Self> {
         let mut hub = Hub::without_door(secret.clone())?;
-        let stream = hub::dial(address, secret, ANSWER_TIME_MAX)
+        let opened = hub::dial(address, secret, ANSWER_TIME_MAX)
             .with_context(|| format!("Failed to reach the pool of spares at {address}"))?;
-        let link = hub.adopt(stream)?;
+        let link = hub.adopt(opened)?;
         let mut client = Self {
             hub,
             address,

@@ -3,13 +3,12 @@
 use super::access;
 use super::wire::{FromPool, Question, ToPool};
 use crate::cli::parse_host;
+use crate::link::{Link, Received};
 use crate::tree::hub;
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
-use redrt_wire::frame::{FrameReader, encode};
 use serde_json::{Value, json};
 use spare_pool::Spare;
-use std::io::{Read, Write};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -119,21 +118,22 @@ pub fn run(arguments: &Arguments) -> Result<()> {
 
 /// Asks one question.
 pub fn ask(address: std::net::SocketAddr, secret: &redrt_wire::auth::Secret, question: Question) -> Result<String> {
-    let stream = hub::dial(address, secret, ANSWER_TIME_MAX);
-    let mut stream = stream.with_context(|| format!("Failed to reach the pool at {address}"))?;
-    stream.write_all(&encode(&ToPool::Ask { version: env!("CARGO_PKG_VERSION").into(), question }))?;
-    let mut reader = FrameReader::default();
-    let mut bytes = vec![0; 64 << 10];
+    let opened = hub::dial(address, secret, ANSWER_TIME_MAX);
+    let opened = opened.with_context(|| format!("Failed to reach the pool at {address}"))?;
+    let mut link = Link::new(opened.stream, opened.cipher);
+    link.send(&ToPool::Ask { version: env!("CARGO_PKG_VERSION").into(), question })?;
     loop {
-        match reader.next::<FromPool>()? {
+        match link.next_message::<FromPool>()? {
             Some(FromPool::Answer(Ok(answer))) => return Ok(answer),
             Some(FromPool::Answer(Err(why)) | FromPool::Refused(why)) => bail!("{why}"),
             Some(_) => bail!("the pool answered something else"),
             None => {}
         }
-        let count = stream.read(&mut bytes).context("The pool does not answer")?;
-        ensure!(count > 0, "the pool closed the connection without an answer");
-        reader.push(&bytes[..count]);
+        match link.receive().context("The pool does not answer")? {
+            Received::Bytes => {}
+            Received::Nothing => bail!("the pool does not answer"),
+            Received::End => bail!("the pool closed the connection without an answer"),
+        }
     }
 }
 

@@ -35,7 +35,7 @@ pub fn main(arguments: Vec<OsString>) -> i32 {
         Command::Push(options) => push::push(&options, &console),
         Command::Save(options) => push::save(&options, &console),
         Command::Secret => {
-            Secret::generate().map(|secret| println!("{}", secret.to_hex())).map(|()| 0).map_err(Into::into)
+            Secret::generate().map(|secret| println!("{}", secret.to_text())).map(|()| 0).map_err(Into::into)
         }
         Command::Generate { what } => print(&generate(what)),
     };
@@ -90,7 +90,7 @@ fn secret(options: &SecretOptions) -> anyhow::Result<Secret> {
             }
         },
     };
-    Secret::from_hex(text.trim()).ok_or_else(|| {
+    Secret::from_text(text.trim()).ok_or_else(|| {
         UsageError(format!("{from} does not hold 64 hexadecimal digits; redclone secret makes some")).into()
     })
 }

@@ -131,7 +131,7 @@ fn spawn(
     if greeting.secure {
         // What the receiver needs for its handshakes fits into the pipe.
         let (out, mut into) = io::pipe()?;
-        into.write_all(&secret.0)?;
+        into.write_all(secret.key())?;
         for greeting in greetings {
             into.write_all(&greeting.encode())?;
         }
@@ -154,8 +154,9 @@ fn handshakes(streams: &mut [TcpStream], number: Option<i32>) -> anyhow::Result<
     let Some(number) = number else { return Ok(Vec::new()) };
     // SAFETY: - serve left this number open for this process, which has just begun.
     let mut told = unsafe { std::fs::File::from_raw_fd(number) };
-    let mut secret = Secret([0; 32]);
-    told.read_exact(&mut secret.0)?;
+    let mut key = [0; 32];
+    told.read_exact(&mut key)?;
+    let secret = Secret::new(key);
     let mut all = Vec::new();
     for stream in streams {
         let mut greeting = [0; Greeting::BYTES];

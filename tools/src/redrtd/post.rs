@@ -80,14 +80,14 @@ impl Post {
     /// Connects to the parent and attaches.
     pub fn take(place: Place, name: String, secret: &Secret) -> Result<Self> {
         let what = if place.parent == place.root { "redrun" } else { "the daemon above" };
-        let stream = hub::dial(place.parent, secret, CONNECT_TIME_MAX)
+        let opened = hub::dial(place.parent, secret, CONNECT_TIME_MAX)
             .with_context(|| format!("Failed to connect to {what} at {}", place.parent))?;
         let own = match &place.interface {
             Some(interface) => crate::interface::address(interface)?,
-            None => stream.local_addr()?.ip(),
+            None => opened.stream.local_addr()?.ip(),
         };
         let mut hub = Hub::new((own, 0).into(), secret.clone())?;
-        let uplink = hub.adopt(stream)?;
+        let uplink = hub.adopt(opened)?;
         let mut post = Self {
             hub,
             name,
@@ -478,8 +478,13 @@ impl Post {
 
     fn tick(&mut self) {
         let Some(watch) = &self.watch else { return };
+        let timeout = Duration::from_millis(watch.timeout_ms.into());
+        // Not over the tree: whoever stood still for so long may not belong to it any more.
+        if let Some(late) = self.next_tick.map(|at| at.elapsed()).filter(|late| *late > timeout / 2) {
+            eprintln!("redrtd: the daemon on {} stood still for {:.2} s", self.name, late.as_secs_f64());
+        }
         // However late it is: a time in which this program did not run is no silence of others.
-        self.next_tick = Some(Instant::now() + Duration::from_millis(watch.timeout_ms.into()) / TICKS);
+        self.next_tick = Some(Instant::now() + timeout / TICKS);
         let others = self.roles.iter().filter(|(_, role)| matches!(role, Role::Uplink | Role::Neighbour(_)));
         let others: Vec<_> = others.map(|(link, _)| *link).collect();
         for link in others {

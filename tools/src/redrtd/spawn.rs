@@ -159,7 +159,7 @@ impl Prepared {
             copy: None,
             printed_bytes: 0,
             pidfd: open_pidfd(pid).context("Failed to watch a process")?,
-            agent: Some(Link::new(agent)),
+            agent: Some(Link::new(agent, None)),
             agent_watched_for_writing: false,
             greeted: false,
             pipes: [Some(Pipe::new(output)), Some(Pipe::new(error))],
@@ -229,7 +229,7 @@ fn inherit(command: &mut Command, places: Vec<(RawFd, RawFd)>, (soft, hard): (u6
 /// Tells a helper its task.
 fn greet(stream: UnixStream, task: &Task) -> Result<Link<UnixStream>> {
     stream.set_nonblocking(true)?;
-    let mut link = Link::new(stream);
+    let mut link = Link::new(stream, None);
     link.send(task).context("Failed to talk to a helper")?;
     Ok(link)
 }

@@ -94,9 +94,10 @@ impl<'a> Shell<'a> {
             timed_kills,
             random_kills,
         };
+        let secret = Secret::generate().context("Failed to make the job's secret")?.sealing(job.hosts.secure);
         Ok(Self {
             coordinator: Coordinator::new(settings),
-            fleet: Fleet::start(job.hosts.clone(), Secret::generate().context("Failed to make the job's secret")?)?,
+            fleet: Fleet::start(job.hosts.clone(), secret)?,
             placement: Vec::new(),
             job_number: random_number(),
             entry: None,
@@ -521,7 +522,7 @@ impl<'a> Shell<'a> {
 /// A number for the job that is nobody else's.
 fn random_number() -> u64 {
     // Not from the secret, which must not be seen in it.
-    Secret::generate().map_or(0, |random| u64::from_le_bytes(random.0[..8].try_into().expect("eight bytes")))
+    Secret::generate().map_or(0, |random| u64::from_le_bytes(random.key()[..8].try_into().expect("eight bytes")))
 }
 
 fn monotonic_ns() -> u64 {

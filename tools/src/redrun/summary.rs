@@ -18,12 +18,22 @@ pub struct Tally {
     mismatches_by_replica: BTreeMap<ReplicaId, u64>,
     divergences: u64,
     injected: u64,
+    /// By the pair of processes; both ends tell.
+    reconnections: BTreeMap<(ReplicaId, ReplicaId), u64>,
 }
 
 impl Tally {
     /// Mismatches so far.
     pub fn mismatches(&self) -> u64 {
         self.mismatches
+    }
+
+    /// Connections that were lost and taken up again.
+    fn reconnections(&self) -> u64 {
+        let told = |pair: &(ReplicaId, ReplicaId)| self.reconnections.get(pair).copied().unwrap_or(0);
+        // Either end may be lost before it has told.
+        let pairs = self.reconnections.keys().filter(|(one, other)| one < other || told(&(*other, *one)) == 0);
+        pairs.map(|(one, other)| told(&(*one, *other)).max(told(&(*other, *one)))).sum()
     }
 
     /// Takes note of one report.
@@ -37,6 +47,9 @@ impl Tally {
                 }
             }
             Report::Event(Event::Divergence { .. }) | Report::OutputDiverged { .. } => self.divergences += 1,
+            Report::Event(Event::Reconnected { replica, peer }) => {
+                *self.reconnections.entry((*replica, *peer)).or_default() += 1;
+            }
             Report::Event(Event::Injected { .. }) | Report::Injected { .. } => self.injected += 1,
             _ => {}
         }
@@ -102,6 +115,10 @@ impl<'a> Summary<'a> {
                 counted(self.total.messages_resent, "message"),
                 bytes_text(self.total.retention_bytes_max)
             ));
+        }
+        let reconnections = tally.reconnections();
+        if reconnections > 0 {
+            lines.push(format!("  {} resumed after being lost", counted(reconnections, "connection")));
         }
         if tally.divergences > 0 {
             lines.push(format!("  {} between replicas outside messages", counted(tally.divergences, "divergence")));

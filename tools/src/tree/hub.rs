@@ -8,6 +8,7 @@ use crate::link::{Link, Received};
 use anyhow::{Context, Result};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use redrt_wire::auth::{self, Secret};
+use redrt_wire::seal::Cipher;
 use serde::{Serialize, de::DeserializeOwned};
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
@@ -53,9 +54,18 @@ pub enum Event {
 }
 
 enum Met {
-    Accepted(TcpStream),
+    Accepted(Opened),
     Refused { address: SocketAddr, error: io::Error },
-    Dialled { purpose: u64, result: io::Result<TcpStream> },
+    Dialled { purpose: u64, result: io::Result<Opened> },
+}
+
+/// A connection that has proved itself.
+#[derive(Debug)]
+pub struct Opened {
+    /// The connection, blocking.
+    pub stream: TcpStream,
+    /// What it is encrypted with, if it is.
+    pub cipher: Option<Cipher>,
 }
 
 struct Entry {
@@ -121,13 +131,13 @@ impl Hub {
     }
 
     /// Takes over a connection that has proved itself.
-    pub fn adopt(&mut self, stream: TcpStream) -> Result<LinkId> {
+    pub fn adopt(&mut self, Opened { stream, cipher }: Opened) -> Result<LinkId> {
         stream.set_nonblocking(true)?;
         let local = stream.local_addr()?.ip();
         let id = LinkId(self.next);
         self.next += 1;
         self.epoll.add(&stream, EpollEvent::new(EpollFlags::EPOLLIN, id.0))?;
-        self.entries.insert(id, Entry { link: Link::new(stream), local, watched_for_writing: false });
+        self.entries.insert(id, Entry { link: Link::new(stream, cipher), local, watched_for_writing: false });
         Ok(id)
     }
 
@@ -210,7 +220,7 @@ impl Hub {
         while let Some(Ok((stream, address))) = self.listener.as_ref().map(TcpListener::accept) {
             let secret = self.secret.clone();
             self.in_thread(move || match admit(stream, &secret) {
-                Ok(stream) => Met::Accepted(stream),
+                Ok(opened) => Met::Accepted(opened),
                 Err(error) => Met::Refused { address, error },
             });
         }
@@ -221,12 +231,12 @@ impl Hub {
         while (&self.wake).read(&mut bytes).is_ok_and(|count| count > 0) {}
         while let Ok(met) = self.receiver.try_recv() {
             let adopted =
-                |hub: &mut Self, stream| hub.adopt(stream).map_err(|error| io::Error::other(error.to_string()));
+                |hub: &mut Self, opened| hub.adopt(opened).map_err(|error| io::Error::other(error.to_string()));
             events.extend(match met {
-                Met::Accepted(stream) => adopted(self, stream).ok().map(Event::Accepted),
+                Met::Accepted(opened) => adopted(self, opened).ok().map(Event::Accepted),
                 Met::Refused { address, error } => Some(Event::Refused { address, error }),
                 Met::Dialled { purpose, result } => {
-                    Some(Event::Dialled { purpose, result: result.and_then(|stream| adopted(self, stream)) })
+                    Some(Event::Dialled { purpose, result: result.and_then(|opened| adopted(self, opened)) })
                 }
             });
         }
@@ -251,19 +261,19 @@ impl Hub {
     }
 }
 
-fn admit(mut stream: TcpStream, secret: &Secret) -> io::Result<TcpStream> {
+fn admit(mut stream: TcpStream, secret: &Secret) -> io::Result<Opened> {
     stream.set_nonblocking(false)?;
     tune(&stream, HANDSHAKE_TIME_MAX)?;
-    auth::accept(&mut stream, secret)?;
-    Ok(stream)
+    let cipher = auth::accept(&mut stream, secret)?;
+    Ok(Opened { stream, cipher })
 }
 
 /// Connects and authenticates; blocks.
-pub fn dial(address: SocketAddr, secret: &Secret, time_max: Duration) -> io::Result<TcpStream> {
+pub fn dial(address: SocketAddr, secret: &Secret, time_max: Duration) -> io::Result<Opened> {
     let mut stream = TcpStream::connect_timeout(&address, time_max)?;
     tune(&stream, time_max)?;
-    auth::connect(&mut stream, secret)?;
-    Ok(stream)
+    let cipher = auth::connect(&mut stream, secret)?;
+    Ok(Opened { stream, cipher })
 }
 
 fn tune(stream: &TcpStream, time_max: Duration) -> io::Result<()> {
@@ -301,8 +311,13 @@ mod tests {
 
     #[test]
     fn who_knows_the_secret_is_heard_and_others_are_refused() {
-        let secret = Secret::generate().unwrap();
-        let (mut one, mut other) = (hub(&secret), hub(&secret));
+        for sealing in [false, true] {
+            meet(&Secret::generate().unwrap().sealing(sealing));
+        }
+    }
+
+    fn meet(secret: &Secret) {
+        let (mut one, mut other) = (hub(secret), hub(secret));
         other.dial(7, one.address(), Duration::from_secs(5));
         let [Event::Accepted(here)] = events(&mut one)[..] else { panic!("expected a connection") };
         let [Event::Dialled { purpose: 7, result: Ok(there) }] = events(&mut other)[..] else {
@@ -314,7 +329,7 @@ mod tests {
         one.close(here);
         assert!(matches!(events(&mut other)[..], [Event::Closed(id)] if id == there));
 
-        let mut stranger = hub(&Secret::generate().unwrap());
+        let mut stranger = hub(&Secret::generate().unwrap().sealing(secret.is_sealing()));
         stranger.dial(8, one.address(), Duration::from_secs(5));
         assert!(matches!(events(&mut one)[..], [Event::Refused { .. }]));
         assert!(matches!(events(&mut stranger)[..], [Event::Dialled { purpose: 8, result: Err(_) }]));

@@ -172,7 +172,7 @@ pub fn slurm(srun: &[String], nodes: &[String], place: &Place, secret: &Secret) 
     {
         command.env_remove(name);
     }
-    command.env(SECRET_VARIABLE, secret.to_hex()).stdin(Stdio::null());
+    command.env(SECRET_VARIABLE, secret.to_text()).stdin(Stdio::null());
     let said = quiet(&mut command)?;
     let child = command.spawn().with_context(|| format!("Failed to run {program}"))?;
     Ok(Starting { host: None, child, said: Some(said) })
@@ -182,7 +182,7 @@ impl Starting {
     fn with_secret(mut self, secret: &Secret) -> Result<Self> {
         let mut input = self.child.stdin.take().context("the launcher has no standard input")?;
         // A launcher that has failed already says why when it is asked how it ended.
-        let _ = writeln!(input, "{}", secret.to_hex());
+        let _ = writeln!(input, "{}", secret.to_text());
         Ok(self)
     }
 }
@@ -244,7 +244,7 @@ mod tests {
             (words(&["sh", "-c", "echo sh: not found >&2; exit 127"]), "installed at the same place"),
         ] {
             let launcher = Remote { command, daemon: "/no/redrtd".into(), interface: None, root: address };
-            let mut starting = remote(&launcher, &host, &place, &Secret([7; 32])).unwrap();
+            let mut starting = remote(&launcher, &host, &place, &Secret::new([7; 32])).unwrap();
             let begin = Instant::now();
             let why = loop {
                 assert!(begin.elapsed() < Duration::from_secs(10));

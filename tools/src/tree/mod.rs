@@ -1,6 +1,8 @@
 //! The tree of daemons below `redrun`: its shape, the connections it is made of, and streams of messages that survive when
 //! one of them breaks. Both `redrun` and `redrtd` are built on it.
 
+#[cfg(test)]
+mod cost;
 pub mod hub;
 pub mod launcher;
 pub mod session;

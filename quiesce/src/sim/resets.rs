@@ -1,0 +1,106 @@
+//! Connections that break between two processes which live on.
+//!
+//! What is on its way is lost from some point on, in one direction or both, and whatever is sent afterwards, until the
+//! connection begins anew: an *epoch* ends. One end notices or both do, each in its own time; who does not hears of the
+//! new epoch by the first packet that comes in it. The trap: an end may send in a new epoch of which the other has not heard,
+//! and that be lost, too. Then it is not enough that the other end notices that the old one is over.
+
+use super::Faults;
+use super::random::Random;
+use super::world::Simulation;
+use redrt_types::{ProcessIndex, ReplicaId};
+use std::collections::BTreeMap;
+
+/// A process will notice that its connection with another has broken.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Notice {
+    pub(super) at: ReplicaId,
+    peer: ReplicaId,
+    /// The epoch that is over.
+    epoch: u32,
+}
+
+/// Connections that are broken or will be.
+pub(super) struct Breaks {
+    /// Apart from the generator of everything else, so that runs without resets stay as they are.
+    random: Random,
+    left: usize,
+    pub(super) notices: Vec<Notice>,
+    /// Links on which nothing arrives that is sent in this epoch or before.
+    pub(super) cut: BTreeMap<(ProcessIndex, ProcessIndex), u32>,
+}
+
+impl Breaks {
+    /// The kind of faults of a run whose seed has chosen one: sometimes connections break, too.
+    pub(super) fn perhaps(seed: u64, faults: Faults) -> Faults {
+        let may = matches!(faults, Faults::None | Faults::Deaths);
+        if may && Random::new(seed ^ 0x7265_7365).chance(30) { Faults::Resets } else { faults }
+    }
+
+    pub(super) fn new(seed: u64, faults: Faults) -> Self {
+        let mut random = Random::new(seed ^ 0x7365_7473);
+        let left = if faults == Faults::Resets { 1 + random.below(6) } else { 0 };
+        Self { random, left, notices: Vec::new(), cut: BTreeMap::new() }
+    }
+
+    /// A place is given to another process.
+    pub(super) fn forget(&mut self, place: ProcessIndex, replica: ReplicaId) {
+        self.cut.retain(|(from, to), _| *from != place && *to != place);
+        self.notices.retain(|notice| notice.at != replica && notice.peer != replica);
+    }
+}
+
+impl Simulation {
+    /// Breaks a connection now and then.
+    pub(super) fn break_connections(&mut self) {
+        if self.breaks.left == 0 || self.breaks.random.below(40) != 0 {
+            return;
+        }
+        let count = self.processes.len();
+        let (one, other) = (self.breaks.random.below(count), self.breaks.random.below(count));
+        let may = |place: usize| self.processes[place].alive && !self.processes[place].is_new();
+        if one == other || !may(one) || !may(other) {
+            return;
+        }
+        self.breaks.left -= 1;
+        self.summary.resets += 1;
+        let (here, there) = (self.processes[one].me(), self.processes[other].me());
+        self.say(|| format!("{here}  breaks  its connection with {there}"));
+        let is_both = self.breaks.random.chance(60);
+        self.cut_link(here, there);
+        if is_both {
+            self.cut_link(there, here);
+        }
+    }
+
+    /// What is on its way from one to the other is lost from some point on.
+    fn cut_link(&mut self, from: ReplicaId, to: ReplicaId) {
+        let link = (self.world.process(from), self.world.process(to));
+        let epoch = self.process(from).epoch(to);
+        self.breaks.cut.insert(link, epoch);
+        let notices = [(from, to), (to, from)].map(|(at, peer)| Notice { at, peer, epoch });
+        // The sender notices, or the receiver, or both.
+        let choice = self.breaks.random.below(3);
+        self.breaks
+            .notices
+            .extend(notices.iter().enumerate().filter(|(end, _)| *end != choice).map(|(_, notice)| *notice));
+        if let Some(packets) = self.links.get_mut(&link) {
+            packets.truncate(self.breaks.random.below(packets.len() + 1));
+        }
+        let random = &mut self.breaks.random;
+        self.transfers.retain(|(one, other, ..)| (*one, *other) != (from, to) || random.chance(50));
+    }
+
+    /// A process notices, unless it has heard of the new epoch before.
+    pub(super) fn notice(&mut self, number: usize) -> usize {
+        let Notice { at, peer, epoch } = self.breaks.notices.swap_remove(number);
+        let place = self.world.process(at).0 as usize;
+        let process = &mut self.processes[place];
+        if process.alive && process.epoch(peer) <= epoch {
+            process.begin_epoch(peer, epoch + 1);
+            process.runnable = true;
+            self.say(|| format!("{at}  notices that the connection with {peer} is lost"));
+        }
+        place
+    }
+}

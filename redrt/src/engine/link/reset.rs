@@ -1,0 +1,152 @@
+//! Connections that break between two processes which live on.
+//!
+//! Two processes have up to two connections, one for each direction. They share an *epoch*, which is said when one is
+//! opened. If either breaks, both are over: what was on its way is lost, in either direction. Whoever notices begins the
+//! next epoch, asks anew for what it wants (`quiesce::Replica::reset`) and thereby opens a connection in it; the other
+//! hears of the epoch by that connection. Connections of an earlier epoch are not taken.
+//!
+//! ```text
+//!   v.i, epoch 0                                     w.j, epoch 0
+//!    │ ────────────────── link 0 ──────╳               │
+//!    │ begin_epoch(1), Resume waits                    │
+//!    ├── open: "v.i, epoch 1" ───────────────────────► │ begin_epoch(1): drops its links of epoch 0
+//!    ├── Resume ─────────────────────────────────────► │
+//!    │ ◄───────────────────────── open: "w.j, epoch 1" ┤ its own Resume
+//! ```
+//! A sender that has nothing more to send would not notice: its sockets are looked at when it goes to sleep, and now and
+//! then when it polls.
+
+use super::{Links, Route};
+use crate::transport::tcp::Receiver;
+use redrt_types::{Incarnation, ProcessIndex};
+use std::sync::atomic::Ordering;
+
+/// A connection that broke again before the other end has come back is opened so often, with pauses.
+const ATTEMPTS_MAX: u32 = 20;
+
+/// What happened to a link.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Broken {
+    /// It was lost in this epoch. The other end may be alive.
+    Lost {
+        /// To or from which process.
+        process: ProcessIndex,
+        /// The epoch that is over.
+        epoch: u32,
+    },
+    /// It could not be opened: nobody listens there any more.
+    Refused(ProcessIndex),
+}
+
+/// What to do with a link that another process has opened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Admission {
+    /// Take it.
+    Same,
+    /// Begin its epoch first.
+    Newer,
+    /// It comes from a process that the view does not have yet: keep it until it does.
+    Early,
+    /// Drop it: it comes from somebody who is dead, or of an epoch that is over, or was meant for another.
+    Stale,
+}
+
+impl Links {
+    /// What becomes of a link that was accepted.
+    pub fn judge(&self, receiver: &Receiver) -> Admission {
+        let Some(peer) = self.peers.get(receiver.from.0 as usize) else { return Admission::Stale };
+        let is_fenced = peer.fenced.is_some_and(|fenced| receiver.incarnation <= fenced);
+        if is_fenced || receiver.to != self.identity.me {
+            return Admission::Stale;
+        }
+        if peer.live != Some(receiver.incarnation) {
+            return Admission::Early;
+        }
+        match receiver.epoch.cmp(&peer.epoch) {
+            std::cmp::Ordering::Less => Admission::Stale,
+            std::cmp::Ordering::Equal => Admission::Same,
+            std::cmp::Ordering::Greater => Admission::Newer,
+        }
+    }
+
+    /// Ends what there is between this process and another, and counts anew. `false` when that epoch has begun already or
+    /// the other is dead, or cannot be reached for good.
+    pub fn begin_epoch(&mut self, process: ProcessIndex, epoch: u32) -> bool {
+        let peer = &mut self.peers[process.0 as usize];
+        let is_dead = peer.fenced.is_some() && matches!(peer.route, Route::Gone);
+        if is_dead || epoch <= peer.epoch {
+            return false;
+        }
+        peer.attempts = if peer.is_confirmed { 0 } else { peer.attempts + 1 };
+        peer.is_confirmed = false;
+        peer.epoch = epoch;
+        if let Route::Opening(wanted) = &peer.route {
+            wanted.store(false, Ordering::Relaxed);
+        }
+        peer.backlog.clear();
+        peer.pushes.clear();
+        peer.route = Route::Unopened;
+        let gives_up = peer.attempts > ATTEMPTS_MAX;
+        self.receivers.retain(|receiver| receiver.from != process);
+        self.cursor = 0;
+        if gives_up {
+            self.peers[process.0 as usize].route = Route::Gone;
+            self.broken.push(Broken::Refused(process));
+        }
+        !gives_up
+    }
+
+    /// Keeps a link of a process that the view does not have yet.
+    pub fn keep_early(&mut self, receiver: Receiver) {
+        self.early.retain(|early| early.from != receiver.from || early.incarnation > receiver.incarnation);
+        self.early.push(receiver);
+    }
+
+    /// The view has a process now: what it has sent is taken. Nothing has been sent to it, so its epoch is as good as any.
+    pub(super) fn take_early(&mut self, process: ProcessIndex, incarnation: Incarnation) {
+        let is_its = |receiver: &Receiver| receiver.from == process && receiver.incarnation == incarnation;
+        let (its, others) = std::mem::take(&mut self.early).into_iter().partition::<Vec<_>, _>(is_its);
+        self.early = others;
+        // The last came last, and there is only one of an epoch.
+        if let Some(receiver) = its.into_iter().max_by_key(|receiver| receiver.epoch) {
+            let peer = &mut self.peers[process.0 as usize];
+            (peer.epoch, peer.is_confirmed) = (receiver.epoch, true);
+            self.receivers.push(receiver);
+        }
+    }
+
+    /// Takes over a link of the present epoch. Says whether the connection was lost before and is there again.
+    pub fn take_receiver(&mut self, receiver: Receiver) -> bool {
+        let peer = &mut self.peers[receiver.from.0 as usize];
+        let is_back = receiver.epoch > 0 && !peer.is_confirmed;
+        peer.is_confirmed = true;
+        self.receivers.push(receiver);
+        is_back
+    }
+
+    /// Looks whether sockets that this process only writes to were closed by the other end.
+    pub fn look_at_senders(&mut self) {
+        for (number, peer) in self.peers.iter_mut().enumerate() {
+            if let Route::Tcp(sender) = &mut peer.route
+                && sender.look()
+            {
+                peer.route = Route::Gone;
+                self.broken.push(Broken::Lost { process: ProcessIndex(number as u32), epoch: peer.epoch });
+            }
+        }
+    }
+
+    /// Breaks the connection with a process, both ways, as `--inject=reset` asks. `false` when there is none.
+    pub fn disconnect(&mut self, process: ProcessIndex) -> bool {
+        let mut any = false;
+        if let Route::Tcp(sender) = &self.peers[process.0 as usize].route {
+            sender.disconnect();
+            any = true;
+        }
+        for receiver in self.receivers.iter().filter(|receiver| receiver.from == process) {
+            receiver.disconnect();
+            any = true;
+        }
+        any
+    }
+}

@@ -1,0 +1,83 @@
+//! Taking up connections that broke, with the replication protocol: see the module `link::reset` for when a connection
+//! begins anew, and `quiesce::Replica::reset` for what the two ends say then.
+//!
+//! Payloads that were on their way have landings here that nobody will fill. They are given up when the offer comes again,
+//! as after the loss of a supplier; further copies, which are only compared, are forgotten at once. At r = 1 there is no
+//! log to serve anything from, and the job ends with that reason.
+
+use super::Engine;
+use super::link::{Admission, Broken};
+use super::receive::Data;
+use crate::runtime;
+use crate::transport::tcp::Receiver;
+use redrt_types::ProcessIndex;
+use redrt_wire::control::FromAgent;
+use redrt_wire::event::Event;
+
+/// So many flushes of a program that polls in vain between two looks at sockets that are only written to.
+const FLUSHES_PER_LOOK: u32 = 32;
+
+impl Engine {
+    /// A link broke. Its other end may be dead, which a view will say, or not.
+    pub(super) fn link_broke(&mut self, broken: Broken) {
+        match broken {
+            Broken::Lost { process, epoch } if self.is_replicated() => self.reconnect(process, epoch + 1),
+            Broken::Lost { process, .. } | Broken::Refused(process) => runtime::suspect(self.world.replica(process)),
+        }
+    }
+
+    /// Takes over a link that another process has opened, if it is of the present epoch or begins the next.
+    pub(super) fn admit(&mut self, receiver: Receiver) {
+        match self.links.judge(&receiver) {
+            Admission::Stale => return,
+            Admission::Early => return self.links.keep_early(receiver),
+            // At r = 1 nobody opens a connection again.
+            Admission::Newer if !self.is_replicated() => return,
+            Admission::Newer => self.reconnect(receiver.from, receiver.epoch),
+            Admission::Same => {}
+        }
+        let peer = self.world.replica(receiver.from);
+        if self.links.judge(&receiver) == Admission::Same
+            && self.links.take_receiver(receiver)
+            && let Some(control) = runtime::job().and_then(|job| job.control.as_ref())
+        {
+            // If the daemon is gone, so is the job.
+            let _ = control.send(&FromAgent::Event(Event::Reconnected { replica: self.me, peer }));
+        }
+    }
+
+    /// Begins an epoch of the connection with another process, and asks it anew for what it owes.
+    fn reconnect(&mut self, process: ProcessIndex, epoch: u32) {
+        if !self.links.begin_epoch(process, epoch) {
+            return;
+        }
+        let is_void = |data: &Data, from: Option<ProcessIndex>| match data {
+            Data::Remote(from, _) => *from == process,
+            _ => from == Some(process),
+        };
+        let shadows = self.messages.iter().filter(|(_, message)| message.is_shadow);
+        let void = shadows.filter(|(_, message)| is_void(&message.data, message.pulled_from.map(|(from, _)| from)));
+        for key in void.map(|(key, _)| key).collect::<Vec<_>>() {
+            if let Some(landing) = self.messages.remove(key).landing {
+                self.landings.remove(landing);
+            }
+        }
+        let peer = self.world.replica(process);
+        let replication = self.replication();
+        replication.partial.remove(&process);
+        replication.replica.reset(peer);
+        self.carry_out();
+        // Whoever waits has something to send.
+        self.requests.completions += 1;
+    }
+
+    /// Now and then a program that polls looks at sockets that it only writes to.
+    pub(super) fn look_at_links(&mut self) {
+        let replication = self.replication();
+        replication.idle_flushes += 1;
+        if replication.idle_flushes >= FLUSHES_PER_LOOK {
+            replication.idle_flushes = 0;
+            self.links.look_at_senders();
+        }
+    }
+}

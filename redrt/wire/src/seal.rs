@@ -1,0 +1,264 @@
+//! Encryption of a connection, by the Noise protocol `NNpsk0_25519_ChaChaPoly_BLAKE2s` with the job's secret.
+//!
+//! ```text
+//!  client                                   server
+//!    psk, e (48)               ──────────▶
+//!                              ◀──────────  e, ee (48)
+//!    records                   ◀─────────▶
+//!
+//!  record:  | length u16, little-endian | ciphertext and tag, `length` bytes |
+//! ```
+//! The first message proves that the client knows the secret, the answer that the server does; each record proves that it
+//! comes from the one who shook hands, is whole, and is the next. Nothing is parsed before it has been opened. Keys are
+//! fresh for each connection, so what was recorded cannot be read later by one who learns the secret.
+
+use crate::auth::Secret;
+use snow::{Builder, HandshakeState, TransportState};
+use std::io::{self, Read, Write};
+
+const PATTERN: &str = "Noise_NNpsk0_25519_ChaChaPoly_BLAKE2s";
+/// Distinguishes this use of the secret from any other.
+const PROLOGUE: &[u8] = b"redrt-noise-1";
+const HANDSHAKE_BYTES: usize = 48;
+const TAG_BYTES: usize = 16;
+const LENGTH_BYTES: usize = 2;
+/// Plain bytes of the longest record.
+pub const RECORD_BYTES_MAX: usize = u16::MAX as usize - TAG_BYTES;
+
+/// What was received was not sent so by the other end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("received what the other end has not encrypted")]
+pub struct Forged;
+
+impl From<Forged> for io::Error {
+    fn from(forged: Forged) -> Self {
+        Self::new(io::ErrorKind::InvalidData, forged)
+    }
+}
+
+/// Both directions of one connection.
+pub struct Cipher {
+    state: TransportState,
+    /// Received and not opened yet.
+    sealed: Vec<u8>,
+    /// How much of that has been opened.
+    opened: usize,
+}
+
+impl std::fmt::Debug for Cipher {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Cipher(hidden)")
+    }
+}
+
+fn handshake(secret: &Secret, is_client: bool) -> io::Result<HandshakeState> {
+    let make = || {
+        let builder = Builder::new(PATTERN.parse()?).prologue(PROLOGUE)?.psk(0, secret.key())?;
+        if is_client { builder.build_initiator() } else { builder.build_responder() }
+    };
+    make().map_err(|error: snow::Error| io::Error::other(error.to_string()))
+}
+
+fn say(state: &mut HandshakeState, stream: &mut impl Write) -> io::Result<()> {
+    let mut message = [0; HANDSHAKE_BYTES];
+    let length = state.write_message(&[], &mut message).map_err(|error| io::Error::other(error.to_string()))?;
+    assert_eq!(length, HANDSHAKE_BYTES, "a handshake message has one size");
+    stream.write_all(&message)
+}
+
+fn hear(state: &mut HandshakeState, stream: &mut impl Read) -> io::Result<()> {
+    let mut message = [0; HANDSHAKE_BYTES];
+    stream.read_exact(&mut message)?;
+    let mut payload = [0; HANDSHAKE_BYTES];
+    let heard = state.read_message(&message, &mut payload);
+    heard.map(drop).map_err(|_| crate::auth::refused())
+}
+
+/// Shakes hands as the connecting side. The stream must be blocking and have a timeout set.
+pub fn connect(stream: &mut (impl Read + Write), secret: &Secret) -> io::Result<Cipher> {
+    let mut state = handshake(secret, true)?;
+    say(&mut state, stream)?;
+    hear(&mut state, stream)?;
+    Cipher::new(state)
+}
+
+/// Shakes hands as the accepting side. The stream must be blocking and have a timeout set. A recorded first message is
+/// accepted once more, but nothing after it: what the recorder does not know is the key.
+pub fn accept(stream: &mut (impl Read + Write), secret: &Secret) -> io::Result<Cipher> {
+    let mut state = handshake(secret, false)?;
+    hear(&mut state, stream)?;
+    say(&mut state, stream)?;
+    Cipher::new(state)
+}
+
+impl Cipher {
+    fn new(state: HandshakeState) -> io::Result<Self> {
+        let state = state.into_transport_mode().map_err(|error| io::Error::other(error.to_string()))?;
+        Ok(Self { state, sealed: Vec::new(), opened: 0 })
+    }
+
+    /// Appends the records of `plain` to `out`.
+    ///
+    /// # Panics
+    /// After 2⁶⁴ records.
+    pub fn seal(&mut self, plain: &[u8], out: &mut Vec<u8>) {
+        for piece in plain.chunks(RECORD_BYTES_MAX) {
+            let begin = out.len();
+            out.resize(begin + LENGTH_BYTES + piece.len() + TAG_BYTES, 0);
+            let length = self.state.write_message(piece, &mut out[begin + LENGTH_BYTES..]);
+            let length = length.expect("a record fits, and numbers do not run out");
+            let length = u16::try_from(length).expect("a record has at most 65535 bytes");
+            out[begin..begin + LENGTH_BYTES].copy_from_slice(&length.to_le_bytes());
+        }
+    }
+
+    /// Takes bytes that were received and appends to `out` what all complete records hold.
+    ///
+    /// # Errors
+    /// When a record is not what the other end has sealed. Nothing more can be opened then.
+    pub fn open(&mut self, received: &[u8], out: &mut Vec<u8>) -> Result<(), Forged> {
+        self.sealed.extend_from_slice(received);
+        while let Some(head) = self.sealed.get(self.opened..self.opened + LENGTH_BYTES) {
+            let length = usize::from(u16::from_le_bytes([head[0], head[1]]));
+            if length < TAG_BYTES {
+                return Err(Forged);
+            }
+            let begin = self.opened + LENGTH_BYTES;
+            let Some(record) = self.sealed.get(begin..begin + length) else { break };
+            let at = out.len();
+            // The space of the tag is used while the record is opened.
+            out.resize(at + length, 0);
+            let opened = self.state.read_message(record, &mut out[at..]);
+            out.truncate(at + opened.as_ref().map_or(0, |length| *length));
+            opened.map_err(|_| Forged)?;
+            self.opened = begin + length;
+        }
+        self.sealed.drain(..self.opened);
+        self.opened = 0;
+        Ok(())
+    }
+
+    /// Length of the record of `count` plain bytes, of which there are at most [`RECORD_BYTES_MAX`].
+    #[must_use]
+    pub const fn sealed_bytes(count: usize) -> usize {
+        LENGTH_BYTES + count + TAG_BYTES
+    }
+
+    /// Whether part of a record has been received.
+    #[must_use]
+    pub fn is_amid_record(&self) -> bool {
+        !self.sealed.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::os::unix::net::UnixStream;
+
+    fn meet(client: Secret, server: Secret) -> (io::Result<Cipher>, io::Result<Cipher>) {
+        let (mut left, mut right) = UnixStream::pair().unwrap();
+        let accepting = std::thread::spawn(move || accept(&mut right, &server));
+        let connected = connect(&mut left, &client);
+        drop(left);
+        (connected, accepting.join().unwrap())
+    }
+
+    fn pair() -> (Cipher, Cipher) {
+        let secret = Secret::generate().unwrap();
+        let (client, server) = meet(secret.clone(), secret);
+        (client.unwrap(), server.unwrap())
+    }
+
+    #[test]
+    fn another_secret_is_refused_by_both() {
+        let (client, server) = meet(Secret::generate().unwrap(), Secret::generate().unwrap());
+        assert_eq!(server.unwrap_err().kind(), io::ErrorKind::PermissionDenied);
+        assert!(client.is_err());
+    }
+
+    #[test]
+    fn a_client_without_a_secret_learns_nothing_and_says_nothing() {
+        let (mut left, mut right) = UnixStream::pair().unwrap();
+        left.write_all(&[7; HANDSHAKE_BYTES]).unwrap();
+        assert!(accept(&mut right, &Secret::generate().unwrap()).is_err());
+        drop(right);
+        assert_eq!(left.read(&mut [0; 64]).unwrap(), 0, "a stranger was answered");
+    }
+
+    /// The first message of a client can be repeated by anybody; what follows cannot.
+    #[test]
+    fn a_recorded_beginning_opens_nothing() {
+        let secret = Secret::generate().unwrap();
+        let mut recorded = Vec::new();
+        say(&mut handshake(&secret, true).unwrap(), &mut recorded).unwrap();
+        let (mut left, mut right) = UnixStream::pair().unwrap();
+        left.write_all(&recorded).unwrap();
+        let mut server = accept(&mut right, &secret).unwrap();
+        let mut record = vec![32, 0];
+        record.extend([1; 32]);
+        assert_eq!(server.open(&record, &mut Vec::new()), Err(Forged));
+    }
+
+    #[test]
+    fn a_record_that_is_repeated_or_left_out_is_refused() {
+        let (mut client, mut server) = pair();
+        let mut records = [Vec::new(), Vec::new(), Vec::new()];
+        records.iter_mut().for_each(|record| client.seal(b"message", record));
+        let mut plain = Vec::new();
+        server.open(&records[0], &mut plain).unwrap();
+        assert_eq!(plain, b"message");
+        assert_eq!(server.open(&records[0], &mut plain), Err(Forged));
+        let (mut client, mut server) = pair();
+        client.seal(b"one", &mut Vec::new());
+        let mut second = Vec::new();
+        client.seal(b"two", &mut second);
+        assert_eq!(server.open(&second, &mut Vec::new()), Err(Forged));
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_sealed_is_opened_however_it_is_cut(
+            lengths in prop::collection::vec(0usize..3000, 0..6),
+            long in prop::option::weighted(0.1, RECORD_BYTES_MAX - 2..RECORD_BYTES_MAX * 2 + 2),
+            cut in 500usize..9000,
+        ) {
+            let (mut client, mut server) = pair();
+            let (mut sealed, mut expected, mut plain) = (Vec::new(), Vec::new(), Vec::new());
+            for (number, length) in lengths.into_iter().chain(long).enumerate() {
+                let piece = vec![number as u8; length];
+                client.seal(&piece, &mut sealed);
+                expected.extend(piece);
+            }
+            for piece in sealed.chunks(cut) {
+                server.open(piece, &mut plain).unwrap();
+            }
+            prop_assert!(plain == expected && !server.is_amid_record());
+        }
+
+        /// No byte that is changed, and none that is made up, comes out as something else.
+        #[test]
+        fn what_was_changed_on_its_way_is_refused(
+            length in 0usize..500, at in any::<prop::sample::Index>(), bit in 0u32..8,
+        ) {
+            let (mut client, mut server) = pair();
+            let mut sealed = Vec::new();
+            client.seal(&vec![3; length + 1], &mut sealed);
+            let place = at.index(sealed.len());
+            sealed[place] ^= 1 << bit;
+            let mut plain = Vec::new();
+            // A length that is too long leaves the record incomplete.
+            let outcome = server.open(&sealed, &mut plain);
+            prop_assert!(plain.is_empty() && (outcome.is_err() || server.is_amid_record()));
+        }
+
+        #[test]
+        fn any_bytes_are_refused_or_waited_for(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+            let (_, mut server) = pair();
+            let mut plain = Vec::new();
+            let _ = server.open(&bytes, &mut plain);
+            prop_assert!(plain.is_empty());
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! What one failure costs in control messages and hops, counted over the real shape of the tree and by the real replication
+//! machines, for jobs that are too large to be run here. Only tests use it; `docs/hosts.md` shows the table.
+//!
+//! The daemon that saw the death tells the root: as many messages as it is deep in the tree. The root tells the view to
+//! the daemons below it, these to those below them; each hands it to its processes. Then every process that was supplied by
+//! the lost replica sends one `Resume` to the next of its sphere. That is one for each, whatever the size of the job, and one
+//! from each process of the plane, whether it has exchanged messages with the lost rank or not.
+
+use super::shape;
+use quiesce::{Config, Frame, Output, Protocol, Replica, Verification};
+use redrt_types::{ReplicaId, View, World};
+
+/// Processes on one host.
+const SLOTS: u32 = 16;
+#[derive(Debug, PartialEq, Eq)]
+struct Cost {
+    hosts: u32,
+    /// Messages on the way of the news to the root.
+    report_hops: u32,
+    /// Messages by which the view reaches all daemons.
+    broadcast_messages: u32,
+    /// How many of them follow on one another.
+    broadcast_hops: u32,
+    /// The most that one daemon, or the root, sends of them.
+    sent_by_one: u32,
+    /// `Resume`s of a process in the plane of the lost replica, and of one in the other plane.
+    resumes_by_one: [usize; 2],
+}
+
+fn depth(host: u32, fan_out: u32) -> u32 {
+    shape::parent(host, fan_out).map_or(1, |above| depth(above, fan_out) + 1)
+}
+
+/// The `Resume`s that one process sends when the view changes.
+fn resumes(world: &World, me: ReplicaId, before: &View, after: &View) -> usize {
+    let (protocol, verification) = (Protocol::Hash, Verification::Strict);
+    let mut machine = Replica::new(Config { me, world: world.clone(), view: before.clone(), protocol, verification });
+    machine.apply_view(after.clone()).expect("nobody has said anything");
+    let outputs = std::iter::from_fn(|| machine.poll_output());
+    outputs.filter(|output| matches!(output, Output::Transmit { frame: Frame::Resume { .. }, .. })).count()
+}
+
+/// One replica dies in a job of so many spheres with two replicas each.
+fn cost(spheres: u32, fan_out: u32) -> Cost {
+    let hosts = (2 * spheres).div_ceil(SLOTS);
+    let told = std::iter::once(None).chain((0..hosts).map(Some));
+    let told: Vec<_> = told.map(|above| shape::children(above, fan_out, hosts).count() as u32).collect();
+    let world = World::uniform(spheres, 2);
+    let before = View::initial(&world);
+    let after = before.without(&[ReplicaId::new(spheres / 2, 1)]);
+    Cost {
+        hosts,
+        report_hops: depth(hosts - 1, fan_out),
+        broadcast_messages: told.iter().sum(),
+        broadcast_hops: depth(hosts - 1, fan_out),
+        sent_by_one: told.into_iter().max().unwrap_or(0),
+        resumes_by_one: [1, 0].map(|plane| resumes(&world, ReplicaId::new(0, plane), &before, &after)),
+    }
+}
+
+#[test]
+fn a_failure_costs_a_logarithm_of_the_spheres_and_nothing_more_per_partner() {
+    let sizes = [100, 1_000, 10_000, 100_000];
+    println!("fan-out spheres   hosts  report  hops  messages  by one  resumes by one");
+    for fan_out in [2, shape::FAN_OUT] {
+        for spheres in sizes {
+            let cost = cost(spheres, fan_out);
+            println!(
+                "{fan_out:>7} {spheres:>7} {:>7} {:>7} {:>5} {:>9} {:>7}  {:?}",
+                cost.hosts,
+                cost.report_hops,
+                cost.broadcast_hops,
+                cost.broadcast_messages,
+                cost.sent_by_one,
+                cost.resumes_by_one
+            );
+            // Each host hears of it once, from one that has no more than its fan-out to tell.
+            assert_eq!(cost.broadcast_messages, cost.hosts);
+            assert!(cost.sent_by_one <= fan_out);
+            let levels = f64::from(cost.hosts).log(f64::from(fan_out)).ceil() as u32 + 1;
+            assert!(cost.broadcast_hops <= levels && cost.report_hops <= levels, "{spheres} spheres: {cost:?}");
+            assert_eq!(cost.resumes_by_one, [1, 0], "{spheres} spheres");
+        }
+    }
+}
