@@ -1,10 +1,10 @@
 #!/bin/sh
 # Builds redrt in release mode and installs it as an MPI prefix: scripts/install.sh PREFIX [--no-build]
 #
-#   PREFIX/bin            redrun, mpiexec, mpirun, redrtd, redctl, redrt-sim, redclone, mpicc, mpicxx, mpic++
+#   PREFIX/bin            redrun, mpiexec, mpirun, redrtd, redctl, redspared, redrt-srun, redrt-sim, redclone, mpicc, mpicxx, mpic++
 #   PREFIX/lib            libmpi_abi.so.1, libmpi_abi.so, libredrt_preload.so, libredclone.so, pkgconfig/redrt.pc
 #   PREFIX/include        mpi.h
-#   PREFIX/share          manual page, shell completions
+#   PREFIX/share          manual pages, shell completions, in redrt/ a systemd unit and an sbatch script for redspared
 #
 # Nothing in it depends on where PREFIX is, so it can be moved.
 set -eu
@@ -23,7 +23,7 @@ if [ "${2-}" != --no-build ]; then
     cargo build --release -p redrt -p redrt-preload -p cloner-preload -p redrt-tools --bins --lib
 fi
 
-for directory in bin lib/pkgconfig include share/man/man1 share/bash-completion/completions \
+for directory in bin lib/pkgconfig include share/man/man1 share/redrt share/bash-completion/completions \
     share/zsh/site-functions share/fish/vendor_completions.d; do
     mkdir -p "$prefix/$directory"
 done
@@ -34,13 +34,14 @@ put() {
     mv -f "$3.new" "$3"
 }
 
-for program in redrun redrtd redctl redrt-sim redclone; do
+for program in redrun redrtd redctl redspared redrt-sim redclone; do
     if [ -f "$built/$program" ]; then
         put 755 "$built/$program" "$prefix/bin/$program"
     fi
 done
 ln -sf redrun "$prefix/bin/mpiexec"
 ln -sf redrun "$prefix/bin/mpirun"
+put 755 scripts/redrt-srun "$prefix/bin/redrt-srun"
 put 755 scripts/mpicc "$prefix/bin/mpicc"
 ln -sf mpicc "$prefix/bin/mpicxx"
 ln -sf mpicc "$prefix/bin/mpic++"
@@ -52,6 +53,8 @@ put 755 "$built/libredclone.so" "$prefix/lib/libredclone.so"
 version=$("$prefix/bin/redrun" --version)
 sed "s/@VERSION@/${version##* }/" scripts/redrt.pc.in >"$prefix/lib/pkgconfig/redrt.pc"
 put 644 include/mpi.h "$prefix/include/mpi.h"
+put 755 scripts/redspared.sbatch "$prefix/share/redrt/redspared.sbatch"
+sed "s|/usr/local/bin|$prefix/bin|" scripts/redspared.service >"$prefix/share/redrt/redspared.service"
 
 "$prefix/bin/redrun" --generate man >"$prefix/share/man/man1/redrun.1"
 ln -sf redrun.1 "$prefix/share/man/man1/mpiexec.1"
@@ -59,6 +62,10 @@ ln -sf redrun.1 "$prefix/share/man/man1/mpirun.1"
 "$prefix/bin/redrun" --generate bash >"$prefix/share/bash-completion/completions/redrun"
 "$prefix/bin/redrun" --generate zsh >"$prefix/share/zsh/site-functions/_redrun"
 "$prefix/bin/redrun" --generate fish >"$prefix/share/fish/vendor_completions.d/redrun.fish"
+"$prefix/bin/redspared" --generate man >"$prefix/share/man/man1/redspared.1"
+"$prefix/bin/redspared" --generate bash >"$prefix/share/bash-completion/completions/redspared"
+"$prefix/bin/redspared" --generate zsh >"$prefix/share/zsh/site-functions/_redspared"
+"$prefix/bin/redspared" --generate fish >"$prefix/share/fish/vendor_completions.d/redspared.fish"
 "$prefix/bin/redclone" generate man >"$prefix/share/man/man1/redclone.1"
 "$prefix/bin/redclone" generate bash >"$prefix/share/bash-completion/completions/redclone"
 "$prefix/bin/redclone" generate zsh >"$prefix/share/zsh/site-functions/_redclone"

@@ -154,6 +154,9 @@ pub(crate) struct Decisions {
     /// A planted bug; see `Mutation::SyncSkipped`.
     #[cfg(any(test, feature = "mutation"))]
     pub(crate) sync_skipped: bool,
+    /// Another; see `Mutation::SyncFromStable`.
+    #[cfg(any(test, feature = "mutation"))]
+    pub(crate) sync_from_stable: bool,
     /// Outcomes known but not asked for yet.
     streams: Table<StreamId, VecDeque<DecisionItem>>,
 }
@@ -201,6 +204,8 @@ impl Decisions {
             own_ballots: Vec::new(),
             #[cfg(any(test, feature = "mutation"))]
             sync_skipped: false,
+            #[cfg(any(test, feature = "mutation"))]
+            sync_from_stable: false,
             streams: Table::default(),
         }
     }
@@ -488,7 +493,10 @@ impl Decisions {
     /// Says what this process holds, and what it can take.
     fn report_to(&self, leader: ReplicaIndex, outputs: &mut VecDeque<Output>) {
         // Not only what is not stable: the new leader may be a newcomer that the old one had not told yet what was.
-        let frame = Frame::DecisionSync { first: self.kept, items: self.items_from(self.kept) };
+        let first = self.kept;
+        #[cfg(any(test, feature = "mutation"))]
+        let first = if self.sync_from_stable { self.stable } else { first };
+        let frame = Frame::DecisionSync { first, items: self.items_from(first) };
         self.transmit(leader, frame, outputs);
         for (key, agrees) in self.own_ballots.iter().copied() {
             self.transmit(leader, Frame::Ballot { key, agrees }, outputs);

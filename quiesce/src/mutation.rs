@@ -24,4 +24,10 @@ pub enum Mutation {
     ResetIgnored,
     /// An outvoted payload is delivered.
     VerdictIgnored,
+    /// A new leader that has just joined is told only what is not stable.
+    SyncFromStable,
+    /// A place that is free at the start is served before whoever takes it has asked.
+    FreePlaceServed,
+    /// A newcomer is not told of what is kept for it.
+    IntroductionSkipped,
 }

@@ -3,6 +3,7 @@
 mod connections;
 mod faults;
 mod launch;
+mod pool;
 mod programs;
 mod slurm;
 

@@ -132,7 +132,8 @@ impl Replica {
     /// then knows of nobody it could ask. Digests tell it; it answers with what it wants.
     fn introduce(&mut self, newcomer: ReplicaId) {
         let process = self.world.process(newcomer).0 as usize;
-        if self.services[process] != Service::None || newcomer == self.me {
+        let is_skipped = self.has(Mutation::IntroductionSkipped);
+        if self.services[process] != Service::None || newcomer == self.me || is_skipped {
             return;
         }
         self.services[process] = Service::Digests;

@@ -18,6 +18,8 @@ mod join;
 mod membership;
 mod receiving;
 mod reset;
+#[cfg(test)]
+mod scale;
 mod sending;
 #[cfg(test)]
 mod tests;
@@ -378,6 +380,12 @@ impl Replica {
     pub fn mutate(&mut self, mutation: Mutation) {
         self.mutation = Some(mutation);
         self.decisions.sync_skipped = mutation == Mutation::SyncSkipped;
+        self.decisions.sync_from_stable = mutation == Mutation::SyncFromStable;
+        if mutation == Mutation::FreePlaceServed {
+            let live = self.live(self.me.rank);
+            let served = |client: ReplicaId| service(&self.world, live, self.protocol, self.me, client.index);
+            self.services = self.world.replicas().map(served).collect();
+        }
     }
 
     #[cfg(any(test, feature = "mutation"))]

@@ -10,8 +10,8 @@ use super::program::{Instruction, To};
 use crate::matching::Pattern;
 use crate::mutation::Mutation;
 use crate::replica::{Config, Verification};
-use crate::view::{Protocol, live_set};
-use redrt_types::{ContextId, ReplicaId, Tag, View, World};
+use crate::view::Protocol;
+use redrt_types::{ContextId, Incarnation, ReplicaId, Tag, View, World};
 use rustc_hash::FxHasher;
 use stateright::{Checker, Model, Property};
 use std::collections::{BTreeMap, VecDeque};
@@ -27,7 +27,24 @@ struct Small {
     resets: usize,
     /// Victims run on until their own view reaches them.
     fenced: bool,
+    /// A place that is free at the start. A copy is made for it, once, at any time.
+    free: Option<ReplicaId>,
     mutation: Option<Mutation>,
+}
+
+/// How far the copy has come.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+enum Join {
+    /// Not begun.
+    None,
+    /// All are to pin; then this place is copied.
+    Pinning(usize),
+    /// Copied from there, and in no view.
+    Restoring(usize),
+    /// In the view.
+    Joining,
+    /// It has joined, or was given up.
+    Over,
 }
 
 #[derive(Clone, Hash)]
@@ -38,6 +55,7 @@ struct State {
     view: View,
     deaths_left: usize,
     resets_left: usize,
+    join: Join,
     panicked: bool,
 }
 
@@ -72,12 +90,18 @@ enum Action {
     Kill(usize),
     /// A connection is lost, both ways; the first of the two notices, the other will hear of it.
     Reset(usize, usize),
+    /// A copy of this place is wanted.
+    Begin(usize),
+    /// The join takes its next step.
+    Advance,
+    /// The join is given up.
+    Abandon,
 }
 
 impl Small {
     fn events(&self, state: &State, actions: &mut Vec<Action>) {
         for ((from, to), link) in &state.links {
-            if !link.is_empty() && state.processes[*to].alive {
+            if !link.is_empty() && state.processes[*to].alive && !self.keeps_back(state, *from, *to) {
                 actions.push(Action::Deliver(*from, *to));
                 if !state.processes[*from].alive {
                     actions.push(Action::Cut(*from, *to));
@@ -89,6 +113,66 @@ impl Small {
                 actions.push(Action::View(place));
             }
         }
+        let is_live = |place: usize| state.view.is_live(state.processes[place].me());
+        match state.join {
+            Join::Pinning(source) | Join::Restoring(source) if !is_live(source) => actions.push(Action::Abandon),
+            Join::Pinning(_) if self.is_told(state) => actions.push(Action::Advance),
+            Join::Restoring(_) => actions.push(Action::Advance),
+            Join::Joining if !is_live(self.newcomer()) => actions.push(Action::Abandon),
+            Join::Joining if state.processes[self.newcomer()].replica.is_in_step() => actions.push(Action::Advance),
+            _ => {}
+        }
+    }
+
+    /// Number of the place that is free.
+    fn newcomer(&self) -> usize {
+        self.world.process(self.free.expect("a join is under way")).0 as usize
+    }
+
+    /// Whether everybody has heard that a copy is wanted.
+    fn is_told(&self, state: &State) -> bool {
+        let pin = Control::Pin(self.free.expect("a join is under way"));
+        !state.processes.iter().any(|process| process.alive && process.controls.contains(&pin))
+    }
+
+    /// Frames wait for a view: for a newcomer that is in none, or from one that the addressee does not know yet.
+    fn keeps_back(&self, state: &State, from: usize, to: usize) -> bool {
+        let addressee = &state.processes[to];
+        let sender = state.processes[from].me();
+        let is_coming = |control: &Control| matches!(control, Control::View(view) if view.is_live(sender));
+        let is_unknown = Some(sender) == self.free
+            && !addressee.replica.view().is_live(sender)
+            && addressee.controls.iter().any(is_coming);
+        addressee.is_new() || is_unknown
+    }
+
+    fn tell(state: &mut State, control: &Control) {
+        for process in state.processes.iter_mut().filter(|process| process.alive) {
+            process.controls.push_back(control.clone());
+        }
+    }
+
+    fn advance(&self, state: &mut State) {
+        let (place, newcomer) = (self.newcomer(), self.free.expect("a join is under way"));
+        state.join = match state.join {
+            Join::Pinning(source) => {
+                Self::run(state, source, &self.world);
+                let mut copy = state.processes[source].copy(newcomer);
+                copy.controls = state.processes[source].controls.clone();
+                state.processes[place] = copy;
+                Join::Restoring(source)
+            }
+            Join::Restoring(_) => {
+                state.view = state.view.with(newcomer, Incarnation(1));
+                Self::tell(state, &Control::View(state.view.clone()));
+                Join::Joining
+            }
+            Join::Joining => {
+                Self::tell(state, &Control::Unpin(newcomer));
+                Join::Over
+            }
+            join => panic!("{join:?} has no next step"),
+        };
     }
 
     /// Lets a process run until it blocks, and puts on the wire what it sends.
@@ -139,14 +223,18 @@ impl Model for Small {
     type Action = Action;
 
     fn init_states(&self) -> Vec<State> {
-        let view = View::initial(&self.world);
+        let full = View::initial(&self.world);
+        let view = self.free.map_or_else(|| full.clone(), |free| full.without(&[free]));
         let start = |me: ReplicaId| {
-            let (world, view) = (self.world.clone(), view.clone());
+            // What stands in the free place never runs.
+            let view = if view.is_live(me) { view.clone() } else { full.clone() };
+            let world = self.world.clone();
             let config = Config { me, world, view, protocol: self.protocol, verification: Verification::Strict };
             let mut process = Process::new(config, &[CONTEXT], self.programs[me.rank.0 as usize].clone());
             if let Some(mutation) = self.mutation {
                 process.replica.mutate(mutation);
             }
+            process.alive = Some(me) != self.free;
             process
         };
         let processes: Vec<_> = self.world.replicas().map(start).collect();
@@ -156,6 +244,7 @@ impl Model for Small {
             view: view.clone(),
             deaths_left: self.deaths,
             resets_left: self.resets,
+            join: Join::None,
             panicked: false,
         };
         for place in 0..state.processes.len() {
@@ -171,9 +260,20 @@ impl Model for Small {
         self.events(state, actions);
         for (place, process) in state.processes.iter().enumerate() {
             let me = process.me();
-            if state.deaths_left > 0 && state.view.is_live(me) && live_set(&state.view, me.rank).len() > 1 {
+            // A newcomer that is not in step does not keep its sphere alive.
+            let counts =
+                |other: &ReplicaId| *other != me && !(state.join == Join::Joining && Some(*other) == self.free);
+            let may_go = state.view.is_live(me) && state.view.live(me.rank).filter(counts).count() > 0;
+            if state.deaths_left > 0 && may_go {
                 actions.push(Action::Kill(place));
             }
+            let is_sibling = self.free.is_some_and(|free| free.rank == me.rank);
+            if state.join == Join::None && is_sibling && state.view.is_live(me) {
+                actions.push(Action::Begin(place));
+            }
+        }
+        if matches!(state.join, Join::Pinning(_) | Join::Restoring(_)) && !actions.contains(&Action::Abandon) {
+            actions.push(Action::Abandon);
         }
         // Where nothing is on its way nothing is lost.
         let busy = |from: usize, to: usize| state.links.get(&(from, to)).is_some_and(|link| !link.is_empty());
@@ -215,13 +315,27 @@ impl Small {
             Action::Cut(from, to) => state.links.get_mut(&(from, to)).expect("it has a packet").clear(),
             Action::View(place) => {
                 let process = &mut state.processes[place];
-                let Some(Control::View(view)) = process.controls.pop_front() else { panic!("it has a view") };
-                if view.is_live(process.me()) {
-                    process.apply_view(view);
-                    Self::run(state, place, &self.world);
-                } else {
-                    process.alive = false;
+                match process.controls.pop_front().expect("it was told something") {
+                    Control::View(view) if !view.is_live(process.me()) && !process.is_new() => process.alive = false,
+                    Control::View(view) => process.apply_view(view),
+                    Control::Pin(newcomer) => process.pin(newcomer),
+                    Control::Unpin(newcomer) => process.unpin(newcomer),
                 }
+                if !state.processes[place].is_new() {
+                    Self::run(state, place, &self.world);
+                }
+            }
+            Action::Begin(source) => {
+                state.join = Join::Pinning(source);
+                Self::tell(state, &Control::Pin(self.free.expect("a place is free")));
+            }
+            Action::Advance => self.advance(state),
+            Action::Abandon => {
+                if matches!(state.join, Join::Restoring(_)) {
+                    state.processes[self.newcomer()].alive = false;
+                }
+                state.join = Join::Over;
+                Self::tell(state, &Control::Unpin(self.free.expect("a join was under way")));
             }
             Action::Reset(one, other) => {
                 state.resets_left -= 1;
@@ -236,9 +350,7 @@ impl Small {
                 state.deaths_left -= 1;
                 state.view = state.view.without(&[state.processes[place].me()]);
                 state.processes[place].alive = self.fenced;
-                for process in state.processes.iter_mut().filter(|process| process.alive) {
-                    process.controls.push_back(Control::View(state.view.clone()));
-                }
+                Self::tell(state, &Control::View(state.view.clone()));
             }
         }
         state.links.retain(|(_, to), link| !link.is_empty() && state.processes[*to].alive);
@@ -268,6 +380,7 @@ fn dialogue(degrees: &[u16], protocol: Protocol, fenced: bool, mutation: Option<
         deaths: 1,
         resets: 0,
         fenced,
+        free: None,
         mutation,
     }
 }
@@ -283,6 +396,7 @@ fn service(degrees: &[u16], deaths: usize, fenced: bool, mutation: Option<Mutati
         deaths,
         resets: 0,
         fenced,
+        free: None,
         mutation,
     }
 }
@@ -366,4 +480,30 @@ fn planted_bugs_are_found_exhaustively() {
     assert!(!is_right, "a lost connection that is ignored is not found in {states} states");
     let (is_right, states) = service(&[1, 1, 2], 1, false, Some(Mutation::OutputCommitSkipped)).check();
     assert!(!is_right, "skipping output commit is not found in {states} states");
+}
+
+/// A question, and a copy made at any time for a place of the asker or of the one who answers.
+fn question_with_join(degrees: &[u16], free: ReplicaId, deaths: usize) -> Small {
+    Small { free: Some(free), deaths, ..question(degrees) }
+}
+
+#[test]
+fn a_copy_joins_at_any_time() {
+    assert_right("the asker is copied", question_with_join(&[2, 1], ReplicaId::new(0, 1), 0));
+    assert_right("the answerer is copied", question_with_join(&[1, 2], ReplicaId::new(1, 1), 0));
+    assert_right("the asker is copied and the source dies", question_with_join(&[2, 1], ReplicaId::new(0, 0), 1));
+    let skipped =
+        Small { mutation: Some(Mutation::PinSkipped), ..question_with_join(&[1, 2], ReplicaId::new(1, 1), 0) };
+    assert!(!skipped.check().0, "a join without pins is not found out");
+}
+
+#[test]
+#[ignore = "takes minutes"]
+fn a_copy_joins_at_any_time_while_others_die() {
+    assert_right("a third asker is copied", question_with_join(&[3, 1], ReplicaId::new(0, 2), 1));
+    assert_right("a partner dies", question_with_join(&[2, 2], ReplicaId::new(0, 1), 1));
+    assert_right(
+        "a server is copied",
+        Small { free: Some(ReplicaId::new(2, 1)), ..service(&[1, 1, 2], 1, false, None) },
+    );
 }

@@ -109,6 +109,10 @@ fn assemble(arguments: &Arguments, locals: &[LocalArguments]) -> Result<Job, Usa
     if spare_count > 0 && !world.is_replicated() {
         return Err(UsageError("--spares replaces lost replicas, and without -r 2 or more there are none".into()));
     }
+    if hosts.has_spares() && hosts.secure {
+        let what = "--secure does not go with spares: the memory of a replica would travel to its copy as it is";
+        return Err(UsageError(what.into()));
+    }
     let applications: Result<Vec<_>, _> = locals.iter().map(|local| program::application(arguments, local)).collect();
     let seed = match arguments.seed {
         Some(seed) => seed,

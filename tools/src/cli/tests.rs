@@ -55,6 +55,7 @@ fn wrong_command_lines_say_why_in_one_line() {
         ("--timeout soon true", "--timeout"),
         ("--spares 1 true", "without -r 2"),
         ("-r 2 -H h1,h2 --spares 2 true", "one at least"),
+        ("-r 2 --spares 2 --secure true", "--secure"),
         ("--no-such true", "unexpected argument '--no-such'"),
         ("-z true", "-z"),
         ("--transport pigeon true", "pigeon"),

@@ -208,7 +208,7 @@ impl<'a> Summary<'a> {
             "statistics": self.total, "mismatches": self.tally.mismatches,
             "mismatches_by_replica": by_replica, "mismatches_undecided": self.tally.undecided,
             "recovered": self.tally.windows.len(),
-            "windows_ms": self.tally.windows.iter().map(|window| milliseconds(*window)).collect::<Vec<_>>(),
+            "windows_ms": self.tally.windows.iter().map(|window| milliseconds(window.as_nanos() as u64)).collect::<Vec<_>>(),
             "divergences": self.tally.divergences, "reconnections": self.tally.reconnections(), "injected": self.tally.injected,
         })
     }
