@@ -27,7 +27,7 @@ fn pid_of(job: &Running, replica: &str) -> i32 {
     let is_its = |record: &&Value| {
         record["replica"] == replica && (record["event"] == "started" || record["event"] == "copy-runs")
     };
-    let record = audit.iter().filter(is_its).next_back().expect("it was started");
+    let record = audit.iter().rfind(is_its).expect("it was started");
     i32::try_from(record["pid"].as_i64().expect("a process id")).expect("a process id")
 }
 
