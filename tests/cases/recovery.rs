@@ -13,8 +13,8 @@ const LONG: [(&str, &[&str]); 9] = [
     ("threads", &["3", "1500"]),
     ("alltoall", &["1500", "2000"]),
     ("ring", &["1", "150"]),
-    ("cancel", &["600"]),
-    ("neighbors", &["300"]),
+    ("cancel", &["300"]),
+    ("neighbors", &["60"]),
 ];
 
 fn count(audit: &[Value], event: &str) -> usize {

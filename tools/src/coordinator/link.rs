@@ -22,7 +22,9 @@ impl Coordinator {
     /// `by` says that a connection with `suspect` broke.
     pub(super) fn suspected(&mut self, now: Duration, suspect: ReplicaId, by: ReplicaId) {
         self.report(Report::Suspected { replica: suspect, by });
-        if !self.released && suspect != by {
+        // One of a life that is over is no news. The copy that is to follow it has its number already.
+        let are_live = self.process(suspect).counts() && self.process(by).counts();
+        if !self.released && suspect != by && are_live {
             let at = now + self.settings.death_time_max;
             let lives = self.lives(suspect, by);
             self.broken_links.push(BrokenLink { at, suspect, by, lives });

@@ -793,3 +793,20 @@ fn clones_under_way_are_given_up_when_all_finalize() {
     assert_eq!(table.step("0.0 finalizing 1"), "host 0: abandon, host 2: abandon, release");
     assert_eq!(table.step("0.0 exit 0"), "finish 0");
 }
+
+#[test]
+fn a_connection_that_broke_with_the_dead_is_not_held_against_the_copy() {
+    let suspect = |table: &mut Table, by: &str, replica: &str| {
+        let input = Input::Agent(by.parse().unwrap(), FromAgent::Suspect(replica.parse().unwrap()));
+        table.coordinator.handle(table.now, input);
+    };
+    let mut table = recovering(&[2, 2]);
+    suspect(&mut table, "1.0", "0.1");
+    for (step, expected) in CLONED {
+        assert_eq!(table.step(step), expected);
+        if step == "clone listening 2" {
+            suspect(&mut table, "1.1", "0.1");
+        }
+    }
+    assert_eq!(table.step("wait 5"), "ask");
+}

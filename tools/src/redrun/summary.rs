@@ -11,6 +11,9 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
+/// So many lost replicas are named; the audit log has all.
+const LOST_NAMES_MAX: usize = 12;
+
 /// Counts reports as they are made.
 #[derive(Debug, Default)]
 pub struct Tally {
@@ -117,7 +120,9 @@ impl<'a> Summary<'a> {
         let lost: Vec<_> =
             self.lost.iter().map(|(replica, exit)| format!("{replica} ({})", exit_text(*exit))).collect();
         if !lost.is_empty() {
-            lines.push(format!("  lost: {}", lost.join(", ")));
+            let more = lost.len().saturating_sub(LOST_NAMES_MAX);
+            let rest = if more > 0 { format!(", and {more} more") } else { String::new() };
+            lines.push(format!("  lost: {}{rest}", lost[..lost.len() - more].join(", ")));
         }
         if let Some(longest) = tally.windows.iter().max() {
             let (count, text) = (tally.windows.len() as u64, time_text(*longest));
