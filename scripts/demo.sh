@@ -1,6 +1,7 @@
 #!/bin/sh
-# Builds redrt and shows what it does: heat in a plate, undisturbed; with two replicas of which one is killed; with three
-# of which one computes wrongly. The three pictures are the same, byte for byte.
+# Builds redrt and shows what it does: heat in a plate, undisturbed; with two replicas of a rank, of which one is killed and replaced by
+# a copy of the other, which is then killed, too; with three of which one computes wrongly. The three pictures are the
+# same, byte for byte.
 #
 #   scripts/demo.sh [DIRECTORY]        everything goes to DIRECTORY, target/demo unless it is given
 set -eu
@@ -49,14 +50,28 @@ rm -f "$place"/*.jsonl
 say "1. Undisturbed, without replicas: the answer to compare with"
 run plain
 
-say "2. Two replicas of each rank; replica 0 of rank 1 is killed before its 2000th message"
-run killed -r 2 --inject kill:1.0@#2000
+# kill_the_source: once the copy is there, ends the replica that it was made from. The job may end before that.
+kill_the_source() {
+    until grep -q '"event":"recovered"' "$place/killed.jsonl" 2>/dev/null; do
+        grep -q '"event":"job-end"' "$place/killed.jsonl" 2>/dev/null && return
+        sleep 0.02
+    done
+    job=$(sed -n 's/.*"event":"job-start".*"job":"\([0-9a-f]*\)".*/\1/p' "$place/killed.jsonl")
+    echo "\$ redctl --job $job kill 1.1"
+    redctl --job "$job" kill 1.1
+}
+
+say "2. Two replicas of each rank; replica 0 of rank 1 is killed, a copy of replica 1 takes its place, and replica 1 is killed"
+kill_the_source &
+killer=$!
+run killed -r 2 --spares 1 --inject kill:1.0@#400
+wait "$killer"
 
 say "3. Three replicas of each rank; one bit flips in what replica 1 of rank 2 sends as its 1209th message"
 run flipped -r 3 --inject flip:2.1@#1209
 
 say "The answers"
-if ! grep -q '"event":"replica-lost"' "$place/killed.jsonl" || ! grep -q '"event":"mismatch"' "$place/flipped.jsonl"; then
+if [ "$(grep -c '"event":"replica-lost"' "$place/killed.jsonl")" -lt 2 ] || ! grep -q '"event":"mismatch"' "$place/flipped.jsonl"; then
     echo "demo: the faults were not injected as they should have been" >&2
     exit 1
 fi
