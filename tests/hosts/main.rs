@@ -5,6 +5,7 @@ mod faults;
 mod launch;
 mod pool;
 mod programs;
+mod recovery;
 mod slurm;
 
 use redrt_tests::{Ended, Job, Lab, Program};

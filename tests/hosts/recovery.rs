@@ -1,0 +1,34 @@
+//! Replicas of hosts that die are cloned to a spare host.
+
+use crate::nothing_left;
+use redrt_tests::lab::lab;
+use redrt_tests::{Job, Running, compile};
+use std::time::Duration;
+
+fn count(job: &Running, event: &str) -> usize {
+    job.audit().iter().filter(|record| record["event"] == event).count()
+}
+
+#[test]
+fn replicas_of_a_lost_host_are_cloned_to_a_spare_and_the_next_host_may_go() {
+    let Some(lab) = lab(5) else { return };
+    let stop = lab.path("stop");
+    let job = Job::new(4, &compile("until"))
+        .arguments(&[&stop.display().to_string()])
+        .degree(2)
+        .options(&["--spares", "1"])
+        .on_hosts(&lab, "h1,h2,h3,h4,h5")
+        .limit(Duration::from_secs(120))
+        .start();
+    job.wait_until("computing", |job| job.output().contains("computing"));
+    lab.cut_power("h2");
+    job.wait_until("recovery", |job| count(job, "recovered") == 2);
+    // Each rank has two replicas again, on two hosts: another one may go.
+    lab.cut_power("h3");
+    job.wait_until("loss", |job| count(job, "replica-lost") == 4);
+    std::fs::write(&stop, "").expect("it can be written");
+    let ended = job.wait().ended_well().said("lost host h2").said("lost host h3");
+    let is_right = |line: &str| line == "computing" || line.ends_with(": right");
+    assert!(ended.out.lines().count() == 5 && ended.out.lines().all(is_right), "{ended}");
+    nothing_left(&lab, &ended);
+}
