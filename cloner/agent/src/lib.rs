@@ -19,3 +19,15 @@ mod serve;
 pub mod sys;
 
 pub use serve::{Agent, Exclusions, Hooks, Setup};
+
+/// Where the C library keeps a thread's rseq area, from its thread pointer; 0 when it registers none. For [`Setup`]: it asks the
+/// dynamic linker, so not when threads are stopped.
+#[must_use]
+pub fn rseq_offset() -> i64 {
+    // SAFETY: - names end with NUL; both symbols, if there, are constants of these types.
+    unsafe {
+        let offset = libc::dlsym(libc::RTLD_DEFAULT, c"__rseq_offset".as_ptr()).cast::<isize>();
+        let size = libc::dlsym(libc::RTLD_DEFAULT, c"__rseq_size".as_ptr()).cast::<u32>();
+        if offset.is_null() || size.is_null() || *size == 0 { 0 } else { *offset as i64 }
+    }
+}

@@ -25,7 +25,7 @@ extern "C" fn start(_: c_int, _: *const *const c_char, _: *const *const c_char) 
     // SAFETY: - getenv gives strings that end with NUL, valid until the variable is changed.
     let listener = unsafe { libc::atoi(listener) };
     clean_environment();
-    let setup = Setup { listener, rseq_offset: rseq_offset(), hooks: Hooks::none() };
+    let setup = Setup { listener, rseq_offset: cloner_agent::rseq_offset(), hooks: Hooks::none() };
     let tid = Agent::new(&setup).map_or(-1, Agent::start);
     if tid < 0 {
         let text = b"redclone: the agent's thread could not be started; this process cannot be cloned\n";
@@ -48,15 +48,5 @@ fn clean_environment() {
             libc::setenv(PRELOAD.as_ptr(), before, 1);
             libc::unsetenv(PRELOAD_BEFORE.as_ptr());
         }
-    }
-}
-
-/// Where the C library keeps a thread's rseq area, if it registers one.
-fn rseq_offset() -> i64 {
-    // SAFETY: - names end with NUL; both symbols, if there, are constants of these types.
-    unsafe {
-        let offset = libc::dlsym(libc::RTLD_DEFAULT, c"__rseq_offset".as_ptr()).cast::<isize>();
-        let size = libc::dlsym(libc::RTLD_DEFAULT, c"__rseq_size".as_ptr()).cast::<u32>();
-        if offset.is_null() || size.is_null() || *size == 0 { 0 } else { *offset as i64 }
     }
 }

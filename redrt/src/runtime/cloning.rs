@@ -59,7 +59,7 @@ pub fn start(job: &'static Job, segment: Option<Segment>) -> io::Result<()> {
             in_source_after: Some(in_source_after),
             in_copy_after: Some(in_copy_after),
         };
-        let Some(agent) = Agent::new(&Setup { listener, rseq_offset: rseq_offset(), hooks }) else {
+        let Some(agent) = Agent::new(&Setup { listener, rseq_offset: cloner_agent::rseq_offset(), hooks }) else {
             return eprintln!("redrt: there is no memory for the cloner's agent; this process cannot be cloned");
         };
         descriptors::tell(agent.exclusions());
@@ -190,14 +190,4 @@ fn map_anew(memory: SharedMemory, welcome: &Welcome) -> io::Result<Segment> {
     segment.clear(memory.fd, welcome.world.process(welcome.me))?;
     SEGMENT.set(Some((segment, exclusions)));
     Ok(segment)
-}
-
-/// Where the C library keeps a thread's rseq area, if it registers one.
-fn rseq_offset() -> i64 {
-    // SAFETY: - names end with NUL; both symbols, if there, are constants of these types.
-    unsafe {
-        let offset = libc::dlsym(libc::RTLD_DEFAULT, c"__rseq_offset".as_ptr()).cast::<isize>();
-        let size = libc::dlsym(libc::RTLD_DEFAULT, c"__rseq_size".as_ptr()).cast::<u32>();
-        if offset.is_null() || size.is_null() || *size == 0 { 0 } else { *offset as i64 }
-    }
 }

@@ -2,13 +2,12 @@
 //! machines, for jobs that are too large to be run here. Only tests use it; `docs/hosts.md` shows the table.
 //!
 //! The daemon that saw the death tells the root: as many messages as it is deep in the tree. The root tells the view to
-//! the daemons below it, these to those below them; each hands it to its processes. Then every process that was supplied by
-//! the lost replica sends one `Resume` to the next of its sphere. That is one for each, whatever the size of the job, and one
-//! from each process of the plane, whether it has exchanged messages with the lost rank or not.
+//! the daemons below it, these to those below them; each hands it to its processes. Then every process that the lost replica has
+//! sent anything sends one `Resume` to the next of its sphere. That is one for each partner, whatever the size of the job.
 
 use super::shape;
 use quiesce::{Config, Frame, Output, Protocol, Replica, Verification};
-use redrt_types::{ReplicaId, View, World};
+use redrt_types::{ContextId, Digest, Envelope, ReplicaId, SeqNum, Tag, View, VirtualRank, World};
 
 /// Processes on one host.
 const SLOTS: u32 = 16;
@@ -23,18 +22,28 @@ struct Cost {
     broadcast_hops: u32,
     /// The most that one daemon, or the root, sends of them.
     sent_by_one: u32,
-    /// `Resume`s of a process in the plane of the lost replica, and of one in the other plane.
+    /// `Resume`s of a partner in the plane of the lost replica, and of one in the other plane.
     resumes_by_one: [usize; 2],
+    /// The same of processes that have nothing to do with its rank.
+    resumes_by_others: [usize; 2],
 }
 
 fn depth(host: u32, fan_out: u32) -> u32 {
     shape::parent(host, fan_out).map_or(1, |above| depth(above, fan_out) + 1)
 }
 
-/// The `Resume`s that one process sends when the view changes.
-fn resumes(world: &World, me: ReplicaId, before: &View, after: &View) -> usize {
+/// The `Resume`s that one process sends when the view changes, if it has received a message of rank `lost` before, or nothing.
+fn resumes(world: &World, me: ReplicaId, before: &View, after: &View, lost: Option<VirtualRank>) -> usize {
     let (protocol, verification) = (Protocol::Hash, Verification::Strict);
     let mut machine = Replica::new(Config { me, world: world.clone(), view: before.clone(), protocol, verification });
+    if let Some(rank) = lost {
+        let envelope = Envelope { source: rank.0, tag: Tag(0), length_bytes: 0 };
+        let (context, sequence, digest) = (ContextId(0), SeqNum(0), Digest(0));
+        let supplier = ReplicaId { rank, index: me.index };
+        let offer = Frame::Offer { context, sequence, envelope, digest };
+        machine.handle(supplier, offer).expect("it is the first");
+        while machine.poll_output().is_some() {}
+    }
     machine.apply_view(after.clone()).expect("nobody has said anything");
     let outputs = std::iter::from_fn(|| machine.poll_output());
     outputs.filter(|output| matches!(output, Output::Transmit { frame: Frame::Resume { .. }, .. })).count()
@@ -47,14 +56,19 @@ fn cost(spheres: u32, fan_out: u32) -> Cost {
     let told: Vec<_> = told.map(|above| shape::children(above, fan_out, hosts).count() as u32).collect();
     let world = World::uniform(spheres, 2);
     let before = View::initial(&world);
-    let after = before.without(&[ReplicaId::new(spheres / 2, 1)]);
+    let lost = ReplicaId::new(spheres / 2, 1);
+    let after = before.without(&[lost]);
+    let resumes = |partner: Option<VirtualRank>| {
+        [1, 0].map(|plane| resumes(&world, ReplicaId::new(0, plane), &before, &after, partner))
+    };
     Cost {
         hosts,
         report_hops: depth(hosts - 1, fan_out),
         broadcast_messages: told.iter().sum(),
         broadcast_hops: depth(hosts - 1, fan_out),
         sent_by_one: told.into_iter().max().unwrap_or(0),
-        resumes_by_one: [1, 0].map(|plane| resumes(&world, ReplicaId::new(0, plane), &before, &after)),
+        resumes_by_one: resumes(Some(lost.rank)),
+        resumes_by_others: resumes(None),
     }
 }
 
@@ -79,7 +93,7 @@ fn a_failure_costs_a_logarithm_of_the_spheres_and_nothing_more_per_partner() {
             assert!(cost.sent_by_one <= fan_out);
             let levels = f64::from(cost.hosts).log(f64::from(fan_out)).ceil() as u32 + 1;
             assert!(cost.broadcast_hops <= levels && cost.report_hops <= levels, "{spheres} spheres: {cost:?}");
-            assert_eq!(cost.resumes_by_one, [1, 0], "{spheres} spheres");
+            assert_eq!((cost.resumes_by_one, cost.resumes_by_others), ([1, 0], [0, 0]), "{spheres} spheres");
         }
     }
 }
