@@ -41,8 +41,9 @@ fn wait(what: &str, mut is_so: impl FnMut() -> Result<(), String>) {
 }
 
 fn are(found: &Result<String, String>, wanted: &[&str]) -> Result<(), String> {
-    let found = hosts(found.as_ref().map_err(Clone::clone)?);
-    if found == wanted { Ok(()) } else { Err(format!("{found:?}")) }
+    let status = found.as_ref().map_err(Clone::clone)?;
+    let found = hosts(status);
+    if found == wanted { Ok(()) } else { Err(format!("{found:?} in {status}")) }
 }
 
 struct Daemon(Child);
