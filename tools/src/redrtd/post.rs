@@ -32,6 +32,8 @@ const ROOT_PURPOSE: u64 = u64::MAX;
 const REFUSAL: u64 = 1 << 32;
 /// A daemon that is ending closes its sockets one after the other: so often it is tried again.
 const REFUSAL_TRIES: u32 = 100;
+/// One refusal may come from a connection that was reset while it was being made.
+const REFUSALS_BELIEVED: u32 = 3;
 
 /// What there is to do for the daemon.
 #[derive(Debug)]
@@ -69,6 +71,8 @@ pub struct Post {
     /// Where the daemons below listen.
     listen: BTreeMap<u32, SocketAddr>,
     refusal_tries: BTreeMap<u32, u32>,
+    /// How often in a row a host has refused a connection.
+    refusals: BTreeMap<u32, u32>,
     starting: Vec<Starting>,
     watch: Option<Watch>,
     observer: Observer,
@@ -100,6 +104,7 @@ impl Post {
             session: Session::default(),
             listen: BTreeMap::new(),
             refusal_tries: BTreeMap::new(),
+            refusals: BTreeMap::new(),
             starting: Vec::new(),
             watch: None,
             observer: Observer::new(true),
@@ -360,8 +365,14 @@ impl Post {
         self.looking_for_neighbour &= purpose & REFUSAL != 0;
         let refused = matches!(&result, Err(error) if error.kind() == io::ErrorKind::ConnectionRefused);
         if refused {
+            let count = self.refusals.entry(host).or_default();
+            *count += 1;
+            if *count < REFUSALS_BELIEVED {
+                return if purpose & REFUSAL != 0 { self.ask_for_refusal(host) } else { self.dial_neighbour(host) };
+            }
             return self.tell(&FromDaemon::Observed { host, sign: Sign::Gone });
         }
+        self.refusals.remove(&host);
         match result {
             // It is there, and will come back to the root by itself.
             Ok(link) if purpose & REFUSAL != 0 => self.hub.close(link),

@@ -26,6 +26,8 @@ use std::time::{Duration, Instant};
 const REFUSAL_TIME_MAX: Duration = Duration::from_secs(2);
 /// A daemon that is ending closes its sockets one after the other: so often it is tried again.
 const REFUSAL_TRIES: u32 = 100;
+/// One refusal may come from a connection that was reset while it was being made.
+const REFUSALS_BELIEVED: u32 = 3;
 /// How long daemons get to leave by themselves.
 const LEAVE_TIME_MAX: Duration = Duration::from_secs(3);
 
@@ -68,6 +70,8 @@ struct Member {
     link: Option<LinkId>,
     session: Session,
     refusal_tries: u32,
+    /// How often in a row it has refused a connection.
+    refusals: u32,
 }
 
 /// A connection to the root.
@@ -102,7 +106,14 @@ impl Fleet {
     /// Starts the daemons of all hosts.
     pub fn start(plan: HostPlan, secret: Secret) -> Result<Self> {
         let hub = Hub::new((plan.root_address, 0).into(), secret)?;
-        let member = || Member { attach: None, dead: false, link: None, session: Session::default(), refusal_tries: 0 };
+        let member = || Member {
+            attach: None,
+            dead: false,
+            link: None,
+            session: Session::default(),
+            refusal_tries: 0,
+            refusals: 0,
+        };
         let count = plan.hosts.len() as u32;
         let now = Instant::now();
         let mut fleet = Self {
@@ -377,8 +388,16 @@ impl Fleet {
     fn dialled(&mut self, host: u32, result: io::Result<LinkId>) {
         match result {
             // It is there, and will come back by itself.
-            Ok(link) => self.hub.close(link),
+            Ok(link) => {
+                self.members[host as usize].refusals = 0;
+                self.hub.close(link);
+            }
             Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+                let member = &mut self.members[host as usize];
+                member.refusals += 1;
+                if member.refusals < REFUSALS_BELIEVED {
+                    return self.ask_for_refusal(host);
+                }
                 self.observed(Who::Root, host, Sign::Gone);
             }
             Err(error) if matches!(error.kind(), io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock) => {
