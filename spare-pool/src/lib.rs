@@ -22,7 +22,7 @@
 //!
 //! // Then it went well; when the copy is gone, its place is given back.
 //! let lease = pool.lease(request, later).expect("it is tried again");
-//! pool.succeeded(lease.id);
+//! pool.succeeded(lease.id, later);
 //! pool.release(lease.id, later);
 //! ```
 #![forbid(unsafe_code)]

@@ -321,14 +321,15 @@ impl Pool {
         self.advance(now);
     }
 
-    /// A clone runs: its host is good. `false` if there is no such lease.
-    pub fn succeeded(&mut self, id: LeaseId) -> bool {
+    /// A clone runs: its host is good, and rests no more. `false` if there is no such lease.
+    pub fn succeeded(&mut self, id: LeaseId, now: Duration) -> bool {
         let Some(entry) = self.leases.get(&id).and_then(|name| self.hosts.get_mut(name)) else { return false };
         if entry.health != Health::default() {
             entry.health = Health::default();
             let record = entry.record();
             self.store(Change::Host(record));
         }
+        self.advance(now);
         true
     }
 

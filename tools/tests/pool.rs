@@ -214,7 +214,7 @@ fn a_job_gets_a_spare_and_gives_it_back() {
     let lease = other.granted(5);
     assert_eq!(site.host("h1")["strikes"], 1);
     assert!(site.log().contains("host h1: a clone of job 0000000000000001 failed: the restorer was killed"));
-    other.client.succeeded(lease.id);
+    other.client.succeeded(lease.id, other.now());
     wait("strikes are taken back", || {
         other.news();
         site.host("h1")["strikes"] == 0
@@ -414,7 +414,7 @@ fn a_daemon_that_is_killed_forgets_nothing_it_has_told() {
                     told.held.remove(&lease);
                     job.client.failed(lease, "it did", now);
                 }
-                (2, Some(lease)) => job.client.succeeded(lease),
+                (2, Some(lease)) => job.client.succeeded(lease, now),
                 (3, _) if told.next_number < grants + 4 => {
                     told.next_number += 1;
                     job.ask_for(told.next_number, *id);

@@ -124,7 +124,7 @@ impl Observed {
             Operation::Failed(number) => self.give_back(number, |pool, id, now| pool.failed(id, "it did", now)),
             Operation::Succeeded(number) => {
                 if let Some(id) = self.lease_of(number) {
-                    assert!(self.pool.succeeded(id));
+                    assert!(self.pool.succeeded(id, now));
                 }
             }
             Operation::ReleaseAll(job) => {

@@ -117,7 +117,7 @@ fn a_host_that_failed_rests_longer_each_time_and_is_bad_in_the_end() {
     let other = pool.lease(request(1), now).unwrap();
     assert_eq!(other.spare.name, "b");
     let lease = pool.lease(request(1), now).unwrap();
-    assert!(pool.succeeded(lease.id));
+    assert!(pool.succeeded(lease.id, now));
     pool.release(lease.id, now);
     pool.release(other.id, now);
     for _ in 0..3 {

@@ -506,7 +506,7 @@ impl Coordinator {
         let joins = |attempt: &Attempt| attempt.newcomer.replica == replica && attempt.stage == Stage::Joining;
         let Some(id) = recovery.attempts.iter().find(|(_, attempt)| joins(attempt)).map(|(id, _)| *id) else { return };
         let attempt = recovery.attempts.remove(&id).expect("it was just found");
-        recovery.pool.succeeded(attempt.lease);
+        recovery.pool.succeeded(attempt.lease, now);
         self.send(ToDaemon::Unpin(replica));
         self.report(Report::Recovered(Recovered {
             replica,

@@ -277,7 +277,7 @@ impl Spares for Client {
         }
     }
 
-    fn succeeded(&mut self, lease: LeaseId) {
+    fn succeeded(&mut self, lease: LeaseId, _: Duration) {
         self.say(&ToPool::Succeeded(lease));
     }
 

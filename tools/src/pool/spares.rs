@@ -39,7 +39,7 @@ pub trait Spares {
     fn withdraw(&mut self, number: u64, now: Duration);
 
     /// A clone runs there: the host is good.
-    fn succeeded(&mut self, lease: LeaseId);
+    fn succeeded(&mut self, lease: LeaseId, now: Duration);
 
     /// A place is given back: not needed, or the copy there has ended.
     fn release(&mut self, lease: LeaseId, now: Duration);
@@ -150,8 +150,9 @@ impl Spares for Embedded {
         }
     }
 
-    fn succeeded(&mut self, lease: LeaseId) {
-        self.pool.succeeded(lease);
+    fn succeeded(&mut self, lease: LeaseId, now: Duration) {
+        self.pool.succeeded(lease, now);
+        self.hear();
     }
 
     fn release(&mut self, lease: LeaseId, now: Duration) {

@@ -231,7 +231,7 @@ impl<'a> Server<'a> {
                 let (leases, leaving) = (self.lease_ids(job), self.pool.leaving(job).collect());
                 self.answer(link, FromPool::Renewed { round, leases, leaving });
             }
-            ToPool::Succeeded(id) if self.has(job, id) => drop(self.pool.succeeded(id)),
+            ToPool::Succeeded(id) if self.has(job, id) => drop(self.pool.succeeded(id, now)),
             ToPool::Succeeded(_) => {}
             ToPool::End { lease, end } => {
                 if self.has(job, lease) {
