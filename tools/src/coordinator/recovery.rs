@@ -230,9 +230,6 @@ impl Coordinator {
         for id in ids {
             self.withdraw(now, id, false);
         }
-        if let Some(recovery) = &mut self.recovery {
-            recovery.wanted.clear();
-        }
     }
 
     /// An attempt ends without a copy in the view; tells everybody who has done something for it.
