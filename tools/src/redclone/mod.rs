@@ -5,6 +5,8 @@ mod push;
 mod run;
 mod serve;
 
+pub use run::standard;
+
 use crate::redrun::Console;
 use anyhow::Context;
 use arguments::{Arguments, Command, Generate, SecretOptions};

@@ -2,6 +2,7 @@
 
 use super::super::spawn::{CONTROL_FD, SHARED_MEMORY_FD};
 use super::{Daemon, Reply, hold};
+use crate::redclone::standard;
 use anyhow::{Context, Result, bail};
 use cloner::destination::{Receiver, receive as receive_image};
 use cloner::image::frame::Kind;
@@ -89,15 +90,6 @@ fn gather(listener: &TcpListener, secret: &Secret, daemon: &Daemon) -> Result<(G
             return Ok((session, streams.into_iter().flatten().collect()));
         }
     }
-}
-
-/// Duplicates of this process's standard descriptors: the copy's.
-fn standard() -> io::Result<[OwnedFd; 3]> {
-    Ok([
-        io::stdin().as_fd().try_clone_to_owned()?,
-        io::stdout().as_fd().try_clone_to_owned()?,
-        io::stderr().as_fd().try_clone_to_owned()?,
-    ])
 }
 
 /// What the copy is given besides: its connection to the daemon, and the shared memory of its host, if there is some.
