@@ -7,7 +7,5 @@ set -eu
 cd "$(dirname -- "$0")/.."
 seconds=${1:-600}
 seed=${2:-$(date +%Y%m%d)}
-: "${REDRT_PREFIX:=$PWD/target/test-prefix}"
-export REDRT_PREFIX
-[ -x "$REDRT_PREFIX/bin/redrun" ] || scripts/install.sh "$REDRT_PREFIX"
+. scripts/prefix.sh
 exec cargo run --quiet --locked -p redrt-tests --bin redrt-chaos -- --seconds "$seconds" --seed "$seed"

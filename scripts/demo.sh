@@ -29,8 +29,8 @@ say() {
 
 say "Builds redrt (some minutes the first time)"
 scripts/install.sh "$place/prefix"
-cargo build --release -q -p redrt-tools --example ppm2png
-ppm2png=${CARGO_TARGET_DIR:-target}/release/examples/ppm2png
+cargo build --release -q -p ppm2png
+ppm2png=${CARGO_TARGET_DIR:-target}/release/ppm2png
 PATH=$(CDPATH='' cd -- "$place/prefix/bin" && pwd -P):$PATH
 mpicc -O2 -o "$place/heat" tests/programs/heat.c -lm
 

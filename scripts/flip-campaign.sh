@@ -7,7 +7,5 @@
 # rank) and against no other, and, at r >= 3 or in flight, the output was right.
 set -eu
 cd "$(dirname -- "$0")/.."
-prefix=${REDRT_PREFIX:-${CARGO_TARGET_DIR:-$PWD/target}/test-prefix}
-[ -n "${REDRT_PREFIX-}" ] || scripts/install.sh "$prefix"
-export REDRT_PREFIX="$prefix"
+. scripts/prefix.sh
 exec cargo run --quiet -p redrt-tests --bin redrt-campaign -- flip "$@"

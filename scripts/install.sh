@@ -1,9 +1,10 @@
 #!/bin/sh
 # Builds redrt in release mode and installs it as an MPI prefix: scripts/install.sh PREFIX [--no-build]
 #
-#   PREFIX/bin            redrun, mpiexec, mpirun, redrtd, redctl, redspared, redrt-srun, redrt-sim, redclone, mpicc, mpicxx, mpic++
-#   PREFIX/lib            libmpi_abi.so.1, libmpi_abi.so, libredrt_preload.so, libredclone.so, pkgconfig/redrt.pc
-#   PREFIX/include        mpi.h
+#   PREFIX/bin            redrun, mpiexec, mpirun, redrtd, redctl, redspared, redreport, redrt-srun, redrt-sim, redclone, mpicc,
+#                         mpicxx, mpifort, redrt-fortran-modules, …
+#   PREFIX/lib            libmpi_abi.so.1, libredrt_mpifort.so.1, libredrt_preload.so, libredclone.so, pkgconfig/redrt.pc
+#   PREFIX/include        mpi.h, mpif.h, in redrt-fortran/ the modules for the Fortran compiler, if there is one
 #   PREFIX/share          manual pages, shell completions, in redrt/ a systemd unit and an sbatch script for redspared
 #
 # Nothing in it depends on where PREFIX is, so it can be moved.
@@ -16,11 +17,14 @@ fi
 root=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd -P)
 mkdir -p -- "$1"
 prefix=$(CDPATH='' cd -- "$1" && pwd -P)
-built=${CARGO_TARGET_DIR:-$root/target}/release
+target=${CARGO_TARGET_DIR:-$root/target}
+built=$target/release
+libraries=$target/library
 
 cd "$root"
 if [ "${2-}" != --no-build ]; then
-    cargo build --release -p redrt -p redrt-preload -p cloner-preload -p redrt-tools --bins --lib
+    cargo build --profile library -p redrt -p redrt-preload -p redrt-fortran -p cloner-preload --lib
+    cargo build --release -p redrt-tools -p redrt-fortran --bins
 fi
 
 for directory in bin lib/pkgconfig include share/man/man1 share/redrt share/bash-completion/completions \
@@ -34,7 +38,7 @@ put() {
     mv -f "$3.new" "$3"
 }
 
-for program in redrun redrtd redctl redspared redrt-sim redclone; do
+for program in redrun redrtd redctl redspared redreport redrt-sim redclone redrt-fortran-modules; do
     if [ -f "$built/$program" ]; then
         put 755 "$built/$program" "$prefix/bin/$program"
     fi
@@ -45,30 +49,49 @@ put 755 scripts/redrt-srun "$prefix/bin/redrt-srun"
 put 755 scripts/mpicc "$prefix/bin/mpicc"
 ln -sf mpicc "$prefix/bin/mpicxx"
 ln -sf mpicc "$prefix/bin/mpic++"
+for name in mpifort mpif90 mpif77; do
+    ln -sf mpicc "$prefix/bin/$name"
+done
 
-put 755 "$built/libmpi_abi.so" "$prefix/lib/libmpi_abi.so.1"
+put 755 "$libraries/libmpi_abi.so" "$prefix/lib/libmpi_abi.so.1"
 ln -sf libmpi_abi.so.1 "$prefix/lib/libmpi_abi.so"
-put 755 "$built/libredrt_preload.so" "$prefix/lib/libredrt_preload.so"
-put 755 "$built/libredclone.so" "$prefix/lib/libredclone.so"
+put 755 "$libraries/libredrt_mpifort.so" "$prefix/lib/libredrt_mpifort.so.1"
+ln -sf libredrt_mpifort.so.1 "$prefix/lib/libredrt_mpifort.so"
+put 755 "$libraries/libredrt_preload.so" "$prefix/lib/libredrt_preload.so"
+put 755 "$libraries/libredclone.so" "$prefix/lib/libredclone.so"
 version=$("$prefix/bin/redrun" --version)
 sed "s/@VERSION@/${version##* }/" scripts/redrt.pc.in >"$prefix/lib/pkgconfig/redrt.pc"
 put 644 include/mpi.h "$prefix/include/mpi.h"
+sources=$(mktemp -d)
+trap 'rm -rf "$sources"' EXIT
+"$prefix/bin/redrt-fortran-modules" --sources "$sources"
+put 644 "$sources/mpif.h" "$prefix/include/mpif.h"
 put 755 scripts/redspared.sbatch "$prefix/share/redrt/redspared.sbatch"
 sed "s|/usr/local/bin|$prefix/bin|" scripts/redspared.service >"$prefix/share/redrt/redspared.service"
 
-"$prefix/bin/redrun" --generate man >"$prefix/share/man/man1/redrun.1"
+# pages NAME COMMAND...: the manual page and completions that the command prints.
+pages() {
+    name=$1
+    shift
+    "$@" man >"$prefix/share/man/man1/$name.1"
+    "$@" bash >"$prefix/share/bash-completion/completions/$name"
+    "$@" zsh >"$prefix/share/zsh/site-functions/_$name"
+    "$@" fish >"$prefix/share/fish/vendor_completions.d/$name.fish"
+}
+pages redrun "$prefix/bin/redrun" --generate
+pages redspared "$prefix/bin/redspared" --generate
+pages redreport "$prefix/bin/redreport" --generate
+pages redclone "$prefix/bin/redclone" generate
+pages redctl "$prefix/bin/redctl" generate
 ln -sf redrun.1 "$prefix/share/man/man1/mpiexec.1"
 ln -sf redrun.1 "$prefix/share/man/man1/mpirun.1"
-"$prefix/bin/redrun" --generate bash >"$prefix/share/bash-completion/completions/redrun"
-"$prefix/bin/redrun" --generate zsh >"$prefix/share/zsh/site-functions/_redrun"
-"$prefix/bin/redrun" --generate fish >"$prefix/share/fish/vendor_completions.d/redrun.fish"
-"$prefix/bin/redspared" --generate man >"$prefix/share/man/man1/redspared.1"
-"$prefix/bin/redspared" --generate bash >"$prefix/share/bash-completion/completions/redspared"
-"$prefix/bin/redspared" --generate zsh >"$prefix/share/zsh/site-functions/_redspared"
-"$prefix/bin/redspared" --generate fish >"$prefix/share/fish/vendor_completions.d/redspared.fish"
-"$prefix/bin/redclone" generate man >"$prefix/share/man/man1/redclone.1"
-"$prefix/bin/redclone" generate bash >"$prefix/share/bash-completion/completions/redclone"
-"$prefix/bin/redclone" generate zsh >"$prefix/share/zsh/site-functions/_redclone"
-"$prefix/bin/redclone" generate fish >"$prefix/share/fish/vendor_completions.d/redclone.fish"
+
+# A compiler that cannot compile them, an old one perhaps, is no reason to do without the rest.
+fortran=${REDRT_FC:-gfortran}
+if ! command -v -- "${fortran%% *}" >/dev/null; then
+    echo "no Fortran modules are made, because there is no $fortran here; with one, run $prefix/bin/redrt-fortran-modules"
+elif ! "$prefix/bin/redrt-fortran-modules" --compiler "$fortran" >/dev/null; then
+    echo "no Fortran modules are made: $fortran does not compile them, see above" >&2
+fi
 
 echo "redrt is installed in $prefix; add $prefix/bin to PATH"

@@ -1,7 +1,7 @@
 #!/bin/bash
 # Builds mpi4py from its source with our mpicc and runs its own test suite: scripts/mpi4py-tests.sh [quick]
 #
-# At r = 1 with 1, 2 and 3 ranks and at r = 2 with 2 ranks; quick: 2 ranks at r = 1, and a small program at r = 1 and 2. What
+# At r = 1 with 1, 2, 3 and 5 ranks and at r = 2 with 2 and 3 ranks; quick: 2 ranks at r = 1, and a small program at r = 1 and 2. What
 # is left out is in tests/mpi4py-exclusions*.txt, with the reason. A program built by MPICH's mpicc for the standard ABI is
 # run too, without being linked with redrt.
 #
@@ -13,11 +13,7 @@ cd "$(dirname -- "$0")/.."
 root=$PWD
 mode=${1-full}
 case $mode in quick | full) ;; *) echo "usage: $0 [quick]" >&2 && exit 2 ;; esac
-target=$(realpath -m -- "${CARGO_TARGET_DIR:-target}")
-if [ -z "${REDRT_PREFIX-}" ]; then
-    export REDRT_PREFIX=$target/test-prefix
-    scripts/install.sh "$REDRT_PREFIX"
-fi
+. scripts/prefix.sh
 version=4.1.2
 work=$target/mpi4py
 venv=$work/venv
@@ -78,6 +74,43 @@ for degree in 1 2; do
     done
 done
 
+# disturbed OPTIONS_OF_REDRUN PROGRAM...: while replicas are killed, replaced by copies, and moved, not a bit of the output changes.
+disturbed() {
+    local options=$1 job copies code=0
+    shift
+    echo "mpi4py and NumPy: redrun $options"
+    rm -f "$work/audit" "$work/out"
+    # shellcheck disable=SC2086
+    "$REDRT_PREFIX/bin/redrun" --timeout 300 --audit "$work/audit" $options "$@" </dev/null >"$work/out" 2>"$work/stderr" &
+    while kill -0 $! 2>/dev/null && [ ! -s "$work/out" ]; do sleep 0.1; done
+    job=$(sed -n 's/.*"event":"job-start".*"job":"\([0-9a-f]*\)".*/\1/p' "$work/audit")
+    # It may have been lost just now.
+    "$REDRT_PREFIX/bin/redctl" --job "$job" migrate 1.0 || true
+    wait $! || code=$?
+    copies=$(grep -c -e '"event":"recovered"' -e '"event":"joined"' "$work/audit" || true)
+    echo "  $copies copies"
+    if [ $code = 0 ] && [ "$copies" -gt 0 ] && cmp "$work/alone" "$work/out"; then
+        passed=$((passed + 1))
+    else
+        failed=$((failed + 1))
+        tail -n 40 "$work/stderr"
+        echo "FAILED with exit code $code: redrun $options $*"
+    fi
+}
+
+if "$venv/bin/python" -c 'import numpy' 2>/dev/null; then
+    diffusion=("$venv/bin/python" tests/mpi4py/diffusion.py 96 20000)
+    # Threads of the linear algebra would only take processors from the ranks.
+    export OPENBLAS_NUM_THREADS=1
+    run 120 "-n 3" "${diffusion[@]}" >"$work/alone"
+    disturbed "-r 1 -n 3 --spares 2" "${diffusion[@]}"
+    disturbed "-r 2 -n 3 --spares 2 --inject random:mtbf=2s,seed=1" "${diffusion[@]}"
+    disturbed "-r 3 -n 3 --spares 2 --transport tcp --inject random:mtbf=2s,seed=2" "${diffusion[@]}"
+    unset OPENBLAS_NUM_THREADS
+else
+    echo "no NumPy: it is not tried while replicas are copied"
+fi
+
 # MPICH's wheel has a compiler wrapper for the standard ABI, with its own header and library.
 if [ ! -x "$venv/bin/mpicc_abi" ]; then
     pip install --only-binary mpich mpich || true
@@ -100,7 +133,9 @@ suite "-n 2"
 if [ "$mode" = full ]; then
     suite "-n 1"
     suite "-n 3"
+    suite "-n 5"
     suite "-r 2 -n 2"
+    suite "-r 2 -n 3"
 fi
 echo "test result: mpi4py. $passed passed; $failed failed;"
 [ $failed = 0 ]

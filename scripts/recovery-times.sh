@@ -7,11 +7,8 @@
 #   REDRT_PREFIX         the installation that is measured; built and installed in target/test-prefix otherwise
 set -eu
 cd "$(dirname -- "$0")/.."
-prefix=${REDRT_PREFIX-}
-if [ -z "$prefix" ]; then
-    prefix=$PWD/target/test-prefix
-    scripts/install.sh "$prefix" >&2
-fi
+. scripts/prefix.sh
+prefix=$REDRT_PREFIX
 [ $# -gt 0 ] || set -- 64 256 1024 4096
 place=$(mktemp -d)
 trap 'rm -rf "$place"' EXIT
@@ -30,6 +27,7 @@ echo "| Image, MiB | Window, ms | Until the clone begins | Rounds of memory | Th
 echo "|---:|---:|---:|---:|---:|---:|---:|"
 for size in "$@"; do
     rm -f "$place/audit" "$place/stop"
+    : >"$place/out"
     "$prefix/bin/redrun" -r 2 -n 3 --spares 1 --quiet --audit "$place/audit" "$place/image" "$size" "$place/stop" \
         >"$place/out" 2>"$place/err" </dev/null &
     job=$!
@@ -52,8 +50,10 @@ for size in "$@"; do
     window=$(median window_ms)
     waited=$(median waited_ms)
     copied=$(median copied_ms)
-    awk -v size="$size" -v window="$window" -v waited="$waited" -v copied="$copied" -v stopped="$(median stopped_ms)" \
-        -v sent="$(median sent_bytes)" 'BEGIN {
-            printf "| %d | %.0f | %.1f | %.0f | %.1f | %.1f | %.0f |\n", size, window, waited, copied, window - waited - copied, stopped, sent / 1048576
+    stopped=$(median stopped_ms)
+    sent=$(median sent_bytes)
+    awk -v size="$size" -v window="$window" -v waited="$waited" -v copied="$copied" -v stopped="$stopped" -v sent="$sent" 'BEGIN {
+            printf "| %d | %.0f | %.1f | %.0f | %.1f | %.1f | %.0f |\n", size, window, waited, copied, window - waited - copied,
+                stopped, sent / 1048576
         }'
 done

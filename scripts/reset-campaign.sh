@@ -6,7 +6,5 @@
 # Exit code 0 when every job printed what it prints undisturbed, and no replica was lost.
 set -eu
 cd "$(dirname -- "$0")/.."
-prefix=${REDRT_PREFIX:-${CARGO_TARGET_DIR:-$PWD/target}/test-prefix}
-[ -n "${REDRT_PREFIX-}" ] || scripts/install.sh "$prefix"
-export REDRT_PREFIX="$prefix"
+. scripts/prefix.sh
 exec cargo run --quiet -p redrt-tests --bin redrt-campaign -- reset "$@"

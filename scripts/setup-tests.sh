@@ -51,6 +51,16 @@ if [ "$(id -u)" = 0 ]; then
     command -v cpio >/dev/null || missing+=(cpio)
 fi
 
+# For bindgen, with which rsmpi is built (scripts/rsmpi-tests.sh). Without it that is skipped.
+if [ "$(id -u)" = 0 ]; then
+    compgen -G '/usr/lib/llvm-*/lib/libclang*.so*' >/dev/null || missing+=(libclang-dev)
+fi
+
+# A browser for the page of redreport (tools/tests/report.rs). Without it that test is skipped.
+if [ "$(id -u)" = 0 ]; then
+    command -v chromium >/dev/null || missing+=(chromium fonts-dejavu-core)
+fi
+
 if [ ${#missing[@]} != 0 ]; then
     if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
         echo "Missing: ${missing[*]} (names of Debian packages). Please install them." >&2

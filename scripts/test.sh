@@ -61,6 +61,7 @@ step() {
     log=$logs/$(printf '%02d' $number)-${name//[^a-z0-9]/-}.log
     printf '\n==== %s\n' "$name"
     # Through a file: what a step leaves behind could keep a pipe open for ever.
+    : >"$log"
     timeout --kill-after=10 "$limit" "$@" </dev/null >"$log" 2>&1 &
     running=$!
     tail --pid="$running" --sleep-interval=0.2 --lines=+1 --follow "$log" &
@@ -79,16 +80,17 @@ step() {
 
 step 900 "what the tests need" scripts/setup-tests.sh "$target/test-tools"
 step 60 "formatting" cargo fmt --all --check
-step 600 "clippy" cargo clippy --workspace --all-targets --locked -- -D warnings
+step 900 "clippy" cargo clippy --workspace --all-targets --locked -- -D warnings
 step 300 "documentation" env RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked
 # Not the advisories: they need a database from the network, and fail commits that were right when they were made.
 step 120 "licences and sources of dependencies" cargo deny --locked check licenses bans sources
 echo "Security advisories are not checked here; cargo deny check advisories does."
-step 900 "unit tests, simulator, model checker" cargo test --workspace --exclude redrt-tests --exclude cloner-tests --locked
-step 600 "release build" scripts/install.sh "$REDRT_PREFIX"
-step 900 "jobs of real processes" cargo test -p redrt-tests --locked -- --test-threads=2
-step 120 "a minute of chaos over several hosts" scripts/chaos.sh 60 "$REDRT_SEED"
-step 900 "clones of real processes" cargo test -p cloner-tests --locked -- --test-threads=2
-step 600 "mpi4py, and a program built by another MPI" scripts/mpi4py-tests.sh quick
+step 1200 "unit tests, simulator, model checker" cargo test --workspace --exclude redrt-tests --exclude cloner-tests --locked
+step 900 "release build" scripts/install.sh "$REDRT_PREFIX"
+step 1500 "jobs of real processes" cargo test -p redrt-tests --locked -- --test-threads=2
+step 300 "a minute of chaos over several hosts" scripts/chaos.sh 60 "$REDRT_SEED"
+step 1200 "clones of real processes" cargo test -p cloner-tests --locked -- --test-threads=2
+step 900 "mpi4py, and a program built by another MPI" scripts/mpi4py-tests.sh quick
+step 900 "a Rust program with rsmpi" scripts/rsmpi-tests.sh quick
 
 close

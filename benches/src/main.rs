@@ -5,8 +5,10 @@
 //!               ──▶ runs them in turn, so that what disturbs the machine disturbs all of them
 //!               ──▶ medians, side by side: terminal, Markdown, JSON
 //! ```
-//! `pairs` compares libraries, `degree` compares one replicated job with as many unreplicated ones at once.
+//! `pairs` compares libraries, `degree` compares one replicated job with as many unreplicated ones at once. `comparing`, which runs only
+//! if it is asked for, shows what comparing messages costs by their length.
 
+mod comparing;
 mod degree;
 mod library;
 mod machine;
@@ -58,6 +60,8 @@ enum Part {
     Pairs,
     /// The cost of replicas.
     Degree,
+    /// The cost of comparing messages, by length; with --markdown, only what is between the marks of FILE is written.
+    Comparing,
 }
 
 /// How thoroughly to measure.
@@ -76,11 +80,14 @@ fn main() -> Result<()> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("the package is inside the workspace")?;
     let work = root.join("target/benches");
     fs::create_dir_all(&work).with_context(|| format!("Failed to create {}", work.display()))?;
-    let prefix = match arguments.prefix {
-        Some(prefix) => prefix,
+    let prefix = match &arguments.prefix {
+        Some(prefix) => prefix.clone(),
         None => library::install(root, &work.join("prefix"))?,
     };
     let libraries = Library::found(&prefix)?;
+    if arguments.only == Some(Part::Comparing) {
+        return comparing(&arguments, comparing::measure(root, &work, &prefix, effort)?);
+    }
     let wanted = |part| arguments.only.is_none_or(|only| only == part);
     let mut report = report::Report::new(machine::Machine::look(root), effort, &libraries);
     if wanted(Part::Pairs) {
@@ -101,6 +108,20 @@ fn main() -> Result<()> {
     }
     if let Some(path) = &arguments.json {
         let json = serde_json::to_string_pretty(&report.json())?;
+        fs::write(path, json + "\n").with_context(|| format!("Failed to write {}", path.display()))?;
+    }
+    Ok(())
+}
+
+/// Tells what comparing costs: it stands on the page of benchmarks, but is measured apart.
+fn comparing(arguments: &Arguments, found: comparing::Comparing) -> Result<()> {
+    let text = found.markdown();
+    print!("{text}");
+    if let Some(path) = &arguments.markdown {
+        redrt_tests::injection::put_between_marks(path, "comparing", &text).map_err(anyhow::Error::msg)?;
+    }
+    if let Some(path) = &arguments.json {
+        let json = serde_json::to_string_pretty(&found.json())?;
         fs::write(path, json + "\n").with_context(|| format!("Failed to write {}", path.display()))?;
     }
     Ok(())

@@ -76,6 +76,9 @@ pub fn start(pid: Option<u32>, inside: impl FnOnce(Inside) -> io::Error) -> io::
     }
 }
 
+/// Comes before any complaint: the new process can be connected to, and waits for that.
+const BOUND: u8 = b'+';
+
 enum Never {}
 
 fn first_process(
@@ -93,9 +96,12 @@ fn first_process(
         .map_err(|error| io::Error::other(format!("cannot mount /proc: {error}; does a container forbid it?")))?;
     let child = fork_as(pid)?;
     if child == 0 {
-        // Bound by the process itself: whoever connects learns its id from the socket.
-        let listener = UnixListener::bind(socket)?.into();
-        Err(inside(Inside { listener, complaints, drop_capabilities }))
+        // Bound by the process itself: whoever connects learns its id from the socket. It goes on when that is known, for the
+        // program may end at once.
+        let listener = UnixListener::bind(socket)?;
+        nix::unistd::write(&complaints, &[BOUND])?;
+        drop(listener.accept()?);
+        Err(inside(Inside { listener: listener.into(), complaints, drop_capabilities }))
     } else {
         drop(complaints);
         reap_until(Pid::from_raw(child))
@@ -169,17 +175,24 @@ fn fresh_path() -> io::Result<PathBuf> {
 impl Running {
     /// Waits until the new process has gone elsewhere, and gives its socket the name that `Control::connect` looks for.
     fn published(mut self, told: OwnedFd) -> io::Result<Self> {
+        let mut told = fs::File::from(told);
         let mut what = Vec::new();
-        io::Read::read_to_end(&mut fs::File::from(told), &mut what)?;
+        told.by_ref().take(1).read_to_end(&mut what)?;
+        let pid = what.pop_if(|first| *first == BOUND).map(|_| control::listener_pid(&self.socket));
+        if let Some(Err(error)) = pid {
+            self.kill();
+            return Err(io::Error::other(format!("cannot connect to the new process: {error}")));
+        }
+        told.read_to_end(&mut what)?;
         if let Some(what) = destination::complaint(&what) {
             let _ = self.wait();
             return Err(io::Error::other(what));
         }
-        match control::listener_pid(&self.socket) {
-            Ok(pid) => self.pid = pid,
-            Err(error) => {
+        match pid {
+            Some(Ok(pid)) => self.pid = pid,
+            _ => {
                 let code = self.wait();
-                return Err(io::Error::other(format!("the new process has ended, exit code {code:?}: {error}")));
+                return Err(io::Error::other(format!("the new process has ended before it ran, exit code {code:?}")));
             }
         }
         let named = control::socket_path(self.pid)?;

@@ -3,10 +3,10 @@
 //! Both ends prove that they know the secret before anything else is read. Then the source says, in a record of fixed size, to which
 //! image the stream belongs.
 
-use crate::secure::{self, Keys};
+use crate::secure::{self, Keys, SecureReader, SecureWriter};
 use redrt_wire::auth::{self, Secret};
 use std::io::{self, Read, Write};
-use std::net::{TcpListener, TcpStream, ToSocketAddrs};
+use std::net::{Shutdown, TcpListener, TcpStream, ToSocketAddrs};
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
@@ -67,30 +67,68 @@ impl Greeting {
     }
 }
 
-/// Connects `count` streams for a copy with process id `pid`.
-pub fn connect(destination: &str, secret: &Secret, pid: u32, count: u16) -> io::Result<Vec<TcpStream>> {
-    let streams = open(destination, secret, pid, count, false)?;
-    Ok(streams.into_iter().map(|(stream, _)| stream).collect())
+/// One stream of an image, open at both ends.
+pub struct Stream {
+    socket: TcpStream,
+    /// If what goes over it is encrypted.
+    keys: Option<Keys>,
 }
 
-/// The same, encrypted.
-pub fn connect_secure(destination: &str, secret: &Secret, pid: u32, count: u16) -> io::Result<Vec<(TcpStream, Keys)>> {
-    let mut all = Vec::new();
-    // The other side goes on when it has all streams.
-    for (mut stream, greeting) in open(destination, secret, pid, count, true)? {
-        let keys = secure::initiate(&mut stream, secret, &greeting).map_err(authentication)?;
-        all.push((stream, keys));
+impl Stream {
+    /// The accepting end of a stream, whose greeting has been read. Agrees on keys if that says so.
+    pub fn accepted(mut socket: TcpStream, secret: &Secret, greeting: &Greeting) -> io::Result<Self> {
+        let keys = greeting.secure.then(|| secure::respond(&mut socket, secret, &greeting.encode())).transpose()?;
+        Ok(Self { socket, keys })
     }
-    Ok(all)
+
+    /// The accepting end of one that is not encrypted.
+    #[must_use]
+    pub fn plain(socket: TcpStream) -> Self {
+        Self { socket, keys: None }
+    }
+
+    /// The same stream once more.
+    pub fn try_clone(&self) -> io::Result<Self> {
+        Ok(Self { socket: self.socket.try_clone()?, keys: self.keys.clone() })
+    }
+
+    /// What is written to it. Those who write one after the other to the same stream have numbers of their own.
+    #[must_use]
+    pub fn into_writer(self, number: u16) -> Box<dyn Write + Send> {
+        match self.keys {
+            Some(keys) => Box::new(SecureWriter::new(self.socket, keys, number)),
+            None => Box::new(self.socket),
+        }
+    }
+
+    /// What comes from it.
+    #[must_use]
+    pub fn into_reader(self) -> Box<dyn Read + Send> {
+        match self.keys {
+            Some(keys) => Box::new(SecureReader::new(self.socket, keys)),
+            None => Box::new(self.socket),
+        }
+    }
+
+    /// The other end is not to wait for more.
+    pub fn shut_down(&self) {
+        // It may be shut down by the other end already.
+        let _ = self.socket.shutdown(Shutdown::Both);
+    }
 }
 
-fn open(
-    destination: &str,
-    secret: &Secret,
-    pid: u32,
-    count: u16,
-    secure: bool,
-) -> io::Result<Vec<(TcpStream, [u8; Greeting::BYTES])>> {
+/// Connects `count` streams for a copy with process id `pid`, encrypted if the secret says so.
+pub fn connect(destination: &str, secret: &Secret, pid: u32, count: u16) -> io::Result<Vec<Stream>> {
+    // The other side goes on when it has all streams.
+    let opened = open(destination, secret, pid, count)?;
+    let agree = |(mut socket, greeting): (TcpStream, Greeting)| {
+        let agreed = greeting.secure.then(|| secure::initiate(&mut socket, secret, &greeting.encode()));
+        Ok(Stream { keys: agreed.transpose().map_err(authentication)?, socket })
+    };
+    opened.into_iter().map(agree).collect()
+}
+
+fn open(destination: &str, secret: &Secret, pid: u32, count: u16) -> io::Result<Vec<(TcpStream, Greeting)>> {
     let addresses: Vec<_> = destination.to_socket_addrs()?.collect();
     let mut session = [0; 16];
     session.copy_from_slice(&Secret::generate()?.key()[..16]);
@@ -109,34 +147,28 @@ fn open(
             }
             let mut stream = stream.ok_or(last)?;
             prepare(&stream, AUTHENTICATION_LIMIT)?;
-            auth::connect(&mut stream, secret).map_err(authentication)?;
+            auth::connect(&mut stream, &secret.clone().sealing(false)).map_err(authentication)?;
             prepare(&stream, STALL_LIMIT)?;
-            let greeting = Greeting { session, index, count, pid, secure }.encode();
-            stream.write_all(&greeting)?;
+            let greeting = Greeting { session, index, count, pid, secure: secret.is_sealing() };
+            stream.write_all(&greeting.encode())?;
             Ok((stream, greeting))
         })
         .collect()
 }
 
-/// Accepts a stream: authenticates it and reads its greeting.
+/// Accepts a stream: authenticates it and reads its greeting. One that is not encrypted is refused where the secret says that all are.
 pub fn accept(stream: &mut TcpStream, secret: &Secret) -> io::Result<Greeting> {
-    refuse_sealing(secret)?;
     prepare(stream, AUTHENTICATION_LIMIT)?;
-    auth::accept(stream, secret).map_err(authentication)?;
+    auth::accept(stream, &secret.clone().sealing(false)).map_err(authentication)?;
     let mut bytes = [0; Greeting::BYTES];
     stream.read_exact(&mut bytes)?;
     prepare(stream, STALL_LIMIT)?;
-    Greeting::decode(&bytes)
-        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "this is not redclone of this version"))
-}
-
-/// Where all connections are to be encrypted, an image must not go over one that is not.
-fn refuse_sealing(secret: &Secret) -> io::Result<()> {
-    if secret.is_sealing() {
-        let message = "images are not encrypted on their way, and this job's connections are to be (--secure)";
-        return Err(io::Error::new(io::ErrorKind::Unsupported, message));
+    let greeting = Greeting::decode(&bytes)
+        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "this is not redclone of this version"))?;
+    if secret.is_sealing() && !greeting.secure {
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, "its connection is not encrypted"));
     }
-    Ok(())
+    Ok(greeting)
 }
 
 /// Listens at `address`.

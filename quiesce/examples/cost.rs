@@ -69,7 +69,7 @@ fn protocol() {
         receiver.handle(supplier, Frame::Offer { context, sequence, envelope, digest }).expect("it is sound");
         let Some(Output::Arrived { message, .. }) = receiver.poll_output() else { panic!("it is new") };
         receiver.payload_received(supplier, message, digest);
-        receiver.handle(other, Frame::Digest { context, sequence, digest }).expect("it is sound");
+        receiver.handle(other, Frame::Digest { context, sequence, digest, core: None }).expect("it is sound");
         drain(&mut receiver);
     });
 }

@@ -7,6 +7,7 @@ use crate::frame::PayloadKey;
 use redrt_types::{Digest, Envelope, ReplicaIndex, SeqNum};
 use sdc_detect::{ReplicaSet, Tally};
 use std::collections::VecDeque;
+use std::hash::{Hash, Hasher};
 
 /// A message in the retention log.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -52,6 +53,11 @@ impl Outbox {
 
     pub(crate) fn len(&self) -> usize {
         self.log.len()
+    }
+
+    /// Oldest first.
+    pub(crate) fn log(&self) -> impl Iterator<Item = &Logged> {
+        self.log.iter()
     }
 
     pub(crate) fn next(&self) -> SeqNum {
@@ -167,6 +173,8 @@ pub(crate) enum Phase {
     Wanted { asked: ReplicaIndex },
     /// The payload is complete; votes may be missing.
     Complete { supplier: ReplicaIndex, computed: Digest },
+    /// The payload is not what its supplier says it sent, and nobody has another.
+    Withheld { supplier: ReplicaIndex, computed: Digest },
     /// It will never be asked for again.
     Settled,
 }
@@ -200,6 +208,26 @@ pub(crate) struct Inbox {
     /// Messages and bytes settled since the last acknowledgement.
     pub(crate) unacked_count: u32,
     pub(crate) unacked_bytes: u64,
+    pub(crate) compared: Compared,
+}
+
+/// What was compared on a channel. Nothing depends on it, so states that differ in it alone are the same state.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Compared {
+    pub(crate) messages: u64,
+    pub(crate) bytes: u64,
+}
+
+impl PartialEq for Compared {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for Compared {}
+
+impl Hash for Compared {
+    fn hash<H: Hasher>(&self, _: &mut H) {}
 }
 
 impl Inbox {

@@ -43,6 +43,8 @@ pub enum Frame {
         sequence: SeqNum,
         /// What that replica says the message is.
         digest: Digest,
+        /// The processor it was sent from: the engine fills it in, and nothing but reports depends on it.
+        core: Option<u16>,
     },
     /// From a receiver: it will never ask again for messages before `upto`.
     Ack {
@@ -243,4 +245,7 @@ pub enum Action {
     Refetched,
     /// The payload that had arrived is the agreed one; only another replica's vote was wrong.
     Outvoted,
+    /// No replica of the sender has the payload as it was sent: it is not delivered here, where a sibling can go on without this
+    /// process. Whoever makes views ends it.
+    Withheld,
 }

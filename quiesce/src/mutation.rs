@@ -28,6 +28,8 @@ pub enum Mutation {
     SyncFromStable,
     /// A place that is free at the start is served before whoever takes it has asked.
     FreePlaceServed,
+    /// A payload that nobody has as it was sent is delivered though a sibling could go on alone.
+    CorruptLogDelivered,
     /// A newcomer is not told of what is kept for it.
     IntroductionSkipped,
 }

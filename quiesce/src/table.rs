@@ -78,6 +78,11 @@ impl<T> Channels<T> {
         self.all.iter().map(|(_, channel)| channel)
     }
 
+    /// All channels.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (ChannelKey, &T)> {
+        self.all.iter().map(|(key, channel)| (*key, channel))
+    }
+
     /// The channels to or from one virtual rank, by context.
     pub(crate) fn of(&self, rank: VirtualRank) -> Vec<ChannelKey> {
         let mut keys: Vec<_> = self.all.iter().map(|(key, _)| *key).filter(|key| key.0 == rank).collect();

@@ -158,7 +158,12 @@ pub fn some(ids: Vec<RequestId>, wait: bool) -> Vec<usize> {
 
 /// Whether all requests are complete.
 pub fn all(ids: &[RequestId]) -> bool {
-    let find = |engine: &mut Engine| ids.iter().all(|id| is_complete(engine, *id)).then_some(());
+    condition(|engine| ids.iter().all(|id| is_complete(engine, *id)))
+}
+
+/// Whether something has come true which will stay so until this thread does something about it.
+pub fn condition(holds: impl Fn(&mut Engine) -> bool) -> bool {
+    let find = |engine: &mut Engine| holds(engine).then_some(());
     if !needs_decisions(true) {
         return simply(false, find).is_some();
     }
@@ -191,6 +196,56 @@ pub fn probe(context: u64, source: Option<u32>, tag: Option<i32>, take: bool, wa
             other => engine.diverged("what a probe found", other),
         },
     )
+}
+
+/// A number that differs between replicas, as the leader finds it.
+pub fn value(find: impl Fn(&mut Engine) -> u64) -> u64 {
+    let found = if needs_decisions(false) {
+        decide(
+            engine::cell(),
+            true,
+            |engine| {
+                let value = find(engine);
+                Some((Outcome::Value(value), value))
+            },
+            |engine, outcome| match outcome {
+                Outcome::Value(value) => Some(*value),
+                other => engine.diverged("a number", other),
+            },
+        )
+    } else {
+        Some(find(&mut engine::cell().lock()))
+    };
+    found.expect("a number is there at once")
+}
+
+/// What something outside answers, of which the leader asks it: files are read and written by one replica.
+///
+/// `act` is done with the engine in hand, so no copy of this process is made in the midst of it. When the leader dies before
+/// its siblings hold the answer, the next one acts again, and nobody has seen a consequence of the first time (output commit).
+/// So what `act` does must be the same when it is done twice, and short.
+pub fn outside(act: impl Fn() -> Vec<u8>) -> Vec<u8> {
+    let cell = engine::cell();
+    if !cell.lock().is_replicated() {
+        return act();
+    }
+    if !needs_decisions(false) {
+        let _engine = cell.lock();
+        return act();
+    }
+    let found = decide(
+        cell,
+        true,
+        |_| {
+            let answer = act();
+            Some((Outcome::Bytes(answer.clone()), answer))
+        },
+        |engine, outcome| match outcome {
+            Outcome::Bytes(answer) => Some(answer.clone()),
+            other => engine.diverged("an answer from outside", other),
+        },
+    );
+    found.expect("an answer is there at once")
 }
 
 /// A clock, as the leader reads it; `here` reads this machine's.

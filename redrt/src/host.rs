@@ -8,8 +8,16 @@ use crate::abi::{MPI_APPNUM, MPI_TAG_UB, MPI_UNIVERSE_SIZE, MPI_WTIME_IS_GLOBAL}
 use crate::error::Scope;
 use crate::objects::attached::Attached;
 use std::ffi::c_int;
+use std::fmt::Display;
+use std::io::{Write, stderr};
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, OnceLock};
+
+/// One line on standard error. `eprintln!` would end the program when nobody reads it.
+pub fn say(line: impl Display) {
+    // Nobody is left to be told.
+    let _ = stderr().write_all(format!("{line}\n").as_bytes());
+}
 
 /// The process as its objects see it. All methods may be called from any thread.
 pub trait Host: Send + Sync {
@@ -31,7 +39,7 @@ pub trait Host: Send + Sync {
 
     /// Shows one line to the user.
     fn report(&self, line: &str) {
-        eprintln!("{line}");
+        say(line);
     }
 
     /// `MPI_Get_processor_name`; the same in all replicas of a rank.

@@ -1,5 +1,7 @@
 //! The MPI library: `libmpi_abi.so.1`, MPI calls in, replicated and verified messages out.
 
+#![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
+
 pub mod abi;
 pub mod api;
 pub mod coll;
@@ -9,10 +11,14 @@ pub mod decide;
 pub mod engine;
 pub mod error;
 pub mod faults;
+pub mod file;
 pub mod handle;
 pub mod host;
 pub mod memory;
 pub mod objects;
 pub mod op;
+pub mod program_memory;
 pub mod runtime;
+pub mod scrub;
 pub mod transport;
+pub mod window;

@@ -1,5 +1,6 @@
 //! Stretches of the application's memory, and of our own, that collectives read and write.
 
+use sdc_detect::Element;
 use std::alloc::{Layout, alloc_zeroed};
 
 /// `length` zero bytes; `None` when there is no memory for them. Pages that are not touched take none.
@@ -18,12 +19,21 @@ pub fn zeroed(length: usize) -> Option<Box<[u8]>> {
     Some(unsafe { Box::from_raw(bytes) })
 }
 
+/// Memory that this process occupies; 0 when the kernel does not say.
+pub fn resident_bytes() -> u64 {
+    let pages = std::fs::read_to_string("/proc/self/statm").ok().and_then(|text| text.split(' ').nth(1)?.parse().ok());
+    // SAFETY: - reads a number.
+    let page_bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as u64;
+    pages.map_or(0, |pages: u64| pages * page_bytes)
+}
+
 /// `length` bytes at an address, with checked sub-stretches. Like the C buffers it stands for, it may overlap others and
 /// be written through while others point to it; nothing here makes references to the bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Region {
     start: *mut u8,
     length: usize,
+    element: Element,
 }
 
 // SAFETY: - a Region is an address; `new` has been promised that its bytes stay valid.
@@ -38,12 +48,23 @@ impl Region {
     /// They must be valid for reads, and for writes if the region is written, as long as the region or a part of it is
     /// used; MPI forbids the application to access them meanwhile.
     pub unsafe fn new(start: *mut u8, length: usize) -> Self {
-        Self { start, length }
+        Self { start, length, element: Element::Unknown }
+    }
+
+    /// The same bytes, which are known to be such elements.
+    #[must_use]
+    pub fn of(self, element: Element) -> Self {
+        Self { element, ..self }
+    }
+
+    /// What the bytes are known to be.
+    pub fn element(self) -> Element {
+        self.element
     }
 
     /// No bytes.
     pub fn empty() -> Self {
-        Self { start: std::ptr::NonNull::dangling().as_ptr(), length: 0 }
+        Self { start: std::ptr::NonNull::dangling().as_ptr(), length: 0, element: Element::Unknown }
     }
 
     /// First byte.
@@ -65,7 +86,7 @@ impl Region {
     pub fn part(self, offset: usize, length: usize) -> Self {
         assert!(offset + length <= self.length, "{offset}+{length} is outside of {} bytes", self.length);
         // SAFETY: - within the region: checked.
-        Self { start: unsafe { self.start.add(offset) }, length }
+        Self { start: unsafe { self.start.add(offset) }, length, ..self }
     }
 
     /// Copies all of `from` to the front of this region; they may overlap.

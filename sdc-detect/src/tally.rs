@@ -101,6 +101,8 @@ impl FromIterator<ReplicaIndex> for ReplicaSet {
 
 /// Votes held inline; a larger sphere spills to the heap.
 const INLINE: usize = 3;
+/// No processor.
+const NO_CORE: u16 = u16::MAX;
 
 /// The votes on one message so far.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -110,6 +112,8 @@ pub struct Tally {
     final_votes: ReplicaSet,
     /// By index; meaningful for those in `claimed`.
     claims: [Digest; INLINE],
+    /// Where they were sent from; [`NO_CORE`] when that is not known.
+    cores: [u16; INLINE],
     more: Vec<Vote>,
 }
 
@@ -119,6 +123,7 @@ impl Default for Tally {
             claimed: ReplicaSet::EMPTY,
             final_votes: ReplicaSet::EMPTY,
             claims: [Digest(0); INLINE],
+            cores: [NO_CORE; INLINE],
             more: Vec::new(),
         }
     }
@@ -139,9 +144,28 @@ impl Tally {
         } else if let Some(vote) = self.more.iter_mut().find(|vote| vote.replica == replica) {
             vote.digest = digest;
         } else {
-            self.more.push(Vote { replica, digest });
+            self.more.push(Vote { replica, digest, core: None });
         }
         self.claimed.insert(replica);
+    }
+
+    /// Notes the processor that a replica's vote was sent from.
+    #[inline]
+    pub fn note_core(&mut self, replica: ReplicaIndex, core: Option<u16>) {
+        if let Some(place) = self.cores.get_mut(usize::from(replica.0)) {
+            *place = core.unwrap_or(NO_CORE);
+        } else if let Some(vote) = self.more.iter_mut().find(|vote| vote.replica == replica) {
+            vote.core = core;
+        }
+    }
+
+    /// The processor that a replica's vote was sent from, if it told.
+    #[must_use]
+    pub fn core(&self, replica: ReplicaIndex) -> Option<u16> {
+        match self.cores.get(usize::from(replica.0)) {
+            Some(core) => Some(*core).filter(|core| *core != NO_CORE),
+            None => self.more.iter().find(|vote| vote.replica == replica)?.core,
+        }
     }
 
     /// Marks a replica's vote final: the payload that came with it has been hashed.
@@ -156,6 +180,13 @@ impl Tally {
         let open = self.claimed.without(self.final_votes).intersection(of);
         self.claimed = self.claimed.without(open);
         self.more.retain(|vote| !open.contains(vote.replica));
+    }
+
+    /// Forgets what these replicas said, as if they had not spoken.
+    pub fn forget(&mut self, of: ReplicaSet) {
+        self.claimed = self.claimed.without(of);
+        self.final_votes = self.final_votes.without(of);
+        self.more.retain(|vote| !of.contains(vote.replica));
     }
 
     /// What the replica says, if it has spoken.
@@ -189,7 +220,7 @@ impl Tally {
     #[must_use]
     pub fn votes(&self, counting: ReplicaSet) -> Vec<Vote> {
         let counting = self.claimed.intersection(counting);
-        let vote = |replica| Some(Vote { replica, digest: self.claim(replica)? });
+        let vote = |replica| Some(Vote { replica, digest: self.claim(replica)?, core: self.core(replica) });
         counting.iter().filter_map(vote).collect()
     }
 

@@ -19,6 +19,8 @@ pub struct Vote {
     pub replica: ReplicaIndex,
     /// Its digest of the message.
     pub digest: Digest,
+    /// The processor that it was sent from, where the vote tells.
+    pub core: Option<u16>,
 }
 
 /// The conclusion on one message.

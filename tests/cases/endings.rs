@@ -213,6 +213,19 @@ fn nothing_is_left_when_redrun_is_killed() {
 }
 
 #[test]
+fn the_audit_log_of_a_killed_redrun_holds_all_until_then_and_its_end_is_missed() {
+    let (_directory, program) = compile_source(&rank_1_does("puts(\"waiting\"); fflush(stdout); pause()"));
+    let job = Job::new(2, &program).degree(2).start();
+    job.wait_until("output", |job| job.output().contains("waiting"));
+    assert!(job.verify_audit().1.contains("a job writes to it"), "{:?}", job.verify_audit());
+    job.signal(libc::SIGKILL);
+    let ended = job.wait();
+    let (code, said) = &ended.verified;
+    let is_cut = *code == Some(3) && said.contains("unchanged") && said.contains("the last job has no end");
+    assert!(is_cut && ended.events("started").count() == 4, "{said}\n{ended}");
+}
+
+#[test]
 fn a_process_started_from_outside_redrun_is_a_job_of_one() {
     let program = redrt_tests::compile("collectives");
     let output = Command::new(program).output().expect("the program can be run");

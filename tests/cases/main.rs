@@ -2,7 +2,46 @@
 
 mod clocks;
 mod corrupt;
+mod determinism;
 mod endings;
+mod evidence;
 mod faults;
+mod files;
+mod fortran;
+mod healing;
+mod injection;
+mod metrics;
+mod midst;
+mod moves;
+mod output;
 mod programs;
 mod recovery;
+mod scrub;
+
+use redrt_tests::{Ended, Job, Running};
+use std::time::Duration;
+
+/// Runs `until` while `disturb` does something, and then to its end.
+pub fn disturbed(job: Job, disturb: impl FnOnce(&Running)) -> Ended {
+    disturbed_for(Duration::from_secs(120), job, disturb)
+}
+
+/// The same, if it takes longer.
+pub fn disturbed_for(limit: Duration, job: Job, disturb: impl FnOnce(&Running)) -> Ended {
+    let ended = while_computing(limit, job, disturb).ended_well();
+    let mut lines: Vec<_> = ended.out.lines().collect();
+    lines.sort_unstable();
+    assert_eq!(lines, ["computing", "rank 0: right", "rank 1: right", "rank 2: right"], "{ended}");
+    ended
+}
+
+/// The same, whatever comes of it.
+pub fn while_computing(limit: Duration, job: Job, disturb: impl FnOnce(&Running)) -> Ended {
+    let directory = tempfile::tempdir().expect("the temporary directory can be written");
+    let stop = directory.path().join("stop");
+    let job = job.arguments(&[&stop.display().to_string()]).limit(limit).start();
+    job.wait_until("computing", |job| job.output().contains("computing"));
+    disturb(&job);
+    std::fs::write(&stop, "").expect("the directory is there");
+    job.wait()
+}

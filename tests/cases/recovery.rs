@@ -1,57 +1,14 @@
 //! Lost replicas are replaced by copies of living ones, and the job's result stays what it is.
 
-use redrt_tests::{Ended, Job, Program, Random, Running, compile};
-use serde_json::Value;
+use crate::disturbed;
+use redrt_tests::{Job, Program, Random, Running, compile};
 use std::time::Duration;
-
-/// Arguments that make the programs run for seconds.
-const LONG: [(&str, &[&str]); 9] = [
-    ("heat", &["32", "5000"]),
-    ("cg", &["256", "4000"]),
-    ("master_worker", &["8000"]),
-    ("polling", &["500"]),
-    ("threads", &["3", "1500"]),
-    ("alltoall", &["1500", "2000"]),
-    ("ring", &["1", "150"]),
-    ("cancel", &["300"]),
-    ("neighbors", &["60"]),
-];
-
-fn count(audit: &[Value], event: &str) -> usize {
-    audit.iter().filter(|record| record["event"] == event).count()
-}
-
-/// The process id of the latest life of a replica.
-fn pid_of(job: &Running, replica: &str) -> i32 {
-    let audit = job.audit();
-    let is_its = |record: &&Value| {
-        record["replica"] == replica && (record["event"] == "started" || record["event"] == "copy-runs")
-    };
-    let record = audit.iter().rfind(is_its).expect("it was started");
-    i32::try_from(record["pid"].as_i64().expect("a process id")).expect("a process id")
-}
 
 /// Kills the replica and waits until redundancy is back.
 fn lose(job: &Running, replica: &str) {
-    let before = count(&job.audit(), "recovered");
-    // SAFETY: - a signal to another process touches no memory of this one.
-    assert_eq!(unsafe { libc::kill(pid_of(job, replica), libc::SIGKILL) }, 0, "{replica} is there");
-    job.wait_until("recovery", |job| count(&job.audit(), "recovered") > before);
-}
-
-/// Runs `until` while `disturb` does something, and then to its end.
-fn disturbed(job: Job, disturb: impl FnOnce(&Running)) -> Ended {
-    let directory = tempfile::tempdir().expect("the temporary directory can be written");
-    let stop = directory.path().join("stop");
-    let job = job.arguments(&[&stop.display().to_string()]).limit(Duration::from_secs(120)).start();
-    job.wait_until("computing", |job| job.output().contains("computing"));
-    disturb(&job);
-    std::fs::write(&stop, "").expect("the directory is there");
-    let ended = job.wait().ended_well();
-    let mut lines: Vec<_> = ended.out.lines().collect();
-    lines.sort_unstable();
-    assert_eq!(lines, ["computing", "rank 0: right", "rank 1: right", "rank 2: right"], "{ended}");
-    ended
+    let before = job.count("recovered");
+    job.kill_replica(replica);
+    job.wait_for("recovered", before + 1);
 }
 
 #[test]
@@ -73,12 +30,9 @@ fn replicas_of_several_ranks_are_cloned_at_once() {
     let job = Job::new(3, &compile("until")).degree(3).options(&["--spares", "3", "--max-clones", "3"]);
     let ended = disturbed(job, |job| {
         for _ in 0..3 {
-            let before = count(&job.audit(), "recovered");
-            for replica in ["0.0", "1.1", "2.2", "2.0"] {
-                // SAFETY: - a signal to another process touches no memory of this one.
-                assert_eq!(unsafe { libc::kill(pid_of(job, replica), libc::SIGKILL) }, 0);
-            }
-            job.wait_until("recovery", |job| count(&job.audit(), "recovered") == before + 4);
+            let before = job.count("recovered");
+            ["0.0", "1.1", "2.2", "2.0"].into_iter().for_each(|replica| job.kill_replica(replica));
+            job.wait_for("recovered", before + 4);
         }
     });
     assert_eq!(ended.number("recovered"), 12, "{ended}");
@@ -88,19 +42,17 @@ fn replicas_of_several_ranks_are_cloned_at_once() {
 fn without_spares_a_lost_replica_stays_lost() {
     let job = Job::new(3, &compile("until")).degree(2);
     let ended = disturbed(job, |job| {
-        // SAFETY: - a signal to another process touches no memory of this one.
-        assert_eq!(unsafe { libc::kill(pid_of(job, "1.0"), libc::SIGKILL) }, 0);
-        job.wait_until("loss", |job| count(&job.audit(), "replica-lost") == 1);
+        job.kill_replica("1.0");
+        job.wait_for("replica-lost", 1);
     });
-    assert_eq!((ended.number("recovered"), count(&ended.audit, "clone")), (0, 0), "{ended}");
+    assert_eq!((ended.number("recovered"), ended.events("clone").count()), (0, 0), "{ended}");
 }
 
 #[test]
 fn programs_with_losses_and_recoveries_print_the_same() {
     let mut random = Random::from_environment();
     let mut recovered = 0;
-    for (name, arguments) in LONG {
-        let program = Program { arguments, ..Program::named(name).expect("a test program") };
+    for program in Program::LONG.into_iter().filter(|program| program.name != "hybrid") {
         let alone = Job::of(&program).run().ended_well();
         for (degree, transport) in [(2, "shm"), (3, "tcp")] {
             let rank = random.from_one_to(u64::from(program.rank_count)) - 1;
@@ -119,5 +71,34 @@ fn programs_with_losses_and_recoveries_print_the_same() {
             recovered += ended.number("recovered");
         }
     }
-    assert!(recovered >= 9, "only {recovered} recoveries in 18 jobs");
+    assert!(recovered >= 9, "only {recovered} recoveries in 24 jobs");
+}
+
+/// Threads of OpenMP spin and sleep where the library knows nothing of them.
+#[test]
+fn a_program_with_openmp_prints_the_same() {
+    let mut random = Random::from_environment();
+    let job = || Job::new(3, &compile("hybrid")).arguments(&["96", "1500"]).environment("OMP_WAIT_POLICY", "passive");
+    let alone = job().run().ended_well();
+    for (degree, transport) in [(1, "shm"), (2, "shm"), (2, "tcp"), (3, "shm")] {
+        let seed = random.from_one_to(1 << 30);
+        let mut disturbed = job().degree(degree).transport(transport).options(&["--spares", "2"]);
+        if degree > 1 {
+            let replica = random.from_one_to(u64::from(degree)) - 1;
+            disturbed = disturbed
+                .inject(&format!("kill:1.{replica}@#{}", random.from_one_to(40)))
+                .inject(&format!("random:mtbf=0.3s,seed={seed}"));
+        }
+        let running = disturbed.limit(Duration::from_secs(120)).start();
+        running.wait_until("start", |job| !job.output().is_empty());
+        let moved = running.replicas().first().and_then(|one| Some(one.split(' ').next()?.to_owned()));
+        // It may have been lost meanwhile, or be about to be.
+        let is_moved = moved.is_some_and(|replica| running.redctl(&["migrate", &replica]).is_ok());
+        let ended = running.wait().ended_well().printed(&alone.out);
+        if degree == 1 {
+            assert!(is_moved && ended.number("joined") == 1, "{ended}");
+        } else {
+            assert!(ended.number("recovered") > 0, "{ended}");
+        }
+    }
 }

@@ -12,6 +12,8 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 const HOSTS: &str = "h1,h2,h3,h4";
+/// The last one is kept free for copies.
+const HOSTS_AND_SPARE: &str = "h1,h2,h3,h4,h5:12";
 /// Shorter than the time after which a host is taken for dead, with room for a busy machine.
 const SHORT: Duration = Duration::from_millis(300);
 
@@ -48,15 +50,54 @@ enum Fault {
     Cut,
     /// A link is cut for a moment.
     Flicker,
+    /// Replicas are moved.
+    Migrate,
+    /// A host is freed.
+    Drain,
+    /// Ranks get more replicas, or fewer.
+    Degree,
 }
 
-const FAULTS: [Fault; 8] =
-    [Fault::None, Fault::Send, Fault::Process, Fault::Daemon, Fault::Pause, Fault::Power, Fault::Cut, Fault::Flicker];
+impl Fault {
+    const ALL: [Self; 11] = [
+        Self::None,
+        Self::Send,
+        Self::Process,
+        Self::Daemon,
+        Self::Pause,
+        Self::Power,
+        Self::Cut,
+        Self::Flicker,
+        Self::Migrate,
+        Self::Drain,
+        Self::Degree,
+    ];
+
+    /// Whether it is no fault but a wish, for which replicas are copied.
+    fn is_wish(self) -> bool {
+        matches!(self, Self::Migrate | Self::Drain | Self::Degree)
+    }
+}
+
+/// What programs print when they are left alone, and how long they take, by name and arguments.
+#[derive(Default)]
+struct Known(HashMap<(&'static str, &'static [&'static str]), (String, Duration)>);
+
+impl Known {
+    fn of(&mut self, program: &Program) -> &(String, Duration) {
+        self.0.entry((program.name, program.arguments)).or_insert_with(|| {
+            let ended = Job::of(program).limit(Duration::from_secs(120)).run().ended_well();
+            (ended.out, ended.took)
+        })
+    }
+}
 
 struct Trial {
     program: Program,
     degree: u16,
     fault: Fault,
+    /// Lost replicas are replaced.
+    has_spare: bool,
     fan_out: &'static str,
     /// The host it happens to; never the one of redrun.
     host: &'static str,
@@ -65,15 +106,18 @@ struct Trial {
 }
 
 impl Trial {
-    fn draw(random: &mut Random, took: &HashMap<&str, (String, Duration)>) -> Self {
-        let program = *random.one_of(&Program::ALL);
-        let degree = *random.one_of(&[2u16, 2, 3]);
-        let fault = *random.one_of(&FAULTS);
+    fn draw(random: &mut Random, known: &mut Known) -> Self {
+        let fault = *random.one_of(&Fault::ALL);
+        let has_spare = fault.is_wish() || random.draw().is_multiple_of(4);
+        // Copies take a moment. The iterations of cg take minutes where twelve processes over four hosts share a few processors.
+        let long: Vec<_> = Program::LONG.into_iter().filter(|program| program.name != "cg").collect();
+        let program = if has_spare { *random.one_of(&long) } else { *random.one_of(&Program::ALL) };
+        let degree = *random.one_of(if fault.is_wish() { &[1u16, 2, 3] } else { &[2u16, 2, 3] });
         let host = *random.one_of(&["h2", "h3", "h4"]);
         let fan_out = *random.one_of(&["32", "1", "2"]);
-        let millis = took[program.name].1.as_millis() as u64;
+        let millis = known.of(&program).1.as_millis() as u64;
         // Sometimes too late.
-        let after = Duration::from_millis(random.from_one_to(millis * 2));
+        let after = Duration::from_millis(random.from_one_to(if fault.is_wish() { millis } else { millis * 2 }));
         let rank = random.draw() % u64::from(program.rank_count);
         let replica = random.draw() % u64::from(degree);
         let other = (rank + 1) % u64::from(program.rank_count);
@@ -81,24 +125,56 @@ impl Trial {
         let inject = match fault {
             Fault::Send => Some(format!("kill:{rank}.{replica}@#{}", random.from_one_to(30))),
             Fault::Process => Some(format!("kill:{rank}.{replica}@{seconds:.3}s,kill:{other}.{replica}@{seconds:.3}s")),
+            _ if fault.is_wish() && degree > 1 && random.draw().is_multiple_of(2) => {
+                Some(format!("random:mtbf=1s,seed={}", random.from_one_to(1 << 30)))
+            }
             _ => None,
         };
-        Self { program, degree, fault, fan_out, host, after, inject }
+        Self { program, degree, fault, has_spare, fan_out, host, after, inject }
     }
 
     fn name(&self) -> String {
-        let Self { program, degree, fault, host, after, fan_out, inject } = self;
+        let Self { program, degree, fault, has_spare, host, after, fan_out, inject } = self;
         let what = inject.clone().unwrap_or_else(|| format!("on {host} after {after:?}"));
-        format!("{} at r = {degree}, fan-out {fan_out}, {fault:?} {what}", program.name)
+        let spare = if *has_spare { "a spare, " } else { "" };
+        format!("{} at r = {degree}, {spare}fan-out {fan_out}, {fault:?} {what}", program.name)
     }
 
     fn start(&self, lab: &Lab) -> Running {
-        let job = Job::of(&self.program).degree(self.degree).on_hosts(lab, HOSTS).options(&["--fan-out", self.fan_out]);
+        let job = Job::of(&self.program).degree(self.degree).options(&["--fan-out", self.fan_out]);
+        let job = match self.has_spare {
+            true => job.options(&["--spares", "1", "--max-degree", "3"]).on_hosts(lab, HOSTS_AND_SPARE),
+            false => job.on_hosts(lab, HOSTS),
+        };
         let job = self.inject.iter().fold(job, |job, fault| job.inject(fault));
         job.limit(Duration::from_secs(120)).start()
     }
 
-    fn strike(&self, lab: &Lab, job: &Running) {
+    /// Asks for what is wished for. The job may be over, or there may be no room just now.
+    fn wish(&self, random: &mut Random, job: &Running) {
+        match self.fault {
+            Fault::Migrate => {
+                for _ in 0..3 {
+                    let replicas = job.replicas();
+                    if !replicas.is_empty() {
+                        let replica = random.one_of(&replicas).split(' ').next().expect("its name").to_owned();
+                        let _ = job.redctl(&["migrate", &replica]);
+                    }
+                }
+            }
+            Fault::Drain => drop(job.redctl(&["drain", self.host])),
+            Fault::Degree => {
+                for _ in 0..3 {
+                    let degree = random.from_one_to(3).to_string();
+                    let _ = job.redctl(&["degree", &degree]);
+                    sleep(Duration::from_millis(random.from_one_to(300)));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn strike(&self, random: &mut Random, lab: &Lab, job: &Running) {
         if matches!(self.fault, Fault::None | Fault::Send | Fault::Process) {
             return;
         }
@@ -126,6 +202,7 @@ impl Trial {
                 sleep(SHORT);
                 lab.heal_link(self.host);
             }
+            Fault::Migrate | Fault::Drain | Fault::Degree => self.wish(random, job),
             Fault::None | Fault::Send | Fault::Process => {}
         }
     }
@@ -138,14 +215,10 @@ impl Trial {
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    let Some(mut hosts) = lab(4) else { return ExitCode::SUCCESS };
-    let undisturbed = |program: &Program| {
-        let ended = Job::of(program).degree(2).run().ended_well();
-        (program.name, (ended.out, ended.took))
-    };
-    let known: HashMap<_, _> = Program::ALL.iter().map(undisturbed).collect();
+    let Some(mut hosts) = lab(5) else { return ExitCode::SUCCESS };
+    let mut known = Known::default();
     let begin = Instant::now();
-    let (mut failed, mut counts) = (0, HashMap::<Fault, u32>::new());
+    let (mut failed, mut copies, mut counts) = (0, 0, HashMap::<Fault, u32>::new());
     for number in 0.. {
         if begin.elapsed() > Duration::from_secs(arguments.seconds) {
             break;
@@ -155,34 +228,36 @@ fn main() -> ExitCode {
         }
         // Each job has a seed of its own, so that one can be repeated alone.
         let mut random = Random::new(arguments.seed.wrapping_mul(1 << 20).wrapping_add(number));
-        let trial = Trial::draw(&mut random, &known);
+        let trial = Trial::draw(&mut random, &mut known);
         if arguments.only.is_some_and(|only| number < only) {
             continue;
         }
         let job = trial.start(&hosts);
-        trial.strike(&hosts, &job);
+        trial.strike(&mut random, &hosts, &job);
         let ended = job.wait();
         let cut = trial.fault == Fault::Cut;
         if cut {
             hosts.heal_link(trial.host);
         }
         let left = hosts.left_behind(Duration::from_secs(4));
-        let well = ended.code == Some(0) && ended.out == known[trial.program.name].0 && left.is_empty();
+        let is_right = ended.code == Some(0) && ended.out == known.of(&trial.program).0;
+        let well = is_right && left.is_empty() && ended.crashes().is_empty();
         if !well {
             failed += 1;
             println!("WRONG: job {number} of seed {}: {}; left: {left:?}\n{ended}", arguments.seed, trial.name());
         }
         *counts.entry(trial.fault).or_default() += 1;
+        copies += ended.number("recovered") + ended.number("joined");
         if trial.breaks_the_lab() || !left.is_empty() {
             drop(hosts);
-            hosts = lab(4).expect("there was one before");
+            hosts = lab(5).expect("there was one before");
         }
     }
     let mut table: Vec<_> = counts.iter().map(|(fault, count)| format!("{fault:?} {count}")).collect();
     table.sort();
     let total: u32 = counts.values().sum();
     println!(
-        "{total} jobs in {} s, seed {}: {failed} wrong; {}",
+        "{total} jobs in {} s, seed {}: {failed} wrong, {copies} copies made; {}",
         begin.elapsed().as_secs(),
         arguments.seed,
         table.join(", ")

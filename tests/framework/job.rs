@@ -6,6 +6,7 @@ use crate::prefix;
 use crate::programs::{Program, compile};
 use serde_json::Value;
 use std::fs::{self, File};
+use std::os::unix::process::CommandExt as _;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -138,10 +139,18 @@ impl Job {
             .arg(path("audit"));
         redrun.args(&self.program).env(MARK, &mark).envs(self.environment.iter().cloned());
         redrun.stdin(Stdio::null()).stdout(out).stderr(err);
+        // A test that is killed leaves no job behind.
+        let end_with_test = || {
+            // SAFETY: - takes numbers; the caller is this test's child, between fork and exec.
+            unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM) };
+            Ok(())
+        };
+        // SAFETY: - it calls nothing but prctl, which is safe after a fork.
+        unsafe { redrun.pre_exec(end_with_test) };
         let child = redrun.spawn().expect("redrun can be run");
         Running {
             command: self.command(),
-            is_elsewhere: !self.place.is_empty(),
+            place: self.place,
             limit: self.limit,
             mark,
             files,
@@ -168,7 +177,8 @@ fn quoted(word: &str) -> String {
 #[derive(Debug)]
 pub struct Running {
     command: String,
-    is_elsewhere: bool,
+    /// The command that runs another where redrun is.
+    pub(crate) place: Vec<String>,
     limit: Duration,
     mark: String,
     files: TempDir,
@@ -192,7 +202,7 @@ impl Running {
     /// The process id of redrun.
     #[must_use]
     pub fn redrun(&self) -> i32 {
-        let inside = self.is_elsewhere.then(|| lab::child_of(self.child.id())).flatten();
+        let inside = (!self.place.is_empty()).then(|| lab::child_of(self.child.id())).flatten();
         inside.unwrap_or_else(|| i32::try_from(self.child.id()).expect("a process id"))
     }
 
@@ -216,11 +226,29 @@ impl Running {
         text(&self.files.path().join("out"))
     }
 
+    /// What it has said on standard error until now.
+    #[must_use]
+    pub fn errors(&self) -> String {
+        text(&self.files.path().join("err"))
+    }
+
     /// The records of the audit log until now.
     #[must_use]
     pub fn audit(&self) -> Vec<Value> {
         let text = text(&self.files.path().join("audit"));
         text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
+    }
+
+    /// What `redreport verify` says of the audit log, and its exit code.
+    #[must_use]
+    pub fn verify_audit(&self) -> (Option<i32>, String) {
+        if !self.files.path().join("audit").exists() {
+            return (Some(0), "there is none".into());
+        }
+        let mut verify = Command::new(prefix().join("bin/redreport"));
+        let output = verify.arg("verify").arg(self.files.path().join("audit")).output().expect("redreport can be run");
+        let said = [output.stdout, output.stderr].concat();
+        (output.status.code(), String::from_utf8_lossy(&said).into_owned())
     }
 
     /// Processes of the job that run `program`.
@@ -234,7 +262,10 @@ impl Running {
     /// Waits until a condition holds.
     pub fn wait_until(&self, what: &str, condition: impl Fn(&Self) -> bool) {
         while !condition(self) {
-            assert!(self.begin.elapsed() < self.limit, "no {what} within {:?}: {}", self.limit, self.command);
+            if self.begin.elapsed() > self.limit {
+                let said = text(&self.files.path().join("err"));
+                panic!("no {what} within {:?}: {}\n{}", self.limit, self.command, shortened(&said));
+            }
             sleep(Duration::from_millis(5));
         }
     }
@@ -263,6 +294,7 @@ impl Running {
             took,
             summary: serde_json::from_str(&text(&path("summary"))).unwrap_or_default(),
             audit: self.audit(),
+            verified: self.verify_audit(),
             stuck,
             left,
         }
@@ -320,6 +352,8 @@ pub struct Ended {
     pub summary: Value,
     /// The records of the audit log.
     pub audit: Vec<Value>,
+    /// The exit code of `redreport verify` for the audit log, and what it said.
+    pub verified: (Option<i32>, String),
     /// What its processes were doing when it hung.
     pub stuck: Vec<String>,
     /// What it left behind.
@@ -357,6 +391,12 @@ impl Ended {
     /// Records of the audit log of this kind.
     pub fn events<'a>(&'a self, event: &'a str) -> impl Iterator<Item = &'a Value> {
         self.audit.iter().filter(move |record| record["event"] == event)
+    }
+
+    /// Replicas that died by something else than SIGKILL, by which faults kill and hosts end: records of the audit log.
+    #[must_use]
+    pub fn crashes(&self) -> Vec<&Value> {
+        self.events("replica-lost").filter(|loss| loss["exit"]["signal"] != libc::SIGKILL).collect()
     }
 
     /// All mismatches.
@@ -398,6 +438,15 @@ impl Ended {
         if !self.left.is_empty() {
             self.fail(&format!("left behind: {}", self.left.join(", ")));
         }
+        // No program of the tests has sockets of its own.
+        if self.err.contains("cut: refused:") {
+            self.fail("a socket of the library kept a replica from being copied");
+        }
+        // A redrun that was killed could not end its log.
+        let is_whole = self.verified.0 == Some(0) || (self.verified.0 == Some(3) && code == 128 + libc::SIGKILL);
+        if !is_whole {
+            self.fail(&format!("the audit log is not whole: {}", self.verified.1));
+        }
         self
     }
 
@@ -406,7 +455,8 @@ impl Ended {
     #[must_use = "what it printed can be checked"]
     pub fn ended_well(self) -> Self {
         let ended = self.ended_with(0);
-        let reports = ended.number("mismatches") + ended.number("divergences");
+        let reports =
+            ["mismatches", "output_mismatches", "divergences"].map(|name| ended.number(name)).iter().sum::<u64>();
         if reports != 0 {
             ended.fail(&format!("{reports} reports of corruption or divergence"));
         }

@@ -102,7 +102,10 @@ impl Lab {
         let mut names: Vec<String> = (1..=host_count).map(|number| format!("h{number}")).collect();
         names.extend(slurm.then(|| CONTROL.to_owned()));
         write_files(directory.path(), &names, host_count);
-        let switch = Command::new("unshare").args(["--net", "sleep", "infinity"]).process_group(0).spawn();
+        let switch = Command::new("setpriv")
+            .args(["--pdeathsig", "KILL", "unshare", "--net", "sleep", "infinity"])
+            .process_group(0)
+            .spawn();
         let switch = switch.expect("unshare can be run");
         let mut lab = Self { directory, hosts: BTreeMap::new(), switch };
         lab.wait_for("the switch", || {

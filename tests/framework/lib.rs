@@ -5,6 +5,8 @@
 //! [`campaign`] runs many jobs with faults and makes a table of them. [`lab`] makes hosts for jobs that use several.
 
 pub mod campaign;
+mod control;
+pub mod injection;
 mod job;
 pub mod lab;
 mod marked;

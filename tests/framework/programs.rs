@@ -1,4 +1,4 @@
-//! The C programs of `tests/programs`.
+//! The programs of `tests/programs`, in C and Fortran.
 
 use crate::prefix::{prefix, root, target};
 use std::collections::HashMap;
@@ -20,7 +20,7 @@ pub struct Program {
 
 impl Program {
     /// All of them.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 19] = [
         Self { name: "heat", arguments: &["32", "40"], rank_count: 4 },
         Self { name: "cg", arguments: &["256", "30"], rank_count: 4 },
         Self { name: "master_worker", arguments: &["40"], rank_count: 4 },
@@ -32,12 +32,37 @@ impl Program {
         Self { name: "clocks", arguments: &["40"], rank_count: 3 },
         Self { name: "cancel", arguments: &["30"], rank_count: 3 },
         Self { name: "neighbors", arguments: &["3"], rank_count: 3 },
+        Self { name: "partitions", arguments: &["6"], rank_count: 3 },
+        Self { name: "onesided", arguments: &["2"], rank_count: 3 },
+        Self { name: "addresses", arguments: &["40"], rank_count: 3 },
+        Self { name: "files", arguments: &["1"], rank_count: 3 },
+        Self { name: "fortran_heat", arguments: &["32", "40"], rank_count: 4 },
+        Self { name: "fortran_f08", arguments: &["2"], rank_count: 3 },
+        Self { name: "fortran_mpi", arguments: &["2"], rank_count: 3 },
+        Self { name: "fortran_mpif", arguments: &["2"], rank_count: 3 },
+    ];
+
+    /// Some with arguments that make them run for seconds, long enough for copies to be made of their processes.
+    pub const LONG: [Self; 13] = [
+        Self { name: "heat", arguments: &["32", "5000"], rank_count: 4 },
+        Self { name: "cg", arguments: &["256", "2000"], rank_count: 4 },
+        Self { name: "master_worker", arguments: &["8000"], rank_count: 4 },
+        Self { name: "polling", arguments: &["500"], rank_count: 3 },
+        Self { name: "threads", arguments: &["3", "1500"], rank_count: 3 },
+        Self { name: "alltoall", arguments: &["1500", "2000"], rank_count: 4 },
+        Self { name: "ring", arguments: &["1", "150"], rank_count: 3 },
+        Self { name: "cancel", arguments: &["300"], rank_count: 3 },
+        Self { name: "neighbors", arguments: &["60"], rank_count: 3 },
+        Self { name: "onesided", arguments: &["15"], rank_count: 3 },
+        Self { name: "files", arguments: &["4"], rank_count: 3 },
+        Self { name: "hybrid", arguments: &["96", "1500"], rank_count: 3 },
+        Self { name: "fortran_heat", arguments: &["32", "5000"], rank_count: 4 },
     ];
 
     /// The one of this name.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|program| program.name == name)
+        Self::ALL.into_iter().chain(Self::LONG).find(|program| program.name == name)
     }
 }
 
@@ -61,9 +86,16 @@ fn compile_file(folder: &str, name: &str) -> PathBuf {
     let directory = target().join("test-programs");
     std::fs::create_dir_all(&directory).expect("the target directory can be written");
     let binary = directory.join(name);
-    mpicc(&root().join(format!("tests/{folder}/{name}.c")), &binary);
+    build(&source(folder, name), &binary);
     compiled.insert(name.to_owned(), binary.clone());
     binary
+}
+
+/// The source of a program, whatever its language.
+fn source(folder: &str, name: &str) -> PathBuf {
+    let file = |extension: &&str| root().join(format!("tests/{folder}/{name}.{extension}"));
+    let found = ["c", "f90", "f"].iter().map(file).find(|file| file.exists());
+    found.unwrap_or_else(|| panic!("tests/{folder} has no program {name}"))
 }
 
 /// Compiles a program given as text.
@@ -73,17 +105,27 @@ pub fn compile_source(source: &str) -> (TempDir, PathBuf) {
     let file = directory.path().join("program.c");
     std::fs::write(&file, source).expect("the temporary directory can be written");
     let binary = directory.path().join("program");
-    mpicc(&file, &binary);
+    build(&file, &binary);
     (directory, binary)
 }
 
-fn mpicc(source: &Path, binary: &Path) {
-    let mut compiler = Command::new(prefix().join("bin/mpicc"));
+fn build(source: &Path, binary: &Path) {
+    let is_c = source.extension().is_some_and(|extension| extension == "c");
+    let mut compiler = Command::new(prefix().join("bin").join(if is_c { "mpicc" } else { "mpifort" }));
     // Another process may be running the old one: a new file takes its place.
     let new = binary.with_extension(std::process::id().to_string());
-    compiler.args(["-O1", "-g", "-Wall", "-Wextra", "-Werror", "-pthread", "-o"]).arg(&new).arg(source).arg("-lm");
+    compiler.args(["-O1", "-g", "-o"]).arg(&new).arg(source).arg("-lm");
+    if is_c {
+        compiler.args(["-Wall", "-Wextra", "-Werror", "-pthread"]);
+    } else if source.extension().is_some_and(|extension| extension == "f90") {
+        compiler.args(["-std=f2018", "-Wall", "-Wno-unused-dummy-argument", "-Wno-integer-division", "-Werror", "-J"]);
+        compiler.arg(binary.parent().expect("a file is in a directory"));
+    }
+    if std::fs::read_to_string(source).is_ok_and(|text| text.contains("#pragma omp")) {
+        compiler.arg("-fopenmp");
+    }
     compiler.arg(format!("-I{}", root().join("tests/programs").display()));
-    let output = compiler.output().expect("mpicc can be run");
+    let output = compiler.output().expect("the compiler can be run");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     std::fs::rename(&new, binary).expect("the compiled program can be moved");
 }

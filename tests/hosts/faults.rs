@@ -206,7 +206,7 @@ fn a_job_can_be_looked_at_from_any_host() {
 #[test]
 fn ssh_may_be_killed_once_the_daemons_run() {
     let Some(lab) = lab(4) else { return };
-    let job = running(&lab, 2, HOSTS, &[]);
+    let job = running(&lab, 2, HOSTS, &["--detect-timeout", "4"]);
     let clients = lab.processes("h1", "ssh");
     assert_eq!(clients.len(), 3);
     clients.into_iter().for_each(kill);
@@ -216,6 +216,11 @@ fn ssh_may_be_killed_once_the_daemons_run() {
         sessions.sort_unstable();
         sessions.into_iter().skip(1).for_each(kill);
     }
+    // A stop of over half of the timeout is worth a line to a daemon, which nobody reads any more.
+    let daemons = lab.processes("h4", "redrtd");
+    daemons.iter().for_each(|daemon| send(libc::SIGSTOP, *daemon));
+    std::thread::sleep(Duration::from_millis(2500));
+    daemons.iter().for_each(|daemon| send(libc::SIGCONT, *daemon));
     let ended = finish(&lab, job).ended_well();
     assert_eq!(lost_hosts(&ended), [] as [&str; 0], "{ended}");
     nothing_left(&lab, &ended);

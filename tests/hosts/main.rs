@@ -3,9 +3,11 @@
 mod connections;
 mod faults;
 mod launch;
+mod moves;
 mod pool;
 mod programs;
 mod recovery;
+mod sick;
 mod slurm;
 
 use redrt_tests::{Ended, Job, Lab, Program};

@@ -7,12 +7,12 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-fn program(name: &str) -> String {
+pub fn program(name: &str) -> String {
     prefix().join("bin").join(name).display().to_string()
 }
 
 /// What `redctl pool` prints, asked on a host.
-fn redctl(lab: &Lab, host: &str, address: &str, secret: &Path, words: &[&str]) -> Result<String, String> {
+pub fn redctl(lab: &Lab, host: &str, address: &str, secret: &Path, words: &[&str]) -> Result<String, String> {
     let mut command = lab.on(host);
     command.arg(program("redctl")).args(["pool", "--pool", address, "--pool-secret"]).arg(secret).args(words);
     let output = command.stdin(Stdio::null()).output().expect("redctl can be run");
@@ -21,7 +21,7 @@ fn redctl(lab: &Lab, host: &str, address: &str, secret: &Path, words: &[&str]) -
 }
 
 /// Each host, its state and whether its memory is known: `h2 idle true`.
-fn hosts(status: &str) -> Vec<String> {
+pub fn hosts_of(status: &str) -> Vec<String> {
     let status: serde_json::Value = serde_json::from_str(status).expect("it is JSON");
     let hosts = status["hosts"].as_array().expect("there is a list");
     let line = |host: &serde_json::Value| {
@@ -32,7 +32,7 @@ fn hosts(status: &str) -> Vec<String> {
 }
 
 #[track_caller]
-fn wait(what: &str, mut is_so: impl FnMut() -> Result<(), String>) {
+pub fn wait(what: &str, mut is_so: impl FnMut() -> Result<(), String>) {
     let begin = Instant::now();
     while let Err(why) = is_so() {
         assert!(begin.elapsed() < Duration::from_secs(60), "{what}: {why}");
@@ -42,11 +42,11 @@ fn wait(what: &str, mut is_so: impl FnMut() -> Result<(), String>) {
 
 fn are(found: &Result<String, String>, wanted: &[&str]) -> Result<(), String> {
     let status = found.as_ref().map_err(Clone::clone)?;
-    let found = hosts(status);
+    let found = hosts_of(status);
     if found == wanted { Ok(()) } else { Err(format!("{found:?} in {status}")) }
 }
 
-struct Daemon(Child);
+pub struct Daemon(pub Child);
 
 impl Drop for Daemon {
     fn drop(&mut self) {

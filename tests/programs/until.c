@@ -1,8 +1,11 @@
 /* Computes until a file is there: until FILE. Rank 0 waits for the file; the others exchange numbers in a ring until it
    tells the first of them. At the end each prints whether all it received was what it had to be. Replicas see the file at
-   different times, which makes no difference to what they do: they only wait for it. */
+   different times, which makes no difference to what they do: they only wait for it. UNTIL_MIB in the environment makes the
+   processes that large, and each step writes to some of that. */
 #include <mpi.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #define COUNT 512
@@ -11,6 +14,9 @@ int main(int argc, char **argv) {
     int rank, size, stop = 0, wrong = 0;
     long out[COUNT], in[COUNT];
     MPI_Comm workers;
+    const char *mebibytes = getenv("UNTIL_MIB");
+    size_t ballast_size = mebibytes ? (size_t)atol(mebibytes) << 20 : 0;
+    unsigned char *ballast = malloc(ballast_size + 1);
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
@@ -18,6 +24,8 @@ int main(int argc, char **argv) {
         fprintf(stderr, "usage: until FILE, with 3 ranks at least\n");
         MPI_Abort(MPI_COMM_WORLD, 2);
     }
+    for (size_t i = 0; i < ballast_size; i++)
+        ballast[i] = (unsigned char)(i >> 12 ^ i);
     MPI_Comm_split(MPI_COMM_WORLD, rank == 0, rank, &workers);
     if (rank == 0) {
         while (access(argv[1], F_OK) != 0)
@@ -29,6 +37,8 @@ int main(int argc, char **argv) {
         for (int i = 0; i < COUNT; i++)
             out[i] = step * 1000 + rank * 7 + i;
         MPI_Sendrecv(out, COUNT, MPI_LONG, right, 1, in, COUNT, MPI_LONG, left, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        if (ballast_size)
+            ballast[(size_t)step * 4096 % ballast_size] += 1;
         for (int i = 0; i < COUNT; i++)
             wrong |= in[i] != step * 1000 + left * 7 + i;
         if (rank == 1 && step == 10) {

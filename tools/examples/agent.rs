@@ -47,7 +47,15 @@ impl Agent {
             ToAgent::Cards(cards) => self.cards = Some(cards),
             ToAgent::View(view) => self.view = view.number.0,
             ToAgent::Release => self.released = true,
-            ToAgent::Place(_) | ToAgent::Pin(_) | ToAgent::Unpin(_) => panic!("this program cannot be cloned"),
+            ToAgent::Place(_) | ToAgent::Pins(_) => panic!("this program cannot be cloned"),
+            // It has no memory that others have.
+            ToAgent::Scrub(_) => {}
+            // It remembers nothing of what it sent, and makes no progress for others.
+            ToAgent::Trace(sending) => {
+                self.send(&FromAgent::Trace(sending, None));
+                self.receive();
+            }
+            ToAgent::Held(_) => self.receive(),
             // This is a program with work of its own.
             ToAgent::Ask { wave } => {
                 self.send(&FromAgent::Answer { wave, passive: None, statistics: Statistics::default() });
@@ -66,7 +74,11 @@ impl Agent {
             if said != Some(self.view) {
                 said = Some(self.view);
                 let statistics = Statistics { messages_sent: 1, messages_compared: 1, ..Statistics::default() };
-                self.send(&FromAgent::Finalizing { view: redrt_types::ViewNumber(self.view), statistics });
+                self.send(&FromAgent::Finalizing {
+                    view: redrt_types::ViewNumber(self.view),
+                    statistics,
+                    coverage: Vec::new(),
+                });
             }
             self.receive();
         }

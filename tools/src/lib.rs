@@ -1,5 +1,8 @@
 //! The programs around the library: `redrun` starts a job and coordinates it, `redrtd` holds its processes on one host.
 
+#![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
+
+pub mod audit;
 pub mod cli;
 pub mod coordinator;
 pub mod hosts;
@@ -10,8 +13,11 @@ pub mod plan;
 pub mod pool;
 mod prompt;
 pub mod redclone;
+pub mod redreport;
 pub mod redrtd;
 pub mod redrun;
 pub mod redspared;
+pub mod say;
 pub mod stdio;
+mod symbols;
 pub mod tree;

@@ -1,11 +1,12 @@
 //! Daemons and `redrun` ask to be scheduled promptly: hosts are full of processes that compute, and the news of a death must not
 //! wait for all of them to have had their turn, nor a beat until others find this host silent.
 
-use std::io;
-
 /// The shortest slice that Linux lets a process ask for. Whoever runs in short slices is served sooner, and gets no more
 /// time than others for it.
 const SLICE_NS: u64 = 100_000;
+
+/// The lowest real-time priority: above everything that computes, below all that the system itself needs.
+const PRIORITY: u32 = 1;
 
 /// `struct sched_attr` of sched_setattr(2), the first version.
 #[repr(C)]
@@ -22,33 +23,57 @@ struct Attributes {
 
 const _: () = assert!(size_of::<Attributes>() == 48);
 
-/// Asks for it, for this thread and not for what it starts. Kernels before 6.12 do not know this wish and leave all as it is.
-pub fn wish() -> io::Result<()> {
+/// What was granted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Granted {
+    /// Real-time scheduling. It takes CAP_SYS_NICE or RLIMIT_RTPRIO.
+    RealTime,
+    /// Short slices among the others. On a processor that the kernel itself keeps busy, as when gigabytes are mapped or freed, seconds may pass.
+    ShortSlices,
+    /// Nothing: kernels before 6.12 do not know the wish for short slices.
+    Nothing,
+}
+
+/// Asks for it, for this thread and not for what it starts.
+pub fn wish() -> Granted {
+    let real_time = Attributes { policy: libc::SCHED_RR as u32, priority: PRIORITY, ..Attributes::new() };
+    if set(&real_time) {
+        return Granted::RealTime;
+    }
     // SAFETY: - takes numbers and touches no memory.
     let nice = unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) };
-    let attributes = Attributes {
-        size: size_of::<Attributes>() as u32,
-        policy: libc::SCHED_OTHER as u32,
-        flags: libc::SCHED_FLAG_RESET_ON_FORK as u64,
-        nice,
-        priority: 0,
-        runtime: SLICE_NS,
-        deadline: 0,
-        period: 0,
-    };
-    // SAFETY: - attributes is valid for its size, which it states.
-    let failed = unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) } != 0;
-    if failed { Err(io::Error::last_os_error()) } else { Ok(()) }
+    match set(&Attributes { nice, runtime: SLICE_NS, ..Attributes::new() }) {
+        true => Granted::ShortSlices,
+        false => Granted::Nothing,
+    }
+}
+
+impl Attributes {
+    fn new() -> Self {
+        let flags = libc::SCHED_FLAG_RESET_ON_FORK as u64;
+        let size = size_of::<Self>() as u32;
+        Self { size, policy: libc::SCHED_OTHER as u32, flags, nice: 0, priority: 0, runtime: 0, deadline: 0, period: 0 }
+    }
+}
+
+fn set(attributes: &Attributes) -> bool {
+    // SAFETY: - the attributes are valid for their size, which they state.
+    unsafe { libc::syscall(libc::SYS_sched_setattr, 0, std::ptr::from_ref(attributes), 0) == 0 }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::*;
+
     #[test]
-    fn the_wish_is_granted_or_unknown() {
-        if let Err(error) = super::wish() {
-            panic!("the kernel refuses an ordinary request: {error}");
-        }
-        // SAFETY: - takes numbers and touches no memory.
-        assert_eq!(unsafe { libc::sched_getscheduler(0) } & !libc::SCHED_RESET_ON_FORK, libc::SCHED_OTHER);
+    fn what_was_granted_is_in_force_and_not_inherited() {
+        let policy = || {
+            // SAFETY: - takes any number.
+            unsafe { libc::sched_getscheduler(0) & !libc::SCHED_RESET_ON_FORK }
+        };
+        let granted = std::thread::spawn(move || (wish(), policy(), std::thread::spawn(policy).join()));
+        let (granted, mine, inherited) = granted.join().expect("it ends");
+        assert_eq!(mine, if granted == Granted::RealTime { libc::SCHED_RR } else { libc::SCHED_OTHER });
+        assert_eq!(inherited.expect("it ends"), libc::SCHED_OTHER);
     }
 }

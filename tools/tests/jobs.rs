@@ -198,7 +198,10 @@ fn a_replica_that_prints_something_else_is_named() {
     let script = "sleep 0.1; echo same; readlink /proc/self; echo same";
     let job = redrun(&["-r", "2", "-n", "1", "sh", "-c", script]);
     assert_eq!((job.code, job.out.lines().count()), (0, 3));
-    assert!(job.err.contains("standard output of rank 0 differs"), "{}", job.err);
+    assert!(job.err.contains("line 2 of the standard output of rank 0, byte "), "{}", job.err);
+    assert!(job.err.contains("replicas differ and there is no majority: \""), "{}", job.err);
+    let quiet = redrun(&["-r", "2", "--stdout", "leader", "-n", "1", "sh", "-c", script]);
+    assert!(quiet.code == 0 && quiet.out.lines().count() == 3 && !quiet.err.contains("corruption"), "{}", quiet.err);
     assert!(redrun(&["-r", "2", "--on-sdc", "abort", "-n", "1", "sh", "-c", script]).code == 1);
 }
 

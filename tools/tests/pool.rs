@@ -36,8 +36,11 @@ impl Site {
         // Hosts named bad-… cannot be reached.
         let script = "#!/bin/sh\ncase $1 in bad-*) echo \"no route to $1\" >&2; exit 255;; esac\nexec sh -c \"$2\"\n";
         let launcher = directory.path().join("launcher");
-        fs::write(&launcher, script).expect("it can be written");
-        fs::set_permissions(&launcher, std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("it is there");
+        // By another process: a file that this one has written cannot be run while a child of another test, just forked, still has it
+        // open.
+        let write = "printf '%s' \"$1\" >\"$2\"; chmod 755 \"$2\"";
+        let written = Command::new("sh").args(["-c", write, "sh", script]).arg(&launcher).status();
+        assert!(written.is_ok_and(|status| status.success()), "it can be written");
         let address = free_address();
         let options = options.iter().map(|option| (*option).to_owned()).collect();
         let mut site = Self { directory, address, options, daemon: None, log: Arc::default() };

@@ -4,6 +4,7 @@
 //! code runs before the C library's own state of the thread is right.
 
 use std::arch::asm;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Makes system call `nr`. The result is what the kernel returned: a negative number is an error number.
 ///
@@ -91,14 +92,23 @@ pub unsafe fn futex_wake(word: *const u32) {
     unsafe { syscall(libc::SYS_futex, word as u64, operation, i32::MAX as u64, 0) };
 }
 
+/// Far from where the kernel looks for room by itself. What is mapped there does not move what the program maps: replicas are copied at
+/// moments of their own, and a program may have told others where its memory is.
+const REMOTE: u64 = 0x6800_0000_0000;
+
+/// Where the next mapping goes, if there is room.
+static NEXT: AtomicU64 = AtomicU64::new(REMOTE);
+
 /// Maps anonymous private memory of `len` bytes between two guard pages; `None` when there is none to be had. The guards
 /// keep the kernel from merging it with memory of the program.
 #[must_use]
 pub fn map_guarded(len: usize) -> Option<*mut u8> {
     const PAGE: usize = 4096;
     let flags = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE) as u64;
-    // SAFETY: - a fresh mapping wherever the kernel likes.
-    let base = unsafe { syscall6(libc::SYS_mmap, 0, (len + 2 * PAGE) as u64, 0, flags, u64::MAX, 0) };
+    let whole = (len + 2 * PAGE) as u64;
+    let wish = NEXT.fetch_add(whole.next_multiple_of(PAGE as u64), Ordering::Relaxed);
+    // SAFETY: - a fresh mapping, at this address or wherever the kernel likes.
+    let base = unsafe { syscall6(libc::SYS_mmap, wish, whole, 0, flags, u64::MAX, 0) };
     if base < 0 {
         return None;
     }

@@ -27,6 +27,7 @@ use crate::image::frame::{Encoding, Kind};
 use crate::image::state::{Final, IMAGE_VERSION, MappedFile, ProcessState, Prologue, Reply};
 use crate::image::stream::{FrameReader, FrameWriter};
 use crate::maps::{self, Mapping};
+use crate::net::Stream;
 use crate::ranges::RangeSet;
 use advice::{Advice, Reading};
 use layout::{Files, Plan};
@@ -81,6 +82,14 @@ pub struct Sink {
     pub outputs: Vec<Box<dyn Write + Send>>,
     /// What the other side says, if there is one that can.
     pub answers: Option<Box<dyn Read + Send>>,
+}
+
+impl Sink {
+    /// Over these streams, the first of which brings answers back.
+    pub fn over(streams: Vec<Stream>) -> std::io::Result<Self> {
+        let answers = streams.first().map(Stream::try_clone).transpose()?.map(Stream::into_reader);
+        Ok(Self { outputs: streams.into_iter().map(|stream| stream.into_writer(0)).collect(), answers })
+    }
 }
 
 /// What happens, as it happens.

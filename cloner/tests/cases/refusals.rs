@@ -83,6 +83,21 @@ fn programs_that_cannot_be_cloned_are_not_started() {
     assert_eq!(run.code, 127);
 }
 
+/// A program may be over before anybody has looked at it.
+#[test]
+fn programs_that_end_at_once_have_run() {
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                for _ in 0..10 {
+                    let run = Push::redclone(&["run", "--", "sh", "-c", "exit 3"].map(OsStr::new));
+                    assert_eq!(run.code, 3, "{}", run.message);
+                }
+            });
+        }
+    });
+}
+
 #[test]
 fn a_process_without_an_agent_is_refused() {
     let push = Push::run(std::process::id(), "127.0.0.1:1", &[]);

@@ -178,10 +178,7 @@ impl Job {
             Operation::Pin { place } => {
                 let newcomer = self.world.replica(ProcessIndex(self.place(place) as u32));
                 if !self.view.is_live(newcomer) && self.pinned.insert(newcomer) {
-                    self.tell_all(|machine| {
-                        machine.pin(newcomer);
-                        Ok(())
-                    });
+                    self.tell_pins();
                 }
             }
             Operation::Unpin { place } => self.unpin(self.world.replica(ProcessIndex(self.place(place) as u32))),
@@ -339,11 +336,16 @@ impl Job {
     fn unpin(&mut self, newcomer: ReplicaId) {
         let is_joining = self.machines[self.world.process(newcomer).0 as usize].as_ref();
         if is_joining.is_none_or(Replica::is_in_step) && self.pinned.remove(&newcomer) {
-            self.tell_all(|machine| {
-                machine.unpin(newcomer);
-                Ok(())
-            });
+            self.tell_pins();
         }
+    }
+
+    fn tell_pins(&mut self) {
+        let pins: Vec<_> = self.pinned.iter().copied().collect();
+        self.tell_all(|machine| {
+            machine.set_pins(&pins);
+            Ok(())
+        });
     }
 
     fn join(&mut self, newcomer: ReplicaId) {
@@ -450,7 +452,7 @@ fn every_breach_names_its_sender() {
     let item = |index| crate::DecisionItem { key: key(index), repeat: 1, outcome: Outcome::Index(0) };
     let run_of = |repeat, outcome| crate::DecisionItem { key: key(0), repeat, outcome };
     let offer = Frame::Offer { context, sequence: SeqNum(1), envelope, digest: Digest(0) };
-    let digest = Frame::Digest { context, sequence: SeqNum(1 << 40), digest: Digest(0) };
+    let digest = Frame::Digest { context, sequence: SeqNum(1 << 40), digest: Digest(0), core: None };
     let decisions = |first, items| Frame::Decisions { first, items };
     let far_sync = Frame::DecisionSync { first: u64::MAX, items: vec![item(0)] };
     for (me, from, frame, says) in [

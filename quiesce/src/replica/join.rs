@@ -2,18 +2,23 @@
 //!
 //! ```text
 //!  coordinator        source v.i              partners, siblings          copy v.j
-//!   ├─ pin v.j ────────► │ ─────────────────────► │ keep messages and
+//!   ├─ pins {v.j} ─────► │ ─────────────────────► │ keep messages and
 //!   │ ◄── pinned ────────┤ ◄──────────────────────┤ decisions for v.j too
 //!   ├─ cut ────────────► │ ═══ memory ════════════│═════════════════════► │ take_place(v.j)
 //!   ├─ view with v.j ──► │ ─────────────────────► │ ────────────────────► │
+//!   ├─ pins {v.j} ─────► │ ─────────────────────► │ ────────────────────► │
 //!   │                    │                        │ ◄──── Resume ─────────┤ as after any change of view
 //!   │                    │                        ├───── Resume ────────► │
-//!   ├─ unpin v.j ──────► │ ─────────────────────► │ ────────────────────► │ when v.j is in step
+//!   ├─ pins {} ────────► │ ─────────────────────► │ ────────────────────► │ when v.j is in step
 //! ```
 //!
 //! Nothing is drained: what was in flight at the cut is in a log. A message that the source has settled by the cut is
 //! in the image; one that it has not is pinned wherever it may come from. What the copy itself has sent before the cut
 //! and somebody may still want is in the source's log, which it has a copy of.
+//!
+//! The coordinator says who is awaited as a whole, never what has changed, and says it again after each view with a
+//! copy: a copy has the pins of its source, and hears nothing of what is said between the cut and that view. What it
+//! kept for somebody whose join ended meanwhile it would keep for ever.
 //!
 //! The trap is a source that dies between cut and view: it may have made decisions that only the copy has, while its
 //! siblings go on without them. The coordinator must not make a view with the copy unless the source is live in the
@@ -23,11 +28,22 @@ use super::Replica;
 use crate::mutation::Mutation;
 use crate::view::Service;
 use redrt_types::{ReplicaId, VirtualRank};
+use sdc_detect::ReplicaSet;
 
 impl Replica {
-    /// A copy of one of `newcomer`'s siblings will be made and join in its place: keeps for it whatever it may ask for.
-    /// All live processes must have done this before the cut.
-    pub fn pin(&mut self, newcomer: ReplicaId) {
+    /// Copies will be made, or are joining, in these places and no others: keeps for each whatever it may ask for. All live
+    /// processes must have heard of a newcomer before the cut.
+    pub fn set_pins(&mut self, newcomers: &[ReplicaId]) {
+        for rank in (0..self.world.rank_count()).map(VirtualRank) {
+            let before = self.pinned[rank.0 as usize];
+            let of_rank = newcomers.iter().filter(|newcomer| newcomer.rank == rank);
+            let now: ReplicaSet = of_rank.map(|newcomer| newcomer.index).collect();
+            now.without(before).iter().for_each(|index| self.pin(ReplicaId { rank, index }));
+            before.without(now).iter().for_each(|index| self.unpin(ReplicaId { rank, index }));
+        }
+    }
+
+    fn pin(&mut self, newcomer: ReplicaId) {
         if self.has(Mutation::PinSkipped) {
             return;
         }
@@ -41,7 +57,7 @@ impl Replica {
     }
 
     /// The newcomer has joined and is in step, or will not come: nothing is kept for it beyond what the view says.
-    pub fn unpin(&mut self, newcomer: ReplicaId) {
+    fn unpin(&mut self, newcomer: ReplicaId) {
         self.pinned[newcomer.rank.0 as usize].remove(newcomer.index);
         if !self.is_live(newcomer) {
             for channel in self.outboxes.of(newcomer.rank) {

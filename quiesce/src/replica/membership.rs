@@ -44,6 +44,9 @@ impl Replica {
                 continue;
             }
             newcomers.iter().for_each(|index| self.introduce(ReplicaId { rank, index }));
+            if !joins {
+                self.forget_payloads(rank, newcomers);
+            }
             self.change_suppliers(rank, if joins { ALL } else { lost });
             if has_newcomers {
                 self.repeat_ahead(rank);
@@ -55,6 +58,7 @@ impl Replica {
                 outcome = self.decisions.apply_view(live, leader.index, &mut self.outputs);
             }
         }
+        self.yield_withheld();
         self.transmit_stable();
         outcome
     }
@@ -70,6 +74,43 @@ impl Replica {
             lost.iter().for_each(|index| outbox.forget(index, &mut self.released));
         }
         self.release();
+        self.forget_votes(rank, lost);
+    }
+
+    /// Votes of the lost do not count: who takes a place later has a vote of its own, and must not answer for that of the other. The
+    /// payload in hand stands until it is outvoted, also when its supplier is lost.
+    fn forget_votes(&mut self, sender: VirtualRank, lost: ReplicaSet) {
+        if lost.is_empty() {
+            return;
+        }
+        for channel in self.inboxes.of(sender) {
+            for sequence in self.inbox(channel).window() {
+                let Some(slot) = self.inbox(channel).slot(sequence) else { continue };
+                let mut gone = lost;
+                if let Phase::Complete { supplier, .. } | Phase::Withheld { supplier, .. } = slot.phase {
+                    gone.remove(supplier);
+                }
+                slot.tally.forget(gone);
+                slot.reported = slot.reported.without(gone);
+            }
+        }
+    }
+
+    /// Newcomers are not asked for what others in their places supplied: a payload that still waits for votes is taken again.
+    fn forget_payloads(&mut self, sender: VirtualRank, newcomers: ReplicaSet) {
+        let Some(supplier) = self.supplier(sender) else { return };
+        for channel in self.inboxes.of(sender) {
+            for sequence in self.inbox(channel).window() {
+                let message = MessageId { sender, context: channel.1, sequence };
+                let Some(slot) = self.inbox(channel).slot(sequence) else { continue };
+                let Phase::Complete { supplier: old, .. } = slot.phase else { continue };
+                if newcomers.contains(old) && !slot.verified {
+                    slot.tally.forget(ReplicaSet::only(old));
+                    slot.reported.remove(old);
+                    self.fetch(message, supplier);
+                }
+            }
+        }
     }
 
     /// The receiver's side: asks each live replica of the sender for what it is to do now, if that has changed.
@@ -82,7 +123,7 @@ impl Replica {
             for sequence in self.inbox(channel).window() {
                 let message = MessageId { sender, context: channel.1, sequence };
                 let lost_supplier = |slot: &Slot| match slot.phase {
-                    Phase::Incomplete { supplier } => lost.contains(supplier),
+                    Phase::Incomplete { supplier } | Phase::Withheld { supplier, .. } => lost.contains(supplier),
                     Phase::Wanted { asked } => lost.contains(asked),
                     _ => false,
                 };

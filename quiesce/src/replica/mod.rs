@@ -34,7 +34,7 @@ use crate::view::{Protocol, Service, leader, live_set, service};
 use redrt_types::{ReplicaId, ReplicaIndex, SeqNum, View, VirtualRank, World};
 use rustc_hash::FxHashSet;
 use sdc_detect::ReplicaSet;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::hash::{Hash, Hasher};
 
 /// When a receive may complete.
@@ -100,6 +100,10 @@ pub struct Replica {
     view: View,
     protocol: Protocol,
     verification: Verification,
+    /// Whether an outvoted payload is fetched again from a replica that agrees.
+    corrects: bool,
+    /// Whether a payload that nobody has as it was sent is kept from a process that has a sibling.
+    withholds: bool,
     /// Live replicas by rank: what the view says, as sets.
     live: Vec<ReplicaSet>,
     /// Replicas that are expected to join, by rank.
@@ -163,6 +167,8 @@ impl Replica {
             me,
             protocol,
             verification,
+            corrects: true,
+            withholds: false,
             pinned: vec![ReplicaSet::EMPTY; live.len()],
             joining: false,
             services,
@@ -185,6 +191,17 @@ impl Replica {
             #[cfg(any(test, feature = "mutation"))]
             mutation: None,
         }
+    }
+
+    /// An outvoted payload is only reported from now on, and delivered as it came.
+    pub fn correct_nothing(&mut self) {
+        self.corrects = false;
+    }
+
+    /// From now on a payload that nobody has as it was sent is not delivered while this process has a sibling: who makes views
+    /// is to end it, see [`Action::Withheld`](crate::Action::Withheld).
+    pub fn withhold_corrupt(&mut self) {
+        self.withholds = true;
     }
 
     /// Which place this process takes.
@@ -224,10 +241,34 @@ impl Replica {
         self.outboxes.values().map(Outbox::len).sum()
     }
 
+    /// By replica, live or awaited: messages in the log that it has not acknowledged.
+    #[must_use]
+    pub fn unacknowledged_by(&self) -> BTreeMap<ReplicaId, usize> {
+        let mut counts = BTreeMap::new();
+        for ((rank, _), outbox) in self.outboxes.iter() {
+            for index in outbox.log().flat_map(|logged| logged.unacked.iter()) {
+                *counts.entry(ReplicaId { rank, index }).or_default() += 1;
+            }
+        }
+        counts
+    }
+
     /// Messages received, or announced by a digest, that are not settled or not acknowledged in order.
     #[must_use]
     pub fn unsettled_count(&self) -> usize {
         self.inboxes.values().map(Inbox::len).sum()
+    }
+
+    /// What was compared since the start of the process, by context: messages and their bytes.
+    #[must_use]
+    pub fn coverage(&self) -> BTreeMap<redrt_types::ContextId, (u64, u64)> {
+        let mut coverage = BTreeMap::new();
+        for ((_, context), inbox) in self.inboxes.iter().filter(|(_, inbox)| inbox.compared.messages > 0) {
+            let (messages, bytes) = coverage.entry(context).or_insert((0_u64, 0_u64));
+            *messages += inbox.compared.messages;
+            *bytes = bytes.saturating_add(inbox.compared.bytes);
+        }
+        coverage
     }
 
     /// Sends that wait for a decision to become stable.
@@ -252,8 +293,8 @@ impl Replica {
                 self.handle_offer(from, context, sequence, envelope, digest).map_err(blame)?;
                 self.meet(from.rank);
             }
-            Frame::Digest { context, sequence, digest } => {
-                self.handle_digest(from, context, sequence, digest).map_err(blame)?;
+            Frame::Digest { context, sequence, digest, core } => {
+                self.handle_digest(from, context, sequence, digest, core).map_err(blame)?;
                 self.meet(from.rank);
             }
             Frame::Ack { context, upto } => self.handle_ack(from, context, upto),

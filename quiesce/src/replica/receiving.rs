@@ -7,7 +7,7 @@ use crate::frame::{Action, Finding, Frame, MessageId, MismatchReport, Output};
 use crate::mutation::Mutation;
 use crate::table::ChannelKey;
 use crate::view::Protocol;
-use redrt_types::{ContextId, Digest, Envelope, ReplicaId, ReplicaIndex, SeqNum};
+use redrt_types::{ContextId, Digest, Envelope, ReplicaId, ReplicaIndex, SeqNum, VirtualRank};
 use sdc_detect::{ReplicaSet, Verdict};
 
 /// Acknowledgements are batched up to this many messages of a channel …
@@ -46,7 +46,7 @@ impl Replica {
                 inbox.arrived += 1;
                 self.outputs.push_back(Output::Arrived { message, envelope, from });
             }
-            Phase::Wanted { .. } => {
+            Phase::Wanted { .. } | Phase::Withheld { .. } => {
                 slot.phase = Phase::Incomplete { supplier: from.index };
                 self.outputs.push_back(Output::Again { message, envelope, from });
             }
@@ -67,11 +67,13 @@ impl Replica {
         context: ContextId,
         sequence: SeqNum,
         digest: Digest,
+        core: Option<u16>,
     ) -> Result<(), Breach> {
         let inbox = self.inboxes.get_or_insert_with((from.rank, context), Inbox::default);
         let far_ahead = |end| Breach::FarAhead { context, sequence, end };
         let Some(slot) = inbox.admit(sequence).map_err(far_ahead)? else { return Ok(()) };
         slot.tally.record(from.index, digest, true);
+        slot.tally.note_core(from.index, core);
         if matches!(slot.phase, Phase::Complete { .. }) {
             self.evaluate(MessageId { sender: from.rank, context, sequence });
         }
@@ -142,15 +144,45 @@ impl Replica {
     fn correct_transport(&mut self, message: MessageId, supplier: ReplicaIndex, computed: Digest) {
         let live = self.live(message.sender);
         let limit = 2 * live.len() as u16 + 2;
+        let withholds = self.withholds && self.has_sibling() && !self.has(Mutation::CorruptLogDelivered);
         let slot = self.slot(message);
         slot.attempts += 1;
-        // A log that is corrupt itself yields the same bytes for ever: at last the message is delivered as it is.
+        // A log that is corrupt itself yields the same bytes for ever. A sibling may have the message as it was sent; who has none
+        // goes on with what there is.
         let other = next_after(live, supplier).filter(|_| slot.attempts <= limit);
-        let action = if other.is_some() { Action::Refetched } else { Action::Delivered };
+        let action = match other {
+            Some(_) => Action::Refetched,
+            None if withholds => Action::Withheld,
+            None => Action::Delivered,
+        };
         self.report(message, supplier, computed, Finding::TransportCorrupt, None, action);
         match other {
             Some(other) => self.fetch(message, other),
+            None if withholds => self.slot(message).phase = Phase::Withheld { supplier, computed },
             None => self.settle(message),
+        }
+    }
+
+    /// Whether another live replica of the own rank could go on alone.
+    fn has_sibling(&self) -> bool {
+        self.live(self.me.rank).iter().any(|index| index != self.me.index)
+    }
+
+    /// Delivers what was withheld when no sibling is left.
+    pub(super) fn yield_withheld(&mut self) {
+        if self.has_sibling() {
+            return;
+        }
+        for sender in (0..self.world.rank_count()).map(VirtualRank) {
+            for channel in self.inboxes.of(sender) {
+                for sequence in self.inbox(channel).window() {
+                    let Some(slot) = self.inbox(channel).slot(sequence) else { continue };
+                    if let Phase::Withheld { supplier, computed } = slot.phase {
+                        slot.phase = Phase::Complete { supplier, computed };
+                        self.evaluate(MessageId { sender, context: channel.1, sequence });
+                    }
+                }
+            }
         }
     }
 
@@ -163,7 +195,7 @@ impl Replica {
         agreed: Digest,
     ) {
         let live = self.live(message.sender);
-        let ignored = self.has(Mutation::VerdictIgnored);
+        let ignored = !self.corrects || self.has(Mutation::VerdictIgnored);
         let slot = self.slot(message);
         let agrees = |replica: &ReplicaIndex| slot.tally.claim(*replica) == Some(agreed);
         let other = if computed == agreed || slot.verified || ignored { None } else { live.iter().find(agrees) };
@@ -195,12 +227,15 @@ impl Replica {
         let live = self.live(message.sender);
         let inbox = self.inboxes.get_mut(channel(message)).expect("a message has its channel");
         let slot = inbox.slot(message.sequence).expect("it is not settled yet");
+        let verified = slot.verified;
         if slot.tally.final_votes().intersection(live).len() >= 2 {
             self.counters.messages_compared += 1;
             let length_bytes = slot.envelope.map_or(0, |envelope| envelope.length_bytes);
             self.counters.bytes_compared = self.counters.bytes_compared.saturating_add(length_bytes);
+            inbox.compared.messages += 1;
+            inbox.compared.bytes = inbox.compared.bytes.saturating_add(length_bytes);
         }
-        if !slot.verified {
+        if !verified {
             self.outputs.push_back(Output::Verified { message });
         }
         if inbox.unacked_count == 0 {

@@ -178,7 +178,7 @@ pub(super) fn serve(
     match service {
         Service::None => None,
         Service::Digests => {
-            Some(Output::Transmit { to, frame: Frame::Digest { context, sequence, digest }, payload: None })
+            Some(Output::Transmit { to, frame: Frame::Digest { context, sequence, digest, core: None }, payload: None })
         }
         Service::Payload => {
             let payload = Some(payload?);

@@ -29,7 +29,7 @@ fn offer(sequence: u64, digest: Digest) -> Frame {
 }
 
 fn digest(sequence: u64, digest: Digest) -> Frame {
-    Frame::Digest { context: CONTEXT, sequence: SeqNum(sequence), digest }
+    Frame::Digest { context: CONTEXT, sequence: SeqNum(sequence), digest, core: None }
 }
 
 fn message(sequence: u64) -> MessageId {
@@ -236,4 +236,50 @@ fn new_leader_merges_what_its_siblings_hold_before_it_decides() {
     assert_eq!(waiting.lookup(thread(0)), Lookup::Wait);
     waiting.apply_view(waiting.view().without(&[sibling])).unwrap();
     assert!(waiting.is_deciding(), "it is alone");
+}
+
+/// A receiver of a rank with three replicas, with what 0.`lost` said first and `rest` said by the others not yet; then 0.`lost` is lost, and a
+/// copy takes its place.
+fn receiver_after_a_copy(lost: u16, said: Frame) -> Replica {
+    let mut receiver = replica((1, 0), 3);
+    let lost = ReplicaId::new(0, lost);
+    receiver.handle(lost, said).unwrap();
+    if lost.index.0 == 0 {
+        receiver.payload_received(lost, message(0), BAD);
+    }
+    let without = receiver.view().without(&[lost]);
+    receiver.apply_view(without.clone()).unwrap();
+    receiver.apply_view(without.with(lost, redrt_types::Incarnation(1))).unwrap();
+    outputs(&mut receiver);
+    receiver
+}
+
+#[test]
+fn a_copy_does_not_answer_for_what_was_said_in_its_place_before() {
+    let mut receiver = receiver_after_a_copy(1, digest(0, BAD));
+    receiver.handle(ReplicaId::new(0, 0), offer(0, GOOD)).unwrap();
+    receiver.payload_received(ReplicaId::new(0, 0), message(0), GOOD);
+    receiver.handle(ReplicaId::new(0, 2), digest(0, GOOD)).unwrap();
+    let is_verdict = |output: &Output| matches!(output, Output::Verified { .. } | Output::Mismatch(_));
+    assert!(!outputs(&mut receiver).iter().any(is_verdict), "the copy has not spoken");
+    receiver.handle(ReplicaId::new(0, 1), digest(0, GOOD)).unwrap();
+    let verdict: Vec<_> = outputs(&mut receiver).into_iter().filter(is_verdict).collect();
+    assert_eq!(verdict, [Output::Verified { message: message(0) }]);
+}
+
+#[test]
+fn a_payload_of_one_that_was_lost_is_not_taken_for_its_copys() {
+    // The other two have not come so far when the one that sent it is lost and its copy is there.
+    let mut receiver = receiver_after_a_copy(0, offer(0, BAD));
+    for index in [1, 2] {
+        receiver.handle(ReplicaId::new(0, index), digest(0, GOOD)).unwrap();
+    }
+    receiver.handle(ReplicaId::new(0, 0), offer(0, GOOD)).unwrap();
+    let found = outputs(&mut receiver);
+    let again = Output::Again { message: message(0), envelope: envelope(8), from: ReplicaId::new(0, 0) };
+    assert!(found.contains(&again), "{found:?}");
+    receiver.payload_received(ReplicaId::new(0, 0), message(0), GOOD);
+    let found = outputs(&mut receiver);
+    assert!(found.contains(&Output::Verified { message: message(0) }), "{found:?}");
+    assert!(!found.iter().any(|output| matches!(output, Output::Mismatch(_))), "{found:?}");
 }

@@ -2,7 +2,7 @@
 
 use super::process::Process;
 use super::world::Simulation;
-use crate::frame::{Action, Finding, MismatchReport};
+use crate::frame::{Action, Finding, MessageId, MismatchReport};
 use redrt_types::{ReplicaId, VirtualRank};
 use std::collections::BTreeMap;
 
@@ -76,13 +76,24 @@ fn payloads(simulation: &Simulation) -> Result<(), String> {
             for incoming in process.incoming.iter().filter(|incoming| incoming.message.sender == sender) {
                 let message = incoming.message;
                 let key = (process.me().rank, message.context, message.sequence.0);
-                if sent.get(&key) != incoming.payload.as_ref() {
+                if sent.get(&key) != incoming.payload.as_ref() && !had_no_choice(simulation, process, message) {
                     return Err(format!("{} received something else than was sent: {incoming:?}", process.me()));
                 }
             }
         }
     }
     Ok(())
+}
+
+/// A message was corrupt wherever it was kept, and said to be; its receiver is the only one of its rank.
+fn had_no_choice(simulation: &Simulation, process: &Process, message: MessageId) -> bool {
+    let is_reported = |report: &MismatchReport| {
+        report.message == message
+            && report.finding == Finding::TransportCorrupt
+            && report.action == Action::Delivered
+            && simulation.process(report.supplier).log_corrupted.is_some()
+    };
+    simulation.view.live(process.me().rank).count() == 1 && process.reports.iter().any(is_reported)
 }
 
 /// No false report, and nobody votes who is not entitled to.
@@ -105,9 +116,16 @@ fn reports(simulation: &Simulation) -> Result<(), String> {
 
 fn is_true(simulation: &Simulation, process: &Process, report: &MismatchReport) -> bool {
     match report.finding {
-        Finding::TransportCorrupt => simulation.flipped.is_some_and(|flip| {
-            flip.to == process.me() && flip.from == report.supplier && flip.message == report.message
-        }),
+        Finding::TransportCorrupt => {
+            let is_kept = |kept: MessageId| {
+                let sequence = (kept.context, kept.sequence) == (report.message.context, report.message.sequence);
+                sequence && kept.sender == process.me().rank
+            };
+            let is_flipped = simulation.flipped.is_some_and(|flip| {
+                flip.to == process.me() && flip.from == report.supplier && flip.message == report.message
+            });
+            is_flipped || simulation.process(report.supplier).log_corrupted.is_some_and(is_kept)
+        }
         Finding::ReplicaCorrupt => {
             report.culprit == simulation.corrupt
                 && report.culprit.is_some_and(|it| is_corrupted(simulation, it, process, report))

@@ -1,4 +1,4 @@
-//! The coordinator's side of joins: pin, cut, view, unpin; and everything that can go wrong with them.
+//! The coordinator's side of joins: pins, cut, view, pins; and everything that can go wrong with them.
 //!
 //! ```text
 //!  begin ─▶ pinning ──── cut ────▶ restoring ──── view ────▶ joining ── in step ─▶ unpin
@@ -7,7 +7,7 @@
 //! ```
 //! In runs that are not about clones the view comes with the cut, and there is one join at a time.
 
-use super::process::Control;
+use super::process::{Control, Process};
 use super::random::Random;
 use super::world::Simulation;
 use redrt_types::{Incarnation, ReplicaId, View, World};
@@ -23,6 +23,8 @@ enum Stage {
     Restoring,
     /// It is in the view.
     Joining,
+    /// It has heard its leader, and counts like any other.
+    InStep,
 }
 
 /// A copy that is being made.
@@ -47,7 +49,12 @@ impl Simulation {
         }
         for place in (0..self.joins.len()).rev() {
             let join = self.joins[place];
-            match if self.is_about_clones { self.advance(join) } else { self.advance_plainly(join) } {
+            let next = if self.is_about_clones { self.advance(join) } else { self.advance_plainly(join) };
+            match next {
+                Some(Join { stage: Stage::InStep, .. }) => {
+                    self.joins.remove(place);
+                    self.retire_one_of(join);
+                }
                 Some(join) => self.joins[place] = join,
                 None => drop(self.joins.remove(place)),
             }
@@ -74,7 +81,7 @@ impl Simulation {
     fn advance(&mut self, join: Join) -> Option<Join> {
         let is_lost = match join.stage {
             Stage::Pinning | Stage::Restoring => !self.view.is_live(join.source) || self.random.below(80) == 0,
-            Stage::Joining => !self.view.is_live(join.newcomer),
+            Stage::Joining | Stage::InStep => !self.view.is_live(join.newcomer),
         };
         if is_lost {
             self.end_join(join, true);
@@ -91,8 +98,7 @@ impl Simulation {
             }
             Stage::Joining if self.process(join.newcomer).replica.is_in_step() && self.random.below(8) == 0 => {
                 self.end_join(join, false);
-                self.retire_one_of(join);
-                return None;
+                Stage::InStep
             }
             stage => stage,
         };
@@ -115,16 +121,22 @@ impl Simulation {
         self.kill_at(place);
     }
 
-    /// A degree is lowered, or what was moved away from leaves.
+    /// A copy is in step. Its source was to be moved, and leaves, be it the only other one; or the degree is lowered, and somebody
+    /// does.
     fn retire_one_of(&mut self, join: Join) {
-        if !self.random.chance(40) {
-            return;
-        }
         let live: Vec<_> = self.view.live(join.newcomer.rank).collect();
-        let place = self.world.process(self.random.pick(&live)).0 as usize;
+        let victim = match self.random.below(100) {
+            0..40 => self.random.pick(&live),
+            40..80 => join.source,
+            _ => return,
+        };
+        let place = self.world.process(victim).0 as usize;
         if self.may_lose(place) {
             self.summary.retired += 1;
-            self.lose(place, true);
+            self.summary.moved += u64::from(victim == join.source && live.len() == 2);
+            // It is ended, or told to leave and does not hear it.
+            let is_fenced = self.random.chance(50);
+            self.lose(place, is_fenced);
         }
     }
 
@@ -133,9 +145,18 @@ impl Simulation {
         self.view.is_live(replica) && !self.joins.iter().any(|join| join.newcomer == replica)
     }
 
+    /// Whether all keep what the copy may need. One that is restored meanwhile hears of it with its view.
     fn is_pinned(&self, join: Join) -> bool {
-        let pin = Control::Pin(join.newcomer);
-        !self.processes.iter().any(|process| process.alive && process.controls.contains(&pin))
+        let is_pin = |control: &Control| matches!(control, Control::Pins(pins) if pins.contains(&join.newcomer));
+        let has_not_heard = |process: &Process| process.alive && process.controls.iter().any(is_pin);
+        let is_restored = |other: &Join| other.stage == Stage::Restoring;
+        !self.processes.iter().any(has_not_heard) && !self.joins.iter().any(is_restored)
+    }
+
+    /// Tells everybody who is awaited now; `ended` is not any more.
+    fn tell_pins(&mut self, ended: Option<ReplicaId>) {
+        let newcomers = self.joins.iter().map(|join| join.newcomer);
+        self.tell(&Control::Pins(newcomers.filter(|newcomer| Some(*newcomer) != ended).collect()));
     }
 
     fn begin_join(&mut self) {
@@ -152,8 +173,8 @@ impl Simulation {
         let source = self.random.pick(&sources);
         self.joins_left -= 1;
         self.say(|| format!("{newcomer}  join    as a copy of {source}"));
-        self.tell(&Control::Pin(newcomer));
         self.joins.push(Join { newcomer, source, stage: Stage::Pinning });
+        self.tell_pins(None);
     }
 
     fn cut(&mut self, join: Join) {
@@ -163,9 +184,7 @@ impl Simulation {
         self.processes[original].flush();
         self.post_outgoing(original);
         let copy = self.process(source).copy(newcomer);
-        let pending = self.process(source).controls.clone();
         self.processes[place.0 as usize] = copy;
-        self.processes[place.0 as usize].controls = pending;
         // What is left of the place's former life is fenced.
         self.links.retain(|(from, to), _| *from != place && *to != place);
         self.transfers.retain(|(from, to, ..)| *from != newcomer && *to != newcomer);
@@ -183,6 +202,7 @@ impl Simulation {
         self.view = self.view.with(newcomer, life);
         self.say(|| format!("{newcomer}  admit   view {}", self.view.number.0));
         self.tell(&Control::View(self.view.clone()));
+        self.tell_pins(None);
     }
 
     fn end_join(&mut self, join: Join, is_lost: bool) {
@@ -195,7 +215,7 @@ impl Simulation {
             let place = self.world.process(newcomer).0 as usize;
             self.processes[place].alive = false;
         }
-        self.tell(&Control::Unpin(newcomer));
+        self.tell_pins(Some(newcomer));
     }
 }
 

@@ -33,6 +33,8 @@ pub enum Faults {
     Wire,
     /// A replica sends a payload that its memory corrupted.
     Memory,
+    /// A payload is corrupted where it is kept to be sent again; replicas die, so that it is.
+    Log,
     /// Copies are made, several at a time; sources, spares and partners die at every step; replicas are retired.
     Clones,
 }
@@ -82,8 +84,12 @@ pub struct Summary {
     pub abandoned: u64,
     /// Replicas that left because they were not wanted any more.
     pub retired: u64,
+    /// Of these, the only replicas of their ranks, whose copies took their parts.
+    pub moved: u64,
     /// Mismatches reported.
     pub reports: u64,
+    /// Replicas that were ended because a message for them was corrupt wherever it was kept.
+    pub withheld: u64,
 }
 
 /// What went wrong in a run.

@@ -131,8 +131,8 @@ impl Small {
 
     /// Whether everybody has heard that a copy is wanted.
     fn is_told(&self, state: &State) -> bool {
-        let pin = Control::Pin(self.free.expect("a join is under way"));
-        !state.processes.iter().any(|process| process.alive && process.controls.contains(&pin))
+        let pins = Control::Pins(self.free.into_iter().collect());
+        !state.processes.iter().any(|process| process.alive && process.controls.contains(&pins))
     }
 
     /// Frames wait for a view: for a newcomer that is in none, or from one that the addressee does not know yet.
@@ -146,9 +146,12 @@ impl Small {
         addressee.is_new() || is_unknown
     }
 
+    /// Copies hear nothing before there is a view that has them.
     fn tell(state: &mut State, control: &Control) {
         for process in state.processes.iter_mut().filter(|process| process.alive) {
-            process.controls.push_back(control.clone());
+            if !process.is_new() || state.view.is_live(process.me()) {
+                process.controls.push_back(control.clone());
+            }
         }
     }
 
@@ -157,18 +160,17 @@ impl Small {
         state.join = match state.join {
             Join::Pinning(source) => {
                 Self::run(state, source, &self.world);
-                let mut copy = state.processes[source].copy(newcomer);
-                copy.controls = state.processes[source].controls.clone();
-                state.processes[place] = copy;
+                state.processes[place] = state.processes[source].copy(newcomer);
                 Join::Restoring(source)
             }
             Join::Restoring(_) => {
                 state.view = state.view.with(newcomer, Incarnation(1));
                 Self::tell(state, &Control::View(state.view.clone()));
+                Self::tell(state, &Control::Pins(vec![newcomer]));
                 Join::Joining
             }
             Join::Joining => {
-                Self::tell(state, &Control::Unpin(newcomer));
+                Self::tell(state, &Control::Pins(Vec::new()));
                 Join::Over
             }
             join => panic!("{join:?} has no next step"),
@@ -318,8 +320,7 @@ impl Small {
                 match process.controls.pop_front().expect("it was told something") {
                     Control::View(view) if !view.is_live(process.me()) && !process.is_new() => process.alive = false,
                     Control::View(view) => process.apply_view(view),
-                    Control::Pin(newcomer) => process.pin(newcomer),
-                    Control::Unpin(newcomer) => process.unpin(newcomer),
+                    Control::Pins(newcomers) => process.set_pins(&newcomers),
                 }
                 if !state.processes[place].is_new() {
                     Self::run(state, place, &self.world);
@@ -327,7 +328,7 @@ impl Small {
             }
             Action::Begin(source) => {
                 state.join = Join::Pinning(source);
-                Self::tell(state, &Control::Pin(self.free.expect("a place is free")));
+                Self::tell(state, &Control::Pins(self.free.into_iter().collect()));
             }
             Action::Advance => self.advance(state),
             Action::Abandon => {
@@ -335,7 +336,7 @@ impl Small {
                     state.processes[self.newcomer()].alive = false;
                 }
                 state.join = Join::Over;
-                Self::tell(state, &Control::Unpin(self.free.expect("a join was under way")));
+                Self::tell(state, &Control::Pins(Vec::new()));
             }
             Action::Reset(one, other) => {
                 state.resets_left -= 1;

@@ -49,10 +49,8 @@ pub enum Packet {
 pub enum Control {
     /// A new view.
     View(View),
-    /// A copy is to join there.
-    Pin(ReplicaId),
-    /// It has, or will not.
-    Unpin(ReplicaId),
+    /// Copies are to join there, or have and are not in step yet.
+    Pins(Vec<ReplicaId>),
 }
 
 /// A message that has arrived.
@@ -105,6 +103,9 @@ pub struct Process {
     pub(super) corrupt_send: Option<usize>,
     /// The message that was: on the channel to `sender`.
     pub(super) corrupted: Option<MessageId>,
+    /// The send whose payload is to be corrupted where it is kept, by its number, and the message that was.
+    pub(super) corrupt_log: Option<usize>,
+    pub(super) log_corrupted: Option<MessageId>,
     /// Whether something has changed since its program blocked.
     pub(super) runnable: bool,
 }
@@ -119,7 +120,8 @@ pub(super) fn digest(tag: Tag, length_bytes: u64, payload: u64) -> Digest {
 
 impl Process {
     pub(super) fn new(config: Config, contexts: &[ContextId], program: Vec<Instruction>) -> Self {
-        let replica = Replica::new(config);
+        let mut replica = Replica::new(config);
+        replica.withhold_corrupt();
         let order = if replica.is_deciding() { Order::Deciding } else { Order::Following };
         Self {
             app: App::new(replica.me().rank.0, replica.view().rank_count(), program),
@@ -141,6 +143,8 @@ impl Process {
             sent: Vec::new(),
             corrupt_send: None,
             corrupted: None,
+            corrupt_log: None,
+            log_corrupted: None,
             runnable: true,
         }
     }
@@ -235,13 +239,8 @@ impl Process {
         self.replica.is_joining()
     }
 
-    pub(super) fn pin(&mut self, newcomer: ReplicaId) {
-        self.replica.pin(newcomer);
-        self.drain(None);
-    }
-
-    pub(super) fn unpin(&mut self, newcomer: ReplicaId) {
-        self.replica.unpin(newcomer);
+    pub(super) fn set_pins(&mut self, newcomers: &[ReplicaId]) {
+        self.replica.set_pins(newcomers);
         self.drain(None);
     }
 
@@ -280,8 +279,13 @@ impl Process {
         if is_corrupt {
             self.corrupted = Some(MessageId { sender: VirtualRank(to), context, sequence });
         }
+        let is_log_corrupt = self.corrupt_log == Some(self.sent.len());
         self.sent.push((VirtualRank(to), context, sequence.0, payload));
         self.drain(None);
+        if is_log_corrupt && let Some((kept, _)) = self.payloads.get_mut(&key) {
+            *kept ^= 1 << 20;
+            self.log_corrupted = Some(MessageId { sender: VirtualRank(to), context, sequence });
+        }
     }
 
     pub(super) fn post(&mut self, context: ContextId, pattern: Pattern) -> usize {

@@ -18,12 +18,21 @@ fn every_seed_ends_right() {
 }
 
 /// Copies, several at a time and in the same sphere, of leaders and followers; sources, copies and partners that die at every step;
-/// attempts that are abandoned and made again; degrees that are raised and lowered.
+/// attempts that are abandoned and made again; degrees that are raised and lowered; replicas that leave when their copies are in step.
 #[test]
 fn every_seed_of_clones_ends_right() {
     let options = Options { faults: Some(Faults::Clones), ..Options::default() };
     let total = all_end_right(count(), &options, " --faults clones");
     assert!(total.joins > count() && total.abandoned > count() / 2 && total.retired > count() / 4, "{total:?}");
+    assert!(total.moved > count() / 20, "{total:?}");
+}
+
+/// Payloads that are corrupted where they are kept: who is served from there is told so, and goes if it cannot be served otherwise.
+#[test]
+fn every_seed_of_corrupt_logs_ends_right() {
+    let options = Options { faults: Some(Faults::Log), ..Options::default() };
+    let total = all_end_right(count(), &options, " --faults log");
+    assert!(total.reports > count() / 20 && total.withheld > count() / 100, "{total:?}");
 }
 
 fn all_end_right(count: u64, options: &Options, words: &str) -> Summary {
@@ -39,7 +48,9 @@ fn all_end_right(count: u64, options: &Options, words: &str) -> Summary {
                 total.resets += summary.resets;
                 total.abandoned += summary.abandoned;
                 total.retired += summary.retired;
+                total.moved += summary.moved;
                 total.reports += summary.reports;
+                total.withheld += summary.withheld;
             }
             Err(reason) => panic!("seed {seed}: {reason}\nreplay: redrt-sim {seed}{words} --trace"),
         }
@@ -88,6 +99,14 @@ fn every_planted_bug_is_found() {
         let (seed, reason) = found.unwrap_or_else(|| panic!("{mutation:?} is not found"));
         println!("{mutation:?} is found by seed {seed}: {}", reason.lines().next().unwrap_or_default());
     }
+}
+
+/// The same of what only shows where what is kept is corrupt.
+#[test]
+fn a_corrupt_log_that_is_delivered_is_found() {
+    let mutation = Some(crate::Mutation::CorruptLogDelivered);
+    let options = Options { mutation, faults: Some(Faults::Log), ..Options::default() };
+    assert!((0..3_000).any(|seed| outcome(seed, &options).is_err()), "it is not found");
 }
 
 /// The same of what only shows where copies are what a run is about.

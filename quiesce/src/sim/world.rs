@@ -7,7 +7,7 @@ use super::program::{PhaseKinds, generate};
 use super::random::Random;
 use super::resets::Breaks;
 use super::{Failure, Faults, Options, Summary, check};
-use crate::frame::{Frame, MessageId};
+use crate::frame::{Action, Frame, MessageId};
 use crate::replica::{Config, Verification};
 use crate::view::Protocol;
 use redrt_types::{ContextId, Incarnation, ProcessIndex, ReplicaId, View, VirtualRank, World};
@@ -101,11 +101,16 @@ impl Simulation {
             processes[place].corrupt_send = Some(random.below(8));
             processes[place].me()
         });
+        if faults == Faults::Log {
+            let place = random.below(processes.len());
+            processes[place].corrupt_log = Some(random.below(8));
+        }
         let deaths_left = match faults {
             Faults::Deaths => 1 + random.below(4),
             Faults::Resets => random.below(3),
             Faults::Clones => random.below(6),
             Faults::Wire => random.below(2),
+            Faults::Log => 1 + random.below(3),
             _ => 0,
         };
         let joins_left = match faults {
@@ -147,6 +152,7 @@ impl Simulation {
             }
             self.break_connections();
             self.advance_joins();
+            self.end_withholding();
             let events = self.events();
             if events.is_empty() && self.joins.is_empty() {
                 break;
@@ -268,8 +274,7 @@ impl Simulation {
                 match control {
                     Control::View(view) if !view.is_live(process.me()) && !process.is_new() => process.alive = false,
                     Control::View(view) => process.apply_view(view),
-                    Control::Pin(newcomer) => process.pin(newcomer),
-                    Control::Unpin(newcomer) => process.unpin(newcomer),
+                    Control::Pins(newcomers) => process.set_pins(&newcomers),
                 }
                 process.runnable = !process.is_new();
                 place
@@ -364,6 +369,16 @@ impl Simulation {
         self.lose(place, fenced);
     }
 
+    /// The coordinator ends who withholds a message, if its sphere can do without it.
+    fn end_withholding(&mut self) {
+        let withholds = |process: &Process| process.reports.iter().any(|report| report.action == Action::Withheld);
+        let place = self.processes.iter().position(|process| self.view.is_live(process.me()) && withholds(process));
+        if let Some(place) = place.filter(|place| self.may_lose(*place)) {
+            self.summary.withheld += 1;
+            self.lose(place, false);
+        }
+    }
+
     /// Whether its sphere can do without it. A newcomer that is not in step does not count: what its source decided since the cut, and
     /// others may have seen the consequences of, it has yet to hear.
     pub(super) fn may_lose(&self, place: usize) -> bool {
@@ -403,9 +418,12 @@ impl Simulation {
         control
     }
 
+    /// Copies hear nothing before there is a view that has them.
     pub(super) fn tell(&mut self, control: &Control) {
         for process in self.processes.iter_mut().filter(|process| process.alive) {
-            process.controls.push_back(control.clone());
+            if !process.is_new() || self.view.is_live(process.me()) {
+                process.controls.push_back(control.clone());
+            }
         }
     }
 

@@ -1,40 +1,25 @@
 //! Memory that the library hands to the program (`MPI_Alloc_mem`).
+//!
+//! It comes from the program's own heap: that of the library is used whenever messages happen to arrive, so its addresses
+//! differ between replicas, and a program may send addresses to others (`MPI_Win_attach`).
 
-use std::alloc::{Layout, alloc, dealloc};
 use std::ffi::c_void;
 
-/// A cache line before each block holds its size, and keeps the block aligned to one.
-const HEADER_BYTES: usize = 64;
-
-fn layout(size: usize) -> Option<Layout> {
-    Layout::from_size_align(size.checked_add(HEADER_BYTES)?, HEADER_BYTES).ok()
-}
+/// Blocks begin at a cache line.
+const ALIGNMENT: usize = 64;
 
 /// A block of `size` bytes, aligned to a cache line; `None` when there is no memory.
 #[must_use]
 pub fn allocate(size: usize) -> Option<*mut c_void> {
-    let layout = layout(size)?;
-    // SAFETY: - the layout has at least HEADER_BYTES bytes.
-    let block = unsafe { alloc(layout) };
-    if block.is_null() {
-        return None;
-    }
-    // SAFETY: - the block is aligned for, and large enough to hold, a size.
-    unsafe { block.cast::<usize>().write(size) };
-    // SAFETY: - HEADER_BYTES is within the block.
-    Some(unsafe { block.add(HEADER_BYTES) }.cast())
+    let size = size.max(1).checked_next_multiple_of(ALIGNMENT)?;
+    // SAFETY: - the alignment is a power of two, and the size a multiple of it.
+    let block = unsafe { libc::aligned_alloc(ALIGNMENT, size) };
+    (!block.is_null()).then_some(block)
 }
 
 /// Frees a block that [`allocate`] returned, or null.
+#[allow(clippy::not_unsafe_ptr_arg_deref)] // On the program's promise, like the export it serves.
 pub fn free(block: *mut c_void) {
-    if block.is_null() {
-        return;
-    }
-    // SAFETY: - the program passes what MPI_Alloc_mem returned, which a header precedes.
-    let block = unsafe { block.cast::<u8>().sub(HEADER_BYTES) };
-    // SAFETY: - as above; the header is not written to by the program.
-    let size = unsafe { block.cast::<usize>().read() };
-    let layout = layout(size).expect("the layout existed when the block was allocated");
-    // SAFETY: - allocated with this layout.
-    unsafe { dealloc(block, layout) };
+    // SAFETY: - the program passes what MPI_Alloc_mem returned.
+    unsafe { libc::free(block) };
 }

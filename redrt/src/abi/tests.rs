@@ -209,9 +209,8 @@ fn error_handlers_are_called_with_the_handle_and_the_code() {
 #[test]
 fn unsupported_functions_say_so() {
     begin();
-    let mut request = crate::handle::RequestHandle::NULL;
-    let code =
-        unsafe_call!(MPI_File_iread(crate::handle::FileHandle::NULL, null_mut(), 1, DatatypeHandle::INT, &mut request));
+    let mut name = [0; MPI_MAX_PORT_NAME as usize];
+    let code = unsafe_call!(MPI_Open_port(InfoHandle::NULL, name.as_mut_ptr()));
     assert_eq!(code, MPI_ERR_UNSUPPORTED_OPERATION);
 }
 
@@ -236,13 +235,22 @@ fn groups_and_infos_report_wrong_arguments() {
 }
 
 #[test]
-fn the_tool_interface_is_empty_but_well_behaved() {
+fn the_tool_interface_tells_what_there_is() {
     let (mut provided, mut count) = (0, -1);
     assert_eq!(unsafe_call!(MPI_T_cvar_get_num(&mut count)), MPI_T_ERR_NOT_INITIALIZED);
     assert_eq!(unsafe_call!(MPI_T_finalize()), MPI_T_ERR_NOT_INITIALIZED);
     call(|| unsafe_call!(MPI_T_init_thread(MPI_THREAD_MULTIPLE, &mut provided)));
     call(|| unsafe_call!(MPI_T_cvar_get_num(&mut count)));
-    assert_eq!(count, 0);
+    let mut index = -1;
+    call(|| unsafe_call!(MPI_T_cvar_get_index(c"redrt_eager_bytes_max".as_ptr(), &mut index)));
+    assert!((0..count).contains(&index));
+    let (mut cvar, mut value) = (MPI_T_CVAR_HANDLE_NULL, 0_u64);
+    call(|| unsafe_call!(MPI_T_cvar_handle_alloc(index, null_mut(), &mut cvar, &mut count)));
+    call(|| unsafe_call!(MPI_T_cvar_read(cvar, (&raw mut value).cast())));
+    assert_eq!((count, value), (1, crate::engine::replication::EAGER_BYTES_MAX as u64));
+    assert_eq!(unsafe_call!(MPI_T_cvar_write(cvar, (&raw const value).cast())), MPI_T_ERR_CVAR_SET_NEVER);
+    call(|| unsafe_call!(MPI_T_cvar_handle_free(&mut cvar)));
+    assert_eq!(unsafe_call!(MPI_T_cvar_read(cvar, (&raw mut value).cast())), MPI_T_ERR_INVALID_HANDLE);
     assert_eq!(unsafe_call!(MPI_T_cvar_get_index(c"x".as_ptr(), &mut count)), MPI_T_ERR_INVALID_NAME);
     assert_eq!(unsafe_call!(MPI_T_category_get_num_events(0, &mut count)), MPI_T_ERR_INVALID_INDEX);
     let mut session = MPI_T_PVAR_SESSION_NULL;

@@ -121,18 +121,46 @@ pub fn win_free_keyval(keyval: Output<c_int>) -> Result {
     free(ObjectKind::Win, keyval)
 }
 
+/// The predefined attributes of a window (MPI-5.0 §12.2.6): its base, and addresses of the others.
+fn fact(win: WinHandle, keyval: c_int) -> Result<Option<usize>> {
+    let window = crate::window::resolve(win)?;
+    let facts = &window.facts;
+    Ok(match keyval {
+        MPI_WIN_BASE => Some(facts.base),
+        MPI_WIN_SIZE => Some((&raw const facts.size).expose_provenance()),
+        MPI_WIN_DISP_UNIT => Some((&raw const facts.unit).expose_provenance()),
+        MPI_WIN_CREATE_FLAVOR => Some((&raw const facts.flavor).expose_provenance()),
+        MPI_WIN_MODEL => Some((&raw const facts.model).expose_provenance()),
+        _ => None,
+    })
+}
+
+const WINDOW_FACTS: [c_int; 5] = [MPI_WIN_BASE, MPI_WIN_SIZE, MPI_WIN_DISP_UNIT, MPI_WIN_CREATE_FLAVOR, MPI_WIN_MODEL];
+
+fn check_no_fact(keyval: c_int) -> Result {
+    if WINDOW_FACTS.contains(&keyval) {
+        fail!(MPI_ERR_KEYVAL, "predefined attributes cannot be changed");
+    }
+    Ok(())
+}
+
 /// `MPI_Win_get_attr`.
 pub fn win_get_attr(win: WinHandle, keyval: c_int, value: *mut c_void, flag: Output<c_int>) -> Result {
+    if let Some(found) = fact(win, keyval)? {
+        return put_found(Some(found), value, flag);
+    }
     put_found(attached(Scope::Win(win))?.attributes.get(keyval, ObjectKind::Win)?, value, flag)
 }
 
 /// `MPI_Win_set_attr`.
 pub fn win_set_attr(win: WinHandle, keyval: c_int, value: *mut c_void) -> Result {
+    check_no_fact(keyval)?;
     attached(Scope::Win(win))?.attributes.set(keyval, ObjectKind::Win, win.0, value.expose_provenance())
 }
 
 /// `MPI_Win_delete_attr`.
 pub fn win_delete_attr(win: WinHandle, keyval: c_int) -> Result {
+    check_no_fact(keyval)?;
     attached(Scope::Win(win))?.attributes.delete(keyval, ObjectKind::Win, win.0)
 }
 

@@ -45,11 +45,15 @@ impl Typed {
 
 /// Start and length of elements of a predefined type, which needs no reference count: the common case.
 #[inline]
-fn predefined_stretch(buffer: *const c_void, count: i64, datatype: DatatypeHandle) -> Option<(*mut u8, usize)> {
+fn predefined_stretch(
+    buffer: *const c_void,
+    count: i64,
+    datatype: DatatypeHandle,
+) -> Option<(*mut u8, usize, &'static Datatype)> {
     let datatype = datatype::predefined(datatype).filter(|_| count >= 0)?;
     let offset = datatype.contiguous_offset(count)?;
     let start = buffer.cast_mut().cast::<u8>().wrapping_offset(offset as isize);
-    Some((start, datatype.packed_size(count) as usize))
+    Some((start, datatype.packed_size(count) as usize, datatype))
 }
 
 /// The bytes to send. Not copied when they lie in one stretch.
@@ -58,7 +62,7 @@ fn predefined_stretch(buffer: *const c_void, count: i64, datatype: DatatypeHandl
 /// `buffer` must be valid as MPI says, until the send completes.
 #[inline]
 pub unsafe fn outgoing(buffer: *const c_void, count: i64, datatype: DatatypeHandle) -> Result<Payload> {
-    if let Some((start, bytes)) = predefined_stretch(buffer, count, datatype) {
+    if let Some((start, bytes, _)) = predefined_stretch(buffer, count, datatype) {
         // SAFETY: - the program keeps the buffer until the send completes.
         return Ok(unsafe { Payload::user(start, bytes) });
     }
@@ -76,19 +80,26 @@ pub unsafe fn outgoing(buffer: *const c_void, count: i64, datatype: DatatypeHand
 /// The place to receive into.
 #[inline]
 pub fn incoming(buffer: *mut c_void, count: i64, datatype: DatatypeHandle) -> Result<Target> {
-    if let Some((start, bytes)) = predefined_stretch(buffer, count, datatype) {
-        return Ok(Target { start, capacity: bytes as u64, scatter: None });
+    if let Some((start, bytes, datatype)) = predefined_stretch(buffer, count, datatype) {
+        return Ok(Target { start, capacity: bytes as u64, element: datatype.element(), scatter: None });
     }
     let typed = typed(count, datatype)?;
-    let capacity = typed.bytes() as u64;
+    let (capacity, element) = (typed.bytes() as u64, typed.datatype.element());
     if let Some(start) = typed.stretch(buffer) {
-        return Ok(Target { start, capacity, scatter: None });
+        return Ok(Target { start, capacity, element, scatter: None });
     }
-    Ok(Target { start: buffer.cast(), capacity, scatter: Some(Box::new(typed)) })
+    Ok(Target { start: buffer.cast(), capacity, element, scatter: Some(Box::new(typed)) })
 }
 
 impl Scatter for Typed {
     unsafe fn scatter(&self, to: *mut u8, packed: &[u8]) {
         self.datatype.unpack(to, self.count, packed);
+    }
+
+    unsafe fn gather(&self, from: *const u8, length: usize) -> Vec<u8> {
+        let mut packed = vec![0; self.bytes()];
+        self.datatype.pack(from, self.count, &mut packed);
+        packed.truncate(length);
+        packed
     }
 }

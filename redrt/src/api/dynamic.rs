@@ -8,3 +8,8 @@ use crate::handle::CommHandle;
 pub fn comm_get_parent(parent: Output<CommHandle>) -> Result {
     parent.set(CommHandle::NULL)
 }
+
+/// `MPI_Comm_disconnect` (§11.10.4). What is still under way on the communicator is completed whether it is there or not.
+pub fn comm_disconnect(comm: Output<CommHandle>) -> Result {
+    super::comm::comm_free(comm)
+}

@@ -1,6 +1,6 @@
 //! Info objects (MPI-5.0 chapter 10).
 
-use crate::abi::{Input, MPI_ERR_ARG, MPI_ERR_INFO_NOKEY, MPI_MAX_INFO_KEY, Output};
+use crate::abi::{Input, MPI_ERR_ARG, MPI_MAX_INFO_KEY, Output};
 use crate::error::Result;
 use crate::fail;
 use crate::handle::InfoHandle;
@@ -98,7 +98,7 @@ pub fn info_get_nkeys(info: InfoHandle, nkeys: Output<c_int>) -> Result {
 pub fn info_get_nthkey(info: InfoHandle, n: c_int, key: Output<c_char>) -> Result {
     let pairs = info::resolve(info)?.pairs();
     let Some((name, _)) = usize::try_from(n).ok().and_then(|n| pairs.get(n)) else {
-        fail!(MPI_ERR_INFO_NOKEY, "there is no key {n}, only {} keys", pairs.len());
+        fail!(MPI_ERR_ARG, "there is no key {n}, only {} keys", pairs.len());
     };
     key.set_text(name, MPI_MAX_INFO_KEY as usize).map(drop)
 }

@@ -1,5 +1,7 @@
 //! Beginning and end (MPI-5.0 chapter 11).
 
+pub use super::session::*;
+
 use crate::abi::{
     MPI_ERR_OTHER, MPI_THREAD_FUNNELED, MPI_THREAD_MULTIPLE, MPI_THREAD_SERIALIZED, MPI_THREAD_SINGLE, Output,
 };
@@ -7,31 +9,83 @@ use crate::comm;
 use crate::error::{Error, Result};
 use crate::handle::CommHandle;
 use crate::host;
+use crate::objects::session;
 use crate::runtime;
 use std::ffi::c_int;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicI32, AtomicU8, Ordering};
 use std::thread::ThreadId;
 
 static MAIN: OnceLock<ThreadId> = OnceLock::new();
-static PROVIDED: OnceLock<c_int> = OnceLock::new();
+static PROVIDED: AtomicI32 = AtomicI32::new(MPI_THREAD_SINGLE);
+
+const BEFORE: u8 = 0;
+const INITIALIZED: u8 = 1;
+const FINALIZED: u8 = 2;
+
+/// Where the program stands between `MPI_Init` and `MPI_Finalize`. With sessions, the library may work before and after.
+static WORLD: AtomicU8 = AtomicU8::new(BEFORE);
 
 fn begin(required: c_int) -> Result<c_int> {
-    if host::is_active() || host::is_finalized() {
+    if host::is_finalized() || WORLD.load(Ordering::Acquire) != BEFORE {
         return Err(Error::new(MPI_ERR_OTHER, "MPI has been initialized already"));
     }
+    let provided = start("MPI_Init", required);
+    let _ = MAIN.set(std::thread::current().id());
+    WORLD.store(INITIALIZED, Ordering::Release);
+    Ok(provided)
+}
+
+/// Takes this process's place in the job, unless that was done.
+fn start(function: &str, required: c_int) -> c_int {
     let provided = match required {
         MPI_THREAD_FUNNELED | MPI_THREAD_SERIALIZED | MPI_THREAD_MULTIPLE => required,
         _ => MPI_THREAD_SINGLE,
     };
-    if let Err(error) = runtime::begin() {
-        eprintln!("redrt: MPI_Init: {}", runtime::chain(&error));
-        std::process::exit(1);
+    PROVIDED.fetch_max(provided, Ordering::AcqRel);
+    if !host::is_active() {
+        if let Err(error) = runtime::begin() {
+            host::say(format_args!("redrt: {function}: {}", runtime::chain(&error)));
+            std::process::exit(1);
+        }
+        host::set_active();
+        runtime::clock::install_hooks();
     }
-    let _ = MAIN.set(std::thread::current().id());
-    let _ = PROVIDED.set(provided);
-    host::set_active();
-    runtime::clock::install_hooks();
-    Ok(provided)
+    provided
+}
+
+/// Leaves the job.
+fn end() {
+    runtime::end();
+    runtime::clock::remove_hooks();
+    host::set_finalized();
+}
+
+/// Begins a session: the library works from now on.
+pub(super) fn begin_session(required: c_int) -> Result {
+    if host::is_finalized() {
+        return Err(Error::new(MPI_ERR_OTHER, "MPI has been finalized: no session can begin any more"));
+    }
+    if !host::is_active() {
+        // A program that has only sessions may begin another one after its last, until it ends.
+        // SAFETY: - registers a function that lives as long as the process.
+        unsafe { libc::atexit(end_at_exit) };
+    }
+    start("MPI_Session_init", required);
+    Ok(())
+}
+
+extern "C" fn end_at_exit() {
+    if host::is_active() && WORLD.load(Ordering::Acquire) == BEFORE && session::count() == 0 {
+        end();
+    }
+}
+
+/// The last session has ended.
+pub(super) fn end_sessions() {
+    if host::is_active() && WORLD.load(Ordering::Acquire) == FINALIZED {
+        end();
+    }
 }
 
 /// `MPI_Init`. The arguments are left alone: redrun passes nothing by them.
@@ -47,22 +101,22 @@ pub fn init_thread<A, B>(_argc: A, _argv: B, required: c_int, provided: Output<c
 
 /// `MPI_Initialized`.
 pub fn initialized(flag: Output<c_int>) -> Result {
-    flag.set(c_int::from(host::is_active() || host::is_finalized()))
+    flag.set(c_int::from(WORLD.load(Ordering::Acquire) != BEFORE))
 }
 
 /// `MPI_Finalized`.
 pub fn finalized(flag: Output<c_int>) -> Result {
-    flag.set(c_int::from(host::is_finalized()))
+    flag.set(c_int::from(WORLD.load(Ordering::Acquire) == FINALIZED))
 }
 
 /// `MPI_Query_thread`.
 pub fn query_thread(provided: Output<c_int>) -> Result {
-    provided.set(PROVIDED.get().copied().unwrap_or(MPI_THREAD_SINGLE))
+    provided.set(PROVIDED.load(Ordering::Acquire))
 }
 
 /// Whether other threads than the main one may call MPI (MPI-5.0 §11.6).
 pub fn allows_threads() -> bool {
-    matches!(PROVIDED.get(), Some(&(MPI_THREAD_SERIALIZED | MPI_THREAD_MULTIPLE)))
+    matches!(PROVIDED.load(Ordering::Acquire), MPI_THREAD_SERIALIZED | MPI_THREAD_MULTIPLE)
 }
 
 /// `MPI_Is_thread_main`.
@@ -72,12 +126,16 @@ pub fn is_thread_main(flag: Output<c_int>) -> Result {
 
 /// `MPI_Finalize`.
 pub fn finalize() -> Result {
+    if WORLD.load(Ordering::Acquire) != INITIALIZED {
+        return Err(Error::new(MPI_ERR_OTHER, "MPI_Init was not called, or MPI_Finalize was already"));
+    }
     let this = comm::resolve(CommHandle::SELF)?;
     // MPI-5.0 §11.2.4: attributes of MPI_COMM_SELF are deleted first, while MPI still works.
     this.attached.attributes.delete_all(CommHandle::SELF.0)?;
-    runtime::end();
-    runtime::clock::remove_hooks();
-    host::set_finalized();
+    WORLD.store(FINALIZED, Ordering::Release);
+    if session::count() == 0 {
+        end();
+    }
     Ok(())
 }
 

@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::fail;
 use crate::handle::{CommHandle, ErrhandlerHandle, GroupHandle, InfoHandle};
 use crate::memory::Scratch;
-use crate::objects::{group, info};
+use crate::objects::{group, info, session};
 use redrt_types::VirtualRank;
 use std::ffi::{c_char, c_int};
 use std::sync::Arc;
@@ -159,7 +159,11 @@ pub fn comm_create_from_group(
     let (world, members) = (comm::resolve(CommHandle::WORLD)?, members_of(group)?);
     info::resolve_hints(info)?;
     let context = world.group_context(&members, tag_of(stringtag)? ^ FROM_GROUP_DETAIL);
-    finish(world.with_context(context, &members, None), errhandler, newcomm)
+    let made = world.with_context(context, &members, None);
+    if let (Some(made), Some(session)) = (&made, group::resolve(group)?.session()) {
+        let _ = made.session.set(session::resolve(session)?);
+    }
+    finish(made, errhandler, newcomm)
 }
 
 /// `MPI_Intercomm_create_from_groups`. Only the local leader knows the remote group, and tells its own.

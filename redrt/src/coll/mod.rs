@@ -10,6 +10,7 @@
 pub mod alltoall;
 pub mod barrier;
 pub mod bcast;
+pub(crate) mod cards;
 pub mod gather;
 pub mod inter;
 pub mod neighbor;
@@ -109,7 +110,8 @@ impl Peers {
     /// Begins to receive up to all of `region` from a member.
     pub fn start_receive(&self, from: usize, region: Region) -> Step {
         let mut engine = engine::cell().lock();
-        let target = Target { start: region.start(), capacity: region.len() as u64, scatter: None };
+        let target =
+            Target { start: region.start(), capacity: region.len() as u64, element: region.element(), scatter: None };
         Step(Some(engine.post(self.context, Some(from as u32), Some(self.tag), target)))
     }
 

@@ -99,7 +99,10 @@ pub fn advance_all() {
         if active.advance() {
             ACTIVE_COUNT.fetch_sub(1, Ordering::AcqRel);
         } else {
+            let seen = active.seen;
             ACTIVE.lock().expect("no collective panics").push(active);
+            // What has completed since, another thread may have looked for while the collective was not in the list.
+            turns += usize::from(completions(&engine::cell().lock()) != seen);
         }
     }
 }
@@ -143,6 +146,16 @@ pub fn pair(
         Ok(())
     };
     start_with(both, move |_| *outcome.lock().expect("nobody panics with it"))
+}
+
+/// Completes `later` with the outcome of `first`, when that is complete.
+pub fn follow(first: RequestId, later: RequestId) {
+    let task = start(async move {
+        let status = Finish(Some(first)).await;
+        engine::cell().lock().requests.complete(later, status);
+        Ok(())
+    });
+    engine::cell().lock().requests.detach(task);
 }
 
 /// Completes with the outcome of a request.

@@ -12,6 +12,7 @@ use crate::error::{Error, Result};
 use crate::handle::{CommHandle, Table};
 use crate::objects::attached::Attached;
 use crate::objects::info::Info;
+use crate::objects::session::Session;
 use redrt_types::VirtualRank;
 use std::collections::HashMap;
 use std::ffi::c_int;
@@ -40,6 +41,10 @@ pub struct Comm {
     pub topology: Option<Topology>,
     /// Buffered mode: the buffer attached to it.
     pub buffer: Mutex<Option<crate::api::p2p::buffered::Attachment>>,
+    /// The session that it comes from.
+    pub session: OnceLock<Arc<Session>>,
+    /// How many partitioned operations were made: whether it sends, with whom, and with which tag.
+    partitioned: Mutex<HashMap<(bool, c_int, c_int), u64>>,
     children: AtomicU64,
     groups: Mutex<HashMap<u64, u64>>,
     collectives: AtomicU32,
@@ -148,6 +153,8 @@ impl Comm {
             info: Mutex::new(Arc::new(Info::default())),
             topology: None,
             buffer: Mutex::default(),
+            session: OnceLock::new(),
+            partitioned: Mutex::default(),
             children: AtomicU64::new(0),
             groups: Mutex::default(),
             collectives: AtomicU32::new(0),
@@ -249,6 +256,20 @@ impl Comm {
         mix(mix(self.context ^ COLLECTIVE, PERSISTENT_DETAIL), number) | COLLECTIVE
     }
 
+    /// The context of the next partitioned operation with this rank and tag: the k-th of the sender matches the k-th of the
+    /// receiver (MPI-5.0 §4.2.2).
+    pub fn next_partitioned_context(&self, sends: bool, peer: c_int, tag: c_int) -> u64 {
+        let mut made = lock(&self.partitioned);
+        let number = made.entry((sends, peer, tag)).or_insert(0);
+        *number += 1;
+        mix(mix(self.context ^ COLLECTIVE, PARTITIONED_DETAIL), *number) | COLLECTIVE
+    }
+
+    /// One of the contexts of the window that has this communicator to itself.
+    pub fn window_context(&self, purpose: u64) -> u64 {
+        mix(mix(self.context, WINDOW_DETAIL), purpose) | COLLECTIVE
+    }
+
     /// The context of the next communicator made by all members, told apart by `detail` (a colour, a group).
     pub fn next_context(&self, detail: u64) -> u64 {
         let number = self.children.fetch_add(1, Ordering::Relaxed);
@@ -269,6 +290,7 @@ impl Comm {
         let context = self.next_context(DUPLICATE_DETAIL);
         let mut comm = Self::new(context, self.rank, self.members.clone(), attached);
         comm.topology = self.topology.clone();
+        comm.session.clone_from(&self.session);
         comm.remote.clone_from(&self.remote);
         register(comm)
     }
@@ -296,6 +318,7 @@ impl Comm {
         let attached = Arc::new(Attached::with_errhandler(self.attached.errhandler()));
         let mut comm = Self::new(context, rank, members.into(), attached);
         comm.topology = topology;
+        comm.session.clone_from(&self.session);
         Some(register(comm))
     }
 }
@@ -306,6 +329,10 @@ const DUPLICATE_DETAIL: u64 = u64::MAX;
 const PERSISTENT_DETAIL: u64 = u64::MAX - 2;
 const LEADERS_DETAIL: u64 = u64::MAX - 3;
 const GROUP_DETAIL: u64 = u64::MAX - 1;
+const WINDOW_DETAIL: u64 = u64::MAX - 4;
+const PARTITIONED_DETAIL: u64 = u64::MAX - 5;
+/// How many contexts with messages a window has.
+const WINDOW_CONTEXTS: u64 = 4;
 
 fn register(comm: Comm) -> Arc<Comm> {
     let comm = Arc::new(comm);
@@ -357,6 +384,7 @@ pub fn label_of_context(context: u64) -> String {
         let nonblocking = |number| mix(comm.context ^ COLLECTIVE, number) | COLLECTIVE == context;
         let persistent = |number| comm.persistent_context(number) == context;
         comm.context == context & !COLLECTIVE
+            || (0..WINDOW_CONTEXTS).any(|purpose| comm.window_context(purpose) == context)
             || (0..NONBLOCKING_COUNT).any(nonblocking)
             || (0..comm.persistent.load(Ordering::Relaxed)).any(persistent)
     };

@@ -1,5 +1,7 @@
 //! Basic types: what the predefined datatypes are made of.
 
+use sdc_detect::Element;
+
 /// A basic type by its representation in memory and by what may be done with it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Basic {
@@ -80,6 +82,24 @@ impl Scalar {
 }
 
 impl Basic {
+    /// What a report says of payloads of this type. Of complex numbers it is the parts.
+    #[must_use]
+    pub fn element(&self) -> Element {
+        match self.scalar {
+            Scalar::I8 => Element::I8,
+            Scalar::U8 => Element::U8,
+            Scalar::I16 => Element::I16,
+            Scalar::U16 => Element::U16,
+            Scalar::I32 => Element::I32,
+            Scalar::U32 => Element::U32,
+            Scalar::I64 => Element::I64,
+            Scalar::U64 => Element::U64,
+            Scalar::F32 => Element::F32,
+            Scalar::F64 => Element::F64,
+            Scalar::I128 | Scalar::F16 | Scalar::LongDouble | Scalar::F128 => Element::Unknown,
+        }
+    }
+
     /// A basic type whose external32 representation has as many bytes as that in memory.
     #[must_use]
     pub const fn new(scalar: Scalar, class: Class) -> Self {

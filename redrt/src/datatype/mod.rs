@@ -28,6 +28,7 @@ use crate::handle::{DatatypeHandle, Table};
 use crate::objects::attributes::AttributeSet;
 use basic::Basic;
 use layout::Layout;
+use sdc_detect::Element;
 use sequence::Sequence;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -37,6 +38,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 pub struct Datatype {
     layout: Layout,
     sequence: Sequence,
+    element: Element,
     bounds: Bounds,
     envelope: Envelope,
     /// For predefined types, and those that behave as such: the handle.
@@ -62,9 +64,11 @@ struct Bounds {
 
 impl Datatype {
     fn new(layout: Layout, sequence: Sequence, bounds: Bounds, envelope: Envelope) -> Self {
+        let element = sequence.uniform().map_or(Element::Unknown, |basic| basic.element());
         Self {
             layout,
             sequence,
+            element,
             bounds,
             envelope,
             predefined: None,
@@ -110,6 +114,12 @@ impl Datatype {
     #[must_use]
     pub fn sequence(&self) -> &Sequence {
         &self.sequence
+    }
+
+    /// What a report says of payloads of this type.
+    #[must_use]
+    pub fn element(&self) -> Element {
+        self.element
     }
 
     /// How the type was made.

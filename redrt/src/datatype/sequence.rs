@@ -80,6 +80,16 @@ impl Sequence {
         }
     }
 
+    /// The one basic type that all elements have, if there is one and it can be told without counting.
+    #[must_use]
+    pub fn uniform(&self) -> Option<Basic> {
+        match &*self.runs {
+            [Run::Basic(basic, _)] => Some(*basic),
+            [Run::Repeat(body, _)] => body.uniform(),
+            _ => None,
+        }
+    }
+
     /// Number of whole basic elements in the first `size` bytes, and the bytes they take.
     #[must_use]
     pub fn elements_in(&self, size: u64) -> (u64, u64) {

@@ -38,28 +38,19 @@ pub struct Held<'a> {
 }
 
 impl Cell {
-    /// Keeps what this newcomer may ask for.
-    pub fn pin(&self, newcomer: ReplicaId) {
+    /// Keeps what these newcomers may ask for, and for no others more than the view says.
+    pub fn set_pins(&self, newcomers: &[ReplicaId]) {
         let mut engine = self.lock_at_any_time();
         if let Some(replication) = &mut engine.replication {
-            replication.replica.pin(newcomer);
+            replication.replica.set_pins(newcomers);
             engine.carry_out();
         }
         engine.tell_sleeper(&self.sleeper);
     }
 
-    /// Keeps nothing for it beyond what the view says.
-    pub fn unpin(&self, newcomer: ReplicaId) {
-        let mut engine = self.lock_at_any_time();
-        if let Some(replication) = &mut engine.replication {
-            replication.replica.unpin(newcomer);
-            engine.carry_out();
-        }
-        engine.tell_sleeper(&self.sleeper);
-    }
-
-    /// Takes in what has arrived and sends what can go, though no thread of the program may be in MPI: copies need it.
-    pub fn help_newcomers(&self) {
+    /// Takes in what has arrived and sends what can go, though no thread of the program may be in MPI: copies need it, and siblings that are
+    /// behind.
+    pub fn help_others(&self) {
         let mut engine = self.lock_at_any_time();
         if engine.joining == Joining::Outside {
             return;

@@ -16,7 +16,8 @@ use proptest::prelude::*;
 use quiesce::{DecisionItem, DecisionKey, Frame, Outcome, Service, StreamId};
 use redrt_types::{ContextId, Incarnation, ProcessIndex, ReplicaId, SeqNum, View, ViewNumber, VirtualRank, World};
 use redrt_wire::auth::Secret;
-use redrt_wire::control::{Card, Determinism};
+use redrt_wire::control::{Card, Determinism, OnSdc, Options, Protocol, Transport, Verification};
+use sdc_detect::Element;
 use std::os::fd::AsRawFd;
 use std::sync::{Mutex, PoisonError};
 
@@ -175,9 +176,20 @@ fn engine(me: ReplicaId, world: &World, segment: Segment) -> Engine {
             protocol: quiesce::Protocol::Hash,
             verification: quiesce::Verification::Strict,
         });
-        Box::new(Replication::new(replica, 1, Determinism::Full, world.degree(me.rank) > 1))
+        let options = Options {
+            protocol: Protocol::Hash,
+            verification: Verification::Strict,
+            transport: Transport::Shm,
+            determinism: Determinism::Full,
+            on_sdc: OnSdc::Heal,
+            seed: 1,
+            sums_messages: false,
+            scrubs: false,
+            traces: false,
+        };
+        Box::new(Replication::new(replica, &options, world.degree(me.rank) > 1))
     });
-    Engine::new(Setup { me, world: world.clone(), links, shares_core: false, replication })
+    Engine::new(Setup { me, world: world.clone(), links, shares_core: false, replication, traces: None })
 }
 
 impl Job {
@@ -225,7 +237,7 @@ impl Job {
                     let mut buffer = vec![0xaa; usize::from(capacity) + 2 * GUARD_BYTES].into_boxed_slice();
                     let start = buffer[GUARD_BYTES..].as_mut_ptr();
                     self.buffers.push(buffer);
-                    let target = Target { start, capacity: u64::from(capacity), scatter: None };
+                    let target = Target { start, capacity: u64::from(capacity), element: Element::U8, scatter: None };
                     let request = engine.post(u64::from(context), source, tag.map(i32::from), target);
                     self.requests.push((place, request));
                 }

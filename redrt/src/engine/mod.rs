@@ -12,6 +12,7 @@
 
 pub mod cancel;
 pub mod cloning;
+mod evidence;
 #[cfg(test)]
 mod fuzz;
 pub mod link;
@@ -29,6 +30,7 @@ mod reset;
 pub mod send;
 pub mod sleep;
 mod stalls;
+pub mod traces;
 mod verdict;
 
 use crate::coll::schedule;
@@ -54,6 +56,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
+use traces::Traces;
 
 /// `MPI_ANY_SOURCE` of the standard ABI.
 pub const ANY_SOURCE: i32 = -1;
@@ -78,6 +81,10 @@ pub struct Engine {
     outgoing_count: u64,
     landings: Landings,
     direct_refused: bool,
+    /// Payloads that `redrun` was told of.
+    excerpt_count: u32,
+    /// Where messages were sent, if the program is being checked.
+    pub traces: Option<Traces>,
     shares_core: bool,
     /// Whether a thread is polling or sleeping on the transports now.
     polling: bool,
@@ -108,6 +115,8 @@ pub struct Setup {
     pub shares_core: bool,
     /// The replication protocol, in a replicated world.
     pub replication: Option<Box<Replication>>,
+    /// Where messages are sent, if the program is being checked.
+    pub traces: Option<Traces>,
 }
 
 impl Engine {
@@ -128,6 +137,8 @@ impl Engine {
             outgoing_count: 0,
             landings: Landings::default(),
             direct_refused: false,
+            excerpt_count: 0,
+            traces: setup.traces,
             shares_core: setup.shares_core,
             polling: false,
             waiters: Waiters::default(),
@@ -319,6 +330,10 @@ impl Cell {
             engine.tell_sleeper(&self.sleeper);
             return value;
         }
+        if crate::window::wait_for_program() {
+            // It has come further.
+            engine.requests.completions += 1;
+        }
         while engine.polling {
             engine.tell_sleeper(&self.sleeper);
             let begun = engine.waiters.begin();
@@ -344,7 +359,7 @@ impl Cell {
         mut engine: MutexGuard<'a, Engine>,
         mut check: impl FnMut(&mut Engine) -> Option<T>,
     ) -> (MutexGuard<'a, Engine>, T) {
-        let (mut idle, mut yields) = (0, 0);
+        let (mut idle, mut yields, mut spun) = (0, 0, 0);
         let mut advanced = u64::MAX;
         loop {
             if self.is_wanted.load(Ordering::Relaxed) {
@@ -372,7 +387,7 @@ impl Cell {
                 engine = self.lock_to_wait();
             }
             if progressed {
-                (idle, yields) = (0, 0);
+                (idle, yields, spun) = (0, 0, 0);
                 continue;
             }
             idle += 1;
@@ -385,7 +400,8 @@ impl Cell {
                     drop(engine);
                     engine = self.lock_to_wait();
                 }
-                if idle < sleep::SPIN_POLLS {
+                spun += 1 + sleep::POLLS_OF_A_SOCKET * engine.links.receivers().len() as u32;
+                if spun < sleep::SPIN_POLLS {
                     continue;
                 }
             } else if idle < sleep::SPIN_POLLS_SHARED {
@@ -398,7 +414,7 @@ impl Cell {
                 continue;
             }
             engine = self.sleep(engine);
-            (idle, yields) = (0, 0);
+            (idle, yields, spun) = (0, 0, 0);
         }
     }
 
@@ -407,9 +423,19 @@ impl Cell {
         let mut engine = self.lock();
         self.take_news(&mut engine);
         engine.progress();
+        if crate::window::wait_for_program() {
+            engine.requests.completions += 1;
+        }
         drop(engine);
         if schedule::is_active() {
             schedule::advance_all();
+        }
+    }
+
+    /// Makes progress for a program that is busy elsewhere; not while one of its threads waits, which does so itself.
+    pub fn assist(&self) {
+        if !self.lock().polling {
+            self.poll_once();
         }
     }
 

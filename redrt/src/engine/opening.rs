@@ -1,27 +1,22 @@
-//! Opening links to other hosts without waiting for them: a host that has lost its power does not answer for a long time, and
-//! whoever opens a link holds the engine, which views need.
+//! Wishes for links to other processes. Whoever opens a link waits for its other end, and a host that has lost its power does not answer
+//! for a long time; the engine, which views need, is not held meanwhile.
 //!
 //! ```text
 //!   engine: Unopened ──▶ Opening, frames wait ──▶ Tcp | Gone
 //!                 │ ask               ▲ Opened
 //!                 ▼                   │
-//!   a thread that starts one thread for each link
+//!   the thread that shakes hands (`runtime::links`)
 //! ```
-//! The thread that starts the others exists from the beginning: threads that the program's own threads started would
-//! count among those, and replicas number theirs by the order of their creation.
 
 use crate::transport::tcp::{Name, Sender};
+use crate::transport::{descriptors, handshake};
 use redrt_wire::auth::Secret;
-use std::io;
+use std::fs::File;
+use std::io::{self, Read, Write};
 use std::net::SocketAddr;
-use std::sync::OnceLock;
+use std::os::fd::{AsRawFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc;
-use std::sync::{Arc, mpsc::Receiver};
-use std::time::Duration;
-
-/// Between tries to reach a host that does not answer.
-const PAUSE: Duration = Duration::from_millis(50);
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// A link that is to be opened.
 pub struct Opening {
@@ -37,6 +32,13 @@ pub struct Opening {
     pub has_failed: bool,
 }
 
+impl Opening {
+    /// Whether somebody still wants the link.
+    pub fn is_wanted(&self) -> bool {
+        self.wanted.load(Ordering::Relaxed)
+    }
+}
+
 /// What became of it.
 pub struct Opened {
     /// What was said over it.
@@ -47,52 +49,53 @@ pub struct Opened {
     pub result: io::Result<Sender>,
 }
 
-static OPENER: OnceLock<mpsc::Sender<Opening>> = OnceLock::new();
+/// Where wishes wait for the thread that serves them.
+pub struct Wishes {
+    waiting: Mutex<Vec<Opening>>,
+    /// Readable while any wait. A copy of the process has its own.
+    bell: File,
+}
 
-/// Where wishes arrive, for the thread that serves them; only the first call gives it.
-pub fn install() -> Option<Receiver<Opening>> {
-    let (sender, receiver) = mpsc::channel();
-    OPENER.set(sender).ok().map(|()| receiver)
+impl Wishes {
+    fn push(&self, opening: Opening) {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).push(opening);
+        // A full counter is one that rings.
+        let _ = (&self.bell).write(&1_u64.to_ne_bytes());
+    }
+
+    /// Those that wait.
+    pub fn take(&self) -> Vec<Opening> {
+        // One that comes after this rings again.
+        let _ = (&self.bell).read(&mut [0; size_of::<u64>()]);
+        std::mem::take(&mut *self.waiting.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Readable when some wait.
+    pub fn bell(&self) -> RawFd {
+        self.bell.as_raw_fd()
+    }
+}
+
+static WISHES: OnceLock<Wishes> = OnceLock::new();
+
+/// Where wishes arrive from now on, for the thread that serves them.
+pub fn install() -> io::Result<&'static Wishes> {
+    let bell = descriptors::event()?;
+    Ok(WISHES.get_or_init(|| Wishes { waiting: Mutex::default(), bell }))
 }
 
 /// Has a link opened. Gives the wish back where nobody serves it.
 pub fn ask(opening: Opening) -> Result<(), Opening> {
-    match OPENER.get() {
-        Some(opener) => opener.send(opening).map_err(|mpsc::SendError(opening)| opening),
+    match WISHES.get() {
+        Some(wishes) => {
+            wishes.push(opening);
+            Ok(())
+        }
         None => Err(opening),
     }
 }
 
-/// Starts a thread for each wish; `done` takes what became of it. Returns when there can be no more wishes.
-pub fn serve(wishes: &Receiver<Opening>, done: fn(Opened)) {
-    for opening in wishes {
-        let (name, wanted) = (opening.name, opening.wanted.clone());
-        let again = wanted.clone();
-        let started = std::thread::Builder::new()
-            .name("redrt-open".into())
-            .stack_size(256 << 10)
-            .spawn(move || done(Opened { name, wanted, result: open(&opening) }));
-        if let Err(error) = started {
-            done(Opened { name, wanted: again, result: Err(error) });
-        }
-    }
-}
-
-/// Opens a link. A host that is silent may be cut off for a while; only redrun can say that it is dead. One that refuses has no
-/// such process any more.
+/// Opens a link, and waits for it.
 pub fn open(opening: &Opening) -> io::Result<Sender> {
-    if opening.has_failed {
-        std::thread::sleep(PAUSE);
-    }
-    loop {
-        let is_wanted = || opening.wanted.load(Ordering::Relaxed);
-        let result = Sender::open(opening.address, &opening.secret, opening.name, is_wanted);
-        let refused = |error: &io::Error| {
-            matches!(error.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::PermissionDenied)
-        };
-        match result {
-            Err(error) if !refused(&error) && is_wanted() => std::thread::sleep(PAUSE),
-            result => return result,
-        }
-    }
+    handshake::open(opening.address, &opening.secret, opening.name)
 }

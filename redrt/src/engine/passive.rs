@@ -67,7 +67,7 @@ impl Engine {
     /// The oldest operations that are not complete, in words.
     fn waits_for(&mut self) -> Vec<String> {
         let mut told = Vec::new();
-        for (context, pattern) in self.contexts.posted() {
+        for (context, pattern) in self.contexts.posted().filter(|(context, _)| !crate::window::serves(*context)) {
             let Pattern { source, tag } = pattern;
             let source = source.map_or("any rank".to_owned(), |rank| format!("rank {rank}"));
             let tag = tag.map_or("any tag".to_owned(), |tag| format!("tag {}", tag.0));
@@ -84,6 +84,16 @@ impl Engine {
         let sends = sends.filter(|request| matches!(request.operation, Operation::Send)).count();
         if sends > 0 {
             told.push(format!("{sends} sends to be received"));
+        }
+        if told.is_empty()
+            && let Some(replication) = &self.replication
+        {
+            let owed = replication.replica.unacknowledged_by().into_iter();
+            told.extend(owed.map(|(replica, count)| format!("{replica} to acknowledge {count} messages")));
+            let held = replication.replica.held_count();
+            if held > 0 {
+                told.push(format!("siblings to hold the decisions before {held} sends"));
+            }
         }
         if told.is_empty() {
             told.push("the other ranks".to_owned());

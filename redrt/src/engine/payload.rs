@@ -1,6 +1,7 @@
 //! Payload bytes on their way out, and the places received bytes go to.
 
 use crate::transport::tcp::Source;
+use sdc_detect::Element;
 
 /// The bytes of one outgoing message.
 pub enum Payload {
@@ -71,6 +72,12 @@ pub trait Scatter: Send + Sync {
     /// # Safety
     /// `to` must be valid for writes wherever the type map reaches.
     unsafe fn scatter(&self, to: *mut u8, packed: &[u8]);
+
+    /// The front of the packed form of the whole buffer at `from`.
+    ///
+    /// # Safety
+    /// `from` must be valid for reads wherever the type map reaches.
+    unsafe fn gather(&self, from: *const u8, length: usize) -> Vec<u8>;
 }
 
 /// Where a received payload goes.
@@ -79,6 +86,8 @@ pub struct Target {
     pub start: *mut u8,
     /// Most packed bytes it takes.
     pub capacity: u64,
+    /// What the application takes them for.
+    pub element: Element,
     /// How they are spread; `None` when the buffer is contiguous.
     pub scatter: Option<Box<dyn Scatter>>,
 }
@@ -90,7 +99,7 @@ unsafe impl Send for Target {}
 impl Target {
     /// A place for no bytes at all.
     pub fn nowhere() -> Self {
-        Self { start: std::ptr::NonNull::dangling().as_ptr(), capacity: 0, scatter: None }
+        Self { start: std::ptr::NonNull::dangling().as_ptr(), capacity: 0, element: Element::Unknown, scatter: None }
     }
 
     /// Writes the front of `packed` that fits, and says how many bytes did.
@@ -109,6 +118,25 @@ impl Target {
             Some(scatter) => unsafe { scatter.scatter(self.start, &packed[..length]) },
         }
         length as u64
+    }
+
+    /// Flips a bit of the front of `length` packed bytes that is in the buffer, for an injected fault.
+    ///
+    /// # Safety
+    /// The application's buffer must be valid for reads and writes wherever its datatype reaches, and at least `length` bytes long.
+    pub unsafe fn flip(&self, bit: u64, length: usize) {
+        let (byte, mask) = ((bit / 8) as usize, 1 << (bit % 8));
+        match &self.scatter {
+            // SAFETY: - the caller vouches for the buffer, of whose first `length` bytes this is one.
+            None => unsafe { *self.start.add(byte) ^= mask },
+            Some(scatter) => {
+                // SAFETY: - the caller vouches for the buffer.
+                let mut packed = unsafe { scatter.gather(self.start, length) };
+                packed[byte] ^= mask;
+                // SAFETY: as above.
+                unsafe { scatter.scatter(self.start, &packed) };
+            }
+        }
     }
 
     /// The buffer itself, when a payload of `length` bytes can be written straight to it.

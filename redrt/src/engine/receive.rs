@@ -1,6 +1,7 @@
 //! Receiving: frames in, matching, payloads into place.
 
 use super::Engine;
+use super::evidence::Suspect;
 use super::link::OutgoingId;
 use super::matching::ContextIndex;
 use super::payload::Target;
@@ -57,6 +58,8 @@ pub struct Message {
     pub is_shadow: bool,
     /// Where its payload is arriving.
     pub landing: Option<LandingId>,
+    /// Its payload as it was when it was found to be wrong, until the right one has come.
+    pub suspect: Option<Suspect>,
     /// From whom, and to which address.
     pub pulled_from: Option<(ProcessIndex, usize)>,
 }
@@ -75,6 +78,7 @@ impl Message {
             verified: false,
             is_shadow: false,
             landing: None,
+            suspect: None,
             pulled_from: None,
         }
     }

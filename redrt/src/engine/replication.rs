@@ -10,21 +10,26 @@
 
 use super::Engine;
 use super::cloning::Joining;
+use super::evidence;
 use super::link::{Body, OutgoingId};
 use super::reading::Readings;
 use super::receive::{Data, Message};
 use super::refusal::Fault;
+use super::request::Operation;
 use super::send::{SendArguments, Sent};
 use crate::transport::frame::{FLAG_DIGEST, Header, Kind, Rendezvous};
 use crate::transport::tcp::Source;
-use crate::{faults, runtime};
+use crate::{comm, faults, memory, runtime};
 use quiesce::matching::{Arrived, Match, Order};
 use quiesce::{DecisionKey, Frame, MessageId, Outcome, Output, PayloadKey, Replica, StreamId};
-use redrt_types::{ContextId, Digest, Envelope, ProcessIndex, ReplicaId, SeqNum, Tag, View};
-use redrt_wire::control::Determinism;
-use redrt_wire::event::Statistics;
+use redrt_types::{ContextId, Digest, Envelope, ProcessIndex, ReplicaId, SeqNum, Tag, View, VirtualRank};
+use redrt_wire::control::{Determinism, Options};
+use redrt_wire::event::{Coverage, Statistics};
+use redrt_wire::trace::Sending;
 use rustc_hash::FxHashMap;
 use sdc_detect::digest;
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// Longest payload that is copied to the retention log, so that its send completes at once.
 pub const EAGER_BYTES_MAX: usize = crate::transport::shm::FRAME_BYTES_MAX - 64;
@@ -41,6 +46,8 @@ pub struct Replication {
     /// The record of each message that is not verified and delivered.
     pub(super) records: FxHashMap<MessageId, usize>,
     seed: u64,
+    /// Over all messages sent, and all received; only where faults are injected.
+    sums: Option<[u64; 2]>,
     determinism: Determinism,
     /// The own sphere has siblings, so that outcomes must be agreed.
     has_siblings: bool,
@@ -99,12 +106,13 @@ enum Offered<'a> {
 
 impl Replication {
     /// The state at the start of the job.
-    pub fn new(replica: Replica, seed: u64, determinism: Determinism, has_siblings: bool) -> Self {
+    pub fn new(replica: Replica, options: &Options, has_siblings: bool) -> Self {
         Self {
             replica,
             records: FxHashMap::default(),
-            seed,
-            determinism,
+            seed: options.seed,
+            sums: options.sums_messages.then_some([0; 2]),
+            determinism: options.determinism,
             has_siblings,
             asked: FxHashMap::default(),
             decisions: 0,
@@ -137,6 +145,23 @@ impl Replication {
             retention_bytes: counters.retained_bytes,
             window_messages: self.replica.unsettled_count() as u64,
             stall_ns_max: 0,
+            resident_bytes: 0,
+            sent_sum: self.sums.unwrap_or_default()[0],
+            received_sum: self.sums.unwrap_or_default()[1],
+        }
+    }
+
+    /// What a message adds to a sum. The order of messages must not matter: threads send in any, and receives complete in any.
+    fn summand(&self, other: VirtualRank, context: ContextId, sequence: SeqNum, payload: Digest) -> u64 {
+        let words = [u128::from(context.0) << 64 | u128::from(sequence.0), payload.0].map(u128::to_le_bytes);
+        digest(self.seed, Tag(other.0 as i32), words.as_flattened()).0 as u64
+    }
+
+    /// Takes note of a message that is sent, where faults are injected.
+    fn sum_up(&mut self, to: VirtualRank, context: ContextId, sequence: SeqNum, sent: Digest) {
+        if let Some([sum, _]) = self.sums {
+            let summand = self.summand(to, context, sequence, sent);
+            self.sums.as_mut().expect("just found")[0] = sum.wrapping_add(summand);
         }
     }
 
@@ -201,9 +226,25 @@ impl Engine {
     }
 
     /// Counters for the summary.
-    pub fn statistics(&self) -> Option<Statistics> {
-        let stall_ns_max = self.stalls.longest_ns();
-        self.replication.as_ref().map(|replication| Statistics { stall_ns_max, ..replication.statistics() })
+    pub fn statistics(&self) -> Statistics {
+        let replicated = self.replication.as_ref().map(|replication| replication.statistics());
+        Statistics {
+            stall_ns_max: self.stalls.longest_ns(),
+            resident_bytes: memory::resident_bytes(),
+            ..replicated.unwrap_or_default()
+        }
+    }
+
+    /// What was compared, by communicator.
+    pub fn coverage(&self) -> Vec<Coverage> {
+        let compared = self.replication.as_ref().map(|replication| replication.replica.coverage());
+        let mut named = BTreeMap::<String, (u64, u64)>::new();
+        for (context, (messages, bytes)) in compared.unwrap_or_default() {
+            let total = named.entry(comm::label_of_context(context.0)).or_default();
+            *total = (total.0 + messages, total.1.saturating_add(bytes));
+        }
+        let one = |(communicator, (messages, bytes))| Coverage { communicator, messages, bytes };
+        named.into_iter().map(one).collect()
     }
 
     pub(super) fn replication(&mut self) -> &mut Replication {
@@ -218,8 +259,18 @@ impl Engine {
         let digest = digest(self.replication().seed, Tag(tag), payload.bytes());
         let (id, _) = self.keep(payload, Some(to), eager);
         let envelope = Envelope { source, tag: Tag(tag), length_bytes: length as u64 };
-        self.replication().replica.send(to, ContextId(context), envelope, digest, PayloadKey(id.0));
+        let context = ContextId(context);
+        let sequence = self.replication().replica.send(to, context, envelope, digest, PayloadKey(id.0));
+        self.replication().sum_up(to, context, sequence, digest);
+        if let Some(traces) = &mut self.traces {
+            traces.note(Sending { to, context, sequence });
+        }
         self.carry_out();
+        if let Some(outgoing) = self.outgoing.get_mut(&id)
+            && let Some(payload) = faults::logged(&outgoing.payload)
+        {
+            outgoing.payload = Arc::new(payload);
+        }
         // All may have acknowledged it already, if this replica lags behind its siblings.
         if eager || !self.outgoing.contains_key(&id) { Sent::Complete } else { Sent::Pending(id) }
     }
@@ -242,7 +293,10 @@ impl Engine {
                 }
                 self.outgoing_gone(id);
             }
-            Output::Mismatch(report) => super::verdict::report(&report),
+            Output::Mismatch(report) => {
+                let (element, excerpt) = self.look_at(&report);
+                super::verdict::report(&report, element, excerpt);
+            }
             Output::WildcardDecided { context, index, source } => {
                 let context = self.contexts.index(context.0);
                 let mut matched = std::mem::take(&mut self.replication().matched);
@@ -288,9 +342,10 @@ impl Engine {
                 set_sequence(&mut header, sequence);
                 self.transmit_offer(process, header, digest, id);
             }
-            Frame::Digest { context, sequence, digest } => {
+            Frame::Digest { context, sequence, digest, .. } => {
                 let mut header = Header::new(Kind::Digest, context.0);
                 header.flags = FLAG_DIGEST;
+                header.tag = evidence::core();
                 set_sequence(&mut header, sequence);
                 self.links.send(process, header, Some(digest.0), &[]);
             }
@@ -364,7 +419,10 @@ impl Engine {
                 let rendezvous = Rendezvous::from_bytes(body).ok_or(Fault::Undecodable)?;
                 return self.handle_offer(from, header, digest, Offered::Remote(rendezvous));
             }
-            Kind::Digest => Frame::Digest { context, sequence, digest: Digest(digest) },
+            Kind::Digest => {
+                let core = u16::try_from(header.tag).ok();
+                Frame::Digest { context, sequence, digest: Digest(digest), core }
+            }
             Kind::Ack => Frame::Ack { context, upto: sequence },
             Kind::AckOne => Frame::AckOne { context, sequence },
             Kind::Protocol => match self.collect_parts(from, header, body)? {
@@ -469,8 +527,12 @@ impl Engine {
     pub(super) fn payload_complete(&mut self, id: MessageId, from: ProcessIndex, tag: i32, bytes: &[u8]) {
         let from = self.world.replica(from);
         let computed = digest(self.replication().seed, Tag(tag), bytes);
+        let compared = self.compare_with_suspect(id, from, Tag(tag), bytes);
         self.replication().replica.payload_received(from, id, computed);
         self.carry_out();
+        if let Some(compared) = compared {
+            self.tell_evidence(id, compared);
+        }
     }
 
     fn again(&mut self, id: MessageId, envelope: Envelope, from: ProcessIndex, offered: Offered) {
@@ -517,12 +579,31 @@ impl Engine {
 
     /// A message is verified, matched, and its payload is in the receive's buffer: the receive completes.
     pub(super) fn finish_verified(&mut self, key: usize) {
+        self.sum_up_received(key);
         let message = self.messages.remove(key);
         let id = message.id.expect("it is replicated");
         self.replication().records.remove(&id);
         let receive = message.receive.expect("it was matched");
         let placed = message.length.min(self.capacity_of(receive));
+        if let Operation::Receive { target, .. } = &self.requests.get(receive).operation {
+            faults::before_delivery(target, placed);
+        }
         self.complete_receive(receive, placed, message.source, message.tag, message.length);
+    }
+
+    /// Takes note of a message that the program gets, where faults are injected: hashed anew, whatever was found of it before.
+    fn sum_up_received(&mut self, key: usize) {
+        let seed = self.replication().seed;
+        if self.replication().sums.is_none() {
+            return;
+        }
+        let (id, tag) = (self.messages[key].id.expect("it is replicated"), self.messages[key].tag);
+        let found = self.payload_of(key).map_or(Digest(0), |bytes| digest(seed, Tag(tag), &bytes));
+        let replication = self.replication();
+        let summand = replication.summand(id.sender, id.context, id.sequence, found);
+        if let Some([_, sum]) = &mut replication.sums {
+            *sum = sum.wrapping_add(summand);
+        }
     }
 
     /// The membership changed.

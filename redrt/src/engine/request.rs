@@ -98,6 +98,14 @@ impl Requests {
         self.slots.iter().map(|(_, request)| request)
     }
 
+    /// Whether the application has begun nothing that it has not asked the outcome of.
+    pub fn is_at_rest(&self) -> bool {
+        let is_idle = |request: &Request| {
+            request.detached || matches!(request.operation, Operation::Persistent { active: false, .. })
+        };
+        self.iter().all(is_idle)
+    }
+
     /// The request with this number.
     ///
     /// # Panics

@@ -22,6 +22,10 @@ const SLEEP_MAX: Duration = Duration::from_secs(60);
 /// Polls without success before a process that has a core to itself goes to sleep.
 pub const SPIN_POLLS: u32 = 20_000;
 
+/// As so many of them counts a look at a socket, which is a system call: no process spins for longer than it takes to wake it.
+/// Other jobs, or other hosts of a test, may want the core.
+pub const POLLS_OF_A_SOCKET: u32 = 100;
+
 /// Polls without success before a process that shares its core yields.
 pub const SPIN_POLLS_SHARED: u32 = 8;
 

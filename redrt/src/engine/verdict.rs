@@ -4,10 +4,11 @@ use crate::comm;
 use crate::runtime;
 use quiesce::MismatchReport;
 use redrt_wire::control::{FromAgent, OnSdc};
-use redrt_wire::event::{Action, Event, Finding, Mismatch, Vote};
+use redrt_wire::event::{Action, Event, Excerpt, Finding, Mismatch, Vote};
+use sdc_detect::Element;
 
 /// Tells the audit log, and ends the job when the policy asks for that.
-pub(super) fn report(report: &MismatchReport) {
+pub(super) fn report(report: &MismatchReport, element: Element, excerpt: Option<Excerpt>) {
     let Some(job) = runtime::job() else { return };
     let abort = job.welcome.options.on_sdc == OnSdc::Abort && report.finding == quiesce::Finding::Undecidable;
     let mismatch = Mismatch {
@@ -20,7 +21,9 @@ pub(super) fn report(report: &MismatchReport) {
         sequence: report.message.sequence,
         length_bytes: report.envelope.length_bytes,
         payload: report.payload,
-        votes: report.votes.iter().map(|vote| Vote { replica: vote_of(report, vote), digest: vote.digest }).collect(),
+        votes: report.votes.iter().map(|vote| vote_of(report, vote)).collect(),
+        element,
+        excerpt,
         finding: match report.finding {
             quiesce::Finding::ReplicaCorrupt => Finding::ReplicaCorrupt,
             quiesce::Finding::TransportCorrupt => Finding::TransportCorrupt,
@@ -32,6 +35,7 @@ pub(super) fn report(report: &MismatchReport) {
             quiesce::Action::Delivered => Action::Delivered,
             quiesce::Action::Refetched => Action::Refetched,
             quiesce::Action::Outvoted => Action::Outvoted,
+            quiesce::Action::Withheld => Action::Withheld,
         },
         view: report.view,
     };
@@ -41,13 +45,14 @@ pub(super) fn report(report: &MismatchReport) {
     );
     if let Some(control) = job.control {
         // If the daemon is gone, so is the job.
-        let _ = control.send(&FromAgent::Event(Event::Mismatch(mismatch)));
+        let _ = control.send(&FromAgent::Event(Event::Mismatch(Box::new(mismatch))));
     }
     if abort {
         runtime::abort::<()>(1, text);
     }
 }
 
-fn vote_of(report: &MismatchReport, vote: &sdc_detect::Vote) -> redrt_types::ReplicaId {
-    redrt_types::ReplicaId { rank: report.message.sender, index: vote.replica }
+fn vote_of(report: &MismatchReport, vote: &sdc_detect::Vote) -> Vote {
+    let replica = redrt_types::ReplicaId { rank: report.message.sender, index: vote.replica };
+    Vote { replica, digest: vote.digest, core: vote.core }
 }

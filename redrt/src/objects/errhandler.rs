@@ -2,7 +2,7 @@
 
 use crate::abi::{Callback, MPI_ERR_ERRHANDLER, callbacks};
 use crate::error::{Error, Result, Scope};
-use crate::handle::{CommHandle, ErrhandlerHandle, Table};
+use crate::handle::{CommHandle, ErrhandlerHandle, FileHandle, Table};
 use crate::host;
 use std::ffi::c_int;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -125,8 +125,8 @@ pub fn of_scope(scope: Scope) -> Arc<Errhandler> {
     let host = host::get();
     let attached = match scope {
         Scope::Default => None,
-        // MPI-5.0 section 14.7: files begin with MPI_ERRORS_RETURN, and so do calls without a valid file.
-        Scope::File(_) => match host.attached(scope) {
+        // MPI-5.0 section 14.7: calls without a valid file use the handler of MPI_FILE_NULL, which is MPI_ERRORS_RETURN at first.
+        Scope::File(_) => match host.attached(scope).or_else(|| host.attached(Scope::File(FileHandle::NULL))) {
             Some(attached) => Some(attached),
             None => return Arc::new(Errhandler::Return),
         },

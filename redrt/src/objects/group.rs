@@ -3,7 +3,7 @@
 use crate::abi::{MPI_ERR_ARG, MPI_ERR_GROUP, MPI_ERR_RANK, MPI_IDENT, MPI_SIMILAR, MPI_UNEQUAL};
 use crate::error::{Error, Result};
 use crate::fail;
-use crate::handle::{GroupHandle, Table};
+use crate::handle::{GroupHandle, SessionHandle, Table};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::ffi::c_int;
 use std::sync::{Arc, LazyLock, OnceLock};
@@ -12,6 +12,8 @@ use std::sync::{Arc, LazyLock, OnceLock};
 #[derive(Debug)]
 pub struct Group {
     members: Members,
+    /// The session whose process set it is.
+    session: Option<SessionHandle>,
 }
 
 #[derive(Debug)]
@@ -60,7 +62,7 @@ impl Group {
     /// `count` processes with consecutive world ranks from `first` on.
     #[must_use]
     pub fn range(first: u32, count: u32) -> Self {
-        Self { members: Members::Range { first, count } }
+        Self { members: Members::Range { first, count }, session: None }
     }
 
     /// The processes with these world ranks, which differ from each other.
@@ -71,8 +73,20 @@ impl Group {
             Some(&first) if world_ranks.iter().zip(first..).all(|(own, expected)| *own == expected) => {
                 Self::range(first, world_ranks.len() as u32)
             }
-            Some(_) => Self { members: Members::List { world_ranks, positions: OnceLock::new() } },
+            Some(_) => Self { members: Members::List { world_ranks, positions: OnceLock::new() }, session: None },
         }
+    }
+
+    /// The same processes, as a process set of a session.
+    #[must_use]
+    pub fn of_session(self, session: SessionHandle) -> Self {
+        Self { session: Some(session), ..self }
+    }
+
+    /// The session whose process set it is.
+    #[must_use]
+    pub fn session(&self) -> Option<SessionHandle> {
+        self.session
     }
 
     /// Number of processes.

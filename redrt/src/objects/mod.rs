@@ -9,3 +9,4 @@ pub mod errhandler;
 pub mod error_codes;
 pub mod group;
 pub mod info;
+pub mod session;

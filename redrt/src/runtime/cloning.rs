@@ -14,14 +14,16 @@ use super::{Job, agent, clock, job, set_job};
 use crate::engine::cloning::Held;
 use crate::transport::descriptors;
 use crate::transport::shm::Segment;
-use crate::{engine, faults};
+use crate::{engine, faults, host};
 use cloner_agent::{Agent, Exclusions, Hooks, Setup};
 use redrt_wire::control::{CLONER_FD_VARIABLE, FromAgent, Place, SharedMemory, ToAgent, Welcome};
 use std::cell::RefCell;
 use std::ffi::c_void;
 use std::io;
-use std::net::TcpListener;
+use std::mem::ManuallyDrop;
+use std::net::{SocketAddr, TcpListener};
 use std::os::fd::AsRawFd;
+use std::sync::MutexGuard;
 use std::sync::atomic::{AtomicI32, Ordering};
 
 /// The listening socket for data connections; -1 when there is none.
@@ -30,11 +32,24 @@ static LISTENER: AtomicI32 = AtomicI32::new(-1);
 /// A copy that cannot take its place ends with this.
 const FAILED: i32 = 72;
 
+/// Nobody talks to the daemon, is in the engine, or makes a socket.
+type Stillness = (Hushed<'static>, Held<'static>, MutexGuard<'static, ()>);
+
 thread_local! {
     /// What the agent holds while an image is taken. In the copy its thread finds it as it was.
-    static HELD: RefCell<Option<(Hushed<'static>, Held<'static>)>> = const { RefCell::new(None) };
+    ///
+    /// Nothing that needs to be dropped at the thread's end, which never comes: the C library would keep a note of it, in the heap of
+    /// the program, in the one replica that is copied.
+    static HELD: RefCell<Option<ManuallyDrop<Stillness>>> = const { RefCell::new(None) };
     /// The shared memory, which is not in the image.
     static SEGMENT: RefCell<Option<(Segment, Exclusions)>> = const { RefCell::new(None) };
+}
+
+/// The socket for data connections; it does not block.
+pub fn open_listener(address: SocketAddr) -> io::Result<TcpListener> {
+    let listener = TcpListener::bind(address)?;
+    listener.set_nonblocking(true)?;
+    Ok(listener)
 }
 
 /// Takes note of the socket that a copy must have anew.
@@ -60,7 +75,7 @@ pub fn start(job: &'static Job, segment: Option<Segment>) -> io::Result<()> {
             in_copy_after: Some(in_copy_after),
         };
         let Some(agent) = Agent::new(&Setup { listener, rseq_offset: cloner_agent::rseq_offset(), hooks }) else {
-            return eprintln!("redrt: there is no memory for the cloner's agent; this process cannot be cloned");
+            return host::say("redrt: there is no memory for the cloner's agent; this process cannot be cloned");
         };
         descriptors::tell(agent.exclusions());
         if let Some(segment) = segment {
@@ -80,19 +95,21 @@ fn control(context: *mut c_void) -> &'static Control {
 }
 
 unsafe extern "C" fn before_cut(context: *mut c_void) -> i32 {
-    let hushed = control(context).hush();
+    let deaf = control(context).deafen();
     let Some(held) = engine::cell().hold() else { return libc::EBUSY };
     clock::note_cut();
-    HELD.set(Some((hushed, held)));
+    HELD.set(Some(ManuallyDrop::new((deaf.hush(), held, descriptors::settled()))));
     0
 }
 
 unsafe extern "C" fn in_source_after(_: *mut c_void, _: i32) {
-    HELD.set(None);
+    drop(HELD.take().map(ManuallyDrop::into_inner));
 }
 
 unsafe extern "C" fn in_copy_after(_: *mut c_void) {
-    let Some((mut hushed, mut held)) = HELD.take() else { return };
+    let Some((mut hushed, mut held, settled)) = HELD.take().map(ManuallyDrop::into_inner) else { return };
+    // No other thread runs yet.
+    drop(settled);
     if let Err(error) = become_copy(&mut hushed, &mut held) {
         complain(&error);
     }
@@ -133,13 +150,13 @@ fn become_copy(hushed: &mut Hushed, held: &mut Held) -> io::Result<()> {
         faults: Vec::new(),
         ..before.welcome.clone()
     };
-    faults::disarm();
+    faults::become_copy(host_number);
     clock::become_copy();
     let segment = welcome.shared_memory.map(|memory| map_anew(memory, &welcome)).transpose()?;
     let listener = match LISTENER.load(Ordering::Relaxed) {
         -1 => None,
         fd => {
-            let listener = TcpListener::bind(welcome.listen)?;
+            let listener = open_listener(welcome.listen)?;
             descriptors::replace(fd, &listener)?;
             Some(listener)
         }

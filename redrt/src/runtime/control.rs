@@ -17,6 +17,12 @@ pub struct Control {
     reader: Mutex<FrameReader>,
 }
 
+/// Nobody receives or heeds a message while this is held.
+pub struct Deaf<'a> {
+    control: &'a Control,
+    reader: MutexGuard<'a, FrameReader>,
+}
+
 /// Nobody sends, receives or heeds a message while this is held.
 pub struct Hushed<'a> {
     control: &'a Control,
@@ -102,11 +108,18 @@ impl Control {
         unsafe { libc::poll(&raw mut entry, 1, limit_ms) > 0 }
     }
 
-    /// Waits until nobody is in the middle of a message.
-    pub fn hush(&self) -> Hushed<'_> {
-        let reader = self.reader.lock().expect("no thread panics while it receives");
-        let writer = self.writer.lock().expect("no thread panics while it sends");
-        Hushed { control: self, _writer: writer, reader }
+    /// Waits until no message is being heeded. The order of locks is this one, the engine, the writer: messages are heeded with the
+    /// engine, and sent by those who hold it.
+    pub fn deafen(&self) -> Deaf<'_> {
+        Deaf { control: self, reader: self.reader.lock().expect("no thread panics while it receives") }
+    }
+}
+
+impl<'a> Deaf<'a> {
+    /// Waits until nobody is in the middle of sending one either. Whoever goes on holding the engine needs to have it by now.
+    pub fn hush(self) -> Hushed<'a> {
+        let writer = self.control.writer.lock().expect("no thread panics while it sends");
+        Hushed { control: self.control, _writer: writer, reader: self.reader }
     }
 }
 

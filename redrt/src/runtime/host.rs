@@ -4,9 +4,12 @@ use super::{job, leave};
 use crate::abi::{MPI_APPNUM, MPI_TAG_UB, MPI_UNIVERSE_SIZE, MPI_WTIME_IS_GLOBAL};
 use crate::comm;
 use crate::error::Scope;
+use crate::file;
 use crate::handle::CommHandle;
 use crate::host::Host;
 use crate::objects::attached::Attached;
+use crate::objects::session;
+use crate::window;
 use redrt_wire::control::Welcome;
 use std::ffi::c_int;
 use std::sync::Arc;
@@ -23,7 +26,9 @@ impl Host for InJob {
         let handle = match scope {
             Scope::Default => CommHandle::SELF,
             Scope::Comm(handle) => handle,
-            Scope::Win(_) | Scope::File(_) | Scope::Session(_) => return None,
+            Scope::Win(handle) => return window::resolve(handle).ok().map(|window| window.attached.clone()),
+            Scope::Session(handle) => return session::resolve(handle).ok().map(|session| session.attached.clone()),
+            Scope::File(handle) => return file::attached(handle),
         };
         comm::resolve(handle).ok().map(|comm| comm.attached.clone())
     }

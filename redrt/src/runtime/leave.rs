@@ -1,10 +1,9 @@
 //! Leaving the job: together in `MPI_Finalize`, or at once.
 
 use super::{agent, job};
-use crate::engine;
+use crate::{engine, host};
 use redrt_types::ReplicaId;
 use redrt_wire::control::FromAgent;
-use redrt_wire::event::Statistics;
 
 /// Waits until everything this process owes has arrived and every process of the job is leaving too: until then another
 /// replica may need what only this one still has.
@@ -24,8 +23,9 @@ pub fn end() {
         if engine.is_settled() && said != Some(view) {
             engine.flush();
             said = Some(view);
-            let statistics = engine.statistics().unwrap_or(Statistics::default());
-            if control.send(&FromAgent::Finalizing { view, statistics }).is_err() {
+            let statistics = engine.statistics();
+            let coverage = engine.coverage();
+            if control.send(&FromAgent::Finalizing { view, statistics, coverage }).is_err() {
                 std::process::abort();
             }
         }
@@ -62,7 +62,7 @@ pub fn abort<T>(code: i32, message: String) -> T {
             }
         }
     } else if !message.is_empty() {
-        eprintln!("redrt: {message}");
+        host::say(format_args!("redrt: {message}"));
     }
     std::process::exit(if code == 0 { 1 } else { code })
 }

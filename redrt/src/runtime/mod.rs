@@ -6,7 +6,9 @@ mod cloning;
 pub mod control;
 mod host;
 mod leave;
+mod links;
 pub mod preload;
+pub mod progress;
 pub mod threads;
 
 pub use leave::{abort, end, refused, suspect};
@@ -14,6 +16,7 @@ pub use leave::{abort, end, refused, suspect};
 use crate::engine::link::{Identity, Links};
 use crate::engine::replication::Replication;
 use crate::engine::sleep::Sleeper;
+use crate::engine::traces::Traces;
 use crate::engine::{self, Engine, Setup};
 use crate::transport::direct;
 use crate::transport::shm::Segment;
@@ -97,19 +100,24 @@ pub fn begin() -> Result<(), JoinError> {
     let job = joined?;
     if job.welcome.world.is_replicated() {
         threads::watch();
+        if job.welcome.options.scrubs {
+            crate::scrub::begin();
+        }
         warn_without_preload(job);
     }
     crate::host::install(Box::new(host::InJob));
     let attached = || std::sync::Arc::new(crate::objects::attached::Attached::new());
     crate::comm::install(job.welcome.me.rank, job.welcome.world.rank_count(), attached(), attached());
-    crate::faults::arm(&job.welcome.faults);
+    crate::faults::arm(&job.welcome.faults, job.welcome.host_number);
     Ok(())
 }
 
 fn warn_without_preload(job: &Job) {
     let is_first = job.welcome.me == ReplicaId::default();
     if is_first && job.welcome.options.determinism == Determinism::Full && !preload::is_present() {
-        eprintln!("redrt: libredrt_preload.so is not loaded: clocks and random bytes are not agreed between replicas");
+        crate::host::say(
+            "redrt: libredrt_preload.so is not loaded: clocks and random bytes are not agreed between replicas",
+        );
     }
 }
 
@@ -196,7 +204,7 @@ fn meet(control: &Control) -> Result<(Welcome, Vec<Card>, Option<TcpListener>), 
     };
     welcome.check().map_err(JoinError::Inconsistent)?;
     let needs_tcp = welcome.options.transport != Transport::Shm;
-    let listener = if needs_tcp { Some(TcpListener::bind(welcome.listen)?) } else { None };
+    let listener = if needs_tcp { Some(cloning::open_listener(welcome.listen)?) } else { None };
     control.send(&FromAgent::Ready(card(&welcome, listener.as_ref())?))?;
     loop {
         match control.receive()? {
@@ -233,8 +241,11 @@ fn alone() -> Welcome {
             verification: Verification::Strict,
             transport: Transport::Shm,
             determinism: Determinism::Full,
-            on_sdc: OnSdc::Report,
+            on_sdc: OnSdc::Heal,
             seed: pid,
+            sums_messages: false,
+            scrubs: false,
+            traces: false,
         },
         host: host.unwrap_or_else(|_| "localhost".to_owned()),
         host_number: 0,
@@ -278,6 +289,7 @@ fn make_engine(welcome: &Welcome, segment: Option<Segment>, cards: Vec<Card>) ->
         links,
         shares_core: shares_core(welcome),
         replication,
+        traces: welcome.options.traces.then(Traces::begin),
     })
 }
 
@@ -301,7 +313,7 @@ fn shares_core(welcome: &Welcome) -> bool {
 
 fn replication(welcome: &Welcome) -> Replication {
     let options = &welcome.options;
-    let replica = Replica::new(quiesce::Config {
+    let mut replica = Replica::new(quiesce::Config {
         me: welcome.me,
         world: welcome.world.clone(),
         view: welcome.view.clone(),
@@ -314,8 +326,14 @@ fn replication(welcome: &Welcome) -> Replication {
             Verification::Deferred => quiesce::Verification::Deferred,
         },
     });
+    match options.on_sdc {
+        OnSdc::Report => replica.correct_nothing(),
+        // redrun ends who withholds.
+        OnSdc::Heal | OnSdc::Abort => replica.withhold_corrupt(),
+        OnSdc::Correct => {}
+    }
     let has_siblings = welcome.world.degree(welcome.me.rank) > 1;
-    Replication::new(replica, options.seed, options.determinism, has_siblings)
+    Replication::new(replica, options, has_siblings)
 }
 
 #[cfg(test)]

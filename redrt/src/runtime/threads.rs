@@ -8,6 +8,7 @@
 
 use super::preload;
 use std::cell::Cell;
+use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
@@ -38,7 +39,41 @@ pub fn mpi_thread_count(own: u32) -> u32 {
         return 1;
     }
     // Where it cannot be known, more than there are: the process is never taken for passive.
-    std::fs::read_dir("/proc/self/task").map_or(u32::MAX, |tasks| (tasks.count() as u32).saturating_sub(own))
+    tasks().map_or(u32::MAX, |tasks| (tasks.len() as u32).saturating_sub(own))
+}
+
+/// Threads that are neither the main one nor the library's, if that can be known.
+pub fn strangers() -> Option<usize> {
+    let main: u32 = std::fs::read_link("/proc/self").ok()?.to_str()?.parse().ok()?;
+    let is_strange = |task: &u32| {
+        // One that has ended meanwhile has no name.
+        let name = std::fs::read_to_string(format!("/proc/self/task/{task}/comm")).unwrap_or_default();
+        *task != main && !name.is_empty() && !name.starts_with("redrt-") && name.trim() != "redclone"
+    };
+    Some(tasks()?.iter().filter(|task| is_strange(task)).count())
+}
+
+/// The ids of all threads. Not by the C library's `opendir`, whose buffer is memory of the program's heap, which would differ between
+/// replicas from then on.
+fn tasks() -> Option<Vec<u32>> {
+    let directory = std::fs::File::open("/proc/self/task").ok()?;
+    let mut entries = [0_u8; 4096];
+    let mut tasks = Vec::new();
+    loop {
+        // SAFETY: - the buffer is valid for writes of its length, which is the third argument.
+        let filled =
+            unsafe { libc::syscall(libc::SYS_getdents64, directory.as_raw_fd(), entries.as_mut_ptr(), entries.len()) };
+        let mut rest = &entries[..usize::try_from(filled).ok()?];
+        if rest.is_empty() {
+            return Some(tasks);
+        }
+        // getdents(2): inode, offset, length of the entry, type, name up to a zero.
+        while let Some(length) = rest.get(16..18).map(|it| usize::from(u16::from_ne_bytes([it[0], it[1]]))) {
+            let name = rest.get(19..length)?.split(|byte| *byte == 0).next()?;
+            tasks.extend(std::str::from_utf8(name).ok().and_then(|name| name.parse::<u32>().ok()));
+            rest = &rest[length..];
+        }
+    }
 }
 
 struct Thread {

@@ -1,10 +1,11 @@
 //! The library's own descriptors, which a copy of the process does not have, and which life of the process this is.
 
 use cloner_agent::Exclusions;
+use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, RawFd};
-use std::sync::OnceLock;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 const WORDS: usize = cloner_agent::abi::EXCLUDED_DESCRIPTOR_END as usize / 64;
 
@@ -12,6 +13,9 @@ const WORDS: usize = cloner_agent::abi::EXCLUDED_DESCRIPTOR_END as usize / 64;
 static NOTED: [AtomicU64; WORDS] = [const { AtomicU64::new(0) }; WORDS];
 /// Where the cloner looks for them, in a process that can be cloned.
 static EXCLUSIONS: OnceLock<Exclusions> = OnceLock::new();
+/// Held while there is a socket that is not noted, or one that was forgotten and is not closed: an image that is taken then
+/// would be refused for it.
+static CHANGING: Mutex<()> = Mutex::new(());
 /// How often this process has become another's copy.
 static EPOCH: AtomicU32 = AtomicU32::new(0);
 
@@ -38,6 +42,26 @@ pub fn forget(fd: RawFd) {
     if let Some(exclusions) = EXCLUSIONS.get() {
         exclusions.remove_descriptor(fd);
     }
+}
+
+/// Makes a socket, which takes no time, and notes it.
+pub fn make<T: AsRawFd>(make: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+    let _changing = settled();
+    let made = make()?;
+    note(made.as_raw_fd());
+    Ok(made)
+}
+
+/// Forgets a socket and closes it.
+pub fn close(fd: RawFd, close: impl FnOnce()) {
+    let _changing = settled();
+    forget(fd);
+    close();
+}
+
+/// Nobody makes or closes a socket while this is held.
+pub fn settled() -> MutexGuard<'static, ()> {
+    CHANGING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// From now on the cloner is told; of those that were noted before, too.
@@ -74,4 +98,15 @@ pub fn replace(to: RawFd, from: &impl AsRawFd) -> io::Result<()> {
     } else {
         Ok(())
     }
+}
+
+/// A counter that threads of this process ring. A copy of the process has its own.
+pub fn event() -> io::Result<File> {
+    // SAFETY: - a new descriptor is returned, or -1.
+    let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: - open, and nobody else's.
+    Ok(File::from(unsafe { OwnedFd::from_raw_fd(fd) }))
 }

@@ -9,6 +9,7 @@ pub mod direct;
 pub mod frame;
 #[cfg(test)]
 mod fuzz;
+pub mod handshake;
 pub mod landing;
 pub mod shm;
 pub mod tcp;

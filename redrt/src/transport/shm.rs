@@ -20,7 +20,7 @@
 use super::frame::{FrameError, HEADER_BYTES, Header, Kind};
 use redrt_types::ProcessIndex;
 use std::io;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 
 const HEAD_BYTES: usize = 4096;
 const SLOT_BYTES: usize = 4096;
@@ -71,6 +71,14 @@ struct RingControl {
 const _: () = assert!(size_of::<Slot>() == SLOT_BYTES);
 const _: () = assert!(size_of::<RingControl>() <= RING_CONTROL_BYTES && CAPACITY.is_multiple_of(RECORD_ALIGN));
 
+/// Far from where the kernel looks for room by itself. A segment is mapped again in a copy of the process, and what the program maps must
+/// not lie elsewhere there than in its siblings.
+const REMOTE: usize = 0x6000_0000_0000;
+const ALIGNMENT: usize = 2 << 20;
+
+/// Where the next segment goes, if there is room.
+static NEXT: AtomicUsize = AtomicUsize::new(REMOTE);
+
 /// The mapping of the node's memfd; alive as long as the process.
 #[derive(Clone, Copy)]
 pub struct Segment {
@@ -91,7 +99,7 @@ impl Segment {
         HEAD_BYTES + slots * SLOT_BYTES + slots * slots * RING_BYTES
     }
 
-    /// Maps the memfd `fd`. Fails when it is not a segment for `slot_count` processes.
+    /// Maps the memfd `fd`, out of the way of what the program maps. Fails when it is not a segment for `slot_count` processes.
     pub fn map(fd: i32, slot_count: u32) -> io::Result<Self> {
         if slot_count as usize > (SLOT_BYTES - 128) * 8 {
             return Err(io::Error::other(format!("{slot_count} processes are too many to share memory")));
@@ -111,8 +119,9 @@ impl Segment {
         }
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         let flags = libc::MAP_SHARED | libc::MAP_NORESERVE;
-        // SAFETY: - a fresh mapping at an address the kernel chooses; nothing existing is replaced.
-        let base = unsafe { libc::mmap(std::ptr::null_mut(), bytes, protection, flags, fd, 0) };
+        let wish = NEXT.fetch_add(bytes.next_multiple_of(ALIGNMENT), Ordering::Relaxed);
+        // SAFETY: - a fresh mapping at this address or one the kernel chooses; nothing existing is replaced.
+        let base = unsafe { libc::mmap(std::ptr::without_provenance_mut(wish), bytes, protection, flags, fd, 0) };
         if base == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }

@@ -1,22 +1,21 @@
 //! TCP between processes. Each process accepts on one port; a link is opened by its sender on first use, proves that it
 //! knows the job's secret, names its process, and then carries frames one way.
 //!
-//! The accepting side's handshake runs on the agent thread: two processes may be opening links to each other at the same
-//! time, each holding its engine's lock, and would wait for each other forever otherwise.
+//! Handshakes are shaken elsewhere, by a thread that serves them all (`handshake`): two processes may be opening links to each
+//! other at the same time, each holding its engine's lock, and would wait for each other forever otherwise.
 
 use super::frame::{FLAG_DIGEST, Fragment, FrameError, HEADER_BYTES, Header, Kind};
 use super::landing::LandingError;
 use super::{Body, LandingId, Landings, descriptors};
 use redrt_types::{Incarnation, ProcessIndex};
-use redrt_wire::auth::{self, Secret};
 use redrt_wire::seal::Cipher;
 use std::collections::VecDeque;
-use std::io::{self, IoSlice, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::io::{self, IoSlice};
+use std::mem::ManuallyDrop;
+use std::net::{TcpListener, TcpStream};
 use std::ops::Deref;
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 /// Longest frame that is buffered whole; larger payloads go by grant and data frames, which are read into place.
 pub const FRAME_BYTES_MAX: usize = 64 << 10;
@@ -28,7 +27,6 @@ pub const DATA_BYTES_MAX: usize = 1 << 20;
 const DATA_FRAME_BYTES_MAX: usize = HEADER_BYTES + Fragment::BYTES + DATA_BYTES_MAX;
 
 const BUFFER_BYTES: usize = 256 << 10;
-const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Payload bytes that outlive the call that sends them.
 pub trait Source: Send + Sync {
@@ -50,9 +48,9 @@ pub struct Name {
 }
 
 impl Name {
-    const BYTES: usize = 16;
+    pub(super) const BYTES: usize = 16;
 
-    fn to_bytes(self) -> [u8; Self::BYTES] {
+    pub(super) fn to_bytes(self) -> [u8; Self::BYTES] {
         let words = [self.from.0, self.incarnation.0, self.to.0, self.epoch];
         let mut bytes = [0; Self::BYTES];
         for (place, word) in bytes.chunks_exact_mut(4).zip(words) {
@@ -61,7 +59,7 @@ impl Name {
         bytes
     }
 
-    fn from_bytes(bytes: [u8; Self::BYTES]) -> Self {
+    pub(super) fn from_bytes(bytes: [u8; Self::BYTES]) -> Self {
         let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
         Self {
             from: ProcessIndex(word(0)),
@@ -88,15 +86,25 @@ impl Chunk {
 
 /// A connected socket of the library: the copy of a process does not have it.
 pub struct Connection {
-    stream: TcpStream,
+    stream: ManuallyDrop<TcpStream>,
     epoch: u32,
 }
 
 impl Connection {
-    /// Takes over a socket.
-    pub fn new(stream: TcpStream) -> Self {
-        descriptors::note(stream.as_raw_fd());
-        Self { stream, epoch: descriptors::epoch() }
+    /// Of a socket that is made without waiting for anything.
+    pub fn make<S: AsRawFd + Into<TcpStream>>(make: impl FnOnce() -> io::Result<S>) -> io::Result<Self> {
+        let socket = descriptors::make(make)?;
+        Ok(Self { stream: ManuallyDrop::new(socket.into()), epoch: descriptors::epoch() })
+    }
+
+    /// The next that somebody has opened to a listener that does not block.
+    pub fn accept(listener: &TcpListener) -> io::Result<Self> {
+        Self::make(|| listener.accept().map(|(stream, _)| stream))
+    }
+
+    /// Whether it was made in this life of the process.
+    pub fn is_current(&self) -> bool {
+        self.epoch == descriptors::epoch()
     }
 }
 
@@ -110,11 +118,12 @@ impl Deref for Connection {
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        descriptors::forget(self.stream.as_raw_fd());
+        // SAFETY: - dropped here only, and not used any more.
+        descriptors::close(self.stream.as_raw_fd(), || unsafe { ManuallyDrop::drop(&mut self.stream) });
     }
 }
 
-fn tune(stream: &TcpStream) -> io::Result<()> {
+pub(super) fn tune(stream: &TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
     // Best effort: the default algorithm may be one made for the internet, which halves the rate of a local link.
     let name = b"cubic";
@@ -131,41 +140,8 @@ fn tune(stream: &TcpStream) -> io::Result<()> {
     Ok(())
 }
 
-/// A blocking socket during its handshake, which as a whole has a time limit. Writing to one whose other end is gone is an
-/// error, not a signal: the program may have left SIGPIPE at its default.
-struct Quiet<'a> {
-    stream: &'a TcpStream,
-    deadline: Instant,
-}
-
-impl<'a> Quiet<'a> {
-    fn new(stream: &'a TcpStream) -> Self {
-        Self { stream, deadline: Instant::now() + HANDSHAKE_TIMEOUT }
-    }
-}
-
-impl Read for Quiet<'_> {
-    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
-        let left = self.deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Err(io::ErrorKind::TimedOut.into());
-        }
-        self.stream.set_read_timeout(Some(left))?;
-        self.stream.read(bytes)
-    }
-}
-
-impl Write for Quiet<'_> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        send_quietly(self.stream, &[IoSlice::new(bytes)])
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-fn send_quietly(stream: &TcpStream, slices: &[IoSlice]) -> io::Result<usize> {
+/// Writes to a socket. That the other end is gone is an error, not a signal: the program may have left SIGPIPE at its default.
+pub(super) fn send_quietly(stream: &TcpStream, slices: &[IoSlice]) -> io::Result<usize> {
     // SAFETY: - an all-zero msghdr is valid: nothing named, no vectors, no control data.
     let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
     message.msg_iov = slices.as_ptr().cast_mut().cast();
@@ -187,24 +163,9 @@ pub struct Sender {
 }
 
 impl Sender {
-    /// Opens a link to `address`, if that is still wanted when the other end has proved itself.
-    pub fn open(address: SocketAddr, secret: &Secret, name: Name, is_wanted: impl Fn() -> bool) -> io::Result<Self> {
-        let stream = Connection::new(TcpStream::connect_timeout(&address, HANDSHAKE_TIMEOUT)?);
-        tune(&stream)?;
-        let mut handshake = Quiet::new(&stream);
-        let mut cipher = auth::connect(&mut handshake, secret)?;
-        // In the copy of a process nobody speaks in its source's name.
-        if !is_wanted() {
-            return Err(io::ErrorKind::ConnectionAborted.into());
-        }
-        let mut said = Vec::new();
-        match &mut cipher {
-            Some(cipher) => cipher.seal(&name.to_bytes(), &mut said),
-            None => said.extend(name.to_bytes()),
-        }
-        handshake.write_all(&said)?;
-        stream.set_nonblocking(true)?;
-        Ok(Self { stream, cipher, queue: VecDeque::new(), gone: 0, sent_bytes: 0, broken: false })
+    /// Takes over a link that was opened.
+    pub(super) fn new(stream: Connection, cipher: Option<Cipher>) -> Self {
+        Self { stream, cipher, queue: VecDeque::new(), gone: 0, sent_bytes: 0, broken: false }
     }
 
     /// Whether everything given so far has been taken by the kernel, or the link is broken and takes nothing.
@@ -365,38 +326,19 @@ pub struct Accepted {
     cipher: Option<Cipher>,
 }
 
+impl Accepted {
+    /// A connection that has.
+    pub(super) fn new(name: Name, stream: Connection, cipher: Option<Cipher>) -> Self {
+        Self { name, stream, cipher }
+    }
+}
+
 #[cfg(test)]
 impl Accepted {
     /// A connection that needs to prove nothing.
     pub fn for_test(name: Name, stream: TcpStream) -> Self {
-        Self { name, stream: Connection::new(stream), cipher: None }
+        Self { name, stream: Connection::make(|| Ok(stream)).expect("it is made"), cipher: None }
     }
-}
-
-/// Lets a connection that was accepted prove itself; blocks for at most the handshake's time limit.
-pub fn admit(stream: Connection, secret: &Secret) -> io::Result<Accepted> {
-    tune(&stream)?;
-    let mut handshake = Quiet::new(&stream);
-    let mut cipher = auth::accept(&mut handshake, secret)?;
-    let name = match &mut cipher {
-        Some(cipher) => sealed_name(&mut handshake, cipher)?,
-        None => {
-            let mut name = [0; Name::BYTES];
-            handshake.read_exact(&mut name)?;
-            name
-        }
-    };
-    stream.set_nonblocking(true)?;
-    Ok(Accepted { name: Name::from_bytes(name), stream, cipher })
-}
-
-/// The name is the first record, so whatever comes with it stays in the socket.
-fn sealed_name(handshake: &mut Quiet, cipher: &mut Cipher) -> io::Result<[u8; Name::BYTES]> {
-    let mut record = [0; Cipher::sealed_bytes(Name::BYTES)];
-    handshake.read_exact(&mut record)?;
-    let mut name = Vec::new();
-    cipher.open(&record, &mut name)?;
-    name.try_into().map_err(|_| io::ErrorKind::InvalidData.into())
 }
 
 /// Opens what arrives over an encrypted link.
@@ -509,7 +451,7 @@ impl Receiver {
 
     /// Whether it was accepted in this life of the process.
     pub fn is_current(&self) -> bool {
-        self.stream.epoch == descriptors::epoch()
+        self.stream.is_current()
     }
 
     /// Bytes of all frames taken from this link.
@@ -696,8 +638,10 @@ impl Receiver {
 
 #[cfg(test)]
 mod tests {
+    use super::super::handshake;
     use super::*;
-    use std::net::TcpListener;
+    use redrt_wire::auth::Secret;
+    use std::time::Instant;
 
     struct Bytes(Vec<u8>);
 
@@ -716,9 +660,9 @@ mod tests {
         let address = listener.local_addr().unwrap();
         let theirs = secret.clone();
         let accepting =
-            std::thread::spawn(move || admit(Connection::new(listener.accept().unwrap().0), &theirs).unwrap());
+            std::thread::spawn(move || handshake::admit(Connection::accept(&listener).unwrap(), &theirs).unwrap());
         let name = Name { from: ProcessIndex(5), incarnation: Incarnation(1), to: ProcessIndex(2), epoch: 3 };
-        let sender = Sender::open(address, secret, name, || true).unwrap();
+        let sender = handshake::open(address, secret, name).unwrap();
         let accepted = accepting.join().unwrap();
         assert_eq!(accepted.name, name);
         (sender, Receiver::new(accepted))
@@ -796,7 +740,7 @@ mod tests {
                 receiver.disconnect()
             }
             // The other end is told by the network.
-            let until = Instant::now() + HANDSHAKE_TIMEOUT;
+            let until = Instant::now() + handshake::TIMEOUT;
             while !(sender.look() && matches!(receiver.next(&mut Landings::default()), Received::Closed)) {
                 assert!(Instant::now() < until, "nobody has noticed");
             }

@@ -43,6 +43,13 @@ pub fn render_coverage(table: &Table, bound: &Bound) -> String {
     let line = |out: &mut String, text: std::fmt::Arguments<'_>| writeln!(out, "{text}").expect("writing to a String");
     let count = table.functions.iter().filter(|f| implemented(f)).count();
     line(&mut out, format_args!("\n{count} of {} functions are implemented.\n", table.functions.len()));
+    let (old, new, large) = crate::fortran::counts(table);
+    let fortran = format!(
+        "In Fortran, `mpif.h` and the module `mpi` have {old} of them, `mpi_f08` has {new}, {large} of these also with large\n\
+         counts; what C has beyond that, the conversion of handles and the tool interface, is C's alone. See\n\
+         [fortran.md](fortran.md)."
+    );
+    line(&mut out, format_args!("{fortran}\n"));
     line(&mut out, format_args!("| | implemented | all |\n|---|---:|---:|"));
     let of_module = |module: &'static str| table.functions.iter().filter(move |f| f.module == module);
     for (module, title) in CHAPTERS {

@@ -107,7 +107,7 @@ fn render_function(out: &mut String, function: &Function, large: bool, bound: bo
     }
 }
 
-fn identifier(name: &str) -> String {
+pub(crate) fn identifier(name: &str) -> String {
     if matches!(name, "type" | "ref" | "fn" | "in" | "where" | "move" | "use") {
         format!("r#{name}")
     } else {
@@ -233,7 +233,7 @@ fn scope(function: &Function) -> String {
 fn missing(module: &str) -> &'static str {
     match module {
         "rma" => "one-sided communication (MPI-5.0 chapter 12) is",
-        "io" => "parallel I/O (MPI-5.0 chapter 14) is",
+        "io" => "a data representation of the program's own (MPI-5.0 section 14.5.3) is",
         "dynamic" => "starting or connecting to other processes (MPI-5.0 chapter 11) is",
         "partitioned" => "partitioned communication (MPI-5.0 chapter 4) is",
         _ => "this function is",

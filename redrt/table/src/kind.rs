@@ -73,6 +73,10 @@ pub const KINDS: &[Kind] = &[
     same("logical", Shape::Scalar, "int", "c_int"),
     same("keyval", Shape::Scalar, "int", "c_int"),
     same("error", Shape::Scalar, "int", "c_int"),
+    // Counts from 1 in Fortran.
+    same("index", Shape::Scalar, "int", "c_int"),
+    // The length of a string that comes out, with its end, which Fortran's strings do not have.
+    same("length", Shape::Scalar, "int", "c_int"),
     same("aint", Shape::Scalar, "MPI_Aint", "Aint"),
     same("offset", Shape::Scalar, "MPI_Offset", "Offset"),
     same("mpicount", Shape::Scalar, "MPI_Count", "Count"),
@@ -96,8 +100,20 @@ pub const KINDS: &[Kind] = &[
     same("string", Shape::Pointee, "char", "c_char"),
     same("buffer", Shape::Raw, "void *", "*mut c_void"),
     same("address", Shape::Raw, "void *", "*mut c_void"),
+    // Addresses by what they are in Fortran: a buffer; a pointer that comes out; a pointer that the modules without types of
+    // their own have no place for; the value of an attribute; what a callback is called with.
+    same("choice", Shape::Raw, "void *", "*mut c_void"),
+    same("base", Shape::Raw, "void *", "*mut c_void"),
+    same("detached", Shape::Raw, "void *", "*mut c_void"),
+    same("attribute", Shape::Raw, "void *", "*mut c_void"),
+    same("attribute_int", Shape::Raw, "void *", "*mut c_void"),
+    same("state", Shape::Raw, "void *", "*mut c_void"),
+    same("state_int", Shape::Raw, "void *", "*mut c_void"),
     same("argc", Shape::Raw, "int *", "*mut c_int"),
     same("argv", Shape::Raw, "char ***", "*mut *mut *mut c_char"),
+    // The arguments of main, which Fortran programs do not see.
+    same("env_count", Shape::Scalar, "int", "c_int"),
+    same("env", Shape::Raw, "char **", "*mut *mut c_char"),
     same("strings", Shape::Raw, "char **", "*mut *mut c_char"),
     same("strings2", Shape::Raw, "char ***", "*mut *mut *mut c_char"),
     same("ints", Shape::Raw, "int *", "*mut c_int"),

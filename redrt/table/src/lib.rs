@@ -1,18 +1,22 @@
 //! The MPI-5.0 C interface as data, and what is generated from it.
 //!
 //! In: `mpi-5.0.functions`, `.callbacks` and `.constants` (what the standard says) and `bound` (what redrt implements).
-//! Out: `include/mpi.h`, the Rust constants and the `extern "C"` exports of the library. One table, so that the three
-//! cannot disagree. It does not know what any function does.
+//! Out: `include/mpi.h`, the Rust constants and the `extern "C"` exports of the library, Fortran's modules, `mpif.h` and the
+//! procedures behind them. One table, so that they cannot disagree. It does not know what any function does.
 #![forbid(unsafe_code)]
 
 mod coverage;
 mod exports;
+mod fortran;
 mod header;
 mod kind;
 mod parse;
 
 pub use coverage::render_coverage;
 pub use exports::{render_constants, render_exports};
+pub use fortran::{
+    render_base_module, render_fortran_library, render_mpi_f08_module, render_mpi_module, render_mpif_h,
+};
 pub use header::render_header;
 pub use kind::{Kind, Shape};
 pub use parse::{Bound, Constant, Direction, Function, Parameter, ParseError, Table};

@@ -26,8 +26,10 @@ pub struct Parameter {
     pub callback: Option<String>,
     /// Which way it goes.
     pub direction: Direction,
-    /// Whether it is an array (the length in the table is for the reader).
+    /// Whether it is an array.
     pub array: bool,
+    /// Its length: the name of a parameter, or one of those that the table explains; empty where nobody needs to know.
+    pub length: String,
     /// Whether it exists in the large-count twin only.
     pub large_only: bool,
 }
@@ -47,6 +49,10 @@ pub struct Function {
     pub wide: bool,
     /// Whether ignored arguments may follow.
     pub variadic: bool,
+    /// Whether it is not in Fortran.
+    pub c_only: bool,
+    /// Whether Fortran has it in `mpif.h` and the module `mpi` only.
+    pub old: bool,
     /// What it returns when that is not an error code.
     pub returns: Option<&'static Kind>,
     /// The parameters in order.
@@ -163,6 +169,8 @@ fn parse_function(content: &str, module: &str) -> Result<Function, String> {
         early: false,
         wide: false,
         variadic: false,
+        c_only: false,
+        old: false,
         returns: None,
         parameters: Vec::new(),
     };
@@ -173,6 +181,8 @@ fn parse_function(content: &str, module: &str) -> Result<Function, String> {
             "early" => function.early = true,
             "wide" => function.wide = true,
             "variadic" => function.variadic = true,
+            "c" => function.c_only = true,
+            "old" => function.old = true,
             other => {
                 let kind = other.strip_prefix("returns=").ok_or_else(|| format!("unknown flag '{other}'"))?;
                 function.returns = Some(find_kind(kind)?);
@@ -203,16 +213,27 @@ fn parse_parameter(word: &str) -> Result<Parameter, String> {
     let mut parts = word.split(':');
     let name = parts.next().filter(|name| !name.is_empty()).ok_or("parameter without a name")?;
     let (kind, callback) = parse_kind(parts.next().ok_or_else(|| format!("'{word}' has no kind"))?)?;
-    let mut parameter =
-        Parameter { name: name.to_owned(), kind, callback, direction: Direction::In, array: false, large_only: false };
+    let mut parameter = Parameter {
+        name: name.to_owned(),
+        kind,
+        callback,
+        direction: Direction::In,
+        array: false,
+        length: String::new(),
+        large_only: false,
+    };
     for part in parts {
         match part {
             "in" => parameter.direction = Direction::In,
             "out" => parameter.direction = Direction::Out,
             "inout" => parameter.direction = Direction::InOut,
             "large" => parameter.large_only = true,
-            length if length.starts_with('[') && length.ends_with(']') => parameter.array = true,
-            other => return Err(format!("'{word}': unknown part '{other}'")),
+            other => {
+                let length = other.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+                let length = length.ok_or_else(|| format!("'{word}': unknown part '{other}'"))?;
+                parameter.array = true;
+                parameter.length = length.to_owned();
+            }
         }
     }
     Ok(parameter)

@@ -36,6 +36,17 @@ impl View {
         Self { number: ViewNumber(0), spheres }
     }
 
+    /// The first view of a world that has more places than replicas: of each rank the first `degrees` places are live, in
+    /// incarnation 0, and the others free.
+    #[must_use]
+    pub fn with_degrees(world: &World, degrees: &[u16]) -> Self {
+        let mut view = Self::initial(world);
+        for (sphere, degree) in view.spheres.iter_mut().zip(degrees) {
+            sphere.iter_mut().skip(usize::from(*degree)).for_each(|place| *place = None);
+        }
+        view
+    }
+
     /// The live member at a place, if any.
     #[must_use]
     pub fn member(&self, replica: ReplicaId) -> Option<Member> {
@@ -62,6 +73,18 @@ impl View {
         let live =
             move |(index, member): (usize, &Option<Member>)| member.map(|_| ReplicaId::new(rank.0, index as u16));
         members.iter().enumerate().filter_map(live)
+    }
+
+    /// Number of live replicas of one virtual rank.
+    #[must_use]
+    pub fn degree(&self, rank: VirtualRank) -> u16 {
+        self.live(rank).count() as u16
+    }
+
+    /// The same of each, in order.
+    #[must_use]
+    pub fn degrees(&self) -> Vec<u16> {
+        (0..self.rank_count()).map(|rank| self.degree(VirtualRank(rank))).collect()
     }
 
     /// Number of virtual ranks.
@@ -93,5 +116,27 @@ impl View {
         }
         sphere[place] = Some(Member { incarnation, joined: next.number });
         next
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_beyond_the_degree_are_free_until_somebody_joins() {
+        let world = World::new(vec![3, 2]);
+        let view = View::with_degrees(&world, &[2, 1]);
+        let live = |view: &View| {
+            let ranks = (0..2).map(VirtualRank);
+            ranks.flat_map(|rank| view.live(rank).collect::<Vec<_>>()).map(|id| id.to_string()).collect::<Vec<_>>()
+        };
+        assert_eq!(
+            (live(&view), view.number, view.fits(&world)),
+            (["0.0", "0.1", "1.0"].map(Into::into).to_vec(), ViewNumber(0), true)
+        );
+        let next = view.with(ReplicaId::new(1, 1), Incarnation(1)).without(&[ReplicaId::new(1, 0)]);
+        assert_eq!((live(&next), next.degree(VirtualRank(1))), (["0.0", "0.1", "1.1"].map(Into::into).to_vec(), 1));
+        assert_eq!(View::with_degrees(&world, &[3, 2]), View::initial(&world));
     }
 }

@@ -99,41 +99,131 @@ pub(crate) fn refused() -> io::Error {
     io::Error::new(io::ErrorKind::PermissionDenied, "the other end does not know this job's secret")
 }
 
+/// The connecting side of a handshake that has begun. It has no stream: who has many to serve at once says and hears for it.
+pub struct Connecting {
+    secret: Secret,
+    stage: Stage,
+}
+
+/// The accepting side, likewise.
+pub struct Accepting {
+    secret: Secret,
+    stage: Stage,
+}
+
+enum Stage {
+    Plain { client: [u8; NONCE_BYTES], server: [u8; NONCE_BYTES] },
+    Sealing(Box<seal::Handshake>),
+}
+
+const NONCE_BYTES: usize = 32;
+const MAC_BYTES: usize = blake3::OUT_LEN;
+
+impl Connecting {
+    /// Begins, with what is to be said first.
+    pub fn begin(secret: &Secret) -> io::Result<(Self, Vec<u8>)> {
+        let (stage, greeting) = if secret.is_sealing {
+            let mut handshake = seal::Handshake::new(secret, true)?;
+            let greeting = handshake.say()?;
+            (Stage::Sealing(Box::new(handshake)), greeting.to_vec())
+        } else {
+            let client = random_bytes()?;
+            (Stage::Plain { client, server: [0; NONCE_BYTES] }, client.to_vec())
+        };
+        Ok((Self { secret: secret.clone(), stage }, greeting))
+    }
+
+    /// How long the answer is.
+    #[must_use]
+    pub fn answer_bytes(&self) -> usize {
+        match self.stage {
+            Stage::Plain { .. } => NONCE_BYTES + MAC_BYTES,
+            Stage::Sealing(_) => seal::HANDSHAKE_BYTES,
+        }
+    }
+
+    /// Checks the answer. What is to be said then, and the cipher for what follows if the job's connections are encrypted.
+    pub fn finish(self, answer: &[u8]) -> io::Result<(Vec<u8>, Option<Cipher>)> {
+        match self.stage {
+            Stage::Sealing(mut handshake) => {
+                handshake.hear(answer)?;
+                Ok((Vec::new(), Some(handshake.finish()?)))
+            }
+            Stage::Plain { client, .. } => {
+                let (server, proof) = answer.split_first_chunk().ok_or_else(refused)?;
+                if self.secret.mac(b"redrt-s1", &client, server) != *proof {
+                    return Err(refused());
+                }
+                Ok((self.secret.mac(b"redrt-c1", &client, server).as_bytes().to_vec(), None))
+            }
+        }
+    }
+}
+
+impl Accepting {
+    /// How long the connecting side's greeting is.
+    #[must_use]
+    pub fn greeting_bytes(secret: &Secret) -> usize {
+        if secret.is_sealing { seal::HANDSHAKE_BYTES } else { NONCE_BYTES }
+    }
+
+    /// Begins with that greeting. What is to be answered.
+    pub fn begin(secret: &Secret, greeting: &[u8]) -> io::Result<(Self, Vec<u8>)> {
+        let (stage, answer) = if secret.is_sealing {
+            let mut handshake = seal::Handshake::new(secret, false)?;
+            handshake.hear(greeting)?;
+            let answer = handshake.say()?;
+            (Stage::Sealing(Box::new(handshake)), answer.to_vec())
+        } else {
+            let client = greeting.try_into().map_err(|_| refused())?;
+            let server = random_bytes()?;
+            let proof = secret.mac(b"redrt-s1", &client, &server);
+            (Stage::Plain { client, server }, [&server[..], proof.as_bytes()].concat())
+        };
+        Ok((Self { secret: secret.clone(), stage }, answer))
+    }
+
+    /// How long the connecting side's proof is.
+    #[must_use]
+    pub fn proof_bytes(&self) -> usize {
+        match self.stage {
+            Stage::Plain { .. } => MAC_BYTES,
+            Stage::Sealing(_) => 0,
+        }
+    }
+
+    /// Checks the proof. The cipher for what follows if the job's connections are encrypted.
+    pub fn finish(self, proof: &[u8]) -> io::Result<Option<Cipher>> {
+        match self.stage {
+            Stage::Sealing(handshake) => handshake.finish().map(Some),
+            Stage::Plain { client, server } if self.secret.mac(b"redrt-c1", &client, &server) == *proof => Ok(None),
+            Stage::Plain { .. } => Err(refused()),
+        }
+    }
+}
+
 /// Authenticates as the connecting side, and agrees on a cipher if the job's connections are encrypted. The stream must be
 /// blocking and have a timeout set.
 pub fn connect(stream: &mut (impl Read + Write), secret: &Secret) -> io::Result<Option<Cipher>> {
-    if secret.is_sealing {
-        return seal::connect(stream, secret).map(Some);
-    }
-    let client = random_bytes()?;
-    stream.write_all(&client)?;
-    let mut server = [0; 32];
-    let mut proof = [0; 32];
-    stream.read_exact(&mut server)?;
-    stream.read_exact(&mut proof)?;
-    if secret.mac(b"redrt-s1", &client, &server) != blake3::Hash::from_bytes(proof) {
-        return Err(refused());
-    }
-    stream.write_all(secret.mac(b"redrt-c1", &client, &server).as_bytes())?;
-    Ok(None)
+    let (connecting, greeting) = Connecting::begin(secret)?;
+    stream.write_all(&greeting)?;
+    let mut answer = vec![0; connecting.answer_bytes()];
+    stream.read_exact(&mut answer)?;
+    let (proof, cipher) = connecting.finish(&answer)?;
+    stream.write_all(&proof)?;
+    Ok(cipher)
 }
 
 /// Authenticates as the accepting side, and agrees on a cipher if the job's connections are encrypted. The stream must be
 /// blocking and have a timeout set.
 pub fn accept(stream: &mut (impl Read + Write), secret: &Secret) -> io::Result<Option<Cipher>> {
-    if secret.is_sealing {
-        return seal::accept(stream, secret).map(Some);
-    }
-    let mut client = [0; 32];
-    stream.read_exact(&mut client)?;
-    let server = random_bytes()?;
-    let mut answer = [0; 64];
-    answer[..32].copy_from_slice(&server);
-    answer[32..].copy_from_slice(secret.mac(b"redrt-s1", &client, &server).as_bytes());
+    let mut greeting = vec![0; Accepting::greeting_bytes(secret)];
+    stream.read_exact(&mut greeting)?;
+    let (accepting, answer) = Accepting::begin(secret, &greeting)?;
     stream.write_all(&answer)?;
-    let mut proof = [0; 32];
+    let mut proof = vec![0; accepting.proof_bytes()];
     stream.read_exact(&mut proof)?;
-    if secret.mac(b"redrt-c1", &client, &server) == blake3::Hash::from_bytes(proof) { Ok(None) } else { Err(refused()) }
+    accepting.finish(&proof)
 }
 
 #[cfg(test)]

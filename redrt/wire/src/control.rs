@@ -8,7 +8,9 @@
 //! replicas are lost; in `MPI_Finalize` `Finalizing`, answered by `Release` once every live process has said so.
 
 use crate::auth::Secret;
-use crate::event::{Event, Statistics};
+use crate::event::{Coverage, Event, Statistics};
+use crate::scrub::{Answer, Scrub};
+use crate::trace::{Sending, Trace};
 use redrt_types::{Incarnation, ProcessIndex, ReplicaId, View, ViewNumber, World};
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
@@ -62,13 +64,17 @@ pub enum Determinism {
     Sends,
 }
 
-/// What to do about a mismatch that has no majority.
+/// What to do about replicas that differ.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub enum OnSdc {
-    /// Report it and go on.
+    /// End the replica that is wrong, and let a copy of a sound one take its place.
     #[default]
+    Heal,
+    /// Deliver what the majority sent; the replica that is wrong stays.
+    Correct,
+    /// Only say so: what arrived is delivered.
     Report,
-    /// End the job.
+    /// As `Heal`, and end the job when nobody knows which one is wrong.
     Abort,
 }
 
@@ -83,13 +89,19 @@ pub struct Options {
     pub transport: Transport,
     /// Decided outcomes.
     pub determinism: Determinism,
-    /// Policy for undecidable mismatches.
+    /// What to do about replicas that differ.
     pub on_sdc: OnSdc,
     /// Seed of the digests and of what replaces random bytes, the same in the whole job.
     pub seed: u64,
+    /// Faults are injected: each process adds up what it sends, so that one can tell afterwards what a fault has reached.
+    pub sums_messages: bool,
+    /// The memory of replicas is compared now and then.
+    pub scrubs: bool,
+    /// Every send notes where in the program it was made.
+    pub traces: bool,
 }
 
-/// A fault to carry out inside a process, counted in its sends to other virtual ranks, from 1.
+/// A fault to carry out inside a process, counted in its sends to other virtual ranks, or what it receives from them, from 1.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum ProcessFault {
     /// SIGKILL itself before send number `send`.
@@ -111,8 +123,43 @@ pub enum ProcessFault {
         /// Which process.
         peer: ReplicaId,
     },
+    /// While the process is on this host: flip a bit of the application's buffer before one send in `period`.
+    Sick {
+        /// Number of the host.
+        host: u32,
+        /// How seldom.
+        period: u64,
+    },
+    /// Flip a bit in what it prints; carried out by its daemon.
+    FlipOutput {
+        /// Number of the line, from 1.
+        line: u64,
+        /// Which bit.
+        bit: u64,
+    },
     /// Flip bit `bit` (modulo the payload's bits) of the transmitted copy after its digest was taken.
     FlipWire {
+        /// Number of the send.
+        send: u64,
+        /// Which bit.
+        bit: u64,
+    },
+    /// Flip a bit, drawn from `bit`, of the program's heap or static data before send number `send`.
+    FlipHeap {
+        /// Number of the send.
+        send: u64,
+        /// Which bit.
+        bit: u64,
+    },
+    /// Flip bit `bit` (modulo its bits) of what has been received, after its verdict and before the program sees it.
+    FlipReceived {
+        /// Number of the received message.
+        message: u64,
+        /// Which bit.
+        bit: u64,
+    },
+    /// Flip bit `bit` (modulo the payload's bits) of the payload that is kept to be sent again, after it has been sent.
+    FlipLogged {
         /// Number of the send.
         send: u64,
         /// Which bit.
@@ -229,15 +276,20 @@ pub enum ToAgent {
     View(View),
     /// All live processes are finalizing: leave.
     Release,
-    /// A copy will take this place: keep for it what it may ask for. Answered by `Pinned`.
-    Pin(ReplicaId),
-    /// It has taken it and is in step, or will not come.
-    Unpin(ReplicaId),
+    /// Copies will take these places and no others, or have and are not in step yet: keep for each what it may ask for.
+    /// Answered by `Pinned`.
+    Pins(Vec<ReplicaId>),
+    /// Where in the program did you send this? Answered by `Trace`.
+    Trace(Sending),
+    /// What it prints is not taken until siblings have printed as much, or is taken again.
+    Held(bool),
     /// Is there anything you can do by yourself? Answered by `Answer`.
     Ask {
         /// Number of the question, the same for all processes.
         wave: u64,
     },
+    /// The memory of replicas is to be compared.
+    Scrub(Scrub),
 }
 
 /// What a process says of itself that waits in MPI and has nothing left to do.
@@ -267,6 +319,8 @@ pub enum FromAgent {
         view: ViewNumber,
         /// The process's counters.
         statistics: Statistics,
+        /// What was compared, by communicator.
+        coverage: Vec<Coverage>,
     },
     /// `MPI_Abort` was called, or the library cannot go on.
     Abort {
@@ -286,8 +340,17 @@ pub enum FromAgent {
         /// Its counters so far.
         statistics: Statistics,
     },
-    /// What this newcomer may ask for is kept.
-    Pinned(ReplicaId),
+    /// The answer to `Scrub`.
+    Scrubbed {
+        /// Number of the round.
+        round: u64,
+        /// What there is to say.
+        answer: Answer,
+    },
+    /// The answer to `Trace`: absent when that is no longer known.
+    Trace(Sending, Option<Trace>),
+    /// What these newcomers may ask for is kept.
+    Pinned(Vec<ReplicaId>),
     /// This copy has heard its leader: nothing needs to be pinned for it any more.
     InStep,
     /// A data connection to this process broke; the daemon decides whether it is dead.

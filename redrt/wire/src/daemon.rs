@@ -18,6 +18,7 @@
 use crate::auth::Secret;
 use crate::clone::{CloneId, CloneOrder, CloneStep};
 use crate::control::{Card, FromAgent, Options, ProcessFault};
+use crate::trace::Sending;
 use redrt_types::{ReplicaId, View, World};
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
@@ -171,6 +172,8 @@ pub struct Watch {
 pub enum Sign {
     /// It has been heard a moment ago.
     Alive,
+    /// Nothing has been heard of it for a while: what do others hear?
+    Quiet,
     /// Nothing has been heard of it for too long.
     Silent,
     /// Its host answers that there is no such process any more.
@@ -202,6 +205,8 @@ pub enum ToDaemon {
         /// Number of the question.
         wave: u64,
     },
+    /// To be forwarded: the memory of replicas is to be compared.
+    Scrub(crate::scrub::Scrub),
     /// Bytes for the standard input of every replica of rank 0.
     Input {
         /// The bytes.
@@ -224,10 +229,10 @@ pub enum ToDaemon {
         /// What to do.
         order: CloneOrder,
     },
-    /// To be forwarded: a copy will take this place; keep for it what it may ask for.
-    Pin(ReplicaId),
-    /// To be forwarded: it has, or will not.
-    Unpin(ReplicaId),
+    /// To be forwarded: copies will take these places and no others; keep for each what it may ask for.
+    Pins(Vec<ReplicaId>),
+    /// To be forwarded to this process: where in the program did you send this?
+    Trace(ReplicaId, Sending),
     /// Kill one process, as a fault or because it was fenced.
     Kill(ReplicaId),
     /// Send every process a signal.

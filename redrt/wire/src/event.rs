@@ -1,6 +1,7 @@
 //! What a process reports for the audit log and the summary.
 
 use redrt_types::{ContextId, Digest, ReplicaId, SeqNum, ViewNumber, VirtualRank};
+use sdc_detect::{Difference, Element, Sketch};
 use serde::{Deserialize, Serialize};
 
 /// Where a mismatch was found to come from.
@@ -27,6 +28,8 @@ pub enum Action {
     Outvoted,
     /// The job was ended, as `--on-sdc=abort` asks.
     Aborted,
+    /// Nobody has the payload as it was sent; the receiver is ended, because a sibling of it can go on.
+    Withheld,
 }
 
 /// One vote on a logical message.
@@ -36,6 +39,47 @@ pub struct Vote {
     pub replica: ReplicaId,
     /// Its digest of the message.
     pub digest: Digest,
+    /// The processor it was sent from, where the vote tells.
+    pub core: Option<u16>,
+}
+
+/// What a process tells of a payload that others have too, so that `redrun` can compare.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Excerpt {
+    /// All of it, at most [`Excerpt::WHOLE_BYTES_MAX`].
+    Whole(#[serde(with = "serde_bytes")] Vec<u8>),
+    /// Of a longer one.
+    Sketch(Sketch),
+}
+
+impl Excerpt {
+    /// Payloads up to this length are told in full …
+    pub const WHOLE_BYTES_MAX: usize = 16 << 10;
+    /// … and where the program is being checked, up to this.
+    pub const CHECKED_BYTES_MAX: usize = 1 << 20;
+}
+
+/// How two payloads of one message differ.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Evidence {
+    /// The replica that received, one of them if two payloads of two were compared.
+    pub receiver: ReplicaId,
+    /// The virtual rank that sent.
+    pub sender: VirtualRank,
+    /// The context the message travelled in.
+    pub context: ContextId,
+    /// Message tag.
+    pub tag: i32,
+    /// Position on the channel.
+    pub sequence: SeqNum,
+    /// Who supplied the one payload, and who the other. The same replica when it was changed on its way.
+    pub suppliers: [ReplicaId; 2],
+    /// Whether the other is the one that all agree on.
+    pub is_decided: bool,
+    /// The view in which the comparison was made that this is about.
+    pub view: ViewNumber,
+    /// Where and how they differ.
+    pub difference: Difference,
 }
 
 /// A comparison between replicas that did not come out unanimous.
@@ -65,6 +109,10 @@ pub struct Mismatch {
     pub finding: Finding,
     /// The replica that was outvoted, when it is known.
     pub culprit: Option<ReplicaId>,
+    /// What the receiver takes the payload for.
+    pub element: Element,
+    /// The payload as it arrived, where nobody can tell which one is right and it is still there.
+    pub excerpt: Option<Excerpt>,
     /// What was done.
     pub action: Action,
     /// The view it happened in.
@@ -75,7 +123,9 @@ pub struct Mismatch {
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub enum Event {
     /// A message comparison that was not unanimous.
-    Mismatch(Mismatch),
+    Mismatch(Box<Mismatch>),
+    /// What can be said of such a comparison besides, once two payloads are there to be compared.
+    Evidence(Box<Evidence>),
     /// Replicas of one rank took different paths outside messages (a decision that one replica did not ask for, a clock).
     Divergence {
         /// Who noticed.
@@ -97,6 +147,17 @@ pub enum Event {
         /// Which, in the words of `--inject`.
         fault: String,
     },
+}
+
+/// What a process has compared in one communicator, since its start.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Coverage {
+    /// Its name and context.
+    pub communicator: String,
+    /// Messages.
+    pub messages: u64,
+    /// Their payload bytes.
+    pub bytes: u64,
 }
 
 /// Counters of one process, for the summary; all since the start of the process.
@@ -124,4 +185,10 @@ pub struct Statistics {
     pub window_messages: u64,
     /// After a view without somebody had come, the longest time until a call that was waiting went on, in nanoseconds.
     pub stall_ns_max: u64,
+    /// Memory that the process occupies now.
+    pub resident_bytes: u64,
+    /// A sum over all messages sent, the same in all replicas that sent the same; 0 where no faults are injected.
+    pub sent_sum: u64,
+    /// The same over all messages from other ranks, as the program got them.
+    pub received_sum: u64,
 }

@@ -157,8 +157,9 @@ mod tests {
     #[test]
     fn events_survive_the_way() {
         use crate::control::FromAgent;
-        use crate::event::{Action, Event, Finding, Mismatch, Vote};
+        use crate::event::{Action, Event, Excerpt, Finding, Mismatch, Vote};
         use redrt_types::{ContextId, Digest, ReplicaId, SeqNum, ViewNumber, VirtualRank};
+        use sdc_detect::Element;
         let replica = ReplicaId::new(3, 1);
         let mismatch = Mismatch {
             receiver: ReplicaId::new(0, 0),
@@ -170,14 +171,16 @@ mod tests {
             sequence: SeqNum(9),
             length_bytes: 8,
             payload: Digest(1),
-            votes: vec![Vote { replica, digest: Digest(2) }],
+            votes: vec![Vote { replica, digest: Digest(2), core: Some(1) }],
+            element: Element::F64,
+            excerpt: Some(Excerpt::Whole(vec![1; 8])),
             finding: Finding::ReplicaCorrupt,
             culprit: Some(replica),
             action: Action::Refetched,
             view: ViewNumber(2),
         };
         let events = [
-            Event::Mismatch(mismatch),
+            Event::Mismatch(Box::new(mismatch)),
             Event::Divergence { replica, what: "clock".into() },
             Event::Reconnected { replica, peer: replica },
             Event::Injected { replica, fault: "kill".into() },

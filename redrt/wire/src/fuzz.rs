@@ -5,14 +5,17 @@ use crate::control::{
     Card, Determinism, FromAgent, OnSdc, Options, ProcessFault, Protocol, SharedMemory, ToAgent, Transport,
     Verification, Welcome,
 };
-use crate::daemon::{Application, FromDaemon, Launch, Sign, ToDaemon, Watch};
-use crate::event::{Action, Event, Finding, Mismatch, Statistics, Vote};
+use crate::daemon::{Application, FromDaemon, HostName, Launch, Sign, ToDaemon, Watch};
+use crate::event::{Action, Coverage, Event, Excerpt, Finding, Mismatch, Statistics, Vote};
 use crate::frame::{FrameReader, decode_body, encode, encode_body};
+use crate::scrub::{Answer, Order, Scrub, Stretch};
+use crate::trace::{Frame, Sending, Trace};
 use crate::tree::{Attach, Down, Question, Up};
 use proptest::prelude::*;
 use redrt_types::{
     ContextId, Digest, Incarnation, ProcessIndex, ReplicaId, SeqNum, View, ViewNumber, VirtualRank, World,
 };
+use sdc_detect::Element;
 use serde::de::DeserializeOwned;
 use std::io::{self, Read, Write};
 
@@ -22,8 +25,11 @@ fn options() -> Options {
         verification: Verification::Strict,
         transport: Transport::Auto,
         determinism: Determinism::Full,
-        on_sdc: OnSdc::Report,
+        on_sdc: OnSdc::Heal,
         seed: 7,
+        sums_messages: true,
+        scrubs: true,
+        traces: false,
     }
 }
 
@@ -76,7 +82,7 @@ fn launch() -> Launch {
 
 fn event() -> Event {
     let replica = ReplicaId::new(2, 1);
-    Event::Mismatch(Mismatch {
+    Event::Mismatch(Box::new(Mismatch {
         receiver: ReplicaId::new(0, 0),
         sender: VirtualRank(2),
         supplier: replica,
@@ -86,12 +92,22 @@ fn event() -> Event {
         sequence: SeqNum(9),
         length_bytes: 8,
         payload: Digest(1),
-        votes: vec![Vote { replica, digest: Digest(2) }],
+        votes: vec![Vote { replica, digest: Digest(2), core: Some(1) }],
+        element: Element::F64,
+        excerpt: Some(Excerpt::Whole(vec![1; 8])),
         finding: Finding::ReplicaCorrupt,
         culprit: Some(replica),
         action: Action::Refetched,
         view: ViewNumber(2),
-    })
+    }))
+}
+
+fn sending() -> Sending {
+    Sending { to: VirtualRank(1), context: ContextId(2), sequence: SeqNum(3) }
+}
+
+fn scrub() -> Scrub {
+    Scrub::Orders { round: 4, orders: vec![Order { collective: 9, from: 0, bytes_max: 1 << 30 }; 2] }
 }
 
 /// Every message there is, in one direction each.
@@ -99,14 +115,35 @@ fn messages() -> [Vec<Vec<u8>>; 6] {
     let card = || Card { process: ProcessIndex(3), host_number: 0, pid: 9, data: Some(([127, 0, 0, 1], 80).into()) };
     let replica = ReplicaId::new(1, 0);
     let refused = FromAgent::Refused { peer: Some(replica), what: "sent rubbish".into() };
-    let to_agent =
-        [ToAgent::Welcome(Box::new(welcome())), ToAgent::Cards(vec![card(); 3]), ToAgent::View(welcome().view)];
+    let to_agent = [
+        ToAgent::Welcome(Box::new(welcome())),
+        ToAgent::Cards(vec![card(); 3]),
+        ToAgent::View(welcome().view),
+        ToAgent::Trace(sending()),
+        ToAgent::Scrub(scrub()),
+    ];
     let from_agent = [
         FromAgent::Ready(card()),
-        FromAgent::Finalizing { view: ViewNumber(3), statistics: Statistics::default() },
+        FromAgent::Finalizing {
+            view: ViewNumber(3),
+            statistics: Statistics::default(),
+            coverage: vec![Coverage { communicator: "c".into(), messages: 1, bytes: 2 }],
+        },
         FromAgent::Abort { code: 3, message: "why".into() },
         FromAgent::Event(event()),
         FromAgent::Suspect(replica),
+        FromAgent::Trace(
+            sending(),
+            Some(Trace { time_ns: 7, frames: vec![Frame { file: "/bin/true".into(), offset: 9 }] }),
+        ),
+        FromAgent::Scrubbed {
+            round: 4,
+            answer: Answer::Pages {
+                collective: 9,
+                stretches: vec![Stretch { start: 4096, digests: vec![1, 0, 7] }],
+                next: 0,
+            },
+        },
         refused.clone(),
     ];
     let to_daemon = [
@@ -116,6 +153,8 @@ fn messages() -> [Vec<Vec<u8>>; 6] {
         ToDaemon::Input { bytes: vec![1; 30] },
         ToDaemon::HoldOutput { replica: Some(replica), held: true },
         ToDaemon::Kill(replica),
+        ToDaemon::Trace(replica, sending()),
+        ToDaemon::Scrub(scrub()),
         ToDaemon::Watch(Watch { ring: vec![(3, ([127, 0, 0, 1], 80).into()); 4], timeout_ms: 1000 }),
     ];
     let from_daemon = [
@@ -140,6 +179,9 @@ fn messages() -> [Vec<Vec<u8>>; 6] {
         Up::Taken { host: 3, count: 12 },
         Up::Beat,
         Up::Ask(Question::Kill(replica)),
+        Up::Ask(Question::Migrate { replica, to: Some("h4".into()) }),
+        Up::Ask(Question::Degree { degree: 3, ranks: vec![(0, 3), (7, 7)] }),
+        Up::Ask(Question::AddSpare { host: HostName { user: None, name: "h5".into() }, place_count: Some(4) }),
     ];
     let down = [
         Down::Message { to: Some(3), body: encode_body(&to_daemon[1]) },

@@ -14,12 +14,12 @@
 
 use crate::auth::Secret;
 use snow::{Builder, HandshakeState, TransportState};
-use std::io::{self, Read, Write};
+use std::io;
 
 const PATTERN: &str = "Noise_NNpsk0_25519_ChaChaPoly_BLAKE2s";
 /// Distinguishes this use of the secret from any other.
 const PROLOGUE: &[u8] = b"redrt-noise-1";
-const HANDSHAKE_BYTES: usize = 48;
+pub(crate) const HANDSHAKE_BYTES: usize = 48;
 const TAG_BYTES: usize = 16;
 const LENGTH_BYTES: usize = 2;
 /// Plain bytes of the longest record.
@@ -51,52 +51,42 @@ impl std::fmt::Debug for Cipher {
     }
 }
 
-fn handshake(secret: &Secret, is_client: bool) -> io::Result<HandshakeState> {
-    let make = || {
-        let builder = Builder::new(PATTERN.parse()?).prologue(PROLOGUE)?.psk(0, secret.key())?;
-        if is_client { builder.build_initiator() } else { builder.build_responder() }
-    };
-    make().map_err(|error: snow::Error| io::Error::other(error.to_string()))
-}
+/// One end of a handshake that is under way.
+pub(crate) struct Handshake(HandshakeState);
 
-fn say(state: &mut HandshakeState, stream: &mut impl Write) -> io::Result<()> {
-    let mut message = [0; HANDSHAKE_BYTES];
-    let length = state.write_message(&[], &mut message).map_err(|error| io::Error::other(error.to_string()))?;
-    assert_eq!(length, HANDSHAKE_BYTES, "a handshake message has one size");
-    stream.write_all(&message)
-}
+impl Handshake {
+    /// Nothing said yet.
+    pub(crate) fn new(secret: &Secret, is_client: bool) -> io::Result<Self> {
+        let make = || {
+            let builder = Builder::new(PATTERN.parse()?).prologue(PROLOGUE)?.psk(0, secret.key())?;
+            if is_client { builder.build_initiator() } else { builder.build_responder() }
+        };
+        make().map(Self).map_err(|error: snow::Error| io::Error::other(error.to_string()))
+    }
 
-fn hear(state: &mut HandshakeState, stream: &mut impl Read) -> io::Result<()> {
-    let mut message = [0; HANDSHAKE_BYTES];
-    stream.read_exact(&mut message)?;
-    let mut payload = [0; HANDSHAKE_BYTES];
-    let heard = state.read_message(&message, &mut payload);
-    heard.map(drop).map_err(|_| crate::auth::refused())
-}
+    /// What this end says next. The client begins.
+    pub(crate) fn say(&mut self) -> io::Result<[u8; HANDSHAKE_BYTES]> {
+        let mut message = [0; HANDSHAKE_BYTES];
+        let length = self.0.write_message(&[], &mut message).map_err(|error| io::Error::other(error.to_string()))?;
+        assert_eq!(length, HANDSHAKE_BYTES, "a handshake message has one size");
+        Ok(message)
+    }
 
-/// Shakes hands as the connecting side. The stream must be blocking and have a timeout set.
-pub fn connect(stream: &mut (impl Read + Write), secret: &Secret) -> io::Result<Cipher> {
-    let mut state = handshake(secret, true)?;
-    say(&mut state, stream)?;
-    hear(&mut state, stream)?;
-    Cipher::new(state)
-}
+    /// Takes what the other end says. A recorded first message is accepted once more, but nothing after it: what the recorder
+    /// does not know is the key.
+    pub(crate) fn hear(&mut self, message: &[u8]) -> io::Result<()> {
+        let mut payload = [0; HANDSHAKE_BYTES];
+        self.0.read_message(message, &mut payload).map(drop).map_err(|_| crate::auth::refused())
+    }
 
-/// Shakes hands as the accepting side. The stream must be blocking and have a timeout set. A recorded first message is
-/// accepted once more, but nothing after it: what the recorder does not know is the key.
-pub fn accept(stream: &mut (impl Read + Write), secret: &Secret) -> io::Result<Cipher> {
-    let mut state = handshake(secret, false)?;
-    hear(&mut state, stream)?;
-    say(&mut state, stream)?;
-    Cipher::new(state)
+    /// The cipher, when each has said its message.
+    pub(crate) fn finish(self) -> io::Result<Cipher> {
+        let state = self.0.into_transport_mode().map_err(|error| io::Error::other(error.to_string()))?;
+        Ok(Cipher { state, sealed: Vec::new(), opened: 0 })
+    }
 }
 
 impl Cipher {
-    fn new(state: HandshakeState) -> io::Result<Self> {
-        let state = state.into_transport_mode().map_err(|error| io::Error::other(error.to_string()))?;
-        Ok(Self { state, sealed: Vec::new(), opened: 0 })
-    }
-
     /// Appends the records of `plain` to `out`.
     ///
     /// # Panics
@@ -154,8 +144,18 @@ impl Cipher {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::auth;
     use proptest::prelude::*;
+    use std::io::{Read, Write};
     use std::os::unix::net::UnixStream;
+
+    fn connect(stream: &mut UnixStream, secret: &Secret) -> io::Result<Cipher> {
+        auth::connect(stream, &secret.clone().sealing(true)).map(|cipher| cipher.expect("it seals"))
+    }
+
+    fn accept(stream: &mut UnixStream, secret: &Secret) -> io::Result<Cipher> {
+        auth::accept(stream, &secret.clone().sealing(true)).map(|cipher| cipher.expect("it seals"))
+    }
 
     fn meet(client: Secret, server: Secret) -> (io::Result<Cipher>, io::Result<Cipher>) {
         let (mut left, mut right) = UnixStream::pair().unwrap();
@@ -191,8 +191,7 @@ mod tests {
     #[test]
     fn a_recorded_beginning_opens_nothing() {
         let secret = Secret::generate().unwrap();
-        let mut recorded = Vec::new();
-        say(&mut handshake(&secret, true).unwrap(), &mut recorded).unwrap();
+        let recorded = Handshake::new(&secret, true).unwrap().say().unwrap();
         let (mut left, mut right) = UnixStream::pair().unwrap();
         left.write_all(&recorded).unwrap();
         let mut server = accept(&mut right, &secret).unwrap();

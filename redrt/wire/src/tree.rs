@@ -14,6 +14,7 @@
 //! drops what arrives, since it cannot know what was lost before it. Its children are told to do the same by
 //! [`Down::Resync`]. Messages that go up are numbered, and one that is out of turn is dropped.
 
+use crate::daemon::HostName;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 
@@ -123,4 +124,27 @@ pub enum Question {
     Kill(redrt_types::ReplicaId),
     /// End the job as Ctrl-C would.
     Stop,
+    /// Move one replica to another host.
+    Migrate {
+        /// Which.
+        replica: redrt_types::ReplicaId,
+        /// Name of the host; where it suits best if absent.
+        to: Option<String>,
+    },
+    /// Move all replicas away from a host.
+    Drain(String),
+    /// Change how many replicas ranks have.
+    Degree {
+        /// So many.
+        degree: u16,
+        /// First and last rank of each range; all ranks if there is none.
+        ranks: Vec<(u32, u32)>,
+    },
+    /// Copies may be put on a host.
+    AddSpare {
+        /// Its name.
+        host: HostName,
+        /// So many; as many as suit it if absent.
+        place_count: Option<u32>,
+    },
 }

@@ -22,6 +22,21 @@ fn first_final_vote_stands() {
     }
 }
 
+#[test]
+fn who_comes_in_the_place_of_one_that_was_lost_votes_anew() {
+    for index in [1, 7] {
+        let mut tally = Tally::default();
+        let replica = ReplicaIndex(index);
+        tally.record(ReplicaIndex(0), Digest(1), true);
+        tally.record(replica, Digest(2), true);
+        tally.forget(ReplicaSet::only(replica));
+        assert_eq!((tally.claim(replica), tally.claimed().len()), (None, 1));
+        tally.record(replica, Digest(1), true);
+        let live = [ReplicaIndex(0), replica].into_iter().collect();
+        assert_eq!(tally.verdict(Digest(1), ReplicaIndex(0), live), Some(Verdict::Unanimous));
+    }
+}
+
 /// One other replica of the sphere, next to the supplier.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Voter {

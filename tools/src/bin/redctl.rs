@@ -1,11 +1,12 @@
 //! `redctl`: looks at a running job and changes it, from any of its hosts.
 
 use anyhow::{Context, Result, bail};
-use clap::{Parser, Subcommand};
-use redrt_tools::cli::UsageError;
+use clap::{CommandFactory, Parser, Subcommand};
+use redrt_tools::cli::{Generate, UsageError, generate_for, parse_host};
 use redrt_tools::jobs::{self, Found};
 use redrt_tools::link::{Link, Received};
 use redrt_tools::pool::control as pool;
+use redrt_tools::say;
 use redrt_tools::tree::hub;
 use redrt_types::ReplicaId;
 use redrt_wire::tree::{Down, Question, Up};
@@ -15,8 +16,12 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(5);
+/// A daemon has to be started first.
+const START_TIME_MAX: Duration = Duration::from_secs(15);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Look at a running job, kill one of its replicas, or end it. Works on every host of the job, for its user.
+/// Look at a running job and change it: end or move replicas, free hosts, raise or lower redundancy. Works on every host of the job,
+/// for its user.
 #[derive(Parser)]
 #[command(name = "redctl", version)]
 struct Arguments {
@@ -43,17 +48,75 @@ enum What {
         /// Replica I of rank V, written V.I.
         replica: ReplicaId,
     },
+    /// Move one replica to another host while the job runs. Its rank keeps its redundancy.
+    Migrate {
+        /// Replica I of rank V, written V.I.
+        replica: ReplicaId,
+        /// The host; without this, the spare that suits best.
+        #[arg(long, value_name = "HOST")]
+        to: Option<String>,
+        /// Return when it is done.
+        #[arg(long)]
+        wait: bool,
+    },
+    /// Move all replicas away from a host, which is free then and not used any more.
+    Drain {
+        /// The host, as redctl status names it.
+        host: String,
+        /// Return when it is free.
+        #[arg(long)]
+        wait: bool,
+    },
+    /// Raise or lower the number of replicas of each rank.
+    Degree {
+        /// So many replicas.
+        degree: u16,
+        /// Of these ranks only: 0-3,7
+        #[arg(long, value_name = "LIST", value_parser = ranges)]
+        ranks: Option<Ranges>,
+    },
+    /// Change where copies can be put.
+    #[command(subcommand)]
+    Spare(SpareChange),
     /// End the job, as Ctrl-C would.
     Stop,
+    /// Print the manual page or completions for a shell.
+    #[command(hide = true)]
+    Generate {
+        /// Which.
+        what: Generate,
+    },
     /// Look at a pool of spare hosts that jobs share, and change it.
     Pool(pool::Arguments),
+}
+
+#[derive(Subcommand)]
+enum SpareChange {
+    /// Let copies be put on a host: a new one, one of the job, or one that was drained.
+    Add {
+        /// HOST, USER@HOST, or HOST:N for N copies.
+        host: String,
+    },
+}
+
+/// First and last ranks.
+#[derive(Clone, Debug)]
+struct Ranges(Vec<(u32, u32)>);
+
+fn ranges(text: &str) -> Result<Ranges, String> {
+    let range = |item: &str| {
+        let (first, last) = item.split_once('-').unwrap_or((item, item));
+        Some((first.parse().ok()?, last.parse().ok()?)).filter(|(first, last)| first <= last)
+    };
+    let ranges: Option<Vec<_>> = text.split(',').map(range).collect();
+    ranges.map(Ranges).ok_or_else(|| "expected ranks, for example 0-3,7".into())
 }
 
 fn main() -> ExitCode {
     match run(&Arguments::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("redctl: {error:#}");
+            say::error(format_args!("redctl: {error:#}"));
             if error.is::<UsageError>() { ExitCode::from(2) } else { ExitCode::FAILURE }
         }
     }
@@ -63,28 +126,69 @@ fn run(arguments: &Arguments) -> Result<()> {
     let question = match &arguments.what {
         What::List => {
             for found in jobs::find_all()? {
-                println!("{} {}", found.job, found.address);
+                say::line(format_args!("{} {}", found.job, found.address))?;
             }
             return Ok(());
         }
         What::Status { .. } => Question::Status,
         What::Kill { replica } => Question::Kill(*replica),
+        What::Migrate { replica, to, .. } => Question::Migrate { replica: *replica, to: to.clone() },
+        What::Drain { host, .. } => Question::Drain(host.clone()),
+        What::Degree { degree, ranks } => {
+            Question::Degree { degree: *degree, ranks: ranks.clone().map_or_else(Vec::new, |ranks| ranks.0) }
+        }
+        What::Spare(SpareChange::Add { host }) => {
+            let (host, place_count) = parse_host(host)?;
+            Question::AddSpare { host, place_count }
+        }
         What::Stop => Question::Stop,
         What::Pool(arguments) => return pool::run(arguments),
+        What::Generate { what } => {
+            say::text(&generate_for(Arguments::command(), "redctl", *what))?;
+            return Ok(());
+        }
     };
     let found = jobs::find(arguments.job.as_deref())?;
     let answer = ask(&found, question)?;
     match &arguments.what {
-        What::Status { json: false } => print!("{}", table(&serde_json::from_str(&answer)?)?),
-        What::Status { json: true } => println!("{answer}"),
-        _ if answer.is_empty() => {}
-        _ => bail!("{answer}"),
+        What::Status { json: false } => say::text(table(&serde_json::from_str(&answer)?)?.as_bytes())?,
+        What::Status { json: true } => say::line(answer)?,
+        _ if !answer.is_empty() => bail!("{answer}"),
+        What::Migrate { replica, wait: true, .. } => wait_for(&found, &|at| at.replica == replica.to_string())?,
+        What::Drain { host, wait: true } => wait_for(&found, &|at| at.host == *host)?,
+        _ => {}
     }
     Ok(())
 }
 
+/// A replica and where it is.
+struct At {
+    replica: String,
+    host: String,
+}
+
+/// Waits until no replica is there that is meant.
+fn wait_for(found: &Found, is_meant: &dyn Fn(&At) -> bool) -> Result<()> {
+    loop {
+        let status: Value = serde_json::from_str(&ask(found, Question::Status)?)?;
+        let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let moves: Vec<_> = list(&status["moves"]).iter().map(|one| text(&one["replica"])).collect();
+        let replicas = list(&status["ranks"]).into_iter().flat_map(|rank| list(&rank["replicas"]));
+        let there = replicas.filter(|replica| text(&replica["state"]) != "lost");
+        let there = there.map(|replica| At { replica: text(&replica["replica"]), host: text(&replica["host"]) });
+        let left: Vec<_> = there.filter(is_meant).map(|at| at.replica).collect();
+        match left.iter().find(|replica| !moves.contains(replica)) {
+            _ if left.is_empty() => return Ok(()),
+            Some(replica) => bail!("replica {replica} stays where it is; redrun says why"),
+            None => std::thread::sleep(POLL_INTERVAL),
+        }
+    }
+}
+
 fn ask(found: &Found, question: Question) -> Result<String> {
-    let opened = match hub::dial(found.address, &found.secret, ANSWER_TIME_MAX) {
+    let time_max = if matches!(question, Question::AddSpare { .. }) { START_TIME_MAX } else { ANSWER_TIME_MAX };
+    let opened = match hub::dial(found.address, &found.secret, time_max) {
         Ok(opened) => opened,
         Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
             found.cross_out();
@@ -143,6 +247,14 @@ fn table(status: &Value) -> Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn ranks_are_ranges() {
+        assert_eq!(ranges("0-3,7").unwrap().0, [(0, 3), (7, 7)]);
+        for wrong in ["", "x", "3-1", "1,", "1-2-3"] {
+            assert!(ranges(wrong).is_err(), "{wrong}");
+        }
+    }
 
     #[test]
     fn the_table_names_ranks_replicas_and_hosts() {

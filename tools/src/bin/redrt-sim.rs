@@ -4,6 +4,7 @@ use anyhow::{Result, bail};
 use clap::{Parser, ValueEnum};
 use quiesce::Protocol;
 use quiesce::sim::{Faults, Options, run};
+use redrt_tools::say;
 use std::process::ExitCode;
 
 /// Simulates a job of replicated ranks with faults, from a seed, and checks that it ends right.
@@ -54,6 +55,7 @@ enum FaultsArgument {
     Resets,
     Wire,
     Memory,
+    Log,
     Clones,
 }
 
@@ -70,13 +72,14 @@ impl Arguments {
             FaultsArgument::Resets => Faults::Resets,
             FaultsArgument::Wire => Faults::Wire,
             FaultsArgument::Memory => Faults::Memory,
+            FaultsArgument::Log => Faults::Log,
             FaultsArgument::Clones => Faults::Clones,
         });
         if self.trace {
             if self.count > 1 {
                 bail!("--trace shows one seed: leave out --count");
             }
-            options.trace = Some(|line| println!("{line}"));
+            options.trace = Some(|line| drop(say::line(line)));
         }
         if self.count == 0 || self.seed.checked_add(self.count).is_none() {
             bail!("--count {} from seed {} is not a range of seeds", self.count, self.seed);
@@ -90,7 +93,7 @@ fn main() -> Result<ExitCode> {
     let options = arguments.options()?;
     for seed in arguments.seed..arguments.seed + arguments.count {
         match run(seed, &options) {
-            Ok(summary) => println!(
+            Ok(summary) => say::line(format_args!(
                 "seed {seed}: right; faults {:?}, {} events, {} messages, {} decisions, {} deaths, {} resets, {} joins, {} reports",
                 summary.faults.unwrap_or(Faults::None),
                 summary.steps,
@@ -100,9 +103,9 @@ fn main() -> Result<ExitCode> {
                 summary.resets,
                 summary.joins,
                 summary.reports
-            ),
+            ))?,
             Err(failure) => {
-                eprintln!("seed {seed}: wrong {failure}");
+                say::error(format_args!("seed {seed}: wrong {failure}"));
                 return Ok(ExitCode::FAILURE);
             }
         }

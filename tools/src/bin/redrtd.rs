@@ -4,6 +4,7 @@ use anyhow::{Context, Result, bail};
 use clap::{Args, Parser};
 use redrt_tools::pool::facts;
 use redrt_tools::redrtd;
+use redrt_tools::say;
 use redrt_tools::tree::launcher::{HOST_BY_SLURM, Place, SECRET_VARIABLE};
 use redrt_wire::auth::Secret;
 use std::net::SocketAddr;
@@ -55,7 +56,7 @@ fn main() {
     match run() {
         Ok(code) => std::process::exit(code),
         Err(error) => {
-            eprintln!("redrtd: {error:#}");
+            say::error(format_args!("redrtd: {error:#}"));
             std::process::exit(1);
         }
     }
@@ -67,7 +68,7 @@ fn run() -> Result<i32> {
     }
     let arguments = Arguments::parse();
     if arguments.probe {
-        println!("{}", serde_json::to_string(&facts::here()?)?);
+        say::line(serde_json::to_string(&facts::here()?)?)?;
         return Ok(0);
     }
     let arguments = arguments.daemon.context("redrun starts this; by hand there is only --probe")?;

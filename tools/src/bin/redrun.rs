@@ -2,7 +2,7 @@
 
 use redrt_tools::cli::{self, Request};
 use redrt_tools::redrun::{self, Console};
-use std::io::Write;
+use redrt_tools::say;
 
 const USAGE_EXIT_CODE: i32 = 2;
 
@@ -10,7 +10,7 @@ fn main() {
     let arguments: Vec<_> = std::env::args_os().collect();
     let console = Console::new("redrun");
     let code = match cli::parse(arguments) {
-        Ok(Request::Print(text)) => match std::io::stdout().write_all(&text) {
+        Ok(Request::Print(text)) => match say::text(&text) {
             Ok(()) => 0,
             Err(_) => 1,
         },

@@ -49,13 +49,36 @@ pub struct Arguments {
     #[arg(long, value_enum, default_value_t, value_name = "WHAT", help_heading = "Replication")]
     pub determinism: Determinism,
 
-    /// When corruption is found that cannot be outvoted: report it and go on, or end the job
+    /// When a replica is found to be wrong: only report it; deliver what the majority sent; end the replica too and let a copy
+    /// of a sound one take its place (--spares); or that, and end the job when nobody knows which one is wrong (-r 2)
     #[arg(long = "on-sdc", value_enum, default_value_t, value_name = "WHAT", help_heading = "Replication")]
     pub on_sdc: OnSdc,
 
-    /// Replace lost replicas by copies of living ones: keep N hosts free for them, or N places where there is one host only
+    /// Compare the memory of replicas every so many seconds, at a collective, to find what is corrupt before it reaches a message. 60
+    /// costs little. Programs with threads of their own are left alone
+    #[arg(long, value_name = "SECONDS", help_heading = "Replication")]
+    pub scrub: Option<String>,
+
+    /// A host on which so many replicas were found to be wrong gets nothing more, and its replicas move away
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..), help_heading = "Replication")]
+    pub strikes: u32,
+
+    /// Replace lost replicas by copies of living ones: keep N hosts free for them, or N places where there is one host only. With 0,
+    /// replicas can be copied once redctl spare add has made a place
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=1 << 16), help_heading = "Replication")]
     pub spares: Option<u32>,
+
+    /// Take spare hosts from the pool that listens there (redspared), too
+    #[arg(long, value_name = "HOST[:PORT]", help_heading = "Replication")]
+    pub pool: Option<String>,
+
+    /// The file with the pool's secret [default: as redctl pool finds it]
+    #[arg(long = "pool-secret", value_name = "FILE", requires = "pool", help_heading = "Replication")]
+    pub pool_secret: Option<PathBuf>,
+
+    /// So many replicas redctl degree may give a rank [default: as many as it starts with, or one more as long as none is moved]
+    #[arg(long = "max-degree", value_name = "R", value_parser = clap::value_parser!(u16).range(1..=63), help_heading = "Replication")]
+    pub max_degree: Option<u16>,
 
     /// Replicas that are copied at once
     #[arg(long = "max-clones", value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=1024), help_heading = "Replication")]
@@ -121,6 +144,10 @@ pub struct Arguments {
     #[arg(long, value_name = "N", help_heading = "Job")]
     pub seed: Option<u64>,
 
+    /// Show what most replicas of a rank have printed, compared byte by byte; or what its leader prints, at once and not compared
+    #[arg(long, value_enum, default_value_t, value_name = "HOW", help_heading = "Output")]
+    pub stdout: Stdout,
+
     /// Begin each line of output with its rank
     #[arg(short = 'l', long = "label", help_heading = "Output")]
     pub label: bool,
@@ -129,22 +156,33 @@ pub struct Arguments {
     #[arg(long = "output-dir", value_name = "DIR", help_heading = "Output")]
     pub output_directory: Option<PathBuf>,
 
-    /// No summary at the end
+    /// No summary at the end, and no moving lines
     #[arg(short = 'q', long = "quiet", help_heading = "Output")]
     pub quiet: bool,
 
-    /// Append every event to FILE, one JSON record a line, readable while the job runs
-    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    /// Append every event to FILE, or to a file of its own in the directory FILE, for redreport. Readable while the job runs
+    #[arg(long, value_name = "FILE", env = "REDRT_AUDIT", help_heading = "Output")]
     pub audit: Option<PathBuf>,
+
+    /// Tell Prometheus how the job is, at http://ADDRESS/metrics: HOST:PORT, or PORT for this host alone; port 0 takes one that is free
+    #[arg(long, value_name = "ADDRESS", help_heading = "Output")]
+    pub metrics: Option<String>,
 
     /// Write the summary to FILE as JSON
     #[arg(long = "json-summary", value_name = "FILE", help_heading = "Output")]
     pub json_summary: Option<PathBuf>,
 
-    /// Inject faults: kill:V.I@#K, kill:V.I@SECONDSs, flip:V.I@#K, wire:V.I@#K, random:mtbf=SECONDSs,seed=S. V.I is replica I
-    /// of rank V, #K its K-th send. May be repeated, or several separated by commas
+    /// Inject faults: kill:V.I@#K, kill:V.I@SECONDSs, flip:V.I@#K, wire:V.I@#K, heap:V.I@#K, recv:V.I@#K, log:V.I@#K, stdout:V.I@#K,
+    /// reset:V.I-W.J@#K, sick:HOST:N, random:mtbf=SECONDSs,seed=S. V.I is replica I of rank V, #K its K-th send. A bit flips in the payload before it is
+    /// sent (flip), on its way (wire), in the heap or static data (heap), in the K-th message it has received (recv), in what is kept to
+    /// be sent again (log), or in the K-th line it prints (stdout); a sick host flips one in one of N messages. May be repeated, or several separated by commas
     #[arg(long, value_name = "FAULT", help_heading = "Testing")]
     pub inject: Vec<String>,
+
+    /// Run every rank twice and tell where the program is not deterministic: what it sends, with the calls that led there in both replicas
+    /// and the first element that differs. The exit code is 1 if it is not
+    #[arg(long = "check-determinism", conflicts_with_all = ["replicate", "spares", "pool"], help_heading = "Testing")]
+    pub check_determinism: bool,
 
     /// Accepted and not needed: more processes than CPUs are never refused
     #[arg(long, hide = true)]
@@ -250,8 +288,18 @@ choice!(
 );
 choice!(
     /// `--on-sdc`.
-    OnSdc => control::OnSdc { Report => Report, Abort => Abort }
+    OnSdc => control::OnSdc { Heal => Heal, Correct => Correct, Report => Report, Abort => Abort }
 );
+
+/// `--stdout`.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Stdout {
+    /// What most replicas have printed.
+    #[default]
+    Voted,
+    /// What the leader prints.
+    Leader,
+}
 
 /// What `--generate` prints.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
@@ -312,7 +360,7 @@ pub fn parse_later(segment: Vec<OsString>) -> Result<LocalArguments, UsageError>
 }
 
 /// `clap`'s message in one line, without its advice.
-fn one_line(error: &clap::Error) -> UsageError {
+pub fn one_line(error: &clap::Error) -> UsageError {
     let text = error.render().to_string();
     let message = text.split("\n\nUsage:").next().unwrap_or(&text);
     let message = message.split("\n\nFor more").next().unwrap_or(message).trim_start_matches("error: ");

@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStringExt;
 
 /// Words that mean something to `redrun`, numbers that are hard to read, and anything else.
 fn word() -> impl Strategy<Value = OsString> {
-    const WORDS: [&str; 44] = [
+    const WORDS: [&str; 48] = [
         "-r",
         "-n",
         "-np",
@@ -18,6 +18,10 @@ fn word() -> impl Strategy<Value = OsString> {
         "--verify",
         "--determinism",
         "--on-sdc",
+        "--stdout",
+        "--check-determinism",
+        "--metrics",
+        "leader",
         "--spares",
         "--transport",
         "--timeout",
@@ -129,7 +133,7 @@ proptest! {
                         let replica = match fault {
                             Fault::Process(replica, _) => replica,
                             Fault::Timed(kill) => kill.replica,
-                            Fault::Random(_) => continue,
+                            Fault::Random(_) | Fault::Sick { .. } => continue,
                         };
                         prop_assert!(world.contains(replica), "{text}");
                     }

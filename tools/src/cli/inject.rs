@@ -7,7 +7,7 @@ use redrt_wire::control::ProcessFault;
 use std::time::Duration;
 
 /// One fault to inject.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Fault {
     /// Carried out by the process itself.
     Process(ReplicaId, ProcessFault),
@@ -15,13 +15,20 @@ pub enum Fault {
     Timed(TimedKill),
     /// Kills at random times.
     Random(RandomKills),
+    /// A host that corrupts one message in so many.
+    Sick {
+        /// Its name.
+        host: String,
+        /// How seldom.
+        period: u64,
+    },
 }
 
 /// Why a fault cannot be injected.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum FaultError {
     /// No such fault.
-    #[error("unknown fault: expected kill, flip, wire, reset or random")]
+    #[error("unknown fault: expected kill, flip, wire, heap, recv, log, stdout, reset, sick or random")]
     Kind,
     /// Not of the right form.
     #[error("expected {0}")]
@@ -35,8 +42,10 @@ pub enum FaultError {
 }
 
 const KILL_FORM: &str = "kill:V.I@#K or kill:V.I@SECONDSs";
-const FLIP_FORM: &str = "flip:V.I@#K or wire:V.I@#K";
+const FLIP_FORM: &str = "flip:V.I@#K, or wire, heap, recv or log in its place";
+const STDOUT_FORM: &str = "stdout:V.I@#K, K being the number of a line";
 const RESET_FORM: &str = "reset:V.I-W.J@#K";
+const SICK_FORM: &str = "sick:HOST:N, for one message in N";
 const RANDOM_FORM: &str = "random:mtbf=SECONDSs,seed=N";
 
 /// Reads all `--inject` options. Bits to flip are drawn from `seed`.
@@ -71,9 +80,17 @@ fn parse(text: &str, world: &World, bit: u64) -> Result<Fault, FaultError> {
     let (kind, rest) = text.split_once(':').ok_or(FaultError::Kind)?;
     let form = match kind {
         "kill" => KILL_FORM,
-        "flip" | "wire" => FLIP_FORM,
+        "flip" | "wire" | "heap" | "recv" | "log" => FLIP_FORM,
+        "stdout" => STDOUT_FORM,
         "reset" => return parse_reset(rest, world),
         "random" => return parse_random(rest).map(Fault::Random),
+        "sick" => {
+            let parts = rest.rsplit_once(':').and_then(|(host, period)| Some((host, period.parse().ok()?)));
+            return match parts {
+                Some((host, period)) if period > 0 && !host.is_empty() => Ok(Fault::Sick { host: host.into(), period }),
+                _ => Err(FaultError::Form(SICK_FORM)),
+            };
+        }
         _ => return Err(FaultError::Kind),
     };
     let (replica, when) = rest.split_once('@').ok_or(FaultError::Form(form))?;
@@ -91,7 +108,11 @@ fn parse(text: &str, world: &World, bit: u64) -> Result<Fault, FaultError> {
     let fault = match kind {
         "kill" => ProcessFault::Kill { send },
         "flip" => ProcessFault::FlipPayload { send, bit },
-        _ => ProcessFault::FlipWire { send, bit },
+        "wire" => ProcessFault::FlipWire { send, bit },
+        "heap" => ProcessFault::FlipHeap { send, bit },
+        "recv" => ProcessFault::FlipReceived { message: send, bit },
+        "stdout" => ProcessFault::FlipOutput { line: send, bit },
+        _ => ProcessFault::FlipLogged { send, bit },
     };
     Ok(Fault::Process(replica, fault))
 }
@@ -159,6 +180,11 @@ mod tests {
             ("kill:9.0@#1", "no replica 9.0"),
             ("kill:1.2@#1", "no replica 1.2"),
             ("flip:1.0@2s", "flip:V.I@#K"),
+            ("heap:1.0", "heap"),
+            ("recv:1.0@#0", "recv"),
+            ("log:1.5@#3", "no replica 1.5"),
+            ("stdout:1.0@2s", "stdout:V.I@#K"),
+            ("stdout:1.0@#0", "stdout:V.I@#K"),
             ("kill:1.0@#0", "kill:V.I@#K"),
             ("kill:1.0@-1s", "not a time"),
             ("reset:1.0@#1", "reset:V.I-W.J@#K"),
@@ -166,6 +192,8 @@ mod tests {
             ("reset:1.0-0.1@2s", "reset:V.I-W.J@#K"),
             ("reset:1.0-7.1@#1", "no replica 7.1"),
             ("random:seed=1", "random:mtbf"),
+            ("sick:h1", "sick:HOST:N"),
+            ("sick:h1:0", "sick:HOST:N"),
             ("random:mtbf=0s", "random:mtbf"),
             ("random:mtbf=xs", "not a time"),
         ] {

@@ -12,17 +12,21 @@ mod hosts;
 mod inject;
 mod program;
 
-pub use arguments::{Arguments, command};
-pub use generate::generate;
+pub use arguments::{Arguments, Generate, command, one_line};
+pub use generate::{generate, generate_for};
 pub use hosts::parse_host;
 pub use inject::{Fault, FaultError};
 
 use crate::plan::HostPlan;
-use arguments::{LocalArguments, Shape};
-use redrt_types::World;
+use crate::pool::access;
+use crate::stdio::sphere_stream::Release;
+use arguments::{LocalArguments, OnSdc, Shape, Stdout};
+use redrt_types::{View, VirtualRank, World};
+use redrt_wire::auth::Secret;
 use redrt_wire::control::Options;
 use redrt_wire::daemon::Application;
 use std::ffi::OsString;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -34,8 +38,15 @@ pub struct UsageError(pub String);
 /// What the user asked for.
 #[derive(Debug)]
 pub struct Job {
-    /// Degrees of the virtual ranks.
+    /// The places of the virtual ranks. In a job whose replicas can be copied, each rank has one more than it is to have
+    /// replicas, so that one can move.
     pub world: World,
+    /// Who is started.
+    pub view: View,
+    /// Whether processes are started so that they can be cloned.
+    pub is_cloneable: bool,
+    /// The pool of spares that other jobs use, too.
+    pub pool: Option<Pool>,
     /// The programs.
     pub applications: Vec<Application>,
     /// Which program each rank runs.
@@ -50,23 +61,46 @@ pub struct Job {
     pub timeout: Option<Duration>,
     /// Whether lines of output begin with the rank.
     pub label: bool,
+    /// How outputs of replicas become one.
+    pub release: Release,
     /// Where what the ranks print goes, in files.
     pub output_directory: Option<PathBuf>,
     /// Whether the summary is left out.
     pub quiet: bool,
     /// Where the audit log goes.
     pub audit: Option<PathBuf>,
+    /// Where metrics are told.
+    pub metrics: Option<SocketAddr>,
     /// Where the summary goes in JSON.
     pub json_summary: Option<PathBuf>,
+    /// A host with so many strikes is drained.
+    pub strikes_max: u32,
+    /// How often the memory of replicas is compared.
+    pub scrub_interval: Option<Duration>,
     /// As many clones are made at once.
     pub clone_count_max: usize,
 }
 
+/// A pool of spares that jobs share.
+#[derive(Clone, Debug)]
+pub struct Pool {
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// What opens it.
+    pub secret: Secret,
+}
+
 impl Job {
-    /// Whether processes are started so that they can be cloned.
+    /// How many replicas a rank starts with.
     #[must_use]
-    pub fn is_cloneable(&self) -> bool {
-        self.world.is_replicated() && self.hosts.has_spares()
+    pub fn degree(&self, rank: VirtualRank) -> u16 {
+        self.view.degree(rank)
+    }
+
+    /// Whether any rank starts with several replicas.
+    #[must_use]
+    pub fn is_replicated(&self) -> bool {
+        (0..self.world.rank_count()).any(|rank| self.degree(VirtualRank(rank)) > 1)
     }
 }
 
@@ -105,26 +139,29 @@ fn assemble(arguments: &Arguments, locals: &[LocalArguments]) -> Result<Job, Usa
         return Err(UsageError("--transport shm reaches one host only, and several are named".into()));
     }
     let shape = Shape::of(arguments, locals, &hosts)?;
-    let world = degrees::world(shape.rank_count, arguments.degree.as_deref(), arguments.replicate.as_deref())?;
-    if spare_count > 0 && !world.is_replicated() {
-        return Err(UsageError("--spares replaces lost replicas, and without -r 2 or more there are none".into()));
-    }
-    if hosts.has_spares() && hosts.secure {
-        let what = "--secure does not go with spares: the memory of a replica would travel to its copy as it is";
-        return Err(UsageError(what.into()));
-    }
+    let degree = degree(arguments)?;
+    let world = degrees::world(shape.rank_count, degree, arguments.replicate.as_deref())?;
+    let pool = pool(arguments)?;
+    let is_cloneable = arguments.spares.is_some() || hosts.has_spares() || pool.is_some();
+    let launched = world;
+    let world = places(&launched, is_cloneable, arguments.max_degree)?;
     let applications: Result<Vec<_>, _> = locals.iter().map(|local| program::application(arguments, local)).collect();
     let seed = match arguments.seed {
         Some(seed) => seed,
         None => random_seed()?,
     };
-    let faults = inject::parse_all(&arguments.inject, &world, seed)?;
-    if let Some(path) = &arguments.audit {
+    let faults = inject::parse_all(&arguments.inject, &launched, seed)?;
+    if let Some(path) = arguments.audit.as_ref().filter(|path| !path.is_dir()) {
         let opened = std::fs::OpenOptions::new().create(true).append(true).open(path);
         opened.map_err(|error| UsageError(format!("--audit {}: {error}", path.display())))?;
     }
     let timeout = arguments.timeout.as_deref().map(inject::parse_seconds).transpose();
     let timeout = timeout.map_err(|error| UsageError(format!("--timeout: {error}")))?;
+    let scrub_interval = arguments.scrub.as_deref().map(inject::parse_seconds).transpose();
+    let scrub_interval = scrub_interval.map_err(|error| UsageError(format!("--scrub: {error}")))?;
+    if scrub_interval.is_some_and(|interval| interval.is_zero()) {
+        return Err(UsageError("--scrub: 0 seconds is no interval".into()));
+    }
     Ok(Job {
         options: Options {
             protocol: arguments.protocol.into(),
@@ -133,20 +170,76 @@ fn assemble(arguments: &Arguments, locals: &[LocalArguments]) -> Result<Job, Usa
             determinism: arguments.determinism.into(),
             on_sdc: arguments.on_sdc.into(),
             seed,
+            sums_messages: !faults.is_empty(),
+            scrubs: scrub_interval.is_some(),
+            traces: arguments.check_determinism,
         },
+        view: View::with_degrees(&world, &Vec::from(launched)),
         world,
+        is_cloneable,
+        pool,
         hosts,
         applications: applications?,
         application_of_rank: shape.application_of_rank,
         faults,
         timeout,
         label: arguments.label,
+        release: match (arguments.stdout, arguments.on_sdc) {
+            (Stdout::Leader, _) => Release::Leader,
+            (Stdout::Voted, OnSdc::Abort) => Release::VotedOrNothing,
+            (Stdout::Voted, _) => Release::Voted,
+        },
         output_directory: arguments.output_directory.clone(),
         quiet: arguments.quiet,
         audit: arguments.audit.clone(),
+        metrics: arguments.metrics.as_deref().map(metrics_address).transpose()?,
         json_summary: arguments.json_summary.clone(),
+        strikes_max: arguments.strikes,
+        scrub_interval,
         clone_count_max: arguments.max_clones as usize,
     })
+}
+
+/// What `-r` says; two where the program is checked.
+fn degree(arguments: &Arguments) -> Result<Option<&str>, UsageError> {
+    match (arguments.check_determinism, arguments.degree.as_deref()) {
+        (false, degree) => Ok(degree),
+        (true, None | Some("2")) => Ok(Some("2")),
+        (true, Some(degree)) => {
+            Err(UsageError(format!("-r {degree}: --check-determinism compares two replicas, so leave it out")))
+        }
+    }
+}
+
+/// The places of every rank: one more than it will ever have replicas, so that one can be moved to it.
+fn places(launched: &World, is_cloneable: bool, max_degree: Option<u16>) -> Result<World, UsageError> {
+    if !is_cloneable {
+        return match max_degree {
+            None => Ok(launched.clone()),
+            Some(_) => Err(UsageError("--max-degree is for jobs whose replicas can be copied: --spares".into())),
+        };
+    }
+    let most = |degree: u16| (degree.max(max_degree.unwrap_or(degree)) + 1).min(World::DEGREE_MAX);
+    Ok(World::new(Vec::from(launched.clone()).into_iter().map(most).collect()))
+}
+
+fn pool(arguments: &Arguments) -> Result<Option<Pool>, UsageError> {
+    let Some(text) = &arguments.pool else { return Ok(None) };
+    let wrong = |error: anyhow::Error| UsageError(format!("--pool {text}: {error:#}"));
+    let address = access::resolve(text).map_err(wrong)?;
+    let secret = access::secret(arguments.pool_secret.as_deref()).map_err(wrong)?;
+    Ok(Some(Pool { address, secret }))
+}
+
+/// `HOST:PORT`, or a port of this host.
+fn metrics_address(text: &str) -> Result<SocketAddr, UsageError> {
+    use std::net::{Ipv4Addr, ToSocketAddrs};
+    if let Ok(port) = text.parse::<u16>() {
+        return Ok((Ipv4Addr::LOCALHOST, port).into());
+    }
+    let addresses = text.to_socket_addrs();
+    let addresses = addresses.map_err(|error| UsageError(format!("--metrics {text}: not HOST:PORT or PORT: {error}")));
+    addresses?.next().ok_or_else(|| UsageError(format!("--metrics {text}: the host has no address")))
 }
 
 fn random_seed() -> Result<u64, UsageError> {

@@ -53,18 +53,40 @@ fn wrong_command_lines_say_why_in_one_line() {
         ("-n 2 --replicate 0-5:2 true", "ranks 0 to 1"),
         ("-n 2 no\nsuch", "no program no such"),
         ("--timeout soon true", "--timeout"),
-        ("--spares 1 true", "without -r 2"),
+        ("--max-degree 3 true", "--spares"),
+        ("--pool-secret /x true", "--pool"),
+        ("--pool no-such-host.invalid true", "no-such-host.invalid"),
         ("-r 2 -H h1,h2 --spares 2 true", "one at least"),
-        ("-r 2 --spares 2 --secure true", "--secure"),
         ("--no-such true", "unexpected argument '--no-such'"),
         ("-z true", "-z"),
         ("--transport pigeon true", "pigeon"),
+        ("--stdout loud true", "loud"),
+        ("-r 3 --check-determinism true", "two replicas"),
+        ("--spares 1 --check-determinism true", "--spares"),
+        ("--metrics :x true", "not HOST:PORT or PORT"),
+        ("--metrics no-such-host.invalid:9100 true", "no-such-host.invalid"),
         ("-n 1 true : -n 0 true", "at least one rank"),
         ("-n 1 true : --bad true", "after ':': unexpected"),
         ("--audit /no/such/file true", "/no/such/file"),
     ] {
         let error = parse_line(line).unwrap_err();
         assert!(error.contains(says) && !error.contains('\n'), "{line}: {error}");
+    }
+}
+
+#[test]
+fn ranks_that_can_be_copied_have_a_place_more() {
+    for (line, place_count, live_count) in [
+        ("-r 2 -n 2 true", 4, 4),
+        ("-r 2 -n 2 --spares 1 true", 6, 4),
+        ("-n 2 --spares 0 true", 4, 2),
+        ("-r 2 -n 2 --spares 1 --max-degree 4 true", 10, 4),
+        ("-r 3 -n 2 --spares 1 --max-degree 2 true", 8, 6),
+    ] {
+        let job = parse_line(line).unwrap();
+        let live: u32 = (0..2).map(|rank| u32::from(job.degree(VirtualRank(rank)))).sum();
+        assert_eq!((job.world.process_count(), live), (place_count, live_count), "{line}");
+        assert_eq!(job.is_cloneable, place_count != live_count, "{line}");
     }
 }
 

@@ -16,24 +16,34 @@
 //! without `Hello`, an exit that is not with status 0. After `Release` every exit is the process's own affair and
 //! only its status counts.
 
+mod determinism;
+mod evidence;
+mod health;
 mod injection;
 mod link;
+mod output;
 mod recovery;
 mod refusal;
 mod report;
+pub mod scrub;
 mod stall;
 
+pub use determinism::{Check, Nondeterministic};
+pub use evidence::in_words;
 pub use injection::{Random, RandomKills, TimedKill};
-pub use report::{EndReason, Loss, Report, RetireReason, Severity, exit_text, signal_name, time_text};
+pub use report::{EndReason, Loss, Report, RetireReason, Severity, drain_command, exit_text, signal_name, time_text};
 
-pub use recovery::{HostRoom, Recovered, Recovery};
+pub use recovery::{Move, Purpose, Recovered, Recovery, Wish};
 
+use crate::pool::{PlaceNews, PlaceOrder};
+use crate::stdio::mismatch::Finding;
 use injection::Injector;
 use redrt_types::{Incarnation, ReplicaId, View, ViewNumber, VirtualRank, World};
 use redrt_wire::clone::{CloneId, CloneStep, Newcomer, Progress};
-use redrt_wire::control::{Card, FromAgent, Passive};
+use redrt_wire::control::{Card, FromAgent, OnSdc, Passive};
 use redrt_wire::daemon::{Exit, ToDaemon};
-use redrt_wire::event::{Action, Event, Finding, Statistics};
+use redrt_wire::event::{Action, Coverage, Event, Statistics};
+use scrub::ScrubWatch;
 use stall::{Finding as StallFinding, Stall, StallWatch};
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -55,16 +65,24 @@ const SIBLINGS_BELIEVED: usize = 2;
 /// What the coordinator is told when it is made.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Shape of the job.
+    /// Shape of the job: the places that its ranks have.
     pub world: World,
+    /// Who is started; the other places are free at first.
+    pub view: View,
     /// When the job is to be ended.
     pub timeout: Option<Duration>,
     /// How long the death of a process may take to be known here.
     pub death_time_max: Duration,
-    /// Whether replicas' outputs that differ without a majority end the job.
-    pub abort_on_mismatch: bool,
+    /// What is done about replicas that differ.
+    pub on_sdc: OnSdc,
+    /// With so many strikes a host is drained.
+    pub strikes_max: u32,
+    /// How often the memory of replicas is compared.
+    pub scrub_interval: Option<Duration>,
     /// Kills at given times.
     pub timed_kills: Vec<TimedKill>,
+    /// Replicas that will end themselves before one of their sends.
+    pub send_kills: Vec<ReplicaId>,
     /// Kills at random times.
     pub random_kills: Option<RandomKills>,
 }
@@ -92,12 +110,12 @@ pub enum Input {
     Exited(ReplicaId, Exit),
     /// All that a process printed has arrived.
     Drained(ReplicaId),
-    /// Replicas of one rank printed different things.
-    OutputDiverged {
+    /// What replicas of a rank printed was compared, and this was found.
+    Output {
         /// The virtual rank.
         rank: VirtualRank,
-        /// What differed, and who was outvoted.
-        divergence: crate::stdio::sphere_stream::Divergence,
+        /// What.
+        finding: Finding,
     },
     /// A daemon, and with it these replicas, is gone.
     DaemonLost {
@@ -117,6 +135,13 @@ pub enum Input {
         /// How far.
         step: CloneStep,
     },
+    /// A pool of spares has something to say.
+    Place {
+        /// What.
+        news: PlaceNews,
+        /// Number of the host that a place was granted on.
+        host: Option<u32>,
+    },
     /// The user sent `redrun` this signal.
     Interrupted(i32),
     /// Nobody reads the standard output of the job any more.
@@ -132,6 +157,12 @@ pub enum Output {
     Send(ToDaemon),
     /// Send this to the daemon of one host.
     SendTo(u32, ToDaemon),
+    /// Tell this to the pools of spares.
+    Place(PlaceOrder),
+    /// There is no process in this place any more, and none is awaited.
+    Vacated(ReplicaId),
+    /// A host that was to become free is.
+    HostFree(u32),
     /// The process in this place runs on this host from now on.
     Moved {
         /// Which place.
@@ -146,7 +177,7 @@ pub enum Output {
         /// How far it is.
         progress: Progress,
     },
-    /// A copy prints from now on what its source has printed since this offset.
+    /// A copy prints from now on what its source has printed since.
     StreamJoined {
         /// The copy.
         replica: ReplicaId,
@@ -186,13 +217,19 @@ struct Process {
     phase: Phase,
     card: Option<Card>,
     statistics: Option<Statistics>,
+    /// What it has compared, by communicator.
+    coverage: Vec<Coverage>,
     /// What it has last told of its counters while it runs.
     latest: Statistics,
     exit: Option<Exit>,
     drained: bool,
     lost: bool,
-    /// It was found to be wrong, and is being killed for that.
+    /// It is being killed, because it was found to be wrong or is not needed any more.
     retired: bool,
+    /// It is not needed any more: its end is no loss.
+    leaves: bool,
+    /// There is no process in this place.
+    is_vacant: bool,
     /// Whose frame it refused first.
     refuses: Option<ReplicaId>,
     /// The coordinator's order to kill it went out before it exited, so its exit says nothing.
@@ -209,11 +246,14 @@ impl Process {
             phase: Phase::Started,
             card: None,
             statistics: None,
+            coverage: Vec::new(),
             latest: Statistics::default(),
             exit: None,
             drained: false,
             lost: false,
             retired: false,
+            leaves: false,
+            is_vacant: false,
             refuses: None,
             killed_at_end: false,
             is_doomed: false,
@@ -221,13 +261,18 @@ impl Process {
         }
     }
 
+    /// A place without a process; `incarnation` is that of the last one.
+    fn vacant(incarnation: Incarnation) -> Self {
+        Self { is_vacant: true, incarnation, ..Self::new() }
+    }
+
     /// Whether its word counts.
     fn counts(&self) -> bool {
-        !self.lost && !self.retired && self.exit.is_none()
+        !self.is_vacant && !self.lost && !self.retired && self.exit.is_none()
     }
 
     fn is_gone(&self) -> bool {
-        self.exit.is_some() && self.drained
+        self.is_vacant || self.exit.is_some() && self.drained
     }
 }
 
@@ -259,6 +304,13 @@ pub struct Coordinator {
     recovery: Option<Recovery>,
     /// Replicas have been found to differ.
     have_differed: bool,
+    /// Payloads that nobody can judge.
+    excerpts: evidence::Excerpts,
+    strikes: health::Strikes,
+    /// Absent where memory is not compared.
+    scrub: Option<ScrubWatch>,
+    /// Present where the program is being checked.
+    check: Option<Check>,
     outputs: VecDeque<Output>,
 }
 
@@ -266,8 +318,9 @@ impl Coordinator {
     /// A job whose processes are about to be launched.
     #[must_use]
     pub fn new(settings: Settings) -> Self {
-        let view = View::initial(&settings.world);
-        let processes = vec![Process::new(); settings.world.process_count() as usize];
+        let view = settings.view.clone();
+        let process = |replica| if view.is_live(replica) { Process::new() } else { Process::vacant(Incarnation(0)) };
+        let processes = settings.world.replicas().map(process).collect();
         let injector = Injector::new(settings.timed_kills.clone(), settings.random_kills);
         Self {
             view,
@@ -282,6 +335,10 @@ impl Coordinator {
             stall: StallWatch::new(settings.world.process_count()),
             recovery: None,
             have_differed: false,
+            excerpts: evidence::Excerpts::default(),
+            strikes: health::Strikes::default(),
+            scrub: settings.scrub_interval.map(|interval| ScrubWatch::new(interval, settings.world.rank_count())),
+            check: None,
             outputs: VecDeque::new(),
             settings,
         }
@@ -299,6 +356,24 @@ impl Coordinator {
         &self.settings.world
     }
 
+    /// By rank: how many replicas it started with.
+    #[must_use]
+    pub fn first_degrees(&self) -> Vec<u16> {
+        self.settings.view.degrees()
+    }
+
+    /// Replicas of a rank that live, and can go on alone.
+    #[must_use]
+    pub fn in_step_count(&self, rank: VirtualRank) -> usize {
+        self.view.live(rank).filter(|replica| self.is_in_step(*replica)).count()
+    }
+
+    /// Which life of its place a process is.
+    #[must_use]
+    pub fn incarnation(&self, replica: ReplicaId) -> Incarnation {
+        self.processes[self.world().process(replica).0 as usize].incarnation
+    }
+
     /// What each process counted, as far as it came to tell.
     pub fn latest(&self, replica: ReplicaId) -> Statistics {
         self.processes[self.world().process(replica).0 as usize].latest
@@ -306,7 +381,13 @@ impl Coordinator {
 
     /// The counters of all processes that have told them at the end.
     pub fn statistics(&self) -> impl Iterator<Item = (ReplicaId, Option<Statistics>)> + '_ {
-        self.world().replicas().zip(self.processes.iter().map(|process| process.statistics))
+        let present = self.world().replicas().zip(&self.processes).filter(|(_, process)| !process.is_vacant);
+        present.map(|(replica, process)| (replica, process.statistics))
+    }
+
+    /// What each process has compared, by communicator, as it told at the end.
+    pub fn coverage(&self, replica: ReplicaId) -> &[Coverage] {
+        &self.processes[self.world().process(replica).0 as usize].coverage
     }
 
     /// How far the job has come, in a word.
@@ -323,7 +404,9 @@ impl Coordinator {
     /// How far each process has come, in a word.
     pub fn states(&self) -> impl Iterator<Item = &'static str> + '_ {
         self.processes.iter().map(|process| match (process.phase, process.exit) {
+            _ if process.is_vacant => "free",
             _ if process.lost => "lost",
+            _ if process.leaves => "leaving",
             _ if process.retired => "retired",
             (_, Some(_)) => "exited",
             (Phase::Started, None) => "started",
@@ -335,7 +418,8 @@ impl Coordinator {
 
     /// How each process ended, with whether it was counted as lost.
     pub fn exits(&self) -> impl Iterator<Item = (ReplicaId, Option<Exit>, bool)> + '_ {
-        self.world().replicas().zip(&self.processes).map(|(replica, process)| (replica, process.exit, process.lost))
+        let present = self.world().replicas().zip(&self.processes).filter(|(_, process)| !process.is_vacant);
+        present.map(|(replica, process)| (replica, process.exit, process.lost))
     }
 
     /// Takes one input. `now` never goes back.
@@ -349,19 +433,12 @@ impl Coordinator {
             Input::NotStarted { replica, message } => self.could_not_start(now, replica, message),
             Input::Agent(replica, message) => self.hear(now, replica, message),
             Input::Exited(replica, exit) => self.exited(now, replica, exit),
-            Input::Drained(replica) => self.drained(now, replica),
+            Input::Drained(replica) => self.drained(replica),
             Input::Clone { host, id, step } => self.clone_step(now, host, id, step),
-            Input::OutputDiverged { rank, divergence } => {
-                let undecided = divergence.outvoted.is_empty();
-                let outvoted: Vec<_> = report::outvoted(rank, &divergence).collect();
-                self.have_differed = true;
-                self.report(Report::OutputDiverged { rank, divergence });
-                for replica in outvoted {
-                    self.retire(replica, RetireReason::Outvoted, SIBLINGS_BELIEVED);
-                }
-                if undecided && self.settings.abort_on_mismatch {
-                    self.end(EndReason::Corrupted, Some(1), now + KILL_GRACE);
-                }
+            Input::Place { news, host } => self.hear_of_place(now, news, host),
+            Input::Output { rank, finding: Finding::Mismatch(mismatch) } => self.output_differs(now, rank, mismatch),
+            Input::Output { rank, finding: Finding::Uncompared { replica: index } } => {
+                self.report(Report::OutputUncompared { replica: ReplicaId { rank, index } });
             }
             Input::DaemonLost { host, why, replicas } => self.daemon_lost(now, host, why, &replicas),
             Input::Interrupted(signal) => self.interrupted(now, signal),
@@ -386,8 +463,9 @@ impl Coordinator {
             None => {
                 let stall = self.is_under_way().then(|| self.stall.next_deadline()).flatten();
                 let recovery = self.recovery.as_ref().and_then(|recovery| recovery.next_deadline(self.latest));
-                let deadlines =
-                    [self.settings.timeout, self.injector.next_deadline(), stall, self.next_link_deadline(), recovery];
+                let scrub = self.scrub.as_ref().filter(|_| self.is_under_way()).map(ScrubWatch::next_deadline);
+                let (injection, link) = (self.injector.next_deadline(), self.next_link_deadline());
+                let deadlines = [self.settings.timeout, injection, stall, link, recovery, scrub];
                 deadlines.into_iter().flatten().min()
             }
         }
@@ -421,7 +499,7 @@ impl Coordinator {
         match message {
             FromAgent::Hello => self.greeted(now, replica),
             FromAgent::Ready(card) if self.copy_ready(now, replica, &card) => {}
-            FromAgent::Pinned(newcomer) => self.pinned(now, replica, newcomer),
+            FromAgent::Pinned(newcomers) => self.pinned(now, replica, &newcomers),
             FromAgent::InStep => self.in_step(now, replica),
             FromAgent::Ready(card) => {
                 let process = self.process(replica);
@@ -429,29 +507,45 @@ impl Coordinator {
                 process.phase = Phase::Ready;
                 self.check_barriers(now);
             }
-            FromAgent::Finalizing { view, statistics } => {
+            FromAgent::Finalizing { view, statistics, coverage } => {
                 let process = self.process(replica);
+                process.coverage = coverage;
                 process.statistics = Some(statistics);
                 process.phase = Phase::Finalizing(view);
+                // There will be no more collectives.
+                self.end_scrub();
                 self.check_barriers(now);
             }
             FromAgent::Abort { code, message } => {
+                if let Some(check) = self.check.as_mut().filter(|_| !message.is_empty()) {
+                    check.other(replica, message.clone());
+                }
                 let reason = RetireReason::Abort { code, message: message.clone() };
                 if self.retire(replica, reason, SIBLINGS_BELIEVED) {
                     return;
                 }
                 self.end(EndReason::Aborted { replica, code, message }, Some(code), now + KILL_GRACE);
             }
-            FromAgent::Event(event) => {
-                let aborts = matches!(&event, Event::Mismatch(mismatch) if mismatch.action == Action::Aborted);
-                let culprit = match &event {
-                    Event::Mismatch(mismatch) if mismatch.finding == Finding::ReplicaCorrupt => mismatch.culprit,
+            FromAgent::Event(mut event) => {
+                let evidence = match &mut event {
+                    Event::Mismatch(mismatch) => self.excerpts.compare(mismatch),
                     _ => None,
                 };
+                let aborts = matches!(&event, Event::Mismatch(mismatch) if mismatch.action == Action::Aborted);
                 self.have_differed |= matches!(event, Event::Mismatch(_) | Event::Divergence { .. });
-                self.report(Report::Event(event));
-                if let Some(culprit) = culprit {
-                    self.retire(culprit, RetireReason::Outvoted, SIBLINGS_BELIEVED);
+                self.report(Report::Event(event.clone()));
+                if let (Event::Divergence { replica, what }, Some(check)) = (&event, &mut self.check) {
+                    check.other(*replica, what.clone());
+                }
+                if let Event::Mismatch(mismatch) = &event {
+                    self.check_message(mismatch);
+                }
+                if let Some(evidence) = evidence {
+                    self.check_evidence(&evidence);
+                    self.report(Report::Event(Event::Evidence(Box::new(evidence))));
+                }
+                if let Event::Mismatch(mismatch) = &event {
+                    self.heal(now, mismatch);
                 }
                 if aborts {
                     self.end(EndReason::Corrupted, Some(1), now + KILL_GRACE);
@@ -461,6 +555,8 @@ impl Coordinator {
                 self.process(replica).latest = statistics;
                 self.answered(now, replica, wave, passive);
             }
+            FromAgent::Scrubbed { round, answer } => self.scrubbed(replica, round, answer),
+            FromAgent::Trace(sending, trace) => self.check_trace(replica, sending, trace),
             FromAgent::Suspect(suspect) => self.suspected(now, suspect, replica),
             FromAgent::Refused { peer, what } => self.refused(now, replica, peer, what),
         }
@@ -568,7 +664,8 @@ impl Coordinator {
     /// neither its exit nor what it had not yet printed counts; but nobody needs another view.
     fn left(&mut self, replica: ReplicaId, exit: Exit) {
         let sphere = self.world().sphere(replica.rank);
-        let left = sphere.filter(|other| *other != replica && !self.process(*other).lost).count();
+        let is_there = |process: &Process| !process.lost && !process.is_vacant;
+        let left = sphere.filter(|other| *other != replica && is_there(self.process(*other))).count();
         if left == 0 || matches!(exit, Exit::Status(_)) {
             return self.report(Report::Exited { replica, exit });
         }
@@ -584,6 +681,7 @@ impl Coordinator {
             self.process(*replica).lost = true;
         }
         self.view = self.view.without(replicas);
+        self.interrupt_scrub();
         self.stall.reset(now);
         let mut lost_sphere = None;
         for replica in replicas {
@@ -594,6 +692,8 @@ impl Coordinator {
             self.outputs.push_back(Output::StreamLost(*replica));
             if left == 0 {
                 lost_sphere.get_or_insert(loss);
+            } else if self.process(*replica).leaves {
+                self.report(Report::Left { replica: *replica });
             } else {
                 self.report(Report::Lost(loss));
             }
@@ -603,6 +703,7 @@ impl Coordinator {
             None => {
                 self.send(ToDaemon::View(self.view.clone()));
                 self.replace(now, replicas);
+                replicas.iter().for_each(|replica| self.vacate(*replica));
                 self.check_barriers(now);
             }
         }
@@ -630,7 +731,7 @@ impl Coordinator {
         }
     }
 
-    fn drained(&mut self, now: Duration, replica: ReplicaId) {
+    fn drained(&mut self, replica: ReplicaId) {
         let process = self.process(replica);
         process.drained = true;
         let lost = process.lost;
@@ -638,7 +739,17 @@ impl Coordinator {
             let complete = self.ending.is_none();
             self.outputs.push_back(Output::StreamEnded { replica, complete });
         }
-        self.place_freed(now, replica);
+        self.place_freed(replica);
+        self.vacate(replica);
+    }
+
+    /// Whoever was not needed any more has gone: its place is free.
+    fn vacate(&mut self, replica: ReplicaId) {
+        let process = self.process(replica);
+        if process.leaves && process.lost && process.is_gone() {
+            *process = Process::vacant(process.incarnation);
+            self.outputs.push_back(Output::Vacated(replica));
+        }
     }
 
     fn check_barriers(&mut self, now: Duration) {
@@ -711,7 +822,7 @@ impl Coordinator {
         match &self.ending {
             Some(ending) if !ending.killed && now >= ending.kill_at => self.kill_all(now),
             Some(ending) if ending.killed && now >= ending.kill_at + FAREWELL => {
-                for process in &mut self.processes {
+                for process in self.processes.iter_mut().filter(|process| !process.is_vacant) {
                     process.exit.get_or_insert(Exit::Signal(9));
                     process.drained = true;
                 }
@@ -728,15 +839,21 @@ impl Coordinator {
         {
             self.send(ToDaemon::Ask { wave });
         }
+        self.pass_scrub_time(now);
     }
 
     fn inject(&mut self, now: Duration) {
         let (view, world, processes) = (&self.view, &self.settings.world, &self.processes);
         let is_running = |replica: ReplicaId| {
             let process = &processes[world.process(replica).0 as usize];
-            view.is_live(replica) && process.exit.is_none() && !process.is_doomed && self.is_in_step(replica)
+            view.is_live(replica) && process.counts() && !process.is_doomed && self.is_in_step(replica)
         };
-        let spare = |rank| world.sphere(rank).filter(|replica| is_running(*replica)).count() > 1;
+        // Whoever will end itself may do so at any moment, and is nobody's last resort.
+        let stays = |replica: ReplicaId| {
+            let is_first = view.member(replica).is_some_and(|member| member.incarnation == Incarnation(0));
+            is_running(replica) && !(is_first && self.settings.send_kills.contains(&replica))
+        };
+        let spare = |rank| world.sphere(rank).filter(|replica| stays(*replica)).count() > 1;
         let may_die: Vec<_> = world.replicas().filter(|r| is_running(*r) && spare(r.rank)).collect();
         for (replica, fault) in self.injector.due(now, &may_die) {
             self.process(replica).is_doomed = true;
@@ -758,12 +875,21 @@ impl Coordinator {
     /// MPI_Abort's code, the signal's, the timeout's; else the lowest virtual rank's that is not 0. Replicas that were
     /// lost have been made good by their siblings, unless the whole sphere was lost.
     fn exit_code(&self) -> i32 {
+        // A status has eight bits: what failed must not look like success because they are zeros.
+        match self.whole_exit_code() {
+            code if code != 0 && code & 0xff == 0 => 1,
+            code => code,
+        }
+    }
+
+    fn whole_exit_code(&self) -> i32 {
         if let Some(code) = self.ending.as_ref().and_then(|ending| ending.code) {
             return code;
         }
         let world = &self.settings.world;
         let code_of = |rank| {
-            let sphere = || world.sphere(rank).map(|replica| &self.processes[world.process(replica).0 as usize]);
+            let all = || world.sphere(rank).map(|replica| &self.processes[world.process(replica).0 as usize]);
+            let sphere = || all().filter(|process| !process.is_vacant);
             let all_lost = sphere().all(|process| process.lost);
             let counted = sphere().filter(|process| (!process.lost || all_lost) && !process.killed_at_end);
             let code = counted.filter_map(|process| process.exit).map(Exit::code).find(|code| *code != 0);

@@ -6,7 +6,7 @@
 //! refuses frames of two processes goes itself, and so does one that cannot say who sent the frame.
 
 use super::report::Refusal;
-use super::{Coordinator, EndReason, KILL_GRACE, Report, RetireReason};
+use super::{Coordinator, EndReason, KILL_GRACE, Report, RetireReason, scrub};
 use redrt_types::ReplicaId;
 use redrt_wire::control::FromAgent;
 use redrt_wire::event::Event;
@@ -17,12 +17,23 @@ impl Coordinator {
     pub(super) fn check(&self, replica: ReplicaId, message: &FromAgent) -> Result<(), &'static str> {
         let world = self.world();
         let named = match message {
+            FromAgent::Trace(sending, _) if sending.to.0 >= world.rank_count() => {
+                return Err("speaks of ranks there are not");
+            }
             FromAgent::Ready(card) if card.process != world.process(replica) => return Err("has another's card"),
-            FromAgent::Suspect(other) | FromAgent::Pinned(other) => vec![*other],
+            FromAgent::Suspect(other) => vec![*other],
+            FromAgent::Pinned(others) => others.clone(),
+            FromAgent::Scrubbed { answer, .. } if !scrub::is_plausible(answer) => {
+                return Err("tells of more memory than it was asked for");
+            }
             FromAgent::Refused { peer, .. } => peer.iter().copied().collect(),
             FromAgent::Event(Event::Mismatch(mismatch)) => {
                 let voters = mismatch.votes.iter().map(|vote| vote.replica);
                 voters.chain([mismatch.receiver, mismatch.supplier]).chain(mismatch.culprit).collect()
+            }
+            FromAgent::Event(Event::Evidence(evidence)) => {
+                let [one, other] = evidence.suppliers;
+                vec![evidence.receiver, one, other]
             }
             FromAgent::Event(Event::Reconnected { replica, peer }) => vec![*replica, *peer],
             FromAgent::Event(Event::Divergence { replica, .. } | Event::Injected { replica, .. }) => vec![*replica],
@@ -31,7 +42,9 @@ impl Coordinator {
             | FromAgent::Ready(_)
             | FromAgent::Finalizing { .. }
             | FromAgent::Abort { .. }
-            | FromAgent::Answer { .. } => Vec::new(),
+            | FromAgent::Trace(..)
+            | FromAgent::Answer { .. }
+            | FromAgent::Scrubbed { .. } => Vec::new(),
         };
         if named.iter().all(|named| world.contains(*named)) { Ok(()) } else { Err("speaks of replicas there are not") }
     }

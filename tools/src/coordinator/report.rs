@@ -1,11 +1,13 @@
 //! What the coordinator has to tell: one line for the user where it matters, one record for the audit log always.
 
-use super::recovery::Recovered;
+use super::recovery::{Purpose, Recovered};
+use super::scrub::{self, Difference};
 use super::stall::Stall;
-use crate::stdio::sphere_stream::Divergence;
+use super::{evidence, output};
+use crate::stdio::mismatch::OutputMismatch;
 use redrt_types::{ReplicaId, ViewNumber, VirtualRank};
 use redrt_wire::daemon::Exit;
-use redrt_wire::event::{Event, Mismatch};
+use redrt_wire::event::{Action, Event, Evidence, Mismatch, Vote};
 use serde_json::{Value, json};
 use std::fmt;
 use std::time::Duration;
@@ -93,8 +95,12 @@ pub enum EndReason {
 pub enum RetireReason {
     /// A message of it was outvoted.
     Outvoted,
+    /// It has computed with a payload that was outvoted later.
+    Tainted,
     /// It waits for something that its siblings do not, in a job that cannot go on.
     Strayed,
+    /// A message for it is corrupt wherever it is kept.
+    Withheld,
     /// It alone called `MPI_Abort`, or left the path of its leader.
     Abort {
         /// The exit code it asked for.
@@ -171,6 +177,8 @@ pub enum Report {
         replica: ReplicaId,
         /// Who is copied.
         source: ReplicaId,
+        /// What for.
+        purpose: Purpose,
         /// Name of the host it is copied to.
         host: String,
     },
@@ -196,6 +204,48 @@ pub enum Report {
     NoSpare {
         /// Whose place stays free.
         replica: ReplicaId,
+        /// What the copy is for.
+        purpose: Purpose,
+        /// Why each host cannot be given, as far as that is known.
+        why: Vec<String>,
+    },
+    /// A replica is to leave when another has its part.
+    Leaving {
+        /// Which.
+        replica: ReplicaId,
+        /// Name of the host that it is to be moved to, if that was said.
+        to: Option<String>,
+    },
+    /// It has left, and its rank has as many replicas as it is to have.
+    Left {
+        /// Which.
+        replica: ReplicaId,
+    },
+    /// It does not leave after all.
+    Stays {
+        /// Which.
+        replica: ReplicaId,
+        /// Why.
+        why: String,
+    },
+    /// Ranks are to have so many replicas.
+    Degree {
+        /// So many.
+        degree: u16,
+        /// How many ranks.
+        rank_count: usize,
+    },
+    /// A host that was to become free is.
+    HostFree {
+        /// Its name.
+        host: String,
+    },
+    /// The place that a replica is in is the job's no more.
+    PlaceLost {
+        /// Which.
+        replica: ReplicaId,
+        /// Why.
+        why: String,
     },
     /// A copy has taken a lost replica's place and is in step.
     Recovered(Recovered),
@@ -211,18 +261,61 @@ pub enum Report {
     /// A process reported something.
     Event(Event),
     /// Replicas printed different things.
-    OutputDiverged {
+    OutputMismatch {
         /// Of which rank.
         rank: VirtualRank,
         /// What.
-        divergence: Divergence,
+        mismatch: OutputMismatch,
+        /// What was done.
+        action: Action,
     },
+    /// A replica is so far behind that what it prints next is not compared.
+    OutputUncompared {
+        /// Which.
+        replica: ReplicaId,
+    },
+    /// A replica must stop printing until others have printed as much.
+    OutputHeld {
+        /// Which.
+        replica: ReplicaId,
+    },
+    /// Memory of a rank's replicas was equal and is not any more.
+    MemoryDiffers(Difference),
+    /// The memory of a rank cannot be compared.
+    ScrubUnfit {
+        /// Who says so.
+        replica: ReplicaId,
+        /// Why, in words that follow on its name.
+        why: String,
+    },
+    /// A round of comparing memory is over.
+    Scrubbed(scrub::Coverage),
+    /// There will be no more.
+    ScrubEnded(scrub::Coverage),
     /// A replica that its siblings contradict is being ended.
     Retired {
         /// Which.
         replica: ReplicaId,
         /// What it did.
         reason: RetireReason,
+    },
+    /// A replica that was wrong counts against its host.
+    Strike {
+        /// Which replica.
+        replica: ReplicaId,
+        /// So many its host has now.
+        count: u32,
+        /// With so many it is drained.
+        limit: u32,
+    },
+    /// A host has too many strikes.
+    HostBad {
+        /// The replica whose strike was the last one.
+        last: ReplicaId,
+        /// How many there are.
+        strikes: u32,
+        /// Whether its replicas move away: there may be no other host.
+        is_drained: bool,
     },
     /// A fault was carried out from here.
     Injected {
@@ -254,10 +347,10 @@ pub enum Severity {
 }
 
 impl Report {
-    /// Whether it is about a message that did not compare equal.
+    /// Whether it is about something that did not compare equal.
     #[must_use]
     pub fn is_mismatch(&self) -> bool {
-        matches!(self, Self::Event(Event::Mismatch(_)))
+        matches!(self, Self::Event(Event::Mismatch(_) | Event::Evidence(_)) | Self::OutputMismatch { .. })
     }
 
     /// The line for the user, when this deserves one. `host` names the host of a replica.
@@ -270,17 +363,35 @@ impl Report {
             | Self::Event(Event::Reconnected { .. })
             | Self::CopyRuns { .. }
             | Self::Ended { .. } => return None,
-            Self::CloneBegun { replica, source, host } => {
+            Self::CloneBegun { replica, source, purpose: Purpose::Loss, host } => {
                 (Severity::Note, format!("cloning {source} to {host}, to take the place of {replica}"))
+            }
+            Self::CloneBegun { replica, source, host, .. } => {
+                (Severity::Note, format!("cloning {source} to {host} as {replica}"))
             }
             Self::CloneFailed { replica, source, host, what } => {
                 let place = if host.is_empty() { String::new() } else { format!(" to {host}") };
                 (Severity::Warning, format!("cloning {source}{place} as {replica} failed: {what}"))
             }
-            Self::NoSpare { replica } => {
-                (Severity::Warning, format!("there is no spare for {replica}: its rank goes on without it"))
-            }
+            Self::NoSpare { replica, purpose, why } => (Severity::Warning, no_spare_line(*replica, *purpose, why)),
             Self::Recovered(recovered) => (Severity::Note, recovered_line(recovered, host)),
+            Self::Leaving { replica, to } => {
+                let to = to.as_ref().map_or_else(String::new, |to| format!(" to {to}"));
+                (Severity::Note, format!("moving replica {replica} away from {}{to}", host(*replica)))
+            }
+            Self::Left { replica } => (Severity::Note, format!("replica {replica} has left {}", host(*replica))),
+            Self::Stays { replica, why } => {
+                (Severity::Warning, format!("replica {replica} stays on {}: {why}", host(*replica)))
+            }
+            Self::Degree { degree, rank_count } => {
+                let ranks = if *rank_count == 1 { "1 rank is" } else { &format!("{rank_count} ranks are") };
+                (Severity::Note, format!("{ranks} to have degree {degree}"))
+            }
+            Self::HostFree { host } => (Severity::Note, format!("host {host} is free")),
+            Self::PlaceLost { replica, why } => (
+                Severity::Warning,
+                format!("the place of replica {replica} on {} is not this job's any more: {why}", host(*replica)),
+            ),
             Self::Lost(loss) => {
                 let cause = Cause(loss);
                 let (replica, left) = (loss.replica, loss.left);
@@ -295,17 +406,39 @@ impl Report {
                 (Severity::Warning, format!("lost host {host} with {process_count} processes: {why}"))
             }
             Self::Event(Event::Mismatch(mismatch)) => (Severity::Warning, mismatch_line(mismatch, host)),
+            Self::Event(Event::Evidence(evidence)) => (Severity::Warning, evidence_line(evidence)),
             Self::Event(Event::Divergence { replica, what }) => {
                 (Severity::Warning, format!("replica {replica} on {} diverged: {what}", host(*replica)))
             }
             Self::Event(Event::Injected { replica, fault }) | Self::Injected { replica, fault } => {
                 (Severity::Note, format!("injected {fault} into {replica}"))
             }
-            Self::OutputDiverged { rank, divergence } => (Severity::Warning, divergence_line(*rank, divergence)),
+            Self::OutputMismatch { rank, mismatch, action } => {
+                (Severity::Warning, output::line(*rank, mismatch, *action, host))
+            }
+            Self::OutputUncompared { replica } => (
+                Severity::Warning,
+                format!(
+                    "replica {replica} on {} is far behind in its output: a part of it is not compared",
+                    host(*replica)
+                ),
+            ),
+            Self::OutputHeld { replica } => (
+                Severity::Note,
+                format!("replica {replica} has printed much that its siblings have not: it waits for them"),
+            ),
+            Self::MemoryDiffers(difference) => (Severity::Warning, memory_line(difference, host)),
+            Self::ScrubUnfit { replica, why } => {
+                (Severity::Note, format!("the memory of rank {} is not compared: {replica} {why}", replica.rank))
+            }
+            Self::Scrubbed(_) => return None,
+            Self::ScrubEnded(coverage) => (Severity::Note, scrub_line(coverage)),
             Self::Retired { replica, reason } => {
                 let what = match reason {
                     RetireReason::Outvoted => "was outvoted by its siblings".to_owned(),
+                    RetireReason::Tainted => "has computed with a payload that was outvoted later".to_owned(),
                     RetireReason::Strayed => "waits for something that its siblings do not".to_owned(),
+                    RetireReason::Withheld => "cannot have a message as it was sent".to_owned(),
                     RetireReason::Abort { code, message } if message.is_empty() => {
                         format!("alone among its siblings called MPI_Abort with code {code}")
                     }
@@ -321,6 +454,18 @@ impl Report {
                 };
                 (Severity::Warning, format!("retiring replica {replica} on {}: it {what}", host(*replica)))
             }
+            Self::Strike { replica, count, limit } => {
+                (Severity::Warning, format!("host {} has {count} of {limit} strikes", host(*replica)))
+            }
+            Self::HostBad { last, strikes, is_drained } => {
+                let name = host(*last);
+                let what = match is_drained {
+                    true => "its replicas move away, and nothing more is put there",
+                    false => "there is no other host for its replicas, so they stay",
+                };
+                let command = drain_command(&name, &format!("{strikes} corrupt replicas"));
+                (Severity::Warning, format!("host {name} corrupts data: {what}; for the batch system: {command}"))
+            }
             Self::Ending(reason) => (Severity::Error, reason_line(reason, host)),
             Self::Impatient => (Severity::Error, "killing all processes at once".into()),
         };
@@ -332,7 +477,7 @@ impl Report {
     pub fn record(&self, host: &dyn Fn(ReplicaId) -> String) -> (&'static str, Value) {
         match self {
             Self::Lost(loss) => ("replica-lost", loss_record(loss, host)),
-            Self::CloneBegun { replica, source, host } => {
+            Self::CloneBegun { replica, source, host, .. } => {
                 ("clone", json!({ "replica": replica.to_string(), "source": source.to_string(), "host": host }))
             }
             Self::CopyRuns { replica, pid } => {
@@ -342,8 +487,23 @@ impl Report {
                 "clone-failed",
                 json!({ "replica": replica.to_string(), "source": source.to_string(), "host": host, "what": what }),
             ),
-            Self::NoSpare { replica } => ("no-spare", json!({ "replica": replica.to_string() })),
-            Self::Recovered(recovered) => ("recovered", recovered_record(recovered, host)),
+            Self::NoSpare { replica, why, .. } => ("no-spare", json!({ "replica": replica.to_string(), "why": why })),
+            Self::Leaving { replica, to } => {
+                ("leaving", json!({ "replica": replica.to_string(), "host": host(*replica), "to": to }))
+            }
+            Self::Left { replica } => ("left", json!({ "replica": replica.to_string(), "host": host(*replica) })),
+            Self::Stays { replica, why } => {
+                ("stays", json!({ "replica": replica.to_string(), "host": host(*replica), "why": why }))
+            }
+            Self::Degree { degree, rank_count } => ("degree", json!({ "degree": degree, "ranks": rank_count })),
+            Self::HostFree { host } => ("host-free", json!({ "host": host })),
+            Self::PlaceLost { replica, why } => {
+                ("place-lost", json!({ "replica": replica.to_string(), "host": host(*replica), "why": why }))
+            }
+            Self::Recovered(recovered) => {
+                let name = if recovered.purpose == Purpose::Loss { "recovered" } else { "joined" };
+                (name, recovered_record(recovered, host))
+            }
             Self::Exited { replica, exit } => {
                 ("exit", json!({ "replica": replica.to_string(), "host": host(*replica), "exit": exit_record(*exit) }))
             }
@@ -358,6 +518,7 @@ impl Report {
                 ("daemon-lost", json!({ "host": host, "why": why, "processes": process_count }))
             }
             Self::Event(Event::Mismatch(mismatch)) => ("mismatch", mismatch_record(mismatch, host)),
+            Self::Event(Event::Evidence(evidence)) => ("evidence", evidence_record(evidence, host)),
             Self::Event(Event::Divergence { replica, what }) => {
                 ("divergence", json!({ "replica": replica.to_string(), "host": host(*replica), "what": what }))
             }
@@ -367,19 +528,52 @@ impl Report {
             Self::Event(Event::Injected { replica, fault }) | Self::Injected { replica, fault } => {
                 ("injected", json!({ "replica": replica.to_string(), "host": host(*replica), "fault": fault }))
             }
-            Self::OutputDiverged { rank, divergence } => {
-                let outvoted: Vec<_> = outvoted(*rank, divergence).map(|replica| replica.to_string()).collect();
-                ("output-divergence", json!({ "rank": rank.0, "offset": divergence.offset, "outvoted": outvoted }))
+            Self::OutputMismatch { rank, mismatch, action } => {
+                ("output-mismatch", output::record(*rank, mismatch, *action, host))
             }
+            Self::OutputUncompared { replica } => {
+                ("output-uncompared", json!({ "replica": replica.to_string(), "host": host(*replica) }))
+            }
+            Self::OutputHeld { replica } => {
+                ("output-held", json!({ "replica": replica.to_string(), "host": host(*replica) }))
+            }
+            Self::MemoryDiffers(difference) => {
+                let Difference { rank, collective, pages, outvoted } = difference;
+                let outvoted: Vec<_> = outvoted
+                    .iter()
+                    .map(|replica| json!({ "replica": replica.to_string(), "host": host(*replica) }))
+                    .collect();
+                let pages: Vec<_> = pages.iter().map(|page| format!("{page:#x}")).collect();
+                (
+                    "memory-differs",
+                    json!({ "rank": rank.0, "collective": collective, "pages": pages, "outvoted": outvoted }),
+                )
+            }
+            Self::ScrubUnfit { replica, why } => {
+                ("scrub-unfit", json!({ "rank": replica.rank.0, "replica": replica.to_string(), "why": why }))
+            }
+            Self::Scrubbed(coverage) => ("scrub", scrub_record(coverage)),
+            Self::ScrubEnded(coverage) => ("scrub-end", scrub_record(coverage)),
             Self::Retired { replica, reason } => {
                 let reason = match reason {
                     RetireReason::Outvoted => "outvoted",
+                    RetireReason::Tainted => "tainted",
                     RetireReason::Strayed => "strayed",
+                    RetireReason::Withheld => "withheld",
                     RetireReason::Abort { .. } => "abort",
                     RetireReason::Refused(_) => "refused",
                     RetireReason::BrokenLink { .. } => "broken-link",
                 };
                 ("retired", json!({ "replica": replica.to_string(), "host": host(*replica), "reason": reason }))
+            }
+            Self::Strike { replica, count, limit } => (
+                "strike",
+                json!({ "replica": replica.to_string(), "host": host(*replica), "strikes": count, "limit": limit }),
+            ),
+            Self::HostBad { last, strikes, is_drained } => {
+                let (host, command) =
+                    (host(*last), drain_command(&host(*last), &format!("{strikes} corrupt replicas")));
+                ("host-bad", json!({ "host": host, "strikes": strikes, "drained": is_drained, "command": command }))
             }
             Self::Ending(reason) => reason_record(reason, host),
             Self::Impatient => ("killing", json!({})),
@@ -388,20 +582,67 @@ impl Report {
     }
 }
 
-fn recovered_line(recovered: &Recovered, host: &dyn Fn(ReplicaId) -> String) -> String {
-    let Recovered { replica, source, window, cost, .. } = recovered;
-    let stopped = cost.map_or_else(String::new, |cost| {
-        format!(", {source} was stopped for {} of it", time_text(Duration::from_nanos(cost.stopped_ns)))
-    });
+fn memory_line(difference: &Difference, host: &dyn Fn(ReplicaId) -> String) -> String {
+    const PAGES_MAX: usize = 4;
+    let Difference { rank, collective, pages, outvoted } = difference;
+    let named: Vec<_> = pages.iter().take(PAGES_MAX).map(|page| format!("{page:#x}")).collect();
+    let more = if pages.len() > PAGES_MAX { ", …" } else { "" };
+    let who: Vec<_> = outvoted.iter().map(|replica| format!("{replica} on {}", host(*replica))).collect();
+    let who = if who.is_empty() { "there is no majority".into() } else { format!("outvoted: {}", who.join(", ")) };
+    let pages = format!(
+        "{} ({}{more})",
+        if pages.len() == 1 { "1 page".into() } else { format!("{} pages", pages.len()) },
+        named.join(", ")
+    );
     format!(
-        "replica {replica} is back, on {}: redundancy was missing for {}{stopped}",
-        host(*replica),
-        time_text(*window)
+        "memory of rank {rank} differs between its replicas at rest, {pages}, at collective {collective}; {who}; it is corrupt, or what is there is not \
+         the same in sound replicas either"
     )
 }
 
+fn scrub_line(coverage: &scrub::Coverage) -> String {
+    let bytes = |pages: u64| format!("{:.1} MiB", pages as f64 * redrt_wire::scrub::PAGE_BYTES as f64 / 1_048_576.0);
+    format!(
+        "memory was compared {} times, {} in all; {} are watched, {} left out because they differ anyway, {} because they are elsewhere in some replicas",
+        coverage.comparisons,
+        bytes(coverage.pages_compared),
+        bytes(coverage.pages_watched),
+        bytes(coverage.pages_excluded),
+        bytes(coverage.pages_unmatched)
+    )
+}
+
+fn scrub_record(coverage: &scrub::Coverage) -> Value {
+    let scrub::Coverage { comparisons, pages_compared, pages_watched, pages_excluded, pages_unmatched } = *coverage;
+    json!({
+        "comparisons": comparisons, "pages_compared": pages_compared, "pages_watched": pages_watched,
+        "pages_excluded": pages_excluded, "pages_unmatched": pages_unmatched,
+    })
+}
+
+fn no_spare_line(replica: ReplicaId, purpose: Purpose, why: &[String]) -> String {
+    let why = if why.is_empty() { String::new() } else { format!(" ({})", why.join("; ")) };
+    match purpose {
+        Purpose::Loss => format!("there is no spare for {replica}{why}: its rank goes on without it"),
+        Purpose::Move => format!("there is no place to move a replica of rank {} to{why}", replica.rank),
+        Purpose::Growth => format!("there is no place for one more replica of rank {}{why}", replica.rank),
+    }
+}
+
+fn recovered_line(recovered: &Recovered, host: &dyn Fn(ReplicaId) -> String) -> String {
+    let Recovered { replica, source, purpose, window, cost, .. } = recovered;
+    let stopped = cost.map_or_else(String::new, |cost| {
+        format!(", {source} was stopped for {} of it", time_text(Duration::from_nanos(cost.stopped_ns)))
+    });
+    let (place, time) = (host(*replica), time_text(*window));
+    match purpose {
+        Purpose::Loss => format!("replica {replica} is back, on {place}: redundancy was missing for {time}{stopped}"),
+        Purpose::Move | Purpose::Growth => format!("replica {replica} runs on {place} after {time}{stopped}"),
+    }
+}
+
 fn recovered_record(recovered: &Recovered, host: &dyn Fn(ReplicaId) -> String) -> Value {
-    let Recovered { replica, source, window, waited, copied, cost } = recovered;
+    let Recovered { replica, source, purpose, window, waited, copied, cost } = recovered;
     let cost = cost.map(|cost| {
         json!({
             "rounds": cost.round_count, "sent_bytes": cost.sent_bytes, "cut_bytes": cost.cut_bytes,
@@ -410,6 +651,7 @@ fn recovered_record(recovered: &Recovered, host: &dyn Fn(ReplicaId) -> String) -
     });
     json!({
         "replica": replica.to_string(), "source": source.to_string(), "host": host(*replica),
+        "purpose": match purpose { Purpose::Loss => "loss", Purpose::Move => "move", Purpose::Growth => "growth" },
         "window_ms": window.as_secs_f64() * 1e3, "waited_ms": waited.as_secs_f64() * 1e3,
         "copied_ms": copied.as_secs_f64() * 1e3, "clone": cost,
     })
@@ -445,20 +687,6 @@ pub fn signal_name(signal: i32) -> String {
     }
 }
 
-pub(super) fn outvoted(rank: VirtualRank, divergence: &Divergence) -> impl Iterator<Item = ReplicaId> + '_ {
-    divergence.outvoted.iter().map(move |index| ReplicaId { rank, index: *index })
-}
-
-fn divergence_line(rank: VirtualRank, divergence: &Divergence) -> String {
-    let at = format!("standard output of rank {rank} differs between its replicas from byte {} on", divergence.offset);
-    let names: Vec<_> = outvoted(rank, divergence).map(|replica| replica.to_string()).collect();
-    if names.is_empty() {
-        format!("{at}; no majority, so the longest-serving replica's is shown")
-    } else {
-        format!("{at}; outvoted: {}", names.join(", "))
-    }
-}
-
 fn mismatch_line(mismatch: &Mismatch, host: &dyn Fn(ReplicaId) -> String) -> String {
     use redrt_wire::event::{Action, Finding};
     let Mismatch { sender, receiver, communicator, tag, sequence, length_bytes, .. } = mismatch;
@@ -485,6 +713,7 @@ fn mismatch_line(mismatch: &Mismatch, host: &dyn Fn(ReplicaId) -> String) -> Str
         Action::Refetched => "fetched again",
         Action::Outvoted => "the agreed payload was delivered",
         Action::Aborted => "ending the job",
+        Action::Withheld => "nobody has another, and it was not delivered",
     };
     format!("silent data corruption: {what}: {finding}; {action}")
 }
@@ -574,15 +803,58 @@ fn mismatch_record(mismatch: &Mismatch, host: &dyn Fn(ReplicaId) -> String) -> V
     let votes: Vec<_> = mismatch
         .votes
         .iter()
-        .map(|vote| json!({ "replica": vote.replica.to_string(), "digest": vote.digest.to_string() }))
+        .map(|vote| {
+            json!({
+                "replica": vote.replica.to_string(), "host": host(vote.replica), "core": vote.core,
+                "digest": vote.digest.to_string(),
+            })
+        })
         .collect();
+    let its = |vote: &&Vote| Some(vote.replica) == mismatch.culprit;
+    let core = mismatch.votes.iter().find(its).and_then(|vote| vote.core);
     json!({
-        "receiver": mismatch.receiver.to_string(), "sender": mismatch.sender.0,
-        "supplier": mismatch.supplier.to_string(), "communicator": mismatch.communicator,
+        "receiver": mismatch.receiver.to_string(), "receiver_host": host(mismatch.receiver), "sender": mismatch.sender.0,
+        "supplier": mismatch.supplier.to_string(), "supplier_host": host(mismatch.supplier), "core": core,
+        "element": mismatch.element, "communicator": mismatch.communicator,
         "context": format!("{:016x}", mismatch.context.0), "tag": mismatch.tag, "sequence": mismatch.sequence.0,
         "length_bytes": mismatch.length_bytes, "payload": mismatch.payload.to_string(), "votes": votes,
         "finding": mismatch.finding, "culprit": mismatch.culprit.map(|culprit| culprit.to_string()),
         "host": mismatch.culprit.map(host), "action": mismatch.action, "view": mismatch.view.0,
+    })
+}
+
+/// The command that takes a host out of Slurm's hands. Names are quoted for a shell.
+#[must_use]
+pub fn drain_command(host: &str, reason: &str) -> String {
+    let plain = |c: char| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '_' };
+    let name: String = host.chars().map(plain).collect();
+    format!("scontrol update nodename={name} state=drain reason=\"redrt: {reason}\"")
+}
+
+fn evidence_line(evidence: &Evidence) -> String {
+    let Evidence { sender, receiver, sequence, suppliers: [one, other], .. } = evidence;
+    let what = evidence::in_words(&evidence.difference);
+    let of = format!("message {} from rank {sender} to rank {}", sequence.0, receiver.rank);
+    match (one == other, evidence.is_decided) {
+        (true, _) => format!("  {of}: as it came from {one} and when it was fetched again, {what}"),
+        (false, true) => format!("  {of}: from {one} and from {other}, which is right, {what}"),
+        (false, false) => format!("  {of}: from {one} and from {other}, {what}"),
+    }
+}
+
+fn evidence_record(evidence: &Evidence, host: &dyn Fn(ReplicaId) -> String) -> Value {
+    let [one, other] = evidence.suppliers;
+    let difference = &evidence.difference;
+    let xor: String = difference.xor.iter().map(|byte| format!("{byte:02x}")).collect();
+    json!({
+        "receiver": evidence.receiver.to_string(), "sender": evidence.sender.0,
+        "context": format!("{:016x}", evidence.context.0), "tag": evidence.tag, "sequence": evidence.sequence.0,
+        "one": one.to_string(), "one_host": host(one), "other": other.to_string(), "other_host": host(other),
+        "other_is_right": evidence.is_decided, "first_byte": difference.offset, "xor": xor,
+        "element": difference.element, "index": difference.index,
+        "one_value": difference.values.as_ref().map(|[one, _]| one), "ulps": difference.ulps,
+        "other_value": difference.values.as_ref().map(|[_, other]| other), "bytes": difference.byte_count,
+        "bits": difference.bit_count, "lengths": difference.lengths,
     })
 }
 

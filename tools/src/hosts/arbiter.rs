@@ -37,7 +37,15 @@ pub enum Verdict {
 struct Doubt {
     silent_to: BTreeSet<Who>,
     heard_by: BTreeSet<Who>,
+    /// Since it began, or since the first said that the host is silent.
     ticks: u32,
+}
+
+impl Doubt {
+    fn retain(&mut self, keep: impl Fn(&Who) -> bool) {
+        self.silent_to.retain(&keep);
+        self.heard_by.retain(keep);
+    }
 }
 
 /// See the module.
@@ -59,6 +67,13 @@ impl Arbiter {
     pub fn remove(&mut self, host: u32) {
         self.ring.retain(|other| *other != host);
         self.doubts.remove(&host);
+        // Nor does what it said of others count any more.
+        self.doubts.values_mut().for_each(|doubt| doubt.retain(|who| *who != Who::Host(host)));
+    }
+
+    /// A host has come.
+    pub fn add(&mut self, host: u32) {
+        self.ring.push(host);
     }
 
     /// The hosts that are alive, in the order of the ring.
@@ -83,31 +98,36 @@ impl Arbiter {
         if !self.ring.contains(&host) || matches!(by, Who::Host(by) if !self.ring.contains(&by)) {
             return Vec::new();
         }
-        match sign {
-            Sign::Gone => return vec![self.bury(host, "its daemon has ended".into())],
-            Sign::Alive => {
-                let Some(doubt) = self.doubts.get_mut(&host) else { return Vec::new() };
-                doubt.silent_to.remove(&by);
-                doubt.heard_by.insert(by);
-                if doubt.silent_to.is_empty() {
-                    self.doubts.remove(&host);
-                }
-                return Vec::new();
-            }
-            Sign::Silent => {}
-        }
         let mut watching: BTreeSet<_> = Self::neighbours(&self.ring, host).into_iter().map(Who::Host).collect();
         watching.insert(parent);
-        let doubt = self.doubts.entry(host).or_default();
-        let is_new = doubt.silent_to.insert(by);
-        doubt.heard_by.remove(&by);
-        watching.retain(|who| !doubt.silent_to.contains(who));
-        if doubt.silent_to.len() >= 2 || watching.is_empty() {
-            return vec![self.bury(host, "it does not answer".into())];
+        if sign == Sign::Gone {
+            return vec![self.bury(host, "its daemon has ended".into())];
         }
-        if !is_new {
+        // Who watches it no more, or not yet, has no say.
+        if !watching.contains(&by) {
             return Vec::new();
         }
+        if sign == Sign::Alive {
+            let Some(doubt) = self.doubts.get_mut(&host) else { return Vec::new() };
+            doubt.silent_to.remove(&by);
+            doubt.heard_by.insert(by);
+            return Vec::new();
+        }
+        let doubt = self.doubts.entry(host).or_default();
+        doubt.retain(|who| watching.contains(who));
+        if sign == Sign::Silent {
+            if doubt.silent_to.is_empty() {
+                doubt.ticks = 0;
+            }
+            doubt.silent_to.insert(by);
+            doubt.heard_by.remove(&by);
+            if doubt.silent_to.len() >= 2 || watching.len() == 1 {
+                let why = silence(&doubt.silent_to);
+                return vec![self.bury(host, why)];
+            }
+        }
+        watching.remove(&by);
+        watching.retain(|who| !doubt.silent_to.contains(who));
         watching.into_iter().map(|who| Verdict::Probe(who, host)).collect()
     }
 
@@ -120,21 +140,39 @@ impl Arbiter {
     /// root has a way to a host.
     pub fn tick(&mut self, reachable: impl Fn(u32) -> bool) -> Vec<Verdict> {
         let mut overdue = Vec::new();
-        for (host, doubt) in &mut self.doubts {
+        self.doubts.retain(|host, doubt| {
             doubt.ticks += 1;
-            // Somebody hears it: then it is only the way to it that is broken, and it has time to find another.
-            let patience = if doubt.heard_by.is_empty() { TICKS - super::SUSPECT_TICKS } else { 2 * TICKS };
-            if doubt.ticks >= patience && (doubt.heard_by.is_empty() || !reachable(*host)) {
-                overdue.push(*host);
+            if doubt.silent_to.is_empty() {
+                return doubt.ticks < TICKS;
             }
-        }
-        overdue.into_iter().map(|host| self.bury(host, "it does not answer".into())).collect()
+            // Somebody hears it: then it is only the way to it that is broken, and it has time to find another.
+            let is_heard = !doubt.heard_by.is_empty();
+            let patience = if is_heard { 2 * TICKS } else { TICKS - super::SUSPECT_TICKS };
+            if doubt.ticks >= patience && !(is_heard && reachable(*host)) {
+                overdue.push((*host, silence(&doubt.silent_to)));
+            }
+            true
+        });
+        overdue.into_iter().map(|(host, why)| self.bury(host, why)).collect()
     }
 
     fn bury(&mut self, host: u32, why: String) -> Verdict {
         self.remove(host);
         Verdict::Dead { host, why }
     }
+}
+
+/// In words who does not hear a host.
+fn silence(silent_to: &BTreeSet<Who>) -> String {
+    let root = silent_to.contains(&Who::Root).then(|| "redrun".to_owned());
+    let daemons = silent_to.iter().filter(|who| **who != Who::Root).count();
+    let daemons = match daemons {
+        0 => None,
+        1 => Some("another host".to_owned()),
+        count => Some(format!("{count} other hosts")),
+    };
+    let both: Vec<_> = root.into_iter().chain(daemons).collect();
+    format!("it does not answer {}", both.join(" nor "))
 }
 
 #[cfg(test)]
@@ -152,9 +190,13 @@ mod tests {
         let mut arbiter = Arbiter::new(vec![0, 1, 2, 3]);
         let verdicts = arbiter.observed(Who::Host(0), 1, Sign::Silent, PARENT);
         assert_eq!(verdicts, [Verdict::Probe(Who::Root, 1), Verdict::Probe(Who::Host(2), 1)]);
-        // The same again is no second observer.
-        assert_eq!(arbiter.observed(Who::Host(0), 1, Sign::Silent, PARENT), []);
-        assert_eq!(arbiter.observed(Who::Host(2), 1, Sign::Silent, PARENT), [dead(1, "it does not answer")]);
+        // The same again is no second observer, nor is one who does not watch it.
+        assert_eq!(arbiter.observed(Who::Host(0), 1, Sign::Silent, PARENT).len(), 2);
+        assert_eq!(arbiter.observed(Who::Host(3), 1, Sign::Silent, PARENT), []);
+        assert_eq!(
+            arbiter.observed(Who::Host(2), 1, Sign::Silent, PARENT),
+            [dead(1, "it does not answer 2 other hosts")]
+        );
         assert_eq!(arbiter.ring(), [0, 2, 3]);
         // What the dead say does not count.
         assert_eq!(arbiter.observed(Who::Host(1), 0, Sign::Gone, PARENT), []);
@@ -181,10 +223,35 @@ mod tests {
         let mut arbiter = Arbiter::new(vec![0, 1]);
         arbiter.observed(Who::Root, 1, Sign::Silent, PARENT);
         let verdicts: Vec<_> = (0..TICKS).flat_map(|_| arbiter.tick(|_| false)).collect();
-        assert_eq!(verdicts, [dead(1, "it does not answer")]);
+        assert_eq!(verdicts, [dead(1, "it does not answer redrun")]);
         // And at once if nobody else watches.
         let mut arbiter = Arbiter::new(vec![0]);
-        assert_eq!(arbiter.observed(Who::Root, 0, Sign::Silent, PARENT), [dead(0, "it does not answer")]);
+        assert_eq!(arbiter.observed(Who::Root, 0, Sign::Silent, PARENT), [dead(0, "it does not answer redrun")]);
+    }
+
+    #[test]
+    fn what_the_dead_have_said_does_not_count() {
+        let mut arbiter = Arbiter::new(vec![0, 1, 2, 3]);
+        arbiter.observed(Who::Host(2), 1, Sign::Silent, PARENT);
+        arbiter.observed(Who::Root, 1, Sign::Alive, PARENT);
+        arbiter.remove(2);
+        assert!(
+            !arbiter
+                .observed(Who::Host(0), 1, Sign::Silent, PARENT)
+                .iter()
+                .any(|verdict| matches!(verdict, Verdict::Dead { .. }))
+        );
+        assert!((0..10 * TICKS).all(|_| arbiter.tick(|_| true).is_empty()));
+    }
+
+    #[test]
+    fn whoever_is_asked_early_need_not_be_waited_for() {
+        let mut arbiter = Arbiter::new(vec![0, 1]);
+        assert_eq!(arbiter.observed(Who::Root, 1, Sign::Quiet, PARENT), [Verdict::Probe(Who::Host(0), 1)]);
+        arbiter.observed(Who::Host(0), 1, Sign::Alive, PARENT);
+        assert_eq!((0..9).flat_map(|_| arbiter.tick(|_| true)).collect::<Vec<_>>(), []);
+        arbiter.observed(Who::Root, 1, Sign::Silent, PARENT);
+        assert_eq!((0..9 * TICKS).flat_map(|_| arbiter.tick(|_| true)).collect::<Vec<_>>(), []);
     }
 
     #[test]
@@ -193,7 +260,7 @@ mod tests {
         arbiter.observed(Who::Root, 1, Sign::Silent, PARENT);
         arbiter.observed(Who::Host(0), 1, Sign::Alive, PARENT);
         let verdicts: Vec<_> = (0..2 * TICKS).flat_map(|_| arbiter.tick(|_| false)).collect();
-        assert_eq!(verdicts, [dead(1, "it does not answer")]);
+        assert_eq!(verdicts, [dead(1, "it does not answer redrun")]);
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //!   redrun ── beat, numbered ──▶ all, down the tree            the lease
 //!
 //!   Observer (each daemon, and redrun)        Arbiter (redrun)
+//!      8 ticks without a beat ── Quiet ───▶     asks the others, so that their answers are there when they are needed
 //!     17 ticks without a beat ── Silent ──▶     two observers say so, or nobody else can be asked: dead
 //!     refused by the host     ── Gone ────▶     dead: the host has answered that the daemon has ended
 //!                             ◀── Probe ──      one says so: what do the others hear?
@@ -17,14 +18,20 @@
 
 mod arbiter;
 mod observer;
+mod refusals;
 #[cfg(test)]
 mod sim;
 
 pub use arbiter::{Arbiter, Verdict, Who};
 pub use observer::{Duty, Observer};
+pub use refusals::Refusals;
 
 /// Ticks in the time after which, at the latest, a dead host has been found.
 pub const TICKS: u32 = 20;
+/// Ticks without a beat after which the other observers of a host are asked, so that their answers are there when they are needed.
+pub const QUIET_TICKS: u32 = 8;
+/// As often is said again that a host is silent.
+pub const REPEAT_TICKS: u32 = 5;
 /// Ticks without a beat after which a host is suspected.
 pub const SUSPECT_TICKS: u32 = 17;
 /// Ticks without a beat from the root after which a daemon looks for another way to it.

@@ -1,6 +1,6 @@
 //! What one daemon, or `redrun`, hears of the hosts it watches.
 
-use super::{LEASE_TICKS, SUSPECT_TICKS, WAY_TICKS};
+use super::{LEASE_TICKS, QUIET_TICKS, REPEAT_TICKS, SUSPECT_TICKS, WAY_TICKS};
 use redrt_wire::daemon::Sign;
 use std::collections::BTreeMap;
 
@@ -20,8 +20,26 @@ struct Peer {
     missed: u32,
     /// It was heard since it is watched.
     known: bool,
-    /// The root was told, and nothing was heard since.
+    /// The root was told that it is silent, and nothing was heard since.
     told: bool,
+}
+
+impl Peer {
+    /// Whether this observer's word counts. A daemon that could not connect to a new neighbour yet has nothing to say of it: the
+    /// fault may be its own, and whoever is above that host has heard it. To the root all come who have lost their way.
+    fn is_known(&self, to_root: bool) -> bool {
+        self.known || to_root
+    }
+
+    /// What is worth telling when a tick has passed without a beat. Repeated as long as the silence lasts: what was told before
+    /// may have been dropped for a reason that is gone.
+    fn news(&self) -> Option<Sign> {
+        match self.missed {
+            QUIET_TICKS => Some(Sign::Quiet),
+            SUSPECT_TICKS.. if (self.missed - SUSPECT_TICKS).is_multiple_of(REPEAT_TICKS) => Some(Sign::Silent),
+            _ => None,
+        }
+    }
 }
 
 /// See the module.
@@ -53,7 +71,7 @@ impl Observer {
     /// What it knows of a host: nothing of one that it does not watch, or has not watched for long enough.
     #[must_use]
     pub fn sign(&self, host: u32) -> Option<Sign> {
-        let peer = self.peers.get(&host)?;
+        let peer = self.peers.get(&host).filter(|peer| peer.is_known(self.without_root.is_none()))?;
         match peer.missed < SUSPECT_TICKS {
             true => peer.known.then_some(Sign::Alive),
             false => Some(Sign::Silent),
@@ -77,11 +95,12 @@ impl Observer {
     /// A tick of time has passed, or more; everything that had arrived was handed over before.
     pub fn tick(&mut self) -> Vec<Duty> {
         let mut duties = Vec::new();
+        let is_root = self.without_root.is_none();
         for (host, peer) in &mut self.peers {
             peer.missed += 1;
-            if peer.missed >= SUSPECT_TICKS && !peer.told {
-                peer.told = true;
-                duties.push(Duty::Report(*host, Sign::Silent));
+            if let Some(sign) = peer.news().filter(|_| peer.is_known(is_root)) {
+                peer.told |= sign == Sign::Silent;
+                duties.push(Duty::Report(*host, sign));
             }
         }
         if let Some(missed) = &mut self.without_root {
@@ -105,13 +124,15 @@ mod tests {
     }
 
     #[test]
-    fn silence_is_told_once_and_taken_back() {
+    fn silence_is_told_again_and_again_and_taken_back() {
         let mut observer = Observer::new(false);
         observer.watch([3, 5].into_iter());
         assert_eq!(observer.sign(3), None);
-        assert_eq!(ticks(&mut observer, SUSPECT_TICKS - 1), []);
+        let quiet = [Duty::Report(3, Sign::Quiet), Duty::Report(5, Sign::Quiet)];
+        assert_eq!(ticks(&mut observer, SUSPECT_TICKS - 1), quiet);
         assert_eq!(observer.heard(3), None);
-        assert_eq!(ticks(&mut observer, 4), [Duty::Report(5, Sign::Silent)]);
+        assert_eq!(ticks(&mut observer, 1), [Duty::Report(5, Sign::Silent)]);
+        assert_eq!(ticks(&mut observer, REPEAT_TICKS), [Duty::Report(5, Sign::Silent)]);
         assert_eq!(
             (observer.sign(3), observer.sign(5), observer.sign(9)),
             (Some(Sign::Alive), Some(Sign::Silent), None)
@@ -120,7 +141,20 @@ mod tests {
         assert_eq!(observer.heard(5), None);
         // A changed ring keeps what is known of those who stay.
         observer.watch([3, 7].into_iter());
-        assert_eq!(ticks(&mut observer, SUSPECT_TICKS - 4), [Duty::Report(3, Sign::Silent)]);
+        let duties = ticks(&mut observer, SUSPECT_TICKS - 1 - REPEAT_TICKS);
+        assert!(duties.contains(&Duty::Report(3, Sign::Silent)), "{duties:?}");
+        assert!(!duties.contains(&Duty::Report(7, Sign::Silent)), "{duties:?}");
+    }
+
+    #[test]
+    fn a_daemon_does_not_speak_of_one_it_has_never_heard_and_the_root_does() {
+        for (has_lease, expected) in [(true, None), (false, Some(Sign::Silent))] {
+            let mut observer = Observer::new(has_lease);
+            observer.watch([3].into_iter());
+            let duties = ticks(&mut observer, 2 * SUSPECT_TICKS);
+            assert_eq!(duties.iter().any(|duty| matches!(duty, Duty::Report(..))), !has_lease);
+            assert_eq!(observer.sign(3), expected);
+        }
     }
 
     #[test]

@@ -4,6 +4,7 @@ use super::access;
 use super::wire::{FromPool, Question, ToPool};
 use crate::cli::parse_host;
 use crate::link::{Link, Received};
+use crate::say;
 use crate::tree::hub;
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
@@ -102,15 +103,15 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let answer = match ask(access::resolve(address)?, &secret, question) {
         Ok(answer) => answer,
         Err(error) if arguments.json => {
-            println!("{}", json!({ "error": format!("{error:#}") }));
+            say::line(json!({ "error": format!("{error:#}") }))?;
             return Err(error);
         }
         Err(error) => return Err(error),
     };
     match (&arguments.what, arguments.json) {
-        (What::Status, false) => print!("{}", table(&serde_json::from_str(&answer)?)),
-        (What::Status, true) => println!("{answer}"),
-        (_, true) => println!("{}", json!({ "done": true })),
+        (What::Status, false) => say::text(table(&serde_json::from_str(&answer)?).to_string().as_bytes())?,
+        (What::Status, true) => say::line(answer)?,
+        (_, true) => say::line(json!({ "done": true }))?,
         (_, false) => {}
     }
     Ok(())

@@ -5,8 +5,10 @@ pub mod access;
 pub mod client;
 pub mod control;
 pub mod facts;
+pub mod places;
 pub mod spares;
 pub mod wire;
 
 pub use client::Client;
+pub use places::{PlaceNews, PlaceOrder, Places};
 pub use spares::{Embedded, News, Spares};

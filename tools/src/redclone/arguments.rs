@@ -1,5 +1,6 @@
 //! The command line of `redclone`.
 
+use crate::cli::Generate;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use cloner::dirty::Method;
 use cloner::image::frame::Encoding;
@@ -54,19 +55,6 @@ pub enum Command {
         #[arg(value_enum)]
         what: Generate,
     },
-}
-
-/// What `generate` can print.
-#[derive(Clone, Copy, Debug, ValueEnum)]
-pub enum Generate {
-    /// The manual page.
-    Man,
-    /// Completions for bash.
-    Bash,
-    /// Completions for zsh.
-    Zsh,
-    /// Completions for fish.
-    Fish,
 }
 
 /// Options of `run`.

@@ -3,23 +3,23 @@
 use super::arguments::{CloneOptions, Push, Save};
 use super::secret;
 use crate::redrun::Console;
+use crate::say;
 use cloner::control::Control;
 use cloner::net;
-use cloner::secure::{SecureReader, SecureWriter};
 use cloner::source::{self, Event, Report, Sink};
 use cloner::{During, Phase};
 use indicatif::{ProgressBar, ProgressStyle};
-use redrt_wire::auth::Secret;
 use serde_json::json;
 use std::fs::File;
-use std::io::{IsTerminal, Write, stderr};
+use std::io::{IsTerminal, stderr};
 
 /// `redclone push`.
 pub fn push(options: &Push, console: &Console) -> anyhow::Result<i32> {
-    let secret = secret(&options.secret)?;
+    let secret = secret(&options.secret)?.sealing(options.secure);
     let control = Control::connect(options.pid)?;
     let subject = source::subject(&control)?;
-    let sink = connect(options, &secret, subject.pid)
+    let sink = net::connect(&options.destination, &secret, subject.pid, options.streams)
+        .and_then(Sink::over)
         .during(Phase::Prepare, format!("cannot connect to {}", options.destination))?;
     let report = clone(&control, &options.clone, options.moves, sink, console)?;
     if let Some(pid) = report.pid
@@ -34,22 +34,6 @@ pub fn push(options: &Push, console: &Console) -> anyhow::Result<i32> {
         ));
     }
     Ok(0)
-}
-
-/// Streams to the destination, encrypted if that is wanted.
-fn connect(options: &Push, secret: &Secret, pid: u32) -> std::io::Result<Sink> {
-    if !options.secure {
-        let streams = net::connect(&options.destination, secret, pid, options.streams)?;
-        let answers = streams[0].try_clone()?;
-        return Ok(Sink {
-            outputs: streams.into_iter().map(|stream| Box::new(stream) as Box<dyn Write + Send>).collect(),
-            answers: Some(Box::new(answers)),
-        });
-    }
-    let streams = net::connect_secure(&options.destination, secret, pid, options.streams)?;
-    let answers = SecureReader::new(streams[0].0.try_clone()?, streams[0].1.clone());
-    let sealed = |(stream, keys)| Box::new(SecureWriter::new(stream, keys, 0)) as Box<dyn Write + Send>;
-    Ok(Sink { outputs: streams.into_iter().map(sealed).collect(), answers: Some(Box::new(answers)) })
 }
 
 /// `redclone save`.
@@ -95,7 +79,7 @@ fn clone(
             "total_ms": report.total.as_secs_f64() * 1e3,
             "steps_ms": report.steps.iter().map(|(name, time)| json!([name, time.as_secs_f64() * 1e3])).collect::<Vec<_>>(),
         });
-        println!("{line}");
+        say::line(line)?;
     }
     Ok(report)
 }
@@ -139,7 +123,8 @@ impl<'a> Display<'a> {
             );
         }
         if self.json {
-            println!("{}", as_json(event));
+            // The copy goes on without a reader.
+            let _ = say::line(as_json(event));
         }
         if let Some(bar) = &self.bar {
             match event {

@@ -10,13 +10,12 @@ use cloner::image::frame::Kind;
 use cloner::image::state::Reply;
 use cloner::image::stream::FrameWriter;
 use cloner::launch::{self, Inside, Running};
-use cloner::net::{self, Greeting};
-use cloner::secure::{self, Keys, SecureReader, SecureWriter};
+use cloner::net::{self, Greeting, Stream};
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use redrt_wire::auth::Secret;
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
-use std::net::{Shutdown, TcpStream};
+use std::net::TcpStream;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
@@ -57,7 +56,7 @@ impl Sessions {
 
 /// `redclone serve`.
 pub fn serve(options: &Serve, console: &Console) -> anyhow::Result<i32> {
-    let secret = secret(&options.secret)?;
+    let secret = secret(&options.secret)?.sealing(options.secure);
     let listener = net::listen(&options.listen).with_context(|| format!("cannot listen at {}", options.listen))?;
     let address = listener.local_addr()?;
     if let Some(path) = &options.address_file {
@@ -70,7 +69,6 @@ pub fn serve(options: &Serve, console: &Console) -> anyhow::Result<i32> {
     let sessions = Arc::new(Mutex::new(Sessions::default()));
     // Processes that are started leave each other's streams alone: descriptors are passed on by one at a time.
     let spawning = Arc::new(Mutex::new(()));
-    let required = options.secure;
     loop {
         let (mut stream, peer) = match listener.accept() {
             Ok(accepted) => accepted,
@@ -88,9 +86,6 @@ pub fn serve(options: &Serve, console: &Console) -> anyhow::Result<i32> {
                 Ok(greeting) => greeting,
                 Err(error) => return console.warning(&format!("{peer} was turned away: {error}")),
             };
-            if required && !greeting.secure {
-                return console.warning(&format!("{peer} was turned away: its connection is not encrypted"));
-            }
             let complete = sessions.lock().expect("no thread panics").add(&greeting, stream);
             if let Some(streams) = complete
                 && let Err(error) = session(&greeting, streams, &secret, &spawning)
@@ -149,56 +144,42 @@ fn spawn(
     child.context("cannot start the receiver")
 }
 
-/// The keys of all streams, in their order; none when they are not encrypted.
-fn handshakes(streams: &mut [TcpStream], number: Option<i32>) -> anyhow::Result<Vec<Keys>> {
-    let Some(number) = number else { return Ok(Vec::new()) };
+/// The streams that were handed over, after their handshakes if they are encrypted.
+fn streams_of(options: &Receive) -> anyhow::Result<Vec<Stream>> {
+    // SAFETY: - serve left these numbers open for this process, which has just begun.
+    let sockets = unsafe { net::inherited(&options.streams) }?;
+    let Some(number) = options.secure else { return Ok(sockets.into_iter().map(Stream::plain).collect()) };
     // SAFETY: - serve left this number open for this process, which has just begun.
     let mut told = unsafe { std::fs::File::from_raw_fd(number) };
     let mut key = [0; 32];
     told.read_exact(&mut key)?;
     let secret = Secret::new(key);
     let mut all = Vec::new();
-    for stream in streams {
+    for socket in sockets {
         let mut greeting = [0; Greeting::BYTES];
         told.read_exact(&mut greeting)?;
-        all.push(secure::respond(stream, &secret, &greeting)?);
+        let greeting = Greeting::decode(&greeting).context("serve has handed over what is no greeting")?;
+        all.push(Stream::accepted(socket, &secret, &greeting)?);
     }
     Ok(all)
 }
 
-/// The stream on which the destination answers, as writer `writer`.
-fn answers_of(stream: &TcpStream, keys: &[Keys], writer: u16) -> io::Result<Box<dyn Write>> {
-    let stream = stream.try_clone()?;
-    Ok(match keys.first() {
-        Some(keys) => Box::new(SecureWriter::new(stream, keys.clone(), writer)),
-        None => Box::new(stream),
-    })
-}
-
 /// `redclone receive`: receives one image and stays with the copy until it ends.
 pub fn receive(options: &Receive) -> anyhow::Result<i32> {
-    // SAFETY: - serve left these numbers open for this process, which has just begun.
-    let mut streams = unsafe { net::inherited(&options.streams) }?;
-    let keys = handshakes(&mut streams, options.secure).context("no copy")?;
+    let streams = streams_of(options).context("no copy")?;
     let first = streams.first().context("there is no stream")?.try_clone()?;
-    let mut answers = FrameWriter::new(answers_of(&first, &keys, 1)?);
+    let mut answers = FrameWriter::new(first.try_clone()?.into_writer(1));
     // Ends with serve, and with it the copy.
     nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL)?;
     let console = Console::new("redclone");
-    let answers_inside = answers_of(&first, &keys, 0)?;
+    let answers_inside = first.try_clone()?.into_writer(0);
     let started = launch::start(Some(options.pid), move |inside: Inside| {
         let standard = match standard() {
             Ok(standard) => standard,
             Err(error) => return error,
         };
-        let mut keys = keys.into_iter();
-        let inputs = streams.drain(..).map(|stream| match keys.next() {
-            Some(keys) => Box::new(SecureReader::new(stream, keys)) as Box<dyn Read + Send>,
-            None => Box::new(stream),
-        });
-        let inputs = inputs.collect();
         receive_image(Receiver {
-            inputs,
+            inputs: streams.into_iter().map(Stream::into_reader).collect(),
             answers: Some(answers_inside),
             complaints: inside.complaints,
             listener: inside.listener,
@@ -220,7 +201,7 @@ pub fn receive(options: &Receive) -> anyhow::Result<i32> {
             // The source may be the one that has gone.
             let told = answers.send_record(Kind::Reply, &Reply::Failed { what: error.to_string() });
             let _ = told.and_then(|()| answers.flush());
-            let _ = first.shutdown(Shutdown::Both);
+            first.shut_down();
             console.warning(&format!("no copy: {error}"));
             return Ok(1);
         }

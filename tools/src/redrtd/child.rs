@@ -2,6 +2,7 @@
 
 use super::clones::Copy;
 use crate::link::Link;
+use crate::stdio::corruption::Corruption;
 use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollEvent, EpollFlags};
 use nix::sys::signal::{Signal, kill, killpg};
@@ -86,6 +87,10 @@ pub struct Child {
     pub copy: Option<Copy>,
     /// Bytes that the replica has printed to standard output, its source's before it was copied among them.
     pub printed_bytes: u64,
+    /// Faults to be injected into that.
+    pub corruptions: Vec<Corruption>,
+    /// Those that were, and `redrun` is to be told of.
+    pub corrupted: Vec<String>,
     /// Readable when the process has died.
     pub pidfd: OwnedFd,
     /// Connection to the agent inside.
@@ -179,6 +184,12 @@ impl Child {
                 buffer.truncate(count);
                 if stream == Stream::Output {
                     self.printed_bytes += count as u64;
+                    for mut corruption in std::mem::take(&mut self.corruptions) {
+                        match corruption.pass(&mut buffer) {
+                            Some(done) => self.corrupted.push(done),
+                            None => self.corruptions.push(corruption),
+                        }
+                    }
                 }
                 Read::Bytes(buffer)
             }

@@ -209,7 +209,7 @@ impl Daemon {
         let Some(source) = self.senders.get(&id).map(|sender| sender.source) else { return Position::default() };
         let Some(number) = self.number_of.get(&source).copied() else { return Position::default() };
         while let Read::Bytes(bytes) = self.children[number].read(Stream::Output) {
-            self.tell(&FromDaemon::Output { replica: source, stream: Stream::Output, bytes });
+            self.pass_on(number, Stream::Output, bytes);
         }
         if let Some(sender) = self.senders.get_mut(&id) {
             let _ = sender.link.send(&Word::GoOn);
@@ -235,6 +235,8 @@ impl Daemon {
             listen: SocketAddr::from((self.post.address(), 0)),
         };
         child.tell(&ToAgent::Place(Box::new(place)));
+        // Its source may have been.
+        child.tell(&ToAgent::Held(false));
     }
 }
 

@@ -16,6 +16,7 @@ mod sweep;
 
 use crate::jobs;
 use crate::link::Received;
+use crate::stdio::corruption::Corruption;
 use crate::tree::launcher::Place;
 use anyhow::{Context, Result, bail};
 pub use copying::{HELPER_FLAG, help};
@@ -32,7 +33,8 @@ use redrt_wire::auth::Secret;
 use redrt_wire::clone::CloneId;
 use redrt_wire::control::{FromAgent, SharedMemory, ToAgent, Transport, Welcome};
 use redrt_wire::daemon::{FromDaemon, Launch, Stream, ToDaemon};
-use std::collections::HashMap;
+use redrt_wire::event::Event;
+use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
@@ -52,7 +54,7 @@ const SIGNAL_TOKEN: u64 = u64::MAX - 1;
 /// Takes its place below `redrun`, runs its part of the job and returns when there is nothing left of it.
 pub fn run(place: Place, secret: &Secret) -> Result<()> {
     // Where that cannot be had, news take a little longer.
-    let _ = crate::prompt::wish();
+    crate::prompt::wish();
     let name = nix::unistd::gethostname().map_or_else(|_| "localhost".into(), |name| name.to_string_lossy().into());
     let post = Post::take(place, name, secret)?;
     // From here on a broken connection means that the job is over, not that this program failed.
@@ -70,6 +72,8 @@ struct Daemon {
     signals: SignalFd,
     host: String,
     job: Option<Job>,
+    /// Replicas that are still to be started: one after the other, with a look at everything else in between, as beats are due.
+    unstarted: VecDeque<ReplicaId>,
     children: Vec<Child>,
     number_of: HashMap<ReplicaId, usize>,
     input: input::Input,
@@ -107,6 +111,7 @@ impl Daemon {
             signals,
             host,
             job: None,
+            unstarted: VecDeque::new(),
             children: Vec::new(),
             number_of: HashMap::new(),
             input: input::Input::default(),
@@ -131,12 +136,16 @@ impl Daemon {
             if self.post.next_deadline().is_some_and(|at| at <= Instant::now()) {
                 self.run_errands()?;
             }
+            self.start_next()?;
             self.close_overdue_pipes();
         }
         Ok(())
     }
 
     fn timeout(&self) -> EpollTimeout {
+        if !self.unstarted.is_empty() {
+            return EpollTimeout::ZERO;
+        }
         let overdue = self.children.iter().filter_map(|child| child.drain_deadline).min();
         let deadline = [overdue, self.post.next_deadline()].into_iter().flatten().min();
         let wait = deadline.map(|at| at.saturating_duration_since(Instant::now()) + Duration::from_millis(1));
@@ -183,6 +192,10 @@ impl Daemon {
     }
 
     fn obey(&mut self, message: ToDaemon) -> Result<()> {
+        // Whatever is wanted, it is wanted of all.
+        while !self.unstarted.is_empty() {
+            self.start_next()?;
+        }
         match message {
             ToDaemon::Launch(launch) => self.launch(*launch)?,
             ToDaemon::Cards(cards) => self.tell_agents(&ToAgent::Cards(cards)),
@@ -194,10 +207,10 @@ impl Daemon {
                 self.tell_agents(&ToAgent::View(view));
             }
             ToDaemon::Clone { id, order } => self.take_part(id, order)?,
-            ToDaemon::Pin(newcomer) => self.tell_agents(&ToAgent::Pin(newcomer)),
-            ToDaemon::Unpin(newcomer) => self.tell_agents(&ToAgent::Unpin(newcomer)),
+            ToDaemon::Pins(newcomers) => self.tell_agents(&ToAgent::Pins(newcomers)),
             ToDaemon::Release => self.tell_agents(&ToAgent::Release),
             ToDaemon::Ask { wave } => self.tell_agents(&ToAgent::Ask { wave }),
+            ToDaemon::Scrub(message) => self.tell_agents(&ToAgent::Scrub(message)),
             ToDaemon::Input { bytes } => {
                 self.input.push(&bytes);
                 self.feed_input();
@@ -209,7 +222,16 @@ impl Daemon {
             ToDaemon::HoldOutput { replica: None, held } => self.held = held,
             ToDaemon::HoldOutput { replica: Some(replica), held } => {
                 if let Some(number) = self.number_of.get(&replica) {
-                    self.children[*number].held = held;
+                    let child = &mut self.children[*number];
+                    child.held = held;
+                    if child.greeted {
+                        child.tell(&ToAgent::Held(held));
+                    }
+                }
+            }
+            ToDaemon::Trace(replica, sending) => {
+                if let Some(number) = self.number_of.get(&replica) {
+                    self.children[*number].tell(&ToAgent::Trace(sending));
                 }
             }
             ToDaemon::Kill(replica) => {
@@ -233,7 +255,6 @@ impl Daemon {
             bail!("redrun sent a second job");
         }
         launch.check().map_err(|what| anyhow::anyhow!("redrun sent a job that is none: {what}"))?;
-        let replicated = launch.world.is_replicated();
         let own: Vec<_> = launch.replicas_on(self.post.host()).collect();
         let prepared = match spawn::prepare(&launch, own.len()) {
             Ok(prepared) => prepared,
@@ -249,16 +270,22 @@ impl Daemon {
         }
         let shared_memory = (launch.options.transport != Transport::Tcp)
             .then_some(SharedMemory { fd: spawn::SHARED_MEMORY_FD, slot_count: launch.world.process_count() });
-        for replica in own {
-            match prepared.spawn(&launch, replica, replicated) {
-                Ok(child) => self.adopt(child)?,
-                Err(error) => {
-                    self.tell(&FromDaemon::NotStarted { replica, message: format!("{error:#}") });
-                }
-            }
-        }
+        self.unstarted = own.into();
         let entry = jobs::write_down(launch.job, &self.host, self.post.root(), &launch.secret);
         self.job = Some(Job { _entry: entry.ok(), view: launch.view.clone(), launch, prepared, shared_memory });
+        Ok(())
+    }
+
+    fn start_next(&mut self) -> Result<()> {
+        let (Some(job), Some(replica)) = (&self.job, self.unstarted.pop_front()) else { return Ok(()) };
+        match job.prepared.spawn(&job.launch, replica, job.launch.world.is_replicated()) {
+            Ok(mut child) => {
+                let faults = job.launch.faults.iter().filter(|(other, _)| *other == replica);
+                child.corruptions = faults.filter_map(|(_, fault)| Corruption::of(fault)).collect();
+                self.adopt(child)?;
+            }
+            Err(error) => self.tell(&FromDaemon::NotStarted { replica, message: format!("{error:#}") }),
+        }
         Ok(())
     }
 
@@ -368,12 +395,21 @@ impl Daemon {
 
     fn child_printed(&mut self, number: usize, stream: Stream) {
         let child = &mut self.children[number];
-        let replica = child.replica;
         match child.read(stream) {
-            child::Read::Bytes(bytes) => self.tell(&FromDaemon::Output { replica, stream, bytes }),
+            child::Read::Bytes(bytes) => self.pass_on(number, stream, bytes),
             child::Read::Nothing => {}
             child::Read::End => self.close_pipe(number, stream),
         }
+    }
+
+    /// A child has printed this.
+    fn pass_on(&mut self, number: usize, stream: Stream, bytes: Vec<u8>) {
+        let replica = self.children[number].replica;
+        for fault in std::mem::take(&mut self.children[number].corrupted) {
+            let event = FromAgent::Event(Event::Injected { replica, fault });
+            self.tell(&FromDaemon::Agent { replica, message: event });
+        }
+        self.tell(&FromDaemon::Output { replica, stream, bytes });
     }
 
     fn close_pipe(&mut self, number: usize, stream: Stream) {
@@ -435,8 +471,7 @@ impl Daemon {
             }
             for stream in [Stream::Output, Stream::Error] {
                 while let child::Read::Bytes(bytes) = self.children[number].read(stream) {
-                    let replica = self.children[number].replica;
-                    self.tell(&FromDaemon::Output { replica, stream, bytes });
+                    self.pass_on(number, stream, bytes);
                 }
                 self.close_pipe(number, stream);
             }

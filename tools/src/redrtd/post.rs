@@ -3,7 +3,8 @@
 //! Enters: messages for `redrun`, time. Leaves: messages from it, or the end. Frames that are not for this host are
 //! passed on. What happens when a connection breaks is said in `redrt_wire::tree`, who watches whom in [`crate::hosts`].
 
-use crate::hosts::{Arbiter, Duty, Observer, TICKS};
+use crate::hosts::{Arbiter, Duty, Observer, Refusals, TICKS};
+use crate::say;
 use crate::tree::hub::{self, Event, Hub, LinkId};
 use crate::tree::launcher::{self, Place, Starting};
 use crate::tree::session::Session;
@@ -30,10 +31,6 @@ const CHILDREN_TIME_MAX: Duration = Duration::from_secs(1);
 const ROOT_PURPOSE: u64 = u64::MAX;
 /// Set in the purpose when a child is dialled only to see whether it has ended.
 const REFUSAL: u64 = 1 << 32;
-/// A daemon that is ending closes its sockets one after the other: so often it is tried again.
-const REFUSAL_TRIES: u32 = 100;
-/// One refusal may come from a connection that was reset while it was being made.
-const REFUSALS_BELIEVED: u32 = 3;
 
 /// What there is to do for the daemon.
 #[derive(Debug)]
@@ -66,13 +63,13 @@ pub struct Post {
     /// Whether the root has answered the last `Attach`.
     settled: bool,
     looking_for_root: bool,
-    looking_for_neighbour: bool,
+    /// The neighbour that is being dialled.
+    looking_for_neighbour: Option<u32>,
     session: Session,
     /// Where the daemons below listen.
     listen: BTreeMap<u32, SocketAddr>,
-    refusal_tries: BTreeMap<u32, u32>,
-    /// How often in a row a host has refused a connection.
-    refusals: BTreeMap<u32, u32>,
+    refusals: BTreeMap<u32, Refusals>,
+    root_refusals: Refusals,
     starting: Vec<Starting>,
     watch: Option<Watch>,
     observer: Observer,
@@ -100,11 +97,11 @@ impl Post {
             attachment: 0,
             settled: false,
             looking_for_root: false,
-            looking_for_neighbour: false,
+            looking_for_neighbour: None,
             session: Session::default(),
             listen: BTreeMap::new(),
-            refusal_tries: BTreeMap::new(),
             refusals: BTreeMap::new(),
+            root_refusals: Refusals::default(),
             starting: Vec::new(),
             watch: None,
             observer: Observer::new(true),
@@ -331,7 +328,7 @@ impl Post {
                 self.find_root();
             }
             Some(Role::Child(host)) => {
-                self.refusal_tries.insert(host, REFUSAL_TRIES);
+                self.refusals.entry(host).or_default().begin();
                 self.ask_for_refusal(host);
             }
             Some(Role::Neighbour(host)) => self.dial_neighbour(host),
@@ -348,9 +345,7 @@ impl Post {
 
     /// A connection to a daemon below broke: if it has ended, its host refuses a new one.
     fn ask_for_refusal(&mut self, host: u32) {
-        let tries = self.refusal_tries.entry(host).or_default();
-        *tries = tries.saturating_sub(1);
-        if *tries > 0
+        if self.refusals.entry(host).or_default().may_ask()
             && let Some(address) = self.listen.get(&host)
         {
             self.hub.dial(REFUSAL | u64::from(host), *address, DIAL_TIME_MAX);
@@ -362,20 +357,22 @@ impl Post {
             return self.dialled_root(result);
         }
         let host = purpose as u32;
-        self.looking_for_neighbour &= purpose & REFUSAL != 0;
+        if purpose & REFUSAL == 0 {
+            self.looking_for_neighbour.take_if(|looked_for| *looked_for == host);
+        }
         let refused = matches!(&result, Err(error) if error.kind() == io::ErrorKind::ConnectionRefused);
         if refused {
-            let count = self.refusals.entry(host).or_default();
-            *count += 1;
-            if *count < REFUSALS_BELIEVED {
+            if !self.refusals.entry(host).or_default().refused() {
                 return if purpose & REFUSAL != 0 { self.ask_for_refusal(host) } else { self.dial_neighbour(host) };
             }
             return self.tell(&FromDaemon::Observed { host, sign: Sign::Gone });
         }
-        self.refusals.remove(&host);
+        self.refusals.entry(host).or_default().not_refused();
         match result {
             // It is there, and will come back to the root by itself.
             Ok(link) if purpose & REFUSAL != 0 => self.hub.close(link),
+            // The ring has changed meanwhile.
+            Ok(link) if self.next_neighbour() != Some(host) => self.hub.close(link),
             Ok(link) => {
                 self.roles.insert(link, Role::Neighbour(host));
                 let own = self.host();
@@ -392,6 +389,7 @@ impl Post {
         self.looking_for_root = false;
         match result {
             Ok(link) => {
+                self.root_refusals.not_refused();
                 if let Some(old) = self.uplink.replace(link) {
                     self.roles.remove(&old);
                     self.hub.close(old);
@@ -401,9 +399,13 @@ impl Post {
                 self.attach();
                 self.pass(None, &Down::Resync);
             }
-            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused || self.watch.is_none() => {
-                self.errands.push_back(Errand::Leave(None));
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused && self.watch.is_some() => {
+                match self.root_refusals.refused() {
+                    true => self.errands.push_back(Errand::Leave(None)),
+                    false => self.find_root(),
+                }
             }
+            Err(_) if self.watch.is_none() => self.errands.push_back(Errand::Leave(None)),
             // The next tick tries again, until the lease is over.
             Err(_) => {}
         }
@@ -442,7 +444,9 @@ impl Post {
 
     fn watch(&mut self, watch: Watch) {
         let interval = Duration::from_millis(watch.timeout_ms.into()) / TICKS;
-        self.next_tick = (!interval.is_zero()).then(|| Instant::now() + interval);
+        let next = Instant::now() + interval;
+        // The ring may change so often that a beat put off each time would never come.
+        self.next_tick = (!interval.is_zero()).then(|| self.next_tick.map_or(next, |before| before.min(next)));
         self.watch = Some(watch);
         self.rewatch();
         if let Some(host) = self.next_neighbour() {
@@ -464,12 +468,13 @@ impl Post {
 
     fn dial_neighbour(&mut self, host: u32) {
         let is_connected = self.roles.values().any(|role| *role == Role::Neighbour(host));
-        if is_connected || self.looking_for_neighbour || self.next_neighbour() != Some(host) {
+        if is_connected || self.looking_for_neighbour == Some(host) || self.next_neighbour() != Some(host) {
             return;
         }
         let address = self.watch.iter().flat_map(|watch| &watch.ring).find(|(other, _)| *other == host);
         if let Some((_, address)) = address {
-            self.looking_for_neighbour = true;
+            // Somebody else may be dialled still, who was the neighbour before; he may not answer for long.
+            self.looking_for_neighbour = Some(host);
             self.hub.dial(host.into(), *address, DIAL_TIME_MAX);
         }
     }
@@ -492,7 +497,8 @@ impl Post {
         let timeout = Duration::from_millis(watch.timeout_ms.into());
         // Not over the tree: whoever stood still for so long may not belong to it any more.
         if let Some(late) = self.next_tick.map(|at| at.elapsed()).filter(|late| *late > timeout / 2) {
-            eprintln!("redrtd: the daemon on {} stood still for {:.2} s", self.name, late.as_secs_f64());
+            let late = late.as_secs_f64();
+            say::error(format_args!("redrtd: the daemon on {} stood still for {late:.2} s", self.name));
         }
         // However late it is: a time in which this program did not run is no silence of others.
         self.next_tick = Some(Instant::now() + timeout / TICKS);

@@ -124,7 +124,7 @@ impl Prepared {
     /// This program as a helper.
     fn helper(&self) -> Result<Command> {
         let sockets = self.sockets.as_ref().context("this job was not started so that it can be cloned")?;
-        let mut command = Command::new(std::env::current_exe().context("Failed to find this program's own file")?);
+        let mut command = Command::new(own_program()?);
         command.arg(HELPER_FLAG).env_clear().env(cloner::control::DIRECTORY_VARIABLE, sockets.path());
         Ok(command)
     }
@@ -158,6 +158,8 @@ impl Prepared {
             helper,
             copy: None,
             printed_bytes: 0,
+            corruptions: Vec::new(),
+            corrupted: Vec::new(),
             pidfd: open_pidfd(pid).context("Failed to watch a process")?,
             agent: Some(Link::new(agent, None)),
             agent_watched_for_writing: false,
@@ -299,6 +301,12 @@ fn open_pidfd(pid: Pid) -> io::Result<OwnedFd> {
     let fd = unsafe { OwnedFd::from_raw_fd(fd as RawFd) };
     fcntl(&fd, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC))?;
     Ok(fd)
+}
+
+/// The file this program was started from, also when another has taken its place since: jobs outlive installations.
+fn own_program() -> Result<PathBuf> {
+    let path = std::env::current_exe().context("Failed to find this program's own file")?;
+    Ok(if path.exists() { path } else { PathBuf::from("/proc/self/exe") })
 }
 
 /// A library of this installation: beside the executable (a cargo target directory) or in `../lib`.

@@ -1,6 +1,8 @@
 //! Messages to the user, on standard error, coloured when that is a terminal.
 
+use super::status_lines::StatusLines;
 use crate::coordinator::Severity;
+use std::cell::RefCell;
 use std::io::{IsTerminal, Write, stderr};
 
 /// Writes lines that begin with the program's name.
@@ -8,6 +10,7 @@ use std::io::{IsTerminal, Write, stderr};
 pub struct Console {
     name: String,
     coloured: bool,
+    status: RefCell<StatusLines>,
 }
 
 impl Console {
@@ -15,7 +18,31 @@ impl Console {
     #[must_use]
     pub fn new(name: &str) -> Self {
         let wanted = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-        Self { name: name.to_owned(), coloured: wanted && stderr().is_terminal() }
+        Self { name: name.to_owned(), coloured: wanted && stderr().is_terminal(), status: RefCell::default() }
+    }
+
+    /// From now on there may be lines at the foot of the terminal, if it is one.
+    pub fn allow_status(&self) {
+        self.status.replace(StatusLines::new());
+    }
+
+    /// Whether lines at the foot are seen.
+    #[must_use]
+    pub fn shows_status(&self) -> bool {
+        self.status.borrow().is_shown()
+    }
+
+    /// Shows these lines at the foot.
+    pub fn show_status(&self, lines: Vec<String>) {
+        self.status.borrow_mut().set(lines);
+    }
+
+    /// Something else is written to the terminal. `write` says whether it ended with a line.
+    pub fn around<T>(&self, write: impl FnOnce() -> (T, bool)) -> T {
+        self.status.borrow_mut().clear();
+        let (result, is_at_start) = write();
+        self.status.borrow_mut().resume(is_at_start);
+        result
     }
 
     /// A line of some urgency.
@@ -48,6 +75,6 @@ impl Console {
         // What a process says of itself may be anything.
         let line = line.replace(char::is_control, " ");
         let whole = format!("{}: {on}{kind}{off}{line}\n", self.name);
-        let _ = stderr().write_all(whole.as_bytes());
+        self.around(|| (drop(stderr().write_all(whole.as_bytes())), true));
     }
 }

@@ -3,9 +3,10 @@
 //! Enters: messages for them, time. Leaves: [`News`]. How messages survive a change of way is said in `redrt_wire::tree`, who is
 //! taken for dead in [`crate::hosts`].
 
+mod grow;
 mod launch;
 
-use crate::hosts::{Arbiter, Duty, Observer, TICKS, Verdict, Who};
+use crate::hosts::{Arbiter, Duty, Observer, Refusals, TICKS, Verdict, Who};
 use crate::plan::HostPlan;
 use crate::tree::hub::{Event, Hub, LinkId};
 use crate::tree::launcher::{self, Starting};
@@ -24,10 +25,6 @@ use std::time::{Duration, Instant};
 
 /// How long a host gets to refuse a connection to a daemon that has ended.
 const REFUSAL_TIME_MAX: Duration = Duration::from_secs(2);
-/// A daemon that is ending closes its sockets one after the other: so often it is tried again.
-const REFUSAL_TRIES: u32 = 100;
-/// One refusal may come from a connection that was reset while it was being made.
-const REFUSALS_BELIEVED: u32 = 3;
 /// How long daemons get to leave by themselves.
 const LEAVE_TIME_MAX: Duration = Duration::from_secs(3);
 
@@ -56,6 +53,15 @@ pub enum News {
         /// What went wrong.
         error: io::Error,
     },
+    /// A host that was added to the running job is there.
+    Joined(u32),
+    /// It could not be had.
+    NotJoined {
+        /// Which.
+        host: u32,
+        /// Why, in words.
+        why: String,
+    },
     /// `redctl` asks.
     Asked(LinkId, Question),
     /// The job cannot be started.
@@ -63,15 +69,14 @@ pub enum News {
 }
 
 /// What is known of one host.
+#[derive(Default)]
 struct Member {
     attach: Option<Attach>,
     dead: bool,
     /// The connection by which it is attached to the root itself.
     link: Option<LinkId>,
     session: Session,
-    refusal_tries: u32,
-    /// How often in a row it has refused a connection.
-    refusals: u32,
+    refusals: Refusals,
 }
 
 /// A connection to the root.
@@ -93,6 +98,8 @@ pub struct Fleet {
     roles: HashMap<LinkId, Role>,
     starting: Vec<Starting>,
     complete: bool,
+    /// Hosts that were added, and until when they may take.
+    joining: BTreeMap<u32, Instant>,
     launched_at: Instant,
     progress_at: Instant,
     observer: Observer,
@@ -106,22 +113,15 @@ impl Fleet {
     /// Starts the daemons of all hosts.
     pub fn start(plan: HostPlan, secret: Secret) -> Result<Self> {
         let hub = Hub::new((plan.root_address, 0).into(), secret)?;
-        let member = || Member {
-            attach: None,
-            dead: false,
-            link: None,
-            session: Session::default(),
-            refusal_tries: 0,
-            refusals: 0,
-        };
         let count = plan.hosts.len() as u32;
         let now = Instant::now();
         let mut fleet = Self {
             hub,
-            members: (0..count).map(|_| member()).collect(),
+            members: (0..count).map(|_| Member::default()).collect(),
             roles: HashMap::new(),
             starting: Vec::new(),
             complete: false,
+            joining: BTreeMap::new(),
             launched_at: now,
             progress_at: now,
             observer: Observer::new(false),
@@ -177,7 +177,7 @@ impl Fleet {
     /// When [`Fleet::work`] is to be called though nothing has happened.
     pub fn next_deadline(&self) -> Option<Instant> {
         // Somebody must notice that a launcher has failed.
-        let soon = (!self.complete).then(|| Instant::now() + Duration::from_millis(50));
+        let soon = (!self.complete || !self.joining.is_empty()).then(|| Instant::now() + Duration::from_millis(50));
         [soon, self.next_tick].into_iter().flatten().min()
     }
 
@@ -238,6 +238,7 @@ impl Fleet {
         if !self.complete {
             self.check_launch();
         }
+        self.check_joining();
         if self.next_tick.is_some_and(|at| at <= Instant::now()) {
             self.tick();
         }
@@ -316,8 +317,12 @@ impl Fleet {
         let known = self.members.len() as u32;
         if attach.version != env!("CARGO_PKG_VERSION") || attach.host >= known {
             let (version, own) = (&attach.version, env!("CARGO_PKG_VERSION"));
-            let message = format!("host {}: its redrtd is version {version}, this is {own}", attach.name);
-            return self.news.push_back(News::Failed(message));
+            let why = format!("its redrtd is version {version}, this is {own}");
+            if self.joining.remove(&attach.host).is_some() {
+                self.members[attach.host as usize].dead = true;
+                return self.news.push_back(News::NotJoined { host: attach.host, why });
+            }
+            return self.news.push_back(News::Failed(format!("host {}: {why}", attach.name)));
         }
         let host = attach.host;
         if role == Role::New {
@@ -353,7 +358,11 @@ impl Fleet {
             self.hub.close(old);
         }
         self.arbiter.attached(host);
+        if direct {
+            self.observer.heard(host);
+        }
         match before {
+            None if self.complete => self.joined(host),
             None => self.grown(host),
             Some(_) => {
                 self.rewatch();
@@ -371,7 +380,7 @@ impl Fleet {
         }
         member.link = None;
         if !member.dead {
-            member.refusal_tries = REFUSAL_TRIES;
+            member.refusals.begin();
             self.ask_for_refusal(host);
         }
     }
@@ -379,8 +388,8 @@ impl Fleet {
     /// A connection broke: if the daemon has ended, its host refuses a new one.
     fn ask_for_refusal(&mut self, host: u32) {
         let member = &mut self.members[host as usize];
-        member.refusal_tries = member.refusal_tries.saturating_sub(1);
-        if let Some(attach) = member.attach.as_ref().filter(|_| member.refusal_tries > 0) {
+        let may_ask = member.refusals.may_ask();
+        if let Some(attach) = member.attach.as_ref().filter(|_| may_ask) {
             self.hub.dial(host.into(), attach.listen, REFUSAL_TIME_MAX);
         }
     }
@@ -389,13 +398,11 @@ impl Fleet {
         match result {
             // It is there, and will come back by itself.
             Ok(link) => {
-                self.members[host as usize].refusals = 0;
+                self.members[host as usize].refusals.not_refused();
                 self.hub.close(link);
             }
             Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-                let member = &mut self.members[host as usize];
-                member.refusals += 1;
-                if member.refusals < REFUSALS_BELIEVED {
+                if !self.members[host as usize].refusals.refused() {
                     return self.ask_for_refusal(host);
                 }
                 self.observed(Who::Root, host, Sign::Gone);

@@ -3,13 +3,13 @@
 use super::fleet::Fleet;
 use crate::plan::MapBy;
 use anyhow::{Result, ensure};
-use redrt_types::World;
+use redrt_types::{View, World};
 use spare_pool::{Host, Order, place};
 
 /// Every process on a host.
 pub struct Layout {
-    /// The number of the host of every process, in order of process number.
-    pub placement: Vec<u32>,
+    /// The number of the host of every process, in order of process number; none for places that are free.
+    pub placement: Vec<Option<u32>>,
     shared_count: usize,
     shared_rack_count: usize,
 }
@@ -29,14 +29,15 @@ fn slot_counts(process_count: u32, said: &[Option<u32>], cpu_counts: &[u32]) -> 
     counts.into_iter().map(|count| count.saturating_mul(factor)).collect()
 }
 
-/// Lays the job out on the hosts of the fleet that are not spares.
-pub fn lay_out(world: &World, fleet: &Fleet) -> Result<Layout> {
+/// Lays the processes that are started, all in the view, out on the hosts of the fleet that are not spares.
+pub fn lay_out(world: &World, view: &View, fleet: &Fleet) -> Result<Layout> {
+    let launched = World::new(view.degrees());
     let plan = fleet.plan();
     let used: Vec<_> = (0..plan.hosts.len() as u32).filter(|host| !plan.hosts[*host as usize].spare).collect();
     ensure!(!used.is_empty(), "all hosts are spares: there is none left for the job");
     let said: Vec<_> = used.iter().map(|host| plan.per_host.or(plan.hosts[*host as usize].slot_count)).collect();
     let cpu_counts: Vec<_> = used.iter().map(|host| fleet.cpu_count(*host)).collect();
-    let counts = slot_counts(world.process_count(), &said, &cpu_counts);
+    let counts = slot_counts(launched.process_count(), &said, &cpu_counts);
     let hosts = used.iter().zip(counts).map(|(host, slot_count)| {
         let name = fleet.name(*host).to_owned();
         let rack = plan.racks.iter().find(|(other, _)| *other == name).map(|(_, rack)| *rack);
@@ -47,14 +48,15 @@ pub fn lay_out(world: &World, fleet: &Fleet) -> Result<Layout> {
         MapBy::Slot => Order::Fill,
         MapBy::Node => Order::Round,
     };
-    let placed = place(world, &hosts, order)?;
-    let placement = world.replicas().map(|replica| used[placed.host(world.process(replica)) as usize]).collect();
+    let placed = place(&launched, &hosts, order)?;
+    let host = |replica| view.is_live(replica).then(|| used[placed.host(launched.process(replica)) as usize]);
+    let placement = world.replicas().map(host).collect();
     Ok(Layout { placement, shared_count: placed.shared().len(), shared_rack_count: placed.shared_racks().len() })
 }
 
 impl Layout {
     fn processes_on(&self, host: u32) -> u32 {
-        self.placement.iter().filter(|other| **other == host).count() as u32
+        self.placement.iter().filter(|other| **other == Some(host)).count() as u32
     }
 
     /// What the user should know of it, where hosts were named.
@@ -90,7 +92,7 @@ impl Layout {
     /// The map that `--report-placement` prints: a line for each host.
     pub fn report(&self, world: &World, fleet: &Fleet) -> Vec<String> {
         let line = |host: u32| {
-            let here = world.replicas().zip(&self.placement).filter(|(_, at)| **at == host);
+            let here = world.replicas().zip(&self.placement).filter(|(_, at)| **at == Some(host));
             let names: Vec<_> = here.map(|(replica, _)| replica.to_string()).collect();
             let what = match (names.is_empty(), fleet.plan().hosts[host as usize].spare) {
                 (false, _) => names.join(" "),

@@ -1,31 +1,38 @@
 //! `redrun`: carries out what the coordinator decides. One thread and one `poll` join its machine, the daemons, the
 //! user's signals and the three standard streams.
 
-mod audit;
+mod clones;
 mod console;
+mod determinism;
 mod fleet;
 mod layout;
+mod metrics;
 mod output;
+mod spares;
+mod start_record;
 mod status;
+mod status_lines;
 mod summary;
+mod wishes;
 
 pub use console::Console;
 
+use crate::audit::log::{self, Log};
 use crate::cli::{Fault, Job};
-use crate::coordinator::{Coordinator, HostRoom, Input, Output, Recovery, Report, Settings};
+use crate::coordinator::{Coordinator, Input, Output, Report, Settings};
 use crate::jobs;
 use anyhow::{Context, Result, bail};
-use audit::Audit;
 use fleet::{Fleet, News};
+use metrics::{Counts, Metrics};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use output::Outputs;
-use redrt_types::{ReplicaId, VirtualRank};
+use redrt_types::{ReplicaId, ViewNumber, VirtualRank};
 use redrt_wire::auth::Secret;
-use redrt_wire::control::OnSdc;
+use redrt_wire::control::ProcessFault;
 use redrt_wire::daemon::{FromDaemon, Launch, ToDaemon};
-use redrt_wire::tree::Question;
+use redrt_wire::event::Event;
 use std::collections::{BTreeMap, HashSet};
 use std::io::Read;
 use std::os::fd::AsFd;
@@ -35,21 +42,35 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 const INPUT_WINDOW_BYTES: u64 = 256 << 10;
 /// Corruption that cannot be outvoted spreads; nobody reads thousands of lines about it.
 const MISMATCH_LINES_MAX: u64 = 10;
+/// The exit code when a program that is being checked is not deterministic.
+const NONDETERMINISTIC_CODE: i32 = 1;
 
 /// Runs a job to its end and returns its exit code.
 pub fn run(job: &Job, console: &Console) -> Result<i32> {
     // An orphan of a daemon that was killed comes to this process, which ends it.
     crate::redrtd::become_subreaper()?;
     // Where that cannot be had, news take a little longer.
-    let _ = crate::prompt::wish();
+    crate::prompt::wish();
     let mut shell = Shell::new(job, console)?;
+    if let Some(metrics) = &shell.metrics {
+        console.plain(&format!("metrics are at http://{}/metrics", metrics.address()));
+    }
+    if !job.quiet {
+        console.allow_status();
+    }
     let outcome = shell.serve();
+    console.show_status(Vec::new());
     shell.fleet.end();
     crate::redrtd::kill_descendants();
     shell.entry = None;
+    shell.spares.leave();
     jobs::cross_out(shell.job_number);
     let code = outcome?;
-    shell.summarize(code)?;
+    let verdict = shell.judge_determinism();
+    let is_deterministic = verdict.as_ref().is_none_or(|verdict| verdict.is_deterministic);
+    let code = if code == 0 && !is_deterministic { NONDETERMINISTIC_CODE } else { code };
+    shell.summarize(code, verdict.as_ref().map(|verdict| &verdict.json))?;
+    verdict.iter().flat_map(|verdict| &verdict.lines).for_each(|line| console.plain(line));
     Ok(code)
 }
 
@@ -58,12 +79,18 @@ struct Shell<'a> {
     console: &'a Console,
     coordinator: Coordinator,
     fleet: Fleet,
-    /// The host of every process, once it is decided.
-    placement: Vec<u32>,
+    /// The host of every process, once it is decided; none for places that are free.
+    placement: Vec<Option<u32>>,
+    /// What hosts that come later are told.
+    launch: Option<Launch>,
+    spares: spares::Spares,
+    clones: clones::Clones,
+    /// Where replicas were before: up to this view, on this host.
+    past_homes: BTreeMap<ReplicaId, Vec<(ViewNumber, u32)>>,
     job_number: u64,
     entry: Option<jobs::Entry>,
     started_at: Instant,
-    audit: Audit,
+    audit: Log,
     outputs: Outputs,
     input: Option<std::fs::File>,
     input_sent_bytes: u64,
@@ -71,47 +98,72 @@ struct Shell<'a> {
     input_taken_bytes: BTreeMap<u32, u64>,
     signals: SignalFd,
     held: HashSet<Option<ReplicaId>>,
+    /// Those that the user knows to have been held because of their siblings.
+    told_of_hold: HashSet<ReplicaId>,
     reports: summary::Tally,
+    metrics: Option<Metrics>,
+    counts: Counts,
     exit_code: Option<i32>,
     impatient: bool,
 }
 
 impl<'a> Shell<'a> {
     fn new(job: &'a Job, console: &'a Console) -> Result<Self> {
-        let audit = Audit::open(job.audit.as_deref())?;
+        let job_number = random_number();
+        let audit = job.audit.as_deref().map(|path| Log::open(&log::path_in(path, job_number)));
+        let audit = audit.transpose()?.unwrap_or_default();
         let signals = catch_signals()?;
-        let (mut timed_kills, mut random_kills) = (Vec::new(), None);
+        // Before anything is started, and after signals are caught: its thread is not to get any.
+        let metrics = job.metrics.map(Metrics::listen).transpose()?;
+        let (mut timed_kills, mut send_kills, mut random_kills) = (Vec::new(), Vec::new(), None);
         for fault in &job.faults {
             match fault {
                 Fault::Timed(kill) => timed_kills.push(*kill),
                 Fault::Random(kills) => random_kills = Some(*kills),
-                Fault::Process(..) => {}
+                Fault::Process(replica, ProcessFault::Kill { .. }) => send_kills.push(*replica),
+                Fault::Process(..) | Fault::Sick { .. } => {}
             }
         }
         let settings = Settings {
             world: job.world.clone(),
+            view: job.view.clone(),
             timeout: job.timeout,
             death_time_max: 2 * job.hosts.detect_timeout,
-            abort_on_mismatch: job.options.on_sdc == OnSdc::Abort,
+            on_sdc: job.options.on_sdc,
+            strikes_max: job.strikes_max,
+            scrub_interval: job.scrub_interval,
             timed_kills,
+            send_kills,
             random_kills,
         };
         let secret = Secret::generate().context("Failed to make the job's secret")?.sealing(job.hosts.secure);
+        let job_number = random_number();
+        let mut coordinator = Coordinator::new(settings);
+        if job.options.traces {
+            coordinator.check_determinism();
+        }
         Ok(Self {
-            coordinator: Coordinator::new(settings),
+            coordinator,
+            spares: spares::Spares::new(job, job_number)?,
+            launch: None,
+            clones: clones::Clones::default(),
             fleet: Fleet::start(job.hosts.clone(), secret)?,
             placement: Vec::new(),
-            job_number: random_number(),
+            past_homes: BTreeMap::new(),
+            job_number,
             entry: None,
             started_at: Instant::now(),
             audit,
-            outputs: Outputs::new(&job.world, job.label, job.output_directory.as_deref())?,
+            outputs: Outputs::new(job)?,
             input: Some(std::fs::File::from(std::io::stdin().as_fd().try_clone_to_owned()?)),
             input_sent_bytes: 0,
             input_taken_bytes: BTreeMap::new(),
             signals,
             held: HashSet::new(),
+            told_of_hold: HashSet::new(),
             reports: summary::Tally::default(),
+            metrics,
+            counts: Counts::default(),
             exit_code: None,
             impatient: false,
             job,
@@ -143,6 +195,8 @@ impl<'a> Shell<'a> {
             vec![PollFd::new(self.signals.as_fd(), PollFlags::POLLIN), PollFd::new(self.fleet.fd(), PollFlags::POLLIN)];
         fds.extend(input.map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
         let has_input = input.is_some();
+        fds.extend(self.spares.fd().map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
+        fds.extend(self.metrics.as_ref().map(|metrics| PollFd::new(metrics.fd(), PollFlags::POLLIN)));
         for fd in self.outputs.waiting() {
             fds.push(PollFd::new(fd, PollFlags::POLLOUT));
         }
@@ -162,15 +216,20 @@ impl<'a> Shell<'a> {
         if input {
             self.read_input();
         }
+        self.work_on_spares();
+        self.answer_metrics();
         self.write_outputs();
         Ok(())
     }
 
     fn poll_timeout(&self) -> PollTimeout {
-        let deadline = [self.coordinator.next_deadline(), self.outputs.next_deadline(self.now())];
-        let deadline = deadline.into_iter().flatten().min().map(|deadline| deadline.saturating_sub(self.now()));
+        let now = self.now();
+        let deadline = [self.coordinator.next_deadline(), self.outputs.next_deadline(now)];
+        let deadline = deadline.into_iter().flatten().min().map(|deadline| deadline.saturating_sub(now));
         let fleet = self.fleet.next_deadline().map(|at| at.saturating_duration_since(Instant::now()));
-        let Some(wait) = [deadline, fleet].into_iter().flatten().min() else { return PollTimeout::NONE };
+        let Some(wait) = [deadline, fleet, self.spares.next_wait()].into_iter().flatten().min() else {
+            return PollTimeout::NONE;
+        };
         let wait_ms = wait.as_millis() as u64 + 1;
         PollTimeout::from(u16::try_from(wait_ms).unwrap_or(u16::MAX))
     }
@@ -205,7 +264,7 @@ impl<'a> Shell<'a> {
 
     /// The host that a replica runs on.
     fn host(&self, replica: ReplicaId) -> Option<u32> {
-        self.placement.get(self.job.world.process(replica).0 as usize).copied()
+        self.placement.get(self.job.world.process(replica).0 as usize).copied().flatten()
     }
 
     fn take(&mut self, news: News) -> Result<()> {
@@ -216,7 +275,7 @@ impl<'a> Shell<'a> {
                     self.fleet.bury(host, format!("its daemon speaks of a replica {replica}"));
                 }
                 // What it says of one that has found another home, or is given up, comes too late to matter.
-                Some(replica) if self.host(replica) != Some(host) && self.is_cloneable() => {}
+                Some(replica) if self.host(replica) != Some(host) && self.job.is_cloneable => {}
                 Some(replica) if self.host(replica) != Some(host) => {
                     self.fleet.bury(host, format!("its daemon speaks of replica {replica}, which is not there"));
                 }
@@ -224,45 +283,30 @@ impl<'a> Shell<'a> {
             },
             News::Dead { host, why } => self.lose_host(host, why)?,
             News::Reattached(host) => {
-                let host = self.fleet.name(host);
-                self.audit.record("reattached", &serde_json::json!({ "host": host }));
+                let host = self.fleet.name(host).to_owned();
+                self.record("reattached", &serde_json::json!({ "host": host }));
             }
             News::Fenced(host) => {
                 let host = self.fleet.name(host).to_owned();
-                self.audit.record("fenced", &serde_json::json!({ "host": host }));
+                self.record("fenced", &serde_json::json!({ "host": host }));
                 self.console
                     .warning(&format!("host {host} came back after it was taken for dead, and was told to leave"));
             }
             News::Refused { address, error } => {
                 let line = format!("refused a connection from {address}: {error}");
-                self.audit.record("connection-refused", &serde_json::json!({ "address": address.to_string() }));
+                self.record("connection-refused", &serde_json::json!({ "address": address.to_string() }));
                 self.console.warning(&line);
             }
+            News::Joined(host) => self.host_joined(host),
+            News::NotJoined { host, why } => self.host_not_joined(host, &why),
             News::Asked(link, question) => {
-                let answer = self.answer(question);
-                self.fleet.answer(link, answer);
+                if let Some(answer) = self.answer(link, question) {
+                    self.fleet.answer(link, answer);
+                }
             }
             News::Failed(message) => bail!("{message}"),
         }
         Ok(())
-    }
-
-    /// What `redctl` is answered: the status, or what is wrong with its wish; nothing if it was done.
-    fn answer(&mut self, question: Question) -> String {
-        match question {
-            Question::Status => return self.status().to_string(),
-            Question::Kill(replica) if !self.coordinator.view().is_live(replica) => {
-                return format!("there is no live replica {replica}");
-            }
-            Question::Kill(replica) => {
-                self.audit.record("killed-by-user", &serde_json::json!({ "replica": replica.to_string() }));
-                if let Some(host) = self.host(replica) {
-                    self.fleet.send(host, &ToDaemon::Kill(replica));
-                }
-            }
-            Question::Stop => self.handle(Input::Interrupted(Signal::SIGINT as i32)),
-        }
-        String::new()
     }
 
     fn lose_host(&mut self, host: u32, why: String) -> Result<()> {
@@ -271,8 +315,8 @@ impl<'a> Shell<'a> {
             bail!("host {name}: {why} before the job had started");
         }
         self.input_taken_bytes.remove(&host);
-        let on_host = |replica: &ReplicaId| self.placement[self.job.world.process(*replica).0 as usize] == host;
-        let replicas = self.job.world.replicas().filter(on_host).collect();
+        let replicas = self.job.world.replicas().filter(|replica| self.host(*replica) == Some(host)).collect();
+        self.spares.host_lost(host, &name);
         self.handle(Input::DaemonLost { host: name, why, replicas });
         Ok(())
     }
@@ -282,7 +326,7 @@ impl<'a> Shell<'a> {
             FromDaemon::Started { replica, pid } => {
                 let host = self.host_name(replica);
                 let fields = serde_json::json!({ "replica": replica.to_string(), "host": host, "pid": pid });
-                self.audit.record("started", &fields);
+                self.record("started", &fields);
                 self.handle(Input::Started { replica, pid });
             }
             FromDaemon::NotStarted { replica, message } => self.handle(Input::NotStarted { replica, message }),
@@ -313,7 +357,7 @@ impl<'a> Shell<'a> {
 
     fn launch(&mut self) -> Result<()> {
         let job = self.job;
-        let layout = layout::lay_out(&job.world, &self.fleet)?;
+        let layout = layout::lay_out(&job.world, &job.view, &self.fleet)?;
         if job.hosts.report {
             layout.report(&job.world, &self.fleet).iter().for_each(|line| self.console.plain(line));
         }
@@ -321,63 +365,75 @@ impl<'a> Shell<'a> {
             layout.notes(&job.world, &self.fleet).iter().for_each(|line| self.console.plain(line));
         }
         self.placement = layout.placement;
-        if self.is_cloneable() {
-            let rooms = self.rooms();
-            let recovery = Recovery::new(self.job_number, rooms, self.placement.clone(), job.clone_count_max);
-            self.coordinator.recover_with(recovery);
+        if job.is_cloneable {
+            self.recover();
         }
         let first_rank = job.world.sphere(VirtualRank(0)).filter_map(|replica| self.host(replica));
         self.input_taken_bytes = first_rank.map(|host| (host, 0)).collect();
         self.started_at = Instant::now();
         let start_time_ns = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos() as u64);
-        let process_faults = job.faults.iter().filter_map(|fault| match fault {
-            Fault::Process(replica, fault) => Some((*replica, *fault)),
-            _ => None,
-        });
         let launch = Launch {
             job: self.job_number,
             secret: self.fleet.secret().clone(),
             world: job.world.clone(),
             view: self.coordinator.view().clone(),
             options: job.options.clone(),
-            placement: self.placement.clone(),
+            placement: self.placement_for_daemons(),
             applications: job.applications.clone(),
             application_of_rank: job.application_of_rank.clone(),
-            faults: process_faults.collect(),
+            faults: self.process_faults()?,
             start_time_ns,
             start_monotonic_ns: monotonic_ns(),
             host_name: self.fleet.name(0).to_owned(),
-            cloneable: job.is_cloneable(),
+            cloneable: job.is_cloneable,
             standard_input: true,
         };
         let hosts: Vec<_> = (0..job.hosts.hosts.len() as u32).map(|host| self.fleet.name(host).to_owned()).collect();
-        self.audit.job_start(job, &launch, &hosts);
+        self.record(crate::audit::JOB_START, &start_record::start_record(job, &launch, &hosts));
         // A job that redctl does not find runs as well.
         self.entry = jobs::write_down(self.job_number, &hosts[0], self.fleet.address(), self.fleet.secret()).ok();
         self.fleet.watch();
+        self.launch = Some(launch.clone());
         self.fleet.send_all(&ToDaemon::Launch(Box::new(launch)));
         Ok(())
     }
 
-    fn is_cloneable(&self) -> bool {
-        self.job.is_cloneable()
+    /// The name of the host that a replica was on in a view, which may be an older one; now, if none is given.
+    fn host_name_in(&self, replica: ReplicaId, view: Option<ViewNumber>) -> String {
+        let homes = self.past_homes.get(&replica).into_iter().flatten();
+        let mut past = homes.filter(|(until, _)| view.is_some_and(|view| view <= *until));
+        past.next().map_or_else(|| self.host_name(replica), |(_, host)| self.fleet.name(*host).to_owned())
     }
 
-    /// What may be put on each host besides what is launched there.
-    fn rooms(&self) -> Vec<HostRoom> {
-        let plan = self.fleet.plan();
-        let used = plan.hosts.iter().filter(|host| !host.spare).count().max(1) as u32;
-        let fair = self.job.world.process_count().div_ceil(used);
-        let room = |number: u32| {
-            let host = &plan.hosts[number as usize];
-            let spare_places = match (host.spare, plan.is_remote()) {
-                (true, _) => host.slot_count.unwrap_or(fair.max(self.fleet.cpu_count(number))),
-                (false, false) => plan.spare_places,
-                (false, true) => 0,
-            };
-            HostRoom { name: self.fleet.name(number).to_owned(), spare_places }
-        };
-        (0..plan.hosts.len() as u32).map(room).collect()
+    /// The faults that processes carry out themselves.
+    fn process_faults(&self) -> Result<Vec<(ReplicaId, ProcessFault)>> {
+        let mut faults = Vec::new();
+        for fault in &self.job.faults {
+            match fault {
+                Fault::Process(replica, fault) => faults.push((*replica, *fault)),
+                Fault::Sick { host, period } => {
+                    let mut numbers = 0..self.fleet.plan().hosts.len() as u32;
+                    let found = numbers.find(|number| self.fleet.name(*number) == host);
+                    let host = found.with_context(|| format!("--inject sick:{host}: the job has no host {host}"))?;
+                    let all = self.job.world.replicas().filter(|replica| self.host(*replica).is_some());
+                    faults.extend(all.map(|replica| (replica, ProcessFault::Sick { host, period: *period })));
+                }
+                Fault::Timed(_) | Fault::Random(_) => {}
+            }
+        }
+        Ok(faults)
+    }
+
+    /// Writes to the audit log.
+    fn record(&mut self, event: &str, fields: &serde_json::Value) {
+        self.audit.record(event, fields);
+        if let Some(error) = self.audit.poll_error() {
+            self.console.warning(&format!("the audit log has gaps from here on: {error}"));
+        }
+    }
+
+    fn placement_for_daemons(&self) -> Vec<u32> {
+        self.placement.iter().map(|host| host.unwrap_or_default()).collect()
     }
 
     fn handle(&mut self, input: Input) {
@@ -386,15 +442,27 @@ impl<'a> Shell<'a> {
             return;
         }
         self.coordinator.handle(now, input);
+        self.carry_out();
+        self.hear_of_places();
+    }
+
+    fn carry_out(&mut self) {
         while let Some(output) = self.coordinator.poll_output() {
             match output {
+                Output::Place(order) => self.obey_about_place(order),
+                Output::Vacated(replica) => self.placement[self.job.world.process(replica).0 as usize] = None,
+                Output::HostFree(host) => self.host_free(host),
                 Output::Send(message) => self.fleet.send_all(&message),
                 Output::SendTo(host, message) => self.fleet.send(host, &message),
                 Output::Moved { replica, host } => {
-                    self.placement[self.job.world.process(replica).0 as usize] = host;
+                    let place = &mut self.placement[self.job.world.process(replica).0 as usize];
+                    if let Some(before) = place.replace(host) {
+                        let until = self.coordinator.view().number;
+                        self.past_homes.entry(replica).or_default().push((until, before));
+                    }
                     self.held.remove(&Some(replica));
                 }
-                Output::Progress { .. } => {}
+                Output::Progress { newcomer, progress } => self.note_progress(newcomer, progress),
                 Output::StreamJoined { replica, source, offset } => {
                     if let Some(host) = self.host(replica).filter(|_| replica.rank == VirtualRank(0)) {
                         // It has been given what was sent before, which nobody has read meanwhile.
@@ -419,13 +487,25 @@ impl<'a> Shell<'a> {
                 }
             }
         }
+        self.note_clones();
     }
 
     fn report(&mut self, report: &Report) {
         self.reports.count(report);
-        let host = |replica: ReplicaId| self.host_name(replica);
+        let view = match report {
+            Report::Event(Event::Mismatch(mismatch)) => Some(mismatch.view),
+            Report::Event(Event::Evidence(evidence)) => Some(evidence.view),
+            _ => None,
+        };
+        let mut counts = std::mem::take(&mut self.counts);
+        let host = |replica: ReplicaId| self.host_name_in(replica, view);
         let ((name, fields), line) = (report.record(&host), report.line(&host));
-        self.audit.record(name, &fields);
+        counts.count(report, &host);
+        self.counts = counts;
+        if matches!(report, Report::Ended { .. }) {
+            self.record_coverage();
+        }
+        self.record(name, &fields);
         if let Some((severity, line)) = line {
             match self.reports.mismatches() {
                 count if report.is_mismatch() && count > MISMATCH_LINES_MAX => {
@@ -438,18 +518,39 @@ impl<'a> Shell<'a> {
         }
     }
 
+    /// What each process has sent and compared.
+    fn record_coverage(&mut self) {
+        let told: Vec<_> = self.coordinator.statistics().filter_map(|(replica, one)| Some((replica, one?))).collect();
+        for (replica, one) in told {
+            let fields = serde_json::json!({
+                "replica": replica.to_string(), "host": self.host_name(replica), "messages_sent": one.messages_sent,
+                "bytes_sent": one.bytes_sent, "messages_compared": one.messages_compared,
+                "bytes_compared": one.bytes_compared, "communicators": self.coordinator.coverage(replica),
+            });
+            self.record("coverage", &fields);
+        }
+    }
+
     /// Sends on what comes out, and stops those who print faster than it can be shown or compared.
     fn after_output(&mut self, replica: ReplicaId) {
-        while let Some((rank, divergence)) = self.outputs.poll_divergence() {
-            self.handle(Input::OutputDiverged { rank, divergence });
+        while let Some((rank, finding)) = self.outputs.poll_finding() {
+            self.handle(Input::Output { rank, finding });
         }
         self.write_outputs();
         let ahead = self.outputs.is_far_ahead(replica);
+        if ahead && !self.held.contains(&Some(replica)) && self.told_of_hold.insert(replica) {
+            self.report(&Report::OutputHeld { replica });
+        }
         self.hold(Some(replica), ahead);
     }
 
     fn write_outputs(&mut self) {
-        if self.outputs.write(self.started_at.elapsed()).is_err() && self.exit_code.is_none() {
+        let elapsed = self.started_at.elapsed();
+        let written = match self.outputs.is_idle(elapsed) {
+            true => Ok(()),
+            false => self.console.around(|| (self.outputs.write(elapsed), self.outputs.ends_line())),
+        };
+        if written.is_err() && self.exit_code.is_none() {
             self.handle(Input::OutputClosed);
         }
         let (full, drained) = self.outputs.fill_state();
@@ -513,15 +614,16 @@ impl<'a> Shell<'a> {
         }
     }
 
-    fn summarize(&mut self, code: i32) -> Result<()> {
-        let summary = summary::Summary::new(&self.coordinator, &self.reports, self.now(), code);
+    fn summarize(&mut self, code: i32, determinism: Option<&serde_json::Value>) -> Result<()> {
+        self.audit.close();
+        let summary = summary::Summary::new(&self.coordinator, &self.reports, self.now(), code, self.audit.head());
         if !self.job.quiet
             && let Some(lines) = summary.lines()
         {
             lines.iter().for_each(|line| self.console.plain(line));
         }
         if let Some(path) = &self.job.json_summary {
-            summary.write_json(path)?;
+            summary.write_json(path, determinism)?;
         }
         Ok(())
     }

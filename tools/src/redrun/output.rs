@@ -1,12 +1,15 @@
 //! What the processes print, on its last steps: through the sphere streams and line cutters to this program's own
 //! standard output and error.
 
+use crate::cli::Job;
 use crate::stdio::lines::LineCutter;
-use crate::stdio::sphere_stream::{Divergence, SphereStream};
+use crate::stdio::mismatch::Finding;
+use crate::stdio::sphere_stream::SphereStream;
 use anyhow::{Context, Result};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use redrt_types::{ReplicaId, VirtualRank, World};
 use redrt_wire::daemon::Stream;
+use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, IsTerminal, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -31,6 +34,9 @@ struct Sink {
     written_bytes: usize,
     never_blocks: bool,
     closed: bool,
+    /// The last byte that a terminal was given ended a line.
+    ends_line: bool,
+    is_terminal: bool,
 }
 
 impl Sink {
@@ -38,7 +44,16 @@ impl Sink {
         let fd = fd.try_clone_to_owned()?;
         let file = std::fs::File::from(fd);
         let never_blocks = file.metadata().is_ok_and(|metadata| metadata.is_file());
-        Ok(Self { fd: file.into(), backlog: Vec::new(), written_bytes: 0, never_blocks, closed: false })
+        let is_terminal = file.is_terminal();
+        Ok(Self {
+            fd: file.into(),
+            backlog: Vec::new(),
+            written_bytes: 0,
+            never_blocks,
+            closed: false,
+            ends_line: true,
+            is_terminal,
+        })
     }
 
     fn waiting_bytes(&self) -> usize {
@@ -53,7 +68,10 @@ impl Sink {
             let rest = &self.backlog[self.written_bytes..];
             let piece = if self.never_blocks { rest } else { &rest[..rest.len().min(WRITE_BYTES)] };
             match nix::unistd::write(&self.fd, piece) {
-                Ok(count) => self.written_bytes += count,
+                Ok(count) => {
+                    self.ends_line = !self.is_terminal || piece[..count].ends_with(b"\n");
+                    self.written_bytes += count;
+                }
                 Err(nix::Error::EINTR) => {}
                 Err(nix::Error::EAGAIN) => break,
                 Err(error) => {
@@ -85,7 +103,7 @@ pub struct Outputs {
     world: World,
     spheres: Vec<(SphereStream, LineCutter)>,
     errors: Vec<LineCutter>,
-    divergences: Vec<(VirtualRank, Divergence)>,
+    findings: VecDeque<(VirtualRank, Finding)>,
     output: Sink,
     error: Sink,
     /// With one process only there are no lines to keep apart.
@@ -102,11 +120,11 @@ struct Files {
 }
 
 impl Files {
-    fn create(directory: &Path, world: &World) -> Result<Self> {
+    fn create(directory: &Path, world: &World, is_replicated: bool) -> Result<Self> {
         let failed = || format!("Failed to write to --output-dir {}", directory.display());
         std::fs::create_dir_all(directory).with_context(failed)?;
         let file = |name: String| File::create(directory.join(name)).with_context(failed);
-        let errors = |replica: ReplicaId| match world.is_replicated() {
+        let errors = |replica: ReplicaId| match is_replicated {
             true => format!("rank.{replica}.err"),
             false => format!("rank.{}.err", replica.rank),
         };
@@ -118,27 +136,29 @@ impl Files {
 }
 
 impl Outputs {
-    /// For a job of this shape; `label` puts the rank before each line. What is printed goes to files in `directory`, if
-    /// one is given.
-    pub fn new(world: &World, label: bool, directory: Option<&Path>) -> Result<Self> {
-        let files = directory.map(|directory| Files::create(directory, world)).transpose()?;
+    /// For this job, which may put the rank before each line, or write what is printed to files.
+    pub fn new(job: &Job) -> Result<Self> {
+        let (world, view, label) = (&job.world, &job.view, job.label);
+        let is_replicated = job.is_replicated();
+        let files = job.output_directory.as_deref();
+        let files = files.map(|directory| Files::create(directory, world, is_replicated)).transpose()?;
         let rank_label = |rank: u32| if label { format!("[{rank}] ") } else { String::new() };
         let error_label = |replica: ReplicaId| {
-            if world.is_replicated() { format!("[{replica}] ") } else { rank_label(replica.rank.0) }
+            if is_replicated { format!("[{replica}] ") } else { rank_label(replica.rank.0) }
         };
         let sphere = |rank: u32| {
-            let indices = world.sphere(VirtualRank(rank)).map(|replica| replica.index);
-            (SphereStream::new(indices), LineCutter::new(rank_label(rank)))
+            let present = view.live(VirtualRank(rank)).map(|replica| replica.index);
+            (SphereStream::new(job.release, present), LineCutter::new(rank_label(rank)))
         };
         let sink = |fd: BorrowedFd<'_>| Sink::new(fd).expect("the standard streams are open");
         Ok(Self {
             files,
             spheres: (0..world.rank_count()).map(sphere).collect(),
             errors: world.replicas().map(|replica| LineCutter::new(error_label(replica))).collect(),
-            divergences: Vec::new(),
+            findings: VecDeque::new(),
             output: sink(io::stdout().as_fd()),
             error: sink(io::stderr().as_fd()),
-            passes_parts: (world.rank_count() == 1, world.process_count() == 1),
+            passes_parts: (world.rank_count() == 1, world.rank_count() == 1 && !is_replicated),
             at_terminal: io::stdout().is_terminal(),
             prompt_due: None,
             world: world.clone(),
@@ -170,9 +190,9 @@ impl Outputs {
         self.in_sphere(replica, |stream, out| stream.lose(replica.index, out));
     }
 
-    /// A copy of `source` prints from now on, beginning with what its source printed after `offset` bytes.
-    pub fn join(&mut self, replica: ReplicaId, source: ReplicaId, offset: u64) {
-        self.in_sphere(replica, |stream, out| stream.join(replica.index, source.index, offset, out));
+    /// A copy of `source` prints from now on, beginning with what its source printed after these bytes.
+    pub fn join(&mut self, replica: ReplicaId, source: ReplicaId, printed_bytes: u64) {
+        self.in_sphere(replica, |stream, out| stream.join(replica.index, source.index, printed_bytes, out));
     }
 
     /// A replica's standard output has ended.
@@ -195,9 +215,9 @@ impl Outputs {
         }
     }
 
-    /// A difference between replicas' outputs that was not told yet.
-    pub fn poll_divergence(&mut self) -> Option<(VirtualRank, Divergence)> {
-        self.divergences.pop()
+    /// What was found in comparing replicas' outputs and not told yet.
+    pub fn poll_finding(&mut self) -> Option<(VirtualRank, Finding)> {
+        self.findings.pop_front()
     }
 
     /// Whether a replica should stop printing until its siblings have caught up.
@@ -218,6 +238,17 @@ impl Outputs {
         // Nobody to read the errors is no reason to stop.
         let _ = self.error.write();
         self.output.write()
+    }
+
+    /// Whether [`Outputs::write`] has nothing to do.
+    pub fn is_idle(&self, now: Duration) -> bool {
+        let has_prompt = self.at_terminal && self.spheres.iter().any(|(_, cutter)| cutter.has_partial());
+        self.is_empty() && !has_prompt && self.prompt_due.is_none_or(|due| now < due)
+    }
+
+    /// Whether what terminals have been given ends with a line.
+    pub fn ends_line(&self) -> bool {
+        self.output.ends_line && self.error.ends_line
     }
 
     /// Whether (more waits than should, little enough waits).
@@ -255,8 +286,8 @@ impl Outputs {
                 }
             }
         }
-        while let Some(divergence) = stream.poll_divergence() {
-            self.divergences.push((replica.rank, divergence));
+        while let Some(finding) = stream.poll_finding() {
+            self.findings.push_back((replica.rank, finding));
         }
     }
 }

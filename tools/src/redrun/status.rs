@@ -2,7 +2,7 @@
 //! still, about once a second; these are the last ones.
 
 use super::Shell;
-use redrt_types::VirtualRank;
+use redrt_types::{ReplicaId, VirtualRank};
 use serde_json::{Value, json};
 
 /// To a hundredth.
@@ -21,23 +21,30 @@ impl Shell<'_> {
                 "replica": replica.to_string(), "host": self.host_name(replica), "state": state,
                 "retention_bytes": latest.retention_bytes, "retention_messages": latest.retention_messages,
                 "window_messages": latest.window_messages, "stall_ms_max": milliseconds(latest.stall_ns_max),
+                "memory_bytes": latest.resident_bytes,
             })
         };
         let rank = |rank: u32| {
-            let replicas: Vec<_> = world.sphere(VirtualRank(rank)).map(replica).collect();
+            let is_there = |replica: &ReplicaId| states[world.process(*replica).0 as usize] != "free";
+            let replicas: Vec<_> = world.sphere(VirtualRank(rank)).filter(is_there).map(replica).collect();
             let live = self.coordinator.view().live(VirtualRank(rank)).count();
-            json!({ "rank": rank, "live": live, "replicas": replicas })
+            let degree = self.coordinator.degree(VirtualRank(rank));
+            json!({ "rank": rank, "degree": degree, "live": live, "replicas": replicas })
         };
         let host = |host: u32| {
             let state = if self.fleet.is_dead(host) { "dead" } else { "alive" };
-            let process_count = self.placement.iter().filter(|at| **at == host).count();
+            let process_count = self.placement.iter().filter(|at| **at == Some(host)).count();
             json!({ "host": self.fleet.name(host), "state": state, "processes": process_count })
         };
+        let to = |host: Option<u32>| host.map(|host| self.fleet.name(host).to_owned());
+        let moves =
+            self.coordinator.leaving().map(|(replica, host)| json!({ "replica": replica.to_string(), "to": to(host) }));
         let host_count = self.fleet.plan().hosts.len() as u32;
         json!({
             "job": format!("{:016x}", self.job_number), "state": self.coordinator.phase(),
             "elapsed_s": (self.now().as_secs_f64() * 10.0).round() / 10.0, "view": self.coordinator.view().number.0,
             "ranks": (0..world.rank_count()).map(rank).collect::<Vec<_>>(),
+            "moves": moves.collect::<Vec<_>>(), "clones": self.clones.status(|replica| self.host_name(replica)),
             "hosts": (0..host_count).map(host).collect::<Vec<_>>(),
         })
     }

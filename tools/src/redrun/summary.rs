@@ -1,9 +1,10 @@
 //! The summary at the end: what was run, what was lost, what was compared.
 
 use super::status::milliseconds;
-use crate::coordinator::{Coordinator, Report, signal_name, time_text};
+use crate::audit::chain::Head;
+use crate::coordinator::{Coordinator, Purpose, Report, signal_name, time_text};
 use anyhow::{Context, Result};
-use redrt_types::{ReplicaId, VirtualRank};
+use redrt_types::ReplicaId;
 use redrt_wire::daemon::Exit;
 use redrt_wire::event::{Event, Statistics};
 use serde_json::{Value, json};
@@ -20,20 +21,26 @@ pub struct Tally {
     mismatches: u64,
     undecided: u64,
     mismatches_by_replica: BTreeMap<ReplicaId, u64>,
+    /// Lines of standard output that differed.
+    output_mismatches: u64,
     divergences: u64,
     injected: u64,
     /// In order; a place may be lost several times.
     losses: Vec<(ReplicaId, Exit)>,
     /// Copies that have taken a place, and how long each was missing.
     windows: Vec<Duration>,
+    /// Copies that were made because somebody wanted them.
+    joined: u64,
+    /// Replicas that left because somebody wanted it.
+    left: u64,
     /// By the pair of processes; both ends tell.
     reconnections: BTreeMap<(ReplicaId, ReplicaId), u64>,
 }
 
 impl Tally {
-    /// Mismatches so far.
+    /// Mismatches so far, of messages and output.
     pub fn mismatches(&self) -> u64 {
-        self.mismatches
+        self.mismatches + self.output_mismatches
     }
 
     /// Connections that were lost and taken up again.
@@ -54,16 +61,29 @@ impl Tally {
                     None => self.undecided += 1,
                 }
             }
-            Report::Event(Event::Divergence { .. }) | Report::OutputDiverged { .. } => self.divergences += 1,
+            Report::Event(Event::Divergence { .. }) => self.divergences += 1,
+            Report::OutputMismatch { rank, mismatch, .. } => {
+                self.output_mismatches += 1;
+                if let Some(index) = mismatch.culprit {
+                    *self.mismatches_by_replica.entry(ReplicaId { rank: *rank, index }).or_default() += 1;
+                }
+            }
             Report::Event(Event::Reconnected { replica, peer }) => {
                 *self.reconnections.entry((*replica, *peer)).or_default() += 1;
             }
             Report::Event(Event::Injected { .. }) | Report::Injected { .. } => self.injected += 1,
             Report::Lost(loss) => self.losses.push((loss.replica, loss.exit)),
-            Report::Recovered(recovered) => self.windows.push(recovered.window),
+            Report::Recovered(recovered) if recovered.purpose == Purpose::Loss => self.windows.push(recovered.window),
+            Report::Recovered(_) => self.joined += 1,
+            Report::Left { .. } => self.left += 1,
             _ => {}
         }
     }
+}
+
+fn degrees_text(degrees: &[u16]) -> String {
+    let (low, high) = degrees.iter().fold((u16::MAX, 0), |(low, high), one| (low.min(*one), high.max(*one)));
+    if low == high { low.to_string() } else { format!("{low} to {high}") }
 }
 
 /// All that is to be told about a job that has ended.
@@ -74,11 +94,19 @@ pub struct Summary<'a> {
     code: i32,
     total: Statistics,
     lost: Vec<(ReplicaId, Exit)>,
+    /// The audit log and its last record.
+    audit: Option<(&'a Path, Head)>,
 }
 
 impl<'a> Summary<'a> {
     /// Adds up what is known.
-    pub fn new(coordinator: &'a Coordinator, tally: &'a Tally, elapsed: Duration, code: i32) -> Self {
+    pub fn new(
+        coordinator: &'a Coordinator,
+        tally: &'a Tally,
+        elapsed: Duration,
+        code: i32,
+        audit: Option<(&'a Path, Head)>,
+    ) -> Self {
         let mut total = Statistics::default();
         for (_, statistics) in coordinator.statistics() {
             let one = statistics.unwrap_or_default();
@@ -90,6 +118,7 @@ impl<'a> Summary<'a> {
             total.retention_bytes_max = total.retention_bytes_max.max(one.retention_bytes_max);
             total.messages_resent += one.messages_resent;
             total.stall_ns_max = total.stall_ns_max.max(one.stall_ns_max);
+            total.resident_bytes = total.resident_bytes.max(one.resident_bytes);
         }
         let mut lost = tally.losses.clone();
         // The last of a rank is lost without being told of as the others.
@@ -97,23 +126,24 @@ impl<'a> Summary<'a> {
             .exits()
             .filter(|(replica, _, lost)| *lost && !tally.losses.iter().any(|(told, _)| told == replica));
         lost.extend(untold.filter_map(|(replica, exit, _)| Some((replica, exit?))));
-        Self { coordinator, tally, elapsed, code, total, lost }
+        Self { coordinator, tally, elapsed, code, total, lost, audit }
     }
 
     /// The lines for the user; none for an unreplicated job in which nothing happened, which is to be as quiet as any
     /// other `mpiexec`.
     pub fn lines(&self) -> Option<Vec<String>> {
         let tally = self.tally;
-        let nothing_happened = tally.mismatches + tally.divergences + tally.injected == 0;
+        let nothing_happened = tally.mismatches() + tally.divergences + tally.injected + tally.joined == 0;
         let world = self.coordinator.world();
-        if !world.is_replicated() && nothing_happened {
+        let degrees = self.coordinator.first_degrees();
+        if degrees.iter().all(|degree| *degree == 1) && nothing_happened {
             return None;
         }
         let mut lines = vec![format!(
             "{} x {} replicas, {} processes, {:.2} s, exit code {}",
             counted(world.rank_count().into(), "rank"),
-            self.degrees(),
-            world.process_count(),
+            degrees_text(&degrees),
+            degrees.iter().copied().map(u32::from).sum::<u32>(),
             self.elapsed.as_secs_f64(),
             self.code
         )];
@@ -127,6 +157,13 @@ impl<'a> Summary<'a> {
         if let Some(longest) = tally.windows.iter().max() {
             let (count, text) = (tally.windows.len() as u64, time_text(*longest));
             lines.push(format!("  {} made good by copies, each within {text}", counted(count, "loss")));
+        }
+        if tally.joined + tally.left > 0 {
+            lines.push(format!(
+                "  {} made by wish, {} ended",
+                counted(tally.joined, "clone"),
+                counted(tally.left, "replica")
+            ));
         }
         if self.total.messages_sent > 0 {
             lines.push(self.messages());
@@ -145,20 +182,19 @@ impl<'a> Summary<'a> {
         if reconnections > 0 {
             lines.push(format!("  {} resumed after being lost", counted(reconnections, "connection")));
         }
+        if tally.output_mismatches > 0 {
+            lines.push(format!("  {} of standard output differed", counted(tally.output_mismatches, "line")));
+        }
         if tally.divergences > 0 {
             lines.push(format!("  {} between replicas outside messages", counted(tally.divergences, "divergence")));
         }
         if tally.injected > 0 {
             lines.push(format!("  {} injected", counted(tally.injected, "fault")));
         }
+        if let Some((path, head)) = self.audit {
+            lines.push(format!("  audit log {}, head {head}", path.display()));
+        }
         Some(lines)
-    }
-
-    fn degrees(&self) -> String {
-        let world = self.coordinator.world();
-        let degrees = (0..world.rank_count()).map(|rank| world.degree(VirtualRank(rank)));
-        let (low, high) = degrees.fold((u16::MAX, 0), |(low, high), one| (low.min(one), high.max(one)));
-        if low == high { low.to_string() } else { format!("{low} to {high}") }
     }
 
     fn messages(&self) -> String {
@@ -177,20 +213,29 @@ impl<'a> Summary<'a> {
         if named.is_empty() { compared } else { format!("{compared} ({})", named.join(", ")) }
     }
 
-    /// Writes the same as JSON.
-    pub fn write_json(&self, path: &Path) -> Result<()> {
-        let mut text = serde_json::to_string_pretty(&self.json())?;
+    /// Writes the same as JSON, with what was found of the program if it was checked.
+    pub fn write_json(&self, path: &Path, determinism: Option<&Value>) -> Result<()> {
+        let mut json = self.json();
+        if let Some(determinism) = determinism {
+            json["determinism"] = determinism.clone();
+        }
+        let mut text = serde_json::to_string_pretty(&json)?;
         text.push('\n');
         std::fs::write(path, text).with_context(|| format!("Failed to write the summary {}", path.display()))
     }
 
     fn json(&self) -> Value {
         let world = self.coordinator.world();
-        let degrees: Vec<_> = (0..world.rank_count()).map(|rank| world.degree(VirtualRank(rank))).collect();
+        let degrees = self.coordinator.first_degrees();
         let sent = self.coordinator.statistics().map(|(replica, one)| (replica, one.map(|one| one.messages_sent)));
         let sent: BTreeMap<_, _> = sent.collect();
         let stalls = self.coordinator.statistics().map(|(replica, one)| (replica, one.map(|one| one.stall_ns_max)));
         let stalls: BTreeMap<_, _> = stalls.collect();
+        let sums = |sum: fn(&Statistics) -> u64| -> BTreeMap<_, _> {
+            let sums = self.coordinator.statistics().map(|(replica, one)| (replica, one.as_ref().map(sum)));
+            sums.filter(|(_, sum)| *sum != Some(0)).collect()
+        };
+        let (sent_sums, received_sums) = (sums(|one| one.sent_sum), sums(|one| one.received_sum));
         let exits = self.coordinator.exits().map(|(replica, exit, lost)| {
             let exit = exit.map(|exit| match exit {
                 Exit::Status(status) => json!({ "status": status }),
@@ -200,21 +245,24 @@ impl<'a> Summary<'a> {
             let stall_ms = stalls.get(&replica).copied().flatten().map(milliseconds);
             json!({
                 "replica": replica.to_string(), "exit": exit, "lost": lost, "messages_sent": sent,
-                "stall_ms_max": stall_ms,
+                "stall_ms_max": stall_ms, "sent_sum": sent_sums.get(&replica).copied().flatten(),
+                "received_sum": received_sums.get(&replica).copied().flatten(),
             })
         });
         let by_replica: BTreeMap<_, _> =
             self.tally.mismatches_by_replica.iter().map(|(replica, count)| (replica.to_string(), count)).collect();
         let lost: Vec<_> = self.lost.iter().map(|(replica, _)| replica.to_string()).collect();
         json!({
-            "ranks": world.rank_count(), "degrees": degrees, "processes": world.process_count(),
+            "ranks": world.rank_count(), "degrees": degrees, "processes": degrees.iter().copied().map(u32::from).sum::<u32>(),
             "elapsed_s": self.elapsed.as_secs_f64(), "exit_code": self.code,
             "exits": exits.collect::<Vec<_>>(), "lost": lost, "view": self.coordinator.view().number.0,
             "statistics": self.total, "mismatches": self.tally.mismatches,
             "mismatches_by_replica": by_replica, "mismatches_undecided": self.tally.undecided,
-            "recovered": self.tally.windows.len(),
+            "recovered": self.tally.windows.len(), "joined": self.tally.joined, "left": self.tally.left,
             "windows_ms": self.tally.windows.iter().map(|window| milliseconds(window.as_nanos() as u64)).collect::<Vec<_>>(),
-            "divergences": self.tally.divergences, "reconnections": self.tally.reconnections(), "injected": self.tally.injected,
+            "divergences": self.tally.divergences, "output_mismatches": self.tally.output_mismatches,
+            "reconnections": self.tally.reconnections(), "injected": self.tally.injected,
+            "audit": self.audit.map(|(path, head)| json!({ "file": path, "head": head.to_string() })),
         })
     }
 }
@@ -235,7 +283,7 @@ fn exit_text(exit: Exit) -> String {
     }
 }
 
-fn bytes_text(bytes: u64) -> String {
+pub(super) fn bytes_text(bytes: u64) -> String {
     const UNITS: [&str; 5] = ["bytes", "KiB", "MiB", "GiB", "TiB"];
     let mut value = bytes as f64;
     let mut unit = 0;

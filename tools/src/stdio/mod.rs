@@ -1,5 +1,10 @@
 //! What processes print, on its way to the user: compared between replicas, then kept in whole lines. Pure: bytes in,
 //! bytes out.
 
+pub mod corruption;
+mod leader;
 pub mod lines;
+pub mod mismatch;
+mod place;
 pub mod sphere_stream;
+mod voted;

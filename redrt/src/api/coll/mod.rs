@@ -61,6 +61,7 @@ macro_rules! collective {
         pub unsafe fn $blocking($($argument: $type,)* comm: $crate::handle::CommHandle) -> Result {
             let comm = $crate::comm::resolve(comm)?;
             let plan = $plan($($argument,)* &comm)?;
+            $crate::scrub::at_collective();
             Ok($crate::coll::schedule::block_on($crate::api::coll::Plan::run(plan, comm.peers()))?)
         }
 

@@ -49,11 +49,11 @@ impl Slot {
             Some(offset) => {
                 let start = self.start.start().wrapping_offset(offset as isize);
                 // SAFETY: - the program's buffer, valid until the collective is complete.
-                Packed { region: unsafe { Region::new(start, bytes) }, copy: None }
+                Packed { region: unsafe { Region::new(start, bytes) }.of(self.datatype.element()), copy: None }
             }
             None => {
                 let mut copy = Scratch::new(bytes);
-                Packed { region: copy.region(), copy: Some((self, copy)) }
+                Packed { region: copy.region().of(self.datatype.element()), copy: Some((self, copy)) }
             }
         }
     }

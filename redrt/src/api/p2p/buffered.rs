@@ -9,7 +9,8 @@ use crate::engine;
 use crate::engine::request::{Operation, RequestId, Status};
 use crate::engine::send::{SendArguments, Sent};
 use crate::error::{Error, Result};
-use crate::handle::{CommHandle, RequestHandle};
+use crate::handle::{CommHandle, RequestHandle, SessionHandle};
+use crate::objects::session;
 use std::ffi::c_void;
 use std::sync::Mutex;
 
@@ -56,8 +57,10 @@ pub(super) fn begin(comm: &Comm, arguments: Option<SendArguments>) -> Result<Opt
     let Some(arguments) = arguments else { return Ok(None) };
     let bytes = arguments.payload.len() as i64 + i64::from(MPI_BSEND_OVERHEAD);
     let mut own = lock(&comm.buffer);
+    let mut of_session = comm.session.get().map(|session| lock(&session.buffer));
     let mut shared = lock(&PROCESS);
-    let Some(attachment) = own.as_mut().or(shared.as_mut()) else {
+    let of_session = of_session.as_mut().and_then(|buffer| buffer.as_mut());
+    let Some(attachment) = own.as_mut().or(of_session).or(shared.as_mut()) else {
         return Err(Error::new(MPI_ERR_BUFFER, "no buffer is attached"));
     };
     attachment.reserve(bytes)?;
@@ -175,4 +178,41 @@ pub unsafe fn comm_flush_buffer(comm: CommHandle) -> Result {
 pub unsafe fn comm_iflush_buffer(comm: CommHandle, request: Output<RequestHandle>) -> Result {
     let comm = comm::resolve(comm)?;
     iflush(&comm.buffer, &comm, request)
+}
+
+/// `MPI_Session_attach_buffer`, for communicators made from a process set of the session, and those made from them.
+///
+/// # Safety
+/// The pointers are those of the C call.
+pub unsafe fn session_attach_buffer(session: SessionHandle, buffer: *mut c_void, size: i64) -> Result {
+    attach(&session::resolve(session)?.buffer, buffer, size)
+}
+
+/// `MPI_Session_detach_buffer`.
+///
+/// # Safety
+/// The pointers are those of the C call.
+pub unsafe fn session_detach_buffer(
+    session: SessionHandle,
+    buffer_addr: *mut c_void,
+    size: crate::abi::CountOut,
+) -> Result {
+    detach(&session::resolve(session)?.buffer, buffer_addr, size)
+}
+
+/// `MPI_Session_flush_buffer`.
+///
+/// # Safety
+/// There are no pointers.
+pub unsafe fn session_flush_buffer(session: SessionHandle) -> Result {
+    flush(&session::resolve(session)?.buffer)
+}
+
+/// `MPI_Session_iflush_buffer`.
+///
+/// # Safety
+/// The pointers are those of the C call.
+pub unsafe fn session_iflush_buffer(session: SessionHandle, request: Output<RequestHandle>) -> Result {
+    let comm = comm::resolve(CommHandle::SELF)?;
+    iflush(&session::resolve(session)?.buffer, &comm, request)
 }

@@ -2,6 +2,7 @@
 
 pub mod buffered;
 mod exchange;
+mod general;
 pub(crate) mod persistent;
 mod probe;
 mod receive;
@@ -11,6 +12,7 @@ mod wait;
 
 pub use buffered::*;
 pub use exchange::*;
+pub use general::{grequest_complete, grequest_start};
 pub use persistent::*;
 pub use probe::*;
 pub use receive::*;
@@ -76,7 +78,7 @@ fn to_abi(status: &Status) -> AbiStatus {
 }
 
 /// The status of a receive from `MPI_PROC_NULL` (MPI-5.0 §3.10).
-const PROC_NULL_STATUS: Status =
+pub(crate) const PROC_NULL_STATUS: Status =
     Status { source: MPI_PROC_NULL, tag: MPI_ANY_TAG, error: 0, bytes: 0, cancelled: false };
 
 /// The error that a failed operation's status stands for.
@@ -93,7 +95,7 @@ fn failure(status: &Status, comm: usize) -> Result {
 }
 
 /// The request with this handle.
-fn resolve(engine: &Engine, handle: RequestHandle) -> Result<RequestId> {
+pub(crate) fn resolve(engine: &Engine, handle: RequestHandle) -> Result<RequestId> {
     let bad = || Error::new(MPI_ERR_REQUEST, format!("{:#x} is not a request, or it has been freed", handle.0));
     engine.requests.resolve(handle.0).ok_or_else(bad)
 }
@@ -104,8 +106,8 @@ pub(crate) fn handle(engine: &mut Engine, id: RequestId, comm: &Comm) -> Request
     RequestHandle(engine.requests.handle(id))
 }
 
-/// The handle of a request that is complete from the start, for `MPI_PROC_NULL`.
-fn complete_handle(comm: &Comm, status: Status) -> RequestHandle {
+/// The handle of a request that is complete from the start, for `MPI_PROC_NULL` and for files.
+pub(crate) fn complete_handle(comm: &Comm, status: Status) -> RequestHandle {
     let mut engine = engine::cell().lock();
     let id = engine.requests.insert(Operation::Other);
     engine.requests.complete(id, status);

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 /// A buffer argument that outlives its call.
 #[derive(Clone, Copy)]
-struct Lent(*mut c_void);
+pub(crate) struct Lent(*mut c_void);
 
 // SAFETY: - an address; MPI forbids the application to touch the buffer while a round is under way.
 unsafe impl Send for Lent {}
@@ -23,7 +23,13 @@ unsafe impl Send for Lent {}
 unsafe impl Sync for Lent {}
 
 impl Lent {
-    fn get(&self) -> *mut c_void {
+    /// The buffer at this address.
+    pub(crate) fn new(address: *mut c_void) -> Self {
+        Self(address)
+    }
+
+    /// Its address.
+    pub(crate) fn get(&self) -> *mut c_void {
         self.0
     }
 }

@@ -1,7 +1,7 @@
 //! Asking whether requests are complete (MPI-5.0 §3.7.3 to §3.7.6), and the look at a request that waiting shares.
 
 use super::wait::{in_status, some};
-use super::{failure, resolve, to_abi};
+use super::{failure, general, resolve, to_abi};
 use crate::abi::{Input, MPI_UNDEFINED, Output, Status as AbiStatus};
 use crate::decide::is_complete;
 use crate::engine::request::{Operation, RequestId, Status};
@@ -66,11 +66,15 @@ pub(super) fn find_all(handles: &[RequestHandle]) -> Result<Vec<(usize, RequestI
 /// Place, outcome, communicator, freed.
 pub(super) type Found = (usize, Status, usize, bool);
 
-fn take(engine: &mut Engine, at: usize, id: RequestId) -> Found {
-    match look(engine, id) {
-        Look::Complete(status, comm, freed) => (at, status, comm, freed),
-        Look::Pending => unreachable!("it was seen to be complete"),
-    }
+fn take(at: usize, id: RequestId) -> Found {
+    let mut engine = engine::cell().lock();
+    let handle = RequestHandle(engine.requests.handle(id));
+    let Look::Complete(mut status, comm, freed) = look(&mut engine, id) else {
+        unreachable!("it was seen to be complete")
+    };
+    drop(engine);
+    general::settle(handle, &mut status);
+    (at, status, comm, freed)
 }
 
 /// One complete request: the first in the list. `None` when there is none, or none is active.
@@ -81,7 +85,7 @@ pub(super) fn find_any(ids: &[(usize, RequestId)], wait: bool) -> Option<Found> 
     let first = |engine: &mut Engine| ids.iter().position(|(_, id)| is_complete(engine, *id));
     let chosen = crate::decide::one(ids.iter().map(|(_, id)| *id).collect(), wait, first)?;
     let (at, id) = ids[chosen];
-    Some(take(&mut engine::cell().lock(), at, id))
+    Some(take(at, id))
 }
 
 /// All complete requests, at least one if `wait`. `None` when none is active.
@@ -90,8 +94,7 @@ pub(super) fn find_some(ids: &[(usize, RequestId)], wait: bool) -> Option<Vec<Fo
         return None;
     }
     let chosen = crate::decide::some(ids.iter().map(|(_, id)| *id).collect(), wait);
-    let mut engine = engine::cell().lock();
-    Some(chosen.into_iter().map(|chosen| take(&mut engine, ids[chosen].0, ids[chosen].1)).collect())
+    Some(chosen.into_iter().map(|chosen| take(ids[chosen].0, ids[chosen].1)).collect())
 }
 
 /// `MPI_Test`.
@@ -109,7 +112,7 @@ pub unsafe fn test(request: Output<RequestHandle>, flag: Output<c_int>, status: 
     if !crate::decide::all(&[id]) {
         return flag.set(0);
     }
-    let (_, outcome, comm, freed) = take(&mut engine::cell().lock(), 0, id);
+    let (_, outcome, comm, freed) = take(0, id);
     if freed {
         request.set(RequestHandle::NULL)?;
     }
@@ -141,7 +144,7 @@ pub unsafe fn testall(
         }
     }
     for (at, id) in ids {
-        let (at, outcome, _, freed) = take(&mut engine::cell().lock(), at, id);
+        let (at, outcome, _, freed) = take(at, id);
         failed |= outcome.error != 0;
         if freed {
             requests.set_at(at, RequestHandle::NULL)?;
@@ -201,13 +204,18 @@ pub unsafe fn testsome(
 }
 
 /// The outcome of a complete request, which is left as it is.
-fn peek(engine: &mut Engine, id: RequestId) -> Status {
+fn peek(id: RequestId) -> Status {
+    let mut engine = engine::cell().lock();
+    let handle = RequestHandle(engine.requests.handle(id));
     let source = match &engine.requests.get(id).operation {
         Operation::Persistent { round: Some(round), .. } => *round,
         Operation::Persistent { round: None, .. } => return Status::EMPTY,
         _ => id,
     };
-    engine.requests.get(source).status
+    let mut status = engine.requests.get(source).status;
+    drop(engine);
+    general::ask(handle, &mut status);
+    status
 }
 
 /// `MPI_Request_get_status`.
@@ -224,7 +232,7 @@ pub unsafe fn request_get_status(request: RequestHandle, flag: Output<c_int>, st
     let done = crate::decide::all(&[id]);
     flag.set(c_int::from(done))?;
     if done {
-        status.set_if_wanted(to_abi(&peek(&mut engine::cell().lock(), id)));
+        status.set_if_wanted(to_abi(&peek(id)));
     }
     Ok(())
 }
@@ -249,7 +257,7 @@ pub unsafe fn request_get_status_all(
             statuses.set_at(at, AbiStatus::empty())?;
         }
         for (at, id) in ids {
-            statuses.set_at(at, to_abi(&peek(&mut engine::cell().lock(), id)))?;
+            statuses.set_at(at, to_abi(&peek(id)))?;
         }
     }
     Ok(())
@@ -273,7 +281,7 @@ pub unsafe fn request_get_status_any(
     flag.set(c_int::from(chosen.is_some() || ids.is_empty()))?;
     index.set(chosen.map_or(MPI_UNDEFINED, |chosen| ids[chosen].0 as c_int))?;
     match chosen {
-        Some(chosen) => status.set_if_wanted(to_abi(&peek(&mut engine::cell().lock(), ids[chosen].1))),
+        Some(chosen) => status.set_if_wanted(to_abi(&peek(ids[chosen].1))),
         None if ids.is_empty() => status.set_if_wanted(AbiStatus::empty()),
         None => {}
     }
@@ -300,7 +308,7 @@ pub unsafe fn request_get_status_some(
         let (at, id) = ids[*chosen];
         indices.set_at(place, at as c_int)?;
         if !statuses.is_null() {
-            statuses.set_at(place, to_abi(&peek(&mut engine::cell().lock(), id)))?;
+            statuses.set_at(place, to_abi(&peek(id)))?;
         }
     }
     outcount.set(chosen.len() as c_int)
@@ -318,11 +326,15 @@ pub unsafe fn request_free(request: Output<RequestHandle>) -> Result {
         Operation::Persistent { round, .. } => Some(*round),
         _ => None,
     };
+    let is_complete = engine.requests.is_complete(id);
     engine.requests.detach(id);
     if let Some(Some(round)) = round {
         engine.requests.detach(round);
     }
-    request.set(RequestHandle::NULL)
+    drop(engine);
+    crate::api::partitioned::forget(handle);
+    request.set(RequestHandle::NULL)?;
+    general::free(handle, is_complete)
 }
 
 /// `MPI_Cancel`. A send is never cancelled, which MPI allows: it completes.
@@ -331,6 +343,9 @@ pub unsafe fn request_free(request: Output<RequestHandle>) -> Result {
 /// The pointers are those of the C call.
 pub unsafe fn cancel(request: Output<RequestHandle>) -> Result {
     let handle = request.get()?;
+    if let Some(done) = general::cancel(handle) {
+        return done;
+    }
     let id = {
         let mut engine = engine::cell().lock();
         let id = resolve(&engine, handle)?;

@@ -1,7 +1,7 @@
 //! Waiting for requests (MPI-5.0 §3.7.3, §3.7.5).
 
 use super::test::{Look, find_all, find_any, find_some, look};
-use super::{failure, resolve, to_abi};
+use super::{failure, general, resolve, to_abi};
 use crate::abi::{MPI_ERR_IN_STATUS, MPI_UNDEFINED, Output, Status as AbiStatus};
 use crate::engine;
 use crate::engine::request::Status;
@@ -26,12 +26,13 @@ fn wait_one(handle: RequestHandle, request: Output<RequestHandle>) -> Result<(St
     }
     let cell = engine::cell();
     let id = resolve(&cell.lock(), handle)?;
-    let Look::Complete(outcome, comm, freed) = cell.wait_for(|engine| match look(engine, id) {
+    let Look::Complete(mut outcome, comm, freed) = cell.wait_for(|engine| match look(engine, id) {
         Look::Pending => None,
         done => Some(done),
     }) else {
         unreachable!("the wait ends when the request is complete")
     };
+    general::settle(handle, &mut outcome);
     if freed {
         request.set(RequestHandle::NULL)?;
     }
@@ -52,6 +53,8 @@ pub unsafe fn waitall(count: c_int, requests: Output<RequestHandle>, statuses: O
         };
         requests.slice(count)?.iter().map(known).collect::<Result<Vec<_>>>()?
     };
+    let own: Vec<_> = requests.slice(count)?.iter().copied().enumerate().collect();
+    let own: Vec<_> = own.into_iter().filter(|(_, handle)| general::is_general(*handle)).collect();
     let (mut next, mut failed) = (0, false);
     cell.wait_for(|engine| {
         while let Some(id) = ids.get(next) {
@@ -72,6 +75,14 @@ pub unsafe fn waitall(count: c_int, requests: Output<RequestHandle>, statuses: O
         }
         Some(())
     });
+    for (at, handle) in own {
+        let mut outcome = Status::EMPTY;
+        general::settle(handle, &mut outcome);
+        failed |= outcome.error != 0;
+        if !statuses.is_null() {
+            statuses.set_at(at, to_abi(&outcome))?;
+        }
+    }
     in_status(failed)
 }
 

@@ -9,12 +9,12 @@ use cloner::image::frame::Kind;
 use cloner::image::state::Reply as Answer;
 use cloner::image::stream::FrameWriter;
 use cloner::launch::{self, Inside};
-use cloner::net::{self, Greeting};
+use cloner::net::{self, Greeting, Stream};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use redrt_wire::auth::Secret;
 use std::convert::Infallible;
-use std::io::{self, Read, Write};
-use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::io;
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 
 /// The source connects within this, in milliseconds.
@@ -26,16 +26,17 @@ pub fn receive(secret: &Secret, address: IpAddr, daemon: &mut Daemon) -> Result<
     daemon.say(&Reply::Listening(listener.local_addr()?))?;
     let (greeting, streams) = gather(&listener, secret, daemon)?;
     drop(listener);
-    let mut answers = FrameWriter::new(streams[0].try_clone()?);
-    let answers_inside = streams[0].try_clone()?;
+    let first = streams[0].try_clone()?;
+    let mut answers = FrameWriter::new(first.try_clone()?.into_writer(1));
+    let answers_inside = first.try_clone()?.into_writer(0);
     let started = launch::start(Some(greeting.pid), move |inside: Inside| {
         let given = match (standard(), given()) {
             (Ok(standard), Ok(given)) => (standard, given),
             (Err(error), _) | (_, Err(error)) => return error,
         };
         receive_image(Receiver {
-            inputs: streams.into_iter().map(|stream| Box::new(stream) as Box<dyn Read + Send>).collect(),
-            answers: Some(Box::new(answers_inside) as Box<dyn Write>),
+            inputs: streams.into_iter().map(Stream::into_reader).collect(),
+            answers: Some(answers_inside),
             complaints: inside.complaints,
             listener: inside.listener,
             standard: given.0,
@@ -53,22 +54,24 @@ pub fn receive(secret: &Secret, address: IpAddr, daemon: &mut Daemon) -> Result<
         Ok(running) => running,
         Err(error) => {
             // The source may be the one that has gone.
-            let _ = answers.send_record(Kind::Reply, &Answer::Failed { what: error.to_string() });
-            let _ = answers.get_mut().shutdown(Shutdown::Both);
+            let told = answers.send_record(Kind::Reply, &Answer::Failed { what: error.to_string() });
+            let _ = told.and_then(|()| answers.flush());
+            first.shut_down();
             bail!("no copy: {error}");
         }
     };
     // That the source does not hear of it changes nothing here.
-    let _ = answers.send_record(Kind::Reply, &Answer::Running { pid: running.pid });
-    drop(answers);
+    let told = answers.send_record(Kind::Reply, &Answer::Running { pid: running.pid });
+    let _ = told.and_then(|()| answers.flush());
+    drop((answers, first));
     daemon.say(&Reply::Running { pid: running.pid as i32 })?;
     hold::stay(running)
 }
 
 /// Accepts the streams of one image. Whoever does not know the secret is turned away and waited for no more.
-fn gather(listener: &TcpListener, secret: &Secret, daemon: &Daemon) -> Result<(Greeting, Vec<TcpStream>)> {
+fn gather(listener: &TcpListener, secret: &Secret, daemon: &Daemon) -> Result<(Greeting, Vec<Stream>)> {
     let mut first: Option<Greeting> = None;
-    let mut streams: Vec<Option<TcpStream>> = Vec::new();
+    let mut streams: Vec<Option<(TcpStream, Greeting)>> = Vec::new();
     loop {
         let mut fds =
             [PollFd::new(listener.as_fd(), PollFlags::POLLIN), PollFd::new(daemon.stream.as_fd(), PollFlags::POLLIN)];
@@ -85,9 +88,11 @@ fn gather(listener: &TcpListener, secret: &Secret, daemon: &Daemon) -> Result<(G
             continue;
         }
         streams.resize_with(usize::from(session.count), || None);
-        streams[usize::from(greeting.index)] = Some(stream);
+        streams[usize::from(greeting.index)] = Some((stream, greeting));
         if streams.iter().all(Option::is_some) {
-            return Ok((session, streams.into_iter().flatten().collect()));
+            let accepted = |(stream, greeting)| Stream::accepted(stream, secret, &greeting);
+            let streams: io::Result<_> = streams.into_iter().flatten().map(accepted).collect();
+            return Ok((session, streams.context("Failed to encrypt a stream")?));
         }
     }
 }

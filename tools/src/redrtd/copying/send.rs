@@ -8,7 +8,6 @@ use cloner::net;
 use cloner::source::{self, Event, Options, Sink};
 use redrt_wire::auth::Secret;
 use redrt_wire::clone::{Cost, Progress};
-use std::io::{Read, Write};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
@@ -20,13 +19,9 @@ pub fn send(secret: &Secret, pid: i32, destination: SocketAddr, daemon: &mut Dae
     nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL)?;
     let control = Control::connect(pid as u32)?;
     let subject = source::subject(&control)?;
-    let streams = net::connect(&destination.to_string(), secret, subject.pid, STREAM_COUNT)
+    let sink = net::connect(&destination.to_string(), secret, subject.pid, STREAM_COUNT)
+        .and_then(Sink::over)
         .with_context(|| format!("Failed to connect to {destination}"))?;
-    let answers = streams[0].try_clone()?;
-    let sink = Sink {
-        outputs: streams.into_iter().map(|stream| Box::new(stream) as Box<dyn Write + Send>).collect(),
-        answers: Some(Box::new(answers) as Box<dyn Read + Send>),
-    };
     let mut told = Instant::now();
     let report = source::clone(&control, &Options::default(), sink, &mut |event| {
         let heard = match event {

@@ -1,0 +1,63 @@
+//! Attributes (MPI-5.0 section 19.3.7): an integer in Fortran, a pointer in C, and each language may ask for what the
+//! other has set.
+//!
+//! What Fortran sets, C sees as a pointer to that integer. So each value that is set gets a place for good, one place
+//! for all attributes of that value: an attribute may be copied from object to object by C, and nobody knows when
+//! the last is gone. What C sets, Fortran sees as the address that it is. Of the predefined attributes C has the address
+//! of an integer, and Fortran the integer.
+
+use crate::Aint;
+use std::collections::{HashMap, HashSet};
+use std::ffi::{c_int, c_void};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// The places, by value and by address.
+#[derive(Default)]
+struct Places {
+    by_value: HashMap<Aint, &'static Aint>,
+    addresses: HashSet<usize>,
+}
+
+static PLACES: Mutex<Option<Places>> = Mutex::new(None);
+
+fn places() -> MutexGuard<'static, Option<Places>> {
+    PLACES.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What C keeps for an attribute that Fortran sets.
+pub fn attribute_to_c(value: Aint) -> *mut c_void {
+    let mut guard = places();
+    let places = guard.get_or_insert_default();
+    let place: &'static Aint = places.by_value.entry(value).or_insert_with(|| Box::leak(Box::new(value)));
+    places.addresses.insert(std::ptr::from_ref(place).addr());
+    std::ptr::from_ref(place).cast_mut().cast()
+}
+
+/// The attribute in Fortran, of what C keeps.
+pub fn attribute_from_c(kept: *mut c_void) -> Aint {
+    let is_place = places().as_ref().is_some_and(|places| places.addresses.contains(&kept.addr()));
+    if is_place {
+        // SAFETY: - one of our places, which last for good and never change.
+        unsafe { *kept.cast::<Aint>() }
+    } else {
+        kept.expose_provenance() as Aint
+    }
+}
+
+/// The attribute in Fortran, of a key that may be predefined.
+///
+/// # Safety
+/// `found` is what C has found under this key.
+pub unsafe fn predefined_or_own(keyval: c_int, found: *mut c_void) -> Aint {
+    // MPI_TAG_UB to MPI_UNIVERSE_SIZE are integers, so are those of windows but their base, an address, and their size.
+    const WIN_BASE: c_int = 601;
+    const WIN_SIZE: c_int = 603;
+    match keyval {
+        // SAFETY: - C has the address of an MPI_Aint under this key.
+        WIN_SIZE => unsafe { *found.cast::<Aint>() },
+        WIN_BASE => found.expose_provenance() as Aint,
+        // SAFETY: - C has the address of an int under these keys.
+        501..=507 | 602..=605 => Aint::try_from(unsafe { *found.cast::<c_int>() }).unwrap_or_default(),
+        _ => attribute_from_c(found),
+    }
+}

@@ -1,0 +1,143 @@
+//! `redrt-fortran-modules`: makes the modules `mpi` and `mpi_f08` for a Fortran compiler.
+//!
+//! Modules are files of one compiler, often of one version of it. So they are made where the compiler is: when redrt is
+//! installed, and later by this command for another compiler.
+
+use clap::Parser;
+use mpi_table::{Table, render_base_module, render_mpi_f08_module, render_mpi_module, render_mpif_h};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+/// Makes the Fortran modules mpi and mpi_f08 for a compiler, where mpifort looks for them.
+#[derive(Parser, Debug)]
+#[command(name = "redrt-fortran-modules", version)]
+struct Arguments {
+    /// The Fortran compiler: a command, with arguments if it has any
+    #[arg(long, value_name = "FC", env = "REDRT_FC", default_value = "gfortran")]
+    compiler: String,
+    /// Put the modules into this directory, for mpifort with REDRT_FORTRAN_MODULES=DIR, not into the installation
+    #[arg(long, value_name = "DIR", conflicts_with = "sources")]
+    output: Option<PathBuf>,
+    /// Only write the sources of the modules, and mpif.h, into this directory; needs no compiler
+    #[arg(long, value_name = "DIR")]
+    sources: Option<PathBuf>,
+    /// Print the name of the directory for this compiler's modules, and make nothing
+    #[arg(long)]
+    print_directory: bool,
+}
+
+fn main() -> ExitCode {
+    match run(&Arguments::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("redrt-fortran-modules: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(arguments: &Arguments) -> Result<(), String> {
+    if let Some(directory) = &arguments.sources {
+        return write_sources(directory);
+    }
+    let name = directory_name(&arguments.compiler)?;
+    if arguments.print_directory {
+        println!("{name}");
+        return Ok(());
+    }
+    let directory = match &arguments.output {
+        Some(directory) => directory.clone(),
+        None => installation()?.join("include/redrt-fortran").join(name),
+    };
+    make(&arguments.compiler, &directory)?;
+    println!("the modules mpi and mpi_f08 are in {}", directory.display());
+    Ok(())
+}
+
+/// PREFIX of PREFIX/bin/redrt-fortran-modules.
+fn installation() -> Result<PathBuf, String> {
+    let own = std::env::current_exe().and_then(std::fs::canonicalize);
+    let own = own.map_err(|error| format!("cannot tell where it is installed: {error}"))?;
+    let prefix = own.parent().and_then(Path::parent).filter(|prefix| prefix.join("lib").is_dir());
+    let prefix = prefix.ok_or_else(|| format!("{} is in no installation; name a directory by --output", own.display()));
+    Ok(prefix?.to_owned())
+}
+
+/// The compiler, ready to take arguments; it may be a command with arguments of its own.
+fn command(compiler: &str) -> Result<Command, String> {
+    let mut words = compiler.split_whitespace();
+    let mut command = Command::new(words.next().ok_or("the name of the compiler is empty")?);
+    command.args(words);
+    Ok(command)
+}
+
+/// The first line that the compiler prints with this option.
+fn asked(compiler: &str, option: &str) -> Result<String, String> {
+    let output = command(compiler)?.arg(option).output().map_err(|error| format!("cannot run {compiler}: {error}"))?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let first = text.lines().next().map(str::to_owned);
+    first.filter(|_| output.status.success()).ok_or_else(|| format!("{compiler} {option} fails"))
+}
+
+/// `gfortran-12`: GNU Fortran's modules are the same within a major version. Of others nothing is assumed but that a new
+/// version has new ones.
+fn directory_name(compiler: &str) -> Result<String, String> {
+    let version = asked(compiler, "--version")?;
+    if version.contains("GNU Fortran") {
+        let number = asked(compiler, "-dumpversion")?;
+        let major = number.split('.').next().unwrap_or(&number).to_owned();
+        return Ok(format!("gfortran-{major}"));
+    }
+    let plain = |byte: char| if byte.is_ascii_alphanumeric() || byte == '.' { byte } else { '-' };
+    Ok(version.chars().map(plain).collect())
+}
+
+const MODULES: [&str; 3] = ["redrt_mpi_base.f90", "mpi.f90", "mpi_f08.f90"];
+
+fn write_sources(directory: &Path) -> Result<(), String> {
+    let table = Table::standard();
+    let texts = [render_base_module(&table), render_mpi_module(&table), render_mpi_f08_module(&table)];
+    let mpif_h = ("mpif.h", render_mpif_h(&table));
+    std::fs::create_dir_all(directory).map_err(|error| format!("cannot make {}: {error}", directory.display()))?;
+    for (name, text) in MODULES.into_iter().zip(texts).chain([mpif_h]) {
+        let file = directory.join(name);
+        std::fs::write(&file, text).map_err(|error| format!("cannot write {}: {error}", file.display()))?;
+    }
+    Ok(())
+}
+
+/// Compiles the modules beside their place and moves them there when all are made, so that nobody sees half of them.
+fn make(compiler: &str, directory: &Path) -> Result<(), String> {
+    let mut beside = directory.as_os_str().to_owned();
+    beside.push(format!(".new-{}", std::process::id()));
+    let beside = PathBuf::from(beside);
+    write_sources(&beside)?;
+    let done = compile(compiler, &beside).and_then(|()| {
+        std::fs::create_dir_all(directory).map_err(|error| format!("cannot make {}: {error}", directory.display()))?;
+        let entries = std::fs::read_dir(&beside).map_err(|error| error.to_string())?;
+        let files = entries.flatten().map(|entry| entry.path());
+        for file in files.filter(|file| file.extension().is_some_and(|extension| extension == "mod")) {
+            let target = directory.join(file.file_name().expect("an entry has a name"));
+            std::fs::rename(&file, &target).map_err(|error| format!("cannot write {}: {error}", target.display()))?;
+        }
+        Ok(())
+    });
+    // What remains is the sources; nobody looks there.
+    let _ = std::fs::remove_dir_all(&beside);
+    done
+}
+
+fn compile(compiler: &str, directory: &Path) -> Result<(), String> {
+    let mut compiling = command(compiler)?;
+    let gnu = asked(compiler, "--version")?.contains("GNU Fortran");
+    // The modules hold no code, so there is no object to make. Compilers that cannot be told so make one for nothing.
+    compiling.arg(if gnu { "-fsyntax-only" } else { "-c" }).args(MODULES).current_dir(directory);
+    let output = compiling.output().map_err(|error| format!("cannot run {compiler}: {error}"))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let text = String::from_utf8_lossy(&output.stderr);
+    let lines: Vec<_> = text.lines().take(20).collect();
+    let needs = "it must have TYPE(*), DIMENSION(..) and an INTEGER of 32 bits";
+    Err(format!("{compiler} does not compile the modules; {needs}:\n{}", lines.join("\n")))
+}

@@ -1,0 +1,79 @@
+//! What Fortran has and the C ABI has not: comparison of handles, copies of statuses, `MPI_Sizeof`, `MPI_F_sync_reg`.
+
+use crate::Status;
+use crate::handles::give_error;
+use crate::section::Section;
+use std::ffi::c_int;
+
+macro_rules! comparisons {
+    ($($equal:ident, $unequal:ident;)*) => {$(
+        /// `==`
+        ///
+        /// # Safety
+        /// Two handles by reference.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $equal(a: *const c_int, b: *const c_int) -> c_int {
+            // SAFETY: - two arguments by reference.
+            c_int::from(unsafe { *a == *b })
+        }
+
+        /// `/=`
+        ///
+        /// # Safety
+        /// Two handles by reference.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $unequal(a: *const c_int, b: *const c_int) -> c_int {
+            // SAFETY: - two arguments by reference.
+            c_int::from(unsafe { *a != *b })
+        }
+    )*};
+}
+
+comparisons! {
+    redrt_comm_eq_, redrt_comm_ne_;
+    redrt_datatype_eq_, redrt_datatype_ne_;
+    redrt_errhandler_eq_, redrt_errhandler_ne_;
+    redrt_file_eq_, redrt_file_ne_;
+    redrt_group_eq_, redrt_group_ne_;
+    redrt_info_eq_, redrt_info_ne_;
+    redrt_message_eq_, redrt_message_ne_;
+    redrt_op_eq_, redrt_op_ne_;
+    redrt_request_eq_, redrt_request_ne_;
+    redrt_session_eq_, redrt_session_ne_;
+    redrt_win_eq_, redrt_win_ne_;
+}
+
+/// `MPI_STATUS_F082F` and `MPI_STATUS_F2F08`: both forms of a status are the same eight integers. Returns `MPI_SUCCESS`.
+///
+/// # Safety
+/// Two statuses by reference.
+pub unsafe fn copy_status(from: *const Status, to: *mut Status) -> c_int {
+    // SAFETY: - the caller's promise.
+    unsafe { *to = *from };
+    0
+}
+
+macro_rules! fortran_only {
+    ($sizeof:ident, $sync:ident) => {
+        /// `MPI_SIZEOF`: the size of an element.
+        ///
+        /// # Safety
+        /// The arguments of the Fortran call.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $sizeof(x: *const Section, size: *mut c_int, ierror: *mut c_int) {
+            // SAFETY: - a descriptor that the compiler made.
+            let length = unsafe { (*x).element_length() };
+            // SAFETY: - an argument by reference.
+            unsafe { *size = length as c_int };
+            // SAFETY: - an argument by reference, or null.
+            unsafe { give_error(ierror, 0) };
+        }
+
+        /// `MPI_F_SYNC_REG`: that it is called is all that it is for, the compiler keeps no copies in registers across it.
+        #[unsafe(no_mangle)]
+        pub extern "C" fn $sync(_buffer: *const Section) {}
+    };
+}
+
+fortran_only!(mpi_sizeof_f08ts_, mpi_f_sync_reg_f08ts_);
+fortran_only!(pmpi_sizeof_f08ts_, pmpi_f_sync_reg_f08ts_);

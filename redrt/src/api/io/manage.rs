@@ -1,0 +1,148 @@
+//! Opening, closing, and what can be asked of a file and set (MPI-5.0 section 14.2).
+
+use crate::abi::{Input, MPI_ERR_ARG, MPI_ERR_NOT_SAME, MPI_ERR_OTHER, Offset, Output};
+use crate::coll::cards::exchange;
+use crate::comm::{self, lock};
+use crate::error::{Error, Result, Scope};
+use crate::fail;
+use crate::file::access::Way;
+use crate::file::{self, File, open};
+use crate::handle::{CommHandle, FileHandle, GroupHandle, InfoHandle};
+use crate::objects::{group, info};
+use std::ffi::{c_char, c_int};
+use std::sync::Arc;
+
+/// Errors without a file are dealt with by the handler of `MPI_FILE_NULL` (MPI-5.0 section 14.7).
+fn without_file(error: Error) -> Error {
+    error.in_scope(Scope::File(FileHandle::NULL))
+}
+
+/// `MPI_File_open`.
+pub fn file_open(
+    comm: CommHandle,
+    filename: Input<c_char>,
+    amode: c_int,
+    info: InfoHandle,
+    fh: Output<FileHandle>,
+) -> Result {
+    let open = || -> Result<Arc<File>> {
+        let (parent, name) = (comm::resolve(comm)?, filename.text()?);
+        open::open(&parent, &name, amode, info::resolve_hints(info)?)
+    };
+    fh.set(open().map_err(without_file)?.handle())
+}
+
+/// `MPI_File_close`.
+pub fn file_close(fh: Output<FileHandle>) -> Result {
+    let file = file::resolve(fh.get()?)?;
+    if let Some(split) = *lock(&file.split) {
+        fail!(MPI_ERR_OTHER, "{} was not called yet", split.ends_by);
+    }
+    let closed = open::close(&file);
+    fh.set(FileHandle::NULL)?;
+    closed.map_err(without_file)
+}
+
+/// `MPI_File_delete`.
+pub fn file_delete(filename: Input<c_char>, info: InfoHandle) -> Result {
+    let delete = || -> Result {
+        info::resolve_hints(info)?;
+        open::delete(&filename.text()?)
+    };
+    delete().map_err(without_file)
+}
+
+/// All ranks must ask for the same size.
+fn same_size(file: &File, size: Offset) -> Result<u64> {
+    file.check_way(Way::Write)?;
+    let sizes = exchange(&file.comm, [size as u64, 0, 0, 0])?;
+    if sizes.iter().any(|card| card[0] != size as u64) {
+        fail!(MPI_ERR_NOT_SAME, "the ranks name different sizes");
+    }
+    match u64::try_from(size) {
+        Ok(size) => Ok(size),
+        Err(_) => fail!(MPI_ERR_ARG, "the size is {size}"),
+    }
+}
+
+/// Rank 0 does it, and the others hear how it went.
+fn by_first(file: &File, act: impl FnOnce() -> Result) -> Result {
+    let own = if file.comm.rank == 0 { act() } else { Ok(()) };
+    let code = own.as_ref().err().map_or(0, Error::code);
+    let cards = exchange(&file.comm, [code as u64, 0, 0, 0])?;
+    own?;
+    match cards[0][0] {
+        0 => Ok(()),
+        code => fail!(code as c_int, "rank 0 of {} has failed", file.comm.label()),
+    }
+}
+
+/// `MPI_File_set_size`.
+pub fn file_set_size(fh: FileHandle, size: Offset) -> Result {
+    let file = file::resolve(fh)?;
+    let size = same_size(&file, size)?;
+    by_first(&file, || file.disk.set_size(size))
+}
+
+/// `MPI_File_preallocate`.
+pub fn file_preallocate(fh: FileHandle, size: Offset) -> Result {
+    let file = file::resolve(fh)?;
+    let size = same_size(&file, size)?;
+    by_first(&file, || file.disk.preallocate(size))
+}
+
+/// `MPI_File_get_size`.
+pub fn file_get_size(fh: FileHandle, size: Output<Offset>) -> Result {
+    size.set(file::resolve(fh)?.disk.size()? as Offset)
+}
+
+/// `MPI_File_get_group`.
+pub fn file_get_group(fh: FileHandle, group: Output<GroupHandle>) -> Result {
+    let file = file::resolve(fh)?;
+    let members = file.comm.members.iter().map(|member| member.0).collect();
+    group.set(group::register(Arc::new(group::Group::list(members))))
+}
+
+/// `MPI_File_get_amode`.
+pub fn file_get_amode(fh: FileHandle, amode: Output<c_int>) -> Result {
+    amode.set(file::resolve(fh)?.amode)
+}
+
+/// `MPI_File_set_info`.
+pub fn file_set_info(fh: FileHandle, info: InfoHandle) -> Result {
+    let file = file::resolve(fh)?;
+    let hints = info::resolve(info)?;
+    *lock(&file.info) = Arc::new(hints.duplicate());
+    Ok(())
+}
+
+/// `MPI_File_get_info`.
+pub fn file_get_info(fh: FileHandle, info_used: Output<InfoHandle>) -> Result {
+    let hints = lock(&file::resolve(fh)?.info).duplicate();
+    info_used.set(info::register(hints))
+}
+
+/// `MPI_File_set_atomicity`.
+pub fn file_set_atomicity(fh: FileHandle, flag: c_int) -> Result {
+    let file = file::resolve(fh)?;
+    let flags = exchange(&file.comm, [u64::from(flag != 0), 0, 0, 0])?;
+    if flags.iter().any(|card| card[0] != u64::from(flag != 0)) {
+        fail!(MPI_ERR_NOT_SAME, "the ranks set different modes");
+    }
+    *lock(&file.is_atomic) = flag != 0;
+    Ok(())
+}
+
+/// `MPI_File_get_atomicity`.
+pub fn file_get_atomicity(fh: FileHandle, flag: Output<c_int>) -> Result {
+    let is_atomic = *lock(&file::resolve(fh)?.is_atomic);
+    flag.set(c_int::from(is_atomic))
+}
+
+/// `MPI_File_sync`: what all have written is on the device, and seen by all, when all have returned.
+pub fn file_sync(fh: FileHandle) -> Result {
+    let file = file::resolve(fh)?;
+    let synchronized = file.disk.sync();
+    exchange(&file.comm, [0; 4])?;
+    synchronized
+}

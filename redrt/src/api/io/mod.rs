@@ -1,0 +1,9 @@
+//! Files (MPI-5.0 chapter 14): arguments in, what `crate::file` does with them.
+
+mod access;
+mod manage;
+mod position;
+
+pub use access::*;
+pub use manage::*;
+pub use position::*;

@@ -1,0 +1,245 @@
+//! Partitioned communication (MPI-5.0 chapter 4): persistent operations whose buffer is made ready part by part.
+//!
+//! Sender and receiver may divide the buffer differently, and neither knows how the other does. So a round is one message, which
+//! goes when the last part is ready; that a part has arrived is known when all have, which the standard leaves open. Operations of
+//! the same two ranks and tag match in the order in which they were made (§4.2.2), so each has a context of its own.
+
+use super::p2p::persistent::{self, Lent};
+use crate::abi::{Input, MPI_ERR_ARG, MPI_ERR_REQUEST, MPI_ERR_TAG, MPI_PROC_NULL, Output};
+use crate::api::{buffers, p2p};
+use crate::coll::schedule;
+use crate::comm::{self, Comm, lock};
+use crate::datatype::{self, Kept};
+use crate::engine;
+use crate::engine::request::{Operation, RequestId, Status};
+use crate::engine::send::{SendArguments, Sent};
+use crate::error::{Error, Result};
+use crate::fail;
+use crate::handle::{CommHandle, DatatypeHandle, InfoHandle, RequestHandle};
+use crate::objects::info;
+use std::collections::BTreeMap;
+use std::ffi::{c_int, c_void};
+use std::sync::{Arc, Mutex};
+
+/// A partitioned operation of either side.
+struct Partitioned {
+    comm: Arc<Comm>,
+    context: u64,
+    buffer: Lent,
+    /// Elements of all parts.
+    count: i64,
+    datatype: Kept,
+    peer: c_int,
+    tag: c_int,
+    parts: usize,
+    /// What a sender has made ready; `None` at a receiver.
+    readiness: Option<Mutex<Readiness>>,
+}
+
+#[derive(Default)]
+struct Readiness {
+    ready: Vec<bool>,
+    ready_count: usize,
+    round: Option<RequestId>,
+}
+
+static PARTITIONED: Mutex<BTreeMap<usize, Arc<Partitioned>>> = Mutex::new(BTreeMap::new());
+
+fn find(request: RequestHandle) -> Result<Arc<Partitioned>> {
+    let found = lock(&PARTITIONED).get(&request.0).cloned();
+    found.ok_or_else(|| Error::new(MPI_ERR_REQUEST, "not a request of a partitioned operation"))
+}
+
+/// The program gives the request up.
+pub(super) fn forget(request: RequestHandle) {
+    lock(&PARTITIONED).remove(&request.0);
+}
+
+struct Arguments {
+    buffer: *mut c_void,
+    partitions: c_int,
+    count: i64,
+    datatype: DatatypeHandle,
+    peer: c_int,
+    tag: c_int,
+    comm: CommHandle,
+    info: InfoHandle,
+}
+
+fn make(arguments: &Arguments, sends: bool) -> Result<Arc<Partitioned>> {
+    let Arguments { buffer, partitions, count, datatype, peer, tag, comm, info } = *arguments;
+    let comm = comm::resolve(comm)?.clone();
+    info::resolve_hints(info)?;
+    buffers::typed(count, datatype)?;
+    let Some(parts) = usize::try_from(partitions).ok().filter(|parts| *parts > 0) else {
+        fail!(MPI_ERR_ARG, "{partitions} partitions");
+    };
+    if tag < 0 {
+        fail!(MPI_ERR_TAG, "tag {tag} is negative: a partitioned operation has no wildcards");
+    }
+    if peer != MPI_PROC_NULL {
+        comm.member(peer)?;
+    }
+    let Some(count) = count.checked_mul(parts as i64) else { fail!(MPI_ERR_ARG, "{parts} times {count} elements") };
+    let context = comm.next_partitioned_context(sends, peer, tag);
+    let readiness = sends.then(Mutex::default);
+    let (buffer, datatype) = (Lent::new(buffer), datatype::keep(datatype)?);
+    Ok(Arc::new(Partitioned { comm, context, buffer, count, datatype, peer, tag, parts, readiness }))
+}
+
+fn enter(
+    made: &Arc<Partitioned>,
+    request: Output<RequestHandle>,
+    start: impl Fn(&Partitioned) -> Result<RequestId> + Send + Sync + 'static,
+) -> Result {
+    let own = made.clone();
+    persistent::create(&made.comm, request, move || start(&own).map(Some))?;
+    lock(&PARTITIONED).insert(request.get()?.0, made.clone());
+    Ok(())
+}
+
+/// A round that is complete when somebody says so.
+fn new_round() -> RequestId {
+    engine::cell().lock().requests.insert(Operation::Other)
+}
+
+/// `MPI_Psend_init`.
+///
+/// # Safety
+/// The pointers are those of the C call, and the buffer stays valid until the request is freed.
+pub unsafe fn psend_init(
+    buf: *const c_void,
+    partitions: c_int,
+    count: i64,
+    datatype: DatatypeHandle,
+    dest: c_int,
+    tag: c_int,
+    comm: CommHandle,
+    info: InfoHandle,
+    request: Output<RequestHandle>,
+) -> Result {
+    let buffer = buf.cast_mut();
+    let made = make(&Arguments { buffer, partitions, count, datatype, peer: dest, tag, comm, info }, true)?;
+    enter(&made, request, |own| {
+        let round = new_round();
+        if let Some(readiness) = &own.readiness {
+            *lock(readiness) = Readiness { ready: vec![false; own.parts], ready_count: 0, round: Some(round) };
+        }
+        Ok(round)
+    })
+}
+
+/// `MPI_Precv_init`.
+///
+/// # Safety
+/// The pointers are those of the C call, and the buffer stays valid until the request is freed.
+pub unsafe fn precv_init(
+    buf: *mut c_void,
+    partitions: c_int,
+    count: i64,
+    datatype: DatatypeHandle,
+    source: c_int,
+    tag: c_int,
+    comm: CommHandle,
+    info: InfoHandle,
+    request: Output<RequestHandle>,
+) -> Result {
+    let made = make(&Arguments { buffer: buf, partitions, count, datatype, peer: source, tag, comm, info }, false)?;
+    enter(&made, request, |own| {
+        if own.peer == MPI_PROC_NULL {
+            let round = new_round();
+            engine::cell().lock().requests.complete(round, p2p::PROC_NULL_STATUS);
+            return Ok(round);
+        }
+        let target = buffers::incoming(own.buffer.get(), own.count, own.datatype.handle())?;
+        Ok(engine::cell().lock().post(own.context, Some(own.peer as u32), Some(own.tag), target))
+    })
+}
+
+impl Partitioned {
+    /// Part `number` is ready; with the last one the message goes.
+    fn make_ready(&self, number: c_int) -> Result {
+        let Some(readiness) = &self.readiness else {
+            fail!(MPI_ERR_REQUEST, "the request is for receiving");
+        };
+        let round = {
+            let mut readiness = lock(readiness);
+            let Some(round) = readiness.round else { fail!(MPI_ERR_REQUEST, "the request has not been started") };
+            let part = usize::try_from(number).ok().and_then(|number| readiness.ready.get_mut(number));
+            match part {
+                None => fail!(MPI_ERR_ARG, "partition {number} of {}", self.parts),
+                Some(true) => fail!(MPI_ERR_ARG, "partition {number} is ready already"),
+                Some(part) => *part = true,
+            }
+            readiness.ready_count += 1;
+            if readiness.ready_count < self.parts {
+                return Ok(());
+            }
+            readiness.round = None;
+            round
+        };
+        self.send(round)
+    }
+
+    fn send(&self, round: RequestId) -> Result {
+        let cell = engine::cell();
+        if self.peer == MPI_PROC_NULL {
+            cell.lock().requests.complete(round, Status::EMPTY);
+            return Ok(());
+        }
+        // SAFETY: - the program keeps the buffer until the round is complete.
+        let mut payload = unsafe { buffers::outgoing(self.buffer.get(), self.count, self.datatype.handle())? };
+        let to = self.comm.member(self.peer)?;
+        if to != self.comm.members[self.comm.rank as usize] {
+            crate::faults::before_send(&mut payload);
+        }
+        let arguments = SendArguments {
+            context: self.context,
+            source: self.comm.rank,
+            to,
+            tag: self.tag,
+            payload,
+            synchronous: false,
+        };
+        let mut engine = cell.lock();
+        match engine.send(arguments) {
+            Sent::Complete => engine.requests.complete(round, Status::EMPTY),
+            pending => {
+                let sending = engine.send_request(pending);
+                drop(engine);
+                schedule::follow(sending, round);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// `MPI_Pready`.
+pub fn pready(partition: c_int, request: RequestHandle) -> Result {
+    find(request)?.make_ready(partition)
+}
+
+/// `MPI_Pready_range`, both ends included.
+pub fn pready_range(partition_low: c_int, partition_high: c_int, request: RequestHandle) -> Result {
+    let found = find(request)?;
+    (partition_low..=partition_high).try_for_each(|partition| found.make_ready(partition))
+}
+
+/// `MPI_Pready_list`.
+pub fn pready_list(length: c_int, partitions: Input<c_int>, request: RequestHandle) -> Result {
+    let found = find(request)?;
+    partitions.slice(length)?.iter().try_for_each(|partition| found.make_ready(*partition))
+}
+
+/// `MPI_Parrived`. True also when the request is not active.
+pub fn parrived(request: RequestHandle, partition: c_int, flag: Output<c_int>) -> Result {
+    let found = find(request)?;
+    if found.readiness.is_some() {
+        fail!(MPI_ERR_REQUEST, "the request is for sending");
+    }
+    if usize::try_from(partition).map_or(true, |partition| partition >= found.parts) {
+        fail!(MPI_ERR_ARG, "partition {partition} of {}", found.parts);
+    }
+    let id = p2p::resolve(&engine::cell().lock(), request)?;
+    flag.set(c_int::from(crate::decide::all(&[id])))
+}

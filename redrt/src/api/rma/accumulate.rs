@@ -1,0 +1,277 @@
+//! The accumulate functions (MPI-5.0 §12.3.4).
+
+use super::access::{Here, Reached, There, check_fits, hand_over, nothing_to_do, reach};
+use crate::abi::{Aint, MPI_ERR_OP, MPI_ERR_TYPE, Output};
+use crate::api::buffers::{self, Typed};
+use crate::datatype::basic::Class;
+use crate::datatype::{self, Datatype};
+use crate::engine::payload::Payload;
+use crate::engine::request::RequestId;
+use crate::error::{Error, Result};
+use crate::fail;
+use crate::handle::{DatatypeHandle, OpHandle, RequestHandle, WinHandle};
+use crate::op;
+use crate::transport::tcp::Source;
+use crate::window::order::{Combination, Order};
+use crate::window::{self, Effect, Window};
+use std::ffi::{c_int, c_void};
+
+/// The predefined type that all elements of a type have, if they have one.
+fn element_of(datatype: &Datatype) -> Option<DatatypeHandle> {
+    if let Some(handle) = datatype.predefined() {
+        return Some(handle);
+    }
+    let mut elements = datatype.envelope().datatypes.iter().map(|inner| element_of(inner));
+    let first = elements.next()??;
+    elements.all(|other| other == Some(first)).then_some(first)
+}
+
+/// How an accumulate combines: a predefined operation, and the one type of all elements (MPI-5.0 §12.3.4).
+fn combination(operation: OpHandle, typed: &Typed) -> Result<Combination> {
+    let datatype = &typed.datatype;
+    let found = op::resolve(operation)?;
+    if found.is_user() {
+        fail!(MPI_ERR_OP, "an operation of the program cannot be used in a window");
+    }
+    if typed.bytes() == 0 || operation == OpHandle::REPLACE || operation == OpHandle::NO_OP {
+        return Ok(Combination { operation: operation.0 as u32, element: 0 });
+    }
+    let element = element_of(datatype);
+    let element = element.ok_or_else(|| Error::new(MPI_ERR_TYPE, "the elements are not of one predefined type"))?;
+    found.check(&*datatype::resolve(element)?)?;
+    Ok(Combination { operation: operation.0 as u32, element: element.0 as u32 })
+}
+
+/// The program's bytes, packed. Nothing of it is needed when the call has returned.
+///
+/// # Safety
+/// The buffer is that of the C call.
+unsafe fn packed(buffer: *const c_void, count: i64, datatype: DatatypeHandle) -> Result<Payload> {
+    // SAFETY: - as promised to this function; used within the call.
+    unsafe { buffers::outgoing(buffer, count, datatype) }
+}
+
+fn check_same(sent: usize, there: usize) -> Result {
+    if sent != there {
+        fail!(MPI_ERR_TYPE, "{sent} bytes are combined with {there} at the target");
+    }
+    Ok(())
+}
+
+/// Begins an accumulate.
+///
+/// # Safety
+/// The buffer is that of the C call.
+unsafe fn begin_accumulate(
+    window: &Window,
+    origin: Here<*const c_void>,
+    there: There,
+    op: OpHandle,
+    effect: Effect,
+) -> Result<Option<RequestId>> {
+    if op == OpHandle::NO_OP {
+        fail!(MPI_ERR_OP, "MPI_NO_OP is for MPI_Get_accumulate and MPI_Fetch_and_op");
+    }
+    let Some(Reached { target, at, typed }) = reach(window, there)? else {
+        return Ok(nothing_to_do(effect));
+    };
+    let how = combination(op, &typed)?;
+    // SAFETY: - as promised to this function.
+    let data = unsafe { packed(origin.0, origin.1, origin.2)? };
+    check_same(data.len(), typed.bytes())?;
+    window.push(target, |_| Order::Accumulate { at, how }, data.into_owned(), effect)
+}
+
+/// `MPI_Accumulate`.
+///
+/// # Safety
+/// The pointers are those of the C call.
+pub unsafe fn accumulate(
+    origin_addr: *const c_void,
+    origin_count: i64,
+    origin_datatype: DatatypeHandle,
+    target_rank: c_int,
+    target_disp: Aint,
+    target_count: i64,
+    target_datatype: DatatypeHandle,
+    op: OpHandle,
+    win: WinHandle,
+) -> Result {
+    let (window, effect) = (window::resolve(win)?, Effect::Plain);
+    let origin = (origin_addr, origin_count, origin_datatype);
+    let there = (target_rank, target_disp, target_count, target_datatype);
+    // SAFETY: - the pointers are those of the C call.
+    unsafe { begin_accumulate(&window, origin, there, op, effect) }.map(drop)
+}
+
+/// `MPI_Raccumulate`.
+///
+/// # Safety
+/// The pointers are those of the C call.
+pub unsafe fn raccumulate(
+    origin_addr: *const c_void,
+    origin_count: i64,
+    origin_datatype: DatatypeHandle,
+    target_rank: c_int,
+    target_disp: Aint,
+    target_count: i64,
+    target_datatype: DatatypeHandle,
+    op: OpHandle,
+    win: WinHandle,
+    request: Output<RequestHandle>,
+) -> Result {
+    let (window, effect) = (window::resolve(win)?, Effect::Requested);
+    let origin = (origin_addr, origin_count, origin_datatype);
+    let there = (target_rank, target_disp, target_count, target_datatype);
+    // SAFETY: - the pointers are those of the C call.
+    let id = unsafe { begin_accumulate(&window, origin, there, op, effect)? };
+    hand_over(&window, id, request)
+}
+
+/// Begins an accumulate that answers with what was there before.
+///
+/// # Safety
+/// The buffers are those of the C call.
+unsafe fn begin_fetch(
+    window: &Window,
+    origin: Here<*const c_void>,
+    result: Here<*mut c_void>,
+    there: There,
+    op: OpHandle,
+    effect: Effect,
+) -> Result<Option<RequestId>> {
+    let Some(Reached { target, at, typed }) = reach(window, there)? else {
+        return Ok(nothing_to_do(effect));
+    };
+    let how = combination(op, &typed)?;
+    let into = buffers::incoming(result.0, result.1, result.2)?;
+    check_fits(typed.bytes() as u64, into.capacity)?;
+    let order = |tag| Order::Fetch { at, how, tag };
+    if op == OpHandle::NO_OP {
+        // The origin buffer is not looked at.
+        return Ok(window.ask(target, order, &[], into, effect));
+    }
+    // SAFETY: - as promised to this function.
+    let data = unsafe { packed(origin.0, origin.1, origin.2)? };
+    check_same(data.len(), typed.bytes())?;
+    Ok(window.ask(target, order, data.bytes(), into, effect))
+}
+
+/// `MPI_Get_accumulate`.
+///
+/// # Safety
+/// The pointers are those of the C call.
+pub unsafe fn get_accumulate(
+    origin_addr: *const c_void,
+    origin_count: i64,
+    origin_datatype: DatatypeHandle,
+    result_addr: *mut c_void,
+    result_count: i64,
+    result_datatype: DatatypeHandle,
+    target_rank: c_int,
+    target_disp: Aint,
+    target_count: i64,
+    target_datatype: DatatypeHandle,
+    op: OpHandle,
+    win: WinHandle,
+) -> Result {
+    let window = window::resolve(win)?;
+    let origin = (origin_addr, origin_count, origin_datatype);
+    let result = (result_addr, result_count, result_datatype);
+    let there = (target_rank, target_disp, target_count, target_datatype);
+    // SAFETY: - the pointers are those of the C call.
+    unsafe { begin_fetch(&window, origin, result, there, op, Effect::Plain) }.map(drop)
+}
+
+/// `MPI_Rget_accumulate`.
+///
+/// # Safety
+/// The pointers are those of the C call.
+pub unsafe fn rget_accumulate(
+    origin_addr: *const c_void,
+    origin_count: i64,
+    origin_datatype: DatatypeHandle,
+    result_addr: *mut c_void,
+    result_count: i64,
+    result_datatype: DatatypeHandle,
+    target_rank: c_int,
+    target_disp: Aint,
+    target_count: i64,
+    target_datatype: DatatypeHandle,
+    op: OpHandle,
+    win: WinHandle,
+    request: Output<RequestHandle>,
+) -> Result {
+    let window = window::resolve(win)?;
+    let origin = (origin_addr, origin_count, origin_datatype);
+    let result = (result_addr, result_count, result_datatype);
+    let there = (target_rank, target_disp, target_count, target_datatype);
+    // SAFETY: - the pointers are those of the C call.
+    let id = unsafe { begin_fetch(&window, origin, result, there, op, Effect::Requested)? };
+    hand_over(&window, id, request)
+}
+
+/// One element of a predefined type.
+fn single(datatype: DatatypeHandle) -> Result {
+    if datatype::resolve(datatype)?.predefined().is_none() {
+        fail!(MPI_ERR_TYPE, "the type is not predefined");
+    }
+    Ok(())
+}
+
+/// `MPI_Fetch_and_op`.
+///
+/// # Safety
+/// The pointers are those of the C call.
+pub unsafe fn fetch_and_op(
+    origin_addr: *const c_void,
+    result_addr: *mut c_void,
+    datatype: DatatypeHandle,
+    target_rank: c_int,
+    target_disp: Aint,
+    op: OpHandle,
+    win: WinHandle,
+) -> Result {
+    let window = window::resolve(win)?;
+    single(datatype)?;
+    let (origin, result) = ((origin_addr, 1, datatype), (result_addr, 1, datatype));
+    // SAFETY: - the pointers are those of the C call.
+    unsafe { begin_fetch(&window, origin, result, (target_rank, target_disp, 1, datatype), op, Effect::Plain) }
+        .map(drop)
+}
+
+/// `MPI_Compare_and_swap`.
+///
+/// # Safety
+/// The pointers are those of the C call.
+pub unsafe fn compare_and_swap(
+    origin_addr: *const c_void,
+    compare_addr: *const c_void,
+    result_addr: *mut c_void,
+    datatype: DatatypeHandle,
+    target_rank: c_int,
+    target_disp: Aint,
+    win: WinHandle,
+) -> Result {
+    let window = window::resolve(win)?;
+    single(datatype)?;
+    let class = datatype::resolve(datatype)?.basic().map(|basic| basic.class);
+    let is_comparable = matches!(
+        class,
+        Some(Class::Integer | Class::FortranInteger | Class::MultiLanguage | Class::Logical | Class::Byte)
+    );
+    if !is_comparable {
+        fail!(MPI_ERR_TYPE, "MPI_Compare_and_swap is for integers, logicals and bytes");
+    }
+    let Some(Reached { target, at, .. }) = reach(&window, (target_rank, target_disp, 1, datatype))? else {
+        return Ok(());
+    };
+    let into = buffers::incoming(result_addr, 1, datatype)?;
+    // SAFETY: - the pointers are those of the C call.
+    let new = unsafe { packed(origin_addr, 1, datatype)? };
+    // SAFETY: - as above.
+    let expected = unsafe { packed(compare_addr, 1, datatype)? };
+    let data = [new.bytes(), expected.bytes()].concat();
+    window.ask(target, |tag| Order::Compare { at, tag }, &data, into, Effect::Plain);
+    Ok(())
+}

@@ -1,0 +1,154 @@
+//! What can be said of a payload that is not what it should be: it is kept until the right one has come, and compared; or, when
+//! nobody knows which one is right, `redrun` is told of it, who hears of the other as well.
+//!
+//! A payload that the program has already (deferred verification) is not looked at.
+
+use super::Engine;
+use super::receive::Data;
+use super::request::Operation;
+use crate::runtime;
+use quiesce::{Action, Finding, MessageId, MismatchReport};
+use redrt_types::{ReplicaId, Tag, ViewNumber};
+use redrt_wire::control::FromAgent;
+use redrt_wire::event::{Event, Evidence, Excerpt};
+use sdc_detect::{Difference, Element, Sketch, difference};
+use std::borrow::Cow;
+
+/// Of a longer payload only the front is kept.
+const SUSPECT_BYTES_MAX: usize = 64 << 20;
+/// A process whose data differ once and for all tells of so many payloads.
+const EXCERPT_COUNT_MAX: u32 = 32;
+
+/// A payload that was found to be wrong.
+pub struct Suspect {
+    view: ViewNumber,
+    supplier: ReplicaId,
+    element: Element,
+    bytes: Box<[u8]>,
+}
+
+/// What its comparison with the right one has shown.
+pub(super) struct Compared {
+    suppliers: [ReplicaId; 2],
+    tag: i32,
+    difference: Difference,
+    suspect: Suspect,
+}
+
+/// The processor this thread runs on, as the header of a digest has it: -1 when it has no number that fits.
+pub(super) fn core() -> i32 {
+    // SAFETY: - reads a number that the kernel keeps for this thread.
+    let core = unsafe { libc::sched_getcpu() };
+    if (0..i32::from(u16::MAX)).contains(&core) { core } else { -1 }
+}
+
+impl Engine {
+    /// Keeps what is needed to say more of a mismatch, or makes it ready for `redrun`. Also what the receiver takes the
+    /// payload for.
+    pub(super) fn look_at(&mut self, report: &MismatchReport) -> (Element, Option<Excerpt>) {
+        let Some(key) = self.replication().records.get(&report.message).copied() else {
+            return (Element::Unknown, None);
+        };
+        let element = self.element_of(key);
+        let is_fetched_again = report.action == Action::Refetched;
+        let is_open = report.finding == Finding::Undecidable && self.excerpt_count < EXCERPT_COUNT_MAX;
+        if !is_fetched_again && !is_open {
+            return (element, None);
+        }
+        let whole_bytes_max = match self.traces {
+            Some(_) => Excerpt::CHECKED_BYTES_MAX,
+            None => Excerpt::WHOLE_BYTES_MAX,
+        };
+        let Some(bytes) = self.payload_of(key) else { return (element, None) };
+        if is_open {
+            let excerpt = match bytes.len() <= whole_bytes_max {
+                true => Excerpt::Whole(bytes.into_owned()),
+                false => Excerpt::Sketch(Sketch::new(&bytes)),
+            };
+            self.excerpt_count += 1;
+            return (element, Some(excerpt));
+        }
+        let bytes = bytes[..bytes.len().min(SUSPECT_BYTES_MAX)].into();
+        // Several replicas may be reported for one payload.
+        self.messages[key].suspect.get_or_insert(Suspect {
+            view: report.view,
+            supplier: report.supplier,
+            element,
+            bytes,
+        });
+        (element, None)
+    }
+
+    fn element_of(&mut self, key: usize) -> Element {
+        match self.messages[key].receive.map(|receive| &self.requests.get(receive).operation) {
+            Some(Operation::Receive { target, .. }) => target.element,
+            _ => Element::Unknown,
+        }
+    }
+
+    /// The payload of a message that is complete in memory.
+    pub(super) fn payload_of(&mut self, key: usize) -> Option<Cow<'_, [u8]>> {
+        let message = &self.messages[key];
+        match (&message.data, message.receive) {
+            (Data::Bytes(bytes), _) => Some(Cow::Borrowed(bytes)),
+            (Data::Placed, Some(receive)) => {
+                let Operation::Receive { target, .. } = &self.requests.get(receive).operation else { return None };
+                let length = usize::try_from(message.length).ok().filter(|length| *length > 0)?;
+                if let Some(scatter) = target.scatter.as_ref().filter(|_| message.length <= target.capacity) {
+                    // SAFETY: - the receive's buffer, lent until it completes, which it has not as its message is here.
+                    return Some(Cow::Owned(unsafe { scatter.gather(target.start, length) }));
+                }
+                let start = target.contiguous(message.length)?;
+                // SAFETY: - the receive's buffer, lent until it completes, which it has not as its message is here.
+                //         - the payload was placed there, so as many bytes are there.
+                Some(Cow::Borrowed(unsafe { std::slice::from_raw_parts(start, length) }))
+            }
+            _ => None,
+        }
+    }
+
+    /// Compares what has come for a message with what came before and was wrong.
+    pub(super) fn compare_with_suspect(
+        &mut self,
+        id: MessageId,
+        from: ReplicaId,
+        tag: Tag,
+        bytes: &[u8],
+    ) -> Option<Compared> {
+        let key = self.replication().records.get(&id).copied()?;
+        let suspect = self.messages[key].suspect.take()?;
+        let whole = bytes.len().min(SUSPECT_BYTES_MAX);
+        let element = if suspect.element == Element::Unknown { self.element_of(key) } else { suspect.element };
+        match difference(&suspect.bytes, &bytes[..whole], element) {
+            Some(difference) => Some(Compared { suppliers: [suspect.supplier, from], tag: tag.0, difference, suspect }),
+            None => {
+                self.messages[key].suspect = Some(suspect);
+                None
+            }
+        }
+    }
+
+    /// Tells of the difference, if what has come was right; else the next one may be.
+    pub(super) fn tell_evidence(&mut self, id: MessageId, compared: Compared) {
+        let key = self.replication().records.get(&id).copied();
+        if let Some(message) = key.map(|key| &mut self.messages[key]).filter(|message| !message.verified) {
+            message.suspect = Some(compared.suspect);
+            return;
+        }
+        let evidence = Evidence {
+            receiver: self.me,
+            sender: id.sender,
+            context: id.context,
+            tag: compared.tag,
+            sequence: id.sequence,
+            suppliers: compared.suppliers,
+            is_decided: true,
+            view: compared.suspect.view,
+            difference: compared.difference,
+        };
+        if let Some(control) = runtime::job().and_then(|job| job.control) {
+            // If the daemon is gone, so is the job.
+            let _ = control.send(&FromAgent::Event(Event::Evidence(Box::new(evidence))));
+        }
+    }
+}

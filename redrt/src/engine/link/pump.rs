@@ -1,0 +1,181 @@
+//! What waits to go: frames behind others, and payloads in fragments.
+
+use super::*;
+
+/// A payload on its way, of which `next..end` has not been given to the link.
+pub(super) struct Push {
+    payload: Arc<Payload>,
+    landing: u64,
+    next: usize,
+    end: usize,
+    id: OutgoingId,
+    /// Report it as finished when it has gone.
+    then: bool,
+}
+
+impl Links {
+    /// Sends `payload` to a landing of `to`, in fragments.
+    pub fn push(&mut self, to: ProcessIndex, payload: Arc<Payload>, landing: u64, id: OutgoingId, then: bool) {
+        let end = payload.len();
+        let payload = match self.flips.iter().position(|(flipped, _)| *flipped == id) {
+            None => payload,
+            Some(at) => {
+                let (_, bit) = self.flips.swap_remove(at);
+                let mut bytes: Box<[u8]> = payload.bytes().into();
+                bytes[(bit / 8) as usize] ^= 1 << (bit % 8);
+                Arc::new(Payload::Owned(bytes))
+            }
+        };
+        self.peers[to.0 as usize].pushes.push_back(Push { payload, landing, next: 0, end, id, then });
+        self.mark_busy(to);
+    }
+
+    /// Nobody needs the payload any more: what is still to be pushed of it is not.
+    pub fn cancel_pushes(&mut self, id: OutgoingId, payload: &Payload) {
+        for to in &self.busy {
+            let peer = &mut self.peers[to.0 as usize];
+            peer.pushes.retain(|push| push.id != id);
+            if let Route::Tcp(sender) = &mut peer.route {
+                sender.detach(payload.bytes());
+            }
+        }
+        self.flips.retain(|(flipped, _)| *flipped != id);
+    }
+
+    /// Flips a bit of the payload as it is pushed, as `--inject=wire` asks.
+    pub fn flip_pushed_bit(&mut self, id: OutgoingId, bit: u64) {
+        self.flips.push((id, bit));
+    }
+
+    /// To how many processes anything waits to go.
+    pub fn busy_count(&self) -> usize {
+        self.busy.len()
+    }
+
+    /// Whether anything waits to go.
+    pub fn is_busy(&self) -> bool {
+        !self.busy.is_empty()
+    }
+
+    /// Sends what can go now of what waits; `true` when anything did.
+    pub fn pump(&mut self) -> bool {
+        let mut progressed = false;
+        let mut at = 0;
+        while at < self.busy.len() {
+            let to = self.busy[at];
+            progressed |= self.pump_peer(to);
+            let idle = self.is_drained(to);
+            let peer = &mut self.peers[to.0 as usize];
+            if idle && peer.backlog.is_empty() && peer.pushes.is_empty() {
+                peer.busy = false;
+                self.busy.swap_remove(at);
+            } else {
+                at += 1;
+            }
+        }
+        progressed
+    }
+
+    fn pump_peer(&mut self, to: ProcessIndex) -> bool {
+        let mut progressed = false;
+        let peer = &mut self.peers[to.0 as usize];
+        if let Route::Tcp(sender) = &mut peer.route {
+            sender.flush();
+            if sender.is_broken() {
+                peer.route = Route::Gone;
+                self.broken.push(Broken::Lost { process: to, epoch: peer.epoch });
+            }
+        }
+        while let Some(waiting) = self.peers[to.0 as usize].backlog.pop_front() {
+            if !self.transmit(to, &waiting.header, waiting.digest, waiting.body.bytes()) {
+                self.peers[to.0 as usize].backlog.push_front(waiting);
+                return progressed;
+            }
+            progressed = true;
+            self.finished.extend(waiting.then);
+        }
+        while let Some(mut push) = self.peers[to.0 as usize].pushes.pop_front() {
+            let has_left = push.next == push.end || self.push_fragment(to, &mut push);
+            progressed |= has_left;
+            // The last fragment may wait in the link, and it waits in the application's memory.
+            if push.next == push.end && self.is_drained(to) {
+                self.finished.extend(push.then.then_some(push.id));
+                continue;
+            }
+            let is_stuck = !has_left || push.next == push.end;
+            self.peers[to.0 as usize].pushes.push_front(push);
+            if is_stuck {
+                return progressed;
+            }
+        }
+        progressed
+    }
+
+    fn is_drained(&self, to: ProcessIndex) -> bool {
+        match &self.peers[to.0 as usize].route {
+            Route::Tcp(sender) => sender.is_idle(),
+            _ => true,
+        }
+    }
+
+    fn push_fragment(&mut self, to: ProcessIndex, push: &mut Push) -> bool {
+        let fragment = Fragment { landing: push.landing, offset: push.next as u64 }.to_bytes();
+        let mut header = Header::new(Kind::Data, 0);
+        let peer = &mut self.peers[to.0 as usize];
+        match &mut peer.route {
+            Route::Shm(producer) => {
+                let count = (push.end - push.next).min(shm::FRAME_BYTES_MAX - HEADER_BYTES - Fragment::BYTES);
+                header.length = (Fragment::BYTES + count) as u32;
+                let bytes = &push.payload.bytes()[push.next..push.next + count];
+                let fill = |place: *mut u8| {
+                    // SAFETY: - the ring gives BYTES + count writable bytes at place, outside of any other buffer.
+                    unsafe { std::ptr::copy_nonoverlapping(fragment.as_ptr(), place, Fragment::BYTES) };
+                    // SAFETY: - as above, after the fragment's head.
+                    unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), place.add(Fragment::BYTES), count) };
+                };
+                let Some(poke) = producer.send(&header, None, Fragment::BYTES + count, fill) else {
+                    if producer.is_broken() {
+                        self.give_up_ring(to);
+                        push.next = push.end;
+                        return true;
+                    }
+                    return false;
+                };
+                push.next += count;
+                if poke {
+                    self.ring_wake_socket(to);
+                }
+                true
+            }
+            Route::Tcp(sender) => {
+                if !sender.is_idle() {
+                    return false;
+                }
+                let count = (push.end - push.next).min(tcp::DATA_BYTES_MAX);
+                header.length = (Fragment::BYTES + count) as u32;
+                header.size = header.length + HEADER_BYTES as u32;
+                let mut head = [0; HEADER_BYTES + Fragment::BYTES];
+                head[..HEADER_BYTES].copy_from_slice(&header.to_bytes());
+                head[HEADER_BYTES..].copy_from_slice(&fragment);
+                let payload: Arc<dyn Source> = push.payload.clone();
+                sender.send_shared(&head, &payload, push.next, push.next + count);
+                push.next += count;
+                true
+            }
+            Route::Gone => {
+                push.next = push.end;
+                true
+            }
+            Route::Opening(_) => false,
+            Route::Unopened => {
+                self.open(to);
+                self.push_fragment(to, push)
+            }
+        }
+    }
+
+    /// The next outgoing message of which everything has gone.
+    pub fn next_finished(&mut self) -> Option<OutgoingId> {
+        self.finished.pop()
+    }
+}

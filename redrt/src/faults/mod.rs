@@ -1,0 +1,197 @@
+//! Faults that `--inject` asks for, carried out at the n-th send of this process, or the n-th message it receives.
+
+use crate::engine::payload::{Payload, Target};
+use crate::transport::tcp::Source;
+use crate::{program_memory, runtime};
+use redrt_wire::control::{FromAgent, ProcessFault};
+use redrt_wire::event::Event;
+use std::fs::OpenOptions;
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
+
+/// Whether there are any: looked at by every send.
+static ARMED: AtomicBool = AtomicBool::new(false);
+static SENDS: AtomicU64 = AtomicU64::new(0);
+static RECEIVES: AtomicU64 = AtomicU64::new(0);
+/// The bit to flip in the next transmitted payload, -1 for none.
+static WIRE_BIT: AtomicI64 = AtomicI64::new(-1);
+/// The bit to flip in the next payload that is kept, -1 for none.
+static LOG_BIT: AtomicI64 = AtomicI64::new(-1);
+
+/// The host that corrupts data, and how seldom; 0 if there is none.
+static SICK_HOST: AtomicU32 = AtomicU32::new(0);
+static SICK_PERIOD: AtomicU64 = AtomicU64::new(0);
+
+/// Arms what the daemon asked for.
+pub fn arm(faults: &[ProcessFault], host: u32) {
+    let mut armed = false;
+    for fault in faults {
+        match *fault {
+            ProcessFault::Sick { host: sick, period } => {
+                SICK_HOST.store(sick, Ordering::Release);
+                SICK_PERIOD.store(period, Ordering::Release);
+                armed |= sick == host;
+            }
+            ProcessFault::FlipOutput { .. } => {}
+            _ => armed = true,
+        }
+    }
+    ARMED.store(armed, Ordering::Release);
+}
+
+/// In a copy: the faults were meant for its source, but a host makes all sick that are there.
+pub fn become_copy(host: u32) {
+    let is_sick = SICK_PERIOD.load(Ordering::Acquire) > 0 && SICK_HOST.load(Ordering::Acquire) == host;
+    ARMED.store(is_sick, Ordering::Release);
+}
+
+/// Called before each message to another rank that the application or a collective sends.
+#[inline]
+pub fn before_send(payload: &mut Payload) {
+    if ARMED.load(Ordering::Relaxed) {
+        carry_out(payload);
+    }
+}
+
+#[cold]
+fn carry_out(payload: &mut Payload) {
+    let Some(job) = runtime::job() else { return };
+    let number = SENDS.fetch_add(1, Ordering::AcqRel) + 1;
+    be_sick(job, payload, number);
+    for fault in &job.welcome.faults {
+        match *fault {
+            ProcessFault::Kill { send } if send == number => {
+                report(format!("kill at send {number}"));
+                // SAFETY: - ends this process, as asked.
+                unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
+                loop {
+                    std::hint::spin_loop();
+                }
+            }
+            ProcessFault::FlipPayload { send, bit } if send == number && payload.len() > 0 => {
+                let bit = bit % (payload.len() as u64 * 8);
+                flip(payload, bit);
+                report(format!("bit {bit} of the payload of send {number} flipped in memory"));
+            }
+            ProcessFault::FlipWire { send, bit } if send == number && payload.len() > 0 => {
+                let bit = bit % (payload.len() as u64 * 8);
+                WIRE_BIT.store(bit as i64, Ordering::Release);
+                report(format!("bit {bit} of the payload of send {number} flipped in flight"));
+            }
+            ProcessFault::FlipHeap { send, bit } if send == number => {
+                if let Some((address, bit, kind)) = flip_memory(bit) {
+                    report(format!("bit {bit} of the word at {address:#x} ({kind}) flipped before send {number}"));
+                }
+            }
+            ProcessFault::FlipLogged { send, bit } if send == number && payload.len() > 0 => {
+                LOG_BIT.store((bit % (payload.len() as u64 * 8)) as i64, Ordering::Release);
+            }
+            ProcessFault::Reset { send, peer } if send == number => {
+                let process = job.welcome.world.process(peer);
+                if crate::engine::cell().lock().links.disconnect(process) {
+                    report(format!("reset of the connections with {peer} at send {number}"));
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// One send in `period` is hit, another one in each process.
+fn be_sick(job: &runtime::Job, payload: &Payload, number: u64) {
+    let period = SICK_PERIOD.load(Ordering::Acquire);
+    let me = job.welcome.me;
+    let process = u64::from(job.welcome.world.process(me).0);
+    let is_hit = period > 0 && SICK_HOST.load(Ordering::Acquire) == job.welcome.host_number;
+    if is_hit && payload.len() > 0 && (number + process.wrapping_mul(0x9e37_79b9)).is_multiple_of(period) {
+        let bit = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) % (payload.len() as u64 * 8);
+        flip(payload, bit);
+        report(format!("bit {bit} of the payload of send {number} flipped by a sick host"));
+    }
+}
+
+/// Flips a bit of a word of the program's memory that is not zero, since what was never used is of no interest to anybody; `drawn`
+/// says which. Returns its address, the bit in the word at that address, and where it is; nothing when there is no such word.
+fn flip_memory(drawn: u64) -> Option<(u64, u32, program_memory::Kind)> {
+    let regions = program_memory::small_regions();
+    let words = || regions.iter().flat_map(|region| (region.start..region.end).step_by(8).map(move |at| (at, region)));
+    // SAFETY: - mapped readable a moment ago, and neither the heap's nor the static data's mappings go away while the program
+    //           is in a send.
+    //         - aligned: mappings begin at pages.
+    let value = |at: u64| unsafe { (at as *const u64).read_volatile() };
+    let used = words().filter(|(at, _)| value(*at) != 0).count() as u64;
+    let wanted = drawn.checked_rem(used)?;
+    let (at, region) = words().filter(|(at, _)| value(*at) != 0).nth(wanted as usize)?;
+    let bit = (drawn >> 58) as u32;
+    // SAFETY: - mapped writable, as above.
+    //         - that it disturbs the program is its purpose.
+    unsafe { (at as *mut u64).write_volatile(value(at) ^ 1 << bit) };
+    Some((at, bit, region.kind))
+}
+
+/// Flips a bit of the application's own memory, through the file that ignores page protection: a send buffer may be
+/// read-only.
+fn flip(payload: &Payload, bit: u64) {
+    let address = payload.address() + bit / 8;
+    let value = [payload.bytes()[(bit / 8) as usize] ^ 1 << (bit % 8)];
+    let written = OpenOptions::new().write(true).open("/proc/self/mem").and_then(|file| file.write_at(&value, address));
+    if let Err(error) = written {
+        report(format!("the flip could not be carried out: {error}"));
+    }
+}
+
+/// The bit to flip in the copy of a payload of `length` bytes that is about to be transmitted, if any; asked once. Another
+/// thread's message may come first: then it is hit.
+pub fn take_wire_bit(length: usize) -> Option<u64> {
+    take_bit(&WIRE_BIT, length)
+}
+
+fn take_bit(bit: &AtomicI64, length: usize) -> Option<u64> {
+    if !ARMED.load(Ordering::Relaxed) || length == 0 {
+        return None;
+    }
+    let bit = u64::try_from(bit.swap(-1, Ordering::AcqRel)).ok()?;
+    Some(bit % (length as u64 * 8))
+}
+
+/// A payload has been sent, and is kept: the copy to keep in its place, with a bit flipped, if that is
+/// asked for. What is on its way stays as it is.
+pub fn logged(payload: &Payload) -> Option<Payload> {
+    let bit = take_bit(&LOG_BIT, payload.len())?;
+    let mut bytes = payload.bytes().to_vec();
+    bytes[(bit / 8) as usize] ^= 1 << (bit % 8);
+    report(format!("bit {bit} of a payload of {} bytes flipped in the retention log", bytes.len()));
+    Some(Payload::Owned(bytes.into()))
+}
+
+/// Called before the program gets a message from another rank, whose verdict is in.
+#[inline]
+pub fn before_delivery(target: &Target, length: u64) {
+    if ARMED.load(Ordering::Relaxed) {
+        deliver(target, length);
+    }
+}
+
+#[cold]
+fn deliver(target: &Target, length: u64) {
+    let Some(job) = runtime::job() else { return };
+    let number = RECEIVES.fetch_add(1, Ordering::AcqRel) + 1;
+    for fault in &job.welcome.faults {
+        let ProcessFault::FlipReceived { message, bit } = *fault else { continue };
+        if message == number && length > 0 {
+            let bit = bit % (length * 8);
+            // SAFETY: - length bytes were placed in the receive's buffer, which is lent until it completes, and it has not.
+            unsafe { target.flip(bit, length as usize) };
+            report(format!("bit {bit} of received message {number} flipped in its buffer"));
+        }
+    }
+}
+
+fn report(fault: String) {
+    if let Some(job) = runtime::job()
+        && let Some(control) = job.control
+    {
+        // If the daemon is gone, so is the job.
+        let _ = control.send(&FromAgent::Event(Event::Injected { replica: job.welcome.me, fault }));
+    }
+}

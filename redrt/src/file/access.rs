@@ -1,0 +1,215 @@
+//! Reading and writing: buffers of the program, through the view, to and from the disk.
+
+use super::disk::{PIECE_BYTES, Stretch};
+use super::view::{Representation, View};
+use super::{File, Split};
+use crate::abi::{
+    MPI_ERR_ACCESS, MPI_ERR_ARG, MPI_ERR_OTHER, MPI_ERR_READ_ONLY, MPI_ERR_UNSUPPORTED_OPERATION, MPI_MODE_RDONLY,
+    MPI_MODE_SEQUENTIAL, MPI_MODE_WRONLY,
+};
+use crate::comm::lock;
+use crate::datatype::{Datatype, external_size, from_external, to_external};
+use crate::error::Result;
+use crate::fail;
+use std::ffi::c_void;
+use std::sync::Arc;
+
+/// A buffer of the program and what lies in it.
+pub struct Buffer {
+    /// Where it is.
+    pub start: *mut c_void,
+    /// Number of elements.
+    pub count: i64,
+    /// Their type.
+    pub datatype: Arc<Datatype>,
+}
+
+impl Buffer {
+    /// Bytes in the file.
+    fn file_bytes(&self, view: &View) -> u64 {
+        match view.representation {
+            Representation::External32 => external_size(&self.datatype, self.count as u64),
+            _ => self.datatype.packed_size(self.count),
+        }
+    }
+
+    /// How far a pointer moves, in elements of the view.
+    pub fn elements(&self, view: &View) -> i64 {
+        self.file_bytes(view).div_ceil(view.element_size()) as i64
+    }
+}
+
+/// Which way.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Way {
+    /// From the file.
+    Read,
+    /// To the file.
+    Write,
+}
+
+impl File {
+    /// Whether the file was opened for this.
+    pub fn check_way(&self, way: Way) -> Result {
+        match way {
+            Way::Read if self.amode & MPI_MODE_WRONLY != 0 => {
+                fail!(MPI_ERR_ACCESS, "{} is open for writing only", self.disk.name())
+            }
+            Way::Write if self.amode & MPI_MODE_RDONLY != 0 => {
+                fail!(MPI_ERR_READ_ONLY, "{} is open for reading only", self.disk.name())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// With `MPI_MODE_SEQUENTIAL` there is the shared pointer only.
+    pub fn check_random(&self) -> Result {
+        if self.amode & MPI_MODE_SEQUENTIAL != 0 {
+            fail!(MPI_ERR_UNSUPPORTED_OPERATION, "{} is open with MPI_MODE_SEQUENTIAL", self.disk.name());
+        }
+        Ok(())
+    }
+
+    /// Moves the buffer's elements at an offset of the view. Returns the bytes that were moved, as they are in memory.
+    pub fn transfer(&self, way: Way, offset: i64, buffer: &Buffer) -> Result<u64> {
+        self.check_way(way)?;
+        let view = self.current_view();
+        let Some(position) = u64::try_from(offset).ok().and_then(|offset| offset.checked_mul(view.element_size()))
+        else {
+            fail!(MPI_ERR_ARG, "the offset {offset} is not in the file");
+        };
+        let length = buffer.file_bytes(&view);
+        match way {
+            Way::Write => self.write(&view, position, length, buffer),
+            Way::Read => self.read(&view, position, length, buffer),
+        }
+    }
+
+    fn write(&self, view: &View, position: u64, length: u64, buffer: &Buffer) -> Result<u64> {
+        if length == 0 {
+            return Ok(0);
+        }
+        let Buffer { start, count, datatype } = buffer;
+        let size = datatype.packed_size(*count);
+        let atomic = *lock(&self.is_atomic);
+        let external = view.representation == Representation::External32;
+        let converted = if external {
+            let mut native = vec![0; size as usize];
+            datatype.pack(start.cast_const().cast(), *count, &mut native);
+            Some(to_external(datatype, *count as u64, &native)?)
+        } else {
+            None
+        };
+        let mut packed = Vec::new();
+        self.in_pieces(view, position, length, atomic, |done, stretches, now| {
+            let bytes = match &converted {
+                Some(bytes) => &bytes[done as usize..(done + now) as usize],
+                None => {
+                    packed.resize(now as usize, 0);
+                    datatype.pack_range(start.cast_const().cast(), *count, done, &mut packed);
+                    &packed
+                }
+            };
+            self.disk.write(stretches, bytes, atomic)?;
+            Ok(true)
+        })?;
+        Ok(size)
+    }
+
+    fn read(&self, view: &View, position: u64, length: u64, buffer: &Buffer) -> Result<u64> {
+        let Buffer { start, count, datatype } = buffer;
+        let atomic = *lock(&self.is_atomic);
+        let external = view.representation == Representation::External32;
+        let (mut all, mut total) = (Vec::new(), 0);
+        self.in_pieces(view, position, length, atomic, |done, stretches, now| {
+            let bytes = self.disk.read(stretches, atomic)?;
+            total += bytes.len() as u64;
+            if external {
+                all.extend_from_slice(&bytes);
+            } else {
+                datatype.unpack_range(start.cast(), *count, done, &bytes);
+            }
+            Ok(bytes.len() as u64 == now)
+        })?;
+        if !external {
+            return Ok(total);
+        }
+        let each = external_size(datatype, 1).max(1);
+        let whole = total / each;
+        let (native, _) = from_external(datatype, whole, &all)?;
+        datatype.unpack(start.cast(), *count, &native);
+        Ok(native.len() as u64)
+    }
+
+    /// Calls `move_piece` with how much of the stream went before, the stretches of the file of the next piece and its bytes, until
+    /// that says that the file ends. In atomic mode all is one piece, if that is not too much for one answer.
+    fn in_pieces(
+        &self,
+        view: &View,
+        position: u64,
+        length: u64,
+        atomic: bool,
+        mut move_piece: impl FnMut(u64, &[Stretch], u64) -> Result<bool>,
+    ) -> Result {
+        const ATOMIC_BYTES: u64 = 32 << 20;
+        let piece = if atomic { ATOMIC_BYTES } else { PIECE_BYTES as u64 };
+        let mut done = 0;
+        let mut stretches: Vec<Stretch> = Vec::new();
+        while done < length {
+            let now = piece.min(length - done);
+            stretches.clear();
+            view.stretches(position + done, now, &mut |stretch| match stretches.last_mut() {
+                Some(last) if last.offset + last.length == stretch.offset => last.length += stretch.length,
+                _ => stretches.push(stretch),
+            });
+            if !move_piece(done, &stretches, now)? {
+                break;
+            }
+            done += now;
+        }
+        Ok(())
+    }
+
+    /// Moves the buffer's elements at the individual pointer, and the pointer.
+    pub fn transfer_here(&self, way: Way, buffer: &Buffer) -> Result<u64> {
+        self.check_random()?;
+        self.check_way(way)?;
+        let view = self.current_view();
+        let begin = {
+            // MPI-5.0 section 14.4.3: the pointer is moved by what was asked for when the call begins.
+            let mut pointer = lock(&self.pointer);
+            let begin = *pointer;
+            *pointer += buffer.elements(&view);
+            begin
+        };
+        let moved = self.transfer(way, begin, buffer)?;
+        if way == Way::Read {
+            let elements = moved.div_ceil(view.element_size()) as i64;
+            *lock(&self.pointer) = begin + elements.min(buffer.elements(&view));
+        }
+        Ok(moved)
+    }
+
+    /// A split collective begins.
+    pub fn begin_split(&self, ends_by: &'static str, run: impl FnOnce() -> Result<u64>) -> Result {
+        if let Some(other) = *lock(&self.split) {
+            fail!(MPI_ERR_OTHER, "{} was not called yet", other.ends_by);
+        }
+        let bytes = run()?;
+        *lock(&self.split) = Some(Split { ends_by, bytes });
+        Ok(())
+    }
+
+    /// It ends. Returns the bytes that were moved.
+    pub fn end_split(&self, ends_by: &'static str) -> Result<u64> {
+        let mut split = lock(&self.split);
+        match *split {
+            Some(begun) if begun.ends_by == ends_by => {
+                *split = None;
+                Ok(begun.bytes)
+            }
+            Some(begun) => fail!(MPI_ERR_OTHER, "what has begun ends by {}", begun.ends_by),
+            None => fail!(MPI_ERR_OTHER, "no split collective has begun"),
+        }
+    }
+}

@@ -1,0 +1,302 @@
+//! What is done to the file system: by every rank, and in a replicated world by one replica of each.
+//!
+//! Everything here may be done twice and is then the same as once, because a leader may die before its siblings know that it was
+//! done. What has no such form, making a file that must not exist or deleting one that must, is made of two steps: whether it
+//! exists is agreed first.
+
+use crate::abi::{
+    MPI_ERR_ACCESS, MPI_ERR_BAD_FILE, MPI_ERR_FILE_EXISTS, MPI_ERR_FILE_IN_USE, MPI_ERR_IO, MPI_ERR_NO_SPACE,
+    MPI_ERR_NO_SUCH_FILE, MPI_ERR_QUOTA, MPI_ERR_READ_ONLY,
+};
+use crate::comm::lock;
+use crate::decide;
+use crate::engine;
+use crate::error::{Error, Result};
+use crate::transport::descriptors;
+use std::fs::{self, OpenOptions};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+
+/// What is moved in one go: the engine is held meanwhile, in a replicated world.
+pub const PIECE_BYTES: usize = 1 << 20;
+
+/// A stretch of a file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Stretch {
+    /// Where it begins.
+    pub offset: u64,
+    /// Bytes.
+    pub length: u64,
+}
+
+/// A file of the file system. It is opened when it is first needed here, which in a follower may be never.
+#[derive(Debug)]
+pub struct Disk {
+    path: PathBuf,
+    reads: bool,
+    writes: bool,
+    open: Mutex<Option<Open>>,
+}
+
+/// An open file, and the life of the process that opened it: a copy has to open it itself.
+#[derive(Debug)]
+struct Open {
+    file: Arc<fs::File>,
+    epoch: u32,
+}
+
+/// How a file comes to be.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Creation {
+    /// It must be there.
+    No,
+    /// It is made if it is not there.
+    Yes,
+    /// It must not be there. To do that twice is not the same as once, so it is for worlds that are not replicated.
+    New,
+}
+
+impl Disk {
+    /// A file that is not open yet.
+    pub fn new(path: PathBuf, reads: bool, writes: bool) -> Self {
+        Self { path, reads, writes, open: Mutex::default() }
+    }
+
+    /// Its name for messages.
+    pub fn name(&self) -> std::path::Display<'_> {
+        self.path.display()
+    }
+
+    fn here(&self, creation: Creation) -> io::Result<Arc<fs::File>> {
+        let mut open = lock(&self.open);
+        match open.take() {
+            Some(known) if known.epoch == descriptors::epoch() => {
+                return Ok(Arc::clone(&open.insert(known).file));
+            }
+            // Its number is not this process's: it was not copied.
+            Some(foreign) => std::mem::forget(foreign),
+            None => {}
+        }
+        let mut options = OpenOptions::new();
+        options.read(self.reads).write(self.writes).truncate(false);
+        let options = match creation {
+            Creation::No => &mut options,
+            Creation::Yes => options.create(true),
+            Creation::New => options.create_new(true),
+        };
+        let file = Arc::new(options.open(&self.path)?);
+        descriptors::note(file.as_raw_fd());
+        let made = Open { file: Arc::clone(&file), epoch: descriptors::epoch() };
+        *open = Some(made);
+        Ok(file)
+    }
+
+    /// Something that one replica does with the file; its siblings take its answer.
+    fn agreed(&self, what: &str, act: impl Fn(&fs::File) -> io::Result<Vec<u8>>) -> Result<Vec<u8>> {
+        let answer = decide::outside(|| encode(self.here(Creation::No).and_then(|file| act(&file))));
+        decode(answer).map_err(|error| self.error(what, &error))
+    }
+
+    fn error(&self, what: &str, error: &io::Error) -> Error {
+        Error::new(class_of(error), format!("cannot {what} {}: {error}", self.path.display()))
+    }
+
+    /// Opens it, after it was found out that it may be made.
+    pub fn open(&self, creation: Creation) -> Result {
+        let answer = decide::outside(|| encode(self.here(creation).map(|_| Vec::new())));
+        decode(answer).map(drop).map_err(|error| self.error("open", &error))
+    }
+
+    /// Whether there is such a file.
+    pub fn exists(&self) -> Result<bool> {
+        let answer = decide::outside(|| encode(self.path.try_exists().map(|exists| vec![u8::from(exists)])));
+        let answer = decode(answer).map_err(|error| self.error("look for", &error))?;
+        Ok(answer.first().is_some_and(|exists| *exists != 0))
+    }
+
+    /// Removes it from the file system; none that is there is no error.
+    pub fn delete(&self) -> Result {
+        let delete = || match fs::remove_file(&self.path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+            done => done.map(|()| Vec::new()),
+        };
+        decode(decide::outside(|| encode(delete()))).map(drop).map_err(|error| self.error("delete", &error))
+    }
+
+    /// Closes it.
+    pub fn close(&self) {
+        if let Some(known) = lock(&self.open).take() {
+            if known.epoch == descriptors::epoch() {
+                descriptors::forget(known.file.as_raw_fd());
+            } else {
+                std::mem::forget(known);
+            }
+        }
+    }
+
+    /// Its size in bytes.
+    pub fn size(&self) -> Result<u64> {
+        let answer = self.agreed("ask for the size of", |file| Ok(file.metadata()?.len().to_ne_bytes().to_vec()))?;
+        Ok(answer.try_into().map_or(0, u64::from_ne_bytes))
+    }
+
+    /// Cuts or extends it.
+    pub fn set_size(&self, size: u64) -> Result {
+        self.agreed("set the size of", |file| file.set_len(size).map(|()| Vec::new())).map(drop)
+    }
+
+    /// Makes sure that there is room for its first bytes.
+    pub fn preallocate(&self, size: u64) -> Result {
+        let length = libc::off_t::try_from(size).unwrap_or(libc::off_t::MAX);
+        let allocate = |file: &fs::File| {
+            // SAFETY: - takes numbers; the descriptor is open as long as `file`.
+            match unsafe { libc::posix_fallocate(file.as_raw_fd(), 0, length) } {
+                0 => Ok(Vec::new()),
+                code => Err(io::Error::from_raw_os_error(code)),
+            }
+        };
+        if size == 0 { Ok(()) } else { self.agreed("allocate room for", allocate).map(drop) }
+    }
+
+    /// Waits until what was written is on the device.
+    pub fn sync(&self) -> Result {
+        self.agreed("synchronize", |file| file.sync_all().map(|()| Vec::new())).map(drop)
+    }
+
+    /// Reads what is at these stretches, up to the end of the file.
+    pub fn read(&self, stretches: &[Stretch], atomic: bool) -> Result<Vec<u8>> {
+        let total = stretches.iter().map(|stretch| stretch.length).sum::<u64>() as usize;
+        self.agreed("read", |file| {
+            let _lock = atomic.then(|| RangeLock::new(file, stretches, libc::F_RDLCK)).transpose()?;
+            let mut bytes = vec![0; total];
+            let mut done = 0;
+            for stretch in stretches {
+                let length = stretch.length as usize;
+                let found = read_at(file, stretch.offset, &mut bytes[done..done + length])?;
+                done += found;
+                if found < length {
+                    break;
+                }
+            }
+            bytes.truncate(done);
+            Ok(bytes)
+        })
+    }
+
+    /// Writes `bytes` to these stretches. In a replicated world the answer is the digest of what was written: a sibling that would have
+    /// written something else says so.
+    pub fn write(&self, stretches: &[Stretch], bytes: &[u8], atomic: bool) -> Result {
+        let is_replicated = engine::cell().lock().is_replicated();
+        let digest = if is_replicated { xxhash_rust::xxh3::xxh3_128(bytes) } else { 0 };
+        let written = self.agreed("write", |file| {
+            let _lock = atomic.then(|| RangeLock::new(file, stretches, libc::F_WRLCK)).transpose()?;
+            let mut rest = bytes;
+            for stretch in stretches {
+                let (now, later) = rest.split_at(stretch.length as usize);
+                file.write_all_at(now, stretch.offset)?;
+                rest = later;
+            }
+            Ok(digest.to_ne_bytes().to_vec())
+        })?;
+        if written != digest.to_ne_bytes() {
+            let message = format!("it would have written other bytes to {} than its leader", self.path.display());
+            engine::cell().lock().report_divergence(&message);
+        }
+        Ok(())
+    }
+}
+
+fn read_at(file: &fs::File, offset: u64, bytes: &mut [u8]) -> io::Result<usize> {
+    let mut done = 0;
+    while done < bytes.len() {
+        match file.read_at(&mut bytes[done..], offset + done as u64) {
+            Ok(0) => break,
+            Ok(read) => done += read,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(done)
+}
+
+/// An answer that siblings take over: the number of an error, 0 for none, and what was found.
+fn encode(answer: io::Result<Vec<u8>>) -> Vec<u8> {
+    match answer {
+        Ok(found) => {
+            let mut bytes = 0i32.to_ne_bytes().to_vec();
+            bytes.extend(found);
+            bytes
+        }
+        Err(error) => error.raw_os_error().unwrap_or(libc::EIO).to_ne_bytes().to_vec(),
+    }
+}
+
+fn decode(mut answer: Vec<u8>) -> io::Result<Vec<u8>> {
+    let found = answer.split_off(answer.len().min(size_of::<i32>()));
+    match answer.try_into().map_or(libc::EIO, i32::from_ne_bytes) {
+        0 => Ok(found),
+        code => Err(io::Error::from_raw_os_error(code)),
+    }
+}
+
+/// The error class (MPI-5.0 section 14.8).
+fn class_of(error: &io::Error) -> i32 {
+    match error.raw_os_error() {
+        Some(libc::ENOENT) => MPI_ERR_NO_SUCH_FILE,
+        Some(libc::EEXIST) => MPI_ERR_FILE_EXISTS,
+        Some(libc::EACCES | libc::EPERM) => MPI_ERR_ACCESS,
+        Some(libc::EROFS) => MPI_ERR_READ_ONLY,
+        Some(libc::ENOSPC) => MPI_ERR_NO_SPACE,
+        Some(libc::EDQUOT) => MPI_ERR_QUOTA,
+        Some(libc::EBUSY | libc::ETXTBSY) => MPI_ERR_FILE_IN_USE,
+        Some(libc::EISDIR | libc::ENOTDIR | libc::ENAMETOOLONG | libc::ELOOP) => MPI_ERR_BAD_FILE,
+        _ => MPI_ERR_IO,
+    }
+}
+
+/// Keeps others that lock out of a range of the file, in atomic mode.
+struct RangeLock<'a> {
+    file: &'a fs::File,
+    start: i64,
+    length: i64,
+}
+
+impl<'a> RangeLock<'a> {
+    fn new(file: &'a fs::File, stretches: &[Stretch], kind: i32) -> io::Result<Self> {
+        let start = stretches.iter().map(|stretch| stretch.offset).min().unwrap_or(0);
+        let end = stretches.iter().map(|stretch| stretch.offset + stretch.length).max().unwrap_or(start);
+        let lock = Self { file, start: start as i64, length: (end - start).max(1) as i64 };
+        lock.set(kind)?;
+        Ok(lock)
+    }
+
+    fn set(&self, kind: i32) -> io::Result<()> {
+        let range = libc::flock {
+            l_type: kind as i16,
+            l_whence: libc::SEEK_SET as i16,
+            l_start: self.start,
+            l_len: self.length,
+            l_pid: 0,
+        };
+        loop {
+            // SAFETY: - the descriptor is open as long as `file`; `range` outlives the call.
+            if unsafe { libc::fcntl(self.file.as_raw_fd(), libc::F_OFD_SETLKW, &range) } == 0 {
+                return Ok(());
+            }
+            let error = io::Error::last_os_error();
+            if error.kind() != io::ErrorKind::Interrupted {
+                return Err(error);
+            }
+        }
+    }
+}
+
+impl Drop for RangeLock<'_> {
+    fn drop(&mut self) {
+        // What cannot be unlocked is unlocked when the file is closed.
+        let _ = self.set(libc::F_UNLCK);
+    }
+}

@@ -1,0 +1,110 @@
+//! Files (MPI-5.0 chapter 14), backed by POSIX files that all ranks reach.
+//!
+//! ```text
+//!   MPI_File_write_at ──▶ packed bytes ──▶ view.rs: where they go ──▶ disk.rs: pwrite, by one replica of the rank
+//!   MPI_File_read     ◀── unpacked     ◀── view.rs: where they are ◀── disk.rs: pread, and told to the siblings
+//! ```
+//! Each rank has the file open for itself and reads and writes it by position. In a replicated world a rank's leader does that,
+//! and its siblings take the outcome as any other that comes from outside (`decide::outside`). What a leader has written without
+//! having said so, the next leader writes again: the same bytes at the same place, before anybody can have seen a consequence.
+//!
+//! Where the shared pointer is, a window knows (`shared.rs`); rank 0 has it. There are no other messages but those of the
+//! collective calls themselves. Nonblocking calls are over when they return, which the standard allows.
+
+pub(crate) mod access;
+pub(crate) mod disk;
+pub(crate) mod open;
+pub(crate) mod shared;
+pub(crate) mod view;
+
+use crate::abi::MPI_ERR_FILE;
+use crate::comm::{Comm, lock};
+use crate::error::{Error, Result};
+use crate::handle::{FileHandle, Table};
+use crate::objects::attached::Attached;
+use crate::objects::errhandler::Errhandler;
+use crate::objects::info::Info;
+use disk::Disk;
+use shared::SharedPointer;
+use std::ffi::c_int;
+use std::sync::{Arc, Mutex, OnceLock};
+use view::View;
+
+/// A file, as this process has it open.
+pub struct File {
+    handle: OnceLock<FileHandle>,
+    /// Its members, in a communicator of its own.
+    pub comm: Arc<Comm>,
+    /// `MPI_MODE_...`.
+    pub amode: c_int,
+    /// Error handler.
+    pub attached: Arc<Attached>,
+    /// Its hints.
+    pub info: Mutex<Arc<Info>>,
+    /// What it is in the file system.
+    pub disk: Disk,
+    /// Which part of it this process sees.
+    pub view: Mutex<Arc<View>>,
+    /// The individual file pointer, in elements of the view.
+    pub pointer: Mutex<i64>,
+    /// The shared file pointer; why there is none otherwise.
+    pub shared: Result<SharedPointer>,
+    /// Whether conflicting accesses exclude each other.
+    pub is_atomic: Mutex<bool>,
+    /// The split collective that has begun.
+    pub split: Mutex<Option<Split>>,
+}
+
+/// A split collective access between its begin and its end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Split {
+    /// Which of them: the name of its end.
+    pub ends_by: &'static str,
+    /// What its end tells, in bytes.
+    pub bytes: u64,
+}
+
+static FILES: Table<File> = Table::new();
+
+/// The file with this handle.
+pub fn resolve(handle: FileHandle) -> Result<Arc<File>> {
+    FILES.get(handle.0).ok_or_else(|| {
+        if handle == FileHandle::NULL {
+            Error::new(MPI_ERR_FILE, "the file is MPI_FILE_NULL")
+        } else {
+            Error::new(MPI_ERR_FILE, format!("{:#x} is not a file, or it has been closed", handle.0))
+        }
+    })
+}
+
+/// What a file carries. `MPI_FILE_NULL` has an error handler, with which files begin (MPI-5.0 section 14.7).
+pub fn attached(handle: FileHandle) -> Option<Arc<Attached>> {
+    static INITIAL: OnceLock<Arc<Attached>> = OnceLock::new();
+    if handle == FileHandle::NULL {
+        let make = || Arc::new(Attached::with_errhandler(Arc::new(Errhandler::Return)));
+        return Some(Arc::clone(INITIAL.get_or_init(make)));
+    }
+    resolve(handle).ok().map(|file| Arc::clone(&file.attached))
+}
+
+impl File {
+    /// Its handle.
+    pub fn handle(&self) -> FileHandle {
+        *self.handle.get().expect("a file is registered when it is opened")
+    }
+
+    /// The view as it is now.
+    pub fn current_view(&self) -> Arc<View> {
+        Arc::clone(&lock(&self.view))
+    }
+
+    /// The shared pointer.
+    pub fn shared(&self) -> Result<&SharedPointer> {
+        match &self.shared {
+            Ok(shared) => Ok(shared),
+            Err(error) => {
+                Err(Error::new(error.code(), format!("there is no shared file pointer: {}", error.message())))
+            }
+        }
+    }
+}

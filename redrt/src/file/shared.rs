@@ -1,0 +1,95 @@
+//! The shared file pointer: a number in a window of rank 0, fetched and added to.
+
+use super::File;
+use super::access::{Buffer, Way};
+use crate::abi::{MPI_ERR_ARG, MPI_LOCK_EXCLUSIVE};
+use crate::api::rma::{fetch_and_op, win_lock, win_unlock};
+use crate::coll::cards::exchange;
+use crate::comm::Comm;
+use crate::error::Result;
+use crate::fail;
+use crate::handle::{DatatypeHandle, OpHandle};
+use crate::window::Window;
+use crate::window::create::{Memories, create, remove};
+use std::sync::Arc;
+
+/// Where the pointer is.
+pub struct SharedPointer(Arc<Window>);
+
+impl SharedPointer {
+    /// At the beginning. All members call.
+    pub fn new(comm: &Arc<Comm>) -> Result<Self> {
+        let bytes = if comm.rank == 0 { size_of::<i64>() as u64 } else { 0 };
+        create(comm, Memories::Allocate(bytes, 1), None).map(Self)
+    }
+
+    /// Nobody uses it any more. All members call.
+    pub fn close(&self) -> Result {
+        self.0.close()?;
+        remove(&self.0);
+        Ok(())
+    }
+
+    fn exchange(&self, value: i64, op: OpHandle) -> Result<i64> {
+        let window = self.0.handle();
+        let mut former = 0i64;
+        win_lock(MPI_LOCK_EXCLUSIVE, 0, 0, window)?;
+        let (value, result) = ((&raw const value).cast(), (&raw mut former).cast());
+        // SAFETY: - two numbers of this type, which outlive the unlock below, by which the operation is over.
+        let fetched = unsafe { fetch_and_op(value, result, DatatypeHandle::INT64_T, 0, 0, op, window) };
+        win_unlock(0, window)?;
+        fetched?;
+        Ok(former)
+    }
+
+    /// Where it is.
+    pub fn get(&self) -> Result<i64> {
+        self.exchange(0, OpHandle::NO_OP)
+    }
+
+    /// Moves it. Returns where it was.
+    pub fn advance(&self, elements: i64) -> Result<i64> {
+        self.exchange(elements, OpHandle::SUM)
+    }
+
+    /// Puts it there.
+    pub fn set(&self, offset: i64) -> Result {
+        self.exchange(offset, OpHandle::REPLACE).map(drop)
+    }
+}
+
+impl File {
+    /// Moves the buffer's elements at the shared pointer.
+    pub fn transfer_shared(&self, way: Way, buffer: &Buffer) -> Result<u64> {
+        self.check_way(way)?;
+        let elements = buffer.elements(&self.current_view());
+        let begin = self.shared()?.advance(elements)?;
+        self.transfer(way, begin, buffer)
+    }
+
+    /// The same, in the order of ranks. All members call.
+    pub fn transfer_ordered(&self, way: Way, buffer: &Buffer) -> Result<u64> {
+        self.check_way(way)?;
+        let shared = self.shared()?;
+        let own = buffer.elements(&self.current_view());
+        let cards = exchange(&self.comm, [own as u64, 0, 0, 0])?;
+        let sum = |cards: &[[u64; 4]]| cards.iter().map(|card| card[0] as i64).sum::<i64>();
+        let base = if self.comm.rank == 0 { shared.advance(sum(&cards))? } else { 0 };
+        let base = exchange(&self.comm, [base as u64, 0, 0, 0])?[0][0] as i64;
+        self.transfer(way, base + sum(&cards[..self.comm.rank as usize]), buffer)
+    }
+
+    /// Puts the shared pointer somewhere. All members call, with the same offset.
+    pub fn seek_shared(&self, offset: i64) -> Result {
+        let shared = self.shared()?;
+        let offsets = exchange(&self.comm, [offset as u64, 0, 0, 0])?;
+        if offsets.iter().any(|card| card[0] != offset as u64) {
+            fail!(MPI_ERR_ARG, "the ranks seek to different offsets");
+        }
+        if self.comm.rank == 0 {
+            shared.set(offset)?;
+        }
+        // Nobody uses it before it is there.
+        exchange(&self.comm, [0; 4]).map(drop)
+    }
+}

@@ -1,0 +1,56 @@
+//! Sessions (MPI-5.0 §11.3): a program may have several, beside what `MPI_Init` begins.
+
+use super::attached::Attached;
+use super::info::Info;
+use crate::abi::MPI_ERR_SESSION;
+use crate::api::p2p::buffered::Attachment;
+use crate::error::{Error, Result};
+use crate::handle::{SessionHandle, Table};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+/// A session.
+pub struct Session {
+    /// Its error handler.
+    pub attached: Arc<Attached>,
+    /// Its hints.
+    pub info: Info,
+    /// Buffered mode: the buffer attached to it.
+    pub buffer: Mutex<Option<Attachment>>,
+}
+
+static SESSIONS: Table<Session> = Table::new();
+static COUNT: AtomicUsize = AtomicUsize::new(0);
+
+/// Takes a session in and returns its handle.
+pub fn register(session: Session) -> SessionHandle {
+    COUNT.fetch_add(1, Ordering::AcqRel);
+    SessionHandle(SESSIONS.insert(Arc::new(session)))
+}
+
+/// How many sessions have not ended.
+pub fn count() -> usize {
+    COUNT.load(Ordering::Acquire)
+}
+
+/// The session behind a handle.
+///
+/// # Errors
+/// `MPI_ERR_SESSION` when there is none.
+pub fn resolve(handle: SessionHandle) -> Result<Arc<Session>> {
+    SESSIONS.get(handle.0).ok_or_else(invalid)
+}
+
+/// Ends a session.
+///
+/// # Errors
+/// `MPI_ERR_SESSION` when there is none.
+pub fn remove(handle: SessionHandle) -> Result {
+    SESSIONS.remove(handle.0).ok_or_else(invalid)?;
+    COUNT.fetch_sub(1, Ordering::AcqRel);
+    Ok(())
+}
+
+fn invalid() -> Error {
+    Error::new(MPI_ERR_SESSION, "not a session, or it has been finalized")
+}

@@ -1,0 +1,189 @@
+//! The memory of the program, without the library's own, as the kernel and the C library's allocator tell: its static data, its heap and
+//! its large blocks. The library has a heap of its own.
+//!
+//! Large blocks are mappings among others that nobody names. What tells them is the word that GNU's allocator keeps before each: its
+//! size, with a mark for a mapping of its own. Where another allocator is used they are not found, and nothing else is taken for one.
+
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+const PAGE_BYTES: u64 = redrt_wire::scrub::PAGE_BYTES;
+/// The mark of a block with a mapping of its own, among the bits of a block's size that are no part of it.
+const IS_MAPPED: u64 = 2;
+const FLAGS: u64 = 7;
+/// So many pages of a mapping are looked at for the beginning of a block: before it there may be what belongs to somebody else.
+const STRANGE_PAGES_MAX: u64 = 512;
+
+/// A stretch of memory that the program may write.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Region {
+    /// Its first address.
+    pub start: u64,
+    /// The address after its last.
+    pub end: u64,
+    /// What it is.
+    pub kind: Kind,
+}
+
+/// What a region is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// `.data` and `.bss` of the program's file.
+    Static,
+    /// What the C library's allocator gets by `brk`.
+    Heap,
+    /// A block that is so large that it has a mapping of its own.
+    Block,
+    /// Nobody says what.
+    Unknown,
+}
+
+impl std::fmt::Display for Kind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Static => "static data",
+            Self::Heap => "heap",
+            Self::Block => "large block",
+            Self::Unknown => "unknown",
+        })
+    }
+}
+
+/// Static data and heap of this process; nothing if the kernel does not tell.
+pub fn small_regions() -> Vec<Region> {
+    let mut regions = mappings();
+    regions.retain(|region| region.kind != Kind::Unknown);
+    regions
+}
+
+/// These and the large blocks, by address.
+pub fn regions() -> Vec<Region> {
+    let Ok(memory) = File::open("/proc/self/mem") else { return small_regions() };
+    // Read through the file, because a mapping of somebody else may go away meanwhile.
+    let head = |page: u64| {
+        let mut bytes = [0; 16];
+        memory.read_exact_at(&mut bytes, page).ok()?;
+        let (first, second) = bytes.split_at(8);
+        Some([first, second].map(|word| u64::from_ne_bytes(word.try_into().expect("8 bytes"))))
+    };
+    let found = mappings().into_iter().flat_map(|region| match region.kind {
+        Kind::Unknown => blocks(region, head),
+        _ => vec![region],
+    });
+    found.collect()
+}
+
+fn mappings() -> Vec<Region> {
+    let program = fs::read_link("/proc/self/exe").unwrap_or_default();
+    fs::read_to_string("/proc/self/maps").map_or_else(|_| Vec::new(), |maps| listed(&maps, &program))
+}
+
+/// The regions in a list of mappings, and those without a name. The library has its own heap elsewhere, so `[heap]` is the program's.
+fn listed(maps: &str, program: &Path) -> Vec<Region> {
+    let mut regions: Vec<Region> = Vec::new();
+    for line in maps.lines() {
+        let mut fields = line.splitn(6, ' ');
+        let (Some(range), Some(rights)) = (fields.next(), fields.next()) else { continue };
+        let name = fields.nth(3).unwrap_or_default().trim_start();
+        let Some((start, end)) = range.split_once('-') else { continue };
+        let (Ok(start), Ok(end)) = (u64::from_str_radix(start, 16), u64::from_str_radix(end, 16)) else { continue };
+        // What the file does not hold of `.bss` is a mapping without a name behind it.
+        let is_rest = || regions.last().is_some_and(|last| last.kind == Kind::Static && last.end == start);
+        let kind = match name {
+            "[heap]" => Kind::Heap,
+            "" if is_rest() => Kind::Static,
+            "" => Kind::Unknown,
+            _ if !program.as_os_str().is_empty() && Path::new(name) == program => Kind::Static,
+            _ => continue,
+        };
+        if rights.starts_with("rw") && rights.ends_with('p') {
+            regions.push(Region { start, end, kind });
+        }
+    }
+    regions
+}
+
+/// The blocks in a mapping, one after the other, `head` being the first two words of a page.
+fn blocks(mapping: Region, head: impl Fn(u64) -> Option<[u64; 2]>) -> Vec<Region> {
+    let mut found = Vec::new();
+    let (mut page, mut strange) = (mapping.start, 0);
+    while page < mapping.end && strange < STRANGE_PAGES_MAX {
+        let Some([before, size]) = head(page) else { break };
+        let bytes = size & !FLAGS;
+        let fits = bytes > 0 && bytes.is_multiple_of(PAGE_BYTES) && bytes <= mapping.end - page;
+        if before == 0 && size & FLAGS == IS_MAPPED && fits {
+            found.push(Region { start: page, end: page + bytes, kind: Kind::Block });
+            page += bytes;
+        } else {
+            page += PAGE_BYTES;
+            strange += 1;
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn region(start: u64, end: u64, kind: Kind) -> Region {
+        Region { start, end, kind }
+    }
+
+    #[test]
+    fn static_data_and_heap_are_told_from_what_has_no_name() {
+        let maps = "\
+555555554000-555555555000 r--p 00000000 08:01 7                          /opt/my prog
+555555555000-555555556000 r-xp 00001000 08:01 7                          /opt/my prog
+555555557000-555555558000 r--p 00002000 08:01 7                          /opt/my prog
+555555558000-555555559000 rw-p 00003000 08:01 7                          /opt/my prog
+555555559000-55555555b000 rw-p 00000000 00:00 0 
+55555555b000-55555557c000 rw-p 00000000 00:00 0                          [heap]
+7ffff7a00000-7ffff7b00000 rw-p 00000000 00:00 0 
+7ffff7b00000-7ffff7c00000 rw-p 00000000 08:01 9                          /lib/libc.so.6
+7ffff7c00000-7ffff7d00000 rw-s 00000000 00:01 3                          /memfd:redrt (deleted)
+7ffffffde000-7ffffffff000 rw-p 00000000 00:00 0                          [stack]
+";
+        let found = listed(maps, Path::new("/opt/my prog"));
+        assert_eq!(
+            found,
+            [
+                region(0x5555_5555_8000, 0x5555_5555_9000, Kind::Static),
+                region(0x5555_5555_9000, 0x5555_5555_b000, Kind::Static),
+                region(0x5555_5555_b000, 0x5555_5557_c000, Kind::Heap),
+                region(0x7fff_f7a0_0000, 0x7fff_f7b0_0000, Kind::Unknown),
+            ]
+        );
+    }
+
+    #[test]
+    fn blocks_are_found_between_what_is_none() {
+        let head = |page: u64| match page {
+            // Larger than the rest of the mapping; of two pages; no mark; one that follows; not a whole number of pages.
+            0x1000 => Some([0, 0x10_0000 | IS_MAPPED]),
+            0x2000 => Some([0, 0x2000 | IS_MAPPED]),
+            0x5000 => Some([0, 0x1000]),
+            0x6000 => Some([0, 0x1000 | IS_MAPPED]),
+            0x7000 => Some([0, 0x1010 | IS_MAPPED]),
+            _ => Some([1, 0x1000 | IS_MAPPED]),
+        };
+        let found = blocks(region(0x1000, 0x9000, Kind::Unknown), head);
+        assert_eq!(found, [region(0x2000, 0x4000, Kind::Block), region(0x6000, 0x7000, Kind::Block)]);
+        assert_eq!(blocks(region(0x1000, 0x9000, Kind::Unknown), |_| None), []);
+    }
+
+    #[test]
+    fn static_data_and_a_large_block_of_this_process_are_found() {
+        static NUMBER: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(7);
+        // SAFETY: - gives memory or null; it is freed below.
+        let block = unsafe { libc::malloc(64 << 20) };
+        let found = regions();
+        let kind_of =
+            |address: u64| found.iter().find(|one| (one.start..one.end).contains(&address)).map(|one| one.kind);
+        assert_eq!(kind_of(NUMBER.as_ptr() as u64), Some(Kind::Static), "{found:x?}");
+        assert!(block.is_null() || kind_of(block as u64 + (32 << 20)) == Some(Kind::Block), "{found:x?}");
+        // SAFETY: - malloc gave it, and nobody has it any more.
+        unsafe { libc::free(block) };
+    }
+}

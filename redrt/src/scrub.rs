@@ -1,0 +1,130 @@
+//! Digests of the program's memory, taken at a collective that all replicas of the rank take them at (`--scrub`).
+//!
+//! ```text
+//!   agent thread:  Orders ──▶ WANTED = number of a collective that has not begun
+//!   main thread:   each blocking collective: number = ++COLLECTIVES ≥ WANTED? ──▶ digests of pages ──▶ redrun
+//! ```
+//! Replicas are in the same state at the same call, except for what is under way in the background: a receive may have taken its message
+//! in one of them and not in the other. So memory is looked at only while the program has no request open, which it has at the same
+//! calls in all replicas. Threads of the program besides the main one change memory whenever they run: then nothing is compared.
+
+use crate::program_memory;
+use crate::runtime::{self, threads};
+use redrt_types::VirtualRank;
+use redrt_wire::control::FromAgent;
+use redrt_wire::scrub::{Answer, Order, PAGE_BYTES, Scrub, Stretch};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+/// Nothing is wanted.
+const NONE: u64 = u64::MAX;
+
+static IS_ON: AtomicBool = AtomicBool::new(false);
+/// Blocking collectives that the main thread has begun.
+static COLLECTIVES: AtomicU64 = AtomicU64::new(0);
+/// At which one, or the next that fits, the order is to be carried out.
+static WANTED: AtomicU64 = AtomicU64::new(NONE);
+static ORDER: Mutex<Option<(u64, Order)>> = Mutex::new(None);
+
+/// From now on collectives are counted.
+pub fn begin() {
+    IS_ON.store(true, Ordering::Release);
+}
+
+/// A blocking collective begins.
+#[inline]
+pub fn at_collective() {
+    if IS_ON.load(Ordering::Relaxed) && threads::number() == 0 {
+        // Ordered with `heed`: the agent sees this collective, or this thread sees what is wanted.
+        let number = COLLECTIVES.fetch_add(1, Ordering::SeqCst) + 1;
+        let wanted = WANTED.load(Ordering::SeqCst);
+        if number >= wanted {
+            carry_out(number, wanted);
+        }
+    }
+}
+
+/// `redrun` says something of it.
+pub fn heed(message: Scrub, rank: VirtualRank) {
+    match message {
+        Scrub::Where { round } => answer(round, Answer::Position(COLLECTIVES.load(Ordering::SeqCst))),
+        Scrub::Orders { round, orders } => {
+            let Some(order) = orders.get(rank.0 as usize).copied().filter(|order| order.collective != NONE) else {
+                return;
+            };
+            let mut ordered = ORDER.lock().unwrap_or_else(PoisonError::into_inner);
+            *ordered = Some((round, order));
+            WANTED.store(order.collective, Ordering::SeqCst);
+            let has_passed = COLLECTIVES.load(Ordering::SeqCst) >= order.collective;
+            // Only one of the two threads gets it.
+            if has_passed && take(order.collective) {
+                *ordered = None;
+                drop(ordered);
+                answer(round, Answer::Late);
+            }
+        }
+    }
+}
+
+fn take(wanted: u64) -> bool {
+    WANTED.compare_exchange(wanted, NONE, Ordering::SeqCst, Ordering::SeqCst).is_ok()
+}
+
+#[cold]
+fn carry_out(number: u64, wanted: u64) {
+    if !crate::engine::cell().lock().requests.is_at_rest() || !take(wanted) {
+        return;
+    }
+    let ordered = ORDER.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let (Some((round, order)), Some(job)) = (ordered, runtime::job()) else { return };
+    match threads::strangers() {
+        Some(0) => {}
+        Some(count) => return answer(round, Answer::Unfit(format!("has {count} threads besides the main one"))),
+        None => return answer(round, Answer::Unfit("cannot list its threads".into())),
+    }
+    let (stretches, next) = digests(&order, job.welcome.options.seed);
+    answer(round, Answer::Pages { collective: number, stretches, next });
+}
+
+/// Digests of the memory that an order speaks of, and where the next one is to go on.
+fn digests(order: &Order, seed: u64) -> (Vec<Stretch>, u64) {
+    let mut stretches: Vec<Stretch> = Vec::new();
+    let mut left = order.bytes_max / PAGE_BYTES;
+    for region in program_memory::regions() {
+        let start = region.start.max(order.from);
+        let pages = region.end.saturating_sub(start) / PAGE_BYTES;
+        if pages == 0 {
+            continue;
+        }
+        if left == 0 {
+            return (stretches, start);
+        }
+        let taken = pages.min(left);
+        left -= taken;
+        let digest = |number: u64| page_digest(start + number * PAGE_BYTES, seed);
+        stretches.push(Stretch { start, digests: (0..taken).map(digest).collect() });
+        if taken < pages {
+            return (stretches, start + taken * PAGE_BYTES);
+        }
+    }
+    (stretches, 0)
+}
+
+fn page_digest(page: u64, seed: u64) -> u64 {
+    // SAFETY: - a page of the program's static data, heap or a block of its allocator, mapped and readable.
+    //         - nobody writes to it or takes it away meanwhile: the program's only thread is here, and the library's threads use other
+    //           memory.
+    let bytes = unsafe { std::slice::from_raw_parts(page as *const u8, PAGE_BYTES as usize) };
+    if bytes.iter().all(|byte| *byte == 0) {
+        return 0;
+    }
+    xxh3_64_with_seed(bytes, seed).max(1)
+}
+
+fn answer(round: u64, answer: Answer) {
+    if let Some(control) = runtime::job().and_then(|job| job.control) {
+        // If the daemon is gone, so is the job.
+        let _ = control.send(&FromAgent::Scrubbed { round, answer });
+    }
+}

@@ -1,0 +1,358 @@
+//! Links that are being opened or accepted, none of which is waited for: one thread serves them all.
+//!
+//! ```text
+//!  Dialling                                          Admitting
+//!    connects ─────────────────────────────────────▶  accepted
+//!    greeting ─────────────────────────────────────▶  hears it
+//!    hears it ◀──────────────────────────────────────  answer
+//!    proof, name ──────────────────────────────────▶  hears them
+//!  Sender                                            Accepted
+//! ```
+//! Sockets do not block. What is to be heard next is of known length, and nothing is done before all of it is there; what comes
+//! behind it stays in the socket. What is said fits a new socket's buffer. The bytes are those of `redrt_wire::auth`.
+
+use super::tcp::{Accepted, Connection, Name, Sender, send_quietly, tune};
+use redrt_wire::auth::{Accepting, Connecting, Secret};
+use redrt_wire::seal::Cipher;
+use socket2::{Domain, SockRef, Socket, Type};
+use std::io::{self, IoSlice, Read};
+use std::net::SocketAddr;
+use std::ops::ControlFlow;
+use std::os::fd::AsRawFd;
+use std::time::{Duration, Instant};
+
+/// How long a link may take to be opened.
+pub const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// What came of a step: `Break` with the end, `Continue` when more has to come first.
+pub type Step<T, This> = ControlFlow<io::Result<T>, This>;
+
+/// A connection, and what has been heard of what is to be heard next.
+struct Hearing {
+    stream: Connection,
+    heard: Vec<u8>,
+    deadline: Instant,
+}
+
+impl Hearing {
+    fn new(stream: Connection) -> Self {
+        Self { stream, heard: Vec::new(), deadline: Instant::now() + TIMEOUT }
+    }
+
+    /// Whether `count` bytes have come.
+    fn has_heard(&mut self, count: usize) -> io::Result<bool> {
+        while self.heard.len() < count {
+            let mut piece = [0; 128];
+            let wanted = piece.len().min(count - self.heard.len());
+            match (&*self.stream).read(&mut piece[..wanted]) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(length) => self.heard.extend_from_slice(&piece[..length]),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(true)
+    }
+
+    fn say(&self, bytes: &[u8]) -> io::Result<()> {
+        let count = send_quietly(&self.stream, &[IoSlice::new(bytes)])?;
+        if count == bytes.len() { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
+    }
+
+    /// Whether a handshake is over after a step that has come to `outcome`.
+    fn end<T>(&self, outcome: io::Result<Option<T>>) -> ControlFlow<io::Result<T>> {
+        match outcome {
+            Ok(Some(end)) => ControlFlow::Break(Ok(end)),
+            Ok(None) if Instant::now() < self.deadline => ControlFlow::Continue(()),
+            Ok(None) => ControlFlow::Break(Err(io::ErrorKind::TimedOut.into())),
+            Err(error) => ControlFlow::Break(Err(error)),
+        }
+    }
+
+    fn entry(&self, events: i16) -> libc::pollfd {
+        libc::pollfd { fd: self.stream.as_raw_fd(), events, revents: 0 }
+    }
+
+    fn is_current(&self) -> bool {
+        self.stream.is_current()
+    }
+}
+
+/// A link that this process opens.
+pub struct Dialling {
+    hearing: Hearing,
+    secret: Secret,
+    name: Name,
+    /// Set when the connection is there and the greeting has gone.
+    greeted: Option<Connecting>,
+}
+
+impl Dialling {
+    /// Begins to connect.
+    pub fn begin(address: SocketAddr, secret: &Secret, name: Name) -> io::Result<Self> {
+        let make = || Socket::new(Domain::for_address(address), Type::STREAM.nonblocking().cloexec(), None);
+        let stream = Connection::make(make)?;
+        match SockRef::from(&*stream).connect(&address.into()) {
+            Err(error) if error.raw_os_error() != Some(libc::EINPROGRESS) => return Err(error),
+            _ => {}
+        }
+        Ok(Self { hearing: Hearing::new(stream), secret: secret.clone(), name, greeted: None })
+    }
+
+    /// Goes on as far as it can without waiting. The link is opened if that is still wanted when the other end has proved itself.
+    pub fn advance(mut self, is_wanted: impl Fn() -> bool) -> Step<Sender, Self> {
+        let outcome = self.step(is_wanted);
+        match self.hearing.end(outcome) {
+            ControlFlow::Continue(()) => ControlFlow::Continue(self),
+            ControlFlow::Break(end) => ControlFlow::Break(end.map(|cipher| Sender::new(self.hearing.stream, cipher))),
+        }
+    }
+
+    fn step(&mut self, is_wanted: impl Fn() -> bool) -> io::Result<Option<Option<Cipher>>> {
+        let answer_bytes = match &self.greeted {
+            Some(connecting) => connecting.answer_bytes(),
+            None if !self.is_connected()? => return Ok(None),
+            None => {
+                tune(&self.hearing.stream)?;
+                let (connecting, greeting) = Connecting::begin(&self.secret)?;
+                self.hearing.say(&greeting)?;
+                self.greeted.insert(connecting).answer_bytes()
+            }
+        };
+        if !self.hearing.has_heard(answer_bytes)? {
+            return Ok(None);
+        }
+        let connecting = self.greeted.take().expect("it has been greeted");
+        let (mut said, mut cipher) = connecting.finish(&self.hearing.heard)?;
+        // In the copy of a process nobody speaks in its source's name.
+        if !is_wanted() {
+            return Err(io::ErrorKind::ConnectionAborted.into());
+        }
+        match &mut cipher {
+            Some(cipher) => cipher.seal(&self.name.to_bytes(), &mut said),
+            None => said.extend(self.name.to_bytes()),
+        }
+        self.hearing.say(&said)?;
+        Ok(Some(cipher))
+    }
+
+    fn is_connected(&self) -> io::Result<bool> {
+        if let Some(error) = self.hearing.stream.take_error()? {
+            return Err(error);
+        }
+        match self.hearing.stream.peer_addr() {
+            Ok(_) => Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::NotConnected => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// What it waits for.
+    pub fn entry(&self) -> libc::pollfd {
+        self.hearing.entry(if self.greeted.is_some() { libc::POLLIN } else { libc::POLLOUT })
+    }
+
+    /// When it will have taken too long.
+    pub fn deadline(&self) -> Instant {
+        self.hearing.deadline
+    }
+}
+
+/// A link that another process opens.
+pub struct Admitting {
+    hearing: Hearing,
+    secret: Secret,
+    /// Set when the greeting was answered.
+    answered: Option<Accepting>,
+}
+
+impl Admitting {
+    /// A connection that was accepted.
+    pub fn begin(stream: Connection, secret: &Secret) -> io::Result<Self> {
+        stream.set_nonblocking(true)?;
+        tune(&stream)?;
+        Ok(Self { hearing: Hearing::new(stream), secret: secret.clone(), answered: None })
+    }
+
+    /// Goes on as far as it can without waiting.
+    pub fn advance(mut self) -> Step<Accepted, Self> {
+        let outcome = self.step();
+        match self.hearing.end(outcome) {
+            ControlFlow::Continue(()) => ControlFlow::Continue(self),
+            ControlFlow::Break(end) => {
+                ControlFlow::Break(end.map(|(name, cipher)| Accepted::new(name, self.hearing.stream, cipher)))
+            }
+        }
+    }
+
+    fn step(&mut self) -> io::Result<Option<(Name, Option<Cipher>)>> {
+        if self.answered.is_none() {
+            if !self.hearing.has_heard(Accepting::greeting_bytes(&self.secret))? {
+                return Ok(None);
+            }
+            let greeting = std::mem::take(&mut self.hearing.heard);
+            let (accepting, answer) = Accepting::begin(&self.secret, &greeting)?;
+            self.hearing.say(&answer)?;
+            self.answered = Some(accepting);
+        }
+        let proof_bytes = self.answered.as_ref().map_or(0, Accepting::proof_bytes);
+        let name_bytes = if self.secret.is_sealing() { Cipher::sealed_bytes(Name::BYTES) } else { Name::BYTES };
+        if !self.hearing.has_heard(proof_bytes + name_bytes)? {
+            return Ok(None);
+        }
+        let (proof, said) = self.hearing.heard.split_at(proof_bytes);
+        let mut cipher = self.answered.take().expect("it was answered").finish(proof)?;
+        let mut name = Vec::new();
+        match &mut cipher {
+            Some(cipher) => cipher.open(said, &mut name)?,
+            None => name.extend_from_slice(said),
+        }
+        let name: [u8; Name::BYTES] = name.try_into().map_err(|_| io::ErrorKind::InvalidData)?;
+        Ok(Some((Name::from_bytes(name), cipher)))
+    }
+
+    /// What it waits for.
+    pub fn entry(&self) -> libc::pollfd {
+        self.hearing.entry(libc::POLLIN)
+    }
+
+    /// When it will have taken too long.
+    pub fn deadline(&self) -> Instant {
+        self.hearing.deadline
+    }
+
+    /// Whether it was accepted in this life of the process: see `descriptors`.
+    pub fn is_current(&self) -> bool {
+        self.hearing.is_current()
+    }
+}
+
+/// Opens a link, and waits for it.
+pub fn open(address: SocketAddr, secret: &Secret, name: Name) -> io::Result<Sender> {
+    let mut dialling = Dialling::begin(address, secret, name)?;
+    loop {
+        sleep(&mut [dialling.entry()], Some(dialling.deadline()))?;
+        match dialling.advance(|| true) {
+            ControlFlow::Continue(more) => dialling = more,
+            ControlFlow::Break(opened) => return opened,
+        }
+    }
+}
+
+/// Lets a connection that was accepted prove itself, and waits for that.
+#[cfg(test)]
+pub fn admit(stream: Connection, secret: &Secret) -> io::Result<Accepted> {
+    let mut admitting = Admitting::begin(stream, secret)?;
+    loop {
+        sleep(&mut [admitting.entry()], Some(admitting.deadline()))?;
+        match admitting.advance() {
+            ControlFlow::Continue(more) => admitting = more,
+            ControlFlow::Break(accepted) => return accepted,
+        }
+    }
+}
+
+/// Sleeps until something may have happened at one of these, or it is time. Whoever is woken too early finds nothing and comes back.
+pub fn sleep(entries: &mut [libc::pollfd], until: Option<Instant>) -> io::Result<()> {
+    let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+    // Rounded up: else the last millisecond would be spent awake.
+    let limit_ms = left.map_or(-1, |left| i32::try_from(left.as_millis() + 1).unwrap_or(i32::MAX));
+    // SAFETY: - as many valid entries as is said.
+    if unsafe { libc::poll(entries.as_mut_ptr(), entries.len() as libc::nfds_t, limit_ms) } < 0 {
+        let error = io::Error::last_os_error();
+        if error.kind() != io::ErrorKind::Interrupted {
+            return Err(error);
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use redrt_types::{Incarnation, ProcessIndex};
+    use std::io::Write;
+    use std::net::{TcpListener, TcpStream};
+
+    const NAME: Name = Name { from: ProcessIndex(5), incarnation: Incarnation(1), to: ProcessIndex(2), epoch: 3 };
+
+    fn secret(is_sealing: bool) -> Secret {
+        Secret::new([3; 32]).sealing(is_sealing)
+    }
+
+    /// Both ends on one thread: so neither waits for the other.
+    fn meet(client: &Secret, server: &Secret) -> (io::Result<Sender>, io::Result<Accepted>) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut dialling =
+            ControlFlow::Continue(Dialling::begin(listener.local_addr().unwrap(), client, NAME).unwrap());
+        let mut admitting =
+            ControlFlow::Continue(Admitting::begin(Connection::accept(&listener).unwrap(), server).unwrap());
+        loop {
+            dialling = match dialling {
+                ControlFlow::Continue(more) => more.advance(|| true),
+                over @ ControlFlow::Break(_) => over,
+            };
+            admitting = match admitting {
+                ControlFlow::Continue(more) => more.advance(),
+                over @ ControlFlow::Break(_) => over,
+            };
+            match (dialling, admitting) {
+                (ControlFlow::Break(opened), ControlFlow::Break(accepted)) => return (opened, accepted),
+                unfinished => (dialling, admitting) = unfinished,
+            }
+        }
+    }
+
+    #[test]
+    fn one_thread_serves_both_ends() {
+        for is_sealing in [false, true] {
+            let (opened, accepted) = meet(&secret(is_sealing), &secret(is_sealing));
+            assert!(opened.is_ok());
+            assert_eq!(accepted.unwrap().name, NAME);
+            let (opened, accepted) = meet(&secret(is_sealing), &Secret::new([4; 32]).sealing(is_sealing));
+            assert!(opened.is_err() && accepted.is_err());
+        }
+    }
+
+    #[test]
+    fn who_says_nothing_or_half_is_not_waited_for() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut stranger = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let mut admitting = Admitting::begin(Connection::accept(&listener).unwrap(), &secret(false)).unwrap();
+        for said in [&[][..], &[7; 20]] {
+            stranger.write_all(said).unwrap();
+            let ControlFlow::Continue(more) = admitting.advance() else { panic!("it was taken for more") };
+            admitting = more;
+        }
+        admitting.hearing.deadline = Instant::now();
+        let ControlFlow::Break(Err(error)) = admitting.advance() else { panic!("it may take for ever") };
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+    }
+
+    #[test]
+    fn nobody_listens_there() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        drop(listener);
+        let refused = open(address, &secret(false), NAME).err().unwrap();
+        assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused);
+    }
+
+    #[test]
+    fn what_nobody_wants_any_more_is_not_named() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let accepting = std::thread::spawn(move || admit(Connection::accept(&listener).unwrap(), &secret(false)));
+        let mut dialling = Dialling::begin(address, &secret(false), NAME).unwrap();
+        let given_up = loop {
+            sleep(&mut [dialling.entry()], Some(dialling.deadline())).unwrap();
+            match dialling.advance(|| false) {
+                ControlFlow::Continue(more) => dialling = more,
+                ControlFlow::Break(opened) => break opened.err().unwrap(),
+            }
+        };
+        assert_eq!(given_up.kind(), io::ErrorKind::ConnectionAborted);
+        assert!(accepting.join().unwrap().is_err());
+    }
+}

@@ -1,0 +1,218 @@
+//! Operations on a target's memory, one at a time: so each is atomic with respect to all others.
+
+use super::order::{Combination, Place};
+use crate::abi::{MPI_ERR_OP, MPI_ERR_RMA_RANGE, MPI_ERR_TYPE};
+use crate::datatype::layout::Layout;
+use crate::datatype::{self, Datatype, pack};
+use crate::handle::{DatatypeHandle, OpHandle};
+use crate::op;
+use std::ffi::c_int;
+use std::sync::Arc;
+
+/// What an operation comes to: an error class, when it cannot be done.
+pub type Done<T = ()> = Result<T, c_int>;
+
+/// The memory that operations may reach.
+#[derive(Clone, Debug)]
+pub enum Reach {
+    /// `size` bytes from an address on, with displacements in units.
+    Fixed {
+        /// First byte.
+        start: u64,
+        /// Number of bytes.
+        size: u64,
+        /// Bytes of one unit of displacement.
+        unit: u64,
+    },
+    /// What the program has attached: addresses and sizes.
+    Attached(Vec<(u64, u64)>),
+}
+
+impl Reach {
+    /// The memory of a place, and how its bytes lie there.
+    pub fn find(&self, place: &Place) -> Done<(*mut u8, Layout)> {
+        let (layout, first, past) = place.layout().ok_or(MPI_ERR_RMA_RANGE)?;
+        let displacement = i128::from(place.displacement);
+        let (origin, low, high) = match self {
+            Self::Fixed { start, size, unit } => {
+                let start = i128::from(*start);
+                (start + displacement * i128::from(*unit), start, start + i128::from(*size))
+            }
+            Self::Attached(regions) => {
+                let holds = |(start, size): &&(u64, u64)| {
+                    let (low, high) = (i128::from(*start), i128::from(*start) + i128::from(*size));
+                    displacement + i128::from(first) >= low && displacement + i128::from(past) <= high
+                };
+                let (start, size) = regions.iter().find(holds).ok_or(MPI_ERR_RMA_RANGE)?;
+                (displacement, i128::from(*start), i128::from(*start) + i128::from(*size))
+            }
+        };
+        // What overlaps itself so much that it is longer than the memory nobody asks for, but a damaged request may.
+        let is_within = origin + i128::from(first) >= low
+            && origin + i128::from(past) <= high
+            && i128::from(layout.size()) <= high - low;
+        if layout.size() > 0 && !is_within {
+            return Err(MPI_ERR_RMA_RANGE);
+        }
+        // A layout without bytes may be anywhere.
+        let origin = if layout.size() == 0 { low } else { origin };
+        let address = usize::try_from(origin).map_err(|_| MPI_ERR_RMA_RANGE)?;
+        Ok((std::ptr::with_exposed_provenance_mut(address), layout))
+    }
+}
+
+/// What is there, packed.
+pub fn read(start: *const u8, layout: &Layout) -> Vec<u8> {
+    let mut bytes = vec![0; layout.size() as usize];
+    pack::pack(layout, start, 0, &mut bytes);
+    bytes
+}
+
+/// Writes packed bytes.
+pub fn write(start: *mut u8, layout: &Layout, data: &[u8]) -> Done {
+    if data.len() as u64 > layout.size() {
+        return Err(MPI_ERR_RMA_RANGE);
+    }
+    pack::unpack(layout, start, 0, data);
+    Ok(())
+}
+
+/// What is there becomes what is there combined with `data`.
+pub fn combine(start: *mut u8, layout: &Layout, how: Combination, data: &[u8]) -> Done {
+    let operation = OpHandle(how.operation as usize);
+    if operation == OpHandle::NO_OP || layout.size() == 0 {
+        return Ok(());
+    }
+    if data.len() as u64 != layout.size() {
+        return Err(MPI_ERR_TYPE);
+    }
+    if operation == OpHandle::REPLACE {
+        return write(start, layout, data);
+    }
+    let operation = op::resolve(operation).map_err(|_| MPI_ERR_OP)?;
+    let element = datatype::resolve(DatatypeHandle(how.element as usize)).map_err(|_| MPI_ERR_TYPE)?;
+    if operation.is_user() || element.size() == 0 || !(data.len() as u64).is_multiple_of(element.size()) {
+        return Err(MPI_ERR_OP);
+    }
+    let count = (data.len() as u64 / element.size()) as i64;
+    let reduce = |input: *const u8, in_out: *mut u8| {
+        operation.reduce(&element, count, input, in_out).map_err(|error| error.code())
+    };
+    let packed = element.is_contiguous(count);
+    match layout.single_block() {
+        Some(offset) if packed => reduce(data.as_ptr(), start.wrapping_offset(offset as isize)),
+        _ => {
+            let mut there = read(start, layout);
+            if packed {
+                reduce(data.as_ptr(), there.as_mut_ptr())?;
+            } else {
+                let (input, mut in_out) = (spread(&element, count, data), spread(&element, count, &there));
+                reduce(input.as_ptr().cast(), in_out.as_mut_ptr().cast())?;
+                element.pack(in_out.as_ptr().cast(), count, &mut there);
+            }
+            write(start, layout, &there)
+        }
+    }
+}
+
+/// Packed elements as they lie in memory, where they have gaps: pairs of a value and an index.
+fn spread(element: &Arc<Datatype>, count: i64, packed: &[u8]) -> Vec<u64> {
+    let mut memory = vec![0_u64; (element.extent() * count) as usize / size_of::<u64>() + 1];
+    element.unpack(memory.as_mut_ptr().cast(), count, packed);
+    memory
+}
+
+/// `data` holds two elements: writes the first if the second is there.
+pub fn compare_and_swap(start: *mut u8, layout: &Layout, data: &[u8]) -> Done<Vec<u8>> {
+    let (new, expected) = data.split_at_checked(layout.size() as usize).ok_or(MPI_ERR_TYPE)?;
+    let there = read(start, layout);
+    if there == expected {
+        write(start, layout, new)?;
+    }
+    Ok(there)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::datatype::layout::Builder;
+
+    fn place(displacement: i64, offset: i64, size: u64) -> Place {
+        let mut builder = Builder::default();
+        builder.push_block(offset, size);
+        Place::new(displacement, &builder.finish())
+    }
+
+    #[test]
+    fn nothing_beside_the_window_is_reached() {
+        let reach = Reach::Fixed { start: 1000, size: 80, unit: 8 };
+        for (displacement, offset, size, fits) in [
+            (0, 0, 80, true),
+            (9, 0, 8, true),
+            (9, 0, 9, false),
+            (0, -1, 4, false),
+            (1, -8, 8, true),
+            (10, 0, 0, true),
+            (10, 0, 1, false),
+            (i64::MAX, 0, 1, false),
+            (i64::MIN, 0, 1, false),
+        ] {
+            let found = reach.find(&place(displacement, offset, size));
+            assert_eq!(found.is_ok(), fits, "{displacement} {offset} {size}");
+        }
+        let mut overlapping = Builder::default();
+        overlapping.push_repeated(0, 1 << 40, 0, &Layout::block(8));
+        assert!(reach.find(&Place::new(0, &overlapping.finish())).is_err());
+        let attached = Reach::Attached(vec![(5000, 10), (9000, 100)]);
+        assert_eq!(attached.find(&place(9050, 0, 50)).unwrap().0.addr(), 9050);
+        assert!(attached.find(&place(9050, 0, 51)).is_err() && attached.find(&place(5005, 0, 6)).is_err());
+    }
+
+    #[test]
+    fn elements_in_a_strided_place_are_combined() {
+        let mut memory = [1_i32, 2, 3, 4, 5, 6];
+        let mut builder = Builder::default();
+        builder.push_repeated(0, 3, 8, &Layout::block(4));
+        let layout = builder.finish();
+        let data: Vec<u8> = [10_i32, 20, 30].iter().flat_map(|value| value.to_ne_bytes()).collect();
+        let how =
+            |operation: OpHandle| Combination { operation: operation.0 as u32, element: DatatypeHandle::INT.0 as u32 };
+        let start = memory.as_mut_ptr().cast();
+        combine(start, &layout, how(OpHandle::SUM), &data).unwrap();
+        assert_eq!(memory, [11, 2, 23, 4, 35, 6]);
+        let start = memory.as_mut_ptr().cast();
+        combine(start, &layout, how(OpHandle::REPLACE), &data).unwrap();
+        assert_eq!(memory, [10, 2, 20, 4, 30, 6]);
+        let start = memory.as_mut_ptr().cast();
+        combine(start, &layout, how(OpHandle::NO_OP), &[]).unwrap();
+        assert!(combine(start, &layout, how(OpHandle::SUM), &data[..5]).is_err());
+        assert!(combine(start, &layout, Combination { operation: 9999, element: 9999 }, &data).is_err());
+    }
+
+    #[test]
+    fn pairs_with_gaps_are_combined() {
+        let element = DatatypeHandle::DOUBLE_INT;
+        let packed = |value: f64, index: i32| [&value.to_ne_bytes()[..], &index.to_ne_bytes()].concat();
+        let mut memory = [0_u64; 2];
+        let start: *mut u8 = memory.as_mut_ptr().cast();
+        let layout = datatype::resolve(element).unwrap().message_layout(1);
+        write(start, &layout, &packed(2.5, 7)).unwrap();
+        let how = Combination { operation: OpHandle::MAXLOC.0 as u32, element: element.0 as u32 };
+        combine(start, &layout, how, &packed(1.5, 3)).unwrap();
+        assert_eq!(read(start, &layout), packed(2.5, 7));
+        combine(start, &layout, how, &packed(3.5, 4)).unwrap();
+        assert_eq!(read(start, &layout), packed(3.5, 4));
+    }
+
+    #[test]
+    fn an_element_is_swapped_if_it_is_as_expected() {
+        let mut memory = 5_i64.to_ne_bytes();
+        let layout = Layout::block(8);
+        let data = |new: i64, expected: i64| [new.to_ne_bytes(), expected.to_ne_bytes()].concat();
+        let before = compare_and_swap(memory.as_mut_ptr(), &layout, &data(9, 4)).unwrap();
+        assert_eq!((before, memory), (5_i64.to_ne_bytes().to_vec(), 5_i64.to_ne_bytes()));
+        let before = compare_and_swap(memory.as_mut_ptr(), &layout, &data(9, 5)).unwrap();
+        assert_eq!((before, memory), (5_i64.to_ne_bytes().to_vec(), 9_i64.to_ne_bytes()));
+        assert!(compare_and_swap(memory.as_mut_ptr(), &layout, &[1, 2, 3]).is_err());
+    }
+}

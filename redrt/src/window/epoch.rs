@@ -1,0 +1,241 @@
+//! Which epochs a process has open on a window, and which calls are allowed in them (MPI-5.0 §12.5).
+
+use crate::abi::MPI_ERR_RMA_SYNC;
+use crate::error::{Error, Result};
+use std::collections::BTreeMap;
+
+/// An access epoch: whom this process may reach.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub enum Access {
+    /// Nobody.
+    #[default]
+    Closed,
+    /// All, until the next fence.
+    Fence,
+    /// The targets that have posted to it.
+    Started(Vec<u32>),
+    /// Those it has locked.
+    Locked(BTreeMap<u32, Held>),
+    /// All, with shared locks; a lock is asked for when its target is first reached.
+    LockedAll {
+        /// Nobody holds a conflicting lock: none needs to be asked for.
+        unchecked: bool,
+    },
+}
+
+/// A lock of an access epoch.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Held {
+    /// Nobody holds a conflicting lock: it was not asked for.
+    pub unchecked: bool,
+}
+
+/// The epochs of one process on one window.
+#[derive(Clone, Default, Debug)]
+pub struct Epochs {
+    access: Access,
+    exposed_to: Option<Vec<u32>>,
+}
+
+fn wrong<T>(what: &'static str) -> Result<T> {
+    Err(Error::new(MPI_ERR_RMA_SYNC, what))
+}
+
+impl Epochs {
+    /// The access epoch.
+    pub fn access(&self) -> &Access {
+        &self.access
+    }
+
+    /// Whether an operation on `target` is allowed now.
+    pub fn check_access(&self, target: u32) -> Result {
+        match &self.access {
+            Access::Fence | Access::LockedAll { .. } => Ok(()),
+            Access::Started(targets) if targets.contains(&target) => Ok(()),
+            Access::Locked(locks) if locks.contains_key(&target) => Ok(()),
+            Access::Started(_) => wrong("the target is not in the group that MPI_Win_start was given"),
+            Access::Locked(_) => wrong("the target is not locked"),
+            Access::Closed => {
+                wrong("no access epoch is open: call MPI_Win_fence, MPI_Win_start or MPI_Win_lock before")
+            }
+        }
+    }
+
+    /// Whether a fence is allowed now.
+    pub fn check_fence(&self) -> Result {
+        match (&self.access, &self.exposed_to) {
+            (Access::Closed | Access::Fence, None) => Ok(()),
+            _ => wrong("MPI_Win_fence within another epoch"),
+        }
+    }
+
+    /// A fence; `goes_on` when operations may follow.
+    pub fn fence(&mut self, goes_on: bool) {
+        self.access = if goes_on { Access::Fence } else { Access::Closed };
+    }
+
+    fn may_begin(&self) -> bool {
+        // A fence opens an epoch only if operations follow, so another kind may follow it instead.
+        matches!(self.access, Access::Closed | Access::Fence)
+    }
+
+    /// Begins an access epoch to these targets.
+    pub fn start(&mut self, targets: Vec<u32>) -> Result {
+        if !self.may_begin() {
+            return wrong("MPI_Win_start within another access epoch");
+        }
+        self.access = Access::Started(targets);
+        Ok(())
+    }
+
+    /// The targets of the epoch that `MPI_Win_complete` is about to end.
+    pub fn started(&self) -> Result<Vec<u32>> {
+        match &self.access {
+            Access::Started(targets) => Ok(targets.clone()),
+            _ => wrong("MPI_Win_complete without MPI_Win_start"),
+        }
+    }
+
+    /// Ends the access epoch.
+    pub fn close(&mut self) {
+        self.access = Access::Closed;
+    }
+
+    /// Locks one target.
+    pub fn lock(&mut self, target: u32, held: Held) -> Result {
+        if self.may_begin() {
+            self.access = Access::Locked(BTreeMap::new());
+        }
+        match &mut self.access {
+            Access::Locked(locks) if locks.contains_key(&target) => wrong("the target is locked already"),
+            Access::Locked(locks) => {
+                locks.insert(target, held);
+                Ok(())
+            }
+            _ => wrong("MPI_Win_lock within another access epoch"),
+        }
+    }
+
+    /// The lock that `MPI_Win_unlock` is about to give back.
+    pub fn locked(&self, target: u32) -> Result<Held> {
+        match &self.access {
+            Access::Locked(locks) => match locks.get(&target) {
+                Some(held) => Ok(*held),
+                None => wrong("the target is not locked"),
+            },
+            _ => wrong("MPI_Win_unlock without MPI_Win_lock"),
+        }
+    }
+
+    /// Gives the lock of one target back.
+    pub fn unlock(&mut self, target: u32) {
+        if let Access::Locked(locks) = &mut self.access {
+            locks.remove(&target);
+            if locks.is_empty() {
+                self.access = Access::Closed;
+            }
+        }
+    }
+
+    /// Locks all targets.
+    pub fn lock_all(&mut self, unchecked: bool) -> Result {
+        if !self.may_begin() {
+            return wrong("MPI_Win_lock_all within another access epoch");
+        }
+        self.access = Access::LockedAll { unchecked };
+        Ok(())
+    }
+
+    /// Whether the locks that `MPI_Win_unlock_all` is about to give back were asked for.
+    pub fn locked_all(&self) -> Result<bool> {
+        match self.access {
+            Access::LockedAll { unchecked } => Ok(unchecked),
+            _ => wrong("MPI_Win_unlock_all without MPI_Win_lock_all"),
+        }
+    }
+
+    /// Whether a flush of `target` (of all, for `None`) is allowed now.
+    pub fn check_flush(&self, target: Option<u32>) -> Result {
+        match (&self.access, target) {
+            (Access::LockedAll { .. }, _) | (Access::Locked(_), None) => Ok(()),
+            (Access::Locked(locks), Some(target)) if locks.contains_key(&target) => Ok(()),
+            _ => wrong("a flush where the target is not locked"),
+        }
+    }
+
+    /// Begins an exposure epoch for these origins.
+    pub fn post(&mut self, origins: Vec<u32>) -> Result {
+        if self.exposed_to.is_some() {
+            return wrong("MPI_Win_post within an exposure epoch");
+        }
+        if self.access == Access::Fence {
+            self.access = Access::Closed;
+        }
+        self.exposed_to = Some(origins);
+        Ok(())
+    }
+
+    /// The origins of the exposure epoch.
+    pub fn exposed(&self) -> Result<Vec<u32>> {
+        match &self.exposed_to {
+            Some(origins) => Ok(origins.clone()),
+            None => wrong("MPI_Win_wait or MPI_Win_test without MPI_Win_post"),
+        }
+    }
+
+    /// Ends the exposure epoch.
+    pub fn end_exposure(&mut self) {
+        self.exposed_to = None;
+    }
+
+    /// Whether the window may be freed now.
+    pub fn check_free(&self) -> Result {
+        match (&self.access, &self.exposed_to) {
+            (Access::Closed | Access::Fence, None) => Ok(()),
+            _ => wrong("MPI_Win_free within an epoch"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HELD: Held = Held { unchecked: false };
+
+    #[test]
+    fn operations_need_an_epoch_that_reaches_their_target() {
+        let mut epochs = Epochs::default();
+        assert_eq!(epochs.check_access(0).unwrap_err().code(), MPI_ERR_RMA_SYNC);
+        epochs.fence(true);
+        epochs.check_access(3).unwrap();
+        epochs.fence(false);
+        assert!(epochs.check_access(3).is_err());
+        epochs.lock(1, HELD).unwrap();
+        epochs.check_access(1).unwrap();
+        assert!(epochs.check_access(2).is_err() && epochs.lock(1, HELD).is_err());
+        epochs.lock(2, HELD).unwrap();
+        epochs.unlock(1);
+        assert!(epochs.check_access(1).is_err() && epochs.check_flush(Some(1)).is_err());
+        epochs.check_flush(Some(2)).unwrap();
+        epochs.unlock(2);
+        epochs.start(vec![4]).unwrap();
+        epochs.check_access(4).unwrap();
+        assert!(epochs.check_access(1).is_err() && epochs.lock_all(false).is_err());
+    }
+
+    #[test]
+    fn calls_that_end_an_epoch_need_its_beginning() {
+        let mut epochs = Epochs::default();
+        assert!(epochs.started().is_err() && epochs.locked(0).is_err() && epochs.locked_all().is_err());
+        assert!(epochs.exposed().is_err() && epochs.check_flush(None).is_err());
+        epochs.post(vec![1]).unwrap();
+        assert!(epochs.post(vec![1]).is_err() && epochs.check_fence().is_err() && epochs.check_free().is_err());
+        epochs.start(vec![0]).unwrap();
+        epochs.close();
+        epochs.end_exposure();
+        epochs.check_free().unwrap();
+        epochs.lock_all(true).unwrap();
+        assert!(epochs.locked_all().unwrap() && epochs.check_free().is_err() && epochs.check_fence().is_err());
+    }
+}

@@ -1,0 +1,92 @@
+//! The memory behind a window: the program's, of our own, or shared by the processes of a host.
+
+use crate::abi::memory::{allocate, free};
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+/// Who owns a window's memory. It is only held until the window is freed.
+#[expect(dead_code, reason = "held, not looked at")]
+pub enum Memory {
+    /// The program.
+    Lent,
+    /// The window.
+    Own(Block),
+    /// The members of the window, which are on one host.
+    Shared(Mapping),
+}
+
+/// Zero bytes that the window gives to the program.
+pub struct Block(usize);
+
+impl Block {
+    /// `size` zero bytes; `None` when there is no memory for them.
+    pub fn new(size: usize) -> Option<Self> {
+        let start = allocate(size)?;
+        // SAFETY: - size bytes have just been allocated there.
+        unsafe { start.cast::<u8>().write_bytes(0, size) };
+        Some(Self(start.expose_provenance()))
+    }
+
+    /// Its first byte.
+    pub fn start(&self) -> usize {
+        self.0
+    }
+}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        free(std::ptr::with_exposed_provenance_mut(self.0));
+    }
+}
+
+/// Memory that several processes map. It has no name, so nothing of it is left when they have ended, however they end.
+pub struct Mapping {
+    start: usize,
+    length: usize,
+}
+
+impl Mapping {
+    /// The file behind new shared memory.
+    pub fn create(length: usize) -> io::Result<File> {
+        // SAFETY: - the name is a C string; a new descriptor is returned, or -1.
+        let fd = unsafe { libc::memfd_create(c"redrt-window".as_ptr(), libc::MFD_CLOEXEC) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: - open, and nobody else's.
+        let file = File::from(unsafe { OwnedFd::from_raw_fd(fd) });
+        file.set_len(length as u64)?;
+        Ok(file)
+    }
+
+    /// The file that another process of this host has open.
+    pub fn of_process(pid: i32, fd: i32) -> io::Result<File> {
+        OpenOptions::new().read(true).write(true).open(format!("/proc/{pid}/fd/{fd}"))
+    }
+
+    /// Maps `length` bytes, at least one.
+    pub fn map(file: &File, length: usize) -> io::Result<Self> {
+        let length = length.max(1);
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: - a new mapping, wherever the kernel finds room.
+        let start =
+            unsafe { libc::mmap(std::ptr::null_mut(), length, protection, libc::MAP_SHARED, file.as_raw_fd(), 0) };
+        if start == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(Self { start: start.expose_provenance(), length })
+    }
+
+    /// Its first byte.
+    pub fn start(&self) -> usize {
+        self.start
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: - mapped by `map`, with this length; the window is being freed, so nobody reaches it any more.
+        unsafe { libc::munmap(std::ptr::with_exposed_provenance_mut(self.start), self.length) };
+    }
+}

@@ -1,0 +1,388 @@
+//! The target's side: serves requests, one after the other, in the order in which they are received.
+
+use super::apply::{self, Done, Reach};
+use super::locks::Locks;
+use super::order::{Order, Place, Request};
+use super::{Purpose, Window};
+use crate::abi::MPI_ERR_RMA_SYNC;
+use crate::coll::Outcome;
+use crate::comm::lock;
+use crate::datatype::layout::Layout;
+use crate::datatype::pack;
+use crate::engine::payload::{Payload, Scatter, Target};
+use crate::engine::replication::Asked as Decision;
+use crate::engine::request::{RequestId, Status};
+use crate::engine::send::SendArguments;
+use crate::engine::{self};
+use crate::runtime::{self, threads};
+use quiesce::{Outcome as DecidedOutcome, StreamId};
+use std::collections::{BTreeMap, VecDeque};
+use std::ffi::c_int;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::Poll;
+
+/// What a target keeps of a window.
+pub struct Served {
+    /// The memory that may be reached.
+    pub reach: Reach,
+    /// Who has locked it.
+    locks: Locks,
+    /// Origins that wait for their lock: the tag of the answer they want.
+    answers_on_grant: BTreeMap<u32, Option<i32>>,
+    /// What they have asked meanwhile.
+    deferred: BTreeMap<u32, VecDeque<Asked>>,
+    /// How often each origin has ended an access epoch that this process has not waited for.
+    pub completes: Vec<u64>,
+    /// Operations served, by fence epoch.
+    pub by_fence: BTreeMap<u64, u64>,
+    /// The first thing that went wrong for an origin, until it is told.
+    errors: BTreeMap<u32, c_int>,
+    /// The program has been told of the state at this point, and has not taken note. Nothing is served until it has: so it
+    /// finds in its memory what was asked before, in all replicas, and nothing more, until its next call.
+    is_held: bool,
+    /// There will be no more requests.
+    pub is_closed: bool,
+}
+
+impl Served {
+    /// Nothing served yet.
+    pub fn new(reach: Reach, member_count: usize) -> Self {
+        Self {
+            reach,
+            locks: Locks::default(),
+            answers_on_grant: BTreeMap::new(),
+            deferred: BTreeMap::new(),
+            completes: vec![0; member_count],
+            by_fence: BTreeMap::new(),
+            errors: BTreeMap::new(),
+            is_held: false,
+            is_closed: false,
+        }
+    }
+}
+
+/// A request with its data.
+struct Asked {
+    origin: u32,
+    request: Request,
+    data: Vec<u8>,
+}
+
+/// Takes a message of any length.
+#[derive(Clone, Default)]
+pub struct Inbox(Arc<Mutex<Vec<u8>>>);
+
+impl Inbox {
+    /// The place to receive into.
+    pub fn target(&self) -> Target {
+        Target { capacity: u64::MAX, scatter: Some(Box::new(self.clone())), ..Target::nowhere() }
+    }
+
+    /// What has come.
+    pub fn take(&self) -> Vec<u8> {
+        std::mem::take(&mut lock(&self.0))
+    }
+}
+
+impl Scatter for Inbox {
+    unsafe fn scatter(&self, _: *mut u8, packed: &[u8]) {
+        packed.clone_into(&mut lock(&self.0));
+    }
+
+    unsafe fn gather(&self, _: *const u8, length: usize) -> Vec<u8> {
+        let mut front = lock(&self.0).clone();
+        front.truncate(length);
+        front
+    }
+}
+
+/// Spreads data over a place that is not one block.
+struct Spread(Layout);
+
+impl Scatter for Spread {
+    unsafe fn scatter(&self, to: *mut u8, packed: &[u8]) {
+        pack::unpack(&self.0, to, 0, packed);
+    }
+
+    unsafe fn gather(&self, from: *const u8, length: usize) -> Vec<u8> {
+        let mut packed = vec![0; length.min(self.0.size() as usize)];
+        pack::pack(&self.0, from, 0, &mut packed);
+        packed
+    }
+}
+
+async fn finish(id: RequestId) -> Status {
+    poll_fn(|_| {
+        let mut engine = engine::cell().lock();
+        if engine.requests.is_complete(id) { Poll::Ready(engine.requests.take(id)) } else { Poll::Pending }
+    })
+    .await
+}
+
+/// Serves a window until it is freed. Requests of the program on this window complete meanwhile, whatever the server waits for.
+pub async fn serve(window: Arc<Window>) -> Outcome {
+    let mut serving = pin!(serve_all(&window));
+    poll_fn(|context| {
+        window.finish_linked();
+        serving.as_mut().poll(context)
+    })
+    .await
+}
+
+async fn serve_all(window: &Arc<Window>) -> Outcome {
+    while !lock(&window.served).is_closed {
+        let inbox = Inbox::default();
+        let id = engine::cell().lock().post(window.context(Purpose::Requests), None, None, inbox.target());
+        let origin = finish(id).await.source as u32;
+        let message = inbox.take();
+        let Some((request, data)) = Request::decode(&message) else {
+            let message = format!("rank {origin} sent what is no request to {}", window.label());
+            return runtime::abort(1, message);
+        };
+        if origin != window.rank() {
+            window.keep_step().await;
+        }
+        let mut ready = VecDeque::from([Asked { origin, request, data: data.to_vec() }]);
+        while let Some(asked) = ready.pop_front() {
+            poll_fn(|_| if lock(&window.served).is_held { Poll::Pending } else { Poll::Ready(()) }).await;
+            window.serve_one(asked, &mut ready).await;
+        }
+        // A thread of the program may wait for what has been served.
+        engine::cell().lock().requests.completions += 1;
+    }
+    Ok(())
+}
+
+/// How many servers wait for the program of this replica to come as far as that of its leader.
+static BEHIND_COUNT: AtomicUsize = AtomicUsize::new(0);
+
+/// Whether servers wait for the program to come further: then they must look when it makes a call.
+#[inline]
+pub fn wait_for_program() -> bool {
+    BEHIND_COUNT.load(Ordering::Relaxed) > 0
+}
+
+impl Window {
+    /// Waits until the program of this replica has come as far as that of the leader had when it served the same request.
+    ///
+    /// A replica that lags, as a copy does, has messages waiting that others sent when its siblings had come further. What it
+    /// would serve too early, its program would then overwrite.
+    async fn keep_step(self: &Arc<Self>) {
+        let stream = StreamId::Thread(self.context(Purpose::Steps));
+        let mut wanted = None;
+        let mut is_behind = false;
+        poll_fn(|_| {
+            let calls = threads::calls_of(self.thread);
+            let mut engine = engine::cell().lock();
+            if wanted.is_none() {
+                if !engine.needs_decisions(false) {
+                    return Poll::Ready(());
+                }
+                match engine.ask(stream) {
+                    Decision::Decided(DecidedOutcome::Value(calls)) => wanted = Some(calls),
+                    Decision::Decided(other) => {
+                        let ended = engine.diverged("how far a program has come", &other);
+                        return ended.map_or(Poll::Pending, Poll::Ready);
+                    }
+                    Decision::Decide => {
+                        engine.answer(stream, DecidedOutcome::Value(calls));
+                        return Poll::Ready(());
+                    }
+                    Decision::Wait => return Poll::Pending,
+                }
+            }
+            let was_behind = std::mem::replace(&mut is_behind, wanted.is_some_and(|wanted| calls < wanted));
+            match (was_behind, is_behind) {
+                (false, true) => BEHIND_COUNT.fetch_add(1, Ordering::Relaxed),
+                (true, false) => BEHIND_COUNT.fetch_sub(1, Ordering::Relaxed),
+                _ => 0,
+            };
+            if is_behind { Poll::Pending } else { Poll::Ready(()) }
+        })
+        .await;
+    }
+
+    async fn serve_one(self: &Arc<Self>, asked: Asked, ready: &mut VecDeque<Asked>) {
+        let origin = asked.origin;
+        {
+            let mut served = lock(&self.served);
+            if served.locks.waits(origin) {
+                return served.deferred.entry(origin).or_default().push_back(asked);
+            }
+        }
+        let Asked { request, data, .. } = asked;
+        let done = match request.order {
+            Order::Put { at, apart: None } => {
+                self.place(&at).and_then(|(start, layout)| apply::write(start.get(), &layout, &data))
+            }
+            Order::Put { at, apart: Some(tag) } => self.fetch_data(origin, &at, tag).await,
+            Order::Get { at, tag } => self
+                .answer_with(origin, tag, || self.place(&at).map(|(start, layout)| apply::read(start.get(), &layout))),
+            Order::Accumulate { at, how } => {
+                self.place(&at).and_then(|(start, layout)| apply::combine(start.get(), &layout, how, &data))
+            }
+            Order::Fetch { at, how, tag } => self.answer_with(origin, tag, || {
+                let (start, layout) = self.place(&at)?;
+                let before = apply::read(start.get(), &layout);
+                apply::combine(start.get(), &layout, how, &data)?;
+                Ok(before)
+            }),
+            Order::Compare { at, tag } => self.answer_with(origin, tag, || {
+                let (start, layout) = self.place(&at)?;
+                apply::compare_and_swap(start.get(), &layout, &data)
+            }),
+            order => return self.serve_control(origin, order, ready),
+        };
+        let mut served = lock(&self.served);
+        if let Some(number) = request.fence {
+            *served.by_fence.entry(number).or_default() += 1;
+        }
+        if let Err(class) = done {
+            served.errors.entry(origin).or_insert(class);
+        }
+    }
+
+    /// What concerns the epochs.
+    fn serve_control(&self, origin: u32, order: Order, ready: &mut VecDeque<Asked>) {
+        match order {
+            Order::Lock { exclusive, tag } => {
+                let has_it = lock(&self.served).locks.request(origin, exclusive);
+                if !has_it {
+                    lock(&self.served).answers_on_grant.insert(origin, tag);
+                } else if let Some(tag) = tag {
+                    self.tell(origin, tag, Box::default());
+                }
+            }
+            Order::Unlock { tag } => {
+                let released = lock(&self.served).locks.release(origin);
+                if released.is_none() {
+                    lock(&self.served).errors.entry(origin).or_insert(MPI_ERR_RMA_SYNC);
+                }
+                self.report(origin, tag);
+                for next in released.unwrap_or_default() {
+                    let (wanted, deferred) = {
+                        let mut served = lock(&self.served);
+                        (served.answers_on_grant.remove(&next).flatten(), served.deferred.remove(&next))
+                    };
+                    if let Some(tag) = wanted {
+                        self.tell(next, tag, Box::default());
+                    }
+                    ready.extend(deferred.into_iter().flatten());
+                }
+            }
+            Order::Flush { tag } => self.report(origin, tag),
+            Order::Complete => lock(&self.served).completes[origin as usize] += 1,
+            Order::Attach { address, size, tag } if origin == self.rank() => {
+                if let Reach::Attached(regions) = &mut lock(&self.served).reach {
+                    regions.push((address, size));
+                }
+                self.report(origin, tag);
+            }
+            Order::Detach { address, tag } if origin == self.rank() => {
+                if let Reach::Attached(regions) = &mut lock(&self.served).reach
+                    && let Some(at) = regions.iter().position(|region| region.0 == address)
+                {
+                    regions.remove(at);
+                }
+                self.report(origin, tag);
+            }
+            Order::Close if origin == self.rank() => lock(&self.served).is_closed = true,
+            other => {
+                let message = format!("rank {origin} sent {other:?} to {}, which only its own rank may", self.label());
+                runtime::abort(1, message)
+            }
+        }
+    }
+
+    fn place(&self, at: &Place) -> Done<(Start, Layout)> {
+        lock(&self.served).reach.find(at).map(|(start, layout)| (Start(start), layout))
+    }
+
+    /// Receives data that come in a message of their own, to where they belong.
+    async fn fetch_data(self: &Arc<Self>, origin: u32, at: &Place, tag: i32) -> Done {
+        let (done, target) = match self.place(at) {
+            Err(class) => (Err(class), Inbox::default().target()),
+            Ok((start, layout)) => {
+                let capacity = layout.size();
+                let (start, scatter): (_, Option<Box<dyn Scatter>>) = match layout.single_block() {
+                    Some(offset) => (start.get().wrapping_offset(offset as isize), None),
+                    None => (start.get(), Some(Box::new(Spread(layout)))),
+                };
+                let target = Target { start, capacity, scatter, ..Target::nowhere() };
+                (Ok(()), target)
+            }
+        };
+        let id = engine::cell().lock().post(self.context(Purpose::Data), Some(origin), Some(tag), target);
+        let status = finish(id).await;
+        done.and(if status.error == 0 { Ok(()) } else { Err(status.error) })
+    }
+
+    fn answer_with(&self, origin: u32, tag: i32, find: impl FnOnce() -> Done<Vec<u8>>) -> Done {
+        let found = find();
+        let (bytes, done) = match found {
+            Ok(bytes) => (bytes, Ok(())),
+            Err(class) => (Vec::new(), Err(class)),
+        };
+        self.answer(origin, tag, bytes.into());
+        done
+    }
+
+    /// Tells an origin that what it asked before is done, and what went wrong.
+    fn report(&self, origin: u32, tag: i32) {
+        let class = lock(&self.served).errors.remove(&origin).unwrap_or(0);
+        self.tell(origin, tag, Box::new(class.to_ne_bytes()));
+    }
+
+    /// Tells an origin how far this target has come. The own program is waiting for it (`Window::take_note`).
+    fn tell(&self, origin: u32, tag: i32, bytes: Box<[u8]>) {
+        lock(&self.served).is_held |= origin == self.rank();
+        self.answer(origin, tag, bytes);
+    }
+
+    /// The program knows how far its own server has come.
+    pub(super) fn take_note(&self) {
+        lock(&self.served).is_held = false;
+        engine::cell().lock().requests.completions += 1;
+    }
+
+    fn answer(&self, origin: u32, tag: i32, bytes: Box<[u8]>) {
+        self.send(Purpose::Answers, origin, tag, Payload::Owned(bytes));
+    }
+
+    /// Sends a message in one of the window's contexts; a request for it when it needs its payload for longer.
+    pub(super) fn send(&self, purpose: Purpose, to: u32, tag: i32, mut payload: Payload) -> Option<RequestId> {
+        if to != self.rank() {
+            crate::faults::before_send(&mut payload);
+        }
+        let is_lent = matches!(payload, Payload::User { .. });
+        let arguments = SendArguments {
+            context: self.context(purpose),
+            source: self.rank(),
+            to: self.comm.members[to as usize],
+            tag,
+            payload,
+            synchronous: false,
+        };
+        let mut engine = engine::cell().lock();
+        match engine.send(arguments) {
+            pending @ engine::send::Sent::Pending(_) if is_lent => Some(engine.send_request(pending)),
+            _ => None,
+        }
+    }
+}
+
+/// An address of the window's memory, on its way through a task.
+#[derive(Clone, Copy)]
+struct Start(*mut u8);
+
+// SAFETY: - an address; the server is the only one that reaches through it, and one thread at a time moves it on.
+unsafe impl Send for Start {}
+
+impl Start {
+    fn get(self) -> *mut u8 {
+        self.0
+    }
+}

@@ -1,0 +1,264 @@
+//! Epochs: fences, posts and starts, locks, flushes (MPI-5.0 §12.5).
+
+use super::epoch::Held;
+use super::order::Order;
+use super::{Purpose, Window};
+use crate::coll::reduce::{Combine, reduce_scatter};
+use crate::coll::schedule::block_on;
+use crate::comm::lock;
+use crate::engine::payload::{Payload, Target};
+use crate::engine::{self};
+use crate::error::{Error, Result};
+use crate::memory::{Region, Scratch};
+
+/// Sums of 64-bit counts.
+struct Sum;
+
+impl Combine for Sum {
+    fn combine(&self, left: Region, right: Region) -> std::result::Result<(), Error> {
+        left.with_bytes(|left| {
+            right.with_bytes_mut(|right| {
+                for (left, right) in left.chunks_exact(WORD_BYTES).zip(right.chunks_exact_mut(WORD_BYTES)) {
+                    right.copy_from_slice(&(word(left) + word(right)).to_ne_bytes());
+                }
+            });
+        });
+        Ok(())
+    }
+
+    fn element_bytes(&self) -> usize {
+        WORD_BYTES
+    }
+
+    fn commutes(&self) -> bool {
+        true
+    }
+}
+
+const WORD_BYTES: usize = size_of::<u64>();
+
+fn word(bytes: &[u8]) -> u64 {
+    u64::from_ne_bytes(bytes.try_into().expect("8 bytes"))
+}
+
+impl Window {
+    fn all(&self) -> Vec<u32> {
+        (0..self.members.len() as u32).collect()
+    }
+
+    fn me(&self) -> [u32; 1] {
+        [self.rank()]
+    }
+
+    /// A fence; `goes_on` when an epoch begins with it.
+    pub fn fence(&self, goes_on: bool) -> Result {
+        lock(&self.origin).epochs.check_fence()?;
+        // In a dynamic window only the target knows what can be reached.
+        let touched = lock(&self.origin).touched();
+        let outcome = if self.is_dynamic() { self.settle(&touched, flush) } else { Ok(()) };
+        self.complete_here(&touched);
+        let (number, counts) = {
+            let mut origin = lock(&self.origin);
+            origin.settled(&touched);
+            (origin.fence, origin.take_fence_counts())
+        };
+        let expected = self.sum_of_counts(&counts)?;
+        // All have come this far, and what they asked in this epoch is done here.
+        engine::cell().wait_for(|_| {
+            let mut served = lock(&self.served);
+            let is_done = served.by_fence.get(&number).copied().unwrap_or(0) == expected;
+            is_done.then(|| served.by_fence.remove(&number))
+        });
+        let mut origin = lock(&self.origin);
+        origin.fence += 1;
+        origin.epochs.fence(goes_on);
+        outcome
+    }
+
+    /// How many operations all members have asked of this one.
+    fn sum_of_counts(&self, counts: &[u64]) -> Result<u64> {
+        let mut scratch = Scratch::new(WORD_BYTES * counts.len());
+        let all = scratch.region();
+        all.with_bytes_mut(|bytes| {
+            for (place, count) in bytes.chunks_exact_mut(WORD_BYTES).zip(counts) {
+                place.copy_from_slice(&count.to_ne_bytes());
+            }
+        });
+        let mut own = Scratch::new(WORD_BYTES);
+        let mine = own.region();
+        let bounds = (0..=counts.len()).map(|number| number * WORD_BYTES).collect();
+        block_on(reduce_scatter(self.comm.peers(), all, bounds, mine, &Sum))?;
+        Ok(mine.with_bytes(word))
+    }
+
+    /// Begins an exposure epoch, and tells its origins unless they know.
+    pub fn post(&self, origins: Vec<u32>, tell: bool) -> Result {
+        lock(&self.origin).epochs.post(origins.clone())?;
+        for origin in origins.into_iter().filter(|_| tell) {
+            self.send(Purpose::Posts, origin, 0, Payload::Owned(Box::default()));
+        }
+        Ok(())
+    }
+
+    /// Begins an access epoch, when its targets have posted.
+    pub fn start(&self, targets: Vec<u32>, wait: bool) -> Result {
+        lock(&self.origin).epochs.start(targets.clone())?;
+        for target in targets.into_iter().filter(|_| wait) {
+            let context = self.context(Purpose::Posts);
+            let posted = engine::cell().lock().post(context, Some(target), Some(0), Target::nowhere());
+            engine::cell().finish(posted);
+        }
+        Ok(())
+    }
+
+    /// Ends the access epoch.
+    pub fn complete(&self) -> Result {
+        let targets = lock(&self.origin).epochs.started()?;
+        let outcome = if self.is_dynamic() { self.settle(&targets, flush) } else { Ok(()) };
+        for target in &targets {
+            let _issuing = lock(&self.issuing);
+            self.request(*target, Order::Complete, None, &[]);
+        }
+        self.complete_here(&targets);
+        let mut origin = lock(&self.origin);
+        origin.settled(&targets);
+        origin.epochs.close();
+        outcome
+    }
+
+    /// Ends the exposure epoch when all its origins have ended their access epochs.
+    pub fn wait(&self) -> Result {
+        let origins = lock(&self.origin).epochs.exposed()?;
+        engine::cell().wait_for(|_| self.have_completed(&origins).then_some(()));
+        self.end_exposure(&origins);
+        Ok(())
+    }
+
+    /// The same, if they have; whether they had.
+    pub fn test(&self) -> Result<bool> {
+        let origins = lock(&self.origin).epochs.exposed()?;
+        let have_completed = crate::decide::condition(|_| self.have_completed(&origins));
+        if have_completed {
+            self.end_exposure(&origins);
+        }
+        Ok(have_completed)
+    }
+
+    fn have_completed(&self, origins: &[u32]) -> bool {
+        let served = lock(&self.served);
+        origins.iter().all(|origin| served.completes[*origin as usize] > 0)
+    }
+
+    fn end_exposure(&self, origins: &[u32]) {
+        let mut served = lock(&self.served);
+        for origin in origins {
+            served.completes[*origin as usize] -= 1;
+        }
+        drop(served);
+        lock(&self.origin).epochs.end_exposure();
+    }
+
+    /// Whether the program reaches the target's memory with loads and stores as soon as it has the lock.
+    fn loads_from(&self, target: u32) -> bool {
+        self.is_shared() || target == self.rank()
+    }
+
+    /// Locks one target.
+    pub fn lock(&self, target: u32, exclusive: bool, unchecked: bool) -> Result {
+        lock(&self.origin).epochs.lock(target, Held { unchecked })?;
+        if !unchecked {
+            let _issuing = lock(&self.issuing);
+            self.ask_lock(target, exclusive, self.loads_from(target));
+        }
+        Ok(())
+    }
+
+    /// Gives the lock of one target back, when all is done there.
+    pub fn unlock(&self, target: u32) -> Result {
+        let held = lock(&self.origin).epochs.locked(target)?;
+        let outcome = if held.unchecked { self.settle(&[target], flush) } else { self.settle(&[target], unlock) };
+        lock(&self.origin).epochs.unlock(target);
+        outcome
+    }
+
+    /// Locks all targets.
+    pub fn lock_all(&self, unchecked: bool) -> Result {
+        lock(&self.origin).epochs.lock_all(unchecked)?;
+        // The own server comes last: it does not go on until its answer has been taken note of.
+        let others_first = self.all().into_iter().filter(|target| *target != self.rank()).chain(self.me());
+        for target in others_first.filter(|target| !unchecked && self.loads_from(*target)) {
+            let _issuing = lock(&self.issuing);
+            self.note_lock(target);
+            self.ask_lock(target, false, true);
+        }
+        Ok(())
+    }
+
+    /// Gives all locks back, when all is done everywhere.
+    pub fn unlock_all(&self) -> Result {
+        let unchecked = lock(&self.origin).epochs.locked_all()?;
+        let outcome = if unchecked {
+            let touched = lock(&self.origin).touched();
+            self.settle(&touched, flush)
+        } else {
+            let asked = lock(&self.origin).take_asked_locks();
+            self.settle(&asked, unlock)
+        };
+        lock(&self.origin).epochs.close();
+        outcome
+    }
+
+    /// Waits until operations on the target (on all, for `None`) are done there.
+    pub fn flush(&self, target: Option<u32>) -> Result {
+        lock(&self.origin).epochs.check_flush(target)?;
+        match target {
+            Some(target) => self.settle(&[target], flush),
+            None => {
+                let mut touched = lock(&self.origin).touched();
+                if !touched.contains(&self.rank()) {
+                    touched.push(self.rank());
+                }
+                self.settle(&touched, flush)
+            }
+        }
+    }
+
+    /// Waits until operations on the target (on all, for `None`) are complete here.
+    pub fn flush_local(&self, target: Option<u32>) -> Result {
+        lock(&self.origin).epochs.check_flush(target)?;
+        self.complete_here(&target.map_or_else(|| self.all(), |target| vec![target]));
+        Ok(())
+    }
+
+    /// The memory of this process is as after all that has been asked so far, in the same state in all replicas.
+    pub fn sync(&self) -> Result {
+        self.settle(&self.me(), flush)
+    }
+
+    /// Lets others reach memory of this process, in a dynamic window.
+    pub fn attach(&self, address: u64, size: u64) -> Result {
+        self.settle(&self.me(), |tag| Order::Attach { address, size, tag })
+    }
+
+    /// Does not any more.
+    pub fn detach(&self, address: u64) -> Result {
+        self.settle(&self.me(), |tag| Order::Detach { address, tag })
+    }
+
+    /// Ends the window, when all members do: there are no more requests.
+    pub fn close(&self) -> Result {
+        self.complete_here(&self.all());
+        block_on(crate::coll::barrier::barrier(self.comm.peers()))?;
+        self.request(self.rank(), Order::Close, None, &[]);
+        engine::cell().wait_for(|_| lock(&self.served).is_closed.then_some(()));
+        Ok(())
+    }
+}
+
+fn flush(tag: i32) -> Order {
+    Order::Flush { tag }
+}
+
+fn unlock(tag: i32) -> Order {
+    Order::Unlock { tag }
+}

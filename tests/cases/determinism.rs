@@ -1,0 +1,131 @@
+//! `--check-determinism` says where a program is not deterministic, and says nothing of programs that are.
+
+use redrt_tests::{Ended, Job, Program, compile, compile_case};
+use serde_json::Value;
+
+fn checked(mode: &str, options: &[&str]) -> Ended {
+    let job = Job::new(3, &compile_case("nondeterministic")).arguments(&[mode]);
+    job.options(&["--check-determinism"]).options(options).run()
+}
+
+/// What is said of the only message that differs.
+#[track_caller]
+fn only_message(ended: &Ended) -> &Value {
+    let determinism = &ended.summary["determinism"];
+    assert_eq!(determinism["deterministic"], false, "{ended}");
+    let Some([message]) = determinism["messages"].as_array().map(Vec::as_slice) else {
+        ended.fail(&format!("not one message: {determinism:#}"))
+    };
+    let place = [&message["sender"], &message["receiver"], &message["sequence"], &message["count"]];
+    assert_eq!(place.map(Value::as_u64), [Some(1), Some(0), place[2].as_u64(), Some(1)], "{message:#}");
+    message
+}
+
+/// The line of the test program that has these words.
+fn line_with(words: &str) -> usize {
+    let source = include_str!("nondeterministic.c");
+    source.lines().position(|line| line.contains(words)).expect("the program has such a line") + 1
+}
+
+/// The functions that led to the message, in one replica and the other.
+#[track_caller]
+fn assert_stacks(message: &Value, expected: &[(&str, usize)]) {
+    for replica in ["1.0", "1.1"] {
+        let callers = message["stacks"][replica]["callers"].as_array().cloned().unwrap_or_default();
+        for ((function, line), caller) in expected.iter().zip(&callers) {
+            let place = format!("nondeterministic.c:{line}");
+            assert_eq!((&caller["function"], &caller["place"]), (&(*function).into(), &place.into()), "{message:#}");
+        }
+        assert!(callers.len() >= expected.len(), "{replica}: {message:#}");
+    }
+}
+
+#[test]
+fn memory_that_was_never_written_is_found_where_it_is_sent() {
+    let ended = checked("uninitialized", &[]).ended_with(1);
+    let message = only_message(&ended);
+    assert_eq!((&message["call"], &message["tag"]), (&"MPI_Send".into(), &7.into()), "{message:#}");
+    assert_eq!(message["communicator"], "MPI_COMM_WORLD", "{message:#}");
+    assert_stacks(
+        message,
+        &[
+            ("send_sums", line_with("MPI_Send(sums")),
+            ("work", line_with("    send_sums(sums);")),
+            ("main", line_with("work(round, is_wrong && is_uninitialized)")),
+        ],
+    );
+    let difference = &message["difference"];
+    let element = [&difference["element"], &difference["index"]];
+    assert_eq!(element, [&Value::from("f64"), &Value::from(32)], "{message:#}");
+    assert_eq!(difference["values"].as_array().map(Vec::len), Some(2), "{message:#}");
+    let ended =
+        ended.said("the program is not deterministic").said("MPI_Send of rank 1 to rank 0: MPI_COMM_WORLD, tag 7");
+    let _ = ended.said("sent by 1.0 and 1.1 here:").said("element 32 (f64): ");
+}
+
+#[test]
+fn a_clock_that_nothing_makes_equal_is_found_over_either_transport() {
+    for transport in ["shm", "tcp"] {
+        let ended = checked("clock", &["--transport", transport]).ended_with(1);
+        let message = only_message(&ended);
+        assert_stacks(message, &[("main", line_with("MPI_Send(&ticks"))]);
+        let values = &message["difference"]["values"];
+        let number = |at: usize| values[at].as_str().and_then(|text| text.parse::<u64>().ok());
+        assert!(number(0).is_some() && number(1).is_some() && number(0) != number(1), "{message:#}");
+    }
+}
+
+#[test]
+fn the_collective_that_carries_it_is_named() {
+    let ended = checked("collective", &[]).ended_with(1);
+    let message = only_message(&ended);
+    assert_eq!(message["call"], "MPI_Reduce", "{message:#}");
+    assert_stacks(message, &[("main", line_with("MPI_Reduce(&ticks"))]);
+}
+
+#[test]
+fn a_line_of_output_that_differs_is_told_with_both_texts() {
+    let ended = checked("output", &[]).ended_with(1);
+    let determinism = &ended.summary["determinism"];
+    let line = &determinism["output"][0];
+    assert_eq!((&line["rank"], &line["line"]), (&1.into(), &4.into()), "{determinism:#}");
+    let texts = line["texts"].as_array().cloned().unwrap_or_default();
+    assert!(texts.len() == 2 && texts[0] != texts[1], "{determinism:#}");
+    assert!(texts.iter().all(|text| text.as_str().is_some_and(|text| text.starts_with("rank 1 round 3: "))));
+    assert_eq!(determinism["messages"].as_array().map(Vec::len), Some(0), "{determinism:#}");
+    let _ = ended.said("line 4 that rank 1 prints: ");
+}
+
+#[test]
+fn programs_that_are_deterministic_pass() {
+    let ended = checked("none", &[]).ended_well().said("the program was deterministic: ");
+    assert_eq!(ended.summary["determinism"]["deterministic"], true, "{ended}");
+    for name in ["heat", "master_worker", "collectives", "onesided", "threads"] {
+        let program = Program::named(name).expect("a test program");
+        let alone = Job::of(&program).run().ended_well();
+        let ended = Job::of(&program).options(&["--check-determinism"]).run();
+        let _ = ended.ended_well().printed(&alone.out).said("the program was deterministic: ");
+    }
+}
+
+/// Links are opened and copies are made at other moments in each replica. What the program allocates must not lie elsewhere for that,
+/// also where all threads are to share the arena of the C library's heap that the program has.
+#[test]
+fn the_memory_of_programs_lies_at_the_same_addresses_in_all_replicas() {
+    let program = compile("addresses");
+    for arenas in [None, Some("1")] {
+        for (degree, transport) in [(2, "shm"), (2, "tcp"), (3, "tcp")] {
+            let job = |rounds: &str| {
+                let job = Job::new(3, &program).arguments(&[rounds]).degree(degree).transport(transport);
+                arenas.into_iter().fold(job, |job, count| job.environment("MALLOC_ARENA_MAX", count))
+            };
+            let rounds = if transport == "tcp" { "1500" } else { "3000" };
+            let _ = job(rounds).options(&["--spares", "1"]).inject("kill:2.1@#300").run().ended_well();
+            if transport == "tcp" {
+                let resets = (0..10).map(|turn| format!("reset:1.1-{}.0@#{}", turn % 2 * 2, 5 + 7 * turn));
+                let ended = resets.fold(job("40"), |job, reset| job.inject(&reset)).run().ended_well();
+                assert!(ended.events("reconnected").count() > 0, "{ended}");
+            }
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! What is said of a corrupt message besides that it is: where it differs, in which bits and values, who sent it from which core.
+
+use redrt_tests::{Ended, Job, Program};
+use serde_json::Value;
+
+/// A job of a test program with one flipped bit, and the evidence there must be of the message it was in. What the program
+/// computes with it may differ in more bits, and be told of first.
+#[track_caller]
+fn evidence_of(name: &str, degree: u16, fault: &str) -> (Ended, Value) {
+    let program = Program::named(name).expect("a test program");
+    let ended = Job::of(&program).degree(degree).inject(fault).run();
+    let found = ended.events("evidence").find(|evidence| evidence["bits"] == 1).cloned();
+    let Some(evidence) = found else { ended.fail("there is no evidence of one bit") };
+    assert_eq!(evidence["xor"].as_str().map(|xor| xor.matches(|digit| digit != '0').count()), Some(1), "{evidence}");
+    (ended, evidence)
+}
+
+#[test]
+fn an_outvoted_payload_is_compared_with_the_right_one() {
+    let (ended, evidence) = evidence_of("heat", 3, "flip:1.0@#9");
+    let ended = ended.ended_with(0);
+    let named = [&evidence["one"], &evidence["other_is_right"], &evidence["element"]];
+    assert_eq!(named, [&Value::from("1.0"), &Value::from(true), &Value::from("f64")], "{evidence}");
+    assert!(evidence["one_value"].is_string() && evidence["ulps"].as_u64().is_some_and(|ulps| ulps > 0), "{evidence}");
+    let mismatches: Vec<_> = ended.events("mismatch").collect();
+    let of_culprit = |mismatch: &&&Value| mismatch["culprit"] == "1.0" && mismatch["core"].is_u64();
+    assert!(mismatches.iter().any(|mismatch| of_culprit(&mismatch)), "{mismatches:?}");
+}
+
+#[test]
+fn payloads_that_nobody_can_judge_are_compared_by_redrun() {
+    let (ended, evidence) = evidence_of("heat", 2, "flip:1.1@#9");
+    let named = [&evidence["one"], &evidence["other"], &evidence["other_is_right"]];
+    assert_eq!(named, [&Value::from("1.0"), &Value::from("1.1"), &Value::from(false)], "{evidence}");
+    assert!(evidence["one_value"] != evidence["other_value"], "{evidence}");
+    let _ = ended.said("1 bit differs, the first in byte");
+}
+
+#[test]
+fn of_long_payloads_sketches_are_compared() {
+    let (_, evidence) = evidence_of("ring", 2, "flip:0.1@#2");
+    assert!(evidence["one_value"].is_null() && evidence["first_byte"].is_u64(), "{evidence}");
+}
+
+#[test]
+fn what_changed_on_its_way_is_compared_with_what_was_sent() {
+    for name in ["heat", "ring"] {
+        let (ended, evidence) = evidence_of(name, 2, "wire:1.0@#2");
+        let _ = ended.ended_with(0);
+        assert_eq!((&evidence["one"], &evidence["other_is_right"]), (&Value::from("1.0"), &Value::from(true)));
+    }
+}

@@ -1,0 +1,72 @@
+//! Files: what is written once must be there once, whoever dies in the midst of it.
+
+use redrt_tests::{Job, Program, Random, compile_source};
+
+/// Kills before each of many sends, of the replica that writes and of one that does not.
+#[test]
+fn files_are_right_whoever_dies() {
+    let program = Program::named("files").expect("a test program");
+    let alone = Job::of(&program).run().ended_well();
+    let mut random = Random::from_environment();
+    for (transport, degree) in [("shm", 2), ("tcp", 2), ("shm", 3)] {
+        for rank in 0..program.rank_count {
+            for replica in ["0", "1"] {
+                // Each rank sends more than 100 messages.
+                let send = random.from_one_to(100);
+                let job = Job::of(&program).degree(degree).transport(transport);
+                let ended =
+                    job.inject(&format!("kill:{rank}.{replica}@#{send}")).run().ended_well().printed(&alone.out);
+                let lost = ended.summary["lost"].as_array().map_or(0, Vec::len);
+                if lost != 1 || ended.number("divergences") != 0 {
+                    ended.fail(&format!("{lost} replicas lost instead of one, or paths parted"));
+                }
+            }
+        }
+    }
+}
+
+/// The leader of each rank, and then its successor.
+#[test]
+fn files_are_right_when_writer_after_writer_dies() {
+    let program = Program::named("files").expect("a test program");
+    let alone = Job::of(&program).run().ended_well();
+    for (first, second) in [(3, 9), (40, 41), (70, 90)] {
+        let job = Job::of(&program).degree(3);
+        let job = (0..3).fold(job, |job, rank| job.inject(&format!("kill:{rank}.0@#{first}")));
+        let ended = job.inject(&format!("kill:1.1@#{second}")).run().ended_well().printed(&alone.out);
+        let lost = ended.summary["lost"].as_array().map_or(0, Vec::len);
+        if lost != 4 {
+            ended.fail(&format!("{lost} replicas lost instead of four"));
+        }
+    }
+}
+
+/// Each replica reads the processor's own counter, which nobody makes agree.
+#[test]
+fn replicas_that_would_write_other_bytes_are_reported() {
+    let source = r#"
+        #include <mpi.h>
+        #include <stdio.h>
+        #include <x86intrin.h>
+        int main(int argc, char **argv) {
+            MPI_File file;
+            MPI_Init(&argc, &argv);
+            unsigned long long count = __rdtsc(), found = 0;
+            MPI_File_open(MPI_COMM_SELF, argv[1], MPI_MODE_CREATE | MPI_MODE_RDWR, MPI_INFO_NULL, &file);
+            MPI_File_write_at(file, 0, &count, 8, MPI_BYTE, MPI_STATUS_IGNORE);
+            MPI_File_read_at(file, 0, &found, 8, MPI_BYTE, MPI_STATUS_IGNORE);
+            MPI_File_close(&file);
+            printf("%llu\n", found);
+            MPI_Finalize();
+            return 0;
+        }"#;
+    let (directory, program) = compile_source(source);
+    let file = directory.path().join("file");
+    let ended = Job::new(1, &program).degree(2).arguments(&[&file.display().to_string()]).run();
+    assert_eq!(ended.code, Some(0), "{ended}");
+    assert!(ended.number("divergences") > 0 && ended.err.contains("would have written other bytes"), "{ended}");
+    // All read what one of them has written, so they print the same.
+    let bytes = std::fs::read(&file).expect("the program has written it");
+    let count = u64::from_ne_bytes(bytes.try_into().expect("eight bytes"));
+    assert_eq!(ended.out, format!("{count}\n"), "{ended}");
+}

@@ -1,0 +1,55 @@
+//! What `--on-sdc` makes of a replica that is wrong.
+
+use redrt_tests::{Ended, Job, Program};
+use std::time::Duration;
+
+/// A job at r = 3 in which a bit of a message of 1.1 flips; `options` come last. Its output must be that of an undisturbed run.
+#[track_caller]
+fn flipped(name: &str, arguments: &'static [&'static str], options: &[&str]) -> Ended {
+    let program = Program { arguments, ..Program::named(name).expect("a test program") };
+    let out = Job::of(&program).run().ended_well().out;
+    let job = Job::of(&program).degree(3).inject("flip:1.1@#40").options(options).limit(Duration::from_secs(180));
+    let ended = job.run().ended_with(0).printed(&out);
+    if ended.events("mismatch").all(|mismatch| mismatch["culprit"] != "1.1") {
+        ended.fail("1.1 is not named");
+    }
+    ended
+}
+
+fn reasons(ended: &Ended) -> Vec<(&str, &str)> {
+    let retired = ended.audit.iter().filter(|record| record["event"] == "retired");
+    let both = retired.map(|record| (record["replica"].as_str(), record["reason"].as_str()));
+    both.filter_map(|(replica, reason)| Some((replica?, reason?))).collect()
+}
+
+#[test]
+fn what_is_wrong_is_replaced_by_a_copy_of_a_sound_sibling() {
+    let ended = flipped("heat", &["32", "5000"], &["--spares", "2"]);
+    assert_eq!(reasons(&ended), [("1.1", "outvoted")], "{ended}");
+    assert!(ended.number("recovered") == 1 && ended.events("strike").count() == 1, "{ended}");
+}
+
+#[test]
+fn with_correct_it_stays_and_the_receivers_take_what_the_majority_sent() {
+    let ended = flipped("heat", &["32", "40"], &["--on-sdc", "correct", "--spares", "2"]);
+    assert_eq!(reasons(&ended), [], "{ended}");
+    assert!(ended.mismatches().iter().all(|mismatch| mismatch.action != "delivered"), "{ended}");
+}
+
+#[test]
+fn with_report_it_stays_and_its_receiver_takes_what_came() {
+    let ended = flipped("heat", &["32", "40"], &["--on-sdc", "report"]);
+    assert_eq!(reasons(&ended), [], "{ended}");
+    let mismatches = ended.mismatches();
+    assert!(mismatches.iter().any(|mismatch| mismatch.action == "delivered"), "{mismatches:?}");
+    assert!(mismatches.iter().all(|mismatch| mismatch.action != "refetched"), "{mismatches:?}");
+}
+
+#[test]
+fn a_receiver_that_computed_with_it_before_the_verdict_goes_too() {
+    let ended = flipped("heat", &["32", "5000"], &["--verify", "deferred", "--spares", "4"]);
+    let reasons = reasons(&ended);
+    assert!(reasons.contains(&("1.1", "outvoted")), "{reasons:?}");
+    assert!(reasons.iter().any(|(replica, reason)| replica.ends_with(".1") && *reason == "tainted"), "{reasons:?}");
+    assert!(reasons.iter().all(|(replica, _)| replica.ends_with(".1")), "{reasons:?}");
+}

@@ -1,0 +1,141 @@
+//! `--scrub`: what is corrupt in memory is named before any message carries it, and nothing else is.
+
+use redrt_tests::{Ended, Job, Program, Running, compile_source};
+use serde_json::Value;
+use std::time::Duration;
+use tempfile::TempDir;
+
+/// Ranks 1 and 2 reduce again and again until rank 0, which waits for a file, tells them to stop. When another file is there, the first
+/// replica of rank 1 to see it changes a bit that it never sends.
+const RESTING: &str = r#"
+    #include <mpi.h>
+    #include <stdio.h>
+    #include <stdlib.h>
+    #include <unistd.h>
+    #define COUNT 100000
+    /* Of the heap's first page the C library has made something else in each process; larger blocks may lie elsewhere in some. */
+    #define SMALL 10000
+    static long table[COUNT];
+    /* Replicas ask for files at different times, so what they ask for is kept on the stack, which is not compared. */
+    static char *file(char path[4096], const char *name) {
+        snprintf(path, 4096, "%s/%s", getenv("REDRT_TEST_DIRECTORY"), name);
+        return path;
+    }
+    int main(int argc, char **argv) {
+        int rank, stop = 0, tried = 0;
+        char path[4096];
+        MPI_Comm workers;
+        MPI_Init(&argc, &argv);
+        MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+        long *block = malloc(SMALL * sizeof *block), *small = malloc(SMALL * sizeof *small);
+        for (int i = 0; i < COUNT; i++)
+            table[i] = i * 7 + rank;
+        for (int i = 0; i < SMALL; i++)
+            small[i] = block[i] = i;
+        /* Bound by the dynamic linker now, and not at another time in each replica: its tables are compared. */
+        int is_first = symlink("x", file(path, "early")) == 0;
+        MPI_Comm_split(MPI_COMM_WORLD, rank == 0, rank, &workers);
+        if (rank == 0) {
+            while (access(file(path, "stop"), F_OK) != 0)
+                usleep(2000);
+            MPI_Send(&stop, 1, MPI_INT, 1, 9, MPI_COMM_WORLD);
+        }
+        while (rank != 0 && !stop) {
+            long one = 1, sum;
+            MPI_Allreduce(&one, &sum, 1, MPI_LONG, MPI_SUM, workers);
+            table[sum] += 1;
+            if (rank == 1)
+                MPI_Iprobe(0, 9, MPI_COMM_WORLD, &stop, MPI_STATUS_IGNORE);
+            MPI_Bcast(&stop, 1, MPI_INT, 0, workers);
+            if (rank == 1 && !tried && access(file(path, "corrupt"), F_OK) == 0) {
+                tried = 1;
+                is_first = symlink("x", file(path, "first")) == 0;
+                if (is_first)
+                    WHERE ^= 1 << 7;
+            }
+        }
+        if (rank == 1)
+            MPI_Recv(&stop, 1, MPI_INT, 0, 9, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        MPI_Barrier(MPI_COMM_WORLD);
+        if (rank == 0)
+            printf("done %ld\n", small[9] - 9);
+        MPI_Finalize();
+        return 0;
+    }"#;
+
+/// A job of it that runs.
+struct Resting {
+    directory: TempDir,
+    job: Running,
+}
+
+impl Resting {
+    fn start(degree: u16, place: &str) -> Self {
+        let (directory, program) = compile_source(&RESTING.replace("WHERE", place));
+        let job = Job::new(3, &program).degree(degree).options(&["--scrub", "0.05"]).limit(Duration::from_secs(120));
+        let job = job.environment("REDRT_TEST_DIRECTORY", &directory.path().display().to_string()).start();
+        Self { directory, job }
+    }
+
+    fn make(&self, name: &str) {
+        std::fs::write(self.directory.path().join(name), "").expect("the directory is there");
+    }
+
+    fn wait_until(&self, what: &str, is_it: impl Fn(&Value) -> bool) {
+        self.job.wait_until(what, |job| job.audit().iter().any(&is_it));
+    }
+
+    fn end(self) -> Ended {
+        self.make("stop");
+        self.job.wait().ended_with(0).printed("done 0\n")
+    }
+}
+
+/// More pages than one rank has: both have been compared.
+fn is_watched(record: &Value) -> bool {
+    record["pages_watched"].as_u64() >= Some(400)
+}
+
+/// A bit of `place` changes when all memory was compared once.
+fn corrupt(degree: u16, place: &str) -> Ended {
+    let resting = Resting::start(degree, place);
+    resting.wait_until("rounds", is_watched);
+    resting.make("corrupt");
+    resting.wait_until("difference", |record| record["event"] == "memory-differs");
+    resting.end()
+}
+
+#[test]
+fn a_page_that_was_corrupted_is_named_before_a_message_carries_it() {
+    for place in ["block[5000]", "table[90000]", "small[5000]"] {
+        let ended = corrupt(3, place);
+        let is_it = |found: &&Value| {
+            let counts = [&found["pages"], &found["outvoted"]].map(|list| list.as_array().map_or(0, Vec::len));
+            found["rank"] == 1 && counts == [1, 1]
+        };
+        assert!(ended.events("memory-differs").any(|found| is_it(&found)), "{ended}");
+        assert!(ended.retired().is_empty() && ended.mismatches().is_empty(), "{ended}");
+    }
+}
+
+#[test]
+fn of_two_replicas_nobody_is_outvoted_and_the_page_is_named() {
+    let ended = corrupt(2, "block[5000]");
+    let mut found = ended.events("memory-differs");
+    assert!(found.all(|found| found["outvoted"].as_array().is_some_and(Vec::is_empty)), "{ended}");
+    assert!(ended.retired().is_empty(), "{ended}");
+}
+
+#[test]
+fn sound_replicas_are_left_alone() {
+    for program in Program::ALL {
+        for degree in [2, 3] {
+            let ended = Job::of(&program).degree(degree).options(&["--scrub", "0.005"]).run().ended_well();
+            assert!(ended.retired().is_empty() && ended.mismatches().is_empty(), "{ended}");
+        }
+    }
+    let resting = Resting::start(3, "small[0]");
+    resting.wait_until("rounds", |record| is_watched(record) && record["comparisons"].as_u64() >= Some(20));
+    let ended = resting.end();
+    assert!(ended.retired().is_empty() && ended.mismatches().is_empty(), "{ended}");
+}

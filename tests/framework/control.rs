@@ -1,0 +1,87 @@
+//! What is done to a job while it runs, and what it says of itself.
+
+use crate::job::Running;
+use crate::prefix;
+use serde_json::Value;
+use std::process::{Command, Stdio};
+
+impl Running {
+    /// How many records of this kind the audit log has.
+    #[must_use]
+    pub fn count(&self, event: &str) -> usize {
+        self.audit().iter().filter(|record| record["event"] == event).count()
+    }
+
+    /// Waits until the audit log has so many records of this kind.
+    pub fn wait_for(&self, event: &str, count: usize) {
+        self.wait_until(event, |job| job.count(event) >= count);
+    }
+
+    /// The process id of the latest life of a replica.
+    #[must_use]
+    pub fn pid_of(&self, replica: &str) -> i32 {
+        let audit = self.audit();
+        let is_its = |record: &&Value| {
+            record["replica"] == replica && (record["event"] == "started" || record["event"] == "copy-runs")
+        };
+        let record = audit.iter().rfind(is_its).expect("it was started");
+        i32::try_from(record["pid"].as_i64().expect("a process id")).expect("a process id")
+    }
+
+    /// The helpers of the daemon on this machine: parents of replicas, and those who send and receive images.
+    #[must_use]
+    pub fn helpers(&self) -> Vec<i32> {
+        let daemons = children(&[self.redrun()]);
+        let is_helper = |id: &i32| {
+            let line = std::fs::read(format!("/proc/{id}/cmdline")).unwrap_or_default();
+            String::from_utf8_lossy(&line).contains("--helper")
+        };
+        children(&daemons).into_iter().filter(is_helper).collect()
+    }
+
+    /// Kills a replica.
+    pub fn kill_replica(&self, replica: &str) {
+        // SAFETY: - a signal to another process touches no memory of this one.
+        assert_eq!(unsafe { libc::kill(self.pid_of(replica), libc::SIGKILL) }, 0, "{replica} is there");
+    }
+
+    /// What `redctl` prints, or says on standard error.
+    ///
+    /// # Errors
+    /// When it fails.
+    pub fn redctl(&self, words: &[&str]) -> Result<String, String> {
+        let audit = self.audit();
+        let start = audit.iter().find(|record| record["event"] == "job-start").ok_or("the job has not started")?;
+        let job = start["job"].as_str().unwrap_or_default();
+        let redctl = prefix().join("bin/redctl").display().to_string();
+        let mut line = self.place.iter().cloned().chain([redctl, "--job".into(), job.to_owned()]);
+        let mut command = Command::new(line.next().expect("redctl, at least"));
+        command.args(line).args(words).stdin(Stdio::null());
+        let output = command.output().expect("redctl can be run");
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stderr)) }
+    }
+
+    /// The replicas that run, with their hosts: `1.0 on h2`.
+    #[must_use]
+    pub fn replicas(&self) -> Vec<String> {
+        let status = self.redctl(&["status", "--json"]).unwrap_or_default();
+        let status: Value = serde_json::from_str(&status).unwrap_or_default();
+        let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
+        let replicas = list(&status["ranks"]).into_iter().flat_map(|rank| list(&rank["replicas"]));
+        let running = replicas.filter(|replica| replica["state"] == "running");
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        running.map(|replica| format!("{} on {}", text(&replica["replica"]), text(&replica["host"]))).collect()
+    }
+}
+
+/// The children of these processes.
+fn children(parents: &[i32]) -> Vec<i32> {
+    let all = std::fs::read_dir("/proc").expect("/proc is mounted").flatten();
+    let ids = all.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    let parent = |id: i32| -> Option<i32> {
+        let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
+        stat.rsplit_once(") ")?.1.split(' ').nth(1)?.parse().ok()
+    };
+    ids.filter(|id| parent(*id).is_some_and(|parent| parents.contains(&parent))).collect()
+}

@@ -1,0 +1,62 @@
+//! The seed → trials.
+
+use super::{Campaign, Place, Trial, Undisturbed};
+use crate::Random;
+use crate::programs::Program;
+use std::collections::BTreeMap;
+
+impl Campaign {
+    /// As many trials as were asked for, in an order in which any front of them has all programs, degrees and places.
+    pub(super) fn draw(&self, undisturbed: &BTreeMap<&'static str, Undisturbed>) -> Vec<Trial> {
+        let mut random = Random::new(self.seed);
+        let cells = || {
+            let degrees = self.degrees.iter().copied();
+            let both = degrees.flat_map(|degree| self.places.iter().map(move |place| (degree, *place)));
+            both.flat_map(|(degree, place)| self.programs.iter().map(move |program| (degree, place, *program)))
+        };
+        let mut order: Vec<_> = cells().collect();
+        for at in (1..order.len()).rev() {
+            order.swap(at, (random.draw() % (at as u64 + 1)) as usize);
+        }
+        let endless = order.iter().cycle().take(if order.is_empty() { 0 } else { self.fault_count });
+        endless
+            .map(|(degree, place, program)| trial(*degree, *place, *program, &undisturbed[program.name], &mut random))
+            .collect()
+    }
+}
+
+fn trial(degree: u16, place: Place, program: Program, known: &Undisturbed, random: &mut Random) -> Trial {
+    // The first rank is the one that prints.
+    let is_output = place == Place::Output;
+    let rank = if is_output { 0 } else { random.draw() % u64::from(program.rank_count) };
+    let replica = (random.draw() % u64::from(degree)) as u16;
+    // It receives about as much as it sends.
+    let count = if is_output { known.out.lines().count() as u64 } else { known.sends[rank as usize] };
+    let number = random.from_one_to(count);
+    let target = format!("{rank}.{replica}@#{number}");
+    let fault = match place {
+        Place::Payload => format!("flip:{target}"),
+        Place::Heap => format!("heap:{target}"),
+        Place::Flight => format!("wire:{target}"),
+        Place::Received => format!("recv:{target}"),
+        Place::Output => format!("stdout:{target}"),
+        Place::Log => {
+            // The sibling before it, in whose stead this one is asked: what it sends is flipped on its way, or it dies before it sends.
+            let before = (replica + degree - 1) % degree;
+            let trigger = random.one_of(&["wire", "kill"]);
+            format!("log:{target},{trigger}:{rank}.{before}@#{number}")
+        }
+    };
+    let mut options = vec!["--transport", *random.one_of(&["shm", "tcp"])];
+    let others =
+        [["--verify", "deferred"], ["--protocol", "all-to-all"], ["--verify", "strict"], ["--verify", "strict"]];
+    let drawn = random.one_of(&others);
+    // Windows need verdicts before programs go on.
+    if program.name != "onesided" {
+        options.extend(drawn);
+    }
+    if degree > 2 && random.draw().is_multiple_of(2) {
+        options.extend(["--spares", "1"]);
+    }
+    Trial { program, degree, place, target: (rank, replica), fault, options }
+}

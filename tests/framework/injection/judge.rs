@@ -1,0 +1,234 @@
+//! What became of a fault: an ended job → a record.
+
+use super::{Place, Trial};
+use crate::Ended;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+/// What became of a fault that was injected.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Fate {
+    /// The moment did not come before the end, or there was no bit to flip.
+    NotInjected,
+    /// It was reported, and against the right replica as far as that can be known.
+    Detected,
+    /// A replica, or the job, ended with an error before a wrong message was sent.
+    Ended,
+    /// Nothing that was sent or printed was wrong.
+    Masked,
+    /// Something wrong was sent or printed, and nobody said so.
+    Missed,
+    /// Another replica was accused, or something was reported though nothing was injected.
+    False,
+    /// The job did not end, or left something behind.
+    Hung,
+}
+
+impl Fate {
+    /// All of them.
+    pub const ALL: [Self; 7] =
+        [Self::NotInjected, Self::Detected, Self::Ended, Self::Masked, Self::Missed, Self::False, Self::Hung];
+
+    /// Its name in records.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::NotInjected => "not injected",
+            Self::Detected => "detected",
+            Self::Ended => "ended",
+            Self::Masked => "masked",
+            Self::Missed => "missed",
+            Self::False => "false",
+            Self::Hung => "hung",
+        }
+    }
+}
+
+/// One fault.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Record {
+    /// Program, degree, fault, options, seed.
+    pub id: String,
+    /// Where the bit was flipped.
+    pub place: Place,
+    /// The degree.
+    pub degree: u16,
+    /// What became of it.
+    pub fate: Fate,
+    /// Something wrong went out.
+    pub reached: bool,
+    /// It did, and the output was that of an undisturbed run all the same.
+    pub corrected: bool,
+    /// A copy of a sound replica took the place of the wrong one before the job ended.
+    pub healed: bool,
+}
+
+impl Record {
+    /// Why the job is not as it should be, if it is not.
+    #[must_use]
+    pub fn failure(&self) -> Option<String> {
+        matches!(self.fate, Fate::Missed | Fate::False | Fate::Hung)
+            .then(|| format!("{}: {}", self.fate.name(), self.id))
+    }
+
+    /// A line of the file.
+    #[must_use]
+    pub fn to_json(&self) -> Value {
+        json!({
+            "id": self.id, "place": self.place.name(), "degree": self.degree, "fate": self.fate.name(),
+            "reached": self.reached, "corrected": self.corrected, "healed": self.healed,
+        })
+    }
+
+    /// What such a line says; nothing if it is another.
+    #[must_use]
+    pub fn from_json(line: &Value) -> Option<Self> {
+        let fate = line["fate"].as_str()?;
+        Some(Self {
+            id: line["id"].as_str()?.to_owned(),
+            place: Place::named(line["place"].as_str()?)?,
+            degree: u16::try_from(line["degree"].as_u64()?).ok()?,
+            fate: Fate::ALL.into_iter().find(|one| one.name() == fate)?,
+            reached: line["reached"].as_bool()?,
+            corrected: line["corrected"].as_bool()?,
+            healed: line["healed"].as_bool()?,
+        })
+    }
+}
+
+/// What a job tells of a fault.
+struct Facts<'a> {
+    trial: &'a Trial,
+    ended: &'a Ended,
+    culprit: String,
+}
+
+pub(super) fn judge(trial: &Trial, seed: u64, ended: &Ended, out: &str) -> Record {
+    let facts = Facts { trial, ended, culprit: format!("{}.{}", trial.target.0, trial.target.1) };
+    let is_right_output = ended.code == Some(0) && ended.out == out;
+    let detected = facts.is_detected();
+    let is_wrong = facts.sums_differ("sent_sum") || facts.sums_differ("received_sum");
+    let is_printed = trial.place == Place::Output && facts.is_injected();
+    let reached = detected || is_wrong || is_printed || (ended.code == Some(0) && ended.out != out);
+    let fate = if ended.hung() || !ended.left.is_empty() {
+        Fate::Hung
+    } else if !facts.is_injected() {
+        if facts.has_verdict() { Fate::False } else { Fate::NotInjected }
+    } else if facts.accuses_another() {
+        Fate::False
+    } else if detected {
+        Fate::Detected
+    } else if reached {
+        Fate::Missed
+    } else if facts.has_verdict() {
+        Fate::False
+    } else if facts.has_ended() {
+        Fate::Ended
+    } else {
+        Fate::Masked
+    };
+    let is_injected = fate != Fate::NotInjected;
+    Record {
+        id: trial.id(seed),
+        place: trial.place,
+        degree: trial.degree,
+        fate,
+        reached: is_injected && reached,
+        corrected: is_injected && reached && is_right_output,
+        healed: detected && ended.number("recovered") > 0,
+    }
+}
+
+impl Facts<'_> {
+    /// The fault itself, not the one that makes somebody ask for what was flipped in the log.
+    fn is_injected(&self) -> bool {
+        self.ended.events("injected").any(|record| {
+            let is_flip = record["fault"].as_str().is_some_and(|fault| match self.trial.place {
+                Place::Payload => fault.contains("flipped in memory"),
+                Place::Heap => fault.contains("flipped before"),
+                Place::Flight => fault.contains("flipped in flight"),
+                Place::Received => fault.contains("flipped in its buffer"),
+                Place::Log => fault.contains("retention log"),
+                Place::Output => fault.contains("standard output"),
+            });
+            is_flip && record["replica"] == self.culprit.as_str()
+        })
+    }
+
+    /// Replicas of one rank have sent, or got, different messages, as far as they came to the end.
+    fn sums_differ(&self, which: &str) -> bool {
+        let mut sums = BTreeMap::<&str, &Value>::new();
+        let exits = self.ended.summary["exits"].as_array().into_iter().flatten();
+        let told = exits.filter(|exit| !exit[which].is_null());
+        told.filter_map(|exit| Some((exit["replica"].as_str()?.split('.').next()?, &exit[which])))
+            .any(|(rank, sum)| *sums.entry(rank).or_insert(sum) != sum)
+    }
+
+    fn verdicts(&self) -> impl Iterator<Item = &Value> {
+        // A replica that is killed to make somebody ask, or a payload that is flipped for that, has verdicts of its own.
+        self.ended.events("mismatch").filter(|record| !self.is_of_trigger(record))
+    }
+
+    fn is_of_trigger(&self, record: &Value) -> bool {
+        let is_other_transport =
+            record["finding"] == "transport-corrupt" && record["supplier"] != self.culprit.as_str();
+        self.trial.place == Place::Log && is_other_transport && record["sender"] == self.trial.target.0
+    }
+
+    fn has_verdict(&self) -> bool {
+        let told = |event| self.ended.events(event).next().is_some();
+        self.verdicts().next().is_some() || told("output-mismatch") || told("divergence")
+    }
+
+    /// A verdict that is of this fault.
+    fn is_detected(&self) -> bool {
+        let culprit = self.culprit.as_str();
+        let votes = |record: &Value| {
+            let votes = record["votes"].as_array().into_iter().flatten();
+            votes.into_iter().any(|vote| vote["replica"] == culprit)
+        };
+        let is_of_fault = |record: &Value| match self.trial.place {
+            Place::Flight | Place::Log => record["finding"] == "transport-corrupt" && record["supplier"] == culprit,
+            _ if self.trial.degree == 2 => record["finding"] == "undecidable" && votes(record),
+            _ => record["culprit"] == culprit,
+        };
+        let is_behind_digest = matches!(self.trial.place, Place::Flight | Place::Log);
+        self.verdicts().any(is_of_fault) || (!is_behind_digest && (self.has_output_verdict() || self.has_strayed()))
+    }
+
+    /// What a replica printed was compared, and differed.
+    fn has_output_verdict(&self) -> bool {
+        self.ended.events("output-mismatch").any(|record| {
+            let is_open = self.trial.degree == 2 && record["rank"] == self.trial.target.0;
+            record["culprit"] == self.culprit.as_str() || is_open
+        })
+    }
+
+    /// A replica of the rank asked for something else than its leader: it has left its path.
+    fn has_strayed(&self) -> bool {
+        let rank = format!("{}.", self.trial.target.0);
+        self.ended.events("divergence").any(|record| record["replica"].as_str().is_some_and(|it| it.starts_with(&rank)))
+    }
+
+    /// Somebody else is accused by a majority. In deferred mode those who used something wrong before its verdict are wrong as well.
+    fn accuses_another(&self) -> bool {
+        let is_certain = self.trial.degree > 2 && !self.trial.is_deferred();
+        let is_other = |value: &Value| value.as_str().is_some_and(|name| name != self.culprit);
+        is_certain
+            && (self.verdicts().chain(self.ended.events("output-mismatch")).any(|record| is_other(&record["culprit"]))
+                || self
+                    .ended
+                    .events("retired")
+                    .any(|record| record["reason"] == "outvoted" && is_other(&record["replica"])))
+    }
+
+    /// A replica ended though nobody meant it to, or the job did not end well.
+    fn has_ended(&self) -> bool {
+        let killed = self.trial.fault.contains("kill:");
+        let lost = self.ended.summary["lost"].as_array().map_or(0, Vec::len);
+        lost > usize::from(killed) || self.ended.code != Some(0)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,155 @@
+//! `redrt-lab-measure`: how long a launch takes, how long it takes until a death is known, and messages between two hosts beside
+//! other libraries, over the hosts of a lab.
+
+mod tcp;
+
+use clap::{Parser, ValueEnum};
+use redrt_tests::lab::lab;
+use redrt_tests::{Job, Lab, Running, compile, compile_source};
+use std::process::ExitCode;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// Measures on hosts in namespaces of this machine and prints a table.
+#[derive(Parser)]
+struct Arguments {
+    /// What to measure.
+    what: What,
+
+    /// How often.
+    #[arg(long, default_value_t = 50)]
+    count: usize,
+}
+
+#[derive(ValueEnum, Clone, Copy)]
+enum What {
+    /// From the start of redrun to its end, for a program that only begins and ends.
+    Launch,
+    /// From a death to its record in the audit log of redrun.
+    Detect,
+    /// Messages between two hosts, beside Open MPI and MPICH.
+    Tcp,
+}
+
+const EIGHT: &str = "h1,h2,h3,h4,h5,h6,h7,h8";
+
+/// Microseconds of the day.
+fn now_us() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("the clock is set");
+    now.as_micros() as u64 % 86_400_000_000
+}
+
+/// The same of a record's time, `2026-01-31T12:34:56.123456Z`.
+fn time_us(record: &serde_json::Value) -> Option<u64> {
+    let text = record["time"].as_str()?;
+    let number = |from: usize, to: usize| text.get(from..to)?.parse::<u64>().ok();
+    Some(((number(11, 13)? * 60 + number(14, 16)?) * 60 + number(17, 19)?) * 1_000_000 + number(20, 26)?)
+}
+
+fn summary(name: &str, mut times_ms: Vec<f64>) {
+    times_ms.sort_by(f64::total_cmp);
+    let at = |part: f64| times_ms[((times_ms.len() - 1) as f64 * part).round() as usize];
+    let count = times_ms.len();
+    println!("{name:<28} {count:>5} {:>10.2} {:>10.2} {:>10.2} {:>10.2}", at(0.0), at(0.5), at(0.99), at(1.0));
+}
+
+fn heading(what: &str) {
+    println!("{what:<28} {:>5} {:>10} {:>10} {:>10} {:>10}", "count", "min ms", "median ms", "p99 ms", "max ms");
+}
+
+fn start(lab: &Lab, rank_count: u32) -> Running {
+    let program = compile("until");
+    let job = Job::new(rank_count, &program).arguments(&[&lab.path("stop").display().to_string()]);
+    let job = job.degree(2).on_hosts(lab, EIGHT).limit(Duration::from_secs(300)).start();
+    job.wait_until("computing", |job| job.output().contains("computing"));
+    job
+}
+
+/// The time of the `number`-th record of a kind, once it is there.
+fn record_time(job: &Running, event: &str, number: usize) -> u64 {
+    let found = |job: &Running| {
+        let records = job.audit();
+        let mut records = records.iter().filter(|record| record["event"] == event);
+        records.nth(number).and_then(time_us)
+    };
+    job.wait_until(event, |job| found(job).is_some());
+    found(job).expect("it was there a moment ago")
+}
+
+/// Milliseconds from a death to its record. A record from before is of a loss that was none of ours.
+fn since(death_us: u64, record_us: u64, job: &Running) -> f64 {
+    let Some(elapsed_us) = record_us.checked_sub(death_us) else {
+        panic!("something was lost before it was killed: {:#?}", job.audit());
+    };
+    elapsed_us as f64 / 1000.0
+}
+
+fn end(lab: &Lab, job: Running) {
+    std::fs::write(lab.path("stop"), "").expect("it can be written");
+    let _ = job.wait().ended_well();
+}
+
+fn process_kills(count: usize) -> Option<Vec<f64>> {
+    let mut times = Vec::new();
+    while times.len() < count {
+        let lab = lab(8)?;
+        let job = start(&lab, 8);
+        for (number, host) in ["h5", "h6", "h7", "h8"].into_iter().enumerate() {
+            let victim = *lab.processes(host, "until").first().expect("two of each plane's ranks are there");
+            let at = now_us();
+            // SAFETY: - takes any number; the process is one of the lab's.
+            unsafe { libc::kill(victim, libc::SIGKILL) };
+            times.push(since(at, record_time(&job, "replica-lost", number), &job));
+        }
+        end(&lab, job);
+    }
+    Some(times)
+}
+
+fn host_losses(count: usize, lose: fn(&Lab, &str)) -> Option<Vec<f64>> {
+    let mut times = Vec::new();
+    while times.len() < count {
+        let lab = lab(8)?;
+        let job = start(&lab, 4);
+        for (number, host) in ["h5", "h6", "h7", "h8"].into_iter().enumerate() {
+            let at = now_us();
+            lose(&lab, host);
+            times.push(since(at, record_time(&job, "daemon-lost", number), &job));
+        }
+        end(&lab, job);
+    }
+    Some(times)
+}
+
+fn detect(count: usize) -> Option<()> {
+    heading("known by redrun after");
+    summary("death of a process", process_kills(count)?);
+    summary("power cut of a host", host_losses(count, |lab, host| lab.cut_power(host))?);
+    summary("cut of a host's link", host_losses(count, |lab, host| lab.cut_link(host))?);
+    Some(())
+}
+
+fn launch(count: usize) -> Option<()> {
+    let (_directory, program) = compile_source(
+        "#include <mpi.h>\nint main(int argc, char **argv) { MPI_Init(&argc, &argv); MPI_Finalize(); return 0; }",
+    );
+    let lab = lab(8)?;
+    heading("launch and end of");
+    for rank_count in [1, 16, 64, 256] {
+        for (name, hosts) in [("1 host", "h1"), ("8 hosts", EIGHT)] {
+            let run = || Job::new(rank_count, &program).on_hosts(&lab, hosts).options(&["-q"]).run().ended_well();
+            let times = (0..count).map(|_| run().took.as_secs_f64() * 1000.0).collect();
+            summary(&format!("{rank_count} processes, {name}"), times);
+        }
+    }
+    Some(())
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let done = match arguments.what {
+        What::Launch => launch(arguments.count),
+        What::Detect => detect(arguments.count),
+        What::Tcp => tcp::compare(arguments.count),
+    };
+    if done.is_some() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}

@@ -1,0 +1,31 @@
+//! The audit log: what happened in a job, one JSON record a line, which nobody can change afterwards without that being seen.
+//!
+//! ```text
+//! {"v":1,"n":17,"time":"2026-03-01T12:00:00.000123Z","event":"replica-lost","host":"h2",…,"chain":"8d0f…"}
+//!    │     │                                                                               └ of this record and the chain before it
+//!    │     └ number in the file, from 0        form of the records
+//! ```
+//! - [`chain`]: the digest that ties each record to all before it
+//! - `lock`: one job writes at a time
+//! - [`log`]: writes, and keeps the end of a file that others may have left in the middle of a line
+//! - [`read`]: reads and verifies
+//! - [`time`](mod@time): moments as text
+//!
+//! A file may hold several jobs, one after the other. What is cut off at its end shows as a job without its last record, or by
+//! comparison with the last record's number and chain, its *head*, which `redrun` prints when it ends.
+
+pub mod chain;
+mod lock;
+pub mod log;
+pub mod read;
+pub mod time;
+
+/// The form of the records, their field `v`. It grows when a field changes its meaning; new fields and events do not count.
+pub const VERSION: u64 = 1;
+
+/// The first record of a job.
+pub const JOB_START: &str = "job-start";
+/// The last record of a job.
+pub const JOB_END: &str = "job-end";
+/// The record after a line that is not whole: what was there, and how it is known.
+pub const RESUMED: &str = "log-resumed";

@@ -1,0 +1,102 @@
+//! What is done about replicas that are known to be wrong, and about the hosts they ran on.
+//!
+//! | `--on-sdc` | what the receivers take | the replica that is wrong |
+//! |---|---|---|
+//! | report | what arrived | stays |
+//! | correct | what the majority sent | stays, until it leaves the path of its siblings |
+//! | heal, abort | what the majority sent | is ended, and a copy of a sound sibling takes its place where there is a spare |
+//!
+//! Each replica that is ended like this is a strike against its host. A host with `--strikes` of them gets nothing more, its
+//! other replicas move away, each as soon as another has its part (as by `redctl drain`), and the command for the batch system is shown.
+//! A receiver that has taken a wrong payload is wrong as well, but its host is not to blame. One that could not be given a right one goes, too.
+//! A line of standard output counts as a message,
+//! but what is shown of it is what the majority printed, whatever the policy is.
+
+use super::{Coordinator, EndReason, KILL_GRACE, Report, RetireReason, SIBLINGS_BELIEVED};
+use crate::stdio::mismatch::OutputMismatch;
+use redrt_types::{ReplicaId, VirtualRank};
+use redrt_wire::control::OnSdc;
+use redrt_wire::event::{Action, Finding, Mismatch};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// By host: replicas that were ended there because they were wrong.
+#[derive(Debug, Default)]
+pub(super) struct Strikes(BTreeMap<u32, u32>);
+
+impl Coordinator {
+    /// A comparison was not unanimous: whoever is known to be wrong goes.
+    pub(super) fn heal(&mut self, now: Duration, mismatch: &Mismatch) {
+        if mismatch.action == Action::Withheld {
+            // Its sibling may have the message. If there is none any more, the view says so, and it goes on with what it has.
+            self.retire(mismatch.receiver, RetireReason::Withheld, 1);
+        }
+        if mismatch.finding != Finding::ReplicaCorrupt {
+            return;
+        }
+        // Reports come late: another may be in that place by now.
+        let is_its =
+            |culprit: &ReplicaId| self.view.member(*culprit).is_none_or(|member| mismatch.view >= member.joined);
+        if let Some(culprit) = mismatch.culprit.filter(is_its) {
+            self.evict(now, culprit);
+        }
+        if mismatch.action == Action::Delivered && self.ends_corrupt() {
+            // Nobody doubts which is wrong, so that one sound sibling is enough.
+            self.retire(mismatch.receiver, RetireReason::Tainted, 1);
+        }
+    }
+
+    /// Replicas have printed different things, which counts as if it had been a message.
+    pub(super) fn output_differs(&mut self, now: Duration, rank: VirtualRank, mismatch: OutputMismatch) {
+        let culprit = mismatch.culprit.map(|index| ReplicaId { rank, index });
+        let aborts = culprit.is_none() && self.settings.on_sdc == OnSdc::Abort;
+        let action = match culprit {
+            Some(_) => Action::Outvoted,
+            None if aborts => Action::Aborted,
+            None => Action::Delivered,
+        };
+        self.have_differed = true;
+        if let Some(check) = &mut self.check {
+            check.line(rank, &mismatch);
+        }
+        self.report(Report::OutputMismatch { rank, mismatch, action });
+        if let Some(culprit) = culprit {
+            self.evict(now, culprit);
+        }
+        if aborts {
+            self.end(EndReason::Corrupted, Some(1), now + KILL_GRACE);
+        }
+    }
+
+    /// A replica's siblings contradict it.
+    fn evict(&mut self, now: Duration, replica: ReplicaId) {
+        let was_retired = !self.process(replica).counts();
+        if self.ends_corrupt() && self.retire(replica, RetireReason::Outvoted, SIBLINGS_BELIEVED) && !was_retired {
+            self.strike(now, replica);
+        }
+    }
+
+    fn ends_corrupt(&self) -> bool {
+        matches!(self.settings.on_sdc, OnSdc::Heal | OnSdc::Abort)
+    }
+
+    fn strike(&mut self, now: Duration, replica: ReplicaId) {
+        let Some(host) = self.host_of(replica) else { return };
+        let count = self.strikes.0.entry(host).or_default();
+        *count += 1;
+        let (count, limit) = (*count, self.settings.strikes_max);
+        self.report(Report::Strike { replica, count, limit });
+        if count == limit {
+            self.condemn(now, host, replica, count);
+        }
+    }
+
+    /// The host is sick: nothing more is put there, and what is there moves away, if there is another.
+    fn condemn(&mut self, now: Duration, host: u32, last: ReplicaId, strikes: u32) {
+        let is_drained = self.has_open_host_besides(host);
+        self.report(Report::HostBad { last, strikes, is_drained });
+        if is_drained {
+            self.free_host(now, host);
+        }
+    }
+}

@@ -1,0 +1,385 @@
+//! One attempt to make a copy, from its first order to the copy in step.
+
+use super::missing::{Missing, Seat};
+use super::{Recovered, Recovery};
+use crate::coordinator::{Coordinator, Exit, Output, Phase, Process, Report};
+use crate::pool::PlaceOrder;
+use redrt_types::{ReplicaId, VirtualRank};
+use redrt_wire::clone::{CloneId, CloneOrder, CloneStep, Cost, Newcomer, Position};
+use redrt_wire::control::Card;
+use redrt_wire::daemon::ToDaemon;
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+/// Every process answers at once that it keeps what a copy may need. One that was stopped does not, and the source is not
+/// kept ready for it for ever.
+pub(super) const PIN_TIME_MAX: Duration = Duration::from_secs(20);
+/// The rest after a first failure; it doubles with each.
+const REST_FIRST: Duration = Duration::from_millis(250);
+/// The longest rest.
+const REST_MAX: Duration = Duration::from_secs(60);
+/// Nobody waits for ever for a copy on a host of the user's choice.
+const TRIES_ON_ONE_HOST: u32 = 3;
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Stage {
+    Opening,
+    Copying,
+    Ready,
+    Pinning { missing: BTreeSet<ReplicaId>, since: Duration },
+    Cutting,
+    Joining,
+}
+
+/// One attempt.
+#[derive(Clone, Debug)]
+pub(super) struct Attempt {
+    pub newcomer: Newcomer,
+    /// What it is to make good; its seat is that of this attempt.
+    pub missing: Missing,
+    /// Where the copy is to be, and the number of that place.
+    pub host: u32,
+    pub number: u64,
+    /// Where its source is.
+    pub source_host: u32,
+    pub stage: Stage,
+    begun_at: Duration,
+    ready_at: Duration,
+    position: Option<Position>,
+    is_running: bool,
+    card: Option<Card>,
+    cost: Option<Cost>,
+    /// Its cost will not be said.
+    source_has_ended: bool,
+}
+
+/// What is to be told when its cost is known, and whose daemon knows it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Untold {
+    pub recovered: Recovered,
+    pub source_host: u32,
+}
+
+impl Attempt {
+    pub(super) fn new(
+        newcomer: Newcomer,
+        missing: Missing,
+        (host, number): (u32, u64),
+        source_host: u32,
+        now: Duration,
+    ) -> Self {
+        Self {
+            newcomer,
+            missing,
+            host,
+            number,
+            source_host,
+            stage: Stage::Opening,
+            begun_at: now,
+            ready_at: now,
+            position: None,
+            is_running: false,
+            card: None,
+            cost: None,
+            source_has_ended: false,
+        }
+    }
+
+    /// Whether all keep for its copy what that may ask for.
+    fn is_awaited(&self) -> bool {
+        matches!(self.stage, Stage::Pinning { .. } | Stage::Cutting | Stage::Joining)
+    }
+}
+
+impl Coordinator {
+    /// Clones that need one of these end.
+    pub(super) fn give_up_without(&mut self, now: Duration, lost: &[ReplicaId]) {
+        let Some(recovery) = &mut self.recovery else { return };
+        let mut given_up = Vec::new();
+        for (id, attempt) in &mut recovery.attempts {
+            if attempt.stage == Stage::Joining {
+                if lost.contains(&attempt.newcomer.replica) {
+                    given_up.push((*id, None));
+                }
+                continue;
+            }
+            if lost.contains(&attempt.newcomer.source) {
+                given_up.push((*id, Some("its source was lost")));
+            }
+            if let Stage::Pinning { missing, .. } = &mut attempt.stage {
+                missing.retain(|replica| !lost.contains(replica));
+            }
+        }
+        for (id, why) in given_up {
+            match why {
+                Some(why) => self.give_up(now, id, why, false),
+                None => self.forget(id),
+            }
+        }
+    }
+
+    /// A newcomer was in the view, and is lost like any other.
+    fn forget(&mut self, id: CloneId) {
+        if self.recovery.as_mut().is_some_and(|recovery| recovery.attempts.remove(&id).is_some()) {
+            self.tell_pins();
+        }
+    }
+
+    /// Copies that were to be put on this host will not be.
+    pub(super) fn give_up_on_host(&mut self, now: Duration, host: u32, why: &str) {
+        let Some(recovery) = &self.recovery else { return };
+        let concerned = |attempt: &Attempt| attempt.host == host && attempt.stage != Stage::Joining;
+        let concerned = recovery.attempts.iter().filter(|(_, attempt)| concerned(attempt));
+        for id in concerned.map(|(id, _)| *id).collect::<Vec<_>>() {
+            self.give_up(now, id, why, false);
+        }
+    }
+
+    /// An attempt ends without a copy in the view; tells everybody who has done something for it. `blame` is what its host is
+    /// blamed for.
+    pub(super) fn withdraw(&mut self, now: Duration, id: CloneId, blame: Option<&str>) -> Option<Attempt> {
+        let attempt = self.recovery.as_mut()?.attempts.remove(&id)?;
+        let number = attempt.number;
+        match blame {
+            Some(why) => self.place(PlaceOrder::Failed { number, why: why.to_owned() }),
+            None if attempt.stage != Stage::Joining => self.place(PlaceOrder::Release(number)),
+            None => {}
+        }
+        if attempt.is_awaited() {
+            self.tell_pins();
+        }
+        if attempt.stage != Stage::Joining {
+            self.order(attempt.source_host, id, CloneOrder::Abandon);
+            self.order(attempt.host, id, CloneOrder::Abandon);
+            self.pin_next(now);
+        }
+        Some(attempt)
+    }
+
+    /// An attempt has failed; another follows after a rest.
+    pub(super) fn give_up(&mut self, now: Duration, id: CloneId, why: &str, blames_host: bool) {
+        let Some(attempt) = self.withdraw(now, id, blames_host.then_some(why)) else { return };
+        let Some(recovery) = &mut self.recovery else { return };
+        let failure_count = attempt.missing.failure_count + 1;
+        let rest = REST_FIRST.saturating_mul(1 << (failure_count - 1).min(16)).min(REST_MAX);
+        let (replica, source) = (attempt.newcomer.replica, attempt.newcomer.source);
+        let missing = Missing { not_before: now + rest, failure_count, seat: Seat::None, ..attempt.missing };
+        let gives_up = missing.only.is_some() && failure_count >= TRIES_ON_ONE_HOST;
+        recovery.missing.insert(replica, missing);
+        let host = recovery.name(attempt.host).to_owned();
+        self.report(Report::CloneFailed { replica, source, host, what: why.to_owned() });
+        if gives_up {
+            self.cancel_move_for(replica, why);
+        }
+    }
+
+    pub(super) fn give_up_late_pins(&mut self, now: Duration) {
+        let Some(recovery) = &self.recovery else { return };
+        let late = recovery.attempts.iter().filter_map(|(id, attempt)| match attempt.stage {
+            Stage::Pinning { since, .. } if now >= since + PIN_TIME_MAX => Some(*id),
+            _ => None,
+        });
+        for id in late.collect::<Vec<_>>() {
+            self.give_up(now, id, "a process does not answer", false);
+        }
+    }
+
+    /// A daemon says how far a clone has come.
+    pub(in crate::coordinator) fn clone_step(&mut self, now: Duration, host: u32, id: CloneId, step: CloneStep) {
+        let Some(recovery) = &mut self.recovery else { return };
+        let Some(attempt) = recovery.attempts.get_mut(&id) else {
+            let cost = match step {
+                CloneStep::Sent(cost) => Some(cost),
+                CloneStep::Failed { .. } => None,
+                _ => return,
+            };
+            if let Some(untold) = recovery.untold.get_mut(&id).filter(|untold| untold.source_host == host) {
+                untold.recovered.cost = cost;
+                let replica = untold.recovered.replica;
+                self.tell_recovered(|untold| untold.recovered.replica == replica);
+            }
+            return;
+        };
+        let (is_source, is_destination) = (host == attempt.source_host, host == attempt.host);
+        let newcomer = attempt.newcomer;
+        match (step, attempt.stage.clone()) {
+            (CloneStep::Listening(address), Stage::Opening) if is_destination => {
+                attempt.stage = Stage::Copying;
+                let source_host = attempt.source_host;
+                self.order(source_host, id, CloneOrder::Send { newcomer, address });
+            }
+            (CloneStep::Progress(progress), Stage::Copying) if is_source => {
+                self.outputs.push_back(Output::Progress { newcomer, progress });
+            }
+            (CloneStep::Ready, Stage::Copying) if is_source => {
+                attempt.stage = Stage::Ready;
+                attempt.ready_at = now;
+                self.pin_next(now);
+            }
+            (CloneStep::Stopped(position), Stage::Cutting) if is_source => {
+                attempt.position = Some(position);
+                self.admit_when_complete(now, id);
+            }
+            (CloneStep::Running { pid }, Stage::Cutting) if is_destination => {
+                attempt.is_running = true;
+                self.report(Report::CopyRuns { replica: newcomer.replica, pid });
+                self.admit_when_complete(now, id);
+            }
+            (CloneStep::Sent(cost), _) if is_source => attempt.cost = Some(cost),
+            (CloneStep::Failed { .. }, Stage::Joining) if is_source && !is_destination => {
+                attempt.source_has_ended = true
+            }
+            (CloneStep::Failed { what }, Stage::Joining) if is_destination => {
+                // It ended before it was known here that it has its place.
+                let (replica, source) = (newcomer.replica, newcomer.source);
+                self.report(Report::CloneFailed { replica, source, host: String::new(), what });
+                self.handle_end_of_newcomer(now, replica);
+            }
+            (CloneStep::Failed { what }, stage) if stage != Stage::Joining && (is_source || is_destination) => {
+                self.give_up(now, id, &what, is_destination && !is_source);
+            }
+            // Out of turn: it is about what has been given up already, or changes nothing.
+            _ => {}
+        }
+    }
+
+    fn handle_end_of_newcomer(&mut self, now: Duration, replica: ReplicaId) {
+        self.process(replica).drained = true;
+        self.exited(now, replica, Exit::Signal(crate::coordinator::SIGKILL));
+        self.place_freed(replica);
+    }
+
+    /// The next clone whose source can be stopped may do so, when no other is about to.
+    pub(super) fn pin_next(&mut self, now: Duration) {
+        let live: BTreeSet<_> =
+            (0..self.world().rank_count()).flat_map(|rank| self.view.live(VirtualRank(rank))).collect();
+        let Some(recovery) = &mut self.recovery else { return };
+        if recovery.is_cutting() {
+            return;
+        }
+        let next = recovery.attempts.values_mut().find(|attempt| attempt.stage == Stage::Ready);
+        let Some(attempt) = next else { return };
+        attempt.stage = Stage::Pinning { missing: live, since: now };
+        self.tell_pins();
+    }
+
+    /// Says to all, as a whole, for whom they are to keep more than the view says.
+    fn tell_pins(&mut self) {
+        let attempts = self.recovery.iter().flat_map(|recovery| recovery.attempts.values());
+        let pins = attempts.filter(|attempt| attempt.is_awaited()).map(|attempt| attempt.newcomer.replica).collect();
+        self.send(ToDaemon::Pins(pins));
+    }
+
+    /// A process keeps what these newcomers may ask for.
+    pub(in crate::coordinator) fn pinned(&mut self, now: Duration, by: ReplicaId, newcomers: &[ReplicaId]) {
+        let Some(recovery) = &mut self.recovery else { return };
+        for attempt in recovery.attempts.values_mut().filter(|attempt| newcomers.contains(&attempt.newcomer.replica)) {
+            if let Stage::Pinning { missing, .. } = &mut attempt.stage {
+                missing.remove(&by);
+            }
+        }
+        self.cut_when_pinned(now);
+    }
+
+    pub(super) fn cut_when_pinned(&mut self, now: Duration) {
+        let Some(recovery) = &mut self.recovery else { return };
+        let is_pinned =
+            |attempt: &Attempt| matches!(&attempt.stage, Stage::Pinning { missing, .. } if missing.is_empty());
+        match recovery.attempts.iter_mut().find(|(_, attempt)| is_pinned(attempt)) {
+            Some((id, attempt)) => {
+                attempt.stage = Stage::Cutting;
+                let (id, host) = (*id, attempt.source_host);
+                self.order(host, id, CloneOrder::Cut);
+            }
+            None => self.pin_next(now),
+        }
+    }
+
+    /// A copy says how it can be reached. `false` when the process is none that is awaited.
+    pub(in crate::coordinator) fn copy_ready(&mut self, now: Duration, replica: ReplicaId, card: &Card) -> bool {
+        let Some(recovery) = &mut self.recovery else { return false };
+        let waits = |attempt: &Attempt| attempt.newcomer.replica == replica && attempt.stage == Stage::Cutting;
+        let Some((id, attempt)) = recovery.attempts.iter_mut().find(|(_, attempt)| waits(attempt)) else {
+            return false;
+        };
+        attempt.card = Some(card.clone());
+        let id = *id;
+        self.admit_when_complete(now, id);
+        true
+    }
+
+    /// The copy runs and can be reached: it gets its place.
+    fn admit_when_complete(&mut self, now: Duration, id: CloneId) {
+        let Some(recovery) = &mut self.recovery else { return };
+        let attempt = recovery.attempts.get_mut(&id).expect("the caller has seen it");
+        let (Some(position), Some(card), true) = (&attempt.position, &attempt.card, attempt.is_running) else { return };
+        let (newcomer, position, card, host) = (attempt.newcomer, position.clone(), card.clone(), attempt.host);
+        if !self.view.is_live(newcomer.source) || !self.process(newcomer.source).counts() {
+            return self.give_up(now, id, "its source was lost", false);
+        }
+        let Some(recovery) = &mut self.recovery else { return };
+        let attempt = recovery.attempts.get_mut(&id).expect("as above");
+        attempt.stage = Stage::Joining;
+        recovery.places.insert(newcomer.replica, attempt.number);
+        let incarnation = newcomer.incarnation;
+        *self.process(newcomer.replica) =
+            Process { phase: Phase::Ready, card: Some(card.clone()), incarnation, ..Process::new() };
+        self.view = self.view.with(newcomer.replica, incarnation);
+        self.interrupt_scrub();
+        self.stall.reset(now);
+        let processes = self.settings.world.replicas().zip(&self.processes);
+        let live = processes.filter(|(replica, _)| self.view.is_live(*replica));
+        let cards = live.filter_map(|(_, process)| process.card.clone()).collect();
+        let offset = position.output_bytes;
+        self.order(host, id, CloneOrder::Meet { cards, position });
+        self.outputs.push_back(Output::StreamJoined { replica: newcomer.replica, source: newcomer.source, offset });
+        self.send(ToDaemon::Cards(vec![card]));
+        self.send(ToDaemon::View(self.view.clone()));
+        // The copy has heard nothing since the cut.
+        self.tell_pins();
+        self.pin_next(now);
+    }
+
+    /// A copy has heard its leader: it counts like any other.
+    pub(in crate::coordinator) fn in_step(&mut self, now: Duration, replica: ReplicaId) {
+        let Some(recovery) = &mut self.recovery else { return };
+        let joins = |attempt: &Attempt| attempt.newcomer.replica == replica && attempt.stage == Stage::Joining;
+        let Some(id) = recovery.attempts.iter().find(|(_, attempt)| joins(attempt)).map(|(id, _)| *id) else { return };
+        let attempt = recovery.attempts.remove(&id).expect("it was just found");
+        self.place(PlaceOrder::Succeeded(attempt.number));
+        self.tell_pins();
+        let since = attempt.missing.since;
+        let recovered = Recovered {
+            replica,
+            source: attempt.newcomer.source,
+            purpose: attempt.missing.purpose,
+            window: now.saturating_sub(since),
+            waited: attempt.begun_at.saturating_sub(since),
+            copied: attempt.ready_at.saturating_sub(attempt.begun_at),
+            cost: attempt.cost,
+        };
+        let source_host = attempt.source_host;
+        let Some(recovery) = &mut self.recovery else { return };
+        let is_told_of = attempt.cost.is_some() || attempt.source_has_ended || !recovery.hosts[&source_host].is_alive;
+        recovery.untold.insert(id, Untold { recovered, source_host });
+        if is_told_of {
+            self.tell_recovered(|untold| untold.recovered.replica == replica);
+        }
+    }
+
+    /// Tells of copies in step, whatever is known of what they cost.
+    pub(super) fn tell_recovered(&mut self, which: impl Fn(&Untold) -> bool) {
+        let Some(recovery) = &mut self.recovery else { return };
+        let told: Vec<_> = recovery.untold.extract_if(.., |_, untold| which(untold)).collect();
+        for (_, untold) in told {
+            self.report(Report::Recovered(untold.recovered));
+        }
+    }
+}
+
+impl Recovery {
+    /// Sources that are being copied.
+    pub(super) fn is_source(&self, replica: ReplicaId) -> bool {
+        self.attempts.values().any(|attempt| attempt.newcomer.source == replica && attempt.stage != Stage::Joining)
+    }
+}

@@ -1,0 +1,131 @@
+//! Lost replicas are replaced.
+
+use super::*;
+
+const CLONED: [(&str, &str); 11] = [
+    ("0.1 signal 9", "stream 0.1 lost, lost 0.1, view 1, host 2: receive 0.1 from 0.0"),
+    ("clone listening 2", "host 0: send"),
+    ("clone ready 0", "pins 0.1"),
+    ("0.0 pinned", ""),
+    ("1.0 pinned", ""),
+    ("1.1 pinned", "host 0: cut"),
+    ("clone stopped 0", ""),
+    ("0.1 card", ""),
+    ("clone running 2", "host 2: meet 4, stream 0.1 from 0.0 at 7, 1 cards, view 2, pins 0.1"),
+    ("clone sent 0", ""),
+    ("0.1 in-step", "pins none, recovered 0.1"),
+];
+
+#[test]
+fn a_lost_replica_is_replaced_and_its_copy_finalizes_with_the_others() {
+    let rest = [
+        ("0.0 finalizing 2", ""),
+        ("0.1 finalizing 2", ""),
+        ("1.0 finalizing 2", ""),
+        ("1.1 finalizing 2", "release"),
+        ("0.0 exit 0", ""),
+        ("0.1 exit 0", ""),
+        ("1.0 exit 0", ""),
+        ("1.1 exit 0", "finish 0"),
+    ];
+    check_table(recovering(&[2, 2]), &[&CLONED[..], &rest[..]].concat());
+}
+
+#[test]
+fn a_copy_that_is_lost_is_replaced_like_any_other() {
+    let again = [("0.1 signal 9", "stream 0.1 lost, lost 0.1, view 3, host 1: receive 0.1 from 0.0")];
+    check_table(recovering(&[2, 2]), &[&CLONED[..], &again[..]].concat());
+}
+
+#[test]
+fn a_copy_is_told_of_when_its_cost_is_known_or_never_will_be() {
+    let told = [("sent", "recovered 0.1"), ("failed", "recovered 0.1 at unknown cost")];
+    for (last, words) in told {
+        let mut table = recovering(&[2, 2]);
+        let steps = CLONED.iter().map(|(step, _)| *step).filter(|step| *step != "clone sent 0");
+        let mut steps: Vec<_> = steps.collect();
+        steps.pop();
+        steps.into_iter().for_each(|step| drop(table.step(step)));
+        let late = table.clone_step(false, last, 0);
+        assert_eq!(table.step("0.1 in-step"), "pins none");
+        late.into_iter().for_each(|input| table.coordinator.handle(table.now, input));
+        assert_eq!(table.said(), [words]);
+    }
+    for (last, words) in [("0.0 finalizing 2", ""), ("1.1 finalizing 2", "recovered 0.1 at unknown cost, release")] {
+        let mut table = recovering(&[2, 2]);
+        let before = ["0.1 finalizing 2", "1.0 finalizing 2", "0.0 finalizing 2"];
+        let steps = CLONED.iter().map(|(step, _)| *step).filter(|step| *step != "clone sent 0");
+        let steps: Vec<_> = steps.chain(before.into_iter().filter(|step| *step != last)).collect();
+        steps.into_iter().for_each(|step| drop(table.step(step)));
+        assert_eq!(table.step(last), words);
+    }
+}
+
+#[test]
+fn a_clone_whose_source_is_lost_is_given_up() {
+    let mut table = recovering(&[3, 1]);
+    for step in ["0.1 signal 9", "clone listening 2", "clone ready 0"] {
+        table.step(step);
+    }
+    let words = table.step("0.2 signal 9");
+    assert_eq!(
+        words,
+        "stream 0.2 lost, lost 0.2, view 2, pins none, \
+         host 0: abandon, host 2: abandon, host 1: receive 0.2 from 0.0"
+    );
+}
+
+#[test]
+fn a_failed_clone_is_tried_again_after_a_rest() {
+    let mut table = recovering(&[2, 1]);
+    table.step("0.1 signal 9");
+    assert_eq!(table.step("clone failed 2"), "host 0: abandon, host 2: abandon");
+    assert_eq!(table.step("wait 0"), "");
+    assert_eq!(table.step("wait 5"), "ask, host 1: receive 0.1 from 0.0");
+}
+
+#[test]
+fn a_partner_that_dies_is_not_waited_for() {
+    let mut table = recovering(&[2, 2]);
+    for step in ["0.1 signal 9", "clone listening 2", "clone ready 0", "0.0 pinned", "1.0 pinned"] {
+        table.step(step);
+    }
+    let words = table.step("1.1 signal 9");
+    assert!(words.starts_with("stream 1.1 lost, lost 1.1, view 2, host 0: cut"), "{words}");
+}
+
+#[test]
+fn without_a_spare_the_job_goes_on() {
+    let mut table = recovering(&[2]);
+    table.places.remove("c", Duration::ZERO);
+    assert_eq!(table.step("host b 1"), "stream 0.1 lost, lost 0.1, view 1, no spare for 0.1");
+    assert_eq!(table.step("0.0 finalizing 1"), "release");
+    assert_eq!(table.step("0.0 exit 0"), "finish 0");
+}
+
+#[test]
+fn clones_under_way_are_given_up_when_all_finalize() {
+    let mut table = recovering(&[2]);
+    for step in ["0.1 signal 9", "clone listening 2"] {
+        table.step(step);
+    }
+    assert_eq!(table.step("0.0 finalizing 1"), "host 0: abandon, host 2: abandon, release");
+    assert_eq!(table.step("0.0 exit 0"), "finish 0");
+}
+
+#[test]
+fn a_connection_that_broke_with_the_dead_is_not_held_against_the_copy() {
+    let suspect = |table: &mut Table, by: &str, replica: &str| {
+        let input = Input::Agent(by.parse().unwrap(), FromAgent::Suspect(replica.parse().unwrap()));
+        table.coordinator.handle(table.now, input);
+    };
+    let mut table = recovering(&[2, 2]);
+    suspect(&mut table, "1.0", "0.1");
+    for (step, expected) in CLONED {
+        assert_eq!(table.step(step), expected);
+        if step == "clone listening 2" {
+            suspect(&mut table, "1.1", "0.1");
+        }
+    }
+    assert_eq!(table.step("wait 5"), "ask");
+}

@@ -1,0 +1,73 @@
+//! The command line of `redreport`.
+
+use crate::audit::chain::Head;
+use crate::cli::{Generate, UsageError};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+/// Say what the audit logs of jobs hold.
+///
+/// A LOG is a file that redrun --audit wrote, or a directory of them. Several jobs, in one log or in many, are reported together: that
+/// is how a host that corrupts data now and then is found.
+#[derive(Parser, Debug)]
+#[command(name = "redreport", version, max_term_width = 100, args_conflicts_with_subcommands = true)]
+pub struct Arguments {
+    /// Print a manual page or shell completions and leave
+    #[arg(long, value_enum, value_name = "WHAT", exclusive = true)]
+    pub(super) generate: Option<Generate>,
+
+    /// The report as JSON, with all that is known
+    #[arg(long)]
+    pub(super) json: bool,
+
+    /// The report as a page for a browser, in one file
+    #[arg(long, value_name = "FILE")]
+    pub(super) html: Option<PathBuf>,
+
+    /// Count what was found in jobs with injected faults against hosts too, as after redrun --inject sick:HOST:N
+    #[arg(long = "count-injected")]
+    pub(super) count_injected: bool,
+
+    /// Audit logs, or directories of them
+    #[arg(value_name = "LOG")]
+    pub(super) logs: Vec<PathBuf>,
+
+    #[command(subcommand)]
+    pub(super) what: Option<What>,
+}
+
+#[derive(Subcommand, Debug)]
+pub(super) enum What {
+    /// Find out whether logs are as they were written. Exit code: 1 if something was changed, 3 if the end of one is missing
+    Verify {
+        /// What redrun printed as the head when it ended (NUMBER:DIGITS): that record must be in one of the logs
+        #[arg(long = "head", value_name = "HEAD")]
+        heads: Vec<Head>,
+
+        /// Audit logs, or directories of them
+        #[arg(value_name = "LOG", required = true)]
+        logs: Vec<PathBuf>,
+    },
+}
+
+/// The command as `clap` knows it.
+pub(super) fn command() -> clap::Command {
+    Arguments::command()
+}
+
+/// What a command line holds.
+pub(super) enum Parsed {
+    Arguments(Arguments),
+    /// Help or version, to be printed.
+    Text(Vec<u8>),
+}
+
+pub(super) fn parse(arguments: Vec<OsString>) -> Result<Parsed, UsageError> {
+    let parsed = command().try_get_matches_from(arguments).and_then(|matches| Arguments::from_arg_matches(&matches));
+    match parsed {
+        Ok(arguments) => Ok(Parsed::Arguments(arguments)),
+        Err(error) if !error.use_stderr() => Ok(Parsed::Text(error.render().to_string().into_bytes())),
+        Err(error) => Err(crate::cli::one_line(&error)),
+    }
+}

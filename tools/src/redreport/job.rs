@@ -1,0 +1,520 @@
+//! The records of a log → what became of each of its jobs.
+//!
+//! Times are seconds since the job's first record. What several receivers report of one message is one verdict.
+
+use crate::audit::read::{Reading, Record};
+use crate::audit::{JOB_END, JOB_START, time};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::time::{Duration, UNIX_EPOCH};
+
+/// One job.
+#[derive(Clone, Debug, Serialize)]
+pub struct Job {
+    /// Its identity.
+    pub job: String,
+    /// The file it is recorded in.
+    pub log: String,
+    /// When it began.
+    pub start: String,
+    /// How long it ran, or has been recorded.
+    pub elapsed_s: f64,
+    /// Absent when its end is not recorded.
+    pub exit_code: Option<i64>,
+    /// What it ran.
+    pub programs: Vec<String>,
+    /// Virtual ranks.
+    pub ranks: u64,
+    /// Replicas of each.
+    pub degrees: Vec<u64>,
+    /// Its hosts.
+    pub hosts: Vec<String>,
+    /// Faults that were injected on purpose: what is found may come from them.
+    pub injected: u64,
+    /// Messages that did not compare equal.
+    pub verdicts: Vec<Verdict>,
+    /// Times in which a replica was missing.
+    pub windows: Vec<Window>,
+    /// All else that went wrong or was done about it.
+    pub incidents: Vec<Incident>,
+    /// Which replica ran where, from when to when.
+    pub lives: Vec<Life>,
+    /// What was compared, by process, as far as they told at their end.
+    pub coverage: Vec<Coverage>,
+}
+
+/// A message on which the replicas of its sender did not agree, or that changed on its way; or a line of standard output on
+/// which they did not agree.
+#[derive(Clone, Debug, Serialize)]
+pub struct Verdict {
+    /// When the first receiver told of it.
+    pub at_s: f64,
+    /// replica-corrupt, transport-corrupt or undecidable.
+    pub finding: String,
+    /// The virtual rank that sent.
+    pub sender: u64,
+    /// The virtual rank that received.
+    pub receiver: u64,
+    /// The replica that is wrong, or on whose way the message changed, if that is known.
+    pub culprit: Option<String>,
+    /// All that may be it.
+    pub suspects: Vec<Suspect>,
+    /// Name and context.
+    pub communicator: String,
+    /// The context alone.
+    pub context: String,
+    /// Message tag.
+    pub tag: i64,
+    /// Position on the channel.
+    pub sequence: u64,
+    /// Payload bytes.
+    pub length_bytes: u64,
+    /// What the receiver takes it for.
+    pub element: String,
+    /// What was done, by the receivers that told.
+    pub actions: Vec<String>,
+    /// Digests, by replica of the sender.
+    pub digests: BTreeMap<String, String>,
+    /// How the payloads differ, when two were at hand.
+    pub evidence: Option<Evidence>,
+    /// Of a line of standard output: what was printed. Then there is no receiver but the user, and none of what messages have.
+    pub output: Option<Printed>,
+}
+
+/// What replicas of one rank have printed.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Printed {
+    /// The line in which the first difference is, from 1.
+    pub line: u64,
+    /// The first byte that differs, from 1.
+    pub column: u64,
+    /// First the one that was shown.
+    pub sides: Vec<Side>,
+}
+
+/// What some of them have printed.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Side {
+    /// Which, and where they ran.
+    pub replicas: Vec<Placed>,
+    /// The line, as far as it was there.
+    pub text: String,
+    /// Nothing followed.
+    pub ended: bool,
+}
+
+/// A replica and where it ran.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Placed {
+    /// Which.
+    pub replica: String,
+    /// Where.
+    pub host: String,
+}
+
+/// A replica that may be wrong.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Suspect {
+    /// Which.
+    pub replica: String,
+    /// Where it runs.
+    pub host: String,
+    /// The processor that it sent its digest from, if that was told.
+    pub core: Option<u64>,
+}
+
+/// How two payloads differ.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Evidence {
+    /// Whose payload is the one.
+    pub one: String,
+    /// Whose is the other.
+    pub other: String,
+    /// The other is the one that all agree on.
+    pub other_is_right: bool,
+    /// The first byte that differs.
+    pub first_byte: u64,
+    /// Which bits, from there on.
+    pub xor: String,
+    /// Type of the elements.
+    pub element: String,
+    /// Number of the first element that differs.
+    pub index: u64,
+    /// It in the one.
+    pub one_value: Option<String>,
+    /// It in the other.
+    pub other_value: Option<String>,
+    /// How far apart they are.
+    pub ulps: Option<u64>,
+    /// Bits that differ.
+    pub bits: u64,
+}
+
+/// From the loss of a replica to its replacement.
+#[derive(Clone, Debug, Serialize)]
+pub struct Window {
+    /// Which replica was missing.
+    pub replica: String,
+    /// From when.
+    pub from_s: f64,
+    /// Until when; absent when it stayed so.
+    pub to_s: Option<f64>,
+}
+
+/// Something else that happened.
+#[derive(Clone, Debug, Serialize)]
+pub struct Incident {
+    /// When.
+    pub at_s: f64,
+    /// The record's event.
+    pub event: String,
+    /// The replica it is about, if any.
+    pub replica: Option<String>,
+    /// The host, if any.
+    pub host: Option<String>,
+    /// The rest, in words.
+    pub what: String,
+}
+
+/// A replica on a host.
+#[derive(Clone, Debug, Serialize)]
+pub struct Life {
+    /// Which.
+    pub replica: String,
+    /// Where.
+    pub host: String,
+    /// From when.
+    pub from_s: f64,
+    /// To when.
+    pub to_s: f64,
+    /// It was lost.
+    pub lost: bool,
+}
+
+/// What one process sent and compared.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Coverage {
+    /// Which.
+    pub replica: String,
+    /// Where it ended.
+    pub host: String,
+    /// Messages it sent.
+    pub messages_sent: u64,
+    /// Messages it compared.
+    pub messages_compared: u64,
+    /// Bytes of them.
+    pub bytes_compared: u64,
+    /// The same by communicator.
+    pub communicators: Vec<Communicator>,
+}
+
+/// What was compared in one communicator.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Communicator {
+    /// Its name.
+    pub communicator: String,
+    /// Messages.
+    pub messages: u64,
+    /// Bytes.
+    pub bytes: u64,
+}
+
+#[derive(Deserialize)]
+struct Start {
+    job: String,
+    hosts: Vec<String>,
+    programs: Vec<String>,
+    ranks: u64,
+    degrees: Vec<u64>,
+}
+
+#[derive(Deserialize)]
+struct Mismatch {
+    receiver: String,
+    sender: u64,
+    supplier: String,
+    supplier_host: String,
+    communicator: String,
+    context: String,
+    tag: i64,
+    sequence: u64,
+    length_bytes: u64,
+    element: String,
+    votes: Vec<Vote>,
+    finding: String,
+    culprit: Option<String>,
+    action: String,
+}
+
+#[derive(Deserialize)]
+struct OutputMismatch {
+    rank: u64,
+    finding: String,
+    culprit: Option<String>,
+    action: String,
+    #[serde(flatten)]
+    printed: Printed,
+}
+
+#[derive(Deserialize)]
+struct Vote {
+    replica: String,
+    host: String,
+    core: Option<u64>,
+    digest: String,
+}
+
+#[derive(Deserialize)]
+struct OfMessage {
+    receiver: String,
+    sender: u64,
+    context: String,
+    sequence: u64,
+}
+
+/// The virtual rank of `V.I`.
+pub(super) fn rank_of(replica: &str) -> u64 {
+    replica.split('.').next().and_then(|rank| rank.parse().ok()).unwrap_or(u64::MAX)
+}
+
+/// The jobs of a log, in order, and what could not be understood.
+#[must_use]
+pub fn jobs(log: &str, reading: &Reading) -> (Vec<Job>, Vec<String>) {
+    let (mut jobs, mut problems) = (Vec::new(), Vec::new());
+    let mut builder: Option<Builder> = None;
+    for record in &reading.records {
+        if record.event == JOB_START {
+            jobs.extend(builder.take().map(Builder::finish));
+            builder = match Builder::new(log, record) {
+                Ok(builder) => Some(builder),
+                Err(error) => {
+                    problems.push(format!("line {}: {error}", record.line));
+                    None
+                }
+            };
+        } else if let Some(builder) = &mut builder
+            && let Err(error) = builder.take(record)
+        {
+            problems.push(format!("line {}, {}: {error}", record.line, record.event));
+        }
+    }
+    jobs.extend(builder.take().map(Builder::finish));
+    (jobs, problems)
+}
+
+struct Builder {
+    job: Job,
+    begin: Duration,
+    last_s: f64,
+    /// Verdicts by what they are about.
+    known: BTreeMap<(u64, u64, String, u64, Option<String>), usize>,
+    running: BTreeMap<String, (String, f64)>,
+}
+
+impl Builder {
+    fn new(log: &str, record: &Record) -> serde_json::Result<Self> {
+        let Start { job, hosts, programs, ranks, degrees } = record.read()?;
+        let job = Job {
+            job,
+            log: log.to_owned(),
+            start: time::timestamp(UNIX_EPOCH + record.time),
+            elapsed_s: 0.0,
+            exit_code: None,
+            programs,
+            ranks,
+            degrees,
+            hosts,
+            injected: 0,
+            verdicts: Vec::new(),
+            windows: Vec::new(),
+            incidents: Vec::new(),
+            lives: Vec::new(),
+            coverage: Vec::new(),
+        };
+        Ok(Self { job, begin: record.time, last_s: 0.0, known: BTreeMap::new(), running: BTreeMap::new() })
+    }
+
+    fn take(&mut self, record: &Record) -> serde_json::Result<()> {
+        let at_s = record.time.saturating_sub(self.begin).as_secs_f64();
+        self.last_s = self.last_s.max(at_s);
+        let word = |name: &str| record.fields.get(name).and_then(Value::as_str).map(str::to_owned);
+        match record.event.as_str() {
+            "started" | "copy-runs" => {
+                if let (Some(replica), Some(host)) = (word("replica"), word("host")) {
+                    self.end_life(&replica, at_s, true);
+                    self.running.insert(replica, (host, at_s));
+                }
+            }
+            "mismatch" => self.mismatch(at_s, record.read()?),
+            "output-mismatch" => self.job.verdicts.push(Verdict::of_output(at_s, record.read()?)),
+            "evidence" => self.evidence(&record.read()?, record.read()?),
+            "coverage" => self.job.coverage.push(record.read()?),
+            JOB_END => self.job.exit_code = record.fields.get("exit_code").and_then(Value::as_i64),
+            "exit" | "connection-refused" | "reattached" | "reconnected" | "clone" | "killed-by-user" => {}
+            "left" => {
+                if let Some(replica) = word("replica") {
+                    self.end_life(&replica, at_s, false);
+                }
+                self.incident(at_s, record);
+            }
+            "injected" => {
+                self.job.injected += 1;
+                self.incident(at_s, record);
+            }
+            "replica-lost" | "rank-lost" => {
+                if let Some(replica) = word("replica") {
+                    self.end_life(&replica, at_s, true);
+                    self.job.windows.push(Window { replica, from_s: at_s, to_s: None });
+                }
+                self.incident(at_s, record);
+            }
+            "recovered" => {
+                let replica = word("replica").unwrap_or_default();
+                // The copy may have taken another place of the rank.
+                let rank = rank_of(&replica);
+                let mut open: Vec<_> = self.job.windows.iter_mut().filter(|window| window.to_s.is_none()).collect();
+                open.retain(|window| rank_of(&window.replica) == rank);
+                open.sort_by_key(|window| window.replica != replica);
+                if let Some(window) = open.into_iter().next() {
+                    window.to_s = Some(at_s);
+                }
+                self.incident(at_s, record);
+            }
+            _ => self.incident(at_s, record),
+        }
+        Ok(())
+    }
+
+    fn incident(&mut self, at_s: f64, record: &Record) {
+        let word = |name: &str| record.fields.get(name).and_then(Value::as_str).map(str::to_owned);
+        let rest = record
+            .fields
+            .iter()
+            .filter(|(name, value)| !["replica", "host"].contains(&name.as_str()) && !value.is_null());
+        let plain = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        let what: Vec<_> = rest.map(|(name, value)| format!("{}: {}", name.replace('_', " "), plain(value))).collect();
+        self.job.incidents.push(Incident {
+            at_s,
+            event: record.event.clone(),
+            replica: word("replica"),
+            host: word("host"),
+            what: what.join(", "),
+        });
+    }
+
+    fn end_life(&mut self, replica: &str, at_s: f64, lost: bool) {
+        if let Some((host, from_s)) = self.running.remove(replica) {
+            self.job.lives.push(Life { replica: replica.to_owned(), host, from_s, to_s: at_s, lost });
+        }
+    }
+
+    fn mismatch(&mut self, at_s: f64, mismatch: Mismatch) {
+        let receiver = rank_of(&mismatch.receiver);
+        let is_transport = mismatch.finding == "transport-corrupt";
+        let culprit = mismatch.culprit.clone().or_else(|| is_transport.then(|| mismatch.supplier.clone()));
+        let key = (mismatch.sender, receiver, mismatch.context.clone(), mismatch.sequence, culprit.clone());
+        let at = *self.known.entry(key).or_insert_with(|| {
+            self.job.verdicts.push(Verdict {
+                at_s,
+                finding: mismatch.finding.clone(),
+                sender: mismatch.sender,
+                receiver,
+                culprit: culprit.clone(),
+                suspects: Vec::new(),
+                communicator: mismatch.communicator.clone(),
+                context: mismatch.context.clone(),
+                tag: mismatch.tag,
+                sequence: mismatch.sequence,
+                length_bytes: mismatch.length_bytes,
+                element: mismatch.element.clone(),
+                actions: Vec::new(),
+                digests: BTreeMap::new(),
+                evidence: None,
+                output: None,
+            });
+            self.job.verdicts.len() - 1
+        });
+        let verdict = &mut self.job.verdicts[at];
+        if verdict.element == "unknown" {
+            verdict.element = mismatch.element;
+        }
+        if !verdict.actions.contains(&mismatch.action) {
+            verdict.actions.push(mismatch.action);
+        }
+        if is_transport {
+            verdict.suspect(Suspect { replica: mismatch.supplier, host: mismatch.supplier_host, core: None });
+        }
+        for vote in mismatch.votes {
+            if !is_transport && culprit.as_ref().is_none_or(|culprit| *culprit == vote.replica) {
+                verdict.suspect(Suspect { replica: vote.replica.clone(), host: vote.host, core: vote.core });
+            }
+            verdict.digests.insert(vote.replica, vote.digest);
+        }
+    }
+
+    fn evidence(&mut self, of: &OfMessage, evidence: Evidence) {
+        let receiver = rank_of(&of.receiver);
+        let is_its = |verdict: &&mut Verdict| {
+            (verdict.sender, verdict.receiver, verdict.sequence) == (of.sender, receiver, of.sequence)
+                && verdict.context == of.context
+                && verdict.culprit.as_ref().is_none_or(|culprit| *culprit == evidence.one)
+        };
+        if let Some(verdict) = self.job.verdicts.iter_mut().find(is_its) {
+            verdict.evidence.get_or_insert(evidence);
+        }
+    }
+
+    fn finish(mut self) -> Job {
+        for replica in self.running.keys().cloned().collect::<Vec<_>>() {
+            self.end_life(&replica, self.last_s, false);
+        }
+        self.job.lives.sort_by(|one, other| {
+            (rank_of(&one.replica), &one.replica).cmp(&(rank_of(&other.replica), &other.replica))
+        });
+        self.job.elapsed_s = self.last_s;
+        self.job
+    }
+}
+
+impl Verdict {
+    fn of_output(at_s: f64, mismatch: OutputMismatch) -> Self {
+        let OutputMismatch { rank, finding, culprit, action, printed } = mismatch;
+        let placed = printed.sides.iter().flat_map(|side| &side.replicas);
+        let suspected = placed.filter(|placed| culprit.as_ref().is_none_or(|culprit| *culprit == placed.replica));
+        let suspect =
+            |placed: &Placed| Suspect { replica: placed.replica.clone(), host: placed.host.clone(), core: None };
+        Self {
+            at_s,
+            finding,
+            sender: rank,
+            receiver: rank,
+            suspects: suspected.map(suspect).collect(),
+            culprit,
+            communicator: "standard output".into(),
+            context: String::new(),
+            tag: 0,
+            sequence: printed.line,
+            length_bytes: 0,
+            element: "text".into(),
+            actions: vec![action],
+            digests: BTreeMap::new(),
+            evidence: None,
+            output: Some(printed),
+        }
+    }
+
+    fn suspect(&mut self, suspect: Suspect) {
+        match self.suspects.iter_mut().find(|known| known.replica == suspect.replica) {
+            Some(known) => known.core = known.core.or(suspect.core),
+            None => self.suspects.push(suspect),
+        }
+    }
+
+    /// The replica that is known to be at fault, and where it ran.
+    #[must_use]
+    pub fn blamed(&self) -> Option<&Suspect> {
+        let culprit = self.culprit.as_ref()?;
+        self.suspects.iter().find(|suspect| suspect.replica == *culprit)
+    }
+}

@@ -1,0 +1,96 @@
+//! `redreport`: audit logs in, a report or a judgement on the logs themselves out.
+
+mod arguments;
+mod hosts;
+mod html;
+mod job;
+mod report;
+mod text;
+mod verify;
+
+pub use arguments::Arguments;
+
+use crate::audit::read::read;
+use crate::cli::{UsageError, generate_for};
+use crate::say;
+use anyhow::{Context, Result, bail};
+use arguments::{Parsed, What};
+use report::Report;
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Runs the command line, which includes the program's own name.
+#[must_use]
+pub fn main(arguments: Vec<OsString>) -> ExitCode {
+    match run(arguments) {
+        Ok(code) => code,
+        Err(error) => {
+            say::error(format_args!("redreport: {error:#}"));
+            if error.is::<UsageError>() { ExitCode::from(2) } else { ExitCode::FAILURE }
+        }
+    }
+}
+
+fn run(arguments: Vec<OsString>) -> Result<ExitCode> {
+    let arguments = match arguments::parse(arguments)? {
+        Parsed::Arguments(arguments) => arguments,
+        Parsed::Text(text) => {
+            say::text(&text)?;
+            return Ok(ExitCode::SUCCESS);
+        }
+    };
+    if let Some(what) = arguments.generate {
+        say::text(&generate_for(arguments::command(), "redreport", what))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    match arguments.what {
+        Some(What::Verify { heads, logs }) => verify::verify(&logs, &heads),
+        None if arguments.logs.is_empty() => Err(UsageError("no log is named; see --help".into()).into()),
+        None => tell(&arguments),
+    }
+}
+
+fn tell(arguments: &Arguments) -> Result<ExitCode> {
+    let mut readings = Vec::new();
+    for path in files(&arguments.logs)? {
+        let reading = read(&path).with_context(|| format!("Failed to read {}", path.display()))?;
+        readings.push((path.display().to_string(), reading));
+    }
+    let report = Report::new(&readings, arguments.count_injected);
+    if let Some(path) = &arguments.html {
+        std::fs::write(path, html::page(&report)?).with_context(|| format!("Failed to write {}", path.display()))?;
+    }
+    if arguments.json {
+        say::line(serde_json::to_string_pretty(&report)?)?;
+    } else if arguments.html.is_none() {
+        say::text(text::summary(&report).as_bytes())?;
+    }
+    if report.is_doubtful() {
+        say::error("redreport: a log is not as it was written; see redreport verify");
+        return Ok(ExitCode::FAILURE);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The logs that are named, and those in the directories that are.
+fn files(logs: &[PathBuf]) -> Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    for path in logs {
+        let failed = || format!("Failed to read {}", path.display());
+        if !path.is_dir() {
+            files.push(path.clone());
+            continue;
+        }
+        let entries = std::fs::read_dir(path).with_context(failed)?;
+        let paths = entries.map(|entry| Ok(entry?.path())).collect::<std::io::Result<Vec<_>>>().with_context(failed)?;
+        let mut found: Vec<_> =
+            paths.into_iter().filter(|path| path.extension().is_some_and(|end| end == "jsonl")).collect();
+        if found.is_empty() {
+            bail!("There is no file *.jsonl in {}", path.display());
+        }
+        found.sort();
+        files.append(&mut found);
+    }
+    Ok(files)
+}

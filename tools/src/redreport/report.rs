@@ -1,0 +1,168 @@
+//! All that is reported, of one job or many: what the terminal, JSON and HTML show.
+
+use super::hosts::{Host, hosts};
+use super::job::{Communicator, Job, Window, jobs, rank_of};
+use crate::audit::read::{End, Reading};
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// The report.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// The files, and whether they are as they were written.
+    pub logs: Vec<Log>,
+    /// Sums over all jobs.
+    pub totals: Totals,
+    /// The sick-node table.
+    pub hosts: Vec<Host>,
+    /// Each job.
+    pub jobs: Vec<Job>,
+    /// How each rank of each job fared, those that had trouble.
+    pub spheres: Vec<Sphere>,
+}
+
+/// A file.
+#[derive(Clone, Debug, Serialize)]
+pub struct Log {
+    /// Its name.
+    pub log: String,
+    /// What is not as it was written, or cannot be understood.
+    pub problems: Vec<String>,
+    /// Whether its end is missing.
+    pub is_cut: bool,
+    /// Its last record.
+    pub head: Option<String>,
+}
+
+/// Sums.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Totals {
+    /// Jobs.
+    pub jobs: usize,
+    /// Of them, those into which faults were injected.
+    pub jobs_with_injected_faults: usize,
+    /// Messages compared.
+    pub messages_compared: u64,
+    /// Bytes of them.
+    pub bytes_compared: u64,
+    /// Messages sent by processes that told at their end.
+    pub messages_sent: u64,
+    /// Verdicts.
+    pub verdicts: usize,
+    /// By finding.
+    pub findings: BTreeMap<String, usize>,
+    /// Replicas lost.
+    pub losses: usize,
+    /// Of them, replaced.
+    pub recovered: usize,
+    /// Seconds in which some replica was missing, summed over replicas.
+    pub window_s: f64,
+    /// What was compared, by communicator.
+    pub communicators: Vec<Communicator>,
+    /// The same by virtual rank, of all jobs.
+    pub ranks: BTreeMap<u64, (u64, u64)>,
+}
+
+/// One virtual rank of one job.
+#[derive(Clone, Debug, Serialize)]
+pub struct Sphere {
+    /// The job.
+    pub job: String,
+    /// The rank.
+    pub rank: u64,
+    /// Its degree.
+    pub degree: u64,
+    /// The fewest replicas that it ever had.
+    pub live_min: u64,
+    /// How often one was lost.
+    pub losses: usize,
+    /// Seconds in which one was missing, summed.
+    pub window_s: f64,
+    /// Verdicts on its messages and its output.
+    pub verdicts: usize,
+}
+
+impl Report {
+    /// Of these files. Whether jobs with injected faults count against hosts.
+    #[must_use]
+    pub fn new(readings: &[(String, Reading)], counts_injected: bool) -> Self {
+        let (mut all, mut logs) = (Vec::new(), Vec::new());
+        for (name, reading) in readings {
+            let (found, not_understood) = jobs(name, reading);
+            let problems = reading.problems.iter().map(ToString::to_string).chain(not_understood);
+            logs.push(Log {
+                log: name.clone(),
+                problems: problems.collect(),
+                is_cut: reading.end == End::Cut,
+                head: reading.head.map(|head| head.to_string()),
+            });
+            all.extend(found);
+        }
+        all.sort_by(|one, other| (&one.start, &one.job).cmp(&(&other.start, &other.job)));
+        let spheres = all.iter().flat_map(spheres).collect();
+        Self { logs, totals: totals(&all), hosts: hosts(&all, counts_injected), spheres, jobs: all }
+    }
+
+    /// Whether a log was changed.
+    #[must_use]
+    pub fn is_doubtful(&self) -> bool {
+        self.logs.iter().any(|log| !log.problems.is_empty())
+    }
+}
+
+fn length_s(window: &Window, job: &Job) -> f64 {
+    window.to_s.unwrap_or(job.elapsed_s) - window.from_s
+}
+
+fn totals(jobs: &[Job]) -> Totals {
+    let mut totals = Totals {
+        jobs: jobs.len(),
+        jobs_with_injected_faults: jobs.iter().filter(|job| job.injected > 0).count(),
+        ..Totals::default()
+    };
+    let mut communicators = BTreeMap::<&str, (u64, u64)>::new();
+    for job in jobs {
+        totals.verdicts += job.verdicts.len();
+        for verdict in &job.verdicts {
+            *totals.findings.entry(verdict.finding.clone()).or_default() += 1;
+        }
+        totals.losses += job.windows.len();
+        totals.recovered += job.windows.iter().filter(|window| window.to_s.is_some()).count();
+        totals.window_s += job.windows.iter().map(|window| length_s(window, job)).sum::<f64>();
+        for process in &job.coverage {
+            totals.messages_sent += process.messages_sent;
+            totals.messages_compared += process.messages_compared;
+            totals.bytes_compared += process.bytes_compared;
+            let rank = totals.ranks.entry(rank_of(&process.replica)).or_default();
+            *rank = (rank.0 + process.messages_compared, rank.1 + process.bytes_compared);
+            for one in &process.communicators {
+                let total = communicators.entry(&one.communicator).or_default();
+                *total = (total.0 + one.messages, total.1 + one.bytes);
+            }
+        }
+    }
+    let named = |(name, (messages, bytes)): (&str, _)| Communicator { communicator: name.to_owned(), messages, bytes };
+    totals.communicators = communicators.into_iter().map(named).collect();
+    totals.communicators.sort_by_key(|one| std::cmp::Reverse(one.bytes));
+    totals
+}
+
+/// The ranks of a job that had trouble.
+fn spheres(job: &Job) -> Vec<Sphere> {
+    let sphere = |rank: u64| {
+        let degree = usize::try_from(rank).ok().and_then(|rank| job.degrees.get(rank)).copied().unwrap_or(0);
+        let windows: Vec<_> = job.windows.iter().filter(|window| rank_of(&window.replica) == rank).collect();
+        let missing =
+            |at: f64| windows.iter().filter(|w| w.from_s <= at && w.to_s.is_none_or(|to| at < to)).count() as u64;
+        Sphere {
+            job: job.job.clone(),
+            rank,
+            degree,
+            live_min: degree - windows.iter().map(|window| missing(window.from_s)).max().unwrap_or(0).min(degree),
+            losses: windows.len(),
+            window_s: windows.iter().map(|window| length_s(window, job)).sum(),
+            verdicts: job.verdicts.iter().filter(|verdict| verdict.sender == rank).count(),
+        }
+    };
+    (0..job.ranks).map(sphere).filter(|sphere| sphere.losses + sphere.verdicts > 0).collect()
+}

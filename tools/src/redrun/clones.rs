@@ -1,0 +1,125 @@
+//! The clones that are under way, for the user: a line for each at the foot of a terminal; elsewhere a line now and then.
+
+use super::Shell;
+use super::summary::bytes_text;
+use redrt_types::ReplicaId;
+use redrt_wire::clone::{Newcomer, Progress};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Where lines stay, another one about the same clone comes after this time.
+const LINE_INTERVAL: Duration = Duration::from_secs(5);
+
+/// How far a clone is.
+struct Clone {
+    newcomer: Newcomer,
+    progress: Option<Progress>,
+    told_at: Duration,
+}
+
+/// By place: see the module.
+#[derive(Default)]
+pub struct Clones(BTreeMap<ReplicaId, Clone>);
+
+impl Clone {
+    /// Whether another line is due that stays.
+    fn is_due(&mut self, now: Duration) -> bool {
+        let is_due = now >= self.told_at + LINE_INTERVAL;
+        if is_due {
+            self.told_at = now;
+        }
+        is_due
+    }
+
+    fn line(&self, host: &str) -> String {
+        let Newcomer { replica, source, .. } = self.newcomer;
+        let what = format!("{source} to {host} as {replica}");
+        let Some(progress) = self.progress else { return format!("{what}: starting") };
+        let Progress { round, done_bytes, total_bytes, bytes_per_second } = progress;
+        let percent = done_bytes.saturating_mul(100).checked_div(total_bytes).unwrap_or(100).min(100);
+        let left = total_bytes.saturating_sub(done_bytes).checked_div(bytes_per_second);
+        let left = left.map_or_else(String::new, |seconds| format!(", {seconds} s left"));
+        let (total, rate) = (bytes_text(total_bytes), bytes_text(bytes_per_second));
+        format!("{what}: round {round}, {percent} % of {total}, {rate}/s{left}")
+    }
+}
+
+impl Clones {
+    /// What programs are told of them.
+    pub fn status(&self, host: impl Fn(ReplicaId) -> String) -> Vec<Value> {
+        let clone = |clone: &Clone| {
+            let Newcomer { replica, source, .. } = clone.newcomer;
+            let progress = clone.progress.map(|progress| {
+                json!({
+                    "round": progress.round, "done_bytes": progress.done_bytes, "total_bytes": progress.total_bytes,
+                    "bytes_per_second": progress.bytes_per_second,
+                })
+            });
+            json!({
+                "replica": replica.to_string(), "source": source.to_string(), "host": host(replica), "progress": progress,
+            })
+        };
+        self.0.values().map(clone).collect()
+    }
+}
+
+impl Shell<'_> {
+    /// Memory of a clone is going over.
+    pub(super) fn note_progress(&mut self, newcomer: Newcomer, progress: Progress) {
+        self.note_clones();
+        let now = self.now();
+        let host = self.host_name(newcomer.replica);
+        let Some(clone) = self.clones.0.get_mut(&newcomer.replica) else { return };
+        clone.progress = Some(progress);
+        if !self.console.shows_status() && clone.is_due(now) {
+            let line = clone.line(&host);
+            self.console.plain(&format!("cloning {line}"));
+        }
+    }
+
+    /// Follows the coordinator in which clones there are, and shows them.
+    pub(super) fn note_clones(&mut self) {
+        let now = self.now();
+        let under_way: BTreeMap<_, _> =
+            self.coordinator.attempts().map(|(_, newcomer)| (newcomer.replica, newcomer)).collect();
+        self.clones.0.retain(|replica, clone| under_way.get(replica) == Some(&clone.newcomer));
+        for (replica, newcomer) in under_way {
+            self.clones.0.entry(replica).or_insert(Clone { newcomer, progress: None, told_at: now });
+        }
+        if self.console.shows_status() {
+            let lines = self.clones.0.iter().map(|(replica, clone)| clone.line(&self.host_name(*replica)));
+            let lines = lines.collect();
+            self.console.show_status(lines);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use redrt_types::Incarnation;
+
+    #[test]
+    fn a_line_says_round_rate_and_estimate() {
+        let newcomer =
+            Newcomer { replica: ReplicaId::new(1, 2), incarnation: Incarnation(1), source: ReplicaId::new(1, 0) };
+        let mut clone = Clone { newcomer, progress: None, told_at: Duration::ZERO };
+        assert_eq!(clone.line("h5"), "1.0 to h5 as 1.2: starting");
+        let (done_bytes, total_bytes, bytes_per_second) = (256 << 20, 1 << 30, 128 << 20);
+        clone.progress = Some(Progress { round: 2, done_bytes, total_bytes, bytes_per_second });
+        assert_eq!(clone.line("h5"), "1.0 to h5 as 1.2: round 2, 25 % of 1.0 GiB, 128.0 MiB/s, 6 s left");
+        // Nothing to divide by.
+        clone.progress = Some(Progress { round: 3, done_bytes: 0, total_bytes: 0, bytes_per_second: 0 });
+        assert_eq!(clone.line("h5"), "1.0 to h5 as 1.2: round 3, 100 % of 0 bytes, 0 bytes/s");
+    }
+
+    #[test]
+    fn lines_that_stay_are_few() {
+        let newcomer =
+            Newcomer { replica: ReplicaId::new(1, 2), incarnation: Incarnation(1), source: ReplicaId::new(1, 0) };
+        let mut clone = Clone { newcomer, progress: None, told_at: Duration::ZERO };
+        let due: Vec<_> = (0..12).filter(|second| clone.is_due(Duration::from_secs(*second))).collect();
+        assert_eq!(due, [5, 10]);
+    }
+}

@@ -1,0 +1,215 @@
+//! What `--check-determinism` says at the end: where the program is not deterministic.
+
+use super::Shell;
+use crate::coordinator::{Check, Nondeterministic, in_words};
+use crate::symbols::{Location, Symbols};
+use redrt_types::ReplicaId;
+use redrt_wire::trace::Trace;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+/// So many places are told one by one.
+const PLACES_MAX: usize = 8;
+/// So many functions of a stack.
+const DEPTH_MAX: usize = 10;
+/// The file name of the library begins with this.
+const LIBRARY: &str = "libmpi_abi.so";
+
+/// A stack as the user sees it: the MPI function that was called, and who called it.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+struct Stack {
+    call: String,
+    callers: Vec<Location>,
+}
+
+impl Stack {
+    fn of(trace: &Trace, symbols: &mut Symbols) -> Self {
+        let frames = trace.frames.iter().enumerate();
+        let located: Vec<_> = frames.map(|(depth, frame)| symbols.locate(frame, depth > 0)).collect();
+        let is_own = |locations: &Vec<Location>| {
+            locations.iter().any(|one| one.object.rsplit('/').next().is_some_and(|name| name.starts_with(LIBRARY)))
+        };
+        // Up to the outermost frame of the library, so that its own callbacks are not taken for the program.
+        let own_count = located.iter().rposition(is_own).map_or(0, |last| last + 1);
+        let call = located[..own_count].last().and_then(|last| last.last());
+        let call = call.map(|call| call_name(&call.function)).unwrap_or_default();
+        let mut callers: Vec<_> = located[own_count..].iter().flatten().take(DEPTH_MAX).cloned().collect();
+        // What is before the program is the same in all.
+        let main = callers.iter().position(|caller| caller.function == "main");
+        callers.truncate(main.map_or(callers.len(), |main| main + 1));
+        Self { call, callers }
+    }
+
+    fn lines(&self) -> Vec<String> {
+        let line = |caller: &Location| match caller.function.is_empty() {
+            true => format!("      {}", caller.place),
+            false => format!("      {} at {}", caller.function, caller.place),
+        };
+        self.callers.iter().map(line).collect()
+    }
+
+    fn json(&self) -> Value {
+        let callers = self.callers.iter().map(|one| json!({ "function": one.function, "place": one.place }));
+        json!({ "call": self.call, "callers": callers.collect::<Vec<_>>() })
+    }
+}
+
+/// The MPI function that a function of the library carries out: `MPI_Send` leads to `call_send` at once.
+fn call_name(function: &str) -> String {
+    let name = function.rsplit("::").next().unwrap_or(function);
+    match name.strip_prefix("call_").and_then(|rest| rest.split_at_checked(1)) {
+        Some((first, rest)) => format!("MPI_{}{rest}", first.to_uppercase()),
+        None => name.trim_start_matches('P').to_owned(),
+    }
+}
+
+/// A place in the program that sends what differs.
+struct Place<'a> {
+    first: &'a Nondeterministic,
+    stacks: BTreeMap<ReplicaId, Stack>,
+    count: u64,
+}
+
+impl<'a> Place<'a> {
+    /// The places, in the order in which the first message of each was sent.
+    fn all(check: &'a Check, symbols: &mut Symbols) -> Vec<Self> {
+        let mut places: Vec<Self> = Vec::new();
+        for message in check.messages() {
+            let traces = message.traces.iter();
+            let stacks: BTreeMap<_, _> = traces.map(|(at, trace)| (*at, Stack::of(trace, symbols))).collect();
+            let is_same = |place: &&mut Self| {
+                let known = place.first;
+                place.stacks == stacks && (&known.communicator, known.tag) == (&message.communicator, message.tag)
+            };
+            match places.iter_mut().find(is_same) {
+                Some(place) => place.count += 1,
+                None => places.push(Self { first: message, stacks, count: 1 }),
+            }
+        }
+        places
+    }
+
+    fn call(&self) -> &str {
+        let call = self.stacks.values().map(|stack| stack.call.as_str()).find(|call| !call.is_empty());
+        call.unwrap_or("a message")
+    }
+
+    fn lines(&self) -> Vec<String> {
+        let Nondeterministic { sender, sending, communicator, tag, length_bytes, difference, .. } = self.first;
+        let times = if self.count == 1 { String::new() } else { format!(", the first of {} like it", self.count) };
+        let mut lines = vec![format!(
+            "  {} of rank {sender} to rank {}: {communicator}, tag {tag}, number {}, {length_bytes} bytes{times}",
+            self.call(),
+            sending.to,
+            sending.sequence.0
+        )];
+        lines.push(match difference {
+            Some(([one, other], difference)) => format!("    from {one} and from {other}: {}", in_words(difference)),
+            None => "    in what it differs is not known: it was too long, or one side has ended".into(),
+        });
+        let stacks: Vec<_> = self.stacks.iter().collect();
+        match &stacks[..] {
+            [] => lines.push("    where it was sent is not known any more".into()),
+            [(one, first), (other, second)] if first == second => {
+                lines.push(format!("    sent by {one} and {other} here:"));
+                lines.extend(first.lines());
+            }
+            stacks => {
+                for (replica, stack) in stacks {
+                    lines.push(format!("    sent by {replica} here:"));
+                    lines.extend(stack.lines());
+                }
+            }
+        }
+        lines
+    }
+
+    fn json(&self) -> Value {
+        let Nondeterministic { sender, sending, communicator, tag, length_bytes, difference, .. } = self.first;
+        let stacks: serde_json::Map<_, _> =
+            self.stacks.iter().map(|(replica, stack)| (replica.to_string(), stack.json())).collect();
+        let difference = difference.as_ref().map(|([one, other], difference)| {
+            json!({
+                "one": one.to_string(), "other": other.to_string(), "element": difference.element,
+                "index": difference.index, "first_byte": difference.offset, "values": difference.values,
+                "ulps": difference.ulps, "words": in_words(difference),
+            })
+        });
+        json!({
+            "call": self.call(), "sender": sender.0, "receiver": sending.to.0, "communicator": communicator, "tag": tag,
+            "sequence": sending.sequence.0, "length_bytes": length_bytes, "count": self.count, "difference": difference,
+            "stacks": stacks,
+        })
+    }
+}
+
+/// What is said of a check.
+pub(super) struct Verdict {
+    pub lines: Vec<String>,
+    pub json: Value,
+    pub is_deterministic: bool,
+}
+
+fn verdict(check: &Check, compared: u64) -> Verdict {
+    let places = Place::all(check, &mut Symbols::default());
+    let mut lines = Vec::new();
+    if check.is_clean() {
+        lines.push(format!("the program was deterministic: {compared} messages were the same in both replicas"));
+    } else {
+        lines.push("the program is not deterministic; what follows after the first may follow from it".to_owned());
+    }
+    for place in places.iter().take(PLACES_MAX) {
+        lines.extend(place.lines());
+    }
+    if places.len() > PLACES_MAX {
+        lines.push(format!("  {} more places; --json-summary has all", places.len() - PLACES_MAX));
+    }
+    for (replica, what) in check.others.iter().take(PLACES_MAX) {
+        lines.push(format!("  replica {replica}: {what}"));
+    }
+    for (rank, line) in check.lines.iter().take(PLACES_MAX) {
+        let texts = line.sides.iter().map(|side| format!("{:?}", String::from_utf8_lossy(&side.text)));
+        let texts: Vec<_> = texts.collect();
+        lines.push(format!("  line {} that rank {rank} prints: {}", line.line, texts.join(" and ")));
+    }
+    if check.untold_count > 0 {
+        lines.push(format!("  and {} more differences", check.untold_count));
+    }
+    let printed = check.lines.iter().map(|(rank, line)| {
+        let texts = line.sides.iter().map(|side| String::from_utf8_lossy(&side.text).into_owned());
+        json!({ "rank": rank.0, "line": line.line, "texts": texts.collect::<Vec<_>>() })
+    });
+    let others = check.others.iter().map(|(replica, what)| json!({ "replica": replica.to_string(), "what": what }));
+    let json = json!({
+        "deterministic": check.is_clean(), "messages": places.iter().map(Place::json).collect::<Vec<_>>(),
+        "output": printed.collect::<Vec<_>>(), "others": others.collect::<Vec<_>>(), "untold": check.untold_count,
+    });
+    Verdict { lines, json, is_deterministic: check.is_clean() }
+}
+
+impl Shell<'_> {
+    /// What was found, where that was asked for.
+    pub(super) fn judge_determinism(&self) -> Option<Verdict> {
+        let told = self.coordinator.statistics().filter_map(|(_, one)| one);
+        let compared = told.map(|one| one.messages_compared).sum();
+        self.coordinator.determinism().map(|check| verdict(check, compared))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calls_have_the_names_that_programs_use() {
+        for (function, call) in [
+            ("mpi_abi::abi::exports::call_send", "MPI_Send"),
+            ("call_reduce_scatter_block_c", "MPI_Reduce_scatter_block_c"),
+            ("PMPI_Bcast", "MPI_Bcast"),
+            ("MPI_Put", "MPI_Put"),
+            ("call_", "call_"),
+        ] {
+            assert_eq!(call_name(function), call);
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! Hosts that come and go while the job runs.
+
+use super::{Fleet, Member, News};
+use crate::plan::{Launcher, PlannedHost};
+use crate::tree::launcher::{self, Place};
+use anyhow::{Context, Result, ensure};
+use redrt_wire::daemon::{HostName, Remote, ToDaemon};
+use spare_pool::Spare;
+use std::time::{Duration, Instant};
+
+/// How long a daemon may take to connect.
+const JOIN_TIME_MAX: Duration = Duration::from_secs(10);
+
+impl Fleet {
+    /// The number of a host that is part of the job.
+    pub fn find(&self, name: &str) -> Option<u32> {
+        (0..self.members.len() as u32).find(|host| !self.members[*host as usize].dead && self.name(*host) == name)
+    }
+
+    /// Starts a daemon on one more host. [`News::Joined`] or [`News::NotJoined`] follows.
+    ///
+    /// # Errors
+    /// When nothing was started.
+    pub fn add(&mut self, spare: &Spare) -> Result<u32> {
+        let root = self.hub.address();
+        ensure!(
+            !root.ip().is_loopback(),
+            "this job uses one host only, and others could not reach it: -hosts or --interface at its start would change that"
+        );
+        let host = self.members.len() as u32;
+        let name = HostName { user: spare.user.clone(), name: spare.name.clone() };
+        let command = match (&spare.launcher, &self.plan.launcher) {
+            (Some(command), _) => command.split_whitespace().map(str::to_owned).collect(),
+            (None, Launcher::Remote(command)) => command.clone(),
+            (None, Launcher::Slurm(_)) => vec!["ssh".to_owned()],
+        };
+        let interface = self.plan.interface.clone();
+        let remote = Remote { command, daemon: launcher::daemon_executable()?, interface: interface.clone(), root };
+        let place = Place { host: Some(host), parent: root, root, fan_out: self.plan.fan_out, interface };
+        let secret = self.hub.secret().clone();
+        let starting = launcher::remote(&remote, &name, &place, &secret);
+        self.starting.push(starting.with_context(|| format!("host {}", spare.name))?);
+        let slot_count = Some(spare.slot_count);
+        self.plan.hosts.push(PlannedHost { name: Some(name), slot_count, spare: true, local: false });
+        self.members.push(Member::default());
+        self.joining.insert(host, Instant::now() + JOIN_TIME_MAX);
+        Ok(host)
+    }
+
+    /// A host that was added has attached.
+    pub(super) fn joined(&mut self, host: u32) {
+        self.joining.remove(&host);
+        self.arbiter.add(host);
+        match self.next_tick {
+            Some(_) => self.rewatch(),
+            None => self.watch(),
+        }
+        self.news.push_back(News::Joined(host));
+    }
+
+    /// Finds launchers of added hosts that have failed, and daemons that take too long.
+    pub(super) fn check_joining(&mut self) {
+        let now = Instant::now();
+        for (host, until) in self.joining.clone() {
+            let mut starting = self.starting.iter_mut().filter(|starting| starting.host == Some(host));
+            let ended = starting.find_map(launcher::Starting::ended);
+            let late = || format!("no daemon has connected to {} within {JOIN_TIME_MAX:?}", self.hub.address());
+            let Some(why) = ended.or_else(|| (until <= now).then(late)) else { continue };
+            self.joining.remove(&host);
+            self.members[host as usize].dead = true;
+            self.news.push_back(News::NotJoined { host, why });
+        }
+    }
+
+    /// A host has nothing to do with the job any more: its daemon leaves.
+    pub fn dismiss(&mut self, host: u32) {
+        self.send(host, &ToDaemon::Shutdown);
+        self.members[host as usize].dead = true;
+        self.arbiter.remove(host);
+        self.rewatch();
+    }
+}

@@ -1,0 +1,106 @@
+//! What is counted for `--metrics` as it happens.
+
+use super::text::Totals;
+use crate::coordinator::{Coordinator, Purpose, Report};
+use redrt_types::{Incarnation, ReplicaId};
+use redrt_wire::event::{Event, Finding, Statistics};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+/// What a verdict is about, and what was found.
+pub type Kind = (&'static str, &'static str);
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct Counts {
+    pub(super) verdicts: BTreeMap<Kind, u64>,
+    /// By the host of whoever was outvoted.
+    pub(super) host_verdicts: BTreeMap<String, u64>,
+    pub(super) strikes: BTreeMap<String, u64>,
+    bad_hosts: BTreeSet<String>,
+    pub(super) divergences: u64,
+    pub(super) injected: u64,
+    pub(super) losses: u64,
+    pub(super) clones_begun: u64,
+    pub(super) clones_failed: u64,
+    pub(super) clones_done: u64,
+    /// Times in which a replica was missing that are over.
+    pub(super) windows: u64,
+    pub(super) window_time: Duration,
+    pub(super) window_longest: Duration,
+    /// What each process had counted when it was last looked at.
+    latest: BTreeMap<ReplicaId, (Incarnation, Statistics)>,
+    totals: Totals,
+}
+
+fn finding_name(finding: Finding) -> &'static str {
+    match finding {
+        Finding::ReplicaCorrupt => "replica-corrupt",
+        Finding::TransportCorrupt => "transport-corrupt",
+        Finding::Undecidable => "undecidable",
+    }
+}
+
+impl Counts {
+    /// Takes note of one report.
+    pub fn count(&mut self, report: &Report, host: &dyn Fn(ReplicaId) -> String) {
+        match report {
+            Report::Event(Event::Mismatch(mismatch)) => {
+                *self.verdicts.entry(("message", finding_name(mismatch.finding))).or_default() += 1;
+                if let Some(culprit) = mismatch.culprit {
+                    *self.host_verdicts.entry(host(culprit)).or_default() += 1;
+                }
+            }
+            Report::OutputMismatch { rank, mismatch, .. } => {
+                let finding = match mismatch.culprit {
+                    Some(_) => Finding::ReplicaCorrupt,
+                    None => Finding::Undecidable,
+                };
+                *self.verdicts.entry(("output", finding_name(finding))).or_default() += 1;
+                if let Some(index) = mismatch.culprit {
+                    *self.host_verdicts.entry(host(ReplicaId { rank: *rank, index })).or_default() += 1;
+                }
+            }
+            Report::Event(Event::Divergence { .. }) => self.divergences += 1,
+            Report::Event(Event::Injected { .. }) | Report::Injected { .. } => self.injected += 1,
+            Report::Lost(_) => self.losses += 1,
+            Report::CloneBegun { .. } => self.clones_begun += 1,
+            Report::CloneFailed { .. } => self.clones_failed += 1,
+            Report::Recovered(recovered) => {
+                self.clones_done += 1;
+                if recovered.purpose == Purpose::Loss {
+                    self.windows += 1;
+                    self.window_time += recovered.window;
+                    self.window_longest = self.window_longest.max(recovered.window);
+                }
+            }
+            Report::Strike { replica, .. } => *self.strikes.entry(host(*replica)).or_default() += 1,
+            Report::HostBad { last, .. } => {
+                self.bad_hosts.insert(host(*last));
+            }
+            _ => {}
+        }
+    }
+
+    pub(super) fn is_bad(&self, host: &str) -> bool {
+        self.bad_hosts.contains(host)
+    }
+
+    /// What all processes have counted so far. A copy begins with what its source had counted, which is its source's and counts once.
+    pub(super) fn advance(&mut self, coordinator: &Coordinator) -> Totals {
+        let told: BTreeMap<_, _> = coordinator.statistics().collect();
+        for (replica, at_end) in told {
+            let now = at_end.unwrap_or_else(|| coordinator.latest(replica));
+            let incarnation = coordinator.incarnation(replica);
+            let first = if incarnation == Incarnation(0) { Statistics::default() } else { now };
+            let is_same = |(known, _): &(Incarnation, Statistics)| *known == incarnation;
+            let before = self.latest.get(&replica).copied().filter(is_same).map_or(first, |(_, before)| before);
+            self.totals.add(&before, &now);
+            // Until it has told, nothing is known of where a copy began.
+            if now != Statistics::default() {
+                self.latest.insert(replica, (incarnation, now));
+            }
+        }
+        self.totals
+    }
+}

@@ -1,0 +1,232 @@
+//! A state of the job → the text that is told. Pure.
+
+use super::counts::Counts;
+use prometheus_client::encoding::{EncodeMetric, text::encode};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::info::Info;
+use prometheus_client::registry::{Registry, Unit};
+use redrt_wire::event::Statistics;
+use std::collections::BTreeMap;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+/// Sums over all processes, dead ones among them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct Totals {
+    pub messages_sent: u64,
+    pub bytes_sent: u64,
+    pub messages_compared: u64,
+    pub bytes_compared: u64,
+}
+
+impl Totals {
+    /// One process has come from there to here.
+    pub fn add(&mut self, from: &Statistics, to: &Statistics) {
+        self.messages_sent += to.messages_sent.saturating_sub(from.messages_sent);
+        self.bytes_sent += to.bytes_sent.saturating_sub(from.bytes_sent);
+        self.messages_compared += to.messages_compared.saturating_sub(from.messages_compared);
+        self.bytes_compared += to.bytes_compared.saturating_sub(from.bytes_compared);
+    }
+}
+
+/// All that is told.
+#[derive(Debug)]
+pub(super) struct Snapshot<'a> {
+    pub job: String,
+    pub phase: &'static str,
+    pub elapsed: Duration,
+    pub view: u64,
+    /// Ranks with all replicas, with some, with none; and how many are missing.
+    spheres: [u64; 3],
+    windows_open: u64,
+    pub replicas: BTreeMap<&'static str, u64>,
+    pub hosts: BTreeMap<&'static str, u64>,
+    pub retention_bytes: BTreeMap<String, u64>,
+    pub processes: BTreeMap<String, u64>,
+    pub clones_under_way: u64,
+    counts: &'a Counts,
+    totals: Totals,
+}
+
+impl<'a> Snapshot<'a> {
+    pub fn new(counts: &'a Counts, totals: Totals) -> Self {
+        Self {
+            job: String::new(),
+            phase: "",
+            elapsed: Duration::ZERO,
+            view: 0,
+            spheres: [0; 3],
+            windows_open: 0,
+            replicas: BTreeMap::new(),
+            hosts: BTreeMap::new(),
+            retention_bytes: BTreeMap::new(),
+            processes: BTreeMap::new(),
+            clones_under_way: 0,
+            counts,
+            totals,
+        }
+    }
+
+    /// A rank has so many replicas that can go on alone, and is to have so many.
+    pub fn count_sphere(&mut self, in_step: usize, degree: u16) {
+        let missing = usize::from(degree).saturating_sub(in_step);
+        let health = if in_step == 0 { 2 } else { usize::from(missing > 0) };
+        self.spheres[health] += 1;
+        self.windows_open += missing as u64;
+    }
+}
+
+type Labels = Vec<(&'static str, String)>;
+
+/// The metrics that are being gathered.
+struct Page(Registry);
+
+impl Page {
+    fn gauge(&mut self, name: &str, help: &str, values: impl IntoIterator<Item = (Labels, u64)>) {
+        let family = Family::<Labels, Gauge>::default();
+        for (labels, value) in values {
+            family.get_or_create(&labels).set(value as i64);
+        }
+        self.0.register(name, help, family);
+    }
+
+    fn counter(&mut self, name: &str, help: &str, values: impl IntoIterator<Item = (Labels, u64)>) {
+        let family = Family::<Labels, Counter>::default();
+        for (labels, value) in values {
+            family.get_or_create(&labels).inc_by(value);
+        }
+        self.0.register(name, help, family);
+    }
+
+    fn count(&mut self, name: &str, help: &str, value: u64) {
+        let counter = Counter::<u64>::default();
+        counter.inc_by(value);
+        self.0.register(name, help, counter);
+    }
+
+    fn value(&mut self, name: &str, help: &str, value: u64) {
+        let gauge = Gauge::<i64>::default();
+        gauge.set(value as i64);
+        self.0.register(name, help, gauge);
+    }
+
+    fn seconds(&mut self, name: &str, help: &str, metric: impl EncodeMetric + Send + Sync + std::fmt::Debug + 'static) {
+        self.0.register_with_unit(name, help, Unit::Seconds, metric);
+    }
+}
+
+fn seconds_gauge(time: Duration) -> Gauge<f64, AtomicU64> {
+    let gauge = Gauge::<f64, AtomicU64>::default();
+    gauge.set(time.as_secs_f64());
+    gauge
+}
+
+fn labelled<'a, K: ToString + 'a>(
+    name: &'static str,
+    values: &'a BTreeMap<K, u64>,
+) -> impl Iterator<Item = (Labels, u64)> + 'a {
+    values.iter().map(move |(key, value)| (vec![(name, key.to_string())], *value))
+}
+
+/// The text.
+pub(super) fn text(snapshot: &Snapshot<'_>) -> String {
+    let mut page = Page(Registry::with_prefix("redrt"));
+    let Snapshot { counts, totals, .. } = snapshot;
+    let job =
+        [("id", snapshot.job.clone()), ("phase", snapshot.phase.into()), ("version", env!("CARGO_PKG_VERSION").into())];
+    page.0.register("job", "The job", Info::new(job.to_vec()));
+    page.seconds("elapsed", "Since the processes were launched", seconds_gauge(snapshot.elapsed));
+    page.value("view", "Number of the membership", snapshot.view);
+    let health = ["whole", "degraded", "lost"].into_iter().zip(snapshot.spheres);
+    page.gauge(
+        "spheres",
+        "Ranks that have all their replicas, only some, or none",
+        health.map(|(health, count)| (vec![("health", health.to_owned())], count)),
+    );
+    page.gauge("replicas", "Replicas by what they do", labelled("state", &snapshot.replicas));
+    page.gauge("hosts", "Hosts; a bad one has too many strikes", labelled("state", &snapshot.hosts));
+    page.gauge("processes", "Living processes by host", labelled("host", &snapshot.processes));
+    vulnerability(&mut page, snapshot);
+    let verdicts = counts.verdicts.iter().map(|((about, finding), count)| {
+        (vec![("about", (*about).to_owned()), ("finding", (*finding).to_owned())], *count)
+    });
+    page.counter("verdicts", "Comparisons of messages or output that were not unanimous, by each receiver", verdicts);
+    let help = "Of them, those that blame a replica on this host";
+    page.counter("host_verdicts", help, labelled("host", &counts.host_verdicts));
+    page.counter("strikes", "Replicas that were ended because they were wrong", labelled("host", &counts.strikes));
+    page.count("divergences", "Differences between replicas outside of messages and output", counts.divergences);
+    page.count("injected_faults", "Faults that --inject asked for", counts.injected);
+    page.count("messages_sent", "Messages sent, by all replicas", totals.messages_sent);
+    page.count("sent_bytes", "Payload bytes of them", totals.bytes_sent);
+    page.count("messages_compared", "Messages delivered after a comparison", totals.messages_compared);
+    page.count("compared_bytes", "Payload bytes of them", totals.bytes_compared);
+    let help = "Bytes of messages that are kept until all receivers have acknowledged them";
+    page.gauge("retention_bytes", help, labelled("host", &snapshot.retention_bytes));
+    let mut text = String::new();
+    encode(&mut text, &page.0).expect("a string takes all");
+    text
+}
+
+fn vulnerability(page: &mut Page, snapshot: &Snapshot<'_>) {
+    let counts = snapshot.counts;
+    page.count("losses", "Replicas that were lost", counts.losses);
+    page.value("windows_open", "Replicas that are missing now", snapshot.windows_open);
+    page.count("windows", "Replicas that were missing and have been replaced", counts.windows);
+    let time = Counter::<f64, AtomicU64>::default();
+    time.inc_by(counts.window_time.as_secs_f64());
+    page.seconds("window_time", "For how long they were missing, in all", time);
+    page.seconds("window_longest", "The longest of these times", seconds_gauge(counts.window_longest));
+    page.value("clones_under_way", "Copies that are being made", snapshot.clones_under_way);
+    let outcomes = [("begun", counts.clones_begun), ("failed", counts.clones_failed), ("done", counts.clones_done)];
+    let outcomes = outcomes.map(|(step, count)| (vec![("step", step.to_owned())], count));
+    page.counter("clones", "Copies of replicas", outcomes);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::coordinator::Report;
+    use redrt_types::ReplicaId;
+    use redrt_wire::event::Event;
+
+    #[test]
+    fn the_text_has_what_was_counted() {
+        let mut counts = Counts::default();
+        let at = ReplicaId::new(1, 0);
+        counts.count(&Report::Strike { replica: at, count: 1, limit: 3 }, &|_| "node \"7\"".into());
+        counts.count(&Report::Event(Event::Divergence { replica: at, what: "x".into() }), &|_| String::new());
+        let totals = Totals { messages_compared: 12, ..Totals::default() };
+        let mut snapshot = Snapshot::new(&counts, totals);
+        for (in_step, degree) in [(2, 2), (1, 3), (0, 2), (2, 1)] {
+            snapshot.count_sphere(in_step, degree);
+        }
+        snapshot.elapsed = Duration::from_millis(1500);
+        snapshot.retention_bytes.insert("h1".into(), 77);
+        let text = text(&snapshot);
+        for line in [
+            "redrt_spheres{health=\"whole\"} 2\n",
+            "redrt_spheres{health=\"degraded\"} 1\n",
+            "redrt_spheres{health=\"lost\"} 1\n",
+            "redrt_windows_open 4\n",
+            "redrt_strikes_total{host=\"node \\\"7\\\"\"} 1\n",
+            "redrt_divergences_total 1\n",
+            "redrt_messages_compared_total 12\n",
+            "redrt_retention_bytes{host=\"h1\"} 77\n",
+            "redrt_elapsed_seconds 1.5\n",
+        ] {
+            assert!(text.contains(line), "{line} is not in\n{text}");
+        }
+        assert!(text.ends_with("# EOF\n"));
+    }
+
+    #[test]
+    fn a_counter_that_goes_back_adds_nothing() {
+        let counted = |messages_compared| Statistics { messages_compared, ..Statistics::default() };
+        let mut totals = Totals::default();
+        totals.add(&counted(5), &counted(9));
+        totals.add(&counted(9), &counted(2));
+        assert_eq!(totals.messages_compared, 4);
+    }
+}

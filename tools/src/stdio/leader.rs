@@ -1,0 +1,136 @@
+//! Standard output of a rank as its leader prints it, for `--stdout=leader`: shown at once, not compared.
+//!
+//! What the others print is counted, so that another can go on where the leader stopped. Their text may be another one (that
+//! is what this mode is for), so places are counted in lines and bytes of the last line, not in bytes of all. What a
+//! replica has printed beyond the leader is kept.
+
+use super::place::Place;
+use redrt_types::ReplicaIndex;
+use std::collections::VecDeque;
+
+#[derive(Debug)]
+struct Source {
+    index: ReplicaIndex,
+    /// Where its kept text begins.
+    place: Place,
+    /// What it has printed beyond what was shown.
+    pending: VecDeque<u8>,
+    /// All that it has printed.
+    printed_bytes: u64,
+    /// So many bytes are still to come that were shown before it came.
+    late_bytes: u64,
+    is_lost: bool,
+}
+
+impl Source {
+    fn new(index: ReplicaIndex) -> Self {
+        Self {
+            index,
+            place: Place::default(),
+            pending: VecDeque::new(),
+            printed_bytes: 0,
+            late_bytes: 0,
+            is_lost: false,
+        }
+    }
+
+    /// Drops what lies before a place.
+    fn skip_to(&mut self, shown: &Place) {
+        while !self.pending.is_empty() {
+            let line_end = self.pending.iter().position(|byte| *byte == b'\n');
+            let count = if self.place.lines < shown.lines {
+                line_end.map_or(self.pending.len(), |end| end + 1)
+            } else if self.place.lines == shown.lines && self.place.column < shown.column {
+                let missing = (shown.column - self.place.column) as usize;
+                missing.min(line_end.unwrap_or(self.pending.len()))
+            } else {
+                return;
+            };
+            if count == 0 {
+                return;
+            }
+            self.take(count);
+        }
+    }
+
+    fn take(&mut self, count: usize) -> Vec<u8> {
+        let bytes: Vec<_> = self.pending.drain(..count).collect();
+        self.place.pass(&bytes);
+        bytes
+    }
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct LeaderStream {
+    /// In order of leadership.
+    sources: Vec<Source>,
+    shown: Place,
+}
+
+impl LeaderStream {
+    pub fn new(replicas: impl IntoIterator<Item = ReplicaIndex>) -> Self {
+        Self { sources: replicas.into_iter().map(Source::new).collect(), shown: Place::default() }
+    }
+
+    pub fn ahead_bytes(&self, replica: ReplicaIndex) -> usize {
+        self.sources.iter().find(|source| source.index == replica).map_or(0, |source| source.pending.len())
+    }
+
+    pub fn push(&mut self, replica: ReplicaIndex, bytes: &[u8], out: &mut Vec<u8>) {
+        if let Some(source) = self.sources.iter_mut().find(|source| source.index == replica && !source.is_lost) {
+            source.printed_bytes += bytes.len() as u64;
+            let late = source.late_bytes.min(bytes.len() as u64);
+            source.late_bytes -= late;
+            source.pending.extend(&bytes[late as usize..]);
+            source.skip_to(&self.shown);
+        }
+        self.release(out);
+    }
+
+    /// The last one is kept: what it printed before its death is shown.
+    pub fn lose(&mut self, replica: ReplicaIndex, out: &mut Vec<u8>) {
+        if self.sources.iter().all(|source| source.is_lost || source.index == replica) {
+            return;
+        }
+        if let Some(source) = self.sources.iter_mut().find(|source| source.index == replica) {
+            source.is_lost = true;
+            source.pending = VecDeque::new();
+        }
+        self.release(out);
+    }
+
+    pub fn join(&mut self, replica: ReplicaIndex, source: ReplicaIndex, offset: u64, out: &mut Vec<u8>) {
+        let Some(from) = self.sources.iter().find(|other| other.index == source) else { return };
+        let mut newcomer = Source::new(replica);
+        newcomer.printed_bytes = offset;
+        newcomer.place = from.place.clone();
+        let since = from.printed_bytes.saturating_sub(offset);
+        let kept = from.pending.len() as u64;
+        newcomer.late_bytes = from.late_bytes + since.saturating_sub(kept);
+        newcomer.pending = from.pending.iter().copied().take(kept.saturating_sub(since) as usize).collect();
+        self.sources.retain(|other| other.index != replica);
+        self.sources.push(newcomer);
+        self.release(out);
+    }
+
+    fn release(&mut self, out: &mut Vec<u8>) {
+        let Some(leader) = self.sources.iter_mut().find(|source| !source.is_lost) else { return };
+        leader.skip_to(&self.shown);
+        let is_there = (leader.place.lines, leader.place.column) >= (self.shown.lines, self.shown.column);
+        // Its line was shorter than what was shown of it: the rest of the line is all there is.
+        let is_at_line_end = leader.place.lines == self.shown.lines && leader.pending.front() == Some(&b'\n');
+        if leader.pending.is_empty() || !(is_there || is_at_line_end) {
+            return;
+        }
+        let bytes = leader.take(leader.pending.len());
+        out.extend_from_slice(&bytes);
+        self.shown.pass(&bytes);
+        for source in self.sources.iter_mut().filter(|source| !source.is_lost) {
+            source.skip_to(&self.shown);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,490 @@
+//! Standard output of a rank as its replicas agree on it, for `--stdout=voted`.
+//!
+//! A byte is shown, once, when more than half of the replicas that count have printed it at that place: at r = 2 both, at
+//! r = 3 two, so that a third that is slow or stands still holds nobody up. What is shown is kept until the
+//! others have come that far and were compared with it; a replica that prints something else there is outvoted. If no
+//! majority can come about any more, the side of the longest-serving replica is shown, and nobody is blamed.
+//!
+//! ```text
+//!            prints what is shown
+//!              ┌────────┐     differs       own line and the shown one have ended
+//!              └▶ Counting ──────────▶ Astray ──────────────────────────────────▶ Counting
+//!                   │   ▲ the others are lost   │ too many lines in a row
+//!                   │   └───────────────────────┴─▶ Ignored
+//!                   └── lost ─▶ Lost
+//! ```
+//! *One wrong byte is one finding.* After it, a replica is compared again from the next line on, whatever the length of the
+//! wrong one. A line end that flips to something else, or comes out of something else, is the exception: there the
+//! text goes on at the next byte.
+//!
+//! *The end of an output means two things.* When the replica was lost, its siblings owe what it had not yet
+//! printed, and what it had printed beyond them they will print too. When it ended well, having printed less than the
+//! others is a difference like any other. Hence `lose` and `end` are separate and the caller must know which it is.
+//!
+//! *Memory.* What is shown is kept up to [`HISTORY_BYTES_MAX`]; a replica that is further behind is not compared where
+//! nothing is left to compare with, and that is said. What is printed and not agreed on yet is bounded by the caller
+//! ([`VotedStream::ahead_bytes`]).
+
+use super::mismatch::{EXCERPT_BYTES_MAX, Finding, OutputMismatch, Side};
+use super::place::Place;
+use redrt_types::ReplicaIndex;
+use std::collections::VecDeque;
+
+/// So much of what was shown is kept for those that have not printed it yet.
+pub(super) const HISTORY_BYTES_MAX: usize = 8 << 20;
+/// A replica with so many differing lines in a row is compared no more.
+pub(super) const MISSES_MAX: u32 = 8;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum State {
+    Counting,
+    /// It has left the text, and comes back to it with the next line.
+    Astray {
+        /// Its own line has ended.
+        own_line_ended: bool,
+        /// The end of the shown line is at this offset or later.
+        from: u64,
+    },
+    /// Compared no more, and asked for nothing unless nobody else is left.
+    Ignored,
+    Lost,
+}
+
+/// A line end on one side only.
+#[derive(Clone, Copy, Debug)]
+struct Split {
+    shown: u8,
+    was_own: bool,
+}
+
+#[derive(Debug)]
+struct Source {
+    index: ReplicaIndex,
+    state: State,
+    /// Offset in the shown text up to which it was compared; what it has printed from there on is `pending`.
+    offset: u64,
+    place: Place,
+    pending: VecDeque<u8>,
+    /// All that it has printed, what its source had printed before it was copied among it.
+    printed_bytes: u64,
+    /// So many bytes are still to come that nothing is left to compare with.
+    late_bytes: u64,
+    has_ended: bool,
+    /// Differing lines in a row.
+    misses: u32,
+    /// The byte just before was a line end on one side only.
+    split: Option<Split>,
+}
+
+impl Source {
+    fn new(index: ReplicaIndex) -> Self {
+        Self {
+            index,
+            state: State::Counting,
+            offset: 0,
+            place: Place::default(),
+            pending: VecDeque::new(),
+            printed_bytes: 0,
+            late_bytes: 0,
+            has_ended: false,
+            misses: 0,
+            split: None,
+        }
+    }
+
+    fn counts(&self) -> bool {
+        self.state == State::Counting
+    }
+
+    /// The next byte, or that there is none: `None` while that is not known.
+    fn vote(&self) -> Option<Option<u8>> {
+        match self.pending.front() {
+            Some(byte) => Some(Some(*byte)),
+            None if self.has_ended => Some(None),
+            None => None,
+        }
+    }
+
+    /// Its next bytes are as they are shown.
+    fn agree(&mut self, count: usize) {
+        let (front, back) = self.pending.as_slices();
+        let (front, back) = (&front[..count.min(front.len())], &back[..count.saturating_sub(front.len())]);
+        if front.is_empty() {
+            return;
+        }
+        if let Some(split) = self.split.take() {
+            self.place.pass(&[split.shown]);
+        }
+        let lines = self.place.lines;
+        self.place.pass(front);
+        self.place.pass(back);
+        self.pending.drain(..count);
+        self.offset += count as u64;
+        if self.place.lines > lines {
+            self.misses = 0;
+        }
+    }
+
+    /// Its line as far as it is known, around the place where it is compared.
+    fn excerpt(&self) -> Vec<u8> {
+        excerpt(&self.place, self.pending.iter().copied())
+    }
+}
+
+/// What is left of the line that `place` is in, and what follows up to its end.
+fn excerpt(place: &Place, rest: impl Iterator<Item = u8>) -> Vec<u8> {
+    let mut text = place.tail().to_vec();
+    text.extend(rest.take_while(|byte| *byte != b'\n').take(EXCERPT_BYTES_MAX / 2));
+    text
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct VotedStream {
+    /// In order of leadership.
+    sources: Vec<Source>,
+    /// The end of the shown text.
+    history: VecDeque<u8>,
+    shown: Place,
+    shown_bytes: u64,
+    /// Where no majority is possible, nothing more is shown.
+    stops_undecided: bool,
+    has_stopped: bool,
+    findings: VecDeque<Finding>,
+}
+
+impl VotedStream {
+    pub fn new(replicas: impl IntoIterator<Item = ReplicaIndex>, stops_undecided: bool) -> Self {
+        Self {
+            sources: replicas.into_iter().map(Source::new).collect(),
+            history: VecDeque::new(),
+            shown: Place::default(),
+            shown_bytes: 0,
+            stops_undecided,
+            has_stopped: false,
+            findings: VecDeque::new(),
+        }
+    }
+
+    /// How far `replica` is ahead of what could be shown.
+    pub fn ahead_bytes(&self, replica: ReplicaIndex) -> usize {
+        self.sources.iter().find(|source| source.index == replica).map_or(0, |source| source.pending.len())
+    }
+
+    pub fn poll_finding(&mut self) -> Option<Finding> {
+        self.findings.pop_front()
+    }
+
+    pub fn push(&mut self, replica: ReplicaIndex, bytes: &[u8], out: &mut Vec<u8>) {
+        let Some(source) = self.sources.iter_mut().find(|source| source.index == replica) else { return };
+        source.printed_bytes += bytes.len() as u64;
+        if matches!(source.state, State::Lost | State::Ignored) || self.has_stopped {
+            return;
+        }
+        let late = source.late_bytes.min(bytes.len() as u64);
+        source.late_bytes -= late;
+        source.pending.extend(&bytes[late as usize..]);
+        self.work(out);
+    }
+
+    /// A replica was lost: it is waited for no more. The last one that counts is kept, so that what it printed before
+    /// its death is shown.
+    pub fn lose(&mut self, replica: ReplicaIndex, out: &mut Vec<u8>) {
+        if self.sources.iter().all(|source| source.index == replica || !source.counts()) && !self.find_heir(replica) {
+            return;
+        }
+        if let Some(source) = self.sources.iter_mut().find(|source| source.index == replica) {
+            source.state = State::Lost;
+            source.pending = VecDeque::new();
+        }
+        self.work(out);
+    }
+
+    /// A replica will print no more, and was not lost.
+    pub fn end(&mut self, replica: ReplicaIndex, out: &mut Vec<u8>) {
+        if let Some(source) = self.sources.iter_mut().find(|source| source.index == replica) {
+            source.has_ended = true;
+        }
+        self.work(out);
+    }
+
+    /// A copy of `source` prints from now on. It was made when its source had printed `printed_bytes`.
+    pub fn join(&mut self, replica: ReplicaIndex, source: ReplicaIndex, printed_bytes: u64, out: &mut Vec<u8>) {
+        let mut newcomer = Source::new(replica);
+        newcomer.printed_bytes = printed_bytes;
+        newcomer.state = State::Ignored;
+        if let Some(from) = self.sources.iter().find(|other| other.index == source) {
+            let since = from.printed_bytes.saturating_sub(printed_bytes);
+            let kept = from.pending.len() as u64;
+            let is_followed = match from.state {
+                State::Counting => true,
+                State::Astray { own_line_ended, .. } => own_line_ended && since <= kept,
+                State::Ignored | State::Lost => false,
+            };
+            if is_followed {
+                // What its source has printed since is compared once only, as printed by its source.
+                newcomer.state = from.state;
+                newcomer.offset = from.offset;
+                newcomer.place = from.place.clone();
+                newcomer.split = from.split;
+                newcomer.late_bytes = from.late_bytes + since.saturating_sub(kept);
+                newcomer.pending = from.pending.iter().copied().take(kept.saturating_sub(since) as usize).collect();
+            }
+        }
+        self.sources.retain(|other| other.index != replica);
+        self.sources.push(newcomer);
+        self.work(out);
+    }
+
+    /// When the only counting source is about to be lost, one that is not followed is better than none. It goes on where
+    /// the shown text ends.
+    fn find_heir(&mut self, lost: ReplicaIndex) -> bool {
+        let heirs = |source: &&mut Source| source.index != lost && source.state != State::Lost;
+        let Some(heir) = self.sources.iter_mut().find(heirs) else { return false };
+        heir.state = State::Counting;
+        heir.offset = self.shown_bytes;
+        heir.place = self.shown.clone();
+        (heir.late_bytes, heir.split) = (0, None);
+        true
+    }
+
+    fn work(&mut self, out: &mut Vec<u8>) {
+        loop {
+            let has_moved = self.realign() | self.catch_up();
+            if self.has_stopped || !(self.show(out) || self.settle(out) || has_moved) {
+                break;
+            }
+        }
+        self.trim();
+    }
+
+    /// Those that were astray and whose line has ended, as has the shown one, come back. Whether there were any.
+    fn realign(&mut self) -> bool {
+        let begin = self.shown_bytes - self.history.len() as u64;
+        let mut has_come_back = false;
+        for source in &mut self.sources {
+            let State::Astray { own_line_ended, from } = &mut source.state else { continue };
+            if !*own_line_ended {
+                let end = source.pending.iter().position(|byte| *byte == b'\n');
+                source.pending.drain(..end.map_or(source.pending.len(), |end| end + 1));
+                *own_line_ended = end.is_some() || source.has_ended;
+            }
+            if !*own_line_ended {
+                continue;
+            }
+            let seen = (*from).max(begin);
+            match self.history.range((seen - begin) as usize..).position(|byte| *byte == b'\n') {
+                Some(end) => {
+                    source.state = State::Counting;
+                    source.offset = seen + end as u64 + 1;
+                    source.place.pass(b"\n");
+                    has_come_back = true;
+                }
+                None => *from = self.shown_bytes,
+            }
+        }
+        has_come_back
+    }
+
+    /// Those that are behind are compared with what was shown. Whether one of them differs.
+    fn catch_up(&mut self) -> bool {
+        let mut differs = false;
+        let begin = self.shown_bytes - self.history.len() as u64;
+        for at in 0..self.sources.len() {
+            let source = &mut self.sources[at];
+            if !source.counts() || source.offset >= self.shown_bytes {
+                continue;
+            }
+            let shown = self.history.range((source.offset - begin) as usize..);
+            let count = shown.zip(&source.pending).take_while(|(shown, own)| shown == own).count();
+            source.agree(count);
+            let source = &self.sources[at];
+            if source.offset < self.shown_bytes && source.vote().is_some() {
+                self.outvote(at);
+                differs = true;
+            }
+        }
+        differs
+    }
+
+    /// A source differs from what was shown: the others have decided.
+    fn outvote(&mut self, at: usize) {
+        let begin = self.shown_bytes - self.history.len() as u64;
+        let source = &self.sources[at];
+        let next = (source.offset - begin) as usize;
+        let agree = |other: &&Source| other.counts() && other.offset > source.offset;
+        let others: Vec<_> = self.sources.iter().filter(agree).map(|other| other.index).collect();
+        let voters = self.sources.iter().filter(|source| source.counts()).count();
+        let is_majority = others.len() * 2 > voters;
+        let shown = Side {
+            replicas: others,
+            text: excerpt(&source.place, self.history.range(next..).copied()),
+            has_ended: false,
+        };
+        let byte = self.history[next];
+        let culprit = is_majority.then_some(source.index);
+        self.differ(shown, &[at], culprit, Some(byte));
+    }
+
+    /// Shows what more than half agree on. Whether there was something.
+    fn show(&mut self, out: &mut Vec<u8>) -> bool {
+        let voters = self.sources.iter().filter(|source| source.counts()).count();
+        let is_there = |source: &&Source| source.counts() && source.offset == self.shown_bytes;
+        let there = || self.sources.iter().filter(is_there);
+        let votes_for = |vote: u8| there().filter(|source| source.vote() == Some(Some(vote))).count();
+        let winner = there().filter_map(|source| source.vote().flatten()).find(|byte| votes_for(*byte) * 2 > voters);
+        let Some(winner) = winner else { return false };
+        let agrees = |at: &usize| {
+            let source = &self.sources[*at];
+            is_there(&source) && source.vote() == Some(Some(winner))
+        };
+        let agreeing: Vec<_> = (0..self.sources.len()).filter(agrees).collect();
+        let texts = || agreeing.iter().map(|at| self.sources[*at].pending.as_slices().0);
+        let first = self.sources[agreeing[0]].pending.as_slices().0;
+        let agreed_bytes = texts().fold(first.len(), |agreed, other| {
+            let agreed = agreed.min(other.len());
+            if first[..agreed] == other[..agreed] {
+                return agreed;
+            }
+            first.iter().zip(other).position(|(one, other)| one != other).unwrap_or(agreed)
+        });
+        self.pass(&agreeing, agreed_bytes, out);
+        true
+    }
+
+    /// Shows so many bytes of these sources, which are the same.
+    fn pass(&mut self, agreeing: &[usize], count: usize, out: &mut Vec<u8>) {
+        let bytes = &self.sources[agreeing[0]].pending.as_slices().0[..count];
+        out.extend_from_slice(bytes);
+        self.history.extend(bytes);
+        self.shown.pass(bytes);
+        self.shown_bytes += count as u64;
+        for at in agreeing {
+            self.sources[*at].agree(count);
+        }
+    }
+
+    /// No majority has come about. If none can, the longest-serving one decides. Whether that was so.
+    fn settle(&mut self, out: &mut Vec<u8>) -> bool {
+        let counting = || self.sources.iter().enumerate().filter(|(_, source)| source.counts());
+        let votes: Vec<_> = counting()
+            .filter(|(_, source)| source.offset == self.shown_bytes)
+            .filter_map(|(at, source)| Some((at, source.vote()?)))
+            .collect();
+        let missing = counting().count() - votes.len();
+        let count_of = |vote: Option<u8>| votes.iter().filter(|(_, other)| *other == vote).count();
+        let most = votes.iter().map(|(_, vote)| count_of(*vote)).max().unwrap_or(0);
+        let agree_on_end = most == votes.len() && votes.iter().all(|(_, vote)| vote.is_none());
+        let voters = votes.len() + missing;
+        if votes.is_empty() || agree_on_end || ((most + missing) * 2 > voters && most * 2 <= voters) {
+            return false;
+        }
+        // Only an end has a majority here: what is printed by more than half was shown.
+        let is_majority = most * 2 > voters;
+        let winner = if is_majority { None } else { votes[0].1 };
+        let (keep, lose): (Vec<_>, Vec<_>) = votes.iter().partition(|(_, vote)| *vote == winner);
+        if lose.is_empty() {
+            return false;
+        }
+        let losers: Vec<_> = lose.into_iter().map(|(at, _)| at).collect();
+        let first = &self.sources[keep[0].0];
+        let side = Side {
+            replicas: keep.iter().map(|(at, _)| self.sources[*at].index).collect(),
+            text: first.excerpt(),
+            has_ended: winner.is_none(),
+        };
+        self.has_stopped = self.stops_undecided && !is_majority;
+        if is_majority {
+            losers.iter().for_each(|at| self.differ(side.clone(), &[*at], Some(self.sources[*at].index), winner));
+        } else {
+            self.differ(side, &losers, None, winner);
+        }
+        if winner.is_some() && !self.has_stopped {
+            let keep: Vec<_> = keep.into_iter().map(|(at, _)| at).collect();
+            self.pass(&keep, 1, out);
+        }
+        true
+    }
+
+    /// These sources differ from the side that is shown, whose next byte is `shown`.
+    fn differ(&mut self, shown_side: Side, losers: &[usize], culprit: Option<ReplicaIndex>, shown: Option<u8>) {
+        let place = &self.sources[losers[0]].place;
+        let (line, column) = (place.lines + 1, place.column + 1);
+        let mut sides = vec![shown_side];
+        let (mut given_up, mut is_new) = (Vec::new(), false);
+        for at in losers {
+            let source = &mut self.sources[*at];
+            let text = source.excerpt();
+            let has_ended = source.pending.is_empty();
+            // A line end that one side lacked, and a difference at the very next byte, are one difference.
+            is_new |= source.split.is_none();
+            match sides[1..].iter_mut().find(|side| side.text == text && side.has_ended == has_ended) {
+                Some(side) => side.replicas.push(source.index),
+                None => sides.push(Side { replicas: vec![source.index], text, has_ended }),
+            }
+            source.leave(shown);
+            if source.state == State::Ignored {
+                given_up.push(source.index);
+            }
+        }
+        if is_new || !given_up.is_empty() {
+            self.findings.push_back(Finding::Mismatch(OutputMismatch { line, column, culprit, sides, given_up }));
+        }
+    }
+
+    /// Forgets what everybody has been compared with, and what is too much.
+    fn trim(&mut self) {
+        let begin = self.shown_bytes - self.history.len() as u64;
+        let needed = self.sources.iter().filter_map(|source| match source.state {
+            // A line end just before may have to be found again.
+            State::Counting => Some(source.offset - u64::from(source.split.is_some())),
+            State::Astray { from, .. } => Some(from),
+            State::Ignored | State::Lost => None,
+        });
+        let oldest = self.shown_bytes.saturating_sub(HISTORY_BYTES_MAX as u64);
+        let keep_from = needed.min().unwrap_or(self.shown_bytes).max(oldest);
+        self.history.drain(..keep_from.saturating_sub(begin) as usize);
+        for source in self.sources.iter_mut().filter(|source| source.counts() && source.offset < keep_from) {
+            if source.late_bytes == 0 {
+                self.findings.push_back(Finding::Uncompared { replica: source.index });
+            }
+            source.late_bytes += keep_from - source.offset;
+            source.offset = keep_from;
+        }
+    }
+}
+
+impl Source {
+    /// It differs here; the shown text goes on with `shown`.
+    fn leave(&mut self, shown: Option<u8>) {
+        let own = self.pending.pop_front();
+        let (Some(shown), Some(own)) = (shown, own) else {
+            // One of the two has ended: there is nothing to come back to.
+            return self.ignore();
+        };
+        if let Some(split) = self.split.take() {
+            // That was no flipped bit: lines of different lengths.
+            self.pending.push_front(own);
+            self.state = State::Astray { own_line_ended: split.was_own, from: self.offset - 1 };
+            return;
+        }
+        self.misses += 1;
+        if self.misses >= MISSES_MAX {
+            return self.ignore();
+        }
+        if (shown == b'\n') == (own == b'\n') {
+            self.state = State::Astray { own_line_ended: false, from: self.offset };
+        } else {
+            self.split = Some(Split { shown, was_own: own == b'\n' });
+            self.offset += 1;
+        }
+    }
+
+    fn ignore(&mut self) {
+        self.state = State::Ignored;
+        self.pending = VecDeque::new();
+    }
+}
+
+#[cfg(test)]
+mod tests;

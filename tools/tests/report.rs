@@ -1,0 +1,318 @@
+//! `redreport` on logs as redrun writes them, and its page in a real browser.
+
+use redrt_tools::audit::log::Log;
+use redrt_tools::audit::{JOB_END, JOB_START};
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+fn redreport(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_redreport")).args(arguments).output().expect("it can be run")
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn mismatch(sender: u64, culprit: Option<u64>, sequence: u64, receiver: &str, finding: &str) -> Value {
+    let vote = |index: u64| {
+        json!({
+            "replica": format!("{sender}.{index}"), "host": format!("node{}", index + 1),
+            "core": if index == 0 { Value::Null } else { json!(10 + index) }, "digest": format!("{:032x}", index),
+        })
+    };
+    json!({
+        "receiver": receiver, "receiver_host": "node1", "sender": sender, "supplier": format!("{sender}.0"),
+        "supplier_host": "node1", "core": culprit.map(|index| 10 + index), "element": "f64",
+        "communicator": "MPI_COMM_WORLD <&\">", "context": "0000000000001000", "tag": 7, "sequence": sequence, "length_bytes": 800,
+        "payload": "00", "votes": [vote(0), vote(1), vote(2)], "finding": finding,
+        "culprit": culprit.map(|index| format!("{sender}.{index}")), "host": "node2", "action": "outvoted", "view": 1,
+    })
+}
+
+/// A job of two ranks with three replicas each on three hosts, in which `count` messages of 1.1 on node2 are outvoted; each is reported
+/// by two receivers.
+fn write_job(path: &Path, number: u64, count: u64, is_injected: bool) {
+    let mut log = Log::open(path).expect("a new file");
+    let start = json!({
+        "job": format!("feed{number:012x}"), "hosts": ["node1", "node2", "node3"], "programs": ["./heat"], "ranks": 2,
+        "degrees": [3, 3], "seed": "0",
+    });
+    log.record(JOB_START, &start);
+    for (rank, index) in [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2)] {
+        let started = json!({ "replica": format!("{rank}.{index}"), "host": format!("node{}", index + 1), "pid": 9 });
+        log.record("started", &started);
+    }
+    if is_injected {
+        log.record("injected", &json!({ "replica": "1.1", "host": "node2", "fault": "bit 3 flipped" }));
+    }
+    for sequence in 0..count {
+        for receiver in ["0.0", "0.2"] {
+            log.record("mismatch", &mismatch(1, Some(1), sequence, receiver, "replica-corrupt"));
+        }
+        let evidence = json!({
+            "receiver": "0.1", "sender": 1, "context": "0000000000001000", "tag": 7, "sequence": sequence, "one": "1.1",
+            "one_host": "node2", "other": "1.2", "other_host": "node3", "other_is_right": true, "first_byte": 8,
+            "xor": "0100000000000000", "element": "f64", "index": 1, "one_value": "1e0", "other_value": "2e0", "ulps": 4,
+            "bytes": 1, "bits": 1, "lengths": null,
+        });
+        log.record("evidence", &evidence);
+    }
+    if count > 0 {
+        log.record("retired", &json!({ "replica": "1.1", "host": "node2", "reason": "outvoted" }));
+        let lost = json!({ "replica": "1.1", "host": "node2", "exit": { "signal": 9 }, "left": 2, "view": 1 });
+        log.record("replica-lost", &lost);
+        log.record("copy-runs", &json!({ "replica": "1.1", "host": "node4", "pid": 10 }));
+        log.record("recovered", &json!({ "replica": "1.1", "source": "1.2", "host": "node4", "window_ms": 1.0 }));
+    }
+    for replica in ["0.0", "1.2"] {
+        let coverage = json!({
+            "replica": replica, "host": "node1", "messages_sent": 10, "bytes_sent": 80, "messages_compared": 100,
+            "bytes_compared": 4096, "communicators": [
+                { "communicator": "MPI_COMM_WORLD", "messages": 60, "bytes": 4000 },
+                { "communicator": "row", "messages": 40, "bytes": 96 },
+            ],
+        });
+        log.record("coverage", &coverage);
+    }
+    log.record(JOB_END, &json!({ "exit_code": 0 }));
+}
+
+/// A directory with the logs of four jobs: two with three verdicts in all, one undisturbed, one with an injected fault.
+fn write_logs() -> (tempfile::TempDir, PathBuf) {
+    let directory = tempfile::tempdir().expect("the temporary directory can be written");
+    let logs = directory.path().join("logs");
+    std::fs::create_dir(&logs).expect("a new directory");
+    for (number, count) in [(1, 2), (2, 1), (3, 0), (4, 5)] {
+        write_job(&logs.join(format!("{number}.jsonl")), number, count, number == 4);
+    }
+    (directory, logs)
+}
+
+#[test]
+fn a_host_that_corrupts_in_several_jobs_is_named_with_the_command_that_drains_it() {
+    let (_directory, logs) = write_logs();
+    let output = redreport(&[&logs.display().to_string()]);
+    let text = said(&output);
+    assert!(output.status.success(), "{output:?}");
+    for part in [
+        "4 jobs, 1 of them with injected faults",
+        "800 messages compared (32.0 KiB), 8 verdicts",
+        "node2: corrupts data: 3 of the 3 verdicts of all jobs, in 2 of them, with ",
+        " % of the process hours; all from core 11\n",
+        "scontrol update nodename=node2 state=drain reason=\"redrt: 3 corrupt messages in 2 jobs, last ",
+        "1.1 on node2, core 11 is corrupt: message 0 from rank 1 to 0",
+        "1 bit differs, the first in byte 8 (xor 0100000000000000), element 1 (f64): 1e0 in that of 1.1, 2e0 in that of 1.2, which is right, 4 ulp apart",
+        "3 replicas lost, 3 replaced",
+        "row: 320 messages (768 bytes)",
+    ] {
+        assert!(text.contains(part), "{part:?} is not in\n{text}");
+    }
+}
+
+#[test]
+fn injected_faults_count_if_that_is_asked_for() {
+    let (_directory, logs) = write_logs();
+    let text = said(&redreport(&["--count-injected", &logs.display().to_string()]));
+    assert!(text.contains("node2: corrupts data: 8 of the 8 verdicts of all jobs, in 3 of them"), "{text}");
+}
+
+#[test]
+fn json_has_all_and_several_reports_of_a_message_are_one_verdict() {
+    let (_directory, logs) = write_logs();
+    let report: Value = serde_json::from_slice(&redreport(&["--json", &logs.display().to_string()]).stdout).unwrap();
+    assert_eq!(report["jobs"][0]["verdicts"].as_array().map(Vec::len), Some(2));
+    assert_eq!(
+        report["jobs"][0]["verdicts"][0]["suspects"],
+        json!([{ "replica": "1.1", "host": "node2", "core": 11 }])
+    );
+    assert_eq!((&report["totals"]["verdicts"], &report["totals"]["ranks"]["1"][0]), (&json!(8), &json!(400)));
+    assert_eq!((&report["hosts"][0]["state"], &report["hosts"][1]["state"]), (&json!("sick"), &json!("clear")));
+    let lives = report["jobs"][0]["lives"].as_array().unwrap();
+    assert!(lives.iter().any(|life| life["replica"] == "1.1" && life["host"] == "node4" && life["lost"] == false));
+    assert_eq!(report["spheres"][0]["live_min"], 2);
+}
+
+#[test]
+fn where_nobody_knows_which_is_wrong_both_hosts_are_suspected() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("log");
+    let mut log = Log::open(&path).unwrap();
+    let start = json!({ "job": "1", "hosts": ["node1", "node2"], "programs": ["x"], "ranks": 2, "degrees": [2, 2] });
+    log.record(JOB_START, &start);
+    log.record("mismatch", &mismatch(1, None, 3, "0.0", "undecidable"));
+    log.record(JOB_END, &json!({ "exit_code": 0 }));
+    drop(log);
+    let output = redreport(&[&path.display().to_string()]);
+    let text = said(&output);
+    assert!(
+        text.contains("replicas differ, nobody knows which is right: 1.0 on node1; 1.1 on node2, core 11"),
+        "{text}"
+    );
+    assert!(text.contains("node1: suspected 1 times, beside different others (node2, node3)"), "{text}");
+    assert!(!text.contains("scontrol"), "{text}");
+}
+
+#[test]
+fn a_line_of_output_counts_as_a_message() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("log");
+    let mut log = Log::open(&path).unwrap();
+    let start = json!({ "job": "1", "hosts": ["node1", "node2"], "programs": ["x"], "ranks": 2, "degrees": [3, 2] });
+    log.record(JOB_START, &start);
+    let side = |rank: u64, nodes: &[u64], text: &str| {
+        let replica = |node: &u64| json!({ "replica": format!("{rank}.{}", node - 1), "host": format!("node{node}") });
+        json!({ "replicas": nodes.iter().map(replica).collect::<Vec<_>>(), "text": text, "ended": text.is_empty() })
+    };
+    for (rank, culprit, sides) in [
+        (0, Some("0.1"), [side(0, &[1, 3], "sum = 3.5"), side(0, &[2], "sum = 7.5")]),
+        (1, None, [side(1, &[1], "<b>"), side(1, &[2], "")]),
+    ] {
+        let finding = if culprit.is_some() { "replica-corrupt" } else { "undecidable" };
+        let record = json!({
+            "rank": rank, "line": 4, "column": 7, "finding": finding, "culprit": culprit, "host": culprit.map(|_| "node2"),
+            "sides": sides, "action": "outvoted", "given_up": [],
+        });
+        log.record("output-mismatch", &record);
+    }
+    log.record(JOB_END, &json!({ "exit_code": 0 }));
+    drop(log);
+    let name = path.display().to_string();
+    let text = said(&redreport(&[&name]));
+    for part in [
+        "2 verdicts",
+        "0.1 on node2 is corrupt: line 4 of the standard output of rank 0, byte 7\n",
+        "\"sum = 3.5\" from 0.0 on node1, 0.2 on node3; \"sum = 7.5\" from 0.1 on node2",
+        "replicas differ, nobody knows which is right: 1.0 on node1; 1.1 on node2: line 4 of the standard output of rank 1",
+        "\"<b>\" from 1.0 on node1; nothing more from 1.1 on node2",
+        "node2: one verdict",
+    ] {
+        assert!(text.contains(part), "{part:?} is not in\n{text}");
+    }
+    let page = directory.path().join("page");
+    assert!(redreport(&["--html", &page.display().to_string(), &name]).status.success());
+    assert!(std::fs::read_to_string(&page).unwrap().contains("&quot;&lt;b&gt;&quot; from 1.0 on node1"));
+}
+
+#[test]
+fn a_changed_log_is_reported_with_exit_code_1_and_a_cut_one_is_said_to_be() {
+    let (_directory, logs) = write_logs();
+    let (one, two) = (logs.join("1.jsonl"), logs.join("2.jsonl"));
+    let text = std::fs::read_to_string(&one).unwrap();
+    std::fs::write(&one, text.replacen("\"sequence\":1", "\"sequence\":7", 1)).unwrap();
+    let text = std::fs::read_to_string(&two).unwrap();
+    let shorter: Vec<_> = text.lines().collect();
+    std::fs::write(&two, shorter[..shorter.len() - 1].join("\n") + "\n").unwrap();
+    let output = redreport(&[&logs.display().to_string()]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(said(&output).contains("DOUBTFUL: ") && said(&output).contains("2.jsonl: the last job has no end"));
+    let verify = |path: &Path| redreport(&["verify", &path.display().to_string()]);
+    assert_eq!(verify(&one).status.code(), Some(1));
+    assert_eq!(verify(&two).status.code(), Some(3));
+    assert_eq!(verify(&logs.join("3.jsonl")).status.code(), Some(0));
+}
+
+#[test]
+fn a_head_that_was_noted_finds_what_was_cut_off() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("log");
+    write_job(&path, 1, 0, false);
+    let first = std::fs::read(&path).unwrap();
+    write_job(&path, 2, 0, false);
+    let name = path.display().to_string();
+    let words = said(&redreport(&["verify", &name]));
+    let head = words.split("head ").nth(1).unwrap().split_whitespace().next().unwrap().to_owned();
+    assert_eq!(redreport(&["verify", "--head", &head, &name]).status.code(), Some(0));
+    std::fs::write(&path, first).unwrap();
+    assert_eq!(redreport(&["verify", &name]).status.code(), Some(0), "whole jobs are cut off");
+    assert_eq!(redreport(&["verify", "--head", &head, &name]).status.code(), Some(1));
+}
+
+#[test]
+fn wrong_usage_is_one_line_and_exit_code_2() {
+    for (arguments, part) in [
+        (&["--nonsense"][..], "unexpected argument"),
+        (&[], "no log is named"),
+        (&["verify"], "<LOG>"),
+        (&["verify", "--head", "x", "log"], "no head of a log"),
+    ] {
+        let output = redreport(arguments);
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!((output.status.code(), text.lines().count()), (Some(2), 1), "{arguments:?}: {text}");
+        assert!(text.contains(part), "{text}");
+    }
+    let output = redreport(&["/no/such/log"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("/no/such/log"));
+}
+
+/// Chromium without a window, on a page at an address with a fragment. The document after the script has run.
+struct Browser {
+    profile: tempfile::TempDir,
+}
+
+impl Browser {
+    /// Absent where there is none.
+    fn find() -> Option<Self> {
+        let is_there = Command::new("chromium").arg("--version").output().is_ok_and(|output| output.status.success());
+        if !is_there {
+            println!("skipped: there is no chromium (scripts/setup-tests.sh installs it)");
+        }
+        is_there.then(|| Self { profile: tempfile::tempdir().expect("the temporary directory can be written") })
+    }
+
+    fn run(&self, arguments: &[&str], page: &Path, fragment: &str) -> Output {
+        let mut chromium = Command::new("chromium");
+        chromium.args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run"]);
+        // Whatever the page asked of the network would fail.
+        chromium.args(["--host-resolver-rules=MAP * ~NOTFOUND", "--window-size=1400,1800"]);
+        chromium.arg(format!("--user-data-dir={}", self.profile.path().display())).args(arguments);
+        let output = chromium.arg(format!("file://{}#{fragment}", page.display())).output().expect("it can be run");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        output
+    }
+
+    /// The first cells of the rows of a table that are shown, in order.
+    fn shown(&self, page: &Path, fragment: &str, table: &str) -> Vec<String> {
+        let document = said(&self.run(&["--dump-dom"], page, fragment));
+        let from = document.find(&format!("<table id=\"{table}\"")).expect("the table is there");
+        let rows = &document[from..from + document[from..].find("</table>").expect("it ends")];
+        let body = rows.split("<tbody>").nth(1).expect("it has a body");
+        let rows = body.split("<tr").skip(1).filter(|row| !row.starts_with(" hidden"));
+        let first = |row: &str| row.split("<td").nth(1)?.split('>').nth(1)?.split('<').next().map(str::to_owned);
+        rows.filter_map(first).collect()
+    }
+}
+
+#[test]
+fn the_page_renders_sorts_filters_and_prints_in_a_browser() {
+    let (directory, logs) = write_logs();
+    let page = directory.path().join("report.html");
+    assert!(redreport(&["--html", &page.display().to_string(), &logs.display().to_string()]).status.success());
+    let source = std::fs::read_to_string(&page).unwrap();
+    let from_elsewhere = ["src=", "href=", "url(", "@import", "http://", "https://"];
+    assert!(from_elsewhere.iter().all(|part| !source.contains(part)), "the page is not all in one file");
+    assert!(source.contains("MPI_COMM_WORLD &lt;&amp;&quot;&gt;") && !source.contains("<&\">"));
+    let Some(browser) = Browser::find() else { return };
+    assert_eq!(browser.shown(&page, "", "hosts"), ["node2", "node1", "node3", "node4"]);
+    assert_eq!(browser.shown(&page, "sort=hosts:0:up", "hosts"), ["node1", "node2", "node3", "node4"]);
+    assert_eq!(browser.shown(&page, "sort=hosts:3:down", "hosts")[0], "node2");
+    assert_eq!(browser.shown(&page, "sort=hosts:3:up", "hosts")[3], "node2");
+    assert_eq!(browser.shown(&page, "filter=node4", "hosts"), ["node4"]);
+    assert_eq!(browser.shown(&page, "", "verdicts").len(), 8);
+    assert_eq!(browser.shown(&page, "filter=feed000000000002 node2", "verdicts"), ["feed000000000002"]);
+    assert!(said(&browser.run(&["--dump-dom"], &page, "filter=nothing-like-it")).contains("0 of "));
+    let (print, picture) = (directory.path().join("report.pdf"), directory.path().join("report.png"));
+    let _ = browser.run(&[&format!("--print-to-pdf={}", print.display())], &page, "");
+    let _ = browser.run(&[&format!("--screenshot={}", picture.display())], &page, "");
+    let printed = std::fs::read(&print).unwrap();
+    assert!(printed.starts_with(b"%PDF") && printed.len() > 20_000, "{} bytes", printed.len());
+    let reader = png::Decoder::new(std::io::BufReader::new(std::fs::File::open(&picture).unwrap())).read_info();
+    let mut reader = reader.expect("a picture");
+    let mut pixels = vec![0; reader.output_buffer_size().expect("it fits")];
+    let frame = reader.next_frame(&mut pixels).expect("a picture");
+    assert_eq!((frame.width, frame.height), (1400, 1800));
+    // The alarm's red border and the ink of text: the style was applied.
+    let has = |colour: [u8; 3]| pixels.chunks(frame.color_type.samples()).any(|pixel| pixel[..3] == colour);
+    assert!(has([0xb4, 0x23, 0x18]) && has([0x1b, 0x1f, 0x24]), "colours are missing");
+}
