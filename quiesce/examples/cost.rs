@@ -66,7 +66,9 @@ fn protocol() {
     let (supplier, other) = (ReplicaId::new(0, 0), ReplicaId::new(0, 1));
     measure("receive at r = 2: offer, payload, digest, verdict", 1_000_000, |number| {
         let sequence = SeqNum(number);
-        receiver.handle(supplier, Frame::Offer { context, sequence, envelope, digest }).expect("it is sound");
+        receiver
+            .handle(supplier, Frame::Offer { context, sequence, envelope, digest, core: None })
+            .expect("it is sound");
         let Some(Output::Arrived { message, .. }) = receiver.poll_output() else { panic!("it is new") };
         receiver.payload_received(supplier, message, digest);
         receiver.handle(other, Frame::Digest { context, sequence, digest, core: None }).expect("it is sound");

@@ -34,6 +34,8 @@ pub enum Frame {
         envelope: Envelope,
         /// What the supplier says the message is.
         digest: Digest,
+        /// The processor it was sent from: the engine fills it in, and nothing but reports depends on it.
+        core: Option<u16>,
     },
     /// From another replica of the sender: what it says the message is. The digest covers tag and length.
     Digest {
@@ -43,7 +45,7 @@ pub enum Frame {
         sequence: SeqNum,
         /// What that replica says the message is.
         digest: Digest,
-        /// The processor it was sent from: the engine fills it in, and nothing but reports depends on it.
+        /// As in an offer.
         core: Option<u16>,
     },
     /// From a receiver: it will never ask again for messages before `upto`.

@@ -36,6 +36,26 @@ pub enum Element {
 }
 
 impl Element {
+    const ALL: [Self; 11] = [
+        Self::Unknown,
+        Self::I8,
+        Self::U8,
+        Self::I16,
+        Self::U16,
+        Self::I32,
+        Self::U32,
+        Self::I64,
+        Self::U64,
+        Self::F32,
+        Self::F64,
+    ];
+
+    /// The element that is this number (`as u8`) in a header; `Unknown` for what is none.
+    #[must_use]
+    pub fn from_number(number: u8) -> Self {
+        Self::ALL.get(usize::from(number)).copied().unwrap_or_default()
+    }
+
     /// Bytes of one; bytes that are compared as one where the type is not known.
     #[must_use]
     pub const fn size(self) -> usize {

@@ -451,7 +451,7 @@ fn every_breach_names_its_sender() {
     let key = |index| DecisionKey { stream: StreamId::Thread(0), index };
     let item = |index| crate::DecisionItem { key: key(index), repeat: 1, outcome: Outcome::Index(0) };
     let run_of = |repeat, outcome| crate::DecisionItem { key: key(0), repeat, outcome };
-    let offer = Frame::Offer { context, sequence: SeqNum(1), envelope, digest: Digest(0) };
+    let offer = Frame::Offer { context, sequence: SeqNum(1), envelope, digest: Digest(0), core: None };
     let digest = Frame::Digest { context, sequence: SeqNum(1 << 40), digest: Digest(0), core: None };
     let decisions = |first, items| Frame::Decisions { first, items };
     let far_sync = Frame::DecisionSync { first: u64::MAX, items: vec![item(0)] };

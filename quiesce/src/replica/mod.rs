@@ -289,12 +289,12 @@ impl Replica {
         }
         let blame = |breach| ProtocolError { by: from, breach };
         match frame {
-            Frame::Offer { context, sequence, envelope, digest } => {
-                self.handle_offer(from, context, sequence, envelope, digest).map_err(blame)?;
+            Frame::Offer { context, sequence, envelope, digest, core } => {
+                self.handle_offer(from, context, sequence, envelope, (digest, core)).map_err(blame)?;
                 self.meet(from.rank);
             }
             Frame::Digest { context, sequence, digest, core } => {
-                self.handle_digest(from, context, sequence, digest, core).map_err(blame)?;
+                self.handle_digest(from, context, sequence, (digest, core)).map_err(blame)?;
                 self.meet(from.rank);
             }
             Frame::Ack { context, upto } => self.handle_ack(from, context, upto),

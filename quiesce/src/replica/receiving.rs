@@ -24,7 +24,7 @@ impl Replica {
         context: ContextId,
         sequence: SeqNum,
         envelope: Envelope,
-        digest: Digest,
+        (digest, core): (Digest, Option<u16>),
     ) -> Result<(), Breach> {
         let message = MessageId { sender: from.rank, context, sequence };
         let inbox = self.inboxes.get_or_insert_with((from.rank, context), Inbox::default);
@@ -39,6 +39,7 @@ impl Replica {
         let is_final = self.protocol == Protocol::Hash;
         let is_new_vote = !slot.tally.claimed().contains(from.index);
         slot.tally.record(from.index, digest, is_final);
+        slot.tally.note_core(from.index, core);
         match slot.phase {
             Phase::Announced => {
                 slot.phase = Phase::Incomplete { supplier: from.index };
@@ -66,8 +67,7 @@ impl Replica {
         from: ReplicaId,
         context: ContextId,
         sequence: SeqNum,
-        digest: Digest,
-        core: Option<u16>,
+        (digest, core): (Digest, Option<u16>),
     ) -> Result<(), Breach> {
         let inbox = self.inboxes.get_or_insert_with((from.rank, context), Inbox::default);
         let far_ahead = |end| Breach::FarAhead { context, sequence, end };

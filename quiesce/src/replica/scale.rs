@@ -32,7 +32,7 @@ fn exchange(replica: &mut Replica, other: u32, live: &[u16]) {
         let from = ReplicaId::new(other, *index);
         let envelope = Envelope { source: other, tag: Tag(0), length_bytes: 8 };
         let frame = if from.index == me.index || live.len() == 1 {
-            Frame::Offer { context: CONTEXT, sequence, envelope, digest }
+            Frame::Offer { context: CONTEXT, sequence, envelope, digest, core: None }
         } else {
             Frame::Digest { context: CONTEXT, sequence, digest, core: None }
         };

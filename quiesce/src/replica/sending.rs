@@ -182,7 +182,11 @@ pub(super) fn serve(
         }
         Service::Payload => {
             let payload = Some(payload?);
-            Some(Output::Transmit { to, frame: Frame::Offer { context, sequence, envelope, digest }, payload })
+            Some(Output::Transmit {
+                to,
+                frame: Frame::Offer { context, sequence, envelope, digest, core: None },
+                payload,
+            })
         }
     }
 }

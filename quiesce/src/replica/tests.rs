@@ -25,7 +25,7 @@ fn outputs(replica: &mut Replica) -> Vec<Output> {
 }
 
 fn offer(sequence: u64, digest: Digest) -> Frame {
-    Frame::Offer { context: CONTEXT, sequence: SeqNum(sequence), envelope: envelope(8), digest }
+    Frame::Offer { context: CONTEXT, sequence: SeqNum(sequence), envelope: envelope(8), digest, core: None }
 }
 
 fn digest(sequence: u64, digest: Digest) -> Frame {

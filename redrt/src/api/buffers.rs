@@ -5,6 +5,7 @@ use crate::datatype::{self, Datatype};
 use crate::engine::payload::{Payload, Scatter, Target};
 use crate::error::{Error, Result};
 use crate::handle::DatatypeHandle;
+use sdc_detect::Element;
 use std::ffi::c_void;
 use std::sync::Arc;
 
@@ -56,39 +57,39 @@ fn predefined_stretch(
     Some((start, datatype.packed_size(count) as usize, datatype))
 }
 
-/// The bytes to send. Not copied when they lie in one stretch.
+/// The bytes to send, and what they are. Not copied when they lie in one stretch.
 ///
 /// # Safety
 /// `buffer` must be valid as MPI says, until the send completes.
 #[inline]
-pub unsafe fn outgoing(buffer: *const c_void, count: i64, datatype: DatatypeHandle) -> Result<Payload> {
-    if let Some((start, bytes, _)) = predefined_stretch(buffer, count, datatype) {
+pub unsafe fn outgoing(buffer: *const c_void, count: i64, datatype: DatatypeHandle) -> Result<(Payload, Element)> {
+    if let Some((start, bytes, datatype)) = predefined_stretch(buffer, count, datatype) {
         // SAFETY: - the program keeps the buffer until the send completes.
-        return Ok(unsafe { Payload::user(start, bytes) });
+        return Ok((unsafe { Payload::user(start, bytes) }, datatype.element()));
     }
     let typed = typed(count, datatype)?;
-    let bytes = typed.bytes();
+    let (bytes, element) = (typed.bytes(), typed.datatype.element());
     if let Some(start) = typed.stretch(buffer) {
         // SAFETY: - the program keeps the buffer until the send completes.
-        return Ok(unsafe { Payload::user(start, bytes) });
+        return Ok((unsafe { Payload::user(start, bytes) }, element));
     }
     let mut packed = vec![0; bytes].into_boxed_slice();
     typed.datatype.pack(buffer.cast(), typed.count, &mut packed);
-    Ok(Payload::Owned(packed))
+    Ok((Payload::Owned(packed), element))
 }
 
 /// The place to receive into.
 #[inline]
 pub fn incoming(buffer: *mut c_void, count: i64, datatype: DatatypeHandle) -> Result<Target> {
-    if let Some((start, bytes, datatype)) = predefined_stretch(buffer, count, datatype) {
-        return Ok(Target { start, capacity: bytes as u64, element: datatype.element(), scatter: None });
+    if let Some((start, bytes, _)) = predefined_stretch(buffer, count, datatype) {
+        return Ok(Target { start, capacity: bytes as u64, scatter: None });
     }
     let typed = typed(count, datatype)?;
-    let (capacity, element) = (typed.bytes() as u64, typed.datatype.element());
+    let capacity = typed.bytes() as u64;
     if let Some(start) = typed.stretch(buffer) {
-        return Ok(Target { start, capacity, element, scatter: None });
+        return Ok(Target { start, capacity, scatter: None });
     }
-    Ok(Target { start: buffer.cast(), capacity, element, scatter: Some(Box::new(typed)) })
+    Ok(Target { start: buffer.cast(), capacity, scatter: Some(Box::new(typed)) })
 }
 
 impl Scatter for Typed {

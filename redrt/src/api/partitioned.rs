@@ -188,7 +188,8 @@ impl Partitioned {
             return Ok(());
         }
         // SAFETY: - the program keeps the buffer until the round is complete.
-        let mut payload = unsafe { buffers::outgoing(self.buffer.get(), self.count, self.datatype.handle())? };
+        let (mut payload, element) =
+            unsafe { buffers::outgoing(self.buffer.get(), self.count, self.datatype.handle())? };
         let to = self.comm.member(self.peer)?;
         if to != self.comm.members[self.comm.rank as usize] {
             crate::faults::before_send(&mut payload);
@@ -199,6 +200,7 @@ impl Partitioned {
             to,
             tag: self.tag,
             payload,
+            element,
             synchronous: false,
         };
         let mut engine = cell.lock();

@@ -98,6 +98,7 @@ impl Peers {
             to: self.members[to],
             tag: self.tag,
             payload,
+            element: region.element(),
             synchronous: false,
         };
         let mut engine = engine::cell().lock();
@@ -110,8 +111,7 @@ impl Peers {
     /// Begins to receive up to all of `region` from a member.
     pub fn start_receive(&self, from: usize, region: Region) -> Step {
         let mut engine = engine::cell().lock();
-        let target =
-            Target { start: region.start(), capacity: region.len() as u64, element: region.element(), scatter: None };
+        let target = Target { start: region.start(), capacity: region.len() as u64, scatter: None };
         Step(Some(engine.post(self.context, Some(from as u32), Some(self.tag), target)))
     }
 

@@ -7,6 +7,7 @@ use super::Engine;
 use super::receive::Data;
 use super::request::Operation;
 use crate::runtime;
+use crate::transport::frame::NO_CORE;
 use quiesce::{Action, Finding, MessageId, MismatchReport};
 use redrt_types::{ReplicaId, Tag, ViewNumber};
 use redrt_wire::control::FromAgent;
@@ -35,21 +36,21 @@ pub(super) struct Compared {
     suspect: Suspect,
 }
 
-/// The processor this thread runs on, as the header of a digest has it: -1 when it has no number that fits.
-pub(super) fn core() -> i32 {
+/// The processor this thread runs on, as headers have it.
+pub(super) fn core() -> u16 {
     // SAFETY: - reads a number that the kernel keeps for this thread.
     let core = unsafe { libc::sched_getcpu() };
-    if (0..i32::from(u16::MAX)).contains(&core) { core } else { -1 }
+    u16::try_from(core).unwrap_or(NO_CORE)
 }
 
 impl Engine {
-    /// Keeps what is needed to say more of a mismatch, or makes it ready for `redrun`. Also what the receiver takes the
+    /// Keeps what is needed to say more of a mismatch, or makes it ready for `redrun`. Also what its sender takes the
     /// payload for.
     pub(super) fn look_at(&mut self, report: &MismatchReport) -> (Element, Option<Excerpt>) {
         let Some(key) = self.replication().records.get(&report.message).copied() else {
             return (Element::Unknown, None);
         };
-        let element = self.element_of(key);
+        let element = self.messages[key].element;
         let is_fetched_again = report.action == Action::Refetched;
         let is_open = report.finding == Finding::Undecidable && self.excerpt_count < EXCERPT_COUNT_MAX;
         if !is_fetched_again && !is_open {
@@ -77,13 +78,6 @@ impl Engine {
             bytes,
         });
         (element, None)
-    }
-
-    fn element_of(&mut self, key: usize) -> Element {
-        match self.messages[key].receive.map(|receive| &self.requests.get(receive).operation) {
-            Some(Operation::Receive { target, .. }) => target.element,
-            _ => Element::Unknown,
-        }
     }
 
     /// The payload of a message that is complete in memory.
@@ -118,8 +112,7 @@ impl Engine {
         let key = self.replication().records.get(&id).copied()?;
         let suspect = self.messages[key].suspect.take()?;
         let whole = bytes.len().min(SUSPECT_BYTES_MAX);
-        let element = if suspect.element == Element::Unknown { self.element_of(key) } else { suspect.element };
-        match difference(&suspect.bytes, &bytes[..whole], element) {
+        match difference(&suspect.bytes, &bytes[..whole], suspect.element) {
             Some(difference) => Some(Compared { suppliers: [suspect.supplier, from], tag: tag.0, difference, suspect }),
             None => {
                 self.messages[key].suspect = Some(suspect);

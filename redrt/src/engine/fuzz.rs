@@ -222,6 +222,7 @@ impl Job {
                         to: VirtualRank(to),
                         tag: i32::from(tag),
                         payload: Payload::Owned(vec![tag; usize::from(length)].into()),
+                        element: Element::U8,
                         synchronous,
                     };
                     if let sent @ Sent::Pending(OutgoingId(_)) = engine.send(arguments) {
@@ -237,7 +238,7 @@ impl Job {
                     let mut buffer = vec![0xaa; usize::from(capacity) + 2 * GUARD_BYTES].into_boxed_slice();
                     let start = buffer[GUARD_BYTES..].as_mut_ptr();
                     self.buffers.push(buffer);
-                    let target = Target { start, capacity: u64::from(capacity), element: Element::U8, scatter: None };
+                    let target = Target { start, capacity: u64::from(capacity), scatter: None };
                     let request = engine.post(u64::from(context), source, tag.map(i32::from), target);
                     self.requests.push((place, request));
                 }

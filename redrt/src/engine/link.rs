@@ -251,12 +251,11 @@ impl Links {
 
     /// Sends a frame whose body is `body` if nothing is in its way; `false` when it has to wait.
     #[inline]
-    pub fn try_send(&mut self, to: ProcessIndex, header: &mut Header, digest: Option<u128>, body: &[u8]) -> bool {
+    pub fn try_send(&mut self, to: ProcessIndex, header: &Header, digest: Option<u128>, body: &[u8]) -> bool {
         let peer = &mut self.peers[to.0 as usize];
         if peer.busy {
             return false;
         }
-        header.length = body.len() as u32;
         self.transmit(to, header, digest, body)
     }
 
@@ -325,19 +324,18 @@ impl Links {
     pub fn queue(
         &mut self,
         to: ProcessIndex,
-        mut header: Header,
+        header: Header,
         digest: Option<u128>,
         body: Body,
         then: Option<OutgoingId>,
     ) {
-        header.length = body.bytes().len() as u32;
         self.peers[to.0 as usize].backlog.push_back(Waiting { header, digest, body, then });
         self.mark_busy(to);
     }
 
     /// Sends a frame now or as soon as it can go.
-    pub fn send(&mut self, to: ProcessIndex, mut header: Header, digest: Option<u128>, body: &[u8]) {
-        if !self.try_send(to, &mut header, digest, body) {
+    pub fn send(&mut self, to: ProcessIndex, header: Header, digest: Option<u128>, body: &[u8]) {
+        if !self.try_send(to, &header, digest, body) {
             self.queue(to, header, digest, Body::Copied(body.to_vec()), None);
         }
     }

@@ -1,7 +1,6 @@
 //! Payload bytes on their way out, and the places received bytes go to.
 
 use crate::transport::tcp::Source;
-use sdc_detect::Element;
 
 /// The bytes of one outgoing message.
 pub enum Payload {
@@ -86,8 +85,6 @@ pub struct Target {
     pub start: *mut u8,
     /// Most packed bytes it takes.
     pub capacity: u64,
-    /// What the application takes them for.
-    pub element: Element,
     /// How they are spread; `None` when the buffer is contiguous.
     pub scatter: Option<Box<dyn Scatter>>,
 }
@@ -99,7 +96,7 @@ unsafe impl Send for Target {}
 impl Target {
     /// A place for no bytes at all.
     pub fn nowhere() -> Self {
-        Self { start: std::ptr::NonNull::dangling().as_ptr(), capacity: 0, element: Element::Unknown, scatter: None }
+        Self { start: std::ptr::NonNull::dangling().as_ptr(), capacity: 0, scatter: None }
     }
 
     /// Writes the front of `packed` that fits, and says how many bytes did.

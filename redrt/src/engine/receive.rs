@@ -13,6 +13,7 @@ use crate::transport::{Body, LandingId};
 use quiesce::MessageId;
 use quiesce::matching::{Arrived, Pattern, Posted};
 use redrt_types::{ProcessIndex, Tag};
+use sdc_detect::Element;
 
 /// Longest message to oneself that is copied instead of waiting in the application's buffer.
 pub const COPY_BYTES_MAX: usize = 64 << 10;
@@ -46,6 +47,8 @@ pub struct Message {
     pub tag: i32,
     /// Payload length in bytes.
     pub length: u64,
+    /// What its payload consists of.
+    pub element: Element,
     /// Its payload.
     pub data: Data,
     /// The receive that took it.
@@ -72,6 +75,7 @@ impl Message {
             source,
             tag,
             length,
+            element: Element::Unknown,
             data: Data::Bytes(Box::default()),
             receive: None,
             id: None,
@@ -98,7 +102,7 @@ impl Engine {
         };
         let digest_bytes = header.digest_bytes();
         // SAFETY: - the record holds digest and body, and stays as it is until it is consumed below.
-        let whole = unsafe { Body::new(start, digest_bytes + header.length as usize) };
+        let whole = unsafe { Body::new(start, digest_bytes + header.body_bytes()) };
         let digest =
             if digest_bytes > 0 { u128::from_le_bytes(whole.bytes()[..16].try_into().expect("16 bytes")) } else { 0 };
         let handled = self.handle_frame(from, kind, &header, digest, whole.skip(digest_bytes));
@@ -171,7 +175,7 @@ impl Engine {
         if self.is_replicated() && !matches!(kind, Kind::Grant | Kind::Data | Kind::Done) {
             return self.handle_replicated(from, kind, header, digest, body.bytes());
         }
-        let is_none = FrameError::Body { kind, length: header.length };
+        let is_none = FrameError::Body { kind, length: header.body_bytes() as u32 };
         match kind {
             Kind::Eager => self.arrive_eager(header, body.bytes()),
             Kind::Offer => {

@@ -17,7 +17,7 @@ use super::receive::{Data, Message};
 use super::refusal::Fault;
 use super::request::Operation;
 use super::send::{SendArguments, Sent};
-use crate::transport::frame::{FLAG_DIGEST, Header, Kind, Rendezvous};
+use crate::transport::frame::{FLAG_DIGEST, Header, Kind, NO_CORE, Rendezvous};
 use crate::transport::tcp::Source;
 use crate::{comm, faults, memory, runtime};
 use quiesce::matching::{Arrived, Match, Order};
@@ -27,7 +27,7 @@ use redrt_wire::control::{Determinism, Options};
 use redrt_wire::event::{Coverage, Statistics};
 use redrt_wire::trace::Sending;
 use rustc_hash::FxHashMap;
-use sdc_detect::digest;
+use sdc_detect::{Element, digest};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -191,6 +191,10 @@ fn set_sequence(header: &mut Header, sequence: SeqNum) {
     header.index = (sequence.0 >> 32) as u16;
 }
 
+fn core_of(header: &Header) -> Option<u16> {
+    Some(header.core).filter(|core| *core != NO_CORE)
+}
+
 /// The protocol frame that these bytes are. Frames that have kinds of their own do not come this way.
 fn decode_protocol(bytes: &[u8]) -> Result<Frame, Fault> {
     match postcard::take_from_bytes(bytes) {
@@ -252,12 +256,12 @@ impl Engine {
     }
 
     pub(super) fn send_replicated(&mut self, arguments: SendArguments) -> Sent {
-        let SendArguments { context, source, to, tag, payload, synchronous } = arguments;
+        let SendArguments { context, source, to, tag, payload, element, synchronous } = arguments;
         let length = payload.len();
         let eager = length <= EAGER_BYTES_MAX && !synchronous;
         let payload = if eager { payload.into_owned() } else { payload };
         let digest = digest(self.replication().seed, Tag(tag), payload.bytes());
-        let (id, _) = self.keep(payload, Some(to), eager);
+        let (id, _) = self.keep(payload, element, Some(to), eager);
         let envelope = Envelope { source, tag: Tag(tag), length_bytes: length as u64 };
         let context = ContextId(context);
         let sequence = self.replication().replica.send(to, context, envelope, digest, PayloadKey(id.0));
@@ -333,19 +337,20 @@ impl Engine {
     fn transmit(&mut self, to: ReplicaId, frame: Frame, payload: Option<PayloadKey>) {
         let process = self.world.process(to);
         match frame {
-            Frame::Offer { context, sequence, envelope, digest } => {
+            Frame::Offer { context, sequence, envelope, digest, .. } => {
                 let id = OutgoingId(payload.expect("an offer has a payload").0);
                 let mut header = Header::new(Kind::Eager, context.0);
                 header.flags = FLAG_DIGEST;
                 header.tag = envelope.tag.0;
                 header.source = envelope.source;
+                header.core = evidence::core();
                 set_sequence(&mut header, sequence);
                 self.transmit_offer(process, header, digest, id);
             }
             Frame::Digest { context, sequence, digest, .. } => {
                 let mut header = Header::new(Kind::Digest, context.0);
                 header.flags = FLAG_DIGEST;
-                header.tag = evidence::core();
+                header.core = evidence::core();
                 set_sequence(&mut header, sequence);
                 self.links.send(process, header, Some(digest.0), &[]);
             }
@@ -366,6 +371,7 @@ impl Engine {
     fn transmit_offer(&mut self, to: ProcessIndex, mut header: Header, digest: Digest, id: OutgoingId) {
         let outgoing = &self.outgoing[&id];
         let payload = outgoing.payload.clone();
+        header.element = outgoing.element as u8;
         let flip = faults::take_wire_bit(payload.len());
         if outgoing.eager {
             if let Some(bit) = flip {
@@ -373,7 +379,7 @@ impl Engine {
                 bytes[(bit / 8) as usize] ^= 1 << (bit % 8);
                 return self.links.send(to, header, Some(digest.0), &bytes);
             }
-            if !self.links.try_send(to, &mut header, Some(digest.0), payload.bytes()) {
+            if !self.links.try_send(to, &header, Some(digest.0), payload.bytes()) {
                 self.links.queue(to, header, Some(digest.0), Body::Shared(payload), None);
             }
             return;
@@ -420,7 +426,7 @@ impl Engine {
                 return self.handle_offer(from, header, digest, Offered::Remote(rendezvous));
             }
             Kind::Digest => {
-                let core = u16::try_from(header.tag).ok();
+                let core = core_of(header);
                 Frame::Digest { context, sequence, digest: Digest(digest), core }
             }
             Kind::Ack => Frame::Ack { context, upto: sequence },
@@ -467,12 +473,16 @@ impl Engine {
             sequence: sequence_of(header),
             envelope,
             digest: Digest(digest),
+            core: core_of(header),
         };
         let replica = self.world.replica(from);
         let handled = self.replication().replica.handle(replica, frame);
         while let Some(output) = self.replication().replica.poll_output() {
             match output {
-                Output::Arrived { message, .. } => self.arrived(message, envelope, from, offered),
+                Output::Arrived { message, .. } => {
+                    let element = Element::from_number(header.element);
+                    self.arrived(message, (envelope, element), from, offered);
+                }
                 Output::Again { message, .. } => self.again(message, envelope, from, offered),
                 Output::Shadow { message, .. } => self.shadow(message, envelope, from, offered),
                 other => self.act(other),
@@ -481,12 +491,18 @@ impl Engine {
         Ok(handled?)
     }
 
-    fn arrived(&mut self, id: MessageId, envelope: Envelope, from: ProcessIndex, offered: Offered) {
+    fn arrived(
+        &mut self,
+        id: MessageId,
+        (envelope, element): (Envelope, Element),
+        from: ProcessIndex,
+        offered: Offered,
+    ) {
         let context = self.contexts.index(id.context.0);
         let key = self.messages.vacant_key();
         let Envelope { source, tag, length_bytes } = envelope;
         let mut message = Message::new(context, source, tag.0, length_bytes);
-        message.id = Some(id);
+        (message.id, message.element) = (Some(id), element);
         let arrived = self.contexts.get(context).queues.arrive(source, tag, key);
         if let Arrived::Matched { receive, .. } = arrived {
             message.receive = Some(receive);

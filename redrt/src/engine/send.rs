@@ -9,6 +9,7 @@ use crate::transport::frame::{Header, Kind, Rendezvous};
 use crate::transport::tcp::Source;
 use quiesce::matching::Arrived;
 use redrt_types::{Tag, VirtualRank};
+use sdc_detect::Element;
 use std::sync::Arc;
 
 /// One message to be sent.
@@ -23,6 +24,8 @@ pub struct SendArguments {
     pub tag: i32,
     /// The bytes.
     pub payload: Payload,
+    /// What they are.
+    pub element: Element,
     /// Complete only once the receive has begun (MPI-5.0 §3.4).
     pub synchronous: bool,
 }
@@ -31,6 +34,8 @@ pub struct SendArguments {
 pub struct Outgoing {
     /// The bytes.
     pub payload: Arc<Payload>,
+    /// What they are.
+    pub element: Element,
     /// It goes with its offer, not by rendezvous.
     pub eager: bool,
     /// To whom it may be sent; `None` when it stays in this process.
@@ -78,13 +83,15 @@ impl Engine {
     pub(super) fn keep(
         &mut self,
         payload: Payload,
+        element: Element,
         to: Option<VirtualRank>,
         eager: bool,
     ) -> (OutgoingId, Arc<Payload>) {
         self.outgoing_count += 1;
         let id = OutgoingId(self.outgoing_count);
         let payload = Arc::new(payload);
-        self.outgoing.insert(id, Outgoing { payload: payload.clone(), eager, to, granted: false, request: None });
+        self.outgoing
+            .insert(id, Outgoing { payload: payload.clone(), element, eager, to, granted: false, request: None });
         (id, payload)
     }
 
@@ -103,14 +110,14 @@ impl Engine {
         header.tag = arguments.tag;
         header.source = arguments.source;
         if arguments.payload.len() <= self.links.eager_bytes_max(to) && !arguments.synchronous {
-            if self.links.try_send(to, &mut header, None, arguments.payload.bytes()) {
+            if self.links.try_send(to, &header, None, arguments.payload.bytes()) {
                 return Sent::Complete;
             }
-            let (id, payload) = self.keep(arguments.payload, Some(arguments.to), true);
+            let (id, payload) = self.keep(arguments.payload, arguments.element, Some(arguments.to), true);
             self.links.queue(to, header, None, Body::Shared(payload), Some(id));
             return Sent::Pending(id);
         }
-        let (id, payload) = self.keep(arguments.payload, Some(arguments.to), false);
+        let (id, payload) = self.keep(arguments.payload, arguments.element, Some(arguments.to), false);
         header.kind = Kind::Offer as u8;
         let address = if self.links.local_pid(to).is_some() { payload.address() } else { 0 };
         let body = Rendezvous { length: payload.len() as u64, address, offer: id.0 };
@@ -135,7 +142,7 @@ impl Engine {
                 Sent::Complete
             }
             Arrived::Queued if arguments.synchronous || length as usize > super::receive::COPY_BYTES_MAX => {
-                let (id, _) = self.keep(arguments.payload, None, false);
+                let (id, _) = self.keep(arguments.payload, arguments.element, None, false);
                 message.data = Data::Local(id);
                 self.messages.insert(message);
                 Sent::Pending(id)

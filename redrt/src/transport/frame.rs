@@ -23,13 +23,13 @@ pub enum FrameError {
     /// There is no such kind.
     #[error("sent a frame of kind {0}, which there is not")]
     Kind(u8),
-    /// The lengths contradict each other.
-    #[error("sent a frame of {size} bytes whose parts are {parts} bytes long")]
+    /// It is shorter than header and digest.
+    #[error("sent a frame of {size} bytes, of which {head} come before the body")]
     Size {
         /// What the frame says of the whole.
         size: u32,
-        /// Header, digest and body.
-        parts: u64,
+        /// Header and digest.
+        head: u32,
     },
     /// It does not fit where it is.
     #[error("sent a frame of {size} bytes, where {max} are possible")]
@@ -119,6 +119,9 @@ impl Kind {
     }
 }
 
+/// In [`Header::core`]: not known.
+pub const NO_CORE: u16 = u16::MAX;
+
 /// The fixed head of every frame. `size` is filled in by the transport.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(C, align(8))]
@@ -139,8 +142,15 @@ pub struct Header {
     pub tag: i32,
     /// Rank of the sender in the communicator.
     pub source: u32,
-    /// Body length in bytes.
-    pub length: u32,
+    /// The processor that a message or digest was sent from, [`NO_CORE`] when it is not known: nothing but reports
+    /// depends on it.
+    pub core: u16,
+    /// What the sender of a message takes its payload for: an [`Element`], also for reports only.
+    ///
+    /// [`Element`]: sdc_detect::Element
+    pub element: u8,
+    /// Zero.
+    zero: u8,
 }
 
 const _: () = assert!(size_of::<Header>() == HEADER_BYTES);
@@ -148,7 +158,19 @@ const _: () = assert!(size_of::<Header>() == HEADER_BYTES);
 impl Header {
     /// A header with everything but kind and context zero.
     pub fn new(kind: Kind, context: u64) -> Self {
-        Self { size: 0, kind: kind as u8, flags: 0, index: 0, context, sequence: 0, tag: 0, source: 0, length: 0 }
+        Self {
+            size: 0,
+            kind: kind as u8,
+            flags: 0,
+            index: 0,
+            context,
+            sequence: 0,
+            tag: 0,
+            source: 0,
+            core: NO_CORE,
+            element: 0,
+            zero: 0,
+        }
     }
 
     /// The header as it travels over a byte stream.
@@ -162,7 +184,8 @@ impl Header {
         bytes[16..20].copy_from_slice(&self.sequence.to_le_bytes());
         bytes[20..24].copy_from_slice(&self.tag.to_le_bytes());
         bytes[24..28].copy_from_slice(&self.source.to_le_bytes());
-        bytes[28..32].copy_from_slice(&self.length.to_le_bytes());
+        bytes[28..30].copy_from_slice(&self.core.to_le_bytes());
+        bytes[30] = self.element;
         bytes
     }
 
@@ -178,7 +201,9 @@ impl Header {
             sequence: u32_at(16),
             tag: u32_at(20) as i32,
             source: u32_at(24),
-            length: u32_at(28),
+            core: u16::from_le_bytes([bytes[28], bytes[29]]),
+            element: bytes[30],
+            zero: 0,
         }
     }
 
@@ -187,17 +212,24 @@ impl Header {
         if self.flags & FLAG_DIGEST != 0 { DIGEST_BYTES } else { 0 }
     }
 
+    /// Bytes of the body; of a header that [`Header::check`] found sound.
+    #[inline]
+    pub fn body_bytes(&self) -> usize {
+        self.size as usize - HEADER_BYTES - self.digest_bytes()
+    }
+
     /// What the frame is, if it can be one. What it says beyond that is not looked at.
     #[inline]
     pub fn check(&self) -> Result<Kind, FrameError> {
         let Some(kind) = Kind::from_u8(self.kind) else { return Err(FrameError::Kind(self.kind)) };
-        let parts = HEADER_BYTES as u64 + self.digest_bytes() as u64 + u64::from(self.length);
-        if u64::from(self.size) != parts {
-            Err(FrameError::Size { size: self.size, parts })
-        } else if self.flags & !FLAG_DIGEST != 0 {
+        let head = (HEADER_BYTES + self.digest_bytes()) as u32;
+        let Some(length) = self.size.checked_sub(head) else {
+            return Err(FrameError::Size { size: self.size, head });
+        };
+        if self.flags & !FLAG_DIGEST != 0 {
             Err(FrameError::Flags { kind, flags: self.flags })
-        } else if !kind.has_body(self.length) {
-            Err(FrameError::Body { kind, length: self.length })
+        } else if !kind.has_body(length) {
+            Err(FrameError::Body { kind, length })
         } else {
             Ok(kind)
         }
@@ -280,13 +312,13 @@ mod tests {
     #[test]
     fn header_round_trips() {
         let mut header = Header::new(Kind::Offer, 0x1122_3344_5566_7788);
-        header.size = 99;
         header.flags = FLAG_DIGEST;
         header.index = 7;
         header.sequence = u32::MAX;
         header.tag = -5;
         header.source = 3;
-        header.length = 24;
+        header.core = 12;
+        header.element = 3;
         header.size = 72;
         assert_eq!(Header::from_bytes(&header.to_bytes()), header);
     }
@@ -294,15 +326,15 @@ mod tests {
     #[test]
     fn headers_that_contradict_themselves_are_refused() {
         let mut sound = Header::new(Kind::Offer, 1);
-        (sound.size, sound.flags, sound.length) = (72, FLAG_DIGEST, 24);
+        (sound.size, sound.flags) = (72, FLAG_DIGEST);
         assert_eq!(sound.check(), Ok(Kind::Offer));
         for (header, error) in [
             (Header { kind: 200, ..sound }, FrameError::Kind(200)),
             (Header { kind: 0, ..sound }, FrameError::Kind(0)),
-            (Header { size: 71, ..sound }, FrameError::Size { size: 71, parts: 72 }),
-            (Header { length: u32::MAX, ..sound }, FrameError::Size { size: 72, parts: 48 + u64::from(u32::MAX) }),
+            (Header { size: 47, ..sound }, FrameError::Size { size: 47, head: 48 }),
+            (Header { size: 0, ..sound }, FrameError::Size { size: 0, head: 48 }),
             (Header { flags: 3, ..sound }, FrameError::Flags { kind: Kind::Offer, flags: 3 }),
-            (Header { size: 73, length: 25, ..sound }, FrameError::Body { kind: Kind::Offer, length: 25 }),
+            (Header { size: 73, ..sound }, FrameError::Body { kind: Kind::Offer, length: 25 }),
         ] {
             assert_eq!(header.check(), Err(error));
         }
@@ -320,7 +352,6 @@ mod tests {
             // Nearly sound, so that the later checks have their turn.
             bytes[4] = kind;
             bytes[5] &= 3;
-            bytes[28..32].copy_from_slice(&length.to_le_bytes());
             let mut header = Header::from_bytes(&bytes);
             header.size = (HEADER_BYTES + header.digest_bytes()) as u32 + length;
             if header.check().is_ok() {

@@ -35,7 +35,7 @@ fn piece() -> impl Strategy<Value = Piece> {
 /// The bytes of a frame whose header is sound unless its kind has no such body.
 fn frame(kind: u8, digest: bool, body: &[u8]) -> Vec<u8> {
     let mut header = Header::new(Kind::Eager, 7);
-    (header.kind, header.flags, header.length) = (kind, if digest { FLAG_DIGEST } else { 0 }, body.len() as u32);
+    (header.kind, header.flags) = (kind, if digest { FLAG_DIGEST } else { 0 });
     header.size = (HEADER_BYTES + header.digest_bytes() + body.len()) as u32;
     let digest = vec![1; header.digest_bytes()];
     [&header.to_bytes()[..], &digest, body].concat()
@@ -103,7 +103,7 @@ proptest! {
                 match receiver.next(&mut landings) {
                     Received::Frame(header, kind, _, body) => {
                         prop_assert_eq!(header.check(), Ok(kind));
-                        prop_assert_eq!(body.bytes().len(), header.length as usize);
+                        prop_assert_eq!(body.bytes().len(), header.body_bytes());
                         std::hint::black_box(body.bytes().iter().map(|byte| u64::from(*byte)).sum::<u64>());
                     }
                     Received::Landed(id, count) => {
@@ -214,8 +214,7 @@ fn with_segment<T>(run: impl FnOnce(Segment, &mut [u64]) -> T) -> T {
 }
 
 fn send(producer: &mut Producer, length: usize) -> bool {
-    let mut header = Header::new(Kind::Eager, 9);
-    header.length = length as u32;
+    let header = Header::new(Kind::Eager, 9);
     let body = vec![length as u8; length];
     producer
         .send(&header, None, length, |to| {
@@ -235,7 +234,7 @@ fn receive(inbox: &mut Inbox, bounds: std::ops::Range<usize>) -> Option<bool> {
         return Some(false);
     };
     assert_eq!(header.check(), Ok(kind));
-    let length = header.digest_bytes() + header.length as usize;
+    let length = header.digest_bytes() + header.body_bytes();
     assert!(length <= FRAME_BYTES_MAX && bounds.contains(&(start as usize)) && start as usize + length <= bounds.end);
     // SAFETY: - the record holds so many bytes, as was just checked against the mapping.
     let bytes = unsafe { std::slice::from_raw_parts(start, length) };

@@ -649,7 +649,6 @@ mod tests {
     fn send(producer: &mut Producer, tag: i32, body: &[u8]) -> bool {
         let mut header = Header::new(Kind::Eager, 9);
         header.tag = tag;
-        header.length = body.len() as u32;
         producer
             .send(&header, None, body.len(), |to| {
                 // SAFETY: - the ring gives body.len() writable bytes.
@@ -662,8 +661,8 @@ mod tests {
         let from = inbox.next_sender()?;
         let consumer = inbox.consumer(from);
         let (header, _, body) = consumer.front().unwrap().unwrap();
-        // SAFETY: - the record holds header.length body bytes until consumed.
-        let bytes = unsafe { std::slice::from_raw_parts(body, header.length as usize) }.to_vec();
+        // SAFETY: - the record holds header.body_bytes() body bytes until consumed.
+        let bytes = unsafe { std::slice::from_raw_parts(body, header.body_bytes()) }.to_vec();
         consumer.consume();
         Some((from, header.tag, bytes))
     }

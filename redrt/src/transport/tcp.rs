@@ -525,7 +525,7 @@ impl Receiver {
         if kind == Kind::Data {
             let body = HEADER_BYTES + header.digest_bytes();
             let Some(fragment) = pending.get(body..).and_then(Fragment::from_bytes) else { return Ok(None) };
-            let left = header.length as usize - Fragment::BYTES;
+            let left = header.body_bytes() - Fragment::BYTES;
             let landing = LandingId(fragment.landing);
             landings.place(self.from, landing, fragment.offset, left)?;
             self.start += body + Fragment::BYTES;
@@ -671,7 +671,6 @@ mod tests {
     fn frame(kind: Kind, digest: Option<u128>, length: usize) -> Header {
         let mut header = Header::new(kind, 4);
         header.flags = if digest.is_some() { FLAG_DIGEST } else { 0 };
-        header.length = length as u32;
         header.size = (HEADER_BYTES + header.digest_bytes() + length) as u32;
         header
     }

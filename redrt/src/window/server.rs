@@ -16,6 +16,7 @@ use crate::engine::send::SendArguments;
 use crate::engine::{self};
 use crate::runtime::{self, threads};
 use quiesce::{Outcome as DecidedOutcome, StreamId};
+use sdc_detect::Element;
 use std::collections::{BTreeMap, VecDeque};
 use std::ffi::c_int;
 use std::future::{Future, poll_fn};
@@ -364,6 +365,7 @@ impl Window {
             to: self.comm.members[to as usize],
             tag,
             payload,
+            element: Element::Unknown,
             synchronous: false,
         };
         let mut engine = engine::cell().lock();

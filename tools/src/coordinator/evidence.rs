@@ -55,12 +55,7 @@ impl Excerpts {
 }
 
 fn compared(one: &Kept, other: &Kept) -> Option<Difference> {
-    // A receiver does not know what it takes a message for before the receive is there.
-    let element = match (one.element, other.element) {
-        (Element::Unknown, known) | (known, Element::Unknown) => known,
-        (one, other) if one == other => one,
-        _ => Element::Unknown,
-    };
+    let element = if one.element == other.element { one.element } else { Element::Unknown };
     match (&one.excerpt, &other.excerpt) {
         (Excerpt::Whole(one), Excerpt::Whole(other)) => difference(one, other, element),
         (Excerpt::Sketch(one), Excerpt::Sketch(other)) => one.difference(other, element),

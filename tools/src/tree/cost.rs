@@ -40,7 +40,7 @@ fn resumes(world: &World, me: ReplicaId, before: &View, after: &View, lost: Opti
         let envelope = Envelope { source: rank.0, tag: Tag(0), length_bytes: 0 };
         let (context, sequence, digest) = (ContextId(0), SeqNum(0), Digest(0));
         let supplier = ReplicaId { rank, index: me.index };
-        let offer = Frame::Offer { context, sequence, envelope, digest };
+        let offer = Frame::Offer { context, sequence, envelope, digest, core: None };
         machine.handle(supplier, offer).expect("it is the first");
         while machine.poll_output().is_some() {}
     }

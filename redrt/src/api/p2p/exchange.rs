@@ -99,7 +99,7 @@ pub unsafe fn sendrecv_replace(
 fn packed_copy(buf: *const c_void, count: i64, datatype: DatatypeHandle) -> Result<Box<[u8]>> {
     use crate::transport::tcp::Source;
     // SAFETY: - only read here, while the C call that lent the buffer lasts.
-    let payload = unsafe { buffers::outgoing(buf, count, datatype)? };
+    let (payload, _) = unsafe { buffers::outgoing(buf, count, datatype)? };
     Ok(payload.bytes().into())
 }
 

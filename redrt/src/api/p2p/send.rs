@@ -10,6 +10,7 @@ use crate::engine::send::{SendArguments, Sent};
 use crate::engine::{self, request::RequestId};
 use crate::error::Result;
 use crate::handle::{CommHandle, DatatypeHandle, RequestHandle};
+use sdc_detect::Element;
 use std::ffi::{c_int, c_void};
 
 /// How a send relates to its receive (MPI-5.0 §3.4). Ready mode is standard mode: the receive is there already.
@@ -22,14 +23,20 @@ pub(crate) enum Mode {
 
 /// A checked send: where it goes, `None` for `MPI_PROC_NULL`.
 #[inline]
-fn arguments(comm: &Comm, payload: Payload, dest: c_int, tag: c_int, mode: Mode) -> Result<Option<SendArguments>> {
+fn arguments(
+    comm: &Comm,
+    (payload, element): (Payload, Element),
+    dest: c_int,
+    tag: c_int,
+    mode: Mode,
+) -> Result<Option<SendArguments>> {
     check_tag(tag)?;
     if dest == MPI_PROC_NULL {
         return Ok(None);
     }
     let to = comm.member(dest)?;
     let synchronous = mode == Mode::Synchronous;
-    Ok(Some(SendArguments { context: comm.context, source: comm.rank, to, tag, payload, synchronous }))
+    Ok(Some(SendArguments { context: comm.context, source: comm.rank, to, tag, payload, element, synchronous }))
 }
 
 /// Begins a send and returns its engine request, `None` when it is complete already.
@@ -43,11 +50,11 @@ pub(super) unsafe fn begin(
     mode: Mode,
 ) -> Result<Option<RequestId>> {
     // SAFETY: - the caller passes the C call's buffer on.
-    let mut payload = unsafe { buffers::outgoing(buf, count, datatype)? };
+    let (mut payload, element) = unsafe { buffers::outgoing(buf, count, datatype)? };
     if mode == Mode::Buffered {
         payload = payload.into_owned();
     }
-    let mut arguments = arguments(comm, payload, dest, tag, mode)?;
+    let mut arguments = arguments(comm, (payload, element), dest, tag, mode)?;
     if let Some(arguments) = arguments.as_mut().filter(|arguments| arguments.to != comm.members[comm.rank as usize]) {
         crate::faults::before_send(&mut arguments.payload);
     }

@@ -96,7 +96,7 @@ unsafe fn begin_put(
         return Ok(nothing_to_do(effect));
     };
     // SAFETY: - as promised to this function.
-    let data = unsafe { buffers::outgoing(origin.0, origin.1, origin.2)? };
+    let (data, _) = unsafe { buffers::outgoing(origin.0, origin.1, origin.2)? };
     check_fits(data.len() as u64, typed.bytes() as u64)?;
     window.push(target, |apart| Order::Put { at, apart }, data, effect)
 }

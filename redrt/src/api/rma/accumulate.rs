@@ -48,7 +48,7 @@ fn combination(operation: OpHandle, typed: &Typed) -> Result<Combination> {
 /// The buffer is that of the C call.
 unsafe fn packed(buffer: *const c_void, count: i64, datatype: DatatypeHandle) -> Result<Payload> {
     // SAFETY: - as promised to this function; used within the call.
-    unsafe { buffers::outgoing(buffer, count, datatype) }
+    unsafe { buffers::outgoing(buffer, count, datatype) }.map(|(payload, _)| payload)
 }
 
 fn check_same(sent: usize, there: usize) -> Result {

@@ -125,7 +125,6 @@ impl Links {
         match &mut peer.route {
             Route::Shm(producer) => {
                 let count = (push.end - push.next).min(shm::FRAME_BYTES_MAX - HEADER_BYTES - Fragment::BYTES);
-                header.length = (Fragment::BYTES + count) as u32;
                 let bytes = &push.payload.bytes()[push.next..push.next + count];
                 let fill = |place: *mut u8| {
                     // SAFETY: - the ring gives BYTES + count writable bytes at place, outside of any other buffer.
@@ -152,8 +151,7 @@ impl Links {
                     return false;
                 }
                 let count = (push.end - push.next).min(tcp::DATA_BYTES_MAX);
-                header.length = (Fragment::BYTES + count) as u32;
-                header.size = header.length + HEADER_BYTES as u32;
+                header.size = (HEADER_BYTES + Fragment::BYTES + count) as u32;
                 let mut head = [0; HEADER_BYTES + Fragment::BYTES];
                 head[..HEADER_BYTES].copy_from_slice(&header.to_bytes());
                 head[HEADER_BYTES..].copy_from_slice(&fragment);
