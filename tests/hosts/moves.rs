@@ -31,15 +31,18 @@ fn done(said: Result<String, String>) {
 }
 
 fn on_host(job: &Running, host: &str) -> usize {
-    job.replicas().iter().filter(|replica| replica.ends_with(&format!(" on {host}"))).count()
+    count_on(&job.replicas(), host)
+}
+
+fn count_on(replicas: &[String], host: &str) -> usize {
+    replicas.iter().filter(|replica| replica.ends_with(&format!(" on {host}"))).count()
 }
 
 /// So many replicas run there.
 #[track_caller]
 fn assert_on_host(job: &Running, host: &str, count: usize) {
     let replicas = job.replicas();
-    let there = replicas.iter().filter(|replica| replica.ends_with(&format!(" on {host}"))).count();
-    assert_eq!(there, count, "on {host} of {replicas:?}\n{}", job.errors());
+    assert_eq!(count_on(&replicas, host), count, "on {host} of {replicas:?}\n{}", job.errors());
 }
 
 #[test]

@@ -85,7 +85,7 @@ impl Dial {
 }
 
 /// Serves wishes for links and those who connect, until the process ends.
-pub fn serve(wishes: &Wishes, listener: &TcpListener) {
+fn serve(wishes: &Wishes, listener: &TcpListener) {
     if let Err(error) = serve_all(wishes, listener) {
         super::abort(1, format!("data connections cannot be accepted: {error}"))
     }
