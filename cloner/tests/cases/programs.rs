@@ -137,14 +137,18 @@ fn an_embedder_holds_its_locks_over_the_cut_and_makes_its_sockets_anew() {
 #[test]
 fn the_agent_does_nothing_while_nobody_asks() {
     let source = Source::start(&compile("torture.c", &["-lrt"]), &["13", "40"]);
-    let tasks = std::fs::read_dir(format!("/proc/{}/task", source.pid)).expect("it runs");
-    let mut tasks = tasks.filter_map(Result::ok).map(|task| task.path());
     let read = |path: PathBuf| std::fs::read_to_string(path).unwrap_or_default();
-    let agent = tasks.find(|task| read(task.join("comm")).trim() == "redclone").expect("it has an agent");
     let waits = format!("{} ", libc::SYS_accept4);
-    while !read(agent.join("syscall")).starts_with(&waits) {
+    // It gives itself its name, and waits soon after that, or the program has ended before.
+    let agent = loop {
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", source.pid)).expect("it runs");
+        let mut tasks = tasks.filter_map(Result::ok).map(|task| task.path());
+        let agent = tasks.find(|task| read(task.join("comm")).trim() == "redclone");
+        if let Some(agent) = agent.filter(|agent| read(agent.join("syscall")).starts_with(&waits)) {
+            break agent;
+        }
         std::thread::yield_now();
-    }
+    };
     let switches = || {
         let status = read(agent.join("status"));
         status.lines().filter(|line| line.contains("ctxt_switches")).map(str::to_owned).collect::<Vec<_>>()
