@@ -15,7 +15,7 @@ case $mode in quick | full) ;; *) echo "usage: $0 [quick]" >&2 && exit 2 ;; esac
 . scripts/prefix.sh
 work=$target/rsmpi
 mkdir -p "$work"
-if [ -z "${LIBCLANG_PATH-}" ] && ! /sbin/ldconfig -p | grep -q 'libclang[-.0-9]*\.so' && ! compgen -G '/usr/lib/llvm-*/lib/libclang*.so*' >/dev/null; then
+if [ -z "${LIBCLANG_PATH-}" ] && ! /sbin/ldconfig -p | grep -q 'libclang\(-[0-9.]*\)\?\.so' && ! compgen -G '/usr/lib/llvm-*/lib/libclang[.-][s0-9]*' >/dev/null; then
     echo "libclang is not there, which rsmpi is built with (scripts/setup-tests.sh installs it): nothing is tested"
     [ "$mode" = quick ]
     exit

@@ -53,7 +53,7 @@ fi
 
 # For bindgen, with which rsmpi is built (scripts/rsmpi-tests.sh). Without it that is skipped.
 if [ "$(id -u)" = 0 ]; then
-    compgen -G '/usr/lib/llvm-*/lib/libclang*.so*' >/dev/null || missing+=(libclang-dev)
+    compgen -G '/usr/lib/llvm-*/lib/libclang[.-][s0-9]*' >/dev/null || missing+=(libclang-dev)
 fi
 
 # A browser for the page of redreport (tools/tests/report.rs). Without it that test is skipped.

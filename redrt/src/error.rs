@@ -75,7 +75,8 @@ macro_rules! fail {
 /// Whose error handler deals with an error (MPI-5.0 section 9.3).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Scope {
-    /// The call has no such object: `MPI_COMM_SELF`, or before `MPI_Init` the initial error handler.
+    /// The call has no such object: `MPI_COMM_SELF`, `MPI_COMM_WORLD` if that has an error handler of the program's and
+    /// `MPI_COMM_SELF` has none, or before `MPI_Init` the initial error handler.
     Default,
     /// A communicator.
     Comm(CommHandle),
@@ -94,15 +95,14 @@ pub fn raise(function: &str, error: Error, scope: Scope) -> c_int {
     let scope = error.0.scope.unwrap_or(scope);
     let code = error.code();
     match &*errhandler::of_scope(scope) {
-        Errhandler::Return => {}
+        Errhandler::Return => code,
         Errhandler::Fatal | Errhandler::Abort => {
             let host = host::get();
             host.report(&format!("{}: {function}: {error}", host.identity()));
-            host.abort(scope, code);
+            host.abort(scope, code)
         }
         Errhandler::User(user) => user.call(scope, code),
     }
-    code
 }
 
 /// The function is called before `MPI_Init` or after `MPI_Finalize`.

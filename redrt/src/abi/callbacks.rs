@@ -14,13 +14,14 @@ type UserFunction = unsafe extern "C" fn(*const c_void, *mut c_void, *mut c_int,
 type UserFunctionLarge = unsafe extern "C" fn(*const c_void, *mut c_void, *mut Count, *mut DatatypeHandle);
 
 /// Calls an error handler with a handle and an error code.
-pub fn call_errhandler(function: Callback, mut handle: usize, mut code: c_int) {
+pub fn call_errhandler(function: Callback, mut handle: usize, mut code: c_int) -> c_int {
     let _calling_back = threads::call_back();
     // SAFETY: - the type of MPI_Comm_errhandler_function and its siblings, whose handles are all pointer-sized.
     let function = unsafe { function.function::<ErrhandlerFunction>() };
     // MPI-5.0 section 9.3.1: handle and code go by reference, so that Fortran can use them.
     // SAFETY: - both pointers are to locals that outlive the call.
     unsafe { function(&mut handle, &mut code) };
+    code
 }
 
 /// Calls an attribute copy function. Returns its code, and the copied value if it wants the attribute copied.

@@ -180,6 +180,8 @@ thread_local! {
 unsafe extern "C" fn remember(handle: *mut usize, code: *mut c_int) {
     // SAFETY: - the library passes two valid pointers.
     SEEN.set(Some(unsafe { (*handle, *code) }));
+    // SAFETY: - as above.
+    unsafe { *code = 0 };
 }
 
 #[test]
@@ -190,7 +192,7 @@ fn error_handlers_are_called_with_the_handle_and_the_code() {
     let errhandler = resolve(handle, ErrhandlerKind::Comm).unwrap();
     assert!(resolve(handle, ErrhandlerKind::File).is_err(), "a handler is for one kind of object");
     let Errhandler::User(user) = &*errhandler else { panic!("{errhandler:?}") };
-    user.call(Scope::Comm(CommHandle::WORLD), MPI_ERR_RANK);
+    assert_eq!(user.call(Scope::Comm(CommHandle::WORLD), MPI_ERR_RANK), 0);
     assert_eq!(SEEN.take(), Some((257, MPI_ERR_RANK)));
     // The program holds it twice and frees it twice; whoever uses it keeps it.
     assert_eq!(handle_of(&errhandler), handle);

@@ -35,7 +35,7 @@ pub async fn scatter(peers: Peers, pieces: Vec<Region>, mine: Option<Region>, ro
 
 pub(super) fn copy(from: Region, into: Region) -> Outcome {
     if from.len() > into.len() {
-        return Err(super::Failure::Truncated);
+        return Err(super::Failure::Mismatched);
     }
     into.copy_from(from);
     Ok(())

@@ -37,8 +37,8 @@ pub type Outcome<T = ()> = Result<T, Failure>;
 /// Why a collective ended early.
 #[derive(Debug)]
 pub enum Failure {
-    /// A message was longer than its place: the members' arguments do not fit each other.
-    Truncated,
+    /// A message was longer or shorter than its place: the members' arguments do not fit each other.
+    Mismatched,
     /// The reduction was refused.
     Operation(Error),
 }
@@ -47,7 +47,7 @@ impl Failure {
     /// Its error class.
     pub fn class(&self) -> i32 {
         match self {
-            Self::Truncated => MPI_ERR_TRUNCATE,
+            Self::Mismatched => MPI_ERR_TRUNCATE,
             Self::Operation(error) => error.code(),
         }
     }
@@ -56,8 +56,9 @@ impl Failure {
 impl From<Failure> for Error {
     fn from(failure: Failure) -> Self {
         match failure {
-            Failure::Truncated => {
-                Self::new(MPI_ERR_TRUNCATE, "a member sent more than this one expects: the calls do not fit each other")
+            Failure::Mismatched => {
+                let message = "a member sent more or less than this one expects: the calls do not fit each other";
+                Self::new(MPI_ERR_TRUNCATE, message)
             }
             Failure::Operation(error) => error,
         }
@@ -103,16 +104,17 @@ impl Peers {
         };
         let mut engine = engine::cell().lock();
         match engine.send(arguments) {
-            Sent::Complete => Step(None),
-            pending => Step(Some(engine.send_request(pending))),
+            Sent::Complete => Step::done(),
+            pending => Step { request: Some(engine.send_request(pending)), length: None },
         }
     }
 
-    /// Begins to receive up to all of `region` from a member.
+    /// Begins to receive all of `region` from a member.
     pub fn start_receive(&self, from: usize, region: Region) -> Step {
-        let mut engine = engine::cell().lock();
-        let target = Target { start: region.start(), capacity: region.len() as u64, scatter: None };
-        Step(Some(engine.post(self.context, Some(from as u32), Some(self.tag), target)))
+        let length = region.len() as u64;
+        let target = Target { start: region.start(), capacity: length, scatter: None };
+        let request = engine::cell().lock().post(self.context, Some(from as u32), Some(self.tag), target);
+        Step { request: Some(request), length: Some(length) }
     }
 
     /// Sends all of `region` to a member.
@@ -136,12 +138,16 @@ impl Peers {
 
 /// One message of a collective, under way.
 #[must_use = "a step that is not awaited leaves its buffer in use"]
-pub struct Step(Option<RequestId>);
+pub struct Step {
+    request: Option<RequestId>,
+    /// What a receive takes: nothing else fits.
+    length: Option<u64>,
+}
 
 impl Step {
     /// A step that is over.
     pub fn done() -> Self {
-        Self(None)
+        Self { request: None, length: None }
     }
 }
 
@@ -149,20 +155,21 @@ impl Future for Step {
     type Output = Outcome;
 
     fn poll(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Outcome> {
-        let Some(id) = self.0 else { return Poll::Ready(Ok(())) };
+        let Some(id) = self.request else { return Poll::Ready(Ok(())) };
         let mut engine = engine::cell().lock();
         if !engine.requests.is_complete(id) {
             return Poll::Pending;
         }
         let status = engine.requests.take(id);
-        self.0 = None;
-        Poll::Ready(if status.error == 0 { Ok(()) } else { Err(Failure::Truncated) })
+        self.request = None;
+        let is_sound = status.error == 0 && self.length.is_none_or(|length| length == status.bytes);
+        Poll::Ready(if is_sound { Ok(()) } else { Err(Failure::Mismatched) })
     }
 }
 
 impl Drop for Step {
     fn drop(&mut self) {
-        if let Some(id) = self.0.take() {
+        if let Some(id) = self.request.take() {
             engine::cell().lock().requests.detach(id);
         }
     }

@@ -24,22 +24,46 @@ pub struct Keyval {
     copy: Callback,
     delete: Callback,
     extra_state: usize,
+    use_of: Mutex<Use>,
+}
+
+/// It goes when it has been freed and no attribute is cached under it any more, and its number may then be that of another.
+#[derive(Debug, Default)]
+struct Use {
+    attribute_count: usize,
+    is_freed: bool,
+}
+
+impl Use {
+    fn is_over(&self) -> bool {
+        self.is_freed && self.attribute_count == 0
+    }
+}
+
+impl Keyval {
+    fn use_of(&self) -> MutexGuard<'_, Use> {
+        self.use_of.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 static KEYVALS: Table<Keyval> = Table::new();
 
 /// A new key.
 pub fn create_keyval(kind: ObjectKind, copy: Callback, delete: Callback, extra_state: usize) -> c_int {
-    KEYVALS.insert(Arc::new(Keyval { kind, copy, delete, extra_state })) as c_int
+    KEYVALS.insert(Arc::new(Keyval { kind, copy, delete, extra_state, use_of: Mutex::default() })) as c_int
 }
 
-/// Frees a key. Attributes cached under it live on, and are copied and deleted as before.
+/// Frees a key. Attributes cached under it live on, and are read, copied and deleted as before (MPI-5.0 section 7.7.2).
 ///
 /// # Errors
 /// `MPI_ERR_KEYVAL` when there is no such key.
 pub fn free_keyval(keyval: c_int, kind: ObjectKind) -> Result {
-    find(keyval, kind)?;
-    KEYVALS.remove(keyval as usize);
+    let key = find(keyval, kind)?;
+    let mut use_of = key.use_of();
+    use_of.is_freed = true;
+    if use_of.is_over() {
+        KEYVALS.remove(keyval as usize);
+    }
     Ok(())
 }
 
@@ -55,12 +79,27 @@ pub struct AttributeSet {
     attributes: Mutex<Vec<Attribute>>,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 struct Attribute {
     keyval: c_int,
-    /// Kept here because the program may free the key before the attribute.
     key: Arc<Keyval>,
     value: usize,
+}
+
+impl Clone for Attribute {
+    fn clone(&self) -> Self {
+        Self::new(self.keyval, self.key.clone(), self.value)
+    }
+}
+
+impl Drop for Attribute {
+    fn drop(&mut self) {
+        let mut use_of = self.key.use_of();
+        use_of.attribute_count -= 1;
+        if use_of.is_over() {
+            KEYVALS.remove(self.keyval as usize);
+        }
+    }
 }
 
 impl AttributeSet {
@@ -86,9 +125,13 @@ impl AttributeSet {
     /// Sets the value under a key of the object with handle value `object`; a former value is deleted first.
     ///
     /// # Errors
-    /// `MPI_ERR_KEYVAL` when there is no such key, and what the delete function returns; the former value remains.
+    /// `MPI_ERR_KEYVAL` when there is no such key, or it was freed, and what the delete function returns; the former value
+    /// remains.
     pub fn set(&self, keyval: c_int, kind: ObjectKind, object: usize, value: usize) -> Result {
         let key = find(keyval, kind)?;
+        if key.use_of().is_freed {
+            return Err(Error::new(MPI_ERR_KEYVAL, format!("key {keyval} was freed")));
+        }
         let former = self.lock().iter().find(|attribute| attribute.keyval == keyval).cloned();
         if let Some(former) = former {
             former.delete(object)?;
@@ -96,7 +139,7 @@ impl AttributeSet {
         let mut attributes = self.lock();
         match attributes.iter_mut().find(|attribute| attribute.keyval == keyval) {
             Some(attribute) => attribute.value = value,
-            None => attributes.push(Attribute { keyval, key, value }),
+            None => attributes.push(Attribute::new(keyval, key, value)),
         }
         Ok(())
     }
@@ -123,7 +166,7 @@ impl AttributeSet {
         let mut copies = Vec::with_capacity(originals.len());
         for original in originals {
             match original.copy(object) {
-                Ok(Some(value)) => copies.push(Attribute { value, ..original }),
+                Ok(Some(value)) => copies.push(Attribute::new(original.keyval, original.key.clone(), value)),
                 Ok(None) => {}
                 Err(error) => {
                     for copy in copies.iter().rev() {
@@ -151,6 +194,11 @@ impl AttributeSet {
 }
 
 impl Attribute {
+    fn new(keyval: c_int, key: Arc<Keyval>, value: usize) -> Self {
+        key.use_of().attribute_count += 1;
+        Self { keyval, key, value }
+    }
+
     fn copy(&self, object: usize) -> Result<Option<usize>> {
         match self.key.copy {
             // The three null and duplicate functions share their values (MPI_COMM_, MPI_TYPE_, MPI_WIN_).
@@ -220,15 +268,31 @@ mod tests {
         for (keyval, value) in [(own, 10), (dup, 20), (none, 30)] {
             set.set(keyval, ObjectKind::Comm, 257, value).unwrap();
         }
-        // The keys may go; their attributes remain copyable.
         let copy = set.duplicate(257).unwrap();
         let value = |keyval| copy.get(keyval, ObjectKind::Comm).unwrap();
         assert_eq!([value(own), value(dup), value(none)], [Some(11), Some(20), None]);
-        free_keyval(own, ObjectKind::Comm).unwrap();
-        assert!(copy.get(own, ObjectKind::Comm).is_err());
         set.delete_all(257).unwrap();
         copy.delete_all(257).unwrap();
         assert_eq!(log, [30, 20, 10, 20, 11]);
+    }
+
+    #[test]
+    fn a_key_that_was_freed_goes_with_its_last_attribute() {
+        let mut log = Vec::new();
+        let keyval = logging_key(MPI_COMM_DUP_FN, &mut log);
+        let set = AttributeSet::new();
+        set.set(keyval, ObjectKind::Comm, 257, 10).unwrap();
+        let copy = set.duplicate(257).unwrap();
+        // As often as somebody has kept its number.
+        free_keyval(keyval, ObjectKind::Comm).unwrap();
+        free_keyval(keyval, ObjectKind::Comm).unwrap();
+        assert_eq!(set.get(keyval, ObjectKind::Comm).unwrap(), Some(10));
+        assert!(set.set(keyval, ObjectKind::Comm, 257, 11).is_err());
+        set.delete(keyval, ObjectKind::Comm, 257).unwrap();
+        assert_eq!(set.get(keyval, ObjectKind::Comm).unwrap(), None);
+        copy.delete_all(257).unwrap();
+        assert!(copy.get(keyval, ObjectKind::Comm).is_err());
+        assert_eq!(log, [10, 10]);
     }
 
     #[test]

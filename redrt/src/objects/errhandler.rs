@@ -43,8 +43,8 @@ pub struct UserErrhandler {
 }
 
 impl UserErrhandler {
-    /// Calls the program's function, which may change nothing here: the code it leaves is not looked at.
-    pub fn call(&self, scope: Scope, code: c_int) {
+    /// Calls the program's function. The code it leaves is the one that the MPI function returns (MPI-5.0 section 9.3.1).
+    pub fn call(&self, scope: Scope, code: c_int) -> c_int {
         let handle = match scope {
             Scope::Default => CommHandle::SELF.0,
             Scope::Comm(comm) => comm.0,
@@ -52,7 +52,7 @@ impl UserErrhandler {
             Scope::File(file) => file.0,
             Scope::Session(session) => session.0,
         };
-        callbacks::call_errhandler(self.function, handle, code);
+        callbacks::call_errhandler(self.function, handle, code)
     }
 }
 
@@ -132,7 +132,13 @@ pub fn of_scope(scope: Scope) -> Arc<Errhandler> {
         },
         other => host.attached(other),
     };
-    // Section 9.3: errors not related to an object are raised on MPI_COMM_SELF.
-    let attached = attached.or_else(|| host.attached(Scope::Comm(CommHandle::SELF)));
-    attached.map_or_else(|| Arc::new(Errhandler::Fatal), |attached| attached.errhandler())
+    if let Some(attached) = attached {
+        return attached.errhandler();
+    }
+    // Section 9.3: errors not related to an object are raised on MPI_COMM_SELF. Before MPI-4.0 it was MPI_COMM_WORLD, and programs of
+    // that time set its handler alone.
+    let handler = |comm| host.attached(Scope::Comm(comm)).map(|attached| attached.errhandler());
+    let is_own = |handler: &Arc<Errhandler>| !matches!(**handler, Errhandler::Fatal);
+    let handlers = [CommHandle::SELF, CommHandle::WORLD].into_iter().filter_map(handler);
+    handlers.into_iter().find(is_own).unwrap_or_else(|| Arc::new(Errhandler::Fatal))
 }

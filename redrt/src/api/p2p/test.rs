@@ -1,6 +1,6 @@
 //! Asking whether requests are complete (MPI-5.0 §3.7.3 to §3.7.6), and the look at a request that waiting shares.
 
-use super::wait::{in_status, some};
+use super::wait::{in_status, note_failure, some};
 use super::{failure, general, resolve, to_abi};
 use crate::abi::{Input, MPI_UNDEFINED, Output, Status as AbiStatus};
 use crate::decide::is_complete;
@@ -137,15 +137,15 @@ pub unsafe fn testall(
         return flag.set(0);
     }
     flag.set(1)?;
-    let mut failed = false;
+    let mut failed = None;
     if !statuses.is_null() {
         for at in 0..count as usize {
             statuses.set_at(at, AbiStatus::empty())?;
         }
     }
     for (at, id) in ids {
-        let (at, outcome, _, freed) = take(at, id);
-        failed |= outcome.error != 0;
+        let (at, outcome, comm, freed) = take(at, id);
+        note_failure(&mut failed, &outcome, comm);
         if freed {
             requests.set_at(at, RequestHandle::NULL)?;
         }
@@ -351,7 +351,8 @@ pub unsafe fn cancel(request: Output<RequestHandle>) -> Result {
         let id = resolve(&engine, handle)?;
         match engine.requests.get(id).operation {
             Operation::Persistent { round: Some(round), .. } => round,
-            Operation::Persistent { round: None, .. } => {
+            Operation::Persistent { round: None, active: true, .. } => return Ok(()),
+            Operation::Persistent { .. } => {
                 return Err(Error::new(crate::abi::MPI_ERR_REQUEST, "an inactive request cannot be cancelled"));
             }
             _ => id,

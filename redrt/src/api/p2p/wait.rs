@@ -5,8 +5,8 @@ use super::{failure, general, resolve, to_abi};
 use crate::abi::{MPI_ERR_IN_STATUS, MPI_UNDEFINED, Output, Status as AbiStatus};
 use crate::engine;
 use crate::engine::request::Status;
-use crate::error::{Error, Result};
-use crate::handle::RequestHandle;
+use crate::error::{Error, Result, Scope};
+use crate::handle::{CommHandle, RequestHandle};
 use std::ffi::c_int;
 
 /// `MPI_Wait`.
@@ -55,15 +55,15 @@ pub unsafe fn waitall(count: c_int, requests: Output<RequestHandle>, statuses: O
     };
     let own: Vec<_> = requests.slice(count)?.iter().copied().enumerate().collect();
     let own: Vec<_> = own.into_iter().filter(|(_, handle)| general::is_general(*handle)).collect();
-    let (mut next, mut failed) = (0, false);
+    let (mut next, mut failed) = (0, None);
     cell.wait_for(|engine| {
         while let Some(id) = ids.get(next) {
-            let (outcome, freed) = match id.map(|id| look(engine, id)) {
-                None => (Status::EMPTY, false),
-                Some(Look::Complete(outcome, _, freed)) => (outcome, freed),
+            let (outcome, comm, freed) = match id.map(|id| look(engine, id)) {
+                None => (Status::EMPTY, 0, false),
+                Some(Look::Complete(outcome, comm, freed)) => (outcome, comm, freed),
                 Some(Look::Pending) => return None,
             };
-            failed |= outcome.error != 0;
+            note_failure(&mut failed, &outcome, comm);
             if freed {
                 // The array was read from: it is there.
                 let _ = requests.set_at(next, RequestHandle::NULL);
@@ -78,7 +78,7 @@ pub unsafe fn waitall(count: c_int, requests: Output<RequestHandle>, statuses: O
     for (at, handle) in own {
         let mut outcome = Status::EMPTY;
         general::settle(handle, &mut outcome);
-        failed |= outcome.error != 0;
+        note_failure(&mut failed, &outcome, CommHandle::SELF.0);
         if !statuses.is_null() {
             statuses.set_at(at, to_abi(&outcome))?;
         }
@@ -86,12 +86,18 @@ pub unsafe fn waitall(count: c_int, requests: Output<RequestHandle>, statuses: O
     in_status(failed)
 }
 
-/// The error of a call on many requests of which some failed: their statuses say which.
-pub(super) fn in_status(failed: bool) -> Result {
-    if failed {
-        return Err(Error::new(MPI_ERR_IN_STATUS, "an operation failed: see the error fields of the statuses"));
+/// Remembers the communicator of the first operation that failed.
+pub(super) fn note_failure(failed: &mut Option<usize>, outcome: &Status, comm: usize) {
+    if outcome.error != 0 {
+        failed.get_or_insert(comm);
     }
-    Ok(())
+}
+
+/// The error of a call on many requests of which some failed, the first on this communicator: their statuses say which.
+pub(super) fn in_status(failed: Option<usize>) -> Result {
+    let Some(comm) = failed else { return Ok(()) };
+    let error = Error::new(MPI_ERR_IN_STATUS, "an operation failed: see the error fields of the statuses");
+    Err(error.in_scope(Scope::Comm(CommHandle(comm))))
 }
 
 /// `MPI_Waitany`.
@@ -149,12 +155,12 @@ pub(super) fn some(
     let Some(found) = find_some(&ids, wait) else {
         return outcount.set(MPI_UNDEFINED);
     };
-    let mut failed = false;
-    for (place, (at, outcome, _, freed)) in found.iter().enumerate() {
+    let mut failed = None;
+    for (place, (at, outcome, comm, freed)) in found.iter().enumerate() {
         if *freed {
             requests.set_at(*at, RequestHandle::NULL)?;
         }
-        failed |= outcome.error != 0;
+        note_failure(&mut failed, outcome, *comm);
         indices.set_at(place, *at as c_int)?;
         if !statuses.is_null() {
             statuses.set_at(place, to_abi(outcome))?;

@@ -1,0 +1,68 @@
+#!/bin/bash
+# Runs the test suite of MPICH, in C and Fortran, with our library: scripts/mpich-tests.sh [DIRECTORY...]
+#
+# Its source comes from Debian's archive (apt-get source), is built by our mpicc and mpifort, and each test runs at r = 1 and r = 2. What may
+# fail is in tests/mpich-exclusions.txt, with the reason; anything else that fails ends this with 1.
+# DIRECTORY: one of the suite's, say coll or f08/io; all that are listed below otherwise.
+#
+#   REDRT_PREFIX         the installation that is tested; built and installed in target/test-prefix otherwise
+#   REDRT_DEGREES        at which degrees; "1 2" otherwise
+set -euo pipefail
+
+cd "$(dirname -- "$0")/.."
+root=$PWD
+. scripts/prefix.sh
+export PATH=$REDRT_PREFIX/bin:$PATH LD_LIBRARY_PATH=$REDRT_PREFIX/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+work=$target/mpich-tests
+mkdir -p "$work"
+directories=(attr basic coll comm datatype errhan errors group info init io mpi_t part pt2pt rma threads topo
+    f77/attr f77/coll f77/comm f77/datatype f77/ext f77/info f77/init f77/io f77/profile f77/pt2pt f77/rma f77/topo
+    f90/attr f90/coll f90/comm f90/datatype f90/ext f90/f90types f90/info f90/init f90/io f90/misc f90/pt2pt f90/rma f90/timer f90/topo
+    f08/attr f08/coll f08/comm f08/datatype f08/ext f08/info f08/init f08/io f08/misc f08/pt2pt f08/rma f08/subarray f08/timer f08/topo)
+[ $# = 0 ] || directories=("$@")
+
+# Removed by MPI-3.0, under the names they have since.
+removed=(-DMPI_Type_hvector=MPI_Type_create_hvector -DMPI_Type_hindexed=MPI_Type_create_hindexed)
+
+if [ ! -d "$work/source" ]; then
+    scripts/debian-source.sh mpich "$work/source"
+fi
+if [ ! -f "$work/build/Makefile" ]; then
+    mkdir -p "$work/build"
+    echo "configuring"
+    (cd "$work/build" && "$work/source/test/mpi/configure" --with-mpi="$REDRT_PREFIX" --enable-strictmpi --disable-cxx \
+        CPPFLAGS="${removed[*]}" CC=mpicc MPICC="$REDRT_PREFIX/bin/mpicc" F77=mpifort MPIF77="$REDRT_PREFIX/bin/mpifort" \
+        FC=mpifort MPIFC="$REDRT_PREFIX/bin/mpifort") >"$work/configure.log" 2>&1 || { tail -n 20 "$work/configure.log" && exit 1; }
+fi
+for directory in dtpools util; do
+    make -C "$work/build/$directory" -j2 >"$work/$directory.log" 2>&1
+done
+
+# excluded NAME DEGREE: is it among the exclusions?
+excluded() {
+    grep -q "^$1 \(\*\|$2\) " "$root/tests/mpich-exclusions.txt"
+}
+
+passed=0
+failed=0
+for directory in "${directories[@]}"; do
+    # What does not compile fails when it is run.
+    make -C "$work/build/$directory" -k -j2 >"$work/${directory//\//-}.log" 2>&1 || true
+    for degree in ${REDRT_DEGREES-1 2}; do
+        tap=$work/${directory//\//-}-r$degree.tap
+        (cd "$work/build" && MPITEST_MPIEXECARG="-r $degree" MPITEST_TIMEOUT=120 ./runtests \
+            -srcdir="$work/source/test/mpi" -tests=testlist -testdirs="$directory" -mpiexec=redrun -tapfile="$tap") \
+            >"$work/${directory//\//-}-r$degree.out" 2>&1 </dev/null || true
+        while read -r result name; do
+            if [ "$result" = ok ]; then
+                passed=$((passed + 1))
+            elif ! excluded "$name" "$degree"; then
+                failed=$((failed + 1))
+                echo "FAILED: r = $degree, $name; see $work/${directory//\//-}-r$degree.out"
+            fi
+        done < <(sed -nE 's|^(not )?ok +- \./([^ ]+) .*|\1ok \2|p' "$tap" | sed 's/^not ok/not/')
+    done
+    echo "$directory: $passed passed, $failed failed so far"
+done
+echo "test result: mpich. $passed passed; $failed failed;"
+[ $failed = 0 ]
