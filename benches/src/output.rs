@@ -19,8 +19,8 @@ struct Case {
 }
 
 const CASES: [Case; 3] = [
-    Case { name: "a line every 100 steps", steps: ["50000", "100", "1"], quick: ["500", "100", "1"] },
-    Case { name: "a line every step", steps: ["50000", "1", "1"], quick: ["500", "1", "1"] },
+    Case { name: "a line every 100 steps", steps: ["5000", "100", "1"], quick: ["500", "100", "1"] },
+    Case { name: "a line every step", steps: ["5000", "1", "1"], quick: ["500", "1", "1"] },
     Case { name: "200,000 lines at once, 5 times", steps: ["5", "1", "200000"], quick: ["2", "1", "200"] },
 ];
 

@@ -139,6 +139,11 @@ fn conclusions_are_said_in_plain_words() {
             "open: rank 1 differed once, and nobody knows which of h1 and h2 is wrong, or whether the program is: a third replica (-r 3) \
              tells the host, redrun --check-determinism the program",
         ),
+        (
+            &["0 1.0@h1|1.1@h2", "1 1.0@h2|1.1@h3"],
+            "open: rank 1 differed 2 times, on h1, h2 and h3, each time with h2: that host is likelier than the others, if the program is not \
+             the reason; a third replica (-r 3) tells the host, redrun --check-determinism the program",
+        ),
     ] {
         let words: Vec<_> = evidence(findings).judge().conclusions.into_iter().map(|one| one.words).collect();
         assert_eq!(words, [expected]);

@@ -107,6 +107,12 @@ pub(super) fn open(findings: &[&Finding]) -> Vec<Conclusion> {
     ranks.into_iter().map(of_rank).collect()
 }
 
+/// The hosts that each of them names.
+fn in_all<'a>(findings: &[&'a Finding]) -> BTreeSet<&'a str> {
+    let all = findings.iter().map(|finding| finding.hosts());
+    all.reduce(|one, other| one.intersection(&other).copied().collect()).unwrap_or_default()
+}
+
 fn open_words(conclusion: &Conclusion, its: &[&Finding]) -> String {
     let (hosts, program) = (list(&conclusion.hosts), of_program(&conclusion.program));
     let who = format!("{}{program} differed {}", rank_list(&conclusion.ranks), times(its.len()));
@@ -117,6 +123,11 @@ fn open_words(conclusion: &Conclusion, its: &[&Finding]) -> String {
             "open: {who}, always on {hosts}: if it follows the rank when that is moved (redctl migrate), it is the program, else the host"
         ),
         (false, 1, _) => format!("open: {who}, and all its replicas run on {hosts}: on other hosts it could be told"),
+        (false, _, 2..) if in_all(its).len() == 1 => format!(
+            "open: {who}, on {hosts}, each time with {}: that host is likelier than the others, if the program is not the reason; a third \
+             replica (-r 3) tells the host, redrun --check-determinism the program",
+            list(in_all(its))
+        ),
         (false, _, _) => format!(
             "open: {who}, and nobody knows which of {hosts} is wrong, or whether the program is: a third replica (-r 3) tells the host, \
              redrun --check-determinism the program"
