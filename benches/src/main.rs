@@ -5,13 +5,14 @@
 //!               ──▶ runs them in turn, so that what disturbs the machine disturbs all of them
 //!               ──▶ medians, side by side: terminal, Markdown, JSON
 //! ```
-//! `pairs` compares libraries, `degree` compares one replicated job with as many unreplicated ones at once. `comparing`, which runs only
-//! if it is asked for, shows what comparing messages costs by their length.
+//! `pairs` compares libraries, `degree` compares one replicated job with as many unreplicated ones at once. Two run only if they are
+//! asked for: `comparing` shows what comparing messages costs by their length, `output` what comparing standard output does.
 
 mod comparing;
 mod degree;
 mod library;
 mod machine;
+mod output;
 mod pairs;
 mod report;
 mod runner;
@@ -62,6 +63,8 @@ enum Part {
     Degree,
     /// The cost of comparing messages, by length; with --markdown, only what is between the marks of FILE is written.
     Comparing,
+    /// The cost of comparing standard output; --markdown as with comparing.
+    Output,
 }
 
 /// How thoroughly to measure.
@@ -86,7 +89,12 @@ fn main() -> Result<()> {
     };
     let libraries = Library::found(&prefix)?;
     if arguments.only == Some(Part::Comparing) {
-        return comparing(&arguments, comparing::measure(root, &work, &prefix, effort)?);
+        let found = comparing::measure(root, &work, &prefix, effort)?;
+        return tell_apart(&arguments, "comparing", &found.markdown(), &found.json());
+    }
+    if arguments.only == Some(Part::Output) {
+        let found = output::measure(root, &work, &prefix, effort)?;
+        return tell_apart(&arguments, "voted output", &found.markdown(), &found.json());
     }
     let wanted = |part| arguments.only.is_none_or(|only| only == part);
     let mut report = report::Report::new(machine::Machine::look(root), effort, &libraries);
@@ -113,15 +121,14 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// Tells what comparing costs: it stands on the page of benchmarks, but is measured apart.
-fn comparing(arguments: &Arguments, found: comparing::Comparing) -> Result<()> {
-    let text = found.markdown();
+/// Tells what stands on the page of benchmarks between marks of this name, but is measured apart.
+fn tell_apart(arguments: &Arguments, mark: &str, text: &str, figures: &serde_json::Value) -> Result<()> {
     print!("{text}");
     if let Some(path) = &arguments.markdown {
-        redrt_tests::injection::put_between_marks(path, "comparing", &text).map_err(anyhow::Error::msg)?;
+        redrt_tests::injection::put_between_marks(path, mark, text).map_err(anyhow::Error::msg)?;
     }
     if let Some(path) = &arguments.json {
-        let json = serde_json::to_string_pretty(&found.json())?;
+        let json = serde_json::to_string_pretty(figures)?;
         fs::write(path, json + "\n").with_context(|| format!("Failed to write {}", path.display()))?;
     }
     Ok(())

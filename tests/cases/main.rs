@@ -1,5 +1,6 @@
 //! Whole jobs of real processes; see `redrt_tests`.
 
+mod attribution;
 mod clocks;
 mod corrupt;
 mod determinism;

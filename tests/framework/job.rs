@@ -294,6 +294,7 @@ impl Running {
             took,
             summary: serde_json::from_str(&text(&path("summary"))).unwrap_or_default(),
             audit: self.audit(),
+            log: text(&path("audit")),
             verified: self.verify_audit(),
             stuck,
             left,
@@ -352,6 +353,8 @@ pub struct Ended {
     pub summary: Value,
     /// The records of the audit log.
     pub audit: Vec<Value>,
+    /// The log as it was written.
+    pub log: String,
     /// The exit code of `redreport verify` for the audit log, and what it said.
     pub verified: (Option<i32>, String),
     /// What its processes were doing when it hung.
@@ -373,6 +376,19 @@ pub struct Mismatch {
     pub action: String,
     /// The replicas that voted.
     pub voters: Vec<String>,
+}
+
+/// What `redreport` makes of the audit logs of these jobs, injected faults included.
+#[must_use]
+pub fn report(jobs: &[&Ended]) -> Value {
+    let logs = tempfile::tempdir().expect("the temporary directory can be written");
+    for (number, job) in jobs.iter().enumerate() {
+        fs::write(logs.path().join(format!("{number}.jsonl")), &job.log).expect("a new file");
+    }
+    let mut redreport = Command::new(prefix().join("bin/redreport"));
+    let output =
+        redreport.args(["--json", "--count-injected"]).arg(logs.path()).output().expect("redreport can be run");
+    serde_json::from_slice(&output.stdout).expect("a report")
 }
 
 impl Ended {

@@ -14,7 +14,7 @@ mod prefix;
 mod programs;
 mod random;
 
-pub use job::{Ended, Job, Mismatch, Running};
+pub use job::{Ended, Job, Mismatch, Running, report};
 pub use lab::Lab;
 pub use marked::marked;
 pub use prefix::{prefix, root};

@@ -2,7 +2,8 @@
 
 use crate::nothing_left;
 use redrt_tests::lab::lab;
-use redrt_tests::{Job, compile};
+use redrt_tests::{Job, compile, compile_case, report};
+use serde_json::json;
 use std::time::Duration;
 
 #[test]
@@ -31,5 +32,31 @@ fn a_host_that_corrupts_messages_is_named_and_drained_and_the_answer_is_right() 
     assert!(hosts.len() >= 3 && hosts.iter().all(|host| *host == "h2"), "{hosts:?}");
     assert_eq!((ended.events("strike").count(), ended.events("host-bad").count()), (3, 1), "{ended}");
     assert!(ended.number("recovered") >= 3, "{ended}");
+    // It is the host, and not the program, that several ranks have in common.
+    let reasons: Vec<_> = ended.events("attribution").map(|record| (&record["cause"], &record["hosts"])).collect();
+    assert_eq!(reasons, [(&json!("hardware"), &json!(["h2"]))], "{ended}");
+    assert_eq!(report(&[&ended])["attribution"][0]["cause"], "hardware", "{ended}");
     nothing_left(&lab, &ended);
+}
+
+#[test]
+fn what_differs_on_whatever_hosts_it_runs_is_the_programs() {
+    let Some(lab) = lab(4) else { return };
+    let program = compile_case("nondeterministic");
+    let run = |hosts: &str| {
+        let job = Job::new(2, &program).arguments(&["clock"]).degree(2).on_hosts(&lab, hosts);
+        let ended = job
+            .limit(Duration::from_secs(120))
+            .run()
+            .ended_with(0)
+            .said("open: rank 1 differed once, and nobody knows");
+        nothing_left(&lab, &ended);
+        ended
+    };
+    let (one, other) = (run("h1:2,h2:2"), run("h3:2,h4:2"));
+    let reasons = |jobs: &[&_]| report(jobs)["attribution"].as_array().cloned().unwrap_or_default();
+    assert_eq!(reasons(&[&one])[0]["cause"], "open", "one pair of hosts says nothing");
+    let reasons = reasons(&[&one, &other]);
+    let [reason] = reasons.as_slice() else { panic!("{reasons:?}") };
+    assert_eq!((&reason["cause"], &reason["hosts"]), (&json!("software"), &json!(["h1", "h2", "h3", "h4"])));
 }

@@ -2,6 +2,7 @@
 
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
 
+pub mod attribution;
 pub mod audit;
 pub mod cli;
 pub mod coordinator;

@@ -21,11 +21,13 @@ fn mismatch(sender: u64, culprit: Option<u64>, sequence: u64, receiver: &str, fi
             "core": if index == 0 { Value::Null } else { json!(10 + index) }, "digest": format!("{:032x}", index),
         })
     };
+    // Nobody can judge where they are two.
+    let votes: Vec<_> = (0..if culprit.is_some() { 3 } else { 2 }).map(vote).collect();
     json!({
         "receiver": receiver, "receiver_host": "node1", "sender": sender, "supplier": format!("{sender}.0"),
         "supplier_host": "node1", "core": culprit.map(|index| 10 + index), "element": "f64",
         "communicator": "MPI_COMM_WORLD <&\">", "context": "0000000000001000", "tag": 7, "sequence": sequence, "length_bytes": 800,
-        "payload": "00", "votes": [vote(0), vote(1), vote(2)], "finding": finding,
+        "payload": "00", "votes": votes, "finding": finding,
         "culprit": culprit.map(|index| format!("{sender}.{index}")), "host": "node2", "action": "outvoted", "view": 1,
     })
 }
@@ -105,6 +107,7 @@ fn a_host_that_corrupts_in_several_jobs_is_named_with_the_command_that_drains_it
         "1 bit differs, the first in byte 8 (xor 0100000000000000), element 1 (f64): 1e0 in that of 1.1, 2e0 in that of 1.2, which is right, 4 ulp apart",
         "3 replicas lost, 3 replaced",
         "row: 320 messages (768 bytes)",
+        "open: rank 1 of ./heat differed 2 times, always on node2: if it follows the rank when that is moved (redctl migrate)",
     ] {
         assert!(text.contains(part), "{part:?} is not in\n{text}");
     }
@@ -149,8 +152,83 @@ fn where_nobody_knows_which_is_wrong_both_hosts_are_suspected() {
         text.contains("replicas differ, nobody knows which is right: 1.0 on node1; 1.1 on node2, core 11"),
         "{text}"
     );
-    assert!(text.contains("node1: suspected 1 times, beside different others (node2, node3)"), "{text}");
+    assert!(text.contains("node1: suspected 1 times, always with node2"), "{text}");
     assert!(!text.contains("scontrol"), "{text}");
+}
+
+/// A job of four ranks on three hosts, in which these replicas are outvoted or, in pairs, differ; receivers take what comes where nobody
+/// can judge.
+fn write_verdicts(path: &Path, number: u64, hosts: [&str; 3], degree: u64, verdicts: &[(u64, Option<u64>)]) {
+    let mut log = Log::open(path).expect("a new file");
+    let start = json!({
+        "job": format!("{number:x}"), "hosts": hosts, "programs": ["./app"], "ranks": 4, "degrees": vec![degree; 4],
+    });
+    log.record(JOB_START, &start);
+    let place = |rank: u64, index: u64| hosts[((rank + index) % 3) as usize];
+    for (rank, index) in (0..4).flat_map(|rank| (0..degree).map(move |index| (rank, index))) {
+        log.record("started", &json!({ "replica": format!("{rank}.{index}"), "host": place(rank, index), "pid": 9 }));
+    }
+    for (sequence, (sender, culprit)) in verdicts.iter().enumerate() {
+        let receiver = (sender + 1) % 4;
+        for index in 0..degree {
+            let finding = if culprit.is_some() { "replica-corrupt" } else { "undecidable" };
+            let mut record = mismatch(*sender, *culprit, sequence as u64, &format!("{receiver}.{index}"), finding);
+            record["receiver_host"] = place(receiver, index).into();
+            record["action"] = if culprit.is_some() { "outvoted" } else { "delivered" }.into();
+            for vote in 0..degree {
+                record["votes"][vote as usize]["host"] = place(*sender, vote).into();
+            }
+            log.record("mismatch", &record);
+        }
+    }
+    log.record(JOB_END, &json!({ "exit_code": 0 }));
+}
+
+/// Hosts, degree, and for each verdict the rank and the replica that is outvoted, if it is known.
+type Verdicts<'a> = ([&'a str; 3], u64, &'a [(u64, Option<u64>)]);
+
+/// What `redreport` says of such jobs, and its report as JSON.
+fn told_of(jobs: &[Verdicts<'_>]) -> (String, Value) {
+    let directory = tempfile::tempdir().unwrap();
+    for (number, (hosts, degree, verdicts)) in (0..).zip(jobs) {
+        write_verdicts(&directory.path().join(format!("{number}.jsonl")), number, *hosts, *degree, verdicts);
+    }
+    let name = directory.path().display().to_string();
+    let json = redreport(&["--json", &name]);
+    (said(&redreport(&[&name])), serde_json::from_slice(&json.stdout).unwrap())
+}
+
+#[test]
+fn what_follows_a_rank_from_host_to_host_is_the_programs_and_no_hosts_fault() {
+    let (text, report) = told_of(&[(["n1", "n2", "n3"], 3, &[(2, Some(0)), (2, Some(1)), (2, Some(2))])]);
+    assert!(text.contains(" with tag 7: it follows rank 2 of ./app from host to host (n1, n2 and n3)"), "{text}");
+    assert!(!text.contains("scontrol") && text.contains("nothing found on 3 hosts"), "{text}");
+    assert_eq!((&report["attribution"][0]["cause"], &report["hosts"][0]["explained"]), (&json!("software"), &json!(1)));
+    // At r = 2, in jobs that had no host in common.
+    let (text, report) = told_of(&[(["n1", "n2", "n3"], 2, &[(2, None)]), (["n4", "n5", "n6"], 2, &[(2, None)])]);
+    assert!(text.contains("software: "), "{text}");
+    assert_eq!(report["attribution"].as_array().map(Vec::len), Some(1));
+}
+
+#[test]
+fn what_several_ranks_have_on_one_host_is_the_hosts() {
+    // 0.1, 1.0 and 3.1 are on n2, or were in the first job.
+    let (text, report) = told_of(&[(["n1", "n2", "n3"], 3, &[(0, Some(1)), (1, Some(0)), (3, Some(1))])]);
+    assert!(text.contains("hardware: host n2: replicas of ranks 0, 1 and 3 were wrong there, 3 in all"), "{text}");
+    assert_eq!(report["attribution"][0]["cause"], "hardware");
+    assert!(text.contains("scontrol update nodename=n2"), "{text}");
+}
+
+#[test]
+fn a_difference_that_spreads_casts_suspicion_on_the_hosts_of_its_beginning_only() {
+    let spread: Vec<_> = (0..8).map(|number| (number % 4, None)).collect();
+    let (text, report) = told_of(&[(["n1", "n2", "n3"], 2, &spread)]);
+    assert!(text.contains("n1: suspected 1 times, always with n2") && !text.contains("n3: suspected"), "{text}");
+    assert!(
+        text.contains("open: rank 0 of ./app differed once, and nobody knows which of n1 and n2 is wrong"),
+        "{text}"
+    );
+    assert_eq!(report["attribution"].as_array().map(Vec::len), Some(1), "{report:#}");
 }
 
 #[test]

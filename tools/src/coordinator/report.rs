@@ -4,6 +4,7 @@ use super::recovery::{Purpose, Recovered};
 use super::scrub::{self, Difference};
 use super::stall::Stall;
 use super::{evidence, output};
+use crate::attribution::{self, Conclusion};
 use crate::stdio::mismatch::OutputMismatch;
 use redrt_types::{ReplicaId, ViewNumber, VirtualRank};
 use redrt_wire::daemon::Exit;
@@ -317,6 +318,8 @@ pub enum Report {
         /// Whether its replicas move away: there may be no other host.
         is_drained: bool,
     },
+    /// What the verdicts until now have in common: software or hardware.
+    Attribution(Box<Conclusion>),
     /// A fault was carried out from here.
     Injected {
         /// On whom.
@@ -466,6 +469,11 @@ impl Report {
                 let command = drain_command(&name, &format!("{strikes} corrupt replicas"));
                 (Severity::Warning, format!("host {name} corrupts data: {what}; for the batch system: {command}"))
             }
+            Self::Attribution(conclusion) => {
+                let severity =
+                    if conclusion.cause == attribution::Cause::Open { Severity::Note } else { Severity::Warning };
+                (severity, conclusion.words.clone())
+            }
             Self::Ending(reason) => (Severity::Error, reason_line(reason, host)),
             Self::Impatient => (Severity::Error, "killing all processes at once".into()),
         };
@@ -575,6 +583,7 @@ impl Report {
                     (host(*last), drain_command(&host(*last), &format!("{strikes} corrupt replicas")));
                 ("host-bad", json!({ "host": host, "strikes": strikes, "drained": is_drained, "command": command }))
             }
+            Self::Attribution(conclusion) => ("attribution", json!(conclusion)),
             Self::Ending(reason) => reason_record(reason, host),
             Self::Impatient => ("killing", json!({})),
             Self::Ended { code } => ("job-end", json!({ "exit_code": code })),

@@ -2,10 +2,13 @@
 //!
 //! Only a replica that a majority contradicts, or a message that changed on its way from it, counts against a host. Where
 //! nobody knows which of two is wrong, both are suspected; a host that is suspected again and again beside different others is named
-//! as well. Jobs into which faults were injected count only if that is asked for.
+//! as well. What the program is the reason of, or follows from what was wrong elsewhere, is no host's fault (`crate::attribution`). Jobs into
+//! which faults were injected count only if that is asked for.
 
+use super::attribution::Attribution;
 use super::job::Job;
 use super::text::counted;
+use crate::attribution::Standing;
 use crate::coordinator::drain_command;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -36,6 +39,8 @@ pub struct Host {
     pub suspected: usize,
     /// Siblings' hosts in those.
     pub suspected_beside: BTreeSet<String>,
+    /// Verdicts on replicas there that are not the host's fault: the program is the reason, or another replica was wrong before.
+    pub explained: usize,
     /// Replicas that were lost there, for any reason.
     pub losses: usize,
     /// When the last verdict against it came.
@@ -63,10 +68,10 @@ pub enum State {
 
 /// All hosts of these jobs, the sickest first.
 #[must_use]
-pub fn hosts(jobs: &[Job], counts_injected: bool) -> Vec<Host> {
+pub fn hosts(jobs: &[Job], counts_injected: bool, attribution: &Attribution) -> Vec<Host> {
     let mut hosts = BTreeMap::<String, Host>::new();
     let mut jobs_with_verdicts = BTreeMap::<String, BTreeSet<&str>>::new();
-    for job in jobs.iter().filter(|job| counts_injected || job.injected == 0) {
+    for (job_number, job) in jobs.iter().enumerate().filter(|(_, job)| counts_injected || job.injected == 0) {
         let names: BTreeSet<_> = job.lives.iter().map(|life| &life.host).collect();
         for name in names {
             hosts.entry(name.clone()).or_default().jobs += 1;
@@ -76,8 +81,16 @@ pub fn hosts(jobs: &[Job], counts_injected: bool) -> Vec<Host> {
             host.process_hours += (life.to_s - life.from_s) / 3600.0;
             host.losses += usize::from(life.lost);
         }
-        for verdict in &job.verdicts {
+        for (number, verdict) in job.verdicts.iter().enumerate() {
+            let standing = attribution.standing(job_number, number);
+            if matches!(standing, Standing::Software | Standing::Consequence) {
+                let places: BTreeSet<_> = verdict.suspects.iter().map(|suspect| &suspect.host).collect();
+                places.into_iter().for_each(|host| hosts.entry(host.clone()).or_default().explained += 1);
+                continue;
+            }
             match verdict.blamed() {
+                // Both are suspected already.
+                None if standing == Standing::Repetition => {}
                 Some(blamed) => {
                     let host = hosts.entry(blamed.host.clone()).or_default();
                     host.verdicts += 1;
@@ -129,8 +142,15 @@ fn judged(mut host: Host, total: usize, hours: f64) -> Host {
 
 fn conclusion(host: &Host, total: usize, hours: f64) -> String {
     let share = if hours > 0.0 { host.process_hours / hours * 100.0 } else { 100.0 };
+    let explained = match host.explained {
+        0 => String::new(),
+        count => format!(
+            "; {} there not its own fault",
+            if count == 1 { "1 verdict is".into() } else { format!("{count} verdicts are") }
+        ),
+    };
     let mut words = match (host.state, host.verdicts) {
-        (State::Clear, _) => return format!("nothing found in {:.1} process hours", host.process_hours),
+        (State::Clear, _) => return format!("nothing found in {:.1} process hours{explained}", host.process_hours),
         (_, 0) => match host.suspected_beside.len() {
             0 => format!("suspected {} times together with a sibling on the same host", host.suspected),
             1 => format!(
@@ -160,7 +180,7 @@ fn conclusion(host: &Host, total: usize, hours: f64) -> String {
     if host.in_flight > 0 && host.in_flight == host.verdicts {
         words += "; all changed on their way, so look at its network and memory first";
     }
-    words
+    words + &explained
 }
 
 fn others(host: &Host) -> String {

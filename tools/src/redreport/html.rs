@@ -8,6 +8,7 @@ use super::hosts::{Host, State};
 use super::job::{Coverage, Job};
 use super::report::Report;
 use super::text::{bytes_text, counted, evidence_text, seconds_text, verdict_text};
+use crate::attribution::{Cause, Conclusion};
 use std::fmt::{self, Write};
 
 const STYLE: &str = include_str!("html/style.css");
@@ -96,6 +97,7 @@ pub(super) fn page(report: &Report) -> Result<String, fmt::Error> {
     )?;
     head(&mut page, report)?;
     hosts(&mut page, &report.hosts)?;
+    attribution(&mut page, report)?;
     verdicts(&mut page, &report.jobs)?;
     writeln!(page, "<h2>Vulnerability windows</h2>")?;
     timeline::timelines(&mut page, &report.jobs)?;
@@ -165,6 +167,28 @@ fn hosts(page: &mut String, hosts: &[Host]) -> fmt::Result {
     let heads =
         ["Host", "#Jobs", "#Process hours", "#Verdicts", "#An hour", "By core", "#Suspected", "#Losses", "Conclusion"];
     table(page, "hosts", &heads, hosts.iter().map(row).collect())
+}
+
+fn attribution(page: &mut String, report: &Report) -> fmt::Result {
+    writeln!(page, "<h2>Software or hardware</h2>")?;
+    let row = |one: &Conclusion| {
+        let cause = match one.cause {
+            Cause::Software => "software",
+            Cause::Hardware => "hardware",
+            Cause::Open => "open",
+        };
+        let listed = |names: Vec<String>| text(names.join(", "));
+        vec![
+            text(cause),
+            text(&one.program),
+            listed(one.ranks.iter().map(ToString::to_string).collect()),
+            listed(one.hosts.iter().cloned().collect()),
+            count(one.findings as u64),
+            text(&one.words),
+        ]
+    };
+    let heads = ["Reason", "Program", "Ranks", "Hosts", "#Findings", "In words"];
+    table(page, "attribution", &heads, report.attribution.iter().map(row).collect())
 }
 
 fn verdicts(page: &mut String, jobs: &[Job]) -> fmt::Result {

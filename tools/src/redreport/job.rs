@@ -40,6 +40,8 @@ pub struct Job {
     pub incidents: Vec<Incident>,
     /// Which replica ran where, from when to when.
     pub lives: Vec<Life>,
+    /// Which replica was copied to where.
+    pub copies: Vec<Copy>,
     /// What was compared, by process, as far as they told at their end.
     pub coverage: Vec<Coverage>,
 }
@@ -74,6 +76,8 @@ pub struct Verdict {
     pub element: String,
     /// What was done, by the receivers that told.
     pub actions: Vec<String>,
+    /// Receivers that went on with what had come.
+    pub taken_by: Vec<Placed>,
     /// Digests, by replica of the sender.
     pub digests: BTreeMap<String, String>,
     /// How the payloads differ, when two were at hand.
@@ -192,6 +196,15 @@ pub struct Life {
     pub lost: bool,
 }
 
+/// A copy of a replica that was begun.
+#[derive(Clone, Debug, Serialize)]
+pub struct Copy {
+    /// The copy.
+    pub copy: Placed,
+    /// Who was copied.
+    pub source: Placed,
+}
+
 /// What one process sent and compared.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Coverage {
@@ -232,6 +245,7 @@ struct Start {
 #[derive(Deserialize)]
 struct Mismatch {
     receiver: String,
+    receiver_host: String,
     sender: u64,
     supplier: String,
     supplier_host: String,
@@ -330,6 +344,7 @@ impl Builder {
             windows: Vec::new(),
             incidents: Vec::new(),
             lives: Vec::new(),
+            copies: Vec::new(),
             coverage: Vec::new(),
         };
         Ok(Self { job, begin: record.time, last_s: 0.0, known: BTreeMap::new(), running: BTreeMap::new() })
@@ -351,7 +366,16 @@ impl Builder {
             "evidence" => self.evidence(&record.read()?, record.read()?),
             "coverage" => self.job.coverage.push(record.read()?),
             JOB_END => self.job.exit_code = record.fields.get("exit_code").and_then(Value::as_i64),
-            "exit" | "connection-refused" | "reattached" | "reconnected" | "clone" | "killed-by-user" => {}
+            // What follows from all of it is found anew, over all jobs.
+            "exit" | "connection-refused" | "reattached" | "reconnected" | "attribution" | "killed-by-user" => {}
+            "clone" => {
+                if let (Some(replica), Some(host), Some(source)) = (word("replica"), word("host"), word("source"))
+                    && let Some((source_host, _)) = self.running.get(&source)
+                {
+                    let source = Placed { replica: source, host: source_host.clone() };
+                    self.job.copies.push(Copy { copy: Placed { replica, host }, source });
+                }
+            }
             "left" => {
                 if let Some(replica) = word("replica") {
                     self.end_life(&replica, at_s, false);
@@ -429,6 +453,7 @@ impl Builder {
                 length_bytes: mismatch.length_bytes,
                 element: mismatch.element.clone(),
                 actions: Vec::new(),
+                taken_by: Vec::new(),
                 digests: BTreeMap::new(),
                 evidence: None,
                 output: None,
@@ -438,6 +463,9 @@ impl Builder {
         let verdict = &mut self.job.verdicts[at];
         if verdict.element == "unknown" {
             verdict.element = mismatch.element;
+        }
+        if mismatch.action == "delivered" {
+            verdict.taken_by.push(Placed { replica: mismatch.receiver, host: mismatch.receiver_host });
         }
         if !verdict.actions.contains(&mismatch.action) {
             verdict.actions.push(mismatch.action);
@@ -498,6 +526,7 @@ impl Verdict {
             length_bytes: 0,
             element: "text".into(),
             actions: vec![action],
+            taken_by: Vec::new(),
             digests: BTreeMap::new(),
             evidence: None,
             output: Some(printed),

@@ -1,6 +1,7 @@
 //! `redreport`: audit logs in, a report or a judgement on the logs themselves out.
 
 mod arguments;
+mod attribution;
 mod hosts;
 mod html;
 mod job;

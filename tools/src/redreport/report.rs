@@ -1,7 +1,9 @@
 //! All that is reported, of one job or many: what the terminal, JSON and HTML show.
 
+use super::attribution::Attribution;
 use super::hosts::{Host, hosts};
 use super::job::{Communicator, Job, Window, jobs, rank_of};
+use crate::attribution::Conclusion;
 use crate::audit::read::{End, Reading};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -15,6 +17,8 @@ pub struct Report {
     pub totals: Totals,
     /// The sick-node table.
     pub hosts: Vec<Host>,
+    /// Software or hardware: what the verdicts of all jobs have in common.
+    pub attribution: Vec<Conclusion>,
     /// Each job.
     pub jobs: Vec<Job>,
     /// How each rank of each job fared, those that had trouble.
@@ -100,7 +104,9 @@ impl Report {
         }
         all.sort_by(|one, other| (&one.start, &one.job).cmp(&(&other.start, &other.job)));
         let spheres = all.iter().flat_map(spheres).collect();
-        Self { logs, totals: totals(&all), hosts: hosts(&all, counts_injected), spheres, jobs: all }
+        let attribution = Attribution::new(&all, counts_injected);
+        let hosts = hosts(&all, counts_injected, &attribution);
+        Self { logs, totals: totals(&all), hosts, attribution: attribution.into_conclusions(), spheres, jobs: all }
     }
 
     /// Whether a log was changed.

@@ -149,6 +149,10 @@ pub fn summary(report: &Report) -> String {
     if clear > 0 {
         line(2, format!("nothing found on {}", counted(clear as u64, "host")));
     }
+    if !report.attribution.is_empty() {
+        line(0, "Software or hardware".into());
+        report.attribution.iter().for_each(|conclusion| line(2, conclusion.words.clone()));
+    }
     if report.hosts.is_empty() && totals.jobs_with_injected_faults > 0 {
         line(2, "jobs with injected faults say nothing about hosts".into());
     }

@@ -1,6 +1,7 @@
 //! `redrun`: carries out what the coordinator decides. One thread and one `poll` join its machine, the daemons, the
 //! user's signals and the three standard streams.
 
+mod attribution;
 mod clones;
 mod console;
 mod determinism;
@@ -103,6 +104,7 @@ struct Shell<'a> {
     reports: summary::Tally,
     metrics: Option<Metrics>,
     counts: Counts,
+    attribution: attribution::Attribution,
     exit_code: Option<i32>,
     impatient: bool,
 }
@@ -164,6 +166,7 @@ impl<'a> Shell<'a> {
             reports: summary::Tally::default(),
             metrics,
             counts: Counts::default(),
+            attribution: attribution::Attribution::default(),
             exit_code: None,
             impatient: false,
             job,
@@ -502,8 +505,10 @@ impl<'a> Shell<'a> {
         let ((name, fields), line) = (report.record(&host), report.line(&host));
         counts.count(report, &host);
         self.counts = counts;
-        if matches!(report, Report::Ended { .. }) {
+        let is_end = matches!(report, Report::Ended { .. });
+        if is_end {
             self.record_coverage();
+            self.attribute(report, view);
         }
         self.record(name, &fields);
         if let Some((severity, line)) = line {
@@ -515,6 +520,22 @@ impl<'a> Shell<'a> {
                 }
                 _ => self.console.say(severity, &line),
             }
+        }
+        if !is_end {
+            self.attribute(report, view);
+        }
+    }
+
+    /// Says what follows from all verdicts until now, where the program is not being checked anyway.
+    fn attribute(&mut self, report: &Report, view: Option<ViewNumber>) {
+        if self.job.options.traces {
+            return;
+        }
+        let mut attribution = std::mem::take(&mut self.attribution);
+        let conclusions = attribution.note(report, &|replica| self.host_name_in(replica, view));
+        self.attribution = attribution;
+        for conclusion in conclusions {
+            self.report(&Report::Attribution(Box::new(conclusion)));
         }
     }
 

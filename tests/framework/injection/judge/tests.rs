@@ -16,6 +16,7 @@ fn ended(out: &str, code: i32, summary: Value, audit: &[Value]) -> Ended {
         took: Duration::ZERO,
         summary,
         audit: audit.to_vec(),
+        log: String::new(),
         verified: (Some(0), String::new()),
         stuck: Vec::new(),
         left: Vec::new(),
