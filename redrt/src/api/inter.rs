@@ -5,6 +5,7 @@ use crate::abi::{Input, MPI_ERR_ARG, MPI_ERR_COMM, MPI_ERR_GROUP, MPI_UNDEFINED,
 use crate::coll::schedule::block_on;
 use crate::coll::{Outcome, Peers, bcast, gather, inter as two_groups};
 use crate::comm::{self, Comm, handle_of};
+use crate::dynamic::contact;
 use crate::error::{Error, Result};
 use crate::fail;
 use crate::handle::{CommHandle, ErrhandlerHandle, GroupHandle, InfoHandle};
@@ -209,7 +210,7 @@ pub fn intercomm_merge(intercomm: CommHandle, high: c_int, newintracomm: Output<
     let mine = u64::from(high != 0);
     let theirs = agree(&comm, &[mine])?.first().copied().unwrap_or(0);
     // With the same wish, any order that both sides see.
-    let first = (mine, comm.members[0]) < (theirs, remote[0]);
+    let first = (mine, contact::identity(comm.members[0])) < (theirs, contact::identity(remote[0]));
     let (low, top) = if first { (&comm.members, remote) } else { (remote, &comm.members) };
     let members: Vec<_> = low.iter().chain(top.iter()).copied().collect();
     let context = comm.next_context(MERGE_DETAIL);
@@ -218,8 +219,11 @@ pub fn intercomm_merge(intercomm: CommHandle, high: c_int, newintracomm: Output<
 
 /// `MPI_Comm_create` on an intercommunicator (§7.4.2): the two groups that the two sides choose.
 pub fn create(comm: &Comm, members: &[VirtualRank]) -> Result<Option<Arc<Comm>>> {
-    let mine: Vec<_> = members.iter().map(|member| u64::from(member.0)).collect();
-    let theirs = ranks(&agree(comm, &mine)?);
+    // By rank in the group: processes of other jobs may be numbered otherwise over there.
+    let place = |member: &VirtualRank| comm.members.iter().position(|other| other == member).map(|rank| rank as u64);
+    let mine: Vec<_> = members.iter().filter_map(place).collect();
+    let remote = remote(comm)?;
+    let theirs: Vec<_> = agree(comm, &mine)?.iter().filter_map(|rank| remote.get(*rank as usize).copied()).collect();
     let context = comm.next_context(INTER_DETAIL);
     Ok(comm.bridge(context, members, &theirs))
 }

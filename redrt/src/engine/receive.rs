@@ -114,7 +114,17 @@ impl Engine {
     }
 
     /// Takes over a link that another process has opened.
-    pub(super) fn add_receiver(&mut self, receiver: Receiver) {
+    pub(super) fn add_receiver(&mut self, mut receiver: Receiver) {
+        if receiver.job != self.links.job() {
+            // It knows the secret of this job's links, so somebody has given it that.
+            return match self.meet_stranger(receiver.job, receiver.from) {
+                Some(process) => {
+                    receiver.from = process;
+                    self.admit(receiver);
+                }
+                None => self.refuse(None, &Fault::Stranger(receiver.from.0)),
+            };
+        }
         let ProcessIndex(number) = receiver.from;
         if number >= self.world.process_count() || receiver.from == self.world.process(self.me) {
             return self.refuse(None, &Fault::Stranger(number));
@@ -169,8 +179,10 @@ impl Engine {
         if header.flags != flags {
             return Err(FrameError::Flags { kind, flags: header.flags }.into());
         }
-        if is_message && header.source >= self.world.rank_count() {
-            return Err(Fault::Source { source_rank: header.source, rank_count: self.world.rank_count() });
+        // Of a communicator with members of other jobs it may be one behind those of this.
+        let rank_count = if self.is_replicated() { self.world.rank_count() } else { self.links.process_count() };
+        if is_message && header.source >= rank_count {
+            return Err(Fault::Source { source_rank: header.source, rank_count });
         }
         if self.is_replicated() && !matches!(kind, Kind::Grant | Kind::Data | Kind::Done) {
             return self.handle_replicated(from, kind, header, digest, body.bytes());

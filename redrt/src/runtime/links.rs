@@ -65,7 +65,7 @@ impl Dial {
         if result.as_ref().is_err_and(|error| !refused(error)) {
             return Some(Self { opening, stage: Stage::Paused(Instant::now() + PAUSE) });
         }
-        engine::cell().link_dialled(Opened { name: opening.name, wanted: opening.wanted, result });
+        engine::cell().link_dialled(Opened { to: opening.to, wanted: opening.wanted, result });
         None
     }
 
@@ -97,7 +97,7 @@ fn serve_all(wishes: &Wishes, listener: &TcpListener) -> io::Result<()> {
         dials.extend(wishes.take().into_iter().map(Dial::begin));
         dials = dials.into_iter().filter_map(Dial::advance).collect();
         if let Some(job) = super::job() {
-            accept(listener, &mut admissions, &job.welcome.secret)?;
+            accept(listener, &mut admissions, &job.link_secret)?;
         }
         admissions = admissions.into_iter().filter_map(advance).collect();
         let listens = (admissions.len() < ADMISSIONS_MAX).then_some(listener.as_raw_fd());
