@@ -3,6 +3,7 @@
 mod clocks;
 mod corrupt;
 mod determinism;
+mod dynamic;
 mod endings;
 mod evidence;
 mod faults;

@@ -5,12 +5,13 @@ use crate::abi::{Input, MPI_ERR_ARG, MPI_ERR_COMM, MPI_ERR_GROUP, MPI_UNDEFINED,
 use crate::coll::schedule::block_on;
 use crate::coll::{Outcome, Peers, bcast, gather, inter as two_groups};
 use crate::comm::{self, Comm, handle_of};
-use crate::dynamic::contact;
+use crate::dynamic::{self, contact};
 use crate::error::{Error, Result};
 use crate::fail;
 use crate::handle::{CommHandle, ErrhandlerHandle, GroupHandle, InfoHandle};
 use crate::memory::Scratch;
 use crate::objects::{group, info, session};
+use crate::runtime;
 use redrt_types::VirtualRank;
 use std::ffi::{c_char, c_int};
 use std::sync::Arc;
@@ -103,8 +104,6 @@ pub fn intercomm_create(
     }
     local.member(local_leader)?;
     let chosen = local.next_context(INTER_DETAIL);
-    let mut mine = vec![chosen];
-    mine.extend(local.members.iter().map(|member| u64::from(member.0)));
     let is_leader = local.rank as c_int == local_leader;
     let leaders = if is_leader {
         let peer = comm::resolve(peer_comm)?;
@@ -114,22 +113,42 @@ pub fn intercomm_create(
     } else {
         None
     };
-    let heard = block_on(async {
-        let heard = match &leaders {
-            Some(leaders) => Some(trade(leaders, remote_leader as usize, &mine).await?),
-            None => None,
-        };
-        tell(local.peers(), local_leader as usize, heard).await
-    })?;
+    // What the leaders tell each other, told to all.
+    let exchange = |mine: &[u64]| {
+        block_on(async {
+            let heard = match &leaders {
+                Some(leaders) => Some(trade(leaders, remote_leader as usize, mine).await?),
+                None => None,
+            };
+            tell(local.peers(), local_leader as usize, heard).await
+        })
+    };
+    // Processes of other jobs are numbered by each by itself, so those who may know some say who they mean.
+    let by_contact = !is_replicated() && {
+        let mixed = |comm: &Comm| u64::from(comm.is_mixed);
+        let mine =
+            leaders.as_ref().map_or(Ok(0), |_| comm::resolve(peer_comm).map(|peer| mixed(&peer) | mixed(&local)))?;
+        let theirs = exchange(&[mine])?.first().copied().unwrap_or(0);
+        (theirs | block_on(tell(local.peers(), local_leader as usize, is_leader.then(|| vec![mine])))?[0]) != 0
+    };
+    let members = match by_contact {
+        false => local.members.iter().map(|member| u64::from(member.0)).collect(),
+        true => dynamic::members_as_words(local.peers(), local_leader as usize)?,
+    };
+    let heard = exchange(&[&[chosen], &members[..]].concat())?;
     let Some((theirs, remote)) = heard.split_first() else {
         fail!(MPI_ERR_COMM, "the leader of the other group said nothing");
     };
-    let remote = ranks(remote);
+    let remote = if by_contact { dynamic::members_from_words(remote)? } else { ranks(remote) };
     if let Some(both) = remote.iter().find(|member| local.members.contains(member)) {
         fail!(MPI_ERR_COMM, "rank {both} of MPI_COMM_WORLD is in both groups");
     }
     let context = comm::bridge_context(chosen, *theirs);
     newintercomm.set(handle_of(local.bridge(context, &local.members, &remote)))
+}
+
+fn is_replicated() -> bool {
+    runtime::job().is_some_and(|job| job.welcome.world.is_replicated())
 }
 
 /// Tells contexts of intercommunicators from those of others that a communicator makes.

@@ -153,8 +153,45 @@ pub fn meet_at_port(
 pub fn meet_parent(port: &str) -> Result {
     let world = comm::resolve(crate::handle::CommHandle::WORLD)?;
     let parent = meet_at_port(&world, 0, || Ok(port.to_owned()), false)?;
+    "MPI_COMM_PARENT".clone_into(&mut comm::lock(&parent.name));
     let _ = PARENT.set(parent);
     Ok(())
+}
+
+/// The members of a group, so that processes of other jobs know whom they mean; empty but at the root. Collective.
+///
+/// # Errors
+/// `MPI_ERR_OTHER` when one cannot be reached.
+pub fn members_as_words(peers: Peers, root: usize) -> Result<Vec<u64>> {
+    begin();
+    let is_root = peers.rank == root;
+    let gathered = block_on(gather_contacts(peers, contact::own().as_ref().ok(), root))?;
+    if !is_root {
+        return Ok(Vec::new());
+    }
+    let bytes = postcard::to_stdvec(&contacts(gathered)?).expect("it is plain data");
+    // The last word says how many bytes there are.
+    let words = bytes.chunks(8).map(|part| {
+        let mut word = [0; 8];
+        word[..part.len()].copy_from_slice(part);
+        u64::from_le_bytes(word)
+    });
+    Ok(words.chain([bytes.len() as u64]).collect())
+}
+
+/// Whom those words mean.
+///
+/// # Errors
+/// `MPI_ERR_OTHER` when they cannot be understood.
+pub fn members_from_words(words: &[u64]) -> Result<Vec<redrt_types::VirtualRank>> {
+    let members = words.split_last().and_then(|(length, words)| {
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        postcard::from_bytes(bytes.get(..*length as usize)?).ok()
+    });
+    match members {
+        Some(members) => contact::learn(members),
+        None => fail!(MPI_ERR_OTHER, "the leader of the other group said something that cannot be understood"),
+    }
 }
 
 /// What each member says, at the root; empty where it has nothing to say.

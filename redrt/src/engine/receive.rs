@@ -7,12 +7,13 @@ use super::matching::ContextIndex;
 use super::payload::Target;
 use super::refusal::Fault;
 use super::request::{Operation, RequestId, Status};
+use crate::dynamic;
 use crate::transport::frame::{FLAG_DIGEST, Fragment, FrameError, Grant, Header, Kind, Rendezvous};
 use crate::transport::tcp::{Received, Receiver, Source};
 use crate::transport::{Body, LandingId};
 use quiesce::MessageId;
 use quiesce::matching::{Arrived, Pattern, Posted};
-use redrt_types::{ProcessIndex, Tag};
+use redrt_types::{ProcessIndex, Tag, World};
 use sdc_detect::Element;
 
 /// Longest message to oneself that is copied instead of waiting in the application's buffer.
@@ -179,8 +180,8 @@ impl Engine {
         if header.flags != flags {
             return Err(FrameError::Flags { kind, flags: header.flags }.into());
         }
-        // Of a communicator with members of other jobs it may be one behind those of this.
-        let rank_count = if self.is_replicated() { self.world.rank_count() } else { self.links.process_count() };
+        // A communicator with members of other jobs may have more, and its messages may come before this process knows of it.
+        let rank_count = if dynamic::is_used() { World::RANK_COUNT_MAX } else { self.world.rank_count() };
         if is_message && header.source >= rank_count {
             return Err(Fault::Source { source_rank: header.source, rank_count });
         }

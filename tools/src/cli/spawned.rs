@@ -71,6 +71,8 @@ pub fn assemble_spawned(arguments: &Arguments, commands: Vec<Command>, origin: O
     if !hosts.is_empty() {
         (arguments.hosts, arguments.launcher) = (Some(hosts.join(",")), None);
     }
+    // A file is the log of one job.
+    arguments.audit = arguments.audit.filter(|path| path.is_dir());
     let locals: Vec<_> = commands.into_iter().map(local).collect();
     let job = assemble(&arguments, &locals)?;
     Ok(Job { origin: Some(origin), ..job })

@@ -70,6 +70,8 @@ pub struct Spawned {
     /// Those that had failed before it was known that they had met whoever spawned them.
     failed: HashMap<Asker, i32>,
     code: i32,
+    /// All were asked to end: nobody wants to know how they do.
+    is_ending: bool,
     names: BTreeMap<String, String>,
     upwards: Option<Upwards>,
     questions: HashMap<u64, Caller>,
@@ -115,6 +117,7 @@ impl Spawned {
             count: 0,
             failed: HashMap::new(),
             code: 0,
+            is_ending: false,
             names: BTreeMap::new(),
             upwards,
             questions: HashMap::new(),
@@ -138,7 +141,8 @@ impl Spawned {
     }
 
     /// Asks all of them to end.
-    pub fn terminate(&self) {
+    pub fn terminate(&mut self) {
+        self.is_ending = true;
         for child in self.children.values() {
             // One that has ended is not reaped yet, so the id is nobody else's.
             let _ = kill(Pid::from_raw(child.process.id() as i32), Signal::SIGTERM);
@@ -200,6 +204,9 @@ impl Spawned {
             match message {
                 FromSpawned::Error(line) => {
                     let child = self.children.get_mut(&id).expect("it was there");
+                    if self.is_ending {
+                        continue;
+                    }
                     if child.has_met { news.push(News::Line(line)) } else { child.words.push(line) }
                 }
                 FromSpawned::Name(number, request) => self.ask_name(Caller::Spawned(id, number), request, news),
