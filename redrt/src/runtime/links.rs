@@ -31,7 +31,7 @@ struct Dial {
 enum Stage {
     /// Nothing is done before then.
     Paused(Instant),
-    Underway(Dialling),
+    Underway(Box<Dialling>),
 }
 
 impl Dial {
@@ -49,11 +49,11 @@ impl Dial {
         }
         let dialling = match stage {
             Stage::Paused(until) if Instant::now() < until => return Some(Self { opening, stage }),
-            Stage::Paused(_) => Dialling::begin(opening.address, &opening.secret, opening.name),
+            Stage::Paused(_) => Dialling::begin(opening.address, &opening.secret, opening.name).map(Box::new),
             Stage::Underway(dialling) => Ok(dialling),
         };
         let result = match dialling.map(|dialling| dialling.advance(|| opening.is_wanted())) {
-            Ok(ControlFlow::Continue(more)) => return Some(Self { opening, stage: Stage::Underway(more) }),
+            Ok(ControlFlow::Continue(more)) => return Some(Self { opening, stage: Stage::Underway(Box::new(more)) }),
             Ok(ControlFlow::Break(result)) => result,
             Err(error) => Err(error),
         };
