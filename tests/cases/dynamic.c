@@ -382,7 +382,7 @@ static void meet(int accepts, const char *file)
         MPI_Comm_accept(port, MPI_INFO_NULL, 0, MPI_COMM_WORLD, &inter);
     else
         MPI_Comm_connect(port, MPI_INFO_NULL, 0, MPI_COMM_WORLD, &inter);
-    exercise(inter, !accepts, 2);
+    exercise(inter, !accepts, atoi(getenv("PARENTS")));
     if (getenv("DIES") && !accepts)
         _exit(5);
     if (getenv("DIES")) {

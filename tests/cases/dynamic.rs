@@ -1,7 +1,7 @@
 //! Jobs that meet: spawned, over ports and over sockets. What is checked of MPI is in `dynamic.c`.
 
 use redrt_tests::{Job, Running, compile_case};
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
 
 fn job(rank_count: u32, arguments: &[&str]) -> Job {
     let job = Job::new(rank_count, &compile_case("dynamic")).arguments(arguments);
@@ -93,12 +93,26 @@ fn replicas_are_refused_other_jobs_with_the_reason() {
 }
 
 #[test]
-fn a_program_without_redrun_can_be_met_but_spawns_nothing() {
+fn programs_without_redrun_can_meet_but_spawn_nothing() {
     let program = compile_case("dynamic");
+    let directory = tempfile::tempdir().expect("the temporary directory can be written");
+    let file = directory.path().join("port");
     let run = |arguments: &[&str]| {
-        let output = Command::new(&program).args(arguments).output().expect("it can be run");
+        let mut command = Command::new(&program);
+        command.args(arguments).env("PARENTS", "1").stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.spawn().expect("it can be run")
+    };
+    let ended = |process: Child| {
+        let output = process.wait_with_output().expect("it is our child");
         (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
     };
-    let (code, said) = run(&["all"]);
+    let name = file.display().to_string();
+    let accepting = run(&["accept", &name]);
+    while !file.exists() {
+        std::thread::yield_now();
+    }
+    assert_eq!(ended(run(&["connect", &name])), (Some(0), String::new()));
+    assert_eq!(ended(accepting), (Some(0), String::new()));
+    let (code, said) = ended(run(&["all"]));
     assert!(code != Some(0) && said.contains("was not started by redrun"), "{code:?} {said}");
 }
