@@ -152,7 +152,8 @@ impl Spawned {
     fn start(&mut self, asker: Asker, begin: &ToSpawned, options: &[OsString], environment: Environment) -> Result<()> {
         let (ours, theirs) = UnixStream::pair().context("Failed to make a socket")?;
         ours.set_nonblocking(true)?;
-        let program = std::env::current_exe().context("Failed to find the program redrun")?;
+        // By its name: another may have taken its place since, and then the daemon beside it is that one's.
+        let program = std::env::current_exe().context("Failed to find the program redrun")?.with_file_name("redrun");
         let mut command = Command::new(program);
         command.arg("--spawned").args(options).env_clear().envs(environment).stdin(Stdio::from(OwnedFd::from(theirs)));
         let process = command.spawn().context("Failed to start another redrun")?;
