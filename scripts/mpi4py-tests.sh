@@ -64,7 +64,8 @@ suite() {
     case $1 in *-r*) exclusions+=,$root/tests/mpi4py-exclusions-replicated.txt ;; esac
     # Python's threads read clocks when they contend for the interpreter's lock (docs/determinism.md).
     local suspicious='silent data corruption\|differs between'
-    run 900 "$1" "$venv/bin/python" tests/mpi4py/run.py "$source/test" "$exclusions" -v
+    # The suite spawns processes that import parts of it.
+    PYTHONPATH=$source/test run 900 "$1" "$venv/bin/python" tests/mpi4py/run.py "$source/test" "$exclusions" -v
 }
 
 for degree in 1 2; do

@@ -8,6 +8,7 @@ pub mod coll;
 pub mod comm;
 pub mod datatype;
 pub mod decide;
+pub mod dynamic;
 pub mod engine;
 pub mod error;
 pub mod faults;

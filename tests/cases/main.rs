@@ -4,6 +4,7 @@ mod attribution;
 mod clocks;
 mod corrupt;
 mod determinism;
+mod dynamic;
 mod endings;
 mod evidence;
 mod faults;

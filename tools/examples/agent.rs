@@ -48,8 +48,8 @@ impl Agent {
             ToAgent::View(view) => self.view = view.number.0,
             ToAgent::Release => self.released = true,
             ToAgent::Place(_) | ToAgent::Pins(_) => panic!("this program cannot be cloned"),
-            // It has no memory that others have.
-            ToAgent::Scrub(_) => {}
+            // It has no memory that others have, and asks nothing about other jobs.
+            ToAgent::Scrub(_) | ToAgent::Dynamic(..) => {}
             // It remembers nothing of what it sent, and makes no progress for others.
             ToAgent::Trace(sending) => {
                 self.send(&FromAgent::Trace(sending, None));

@@ -17,6 +17,7 @@ use crate::coll::gather;
 use crate::coll::schedule::block_on;
 use crate::comm::topology::{Grid, Topology};
 use crate::comm::{self, Comm, handle_of, lock};
+use crate::dynamic::connection;
 use crate::engine;
 use crate::engine::request::{Operation, Status};
 use crate::error::{Error, Result};
@@ -125,7 +126,7 @@ pub fn comm_create(comm: CommHandle, group: GroupHandle, newcomm: Output<CommHan
         return newcomm.set(handle_of(inter::create(&parent, &members)?));
     }
     // Groups of one call are disjoint, so the first member tells them apart.
-    let detail = members.first().map_or(0, |member| u64::from(member.0) + 1);
+    let detail = members.first().map_or(0, |member| parent.name_of(*member) + 1);
     newcomm.set(handle_of(parent.derive(&members, detail, None)))
 }
 
@@ -202,8 +203,10 @@ pub fn comm_split_type(
     let shared = resource.as_deref() == Some("mpi_shared_memory");
     let color = match split_type {
         MPI_UNDEFINED => MPI_UNDEFINED,
-        MPI_COMM_TYPE_SHARED => crate::runtime::shared_memory_color(),
-        MPI_COMM_TYPE_HW_GUIDED | MPI_COMM_TYPE_RESOURCE_GUIDED if shared => crate::runtime::shared_memory_color(),
+        MPI_COMM_TYPE_SHARED => crate::runtime::shared_memory_color(&parent),
+        MPI_COMM_TYPE_HW_GUIDED | MPI_COMM_TYPE_RESOURCE_GUIDED if shared => {
+            crate::runtime::shared_memory_color(&parent)
+        }
         MPI_COMM_TYPE_HW_GUIDED | MPI_COMM_TYPE_HW_UNGUIDED | MPI_COMM_TYPE_RESOURCE_GUIDED => MPI_UNDEFINED,
         other => return Err(Error::new(MPI_ERR_ARG, format!("{other} is not a split type"))),
     };
@@ -215,6 +218,9 @@ pub fn comm_free(comm: Output<CommHandle>) -> Result {
     let handle = comm.get()?;
     let found = comm::resolve(handle)?;
     found.attached.attributes.delete_all(handle.0)?;
+    if found.is_mixed {
+        connection::keep(&found);
+    }
     comm::remove(handle)?;
     comm.set(CommHandle::NULL)
 }

@@ -6,6 +6,7 @@ use crate::abi::{
     MPI_ERR_OTHER, MPI_THREAD_FUNNELED, MPI_THREAD_MULTIPLE, MPI_THREAD_SERIALIZED, MPI_THREAD_SINGLE, Output,
 };
 use crate::comm;
+use crate::dynamic::connection;
 use crate::error::{Error, Result};
 use crate::handle::CommHandle;
 use crate::host;
@@ -56,6 +57,7 @@ fn start(function: &str, required: c_int) -> c_int {
 
 /// Leaves the job.
 fn end() {
+    connection::finalize();
     runtime::end();
     runtime::clock::remove_hooks();
     host::set_finalized();

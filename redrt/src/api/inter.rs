@@ -5,11 +5,13 @@ use crate::abi::{Input, MPI_ERR_ARG, MPI_ERR_COMM, MPI_ERR_GROUP, MPI_UNDEFINED,
 use crate::coll::schedule::block_on;
 use crate::coll::{Outcome, Peers, bcast, gather, inter as two_groups};
 use crate::comm::{self, Comm, handle_of};
+use crate::dynamic::{self, contact};
 use crate::error::{Error, Result};
 use crate::fail;
 use crate::handle::{CommHandle, ErrhandlerHandle, GroupHandle, InfoHandle};
 use crate::memory::Scratch;
 use crate::objects::{group, info, session};
+use crate::runtime;
 use redrt_types::VirtualRank;
 use std::ffi::{c_char, c_int};
 use std::sync::Arc;
@@ -102,8 +104,6 @@ pub fn intercomm_create(
     }
     local.member(local_leader)?;
     let chosen = local.next_context(INTER_DETAIL);
-    let mut mine = vec![chosen];
-    mine.extend(local.members.iter().map(|member| u64::from(member.0)));
     let is_leader = local.rank as c_int == local_leader;
     let leaders = if is_leader {
         let peer = comm::resolve(peer_comm)?;
@@ -113,22 +113,42 @@ pub fn intercomm_create(
     } else {
         None
     };
-    let heard = block_on(async {
-        let heard = match &leaders {
-            Some(leaders) => Some(trade(leaders, remote_leader as usize, &mine).await?),
-            None => None,
-        };
-        tell(local.peers(), local_leader as usize, heard).await
-    })?;
+    // What the leaders tell each other, told to all.
+    let exchange = |mine: &[u64]| {
+        block_on(async {
+            let heard = match &leaders {
+                Some(leaders) => Some(trade(leaders, remote_leader as usize, mine).await?),
+                None => None,
+            };
+            tell(local.peers(), local_leader as usize, heard).await
+        })
+    };
+    // Processes of other jobs are numbered by each by itself, so those who may know some say who they mean.
+    let by_contact = !is_replicated() && {
+        let mixed = |comm: &Comm| u64::from(comm.is_mixed);
+        let mine =
+            leaders.as_ref().map_or(Ok(0), |_| comm::resolve(peer_comm).map(|peer| mixed(&peer) | mixed(&local)))?;
+        let theirs = exchange(&[mine])?.first().copied().unwrap_or(0);
+        (theirs | block_on(tell(local.peers(), local_leader as usize, is_leader.then(|| vec![mine])))?[0]) != 0
+    };
+    let members = match by_contact {
+        false => local.members.iter().map(|member| u64::from(member.0)).collect(),
+        true => dynamic::members_as_words(local.peers(), local_leader as usize)?,
+    };
+    let heard = exchange(&[&[chosen], &members[..]].concat())?;
     let Some((theirs, remote)) = heard.split_first() else {
         fail!(MPI_ERR_COMM, "the leader of the other group said nothing");
     };
-    let remote = ranks(remote);
+    let remote = if by_contact { dynamic::members_from_words(remote)? } else { ranks(remote) };
     if let Some(both) = remote.iter().find(|member| local.members.contains(member)) {
         fail!(MPI_ERR_COMM, "rank {both} of MPI_COMM_WORLD is in both groups");
     }
     let context = comm::bridge_context(chosen, *theirs);
     newintercomm.set(handle_of(local.bridge(context, &local.members, &remote)))
+}
+
+fn is_replicated() -> bool {
+    runtime::job().is_some_and(|job| job.welcome.world.is_replicated())
 }
 
 /// Tells contexts of intercommunicators from those of others that a communicator makes.
@@ -209,7 +229,7 @@ pub fn intercomm_merge(intercomm: CommHandle, high: c_int, newintracomm: Output<
     let mine = u64::from(high != 0);
     let theirs = agree(&comm, &[mine])?.first().copied().unwrap_or(0);
     // With the same wish, any order that both sides see.
-    let first = (mine, comm.members[0]) < (theirs, remote[0]);
+    let first = (mine, contact::identity(comm.members[0])) < (theirs, contact::identity(remote[0]));
     let (low, top) = if first { (&comm.members, remote) } else { (remote, &comm.members) };
     let members: Vec<_> = low.iter().chain(top.iter()).copied().collect();
     let context = comm.next_context(MERGE_DETAIL);
@@ -218,8 +238,11 @@ pub fn intercomm_merge(intercomm: CommHandle, high: c_int, newintracomm: Output<
 
 /// `MPI_Comm_create` on an intercommunicator (§7.4.2): the two groups that the two sides choose.
 pub fn create(comm: &Comm, members: &[VirtualRank]) -> Result<Option<Arc<Comm>>> {
-    let mine: Vec<_> = members.iter().map(|member| u64::from(member.0)).collect();
-    let theirs = ranks(&agree(comm, &mine)?);
+    // By rank in the group: processes of other jobs may be numbered otherwise over there.
+    let place = |member: &VirtualRank| comm.members.iter().position(|other| other == member).map(|rank| rank as u64);
+    let mine: Vec<_> = members.iter().filter_map(place).collect();
+    let remote = remote(comm)?;
+    let theirs: Vec<_> = agree(comm, &mine)?.iter().filter_map(|rank| remote.get(*rank as usize).copied()).collect();
     let context = comm.next_context(INTER_DETAIL);
     Ok(comm.bridge(context, members, &theirs))
 }

@@ -8,6 +8,8 @@ pub mod topology;
 
 use crate::abi::{MPI_ERR_COMM, MPI_ERR_RANK, MPI_ERR_TOPOLOGY, MPI_UNDEFINED};
 use crate::coll::Peers;
+use crate::dynamic::connection;
+use crate::dynamic::contact::{self, Identity};
 use crate::error::{Error, Result};
 use crate::handle::{CommHandle, Table};
 use crate::objects::attached::Attached;
@@ -29,6 +31,8 @@ pub struct Comm {
     pub rank: u32,
     /// The virtual rank of each member; of an intercommunicator, those of the local group.
     pub members: Arc<[VirtualRank]>,
+    /// It has members of other jobs.
+    pub is_mixed: bool,
     /// The remote group of an intercommunicator.
     pub remote: Option<Arc<[VirtualRank]>>,
     /// Error handler and attributes.
@@ -146,6 +150,7 @@ impl Comm {
             handle: OnceLock::new(),
             context,
             rank,
+            is_mixed: members.iter().any(|member| contact::is_foreign(*member)),
             members,
             remote: None,
             attached,
@@ -198,6 +203,11 @@ impl Comm {
         if name.is_empty() { format!("communicator {:#x}", self.handle().0) } else { name.clone() }
     }
 
+    /// A number for a member that all members know it by.
+    pub fn name_of(&self, member: VirtualRank) -> u64 {
+        if self.is_mixed { hash_of([contact::identity(member)]) >> 1 } else { u64::from(member.0) }
+    }
+
     /// The members, for the next collective operation.
     pub fn peers(&self) -> Peers {
         let number = self.collectives.fetch_add(1, Ordering::Relaxed);
@@ -210,7 +220,7 @@ impl Comm {
         let Some(remote) = &self.remote else { return Peers { context, tag, rank, members, across: None } };
         let across = Peers { context, tag, rank, members: remote.clone(), across: None };
         // Each group by itself has a context too, named by its first member.
-        let context = mix(context, u64::from(members[0].0) + 1) | COLLECTIVE;
+        let context = mix(context, self.name_of(members[0]) + 1) | COLLECTIVE;
         Peers { context, tag, rank, members, across: Some(Arc::new(across)) }
     }
 
@@ -278,7 +288,7 @@ impl Comm {
 
     /// The context of the next communicator that exactly `members` make of this one with `tag`.
     pub fn group_context(&self, members: &[VirtualRank], tag: u64) -> u64 {
-        let group = members.iter().fold(mix(self.context, tag), |hash, member| mix(hash, u64::from(member.0)));
+        let group = members.iter().fold(mix(self.context, tag), |hash, member| mix(hash, self.name_of(*member)));
         let mut groups = lock(&self.groups);
         let number = groups.entry(group).or_insert(0);
         *number += 1;
@@ -292,6 +302,7 @@ impl Comm {
         comm.topology = self.topology.clone();
         comm.session.clone_from(&self.session);
         comm.remote.clone_from(&self.remote);
+        comm.is_mixed = self.is_mixed;
         register(comm)
     }
 
@@ -302,6 +313,7 @@ impl Comm {
         let attached = Arc::new(Attached::with_errhandler(self.attached.errhandler()));
         let mut comm = Self::new(context, rank, local.into(), attached);
         comm.remote = Some(remote.into());
+        comm.is_mixed |= remote.iter().any(|member| contact::is_foreign(*member));
         Some(register(comm))
     }
 
@@ -331,11 +343,15 @@ const LEADERS_DETAIL: u64 = u64::MAX - 3;
 const GROUP_DETAIL: u64 = u64::MAX - 1;
 const WINDOW_DETAIL: u64 = u64::MAX - 4;
 const PARTITIONED_DETAIL: u64 = u64::MAX - 5;
+const PARTING_DETAIL: u64 = u64::MAX - 6;
 /// How many contexts with messages a window has.
 const WINDOW_CONTEXTS: u64 = 4;
 
 fn register(comm: Comm) -> Arc<Comm> {
     let comm = Arc::new(comm);
+    if comm.is_mixed {
+        connection::begin(&comm);
+    }
     let handle = CommHandle(COMMS.insert(comm.clone()));
     let _ = comm.handle.set(handle);
     comm
@@ -351,7 +367,21 @@ pub fn remove(handle: CommHandle) -> Result {
     if handle == CommHandle::WORLD || handle == CommHandle::SELF {
         return Err(Error::new(MPI_ERR_COMM, "a predefined communicator cannot be freed"));
     }
-    COMMS.remove(handle.0).map(drop).ok_or_else(|| invalid(handle))
+    let comm = COMMS.remove(handle.0).ok_or_else(|| invalid(handle))?;
+    if comm.is_mixed {
+        connection::end(&comm);
+    }
+    Ok(())
+}
+
+/// A hash of processes, the same for all that know them.
+pub fn hash_of(processes: impl IntoIterator<Item = Identity>) -> u64 {
+    processes.into_iter().fold(0, |hash, (job, rank)| mix(mix(hash, job), u64::from(rank)))
+}
+
+/// The context in which those who are connected part: `connected` is a hash of who they are.
+pub fn parting_context(connected: u64) -> u64 {
+    mix(connected, PARTING_DETAIL) | COLLECTIVE
 }
 
 /// The context of an intercommunicator, from what each side has chosen.

@@ -1,5 +1,6 @@
 //! Links to the other processes: which transport reaches whom, and what waits to go.
 
+mod foreign;
 mod pump;
 mod reset;
 #[cfg(test)]
@@ -76,6 +77,23 @@ struct Peer {
     live: Option<Incarnation>,
 }
 
+impl Peer {
+    fn new() -> Self {
+        Self {
+            card: None,
+            route: Route::Unopened,
+            backlog: VecDeque::new(),
+            pushes: VecDeque::new(),
+            busy: false,
+            fenced: None,
+            epoch: 0,
+            is_confirmed: false,
+            attempts: 0,
+            live: None,
+        }
+    }
+}
+
 /// How this process may reach others, and who it is.
 pub struct Identity {
     /// Random identity of the job.
@@ -86,7 +104,7 @@ pub struct Identity {
     pub incarnation: Incarnation,
     /// Number of its host.
     pub host_number: u32,
-    /// The job's secret.
+    /// The secret of the job's links.
     pub secret: Secret,
     /// The node's shared memory, when it may be used.
     pub segment: Option<Segment>,
@@ -95,7 +113,9 @@ pub struct Identity {
 /// All links of a process.
 pub struct Links {
     identity: Identity,
+    /// Those of the job, and behind them those of other jobs: see `foreign`.
     peers: Vec<Peer>,
+    own_count: u32,
     inbox: Option<Inbox>,
     receivers: Vec<Receiver>,
     /// Links of processes that the view does not have yet.
@@ -114,25 +134,14 @@ impl Links {
     /// Links to `count` processes, none opened yet.
     pub fn new(identity: Identity, count: u32) -> Self {
         let inbox = identity.segment.map(|segment| Inbox::new(segment, identity.me, count));
-        let peer = || Peer {
-            card: None,
-            route: Route::Unopened,
-            backlog: VecDeque::new(),
-            pushes: VecDeque::new(),
-            busy: false,
-            fenced: None,
-            epoch: 0,
-            is_confirmed: false,
-            attempts: 0,
-            live: None,
-        };
-        let peers = (0..count).map(|_| peer()).collect();
+        let peers = (0..count).map(|_| Peer::new()).collect();
         let (busy, finished, broken) = (Vec::new(), Vec::new(), Vec::new());
         let flips = Vec::new();
         let scribbled = Vec::new();
         Self {
             identity,
             peers,
+            own_count: count,
             inbox,
             receivers: Vec::new(),
             early: Vec::new(),
@@ -215,12 +224,14 @@ impl Links {
     }
 
     fn open_tcp(&mut self, to: ProcessIndex, address: std::net::SocketAddr) -> Route {
-        let Identity { ref secret, me, incarnation, .. } = self.identity;
+        let Identity { job, ref secret, me, incarnation, .. } = self.identity;
         let Peer { epoch, attempts, .. } = self.peers[to.0 as usize];
         let wanted = Arc::new(AtomicBool::new(true));
-        let name = Name { from: me, incarnation, to, epoch };
+        let contact = self.contact(to);
+        let (named, secret) = contact.as_ref().map_or((to, secret), |contact| (contact.process, &contact.secret));
+        let name = Name { job, from: me, incarnation, to: named, epoch };
         let has_failed = attempts > 0;
-        let opening = Opening { name, address, secret: secret.clone(), wanted: wanted.clone(), has_failed };
+        let opening = Opening { to, name, address, secret: secret.clone(), wanted: wanted.clone(), has_failed };
         match opening::ask(opening).map_err(|opening| opening::open(&opening)) {
             Ok(()) => Route::Opening(wanted),
             Err(Ok(sender)) => Route::Tcp(sender),
@@ -233,7 +244,7 @@ impl Links {
 
     /// Takes over a link that another thread has opened, or could not.
     pub fn opened(&mut self, opened: Opened) {
-        let Name { to, .. } = opened.name;
+        let to = opened.to;
         let peer = &mut self.peers[to.0 as usize];
         // The trap: the end of an earlier wish, for a process that has died and was replaced meanwhile.
         let is_this = |wanted: &Arc<AtomicBool>| Arc::ptr_eq(wanted, &opened.wanted);
@@ -374,7 +385,8 @@ impl Links {
         }
         peer.route = Route::Gone;
         (peer.epoch, peer.is_confirmed, peer.attempts) = (0, false, 0);
-        if let Some(inbox) = &mut self.inbox {
+        let is_own = process.0 < self.own_count;
+        if let Some(inbox) = self.inbox.as_mut().filter(|_| is_own) {
             inbox.close(process);
         }
         peer.backlog.clear();

@@ -13,6 +13,7 @@
 pub mod cancel;
 pub mod cloning;
 mod evidence;
+mod foreign;
 #[cfg(test)]
 mod fuzz;
 pub mod link;
@@ -154,7 +155,16 @@ impl Engine {
 
     /// The process that plays `rank` on the plane of this process, at r = 1 the only one.
     pub fn process_of(&self, rank: VirtualRank) -> ProcessIndex {
-        self.world.process(ReplicaId { rank, index: redrt_types::ReplicaIndex(0) })
+        if self.is_replicated() {
+            self.world.process(ReplicaId { rank, index: redrt_types::ReplicaIndex(0) })
+        } else {
+            ProcessIndex(rank.0)
+        }
+    }
+
+    /// The rank that a process plays, or the number that one of another job has here.
+    pub fn rank_of(&self, process: ProcessIndex) -> VirtualRank {
+        if self.is_replicated() { self.world.replica(process).rank } else { VirtualRank(process.0) }
     }
 
     /// Takes in what has arrived and sends out what can go; `true` when anything moved.

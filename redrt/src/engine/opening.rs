@@ -10,6 +10,7 @@
 
 use crate::transport::tcp::{Name, Sender};
 use crate::transport::{descriptors, handshake};
+use redrt_types::ProcessIndex;
 use redrt_wire::auth::Secret;
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -20,11 +21,13 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// A link that is to be opened.
 pub struct Opening {
+    /// To which process, as this one numbers them.
+    pub to: ProcessIndex,
     /// What is said when it is open.
     pub name: Name,
     /// Where it listens.
     pub address: SocketAddr,
-    /// The job's secret.
+    /// The secret of the links of its job.
     pub secret: Secret,
     /// Cleared when nobody wants the link any more.
     pub wanted: Arc<AtomicBool>,
@@ -41,8 +44,8 @@ impl Opening {
 
 /// What became of it.
 pub struct Opened {
-    /// What was said over it.
-    pub name: Name,
+    /// To which process.
+    pub to: ProcessIndex,
     /// Of which wish; there may be a newer one for the same link.
     pub wanted: Arc<AtomicBool>,
     /// The link, or why there is none.

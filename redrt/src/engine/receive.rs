@@ -7,12 +7,13 @@ use super::matching::ContextIndex;
 use super::payload::Target;
 use super::refusal::Fault;
 use super::request::{Operation, RequestId, Status};
+use crate::dynamic;
 use crate::transport::frame::{FLAG_DIGEST, Fragment, FrameError, Grant, Header, Kind, Rendezvous};
 use crate::transport::tcp::{Received, Receiver, Source};
 use crate::transport::{Body, LandingId};
 use quiesce::MessageId;
 use quiesce::matching::{Arrived, Pattern, Posted};
-use redrt_types::{ProcessIndex, Tag};
+use redrt_types::{ProcessIndex, Tag, World};
 use sdc_detect::Element;
 
 /// Longest message to oneself that is copied instead of waiting in the application's buffer.
@@ -114,7 +115,17 @@ impl Engine {
     }
 
     /// Takes over a link that another process has opened.
-    pub(super) fn add_receiver(&mut self, receiver: Receiver) {
+    pub(super) fn add_receiver(&mut self, mut receiver: Receiver) {
+        if receiver.job != self.links.job() {
+            // It knows the secret of this job's links, so somebody has given it that.
+            return match self.meet_stranger(receiver.job, receiver.from) {
+                Some(process) => {
+                    receiver.from = process;
+                    self.admit(receiver);
+                }
+                None => self.refuse(None, &Fault::Stranger(receiver.from.0)),
+            };
+        }
         let ProcessIndex(number) = receiver.from;
         if number >= self.world.process_count() || receiver.from == self.world.process(self.me) {
             return self.refuse(None, &Fault::Stranger(number));
@@ -169,8 +180,10 @@ impl Engine {
         if header.flags != flags {
             return Err(FrameError::Flags { kind, flags: header.flags }.into());
         }
-        if is_message && header.source >= self.world.rank_count() {
-            return Err(Fault::Source { source_rank: header.source, rank_count: self.world.rank_count() });
+        // A communicator with members of other jobs may have more, and its messages may come before this process knows of it.
+        let rank_count = if dynamic::is_used() { World::RANK_COUNT_MAX } else { self.world.rank_count() };
+        if is_message && header.source >= rank_count {
+            return Err(Fault::Source { source_rank: header.source, rank_count });
         }
         if self.is_replicated() && !matches!(kind, Kind::Grant | Kind::Data | Kind::Done) {
             return self.handle_replicated(from, kind, header, digest, body.bytes());

@@ -90,6 +90,10 @@ impl Engine {
     /// Closes the link to whoever sent such a frame and tells `redrun`. Nobody uses the frame any more.
     #[cold]
     pub(super) fn refuse(&mut self, from: Option<ProcessIndex>, fault: &Fault) {
+        if let Some(from) = from.filter(|from| self.is_foreign(*from)) {
+            self.links.close(from, Incarnation(0));
+            return runtime::refused(None, format!("{} {fault}", self.links.name_of(from)));
+        }
         let peer = match fault {
             Fault::Protocol { by, .. } => Some(*by),
             _ => from.map(|from| self.world.replica(from)),

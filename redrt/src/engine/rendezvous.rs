@@ -126,7 +126,7 @@ impl Engine {
 
     /// The offer that a process speaks of, if it was made to that process.
     fn offered_to(&mut self, from: ProcessIndex, id: OutgoingId) -> Result<&mut Outgoing, Fault> {
-        let rank = self.world.replica(from).rank;
+        let rank = self.rank_of(from);
         let outgoing = self.outgoing.get_mut(&id).filter(|outgoing| outgoing.to == Some(rank) && !outgoing.eager);
         outgoing.ok_or(Fault::Offer(id.0))
     }

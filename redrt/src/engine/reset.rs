@@ -20,6 +20,9 @@ const FLUSHES_PER_LOOK: u32 = 32;
 impl Engine {
     /// A link broke. Its other end may be dead, which a view will say, or not.
     pub(super) fn link_broke(&mut self, broken: Broken) {
+        if self.is_foreign(broken.process()) {
+            return self.foreign_gone(broken.process());
+        }
         match broken {
             Broken::Lost { process, epoch } if self.is_replicated() => self.reconnect(process, epoch + 1),
             Broken::Lost { process, .. } | Broken::Refused(process) => runtime::suspect(self.world.replica(process)),
@@ -35,6 +38,10 @@ impl Engine {
             Admission::Newer if !self.is_replicated() => return,
             Admission::Newer => self.reconnect(receiver.from, receiver.epoch),
             Admission::Same => {}
+        }
+        if self.is_foreign(receiver.from) {
+            self.links.take_receiver(receiver);
+            return;
         }
         let peer = self.world.replica(receiver.from);
         if self.links.judge(&receiver) == Admission::Same

@@ -1,10 +1,11 @@
 //! The agent: a thread that sleeps until the daemon says something; and how all threads of the library's own are started.
 
 use super::{Job, cloning, control::Control, links};
+use crate::dynamic::redrun as dynamic;
 use crate::engine::{self, opening};
 use redrt_wire::control::{FromAgent, ToAgent};
 use std::io;
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
@@ -22,6 +23,9 @@ static IS_HELD: AtomicBool = AtomicBool::new(false);
 /// Set when every process of the job is finalizing.
 static RELEASED: AtomicBool = AtomicBool::new(false);
 
+/// Where links are accepted, once they are.
+static LISTENS_AT: Mutex<Option<SocketAddr>> = Mutex::new(None);
+
 /// Threads of this process that the library started.
 static OWN_THREADS: AtomicU32 = AtomicU32::new(0);
 
@@ -36,8 +40,26 @@ pub fn start(job: &'static Job, listener: Option<TcpListener>) -> io::Result<()>
     let Some(control) = job.control else { return Ok(()) };
     spawn("redrt-agent", Box::new(move || listen_to_daemon(control)))?;
     let Some(listener) = listener else { return Ok(()) };
+    serve_links(&mut LISTENS_AT.lock().unwrap_or_else(PoisonError::into_inner), listener).map(drop)
+}
+
+fn serve_links(place: &mut Option<SocketAddr>, listener: TcpListener) -> io::Result<SocketAddr> {
     cloning::note_listener(&listener);
-    links::start(opening::install()?, listener)
+    let address = listener.local_addr()?;
+    links::start(opening::install()?, listener)?;
+    *place = Some(address);
+    Ok(address)
+}
+
+/// Where this process accepts links. Without need of any in its own job it begins when it is first asked. That a thread is
+/// started then moves the program's memory, which is of no matter without replicas.
+pub fn listen_for_links() -> io::Result<SocketAddr> {
+    let mut place = LISTENS_AT.lock().unwrap_or_else(PoisonError::into_inner);
+    match (*place, super::job()) {
+        (Some(address), _) => Ok(address),
+        (None, Some(job)) => serve_links(&mut place, cloning::open_listener(job.welcome.listen)?),
+        (None, None) => Err(io::ErrorKind::NotConnected.into()),
+    }
 }
 
 /// Starts a thread of the library's own, which gets no signals of the program. It has begun when this returns.
@@ -126,7 +148,8 @@ fn heed(job: &Job, control: &Control, message: ToAgent) {
         }
         ToAgent::Ask { wave } => {
             let thread_count = super::threads::mpi_thread_count(OWN_THREADS.load(Ordering::Relaxed));
-            let passive = cell.passive(thread_count, &job.welcome.view);
+            let may_be_passive = !crate::dynamic::is_used();
+            let passive = may_be_passive.then(|| cell.passive(thread_count, &job.welcome.view)).flatten();
             // If the daemon is gone, so is the job.
             let statistics = cell.lock().statistics();
             let _ = control.send(&FromAgent::Answer { wave, passive, statistics });
@@ -138,6 +161,7 @@ fn heed(job: &Job, control: &Control, message: ToAgent) {
             // If the daemon is gone, so is the job.
             let _ = control.send(&FromAgent::Trace(sending, trace));
         }
+        ToAgent::Dynamic(number, answer) => dynamic::heed(number, answer),
         ToAgent::Held(held) => IS_HELD.store(held, Ordering::Relaxed),
         ToAgent::Release => {
             RELEASED.store(true, Ordering::Release);

@@ -163,7 +163,7 @@ fn become_copy(hushed: &mut Hushed, held: &mut Held) -> io::Result<()> {
     };
     held.become_copy(me, super::identity(&welcome, segment), super::shares_core(&welcome))?;
     let card = super::card(&welcome, listener.as_ref())?;
-    set_job(Job { welcome, control: before.control });
+    set_job(Job::new(welcome, before.control));
     hushed.send(&FromAgent::Ready(card))
 }
 

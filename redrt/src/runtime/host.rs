@@ -72,7 +72,7 @@ impl Host for InJob {
         match keyval {
             MPI_TAG_UB => Some(crate::api::p2p::TAG_MAX),
             MPI_WTIME_IS_GLOBAL => Some(0),
-            MPI_UNIVERSE_SIZE => Some(self.world_size() as c_int),
+            MPI_UNIVERSE_SIZE => Some(welcome().origin.place_count.max(self.world_size()) as c_int),
             MPI_APPNUM => Some(welcome().application as c_int),
             _ => None,
         }

@@ -31,7 +31,7 @@ struct Dial {
 enum Stage {
     /// Nothing is done before then.
     Paused(Instant),
-    Underway(Dialling),
+    Underway(Box<Dialling>),
 }
 
 impl Dial {
@@ -49,11 +49,11 @@ impl Dial {
         }
         let dialling = match stage {
             Stage::Paused(until) if Instant::now() < until => return Some(Self { opening, stage }),
-            Stage::Paused(_) => Dialling::begin(opening.address, &opening.secret, opening.name),
+            Stage::Paused(_) => Dialling::begin(opening.address, &opening.secret, opening.name).map(Box::new),
             Stage::Underway(dialling) => Ok(dialling),
         };
         let result = match dialling.map(|dialling| dialling.advance(|| opening.is_wanted())) {
-            Ok(ControlFlow::Continue(more)) => return Some(Self { opening, stage: Stage::Underway(more) }),
+            Ok(ControlFlow::Continue(more)) => return Some(Self { opening, stage: Stage::Underway(Box::new(more)) }),
             Ok(ControlFlow::Break(result)) => result,
             Err(error) => Err(error),
         };
@@ -65,7 +65,7 @@ impl Dial {
         if result.as_ref().is_err_and(|error| !refused(error)) {
             return Some(Self { opening, stage: Stage::Paused(Instant::now() + PAUSE) });
         }
-        engine::cell().link_dialled(Opened { name: opening.name, wanted: opening.wanted, result });
+        engine::cell().link_dialled(Opened { to: opening.to, wanted: opening.wanted, result });
         None
     }
 
@@ -97,7 +97,7 @@ fn serve_all(wishes: &Wishes, listener: &TcpListener) -> io::Result<()> {
         dials.extend(wishes.take().into_iter().map(Dial::begin));
         dials = dials.into_iter().filter_map(Dial::advance).collect();
         if let Some(job) = super::job() {
-            accept(listener, &mut admissions, &job.welcome.secret)?;
+            accept(listener, &mut admissions, &job.link_secret)?;
         }
         admissions = admissions.into_iter().filter_map(advance).collect();
         let listens = (admissions.len() < ADMISSIONS_MAX).then_some(listener.as_raw_fd());

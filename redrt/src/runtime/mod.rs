@@ -11,8 +11,10 @@ pub mod preload;
 pub mod progress;
 pub mod threads;
 
+pub use agent::listen_for_links;
 pub use leave::{abort, end, refused, suspect};
 
+use crate::dynamic::contact;
 use crate::engine::link::{Identity, Links};
 use crate::engine::replication::Replication;
 use crate::engine::sleep::Sleeper;
@@ -28,6 +30,7 @@ use redrt_wire::control::{
     CONTROL_FD_VARIABLE, Card, Determinism, FromAgent, OnSdc, Options, Protocol, ToAgent, Transport, Verification,
     Welcome,
 };
+use redrt_wire::dynamic::Origin;
 use std::net::TcpListener;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
@@ -57,6 +60,9 @@ pub enum JoinError {
          allocation in place of srun (or set {SINGLETON_VARIABLE}=1 if that is what you want)"
     )]
     BareSrun(u32),
+    /// The job that spawned this one is not there.
+    #[error("the job that spawned this one cannot be met")]
+    Parent(#[source] crate::error::Error),
     /// The node's shared memory cannot be used.
     #[error("the shared memory of host {host} cannot be mapped")]
     SharedMemory {
@@ -74,6 +80,18 @@ pub struct Job {
     pub welcome: Welcome,
     /// The connection to the daemon; `None` for a program started by itself.
     pub control: Option<&'static Control>,
+    /// The secret of the job's links, which other jobs may be told; the job's own is not.
+    pub link_secret: Secret,
+}
+
+impl Job {
+    fn new(welcome: Welcome, control: Option<&'static Control>) -> Self {
+        Self { link_secret: link_secret(&welcome), welcome, control }
+    }
+}
+
+fn link_secret(welcome: &Welcome) -> Secret {
+    welcome.secret.derive("redrt links of processes")
 }
 
 /// Changes once in a copy of the process, before its threads go on.
@@ -109,7 +127,10 @@ pub fn begin() -> Result<(), JoinError> {
     let attached = || std::sync::Arc::new(crate::objects::attached::Attached::new());
     crate::comm::install(job.welcome.me.rank, job.welcome.world.rank_count(), attached(), attached());
     crate::faults::arm(&job.welcome.faults, job.welcome.host_number);
-    Ok(())
+    match &job.welcome.origin.parent_port {
+        Some(port) => crate::dynamic::meet_parent(port).map_err(JoinError::Parent),
+        None => Ok(()),
+    }
 }
 
 fn warn_without_preload(job: &Job) {
@@ -127,11 +148,17 @@ pub fn chain(error: &dyn std::error::Error) -> String {
     causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }
 
-/// The colour of the ranks that share memory with this one: see `MPI_Comm_split_type`.
-pub fn shared_memory_color() -> i32 {
+/// The colour of the ranks of `comm` that share memory with this one: see `MPI_Comm_split_type`. Jobs do not share any.
+pub fn shared_memory_color(comm: &crate::comm::Comm) -> i32 {
     match job() {
         Some(job) if job.welcome.world.is_replicated() => job.welcome.me.rank.0 as i32,
-        Some(job) => job.welcome.host_number as i32,
+        Some(job) => {
+            let mut jobs: Vec<_> = comm.members.iter().map(|member| contact::identity(*member).0).collect();
+            jobs.sort_unstable();
+            jobs.dedup();
+            let number = jobs.iter().position(|other| *other == job.welcome.job).unwrap_or_default();
+            (number << 20) as i32 | job.welcome.host_number as i32
+        }
         None => 0,
     }
 }
@@ -150,7 +177,7 @@ pub fn join() -> Result<&'static Job, JoinError> {
         }
     };
     let (welcome, cards, control, listener) = match control {
-        None => (alone(), Vec::new(), None, None),
+        None => (alone()?, Vec::new(), None, None),
         Some(stream) => {
             let control: &Control = Box::leak(Box::new(Control::new(stream)));
             let (welcome, cards, listener) = meet(control)?;
@@ -161,7 +188,7 @@ pub fn join() -> Result<&'static Job, JoinError> {
     let engine = make_engine(&welcome, segment, cards);
     let sleeper = Sleeper::new(welcome.job, welcome.world.process(welcome.me), segment)?;
     engine::install(engine, sleeper);
-    let job = set_job(Job { welcome, control });
+    let job = set_job(Job::new(welcome, control));
     agent::start(job, listener)?;
     cloning::start(job, segment)?;
     Ok(job)
@@ -225,13 +252,16 @@ fn meet(control: &Control) -> Result<(Welcome, Vec<Card>, Option<TcpListener>), 
 }
 
 /// The world of a program that was not started by redrun: itself.
-fn alone() -> Welcome {
+fn alone() -> std::io::Result<Welcome> {
+    let secret = Secret::generate()?;
+    // Not from the secret, which must not be seen in it.
+    let job = u64::from_le_bytes(Secret::generate()?.key()[..8].try_into().expect("eight of 32 bytes"));
     let world = World::uniform(1, 1);
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").map(|name| name.trim().to_owned());
     let pid = u64::from(std::process::id());
-    Welcome {
-        job: pid,
-        secret: Secret::new([0; 32]),
+    Ok(Welcome {
+        job,
+        secret,
         me: ReplicaId::default(),
         incarnation: Incarnation(0),
         view: View::initial(&world),
@@ -254,7 +284,8 @@ fn alone() -> Welcome {
         listen: ([127, 0, 0, 1], 0).into(),
         faults: Vec::new(),
         application: 0,
-    }
+        origin: Origin { tree: job, parent_port: None, place_count: 1 },
+    })
 }
 
 /// How others reach this process.
@@ -300,7 +331,7 @@ fn identity(welcome: &Welcome, segment: Option<Segment>) -> Identity {
         me,
         incarnation: welcome.incarnation,
         host_number: welcome.host_number,
-        secret: welcome.secret.clone(),
+        secret: link_secret(welcome),
         segment,
     }
 }

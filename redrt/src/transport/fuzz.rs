@@ -51,7 +51,10 @@ fn connection() -> (TcpStream, Receiver) {
     accepted.set_nonblocking(true).unwrap();
     (
         stream,
-        Receiver::new(Accepted::for_test(Name { from: PEER, incarnation: Incarnation(0), to: ME, epoch: 0 }, accepted)),
+        Receiver::new(Accepted::for_test(
+            Name { job: 0, from: PEER, incarnation: Incarnation(0), to: ME, epoch: 0 },
+            accepted,
+        )),
     )
 }
 

@@ -275,7 +275,8 @@ mod tests {
     use std::io::Write;
     use std::net::{TcpListener, TcpStream};
 
-    const NAME: Name = Name { from: ProcessIndex(5), incarnation: Incarnation(1), to: ProcessIndex(2), epoch: 3 };
+    const NAME: Name =
+        Name { job: 1 << 40, from: ProcessIndex(5), incarnation: Incarnation(1), to: ProcessIndex(2), epoch: 3 };
 
     fn secret(is_sealing: bool) -> Secret {
         Secret::new([3; 32]).sealing(is_sealing)

@@ -37,18 +37,20 @@ pub trait Source: Send + Sync {
 /// What is said first over a link that has proved itself: four numbers of 32 bits, little-endian.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Name {
-    /// The process that opens it and sends over it.
+    /// The job of the process that opens it.
+    pub job: u64,
+    /// The process that opens it and sends over it, as its job numbers it.
     pub from: ProcessIndex,
     /// Its incarnation.
     pub incarnation: Incarnation,
-    /// The process it is for: another may have taken over the address.
+    /// The process it is for, as that one's job numbers it: another may have taken over the address.
     pub to: ProcessIndex,
     /// How often the connection between the two has begun anew.
     pub epoch: u32,
 }
 
 impl Name {
-    pub(super) const BYTES: usize = 16;
+    pub(super) const BYTES: usize = 24;
 
     pub(super) fn to_bytes(self) -> [u8; Self::BYTES] {
         let words = [self.from.0, self.incarnation.0, self.to.0, self.epoch];
@@ -56,12 +58,14 @@ impl Name {
         for (place, word) in bytes.chunks_exact_mut(4).zip(words) {
             place.copy_from_slice(&word.to_le_bytes());
         }
+        bytes[16..].copy_from_slice(&self.job.to_le_bytes());
         bytes
     }
 
     pub(super) fn from_bytes(bytes: [u8; Self::BYTES]) -> Self {
         let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
         Self {
+            job: u64::from(word(16)) | u64::from(word(20)) << 32,
             from: ProcessIndex(word(0)),
             incarnation: Incarnation(word(4)),
             to: ProcessIndex(word(8)),
@@ -409,6 +413,8 @@ pub enum Rubbish {
 
 /// The receiving end of a link.
 pub struct Receiver {
+    /// The job of the process at the other end.
+    pub job: u64,
     /// The process at the other end.
     pub from: ProcessIndex,
     /// Its incarnation.
@@ -431,9 +437,10 @@ impl Receiver {
     /// Takes over an accepted link.
     pub fn new(accepted: Accepted) -> Self {
         let buffer = vec![0; BUFFER_BYTES].into_boxed_slice();
-        let Accepted { name: Name { from, incarnation, to, epoch }, stream, cipher } = accepted;
+        let Accepted { name: Name { job, from, incarnation, to, epoch }, stream, cipher } = accepted;
         let unsealer = cipher.map(Unsealer::new);
         Self {
+            job,
             from,
             incarnation,
             to,
@@ -661,7 +668,7 @@ mod tests {
         let theirs = secret.clone();
         let accepting =
             std::thread::spawn(move || handshake::admit(Connection::accept(&listener).unwrap(), &theirs).unwrap());
-        let name = Name { from: ProcessIndex(5), incarnation: Incarnation(1), to: ProcessIndex(2), epoch: 3 };
+        let name = Name { job: 1, from: ProcessIndex(5), incarnation: Incarnation(1), to: ProcessIndex(2), epoch: 3 };
         let sender = handshake::open(address, secret, name).unwrap();
         let accepted = accepting.join().unwrap();
         assert_eq!(accepted.name, name);

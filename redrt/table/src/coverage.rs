@@ -26,6 +26,13 @@ const CHAPTERS: &[(&str, &str)] = &[
     ("convert", "Chapters 19 and 20: handle conversion"),
 ];
 
+/// What does not hold at every degree, or has limits, by module.
+const NOTES: &[(&str, &str)] = &[(
+    "dynamic",
+    "At r = 1 without `--spares` and `--pool` only: else all but `MPI_Comm_get_parent` and `MPI_Comm_disconnect` return\n\
+     `MPI_ERR_UNSUPPORTED_OPERATION` through the error handler, and say so. See [dynamic.md](dynamic.md).",
+)];
+
 const HEAD: &str = "# MPI coverage
 
 Every function of MPI-5.0 is exported, as `MPI_` and as `PMPI_`, with its large-count version `_c` where it has one.
@@ -58,6 +65,9 @@ pub fn render_coverage(table: &Table, bound: &Bound) -> String {
     }
     for (module, title) in CHAPTERS {
         line(&mut out, format_args!("\n## {title}\n"));
+        if let Some((_, note)) = NOTES.iter().find(|(other, _)| other == module) {
+            line(&mut out, format_args!("{note}\n"));
+        }
         for (label, wanted) in [("Implemented", true), ("Not implemented", false)] {
             let functions = of_module(module).filter(|f| implemented(f) == wanted);
             let names: Vec<_> = functions.map(|f| format!("`{}`", f.name.trim_start_matches("MPI_"))).collect();

@@ -234,7 +234,6 @@ fn missing(module: &str) -> &'static str {
     match module {
         "rma" => "one-sided communication (MPI-5.0 chapter 12) is",
         "io" => "a data representation of the program's own (MPI-5.0 section 14.5.3) is",
-        "dynamic" => "starting or connecting to other processes (MPI-5.0 chapter 11) is",
         "partitioned" => "partitioned communication (MPI-5.0 chapter 4) is",
         _ => "this function is",
     }

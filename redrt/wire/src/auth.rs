@@ -82,6 +82,12 @@ impl Secret {
         Some(Self { key, is_sealing })
     }
 
+    /// A secret for one purpose, from which this one cannot be found.
+    #[must_use]
+    pub fn derive(&self, purpose: &str) -> Self {
+        Self { key: blake3::derive_key(purpose, &self.key), is_sealing: self.is_sealing }
+    }
+
     fn mac(&self, role: &[u8; 8], client: &[u8; 32], server: &[u8; 32]) -> blake3::Hash {
         let mut hasher = blake3::Hasher::new_keyed(&self.key);
         hasher.update(role).update(client).update(server);
@@ -261,6 +267,14 @@ mod tests {
             let (connected, accepted) = meet(secret.clone().sealing(sealing), secret.clone().sealing(sealing));
             assert_eq!((connected.unwrap().is_some(), accepted.unwrap().is_some()), (sealing, sealing));
         }
+    }
+
+    #[test]
+    fn derived_secrets_differ_by_purpose() {
+        let secret = Secret::new([1; 32]).sealing(true);
+        assert_eq!(secret.derive("one"), secret.derive("one"));
+        assert!(secret.derive("one") != secret.derive("other") && secret.derive("one") != secret);
+        assert!(secret.derive("one").is_sealing());
     }
 
     #[test]

@@ -8,6 +8,7 @@
 //! replicas are lost; in `MPI_Finalize` `Finalizing`, answered by `Release` once every live process has said so.
 
 use crate::auth::Secret;
+use crate::dynamic::{Answer as DynamicAnswer, Origin, Request};
 use crate::event::{Coverage, Event, Statistics};
 use crate::scrub::{Answer, Scrub};
 use crate::trace::{Sending, Trace};
@@ -215,6 +216,8 @@ pub struct Welcome {
     pub faults: Vec<ProcessFault>,
     /// Which program of an MPMD line this process runs, for `MPI_APPNUM`.
     pub application: u32,
+    /// Where the job comes from.
+    pub origin: Origin,
 }
 
 impl Welcome {
@@ -290,6 +293,8 @@ pub enum ToAgent {
     },
     /// The memory of replicas is to be compared.
     Scrub(Scrub),
+    /// The answer to the question of this number, in `Dynamic`.
+    Dynamic(u64, DynamicAnswer),
 }
 
 /// What a process says of itself that waits in MPI and has nothing left to do.
@@ -349,6 +354,8 @@ pub enum FromAgent {
     },
     /// The answer to `Trace`: absent when that is no longer known.
     Trace(Sending, Option<Trace>),
+    /// About other jobs: a question, with a number of its own, or what belongs to one of that number.
+    Dynamic(u64, Request),
     /// What these newcomers may ask for is kept.
     Pinned(Vec<ReplicaId>),
     /// This copy has heard its leader: nothing needs to be pinned for it any more.

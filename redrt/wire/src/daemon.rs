@@ -18,6 +18,7 @@
 use crate::auth::Secret;
 use crate::clone::{CloneId, CloneOrder, CloneStep};
 use crate::control::{Card, FromAgent, Options, ProcessFault};
+use crate::dynamic::{Answer, Origin};
 use crate::trace::Sending;
 use redrt_types::{ReplicaId, View, World};
 use serde::{Deserialize, Serialize};
@@ -67,6 +68,8 @@ pub struct Launch {
     pub host_name: String,
     /// Whether replicas are started so that they can be cloned: each in a process-id namespace of its own.
     pub cloneable: bool,
+    /// Where the job comes from.
+    pub origin: Origin,
     /// Whether rank 0 gets the standard input of `redrun`; `/dev/null` otherwise.
     pub standard_input: bool,
 }
@@ -233,6 +236,8 @@ pub enum ToDaemon {
     Pins(Vec<ReplicaId>),
     /// To be forwarded to this process: where in the program did you send this?
     Trace(ReplicaId, Sending),
+    /// To be forwarded to this process: an answer, with the number of its question.
+    Dynamic(ReplicaId, u64, Answer),
     /// Kill one process, as a fault or because it was fenced.
     Kill(ReplicaId),
     /// Send every process a signal.

@@ -6,6 +6,7 @@ use crate::control::{
     Verification, Welcome,
 };
 use crate::daemon::{Application, FromDaemon, HostName, Launch, Sign, ToDaemon, Watch};
+use crate::dynamic::{self, NameAnswer, NameRequest, Origin, Request};
 use crate::event::{Action, Coverage, Event, Excerpt, Finding, Mismatch, Statistics, Vote};
 use crate::frame::{FrameReader, decode_body, encode, encode_body};
 use crate::scrub::{Answer, Order, Scrub, Stretch};
@@ -50,6 +51,22 @@ fn welcome() -> Welcome {
         listen: ([127, 0, 0, 1], 0).into(),
         faults: vec![ProcessFault::Kill { send: 3 }],
         application: 0,
+        origin: origin(),
+    }
+}
+
+fn origin() -> Origin {
+    Origin { tree: 4, parent_port: Some("port".into()), place_count: 8 }
+}
+
+fn spawned() -> dynamic::Command {
+    dynamic::Command {
+        program: "a.out".into(),
+        arguments: vec!["-v".into()],
+        rank_count: 2,
+        directory: "/".into(),
+        path: None,
+        hosts: Some("h1,h2".into()),
     }
 }
 
@@ -76,6 +93,7 @@ fn launch() -> Launch {
         start_monotonic_ns: 2,
         host_name: "host".into(),
         cloneable: true,
+        origin: origin(),
         standard_input: true,
     }
 }
@@ -121,6 +139,8 @@ fn messages() -> [Vec<Vec<u8>>; 6] {
         ToAgent::View(welcome().view),
         ToAgent::Trace(sending()),
         ToAgent::Scrub(scrub()),
+        ToAgent::Dynamic(3, dynamic::Answer::NotSpawned("why".into())),
+        ToAgent::Dynamic(3, dynamic::Answer::Name(NameAnswer::Port("port".into()))),
     ];
     let from_agent = [
         FromAgent::Ready(card()),
@@ -144,6 +164,8 @@ fn messages() -> [Vec<Vec<u8>>; 6] {
                 next: 0,
             },
         },
+        FromAgent::Dynamic(5, Request::Spawn { commands: vec![spawned(); 2], port: "port".into() }),
+        FromAgent::Dynamic(6, Request::Name(NameRequest::Lookup { service: "name".into() })),
         refused.clone(),
     ];
     let to_daemon = [
@@ -154,6 +176,7 @@ fn messages() -> [Vec<Vec<u8>>; 6] {
         ToDaemon::HoldOutput { replica: Some(replica), held: true },
         ToDaemon::Kill(replica),
         ToDaemon::Trace(replica, sending()),
+        ToDaemon::Dynamic(replica, 3, dynamic::Answer::Name(NameAnswer::Taken)),
         ToDaemon::Scrub(scrub()),
         ToDaemon::Watch(Watch { ring: vec![(3, ([127, 0, 0, 1], 80).into()); 4], timeout_ms: 1000 }),
     ];

@@ -6,21 +6,34 @@ use redrt_tools::say;
 
 const USAGE_EXIT_CODE: i32 = 2;
 
+fn finish(outcome: anyhow::Result<i32>, console: &Console) -> i32 {
+    outcome.unwrap_or_else(|error| {
+        console.error(&format!("{error:#}"));
+        1
+    })
+}
+
+/// Runs a job that a process of another has spawned.
+fn run_spawned(arguments: &cli::Arguments, console: &mut Console) -> anyhow::Result<i32> {
+    let (commands, origin, stream) = redrun::begin_spawned()?;
+    let upwards = redrun::relay(console, stream);
+    let job = cli::assemble_spawned(arguments, commands, origin)?;
+    redrun::run(&job, console, Some(upwards))
+}
+
 fn main() {
     let arguments: Vec<_> = std::env::args_os().collect();
-    let console = Console::new("redrun");
+    let mut console = Console::new("redrun");
     let code = match cli::parse(arguments) {
         Ok(Request::Print(text)) => match say::text(&text) {
             Ok(()) => 0,
             Err(_) => 1,
         },
-        Ok(Request::Run(job)) => match redrun::run(&job, &console) {
-            Ok(code) => code,
-            Err(error) => {
-                console.error(&format!("{error:#}"));
-                1
-            }
-        },
+        Ok(Request::Run(job)) => finish(redrun::run(&job, &console, None), &console),
+        Ok(Request::RunSpawned(arguments)) => {
+            let outcome = run_spawned(&arguments, &mut console);
+            finish(outcome, &console)
+        }
         Err(error) => {
             console.error(&error.to_string());
             USAGE_EXIT_CODE

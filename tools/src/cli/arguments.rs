@@ -15,7 +15,7 @@ use std::path::PathBuf;
 /// Starts N virtual ranks of PROGRAM, each as R identical processes (replicas). Messages are compared between replicas,
 /// so that silent data corruption is detected (R = 2) or outvoted (R = 3). When a replica dies the others carry on; the
 /// program notices nothing. With -r 1, the default, this is an ordinary mpiexec.
-#[derive(Parser, Debug)]
+#[derive(Parser, Clone, Debug)]
 #[command(
     name = "redrun",
     version,
@@ -183,6 +183,10 @@ pub struct Arguments {
     /// and the first element that differs. The exit code is 1 if it is not
     #[arg(long = "check-determinism", conflicts_with_all = ["replicate", "spares", "pool"], help_heading = "Testing")]
     pub check_determinism: bool,
+
+    /// Started by redrun for a process that has called MPI_Comm_spawn: what to run comes by standard input
+    #[arg(long, hide = true)]
+    pub spawned: bool,
 
     /// Accepted and not needed: more processes than CPUs are never refused
     #[arg(long, hide = true)]

@@ -99,6 +99,7 @@ proptest! {
                 let count = job.applications.len() as u32;
                 prop_assert!(job.application_of_rank.iter().all(|application| *application < count));
             }
+            Ok(Request::RunSpawned(arguments)) => prop_assert!(arguments.spawned),
             Ok(Request::Print(text)) => prop_assert!(!text.is_empty()),
             Err(error) => check(&error.to_string()),
         }

@@ -11,11 +11,13 @@ mod generate;
 mod hosts;
 mod inject;
 mod program;
+mod spawned;
 
 pub use arguments::{Arguments, Generate, command, one_line};
 pub use generate::{generate, generate_for};
 pub use hosts::parse_host;
 pub use inject::{Fault, FaultError};
+pub use spawned::{assemble_spawned, options_for_spawned};
 
 use crate::plan::HostPlan;
 use crate::pool::access;
@@ -25,6 +27,7 @@ use redrt_types::{View, VirtualRank, World};
 use redrt_wire::auth::Secret;
 use redrt_wire::control::Options;
 use redrt_wire::daemon::Application;
+use redrt_wire::dynamic::Origin;
 use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -79,6 +82,8 @@ pub struct Job {
     pub scrub_interval: Option<Duration>,
     /// As many clones are made at once.
     pub clone_count_max: usize,
+    /// Of a job that was spawned: by whom.
+    pub origin: Option<Origin>,
 }
 
 /// A pool of spares that jobs share.
@@ -109,6 +114,8 @@ impl Job {
 pub enum Request {
     /// Run a job.
     Run(Box<Job>),
+    /// Run a job that another has spawned, which says what.
+    RunSpawned(Box<Arguments>),
     /// Print something (help, version, a manual page) and leave.
     Print(Vec<u8>),
 }
@@ -123,6 +130,9 @@ pub fn parse(arguments: Vec<OsString>) -> Result<Request, UsageError> {
     };
     if let Some(what) = parsed.generate {
         return Ok(Request::Print(generate(what)));
+    }
+    if parsed.spawned {
+        return Ok(Request::RunSpawned(Box::new(parsed)));
     }
     let mut locals = vec![parsed.local.clone()];
     for segment in segments {
@@ -197,6 +207,7 @@ fn assemble(arguments: &Arguments, locals: &[LocalArguments]) -> Result<Job, Usa
         strikes_max: arguments.strikes,
         scrub_interval,
         clone_count_max: arguments.max_clones as usize,
+        origin: None,
     })
 }
 

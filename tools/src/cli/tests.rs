@@ -1,9 +1,12 @@
 use super::*;
+use redrt_wire::control::Transport;
+use redrt_wire::dynamic::Command;
 
 fn parse_line(line: &str) -> Result<Box<Job>, String> {
     let arguments = std::iter::once("redrun").chain(line.split(' ')).map(OsString::from).collect();
     match parse(arguments) {
         Ok(Request::Run(job)) => Ok(job),
+        Ok(Request::RunSpawned(_)) => Err("spawned".into()),
         Ok(Request::Print(text)) => Err(String::from_utf8(text).unwrap()),
         Err(error) => Err(error.to_string()),
     }
@@ -98,4 +101,35 @@ fn help_manual_and_completions_are_made() {
     {
         assert!(parse_line(&format!("--generate {what}")).unwrap_err().contains(has), "{what}");
     }
+}
+
+#[test]
+fn a_spawned_job_has_the_options_and_hosts_of_the_one_that_spawns_it() {
+    let spawned = |line: &str, hosts: Option<&str>, program: &str| {
+        let job = parse_line(line).unwrap();
+        let options = options_for_spawned(&job);
+        let arguments = ["redrun".into(), "--spawned".into()].into_iter().chain(options).collect();
+        let Ok(Request::RunSpawned(arguments)) = parse(arguments) else { panic!("it is spawned") };
+        let command = Command {
+            program: program.into(),
+            arguments: vec![":".into(), "-n".into()],
+            rank_count: 3,
+            directory: "/usr".into(),
+            path: Some("/nowhere:bin".into()),
+            hosts: hosts.map(Into::into),
+        };
+        assemble_spawned(&arguments, vec![command.clone(), command], Origin::default())
+    };
+    let job = spawned("-n 1 --transport tcp -hosts localhost:2 --secure -l true", None, "env").unwrap();
+    assert_eq!((job.world.rank_count(), job.application_of_rank.clone()), (6, vec![0, 0, 0, 1, 1, 1]));
+    assert_eq!(job.applications[0].arguments[1..], [":", "-n"]);
+    assert_eq!(
+        (job.applications[0].program.clone(), job.applications[0].directory.clone()),
+        ("/usr/bin/env".into(), "/usr".into())
+    );
+    assert!(job.hosts.secure && job.label && job.quiet && job.options.transport == Transport::Tcp);
+    assert_eq!((job.hosts.hosts.len(), job.hosts.hosts[0].slot_count), (1, Some(2)));
+    assert!(!job.is_replicated() && job.origin.is_some());
+    assert_eq!(spawned("-n 1 true", Some("h7,h8"), "env").unwrap().hosts.hosts.len(), 2);
+    assert!(spawned("-n 1 true", None, "no-such-program").unwrap_err().0.contains("no program no-such-program"));
 }

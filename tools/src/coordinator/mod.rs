@@ -144,6 +144,11 @@ pub enum Input {
     },
     /// The user sent `redrun` this signal.
     Interrupted(i32),
+    /// A job that a process has spawned, and met, has failed.
+    SpawnedFailed {
+        /// Its exit code.
+        code: i32,
+    },
     /// Nobody reads the standard output of the job any more.
     OutputClosed,
     /// Nothing but time has passed.
@@ -442,6 +447,7 @@ impl Coordinator {
             }
             Input::DaemonLost { host, why, replicas } => self.daemon_lost(now, host, why, &replicas),
             Input::Interrupted(signal) => self.interrupted(now, signal),
+            Input::SpawnedFailed { code } => self.end(EndReason::SpawnedFailed { code }, Some(code), now + KILL_GRACE),
             Input::OutputClosed => self.end(EndReason::OutputClosed, Some(141), now + KILL_GRACE),
         }
         self.pass_time(now);
@@ -557,6 +563,8 @@ impl Coordinator {
             }
             FromAgent::Scrubbed { round, answer } => self.scrubbed(replica, round, answer),
             FromAgent::Trace(sending, trace) => self.check_trace(replica, sending, trace),
+            // Whoever carries this out sees to it: no decision of the job's depends on it.
+            FromAgent::Dynamic(..) => {}
             FromAgent::Suspect(suspect) => self.suspected(now, suspect, replica),
             FromAgent::Refused { peer, what } => self.refused(now, replica, peer, what),
         }

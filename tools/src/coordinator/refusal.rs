@@ -43,6 +43,7 @@ impl Coordinator {
             | FromAgent::Finalizing { .. }
             | FromAgent::Abort { .. }
             | FromAgent::Trace(..)
+            | FromAgent::Dynamic(..)
             | FromAgent::Answer { .. }
             | FromAgent::Scrubbed { .. } => Vec::new(),
         };

@@ -59,6 +59,11 @@ pub enum EndReason {
         /// Which.
         replica: ReplicaId,
     },
+    /// A job that was spawned has failed.
+    SpawnedFailed {
+        /// Its exit code.
+        code: i32,
+    },
     /// A signal to `redrun`.
     Interrupted {
         /// Its number.
@@ -750,6 +755,9 @@ fn reason_line(reason: &EndReason, host: &dyn Fn(ReplicaId) -> String) -> String
         EndReason::SecondInit { replica } => {
             format!("replica {replica} started a second MPI program; a job runs one: use redrun for each")
         }
+        EndReason::SpawnedFailed { code } => {
+            format!("a job that this one has spawned ended with exit code {code}; ending the job")
+        }
         EndReason::Interrupted { signal } => {
             format!("{}: asking all processes to end (once more to kill them)", signal_name(*signal))
         }
@@ -878,6 +886,7 @@ fn reason_record(reason: &EndReason, host: &dyn Fn(ReplicaId) -> String) -> (&'s
         }
         EndReason::MissedInit { rank } => ("missed-init", json!({ "rank": rank.0 })),
         EndReason::SecondInit { replica } => ("second-init", json!({ "replica": replica.to_string() })),
+        EndReason::SpawnedFailed { code } => ("spawned-failed", json!({ "code": code })),
         EndReason::Interrupted { signal } => ("interrupted", json!({ "signal": signal })),
         EndReason::TimedOut { timeout } => ("timed-out", json!({ "timeout_s": timeout.as_secs_f64() })),
         EndReason::Stalled { stall, have_differed } => {

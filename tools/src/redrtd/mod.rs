@@ -21,6 +21,7 @@ use crate::tree::launcher::Place;
 use anyhow::{Context, Result, bail};
 pub use copying::{HELPER_FLAG, help};
 pub use guard::guard;
+pub use spawn::open_pidfd;
 pub use sweep::{become_subreaper, kill_descendants};
 
 use child::{Child, Kind};
@@ -234,6 +235,11 @@ impl Daemon {
                     self.children[*number].tell(&ToAgent::Trace(sending));
                 }
             }
+            ToDaemon::Dynamic(replica, number, answer) => {
+                if let Some(child) = self.number_of.get(&replica) {
+                    self.children[*child].tell(&ToAgent::Dynamic(number, answer));
+                }
+            }
             ToDaemon::Kill(replica) => {
                 if let Some(number) = self.number_of.get(&replica) {
                     self.children[*number].signal(libc::SIGKILL);
@@ -388,6 +394,7 @@ impl Daemon {
             listen: SocketAddr::from((self.post.address(), 0)),
             faults,
             application: launch.application_of_rank[me.rank.0 as usize],
+            origin: launch.origin.clone(),
         };
         child.greeted = true;
         child.tell(&ToAgent::Welcome(Box::new(welcome)));

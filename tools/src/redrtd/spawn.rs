@@ -291,7 +291,8 @@ fn make_shared_memory(bytes: u64) -> Result<OwnedFd> {
     Ok(fd)
 }
 
-fn open_pidfd(pid: Pid) -> io::Result<OwnedFd> {
+/// A descriptor that is readable when the process has ended.
+pub fn open_pidfd(pid: Pid) -> io::Result<OwnedFd> {
     // SAFETY: pidfd_open takes two integers and returns a new descriptor or -1.
     let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid.as_raw(), 0) };
     if fd < 0 {

@@ -1,7 +1,9 @@
 //! Messages to the user, on standard error, coloured when that is a terminal.
 
+use super::spawned::{Upwards, lock};
 use super::status_lines::StatusLines;
 use crate::coordinator::Severity;
+use redrt_wire::dynamic::FromSpawned;
 use std::cell::RefCell;
 use std::io::{IsTerminal, Write, stderr};
 
@@ -11,6 +13,8 @@ pub struct Console {
     name: String,
     coloured: bool,
     status: RefCell<StatusLines>,
+    /// In a job that was spawned, who is told of errors in place of the user.
+    above: Option<Upwards>,
 }
 
 impl Console {
@@ -18,7 +22,17 @@ impl Console {
     #[must_use]
     pub fn new(name: &str) -> Self {
         let wanted = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-        Self { name: name.to_owned(), coloured: wanted && stderr().is_terminal(), status: RefCell::default() }
+        Self {
+            name: name.to_owned(),
+            coloured: wanted && stderr().is_terminal(),
+            status: RefCell::default(),
+            above: None,
+        }
+    }
+
+    /// From now on errors are told there.
+    pub(super) fn tell_above(&mut self, above: Upwards) {
+        self.above = Some(above);
     }
 
     /// From now on there may be lines at the foot of the terminal, if it is one.
@@ -61,6 +75,11 @@ impl Console {
 
     /// An error.
     pub fn error(&self, line: &str) {
+        if let Some(above) = &self.above
+            && lock(above).send(&FromSpawned::Error(line.to_owned())).is_ok()
+        {
+            return;
+        }
         self.write("\x1b[31m", "error: ", line);
     }
 

@@ -10,6 +10,7 @@ mod layout;
 mod metrics;
 mod output;
 mod spares;
+mod spawned;
 mod start_record;
 mod status;
 mod status_lines;
@@ -17,6 +18,7 @@ mod summary;
 mod wishes;
 
 pub use console::Console;
+pub use spawned::{Upwards, begin as begin_spawned, relay};
 
 use crate::audit::log::{self, Log};
 use crate::cli::{Fault, Job};
@@ -31,7 +33,7 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use output::Outputs;
 use redrt_types::{ReplicaId, ViewNumber, VirtualRank};
 use redrt_wire::auth::Secret;
-use redrt_wire::control::ProcessFault;
+use redrt_wire::control::{FromAgent, ProcessFault};
 use redrt_wire::daemon::{FromDaemon, Launch, ToDaemon};
 use redrt_wire::event::Event;
 use std::collections::{BTreeMap, HashSet};
@@ -47,12 +49,12 @@ const MISMATCH_LINES_MAX: u64 = 10;
 const NONDETERMINISTIC_CODE: i32 = 1;
 
 /// Runs a job to its end and returns its exit code.
-pub fn run(job: &Job, console: &Console) -> Result<i32> {
+pub fn run(job: &Job, console: &Console, upwards: Option<Upwards>) -> Result<i32> {
     // An orphan of a daemon that was killed comes to this process, which ends it.
     crate::redrtd::become_subreaper()?;
     // Where that cannot be had, news take a little longer.
     crate::prompt::wish();
-    let mut shell = Shell::new(job, console)?;
+    let mut shell = Shell::new(job, console, upwards)?;
     if let Some(metrics) = &shell.metrics {
         console.plain(&format!("metrics are at http://{}/metrics", metrics.address()));
     }
@@ -66,7 +68,10 @@ pub fn run(job: &Job, console: &Console) -> Result<i32> {
     shell.entry = None;
     shell.spares.leave();
     jobs::cross_out(shell.job_number);
-    let code = outcome?;
+    let code = match outcome? {
+        0 => shell.spawned.code(),
+        code => code,
+    };
     let verdict = shell.judge_determinism();
     let is_deterministic = verdict.as_ref().is_none_or(|verdict| verdict.is_deterministic);
     let code = if code == 0 && !is_deterministic { NONDETERMINISTIC_CODE } else { code };
@@ -86,6 +91,7 @@ struct Shell<'a> {
     launch: Option<Launch>,
     spares: spares::Spares,
     clones: clones::Clones,
+    spawned: spawned::Spawned,
     /// Where replicas were before: up to this view, on this host.
     past_homes: BTreeMap<ReplicaId, Vec<(ViewNumber, u32)>>,
     job_number: u64,
@@ -110,7 +116,7 @@ struct Shell<'a> {
 }
 
 impl<'a> Shell<'a> {
-    fn new(job: &'a Job, console: &'a Console) -> Result<Self> {
+    fn new(job: &'a Job, console: &'a Console, upwards: Option<Upwards>) -> Result<Self> {
         let job_number = random_number();
         let audit = job.audit.as_deref().map(|path| Log::open(&log::path_in(path, job_number)));
         let audit = audit.transpose()?.unwrap_or_default();
@@ -149,6 +155,7 @@ impl<'a> Shell<'a> {
             spares: spares::Spares::new(job, job_number)?,
             launch: None,
             clones: clones::Clones::default(),
+            spawned: spawned::Spawned::new(upwards)?,
             fleet: Fleet::start(job.hosts.clone(), secret)?,
             placement: Vec::new(),
             past_homes: BTreeMap::new(),
@@ -157,7 +164,10 @@ impl<'a> Shell<'a> {
             started_at: Instant::now(),
             audit,
             outputs: Outputs::new(job)?,
-            input: Some(std::fs::File::from(std::io::stdin().as_fd().try_clone_to_owned()?)),
+            input: match job.origin {
+                None => Some(std::fs::File::from(std::io::stdin().as_fd().try_clone_to_owned()?)),
+                Some(_) => None,
+            },
             input_sent_bytes: 0,
             input_taken_bytes: BTreeMap::new(),
             signals,
@@ -182,7 +192,7 @@ impl<'a> Shell<'a> {
     fn serve(&mut self) -> Result<i32> {
         loop {
             if let Some(code) = self.exit_code
-                && (self.outputs.is_empty() || self.impatient)
+                && (self.outputs.is_empty() && self.spawned.is_empty() || self.impatient)
             {
                 return Ok(code);
             }
@@ -200,6 +210,7 @@ impl<'a> Shell<'a> {
         let has_input = input.is_some();
         fds.extend(self.spares.fd().map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
         fds.extend(self.metrics.as_ref().map(|metrics| PollFd::new(metrics.fd(), PollFlags::POLLIN)));
+        fds.push(PollFd::new(self.spawned.fd(), PollFlags::POLLIN));
         for fd in self.outputs.waiting() {
             fds.push(PollFd::new(fd, PollFlags::POLLOUT));
         }
@@ -220,6 +231,7 @@ impl<'a> Shell<'a> {
             self.read_input();
         }
         self.work_on_spares();
+        self.work_on_spawned();
         self.answer_metrics();
         self.write_outputs();
         Ok(())
@@ -243,13 +255,19 @@ impl<'a> Shell<'a> {
                 self.stand_still();
                 continue;
             }
-            if self.exit_code.is_some() || !self.is_launched() {
-                self.exit_code.get_or_insert(128 + signal.ssi_signo as i32);
-                self.impatient = true;
-                return;
-            }
-            self.handle(Input::Interrupted(signal.ssi_signo as i32));
+            self.interrupt(signal.ssi_signo as i32);
         }
+    }
+
+    /// The job is to end.
+    fn interrupt(&mut self, signal: i32) {
+        self.spawned.terminate();
+        if self.exit_code.is_some() || !self.is_launched() {
+            self.exit_code.get_or_insert(128 + signal);
+            self.impatient = true;
+            return;
+        }
+        self.handle(Input::Interrupted(signal));
     }
 
     /// Ctrl-Z stops this program alone. The daemons would take it for dead.
@@ -334,6 +352,9 @@ impl<'a> Shell<'a> {
             }
             FromDaemon::NotStarted { replica, message } => self.handle(Input::NotStarted { replica, message }),
             FromDaemon::Note(note) => self.console.warning(&note),
+            FromDaemon::Agent { replica, message: FromAgent::Dynamic(number, request) } => {
+                self.serve_dynamic((replica, number), request);
+            }
             FromDaemon::Agent { replica, message } => self.handle(Input::Agent(replica, message)),
             FromDaemon::Output { replica, stream, bytes } => {
                 self.outputs.take(replica, stream, &bytes);
@@ -389,7 +410,9 @@ impl<'a> Shell<'a> {
             start_monotonic_ns: monotonic_ns(),
             host_name: self.fleet.name(0).to_owned(),
             cloneable: job.is_cloneable,
-            standard_input: true,
+            origin: self.origin(),
+            // That of a spawned job is something else.
+            standard_input: job.origin.is_none(),
         };
         let hosts: Vec<_> = (0..job.hosts.hosts.len() as u32).map(|host| self.fleet.name(host).to_owned()).collect();
         self.record(crate::audit::JOB_START, &start_record::start_record(job, &launch, &hosts));
@@ -486,6 +509,9 @@ impl<'a> Shell<'a> {
                 Output::Finish(code) => {
                     self.outputs.flush();
                     self.exit_code = Some(code);
+                    if code != 0 {
+                        self.spawned.terminate();
+                    }
                     self.fleet.send_all(&ToDaemon::Shutdown);
                 }
             }

@@ -1,0 +1,82 @@
+//! `MPI_Comm_join` (MPI-5.0 §11.10.5): two processes with a socket between them, over which one tells the other a port.
+//!
+//! ```text
+//!    "redrt-j1", random number ──▶ ◀── "redrt-j1", random number
+//!    who has the greater opens a port, and says its name: 1024 bytes
+//! ```
+
+use super::check_plain;
+use crate::abi::{MPI_ERR_ARG, MPI_ERR_OTHER, MPI_MAX_PORT_NAME, Output};
+use crate::dynamic::{self, contact, port};
+use crate::error::{Error, Result};
+use crate::handle::CommHandle;
+use crate::{comm, fail};
+use redrt_wire::auth::Secret;
+use std::ffi::c_int;
+use std::io::{self, Read, Write};
+use std::mem::ManuallyDrop;
+use std::os::fd::FromRawFd;
+use std::os::unix::net::UnixStream;
+
+const MAGIC: &[u8; 8] = b"redrt-j1";
+const NAME_BYTES: usize = MPI_MAX_PORT_NAME as usize;
+
+/// The program's socket, which stays its own.
+struct Socket(ManuallyDrop<UnixStream>);
+
+impl Socket {
+    fn of(fd: c_int) -> Result<Self> {
+        // SAFETY: - asks about a number, whatever it is.
+        if unsafe { libc::fcntl(fd, libc::F_GETFD) } < 0 {
+            fail!(MPI_ERR_ARG, "{fd} is not an open file descriptor");
+        }
+        // SAFETY: - open, as fcntl has shown, and never closed by this: the program lends it to the call. Whatever kind of
+        //           socket it is, only recv and send are used.
+        Ok(Self(ManuallyDrop::new(unsafe { UnixStream::from_raw_fd(fd) })))
+    }
+
+    fn tell(&self, bytes: &[u8]) -> io::Result<()> {
+        (&*self.0).write_all(bytes)
+    }
+
+    fn hear<const COUNT: usize>(&self) -> io::Result<[u8; COUNT]> {
+        let mut bytes = [0; COUNT];
+        (&*self.0).read_exact(&mut bytes)?;
+        Ok(bytes)
+    }
+}
+
+fn failed(error: &io::Error) -> Error {
+    Error::new(MPI_ERR_OTHER, format!("the socket is of no use, it must be connected and block: {error}"))
+}
+
+/// `MPI_Comm_join`.
+pub fn comm_join(fd: c_int, intercomm: Output<CommHandle>) -> Result {
+    check_plain()?;
+    let socket = Socket::of(fd)?;
+    let random = Secret::generate().map_err(|error| failed(&error))?;
+    let mine: [u8; 8] = random.key()[..8].try_into().expect("eight of 32 bytes");
+    socket.tell(&[&MAGIC[..], &mine].concat()).map_err(|error| failed(&error))?;
+    let heard = socket.hear::<16>().map_err(|error| failed(&error))?;
+    let (magic, theirs) = heard.split_at(8);
+    if magic != MAGIC || theirs == mine {
+        fail!(MPI_ERR_OTHER, "the other end of the socket is not in MPI_Comm_join of redrt");
+    }
+    let this = comm::resolve(CommHandle::SELF)?;
+    let accepts = mine[..] > *theirs;
+    let name = if accepts {
+        let name = port::open(contact::own()?.address.expect("the own contact has one"))?;
+        let mut bytes = [0; NAME_BYTES];
+        bytes[..name.len()].copy_from_slice(name.as_bytes());
+        socket.tell(&bytes).map_err(|error| failed(&error))?;
+        name
+    } else {
+        let bytes = socket.hear::<NAME_BYTES>().map_err(|error| failed(&error))?;
+        String::from_utf8_lossy(&bytes).trim_end_matches('\0').to_owned()
+    };
+    let met = dynamic::meet_at_port(&this, 0, || Ok(name.clone()), accepts);
+    if accepts {
+        port::close(&name)?;
+    }
+    intercomm.set(met?.handle())
+}

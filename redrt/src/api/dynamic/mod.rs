@@ -1,0 +1,133 @@
+//! Jobs that meet (MPI-5.0 §11.8 to §11.10): ports, names, and what becomes of the communicators. What happens is in `dynamic`.
+
+mod join;
+mod spawn;
+
+pub use join::comm_join;
+pub use spawn::{comm_spawn, comm_spawn_multiple};
+
+use crate::abi::{Input, MPI_ERR_NAME, MPI_ERR_SERVICE, MPI_ERR_UNSUPPORTED_OPERATION, MPI_MAX_PORT_NAME, Output};
+use crate::dynamic::{self, connection, contact, port, redrun};
+use crate::error::Result;
+use crate::handle::{CommHandle, InfoHandle};
+use crate::objects::info;
+use crate::{comm, fail, runtime};
+use redrt_wire::dynamic::{NameAnswer, NameRequest};
+use std::ffi::{c_char, c_int};
+use std::sync::Arc;
+
+/// Refuses where replicas would have to agree on what another job does.
+fn check_plain() -> Result {
+    if runtime::job().is_some_and(|job| job.welcome.world.is_replicated()) {
+        fail!(
+            MPI_ERR_UNSUPPORTED_OPERATION,
+            "starting or connecting to other processes is possible with redrun -r 1 without spares only"
+        );
+    }
+    Ok(())
+}
+
+/// `MPI_Open_port`.
+pub fn open_port(info: InfoHandle, port_name: Output<c_char>) -> Result {
+    check_plain()?;
+    info::resolve_hints(info)?;
+    let address = contact::own()?.address;
+    let name = port::open(address.expect("the own contact has one"))?;
+    port_name.set_text(&name, MPI_MAX_PORT_NAME as usize).map(drop)
+}
+
+/// `MPI_Close_port`.
+pub fn close_port(port_name: Input<c_char>) -> Result {
+    check_plain()?;
+    port::close(&port_name.text()?)
+}
+
+fn meet(
+    port_name: Input<c_char>,
+    info: InfoHandle,
+    root: c_int,
+    comm: CommHandle,
+    accepts: bool,
+) -> Result<CommHandle> {
+    check_plain()?;
+    let comm = comm::resolve(comm)?;
+    comm.member(root)?;
+    // Only the root's arguments count (§11.9.2).
+    let name = || info::resolve_hints(info).and_then(|_| port_name.text());
+    Ok(dynamic::meet_at_port(&comm, root as usize, name, accepts)?.handle())
+}
+
+/// `MPI_Comm_accept`.
+pub fn comm_accept(
+    port_name: Input<c_char>,
+    info: InfoHandle,
+    root: c_int,
+    comm: CommHandle,
+    newcomm: Output<CommHandle>,
+) -> Result {
+    newcomm.set(meet(port_name, info, root, comm, true)?)
+}
+
+/// `MPI_Comm_connect`.
+pub fn comm_connect(
+    port_name: Input<c_char>,
+    info: InfoHandle,
+    root: c_int,
+    comm: CommHandle,
+    newcomm: Output<CommHandle>,
+) -> Result {
+    newcomm.set(meet(port_name, info, root, comm, false)?)
+}
+
+/// `MPI_Comm_get_parent`: `MPI_COMM_NULL` in a process that was not spawned, or has let go of its parent (§11.8.2).
+pub fn comm_get_parent(parent: Output<CommHandle>) -> Result {
+    let is_there = |made: &&Arc<comm::Comm>| comm::resolve(made.handle()).is_ok_and(|found| Arc::ptr_eq(&found, made));
+    parent.set(dynamic::parent().filter(is_there).map_or(CommHandle::NULL, |parent| parent.handle()))
+}
+
+/// `MPI_Comm_disconnect` (§11.10.4): collective, where there are processes of other jobs. Within the job what is still under way on the
+/// communicator is completed whether it is there or not.
+pub fn comm_disconnect(comm: Output<CommHandle>) -> Result {
+    let handle = comm.get()?;
+    let found = comm::resolve(handle)?;
+    found.attached.attributes.delete_all(handle.0)?;
+    if found.is_mixed {
+        connection::disconnect(&found);
+    }
+    comm::remove(handle)?;
+    comm.set(CommHandle::NULL)
+}
+
+/// `MPI_Publish_name`. The first `redrun` of a tree of jobs keeps names, for all jobs of the tree and as long as it runs.
+pub fn publish_name(service_name: Input<c_char>, info: InfoHandle, port_name: Input<c_char>) -> Result {
+    check_plain()?;
+    info::resolve_hints(info)?;
+    let (service, port) = (service_name.text()?, port_name.text()?);
+    let request = NameRequest::Publish { service: service.clone(), port };
+    match redrun::ask_name(request, MPI_ERR_SERVICE)? {
+        NameAnswer::Taken => fail!(MPI_ERR_SERVICE, "'{service}' is published already"),
+        _ => Ok(()),
+    }
+}
+
+/// `MPI_Unpublish_name`.
+pub fn unpublish_name(service_name: Input<c_char>, info: InfoHandle, _port_name: Input<c_char>) -> Result {
+    check_plain()?;
+    info::resolve_hints(info)?;
+    let service = service_name.text()?;
+    match redrun::ask_name(NameRequest::Unpublish { service: service.clone() }, MPI_ERR_SERVICE)? {
+        NameAnswer::Unknown => fail!(MPI_ERR_SERVICE, "'{service}' is not published"),
+        _ => Ok(()),
+    }
+}
+
+/// `MPI_Lookup_name`.
+pub fn lookup_name(service_name: Input<c_char>, info: InfoHandle, port_name: Output<c_char>) -> Result {
+    check_plain()?;
+    info::resolve_hints(info)?;
+    let service = service_name.text()?;
+    match redrun::ask_name(NameRequest::Lookup { service: service.clone() }, MPI_ERR_NAME)? {
+        NameAnswer::Port(port) => port_name.set_text(&port, MPI_MAX_PORT_NAME as usize).map(drop),
+        _ => fail!(MPI_ERR_NAME, "no port is published as '{service}'"),
+    }
+}

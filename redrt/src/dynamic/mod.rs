@@ -1,0 +1,233 @@
+//! Jobs that meet: started by one another, or over a port (MPI-5.0 §11.8 to §11.10). Where the world is not replicated only: replicas could not
+//! agree on which life of another job's process they speak to.
+//!
+//! There is one mechanism. A spawned job is a job of its own, with a `redrun` of its own that the first one's starts; its processes
+//! meet those that spawned it at a port, as any two groups do:
+//!
+//! ```text
+//!  group A                      root of A            root of B                      group B
+//!    contacts ────gather──────▶   │   port (see `port`)   │   ◀──────gather──── contacts
+//!                                 │ ◀──── terms ────────▶ │
+//!    intercommunicator ◀──bcast── │                       │ ──bcast──▶ intercommunicator
+//! ```
+//! From then on processes of both open links to each other when they first send (`engine::link::foreign`), and nobody in between is
+//! needed. How they part is said in [`connection`].
+
+pub mod connection;
+pub mod contact;
+pub mod port;
+pub mod redrun;
+
+use crate::abi::{MPI_ERR_COMM, MPI_ERR_OTHER};
+use crate::coll::schedule::block_on;
+use crate::coll::{Outcome, Peers, bcast, gather};
+use crate::comm::{self, Comm};
+use crate::error::{Error, Result};
+use crate::fail;
+use crate::memory::Scratch;
+use contact::Contact;
+use port::{Awaited, Terms};
+use redrt_wire::auth::Secret;
+use serde::{Deserialize, Serialize};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+
+/// Set as soon as this process has to do with other jobs: then it is never known to wait in vain.
+static IS_USED: AtomicBool = AtomicBool::new(false);
+
+/// The intercommunicator with the job that spawned this one.
+static PARENT: OnceLock<Arc<Comm>> = OnceLock::new();
+
+/// A contact with its length fits that.
+const CONTACT_BYTES: usize = 160;
+
+/// Whether this process may wait for something that nobody in its job does.
+pub fn is_used() -> bool {
+    IS_USED.load(Ordering::Relaxed)
+}
+
+/// This process has to do with other jobs from now on.
+pub fn begin() {
+    IS_USED.store(true, Ordering::Relaxed);
+}
+
+/// The intercommunicator with the job that spawned this one, if one did.
+pub fn parent() -> Option<&'static Arc<Comm>> {
+    PARENT.get()
+}
+
+/// What the root of a group tells its members.
+#[derive(Serialize, Deserialize)]
+enum Told {
+    Met { context: u64, remote: Vec<Contact>, note: u32 },
+    Failed { code: i32, message: String },
+}
+
+/// What a root has come to.
+pub struct Met {
+    /// The context of the intercommunicator.
+    pub context: u64,
+    /// The other group.
+    pub remote: Vec<Contact>,
+    /// A number for all members.
+    pub note: u32,
+}
+
+impl Met {
+    /// Both sides' terms. The context is made from both.
+    pub fn new(own_context: u64, theirs: Terms) -> Self {
+        Self { context: comm::bridge_context(own_context, theirs.context), remote: theirs.members, note: 0 }
+    }
+}
+
+/// The terms of a group.
+///
+/// # Errors
+/// `MPI_ERR_OTHER` when the system gives no random numbers.
+fn terms(members: Vec<Contact>) -> Result<Terms> {
+    let random = Secret::generate();
+    let random = random.map_err(|error| Error::new(MPI_ERR_OTHER, format!("no random numbers can be had: {error}")))?;
+    Ok(Terms { members, context: u64::from_le_bytes(random.key()[..8].try_into().expect("eight of 32 bytes")) })
+}
+
+/// Makes the intercommunicator of `comm`'s group and one that its `root` meets. Collective over `comm`. `meet` is called at
+/// the root, with the terms of the group.
+///
+/// # Errors
+/// Those of `meet`, at all members alike.
+pub fn bridge(comm: &Comm, root: usize, meet: impl FnOnce(Terms) -> Result<Met>) -> Result<(Arc<Comm>, u32)> {
+    if comm.remote.is_some() {
+        fail!(MPI_ERR_COMM, "{} is an intercommunicator", comm.label());
+    }
+    begin();
+    let own = contact::own();
+    let peers = comm.peers();
+    let is_root = peers.rank == root;
+    let gathered = block_on(gather_contacts(comm.peers(), own.as_ref().ok(), root))?;
+    let told = is_root.then(|| {
+        let met = own.map(drop).and_then(|()| terms(contacts(gathered)?)).and_then(meet);
+        match met {
+            Ok(Met { context, remote, note }) => Told::Met { context, remote, note },
+            Err(error) => Told::Failed { code: error.code(), message: error.message().to_owned() },
+        }
+    });
+    let bytes = told.map(|told| postcard::to_stdvec(&told).expect("it is plain data"));
+    let bytes = block_on(tell(peers, comm.peers(), root, bytes))?;
+    match postcard::from_bytes(&bytes) {
+        Ok(Told::Met { context, remote, note }) => {
+            let remote = contact::learn(remote)?;
+            if let Some(both) = remote.iter().find(|member| comm.members.contains(member)) {
+                fail!(MPI_ERR_COMM, "rank {both} is in both groups");
+            }
+            let made = comm.bridge(context, &comm.members, &remote);
+            made.map(|made| (made, note)).ok_or_else(|| Error::new(MPI_ERR_COMM, "the other group is empty"))
+        }
+        Ok(Told::Failed { code, message }) => Err(Error::new(code, message)),
+        Err(_) => fail!(MPI_ERR_OTHER, "the root said something that cannot be understood"),
+    }
+}
+
+/// Meets at a port, on the side that accepts (`true`) or that connects.
+///
+/// # Errors
+/// `MPI_ERR_PORT` and those of [`bridge`].
+pub fn meet_at_port(
+    comm: &Comm,
+    root: usize,
+    name: impl FnOnce() -> Result<String>,
+    accepts: bool,
+) -> Result<Arc<Comm>> {
+    let meet = |own: Terms| {
+        let (context, name) = (own.context, name()?);
+        let awaited: Awaited<Result<Terms>> =
+            if accepts { port::accept(&name, own)? } else { port::connect(&name, own)? };
+        Ok(Met::new(context, awaited.wait()?))
+    };
+    bridge(comm, root, meet).map(|(comm, _)| comm)
+}
+
+/// In a job that was spawned: meets the one that spawned it, in `MPI_Init`.
+///
+/// # Errors
+/// As [`meet_at_port`].
+pub fn meet_parent(port: &str) -> Result {
+    let world = comm::resolve(crate::handle::CommHandle::WORLD)?;
+    let parent = meet_at_port(&world, 0, || Ok(port.to_owned()), false)?;
+    "MPI_COMM_PARENT".clone_into(&mut comm::lock(&parent.name));
+    let _ = PARENT.set(parent);
+    Ok(())
+}
+
+/// The members of a group, so that processes of other jobs know whom they mean; empty but at the root. Collective.
+///
+/// # Errors
+/// `MPI_ERR_OTHER` when one cannot be reached.
+pub fn members_as_words(peers: Peers, root: usize) -> Result<Vec<u64>> {
+    begin();
+    let is_root = peers.rank == root;
+    let gathered = block_on(gather_contacts(peers, contact::own().as_ref().ok(), root))?;
+    if !is_root {
+        return Ok(Vec::new());
+    }
+    let bytes = postcard::to_stdvec(&contacts(gathered)?).expect("it is plain data");
+    // The last word says how many bytes there are.
+    let words = bytes.chunks(8).map(|part| {
+        let mut word = [0; 8];
+        word[..part.len()].copy_from_slice(part);
+        u64::from_le_bytes(word)
+    });
+    Ok(words.chain([bytes.len() as u64]).collect())
+}
+
+/// Whom those words mean.
+///
+/// # Errors
+/// `MPI_ERR_OTHER` when they cannot be understood.
+pub fn members_from_words(words: &[u64]) -> Result<Vec<redrt_types::VirtualRank>> {
+    let members = words.split_last().and_then(|(length, words)| {
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        postcard::from_bytes(bytes.get(..*length as usize)?).ok()
+    });
+    match members {
+        Some(members) => contact::learn(members),
+        None => fail!(MPI_ERR_OTHER, "the leader of the other group said something that cannot be understood"),
+    }
+}
+
+/// What each member says, at the root; empty where it has nothing to say.
+async fn gather_contacts(peers: Peers, own: Option<&Contact>, root: usize) -> Outcome<Vec<Vec<u8>>> {
+    let own = own.map(|own| postcard::to_stdvec(own).expect("it is plain data")).unwrap_or_default();
+    assert!(own.len() + 8 <= CONTACT_BYTES, "a contact of {} bytes", own.len());
+    let mut mine = Scratch::new(CONTACT_BYTES);
+    mine.region().with_bytes_mut(|bytes| {
+        bytes[..8].copy_from_slice(&(own.len() as u64).to_le_bytes());
+        bytes[8..8 + own.len()].copy_from_slice(&own);
+    });
+    let count = if peers.rank == root { peers.size() } else { 0 };
+    let mut all = Scratch::new(CONTACT_BYTES * count);
+    let pieces: Vec<_> = (0..count).map(|rank| all.region().part(rank * CONTACT_BYTES, CONTACT_BYTES)).collect();
+    gather::gather(peers, Some(mine.region()), pieces.clone(), root).await?;
+    let said = |bytes: &[u8]| {
+        let (length, said) = bytes.split_first_chunk().expect("it has a length");
+        said.get(..u64::from_le_bytes(*length) as usize).unwrap_or_default().to_vec()
+    };
+    Ok(pieces.iter().map(|piece| piece.with_bytes(said)).collect())
+}
+
+fn contacts(gathered: Vec<Vec<u8>>) -> Result<Vec<Contact>> {
+    let silent = |_| Error::new(MPI_ERR_OTHER, "a member of the group cannot be reached from other jobs");
+    gathered.iter().map(|bytes| postcard::from_bytes(bytes).map_err(silent)).collect()
+}
+
+/// Bytes from the root to all.
+async fn tell(lengths: Peers, bodies: Peers, root: usize, said: Option<Vec<u8>>) -> Outcome<Vec<u8>> {
+    let mut length = Scratch::new(8);
+    let count = said.as_ref().map_or(0, Vec::len) as u64;
+    length.region().with_bytes_mut(|bytes| bytes.copy_from_slice(&count.to_le_bytes()));
+    bcast::bcast(lengths, length.region(), root).await?;
+    let count = length.region().with_bytes(|bytes| u64::from_le_bytes(bytes.try_into().expect("8 bytes"))) as usize;
+    let mut body = Scratch::new(count);
+    body.region().with_bytes_mut(|bytes| bytes.copy_from_slice(said.as_deref().unwrap_or(&vec![0; count])));
+    bcast::bcast(bodies, body.region(), root).await?;
+    Ok(body.region().with_bytes(<[u8]>::to_vec))
+}

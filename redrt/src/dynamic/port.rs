@@ -1,0 +1,251 @@
+//! Ports (MPI-5.0 §11.9): where a job waits for another. A port's name holds an address and a secret of its own, so whoever was given the
+//! name may connect, and nobody else.
+//!
+//! ```text
+//!   accept                                      connect
+//!     listens ◀───────────── connects, proves that it knows the name
+//!     terms: members, secret of links, context ──▶
+//!            ◀──────────────────────── terms
+//! ```
+//! The connection is encrypted, whatever the jobs are, since the secrets of their links pass over it. It is closed when both have the
+//! other's terms; the processes open links of their own from then on.
+
+use super::contact::Contact;
+use crate::abi::{MPI_ERR_PORT, MPI_MAX_PORT_NAME};
+use crate::error::{Error, Result};
+use crate::runtime::agent;
+use crate::{engine, fail};
+use redrt_wire::auth::{self, Secret};
+use redrt_wire::frame::{FrameReader, encode};
+use redrt_wire::seal::Cipher;
+use serde::{Deserialize, Serialize};
+use socket2::SockRef;
+use std::collections::HashMap;
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::time::Duration;
+
+/// How long a step of a handshake may take.
+const STEP_TIME_MAX: Duration = Duration::from_secs(10);
+
+/// What a port's name begins with.
+const SCHEME: &str = "redrt-port:";
+
+/// What two groups tell each other.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Terms {
+    /// The members of the group, by rank.
+    pub members: Vec<Contact>,
+    /// A part of the context of what they will have together.
+    pub context: u64,
+}
+
+/// An open port.
+pub struct Port {
+    name: String,
+    secret: Secret,
+    listener: TcpListener,
+}
+
+static PORTS: LazyLock<Mutex<HashMap<String, Arc<Port>>>> = LazyLock::new(Mutex::default);
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn failed(error: &impl std::fmt::Display) -> Error {
+    Error::new(MPI_ERR_PORT, format!("the port cannot be used: {error}"))
+}
+
+/// Opens a port at this address and returns its name.
+///
+/// # Errors
+/// `MPI_ERR_PORT` when no socket can be had.
+pub fn open(address: SocketAddr) -> Result<String> {
+    let make = || -> io::Result<Port> {
+        let listener = TcpListener::bind(SocketAddr::new(address.ip(), 0))?;
+        let secret = Secret::generate()?;
+        Ok(Port { name: name_of(listener.local_addr()?, &secret), secret: secret.sealing(true), listener })
+    };
+    let port = make().map_err(|error| failed(&error))?;
+    assert!(port.name.len() < MPI_MAX_PORT_NAME as usize, "{} is too long for a port's name", port.name);
+    let name = port.name.clone();
+    lock(&PORTS).insert(name.clone(), Arc::new(port));
+    Ok(name)
+}
+
+/// Closes a port that this process has opened. Whoever waits there to be accepted is refused.
+///
+/// # Errors
+/// `MPI_ERR_PORT` when this process has no such port.
+pub fn close(name: &str) -> Result {
+    let Some(port) = lock(&PORTS).remove(name) else {
+        fail!(MPI_ERR_PORT, "this process has not opened that port, or has closed it");
+    };
+    // Wakes the thread that accepts, if there is one.
+    let _ = SockRef::from(&port.listener).shutdown(Shutdown::Both);
+    Ok(())
+}
+
+fn name_of(address: SocketAddr, secret: &Secret) -> String {
+    format!("{SCHEME}{address}#{}", secret.to_text())
+}
+
+/// Address and secret of a port's name.
+fn parse(name: &str) -> Option<(SocketAddr, Secret)> {
+    let (address, secret) = name.strip_prefix(SCHEME)?.split_once('#')?;
+    Some((address.parse().ok()?, Secret::from_text(secret)?.sealing(true)))
+}
+
+/// Something that another thread waits for.
+pub struct Awaited<T>(Arc<Mutex<Option<T>>>);
+
+impl<T: Send + 'static> Awaited<T> {
+    /// Has it done by a thread of its own: progress is made meanwhile.
+    fn begin(name: &str, work: impl FnOnce() -> T + Send + 'static) -> io::Result<Self> {
+        let place = Arc::new(Mutex::new(None));
+        let theirs = place.clone();
+        let run = move || {
+            let done = work();
+            *lock(&theirs) = Some(done);
+            engine::cell().tell_waiting();
+        };
+        agent::spawn(name, Box::new(run))?;
+        Ok(Self(place))
+    }
+
+    /// What it came to, once it is there.
+    pub fn take(&self) -> Option<T> {
+        lock(&self.0).take()
+    }
+
+    /// Waits for it.
+    pub fn wait(&self) -> T {
+        engine::cell().wait_for(|_| self.take())
+    }
+}
+
+/// Begins to wait for a group that connects to this port.
+///
+/// # Errors
+/// `MPI_ERR_PORT` when this process has no such port.
+pub fn accept(name: &str, terms: Terms) -> Result<Awaited<Result<Terms>>> {
+    let Some(port) = lock(&PORTS).get(name).cloned() else {
+        fail!(MPI_ERR_PORT, "a port is accepted at by the process that has opened it, and this one has no such port");
+    };
+    Awaited::begin("redrt-port", move || accept_one(&port, &terms)).map_err(|error| failed(&error))
+}
+
+fn accept_one(port: &Port, terms: &Terms) -> Result<Terms> {
+    loop {
+        let (stream, _) = port.listener.accept().map_err(|_| Error::new(MPI_ERR_PORT, "the port was closed"))?;
+        // Whoever does not know the port's secret, or goes away in the midst of it, is nobody.
+        if let Ok(theirs) = meet(stream, &port.secret, terms, true) {
+            return Ok(theirs);
+        }
+    }
+}
+
+/// Begins to connect to a port.
+///
+/// # Errors
+/// `MPI_ERR_PORT` when that is no name of one.
+pub fn connect(name: &str, terms: Terms) -> Result<Awaited<Result<Terms>>> {
+    let Some((address, secret)) = parse(name) else {
+        fail!(MPI_ERR_PORT, "'{name}' is not the name of a port: MPI_Open_port makes them");
+    };
+    let meet = move || {
+        let met = TcpStream::connect(address).and_then(|stream| meet(stream, &secret, &terms, false));
+        met.map_err(|error| Error::new(MPI_ERR_PORT, format!("nobody accepts at port {address}: {error}")))
+    };
+    Awaited::begin("redrt-port", meet).map_err(|error| failed(&error))
+}
+
+/// The two ends tell each other their terms.
+fn meet(mut stream: TcpStream, secret: &Secret, mine: &Terms, accepts: bool) -> io::Result<Terms> {
+    stream.set_nodelay(true)?;
+    let patience = |time| stream.set_read_timeout(time).and_then(|()| stream.set_write_timeout(time));
+    // Whoever connects waits for as long as the other end likes before it accepts.
+    patience(accepts.then_some(STEP_TIME_MAX))?;
+    let cipher = if accepts { auth::accept(&mut stream, secret)? } else { auth::connect(&mut stream, secret)? };
+    let mut cipher = cipher.ok_or(io::ErrorKind::InvalidData)?;
+    stream.set_read_timeout(Some(STEP_TIME_MAX))?;
+    if accepts {
+        let theirs = hear(&mut stream, &mut cipher)?;
+        tell(&mut stream, &mut cipher, mine)?;
+        Ok(theirs)
+    } else {
+        tell(&mut stream, &mut cipher, mine)?;
+        hear(&mut stream, &mut cipher)
+    }
+}
+
+fn tell(stream: &mut TcpStream, cipher: &mut Cipher, terms: &Terms) -> io::Result<()> {
+    let mut sealed = Vec::new();
+    cipher.seal(&encode(terms), &mut sealed);
+    stream.write_all(&sealed)
+}
+
+fn hear(stream: &mut TcpStream, cipher: &mut Cipher) -> io::Result<Terms> {
+    let mut frames = FrameReader::default();
+    loop {
+        if let Some(terms) = frames.next().map_err(io::Error::other)? {
+            return Ok(terms);
+        }
+        let (mut bytes, mut plain) = ([0; 4096], Vec::new());
+        match stream.read(&mut bytes)? {
+            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            count => cipher.open(&bytes[..count], &mut plain)?,
+        }
+        frames.push(&plain);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use redrt_types::ProcessIndex;
+
+    fn terms(context: u64) -> Terms {
+        let contact = |rank| Contact {
+            job: 5,
+            tree: 5,
+            process: ProcessIndex(rank),
+            address: Some(([127, 0, 0, 1], 99).into()),
+            secret: Secret::new([6; 32]),
+        };
+        Terms { members: (0..200).map(contact).collect(), context }
+    }
+
+    #[test]
+    fn two_who_know_the_name_tell_each_other_their_terms() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let name = name_of(listener.local_addr().unwrap(), &Secret::generate().unwrap());
+        let (address, secret) = parse(&name).unwrap();
+        let theirs = secret.clone();
+        let accepting = std::thread::spawn(move || meet(listener.accept().unwrap().0, &theirs, &terms(1), true));
+        let heard = meet(TcpStream::connect(address).unwrap(), &secret, &terms(2), false).unwrap();
+        assert_eq!((heard, accepting.join().unwrap().unwrap()), (terms(1), terms(2)));
+    }
+
+    #[test]
+    fn who_does_not_know_it_is_refused() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let secret = |byte| Secret::new([byte; 32]).sealing(true);
+        let accepting = std::thread::spawn(move || meet(listener.accept().unwrap().0, &secret(1), &terms(1), true));
+        assert!(meet(TcpStream::connect(address).unwrap(), &secret(2), &terms(2), false).is_err());
+        assert!(accepting.join().unwrap().is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_a_port_or_refused(text in "(redrt-port:)?[0-9.:\\[\\]a-f]{0,20}#?[0-9a-f]{0,70}.{0,3}") {
+            if let Some((address, secret)) = parse(&text) {
+                prop_assert_eq!(parse(&name_of(address, &secret.clone().sealing(false))), Some((address, secret)));
+            }
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! What a process asks of `redrun`: to start a job, and names of ports.
+
+use crate::error::{Error, Result};
+use crate::{engine, fail, runtime};
+use redrt_wire::control::FromAgent;
+use redrt_wire::dynamic::{Answer, NameAnswer, NameRequest, Request};
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{LazyLock, Mutex, PoisonError};
+
+/// Answers that have come, by the number of their question.
+static ANSWERS: LazyLock<Mutex<HashMap<u64, Answer>>> = LazyLock::new(Mutex::default);
+
+static NEXT: AtomicU64 = AtomicU64::new(0);
+
+/// A question that was asked.
+pub struct Question(u64);
+
+impl Question {
+    /// Asks. `code` is the error class where there is nobody to ask.
+    ///
+    /// # Errors
+    /// `code`, in a program that was not started by `redrun`.
+    pub fn ask(request: Request, code: i32) -> Result<Self> {
+        let question = Self(NEXT.fetch_add(1, Ordering::Relaxed));
+        question.say(request, code)?;
+        Ok(question)
+    }
+
+    /// Says more about it.
+    ///
+    /// # Errors
+    /// As [`Question::ask`].
+    pub fn say(&self, request: Request, code: i32) -> Result {
+        let Some(control) = runtime::job().and_then(|job| job.control) else {
+            fail!(code, "this program was not started by redrun, which would have to help: redrun -n 1 PROGRAM");
+        };
+        // If the daemon is gone, so is the job.
+        let _ = control.send(&FromAgent::Dynamic(self.0, request));
+        Ok(())
+    }
+
+    /// The answer, once it has come.
+    pub fn answer(&self) -> Option<Answer> {
+        ANSWERS.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.0)
+    }
+}
+
+/// `redrun` has answered.
+pub fn heed(number: u64, answer: Answer) {
+    ANSWERS.lock().unwrap_or_else(PoisonError::into_inner).insert(number, answer);
+    engine::cell().tell_waiting();
+}
+
+/// Asks about a name, and waits for the answer.
+///
+/// # Errors
+/// `code`, in a program that was not started by `redrun`.
+pub fn ask_name(request: NameRequest, code: i32) -> Result<NameAnswer> {
+    super::begin();
+    let question = Question::ask(Request::Name(request), code)?;
+    match engine::cell().wait_for(|_| question.answer()) {
+        Answer::Name(answer) => Ok(answer),
+        Answer::NotSpawned(_) => Err(Error::new(code, "redrun has answered another question: mixed installations?")),
+    }
+}

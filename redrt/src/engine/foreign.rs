@@ -1,0 +1,42 @@
+//! What becomes of links to processes of other jobs. See `dynamic`.
+
+use super::{Cell, Engine};
+use crate::dynamic::{connection, contact};
+use redrt_types::ProcessIndex;
+use std::sync::atomic::Ordering;
+
+impl Engine {
+    /// Whether it is a process of another job.
+    pub(super) fn is_foreign(&self, process: ProcessIndex) -> bool {
+        self.links.is_foreign(process)
+    }
+
+    /// The number of a process of another job that has opened a link; `None` when there can be none.
+    pub(super) fn meet_stranger(&mut self, job: u64, process: ProcessIndex) -> Option<ProcessIndex> {
+        if self.is_replicated() {
+            return None;
+        }
+        let number = contact::note(job, process)?;
+        self.links.meet_known();
+        Some(number)
+    }
+
+    /// A link to a process of another job broke. That it has ended is in order once both have parted, or are about to.
+    pub(super) fn foreign_gone(&mut self, process: ProcessIndex) {
+        self.links.give_up(process);
+        // Whoever waits for the others to part waits no longer.
+        self.requests.completions += 1;
+        if let Some(loss) = connection::lost(process, || self.links.name_of(process)) {
+            crate::runtime::abort(1, loss)
+        }
+    }
+}
+
+impl Cell {
+    /// Something that a thread waits for, other than a message, has come.
+    pub fn tell_waiting(&self) {
+        self.lock().requests.completions += 1;
+        self.has_news.store(true, Ordering::SeqCst);
+        self.wake();
+    }
+}

@@ -1,0 +1,68 @@
+//! Processes of other jobs: numbered behind those of the own job as they become known, each by itself, and reached over TCP.
+//!
+//! Numbers are never given back. A process that is met again has the number it had.
+
+use super::{Links, Peer, Route};
+use crate::dynamic::contact::{self, Contact};
+use redrt_types::{Incarnation, ProcessIndex};
+use redrt_wire::control::Card;
+use std::sync::Arc;
+
+/// The host of a process of another job: none of this job's, so it is never reached through shared memory.
+const ELSEWHERE: u32 = u32::MAX;
+
+impl Links {
+    /// Identity of the job.
+    pub fn job(&self) -> u64 {
+        self.identity.job
+    }
+
+    /// Number of processes of the job, and of others that are known.
+    pub fn process_count(&self) -> u32 {
+        self.peers.len() as u32
+    }
+
+    /// Whether it is a process of another job.
+    pub fn is_foreign(&self, process: ProcessIndex) -> bool {
+        process.0 >= self.own_count
+    }
+
+    pub(super) fn contact(&self, process: ProcessIndex) -> Option<Arc<Contact>> {
+        if self.is_foreign(process) { contact::of(process) } else { None }
+    }
+
+    /// Who it is, in words.
+    pub fn name_of(&self, process: ProcessIndex) -> String {
+        match self.contact(process) {
+            Some(contact) => format!("rank {} of job {:016x}", contact.process.0, contact.job),
+            None => format!("process {}", process.0),
+        }
+    }
+
+    /// Takes in whoever has become known.
+    pub fn meet_known(&mut self) {
+        for number in self.process_count()..self.own_count + contact::count() {
+            let mut peer = Peer::new();
+            peer.live = Some(Incarnation(0));
+            self.peers.push(peer);
+            debug_assert_eq!(number + 1, self.process_count());
+        }
+        // One that has spoken first is known by its number alone until somebody says where it is.
+        for number in self.own_count..self.process_count() {
+            let process = ProcessIndex(number);
+            if self.peers[number as usize].card.is_none()
+                && let Some(data) = contact::of(process).and_then(|contact| contact.address)
+            {
+                self.set_card(Card { process, host_number: ELSEWHERE, pid: 0, data: Some(data) });
+            }
+        }
+    }
+
+    /// The process has ended, or cannot be reached: what is sent to it is dropped.
+    pub fn give_up(&mut self, process: ProcessIndex) {
+        let peer = &mut self.peers[process.0 as usize];
+        peer.route = Route::Gone;
+        peer.backlog.clear();
+        peer.pushes.clear();
+    }
+}

@@ -1,0 +1,101 @@
+//! The command line of a job that is spawned: options like those of the job that spawns it, and programs that do not come from a shell.
+
+use super::arguments::{Arguments, LocalArguments};
+use super::{Job, UsageError, assemble};
+use crate::plan::{HostPlan, Launcher, MapBy};
+use redrt_wire::control::Transport;
+use redrt_wire::dynamic::{Command, Origin};
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+/// The options for a job that a process of this one spawns: it gets the same hosts and transports.
+#[must_use]
+pub fn options_for_spawned(job: &Job) -> Vec<OsString> {
+    let mut options: Vec<OsString> = vec!["--quiet".into()];
+    let mut option = |name: &str, value: String| options.extend([name.into(), value.into()]);
+    let transport = match job.options.transport {
+        Transport::Auto => "auto",
+        Transport::Shm => "shm",
+        Transport::Tcp => "tcp",
+    };
+    option("--transport", transport.into());
+    let plan = &job.hosts;
+    let names = host_list(plan);
+    match &plan.launcher {
+        Launcher::Slurm(words) => {
+            option("--launcher", "slurm".into());
+            option("--launcher-exec", words.join(" "));
+        }
+        Launcher::Remote(words) if !names.is_empty() => {
+            option("--hosts", names);
+            option("--launcher-exec", words.join(" "));
+        }
+        Launcher::Remote(_) => option("--launcher", "fork".into()),
+    }
+    if let Some(interface) = &plan.interface {
+        option("--interface", interface.clone());
+    }
+    if plan.map_by == MapBy::Node {
+        option("--map-by", "node".into());
+    }
+    options.extend(plan.secure.then(|| "--secure".into()));
+    options.extend(job.label.then(|| "--label".into()));
+    options
+}
+
+/// The hosts that are not spares, as `--hosts` takes them.
+fn host_list(plan: &HostPlan) -> String {
+    let used = plan.hosts.iter().filter(|host| !host.spare);
+    let text = used.filter_map(|host| {
+        let name = host.name.as_ref()?;
+        let user = name.user.as_ref().map(|user| format!("{user}@")).unwrap_or_default();
+        let slots = host.slot_count.map(|count| format!(":{count}")).unwrap_or_default();
+        Some(format!("{user}{}{slots}", name.name))
+    });
+    text.collect::<Vec<_>>().join(",")
+}
+
+/// The job of these programs.
+///
+/// # Errors
+/// When it cannot be carried out.
+pub fn assemble_spawned(arguments: &Arguments, commands: Vec<Command>, origin: Origin) -> Result<Job, UsageError> {
+    let mut arguments = arguments.clone();
+    let mut hosts: Vec<&str> = Vec::new();
+    for host in commands.iter().filter_map(|command| command.hosts.as_deref()).flat_map(|list| list.split(',')) {
+        if !hosts.contains(&host) {
+            hosts.push(host);
+        }
+    }
+    if !hosts.is_empty() {
+        (arguments.hosts, arguments.launcher) = (Some(hosts.join(",")), None);
+    }
+    // A file is the log of one job.
+    arguments.audit = arguments.audit.filter(|path| path.is_dir());
+    let locals: Vec<_> = commands.into_iter().map(local).collect();
+    let job = assemble(&arguments, &locals)?;
+    Ok(Job { origin: Some(origin), ..job })
+}
+
+fn local(command: Command) -> LocalArguments {
+    let Command { program, arguments, rank_count, directory, path, .. } = command;
+    let program = path.and_then(|path| find(&program, &path, Path::new(&directory))).unwrap_or(program);
+    LocalArguments {
+        rank_count: Some(rank_count.to_string()),
+        directory: Some(directory.into()),
+        export: Vec::new(),
+        environment: Vec::new(),
+        global_environment: Vec::new(),
+        program: std::iter::once(program).chain(arguments).collect(),
+    }
+}
+
+/// The program in the first directory of `path` that has it.
+fn find(program: &OsStr, path: &OsStr, directory: &Path) -> Option<OsString> {
+    if program.as_bytes().contains(&b'/') {
+        return None;
+    }
+    let candidates = std::env::split_paths(path).map(|place| directory.join(place).join(program));
+    candidates.map(std::path::PathBuf::into_os_string).find(|candidate| Path::new(candidate).is_file())
+}
