@@ -17,6 +17,7 @@ pub mod host;
 pub mod memory;
 pub mod objects;
 pub mod op;
+pub mod posix;
 pub mod program_memory;
 pub mod runtime;
 pub mod scrub;

@@ -10,6 +10,7 @@ use crate::error::{Error, Result};
 use crate::handle::CommHandle;
 use crate::host;
 use crate::objects::session;
+use crate::posix;
 use crate::runtime;
 use std::ffi::c_int;
 use std::sync::OnceLock;
@@ -50,12 +51,14 @@ fn start(function: &str, required: c_int) -> c_int {
         }
         host::set_active();
         runtime::clock::install_hooks();
+        posix::begin();
     }
     provided
 }
 
 /// Leaves the job.
 fn end() {
+    posix::finish();
     runtime::end();
     runtime::clock::remove_hooks();
     host::set_finalized();

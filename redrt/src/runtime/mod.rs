@@ -25,8 +25,8 @@ use quiesce::Replica;
 use redrt_types::{Incarnation, ProcessIndex, ReplicaId, View, World};
 use redrt_wire::auth::Secret;
 use redrt_wire::control::{
-    CONTROL_FD_VARIABLE, Card, Determinism, FromAgent, OnSdc, Options, Protocol, ToAgent, Transport, Verification,
-    Welcome,
+    CONTROL_FD_VARIABLE, Card, Determinism, Files, FromAgent, OnSdc, Options, Protocol, ToAgent, Transport,
+    Verification, Welcome,
 };
 use std::net::TcpListener;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
@@ -241,6 +241,7 @@ fn alone() -> Welcome {
             verification: Verification::Strict,
             transport: Transport::Shm,
             determinism: Determinism::Full,
+            files: Files::Once,
             on_sdc: OnSdc::Heal,
             seed: pid,
             sums_messages: false,

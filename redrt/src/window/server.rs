@@ -312,7 +312,7 @@ impl Window {
                     Some(offset) => (start.get().wrapping_offset(offset as isize), None),
                     None => (start.get(), Some(Box::new(Spread(layout)))),
                 };
-                let target = Target { start, capacity, scatter, ..Target::nowhere() };
+                let target = Target { start, capacity, scatter };
                 (Ok(()), target)
             }
         };
