@@ -9,6 +9,7 @@ use crate::engine::reading::{Patience, Reading};
 use crate::engine::replication::{Ahead, Asked, Streams};
 use crate::engine::request::{Operation, RequestId};
 use crate::engine::{self, Cell, Engine};
+use crate::faults;
 use crate::runtime::clock::monotonic_ns;
 use crate::runtime::threads;
 use quiesce::Outcome;
@@ -17,6 +18,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Readings of clocks for each time that progress is made.
 const READINGS_PER_POLL: u32 = 64;
+
+/// A leader that asks outside and does nothing else is no more decisions ahead of its followers: they may be large.
+const AHEAD_OUTSIDE_MAX: u64 = 16;
 
 /// What a probe found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -219,12 +223,30 @@ pub fn value(find: impl Fn(&mut Engine) -> u64) -> u64 {
     found.expect("a number is there at once")
 }
 
-/// What something outside answers, of which the leader asks it: files are read and written by one replica.
+/// What something outside answers, of which the leader asks it: files are read by one replica.
 ///
 /// `act` is done with the engine in hand, so no copy of this process is made in the midst of it. When the leader dies before
 /// its siblings hold the answer, the next one acts again, and nobody has seen a consequence of the first time (output commit).
-/// So what `act` does must be the same when it is done twice, and short.
+/// So what `act` does must be the same when it is done twice, and short, and nothing that others see.
 pub fn outside(act: impl Fn() -> Vec<u8>) -> Vec<u8> {
+    ask_outside(|engine| engine.unstable_count() <= AHEAD_OUTSIDE_MAX, act)
+}
+
+/// Changes something outside, by the leader: files are written by one replica.
+///
+/// A change is an output, as a message is, and committed as one: `act` is done when all siblings hold every decision that was made
+/// before. If the leader dies now, the next one comes here with the same decisions behind it, and acts again. To do `act` twice must
+/// be the same as once.
+pub fn effect(act: impl Fn() -> Vec<u8>) -> Vec<u8> {
+    let change = || {
+        let answer = act();
+        faults::after_change();
+        answer
+    };
+    ask_outside(|engine| engine.unstable_count() == 0, change)
+}
+
+fn ask_outside(may_act: impl Fn(&mut Engine) -> bool, act: impl Fn() -> Vec<u8>) -> Vec<u8> {
     let cell = engine::cell();
     if !cell.lock().is_replicated() {
         return act();
@@ -233,10 +255,19 @@ pub fn outside(act: impl Fn() -> Vec<u8>) -> Vec<u8> {
         let _engine = cell.lock();
         return act();
     }
+    // A program may do nothing but ask, and its followers' answers fill its inbox.
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    if COUNT.fetch_add(1, Ordering::Relaxed).is_multiple_of(READINGS_PER_POLL) {
+        cell.poll_once();
+    }
     let found = decide(
         cell,
         true,
-        |_| {
+        |engine| {
+            if !may_act(engine) {
+                engine.flush();
+                return None;
+            }
             let answer = act();
             Some((Outcome::Bytes(answer.clone()), answer))
         },
@@ -245,7 +276,36 @@ pub fn outside(act: impl Fn() -> Vec<u8>) -> Vec<u8> {
             other => engine.diverged("an answer from outside", other),
         },
     );
+    // The leader may now compute for long, and its followers wait for this.
+    cell.lock().flush();
     found.expect("an answer is there at once")
+}
+
+/// Whether all replicas find that something is so. Waits until all have come here.
+pub fn unanimously(holds: impl FnOnce() -> bool) -> bool {
+    let holds = holds();
+    let stream = Streams::of_this_thread();
+    let cell = engine::cell();
+    let mut has_voted = false;
+    let all = cell.wait_for(|engine| {
+        // First what the leader did before, which this replica did not: else the ballot would be for another outcome.
+        engine.skip_readings(stream);
+        if !std::mem::replace(&mut has_voted, true) {
+            engine.cast_ballot(stream, holds);
+        }
+        match engine.ask(stream) {
+            Asked::Decided(Outcome::Flag(all)) => Some(all),
+            Asked::Decided(other) => engine.diverged("whether something is so for all", &other),
+            Asked::Wait => None,
+            Asked::Decide => {
+                let all = holds && engine.count_ballots(stream)?;
+                engine.answer(stream, Outcome::Flag(all));
+                Some(all)
+            }
+        }
+    });
+    cell.lock().flush();
+    all
 }
 
 /// A clock, as the leader reads it; `here` reads this machine's.

@@ -18,6 +18,7 @@ pub mod host;
 pub mod memory;
 pub mod objects;
 pub mod op;
+pub mod posix;
 pub mod program_memory;
 pub mod runtime;
 pub mod scrub;

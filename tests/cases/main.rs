@@ -16,6 +16,7 @@ mod metrics;
 mod midst;
 mod moves;
 mod output;
+mod posix;
 mod programs;
 mod recovery;
 mod scrub;

@@ -20,7 +20,7 @@ pub struct Program {
 
 impl Program {
     /// All of them.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 20] = [
         Self { name: "heat", arguments: &["32", "40"], rank_count: 4 },
         Self { name: "cg", arguments: &["256", "30"], rank_count: 4 },
         Self { name: "master_worker", arguments: &["40"], rank_count: 4 },
@@ -36,6 +36,7 @@ impl Program {
         Self { name: "onesided", arguments: &["2"], rank_count: 3 },
         Self { name: "addresses", arguments: &["40"], rank_count: 3 },
         Self { name: "files", arguments: &["1"], rank_count: 3 },
+        Self { name: "posix", arguments: &["1"], rank_count: 3 },
         Self { name: "fortran_heat", arguments: &["32", "40"], rank_count: 4 },
         Self { name: "fortran_f08", arguments: &["2"], rank_count: 3 },
         Self { name: "fortran_mpi", arguments: &["2"], rank_count: 3 },
@@ -43,7 +44,7 @@ impl Program {
     ];
 
     /// Some with arguments that make them run for seconds, long enough for copies to be made of their processes.
-    pub const LONG: [Self; 13] = [
+    pub const LONG: [Self; 14] = [
         Self { name: "heat", arguments: &["32", "5000"], rank_count: 4 },
         Self { name: "cg", arguments: &["256", "2000"], rank_count: 4 },
         Self { name: "master_worker", arguments: &["8000"], rank_count: 4 },
@@ -55,6 +56,7 @@ impl Program {
         Self { name: "neighbors", arguments: &["60"], rank_count: 3 },
         Self { name: "onesided", arguments: &["15"], rank_count: 3 },
         Self { name: "files", arguments: &["4"], rank_count: 3 },
+        Self { name: "posix", arguments: &["8"], rank_count: 3 },
         Self { name: "hybrid", arguments: &["96", "1500"], rank_count: 3 },
         Self { name: "fortran_heat", arguments: &["32", "5000"], rank_count: 4 },
     ];

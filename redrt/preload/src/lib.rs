@@ -9,6 +9,7 @@
 //!  random bytes           a generator seeded by job and rank    the library's, or the same generator
 //!  process id, host name  fixed for the rank                    the same
 //!  thread numbers         by order of creation under the parent the same
+//!  files                  each replica's own                    the library's answer, if it has one
 //! ```
 //! The library says that it is there by [`redrt_preload_install`] and marks its own threads and calls by
 //! [`redrt_preload_internal_thread`]: for those everything is real. Without `REDRT_SEED` in the environment the whole
@@ -19,6 +20,7 @@
 //! an interposed function. What is deliberately left alone is listed in `docs/determinism.md`.
 
 mod clock;
+mod files;
 mod identity;
 mod random;
 mod real;

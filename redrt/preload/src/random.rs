@@ -4,7 +4,7 @@
 //! unpredictable only to who does not know the job's seed: no place to make lasting keys.
 
 use crate::real::{self, next};
-use crate::{state, threads};
+use crate::{files, state, threads};
 use libc::{c_char, c_int, c_void};
 use std::cell::Cell;
 use std::ffi::CStr;
@@ -31,6 +31,7 @@ pub fn watch_forks() {
     unsafe extern "C" fn in_child() {
         // The library's engine is the parent's.
         state::set_hooks(std::ptr::null());
+        files::leave_alone();
         let count = FORK_COUNT.swap(0, Ordering::Relaxed);
         let path = FORK_PATH.load(Ordering::Relaxed);
         FORK_PATH.store(state::mix(path ^ 0xf0f0, count), Ordering::Relaxed);
@@ -188,7 +189,7 @@ pub extern "C" fn arc4random_uniform(bound: u32) -> u32 {
 ///
 /// # Safety
 /// `path` is null or a zero-terminated string.
-unsafe fn open_device(path: *const c_char, flags: c_int) -> Option<c_int> {
+pub unsafe fn open_device(path: *const c_char, flags: c_int) -> Option<c_int> {
     if path.is_null() {
         return None;
     }
@@ -217,85 +218,4 @@ unsafe fn open_device(path: *const c_char, flags: c_int) -> Option<c_int> {
         }
     }
     Some(fd)
-}
-
-/// Interposes functions that open files; some take a directory first.
-macro_rules! opens {
-    ($( $name:ident ( $($directory:ident : $type:ty)? ); )+) => { $(
-        /// Replaces the C library's. The mode is passed on whether it was given or not, as a register is.
-        ///
-        /// # Safety
-        /// As for the function of the C library.
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name(
-            $($directory: $type,)? path: *const c_char, flags: c_int, mode: libc::mode_t
-        ) -> c_int {
-            // SAFETY: as for the function itself.
-            if let Some(fd) = unsafe { open_device(path, flags) } {
-                return fd;
-            }
-            next!($name(
-                $($directory => $type,)? path => *const c_char, flags => c_int, mode => libc::mode_t
-            ) -> c_int, -1)
-        }
-    )+ };
-}
-
-opens! {
-    open();
-    open64();
-    openat(directory: c_int);
-    openat64(directory: c_int);
-    __open_2();
-    __open64_2();
-    __openat_2(directory: c_int);
-    __openat64_2(directory: c_int);
-}
-
-/// Opens the random device as a stream; null when it is not to be replaced.
-///
-/// # Safety
-/// `path` and `mode` are null or zero-terminated strings.
-unsafe fn open_device_stream(path: *const c_char, mode: *const c_char) -> *mut libc::FILE {
-    // SAFETY: mode is null or a string, by contract.
-    let for_reading = !mode.is_null() && unsafe { CStr::from_ptr(mode) }.to_bytes().first() == Some(&b'r');
-    // SAFETY: as for this function.
-    match unsafe { open_device(path, libc::O_RDONLY | libc::O_CLOEXEC) } {
-        // SAFETY: a new descriptor and a zero-terminated mode.
-        Some(fd) if for_reading => unsafe { libc::fdopen(fd, c"r".as_ptr()) },
-        Some(fd) => {
-            // SAFETY: the descriptor was made above and is nobody else's.
-            unsafe { libc::close(fd) };
-            std::ptr::null_mut()
-        }
-        None => std::ptr::null_mut(),
-    }
-}
-
-/// Replaces the C library's.
-///
-/// # Safety
-/// As for the function of the C library.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn fopen(path: *const c_char, mode: *const c_char) -> *mut libc::FILE {
-    // SAFETY: as for fopen itself.
-    let stream = unsafe { open_device_stream(path, mode) };
-    if !stream.is_null() {
-        return stream;
-    }
-    next!(fopen(path => *const c_char, mode => *const c_char) -> *mut libc::FILE, std::ptr::null_mut())
-}
-
-/// Replaces the C library's.
-///
-/// # Safety
-/// As for the function of the C library.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn fopen64(path: *const c_char, mode: *const c_char) -> *mut libc::FILE {
-    // SAFETY: as for fopen64 itself.
-    let stream = unsafe { open_device_stream(path, mode) };
-    if !stream.is_null() {
-        return stream;
-    }
-    next!(fopen64(path => *const c_char, mode => *const c_char) -> *mut libc::FILE, std::ptr::null_mut())
 }

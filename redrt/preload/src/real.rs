@@ -48,6 +48,12 @@ macro_rules! next {
 }
 pub(crate) use next;
 
+/// The calling thread's `errno`.
+pub fn errno() -> i32 {
+    // SAFETY: __errno_location returns the address of the calling thread's errno, always valid.
+    unsafe { *libc::__errno_location() }
+}
+
 /// Sets `errno`.
 pub fn set_errno(error: i32) {
     // SAFETY: __errno_location returns the address of the calling thread's errno, always valid.

@@ -154,10 +154,15 @@ pub fn ask_library<T>(ask: impl FnOnce(&Hooks) -> T) -> Option<T> {
     let hooks = HOOKS.load(Ordering::Acquire);
     // SAFETY: null, or valid until replaced, by the contract of redrt_preload_install.
     let hooks = unsafe { hooks.as_ref() }?;
+    Some(in_hook(|| ask(hooks)))
+}
+
+/// Runs something of the MPI library: what it calls itself is real.
+pub fn in_hook<T>(run: impl FnOnce() -> T) -> T {
     IN_HOOK.set(true);
-    let answer = ask(hooks);
+    let answer = run();
     IN_HOOK.set(false);
-    Some(answer)
+    answer
 }
 
 /// Whether the MPI library answers.

@@ -11,6 +11,7 @@ use crate::error::{Error, Result};
 use crate::handle::CommHandle;
 use crate::host;
 use crate::objects::session;
+use crate::posix;
 use crate::runtime;
 use std::ffi::c_int;
 use std::sync::OnceLock;
@@ -51,6 +52,7 @@ fn start(function: &str, required: c_int) -> c_int {
         }
         host::set_active();
         runtime::clock::install_hooks();
+        posix::begin();
     }
     provided
 }
@@ -58,6 +60,7 @@ fn start(function: &str, required: c_int) -> c_int {
 /// Leaves the job.
 fn end() {
     connection::finalize();
+    posix::finish();
     runtime::end();
     runtime::clock::remove_hooks();
     host::set_finalized();

@@ -16,7 +16,7 @@ use proptest::prelude::*;
 use quiesce::{DecisionItem, DecisionKey, Frame, Outcome, Service, StreamId};
 use redrt_types::{ContextId, Incarnation, ProcessIndex, ReplicaId, SeqNum, View, ViewNumber, VirtualRank, World};
 use redrt_wire::auth::Secret;
-use redrt_wire::control::{Card, Determinism, OnSdc, Options, Protocol, Transport, Verification};
+use redrt_wire::control::{Card, Determinism, Files, OnSdc, Options, Protocol, Transport, Verification};
 use sdc_detect::Element;
 use std::os::fd::AsRawFd;
 use std::sync::{Mutex, PoisonError};
@@ -181,6 +181,7 @@ fn engine(me: ReplicaId, world: &World, segment: Segment) -> Engine {
             verification: Verification::Strict,
             transport: Transport::Shm,
             determinism: Determinism::Full,
+            files: Files::Once,
             on_sdc: OnSdc::Heal,
             seed: 1,
             sums_messages: false,

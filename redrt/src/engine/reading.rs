@@ -149,7 +149,7 @@ impl Engine {
     }
 
     /// Passes over readings that the leader made and this process did not.
-    pub(super) fn skip_readings(&mut self, stream: StreamId) {
+    pub fn skip_readings(&mut self, stream: StreamId) {
         loop {
             let replication = self.replication();
             let index = replication.asked.get(&stream).copied().unwrap_or(0);

@@ -219,6 +219,11 @@ impl Engine {
         })
     }
 
+    /// Decisions that some sibling may not hold yet.
+    pub fn unstable_count(&self) -> u64 {
+        self.replication.as_ref().map_or(0, |replication| replication.replica.unstable_count())
+    }
+
     /// Whether everything this process owes to others has arrived there, or at least left.
     pub fn is_settled(&self) -> bool {
         !self.links.is_busy() && self.replication.as_ref().is_none_or(|replication| replication.is_settled())
@@ -708,14 +713,14 @@ impl Engine {
     }
 
     /// Says whether this process can cancel a receive, which is the next outcome of the stream.
-    pub(super) fn cast_ballot(&mut self, stream: StreamId, agrees: bool) {
+    pub fn cast_ballot(&mut self, stream: StreamId, agrees: bool) {
         let index = self.next_outcome(stream);
         self.replication().replica.cast_ballot(DecisionKey { stream, index }, agrees);
         self.carry_out();
     }
 
     /// Whether all siblings can; see `quiesce::Replica::count_ballots`.
-    pub(super) fn count_ballots(&mut self, stream: StreamId) -> Option<bool> {
+    pub fn count_ballots(&mut self, stream: StreamId) -> Option<bool> {
         let index = self.next_outcome(stream);
         self.replication().replica.count_ballots(DecisionKey { stream, index })
     }

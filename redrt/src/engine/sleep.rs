@@ -91,6 +91,9 @@ impl Sleeper {
         descriptors::replace(self.socket.as_raw_fd(), &bind(self.job, me)?)?;
         self.me.store(me.0, Ordering::SeqCst);
         self.shared_word.store(word_of(segment, me), Ordering::SeqCst);
+        // A thread may go on sleeping here in a bed that was made in the source: the word there is no longer one that others look at, and its
+        // sockets are not these, though new ones may have their numbers.
+        poke(self.job, me);
         Ok(())
     }
 

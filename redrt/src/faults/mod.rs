@@ -1,4 +1,5 @@
-//! Faults that `--inject` asks for, carried out at the n-th send of this process, or the n-th message it receives.
+//! Faults that `--inject` asks for, carried out at the n-th send of this process, the n-th message it receives, or its n-th change
+//! of a file.
 
 use crate::engine::payload::{Payload, Target};
 use crate::transport::tcp::Source;
@@ -13,6 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
 static ARMED: AtomicBool = AtomicBool::new(false);
 static SENDS: AtomicU64 = AtomicU64::new(0);
 static RECEIVES: AtomicU64 = AtomicU64::new(0);
+static CHANGES: AtomicU64 = AtomicU64::new(0);
 /// The bit to flip in the next transmitted payload, -1 for none.
 static WIRE_BIT: AtomicI64 = AtomicI64::new(-1);
 /// The bit to flip in the next payload that is kept, -1 for none.
@@ -62,11 +64,7 @@ fn carry_out(payload: &mut Payload) {
         match *fault {
             ProcessFault::Kill { send } if send == number => {
                 report(format!("kill at send {number}"));
-                // SAFETY: - ends this process, as asked.
-                unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
-                loop {
-                    std::hint::spin_loop();
-                }
+                end_this_process();
             }
             ProcessFault::FlipPayload { send, bit } if send == number && payload.len() > 0 => {
                 let bit = bit % (payload.len() as u64 * 8);
@@ -94,6 +92,32 @@ fn carry_out(payload: &mut Payload) {
             }
             _ => {}
         }
+    }
+}
+
+fn end_this_process() -> ! {
+    // SAFETY: - ends this process, as asked.
+    unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
+    loop {
+        std::hint::spin_loop();
+    }
+}
+
+/// Called when this process has changed a file for its rank and nobody knows of it yet.
+#[inline]
+pub fn after_change() {
+    if ARMED.load(Ordering::Relaxed) {
+        die_after_change();
+    }
+}
+
+#[cold]
+fn die_after_change() {
+    let Some(job) = runtime::job() else { return };
+    let number = CHANGES.fetch_add(1, Ordering::AcqRel) + 1;
+    if job.welcome.faults.contains(&ProcessFault::KillAfterChange { change: number }) {
+        report(format!("kill after change {number} of a file"));
+        end_this_process();
     }
 }
 

@@ -100,13 +100,19 @@ impl Disk {
         decode(answer).map_err(|error| self.error(what, &error))
     }
 
+    /// Something that one replica does to the file.
+    fn changed(&self, what: &str, act: impl Fn(&fs::File) -> io::Result<Vec<u8>>) -> Result<Vec<u8>> {
+        let answer = decide::effect(|| encode(self.here(Creation::No).and_then(|file| act(&file))));
+        decode(answer).map_err(|error| self.error(what, &error))
+    }
+
     fn error(&self, what: &str, error: &io::Error) -> Error {
         Error::new(class_of(error), format!("cannot {what} {}: {error}", self.path.display()))
     }
 
     /// Opens it, after it was found out that it may be made.
     pub fn open(&self, creation: Creation) -> Result {
-        let answer = decide::outside(|| encode(self.here(creation).map(|_| Vec::new())));
+        let answer = decide::effect(|| encode(self.here(creation).map(|_| Vec::new())));
         decode(answer).map(drop).map_err(|error| self.error("open", &error))
     }
 
@@ -123,7 +129,7 @@ impl Disk {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
             done => done.map(|()| Vec::new()),
         };
-        decode(decide::outside(|| encode(delete()))).map(drop).map_err(|error| self.error("delete", &error))
+        decode(decide::effect(|| encode(delete()))).map(drop).map_err(|error| self.error("delete", &error))
     }
 
     /// Closes it.
@@ -145,7 +151,7 @@ impl Disk {
 
     /// Cuts or extends it.
     pub fn set_size(&self, size: u64) -> Result {
-        self.agreed("set the size of", |file| file.set_len(size).map(|()| Vec::new())).map(drop)
+        self.changed("set the size of", |file| file.set_len(size).map(|()| Vec::new())).map(drop)
     }
 
     /// Makes sure that there is room for its first bytes.
@@ -158,7 +164,7 @@ impl Disk {
                 code => Err(io::Error::from_raw_os_error(code)),
             }
         };
-        if size == 0 { Ok(()) } else { self.agreed("allocate room for", allocate).map(drop) }
+        if size == 0 { Ok(()) } else { self.changed("allocate room for", allocate).map(drop) }
     }
 
     /// Waits until what was written is on the device.
@@ -191,7 +197,7 @@ impl Disk {
     pub fn write(&self, stretches: &[Stretch], bytes: &[u8], atomic: bool) -> Result {
         let is_replicated = engine::cell().lock().is_replicated();
         let digest = if is_replicated { xxhash_rust::xxh3::xxh3_128(bytes) } else { 0 };
-        let written = self.agreed("write", |file| {
+        let written = self.changed("write", |file| {
             let _lock = atomic.then(|| RangeLock::new(file, stretches, libc::F_WRLCK)).transpose()?;
             let mut rest = bytes;
             for stretch in stretches {
@@ -209,7 +215,8 @@ impl Disk {
     }
 }
 
-fn read_at(file: &fs::File, offset: u64, bytes: &mut [u8]) -> io::Result<usize> {
+/// Reads as much as there is.
+pub fn read_at(file: &fs::File, offset: u64, bytes: &mut [u8]) -> io::Result<usize> {
     let mut done = 0;
     while done < bytes.len() {
         match file.read_at(&mut bytes[done..], offset + done as u64) {
@@ -264,6 +271,23 @@ struct RangeLock<'a> {
     length: i64,
 }
 
+/// Waits until nobody else has a lock on this range that does not go with one of this kind (`F_RDLCK`, `F_WRLCK`), and has it then, or
+/// gives it back (`F_UNLCK`).
+pub fn lock_range(file: &fs::File, kind: i32, start: i64, length: i64) -> io::Result<()> {
+    let (l_type, l_whence) = (kind as i16, libc::SEEK_SET as i16);
+    let range = libc::flock { l_type, l_whence, l_start: start, l_len: length, l_pid: 0 };
+    loop {
+        // SAFETY: - the descriptor is open as long as `file`; `range` outlives the call.
+        if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLKW, &range) } == 0 {
+            return Ok(());
+        }
+        let error = io::Error::last_os_error();
+        if error.kind() != io::ErrorKind::Interrupted {
+            return Err(error);
+        }
+    }
+}
+
 impl<'a> RangeLock<'a> {
     fn new(file: &'a fs::File, stretches: &[Stretch], kind: i32) -> io::Result<Self> {
         let start = stretches.iter().map(|stretch| stretch.offset).min().unwrap_or(0);
@@ -274,23 +298,7 @@ impl<'a> RangeLock<'a> {
     }
 
     fn set(&self, kind: i32) -> io::Result<()> {
-        let range = libc::flock {
-            l_type: kind as i16,
-            l_whence: libc::SEEK_SET as i16,
-            l_start: self.start,
-            l_len: self.length,
-            l_pid: 0,
-        };
-        loop {
-            // SAFETY: - the descriptor is open as long as `file`; `range` outlives the call.
-            if unsafe { libc::fcntl(self.file.as_raw_fd(), libc::F_OFD_SETLKW, &range) } == 0 {
-                return Ok(());
-            }
-            let error = io::Error::last_os_error();
-            if error.kind() != io::ErrorKind::Interrupted {
-                return Err(error);
-            }
-        }
+        lock_range(self.file, kind, self.start, self.length)
     }
 }
 

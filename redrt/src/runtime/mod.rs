@@ -27,8 +27,8 @@ use quiesce::Replica;
 use redrt_types::{Incarnation, ProcessIndex, ReplicaId, View, World};
 use redrt_wire::auth::Secret;
 use redrt_wire::control::{
-    CONTROL_FD_VARIABLE, Card, Determinism, FromAgent, OnSdc, Options, Protocol, ToAgent, Transport, Verification,
-    Welcome,
+    CONTROL_FD_VARIABLE, Card, Determinism, Files, FromAgent, OnSdc, Options, Protocol, ToAgent, Transport,
+    Verification, Welcome,
 };
 use redrt_wire::dynamic::Origin;
 use std::net::TcpListener;
@@ -271,6 +271,7 @@ fn alone() -> std::io::Result<Welcome> {
             verification: Verification::Strict,
             transport: Transport::Shm,
             determinism: Determinism::Full,
+            files: Files::Once,
             on_sdc: OnSdc::Heal,
             seed: pid,
             sums_messages: false,

@@ -1,5 +1,6 @@
 //! The library that is preloaded into replicas, as seen from here; see `docs/determinism.md`.
 
+use crate::posix::call::Answer;
 use std::ffi::{CStr, c_int, c_void};
 use std::sync::OnceLock;
 
@@ -7,6 +8,7 @@ type ClockHook = unsafe extern "C" fn(libc::clockid_t, *mut libc::timespec) -> c
 type RandomHook = unsafe extern "C" fn(*mut u8, usize) -> c_int;
 type InstallFunction = unsafe extern "C" fn(*const Hooks);
 type InternalFunction = extern "C" fn(bool) -> bool;
+type FilesFunction = unsafe extern "C" fn(Option<Answer>) -> bool;
 type NumberFunction = extern "C" fn() -> u64;
 
 /// What this library answers in place of the C library.
@@ -28,6 +30,7 @@ struct Functions {
     install: InstallFunction,
     internal: InternalFunction,
     number: NumberFunction,
+    files: FilesFunction,
 }
 
 fn symbol(name: &CStr) -> Option<*mut c_void> {
@@ -41,6 +44,7 @@ fn functions() -> Option<&'static Functions> {
     let find = || {
         let (install, internal) = (symbol(c"redrt_preload_install")?, symbol(c"redrt_preload_internal_thread")?);
         let number = symbol(c"redrt_thread_number")?;
+        let files = symbol(c"redrt_preload_install_files")?;
         Some(Functions {
             // SAFETY: - the preloaded library exports a function of this type under this name.
             install: unsafe { std::mem::transmute::<*mut c_void, InstallFunction>(install) },
@@ -48,6 +52,8 @@ fn functions() -> Option<&'static Functions> {
             internal: unsafe { std::mem::transmute::<*mut c_void, InternalFunction>(internal) },
             // SAFETY: - as above.
             number: unsafe { std::mem::transmute::<*mut c_void, NumberFunction>(number) },
+            // SAFETY: - as above.
+            files: unsafe { std::mem::transmute::<*mut c_void, FilesFunction>(files) },
         })
     };
     FUNCTIONS.get_or_init(find).as_ref()
@@ -64,6 +70,12 @@ pub fn install(hooks: Option<&'static Hooks>) {
         // SAFETY: - the hooks and their functions stay for good, for this library is never unloaded: it has threads.
         unsafe { (functions.install)(hooks.map_or(std::ptr::null(), std::ptr::from_ref)) };
     }
+}
+
+/// Lets this function answer calls about files, or none. Whether that goes for streams as well, if the library is there.
+pub fn install_files(answer: Option<Answer>) -> Option<bool> {
+    // SAFETY: - the function stays for good, as above.
+    functions().map(|functions| unsafe { (functions.files)(answer) })
 }
 
 /// While `internal`, what the calling thread is shown is real. What held before.

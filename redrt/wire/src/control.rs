@@ -65,6 +65,16 @@ pub enum Determinism {
     Sends,
 }
 
+/// Who writes the program's POSIX files.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub enum Files {
+    /// One replica of each rank.
+    #[default]
+    Once,
+    /// Every replica, as if it were alone.
+    All,
+}
+
 /// What to do about replicas that differ.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub enum OnSdc {
@@ -90,6 +100,8 @@ pub struct Options {
     pub transport: Transport,
     /// Decided outcomes.
     pub determinism: Determinism,
+    /// Who writes the program's files.
+    pub files: Files,
     /// What to do about replicas that differ.
     pub on_sdc: OnSdc,
     /// Seed of the digests and of what replaces random bytes, the same in the whole job.
@@ -109,6 +121,11 @@ pub enum ProcessFault {
     Kill {
         /// Number of the send.
         send: u64,
+    },
+    /// SIGKILL itself when it has changed a file for its rank, before its siblings hear of it.
+    KillAfterChange {
+        /// Number of the change.
+        change: u64,
     },
     /// Flip bit `bit` (modulo the payload's bits) of the application's buffer before it is sent.
     FlipPayload {

@@ -2,7 +2,7 @@
 
 use crate::auth::{self, Secret};
 use crate::control::{
-    Card, Determinism, FromAgent, OnSdc, Options, ProcessFault, Protocol, SharedMemory, ToAgent, Transport,
+    Card, Determinism, Files, FromAgent, OnSdc, Options, ProcessFault, Protocol, SharedMemory, ToAgent, Transport,
     Verification, Welcome,
 };
 use crate::daemon::{Application, FromDaemon, HostName, Launch, Sign, ToDaemon, Watch};
@@ -26,6 +26,7 @@ fn options() -> Options {
         verification: Verification::Strict,
         transport: Transport::Auto,
         determinism: Determinism::Full,
+        files: Files::Once,
         on_sdc: OnSdc::Heal,
         seed: 7,
         sums_messages: true,

@@ -49,6 +49,10 @@ pub struct Arguments {
     #[arg(long, value_enum, default_value_t, value_name = "WHAT", help_heading = "Replication")]
     pub determinism: Determinism,
 
+    /// Have the program's files written by one replica of each rank, which hands over when it dies, or by all, as if each were alone
+    #[arg(long, value_enum, default_value_t, value_name = "WHO", help_heading = "Replication")]
+    pub files: Files,
+
     /// When a replica is found to be wrong: only report it; deliver what the majority sent; end the replica too and let a copy
     /// of a sound one take its place (--spares); or that, and end the job when nobody knows which one is wrong (-r 2)
     #[arg(long = "on-sdc", value_enum, default_value_t, value_name = "WHAT", help_heading = "Replication")]
@@ -172,8 +176,9 @@ pub struct Arguments {
     #[arg(long = "json-summary", value_name = "FILE", help_heading = "Output")]
     pub json_summary: Option<PathBuf>,
 
-    /// Inject faults: kill:V.I@#K, kill:V.I@SECONDSs, flip:V.I@#K, wire:V.I@#K, heap:V.I@#K, recv:V.I@#K, log:V.I@#K, stdout:V.I@#K,
-    /// reset:V.I-W.J@#K, sick:HOST:N, random:mtbf=SECONDSs,seed=S. V.I is replica I of rank V, #K its K-th send. A bit flips in the payload before it is
+    /// Inject faults: kill:V.I@#K, kill:V.I@file#K, kill:V.I@SECONDSs, flip:V.I@#K, wire:V.I@#K, heap:V.I@#K, recv:V.I@#K, log:V.I@#K, stdout:V.I@#K,
+    /// reset:V.I-W.J@#K, sick:HOST:N, random:mtbf=SECONDSs,seed=S. V.I is replica I of rank V, #K its K-th send, file#K the
+    /// moment after its K-th change of a file. A bit flips in the payload before it is
     /// sent (flip), on its way (wire), in the heap or static data (heap), in the K-th message it has received (recv), in what is kept to
     /// be sent again (log), or in the K-th line it prints (stdout); a sick host flips one in one of N messages. May be repeated, or several separated by commas
     #[arg(long, value_name = "FAULT", help_heading = "Testing")]
@@ -289,6 +294,10 @@ choice!(
 choice!(
     /// `--determinism`.
     Determinism => control::Determinism { Full => Full, Sends => Sends }
+);
+choice!(
+    /// `--files`.
+    Files => control::Files { Once => Once, All => All }
 );
 choice!(
     /// `--on-sdc`.

@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStringExt;
 
 /// Words that mean something to `redrun`, numbers that are hard to read, and anything else.
 fn word() -> impl Strategy<Value = OsString> {
-    const WORDS: [&str; 48] = [
+    const WORDS: [&str; 49] = [
         "-r",
         "-n",
         "-np",
@@ -17,6 +17,7 @@ fn word() -> impl Strategy<Value = OsString> {
         "--protocol",
         "--verify",
         "--determinism",
+        "--files",
         "--on-sdc",
         "--stdout",
         "--check-determinism",

@@ -41,7 +41,7 @@ pub enum FaultError {
     Time(String),
 }
 
-const KILL_FORM: &str = "kill:V.I@#K or kill:V.I@SECONDSs";
+const KILL_FORM: &str = "kill:V.I@#K, kill:V.I@file#K or kill:V.I@SECONDSs";
 const FLIP_FORM: &str = "flip:V.I@#K, or wire, heap, recv or log in its place";
 const STDOUT_FORM: &str = "stdout:V.I@#K, K being the number of a line";
 const RESET_FORM: &str = "reset:V.I-W.J@#K";
@@ -98,13 +98,17 @@ fn parse(text: &str, world: &World, bit: u64) -> Result<Fault, FaultError> {
     if !world.contains(replica) {
         return Err(FaultError::NoSuchReplica(replica));
     }
+    let number = |text: &str| text.parse().ok().filter(|number| *number > 0).ok_or(FaultError::Form(form));
+    if let Some(change) = when.strip_prefix("file#").filter(|_| kind == "kill") {
+        return Ok(Fault::Process(replica, ProcessFault::KillAfterChange { change: number(change)? }));
+    }
     let Some(send) = when.strip_prefix('#') else {
         if kind != "kill" || !when.ends_with('s') {
             return Err(FaultError::Form(form));
         }
         return Ok(Fault::Timed(TimedKill { replica, at: parse_seconds(when)? }));
     };
-    let send = send.parse().ok().filter(|send| *send > 0).ok_or(FaultError::Form(form))?;
+    let send = number(send)?;
     let fault = match kind {
         "kill" => ProcessFault::Kill { send },
         "flip" => ProcessFault::FlipPayload { send, bit },
@@ -186,6 +190,8 @@ mod tests {
             ("stdout:1.0@2s", "stdout:V.I@#K"),
             ("stdout:1.0@#0", "stdout:V.I@#K"),
             ("kill:1.0@#0", "kill:V.I@#K"),
+            ("kill:1.0@file#0", "kill:V.I@file#K"),
+            ("flip:1.0@file#1", "flip:V.I@#K"),
             ("kill:1.0@-1s", "not a time"),
             ("reset:1.0@#1", "reset:V.I-W.J@#K"),
             ("reset:1.0-1.0@#1", "reset:V.I-W.J@#K"),

@@ -178,6 +178,7 @@ fn assemble(arguments: &Arguments, locals: &[LocalArguments]) -> Result<Job, Usa
             verification: arguments.verify.into(),
             transport: arguments.transport.into(),
             determinism: arguments.determinism.into(),
+            files: arguments.files.into(),
             on_sdc: arguments.on_sdc.into(),
             seed,
             sums_messages: !faults.is_empty(),

@@ -128,7 +128,9 @@ impl<'a> Shell<'a> {
             match fault {
                 Fault::Timed(kill) => timed_kills.push(*kill),
                 Fault::Random(kills) => random_kills = Some(*kills),
-                Fault::Process(replica, ProcessFault::Kill { .. }) => send_kills.push(*replica),
+                Fault::Process(replica, ProcessFault::Kill { .. } | ProcessFault::KillAfterChange { .. }) => {
+                    send_kills.push(*replica)
+                }
                 Fault::Process(..) | Fault::Sick { .. } => {}
             }
         }

@@ -17,5 +17,6 @@ pub(super) fn start_record(job: &Job, launch: &Launch, hosts: &[String]) -> Valu
         "verification": format!("{:?}", job.options.verification),
         "transport": format!("{:?}", job.options.transport),
         "determinism": format!("{:?}", job.options.determinism),
+        "files": format!("{:?}", job.options.files),
     })
 }

@@ -1,0 +1,122 @@
+//! What the preloaded library asks the MPI library to do with a file: one question for each call of the C library.
+//!
+//! This file belongs to both libraries; they are installed together.
+
+use libc::{c_char, c_int, c_void};
+
+/// What is asked for. Which fields of [`Call`] count is said with each.
+#[repr(u32)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Operation {
+    /// `openat`: `directory`, `path`, `flags`, `mode`.
+    Open,
+    /// `close`: `fd`.
+    Close,
+    /// `dup2` of `fd` to the number `other`; to the lowest free number from `offset` on when `other` is -1; with `flags` of `dup3`.
+    Duplicate,
+    /// `preadv`: `fd`, `vector`, `count`, or `buffer` of `length` bytes when there is no vector; at the position when `offset` is -1.
+    Read,
+    /// `pwritev`, likewise.
+    Write,
+    /// `lseek`: `fd`, `offset`, `flags` is whence.
+    Seek,
+    /// `fstat`: `fd`, to `buffer`.
+    DescriptorStatus,
+    /// `fstatat`: `directory`, `path`, `flags`, to `buffer`.
+    Status,
+    /// `statx`: `directory`, `path`, `flags`, `mode` is the mask, to `buffer`.
+    ExtendedStatus,
+    /// `faccessat`: `directory`, `path`, `mode`, `flags`.
+    Access,
+    /// `readlinkat`: `directory`, `path`, to `buffer` of `length` bytes.
+    ReadLink,
+    /// `truncate`: `path`, `length`.
+    Truncate,
+    /// `ftruncate`: `fd`, `length`.
+    TruncateDescriptor,
+    /// `fallocate`: `fd`, `mode`, `offset`, `length`.
+    Allocate,
+    /// `fsync`: `fd`.
+    Synchronize,
+    /// `unlinkat`: `directory`, `path`, `flags`.
+    Unlink,
+    /// `renameat2`: `directory`, `path`, `other`, `other_path`, `flags`.
+    Rename,
+    /// `linkat`: likewise.
+    Link,
+    /// `symlinkat`: `other_path` is what the link says; `directory`, `path`.
+    SymbolicLink,
+    /// `mkdirat`: `directory`, `path`, `mode`.
+    MakeDirectory,
+    /// `fchmodat`: `directory`, `path`, `mode`.
+    ChangeMode,
+    /// `fcntl(F_GETFL)`: `fd`.
+    GetFlags,
+    /// `fcntl(F_SETFL)`: `fd`, `flags`.
+    SetFlags,
+    /// The file is about to be mapped: `fd`, `flags`, `mode` is the protection. Always left to the caller.
+    Map,
+    /// Whether a descriptor is of a file that is agreed upon: `fd`.
+    IsKnown,
+}
+
+/// A call of the C library, and its outcome.
+#[repr(C)]
+pub struct Call {
+    /// What is asked for.
+    pub operation: Operation,
+    /// Where a relative `path` begins.
+    pub directory: c_int,
+    /// A path that ends with a zero byte.
+    pub path: *const c_char,
+    /// Where a relative `other_path` begins, or a number of a descriptor.
+    pub other: c_int,
+    /// Another path.
+    pub other_path: *const c_char,
+    /// A descriptor.
+    pub fd: c_int,
+    /// Flags of the call.
+    pub flags: c_int,
+    /// Permissions or the like.
+    pub mode: u32,
+    /// In bytes; -1 where the position counts.
+    pub offset: i64,
+    /// In bytes.
+    pub length: i64,
+    /// Where bytes are, or go to, in several places.
+    pub vector: *const libc::iovec,
+    /// How many of them.
+    pub count: usize,
+    /// Where bytes are, or an answer goes.
+    pub buffer: *mut c_void,
+    /// What the call returns.
+    pub result: i64,
+    /// `errno`, if that is negative.
+    pub error: c_int,
+}
+
+impl Call {
+    /// A call in which nothing is said yet.
+    pub const fn new(operation: Operation) -> Self {
+        Self {
+            operation,
+            directory: libc::AT_FDCWD,
+            path: std::ptr::null(),
+            other: -1,
+            other_path: std::ptr::null(),
+            fd: -1,
+            flags: 0,
+            mode: 0,
+            offset: -1,
+            length: 0,
+            vector: std::ptr::null(),
+            count: 0,
+            buffer: std::ptr::null_mut(),
+            result: 0,
+            error: 0,
+        }
+    }
+}
+
+/// Answers a call: 1 when it has been answered, 0 when it is the C library's.
+pub type Answer = unsafe extern "C" fn(*mut Call) -> c_int;

@@ -1,0 +1,204 @@
+//! Calls that name a descriptor.
+
+use super::call::{Call, Operation};
+use super::{ask, interpose, is_known};
+use crate::real::{self, next};
+use libc::{c_int, c_long, c_uint, c_void, iovec, off_t};
+
+interpose! {
+    fn close(fd: c_int) -> c_int => Close { fd };
+    fn dup(fd: c_int) -> c_int => Duplicate { fd, offset: 0 };
+    fn dup2(fd: c_int, other: c_int) -> c_int => Duplicate { fd, other };
+    fn dup3(fd: c_int, other: c_int, flags: c_int) -> c_int => Duplicate { fd, other, flags };
+
+    fn read(fd: c_int, memory: *mut c_void, length: usize) -> isize => Read {
+        fd, buffer: memory, length: length as i64
+    };
+    fn readv(fd: c_int, vector: *const iovec, count: c_int) -> isize => Read { fd, vector, count: count as usize };
+    fn pread(fd: c_int, memory: *mut c_void, length: usize, offset: off_t) -> isize => Read {
+        fd, buffer: memory, length: length as i64, offset: at(offset)
+    };
+    fn pread64(fd: c_int, memory: *mut c_void, length: usize, offset: off_t) -> isize => Read {
+        fd, buffer: memory, length: length as i64, offset: at(offset)
+    };
+    fn preadv(fd: c_int, vector: *const iovec, count: c_int, offset: off_t) -> isize => Read {
+        fd, vector, count: count as usize, offset: at(offset)
+    };
+    fn preadv64(fd: c_int, vector: *const iovec, count: c_int, offset: off_t) -> isize => Read {
+        fd, vector, count: count as usize, offset: at(offset)
+    };
+    fn preadv2(fd: c_int, vector: *const iovec, count: c_int, offset: off_t, flags: c_int) -> isize => Read {
+        fd, vector, count: count as usize, offset
+    };
+    fn preadv64v2(fd: c_int, vector: *const iovec, count: c_int, offset: off_t, flags: c_int) -> isize => Read {
+        fd, vector, count: count as usize, offset
+    };
+
+    fn write(fd: c_int, memory: *const c_void, length: usize) -> isize => Write {
+        fd, buffer: memory.cast_mut(), length: length as i64
+    };
+    fn writev(fd: c_int, vector: *const iovec, count: c_int) -> isize => Write { fd, vector, count: count as usize };
+    fn pwrite(fd: c_int, memory: *const c_void, length: usize, offset: off_t) -> isize => Write {
+        fd, buffer: memory.cast_mut(), length: length as i64, offset: at(offset)
+    };
+    fn pwrite64(fd: c_int, memory: *const c_void, length: usize, offset: off_t) -> isize => Write {
+        fd, buffer: memory.cast_mut(), length: length as i64, offset: at(offset)
+    };
+    fn pwritev(fd: c_int, vector: *const iovec, count: c_int, offset: off_t) -> isize => Write {
+        fd, vector, count: count as usize, offset: at(offset)
+    };
+    fn pwritev64(fd: c_int, vector: *const iovec, count: c_int, offset: off_t) -> isize => Write {
+        fd, vector, count: count as usize, offset: at(offset)
+    };
+    fn pwritev2(fd: c_int, vector: *const iovec, count: c_int, offset: off_t, flags: c_int) -> isize => Write {
+        fd, vector, count: count as usize, offset
+    };
+    fn pwritev64v2(fd: c_int, vector: *const iovec, count: c_int, offset: off_t, flags: c_int) -> isize => Write {
+        fd, vector, count: count as usize, offset
+    };
+
+    fn lseek(fd: c_int, offset: off_t, whence: c_int) -> off_t => Seek { fd, offset, flags: whence };
+    fn lseek64(fd: c_int, offset: off_t, whence: c_int) -> off_t => Seek { fd, offset, flags: whence };
+
+    fn fstat(fd: c_int, status: *mut libc::stat) -> c_int => DescriptorStatus { fd, buffer: status.cast() };
+    fn fstat64(fd: c_int, status: *mut libc::stat) -> c_int => DescriptorStatus { fd, buffer: status.cast() };
+    fn __fxstat(version: c_int, fd: c_int, status: *mut libc::stat) -> c_int => DescriptorStatus {
+        fd, buffer: status.cast()
+    };
+    fn __fxstat64(version: c_int, fd: c_int, status: *mut libc::stat) -> c_int => DescriptorStatus {
+        fd, buffer: status.cast()
+    };
+
+    fn ftruncate(fd: c_int, length: off_t) -> c_int => TruncateDescriptor { fd, length };
+    fn ftruncate64(fd: c_int, length: off_t) -> c_int => TruncateDescriptor { fd, length };
+    fn fallocate(fd: c_int, mode: c_int, offset: off_t, length: off_t) -> c_int => Allocate {
+        fd, mode: mode as u32, offset, length
+    };
+    fn fallocate64(fd: c_int, mode: c_int, offset: off_t, length: off_t) -> c_int => Allocate {
+        fd, mode: mode as u32, offset, length
+    };
+    fn fsync(fd: c_int) -> c_int => Synchronize { fd };
+    fn fdatasync(fd: c_int) -> c_int => Synchronize { fd };
+}
+
+/// The C library refuses negative offsets where it is given one; -1 must not be taken for the position.
+fn at(offset: off_t) -> i64 {
+    if offset < 0 { i64::MIN } else { offset }
+}
+
+/// Returns the number of the error and leaves `errno` alone.
+fn allocate(fd: c_int, offset: off_t, length: off_t) -> Option<c_int> {
+    let before = real::errno();
+    let result = ask(&mut Call { fd, offset, length, ..Call::new(Operation::Allocate) })?;
+    let error = if result < 0 { real::errno() } else { 0 };
+    real::set_errno(before);
+    Some(error)
+}
+
+/// Replaces the C library's.
+///
+/// # Safety
+/// As for the function of the C library.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn posix_fallocate(fd: c_int, offset: off_t, length: off_t) -> c_int {
+    allocate(fd, offset, length)
+        .unwrap_or_else(|| next!(posix_fallocate(fd => c_int, offset => off_t, length => off_t) -> c_int, libc::ENOSYS))
+}
+
+/// Replaces the C library's.
+///
+/// # Safety
+/// As for the function of the C library.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn posix_fallocate64(fd: c_int, offset: off_t, length: off_t) -> c_int {
+    allocate(fd, offset, length).unwrap_or_else(
+        || next!(posix_fallocate64(fd => c_int, offset => off_t, length => off_t) -> c_int, libc::ENOSYS),
+    )
+}
+
+/// What `fcntl` asks for, where it matters here.
+fn control(fd: c_int, command: c_int, argument: c_long) -> Option<i64> {
+    let blank = |operation| Call { fd, ..Call::new(operation) };
+    let mut call = match command {
+        libc::F_GETFL => blank(Operation::GetFlags),
+        libc::F_SETFL => Call { flags: argument as c_int, ..blank(Operation::SetFlags) },
+        libc::F_DUPFD => Call { offset: argument, ..blank(Operation::Duplicate) },
+        libc::F_DUPFD_CLOEXEC => Call { offset: argument, flags: libc::O_CLOEXEC, ..blank(Operation::Duplicate) },
+        _ => return None,
+    };
+    ask(&mut call)
+}
+
+/// Replaces the C library's, which is variadic: what was not given is not looked at.
+///
+/// # Safety
+/// As for the function of the C library.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fcntl(fd: c_int, command: c_int, argument: c_long) -> c_int {
+    match control(fd, command, argument) {
+        Some(result) => result as c_int,
+        None => next!(fcntl(fd => c_int, command => c_int, argument => c_long) -> c_int, -1),
+    }
+}
+
+/// Replaces the C library's, which is variadic: what was not given is not looked at.
+///
+/// # Safety
+/// As for the function of the C library.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fcntl64(fd: c_int, command: c_int, argument: c_long) -> c_int {
+    match control(fd, command, argument) {
+        Some(result) => result as c_int,
+        None => next!(fcntl64(fd => c_int, command => c_int, argument => c_long) -> c_int, -1),
+    }
+}
+
+/// Interposes functions that map files.
+macro_rules! maps {
+    ($($name:ident)+) => { $(
+        /// Replaces the C library's.
+        ///
+        /// # Safety
+        /// As for the function of the C library.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name(
+            address: *mut c_void, length: usize, protection: c_int, flags: c_int, fd: c_int, offset: off_t
+        ) -> *mut c_void {
+            if fd >= 0 && flags & libc::MAP_ANONYMOUS == 0 {
+                ask(&mut Call { fd, flags, mode: protection as u32, ..Call::new(Operation::Map) });
+            }
+            let arguments = [address as c_long, length as c_long, protection.into(), flags.into(), fd.into(), offset];
+            // SAFETY: as for mmap itself. Made directly: this runs before symbols can be looked up.
+            real::with_errno(unsafe { real::system_call(libc::SYS_mmap, arguments) }) as *mut c_void
+        }
+    )+ };
+}
+
+maps!(mmap mmap64);
+
+/// Whoever copies within the kernel can do without: the C library's callers fall back to reading and writing.
+macro_rules! moves {
+    ($(fn $name:ident($($argument:ident : $type:ty),*), $from:ident to $to:ident;)+) => { $(
+        /// Replaces the C library's.
+        ///
+        /// # Safety
+        /// As for the function of the C library.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name($($argument: $type),*) -> isize {
+            if is_known($from) || is_known($to) {
+                real::set_errno(libc::EINVAL);
+                return -1;
+            }
+            next!($name($($argument => $type),*) -> isize, -1)
+        }
+    )+ };
+}
+
+moves! {
+    fn sendfile(into: c_int, from: c_int, offset: *mut off_t, length: usize), from to into;
+    fn sendfile64(into: c_int, from: c_int, offset: *mut off_t, length: usize), from to into;
+    fn copy_file_range(
+        from: c_int, at: *mut off_t, into: c_int, to: *mut off_t, length: usize, flags: c_uint
+    ), from to into;
+    fn splice(from: c_int, at: *mut off_t, into: c_int, to: *mut off_t, length: usize, flags: c_uint), from to into;
+}

@@ -1,0 +1,95 @@
+//! Files: the calls of the C library that open, write and change them, which the MPI library may answer in its place.
+//!
+//! ```text
+//!   program ── open, write, rename … ──▶ here ── Call ──▶ MPI library: agreed with the siblings, done by one of them
+//!      └── fprintf ──▶ the C library's streams ── their functions for reading and writing (streams.rs) ──▶ here
+//! ```
+//! A call is asked about when it is the program's own: not in a hook, in the library's threads, or in a child of the process,
+//! also one that still shares its memory (`vfork`). What the library does not answer goes to the C library as it came.
+//! `docs/files.md` lists the calls.
+
+pub mod call;
+mod descriptors;
+mod paths;
+mod streams;
+
+use crate::{real, state};
+use call::{Answer, Call, Operation};
+use libc::{c_int, c_void};
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+static ANSWER: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+
+/// Lets this function answer calls about files, or nobody when it is null. The library finds this function by `dlsym`.
+/// Returns whether streams (`FILE *`) are answered for as well.
+///
+/// # Safety
+/// The function stays loaded until the next call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn redrt_preload_install_files(answer: Option<Answer>) -> bool {
+    let has_streams = answer.is_none() || streams::watch();
+    ANSWER.store(answer.map_or(std::ptr::null_mut(), |answer| answer as *mut c_void), Ordering::Release);
+    has_streams
+}
+
+/// In a forked child nobody answers.
+pub fn leave_alone() {
+    ANSWER.store(std::ptr::null_mut(), Ordering::Release);
+}
+
+/// Has the call answered; `None` when it is the C library's.
+fn ask(call: &mut Call) -> Option<i64> {
+    let answer = ANSWER.load(Ordering::Acquire);
+    if answer.is_null() {
+        return None;
+    }
+    if !state::job()?.is_first_process() {
+        return None;
+    }
+    // SAFETY: only functions of this type are stored.
+    let answer = unsafe { std::mem::transmute::<*mut c_void, Answer>(answer) };
+    let before = real::errno();
+    // SAFETY: the call lives until it returns; its pointers are the program's, who vouches for them.
+    let answered = state::in_hook(|| unsafe { answer(call) }) == 1;
+    if answered && call.result < 0 {
+        real::set_errno(call.error);
+        return Some(-1);
+    }
+    real::set_errno(before);
+    answered.then_some(call.result)
+}
+
+/// Whether a descriptor is of a file that is agreed upon.
+fn is_known(fd: c_int) -> bool {
+    ask(&mut Call { fd, ..Call::new(Operation::IsKnown) }).is_some()
+}
+
+/// Interposes a function: its name, arguments and result, what is asked, and what it returns when the C library lacks it.
+macro_rules! interpose {
+    ($(
+        fn $name:ident($($argument:ident : $type:ty),* $(,)?) -> $result:ty $(, or $missing:expr)? => $operation:ident {
+            $($field:ident $(: $value:expr)?),* $(,)?
+        };
+    )+) => { $(
+        /// Replaces the C library's.
+        ///
+        /// # Safety
+        /// As for the function of the C library.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name($($argument: $type),*) -> $result {
+            #[allow(clippy::needless_update, reason = "some calls say everything")]
+            let mut call = $crate::files::call::Call {
+                $($field $(: $value)?,)*
+                ..$crate::files::call::Call::new($crate::files::call::Operation::$operation)
+            };
+            match $crate::files::ask(&mut call) {
+                Some(result) => result as $result,
+                None => $crate::real::next!($name($($argument => $type),*) -> $result, {
+                    $crate::real::set_errno(libc::ENOSYS);
+                    -1
+                }),
+            }
+        }
+    )+ };
+}
+use interpose;

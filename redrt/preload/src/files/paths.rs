@@ -1,0 +1,244 @@
+//! Calls that name a path.
+
+use super::call::{Call, Operation};
+use super::{ask, interpose};
+use crate::random;
+use crate::real::{self, next};
+use libc::{c_char, c_int, c_uint, mode_t, off_t, stat as Status, statx as ExtendedStatus};
+
+interpose! {
+    fn unlink(path: *const c_char) -> c_int => Unlink { path };
+    fn unlinkat(directory: c_int, path: *const c_char, flags: c_int) -> c_int => Unlink { directory, path, flags };
+    fn rmdir(path: *const c_char) -> c_int => Unlink { path, flags: libc::AT_REMOVEDIR };
+    fn rename(path: *const c_char, other_path: *const c_char) -> c_int => Rename {
+        path, other: libc::AT_FDCWD, other_path
+    };
+    fn renameat(directory: c_int, path: *const c_char, other: c_int, other_path: *const c_char) -> c_int => Rename {
+        directory, path, other, other_path
+    };
+    fn renameat2(
+        directory: c_int, path: *const c_char, other: c_int, other_path: *const c_char, flags: c_uint
+    ) -> c_int => Rename { directory, path, other, other_path, flags: flags as c_int };
+    fn link(path: *const c_char, other_path: *const c_char) -> c_int => Link {
+        path, other: libc::AT_FDCWD, other_path
+    };
+    fn linkat(
+        directory: c_int, path: *const c_char, other: c_int, other_path: *const c_char, flags: c_int
+    ) -> c_int => Link { directory, path, other, other_path, flags };
+    fn symlink(other_path: *const c_char, path: *const c_char) -> c_int => SymbolicLink { other_path, path };
+    fn symlinkat(other_path: *const c_char, directory: c_int, path: *const c_char) -> c_int => SymbolicLink {
+        other_path, directory, path
+    };
+    fn mkdir(path: *const c_char, mode: mode_t) -> c_int => MakeDirectory { path, mode };
+    fn mkdirat(directory: c_int, path: *const c_char, mode: mode_t) -> c_int => MakeDirectory { directory, path, mode };
+    fn chmod(path: *const c_char, mode: mode_t) -> c_int => ChangeMode { path, mode };
+    fn fchmodat(directory: c_int, path: *const c_char, mode: mode_t, flags: c_int) -> c_int => ChangeMode {
+        directory, path, mode, flags
+    };
+    fn truncate(path: *const c_char, length: off_t) -> c_int => Truncate { path, length };
+    fn truncate64(path: *const c_char, length: off_t) -> c_int => Truncate { path, length };
+
+    fn access(path: *const c_char, mode: c_int) -> c_int => Access { path, mode: mode as u32 };
+    fn faccessat(directory: c_int, path: *const c_char, mode: c_int, flags: c_int) -> c_int => Access {
+        directory, path, mode: mode as u32, flags
+    };
+    fn eaccess(path: *const c_char, mode: c_int) -> c_int => Access {
+        path, mode: mode as u32, flags: libc::AT_EACCESS
+    };
+    fn euidaccess(path: *const c_char, mode: c_int) -> c_int => Access {
+        path, mode: mode as u32, flags: libc::AT_EACCESS
+    };
+    fn readlink(path: *const c_char, buffer: *mut c_char, length: usize) -> isize => ReadLink {
+        path, buffer: buffer.cast(), length: length as i64
+    };
+    fn readlinkat(directory: c_int, path: *const c_char, buffer: *mut c_char, length: usize) -> isize => ReadLink {
+        directory, path, buffer: buffer.cast(), length: length as i64
+    };
+
+    fn stat(path: *const c_char, status: *mut Status) -> c_int => Status { path, buffer: status.cast() };
+    fn stat64(path: *const c_char, status: *mut Status) -> c_int => Status { path, buffer: status.cast() };
+    fn lstat(path: *const c_char, status: *mut Status) -> c_int => Status {
+        path, buffer: status.cast(), flags: libc::AT_SYMLINK_NOFOLLOW
+    };
+    fn lstat64(path: *const c_char, status: *mut Status) -> c_int => Status {
+        path, buffer: status.cast(), flags: libc::AT_SYMLINK_NOFOLLOW
+    };
+    fn fstatat(directory: c_int, path: *const c_char, status: *mut Status, flags: c_int) -> c_int => Status {
+        directory, path, buffer: status.cast(), flags
+    };
+    fn fstatat64(directory: c_int, path: *const c_char, status: *mut Status, flags: c_int) -> c_int => Status {
+        directory, path, buffer: status.cast(), flags
+    };
+    fn __xstat(version: c_int, path: *const c_char, status: *mut Status) -> c_int => Status {
+        path, buffer: status.cast()
+    };
+    fn __xstat64(version: c_int, path: *const c_char, status: *mut Status) -> c_int => Status {
+        path, buffer: status.cast()
+    };
+    fn __lxstat(version: c_int, path: *const c_char, status: *mut Status) -> c_int => Status {
+        path, buffer: status.cast(), flags: libc::AT_SYMLINK_NOFOLLOW
+    };
+    fn __lxstat64(version: c_int, path: *const c_char, status: *mut Status) -> c_int => Status {
+        path, buffer: status.cast(), flags: libc::AT_SYMLINK_NOFOLLOW
+    };
+    fn statx(
+        directory: c_int, path: *const c_char, flags: c_int, mask: c_uint, status: *mut ExtendedStatus
+    ) -> c_int => ExtendedStatus { directory, path, flags, mode: mask, buffer: status.cast() };
+}
+
+/// Replaces the C library's.
+///
+/// # Safety
+/// As for the function of the C library.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn remove(path: *const c_char) -> c_int {
+    // As the C library: a file, else a directory.
+    // SAFETY: as for this function.
+    let removed = unsafe { unlink(path) };
+    if removed == -1 && matches!(real::errno(), libc::EISDIR | libc::EPERM) {
+        // SAFETY: as for this function.
+        return unsafe { rmdir(path) };
+    }
+    removed
+}
+
+/// Opens a file by whoever may answer: the generator of random bytes, the MPI library. `None` when it is the C library's.
+///
+/// # Safety
+/// `path` is null or a zero-terminated string.
+pub unsafe fn open_agreed(directory: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> Option<c_int> {
+    // SAFETY: as for this function.
+    if let Some(fd) = unsafe { random::open_device(path, flags) } {
+        return Some(fd);
+    }
+    ask(&mut Call { directory, path, flags, mode, ..Call::new(Operation::Open) }).map(|fd| fd as c_int)
+}
+
+/// Interposes functions that open files; some take a directory first.
+macro_rules! opens {
+    ($( $name:ident ( $($directory:ident : $type:ty)? ) at $at:expr; )+) => { $(
+        /// Replaces the C library's. The mode is passed on whether it was given or not, as a register is.
+        ///
+        /// # Safety
+        /// As for the function of the C library.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name(
+            $($directory: $type,)? path: *const c_char, flags: c_int, mode: mode_t
+        ) -> c_int {
+            // SAFETY: as for the function itself.
+            if let Some(fd) = unsafe { open_agreed($at, path, flags, mode) } {
+                return fd;
+            }
+            next!($name($($directory => $type,)? path => *const c_char, flags => c_int, mode => mode_t) -> c_int, -1)
+        }
+    )+ };
+}
+
+opens! {
+    open() at libc::AT_FDCWD;
+    open64() at libc::AT_FDCWD;
+    openat(directory: c_int) at directory;
+    openat64(directory: c_int) at directory;
+    __open_2() at libc::AT_FDCWD;
+    __open64_2() at libc::AT_FDCWD;
+    __openat_2(directory: c_int) at directory;
+    __openat64_2(directory: c_int) at directory;
+}
+
+const CREATING: c_int = libc::O_WRONLY | libc::O_CREAT | libc::O_TRUNC;
+
+/// Replaces the C library's.
+///
+/// # Safety
+/// As for the function of the C library.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn creat(path: *const c_char, mode: mode_t) -> c_int {
+    // SAFETY: as for creat itself.
+    unsafe { open(path, CREATING, mode) }
+}
+
+/// Replaces the C library's.
+///
+/// # Safety
+/// As for the function of the C library.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn creat64(path: *const c_char, mode: mode_t) -> c_int {
+    // SAFETY: as for creat64 itself.
+    unsafe { open(path, CREATING, mode) }
+}
+
+const LETTERS: &[u8; 62] = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
+const LETTER_COUNT: usize = 6;
+/// As many names as the C library tries.
+const ATTEMPTS_MAX: u32 = 62 * 62 * 62;
+
+/// Makes a file or directory of a new name, which is the same in all replicas: the C library takes names from bytes of its own.
+///
+/// # Safety
+/// `template` is a zero-terminated string that can be written.
+unsafe fn make_temporary(template: *mut c_char, suffix: c_int, make: impl Fn() -> c_int) -> c_int {
+    // SAFETY: a zero-terminated string, by contract.
+    let length = unsafe { libc::strlen(template) };
+    let end = usize::try_from(suffix).ok().and_then(|suffix| length.checked_sub(suffix));
+    let Some(begin) = end.and_then(|end| end.checked_sub(LETTER_COUNT)) else {
+        real::set_errno(libc::EINVAL);
+        return -1;
+    };
+    // SAFETY: within the string, which can be written, by contract.
+    let letters = unsafe { std::slice::from_raw_parts_mut(template.add(begin).cast::<u8>(), LETTER_COUNT) };
+    if letters != b"XXXXXX" {
+        real::set_errno(libc::EINVAL);
+        return -1;
+    }
+    for _ in 0..ATTEMPTS_MAX {
+        let mut bytes = [0_u8; LETTER_COUNT];
+        // SAFETY: valid for writing its length.
+        unsafe { random::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
+        for (letter, byte) in letters.iter_mut().zip(bytes) {
+            *letter = LETTERS[usize::from(byte) % LETTERS.len()];
+        }
+        let made = make();
+        if made >= 0 || real::errno() != libc::EEXIST {
+            return made;
+        }
+    }
+    -1
+}
+
+/// Interposes the family of `mkstemp`.
+macro_rules! temporaries {
+    ($($name:ident($($argument:ident),*) suffix $suffix:expr, flags $flags:expr;)+) => { $(
+        /// Replaces the C library's.
+        ///
+        /// # Safety
+        /// As for the function of the C library.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name(template: *mut c_char $(, $argument: c_int)*) -> c_int {
+            let flags = ($flags & !libc::O_ACCMODE) | libc::O_RDWR | libc::O_CREAT | libc::O_EXCL;
+            // SAFETY: as for the function itself.
+            unsafe { make_temporary(template, $suffix, || open(template, flags, 0o600)) }
+        }
+    )+ };
+}
+
+temporaries! {
+    mkstemp() suffix 0, flags 0;
+    mkstemp64() suffix 0, flags 0;
+    mkostemp(flags) suffix 0, flags flags;
+    mkostemp64(flags) suffix 0, flags flags;
+    mkstemps(suffix) suffix suffix, flags 0;
+    mkstemps64(suffix) suffix suffix, flags 0;
+    mkostemps(suffix, flags) suffix suffix, flags flags;
+    mkostemps64(suffix, flags) suffix suffix, flags flags;
+}
+
+/// Replaces the C library's.
+///
+/// # Safety
+/// As for the function of the C library.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mkdtemp(template: *mut c_char) -> *mut c_char {
+    // SAFETY: as for mkdtemp itself.
+    let made = unsafe { make_temporary(template, 0, || mkdir(template, 0o700)) };
+    if made < 0 { std::ptr::null_mut() } else { template }
+}

@@ -1,0 +1,71 @@
+//! Outcomes of operations on files, as decisions.
+
+use super::{is_agreed, writes_alone};
+use crate::decide;
+use crate::transport::descriptors;
+use std::cell::Cell;
+use std::ffi::c_int;
+use std::io;
+
+/// What an operation came to: an error number, or a number and bytes.
+pub type Found = Result<(i64, Vec<u8>), c_int>;
+
+/// Who found out what came before a change.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Author(Option<u32>);
+
+impl Author {
+    /// Whether another process did, so that it may have made the change as well. In a copy its source is another.
+    pub fn is_another(self) -> bool {
+        self.0 != Some(descriptors::epoch())
+    }
+}
+
+fn encode(found: &Found) -> Vec<u8> {
+    match found {
+        Ok((number, bytes)) => [&[0][..], &number.to_le_bytes(), bytes].concat(),
+        Err(error) => [&[1][..], &i64::from(*error).to_le_bytes()].concat(),
+    }
+}
+
+fn decode(answer: &[u8]) -> Found {
+    let (Some(failed), Some(number), Some(bytes)) = (answer.first(), answer.get(1..9), answer.get(9..)) else {
+        return Err(libc::EIO);
+    };
+    let number = number.try_into().map_or(0, i64::from_le_bytes);
+    if *failed == 0 { Ok((number, bytes.to_vec())) } else { Err(number as c_int) }
+}
+
+/// Something that changes nothing: the leader does it.
+pub fn observe(act: impl Fn() -> Found) -> (Found, Author) {
+    let here = Cell::new(None);
+    let run = || {
+        here.set(Some(descriptors::epoch()));
+        encode(&act())
+    };
+    let answer = if is_agreed() { decide::outside(run) } else { run() };
+    (decode(&answer), Author(here.get()))
+}
+
+/// Something that others can see: the leader does it when its siblings hold all that was decided before. A successor may do it again.
+///
+/// After `MPI_Finalize` it is done by the replica that writes alone; in the others it seems done, with `silently` for an outcome.
+pub fn perform(silently: impl FnOnce() -> Found, act: impl Fn() -> Found) -> Found {
+    if is_agreed() {
+        decode(&decide::effect(|| encode(&act())))
+    } else if writes_alone() {
+        act()
+    } else {
+        silently()
+    }
+}
+
+/// The outcome of a system call that returns -1 and sets `errno`.
+pub fn outcome(result: i64) -> Found {
+    if result < 0 { Err(errno()) } else { Ok((result, Vec::new())) }
+}
+
+/// The calling thread's `errno`, never 0.
+pub fn errno() -> c_int {
+    io::Error::last_os_error().raw_os_error().filter(|error| *error != 0).unwrap_or(libc::EIO)
+}

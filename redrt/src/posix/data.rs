@@ -1,0 +1,371 @@
+//! Reading and writing, by position.
+//!
+//! What is appended has no position until it is there, and several ranks may append to one file. So the size is agreed upon first. Then the
+//! leader writes at the end as it is by then, with the others locked out, and that position is the outcome. A successor which does
+//! not know it looks behind the size that was agreed: what it finds there of its own bytes its predecessor has written.
+
+use super::agree::{Found, observe, outcome, perform};
+use super::call::{Call, Operation};
+use super::table::{Description, Shared, find};
+use super::{Done, Outcome, paths};
+use crate::comm::lock;
+use crate::file::disk::{PIECE_BYTES, lock_range, read_at};
+use crate::{engine, host};
+use std::cell::RefCell;
+use std::ffi::{OsStr, c_int};
+use std::fs::File;
+use std::io;
+use std::mem::ManuallyDrop;
+use std::os::fd::{FromRawFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
+use std::sync::MutexGuard;
+
+/// The byte that whoever appends locks. No program writes there.
+const APPENDING_AT: i64 = i64::MAX - 1;
+
+/// The memory of a call, in stretches.
+fn memory_of(call: &Call) -> Vec<libc::iovec> {
+    if call.vector.is_null() {
+        return vec![libc::iovec { iov_base: call.buffer, iov_len: call.length.max(0) as usize }];
+    }
+    if call.count == 0 {
+        return Vec::new();
+    }
+    // SAFETY: - the program vouches for so many stretches.
+    unsafe { std::slice::from_raw_parts(call.vector, call.count) }.to_vec()
+}
+
+/// Calls `each` with the parts of the memory from byte `from` on, `length` of them: address, length, and how many came before.
+fn each_part(memory: &[libc::iovec], from: usize, length: usize, mut each: impl FnMut(*mut u8, usize, usize)) {
+    let (mut skip, mut done) = (from, 0);
+    for part in memory {
+        let here = (part.iov_len - skip.min(part.iov_len)).min(length - done);
+        if here > 0 {
+            each(part.iov_base.cast::<u8>().wrapping_add(skip), here, done);
+            done += here;
+        }
+        skip -= skip.min(part.iov_len);
+    }
+}
+
+fn gather(memory: &[libc::iovec], from: usize, length: usize) -> Vec<u8> {
+    let mut bytes = vec![0; length];
+    each_part(memory, from, length, |address, count, at| {
+        // SAFETY: - address is valid for reading count bytes: part of what the program writes, for which it vouches.
+        bytes[at..at + count].copy_from_slice(unsafe { std::slice::from_raw_parts(address, count) });
+    });
+    bytes
+}
+
+fn scatter(memory: &[libc::iovec], from: usize, bytes: &[u8]) {
+    each_part(memory, from, bytes.len(), |address, count, at| {
+        // SAFETY: - address is valid for writing count bytes: part of where the program reads to, for which it vouches.
+        unsafe { std::ptr::copy_nonoverlapping(bytes[at..].as_ptr(), address, count) };
+    });
+}
+
+/// An open file that is being worked on.
+struct Open<'a> {
+    shared: &'a Shared,
+    fd: RawFd,
+    description: RefCell<MutexGuard<'a, Description>>,
+}
+
+impl<'a> Open<'a> {
+    fn new(shared: &'a Shared, fd: RawFd) -> Self {
+        Self { shared, fd, description: RefCell::new(lock(shared)) }
+    }
+
+    /// The file itself, for the leader.
+    fn file(&self) -> Result<ManuallyDrop<File>, c_int> {
+        let fd = self.description.borrow_mut().file(self.shared, self.fd)?;
+        // SAFETY: - open as long as the description is locked; it is not closed here.
+        Ok(ManuallyDrop::new(unsafe { File::from_raw_fd(fd) }))
+    }
+
+    fn position(&self) -> u64 {
+        self.description.borrow().position
+    }
+
+    fn set_position(&self, position: u64) {
+        let mut description = self.description.borrow_mut();
+        description.position = position;
+        description.tell_kernel(self.fd);
+    }
+}
+
+fn code(error: &io::Error) -> c_int {
+    error.raw_os_error().unwrap_or(libc::EIO)
+}
+
+/// Where a call reads or writes: `None` is the position.
+fn place(call: &Call) -> Result<Option<u64>, c_int> {
+    match call.offset {
+        -1 => Ok(None),
+        offset => u64::try_from(offset).map(Some).map_err(|_| libc::EINVAL),
+    }
+}
+
+/// Lengths of the pieces in which so many bytes are moved: the engine is held meanwhile.
+fn pieces(total: usize) -> impl Iterator<Item = (usize, usize)> {
+    (0..total.max(1)).step_by(PIECE_BYTES).map(move |from| (from, PIECE_BYTES.min(total - from)))
+}
+
+fn total_of(memory: &[libc::iovec]) -> usize {
+    memory.iter().map(|part| part.iov_len).sum()
+}
+
+/// `read` and its like.
+pub fn read(call: &Call) -> Outcome {
+    let Some(shared) = find(call.fd) else { return Ok(Done::Left) };
+    let open = Open::new(&shared, call.fd);
+    let explicit = place(call)?;
+    if open.description.borrow().flags & libc::O_ACCMODE == libc::O_WRONLY {
+        return Err(libc::EBADF);
+    }
+    let memory = memory_of(call);
+    let mut done = 0;
+    for (from, length) in pieces(total_of(&memory)) {
+        let look = || {
+            let at = explicit.map_or_else(|| open.position(), |at| at + from as u64);
+            let mut bytes = vec![0; length];
+            let found = read_at(&*open.file()?, at, &mut bytes).map_err(|error| code(&error))?;
+            bytes.truncate(found);
+            Ok((at.cast_signed(), bytes))
+        };
+        let (at, mut bytes) = match observe(look).0 {
+            Err(error) if done == 0 => return Err(error),
+            Err(_) => break,
+            Ok(found) => found,
+        };
+        bytes.truncate(length);
+        scatter(&memory, from, &bytes);
+        done += bytes.len();
+        if explicit.is_none() {
+            open.set_position(at.cast_unsigned() + bytes.len() as u64);
+        }
+        if bytes.len() < length {
+            break;
+        }
+    }
+    Ok(Done::Answered(done as i64))
+}
+
+/// Writes as much as can be written; an error if that is nothing.
+fn write_at(file: &File, bytes: &[u8], at: u64) -> Result<usize, c_int> {
+    let mut done = 0;
+    while done < bytes.len() {
+        match file.write_at(&bytes[done..], at + done as u64) {
+            Ok(0) => break,
+            Ok(written) => done += written,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) if done == 0 => return Err(code(&error)),
+            Err(_) => break,
+        }
+    }
+    Ok(done)
+}
+
+/// `write` and its like.
+pub fn write(call: &Call) -> Outcome {
+    let Some(shared) = find(call.fd) else { return Ok(Done::Left) };
+    let open = Open::new(&shared, call.fd);
+    let explicit = place(call)?;
+    let (writes, appends) = {
+        let description = open.description.borrow();
+        (description.writes(), description.appends())
+    };
+    if !writes {
+        return Err(libc::EBADF);
+    }
+    let memory = memory_of(call);
+    let mut done = 0;
+    for (from, length) in pieces(total_of(&memory)) {
+        let bytes = gather(&memory, from, length);
+        let digest = xxhash_rust::xxh3::xxh3_128(&bytes);
+        let written = if appends {
+            append(&open, &bytes, digest)
+        } else {
+            let at = || explicit.map_or_else(|| open.position(), |at| at + from as u64);
+            perform(
+                || Ok(written(at(), length, digest)),
+                || Ok(written(at(), write_at(&*open.file()?, &bytes, at())?, digest)),
+            )
+        };
+        let (at, told) = match written {
+            Err(error) if done == 0 => return Err(error),
+            Err(_) => break,
+            Ok(written) => written,
+        };
+        let (count, decided) = told_by(&told).ok_or(libc::EIO)?;
+        if decided != digest {
+            let path = open.description.borrow().path.display().to_string();
+            let message = format!("it would have written other bytes to {path} than its leader");
+            engine::cell().lock().report_divergence(&message);
+        }
+        let count = count.min(length);
+        done += count;
+        if explicit.is_none() {
+            open.set_position(at.cast_unsigned() + count as u64);
+        }
+        if count < length {
+            break;
+        }
+    }
+    Ok(Done::Answered(done as i64))
+}
+
+/// The outcome of a write: where, how much, and of what.
+fn written(at: u64, count: usize, digest: u128) -> (i64, Vec<u8>) {
+    (at.cast_signed(), [&(count as u64).to_le_bytes()[..], &digest.to_le_bytes()].concat())
+}
+
+fn told_by(bytes: &[u8]) -> Option<(usize, u128)> {
+    let (count, digest) = bytes.split_at_checked(8)?;
+    Some((u64::from_le_bytes(count.try_into().ok()?) as usize, u128::from_le_bytes(digest.try_into().ok()?)))
+}
+
+fn append(open: &Open<'_>, bytes: &[u8], digest: u128) -> Found {
+    let (bound, author) = observe(|| Ok((size_of(&*open.file()?)?.cast_signed(), Vec::new())));
+    let bound = bound?.0.cast_unsigned();
+    perform(
+        || Ok(written(bound, bytes.len(), digest)),
+        || {
+            let file = open.file()?;
+            let _lock = AppendLock::new(&file);
+            let end = size_of(&file)?;
+            let at = if author.is_another() { trace_of(open, bytes, bound, end)? } else { None };
+            let at = at.unwrap_or(end);
+            Ok(written(at, write_at(&file, bytes, at)?, digest))
+        },
+    )
+}
+
+/// Where a predecessor has begun to append these bytes, if it has.
+fn trace_of(open: &Open<'_>, bytes: &[u8], bound: u64, end: u64) -> Result<Option<u64>, c_int> {
+    let path = OsStr::from_bytes(paths::as_c(&open.description.borrow().path).to_bytes()).to_owned();
+    // The program's own descriptor may be for writing only.
+    let reader = File::open(path).map_err(|error| code(&error))?;
+    let mut tail = vec![0; end.saturating_sub(bound) as usize];
+    let found = read_at(&reader, bound, &mut tail).map_err(|error| code(&error))?;
+    tail.truncate(found);
+    let whole = (0..tail.len()).find(|from| tail[*from..].starts_with(bytes));
+    // Part of it, and nothing behind that: it was killed in the midst.
+    let torn = (!tail.is_empty() && bytes.starts_with(&tail)).then_some(0);
+    Ok(whole.or(torn).map(|from| bound + from as u64))
+}
+
+fn size_of(file: &File) -> Result<u64, c_int> {
+    file.metadata().map(|about| about.len()).map_err(|error| code(&error))
+}
+
+/// Keeps other ranks from appending. Where there are no such locks, one writes as one can.
+struct AppendLock<'a>(Option<&'a File>);
+
+impl<'a> AppendLock<'a> {
+    fn new(file: &'a File) -> Self {
+        let locked = lock_range(file, libc::F_WRLCK, APPENDING_AT, 1);
+        Self(locked.is_ok().then_some(file))
+    }
+}
+
+impl Drop for AppendLock<'_> {
+    fn drop(&mut self) {
+        if let Some(file) = self.0 {
+            // What cannot be unlocked is unlocked when the file is closed.
+            let _ = lock_range(file, libc::F_UNLCK, APPENDING_AT, 1);
+        }
+    }
+}
+
+/// `lseek`.
+pub fn seek(call: &Call) -> Outcome {
+    let Some(shared) = find(call.fd) else { return Ok(Done::Left) };
+    let open = Open::new(&shared, call.fd);
+    let base = match call.flags {
+        libc::SEEK_SET => 0,
+        libc::SEEK_CUR => open.position().cast_signed(),
+        libc::SEEK_END => observe(|| Ok((size_of(&*open.file()?)?.cast_signed(), Vec::new()))).0?.0,
+        whence => {
+            let found = || {
+                let fd = open.description.borrow_mut().file(open.shared, open.fd)?;
+                // SAFETY: - touches no memory.
+                outcome(unsafe { libc::lseek(fd, call.offset, whence) })
+            };
+            let position = observe(found).0?.0;
+            open.set_position(position.cast_unsigned());
+            return Ok(Done::Answered(position));
+        }
+    };
+    let position = base.checked_add(call.offset).filter(|position| *position >= 0).ok_or(libc::EINVAL)?;
+    open.set_position(position.cast_unsigned());
+    Ok(Done::Answered(position))
+}
+
+/// `ftruncate`, `fallocate`, `posix_fallocate`, `fsync`.
+pub fn change(call: &Call) -> Outcome {
+    let Some(shared) = find(call.fd) else { return Ok(Done::Left) };
+    let open = Open::new(&shared, call.fd);
+    let act = || {
+        let fd = open.description.borrow_mut().file(open.shared, open.fd)?;
+        // SAFETY: - these take numbers only.
+        let result = unsafe {
+            match call.operation {
+                Operation::TruncateDescriptor => libc::ftruncate(fd, call.length),
+                Operation::Synchronize => libc::fsync(fd),
+                // The C library's own makes room also where the file system cannot. It returns the error.
+                _ if call.mode == 0 => match libc::posix_fallocate(fd, call.offset, call.length) {
+                    0 => 0,
+                    error => return Err(error),
+                },
+                _ => libc::fallocate(fd, call.mode.cast_signed(), call.offset, call.length),
+            }
+        };
+        outcome(result.into())
+    };
+    perform(|| Ok((0, Vec::new())), act)?;
+    Ok(Done::Answered(0))
+}
+
+/// Before a file is mapped: its descriptor must be of the file itself. Each replica maps it and writes there.
+pub fn map(call: &Call) -> Outcome {
+    let Some(shared) = find(call.fd) else { return Ok(Done::Left) };
+    let mut description = lock(&shared);
+    description.file(&shared, call.fd)?;
+    let writes = call.flags & libc::MAP_TYPE != libc::MAP_PRIVATE && call.mode.cast_signed() & libc::PROT_WRITE != 0;
+    if writes && !std::mem::replace(&mut description.was_mapped, true) {
+        host::say(format_args!(
+            "{}: what is written to {} through mapped memory is written by every replica (see docs/files.md)",
+            host::get().identity(),
+            description.path.display()
+        ));
+    }
+    Ok(Done::Left)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_are_moved_between_stretches() {
+        let mut parts = [vec![1_u8, 2, 3], vec![], vec![4, 5], vec![6, 7, 8, 9]];
+        let memory: Vec<_> = parts
+            .iter_mut()
+            .map(|part| libc::iovec { iov_base: part.as_mut_ptr().cast(), iov_len: part.len() })
+            .collect();
+        assert_eq!(total_of(&memory), 9);
+        assert_eq!(gather(&memory, 0, 9), [1, 2, 3, 4, 5, 6, 7, 8, 9]);
+        assert_eq!(gather(&memory, 2, 4), [3, 4, 5, 6]);
+        assert_eq!(gather(&memory, 5, 2), [6, 7]);
+        scatter(&memory, 4, &[50, 60, 70]);
+        assert_eq!(parts, [vec![1, 2, 3], vec![], vec![4, 50], vec![60, 70, 8, 9]]);
+    }
+
+    #[test]
+    fn nothing_is_one_piece_and_much_is_many() {
+        assert_eq!(pieces(0).collect::<Vec<_>>(), [(0, 0)]);
+        assert_eq!(pieces(PIECE_BYTES + 1).collect::<Vec<_>>(), [(0, PIECE_BYTES), (PIECE_BYTES, 1)]);
+    }
+}

@@ -1,0 +1,180 @@
+//! POSIX files of the program in a replicated world: each is written by one replica of a rank, and all are shown what that one saw.
+//!
+//! ```text
+//!   program ── open, write, rename ──▶ preloaded library ── Call ──▶ answer() ──▶ open.rs, data.rs, names.rs
+//!                                                                                       │ what is to be done
+//!   leader    observe ──▶ decision ──▶ all hold it ──▶ perform ──▶ decision             ▼
+//!   follower              takes it                                 takes it     agree.rs ──▶ decide::outside, decide::effect
+//! ```
+//! An operation is done by the leader and its outcome is a decision, as with the files of MPI (`crate::file`). What changes the file system is
+//! an output, so it is committed like one: it is done only when all siblings hold every decision made before. So at most one
+//! change is done that its siblings do not know of when a leader dies, and it is the one that its successor comes to next. The successor does
+//! it again, and each is made so that twice is once: bytes are written at a position that was agreed, a name is looked at
+//! first (agreed), and whoever finds it changed after that knows that its predecessor did it.
+//!
+//! A follower has another descriptor under the same number, of memory that nobody reads. The file is opened there when it
+//! becomes the leader (`table::Description::file`), so it must know by what name: renaming and removing an open file is followed.
+//!
+//! After `MPI_Finalize` nothing can be agreed. The replica that led then writes alone, see `finish`.
+
+mod agree;
+mod data;
+mod names;
+mod open;
+mod paths;
+mod status;
+mod table;
+
+use crate::coll::schedule;
+use crate::runtime::{self, preload, threads};
+use crate::{decide, engine, host};
+use call::{Call, Operation};
+use redrt_wire::control::Files;
+use std::ffi::{CStr, c_char, c_int};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+#[path = "../../preload/src/files/call.rs"]
+pub mod call;
+
+/// Before `MPI_Init`, and in jobs where files are left alone.
+const ABSENT: u8 = 0;
+/// Outcomes are agreed.
+const AGREED: u8 = 1;
+/// After `MPI_Finalize`: this replica writes.
+const WRITER: u8 = 2;
+/// After `MPI_Finalize`: another does.
+const SILENT: u8 = 3;
+
+static PHASE: AtomicU8 = AtomicU8::new(ABSENT);
+
+/// What is done about a call.
+enum Done {
+    /// This is what it returns.
+    Answered(i64),
+    /// The C library does it, in each replica.
+    Left,
+}
+
+/// An error number, or what was done.
+type Outcome = Result<Done, c_int>;
+
+/// From now on the program's files are agreed upon. Called in `MPI_Init`.
+pub fn begin() {
+    let Some(job) = runtime::job() else { return };
+    let welcome = &job.welcome;
+    if welcome.options.files == Files::All || welcome.world.degree(welcome.me.rank) < 2 || !preload::is_present() {
+        return;
+    }
+    table::adopt_open_files();
+    PHASE.store(AGREED, Ordering::Release);
+    if preload::install_files(Some(answer)) == Some(false) && welcome.me.index.0 == 0 && welcome.me.rank.0 == 0 {
+        host::say(
+            "redrt: this C library's streams (FILE *) are unknown: what is written through them is written by every \
+             replica (see docs/files.md)",
+        );
+    }
+}
+
+/// Nothing can be agreed any more: what streams still hold is written, and one replica is chosen to go on. Called in `MPI_Finalize`.
+pub fn finish() {
+    if PHASE.load(Ordering::Acquire) != AGREED {
+        return;
+    }
+    {
+        let _program = threads::call_back();
+        // SAFETY: - null stands for all streams.
+        unsafe { libc::fflush(std::ptr::null_mut()) };
+    }
+    table::remove_kept();
+    let me = |engine: &mut engine::Engine| u64::from(engine.me.index.0);
+    let writer = decide::value(me);
+    let is_writer = u64::from(engine::cell().lock().me.index.0) == writer;
+    PHASE.store(if is_writer { WRITER } else { SILENT }, Ordering::Release);
+}
+
+/// Whether outcomes are agreed now.
+fn is_agreed() -> bool {
+    PHASE.load(Ordering::Acquire) == AGREED
+}
+
+/// Whether this replica is the one that writes after `MPI_Finalize`.
+fn writes_alone() -> bool {
+    PHASE.load(Ordering::Acquire) == WRITER
+}
+
+/// Whether it is over and another replica writes: this one pretends.
+fn is_silent() -> bool {
+    PHASE.load(Ordering::Acquire) == SILENT
+}
+
+/// Answers a call of the program. The preloaded library has seen to it that it is the program's.
+unsafe extern "C" fn answer(call: *mut Call) -> c_int {
+    // SAFETY: - the preloaded library passes a call of its own.
+    let call = unsafe { &mut *call };
+    if threads::is_aside() || PHASE.load(Ordering::Acquire) == ABSENT || (is_agreed() && !host::is_active()) {
+        return 0;
+    }
+    let by_descriptor = !matches!(
+        call.operation,
+        Operation::Open
+            | Operation::Status
+            | Operation::ExtendedStatus
+            | Operation::Access
+            | Operation::ReadLink
+            | Operation::Truncate
+            | Operation::Unlink
+            | Operation::Rename
+            | Operation::Link
+            | Operation::SymbolicLink
+            | Operation::MakeDirectory
+            | Operation::ChangeMode
+    );
+    if by_descriptor && !table::may_know(call.fd) && !table::may_know(call.other) {
+        return 0;
+    }
+    let _inside = threads::enter();
+    threads::make_known();
+    let outcome = if threads::is_in_callback() { schedule::hold(|| carry_out(call)) } else { carry_out(call) };
+    match outcome {
+        Ok(Done::Left) => return 0,
+        Ok(Done::Answered(result)) => call.result = result,
+        Err(error) => (call.result, call.error) = (-1, error),
+    }
+    1
+}
+
+fn carry_out(call: &Call) -> Outcome {
+    match call.operation {
+        Operation::Open => open::open(call),
+        Operation::Close => table::close(call.fd),
+        Operation::Duplicate => table::duplicate(call),
+        Operation::Read => data::read(call),
+        Operation::Write => data::write(call),
+        Operation::Seek => data::seek(call),
+        Operation::TruncateDescriptor | Operation::Allocate | Operation::Synchronize => data::change(call),
+        Operation::Map => data::map(call),
+        Operation::DescriptorStatus => status::of_descriptor(call),
+        Operation::Status | Operation::ExtendedStatus | Operation::Access | Operation::ReadLink => {
+            status::of_path(call)
+        }
+        Operation::GetFlags => table::flags(call.fd),
+        Operation::SetFlags => table::set_flags(call.fd, call.flags),
+        Operation::IsKnown => Ok(table::find(call.fd).map_or(Done::Left, |_| Done::Answered(1))),
+        Operation::Unlink => names::unlink(call),
+        Operation::Rename => names::rename(call),
+        Operation::Link => names::link(call),
+        Operation::SymbolicLink => names::symbolic_link(call),
+        Operation::MakeDirectory => names::make_directory(call),
+        Operation::Truncate | Operation::ChangeMode => names::change(call),
+    }
+}
+
+/// A path of a call, made absolute; `None` for one that the kernel is to judge: null, or empty, which means the descriptor.
+fn path_of(directory: c_int, path: *const c_char) -> Option<PathBuf> {
+    if path.is_null() {
+        return None;
+    }
+    // SAFETY: - not null, so a zero-terminated string, as the program vouches for.
+    paths::absolute(directory, unsafe { CStr::from_ptr(path) })
+}

@@ -1,0 +1,208 @@
+//! Changing names: removing, renaming, linking, making directories.
+//!
+//! ```text
+//!   look at the name: agreed ──▶ change it
+//!                                  └── by a successor, who finds it changed already: its predecessor has done it
+//! ```
+//! A file that is removed while the program has it open is given another name first, because a successor could open it by none. It is
+//! removed when the program closes it, as network file systems do it.
+
+use super::agree::{Found, outcome, perform};
+use super::call::{Call, Operation};
+use super::open::{Seen, look, own_name};
+use super::table::{self, Identity};
+use super::{Done, Outcome, is_silent, path_of, paths};
+use crate::comm::lock;
+use std::ffi::{CStr, OsStr, c_int};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+const NOTHING: fn() -> Found = || Ok((0, Vec::new()));
+
+/// The path that is changed, if that is agreed upon.
+fn subject(call: &Call) -> Option<PathBuf> {
+    path_of(call.directory, call.path).filter(|path| paths::is_shared(path))
+}
+
+fn answered(found: Found) -> Outcome {
+    found.map(|(result, _)| Done::Answered(result))
+}
+
+/// `unlink`, `rmdir`, `unlinkat`.
+pub fn unlink(call: &Call) -> Outcome {
+    let Some(path) = subject(call) else { return Ok(Done::Left) };
+    if is_silent() {
+        return Ok(Done::Answered(0));
+    }
+    let name = paths::as_c(&path);
+    let (seen, author) = look(&name, false)?;
+    let identity = seen.identity().ok_or(libc::ENOENT)?;
+    if call.flags & libc::AT_REMOVEDIR == 0 {
+        keep_open_file(&path, identity)?;
+    }
+    answered(perform(NOTHING, || {
+        if author.is_another() && Seen::at(&name, false)?.identity() != Some(identity) {
+            return NOTHING();
+        }
+        // SAFETY: - name ends with NUL.
+        outcome(unsafe { libc::unlinkat(libc::AT_FDCWD, name.as_ptr(), call.flags) }.into())
+    }))
+}
+
+/// Gives a file that is about to lose this name another one if the program has it open.
+fn keep_open_file(path: &Path, identity: Identity) -> Result<(), c_int> {
+    let is_it = |shared: &table::Shared| {
+        let description = lock(shared);
+        description.identity == identity && description.path == path && !description.is_kept
+    };
+    let open: Vec<_> = table::all().into_iter().filter(is_it).collect();
+    if open.is_empty() {
+        return Ok(());
+    }
+    let kept = own_name(path);
+    let (from, to) = (paths::as_c(path), paths::as_c(&kept));
+    // SAFETY: - both names end with NUL.
+    let linked = perform(NOTHING, || match outcome(unsafe { libc::link(from.as_ptr(), to.as_ptr()) }.into()) {
+        Err(libc::EEXIST) => NOTHING(),
+        linked => linked,
+    });
+    // Where there are no links it goes on without: it is lost with this replica.
+    if linked.is_ok() {
+        for shared in open {
+            let mut description = lock(&shared);
+            (description.path, description.is_kept) = (kept.clone(), true);
+            description.refresh(&shared);
+        }
+    }
+    Ok(())
+}
+
+/// `rename`, `renameat2`.
+pub fn rename(call: &Call) -> Outcome {
+    let (Some(path), Some(new_path)) = (subject(call), other(call)) else { return Ok(Done::Left) };
+    if is_silent() {
+        return Ok(Done::Answered(0));
+    }
+    let (name, new_name) = (paths::as_c(&path), paths::as_c(&new_path));
+    let (seen, author) = look(&name, false)?;
+    let identity = seen.identity().ok_or(libc::ENOENT)?;
+    let (replaced, _) = look(&new_name, false)?;
+    let exchanges = call.flags.cast_unsigned() & libc::RENAME_EXCHANGE != 0;
+    if let Some(replaced) = replaced.identity().filter(|replaced| *replaced != identity && !exchanges) {
+        keep_open_file(&new_path, replaced)?;
+    }
+    let renamed = perform(NOTHING, || {
+        if author.is_another() && Seen::at(&name, false)?.identity() != Some(identity) {
+            return NOTHING();
+        }
+        rename_here(&name, &new_name, call.flags)
+    });
+    renamed?;
+    for shared in table::all() {
+        let mut description = lock(&shared);
+        if let Ok(rest) = description.path.strip_prefix(&path) {
+            description.path = if rest.as_os_str().is_empty() { new_path.clone() } else { new_path.join(rest) };
+        } else if let Ok(rest) = description.path.strip_prefix(&new_path)
+            && exchanges
+        {
+            description.path = if rest.as_os_str().is_empty() { path.clone() } else { path.join(rest) };
+        }
+    }
+    Ok(Done::Answered(0))
+}
+
+fn rename_here(name: &CStr, new_name: &CStr, flags: c_int) -> Found {
+    // SAFETY: - both names end with NUL.
+    let result = unsafe {
+        match flags.cast_unsigned() {
+            0 => libc::rename(name.as_ptr(), new_name.as_ptr()),
+            flags => libc::renameat2(libc::AT_FDCWD, name.as_ptr(), libc::AT_FDCWD, new_name.as_ptr(), flags),
+        }
+    };
+    outcome(result.into())
+}
+
+fn other(call: &Call) -> Option<PathBuf> {
+    path_of(call.other, call.other_path).filter(|path| paths::is_shared(path))
+}
+
+/// `link`, `linkat`.
+pub fn link(call: &Call) -> Outcome {
+    let (Some(path), Some(new_path)) = (subject(call), other(call)) else { return Ok(Done::Left) };
+    if is_silent() {
+        return Ok(Done::Answered(0));
+    }
+    let (name, new_name) = (paths::as_c(&path), paths::as_c(&new_path));
+    let (seen, author) = look(&name, call.flags & libc::AT_SYMLINK_FOLLOW != 0)?;
+    let identity = seen.identity().ok_or(libc::ENOENT)?;
+    if look(&new_name, false)?.0 != Seen::Absent {
+        return Err(libc::EEXIST);
+    }
+    answered(perform(NOTHING, || {
+        // SAFETY: - both names end with NUL.
+        let linked = outcome(
+            unsafe { libc::linkat(libc::AT_FDCWD, name.as_ptr(), libc::AT_FDCWD, new_name.as_ptr(), call.flags) }
+                .into(),
+        );
+        let is_done = linked.as_ref().is_err_and(|_| author.is_another());
+        if is_done && Seen::at(&new_name, false)?.identity() == Some(identity) { NOTHING() } else { linked }
+    }))
+}
+
+/// `symlink`, `symlinkat`.
+pub fn symbolic_link(call: &Call) -> Outcome {
+    let Some(path) = subject(call).filter(|_| !call.other_path.is_null()) else { return Ok(Done::Left) };
+    if is_silent() {
+        return Ok(Done::Answered(0));
+    }
+    let name = paths::as_c(&path);
+    // SAFETY: - not null, so a zero-terminated string, as the program vouches for.
+    let says = unsafe { CStr::from_ptr(call.other_path) };
+    let (seen, author) = look(&name, false)?;
+    if seen != Seen::Absent {
+        return Err(libc::EEXIST);
+    }
+    answered(perform(NOTHING, || {
+        // SAFETY: - both end with NUL.
+        let made = outcome(unsafe { libc::symlink(says.as_ptr(), name.as_ptr()) }.into());
+        let is_ours =
+            || std::fs::read_link(&path).is_ok_and(|found| found == Path::new(OsStr::from_bytes(says.to_bytes())));
+        if made == Err(libc::EEXIST) && author.is_another() && is_ours() { NOTHING() } else { made }
+    }))
+}
+
+/// `mkdir`, `mkdirat`.
+pub fn make_directory(call: &Call) -> Outcome {
+    let Some(path) = subject(call) else { return Ok(Done::Left) };
+    if is_silent() {
+        return Ok(Done::Answered(0));
+    }
+    let name = paths::as_c(&path);
+    let (seen, author) = look(&name, false)?;
+    if seen != Seen::Absent {
+        return Err(libc::EEXIST);
+    }
+    answered(perform(NOTHING, || {
+        // SAFETY: - name ends with NUL.
+        let made = outcome(unsafe { libc::mkdir(name.as_ptr(), call.mode) }.into());
+        // Nothing tells it from a directory that another rank has made in the moment of the leader's death.
+        let is_ours = made == Err(libc::EEXIST) && author.is_another() && path.is_dir();
+        if is_ours { NOTHING() } else { made }
+    }))
+}
+
+/// `truncate`, `chmod`.
+pub fn change(call: &Call) -> Outcome {
+    let Some(path) = subject(call) else { return Ok(Done::Left) };
+    let name = paths::as_c(&path);
+    answered(perform(NOTHING, || {
+        // SAFETY: - name ends with NUL.
+        let result = unsafe {
+            match call.operation {
+                Operation::Truncate => libc::truncate(name.as_ptr(), call.length),
+                _ => libc::fchmodat(libc::AT_FDCWD, name.as_ptr(), call.mode, call.flags),
+            }
+        };
+        outcome(result.into())
+    }))
+}

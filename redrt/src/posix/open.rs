@@ -1,0 +1,217 @@
+//! Opening files.
+//!
+//! ```text
+//!   look: is it there? ──▶ a directory, a device, a pipe: each replica opens it for itself
+//!     │ a file, or nothing
+//!     ▼
+//!   open, without O_EXCL ──────────────────────────────────────────────────────▶ a descriptor; in followers, one that stands for it
+//!   with O_EXCL: make a file of a name of our own ─▶ link it to the name ─▶ remove the other name
+//! ```
+//! To make a file that must not be there is not the same when it is done twice. But a link fails if there is something, also when two ranks are after
+//! the same name, and whoever finds something there can tell whether it is what its predecessor has linked.
+
+use super::agree::{Author, Found, errno, observe, outcome, perform};
+use super::call::Call;
+use super::table::{self, Description, Identity, OPENING};
+use super::{Done, Outcome, path_of, paths};
+use crate::comm::lock;
+use crate::runtime::{self, threads};
+use std::cell::Cell;
+use std::ffi::{CStr, c_int};
+use std::os::fd::RawFd;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+/// What a name stands for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Seen {
+    /// Nothing.
+    Absent,
+    /// A regular file.
+    File(Identity),
+    /// Something else.
+    Other(Identity),
+}
+
+impl Seen {
+    /// What is there now; follows a symbolic link or not.
+    pub fn at(path: &CStr, follows: bool) -> Result<Self, c_int> {
+        let flags = if follows { 0 } else { libc::AT_SYMLINK_NOFOLLOW };
+        // SAFETY: - all zeros are a stat.
+        let mut status: libc::stat = unsafe { std::mem::zeroed() };
+        // SAFETY: - path ends with NUL; status is valid for writing.
+        if unsafe { libc::fstatat(libc::AT_FDCWD, path.as_ptr(), &raw mut status, flags) } == 0 {
+            let identity = (status.st_dev, status.st_ino);
+            let is_file = status.st_mode & libc::S_IFMT == libc::S_IFREG;
+            return Ok(if is_file { Self::File(identity) } else { Self::Other(identity) });
+        }
+        match errno() {
+            libc::ENOENT => Ok(Self::Absent),
+            error => Err(error),
+        }
+    }
+
+    /// As a decision.
+    pub fn found(path: &CStr, follows: bool) -> Found {
+        let (kind, identity) = match Self::at(path, follows)? {
+            Self::Absent => (0, (0, 0)),
+            Self::File(identity) => (1, identity),
+            Self::Other(identity) => (2, identity),
+        };
+        Ok((kind, encode(identity)))
+    }
+
+    /// Of a decision.
+    pub fn decided((kind, bytes): (i64, Vec<u8>)) -> Result<Self, c_int> {
+        let identity = decode(&bytes).ok_or(libc::EIO)?;
+        Ok(match kind {
+            0 => Self::Absent,
+            1 => Self::File(identity),
+            _ => Self::Other(identity),
+        })
+    }
+
+    /// Which it is, if anything.
+    pub fn identity(self) -> Option<Identity> {
+        match self {
+            Self::Absent => None,
+            Self::File(identity) | Self::Other(identity) => Some(identity),
+        }
+    }
+}
+
+/// Looks at a name: as agreed, and whether a predecessor may have gone on from there.
+pub fn look(path: &CStr, follows: bool) -> Result<(Seen, Author), c_int> {
+    let (found, author) = observe(|| Seen::found(path, follows));
+    Ok((Seen::decided(found?)?, author))
+}
+
+fn encode((device, inode): Identity) -> Vec<u8> {
+    [device.to_le_bytes(), inode.to_le_bytes()].concat()
+}
+
+fn decode(bytes: &[u8]) -> Option<Identity> {
+    let word = |at: usize| Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?));
+    Some((word(0)?, word(8)?))
+}
+
+/// A name in the same directory that nobody else has, the same in all replicas.
+pub fn own_name(path: &Path) -> PathBuf {
+    thread_local! {
+        static COUNT: Cell<u64> = const { Cell::new(0) };
+    }
+    let count = COUNT.replace(COUNT.get() + 1);
+    let (job, rank) = runtime::job().map_or((0, 0), |job| (job.welcome.job, job.welcome.me.rank.0));
+    paths::parent(path).join(format!(".redrt-{job:x}-{rank}-{:x}-{count}", threads::number()))
+}
+
+/// `openat`.
+pub fn open(call: &Call) -> Outcome {
+    let flags = call.flags;
+    if flags & (libc::O_PATH | libc::O_DIRECTORY) != 0 || flags & libc::O_TMPFILE == libc::O_TMPFILE {
+        return Ok(Done::Left);
+    }
+    let Some(path) = path_of(call.directory, call.path).filter(|path| paths::is_shared(path)) else {
+        return Ok(Done::Left);
+    };
+    let name = paths::as_c(&path);
+    let creates = flags & libc::O_CREAT != 0;
+    let exclusive = creates && flags & libc::O_EXCL != 0;
+    let changes = creates || flags & (libc::O_TRUNC | libc::O_ACCMODE) != 0;
+    if super::is_silent() {
+        // What it would write another replica writes. What it reads is there.
+        return if changes { hand_out(None, path, flags, (0, 0)) } else { Ok(Done::Left) };
+    }
+    let (seen, author) = look(&name, !exclusive && flags & libc::O_NOFOLLOW == 0)?;
+    match seen {
+        Seen::File(_) | Seen::Other(_) if exclusive => return Err(libc::EEXIST),
+        Seen::Other(_) => return Ok(Done::Left),
+        Seen::Absent if !creates => return Err(libc::ENOENT),
+        Seen::Absent | Seen::File(_) => {}
+    }
+    let made = Cell::new(None);
+    let keep = |fd: Result<RawFd, c_int>| {
+        let fd = fd?;
+        made.set(Some(fd));
+        identity_of(fd).map(|identity| (0, encode(identity)))
+    };
+    let opened = if exclusive {
+        open_exclusively(&name, call, author, &path, keep)
+    } else if changes {
+        perform(|| Err(libc::EIO), || keep(open_here(&name, flags & !libc::O_APPEND, call.mode)))
+    } else {
+        observe(|| keep(open_here(&name, flags, call.mode))).0
+    };
+    let identity = decode(&opened?.1).ok_or(libc::EIO)?;
+    let handed_out = hand_out(made.get(), path, flags, identity);
+    if exclusive && let Some(shared) = made.get().and_then(table::find) {
+        // It was opened by a name that is gone.
+        lock(&shared).refresh(&shared);
+    }
+    handed_out
+}
+
+/// The descriptor that the program gets.
+fn hand_out(made: Option<RawFd>, path: PathBuf, flags: c_int, identity: Identity) -> Outcome {
+    let fd = made.map_or_else(|| table::stand_in(flags), Ok)?;
+    let (is_here, flags) = (made.is_some(), flags & !OPENING);
+    let description = Description { path, flags, position: 0, identity, is_here, is_kept: false, was_mapped: false };
+    table::insert(fd, Arc::new(Mutex::new(description)));
+    Ok(Done::Answered(fd.into()))
+}
+
+fn open_here(path: &CStr, flags: c_int, mode: u32) -> Result<RawFd, c_int> {
+    // SAFETY: - path ends with NUL.
+    let fd = unsafe { libc::open(path.as_ptr(), flags, mode) };
+    if fd < 0 { Err(errno()) } else { Ok(fd) }
+}
+
+fn identity_of(fd: RawFd) -> Result<Identity, c_int> {
+    // SAFETY: - all zeros are a stat.
+    let mut status: libc::stat = unsafe { std::mem::zeroed() };
+    // SAFETY: - status is valid for writing.
+    outcome(unsafe { libc::fstat(fd, &raw mut status) }.into()).map(|_| (status.st_dev, status.st_ino))
+}
+
+fn close_here(fd: RawFd) {
+    // SAFETY: - a descriptor that was made here and given to nobody.
+    unsafe { libc::close(fd) };
+}
+
+fn open_exclusively(
+    name: &CStr,
+    call: &Call,
+    author: Author,
+    path: &Path,
+    keep: impl Fn(Result<RawFd, c_int>) -> Found,
+) -> Found {
+    let own = paths::as_c(&own_name(path));
+    let flags = call.flags & !libc::O_APPEND;
+    let opened = perform(|| Err(libc::EIO), || keep(link_new(&own, name, flags, call.mode, author)));
+    // That it is gone already is as well.
+    // SAFETY: - the name ends with NUL.
+    let _ = perform(|| Ok((0, Vec::new())), || outcome(unsafe { libc::unlink(own.as_ptr()) }.into()));
+    opened
+}
+
+/// Makes a file under a name of our own and links it to `name`, where nothing may be but what was linked there like this.
+fn link_new(own: &CStr, name: &CStr, flags: c_int, mode: u32, author: Author) -> Result<RawFd, c_int> {
+    let fd = open_here(own, flags & !OPENING | libc::O_CREAT, mode)?;
+    // SAFETY: - both names end with NUL.
+    let linked = outcome(unsafe { libc::link(own.as_ptr(), name.as_ptr()) }.into());
+    let identity = identity_of(fd)?;
+    match linked {
+        Ok(_) => return Ok(fd),
+        Err(libc::EEXIST) if Seen::at(name, false)?.identity() == Some(identity) => return Ok(fd),
+        Err(_) => close_here(fd),
+    }
+    match linked {
+        // There are no links on this file system. Then a predecessor's file cannot be told from another rank's.
+        Err(libc::EPERM | libc::EOPNOTSUPP | libc::ENOSYS) => match open_here(name, flags, mode) {
+            Err(libc::EEXIST) if author.is_another() => open_here(name, flags & !libc::O_EXCL, mode),
+            opened => opened,
+        },
+        Err(error) => Err(error),
+        Ok(_) => unreachable!("it was returned"),
+    }
+}

@@ -1,0 +1,187 @@
+//! Which paths are agreed upon: those that all replicas of the rank share.
+//!
+//! `/proc`, `/sys` and `/dev` are of the host. Of any other file system the replicas find out whether it is the same one, when
+//! the first file of it is named: the leader says what it sees of the directory, and each sibling compares and votes. On
+//! one host it is the same if the device is. On several it is taken for the same if the directory has the same inode number, the same type of file
+//! system and the same time of birth, as far as that is told.
+
+use super::agree::{Found, observe};
+use super::is_agreed;
+use crate::comm::lock;
+use crate::runtime;
+use crate::{decide, host};
+use std::collections::HashMap;
+use std::ffi::{CStr, CString, OsStr, c_int};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Component, Path, PathBuf};
+use std::sync::Mutex;
+use std::time::UNIX_EPOCH;
+use std::{env, fs};
+
+/// Directories of the host.
+const OF_THE_HOST: [&str; 3] = ["/proc", "/sys", "/dev"];
+
+/// The path from the root, without empty and `.` components. `None` if that cannot be known.
+pub fn absolute(directory: c_int, path: &CStr) -> Option<PathBuf> {
+    let path = Path::new(OsStr::from_bytes(path.to_bytes()));
+    if path.as_os_str().is_empty() {
+        return None;
+    }
+    let base = match directory {
+        _ if path.is_absolute() => PathBuf::new(),
+        libc::AT_FDCWD => env::current_dir().ok()?,
+        directory => fs::read_link(format!("/proc/self/fd/{directory}")).ok()?,
+    };
+    let joined = base.join(path);
+    let parts = joined.components().filter(|part| !matches!(part, Component::CurDir));
+    Some(parts.collect())
+}
+
+/// Whether it is in a directory that each host has for itself.
+pub fn is_of_host(path: &Path) -> bool {
+    OF_THE_HOST.iter().any(|host| path.starts_with(host))
+}
+
+/// As a string of C.
+pub fn as_c(path: &Path) -> CString {
+    // It was made from one.
+    CString::new(path.as_os_str().as_bytes()).unwrap_or_default()
+}
+
+/// The directory in which something is.
+pub fn parent(path: &Path) -> &Path {
+    path.parent().unwrap_or(path)
+}
+
+/// What a process sees of a directory, or of the nearest one above it that is there.
+#[derive(PartialEq, Eq)]
+struct Identity {
+    /// Of the running kernel: devices have numbers of their own in each.
+    boot: String,
+    device: u64,
+    inode: u64,
+    file_system: i64,
+    born_ns: u128,
+}
+
+impl Identity {
+    fn of(directory: &Path) -> Option<Self> {
+        let found = directory.ancestors().find_map(|directory| Some((directory, fs::metadata(directory).ok()?)));
+        let (directory, metadata) = found?;
+        let born = metadata.created().ok().and_then(|born| born.duration_since(UNIX_EPOCH).ok());
+        // SAFETY: - all zeros are a statfs.
+        let mut about: libc::statfs = unsafe { std::mem::zeroed() };
+        // SAFETY: - a zero-terminated string, and a place to write to.
+        unsafe { libc::statfs(as_c(directory).as_ptr(), &raw mut about) };
+        Some(Self {
+            boot: fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned(),
+            device: metadata.dev(),
+            inode: metadata.ino(),
+            #[allow(clippy::unnecessary_cast, reason = "its type depends on the machine")]
+            file_system: about.f_type as i64,
+            born_ns: born.map_or(0, |born| born.as_nanos()),
+        })
+    }
+
+    fn encode(&self) -> Vec<u8> {
+        let Self { boot, device, inode, file_system, born_ns } = self;
+        format!("{boot} {device} {inode} {file_system} {born_ns}").into_bytes()
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        let mut words = std::str::from_utf8(bytes).ok()?.split(' ');
+        Some(Self {
+            boot: words.next()?.to_owned(),
+            device: words.next()?.parse().ok()?,
+            inode: words.next()?.parse().ok()?,
+            file_system: words.next()?.parse().ok()?,
+            born_ns: words.next()?.parse().ok()?,
+        })
+    }
+
+    /// Which file system it is on.
+    fn place(&self) -> (String, u64) {
+        (self.boot.clone(), self.device)
+    }
+
+    fn is_same_as(&self, other: &Self) -> bool {
+        let on_one_host = !self.boot.is_empty() && self.place() == other.place();
+        let looks_alike =
+            (self.inode, self.file_system, self.born_ns) == (other.inode, other.file_system, other.born_ns);
+        on_one_host || (self.boot != other.boot && looks_alike)
+    }
+}
+
+#[derive(Default)]
+struct Known {
+    directories: HashMap<PathBuf, bool>,
+    file_systems: HashMap<(String, u64), bool>,
+}
+
+static KNOWN: Mutex<Option<Known>> = Mutex::new(None);
+
+/// Whether what this path names is agreed upon.
+pub fn is_shared(path: &Path) -> bool {
+    let directory = parent(path);
+    if is_of_host(path) {
+        return false;
+    }
+    if let Some(known) = lock(&KNOWN).get_or_insert_default().directories.get(directory) {
+        return *known;
+    }
+    if !is_agreed() {
+        return true;
+    }
+    let look = || -> Found { Ok((0, Identity::of(directory).map_or_else(Vec::new, |found| found.encode()))) };
+    let seen = observe(look).0.ok().and_then(|(_, bytes)| Identity::decode(&bytes));
+    let Some(seen) = seen else { return false };
+    let known = lock(&KNOWN).get_or_insert_default().file_systems.get(&seen.place()).copied();
+    let shared = known
+        .unwrap_or_else(|| decide::unanimously(|| Identity::of(directory).is_some_and(|own| own.is_same_as(&seen))));
+    if !shared && known.is_none() {
+        complain(directory);
+    }
+    let mut known = lock(&KNOWN);
+    let known = known.get_or_insert_default();
+    known.file_systems.insert(seen.place(), shared);
+    known.directories.insert(directory.to_owned(), shared);
+    shared
+}
+
+/// Once for each rank and file system.
+fn complain(directory: &Path) {
+    if runtime::job().is_some_and(|job| job.welcome.me.index.0 == 0) {
+        host::say(format_args!(
+            "{}: {} is not the same for all replicas of the rank: each writes files of its own there (see docs/files.md)",
+            host::get().identity(),
+            directory.display()
+        ));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_made_absolute_without_following_anything() {
+        let absolute = |path: &CStr| absolute(libc::AT_FDCWD, path).unwrap();
+        assert_eq!(absolute(c"/a//b/./c"), Path::new("/a/b/c"));
+        assert_eq!(absolute(c"/a/../b"), Path::new("/a/../b"));
+        assert_eq!(absolute(c"x"), env::current_dir().unwrap().join("x"));
+        assert_eq!(super::absolute(libc::AT_FDCWD, c""), None);
+    }
+
+    #[test]
+    fn a_directory_is_the_same_on_one_host_if_its_device_is() {
+        let own = Identity::of(Path::new("/usr/no such/directory")).unwrap();
+        let told = Identity::decode(&own.encode()).unwrap();
+        assert!(own.is_same_as(&told));
+        assert!(!own.is_same_as(&Identity { device: own.device + 1, ..told }));
+        let told = Identity { boot: "another".into(), device: 77, ..Identity::decode(&own.encode()).unwrap() };
+        assert!(own.is_same_as(&told));
+        assert!(!own.is_same_as(&Identity { inode: own.inode + 1, ..told }));
+        assert!(Identity::decode(b"1 2 3").is_none());
+    }
+}

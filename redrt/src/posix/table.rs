@@ -1,0 +1,324 @@
+//! Descriptors of files that are agreed upon.
+//!
+//! Several descriptors may be of one *description* (open(2)): they share the position. It is kept here and agreed, and the kernel's
+//! is only put there as well for those who inherit the descriptor.
+
+use super::agree::{errno, outcome, perform};
+use super::call::Call;
+use super::{Done, Outcome, paths};
+use crate::comm::lock;
+use crate::host;
+use crate::transport::descriptors;
+use std::collections::BTreeMap;
+use std::ffi::c_int;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+/// Flags that count only while a file is being opened.
+pub const OPENING: c_int = libc::O_CREAT | libc::O_EXCL | libc::O_TRUNC;
+
+/// Which file it is, as the leader saw it: device and inode.
+pub type Identity = (u64, u64);
+
+/// An open file.
+#[derive(Debug)]
+pub struct Description {
+    /// Where it is now.
+    pub path: PathBuf,
+    /// Flags that it was opened with, and those set since.
+    pub flags: c_int,
+    /// The position.
+    pub position: u64,
+    /// Which file it is.
+    pub identity: Identity,
+    /// Its descriptors are of the file itself, not of memory that stands for it.
+    pub is_here: bool,
+    /// It has no name of the program's any more: removed with its last descriptor.
+    pub is_kept: bool,
+    /// It was said that every replica writes what is mapped.
+    pub was_mapped: bool,
+}
+
+impl Description {
+    /// Whether what is written goes to the end.
+    pub fn appends(&self) -> bool {
+        self.flags & libc::O_APPEND != 0
+    }
+
+    /// Whether it may be written.
+    pub fn writes(&self) -> bool {
+        self.flags & libc::O_ACCMODE != libc::O_RDONLY
+    }
+
+    /// A descriptor of the file itself, `fd` being one that stands for it. It is opened if this process has only followed so far.
+    pub fn file(&mut self, shared: &Shared, fd: RawFd) -> Result<RawFd, c_int> {
+        if !self.is_here {
+            self.reopen(shared).inspect_err(|error| match *error {
+                libc::ESTALE => self.complain("another file has its name"),
+                error => self.complain(&std::io::Error::from_raw_os_error(error).to_string()),
+            })?;
+            self.is_here = true;
+        }
+        Ok(fd)
+    }
+
+    /// Puts descriptors in place that were opened by the name which the file has now. The kernel remembers of each by which name it was opened,
+    /// and the cloner carries no file of which that is gone. What cannot be opened so stays as it is.
+    pub fn refresh(&self, shared: &Shared) {
+        if self.is_here {
+            let _ = self.reopen(shared);
+        }
+    }
+
+    fn reopen(&self, shared: &Shared) -> Result<(), c_int> {
+        let path = paths::as_c(&self.path);
+        // What is appended is written by position.
+        let flags = self.flags & !(OPENING | libc::O_APPEND) | libc::O_CLOEXEC;
+        // SAFETY: - path ends with NUL.
+        let file = unsafe { libc::open(path.as_ptr(), flags) };
+        if file < 0 {
+            return Err(errno());
+        }
+        // SAFETY: - just made, and nobody else's.
+        let file = std::fs::File::from(unsafe { OwnedFd::from_raw_fd(file) });
+        let found = file.metadata().map_err(|error| error.raw_os_error().unwrap_or(libc::EIO))?;
+        // Devices have other numbers on other hosts.
+        if found.ino() != self.identity.1 {
+            return Err(libc::ESTALE);
+        }
+        for number in numbers_of(shared) {
+            // SAFETY: - touches no memory.
+            let closes = unsafe { libc::fcntl(number, libc::F_GETFD) } & libc::FD_CLOEXEC != 0;
+            let flags = if closes { libc::O_CLOEXEC } else { 0 };
+            // SAFETY: - puts the file in the place of memory that stands for it.
+            if unsafe { libc::dup3(file.as_raw_fd(), number, flags) } < 0 {
+                return Err(errno());
+            }
+        }
+        Ok(())
+    }
+
+    fn complain(&self, why: &str) {
+        host::say(format_args!(
+            "{}: it cannot open {}, which its leader has opened: {why}; is the path shared between the hosts of all \
+             replicas?",
+            host::get().identity(),
+            self.path.display()
+        ));
+    }
+
+    /// Puts the kernel's position where the program's is.
+    pub fn tell_kernel(&self, fd: RawFd) {
+        if self.is_here {
+            // SAFETY: - touches no memory.
+            unsafe { libc::lseek(fd, self.position.cast_signed(), libc::SEEK_SET) };
+        }
+    }
+}
+
+/// An open file, for whoever has one of its descriptors.
+pub type Shared = Arc<Mutex<Description>>;
+
+static TABLE: Mutex<BTreeMap<RawFd, Shared>> = Mutex::new(BTreeMap::new());
+
+/// A bit for each descriptor that is in the table, so that others cost nothing and take no lock.
+static BITS: [AtomicU64; WORDS] = [const { AtomicU64::new(0) }; WORDS];
+const WORDS: usize = 1 << 10;
+
+fn bit(fd: RawFd) -> Option<(&'static AtomicU64, u64)> {
+    let at = usize::try_from(fd).ok()?;
+    BITS.get(at / 64).map(|word| (word, 1 << (at % 64)))
+}
+
+/// Whether a descriptor may be of an agreed file.
+pub fn may_know(fd: RawFd) -> bool {
+    fd >= 0 && bit(fd).is_none_or(|(word, bit)| word.load(Ordering::Relaxed) & bit != 0)
+}
+
+/// What a descriptor is of, if it is agreed upon.
+pub fn find(fd: RawFd) -> Option<Shared> {
+    if may_know(fd) { lock(&TABLE).get(&fd).cloned() } else { None }
+}
+
+/// Takes note of a descriptor.
+pub fn insert(fd: RawFd, description: Shared) {
+    if let Some((word, bit)) = bit(fd) {
+        word.fetch_or(bit, Ordering::Relaxed);
+    }
+    lock(&TABLE).insert(fd, description);
+}
+
+fn remove(fd: RawFd) -> Option<Shared> {
+    if let Some((word, bit)) = bit(fd) {
+        word.fetch_and(!bit, Ordering::Relaxed);
+    }
+    lock(&TABLE).remove(&fd)
+}
+
+/// The descriptors of a description.
+fn numbers_of(shared: &Shared) -> Vec<RawFd> {
+    lock(&TABLE).iter().filter(|(_, known)| Arc::ptr_eq(known, shared)).map(|(fd, _)| *fd).collect()
+}
+
+/// All open files, each once.
+pub fn all() -> Vec<Shared> {
+    let mut found: Vec<Shared> = Vec::new();
+    for shared in lock(&TABLE).values() {
+        if !found.iter().any(|known| Arc::ptr_eq(known, shared)) {
+            found.push(Arc::clone(shared));
+        }
+    }
+    found
+}
+
+/// Memory that stands for a file in a replica that does not write it: what escapes us does no harm there.
+pub fn stand_in(flags: c_int) -> Result<RawFd, c_int> {
+    let closing = if flags & libc::O_CLOEXEC != 0 { libc::MFD_CLOEXEC } else { 0 };
+    // SAFETY: - the name ends with NUL.
+    let fd = unsafe { libc::memfd_create(c"redrt-file".as_ptr(), closing) };
+    if fd < 0 { Err(errno()) } else { Ok(fd) }
+}
+
+/// `close`.
+pub fn close(fd: RawFd) -> Outcome {
+    let Some(shared) = remove(fd) else { return Ok(Done::Left) };
+    let is_last = Arc::strong_count(&shared) == 1;
+    // SAFETY: - a descriptor of the program, which closes it.
+    let closed = unsafe { libc::close(fd) };
+    let error = (closed < 0).then(errno);
+    let description = lock(&shared);
+    if is_last && description.is_kept {
+        forget_kept(&description.path);
+    }
+    // The kernel says here what it could not write on a network's file system. Who only follows has nothing to say.
+    if is_last && description.writes() {
+        let said = || error.map_or(Ok((0, Vec::new())), Err);
+        super::agree::observe(said).0?;
+    }
+    Ok(Done::Answered(0))
+}
+
+/// `dup`, `dup2`, `dup3`, `fcntl(F_DUPFD)`.
+pub fn duplicate(call: &Call) -> Outcome {
+    let shared = find(call.fd);
+    if shared.is_none() && find(call.other).is_none() {
+        return Ok(Done::Left);
+    }
+    if call.fd == call.other {
+        return Ok(Done::Left);
+    }
+    // SAFETY: - touches no memory.
+    let made = unsafe {
+        match call.other {
+            -1 if call.flags & libc::O_CLOEXEC != 0 => libc::fcntl(call.fd, libc::F_DUPFD_CLOEXEC, call.offset),
+            -1 => libc::fcntl(call.fd, libc::F_DUPFD, call.offset),
+            other => libc::dup3(call.fd, other, call.flags & libc::O_CLOEXEC),
+        }
+    };
+    if made < 0 {
+        return Err(errno());
+    }
+    // What was there is closed, as close(2) does it, but for the number, which is taken.
+    if let Some(former) = remove(made) {
+        let description = lock(&former);
+        if Arc::strong_count(&former) == 1 && description.is_kept {
+            forget_kept(&description.path);
+        }
+    }
+    if let Some(shared) = shared {
+        insert(made, shared);
+    }
+    Ok(Done::Answered(made.into()))
+}
+
+/// `fcntl(F_GETFL)`: of the file, not of what stands for it.
+pub fn flags(fd: RawFd) -> Outcome {
+    let Some(shared) = find(fd) else { return Ok(Done::Left) };
+    let flags = lock(&shared).flags & !(OPENING | libc::O_CLOEXEC | libc::O_NOCTTY);
+    Ok(Done::Answered(flags.into()))
+}
+
+/// `fcntl(F_SETFL)`. The kernel never hears of `O_APPEND`.
+pub fn set_flags(fd: RawFd, flags: c_int) -> Outcome {
+    const SETTABLE: c_int = libc::O_APPEND | libc::O_NONBLOCK | libc::O_DIRECT | libc::O_NOATIME;
+    let Some(shared) = find(fd) else { return Ok(Done::Left) };
+    let mut description = lock(&shared);
+    description.flags = description.flags & !SETTABLE | flags & SETTABLE;
+    if description.is_here {
+        // SAFETY: - touches no memory.
+        outcome(unsafe { libc::fcntl(fd, libc::F_SETFL, flags & !libc::O_APPEND) }.into())?;
+    }
+    Ok(Done::Answered(0))
+}
+
+fn forget_kept(path: &Path) {
+    let path = paths::as_c(path);
+    // That it is gone already is as well.
+    let _ = perform(
+        || Ok((0, Vec::new())),
+        // SAFETY: - path ends with NUL.
+        || outcome(unsafe { libc::unlink(path.as_ptr()) }.into()),
+    );
+}
+
+/// Removes files that the program has removed and still has open.
+pub fn remove_kept() {
+    for shared in all() {
+        let mut description = lock(&shared);
+        if std::mem::take(&mut description.is_kept) {
+            forget_kept(&description.path);
+        }
+    }
+}
+
+/// Regular files that were opened for writing before anything could be agreed are agreed upon from now on.
+pub fn adopt_open_files() {
+    const NUMBERS: RawFd = 1024;
+    let mut known: Vec<(Identity, u64, Shared)> = Vec::new();
+    for fd in 0..NUMBERS {
+        // SAFETY: - touches no memory.
+        let flags = unsafe { libc::fcntl(fd, libc::F_GETFL) };
+        if flags < 0 || flags & libc::O_ACCMODE == libc::O_RDONLY || flags & libc::O_PATH != 0 {
+            continue;
+        }
+        let Ok(path) = std::fs::read_link(format!("/proc/self/fd/{fd}")) else { continue };
+        let Ok(found) = std::fs::symlink_metadata(&path) else { continue };
+        if !found.is_file() || paths::is_of_host(&path) || descriptors::noted().any(|own| own == fd) {
+            continue;
+        }
+        // SAFETY: - touches no memory.
+        let position = unsafe { libc::lseek(fd, 0, libc::SEEK_CUR) }.max(0).cast_unsigned();
+        // SAFETY: - touches no memory.
+        unsafe { libc::fcntl(fd, libc::F_SETFL, flags & !libc::O_APPEND) };
+        let identity = (found.dev(), found.ino());
+        let twin = known.iter().find(|(of, at, shared)| {
+            (*of, *at) == (identity, position) && lock(shared).flags == flags && is_same(fd, shared)
+        });
+        let shared = twin.map_or_else(
+            || {
+                let (is_here, is_kept, was_mapped) = (true, false, false);
+                Arc::new(Mutex::new(Description { path, flags, position, identity, is_here, is_kept, was_mapped }))
+            },
+            |(.., shared)| Arc::clone(shared),
+        );
+        known.push((identity, position, Arc::clone(&shared)));
+        insert(fd, shared);
+    }
+}
+
+/// Whether a descriptor shares its position with those of a description: seen by moving it.
+fn is_same(fd: RawFd, shared: &Shared) -> bool {
+    let other = lock(&TABLE).iter().find(|(_, known)| Arc::ptr_eq(known, shared)).map(|(other, _)| *other);
+    let Some(other) = other else { return false };
+    // SAFETY: - touches no memory. Nobody else uses the descriptors in MPI_Init.
+    unsafe {
+        let before = libc::lseek(fd, 0, libc::SEEK_CUR);
+        let moved = libc::lseek(fd, before + 1, libc::SEEK_SET);
+        let same = libc::lseek(other, 0, libc::SEEK_CUR) == moved;
+        libc::lseek(fd, before, libc::SEEK_SET);
+        same
+    }
+}
