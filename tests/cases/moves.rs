@@ -1,7 +1,8 @@
 //! Replicas are moved, degrees changed and places added while a job runs, and its result stays what it is.
 
-use crate::disturbed;
-use redrt_tests::{Job, Running, compile};
+use crate::{disturbed, while_computing};
+use redrt_tests::{Job, Running, compile, compile_case};
+use std::time::Duration;
 
 fn job(degree: u16, options: &[&str]) -> Job {
     Job::new(3, &compile("until")).degree(degree).options(options)
@@ -31,6 +32,21 @@ fn every_rank_of_a_job_without_replicas_can_be_moved_several_times() {
             }
         });
         assert_eq!((ended.number("joined"), ended.number("left")), (9, 9), "{ended}");
+    }
+}
+
+#[test]
+fn who_sleeps_and_was_never_spoken_to_is_moved_too() {
+    for transport in ["shm", "tcp"] {
+        let job = Job::new(2, &compile_case("silent")).options(&["--spares", "1", "--transport", transport]);
+        // Not as long as somebody sleeps who has nothing to wake up for.
+        let ended = while_computing(Duration::from_secs(40), job, |job| {
+            for _ in 0..3 {
+                let [replica] = &of_rank(job, 0)[..] else { panic!("{:?}", job.replicas()) };
+                migrate(job, replica);
+            }
+        });
+        assert_eq!(ended.ended_well().out, "computing\n7\n");
     }
 }
 

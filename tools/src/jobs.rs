@@ -1,19 +1,22 @@
 //! Where the running jobs of a user are written down on each of their hosts, so that `redctl` finds them.
 //!
-//! One file for each job and host in a directory that only the user can read: where `redrun` listens, and the job's
-//! secret.
+//! A file for each job, host and writer in a directory that only the user can read: where `redrun` listens, and the job's
+//! secret. Whoever wrote it has it locked as long as it lives: what nobody has locked was left behind by somebody that was killed.
 
 use anyhow::{Context, Result, bail, ensure};
 use redrt_wire::auth::Secret;
-use std::fs::{self, DirBuilder, OpenOptions};
-use std::io::Write;
+use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
+use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// A job that is written down; crossed out when this is dropped.
 #[derive(Debug)]
-pub struct Entry(PathBuf);
+pub struct Entry {
+    path: PathBuf,
+    _locked: File,
+}
 
 /// A job as it was found.
 #[derive(Debug)]
@@ -47,12 +50,18 @@ fn write_into(directory: &Path, job: u64, host: &str, address: SocketAddr, secre
         .create(directory)
         .with_context(|| format!("Failed to make {shown}"))?;
     check(directory)?;
-    let path = directory.join(format!("{job:016x}@{host}"));
-    let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&path);
-    let line = format!("{address} {}\n", secret.to_text());
-    let written = file.and_then(|mut file| file.write_all(line.as_bytes()));
-    written.with_context(|| format!("Failed to write {}", path.display()))?;
-    Ok(Entry(path))
+    // redrun and the daemon of its host write both.
+    let path = directory.join(format!("{job:016x}@{host}.{}", std::process::id()));
+    let failed = || format!("Failed to write {}", path.display());
+    // Under another name until it is locked.
+    let new = directory.join(format!("{job:016x}-{host}.{}", std::process::id()));
+    let mut file =
+        OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new).with_context(failed)?;
+    writeln!(file, "{address} {}", secret.to_text()).with_context(failed)?;
+    // Where there are no locks, entries are taken for those of living jobs.
+    let _ = file.lock();
+    fs::rename(&new, &path).with_context(failed)?;
+    Ok(Entry { path, _locked: file })
 }
 
 /// In a directory that everybody can write to, somebody else may have been first.
@@ -66,7 +75,7 @@ fn check(directory: &Path) -> Result<()> {
 
 impl Drop for Entry {
     fn drop(&mut self) {
-        let _ = fs::remove_file(&self.0);
+        let _ = fs::remove_file(&self.path);
     }
 }
 
@@ -99,7 +108,12 @@ fn find_in(directory: &Path) -> Result<Vec<Found>> {
         let Some(job) = entry.file_name().to_str().and_then(|name| Some(name.split_once('@')?.0.to_owned())) else {
             continue;
         };
-        let Ok(text) = fs::read_to_string(entry.path()) else { continue };
+        let Ok(file) = File::open(entry.path()) else { continue };
+        if is_left_behind(&file) {
+            let _ = fs::remove_file(entry.path());
+            continue;
+        }
+        let Ok(text) = io::read_to_string(file) else { continue };
         let parsed = text.trim_end().split_once(' ');
         let parsed = parsed.and_then(|(address, secret)| Some((address.parse().ok()?, Secret::from_text(secret)?)));
         let Some((address, secret)) = parsed else { continue };
@@ -109,6 +123,10 @@ fn find_in(directory: &Path) -> Result<Vec<Found>> {
     }
     found.sort_by(|one, other| one.job.cmp(&other.job));
     Ok(found)
+}
+
+fn is_left_behind(file: &File) -> bool {
+    !matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock | TryLockError::Error(_)))
 }
 
 /// The one job that is meant: the only one, or the one whose identity begins like this.
@@ -149,7 +167,7 @@ mod tests {
         let same = write_into(&directory, 0xabc, "h2", address, &Secret::new([1; 32])).unwrap();
         let found = find_in(&directory).unwrap();
         assert_eq!((found.len(), found[0].address, found[0].secret.key()), (1, address, &[1; 32]));
-        assert_eq!(fs::metadata(&one.0).unwrap().mode() & 0o777, 0o600);
+        assert_eq!(fs::metadata(&one.path).unwrap().mode() & 0o777, 0o600);
         let _other = write_into(&directory, 0xdef, "h1", address, &Secret::new([2; 32])).unwrap();
         let all = || find_in(&directory).unwrap();
         assert!(choose(all(), None).unwrap_err().to_string().contains("several"));
@@ -159,6 +177,17 @@ mod tests {
         drop(one);
         cross_out_in(&directory, 0xabc);
         assert_eq!(choose(all(), None).unwrap().job, "0000000000000def");
+    }
+
+    #[test]
+    fn what_somebody_left_behind_who_was_killed_is_crossed_out() {
+        let parent = tempfile::tempdir().unwrap();
+        let directory = parent.path().join("jobs");
+        let entry = write_into(&directory, 1, "h", ([1, 2, 3, 4], 5).into(), &Secret::new([0; 32])).unwrap();
+        let copy = directory.join("0000000000000002@h");
+        fs::copy(&entry.path, &copy).unwrap();
+        assert_eq!(find_in(&directory).unwrap().len(), 1);
+        assert!(entry.path.exists() && !copy.exists());
     }
 
     #[test]
