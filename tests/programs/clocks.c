@@ -7,12 +7,14 @@
 #include <stdint.h>
 #include <string.h>
 #include <sys/random.h>
+#include <sys/resource.h>
 #include <sys/time.h>
+#include <sys/times.h>
 #include <time.h>
 #include <unistd.h>
 
 struct readings {
-    int64_t wall, monotonic, of_day, seconds;
+    int64_t wall, monotonic, of_day, seconds, used, ticks;
     double wtime;
     unsigned char random[24], device[24];
 };
@@ -33,6 +35,12 @@ static void read_clocks_and_bytes(struct readings *it)
     gettimeofday(&of_day, NULL);
     it->of_day = of_day.tv_sec * 1000000ll + of_day.tv_usec;
     it->seconds = time(NULL);
+    struct rusage usage;
+    struct tms times_of;
+    CHECK(getrusage(RUSAGE_SELF, &usage) == 0);
+    it->used = (usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) * 1000000ll + usage.ru_utime.tv_usec + usage.ru_stime.tv_usec;
+    it->ticks = times(&times_of);
+    it->used += times_of.tms_utime + times_of.tms_stime + clock();
     CHECK(getrandom(it->random, sizeof it->random, 0) == sizeof it->random);
     int device = open("/dev/urandom", O_RDONLY);
     CHECK(read(device, it->device, sizeof it->device) == sizeof it->device);
@@ -65,6 +73,7 @@ int main(int argc, char **argv)
     for (int round = 0; round < rounds; round++) {
         read_all(&mine);
         CHECK(mine.monotonic >= early && mine.monotonic >= before.monotonic && mine.wtime >= before.wtime);
+        CHECK(mine.used >= before.used && mine.ticks >= before.ticks);
         CHECK(mine.wall >= before.wall && mine.of_day >= before.of_day && mine.seconds >= before.seconds);
         CHECK(memcmp(mine.random, before.random, sizeof mine.random) != 0);
         before = mine;

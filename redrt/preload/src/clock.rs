@@ -214,3 +214,45 @@ pub extern "C" fn clock() -> libc::clock_t {
         None => real::next!(clock() -> libc::clock_t, -1),
     }
 }
+
+/// Replaces the C library's. All processor time counts as the program's own; the rest (memory, faults, switches) is this process's.
+///
+/// # Safety
+/// `usage` is valid for writing.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn getrusage(who: i32, usage: *mut libc::rusage) -> i32 {
+    let result = real::next!(getrusage(who => i32, usage => *mut libc::rusage) -> i32, -1);
+    let clock = match who {
+        libc::RUSAGE_SELF => libc::CLOCK_PROCESS_CPUTIME_ID,
+        libc::RUSAGE_THREAD => libc::CLOCK_THREAD_CPUTIME_ID,
+        _ => return result,
+    };
+    if result == 0
+        && let Some(shown) = shown(clock)
+    {
+        // SAFETY: valid for writing, by contract: the C library has just written it.
+        let usage = unsafe { &mut *usage };
+        usage.ru_utime = libc::timeval { tv_sec: shown.tv_sec, tv_usec: shown.tv_nsec / 1000 };
+        usage.ru_stime = libc::timeval { tv_sec: 0, tv_usec: 0 };
+    }
+    result
+}
+
+/// Replaces the C library's. All processor time counts as the program's own; that of children is real.
+///
+/// # Safety
+/// `times` is null or valid for writing.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn times(times: *mut libc::tms) -> libc::clock_t {
+    const NS_PER_TICK: i64 = NS_PER_S / 100;
+    let result = real::next!(times(times => *mut libc::tms) -> libc::clock_t, -1);
+    let (Some(used), Some(now)) = (shown(libc::CLOCK_PROCESS_CPUTIME_ID), shown(libc::CLOCK_MONOTONIC)) else {
+        return result;
+    };
+    if !times.is_null() {
+        // SAFETY: not null, so valid for writing, by contract: the C library has just written it.
+        let times = unsafe { &mut *times };
+        (times.tms_utime, times.tms_stime) = (to_ns(&used) / NS_PER_TICK, 0);
+    }
+    to_ns(&now) / NS_PER_TICK
+}
