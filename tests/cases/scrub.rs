@@ -73,7 +73,10 @@ impl Resting {
     fn start(degree: u16, place: &str) -> Self {
         let (directory, program) = compile_source(&RESTING.replace("WHERE", place));
         // One replica alone is to find that it is the first.
-        let job = Job::new(3, &program).degree(degree).options(&["--scrub", "0.05", "--files", "all"]).limit(Duration::from_secs(120));
+        let job = Job::new(3, &program)
+            .degree(degree)
+            .options(&["--scrub", "0.05", "--files", "all"])
+            .limit(Duration::from_secs(120));
         let job = job.environment("REDRT_TEST_DIRECTORY", &directory.path().display().to_string()).start();
         Self { directory, job }
     }
