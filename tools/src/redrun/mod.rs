@@ -147,7 +147,6 @@ impl<'a> Shell<'a> {
             random_kills,
         };
         let secret = Secret::generate().context("Failed to make the job's secret")?.sealing(job.hosts.secure);
-        let job_number = random_number();
         let mut coordinator = Coordinator::new(settings);
         if job.options.traces {
             coordinator.check_determinism();
