@@ -32,7 +32,10 @@ fn python_that_loads_the_library_late_agrees() {
 /// Runs `diverging`, one replica of each rank of which reads clocks that the others do not read.
 fn diverging(rank_count: u32, degree: u16, arguments: &[&str]) -> redrt_tests::Ended {
     let directory = tempfile::tempdir().expect("the temporary directory can be written");
-    let job = Job::new(rank_count, &compile_case("diverging")).degree(degree).limit(Duration::from_secs(120));
+    let job = Job::new(rank_count, &compile_case("diverging"))
+        .degree(degree)
+        .options(&["--files", "all"])
+        .limit(Duration::from_secs(120));
     let path = directory.path().display().to_string();
     job.arguments(&[&path]).arguments(arguments).run().ended_with(0).printed("done\n")
 }

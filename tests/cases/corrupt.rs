@@ -81,7 +81,7 @@ const WRITE_INTO_CONNECTIONS: &str = r#"
 fn run(degree: u16, transport: &str, what: &str) -> Ended {
     let (directory, program) = compile_source(&one_replica_does(what));
     let first = directory.path().join("first").display().to_string();
-    let job = Job::new(3, &program).degree(degree).transport(transport);
+    let job = Job::new(3, &program).degree(degree).transport(transport).options(&["--files", "all"]);
     job.environment("REDRT_TEST_FIRST", &first).environment("REDRT_TEST_INDEX", "0").run()
 }
 

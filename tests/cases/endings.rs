@@ -95,7 +95,8 @@ fn one_replica_that_ends_early_is_lost_and_the_others_go_on() {
         MPI_Send(&number, 1, MPI_INT, 0, 0, MPI_COMM_WORLD)"#;
     let (directory, program) = compile_source(&rank_1_does(what));
     let first = directory.path().join("first").display().to_string();
-    let job = Job::new(2, &program).degree(2).environment("REDRT_TEST_FIRST", &first).run();
+    let job =
+        Job::new(2, &program).degree(2).options(&["--files", "all"]).environment("REDRT_TEST_FIRST", &first).run();
     let _ = job.ended_with(0).said("lost replica 1.");
 }
 
@@ -176,7 +177,8 @@ fn a_replica_that_strays_from_two_siblings_is_retired_and_the_job_goes_on() {
             MPI_Send(&number, 1, MPI_INT, to, 0, MPI_COMM_WORLD)"#;
     let (directory, program) = compile_source(&rank_1_does(what));
     let first = directory.path().join("first").display().to_string();
-    let job = Job::new(3, &program).degree(3).environment("REDRT_TEST_FIRST", &first).run();
+    let job =
+        Job::new(3, &program).degree(3).options(&["--files", "all"]).environment("REDRT_TEST_FIRST", &first).run();
     let _ = job.ended_with(0).said("retiring replica 1.").said("waits for something that its siblings do not");
 }
 

@@ -111,7 +111,11 @@ fn text_goes_on_where_a_lost_leader_stopped() {
 fn with_a_late_replica(degree: u16, line_count: usize, may_begin: impl FnOnce(&redrt_tests::Running)) -> Ended {
     let directory = tempfile::tempdir().expect("the temporary directory can be written");
     let (path, count) = (directory.path().display().to_string(), line_count.to_string());
-    let job = Job::new(2, &compile_case("printing")).degree(degree).arguments(&[&path, &count]).start();
+    let job = Job::new(2, &compile_case("printing"))
+        .degree(degree)
+        .options(&["--files", "all"])
+        .arguments(&[&path, &count])
+        .start();
     may_begin(&job);
     std::fs::write(Path::new(&path).join("go"), "").expect("the directory is there");
     let ended = job.wait().ended_well();
