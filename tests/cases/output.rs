@@ -1,20 +1,27 @@
 //! Standard output of replicas that is not the same, or comes at different times.
 
-use redrt_tests::{Ended, Job, compile, compile_case};
+use redrt_tests::{Ended, Job, Running, compile, compile_case};
 use serde_json::Value;
 use std::path::Path;
+use tempfile::TempDir;
 
 const LINE: &str = "computing\n";
 
-/// `until` at this degree, with the only line that it prints while it computes corrupted in one replica of rank 1. It goes on until
-/// what is looked for has been found.
-fn corrupted(degree: u16, replica: &str, options: &[&str], found: &[&str]) -> Ended {
+/// `until` at this degree, with the only line that it prints while it computes corrupted in one replica of rank 1, until the
+/// directory has a file `stop`.
+fn start(degree: u16, replica: &str, options: &[&str]) -> (TempDir, Running) {
     let directory = tempfile::tempdir().expect("the temporary directory can be written");
     let stop = directory.path().join("stop");
     let job = Job::new(3, &compile("until")).degree(degree).options(options).inject(&format!("stdout:{replica}@#1"));
     let job = job.arguments(&[&stop.display().to_string()]).start();
+    (directory, job)
+}
+
+/// It goes on until what is looked for has been found.
+fn corrupted(degree: u16, replica: &str, options: &[&str], found: &[&str]) -> Ended {
+    let (directory, job) = start(degree, replica, options);
     found.iter().for_each(|event| job.wait_for(event, 1));
-    std::fs::write(&stop, "").expect("the directory is there");
+    std::fs::write(directory.path().join("stop"), "").expect("the directory is there");
     job.wait()
 }
 
@@ -76,7 +83,9 @@ fn of_two_both_sides_are_told_and_that_of_the_leader_is_shown() {
 
 #[test]
 fn with_abort_nothing_undecided_is_shown() {
-    let ended = corrupted(2, "1.0", &["--on-sdc", "abort"], &["output-mismatch"]).ended_with(1);
+    // Nobody tells it to stop.
+    let (_directory, job) = start(2, "1.0", &["--on-sdc", "abort"]);
+    let ended = job.wait().ended_with(1);
     assert_eq!(mismatch(&ended)["action"], "aborted");
     assert!(ended.out.len() < LINE.len() && LINE.starts_with(&ended.out), "{ended}");
     let _ = ended.said("ending the job, as --on-sdc=abort asks");
