@@ -54,7 +54,7 @@ use slab::Slab;
 use sleep::Sleeper;
 use stalls::Stalls;
 use std::ops::{Deref, DerefMut};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 use traces::Traces;
@@ -205,6 +205,9 @@ impl Engine {
         progressed
     }
 }
+
+/// After so many calls that found nothing a process that has a core to itself offers it to others.
+const IDLE_POLLS: u32 = 16;
 
 /// What a thread that sleeps must be woken for, when another thread of the process brings it about.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -449,13 +452,15 @@ impl Cell {
         }
     }
 
-    /// A call that does not wait found nothing. Where processes share a core, the one that it polls for may need it.
+    /// A call that does not wait found nothing. Where processes share a core, the one that it polls for may need it; and other jobs may, of
+    /// which nothing is known here.
     pub fn idle_poll(&self) {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
         let mut engine = self.lock();
         engine.idle_poll();
         let shares_core = engine.shares_core;
         drop(engine);
-        if shares_core {
+        if shares_core || COUNT.fetch_add(1, Ordering::Relaxed).is_multiple_of(IDLE_POLLS) {
             std::thread::yield_now();
         }
     }
