@@ -1,7 +1,7 @@
 #!/bin/bash
 # Programs that others wrote, with replicas that die and are copied: scripts/real-programs.sh [NAME...]
 #
-# Source from Debian's archive (apt-get source), built by our mpicc. Each runs at r = 1, and at r = 2 while a replica is killed and its
+# Source from Debian's archive (apt-get source), built by our mpicc. Each runs at r = 1, at r = 2, and at r = 2 while a replica is killed and its
 # sibling copied to take its place; the results must be the same, and no message may differ. All of them unless named:
 #
 #   hpcc     HPC Challenge: Linpack, matrix transposition, random access, FFT, and what they print of themselves; needs a BLAS
@@ -92,8 +92,11 @@ check() {
     fi
     mkdir -p "$work/$name.run"
     cd "$work/$name.run"
-    "run_$name" --json-summary summary >out 2>messages || { tail -n 5 messages && return 1; }
+    "run_$name" >out 2>messages || { tail -n 5 messages && return 1; }
     "result_$name" >expected
+    "run_$name" -r 2 --json-summary summary >out 2>messages || { tail -n 5 messages && return 1; }
+    "result_$name" >found
+    cmp expected found || return 1
     # Replica 1.0 dies when it has sent a third of its messages.
     sends=$(python3 -c 'import json; print(next(e["messages_sent"] for e in json.load(open("summary"))["exits"] if e["replica"] == "1.0") // 3)')
     "run_$name" -r 2 --spares 1 --inject "kill:1.0@#$sends" --json-summary summary >out 2>messages || { tail -n 5 messages && return 1; }
