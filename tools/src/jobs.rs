@@ -5,7 +5,7 @@
 
 use anyhow::{Context, Result, bail, ensure};
 use redrt_wire::auth::Secret;
-use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
+use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
@@ -109,7 +109,8 @@ fn find_in(directory: &Path) -> Result<Vec<Found>> {
             continue;
         };
         let Ok(file) = File::open(entry.path()) else { continue };
-        if is_left_behind(&file) {
+        // Nobody has it locked.
+        if file.try_lock_shared().is_ok() {
             let _ = fs::remove_file(entry.path());
             continue;
         }
@@ -123,10 +124,6 @@ fn find_in(directory: &Path) -> Result<Vec<Found>> {
     }
     found.sort_by(|one, other| one.job.cmp(&other.job));
     Ok(found)
-}
-
-fn is_left_behind(file: &File) -> bool {
-    !matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock | TryLockError::Error(_)))
 }
 
 /// The one job that is meant: the only one, or the one whose identity begins like this.

@@ -110,6 +110,10 @@ fn to_timespec(ns: i64) -> timespec {
     timespec { tv_sec: ns / NS_PER_S, tv_nsec: ns % NS_PER_S }
 }
 
+fn to_timeval(time: timespec) -> libc::timeval {
+    libc::timeval { tv_sec: time.tv_sec, tv_usec: time.tv_nsec / 1000 }
+}
+
 /// What `clock` shows, when it is not the real time.
 fn shown(clock: clockid_t) -> Option<timespec> {
     let job = state::job()?;
@@ -166,7 +170,7 @@ pub unsafe extern "C" fn gettimeofday(time: *mut libc::timeval, zone: *mut libc:
         && let Some(shown) = shown(libc::CLOCK_REALTIME)
     {
         // SAFETY: not null, so valid for writing, by contract.
-        unsafe { *time = libc::timeval { tv_sec: shown.tv_sec, tv_usec: shown.tv_nsec / 1000 } };
+        unsafe { *time = to_timeval(shown) };
         return 0;
     }
     real::next!(gettimeofday(time => *mut libc::timeval, zone => *mut libc::c_void) -> i32, -1)
@@ -232,7 +236,7 @@ pub unsafe extern "C" fn getrusage(who: i32, usage: *mut libc::rusage) -> i32 {
     {
         // SAFETY: valid for writing, by contract: the C library has just written it.
         let usage = unsafe { &mut *usage };
-        usage.ru_utime = libc::timeval { tv_sec: shown.tv_sec, tv_usec: shown.tv_nsec / 1000 };
+        usage.ru_utime = to_timeval(shown);
         usage.ru_stime = libc::timeval { tv_sec: 0, tv_usec: 0 };
     }
     result

@@ -139,6 +139,6 @@ pub fn of_scope(scope: Scope) -> Arc<Errhandler> {
     // that time set its handler alone.
     let handler = |comm| host.attached(Scope::Comm(comm)).map(|attached| attached.errhandler());
     let is_own = |handler: &Arc<Errhandler>| !matches!(**handler, Errhandler::Fatal);
-    let handlers = [CommHandle::SELF, CommHandle::WORLD].into_iter().filter_map(handler);
-    handlers.into_iter().find(is_own).unwrap_or_else(|| Arc::new(Errhandler::Fatal))
+    let mut handlers = [CommHandle::SELF, CommHandle::WORLD].into_iter().filter_map(handler);
+    handlers.find(is_own).unwrap_or_else(|| Arc::new(Errhandler::Fatal))
 }
