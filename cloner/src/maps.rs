@@ -37,11 +37,25 @@ impl Mapping {
     }
 }
 
-/// Reads all lines.
+/// Reads all lines. What it gives is sorted and disjoint.
+///
+/// The trap: the kernel writes a page of lines at a time, and goes on where the last mapping ended. If that has grown, or was merged
+/// with what follows, between two such pieces, it is written again, as it is now. So a later line is right, and what an earlier one
+/// said of the same addresses goes.
 pub fn parse(text: &str) -> io::Result<Vec<Mapping>> {
-    text.lines()
-        .map(|line| parse_line(line).ok_or_else(|| io::Error::other(format!("cannot read the line of maps {line:?}"))))
-        .collect()
+    let mut all: Vec<Mapping> = Vec::new();
+    for line in text.lines() {
+        let unread = || io::Error::other(format!("cannot read the line of maps {line:?}"));
+        let mapping = parse_line(line).filter(|mapping| mapping.start < mapping.end).ok_or_else(unread)?;
+        while all.last().is_some_and(|last| last.start >= mapping.start) {
+            all.pop();
+        }
+        if let Some(last) = all.last_mut() {
+            last.end = last.end.min(mapping.start);
+        }
+        all.push(mapping);
+    }
+    Ok(all)
 }
 
 fn parse_line(line: &str) -> Option<Mapping> {
@@ -79,7 +93,7 @@ mod tests {
     #[test]
     fn lines_of_all_kinds() {
         let text = "55d0-55e0 r-xp 00001000 fd:00 42                         /usr/bin/a b\n\
-                    7ffc0000-7ffd0000 rw-p 00000000 00:00 0                          [stack]\n\
+                    6000-7000 rw-p 00000000 00:00 0                          [stack]\n\
                     8000-9000 ---s 00000000 00:01 7 /dev/zero (deleted)\n\
                     9000-a000 rw-p 00000000 00:00 0 \n";
         let all = parse(text).unwrap();
@@ -90,5 +104,53 @@ mod tests {
         assert!(all[2].shared && all[2].protection == 0 && all[2].inode == 7);
         assert_eq!(all[3].name, "");
         assert!(parse("nonsense").is_err());
+        assert!(parse("2000-1000 rw-p 00000000 00:00 0 ").is_err());
+    }
+
+    #[test]
+    fn what_is_written_twice_is_as_it_was_written_last() {
+        let text = "1000-2000 r--p 00000000 00:00 0 \n\
+                    2000-3000 rw-p 00000000 00:00 0 [heap]\n\
+                    2000-6000 rw-p 00000000 00:00 0 [heap]\n\
+                    5000-7000 r--p 00000000 00:00 0 \n\
+                    1000-9000 rw-p 00000000 00:00 0 \n\
+                    8000-a000 rw-p 00000000 00:00 0 \n";
+        let found = |lines: usize| -> Vec<_> {
+            let text: String = text.split_inclusive('\n').take(lines).collect();
+            parse(&text).unwrap().iter().map(|mapping| (mapping.start, mapping.end)).collect()
+        };
+        assert_eq!(found(3), [(0x1000, 0x2000), (0x2000, 0x6000)]);
+        assert_eq!(found(4), [(0x1000, 0x2000), (0x2000, 0x5000), (0x5000, 0x7000)]);
+        assert_eq!(found(6), [(0x1000, 0x8000), (0x8000, 0xa000)]);
+    }
+
+    #[test]
+    fn maps_of_a_process_that_changes_them_are_in_order() {
+        const PAGES: usize = 400;
+        let mut memory = crate::sys::memory::Mapped::new(PAGES * 4096).unwrap();
+        let stop = std::sync::atomic::AtomicBool::new(false);
+        let repeated = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for index in (0..).map(|step: usize| step * 7919) {
+                    if stop.load(std::sync::atomic::Ordering::Relaxed) {
+                        break;
+                    }
+                    let page = &mut memory.bytes_mut()[index % PAGES * 4096..][..4096];
+                    let protection = if index % 3 == 0 { libc::PROT_READ } else { libc::PROT_READ | libc::PROT_WRITE };
+                    // SAFETY: - a page of the mapping, borrowed alone; nobody reads or writes it.
+                    unsafe { libc::mprotect(page.as_mut_ptr().cast(), page.len(), protection) };
+                }
+            });
+            let mut repeated = 0;
+            for _ in 0..2000 {
+                let text = std::fs::read_to_string("/proc/self/maps").unwrap();
+                let all = parse(&text).unwrap();
+                assert!(all.windows(2).all(|pair| pair[0].end <= pair[1].start), "{text}");
+                repeated += text.lines().count() - all.len();
+            }
+            stop.store(true, std::sync::atomic::Ordering::Relaxed);
+            repeated
+        });
+        eprintln!("{repeated} lines were written again");
     }
 }
