@@ -41,6 +41,9 @@ impl Replica {
 
     /// Looks again at what is in dispute: there may be nobody left who could judge.
     pub(super) fn settle_disputes(&mut self) {
+        if self.joining {
+            return;
+        }
         for sender in (0..self.world.rank_count()).map(VirtualRank) {
             for channel in self.inboxes.of(sender) {
                 for sequence in self.inbox(channel).window() {

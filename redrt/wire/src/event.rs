@@ -30,6 +30,8 @@ pub enum Action {
     Aborted,
     /// Nobody has the payload as it was sent; the receiver is ended, because a sibling of it can go on.
     Withheld,
+    /// It waits: copies that stand ready are asked.
+    Disputed,
 }
 
 /// One vote on a logical message.

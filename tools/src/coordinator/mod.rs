@@ -33,7 +33,7 @@ pub use evidence::in_words;
 pub use injection::{Random, RandomKills, TimedKill};
 pub use report::{EndReason, Loss, Report, RetireReason, Severity, drain_command, exit_text, signal_name, time_text};
 
-pub use recovery::{Move, Purpose, Recovered, Recovery, Wish};
+pub use recovery::{Arbiter, Arbitration, Move, Purpose, Recovered, Recovery, Wish};
 
 use crate::pool::{PlaceNews, PlaceOrder};
 use crate::stdio::mismatch::Finding;
@@ -507,6 +507,7 @@ impl Coordinator {
             FromAgent::Ready(card) if self.copy_ready(now, replica, &card) => {}
             FromAgent::Pinned(newcomers) => self.pinned(now, replica, &newcomers),
             FromAgent::InStep => self.in_step(now, replica),
+            FromAgent::Hindered => self.hindered(now, replica),
             FromAgent::Ready(card) => {
                 let process = self.process(replica);
                 process.card = Some(card);
@@ -532,6 +533,11 @@ impl Coordinator {
                 }
                 self.end(EndReason::Aborted { replica, code, message }, Some(code), now + KILL_GRACE);
             }
+            FromAgent::Event(Event::Mismatch(mismatch)) if mismatch.action == Action::Disputed => {
+                self.have_differed = true;
+                self.dispute(now, &mismatch);
+                self.report(Report::Disputed(mismatch));
+            }
             FromAgent::Event(mut event) => {
                 let evidence = match &mut event {
                     Event::Mismatch(mismatch) => self.excerpts.compare(mismatch),
@@ -552,6 +558,7 @@ impl Coordinator {
                 }
                 if let Event::Mismatch(mismatch) = &event {
                     self.heal(now, mismatch);
+                    self.judged(now, mismatch);
                 }
                 if aborts {
                     self.end(EndReason::Corrupted, Some(1), now + KILL_GRACE);

@@ -368,6 +368,8 @@ impl Builder {
             JOB_END => self.job.exit_code = record.fields.get("exit_code").and_then(Value::as_i64),
             // What follows from all of it is found anew, over all jobs.
             "exit" | "connection-refused" | "reattached" | "reconnected" | "attribution" | "killed-by-user" => {}
+            // What stands ready was copied before anything differed, and is no replica.
+            "clone" if word("purpose") == Some("arbitration".into()) => {}
             "clone" => {
                 if let (Some(replica), Some(host), Some(source)) = (word("replica"), word("host"), word("source"))
                     && let Some((source_host, _)) = self.running.get(&source)
