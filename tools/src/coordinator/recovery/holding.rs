@@ -102,7 +102,8 @@ impl Recovery {
         let holding = self.holding.as_ref()?;
         let held = self.attempts.values().filter(|attempt| attempt.stage == Stage::Held);
         let rests = holding.resting.values().copied();
-        held.map(|attempt| attempt.stopped_at + holding.interval).chain(rests).filter(|at| *at > now).min()
+        let ends = held.flat_map(|attempt| [1, 2].map(|times| attempt.stopped_at + holding.interval * times));
+        ends.chain(rests).filter(|at| *at > now).min()
     }
 }
 
@@ -148,14 +149,17 @@ impl Coordinator {
                 && self.view.is_live(source)
                 && !recovery.leaving.contains_key(&source)
         };
-        let is_being_made = |attempt: &Attempt| attempt.is_to_judge() && attempt.is_at_work();
+        let is_being_made = |rank: VirtualRank| {
+            let is_made = |attempt: &Attempt| attempt.is_to_judge() && attempt.is_at_work();
+            let made = recovery.attempts.values().filter(|attempt| is_made(attempt)).map(|attempt| attempt.newcomer.replica);
+            let to_be_made = recovery.missing.iter().filter(|(_, missing)| missing.purpose == Purpose::Arbitration);
+            made.chain(to_be_made.map(|(replica, _)| *replica)).any(|replica| replica.rank == rank)
+        };
         let is_old = |attempt: &Attempt| {
-            let rank = attempt.newcomer.replica.rank;
-            let mut others = recovery.attempts.values().filter(|other| other.newcomer.replica.rank == rank);
-            // One of the two stands ready while the other is made.
-            attempt.stage == Stage::Held
-                && now >= attempt.stopped_at + holding.interval
-                && !others.any(is_being_made)
+            let age = now.saturating_sub(attempt.stopped_at);
+            // One of the two stands ready while the other is made, but not for ever.
+            let is_alone = is_being_made(attempt.newcomer.replica.rank) && age < holding.interval * 2;
+            attempt.stage == Stage::Held && age >= holding.interval && !is_alone
         };
         let attempts = recovery.attempts.values().filter(|attempt| attempt.is_to_judge());
         let old = attempts.filter(|attempt| {
@@ -247,7 +251,9 @@ impl Coordinator {
     /// Standard input came: who was copied before would lack it.
     pub fn input_passed(&mut self, now: Duration) {
         self.latest = now;
-        self.drop_held(now, VirtualRank(0), "it reads standard input, which came after it was copied");
+        if self.held().any(|(replica, _)| replica.rank == VirtualRank(0)) {
+            self.drop_held(now, VirtualRank(0), "it reads standard input, and some came after it was copied");
+        }
     }
 
     /// Copies of a rank that stand ready, or are made to, do so no more for a while.

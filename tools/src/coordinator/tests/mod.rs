@@ -1,5 +1,6 @@
 //! The coordinator, driven by tables of steps and by proptest.
 
+mod arbitration;
 mod determinism;
 mod endings;
 mod health;
