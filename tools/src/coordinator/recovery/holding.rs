@@ -25,6 +25,8 @@ use std::time::Duration;
 
 /// Only where two replicas differ is there something to judge.
 const DEGREE: u16 = 2;
+/// When copies were in the way, none are made for this time; it doubles with each time, up to the interval.
+const REST_FIRST: Duration = Duration::from_secs(1);
 
 /// A copy that was let in to judge.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -50,6 +52,12 @@ pub struct Arbitration {
     pub took: Duration,
 }
 
+#[derive(Clone, Copy, Debug)]
+struct Rest {
+    until: Duration,
+    lasts: Duration,
+}
+
 /// A dispute.
 #[derive(Debug)]
 struct Case {
@@ -70,16 +78,25 @@ struct Verdict {
 #[derive(Debug)]
 pub(super) struct Holding {
     interval: Duration,
-    /// Ranks of which no copies are made before this time.
-    resting: BTreeMap<VirtualRank, Duration>,
+    /// Ranks of which no copies are made for a while.
+    resting: BTreeMap<VirtualRank, Rest>,
     cases: BTreeMap<VirtualRank, Case>,
+    /// Ranks whose replicas have sent or taken different things, and nobody knows which of them is right. A copy would only repeat
+    /// what its original says.
+    differing: BTreeSet<VirtualRank>,
     /// Ranks of which it was said that no copy is held.
     told: BTreeSet<VirtualRank>,
 }
 
 impl Holding {
     pub(super) fn new(interval: Duration) -> Self {
-        Self { interval, resting: BTreeMap::new(), cases: BTreeMap::new(), told: BTreeSet::new() }
+        Self {
+            interval,
+            resting: BTreeMap::new(),
+            cases: BTreeMap::new(),
+            differing: BTreeSet::new(),
+            told: BTreeSet::new(),
+        }
     }
 }
 
@@ -101,7 +118,7 @@ impl Recovery {
     pub(super) fn next_renewal(&self, now: Duration) -> Option<Duration> {
         let holding = self.holding.as_ref()?;
         let held = self.attempts.values().filter(|attempt| attempt.stage == Stage::Held);
-        let rests = holding.resting.values().copied();
+        let rests = holding.resting.values().map(|rest| rest.until);
         let ends = held.flat_map(|attempt| [1, 2].map(|times| attempt.stopped_at + holding.interval * times));
         ends.chain(rests).filter(|at| *at > now).min()
     }
@@ -194,7 +211,8 @@ impl Coordinator {
             && self.view.degree(rank) == DEGREE
             && self.view.live(rank).all(is_whole)
             && !holding.cases.contains_key(&rank)
-            && holding.resting.get(&rank).is_none_or(|at| now >= *at)
+            && !holding.differing.contains(&rank)
+            && holding.resting.get(&rank).is_none_or(|rest| now >= rest.until)
             && !others.any(|(of, purpose)| of == rank && purpose != Purpose::Arbitration)
     }
 
@@ -245,7 +263,7 @@ impl Coordinator {
 
     /// A process cannot go on while copies of its rank stand ready.
     pub(in crate::coordinator) fn hindered(&mut self, now: Duration, replica: ReplicaId) {
-        self.drop_held(now, replica.rank, "its program cancels receives, which all replicas must have come to");
+        self.drop_held(now, replica.rank, "its program has come to what all replicas of it must agree on, a receive that is cancelled or a file system");
     }
 
     /// Standard input came: who was copied before would lack it.
@@ -269,7 +287,8 @@ impl Coordinator {
         if needless.is_empty() {
             return;
         }
-        holding.resting.insert(rank, now + holding.interval);
+        let lasts = holding.resting.get(&rank).map_or(REST_FIRST, |rest| rest.lasts * 2).min(holding.interval);
+        holding.resting.insert(rank, Rest { until: now + lasts, lasts });
         needless.into_iter().for_each(|replica| self.want_no_more(now, replica));
         self.tell_not_held(rank, why);
     }
@@ -306,6 +325,30 @@ impl Coordinator {
 
     /// A receiver has compared votes: if that was in dispute, this is the verdict.
     pub(in crate::coordinator) fn judged(&mut self, now: Duration, mismatch: &Mismatch) {
+        self.note_verdict(now, mismatch);
+        if mismatch.finding == Finding::Undecidable {
+            self.note_difference(now, mismatch.sender);
+            self.note_difference(now, mismatch.receiver.rank);
+        }
+    }
+
+    fn note_difference(&mut self, now: Duration, rank: VirtualRank) {
+        let holding = self.recovery.as_mut().and_then(|recovery| recovery.holding.as_mut());
+        if holding.is_some_and(|holding| holding.differing.insert(rank)) {
+            self.drop_held(now, rank, "its replicas differ, and nobody knows which one is right");
+        }
+    }
+
+    /// A replica is lost: what its rank has now agrees, as far as anybody knows; unless it was one too many.
+    pub(super) fn forget_difference(&mut self, lost: ReplicaId) {
+        let Some(recovery) = &mut self.recovery else { return };
+        let was_surplus = recovery.leaving.get(&lost).is_some_and(Move::is_surplus);
+        if let Some(holding) = recovery.holding.as_mut().filter(|_| !was_surplus) {
+            holding.differing.remove(&lost.rank);
+        }
+    }
+
+    fn note_verdict(&mut self, now: Duration, mismatch: &Mismatch) {
         let holding = self.recovery.as_mut().and_then(|recovery| recovery.holding.as_mut());
         let Some(case) = holding.and_then(|holding| holding.cases.get_mut(&mismatch.sender)) else { return };
         let culprit = mismatch.culprit.filter(|_| mismatch.finding == Finding::ReplicaCorrupt);

@@ -29,6 +29,10 @@ impl Move {
     pub(super) fn surplus() -> Self {
         Self { to: None, is_surplus: true, is_ending: false }
     }
+
+    pub(super) fn is_surplus(&self) -> bool {
+        self.is_surplus
+    }
 }
 
 /// What a user wants changed.

@@ -49,6 +49,7 @@ impl Coordinator {
             return;
         }
         for replica in lost {
+            self.forget_difference(*replica);
             self.forget_mover(now, *replica);
         }
         self.give_up_without(now, lost);
