@@ -26,9 +26,8 @@ fn wait_until_held(job: &Running, rank: u32, times: usize) {
     let is_of = |source: &Value, index| source.as_str() == Some(&format!("{rank}.{index}"));
     job.wait_until(&format!("copies of rank {rank}"), |job| {
         let audit = job.audit();
-        let count = |index| {
-            audit.iter().filter(|record| record["event"] == "held" && is_of(&record["source"], index)).count()
-        };
+        let count =
+            |index| audit.iter().filter(|record| record["event"] == "held" && is_of(&record["source"], index)).count();
         (0..2).all(|index| count(index) >= times)
     });
 }
@@ -41,9 +40,8 @@ fn flip(job: &Running, replica: &str) {
 
 /// Of each arbitration: rank, verdict and who is wrong.
 fn verdicts<'a>(ended: &'a Ended) -> Vec<(u64, &'a str, Option<&'a str>)> {
-    let verdict = |record: &'a Value| {
-        Some((record["rank"].as_u64()?, record["verdict"].as_str()?, record["culprit"].as_str()))
-    };
+    let verdict =
+        |record: &'a Value| Some((record["rank"].as_u64()?, record["verdict"].as_str()?, record["culprit"].as_str()));
     ended.events("arbitration").filter_map(verdict).collect()
 }
 
@@ -107,7 +105,9 @@ fn before_anything_is_held_a_difference_stays_open() {
 fn copies_that_nobody_needs_are_in_nobodys_way() {
     let out = undisturbed();
     for transport in ["shm", "tcp"] {
-        let ended = run(job(&["--arbitrate", "--transport", transport]), |job| (0..3).for_each(|rank| wait_until_held(job, rank, 1)));
+        let ended = run(job(&["--arbitrate", "--transport", transport]), |job| {
+            (0..3).for_each(|rank| wait_until_held(job, rank, 1))
+        });
         assert_eq!(ended.ended_well().out, out);
     }
 }
@@ -117,7 +117,8 @@ fn copies_that_nobody_needs_are_in_nobodys_way() {
 fn replicas_that_die_while_others_judge_do_no_harm() {
     for victim in ["1.0", "0.0", "2.1"] {
         let fault = format!("flip:1.1@#{},kill:{victim}@#{}", SENDS_BEFORE + 4, SENDS_BEFORE + 6);
-        let ended = run(job(&["--arbitrate"]).inject(&fault), |job| (0..3).for_each(|rank| wait_until_held(job, rank, 1)));
+        let ended =
+            run(job(&["--arbitrate"]).inject(&fault), |job| (0..3).for_each(|rank| wait_until_held(job, rank, 1)));
         assert!(!ended.hung(), "{ended}");
         assert!(verdicts(&ended).iter().all(|(_, _, culprit)| culprit.is_none_or(|it| it == "1.1")), "{ended}");
     }

@@ -18,7 +18,7 @@ use super::{Replica, Verification};
 use crate::decision::DecisionKey;
 use crate::frame::{Action, Finding, MessageId};
 use crate::mutation::Mutation;
-use redrt_types::{Digest, ReplicaId, ReplicaIndex, View, VirtualRank};
+use redrt_types::{Digest, Origin, ReplicaId, ReplicaIndex, View, VirtualRank};
 use sdc_detect::ReplicaSet;
 
 impl Replica {
@@ -30,6 +30,16 @@ impl Replica {
         let have_joined = self.has_arbiters && self.view.live(sender).any(|replica| is_arbiter(&self.view, replica));
         let waits = !ready.is_empty() && !have_joined || is_kept;
         waits && self.verification == Verification::Strict && !self.slot(message).verified
+    }
+
+    /// Whether this is an arbiter whose original is there to be judged. If it took a message that its rank's replicas have taken in two
+    /// forms, it would have one side's memory from then on and speak for another: it takes none that nobody can judge, and is ended.
+    pub(super) fn judges_a_sibling(&self) -> bool {
+        let is_judged = |origin: Origin| {
+            let original = self.view.member(ReplicaId { rank: self.me.rank, index: origin.index });
+            original.is_some_and(|member| member.incarnation == origin.incarnation)
+        };
+        self.view.member(self.me).and_then(|member| member.origin).is_some_and(is_judged)
     }
 
     /// Reports a message that nobody can judge yet, once.
@@ -56,7 +66,7 @@ impl Replica {
     }
 
     /// Copies of a rank that stand ready.
-    fn ready(&self, rank: VirtualRank) -> ReplicaSet {
+    pub(super) fn ready(&self, rank: VirtualRank) -> ReplicaSet {
         self.ready[rank.0 as usize].without(self.live(rank))
     }
 

@@ -293,7 +293,9 @@ impl Job {
                     assert!(promises.arrived.contains(&message), "{message:?} is verified before it arrives");
                     assert!(promises.verified.insert(message), "{message:?} is verified twice");
                 }
-                Output::Detach { payload } => assert!(promises.payloads.contains(&payload), "detached after its release"),
+                Output::Detach { payload } => {
+                    assert!(promises.payloads.contains(&payload), "detached after its release")
+                }
                 Output::Release { payload } => assert!(promises.payloads.remove(&payload), "released twice"),
                 Output::Mismatch(_)
                 | Output::WildcardDecided { .. }

@@ -248,12 +248,13 @@ impl Replica {
         self.outboxes.values().map(Outbox::len).sum()
     }
 
-    /// By replica, live or awaited: messages in the log that it has not acknowledged.
+    /// By replica, live or awaited: messages in the log that it has not acknowledged. Copies that stand ready are not waited for.
     #[must_use]
     pub fn unacknowledged_by(&self) -> BTreeMap<ReplicaId, usize> {
         let mut counts = BTreeMap::new();
         for ((rank, _), outbox) in self.outboxes.iter() {
-            for index in outbox.log().flat_map(|logged| logged.unacked.iter()) {
+            let ready = self.ready(rank);
+            for index in outbox.log().flat_map(|logged| logged.unacked.without(ready).iter()) {
                 *counts.entry(ReplicaId { rank, index }).or_default() += 1;
             }
         }

@@ -140,6 +140,10 @@ impl Replica {
             Some(Verdict::Undecidable) if self.is_left_to_arbiters(message) => {
                 self.dispute(message, supplier, computed);
             }
+            Some(Verdict::Undecidable) if self.judges_a_sibling() => {
+                self.report(message, supplier, computed, Finding::Undecidable, None, Action::Withheld);
+                self.slot(message).phase = Phase::Withheld { supplier, computed };
+            }
             Some(Verdict::TransportCorrupt | Verdict::Undecidable) => {
                 self.report(message, supplier, computed, Finding::Undecidable, None, Action::Delivered);
                 self.settle(message);
@@ -170,7 +174,7 @@ impl Replica {
     }
 
     /// Whether another live replica of the own rank could go on alone.
-    fn has_sibling(&self) -> bool {
+    pub(super) fn has_sibling(&self) -> bool {
         self.live(self.me.rank).iter().any(|index| index != self.me.index)
     }
 

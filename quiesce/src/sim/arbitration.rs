@@ -140,7 +140,8 @@ impl Simulation {
 
     /// Two differ: whoever stands ready joins.
     fn let_in(&mut self, rank: VirtualRank) {
-        let is_fit = |join: &Join| join.newcomer.rank == rank && join.stage == Stage::Ready && self.view.is_live(join.source);
+        let is_fit =
+            |join: &Join| join.newcomer.rank == rank && join.stage == Stage::Ready && self.view.is_live(join.source);
         let joins: Vec<_> = self.joins.iter().filter(|join| is_fit(join)).copied().collect();
         if joins.is_empty() {
             return;
@@ -203,7 +204,8 @@ impl Simulation {
     /// Nothing can happen but that copies go that nobody has needed: all are done. Whether there were any.
     pub(super) fn release_ready(&mut self) -> Result<bool, String> {
         let is_ready = |join: &Join| join.stage == Stage::Ready;
-        let waits = self.arbitration.is_some() && self.processes.iter().any(|process| process.is_hindered && process.alive);
+        let waits =
+            self.arbitration.is_some() && self.processes.iter().any(|process| process.is_hindered && process.alive);
         if self.arbitration.is_none() || waits || !self.joins.iter().all(is_ready) || self.has_unheard() {
             return Ok(false);
         }

@@ -9,7 +9,8 @@ use std::collections::BTreeMap;
 /// Whether the run has shown what it can: two replicas that differ for good have been reported. What they do from
 /// then on differs too.
 pub(super) fn is_decided(simulation: &Simulation) -> bool {
-    let is_final = |report: &MismatchReport| report.finding == Finding::Undecidable && report.action != Action::Disputed;
+    let is_final =
+        |report: &MismatchReport| report.finding == Finding::Undecidable && report.action == Action::Delivered;
     let undecidable = |process: &Process| process.reports.iter().any(is_final);
     simulation.corrupt.is_some() && simulation.processes.iter().any(undecidable)
 }

@@ -125,7 +125,8 @@ fn a_corrupt_log_that_is_delivered_is_found() {
 #[test]
 fn every_planted_bug_of_arbitration_is_found() {
     use crate::Mutation as Bug;
-    for mutation in [Bug::EchoCounted, Bug::DetachSkipped, Bug::LateJoinersUnpinned, Bug::DisputeKept, Bug::PinSkipped] {
+    for mutation in [Bug::EchoCounted, Bug::DetachSkipped, Bug::LateJoinersUnpinned, Bug::DisputeKept, Bug::PinSkipped]
+    {
         let options = Options { mutation: Some(mutation), faults: Some(Faults::Arbitration), ..Options::default() };
         let found = (0..20_000).find_map(|seed| Some((seed, outcome(seed, &options).err()?)));
         let (seed, reason) = found.unwrap_or_else(|| panic!("{mutation:?} is not found"));

@@ -92,8 +92,10 @@ impl Engine {
         self.outgoing_count += 1;
         let id = OutgoingId(self.outgoing_count);
         let payload = Arc::new(payload);
-        self.outgoing
-            .insert(id, Outgoing { payload: payload.clone(), element, eager, to, granted: false, detached: false, request: None });
+        self.outgoing.insert(
+            id,
+            Outgoing { payload: payload.clone(), element, eager, to, granted: false, detached: false, request: None },
+        );
         (id, payload)
     }
 

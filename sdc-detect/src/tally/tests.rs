@@ -244,7 +244,11 @@ fn whoever_is_named_is_contradicted_by_both_sides() {
             continue;
         }
         let Some(culprits) = arbitrated(claims) else { continue };
-        let agreed: Vec<_> = (0..4_u16).filter(|place| claims[usize::from(*place)].is_some() && !culprits.contains(place)).collect();
-        assert!(agreed.iter().any(|place| place % 2 == 0) && agreed.iter().any(|place| place % 2 == 1), "{claims:?}: {culprits:?}");
+        let agreed: Vec<_> =
+            (0..4_u16).filter(|place| claims[usize::from(*place)].is_some() && !culprits.contains(place)).collect();
+        assert!(
+            agreed.iter().any(|place| place % 2 == 0) && agreed.iter().any(|place| place % 2 == 1),
+            "{claims:?}: {culprits:?}"
+        );
     }
 }

@@ -237,10 +237,14 @@ fn arbitration_interval(arguments: &Arguments, launched: &World) -> Result<Optio
         return Err(wrong("0 seconds is no interval".into()));
     }
     if !Vec::from(launched.clone()).contains(&2) {
-        return Err(wrong("no rank has two replicas: with one there is nothing to judge, with three they do so themselves".into()));
+        return Err(wrong(
+            "no rank has two replicas: with one there is nothing to judge, with three they do so themselves".into(),
+        ));
     }
     if Verification::from(arguments.verify) == Verification::Deferred {
-        return Err(wrong("a payload cannot wait for a verdict with --verify deferred, which delivers it before".into()));
+        return Err(wrong(
+            "a payload cannot wait for a verdict with --verify deferred, which delivers it before".into(),
+        ));
     }
     Ok(Some(interval))
 }
@@ -259,9 +263,7 @@ fn places(
         };
     }
     let judging = |degree: u16| if arbitrates && degree == 2 { 2 } else { 0 };
-    let most = |degree: u16| {
-        (degree.max(max_degree.unwrap_or(degree)) + 1 + judging(degree)).min(World::DEGREE_MAX)
-    };
+    let most = |degree: u16| (degree.max(max_degree.unwrap_or(degree)) + 1 + judging(degree)).min(World::DEGREE_MAX);
     Ok(World::new(Vec::from(launched.clone()).into_iter().map(most).collect()))
 }
 

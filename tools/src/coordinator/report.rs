@@ -689,7 +689,9 @@ fn recovered_line(recovered: &Recovered, host: &dyn Fn(ReplicaId) -> String) -> 
     let (place, time) = (host(*replica), time_text(*window));
     match purpose {
         Purpose::Loss => format!("replica {replica} is back, on {place}: redundancy was missing for {time}{stopped}"),
-        Purpose::Move | Purpose::Growth | Purpose::Arbitration => format!("replica {replica} runs on {place} after {time}{stopped}"),
+        Purpose::Move | Purpose::Growth | Purpose::Arbitration => {
+            format!("replica {replica} runs on {place} after {time}{stopped}")
+        }
     }
 }
 

@@ -137,9 +137,10 @@ impl Shell<'_> {
         let placement = self.placement_for_daemons();
         let world = &self.job.world;
         let has_two = |rank: VirtualRank| self.job.degree(rank) == 2;
-        let launched = world.replicas().zip(placement).filter(|(replica, host)| {
-            *host == number && self.job.view.is_live(*replica) && has_two(replica.rank)
-        });
+        let launched = world
+            .replicas()
+            .zip(placement)
+            .filter(|(replica, host)| *host == number && self.job.view.is_live(*replica) && has_two(replica.rank));
         launched.count() as u32
     }
 

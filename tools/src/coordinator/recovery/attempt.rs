@@ -26,7 +26,10 @@ pub(super) enum Stage {
     Opening,
     Copying,
     Ready,
-    Pinning { missing: BTreeSet<ReplicaId>, since: Duration },
+    Pinning {
+        missing: BTreeSet<ReplicaId>,
+        since: Duration,
+    },
     Cutting,
     /// It is to judge, and stands ready.
     Held,

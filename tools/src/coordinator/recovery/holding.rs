@@ -12,10 +12,10 @@
 //! judge or to ask. Who judges is not decided here: the receivers compare votes (`quiesce`, arbitration). Here is decided who goes.
 
 use super::Purpose;
+use super::Recovery;
 use super::attempt::{Attempt, Stage};
 use super::leaving::Move;
 use super::missing::{Missing, Seat};
-use super::Recovery;
 use crate::coordinator::{Coordinator, Phase, Report};
 use redrt_types::{ReplicaId, VirtualRank};
 use redrt_wire::clone::CloneId;
@@ -168,7 +168,8 @@ impl Coordinator {
         };
         let is_being_made = |rank: VirtualRank| {
             let is_made = |attempt: &Attempt| attempt.is_to_judge() && attempt.is_at_work();
-            let made = recovery.attempts.values().filter(|attempt| is_made(attempt)).map(|attempt| attempt.newcomer.replica);
+            let made =
+                recovery.attempts.values().filter(|attempt| is_made(attempt)).map(|attempt| attempt.newcomer.replica);
             let to_be_made = recovery.missing.iter().filter(|(_, missing)| missing.purpose == Purpose::Arbitration);
             made.chain(to_be_made.map(|(replica, _)| *replica)).any(|replica| replica.rank == rank)
         };
@@ -179,12 +180,12 @@ impl Coordinator {
             attempt.stage == Stage::Held && age >= holding.interval && !is_alone
         };
         let attempts = recovery.attempts.values().filter(|attempt| attempt.is_to_judge());
-        let old = attempts.filter(|attempt| {
-            is_old(attempt) || !is_wanted(attempt.newcomer.replica.rank, attempt.newcomer.source)
-        });
-        let missing = recovery.missing.iter().filter(|(replica, missing)| {
-            missing.source.is_some_and(|source| !is_wanted(replica.rank, source))
-        });
+        let old = attempts
+            .filter(|attempt| is_old(attempt) || !is_wanted(attempt.newcomer.replica.rank, attempt.newcomer.source));
+        let missing = recovery
+            .missing
+            .iter()
+            .filter(|(replica, missing)| missing.source.is_some_and(|source| !is_wanted(replica.rank, source)));
         let mut needless: Vec<_> = missing.map(|(replica, _)| *replica).collect();
         let mut ranks = BTreeSet::new();
         // Of one rank one at a time.
@@ -204,9 +205,10 @@ impl Coordinator {
             let is_at_work = process.counts() && !process.is_doomed && process.phase == Phase::Ready;
             is_at_work && self.is_in_step(replica) && !recovery.leaving.contains_key(&replica)
         };
-        let mut others = recovery.missing.iter().map(|(replica, missing)| (replica.rank, missing.purpose)).chain(
-            recovery.attempts.values().map(|attempt| (attempt.newcomer.replica.rank, attempt.missing.purpose)),
-        );
+        let mut others =
+            recovery.missing.iter().map(|(replica, missing)| (replica.rank, missing.purpose)).chain(
+                recovery.attempts.values().map(|attempt| (attempt.newcomer.replica.rank, attempt.missing.purpose)),
+            );
         recovery.degrees[rank.0 as usize] == DEGREE
             && self.view.degree(rank) == DEGREE
             && self.view.live(rank).all(is_whole)
@@ -280,9 +282,10 @@ impl Coordinator {
         let Some(holding) = &mut recovery.holding else { return };
         let places = recovery.attempts.values().filter(|attempt| attempt.is_to_judge());
         let places = places.map(|attempt| attempt.newcomer.replica).filter(|replica| replica.rank == rank);
-        let missing = recovery.missing.iter().filter(|(replica, missing)| {
-            replica.rank == rank && missing.purpose == Purpose::Arbitration
-        });
+        let missing = recovery
+            .missing
+            .iter()
+            .filter(|(replica, missing)| replica.rank == rank && missing.purpose == Purpose::Arbitration);
         let needless: Vec<_> = places.chain(missing.map(|(replica, _)| *replica)).collect();
         if needless.is_empty() {
             return;
@@ -305,7 +308,9 @@ impl Coordinator {
             return;
         }
         let is_fit = |attempt: &Attempt| {
-            attempt.newcomer.replica.rank == rank && attempt.stage == Stage::Held && view.is_live(attempt.newcomer.source)
+            attempt.newcomer.replica.rank == rank
+                && attempt.stage == Stage::Held
+                && view.is_live(attempt.newcomer.source)
         };
         let mut arbiters = Vec::new();
         let mut ids = Vec::new();
@@ -368,9 +373,7 @@ impl Coordinator {
     }
 
     fn conclude(&mut self, now: Duration, rank: VirtualRank) {
-        let Some(case) =
-            self.recovery.as_ref().and_then(|recovery| recovery.holding.as_ref()?.cases.get(&rank))
-        else {
+        let Some(case) = self.recovery.as_ref().and_then(|recovery| recovery.holding.as_ref()?.cases.get(&rank)) else {
             return;
         };
         let is_live = |replica: ReplicaId| self.view.is_live(replica);
