@@ -34,16 +34,19 @@ impl Replica {
     /// Copies will be made, or are joining, in the places `awaited`, and stand ready to be arbiters in the places `ready`, and in no
     /// others: keeps for each whatever it may ask for. All live processes must have heard of a newcomer before the cut.
     pub fn set_pins(&mut self, awaited: &[ReplicaId], ready: &[ReplicaId]) {
-        let of = |newcomers: &[ReplicaId], rank: VirtualRank| -> ReplicaSet {
-            newcomers.iter().filter(|newcomer| newcomer.rank == rank).map(|newcomer| newcomer.index).collect()
+        let by_rank = |newcomers: &[ReplicaId]| {
+            let mut sets = vec![ReplicaSet::EMPTY; self.pinned.len()];
+            newcomers.iter().for_each(|newcomer| sets[newcomer.rank.0 as usize].insert(newcomer.index));
+            sets
         };
+        let (awaited, ready) = (by_rank(awaited), by_rank(ready));
         for rank in (0..self.world.rank_count()).map(VirtualRank) {
             let before = self.pinned[rank.0 as usize];
-            let were_ready = std::mem::replace(&mut self.ready[rank.0 as usize], of(ready, rank));
+            let were_ready = std::mem::replace(&mut self.ready[rank.0 as usize], ready[rank.0 as usize]);
             if rank == self.me.rank && were_ready != self.ready[rank.0 as usize] {
                 self.decisions.ask_again(&mut self.outputs);
             }
-            let now = of(awaited, rank).union(self.ready[rank.0 as usize]);
+            let now = awaited[rank.0 as usize].union(ready[rank.0 as usize]);
             now.without(before).iter().for_each(|index| self.pin(ReplicaId { rank, index }));
             before.without(now).iter().for_each(|index| self.unpin(ReplicaId { rank, index }));
         }

@@ -191,7 +191,7 @@ pub struct Arguments {
 
     /// Run every rank twice and tell where the program is not deterministic: what it sends, with the calls that led there in both replicas
     /// and the first element that differs. The exit code is 1 if it is not
-    #[arg(long = "check-determinism", conflicts_with_all = ["replicate", "spares", "pool"], help_heading = "Testing")]
+    #[arg(long = "check-determinism", conflicts_with_all = ["replicate", "spares", "pool", "arbitrate"], help_heading = "Testing")]
     pub check_determinism: bool,
 
     /// Started by redrun for a process that has called MPI_Comm_spawn: what to run comes by standard input

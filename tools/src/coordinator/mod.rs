@@ -586,8 +586,8 @@ impl Coordinator {
         if !self.is_under_way() {
             return;
         }
-        if !self.broken_links.is_empty() {
-            // Whoever waits may wait for what was lost; that is judged in its time.
+        if !self.broken_links.is_empty() || self.recovery.as_ref().is_some_and(Recovery::is_cutting) {
+            // Whoever waits may wait for what was lost; that is judged in its time. Or for a copy that is about to run.
             return self.stall.reset(now);
         }
         let (view, world, processes) = (&self.view, &self.settings.world, &self.processes);
@@ -607,7 +607,7 @@ impl Coordinator {
         for stray in stall::strays(&stall) {
             retired |= self.retire(stray, RetireReason::Strayed, SIBLINGS_BELIEVED);
         }
-        if !retired {
+        if !retired && !self.give_up_cases(now, |_| true) {
             let reason = EndReason::Stalled { stall, have_differed: self.have_differed };
             self.end(reason, Some(1), now + KILL_GRACE);
         }

@@ -16,7 +16,7 @@ use super::Recovery;
 use super::attempt::{Attempt, Stage};
 use super::leaving::Move;
 use super::missing::{Missing, Seat};
-use crate::coordinator::{Coordinator, Phase, Report};
+use crate::coordinator::{Coordinator, Phase, Report, RetireReason};
 use redrt_types::{ReplicaId, VirtualRank};
 use redrt_wire::clone::CloneId;
 use redrt_wire::event::{Finding, Mismatch};
@@ -25,6 +25,10 @@ use std::time::Duration;
 
 /// Only where two replicas differ is there something to judge.
 const DEGREE: u16 = 2;
+/// Arbiters get this time, and besides several times that in which they may have fallen behind, to come to what is in dispute.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// So many times.
+const PATIENCE_INTERVALS: u32 = 4;
 /// When copies were in the way, none are made for this time; it doubles with each time, up to the interval.
 const REST_FIRST: Duration = Duration::from_secs(1);
 
@@ -98,6 +102,10 @@ impl Holding {
             told: BTreeSet::new(),
         }
     }
+
+    fn patience(&self) -> Duration {
+        PATIENCE + self.interval * PATIENCE_INTERVALS
+    }
 }
 
 impl Attempt {
@@ -120,7 +128,8 @@ impl Recovery {
         let held = self.attempts.values().filter(|attempt| attempt.stage == Stage::Held);
         let rests = holding.resting.values().map(|rest| rest.until);
         let ends = held.flat_map(|attempt| [1, 2].map(|times| attempt.stopped_at + holding.interval * times));
-        ends.chain(rests).filter(|at| *at > now).min()
+        let cases = holding.cases.values().map(|case| case.begun_at + holding.patience());
+        ends.chain(rests).chain(cases).filter(|at| *at > now).min()
     }
 }
 
@@ -367,9 +376,22 @@ impl Coordinator {
     /// Ends cases that have a verdict, or will never have one.
     pub(super) fn conclude_cases(&mut self, now: Duration) {
         let Some(holding) = self.recovery.as_ref().and_then(|recovery| recovery.holding.as_ref()) else { return };
-        for rank in holding.cases.keys().copied().collect::<Vec<_>>() {
-            self.conclude(now, rank);
+        let (ranks, patience) = (holding.cases.keys().copied().collect::<Vec<_>>(), holding.patience());
+        self.give_up_cases(now, |begun_at| now >= begun_at + patience);
+        ranks.into_iter().for_each(|rank| self.conclude(now, rank));
+    }
+
+    /// Arbiters do not come to what is in dispute, as those of a program that has left its own path: they are ended. `which` says by when it
+    /// began whether that is so. Whether any was ended.
+    pub(in crate::coordinator) fn give_up_cases(&mut self, now: Duration, which: impl Fn(Duration) -> bool) -> bool {
+        let holding = self.recovery.as_mut().and_then(|recovery| recovery.holding.as_mut());
+        let cases = holding.into_iter().flat_map(|holding| holding.cases.values_mut());
+        let mut strays = Vec::new();
+        for case in cases.filter(|case| case.verdict.is_none() && which(case.begun_at)) {
+            case.verdict = Some(Verdict { culprit: None, found_at: now });
+            strays.extend(case.arbiters.iter().map(|arbiter| arbiter.replica));
         }
+        strays.into_iter().fold(false, |any, stray| self.retire(stray, RetireReason::Strayed, 1) || any)
     }
 
     fn conclude(&mut self, now: Duration, rank: VirtualRank) {
@@ -384,7 +406,8 @@ impl Coordinator {
         let open = Verdict { culprit: None, found_at: now };
         let Some(verdict) = case.verdict.or(is_over.then_some(open)) else { return };
         // Before that none of them can take another's part.
-        if !judging.clone().all(|arbiter| self.is_in_step(arbiter.replica)) {
+        let counts = |replica: ReplicaId| self.processes[self.world().process(replica).0 as usize].counts();
+        if !judging.clone().all(|arbiter| self.is_in_step(arbiter.replica) || !counts(arbiter.replica)) {
             return;
         }
         if let Some(culprit) = verdict.culprit {

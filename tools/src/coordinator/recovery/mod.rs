@@ -147,7 +147,7 @@ impl Recovery {
     }
 
     /// Whether a clone is between its pins and the view with its copy.
-    fn is_cutting(&self) -> bool {
+    pub(super) fn is_cutting(&self) -> bool {
         self.attempts.values().any(|attempt| matches!(attempt.stage, Stage::Pinning { .. } | Stage::Cutting))
     }
 

@@ -114,6 +114,14 @@ fn whoever_dies_meanwhile_the_case_ends() {
 }
 
 #[test]
+fn arbiters_that_do_not_come_to_it_are_ended_and_it_stays_open() {
+    let mut table = held();
+    table.disputed("1.0");
+    let words = table.step("wait 461");
+    assert!(words.contains("kill 0.2, kill 0.3, rank 0 is open"), "{words}");
+}
+
+#[test]
 fn a_copy_whose_source_is_lost_is_no_use() {
     let mut table = held();
     let words = table.step("0.1 signal 9");
