@@ -391,7 +391,7 @@ impl Coordinator {
             case.verdict = Some(Verdict { culprit: None, found_at: now });
             strays.extend(case.arbiters.iter().map(|arbiter| arbiter.replica));
         }
-        strays.into_iter().fold(false, |any, stray| self.retire(stray, RetireReason::Strayed, 1) || any)
+        strays.into_iter().filter(|stray| self.retire(*stray, RetireReason::Strayed, 1)).count() > 0
     }
 
     fn conclude(&mut self, now: Duration, rank: VirtualRank) {

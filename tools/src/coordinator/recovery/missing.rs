@@ -142,7 +142,8 @@ impl Coordinator {
     fn ask_for_place(&mut self, replica: ReplicaId) {
         // One that is to judge rather not where its original is: where the other one is it is well.
         let original = self.recovery.as_ref().and_then(|recovery| recovery.missing.get(&replica)?.source);
-        let siblings: Vec<_> = original.map_or_else(|| self.view.live(replica.rank).collect(), |original| vec![original]);
+        let siblings: Vec<_> =
+            original.map_or_else(|| self.view.live(replica.rank).collect(), |original| vec![original]);
         let memory_bytes = self.processes.iter().map(|process| process.latest.resident_bytes).max().unwrap_or(0);
         let (world, process) = (&self.settings.world, &self.processes[self.world().process(replica).0 as usize]);
         let had_host = !process.is_vacant;
