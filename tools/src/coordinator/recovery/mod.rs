@@ -18,10 +18,11 @@
 
 mod attempt;
 mod holding;
+mod judging;
 mod leaving;
 mod missing;
 
-pub use holding::{Arbiter, Arbitration};
+pub use judging::{Arbiter, Arbitration};
 pub use leaving::{Move, Wish};
 
 use super::{Coordinator, Output};
