@@ -44,6 +44,8 @@ int main(int argc, char **argv) {
     for (int i = 0; i < SHORT; i++)
         own[i] = rank * 1000 + i;
     exchange(rank, size, 0);
+    /* From here on nobody sends what it computes with before the file is there. */
+    MPI_Barrier(MPI_COMM_WORLD);
     if (rank == 0) {
         printf("computing\n");
         fflush(stdout);
