@@ -88,7 +88,9 @@ fn what_flipped_before_they_were_made_stays_open() {
         wait_until_held(job, 1, 3);
     });
     assert!(verdicts(&ended).iter().all(|(_, verdict, culprit)| *verdict == "open" && culprit.is_none()), "{ended}");
-    assert!(ended.events("retired").count() == 0 && ended.events("strike").count() == 0, "{ended}");
+    // Copies of receivers that had taken the message in two forms may have left.
+    assert!(ended.events("retired").all(|record| record["reason"] == "withheld"), "{ended}");
+    assert_eq!(ended.events("strike").count(), 0, "{ended}");
     assert!(ended.mismatches().iter().any(|mismatch| mismatch.finding == "undecidable"), "{ended}");
 }
 
