@@ -1,7 +1,7 @@
 //! Which of two replicas is wrong, told by copies that were made before (`redrun --arbitrate`).
 
 use crate::while_computing;
-use redrt_tests::{Ended, Job, Running, compile_case};
+use redrt_tests::{Ended, Job, Running, compile_case, report};
 use serde_json::Value;
 use std::time::Duration;
 
@@ -53,6 +53,13 @@ fn named(ended: &Ended, culprit: &str, out: &str) {
     let retired: Vec<_> = ended.events("retired").map(|record| &record["replica"]).collect();
     assert_eq!(retired, [culprit], "{ended}");
     assert!(ended.mismatches().iter().all(|mismatch| mismatch.action != "delivered"), "{ended}");
+    // Redundancy was never missing, and the report tells who was asked.
+    let job = &report(&[ended])["jobs"][0];
+    let windows = job["windows"].as_array().unwrap();
+    assert!(windows.iter().all(|window| window["to_s"].is_number()), "{windows:?}");
+    let incidents = job["incidents"].as_array().unwrap();
+    let told: Vec<_> = incidents.iter().filter(|incident| incident["event"] == "arbitration").collect();
+    assert_eq!((told.len(), &told[0]["replica"]), (1, &Value::from(culprit)), "{incidents:?}");
 }
 
 #[test]
