@@ -20,6 +20,8 @@ pub(crate) struct Logged {
     pub(crate) unacked: ReplicaSet,
     /// Whether it waits for a decision to become stable.
     pub(crate) held: bool,
+    /// Whether it is kept for newcomers only, which may be long in coming.
+    pub(crate) is_detached: bool,
 }
 
 /// What is known of one replica of the receiver.
@@ -73,18 +75,14 @@ impl Outbox {
     }
 
     /// Appends a message. Replicas that acknowledged it before it was sent, because this process lags, do not count.
-    pub(crate) fn push(&mut self, mut message: Logged, released: &mut Vec<Released>) -> SeqNum {
+    pub(crate) fn push(&mut self, mut message: Logged, awaited: ReplicaSet, released: &mut Vec<Released>) -> SeqNum {
         let sequence = self.next();
         for (index, cursor) in self.cursors.iter().enumerate() {
             if cursor.acked > sequence.0 {
                 message.unacked.remove(ReplicaIndex(index as u16));
             }
         }
-        if message.unacked.is_empty()
-            && let Some(payload) = message.payload.take()
-        {
-            released.push(Released { payload, length_bytes: message.envelope.length_bytes });
-        }
+        released.extend(message.let_go(awaited));
         self.log.push_back(message);
         self.trim();
         sequence
@@ -96,7 +94,13 @@ impl Outbox {
     }
 
     /// A replica has acknowledged everything before `upto`.
-    pub(crate) fn acknowledge(&mut self, replica: ReplicaIndex, upto: SeqNum, released: &mut Vec<Released>) {
+    pub(crate) fn acknowledge(
+        &mut self,
+        replica: ReplicaIndex,
+        upto: SeqNum,
+        awaited: ReplicaSet,
+        released: &mut Vec<Released>,
+    ) {
         let cursor = &mut self.cursors[usize::from(replica.0)];
         if upto.0 <= cursor.acked {
             return;
@@ -105,27 +109,38 @@ impl Outbox {
         cursor.acked = upto.0;
         let end = upto.0.saturating_sub(self.base).min(self.log.len() as u64);
         for offset in first..end {
-            self.clear(offset as usize, replica, released);
+            self.clear(offset as usize, replica, awaited, released);
         }
         self.trim();
     }
 
     /// A replica has acknowledged one message ahead of earlier ones.
-    pub(crate) fn acknowledge_one(&mut self, replica: ReplicaIndex, sequence: SeqNum, released: &mut Vec<Released>) {
+    pub(crate) fn acknowledge_one(
+        &mut self,
+        replica: ReplicaIndex,
+        sequence: SeqNum,
+        awaited: ReplicaSet,
+        released: &mut Vec<Released>,
+    ) {
         if self.get(sequence).is_some() {
-            self.clear((sequence.0 - self.base) as usize, replica, released);
+            self.clear((sequence.0 - self.base) as usize, replica, awaited, released);
             self.trim();
         }
     }
 
     /// A replica of the receiver is no longer live: nothing is kept for it.
-    pub(crate) fn forget(&mut self, replica: ReplicaIndex, released: &mut Vec<Released>) {
+    pub(crate) fn forget(&mut self, replica: ReplicaIndex, awaited: ReplicaSet, released: &mut Vec<Released>) {
         self.cursors[usize::from(replica.0)] = Cursor::default();
         self.fetches.retain(|(from, _)| *from != replica);
         for offset in 0..self.log.len() {
-            self.clear(offset, replica, released);
+            self.clear(offset, replica, awaited, released);
         }
         self.trim();
+    }
+
+    /// Whether anybody but these has not acknowledged something. What was sent last is looked at first.
+    pub(crate) fn is_owed_besides(&self, others: ReplicaSet) -> bool {
+        self.log.iter().rev().any(|logged| !logged.unacked.without(others).is_empty())
     }
 
     /// Keeps what is in the log for a newcomer as well.
@@ -136,14 +151,10 @@ impl Outbox {
         }
     }
 
-    fn clear(&mut self, offset: usize, replica: ReplicaIndex, released: &mut Vec<Released>) {
+    fn clear(&mut self, offset: usize, replica: ReplicaIndex, awaited: ReplicaSet, released: &mut Vec<Released>) {
         let logged = &mut self.log[offset];
         logged.unacked.remove(replica);
-        if logged.unacked.is_empty()
-            && let Some(payload) = logged.payload.take()
-        {
-            released.push(Released { payload, length_bytes: logged.envelope.length_bytes });
-        }
+        released.extend(logged.let_go(awaited));
     }
 
     fn trim(&mut self) {
@@ -154,11 +165,29 @@ impl Outbox {
     }
 }
 
-/// A payload that nobody will ask for any more.
+/// A payload that needs not be kept as it was.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Released {
-    pub(crate) payload: PayloadKey,
-    pub(crate) length_bytes: u64,
+pub(crate) enum Released {
+    /// Nobody will ask for it any more.
+    Wholly { payload: PayloadKey, length_bytes: u64 },
+    /// Nobody will but newcomers.
+    ToNewcomers { payload: PayloadKey },
+}
+
+impl Logged {
+    /// What follows from who has acknowledged it. `awaited` are newcomers that no view has yet.
+    fn let_go(&mut self, awaited: ReplicaSet) -> Option<Released> {
+        let payload = self.payload?;
+        if self.unacked.is_empty() {
+            self.payload = None;
+            return Some(Released::Wholly { payload, length_bytes: self.envelope.length_bytes });
+        }
+        if self.is_detached || !self.unacked.without(awaited).is_empty() {
+            return None;
+        }
+        self.is_detached = true;
+        Some(Released::ToNewcomers { payload })
+    }
 }
 
 /// How far a message has come at the receiver.
@@ -192,6 +221,8 @@ pub(crate) struct Slot {
     pub(crate) reported: ReplicaSet,
     /// How often a payload had to be asked for again.
     pub(crate) attempts: u16,
+    /// It was reported that nobody can judge it, and it waits for arbiters.
+    pub(crate) is_disputed: bool,
 }
 
 /// The receiver's end: a window of messages from the first one that is not settled.

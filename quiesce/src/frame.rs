@@ -185,6 +185,12 @@ pub enum Output {
         /// The payload.
         payload: PayloadKey,
     },
+    /// Every live replica of the receiver has acknowledged the message, and it is kept for newcomers only, which may be long in coming. A
+    /// send that waited for its release is complete: the engine keeps a copy of its own until [`Output::Release`].
+    Detach {
+        /// The payload.
+        payload: PayloadKey,
+    },
     /// The leader's decision on an `MPI_ANY_SOURCE` receive: to be applied to the context's queues
     /// (`MatchQueues::apply_decision`), or kept until the context exists.
     WildcardDecided {
@@ -247,7 +253,10 @@ pub enum Action {
     Refetched,
     /// The payload that had arrived is the agreed one; only another replica's vote was wrong.
     Outvoted,
-    /// No replica of the sender has the payload as it was sent: it is not delivered here, where a sibling can go on without this
-    /// process. Whoever makes views ends it.
+    /// No replica of the sender has the payload as it was sent, or nobody can judge it and this is an arbiter: it is not delivered here,
+    /// where a sibling can go on without this process. Whoever makes views ends it.
     Withheld,
+    /// It is not delivered yet: copies of the senders stand ready to judge. Whoever makes views lets them in, or says that there are none
+    /// any more.
+    Disputed,
 }

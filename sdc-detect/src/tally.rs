@@ -224,10 +224,17 @@ impl Tally {
         counting.iter().filter_map(vote).collect()
     }
 
-    /// The verdict on the payload that `supplier` sent, once every `live` replica's vote is final; `None` before.
+    /// The verdict on the payload that `supplier` sent, once every `live` replica's vote is final; `None` before. `original` says of an
+    /// arbiter whom it is a copy of.
     #[must_use]
     #[inline]
-    pub fn verdict(&self, computed: Digest, supplier: ReplicaIndex, live: ReplicaSet) -> Option<Verdict> {
+    pub fn verdict(
+        &self,
+        computed: Digest,
+        supplier: ReplicaIndex,
+        live: ReplicaSet,
+        original: impl Fn(ReplicaIndex) -> Option<ReplicaIndex>,
+    ) -> Option<Verdict> {
         if !live.without(self.final_votes).is_empty() {
             return None;
         }
@@ -236,7 +243,12 @@ impl Tally {
         if counting.iter().all(|replica| self.claim(replica) == Some(computed)) {
             return Some(Verdict::Unanimous);
         }
-        Some(judge(computed, supplier, &self.votes(counting)))
+        let is_echo = |arbiter: &ReplicaIndex| {
+            let original = original(*arbiter).filter(|original| counting.contains(*original));
+            original.is_some_and(|original| self.claim(original) == self.claim(*arbiter))
+        };
+        let echoes = counting.iter().filter(is_echo).collect();
+        Some(judge(computed, supplier, &self.votes(counting), echoes))
     }
 }
 

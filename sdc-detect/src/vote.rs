@@ -8,8 +8,12 @@
 //! | B | B | most A | replica corrupt: the supplier, and others who do not say A |
 //! | A | A | no majority | undecidable |
 //!
-//! A majority is more than half of the votes that count.
+//! A majority is more than half of the votes that count. An *echo* does not: it is the vote of an arbiter, a copy that joined because the
+//! others differ, that says what the replica says of which it is a copy. What was wrong in that one when it was copied is wrong in both,
+//! so counted twice it could outvote the right side. An arbiter that contradicts its own original counts: then two that have nothing in
+//! common since before the copies agree, or all is open.
 
+use crate::tally::ReplicaSet;
 use redrt_types::{Digest, ReplicaIndex};
 
 /// What one replica says a message is.
@@ -42,12 +46,12 @@ pub enum Verdict {
 }
 
 /// Judges the payload that `supplier` sent, whose digest on arrival is `computed`, by the votes that count; the
-/// supplier's own is among them.
+/// supplier's own is among them. `echoes` makes no majority.
 ///
 /// # Panics
 /// When the supplier has not voted: its claim travels beside the payload.
 #[must_use]
-pub fn judge(computed: Digest, supplier: ReplicaIndex, votes: &[Vote]) -> Verdict {
+pub fn judge(computed: Digest, supplier: ReplicaIndex, votes: &[Vote], echoes: ReplicaSet) -> Verdict {
     let claim = votes.iter().find(|vote| vote.replica == supplier);
     let claim = claim.unwrap_or_else(|| panic!("supplier {supplier:?} is not among {votes:?}")).digest;
     if computed != claim {
@@ -56,8 +60,9 @@ pub fn judge(computed: Digest, supplier: ReplicaIndex, votes: &[Vote]) -> Verdic
     if votes.iter().all(|vote| vote.digest == claim) {
         return Verdict::Unanimous;
     }
-    let count = |digest| votes.iter().filter(|vote| vote.digest == digest).count();
-    match votes.iter().find(|vote| count(vote.digest) * 2 > votes.len()) {
+    let heard = || votes.iter().filter(|vote| !echoes.contains(vote.replica));
+    let count = |digest| heard().filter(|vote| vote.digest == digest).count();
+    match heard().find(|vote| count(vote.digest) * 2 > heard().count()) {
         Some(&Vote { digest: agreed, .. }) => {
             let mut culprits: Vec<_> =
                 votes.iter().filter(|vote| vote.digest != agreed).map(|vote| vote.replica).collect();

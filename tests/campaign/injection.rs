@@ -23,6 +23,10 @@ struct Arguments {
     #[arg(long, value_delimiter = ',', default_value = "2,3", value_parser = clap::value_parser!(u16).range(2..=8))]
     degrees: Vec<u16>,
 
+    /// At r = 2 keep copies that judge (redrun --arbitrate).
+    #[arg(long)]
+    arbitrate: bool,
+
     /// Where bits flip; everywhere if not given.
     #[arg(long, value_delimiter = ',')]
     places: Vec<Place>,
@@ -64,6 +68,7 @@ fn main() -> ExitCode {
     let campaign = Campaign {
         programs: if arguments.programs.is_empty() { Program::ALL.to_vec() } else { arguments.programs },
         degrees: arguments.degrees,
+        arbitrates: arguments.arbitrate,
         places: if given.is_empty() { Place::ALL.to_vec() } else { given },
         fault_count: arguments.faults,
         seed: arguments.seed,

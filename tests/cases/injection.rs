@@ -10,6 +10,7 @@ fn a_flip_anywhere_that_reaches_a_message_is_reported() {
         programs: Program::ALL.to_vec(),
         degrees: vec![2, 3],
         places: Place::ALL.to_vec(),
+        arbitrates: false,
         fault_count: 30,
         seed: Random::from_environment().draw() >> 32,
         parallel: 2,
@@ -24,4 +25,21 @@ fn a_flip_anywhere_that_reaches_a_message_is_reported() {
         findings.records.iter().filter(|record| record.fate != Fate::NotInjected && is_certain(record.place));
     assert!(injected.map(|record| record.fate).all(|fate| matches!(fate, Fate::Detected | Fate::Ended)));
     assert!(findings.records.iter().any(|record| record.fate == Fate::Detected), "nothing was injected");
+}
+
+/// At r = 2, where copies stand ready to judge or do not yet: nobody is named who is sound.
+#[test]
+fn a_flip_at_two_replicas_is_judged_rightly_or_stays_open() {
+    let campaign = Campaign {
+        programs: Program::ALL.to_vec(),
+        degrees: vec![2],
+        places: Place::ALL.to_vec(),
+        arbitrates: true,
+        fault_count: 16,
+        seed: Random::from_environment().draw() >> 32,
+        parallel: 2,
+        limit: Duration::from_secs(90),
+        records: None,
+    };
+    campaign.run(&|_, _| {}).assert_right();
 }

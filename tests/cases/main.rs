@@ -1,5 +1,6 @@
 //! Whole jobs of real processes; see `redrt_tests`.
 
+mod arbitration;
 mod attribution;
 mod clocks;
 mod corrupt;

@@ -103,6 +103,8 @@ struct Trial {
     host: &'static str,
     after: Duration,
     inject: Option<String>,
+    /// Copies stand ready to judge, and are made anew twice a second.
+    arbitrates: bool,
 }
 
 impl Trial {
@@ -130,13 +132,15 @@ impl Trial {
             }
             _ => None,
         };
-        Self { program, degree, fault, has_spare, fan_out, host, after, inject }
+        let arbitrates = degree == 2 && has_spare && random.draw().is_multiple_of(2);
+        Self { program, degree, fault, has_spare, fan_out, host, after, inject, arbitrates }
     }
 
     fn name(&self) -> String {
-        let Self { program, degree, fault, has_spare, host, after, fan_out, inject } = self;
+        let Self { program, degree, fault, has_spare, host, after, fan_out, inject, arbitrates } = self;
         let what = inject.clone().unwrap_or_else(|| format!("on {host} after {after:?}"));
         let spare = if *has_spare { "a spare, " } else { "" };
+        let spare = if *arbitrates { "a spare, arbitration, " } else { spare };
         format!("{} at r = {degree}, {spare}fan-out {fan_out}, {fault:?} {what}", program.name)
     }
 
@@ -146,6 +150,7 @@ impl Trial {
             true => job.options(&["--spares", "1", "--max-degree", "3"]).on_hosts(lab, HOSTS_AND_SPARE),
             false => job.on_hosts(lab, HOSTS),
         };
+        let job = if self.arbitrates { job.options(&["--arbitrate=0.5"]) } else { job };
         let job = self.inject.iter().fold(job, |job, fault| job.inject(fault));
         job.limit(Duration::from_secs(120)).start()
     }

@@ -293,6 +293,9 @@ impl Job {
                     assert!(promises.arrived.contains(&message), "{message:?} is verified before it arrives");
                     assert!(promises.verified.insert(message), "{message:?} is verified twice");
                 }
+                Output::Detach { payload } => {
+                    assert!(promises.payloads.contains(&payload), "detached after its release")
+                }
                 Output::Release { payload } => assert!(promises.payloads.remove(&payload), "released twice"),
                 Output::Mismatch(_)
                 | Output::WildcardDecided { .. }
@@ -343,7 +346,7 @@ impl Job {
     fn tell_pins(&mut self) {
         let pins: Vec<_> = self.pinned.iter().copied().collect();
         self.tell_all(|machine| {
-            machine.set_pins(&pins);
+            machine.set_pins(&pins, &[]);
             Ok(())
         });
     }

@@ -31,16 +31,26 @@ use redrt_types::{ReplicaId, VirtualRank};
 use sdc_detect::ReplicaSet;
 
 impl Replica {
-    /// Copies will be made, or are joining, in these places and no others: keeps for each whatever it may ask for. All live
-    /// processes must have heard of a newcomer before the cut.
-    pub fn set_pins(&mut self, newcomers: &[ReplicaId]) {
+    /// Copies will be made, or are joining, in the places `awaited`, and stand ready to be arbiters in the places `ready`, and in no
+    /// others: keeps for each whatever it may ask for. All live processes must have heard of a newcomer before the cut.
+    pub fn set_pins(&mut self, awaited: &[ReplicaId], ready: &[ReplicaId]) {
+        let by_rank = |newcomers: &[ReplicaId]| {
+            let mut sets = vec![ReplicaSet::EMPTY; self.pinned.len()];
+            newcomers.iter().for_each(|newcomer| sets[newcomer.rank.0 as usize].insert(newcomer.index));
+            sets
+        };
+        let (awaited, ready) = (by_rank(awaited), by_rank(ready));
         for rank in (0..self.world.rank_count()).map(VirtualRank) {
             let before = self.pinned[rank.0 as usize];
-            let of_rank = newcomers.iter().filter(|newcomer| newcomer.rank == rank);
-            let now: ReplicaSet = of_rank.map(|newcomer| newcomer.index).collect();
+            let were_ready = std::mem::replace(&mut self.ready[rank.0 as usize], ready[rank.0 as usize]);
+            if rank == self.me.rank && were_ready != self.ready[rank.0 as usize] {
+                self.decisions.ask_again(&mut self.outputs);
+            }
+            let now = awaited[rank.0 as usize].union(ready[rank.0 as usize]);
             now.without(before).iter().for_each(|index| self.pin(ReplicaId { rank, index }));
             before.without(now).iter().for_each(|index| self.unpin(ReplicaId { rank, index }));
         }
+        self.settle_disputes();
     }
 
     fn pin(&mut self, newcomer: ReplicaId) {
@@ -59,10 +69,11 @@ impl Replica {
     /// The newcomer has joined and is in step, or will not come: nothing is kept for it beyond what the view says.
     fn unpin(&mut self, newcomer: ReplicaId) {
         self.pinned[newcomer.rank.0 as usize].remove(newcomer.index);
+        let awaited = self.awaited(newcomer.rank);
         if !self.is_live(newcomer) {
             for channel in self.outboxes.of(newcomer.rank) {
                 let outbox = self.outboxes.get_mut(channel).expect("it was just listed");
-                outbox.forget(newcomer.index, &mut self.released);
+                outbox.forget(newcomer.index, awaited, &mut self.released);
             }
             self.release();
         }
@@ -89,11 +100,22 @@ impl Replica {
         self.decisions.take_place(me);
     }
 
+    /// In a copy, which no view had: others may have joined since the cut whom its source was asked to keep for after that. What they may
+    /// ask for is in the log: what is not had been settled before the cut, and so before theirs.
+    pub(super) fn pin_late_joiners(&mut self, rank: VirtualRank, joiners: ReplicaSet) {
+        if self.has(Mutation::LateJoinersUnpinned) {
+            return;
+        }
+        for channel in self.outboxes.of(rank) {
+            let outbox = self.outboxes.get_mut(channel).expect("it was just listed");
+            joiners.iter().for_each(|index| outbox.pin(index));
+        }
+    }
+
     /// Whether a sibling is expected to join: only then may this process be copied.
     #[must_use]
     pub fn expects_sibling(&self) -> bool {
-        let (pinned, live) = (self.pinned[self.me.rank.0 as usize], self.live(self.me.rank));
-        !pinned.without(live).is_empty()
+        !self.awaited(self.me.rank).is_empty()
     }
 
     /// Whether this is a copy that no view has yet.

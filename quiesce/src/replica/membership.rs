@@ -2,6 +2,7 @@
 //! not waited for, the sphere may have a new leader.
 
 use super::Replica;
+use super::arbitration::is_arbiter;
 use super::sending::serve;
 use crate::channel::{Phase, Slot};
 use crate::error::ProtocolError;
@@ -28,6 +29,7 @@ impl Replica {
         let joins = self.joining && self.view.is_live(self.me);
         self.view_has_changed = true;
         self.joining &= !joins;
+        self.has_arbiters = self.world.replicas().any(|replica| is_arbiter(&self.view, replica));
         for rank in (0..self.world.rank_count()).map(VirtualRank) {
             let gone =
                 |replica: &ReplicaId| before.is_live(*replica) && before.member(*replica) != self.view.member(*replica);
@@ -36,10 +38,14 @@ impl Replica {
             if lost.is_empty() && live == self.live(rank) && !joins {
                 continue;
             }
-            let newcomers = if joins { live } else { live.without(self.live(rank).without(lost)) };
+            let strangers = live.without(self.live(rank).without(lost));
+            let newcomers = if joins { live } else { strangers };
             let has_newcomers = !newcomers.is_empty();
             self.live[rank.0 as usize] = live;
             self.forget(rank, lost);
+            if joins {
+                self.pin_late_joiners(rank, strangers);
+            }
             if self.joining {
                 continue;
             }
@@ -69,9 +75,10 @@ impl Replica {
             self.services[self.world.process(ReplicaId { rank, index }).0 as usize] = Service::None;
             self.wanted[self.world.process(ReplicaId { rank, index }).0 as usize] = Service::None;
         }
+        let awaited = self.awaited(rank);
         for channel in self.outboxes.of(rank) {
             let outbox = self.outboxes.get_mut(channel).expect("it was just listed");
-            lost.iter().for_each(|index| outbox.forget(index, &mut self.released));
+            lost.iter().for_each(|index| outbox.forget(index, awaited, &mut self.released));
         }
         self.release();
         self.forget_votes(rank, lost);

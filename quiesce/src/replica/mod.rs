@@ -12,6 +12,7 @@
 //! frames from one process to another stay in order. The engine fences: it hands over no frame of an incarnation that
 //! its view does not know, and keeps back frames of one its view does not know *yet*.
 
+mod arbitration;
 #[cfg(test)]
 mod fuzz;
 mod join;
@@ -108,6 +109,10 @@ pub struct Replica {
     live: Vec<ReplicaSet>,
     /// Replicas that are expected to join, by rank.
     pinned: Vec<ReplicaSet>,
+    /// Of these, copies that stand ready to join as arbiters.
+    ready: Vec<ReplicaSet>,
+    /// Whether the view has an arbiter.
+    has_arbiters: bool,
     /// Whether this is a copy that no view has yet.
     joining: bool,
     /// What this process does for each process, by dense number: what that one asked for.
@@ -170,6 +175,8 @@ impl Replica {
             corrects: true,
             withholds: false,
             pinned: vec![ReplicaSet::EMPTY; live.len()],
+            ready: vec![ReplicaSet::EMPTY; live.len()],
+            has_arbiters: false,
             joining: false,
             services,
             wanted,
@@ -241,12 +248,13 @@ impl Replica {
         self.outboxes.values().map(Outbox::len).sum()
     }
 
-    /// By replica, live or awaited: messages in the log that it has not acknowledged.
+    /// By replica, live or awaited: messages in the log that it has not acknowledged. Copies that stand ready are not waited for.
     #[must_use]
     pub fn unacknowledged_by(&self) -> BTreeMap<ReplicaId, usize> {
         let mut counts = BTreeMap::new();
         for ((rank, _), outbox) in self.outboxes.iter() {
-            for index in outbox.log().flat_map(|logged| logged.unacked.iter()) {
+            let ready = self.ready(rank);
+            for index in outbox.log().flat_map(|logged| logged.unacked.without(ready).iter()) {
                 *counts.entry(ReplicaId { rank, index }).or_default() += 1;
             }
         }
@@ -410,10 +418,22 @@ impl Replica {
 
     /// Reports payloads that nobody needs any more.
     fn release(&mut self) {
-        for Released { payload, length_bytes } in self.released.drain(..) {
-            self.counters.retained_bytes -= length_bytes;
-            self.outputs.push_back(Output::Release { payload });
+        let keeps_sends_open = self.has(Mutation::DetachSkipped);
+        for released in self.released.drain(..) {
+            match released {
+                Released::Wholly { payload, length_bytes } => {
+                    self.counters.retained_bytes -= length_bytes;
+                    self.outputs.push_back(Output::Release { payload });
+                }
+                Released::ToNewcomers { .. } if keeps_sends_open => {}
+                Released::ToNewcomers { payload } => self.outputs.push_back(Output::Detach { payload }),
+            }
         }
+    }
+
+    /// Newcomers of a rank that no view has yet.
+    fn awaited(&self, rank: VirtualRank) -> ReplicaSet {
+        self.pinned[rank.0 as usize].without(self.live(rank))
     }
 
     /// Plants a bug.

@@ -1,5 +1,6 @@
 //! The receiver's side: new messages and duplicates, votes and verdicts, acknowledgements.
 
+use super::arbitration::original_of;
 use super::{Replica, Verification};
 use crate::channel::{Inbox, Phase, Slot};
 use crate::error::Breach;
@@ -120,6 +121,7 @@ impl Replica {
     /// Acts on the verdict of a complete message, if it is in.
     pub(super) fn evaluate(&mut self, message: MessageId) {
         let live = self.live(message.sender);
+        let view = Some(&self.view).filter(|_| self.has_arbiters && !self.has(Mutation::EchoCounted));
         let Some(slot) = self.inboxes.get_mut(channel(message)).and_then(|inbox| inbox.slot(message.sequence)) else {
             return;
         };
@@ -128,11 +130,19 @@ impl Replica {
             // Known without the others: nobody should wait for their votes to ask again.
             return self.correct_transport(message, supplier, computed);
         }
-        match slot.tally.verdict(computed, supplier, live) {
+        let original = |arbiter| original_of(view, ReplicaId { rank: message.sender, index: arbiter });
+        match slot.tally.verdict(computed, supplier, live, original) {
             None => {}
             Some(Verdict::Unanimous) => self.settle(message),
             Some(Verdict::ReplicaCorrupt { culprits, agreed }) => {
                 self.correct_replica(message, supplier, computed, &culprits, agreed);
+            }
+            Some(Verdict::Undecidable) if self.is_left_to_arbiters(message) => {
+                self.dispute(message, supplier, computed);
+            }
+            Some(Verdict::Undecidable) if self.judges_a_sibling() => {
+                self.report(message, supplier, computed, Finding::Undecidable, None, Action::Withheld);
+                self.slot(message).phase = Phase::Withheld { supplier, computed };
             }
             Some(Verdict::TransportCorrupt | Verdict::Undecidable) => {
                 self.report(message, supplier, computed, Finding::Undecidable, None, Action::Delivered);
@@ -164,7 +174,7 @@ impl Replica {
     }
 
     /// Whether another live replica of the own rank could go on alone.
-    fn has_sibling(&self) -> bool {
+    pub(super) fn has_sibling(&self) -> bool {
         self.live(self.me.rank).iter().any(|index| index != self.me.index)
     }
 
@@ -275,7 +285,7 @@ impl Replica {
         }
     }
 
-    fn report(
+    pub(super) fn report(
         &mut self,
         message: MessageId,
         supplier: ReplicaIndex,
@@ -303,7 +313,7 @@ impl Replica {
         self.outputs.push_back(Output::Mismatch(Box::new(report)));
     }
 
-    fn slot(&mut self, message: MessageId) -> &mut Slot {
+    pub(super) fn slot(&mut self, message: MessageId) -> &mut Slot {
         let inbox = self.inboxes.get_mut(channel(message)).expect("a message has its channel");
         inbox.slot(message.sequence).expect("the message is not settled")
     }

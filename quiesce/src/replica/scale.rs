@@ -53,7 +53,7 @@ fn join_messages(rank_count: u32, partner_count: u32) -> u64 {
     let joined = lost.with(newcomer, Incarnation(1));
     let mut source = start(ReplicaId::new(0, 1), rank_count);
     source.apply_view(lost.clone()).expect("it is sound");
-    source.set_pins(&[newcomer]);
+    source.set_pins(&[newcomer], &[]);
     (1..=partner_count).for_each(|partner| exchange(&mut source, partner, &[0, 1]));
     source.flush();
     transmitted(&mut source);
@@ -71,14 +71,14 @@ fn join_messages(rank_count: u32, partner_count: u32) -> u64 {
         let of = |index: u16| {
             let mut replica = start(ReplicaId::new(rank, index), rank_count);
             replica.apply_view(lost.clone()).expect("it is sound");
-            replica.set_pins(&[newcomer]);
+            replica.set_pins(&[newcomer], &[]);
             if is_partner {
                 exchange(&mut replica, 0, &[1]);
             }
             replica.flush();
             transmitted(&mut replica);
             replica.apply_view(joined.clone()).expect("it is sound");
-            replica.set_pins(&[]);
+            replica.set_pins(&[], &[]);
             transmitted(&mut replica)
         };
         (0..DEGREE).map(of).sum()

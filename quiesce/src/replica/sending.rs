@@ -36,11 +36,12 @@ impl Replica {
         let channel = (to, context);
         let degree = self.world.degree(to);
         let outbox = self.outboxes.get_or_insert_with(channel, || Outbox::new(degree));
-        let logged = Logged { envelope, digest, payload: Some(payload), unacked, held };
+        let logged = Logged { envelope, digest, payload: Some(payload), unacked, held, is_detached: false };
+        let awaited = self.pinned[to.0 as usize].without(self.live[to.0 as usize]);
         let sequence = outbox.next();
         if held {
             self.held.push_back(Held { needed, channel, sequence });
-            outbox.push(logged, &mut self.released);
+            outbox.push(logged, awaited, &mut self.released);
         } else {
             // Transmitted before it is logged, so that the common path looks the channel up once.
             transmit_to_all(
@@ -52,7 +53,7 @@ impl Replica {
                 self.live[to.0 as usize],
                 &mut self.outputs,
             );
-            outbox.push(logged, &mut self.released);
+            outbox.push(logged, awaited, &mut self.released);
         }
         self.release();
         sequence
@@ -77,15 +78,16 @@ impl Replica {
     }
 
     pub(super) fn handle_ack(&mut self, from: ReplicaId, context: ContextId, upto: SeqNum) {
-        let degree = self.world.degree(from.rank);
+        let (degree, awaited) = (self.world.degree(from.rank), self.awaited(from.rank));
         let outbox = self.outboxes.get_or_insert_with((from.rank, context), || Outbox::new(degree));
-        outbox.acknowledge(from.index, upto, &mut self.released);
+        outbox.acknowledge(from.index, upto, awaited, &mut self.released);
         self.release();
     }
 
     pub(super) fn handle_ack_one(&mut self, from: ReplicaId, context: ContextId, sequence: SeqNum) {
+        let awaited = self.awaited(from.rank);
         if let Some(outbox) = self.outboxes.get_mut((from.rank, context)) {
-            outbox.acknowledge_one(from.index, sequence, &mut self.released);
+            outbox.acknowledge_one(from.index, sequence, awaited, &mut self.released);
             self.release();
         }
     }
@@ -94,7 +96,7 @@ impl Replica {
     pub(super) fn handle_resume(&mut self, from: ReplicaId, service: Service, bookmarks: &[(ContextId, SeqNum)]) {
         let process = self.world.process(from).0 as usize;
         self.services[process] = service;
-        let degree = self.world.degree(from.rank);
+        let (degree, awaited) = (self.world.degree(from.rank), self.awaited(from.rank));
         for (context, _) in bookmarks {
             // It may know channels that this process, which lags, has yet to use.
             self.outboxes.get_or_insert_with((from.rank, *context), || Outbox::new(degree));
@@ -104,7 +106,7 @@ impl Replica {
             let bookmark = bookmarks.get(&channel.1).copied().unwrap_or(SeqNum(0));
             let outbox = self.outboxes.get_mut(channel).expect("it was just listed");
             // What lies before the bookmark is settled there: as good as an acknowledgement.
-            outbox.acknowledge(from.index, bookmark, &mut self.released);
+            outbox.acknowledge(from.index, bookmark, awaited, &mut self.released);
             outbox.cursors[usize::from(from.index.0)].from = bookmark.0;
             for sequence in outbox.resumable(bookmark) {
                 let logged = outbox.get(sequence).expect("it is in the log");

@@ -283,3 +283,80 @@ fn a_payload_of_one_that_was_lost_is_not_taken_for_its_copys() {
     assert!(found.contains(&Output::Verified { message: message(0) }), "{found:?}");
     assert!(!found.iter().any(|output| matches!(output, Output::Mismatch(_))), "{found:?}");
 }
+
+/// What a receiver says of a message on which 0.0 and 0.1
+/// differ, and whether it delivers it.
+fn differing(mut receiver: Replica) -> (Replica, Vec<(Finding, Action)>, bool) {
+    let sound = receiver.handle(ReplicaId::new(0, 0), offer(0, GOOD));
+    receiver.payload_received(ReplicaId::new(0, 0), message(0), GOOD);
+    sound.and(receiver.handle(ReplicaId::new(0, 1), digest(0, BAD))).unwrap();
+    let (said, is_delivered) = said(&mut receiver);
+    (receiver, said, is_delivered)
+}
+
+fn said(receiver: &mut Replica) -> (Vec<(Finding, Action)>, bool) {
+    let mut said = Vec::new();
+    let mut is_delivered = false;
+    for output in outputs(receiver) {
+        match output {
+            Output::Mismatch(report) => said.push((report.finding, report.action)),
+            Output::Verified { .. } => is_delivered = true,
+            _ => {}
+        }
+    }
+    (said, is_delivered)
+}
+
+/// 1.0, of two ranks with two replicas each and places for two copies.
+fn receiver_of_two() -> Replica {
+    let world = World::uniform(2, 4);
+    let view = View::with_degrees(&world, &[2, 2]);
+    let (protocol, verification) = (Protocol::Hash, Verification::Strict);
+    Replica::new(Config { me: ReplicaId::new(1, 0), view, world, protocol, verification })
+}
+
+#[test]
+fn a_tie_waits_only_while_somebody_may_judge() {
+    let open = (Finding::Undecidable, Action::Delivered);
+    let (_, at_once, is_delivered) = differing(receiver_of_two());
+    assert_eq!((at_once, is_delivered), (vec![open], true), "nobody stands ready");
+    let mut receiver = receiver_of_two();
+    receiver.set_pins(&[], &[ReplicaId::new(0, 2)]);
+    let (mut receiver, first, is_delivered) = differing(receiver);
+    assert_eq!((first, is_delivered), (vec![(Finding::Undecidable, Action::Disputed)], false));
+    receiver.set_pins(&[], &[]);
+    assert_eq!(said(&mut receiver), (vec![open], true));
+}
+
+#[test]
+fn an_arbiter_that_says_what_its_original_says_names_nobody() {
+    for (vote, culprit, expected) in [(GOOD, None, Action::Delivered), (BAD, Some(0), Action::Refetched)] {
+        let mut receiver = receiver_of_two();
+        let newcomer = ReplicaId::new(0, 2);
+        receiver.set_pins(&[], &[newcomer]);
+        let (mut receiver, _, _) = differing(receiver);
+        let view = receiver.view().with_arbiters(&[(newcomer, redrt_types::Incarnation(1), ReplicaIndex(0))]);
+        receiver.apply_view(view).unwrap();
+        receiver.handle(newcomer, digest(0, vote)).unwrap();
+        let reports = outputs(&mut receiver).into_iter().filter_map(|output| match output {
+            Output::Mismatch(report) => Some((report.culprit.map(|culprit| culprit.index.0), report.action)),
+            _ => None,
+        });
+        assert_eq!(reports.collect::<Vec<_>>(), [(culprit, expected)]);
+    }
+}
+
+#[test]
+fn an_arbiter_takes_nothing_that_nobody_can_judge() {
+    let mut original = receiver_of_two();
+    let arbiter = ReplicaId::new(1, 2);
+    original.set_pins(&[arbiter], &[]);
+    original.flush();
+    outputs(&mut original);
+    let view = original.view().with_arbiters(&[(arbiter, redrt_types::Incarnation(1), ReplicaIndex(0))]);
+    original.take_place(arbiter);
+    original.apply_view(view).unwrap();
+    outputs(&mut original);
+    let (_, reports, is_delivered) = differing(original);
+    assert_eq!((reports, is_delivered), (vec![(Finding::Undecidable, Action::Withheld)], false));
+}

@@ -218,7 +218,10 @@ impl Process {
                 self.thaw(context, request);
             }
             Some(other) => panic!("{} decided {other:?} for MPI_Cancel", self.me()),
-            None => return Some(Progress::Blocked),
+            None => {
+                self.note_hindrance(index);
+                return Some(Progress::Blocked);
+            }
         }
         None
     }

@@ -9,14 +9,23 @@ use std::collections::BTreeMap;
 /// Whether the run has shown what it can: two replicas that differ for good have been reported. What they do from
 /// then on differs too.
 pub(super) fn is_decided(simulation: &Simulation) -> bool {
-    let undecidable = |process: &Process| process.reports.iter().any(|report| report.finding == Finding::Undecidable);
+    let is_final =
+        |report: &MismatchReport| report.finding == Finding::Undecidable && report.action == Action::Delivered;
+    let undecidable = |process: &Process| process.reports.iter().any(is_final);
     simulation.corrupt.is_some() && simulation.processes.iter().any(undecidable)
+}
+
+/// Whether a corrupt replica was the only one of its rank while its message was on its way: whoever believed it goes a way of his own.
+pub(super) fn is_believed(simulation: &Simulation) -> bool {
+    let has_sent = |corrupt: ReplicaId| simulation.process(corrupt).corrupted.is_some();
+    let has_lost = |corrupt: ReplicaId| simulation.arbitration.as_ref().is_some_and(|it| it.has_lost(corrupt.rank));
+    simulation.corrupt.is_some_and(|corrupt| has_sent(corrupt) && has_lost(corrupt))
 }
 
 /// Checks the end of a run in which nothing can happen any more.
 pub(super) fn end(simulation: &Simulation) -> Result<(), String> {
     reports(simulation)?;
-    if is_decided(simulation) {
+    if is_decided(simulation) || is_believed(simulation) {
         return Ok(());
     }
     for process in simulation.processes.iter().filter(|process| simulation.view.is_live(process.me())) {
@@ -127,7 +136,8 @@ fn is_true(simulation: &Simulation, process: &Process, report: &MismatchReport) 
             is_flipped || simulation.process(report.supplier).log_corrupted.is_some_and(is_kept)
         }
         Finding::ReplicaCorrupt => {
-            report.culprit == simulation.corrupt
+            // A copy of the corrupt one may be as corrupt.
+            (report.culprit == simulation.corrupt || simulation.arbitration.is_some())
                 && report.culprit.is_some_and(|it| is_corrupted(simulation, it, process, report))
         }
         Finding::Undecidable => simulation.corrupt.is_some_and(|it| is_corrupted(simulation, it, process, report)),
@@ -158,7 +168,9 @@ fn flips(simulation: &Simulation) -> Result<(), String> {
     for receiver in simulation.survivors(message.sender) {
         let named = receiver.reports.iter().filter(|report| report.culprit == Some(corrupt)).count();
         let alone = simulation.world.degree(corrupt.rank) == 1;
-        if named != usize::from(!alone) {
+        // Of two, who was named by another receiver may be gone before this one has his vote.
+        let is_right = named == usize::from(!alone) || named == 0 && simulation.arbitration.is_some();
+        if !is_right {
             return Err(format!("{} named {corrupt} {named} times", receiver.me()));
         }
         let delivered = receiver.reports.iter().any(|report| report.action == Action::Delivered);

@@ -17,10 +17,12 @@ const AT_ONCE_MAX: usize = 3;
 
 /// How far a join has come.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Stage {
+pub(super) enum Stage {
     Pinning,
     /// The copy is made; no view has it yet, and the others run on.
     Restoring,
+    /// The same, and it waits until it is needed.
+    Ready,
     /// It is in the view.
     Joining,
     /// It has heard its leader, and counts like any other.
@@ -30,30 +32,36 @@ enum Stage {
 /// A copy that is being made.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Join {
-    newcomer: ReplicaId,
-    source: ReplicaId,
-    stage: Stage,
+    pub(super) newcomer: ReplicaId,
+    pub(super) source: ReplicaId,
+    pub(super) stage: Stage,
+    /// It waits until it is needed to judge.
+    pub(super) is_arbiter: bool,
 }
 
 impl Simulation {
     /// Moves joins on.
     pub(super) fn advance_joins(&mut self) {
         let (pause, at_once_max) = if self.is_about_clones { (10, AT_ONCE_MAX) } else { (30, 1) };
-        if self.joins.len() < at_once_max && self.joins_left > 0 {
+        let at_once = self.joins.iter().filter(|join| !join.is_arbiter).count();
+        if at_once < at_once_max && self.joins_left > 0 {
             if self.random.below(pause) == 0 {
                 self.begin_join();
             }
-            if !self.is_about_clones {
+            if !self.is_about_clones && self.arbitration.is_none() {
                 return;
             }
         }
         for place in (0..self.joins.len()).rev() {
             let join = self.joins[place];
-            let next = if self.is_about_clones { self.advance(join) } else { self.advance_plainly(join) };
+            let is_detailed = self.is_about_clones || self.arbitration.is_some();
+            let next = if is_detailed { self.advance(join) } else { self.advance_plainly(join) };
             match next {
                 Some(Join { stage: Stage::InStep, .. }) => {
                     self.joins.remove(place);
-                    self.retire_one_of(join);
+                    if self.is_about_clones {
+                        self.retire_one_of(join);
+                    }
                 }
                 Some(join) => self.joins[place] = join,
                 None => drop(self.joins.remove(place)),
@@ -80,7 +88,12 @@ impl Simulation {
     /// The same, where anything may happen at any step.
     fn advance(&mut self, join: Join) -> Option<Join> {
         let is_lost = match join.stage {
-            Stage::Pinning | Stage::Restoring => !self.view.is_live(join.source) || self.random.below(80) == 0,
+            Stage::Pinning | Stage::Restoring => {
+                let rarity = if join.is_arbiter { 3_000 } else { 80 };
+                !self.view.is_live(join.source) || self.random.below(rarity) == 0
+            }
+            // Held copies are dropped now and then, to be made anew.
+            Stage::Ready => !self.view.is_live(join.source) || self.random.below(5_000) == 0,
             Stage::Joining | Stage::InStep => !self.view.is_live(join.newcomer),
         };
         if is_lost {
@@ -92,7 +105,8 @@ impl Simulation {
                 self.cut(join);
                 Stage::Restoring
             }
-            Stage::Restoring if self.random.below(8) == 0 => {
+            Stage::Restoring if join.is_arbiter && self.random.below(8) == 0 => Stage::Ready,
+            Stage::Restoring if !join.is_arbiter && self.random.below(8) == 0 => {
                 self.admit(join);
                 Stage::Joining
             }
@@ -103,13 +117,17 @@ impl Simulation {
             stage => stage,
         };
         if next != join.stage {
+            if next == Stage::Ready {
+                self.joins.iter_mut().filter(|other| other.newcomer == join.newcomer).for_each(|it| it.stage = next);
+                self.tell_pins(None);
+            }
             self.kill_somebody(join);
         }
         Some(Join { stage: next, ..join })
     }
 
     /// Those who have to do with a join die at its steps rather than at any time.
-    fn kill_somebody(&mut self, join: Join) {
+    pub(super) fn kill_somebody(&mut self, join: Join) {
         if self.deaths_left == 0 || !self.random.chance(30) {
             return;
         }
@@ -142,28 +160,36 @@ impl Simulation {
 
     /// Whether a live replica has all that its sphere has decided, as far as anybody can have noticed.
     pub(super) fn is_full_member(&self, replica: ReplicaId) -> bool {
-        self.view.is_live(replica) && !self.joins.iter().any(|join| join.newcomer == replica)
+        let is_condemned = self.arbitration.as_ref().is_some_and(|it| it.is_condemned(replica));
+        self.view.is_live(replica) && !is_condemned && !self.joins.iter().any(|join| join.newcomer == replica)
     }
 
     /// Whether all keep what the copy may need. One that is restored meanwhile hears of it with its view.
     fn is_pinned(&self, join: Join) -> bool {
-        let is_pin = |control: &Control| matches!(control, Control::Pins(pins) if pins.contains(&join.newcomer));
+        let is_pin =
+            |control: &Control| matches!(control, Control::Pins { awaited, .. } if awaited.contains(&join.newcomer));
         let has_not_heard = |process: &Process| process.alive && process.controls.iter().any(is_pin);
         let is_restored = |other: &Join| other.stage == Stage::Restoring;
         !self.processes.iter().any(has_not_heard) && !self.joins.iter().any(is_restored)
     }
 
     /// Tells everybody who is awaited now; `ended` is not any more.
-    fn tell_pins(&mut self, ended: Option<ReplicaId>) {
-        let newcomers = self.joins.iter().map(|join| join.newcomer);
-        self.tell(&Control::Pins(newcomers.filter(|newcomer| Some(*newcomer) != ended).collect()));
+    pub(super) fn tell_pins(&mut self, ended: Option<ReplicaId>) {
+        let kept = self.joins.iter().filter(|join| Some(join.newcomer) != ended);
+        let (ready, awaited): (Vec<_>, Vec<_>) = kept.partition(|join| join.stage == Stage::Ready);
+        let places = |joins: Vec<&Join>| joins.into_iter().map(|join| join.newcomer).collect();
+        let pins = Control::Pins { awaited: places(awaited), ready: places(ready) };
+        self.tell(&pins);
     }
 
     fn begin_join(&mut self) {
         let place = self.random.below(self.processes.len());
         let newcomer = self.processes[place].me();
         let is_taken = self.joins.iter().any(|join| join.newcomer == newcomer);
-        if self.processes[place].alive || self.view.is_live(newcomer) || is_taken {
+        // A copy of a replica that may be corrupt would count like any other.
+        let is_suspect =
+            self.arbitration.is_some() && self.corrupt.is_some_and(|corrupt| corrupt.rank == newcomer.rank);
+        if self.processes[place].alive || self.view.is_live(newcomer) || is_taken || is_suspect {
             return;
         }
         let sources: Vec<_> = self.view.live(newcomer.rank).filter(|source| self.is_full_member(*source)).collect();
@@ -172,8 +198,12 @@ impl Simulation {
         }
         let source = self.random.pick(&sources);
         self.joins_left -= 1;
-        self.say(|| format!("{newcomer}  join    as a copy of {source}"));
-        self.joins.push(Join { newcomer, source, stage: Stage::Pinning });
+        self.begin(newcomer, source, false);
+    }
+
+    pub(super) fn begin(&mut self, newcomer: ReplicaId, source: ReplicaId, is_arbiter: bool) {
+        self.say(|| format!("{newcomer}  join    as a copy of {source}{}", if is_arbiter { ", to judge" } else { "" }));
+        self.joins.push(Join { newcomer, source, stage: Stage::Pinning, is_arbiter });
         self.tell_pins(None);
     }
 
@@ -205,13 +235,13 @@ impl Simulation {
         self.tell_pins(None);
     }
 
-    fn end_join(&mut self, join: Join, is_lost: bool) {
+    pub(super) fn end_join(&mut self, join: Join, is_lost: bool) {
         let newcomer = join.newcomer;
         self.say(|| format!("{newcomer}  join    {}", if is_lost { "given up" } else { "complete" }));
         if is_lost {
             self.summary.abandoned += 1;
         }
-        if join.stage == Stage::Restoring {
+        if matches!(join.stage, Stage::Restoring | Stage::Ready) {
             let place = self.world.process(newcomer).0 as usize;
             self.processes[place].alive = false;
         }

@@ -5,6 +5,7 @@
 //! ([`program`]), network, coordinator, faults. The same seed and options give the same run on any machine.
 
 mod app;
+mod arbitration;
 mod check;
 mod joins;
 #[cfg(test)]
@@ -37,6 +38,9 @@ pub enum Faults {
     Log,
     /// Copies are made, several at a time; sources, spares and partners die at every step; replicas are retired.
     Clones,
+    /// Ranks have two replicas, and copies of both that wait until the two differ; a replica sends a payload that its memory corrupted, before
+    /// or after it was copied; anybody dies at any time.
+    Arbitration,
 }
 
 impl Faults {
@@ -90,6 +94,12 @@ pub struct Summary {
     pub reports: u64,
     /// Replicas that were ended because a message for them was corrupt wherever it was kept.
     pub withheld: u64,
+    /// Copies that were let in to judge.
+    pub arbiters: u64,
+    /// Runs in which a corrupt replica of two was named, and in which the verdict stayed open.
+    pub named: u64,
+    /// See above.
+    pub open: u64,
 }
 
 /// What went wrong in a run.

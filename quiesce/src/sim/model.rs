@@ -131,7 +131,7 @@ impl Small {
 
     /// Whether everybody has heard that a copy is wanted.
     fn is_told(&self, state: &State) -> bool {
-        let pins = Control::Pins(self.free.into_iter().collect());
+        let pins = Control::pins(self.free.into_iter().collect());
         !state.processes.iter().any(|process| process.alive && process.controls.contains(&pins))
     }
 
@@ -166,11 +166,11 @@ impl Small {
             Join::Restoring(_) => {
                 state.view = state.view.with(newcomer, Incarnation(1));
                 Self::tell(state, &Control::View(state.view.clone()));
-                Self::tell(state, &Control::Pins(vec![newcomer]));
+                Self::tell(state, &Control::pins(vec![newcomer]));
                 Join::Joining
             }
             Join::Joining => {
-                Self::tell(state, &Control::Pins(Vec::new()));
+                Self::tell(state, &Control::pins(Vec::new()));
                 Join::Over
             }
             join => panic!("{join:?} has no next step"),
@@ -320,7 +320,7 @@ impl Small {
                 match process.controls.pop_front().expect("it was told something") {
                     Control::View(view) if !view.is_live(process.me()) && !process.is_new() => process.alive = false,
                     Control::View(view) => process.apply_view(view),
-                    Control::Pins(newcomers) => process.set_pins(&newcomers),
+                    Control::Pins { awaited, ready } => process.set_pins(&awaited, &ready),
                 }
                 if !state.processes[place].is_new() {
                     Self::run(state, place, &self.world);
@@ -328,7 +328,7 @@ impl Small {
             }
             Action::Begin(source) => {
                 state.join = Join::Pinning(source);
-                Self::tell(state, &Control::Pins(self.free.into_iter().collect()));
+                Self::tell(state, &Control::pins(self.free.into_iter().collect()));
             }
             Action::Advance => self.advance(state),
             Action::Abandon => {
@@ -336,7 +336,7 @@ impl Small {
                     state.processes[self.newcomer()].alive = false;
                 }
                 state.join = Join::Over;
-                Self::tell(state, &Control::Pins(Vec::new()));
+                Self::tell(state, &Control::pins(Vec::new()));
             }
             Action::Reset(one, other) => {
                 state.resets_left -= 1;

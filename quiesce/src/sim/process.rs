@@ -49,8 +49,21 @@ pub enum Packet {
 pub enum Control {
     /// A new view.
     View(View),
-    /// Copies are to join there, or have and are not in step yet.
-    Pins(Vec<ReplicaId>),
+    /// Copies are to join in the places `awaited`, or have and are not in step yet, and stand ready to be arbiters in `ready`.
+    Pins {
+        /// The former.
+        awaited: Vec<ReplicaId>,
+        /// The latter.
+        ready: Vec<ReplicaId>,
+    },
+}
+
+#[cfg(test)]
+impl Control {
+    /// Copies are to join in these places, and none stands ready.
+    pub(super) fn pins(awaited: Vec<ReplicaId>) -> Self {
+        Self::Pins { awaited, ready: Vec::new() }
+    }
 }
 
 /// A message that has arrived.
@@ -82,6 +95,8 @@ pub struct Process {
     by_message: Table<MessageId, usize>,
     pub(super) requests: Vec<Request>,
     payloads: Table<PayloadKey, (u64, Envelope)>,
+    /// Those of large sends that are complete, though somebody may ask for them.
+    detached: Table<PayloadKey, ()>,
     next_payload: u64,
     /// Large sends that are not complete.
     pub(super) sends_open: usize,
@@ -106,6 +121,10 @@ pub struct Process {
     /// The send whose payload is to be corrupted where it is kept, by its number, and the message that was.
     pub(super) corrupt_log: Option<usize>,
     pub(super) log_corrupted: Option<MessageId>,
+    /// Whether what is to corrupt it is in its memory already, and so in a copy.
+    pub(super) is_latent: bool,
+    /// Its program can go on only when copies that stand ready are dropped.
+    pub(super) is_hindered: bool,
     /// Whether something has changed since its program blocked.
     pub(super) runnable: bool,
 }
@@ -131,6 +150,7 @@ impl Process {
             by_message: Table::default(),
             requests: Vec::new(),
             payloads: Table::default(),
+            detached: Table::default(),
             next_payload: 0,
             sends_open: 0,
             controls: VecDeque::new(),
@@ -145,6 +165,8 @@ impl Process {
             corrupted: None,
             corrupt_log: None,
             log_corrupted: None,
+            is_latent: false,
+            is_hindered: false,
             runnable: true,
         }
     }
@@ -239,8 +261,8 @@ impl Process {
         self.replica.is_joining()
     }
 
-    pub(super) fn set_pins(&mut self, newcomers: &[ReplicaId]) {
-        self.replica.set_pins(newcomers);
+    pub(super) fn set_pins(&mut self, awaited: &[ReplicaId], ready: &[ReplicaId]) {
+        self.replica.set_pins(awaited, ready);
         self.drain(None);
     }
 
@@ -257,7 +279,8 @@ impl Process {
         copy.controls.clear();
         copy.epochs.clear();
         copy.reports.clear();
-        copy.runnable = false;
+        copy.corrupt_send = copy.corrupt_send.filter(|_| copy.is_latent);
+        (copy.runnable, copy.is_hindered) = (false, false);
         copy
     }
 
@@ -340,6 +363,10 @@ impl Process {
         self.replica.count_ballots(DecisionKey { stream: StreamId::Thread(0), index })
     }
 
+    pub(super) fn note_hindrance(&mut self, index: u64) {
+        self.is_hindered |= self.replica.is_hindered(DecisionKey { stream: StreamId::Thread(0), index });
+    }
+
     pub(super) fn lookup(&mut self, index: u64) -> Lookup {
         self.replica.lookup(DecisionKey { stream: StreamId::Thread(0), index })
     }
@@ -406,8 +433,20 @@ impl Process {
                 }
                 Output::Mismatch(report) => self.reports.push(*report),
                 Output::Release { payload } => match self.payloads.remove(&payload) {
-                    Some((_, envelope)) => self.sends_open -= usize::from(envelope.length_bytes >= LARGE_BYTES),
+                    Some((_, envelope)) => {
+                        let was_open = self.detached.remove(&payload).is_none();
+                        self.sends_open -= usize::from(envelope.length_bytes >= LARGE_BYTES && was_open);
+                    }
                     None => drop(self.failure.get_or_insert(format!("{payload:?} released twice"))),
+                },
+                Output::Detach { payload } => match self.payloads.get(&payload) {
+                    Some((_, envelope)) => {
+                        self.sends_open -= usize::from(envelope.length_bytes >= LARGE_BYTES);
+                        if self.detached.insert(payload, ()).is_some() {
+                            self.failure.get_or_insert(format!("{payload:?} detached twice"));
+                        }
+                    }
+                    None => drop(self.failure.get_or_insert(format!("{payload:?} detached after its release"))),
                 },
                 Output::WildcardDecided { context, index, source } => {
                     let mut matched = Vec::new();

@@ -27,6 +27,15 @@ fn every_seed_of_clones_ends_right() {
     assert!(total.moved > count() / 20, "{total:?}");
 }
 
+/// Two replicas differ, and copies of both are let in to judge, which have waited since long before; anybody dies at every step. Nobody is
+/// named who was not corrupt, and nothing hangs.
+#[test]
+fn every_seed_of_arbitration_ends_right() {
+    let options = Options { faults: Some(Faults::Arbitration), ..Options::default() };
+    let total = all_end_right(count(), &options, " --faults arbitration");
+    assert!(total.arbiters > count() / 10 && total.named > count() / 30 && total.open > count() / 20, "{total:?}");
+}
+
 /// Payloads that are corrupted where they are kept: who is served from there is told so, and goes if it cannot be served otherwise.
 #[test]
 fn every_seed_of_corrupt_logs_ends_right() {
@@ -51,6 +60,9 @@ fn all_end_right(count: u64, options: &Options, words: &str) -> Summary {
                 total.moved += summary.moved;
                 total.reports += summary.reports;
                 total.withheld += summary.withheld;
+                total.arbiters += summary.arbiters;
+                total.named += summary.named;
+                total.open += summary.open;
             }
             Err(reason) => panic!("seed {seed}: {reason}\nreplay: redrt-sim {seed}{words} --trace"),
         }
@@ -107,6 +119,19 @@ fn a_corrupt_log_that_is_delivered_is_found() {
     let mutation = Some(crate::Mutation::CorruptLogDelivered);
     let options = Options { mutation, faults: Some(Faults::Log), ..Options::default() };
     assert!((0..3_000).any(|seed| outcome(seed, &options).is_err()), "it is not found");
+}
+
+/// The same of what only shows where copies wait to judge.
+#[test]
+fn every_planted_bug_of_arbitration_is_found() {
+    use crate::Mutation as Bug;
+    for mutation in [Bug::EchoCounted, Bug::DetachSkipped, Bug::LateJoinersUnpinned, Bug::DisputeKept, Bug::PinSkipped]
+    {
+        let options = Options { mutation: Some(mutation), faults: Some(Faults::Arbitration), ..Options::default() };
+        let found = (0..20_000).find_map(|seed| Some((seed, outcome(seed, &options).err()?)));
+        let (seed, reason) = found.unwrap_or_else(|| panic!("{mutation:?} is not found"));
+        println!("{mutation:?} is found by seed {seed}: {}", reason.lines().next().unwrap_or_default());
+    }
 }
 
 /// The same of what only shows where copies are what a run is about.

@@ -1,6 +1,7 @@
 //! The simulated network, coordinator and faults, and the scheduler that picks what happens next.
 
 use super::app::Progress;
+use super::arbitration::{Arbitration, PLACES};
 use super::joins::{Join, with_free_places};
 use super::process::{Control, Packet, Process};
 use super::program::{PhaseKinds, generate};
@@ -44,6 +45,8 @@ pub(super) struct Simulation {
     pub(super) joins: Vec<Join>,
     /// Whether copies are what this run is about: several at a time, and everything that may go wrong with them.
     pub(super) is_about_clones: bool,
+    /// Present where copies wait to judge.
+    pub(super) arbitration: Option<Arbitration>,
     wire_flip_after: Option<usize>,
     /// Lives of each place, from 0.
     pub(super) lives: Vec<u32>,
@@ -69,21 +72,28 @@ impl Simulation {
         let mut random = Random::new(seed);
         let rank_count = options.rank_count.unwrap_or_else(|| 1 + random.below(4) as u32);
         let faults = options.faults.unwrap_or_else(|| Breaks::perhaps(seed, random.pick(&Faults::ALL)));
-        let degrees = (0..rank_count).map(|_| options.degree.unwrap_or_else(|| degree(&mut random, faults))).collect();
+        let is_arbitrated = faults == Faults::Arbitration;
+        let mut degree = || options.degree.unwrap_or_else(|| degree(&mut random, faults));
+        let degrees = (0..rank_count).map(|_| if is_arbitrated { PLACES } else { degree() }).collect();
         let world = World::new(degrees);
         let breaks = Breaks::new(seed, faults);
         let protocol =
             options.protocol.unwrap_or_else(|| if random.chance(25) { Protocol::AllToAll } else { Protocol::Hash });
         // Deferred, a corrupt payload is delivered and corrupts its receiver: then everything may be reported.
-        let strict = random.chance(75) || faults == Faults::Memory;
+        let strict = random.chance(75) || matches!(faults, Faults::Memory | Faults::Arbitration);
         let verification = if strict { Verification::Strict } else { Verification::Deferred };
-        let phase_count = 1 + random.below(6);
+        // Copies take their time before they can judge anything.
+        let phase_count = if is_arbitrated { 4 + random.below(12) } else { 1 + random.below(6) };
         let kinds = if faults == Faults::Clones { PhaseKinds::WITH_COLLECTIVES } else { PhaseKinds::WITHOUT };
         let programs = generate(&mut random, rank_count, phase_count, kinds);
         let mut contexts = vec![ContextId(1), ContextId(2)];
         contexts.extend((0..phase_count as u64).map(|phase| ContextId(100 + phase)));
         let full = View::initial(&world);
-        let view = if faults == Faults::Clones { with_free_places(&full, &world, &mut random) } else { full.clone() };
+        let view = match faults {
+            Faults::Clones => with_free_places(&full, &world, &mut random),
+            Faults::Arbitration => View::with_degrees(&world, &vec![2; rank_count as usize]),
+            _ => full.clone(),
+        };
         let start = |me: ReplicaId| {
             // What stands in a free place never runs.
             let view = if view.is_live(me) { view.clone() } else { full.clone() };
@@ -101,6 +111,11 @@ impl Simulation {
             processes[place].corrupt_send = Some(random.below(8));
             processes[place].me()
         });
+        let arbitration = is_arbitrated.then(|| Arbitration::new(&mut random, &world));
+        let corrupt = match &arbitration {
+            Some(arbitration) => arbitration.corrupt_one(&mut random, &mut processes),
+            None => corrupt,
+        };
         if faults == Faults::Log {
             let place = random.below(processes.len());
             processes[place].corrupt_log = Some(random.below(8));
@@ -111,10 +126,11 @@ impl Simulation {
             Faults::Clones => random.below(6),
             Faults::Wire => random.below(2),
             Faults::Log => 1 + random.below(3),
+            Faults::Arbitration => random.below(3),
             _ => 0,
         };
         let joins_left = match faults {
-            Faults::Deaths | Faults::Resets => random.below(4),
+            Faults::Deaths | Faults::Resets | Faults::Arbitration => random.below(4),
             Faults::Clones => 2 + random.below(6),
             _ => 0,
         };
@@ -135,6 +151,7 @@ impl Simulation {
             joins_left,
             joins: Vec::new(),
             is_about_clones: faults == Faults::Clones,
+            arbitration,
             wire_flip_after,
             lives: vec![0; processes_count],
             speeds,
@@ -152,12 +169,19 @@ impl Simulation {
             }
             self.break_connections();
             self.advance_joins();
+            self.arbitrate();
             self.end_withholding();
             let events = self.events();
             if events.is_empty() && self.joins.is_empty() {
                 break;
             }
+            if events.is_empty() && self.release_ready().map_err(|reason| self.failure(reason))? {
+                continue;
+            }
             self.step += 1;
+            if self.step > STEP_LIMIT && check::is_believed(&self) {
+                break;
+            }
             if self.step > STEP_LIMIT {
                 return Err(self.failure("it does not end".to_owned()));
             }
@@ -173,6 +197,7 @@ impl Simulation {
                 break;
             }
         }
+        self.count_verdicts(check::is_decided(&self));
         let summary = &mut self.summary;
         summary.steps = self.step;
         summary.messages = self.processes.iter().map(|process| process.sent.len() as u64).sum();
@@ -274,7 +299,7 @@ impl Simulation {
                 match control {
                     Control::View(view) if !view.is_live(process.me()) && !process.is_new() => process.alive = false,
                     Control::View(view) => process.apply_view(view),
-                    Control::Pins(newcomers) => process.set_pins(&newcomers),
+                    Control::Pins { awaited, ready } => process.set_pins(&awaited, &ready),
                 }
                 process.runnable = !process.is_new();
                 place
@@ -393,6 +418,7 @@ impl Simulation {
         self.processes[place].fenced = fenced;
         self.processes[place].alive = fenced;
         self.say(|| format!("{victim}  {}", if fenced { "fenced" } else { "dies" }));
+        self.note_loss(victim);
         self.view = self.view.without(&[victim]);
         self.tell(&Control::View(self.view.clone()));
         if !fenced {

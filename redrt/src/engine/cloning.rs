@@ -15,6 +15,7 @@ use crate::runtime;
 use crate::transport::Landings;
 use quiesce::matching::Order;
 use redrt_types::ReplicaId;
+use redrt_wire::clone::Pins;
 use redrt_wire::control::{Card, FromAgent};
 use std::io;
 use std::sync::MutexGuard;
@@ -39,10 +40,13 @@ pub struct Held<'a> {
 
 impl Cell {
     /// Keeps what these newcomers may ask for, and for no others more than the view says.
-    pub fn set_pins(&self, newcomers: &[ReplicaId]) {
+    pub fn set_pins(&self, pins: &Pins) {
         let mut engine = self.lock_at_any_time();
         if let Some(replication) = &mut engine.replication {
-            replication.replica.set_pins(newcomers);
+            replication.is_known_hindered = false;
+            replication.replica.set_pins(&pins.awaited, &pins.ready);
+            // Who leaves may owe nothing any more.
+            engine.requests.completions += 1;
             engine.carry_out();
         }
         engine.tell_sleeper(&self.sleeper);

@@ -52,7 +52,10 @@ impl Engine {
         };
         let element = self.messages[key].element;
         let is_fetched_again = report.action == Action::Refetched;
-        let is_open = report.finding == Finding::Undecidable && self.excerpt_count < EXCERPT_COUNT_MAX;
+        // What is in dispute is looked at when there is a verdict.
+        let is_open = report.finding == Finding::Undecidable
+            && report.action != Action::Disputed
+            && self.excerpt_count < EXCERPT_COUNT_MAX;
         if !is_fetched_again && !is_open {
             return (element, None);
         }

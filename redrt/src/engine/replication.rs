@@ -23,7 +23,7 @@ use crate::{comm, faults, memory, runtime};
 use quiesce::matching::{Arrived, Match, Order};
 use quiesce::{DecisionKey, Frame, MessageId, Outcome, Output, PayloadKey, Replica, StreamId};
 use redrt_types::{ContextId, Digest, Envelope, ProcessIndex, ReplicaId, SeqNum, Tag, View, VirtualRank};
-use redrt_wire::control::{Determinism, Options};
+use redrt_wire::control::{Determinism, FromAgent, Options};
 use redrt_wire::event::{Coverage, Statistics};
 use redrt_wire::trace::Sending;
 use rustc_hash::FxHashMap;
@@ -61,6 +61,8 @@ pub struct Replication {
     pub(super) idle_flushes: u32,
     ahead_count: u32,
     pub(super) readings: Readings,
+    /// `redrun` was told that this process cannot go on while copies of its rank stand ready.
+    pub(super) is_known_hindered: bool,
     matched: Vec<Match<super::request::RequestId, usize>>,
 }
 
@@ -121,6 +123,7 @@ impl Replication {
             idle_flushes: 0,
             ahead_count: 0,
             readings: Readings::default(),
+            is_known_hindered: false,
             matched: Vec::new(),
         }
     }
@@ -178,7 +181,7 @@ impl Replication {
 
     /// Whether everything this process owes to others has arrived there.
     pub fn is_settled(&self) -> bool {
-        self.replica.retained_count() == 0 && self.replica.held_count() == 0
+        !self.replica.is_owing() && self.replica.held_count() == 0
     }
 }
 
@@ -281,7 +284,8 @@ impl Engine {
             outgoing.payload = Arc::new(payload);
         }
         // All may have acknowledged it already, if this replica lags behind its siblings.
-        if eager || !self.outgoing.contains_key(&id) { Sent::Complete } else { Sent::Pending(id) }
+        let is_needed = !eager && self.outgoing.get(&id).is_some_and(|outgoing| !outgoing.detached);
+        if is_needed { Sent::Pending(id) } else { Sent::Complete }
     }
 
     /// Does what the machine says.
@@ -302,6 +306,7 @@ impl Engine {
                 }
                 self.outgoing_gone(id);
             }
+            Output::Detach { payload } => self.detach(OutgoingId(payload.0)),
             Output::Mismatch(report) => {
                 let (element, excerpt) = self.look_at(&report);
                 super::verdict::report(&report, element, excerpt);
@@ -721,8 +726,18 @@ impl Engine {
 
     /// Whether all siblings can; see `quiesce::Replica::count_ballots`.
     pub fn count_ballots(&mut self, stream: StreamId) -> Option<bool> {
-        let index = self.next_outcome(stream);
-        self.replication().replica.count_ballots(DecisionKey { stream, index })
+        let key = DecisionKey { stream, index: self.next_outcome(stream) };
+        let replication = self.replication();
+        let agreed = replication.replica.count_ballots(key);
+        let is_hindered = agreed.is_none() && replication.replica.is_hindered(key);
+        if is_hindered
+            && !std::mem::replace(&mut replication.is_known_hindered, true)
+            && let Some(control) = runtime::job().and_then(|job| job.control)
+        {
+            // If the daemon is gone, so is the job.
+            let _ = control.send(&FromAgent::Hindered);
+        }
+        agreed
     }
 
     fn next_outcome(&mut self, stream: StreamId) -> u64 {

@@ -42,6 +42,8 @@ pub struct Outgoing {
     pub to: Option<VirtualRank>,
     /// Its receiver has asked for it.
     pub granted: bool,
+    /// The program has its buffer back, and only newcomers may ask for this.
+    pub detached: bool,
     /// Who waits for it to be no longer needed.
     pub request: Option<RequestId>,
 }
@@ -90,9 +92,26 @@ impl Engine {
         self.outgoing_count += 1;
         let id = OutgoingId(self.outgoing_count);
         let payload = Arc::new(payload);
-        self.outgoing
-            .insert(id, Outgoing { payload: payload.clone(), element, eager, to, granted: false, request: None });
+        self.outgoing.insert(
+            id,
+            Outgoing { payload: payload.clone(), element, eager, to, granted: false, detached: false, request: None },
+        );
         (id, payload)
+    }
+
+    /// The payload is needed by newcomers only, which may be long in coming: the program gets its buffer back, and its request completes.
+    pub(super) fn detach(&mut self, id: OutgoingId) {
+        let Some(outgoing) = self.outgoing.get_mut(&id) else { return };
+        if outgoing.granted {
+            self.links.cancel_pushes(id, &outgoing.payload);
+        }
+        if let Payload::User { .. } = *outgoing.payload {
+            outgoing.payload = Arc::new(Payload::Owned(outgoing.payload.bytes().into()));
+        }
+        outgoing.detached = true;
+        if let Some(request) = outgoing.request.take() {
+            self.requests.complete(request, Status::EMPTY);
+        }
     }
 
     /// The payload is no longer needed: its request completes.

@@ -10,7 +10,8 @@ use sdc_detect::Element;
 /// Tells the audit log, and ends the job when the policy asks for that.
 pub(super) fn report(report: &MismatchReport, element: Element, excerpt: Option<Excerpt>) {
     let Some(job) = runtime::job() else { return };
-    let abort = job.welcome.options.on_sdc == OnSdc::Abort && report.finding == quiesce::Finding::Undecidable;
+    let is_open = report.finding == quiesce::Finding::Undecidable && report.action == quiesce::Action::Delivered;
+    let abort = job.welcome.options.on_sdc == OnSdc::Abort && is_open;
     let mismatch = Mismatch {
         receiver: job.welcome.me,
         sender: report.message.sender,
@@ -36,6 +37,7 @@ pub(super) fn report(report: &MismatchReport, element: Element, excerpt: Option<
             quiesce::Action::Refetched => Action::Refetched,
             quiesce::Action::Outvoted => Action::Outvoted,
             quiesce::Action::Withheld => Action::Withheld,
+            quiesce::Action::Disputed => Action::Disputed,
         },
         view: report.view,
     };

@@ -137,14 +137,15 @@ fn heed(job: &Job, control: &Control, message: ToAgent) {
             cell.apply_view(view);
         }
         ToAgent::Cards(cards) => cell.set_cards(cards),
-        ToAgent::Pins(newcomers) => {
-            if !newcomers.iter().all(|newcomer| job.welcome.world.contains(*newcomer)) {
+        ToAgent::Pins(pins) => {
+            if !pins.places().all(|newcomer| job.welcome.world.contains(newcomer)) {
                 return super::abort(1, "the daemon on this host speaks of a place of another job".to_owned());
             }
-            cell.set_pins(&newcomers);
-            IS_AWAITING.store(!newcomers.is_empty(), Ordering::Relaxed);
+            cell.set_pins(&pins);
+            // Who stands ready asks for nothing.
+            IS_AWAITING.store(!pins.awaited.is_empty(), Ordering::Relaxed);
             // If the daemon is gone, so is the job.
-            let _ = control.send(&FromAgent::Pinned(newcomers));
+            let _ = control.send(&FromAgent::Pinned(pins.awaited));
         }
         ToAgent::Ask { wave } => {
             let thread_count = super::threads::mpi_thread_count(OWN_THREADS.load(Ordering::Relaxed));

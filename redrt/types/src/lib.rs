@@ -10,7 +10,7 @@ mod view;
 pub use replica::{
     Incarnation, ParseReplicaError, ProcessIndex, ReplicaId, ReplicaIndex, VirtualRank, World, WorldError,
 };
-pub use view::{Member, View, ViewNumber};
+pub use view::{Member, Origin, View, ViewNumber};
 
 use serde::{Deserialize, Serialize};
 use std::fmt;

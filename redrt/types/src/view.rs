@@ -1,6 +1,6 @@
 //! The numbered membership: which replica incarnations are live.
 
-use crate::{Incarnation, ReplicaId, VirtualRank, World};
+use crate::{Incarnation, ReplicaId, ReplicaIndex, VirtualRank, World};
 use serde::{Deserialize, Serialize};
 
 /// Number of a view; each change of membership makes the next one. Only the coordinator makes views.
@@ -15,6 +15,18 @@ pub struct Member {
     /// The view in which this incarnation joined. The leader of a sphere is the live replica with the smallest
     /// (joined, index), so that a join never moves it.
     pub joined: ViewNumber,
+    /// For an arbiter, a copy that joined because its siblings differ: whom of them it is a copy of. What was wrong in that one when it
+    /// was copied is wrong here, too, so the two together say no more than one of them.
+    pub origin: Option<Origin>,
+}
+
+/// Whom an arbiter is a copy of: a replica of its rank.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+pub struct Origin {
+    /// Its place.
+    pub index: ReplicaIndex,
+    /// Which life of that place it was.
+    pub incarnation: Incarnation,
 }
 
 /// The membership of the job at one view number: for every place in the world, its live member or `None`.
@@ -29,7 +41,7 @@ impl View {
     /// The first view: every place of the world is live in its incarnation 0.
     #[must_use]
     pub fn initial(world: &World) -> Self {
-        let first = Member { incarnation: Incarnation(0), joined: ViewNumber(0) };
+        let first = Member { incarnation: Incarnation(0), joined: ViewNumber(0), origin: None };
         let spheres = (0..world.rank_count())
             .map(|rank| vec![Some(first); usize::from(world.degree(VirtualRank(rank)))])
             .collect();
@@ -109,19 +121,53 @@ impl View {
     pub fn with(&self, replica: ReplicaId, incarnation: Incarnation) -> Self {
         let mut next = self.clone();
         next.number.0 += 1;
-        let sphere = &mut next.spheres[replica.rank.0 as usize];
+        next.seat(replica, Member { incarnation, joined: next.number, origin: None });
+        next
+    }
+
+    /// The next view, in which each of these replicas is live as this incarnation and as an arbiter: a copy of a live sibling.
+    ///
+    /// # Panics
+    /// When one of the siblings is not live.
+    #[must_use]
+    pub fn with_arbiters(&self, arbiters: &[(ReplicaId, Incarnation, ReplicaIndex)]) -> Self {
+        let mut next = self.clone();
+        next.number.0 += 1;
+        for (replica, incarnation, source) in arbiters {
+            let source = ReplicaId { rank: replica.rank, index: *source };
+            let life = self.member(source).unwrap_or_else(|| panic!("{source}, whose copy {replica} is, is not live"));
+            let origin = Some(Origin { index: source.index, incarnation: life.incarnation });
+            next.seat(*replica, Member { incarnation: *incarnation, joined: next.number, origin });
+        }
+        next
+    }
+
+    fn seat(&mut self, replica: ReplicaId, member: Member) {
+        let sphere = &mut self.spheres[replica.rank.0 as usize];
         let place = usize::from(replica.index.0);
         if sphere.len() <= place {
             sphere.resize(place + 1, None);
         }
-        sphere[place] = Some(Member { incarnation, joined: next.number });
-        next
+        sphere[place] = Some(member);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_arbiter_is_known_by_the_life_that_it_is_a_copy_of() {
+        let world = World::new(vec![4]);
+        let view = View::with_degrees(&world, &[2]).with_arbiters(&[
+            (ReplicaId::new(0, 2), Incarnation(1), ReplicaIndex(0)),
+            (ReplicaId::new(0, 3), Incarnation(1), ReplicaIndex(1)),
+        ]);
+        let member = view.member(ReplicaId::new(0, 3)).unwrap();
+        assert_eq!((view.number, member.joined, view.degree(VirtualRank(0))), (ViewNumber(1), ViewNumber(1), 4));
+        assert_eq!(member.origin, Some(Origin { index: ReplicaIndex(1), incarnation: Incarnation(0) }));
+        assert_eq!(view.member(ReplicaId::new(0, 1)).unwrap().origin, None);
+    }
 
     #[test]
     fn places_beyond_the_degree_are_free_until_somebody_joins() {

@@ -19,7 +19,8 @@
 //!   │ ◀── Agent{InStep} ───────────── │                                                          │
 //!   │ ── Pins ──────────────────────────────────────────────────────────────────────────────────▶│
 //! ```
-//! `Failed` may take the place of any answer, `Abandon` follows whatever went before.
+//! A copy that is to judge (`redrun --arbitrate`) stays where it runs: `Pins` say that it stands ready, and from `Meet` on all follows when two
+//! siblings differ, if they do. `Failed` may take the place of any answer, `Abandon` follows whatever went before.
 
 use crate::control::Card;
 use redrt_types::{Incarnation, ReplicaId};
@@ -39,6 +40,22 @@ pub struct Newcomer {
     pub incarnation: Incarnation,
     /// Who is copied: a sibling.
     pub source: ReplicaId,
+}
+
+/// For whom all are to keep more than the view says.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Pins {
+    /// Copies will take these places, or have and are not in step yet.
+    pub awaited: Vec<ReplicaId>,
+    /// Copies for these places stand ready, to be let in when their siblings differ.
+    pub ready: Vec<ReplicaId>,
+}
+
+impl Pins {
+    /// All places.
+    pub fn places(&self) -> impl Iterator<Item = ReplicaId> + '_ {
+        self.awaited.iter().chain(&self.ready).copied()
+    }
 }
 
 /// From `redrun` to the daemon of one host.

@@ -8,6 +8,7 @@
 //! replicas are lost; in `MPI_Finalize` `Finalizing`, answered by `Release` once every live process has said so.
 
 use crate::auth::Secret;
+use crate::clone::Pins;
 use crate::dynamic::{Answer as DynamicAnswer, Origin, Request};
 use crate::event::{Coverage, Event, Statistics};
 use crate::scrub::{Answer, Scrub};
@@ -296,9 +297,9 @@ pub enum ToAgent {
     View(View),
     /// All live processes are finalizing: leave.
     Release,
-    /// Copies will take these places and no others, or have and are not in step yet: keep for each what it may ask for.
+    /// Copies will take these places and no others, have and are not in step yet, or stand ready: keep for each what it may ask for.
     /// Answered by `Pinned`.
-    Pins(Vec<ReplicaId>),
+    Pins(Pins),
     /// Where in the program did you send this? Answered by `Trace`.
     Trace(Sending),
     /// What it prints is not taken until siblings have printed as much, or is taken again.
@@ -373,10 +374,12 @@ pub enum FromAgent {
     Trace(Sending, Option<Trace>),
     /// About other jobs: a question, with a number of its own, or what belongs to one of that number.
     Dynamic(u64, Request),
-    /// What these newcomers may ask for is kept.
+    /// What these newcomers, all that are awaited, may ask for is kept.
     Pinned(Vec<ReplicaId>),
     /// This copy has heard its leader: nothing needs to be pinned for it any more.
     InStep,
+    /// This process cannot go on while copies of its rank stand ready.
+    Hindered,
     /// A data connection to this process broke; the daemon decides whether it is dead.
     Suspect(ReplicaId),
     /// A frame was refused that no sound process sends, and its link is closed: one of the two must go.

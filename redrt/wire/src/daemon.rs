@@ -16,7 +16,7 @@
 //! How these travel through the tree of daemons, and what happens when a connection breaks, is said in `tree`.
 
 use crate::auth::Secret;
-use crate::clone::{CloneId, CloneOrder, CloneStep};
+use crate::clone::{CloneId, CloneOrder, CloneStep, Pins};
 use crate::control::{Card, FromAgent, Options, ProcessFault};
 use crate::dynamic::{Answer, Origin};
 use crate::trace::Sending;
@@ -232,8 +232,8 @@ pub enum ToDaemon {
         /// What to do.
         order: CloneOrder,
     },
-    /// To be forwarded: copies will take these places and no others; keep for each what it may ask for.
-    Pins(Vec<ReplicaId>),
+    /// To be forwarded: for whom to keep more than the view says.
+    Pins(Pins),
     /// To be forwarded to this process: where in the program did you send this?
     Trace(ReplicaId, Sending),
     /// To be forwarded to this process: an answer, with the number of its question.

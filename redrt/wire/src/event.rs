@@ -28,8 +28,11 @@ pub enum Action {
     Outvoted,
     /// The job was ended, as `--on-sdc=abort` asks.
     Aborted,
-    /// Nobody has the payload as it was sent; the receiver is ended, because a sibling of it can go on.
+    /// Nobody has the payload as it was sent, or an arbiter cannot tell which one it is; the receiver is ended, because a sibling of it
+    /// can go on.
     Withheld,
+    /// It waits: copies that stand ready are asked.
+    Disputed,
 }
 
 /// One vote on a logical message.

@@ -33,7 +33,7 @@ fn who_comes_in_the_place_of_one_that_was_lost_votes_anew() {
         assert_eq!((tally.claim(replica), tally.claimed().len()), (None, 1));
         tally.record(replica, Digest(1), true);
         let live = [ReplicaIndex(0), replica].into_iter().collect();
-        assert_eq!(tally.verdict(Digest(1), ReplicaIndex(0), live), Some(Verdict::Unanimous));
+        assert_eq!(tally.verdict(Digest(1), ReplicaIndex(0), live, |_| None), Some(Verdict::Unanimous));
     }
 }
 
@@ -88,7 +88,7 @@ fn verdict(supplier: Voter, others: &[Voter], places: &[usize], payload: Digest)
             live.insert(replica);
         }
     }
-    tally.verdict(payload, ReplicaIndex(places[0] as u16), live)
+    tally.verdict(payload, ReplicaIndex(places[0] as u16), live, |_| None)
 }
 
 fn text(verdict: Option<Verdict>, names: &[char]) -> String {
@@ -192,5 +192,63 @@ fn majority_and_only_the_majority_names_culprits() {
                 None => {}
             }
         }
+    }
+}
+
+/// Two replicas differ, and arbiters have joined: copies of the first (2) and of the second (3). `claims` by index, absent: not live.
+fn arbitrated(claims: [Option<u128>; 4]) -> Option<Vec<u16>> {
+    let mut tally = Tally::default();
+    let places = || (0..4_u16).map(ReplicaIndex).zip(claims);
+    for (replica, claim) in places() {
+        claim.into_iter().for_each(|claim| tally.record(replica, Digest(claim), true));
+    }
+    let live = places().filter(|(_, claim)| claim.is_some()).map(|(replica, _)| replica).collect();
+    let original = |arbiter: ReplicaIndex| arbiter.0.checked_sub(2).map(ReplicaIndex);
+    let (supplier, claim) = places().find_map(|(replica, claim)| Some((replica, claim?))).unwrap();
+    match tally.verdict(Digest(claim), supplier, live, original).unwrap() {
+        Verdict::ReplicaCorrupt { culprits, .. } => Some(culprits.into_iter().map(|culprit| culprit.0).collect()),
+        Verdict::Undecidable => None,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// The right payload is 7. What was wrong before the copies were made is wrong in original and copy.
+#[test]
+fn arbiters_name_who_went_wrong_since_they_were_made_and_nobody_else() {
+    let (good, bad) = (Some(7), Some(8));
+    // Since the copies were made.
+    assert_eq!(arbitrated([bad, good, good, good]), Some(vec![0]));
+    assert_eq!(arbitrated([good, bad, good, good]), Some(vec![1]));
+    // With one of them only, whichever it is: named where it contradicts its original.
+    assert_eq!(arbitrated([bad, good, good, None]), Some(vec![0]));
+    assert_eq!(arbitrated([bad, good, None, good]), None);
+    assert_eq!(arbitrated([good, bad, good, None]), None);
+    // Before: open, also when one of the four has died meanwhile.
+    assert_eq!(arbitrated([bad, good, bad, good]), None);
+    assert_eq!(arbitrated([bad, good, bad, None]), None);
+    assert_eq!(arbitrated([bad, None, bad, good]), None);
+    assert_eq!(arbitrated([None, good, bad, good]), None);
+    assert_eq!(arbitrated([good, bad, good, bad]), None);
+    // An arbiter that goes wrong itself accuses nobody.
+    assert_eq!(arbitrated([good, good, bad, good]), Some(vec![2]));
+    assert_eq!(arbitrated([bad, good, Some(9), good]), None);
+}
+
+/// Nobody is named on the word of one side, whatever the four say: every majority has votes of both.
+#[test]
+fn whoever_is_named_is_contradicted_by_both_sides() {
+    for code in 0..4_usize.pow(4) {
+        let claims = [0, 1, 2, 3].map(|place| [None, Some(1), Some(2), Some(3)][code / 4_usize.pow(place) % 4]);
+        let Some(first) = claims.iter().flatten().next() else { continue };
+        if claims.iter().flatten().all(|claim| claim == first) {
+            continue;
+        }
+        let Some(culprits) = arbitrated(claims) else { continue };
+        let agreed: Vec<_> =
+            (0..4_u16).filter(|place| claims[usize::from(*place)].is_some() && !culprits.contains(place)).collect();
+        assert!(
+            agreed.iter().any(|place| place % 2 == 0) && agreed.iter().any(|place| place % 2 == 1),
+            "{claims:?}: {culprits:?}"
+        );
     }
 }

@@ -1,6 +1,6 @@
 //! The seed → trials.
 
-use super::{Campaign, Place, Trial, Undisturbed};
+use super::{ARBITRATE, Campaign, Place, Trial, Undisturbed};
 use crate::Random;
 use crate::programs::Program;
 use std::collections::BTreeMap;
@@ -20,9 +20,18 @@ impl Campaign {
         }
         let endless = order.iter().cycle().take(if order.is_empty() { 0 } else { self.fault_count });
         endless
-            .map(|(degree, place, program)| trial(*degree, *place, *program, &undisturbed[program.name], &mut random))
+            .map(|(degree, place, program)| {
+                let drawn = trial(*degree, *place, *program, &undisturbed[program.name], &mut random);
+                if self.arbitrates && *degree == 2 { arbitrated(drawn) } else { drawn }
+            })
             .collect()
     }
+}
+
+/// The same, where copies stand ready. Then nothing is delivered before its verdict.
+fn arbitrated(trial: Trial) -> Trial {
+    let options = trial.options.into_iter().map(|option| if option == "deferred" { "strict" } else { option });
+    Trial { options: options.chain([ARBITRATE]).collect(), ..trial }
 }
 
 fn trial(degree: u16, place: Place, program: Program, known: &Undisturbed, random: &mut Random) -> Trial {

@@ -135,7 +135,7 @@ pub(super) fn judge(trial: &Trial, seed: u64, ended: &Ended, out: &str) -> Recor
         fate,
         reached: is_injected && reached,
         corrected: is_injected && reached && is_right_output,
-        healed: detected && ended.number("recovered") > 0,
+        healed: detected && (ended.number("recovered") > 0 || ended.number("arbitrations_named") > 0),
     }
 }
 
@@ -189,8 +189,9 @@ impl Facts<'_> {
         };
         let is_of_fault = |record: &Value| match self.trial.place {
             Place::Flight | Place::Log => record["finding"] == "transport-corrupt" && record["supplier"] == culprit,
+            _ if record["culprit"] == culprit => true,
             _ if self.trial.degree == 2 => record["finding"] == "undecidable" && votes(record),
-            _ => record["culprit"] == culprit,
+            _ => false,
         };
         let is_behind_digest = matches!(self.trial.place, Place::Flight | Place::Log);
         self.verdicts().any(is_of_fault) || (!is_behind_digest && (self.has_output_verdict() || self.has_strayed()))
@@ -212,7 +213,7 @@ impl Facts<'_> {
 
     /// Somebody else is accused by a majority. In deferred mode those who used something wrong before its verdict are wrong as well.
     fn accuses_another(&self) -> bool {
-        let is_certain = self.trial.degree > 2 && !self.trial.is_deferred();
+        let is_certain = self.trial.can_name() && !self.trial.is_deferred();
         let is_other = |value: &Value| value.as_str().is_some_and(|name| name != self.culprit);
         is_certain
             && (self.verdicts().chain(self.ended.events("output-mismatch")).any(|record| is_other(&record["culprit"]))

@@ -77,6 +77,8 @@ pub struct Campaign {
     pub degrees: Vec<u16>,
     /// Places, in turn.
     pub places: Vec<Place>,
+    /// Whether at r = 2 copies stand ready to judge.
+    pub arbitrates: bool,
     /// Number of faults, spread evenly over programs, degrees and places.
     pub fault_count: usize,
     /// Where everything is drawn from.
@@ -88,6 +90,9 @@ pub struct Campaign {
     /// Records are appended to this file; a fault that has one there is not injected again.
     pub records: Option<PathBuf>,
 }
+
+/// Jobs of the campaign are short: copies are made from their begin on, and often.
+const ARBITRATE: &str = "--arbitrate=0.5";
 
 /// One job: a fault and how it is run.
 #[derive(Clone, Debug)]
@@ -111,6 +116,11 @@ impl Trial {
     fn job(&self, seed: u64, limit: Duration) -> Job {
         let job = Job::of(&self.program).degree(self.degree).options(&self.options).inject(&self.fault);
         job.options(&["--seed", &seed.to_string()]).limit(limit)
+    }
+
+    /// Whether the one replica that is wrong can be told from its sibling.
+    fn can_name(&self) -> bool {
+        self.degree > 2 || self.options.contains(&ARBITRATE)
     }
 
     fn is_deferred(&self) -> bool {

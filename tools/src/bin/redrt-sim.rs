@@ -57,6 +57,7 @@ enum FaultsArgument {
     Memory,
     Log,
     Clones,
+    Arbitration,
 }
 
 impl Arguments {
@@ -74,6 +75,7 @@ impl Arguments {
             FaultsArgument::Memory => Faults::Memory,
             FaultsArgument::Log => Faults::Log,
             FaultsArgument::Clones => Faults::Clones,
+            FaultsArgument::Arbitration => Faults::Arbitration,
         });
         if self.trace {
             if self.count > 1 {

@@ -63,6 +63,11 @@ pub struct Arguments {
     #[arg(long, value_name = "SECONDS", help_heading = "Replication")]
     pub scrub: Option<String>,
 
+    /// Where a rank has two replicas, keep a copy of either on another host, made anew every so many seconds [default: 600], and when the
+    /// two differ ask these which one is wrong. It takes the memory of four replicas and keeps the messages of that time
+    #[arg(long, value_name = "SECONDS", num_args = 0..=1, require_equals = true, default_missing_value = "600", help_heading = "Replication")]
+    pub arbitrate: Option<String>,
+
     /// A host on which so many replicas were found to be wrong gets nothing more, and its replicas move away
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..), help_heading = "Replication")]
     pub strikes: u32,
@@ -186,7 +191,7 @@ pub struct Arguments {
 
     /// Run every rank twice and tell where the program is not deterministic: what it sends, with the calls that led there in both replicas
     /// and the first element that differs. The exit code is 1 if it is not
-    #[arg(long = "check-determinism", conflicts_with_all = ["replicate", "spares", "pool"], help_heading = "Testing")]
+    #[arg(long = "check-determinism", conflicts_with_all = ["replicate", "spares", "pool", "arbitrate"], help_heading = "Testing")]
     pub check_determinism: bool,
 
     /// Started by redrun for a process that has called MPI_Comm_spawn: what to run comes by standard input

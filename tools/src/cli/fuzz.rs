@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStringExt;
 
 /// Words that mean something to `redrun`, numbers that are hard to read, and anything else.
 fn word() -> impl Strategy<Value = OsString> {
-    const WORDS: [&str; 49] = [
+    const WORDS: [&str; 50] = [
         "-r",
         "-n",
         "-np",
@@ -24,6 +24,7 @@ fn word() -> impl Strategy<Value = OsString> {
         "--metrics",
         "leader",
         "--spares",
+        "--arbitrate",
         "--transport",
         "--timeout",
         "--seed",

@@ -25,7 +25,7 @@ use crate::stdio::sphere_stream::Release;
 use arguments::{LocalArguments, OnSdc, Shape, Stdout};
 use redrt_types::{View, VirtualRank, World};
 use redrt_wire::auth::Secret;
-use redrt_wire::control::Options;
+use redrt_wire::control::{Options, Verification};
 use redrt_wire::daemon::Application;
 use redrt_wire::dynamic::Origin;
 use std::ffi::OsString;
@@ -80,6 +80,8 @@ pub struct Job {
     pub strikes_max: u32,
     /// How often the memory of replicas is compared.
     pub scrub_interval: Option<Duration>,
+    /// How often copies of both replicas of a rank are made anew that judge when the two differ.
+    pub arbitration_interval: Option<Duration>,
     /// As many clones are made at once.
     pub clone_count_max: usize,
     /// Of a job that was spawned: by whom.
@@ -152,9 +154,11 @@ fn assemble(arguments: &Arguments, locals: &[LocalArguments]) -> Result<Job, Usa
     let degree = degree(arguments)?;
     let world = degrees::world(shape.rank_count, degree, arguments.replicate.as_deref())?;
     let pool = pool(arguments)?;
-    let is_cloneable = arguments.spares.is_some() || hosts.has_spares() || pool.is_some();
+    let arbitration_interval = arbitration_interval(arguments, &world)?;
+    let arbitrates = arbitration_interval.is_some();
+    let is_cloneable = arguments.spares.is_some() || hosts.has_spares() || pool.is_some() || arbitrates;
     let launched = world;
-    let world = places(&launched, is_cloneable, arguments.max_degree)?;
+    let world = places(&launched, is_cloneable, arguments.max_degree, arbitrates)?;
     let applications: Result<Vec<_>, _> = locals.iter().map(|local| program::application(arguments, local)).collect();
     let seed = match arguments.seed {
         Some(seed) => seed,
@@ -207,6 +211,7 @@ fn assemble(arguments: &Arguments, locals: &[LocalArguments]) -> Result<Job, Usa
         json_summary: arguments.json_summary.clone(),
         strikes_max: arguments.strikes,
         scrub_interval,
+        arbitration_interval,
         clone_count_max: arguments.max_clones as usize,
         origin: None,
     })
@@ -223,15 +228,42 @@ fn degree(arguments: &Arguments) -> Result<Option<&str>, UsageError> {
     }
 }
 
-/// The places of every rank: one more than it will ever have replicas, so that one can be moved to it.
-fn places(launched: &World, is_cloneable: bool, max_degree: Option<u16>) -> Result<World, UsageError> {
+/// How often the copies are made anew that are asked when two replicas differ.
+fn arbitration_interval(arguments: &Arguments, launched: &World) -> Result<Option<Duration>, UsageError> {
+    let Some(text) = &arguments.arbitrate else { return Ok(None) };
+    let wrong = |why: String| UsageError(format!("--arbitrate: {why}"));
+    let interval = inject::parse_seconds(text).map_err(|error| wrong(error.to_string()))?;
+    if interval.is_zero() {
+        return Err(wrong("0 seconds is no interval".into()));
+    }
+    if !Vec::from(launched.clone()).contains(&2) {
+        return Err(wrong(
+            "no rank has two replicas: with one there is nothing to judge, with three they do so themselves".into(),
+        ));
+    }
+    if Verification::from(arguments.verify) == Verification::Deferred {
+        return Err(wrong(
+            "a payload cannot wait for a verdict with --verify deferred, which delivers it before".into(),
+        ));
+    }
+    Ok(Some(interval))
+}
+
+/// The places of every rank: one more than it will ever have replicas, so that one can be moved to it, and those of copies that are to judge.
+fn places(
+    launched: &World,
+    is_cloneable: bool,
+    max_degree: Option<u16>,
+    arbitrates: bool,
+) -> Result<World, UsageError> {
     if !is_cloneable {
         return match max_degree {
             None => Ok(launched.clone()),
             Some(_) => Err(UsageError("--max-degree is for jobs whose replicas can be copied: --spares".into())),
         };
     }
-    let most = |degree: u16| (degree.max(max_degree.unwrap_or(degree)) + 1).min(World::DEGREE_MAX);
+    let judging = |degree: u16| if arbitrates && degree == 2 { 2 } else { 0 };
+    let most = |degree: u16| (degree.max(max_degree.unwrap_or(degree)) + 1 + judging(degree)).min(World::DEGREE_MAX);
     Ok(World::new(Vec::from(launched.clone()).into_iter().map(most).collect()))
 }
 

@@ -66,6 +66,11 @@ fn wrong_command_lines_say_why_in_one_line() {
         ("--stdout loud true", "loud"),
         ("-r 3 --check-determinism true", "two replicas"),
         ("--spares 1 --check-determinism true", "--spares"),
+        ("-r 2 --arbitrate=0 true", "no interval"),
+        ("-r 2 --arbitrate=soon true", "--arbitrate: 'soon'"),
+        ("-r 3 --arbitrate true", "no rank has two replicas"),
+        ("-r 2 --arbitrate --verify deferred true", "--verify deferred"),
+        ("--arbitrate --check-determinism true", "--arbitrate"),
         ("--metrics :x true", "not HOST:PORT or PORT"),
         ("--metrics no-such-host.invalid:9100 true", "no-such-host.invalid"),
         ("-n 1 true : -n 0 true", "at least one rank"),
@@ -85,11 +90,15 @@ fn ranks_that_can_be_copied_have_a_place_more() {
         ("-n 2 --spares 0 true", 4, 2),
         ("-r 2 -n 2 --spares 1 --max-degree 4 true", 10, 4),
         ("-r 3 -n 2 --spares 1 --max-degree 2 true", 8, 6),
+        // And two for copies that are to judge.
+        ("-r 2 -n 2 --arbitrate true", 10, 4),
+        ("-n 2 --replicate 0:2 --arbitrate=5 true", 7, 3),
     ] {
         let job = parse_line(line).unwrap();
         let live: u32 = (0..2).map(|rank| u32::from(job.degree(VirtualRank(rank)))).sum();
         assert_eq!((job.world.process_count(), live), (place_count, live_count), "{line}");
         assert_eq!(job.is_cloneable, place_count != live_count, "{line}");
+        assert_eq!(job.arbitration_interval.is_some(), line.contains("--arbitrate"), "{line}");
     }
 }
 

@@ -69,7 +69,7 @@ impl Coordinator {
     }
 
     /// A replica's siblings contradict it.
-    fn evict(&mut self, now: Duration, replica: ReplicaId) {
+    pub(super) fn evict(&mut self, now: Duration, replica: ReplicaId) {
         let was_retired = !self.process(replica).counts();
         if self.ends_corrupt() && self.retire(replica, RetireReason::Outvoted, SIBLINGS_BELIEVED) && !was_retired {
             self.strike(now, replica);

@@ -33,7 +33,7 @@ pub use evidence::in_words;
 pub use injection::{Random, RandomKills, TimedKill};
 pub use report::{EndReason, Loss, Report, RetireReason, Severity, drain_command, exit_text, signal_name, time_text};
 
-pub use recovery::{Move, Purpose, Recovered, Recovery, Wish};
+pub use recovery::{Arbiter, Arbitration, Move, Purpose, Recovered, Recovery, Wish};
 
 use crate::pool::{PlaceNews, PlaceOrder};
 use crate::stdio::mismatch::Finding;
@@ -507,6 +507,7 @@ impl Coordinator {
             FromAgent::Ready(card) if self.copy_ready(now, replica, &card) => {}
             FromAgent::Pinned(newcomers) => self.pinned(now, replica, &newcomers),
             FromAgent::InStep => self.in_step(now, replica),
+            FromAgent::Hindered => self.hindered(now, replica),
             FromAgent::Ready(card) => {
                 let process = self.process(replica);
                 process.card = Some(card);
@@ -532,6 +533,11 @@ impl Coordinator {
                 }
                 self.end(EndReason::Aborted { replica, code, message }, Some(code), now + KILL_GRACE);
             }
+            FromAgent::Event(Event::Mismatch(mismatch)) if mismatch.action == Action::Disputed => {
+                self.have_differed = true;
+                self.dispute(now, &mismatch);
+                self.report(Report::Disputed(mismatch));
+            }
             FromAgent::Event(mut event) => {
                 let evidence = match &mut event {
                     Event::Mismatch(mismatch) => self.excerpts.compare(mismatch),
@@ -552,6 +558,7 @@ impl Coordinator {
                 }
                 if let Event::Mismatch(mismatch) = &event {
                     self.heal(now, mismatch);
+                    self.judged(now, mismatch);
                 }
                 if aborts {
                     self.end(EndReason::Corrupted, Some(1), now + KILL_GRACE);
@@ -579,8 +586,8 @@ impl Coordinator {
         if !self.is_under_way() {
             return;
         }
-        if !self.broken_links.is_empty() {
-            // Whoever waits may wait for what was lost; that is judged in its time.
+        if !self.broken_links.is_empty() || self.recovery.as_ref().is_some_and(Recovery::is_cutting) {
+            // Whoever waits may wait for what was lost; that is judged in its time. Or for a copy that is about to run.
             return self.stall.reset(now);
         }
         let (view, world, processes) = (&self.view, &self.settings.world, &self.processes);
@@ -600,7 +607,7 @@ impl Coordinator {
         for stray in stall::strays(&stall) {
             retired |= self.retire(stray, RetireReason::Strayed, SIBLINGS_BELIEVED);
         }
-        if !retired {
+        if !retired && !self.give_up_cases(now, |_| true) {
             let reason = EndReason::Stalled { stall, have_differed: self.have_differed };
             self.end(reason, Some(1), now + KILL_GRACE);
         }

@@ -34,7 +34,7 @@ pub(super) fn line(
     });
     let action = match action {
         Action::Aborted => "ending the job",
-        Action::Delivered | Action::Withheld => "the first is shown",
+        Action::Delivered | Action::Withheld | Action::Disputed => "the first is shown",
         Action::Outvoted | Action::Refetched => "what they agree on is shown",
     };
     let given_up: Vec<_> = given_up.iter().map(|index| ReplicaId { rank, index: *index }.to_string()).collect();

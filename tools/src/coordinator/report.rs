@@ -1,6 +1,6 @@
 //! What the coordinator has to tell: one line for the user where it matters, one record for the audit log always.
 
-use super::recovery::{Purpose, Recovered};
+use super::recovery::{Arbiter, Arbitration, Purpose, Recovered};
 use super::scrub::{self, Difference};
 use super::stall::Stall;
 use super::{evidence, output};
@@ -255,6 +255,24 @@ pub enum Report {
     },
     /// A copy has taken a lost replica's place and is in step.
     Recovered(Recovered),
+    /// A copy stands ready, to judge if its rank's replicas differ.
+    CopyHeld {
+        /// The place that it would have.
+        replica: ReplicaId,
+        /// Who was copied.
+        source: ReplicaId,
+    },
+    /// No copy of a rank stands ready; said once.
+    NotHeld {
+        /// Of which.
+        rank: VirtualRank,
+        /// Why.
+        why: String,
+    },
+    /// Two replicas differ, and those that stand ready are asked.
+    Disputed(Box<Mismatch>),
+    /// They have judged.
+    Arbitrated(Arbitration),
     /// A whole daemon was lost.
     DaemonLost {
         /// On which host.
@@ -370,6 +388,8 @@ impl Report {
             | Self::Refused(_)
             | Self::Event(Event::Reconnected { .. })
             | Self::CopyRuns { .. }
+            | Self::CopyHeld { .. }
+            | Self::CloneBegun { purpose: Purpose::Arbitration, .. }
             | Self::Ended { .. } => return None,
             Self::CloneBegun { replica, source, purpose: Purpose::Loss, host } => {
                 (Severity::Note, format!("cloning {source} to {host}, to take the place of {replica}"))
@@ -383,6 +403,12 @@ impl Report {
             }
             Self::NoSpare { replica, purpose, why } => (Severity::Warning, no_spare_line(*replica, *purpose, why)),
             Self::Recovered(recovered) => (Severity::Note, recovered_line(recovered, host)),
+            Self::NotHeld { rank, why } => {
+                let what = "no copies of it stand ready to tell which of two replicas is wrong";
+                (Severity::Note, format!("rank {rank}: {what}, for now: {why}"))
+            }
+            Self::Disputed(mismatch) => (Severity::Warning, mismatch_line(mismatch, host)),
+            Self::Arbitrated(arbitration) => (Severity::Warning, arbitration_line(arbitration, host)),
             Self::Leaving { replica, to } => {
                 let to = to.as_ref().map_or_else(String::new, |to| format!(" to {to}"));
                 (Severity::Note, format!("moving replica {replica} away from {}{to}", host(*replica)))
@@ -490,9 +516,20 @@ impl Report {
     pub fn record(&self, host: &dyn Fn(ReplicaId) -> String) -> (&'static str, Value) {
         match self {
             Self::Lost(loss) => ("replica-lost", loss_record(loss, host)),
-            Self::CloneBegun { replica, source, host, .. } => {
-                ("clone", json!({ "replica": replica.to_string(), "source": source.to_string(), "host": host }))
-            }
+            Self::CloneBegun { replica, source, purpose, host } => (
+                "clone",
+                json!({
+                    "replica": replica.to_string(), "source": source.to_string(), "host": host,
+                    "purpose": purpose_name(*purpose),
+                }),
+            ),
+            Self::CopyHeld { replica, source } => (
+                "held",
+                json!({ "replica": replica.to_string(), "source": source.to_string(), "host": host(*replica) }),
+            ),
+            Self::NotHeld { rank, why } => ("not-held", json!({ "rank": rank.0, "why": why })),
+            Self::Disputed(mismatch) => ("dispute", mismatch_record(mismatch, host)),
+            Self::Arbitrated(arbitration) => ("arbitration", arbitration_record(arbitration, host)),
             Self::CopyRuns { replica, pid } => {
                 ("copy-runs", json!({ "replica": replica.to_string(), "host": host(*replica), "pid": pid }))
             }
@@ -640,6 +677,7 @@ fn no_spare_line(replica: ReplicaId, purpose: Purpose, why: &[String]) -> String
         Purpose::Loss => format!("there is no spare for {replica}{why}: its rank goes on without it"),
         Purpose::Move => format!("there is no place to move a replica of rank {} to{why}", replica.rank),
         Purpose::Growth => format!("there is no place for one more replica of rank {}{why}", replica.rank),
+        Purpose::Arbitration => format!("there is no place for a copy of rank {} that is to judge{why}", replica.rank),
     }
 }
 
@@ -651,8 +689,51 @@ fn recovered_line(recovered: &Recovered, host: &dyn Fn(ReplicaId) -> String) -> 
     let (place, time) = (host(*replica), time_text(*window));
     match purpose {
         Purpose::Loss => format!("replica {replica} is back, on {place}: redundancy was missing for {time}{stopped}"),
-        Purpose::Move | Purpose::Growth => format!("replica {replica} runs on {place} after {time}{stopped}"),
+        Purpose::Move | Purpose::Growth | Purpose::Arbitration => {
+            format!("replica {replica} runs on {place} after {time}{stopped}")
+        }
     }
+}
+
+fn purpose_name(purpose: Purpose) -> &'static str {
+    match purpose {
+        Purpose::Loss => "loss",
+        Purpose::Move => "move",
+        Purpose::Growth => "growth",
+        Purpose::Arbitration => "arbitration",
+    }
+}
+
+fn arbitration_line(arbitration: &Arbitration, host: &dyn Fn(ReplicaId) -> String) -> String {
+    let Arbitration { rank, arbiters, culprit, took } = arbitration;
+    let who = |arbiter: &Arbiter| {
+        let Arbiter { replica, source, age } = arbiter;
+        format!("{replica} on {}, a copy of {source} from {} before", host(*replica), time_text(*age))
+    };
+    let who: Vec<_> = arbiters.iter().map(who).collect();
+    let verdict = match culprit {
+        Some(culprit) => format!("{culprit} on {} is wrong", host(*culprit)),
+        None => "it stays open which one is wrong".into(),
+    };
+    format!("replicas of rank {rank} differed: {verdict}; asked: {} ({})", who.join("; "), time_text(*took))
+}
+
+fn arbitration_record(arbitration: &Arbitration, host: &dyn Fn(ReplicaId) -> String) -> Value {
+    let Arbitration { rank, arbiters, culprit, took } = arbitration;
+    let arbiters: Vec<_> = arbiters
+        .iter()
+        .map(|Arbiter { replica, source, age }| {
+            json!({
+                "replica": replica.to_string(), "host": host(*replica), "source": source.to_string(),
+                "source_host": host(*source), "age_s": age.as_secs_f64(),
+            })
+        })
+        .collect();
+    json!({
+        "rank": rank.0, "verdict": if culprit.is_some() { "named" } else { "open" }, "arbiters": arbiters,
+        "culprit": culprit.map(|culprit| culprit.to_string()), "host": culprit.map(host),
+        "took_ms": took.as_secs_f64() * 1e3,
+    })
 }
 
 fn recovered_record(recovered: &Recovered, host: &dyn Fn(ReplicaId) -> String) -> Value {
@@ -665,7 +746,7 @@ fn recovered_record(recovered: &Recovered, host: &dyn Fn(ReplicaId) -> String) -
     });
     json!({
         "replica": replica.to_string(), "source": source.to_string(), "host": host(*replica),
-        "purpose": match purpose { Purpose::Loss => "loss", Purpose::Move => "move", Purpose::Growth => "growth" },
+        "purpose": purpose_name(*purpose),
         "window_ms": window.as_secs_f64() * 1e3, "waited_ms": waited.as_secs_f64() * 1e3,
         "copied_ms": copied.as_secs_f64() * 1e3, "clone": cost,
     })
@@ -728,6 +809,7 @@ fn mismatch_line(mismatch: &Mismatch, host: &dyn Fn(ReplicaId) -> String) -> Str
         Action::Outvoted => "the agreed payload was delivered",
         Action::Aborted => "ending the job",
         Action::Withheld => "nobody has another, and it was not delivered",
+        Action::Disputed => "it waits for copies that were made before",
     };
     format!("silent data corruption: {what}: {finding}; {action}")
 }

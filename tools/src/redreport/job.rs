@@ -6,7 +6,7 @@ use crate::audit::read::{Reading, Record};
 use crate::audit::{JOB_END, JOB_START, time};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, UNIX_EPOCH};
 
 /// One job.
@@ -272,6 +272,22 @@ struct OutputMismatch {
 }
 
 #[derive(Deserialize)]
+struct Arbitration {
+    rank: u64,
+    verdict: String,
+    culprit: Option<String>,
+    host: Option<String>,
+    arbiters: Vec<Arbiter>,
+}
+
+#[derive(Deserialize)]
+struct Arbiter {
+    replica: String,
+    source: String,
+    age_s: f64,
+}
+
+#[derive(Deserialize)]
 struct Vote {
     replica: String,
     host: String,
@@ -324,6 +340,8 @@ struct Builder {
     /// Verdicts by what they are about.
     known: BTreeMap<(u64, u64, String, u64, Option<String>), usize>,
     running: BTreeMap<String, (String, f64)>,
+    /// Replicas that are about to go, and whose part another has.
+    replaced: BTreeSet<String>,
 }
 
 impl Builder {
@@ -347,7 +365,8 @@ impl Builder {
             copies: Vec::new(),
             coverage: Vec::new(),
         };
-        Ok(Self { job, begin: record.time, last_s: 0.0, known: BTreeMap::new(), running: BTreeMap::new() })
+        let (known, running, replaced) = (BTreeMap::new(), BTreeMap::new(), BTreeSet::new());
+        Ok(Self { job, begin: record.time, last_s: 0.0, known, running, replaced })
     }
 
     fn take(&mut self, record: &Record) -> serde_json::Result<()> {
@@ -368,6 +387,10 @@ impl Builder {
             JOB_END => self.job.exit_code = record.fields.get("exit_code").and_then(Value::as_i64),
             // What follows from all of it is found anew, over all jobs.
             "exit" | "connection-refused" | "reattached" | "reconnected" | "attribution" | "killed-by-user" => {}
+            // What stands ready was copied before anything differed, and is no replica. A verdict follows on a dispute.
+            "clone" if word("purpose") == Some("arbitration".into()) => {}
+            "held" | "dispute" => {}
+            "arbitration" => self.arbitration(at_s, record.read()?),
             "clone" => {
                 if let (Some(replica), Some(host), Some(source)) = (word("replica"), word("host"), word("source"))
                     && let Some((source_host, _)) = self.running.get(&source)
@@ -389,7 +412,8 @@ impl Builder {
             "replica-lost" | "rank-lost" => {
                 if let Some(replica) = word("replica") {
                     self.end_life(&replica, at_s, true);
-                    self.job.windows.push(Window { replica, from_s: at_s, to_s: None });
+                    let to_s = self.replaced.remove(&replica).then_some(at_s);
+                    self.job.windows.push(Window { replica, from_s: at_s, to_s });
                 }
                 self.incident(at_s, record);
             }
@@ -408,6 +432,22 @@ impl Builder {
             _ => self.incident(at_s, record),
         }
         Ok(())
+    }
+
+    /// Copies have judged. Who was named is replaced by one of them, which is there already.
+    fn arbitration(&mut self, at_s: f64, arbitration: Arbitration) {
+        let Arbitration { rank, verdict, culprit, host, arbiters } = arbitration;
+        if let Some(culprit) = &culprit {
+            let of_rank = |window: &&mut Window| window.to_s.is_none() && window.replica == *culprit;
+            match self.job.windows.iter_mut().find(of_rank) {
+                Some(window) => window.to_s = Some(at_s),
+                None => drop(self.replaced.insert(culprit.clone())),
+            }
+        }
+        let who: Vec<_> =
+            arbiters.iter().map(|it| format!("{} (of {}, {:.0} s old)", it.replica, it.source, it.age_s)).collect();
+        let what = format!("replicas of rank {rank} differed: {verdict}; asked: {}", who.join(", "));
+        self.job.incidents.push(Incident { at_s, event: "arbitration".into(), replica: culprit, host, what });
     }
 
     fn incident(&mut self, at_s: f64, record: &Record) {

@@ -208,7 +208,7 @@ impl Daemon {
                 self.tell_agents(&ToAgent::View(view));
             }
             ToDaemon::Clone { id, order } => self.take_part(id, order)?,
-            ToDaemon::Pins(newcomers) => self.tell_agents(&ToAgent::Pins(newcomers)),
+            ToDaemon::Pins(pins) => self.tell_agents(&ToAgent::Pins(pins)),
             ToDaemon::Release => self.tell_agents(&ToAgent::Release),
             ToDaemon::Ask { wave } => self.tell_agents(&ToAgent::Ask { wave }),
             ToDaemon::Scrub(message) => self.tell_agents(&ToAgent::Scrub(message)),

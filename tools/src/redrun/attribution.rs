@@ -1,7 +1,7 @@
 //! Software or hardware, while the job runs: what is reported goes in, what follows from it and was not said yet comes out.
 
 use crate::attribution::{Cause, Conclusion, Evidence, Finding, Life, Site, Who};
-use crate::coordinator::Report;
+use crate::coordinator::{Purpose, Report};
 use crate::stdio::mismatch::OutputMismatch;
 use redrt_types::{ReplicaId, VirtualRank};
 use redrt_wire::event::{Action, Event, Finding as Comparison, Mismatch};
@@ -79,6 +79,8 @@ impl Attribution {
                 of_message(mismatch, host)
             }
             Report::OutputMismatch { rank, mismatch, .. } => of_output(*rank, mismatch, host),
+            // What stands ready to judge was copied before anything differed.
+            Report::CloneBegun { purpose: Purpose::Arbitration, .. } => None,
             Report::CloneBegun { replica, source, host: name, .. } => {
                 let copy = Life { host: name.clone(), ..life(*replica, host) };
                 self.evidence.copied(life(*source, host), copy);

@@ -184,6 +184,7 @@ impl Shell<'_> {
         snapshot.elapsed = self.now();
         snapshot.view = coordinator.view().number.0;
         snapshot.clones_under_way = coordinator.attempts().count() as u64;
+        snapshot.copies_ready = coordinator.held().count() as u64;
         for rank in (0..world.rank_count()).map(VirtualRank) {
             snapshot.count_sphere(coordinator.in_step_count(rank), coordinator.degree(rank));
         }

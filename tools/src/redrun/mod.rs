@@ -652,14 +652,21 @@ impl<'a> Shell<'a> {
         match input.read(&mut bytes) {
             Ok(0) | Err(_) => {
                 self.input = None;
+                self.note_input();
                 self.send_input(&ToDaemon::InputEnd);
             }
             Ok(count) => {
                 bytes.truncate(count);
                 self.input_sent_bytes += count as u64;
+                self.note_input();
                 self.send_input(&ToDaemon::Input { bytes });
             }
         }
+    }
+
+    fn note_input(&mut self) {
+        self.coordinator.input_passed(self.now());
+        self.carry_out();
     }
 
     fn summarize(&mut self, code: i32, determinism: Option<&serde_json::Value>) -> Result<()> {

@@ -103,13 +103,17 @@ impl Shell<'_> {
         let hosts: Vec<_> =
             (0..self.fleet.plan().hosts.len() as u32).map(|host| self.fleet.name(host).to_owned()).collect();
         for (number, host) in (0..).zip(&hosts) {
-            let count = self.places_kept_free(number);
+            let count = self.places_kept_free(number) + self.places_to_judge(number);
             if count > 0 {
                 self.spares.places.add(host, count, now);
             }
         }
         let degrees = (0..job.world.rank_count()).map(|rank| job.degree(VirtualRank(rank))).collect();
         let recovery = Recovery::new(hosts, degrees, self.placement_for_daemons(), job.clone_count_max);
+        let recovery = match job.arbitration_interval {
+            Some(interval) => recovery.arbitrating(interval),
+            None => recovery,
+        };
         self.coordinator.recover_with(recovery);
     }
 
@@ -122,6 +126,22 @@ impl Shell<'_> {
             (false, false) => plan.spare_places,
             (false, true) => 0,
         }
+    }
+
+    /// For each replica of a rank with two there is a place for a copy that stands ready; where there are no spare hosts for them, on those
+    /// that the job has.
+    fn places_to_judge(&self, number: u32) -> u32 {
+        if self.job.arbitration_interval.is_none() {
+            return 0;
+        }
+        let placement = self.placement_for_daemons();
+        let world = &self.job.world;
+        let has_two = |rank: VirtualRank| self.job.degree(rank) == 2;
+        let launched = world
+            .replicas()
+            .zip(placement)
+            .filter(|(replica, host)| *host == number && self.job.view.is_live(*replica) && has_two(replica.rank));
+        launched.count() as u32
     }
 
     /// As many places as suit a host of which nothing was said.

@@ -8,7 +8,7 @@ use redrt_types::ReplicaId;
 use redrt_wire::daemon::Exit;
 use redrt_wire::event::{Event, Statistics};
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::Duration;
 
@@ -33,6 +33,11 @@ pub struct Tally {
     joined: u64,
     /// Replicas that left because somebody wanted it.
     left: u64,
+    /// Disputes that copies were asked about, and those in which they named somebody.
+    arbitrations: u64,
+    named: u64,
+    /// Copies that were asked, and have not left.
+    arbiters: BTreeSet<ReplicaId>,
     /// By the pair of processes; both ends tell.
     reconnections: BTreeMap<(ReplicaId, ReplicaId), u64>,
 }
@@ -74,7 +79,14 @@ impl Tally {
             Report::Event(Event::Injected { .. }) | Report::Injected { .. } => self.injected += 1,
             Report::Lost(loss) => self.losses.push((loss.replica, loss.exit)),
             Report::Recovered(recovered) if recovered.purpose == Purpose::Loss => self.windows.push(recovered.window),
+            Report::Recovered(recovered) if recovered.purpose == Purpose::Arbitration => {}
             Report::Recovered(_) => self.joined += 1,
+            Report::Arbitrated(arbitration) => {
+                self.arbitrations += 1;
+                self.named += u64::from(arbitration.culprit.is_some());
+                self.arbiters.extend(arbitration.arbiters.iter().map(|arbiter| arbiter.replica));
+            }
+            Report::Left { replica } if self.arbiters.remove(replica) => {}
             Report::Left { .. } => self.left += 1,
             _ => {}
         }
@@ -157,6 +169,13 @@ impl<'a> Summary<'a> {
         if let Some(longest) = tally.windows.iter().max() {
             let (count, text) = (tally.windows.len() as u64, time_text(*longest));
             lines.push(format!("  {} made good by copies, each within {text}", counted(count, "loss")));
+        }
+        if tally.arbitrations > 0 {
+            let named = if tally.named == 0 { "none".into() } else { tally.named.to_string() };
+            let disputes = counted(tally.arbitrations, "dispute");
+            lines.push(format!(
+                "  {disputes} of two replicas put before copies of them, which told who was wrong in {named}"
+            ));
         }
         if tally.joined + tally.left > 0 {
             lines.push(format!(
@@ -258,6 +277,7 @@ impl<'a> Summary<'a> {
             "exits": exits.collect::<Vec<_>>(), "lost": lost, "view": self.coordinator.view().number.0,
             "statistics": self.total, "mismatches": self.tally.mismatches,
             "mismatches_by_replica": by_replica, "mismatches_undecided": self.tally.undecided,
+            "arbitrations": self.tally.arbitrations, "arbitrations_named": self.tally.named,
             "recovered": self.tally.windows.len(), "joined": self.tally.joined, "left": self.tally.left,
             "windows_ms": self.tally.windows.iter().map(|window| milliseconds(window.as_nanos() as u64)).collect::<Vec<_>>(),
             "divergences": self.tally.divergences, "output_mismatches": self.tally.output_mismatches,

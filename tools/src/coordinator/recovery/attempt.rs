@@ -1,11 +1,11 @@
 //! One attempt to make a copy, from its first order to the copy in step.
 
 use super::missing::{Missing, Seat};
-use super::{Recovered, Recovery};
+use super::{Purpose, Recovered, Recovery};
 use crate::coordinator::{Coordinator, Exit, Output, Phase, Process, Report};
 use crate::pool::PlaceOrder;
 use redrt_types::{ReplicaId, VirtualRank};
-use redrt_wire::clone::{CloneId, CloneOrder, CloneStep, Cost, Newcomer, Position};
+use redrt_wire::clone::{CloneId, CloneOrder, CloneStep, Cost, Newcomer, Pins, Position};
 use redrt_wire::control::Card;
 use redrt_wire::daemon::ToDaemon;
 use std::collections::BTreeSet;
@@ -26,8 +26,13 @@ pub(super) enum Stage {
     Opening,
     Copying,
     Ready,
-    Pinning { missing: BTreeSet<ReplicaId>, since: Duration },
+    Pinning {
+        missing: BTreeSet<ReplicaId>,
+        since: Duration,
+    },
     Cutting,
+    /// It is to judge, and stands ready.
+    Held,
     Joining,
 }
 
@@ -45,8 +50,11 @@ pub(super) struct Attempt {
     pub stage: Stage,
     begun_at: Duration,
     ready_at: Duration,
+    /// When its source was stopped.
+    pub stopped_at: Duration,
     position: Option<Position>,
-    is_running: bool,
+    /// Its process id, once it runs.
+    pid: Option<i32>,
     card: Option<Card>,
     cost: Option<Cost>,
     /// Its cost will not be said.
@@ -77,8 +85,9 @@ impl Attempt {
             stage: Stage::Opening,
             begun_at: now,
             ready_at: now,
+            stopped_at: now,
             position: None,
-            is_running: false,
+            pid: None,
             card: None,
             cost: None,
             source_has_ended: false,
@@ -87,7 +96,12 @@ impl Attempt {
 
     /// Whether all keep for its copy what that may ask for.
     fn is_awaited(&self) -> bool {
-        matches!(self.stage, Stage::Pinning { .. } | Stage::Cutting | Stage::Joining)
+        matches!(self.stage, Stage::Pinning { .. } | Stage::Cutting | Stage::Held | Stage::Joining)
+    }
+
+    /// Whether it is being made, and keeps its source and its host busy.
+    pub(super) fn is_at_work(&self) -> bool {
+        self.stage != Stage::Held
     }
 }
 
@@ -163,10 +177,15 @@ impl Coordinator {
         let failure_count = attempt.missing.failure_count + 1;
         let rest = REST_FIRST.saturating_mul(1 << (failure_count - 1).min(16)).min(REST_MAX);
         let (replica, source) = (attempt.newcomer.replica, attempt.newcomer.source);
+        let is_for_arbitration = attempt.missing.purpose == Purpose::Arbitration;
         let missing = Missing { not_before: now + rest, failure_count, seat: Seat::None, ..attempt.missing };
         let gives_up = missing.only.is_some() && failure_count >= TRIES_ON_ONE_HOST;
         recovery.missing.insert(replica, missing);
         let host = recovery.name(attempt.host).to_owned();
+        // What cannot be copied is tried again and again, and that it cannot be is said once.
+        if is_for_arbitration {
+            return self.tell_not_held(replica.rank, why);
+        }
         self.report(Report::CloneFailed { replica, source, host, what: why.to_owned() });
         if gives_up {
             self.cancel_move_for(replica, why);
@@ -218,11 +237,15 @@ impl Coordinator {
             }
             (CloneStep::Stopped(position), Stage::Cutting) if is_source => {
                 attempt.position = Some(position);
+                attempt.stopped_at = now;
                 self.admit_when_complete(now, id);
             }
             (CloneStep::Running { pid }, Stage::Cutting) if is_destination => {
-                attempt.is_running = true;
-                self.report(Report::CopyRuns { replica: newcomer.replica, pid });
+                attempt.pid = Some(pid);
+                // One that is to judge is no replica before it is let in.
+                if attempt.missing.purpose != Purpose::Arbitration {
+                    self.report(Report::CopyRuns { replica: newcomer.replica, pid });
+                }
                 self.admit_when_complete(now, id);
             }
             (CloneStep::Sent(cost), _) if is_source => attempt.cost = Some(cost),
@@ -264,9 +287,12 @@ impl Coordinator {
     }
 
     /// Says to all, as a whole, for whom they are to keep more than the view says.
-    fn tell_pins(&mut self) {
+    pub(super) fn tell_pins(&mut self) {
         let attempts = self.recovery.iter().flat_map(|recovery| recovery.attempts.values());
-        let pins = attempts.filter(|attempt| attempt.is_awaited()).map(|attempt| attempt.newcomer.replica).collect();
+        let kept = attempts.filter(|attempt| attempt.is_awaited());
+        let (ready, awaited): (Vec<_>, Vec<_>) = kept.partition(|attempt| attempt.stage == Stage::Held);
+        let places = |attempts: Vec<&Attempt>| attempts.into_iter().map(|attempt| attempt.newcomer.replica).collect();
+        let pins = Pins { awaited: places(awaited), ready: places(ready) };
         self.send(ToDaemon::Pins(pins));
     }
 
@@ -308,36 +334,76 @@ impl Coordinator {
         true
     }
 
-    /// The copy runs and can be reached: it gets its place.
+    /// The copy runs and can be reached: it gets its place, or stands ready.
     fn admit_when_complete(&mut self, now: Duration, id: CloneId) {
         let Some(recovery) = &mut self.recovery else { return };
         let attempt = recovery.attempts.get_mut(&id).expect("the caller has seen it");
-        let (Some(position), Some(card), true) = (&attempt.position, &attempt.card, attempt.is_running) else { return };
-        let (newcomer, position, card, host) = (attempt.newcomer, position.clone(), card.clone(), attempt.host);
-        if !self.view.is_live(newcomer.source) || !self.process(newcomer.source).counts() {
+        if attempt.position.is_none() || attempt.card.is_none() || attempt.pid.is_none() {
+            return;
+        }
+        let (source, is_to_judge) = (attempt.newcomer.source, attempt.missing.purpose == Purpose::Arbitration);
+        if !self.view.is_live(source) || !self.process(source).counts() {
             return self.give_up(now, id, "its source was lost", false);
         }
+        if is_to_judge {
+            self.hold(id);
+        } else {
+            self.let_in(now, &[id]);
+        }
+        self.pin_next(now);
+    }
+
+    /// Gives copies that run and can be reached their places, all in one view: copies for one purpose.
+    pub(super) fn let_in(&mut self, now: Duration, ids: &[CloneId]) {
         let Some(recovery) = &mut self.recovery else { return };
-        let attempt = recovery.attempts.get_mut(&id).expect("as above");
-        attempt.stage = Stage::Joining;
-        recovery.places.insert(newcomer.replica, attempt.number);
-        let incarnation = newcomer.incarnation;
-        *self.process(newcomer.replica) =
-            Process { phase: Phase::Ready, card: Some(card.clone()), incarnation, ..Process::new() };
-        self.view = self.view.with(newcomer.replica, incarnation);
+        let admitted: Vec<_> = ids.iter().map(|id| (*id, recovery.attempts[id].clone())).collect();
+        let mut arbiters = Vec::new();
+        let mut new_cards = Vec::new();
+        for (_, attempt) in &admitted {
+            let Newcomer { replica, incarnation, source } = attempt.newcomer;
+            recovery.places.insert(replica, attempt.number);
+            new_cards.extend(attempt.card.clone());
+            arbiters.push((replica, incarnation, source.index));
+        }
+        let is_to_judge = admitted.iter().any(|(_, attempt)| attempt.missing.purpose == Purpose::Arbitration);
+        for (_, attempt) in &admitted {
+            let Newcomer { replica, incarnation, .. } = attempt.newcomer;
+            *self.process(replica) =
+                Process { phase: Phase::Ready, card: attempt.card.clone(), incarnation, ..Process::new() };
+            if !is_to_judge {
+                self.view = self.view.with(replica, incarnation);
+            }
+        }
+        if is_to_judge {
+            self.view = self.view.with_arbiters(&arbiters);
+        }
         self.interrupt_scrub();
         self.stall.reset(now);
         let processes = self.settings.world.replicas().zip(&self.processes);
         let live = processes.filter(|(replica, _)| self.view.is_live(*replica));
-        let cards = live.filter_map(|(_, process)| process.card.clone()).collect();
-        let offset = position.output_bytes;
-        self.order(host, id, CloneOrder::Meet { cards, position });
-        self.outputs.push_back(Output::StreamJoined { replica: newcomer.replica, source: newcomer.source, offset });
-        self.send(ToDaemon::Cards(vec![card]));
+        let cards: Vec<_> = live.filter_map(|(_, process)| process.card.clone()).collect();
+        for (id, attempt) in &admitted {
+            let Newcomer { replica, source, .. } = attempt.newcomer;
+            let position = attempt.position.clone().expect("it is complete");
+            let offset = position.output_bytes;
+            self.order(attempt.host, *id, CloneOrder::Meet { cards: cards.clone(), position });
+            self.outputs.push_back(Output::StreamJoined { replica, source, offset });
+            if let Some(pid) = attempt.pid.filter(|_| is_to_judge) {
+                self.report(Report::CopyRuns { replica, pid });
+            }
+        }
+        if is_to_judge {
+            // Others may be awaited since it was cut. It must not let go what they may ask for when it hears from those in the view.
+            self.tell_pins();
+        }
+        self.send(ToDaemon::Cards(new_cards));
         self.send(ToDaemon::View(self.view.clone()));
+        let Some(recovery) = &mut self.recovery else { return };
+        for (id, _) in admitted {
+            recovery.attempts.get_mut(&id).expect("as above").stage = Stage::Joining;
+        }
         // The copy has heard nothing since the cut.
         self.tell_pins();
-        self.pin_next(now);
     }
 
     /// A copy has heard its leader: it counts like any other.
@@ -380,6 +446,7 @@ impl Coordinator {
 impl Recovery {
     /// Sources that are being copied.
     pub(super) fn is_source(&self, replica: ReplicaId) -> bool {
-        self.attempts.values().any(|attempt| attempt.newcomer.source == replica && attempt.stage != Stage::Joining)
+        let is_its = |attempt: &Attempt| attempt.newcomer.source == replica && attempt.stage != Stage::Joining;
+        self.attempts.values().any(|attempt| attempt.is_at_work() && is_its(attempt))
     }
 }

@@ -24,6 +24,17 @@ pub struct Move {
     is_ending: bool,
 }
 
+impl Move {
+    /// Its rank has more than it is to have.
+    pub(super) fn surplus() -> Self {
+        Self { to: None, is_surplus: true, is_ending: false }
+    }
+
+    pub(super) fn is_surplus(&self) -> bool {
+        self.is_surplus
+    }
+}
+
 /// What a user wants changed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Wish {
@@ -247,9 +258,7 @@ impl Coordinator {
         let going: Vec<_> = candidates.into_iter().rev().take(surplus).collect();
         if let Some(recovery) = &mut self.recovery {
             let going = going.into_iter();
-            recovery
-                .leaving
-                .extend(going.map(|replica| (replica, Move { to: None, is_surplus: true, is_ending: false })));
+            recovery.leaving.extend(going.map(|replica| (replica, Move::surplus())));
         }
     }
 

@@ -37,6 +37,8 @@ pub(super) struct Missing {
     pub was_told: bool,
     /// Nowhere but on this host.
     pub only: Option<u32>,
+    /// A copy of this one and no other.
+    pub source: Option<ReplicaId>,
     pub seat: Seat,
 }
 
@@ -47,6 +49,7 @@ impl Coordinator {
             return;
         }
         for replica in lost {
+            self.forget_difference(*replica);
             self.forget_mover(now, *replica);
         }
         self.give_up_without(now, lost);
@@ -67,14 +70,16 @@ impl Coordinator {
             let is_copied = |attempt: &Attempt| attempt.newcomer.replica == *replica && attempt.stage != Stage::Joining;
             recovery.missing.contains_key(replica) || recovery.attempts.values().any(is_copied)
         };
-        let awaited: Vec<_> = self.world().sphere(rank).filter(is_awaited).collect();
+        let taken: Vec<_> = self.world().sphere(rank).filter(is_awaited).collect();
+        // Who stands ready to judge makes nothing good.
+        let awaited: Vec<_> = taken.iter().copied().filter(|replica| !recovery.is_to_judge(*replica)).collect();
         let degree = usize::from(recovery.degrees[rank.0 as usize]);
         if degree <= staying + awaited.len() {
             let surplus = staying + awaited.len() - degree;
             return awaited.into_iter().rev().take(surplus).for_each(|replica| self.want_no_more(now, replica));
         }
         let count = degree - staying - awaited.len();
-        let is_free = |replica: &ReplicaId| !self.view.is_live(*replica) && !awaited.contains(replica);
+        let is_free = |replica: &ReplicaId| !self.view.is_live(*replica) && !taken.contains(replica);
         let mut free: Vec<_> = self.world().sphere(rank).filter(is_free).collect();
         // Those that have lost their replica rather than those that never had one.
         free.sort_by_key(|replica| self.processes[self.world().process(*replica).0 as usize].is_vacant);
@@ -89,7 +94,8 @@ impl Coordinator {
             // Another may have had to wait for a place, and it is his turn.
             let purpose = if moves_left > 0 { Purpose::Move } else { purpose };
             moves_left = moves_left.saturating_sub(1);
-            let missing = Missing { purpose, since: now, not_before, failure_count, was_told, only, seat: Seat::None };
+            let (source, seat) = (None, Seat::None);
+            let missing = Missing { purpose, since: now, not_before, failure_count, was_told, only, source, seat };
             if let Some(recovery) = &mut self.recovery {
                 recovery.missing.insert(replica, missing);
             }
@@ -134,7 +140,10 @@ impl Coordinator {
     }
 
     fn ask_for_place(&mut self, replica: ReplicaId) {
-        let siblings: Vec<_> = self.view.live(replica.rank).collect();
+        // One that is to judge rather not where its original is: where the other one is it is well.
+        let original = self.recovery.as_ref().and_then(|recovery| recovery.missing.get(&replica)?.source);
+        let siblings: Vec<_> =
+            original.map_or_else(|| self.view.live(replica.rank).collect(), |original| vec![original]);
         let memory_bytes = self.processes.iter().map(|process| process.latest.resident_bytes).max().unwrap_or(0);
         let (world, process) = (&self.settings.world, &self.processes[self.world().process(replica).0 as usize]);
         let had_host = !process.is_vacant;
@@ -177,6 +186,15 @@ impl Coordinator {
                 let Some(replica) = asked(number, recovery) else { return };
                 let missing = recovery.missing.get_mut(&replica).expect("it was just found");
                 let purpose = missing.purpose;
+                if purpose == Purpose::Arbitration {
+                    let why = if why.is_empty() { "there is no place".to_owned() } else { why.join("; ") };
+                    return self.tell_not_held(replica.rank, &why);
+                }
+                if self.make_room(now) {
+                    return;
+                }
+                let Some(recovery) = &mut self.recovery else { return };
+                let missing = recovery.missing.get_mut(&replica).expect("it was just found");
                 if !std::mem::replace(&mut missing.was_told, true) {
                     self.report(Report::NoSpare { replica, purpose, why });
                 }
@@ -219,8 +237,12 @@ impl Coordinator {
         let is_fit = |source: &ReplicaId| {
             let process = &self.processes[self.world().process(*source).0 as usize];
             let is_busy = |attempt: &Attempt| attempt.newcomer.source == *source || attempt.newcomer.replica == *source;
-            process.counts() && process.phase == Phase::Ready && !recovery.attempts.values().any(is_busy)
+            let mut at_work = recovery.attempts.values().filter(|attempt| attempt.is_at_work());
+            process.counts() && process.phase == Phase::Ready && !at_work.any(is_busy)
         };
+        if let Some(source) = recovery.missing.get(&replica).and_then(|missing| missing.source) {
+            return Some(source).filter(|source| self.view.is_live(*source) && is_fit(source));
+        }
         self.view.live(replica.rank).filter(is_fit).min_by_key(|source| (Some(*source) == leader, source.index))
     }
 
@@ -232,7 +254,7 @@ impl Coordinator {
         let Some(source) = self.source_for(replica) else { return };
         let world = self.settings.world.clone();
         let Some(recovery) = &mut self.recovery else { return };
-        if recovery.attempts.len() >= recovery.clone_count_max {
+        if recovery.attempts.values().filter(|attempt| attempt.is_at_work()).count() >= recovery.clone_count_max {
             return;
         }
         let missing = recovery.missing.remove(&replica).expect("the caller has seen it");

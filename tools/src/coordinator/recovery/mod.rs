@@ -17,14 +17,18 @@
 //! that the copy alone has (`quiesce`'s join).
 
 mod attempt;
+mod holding;
+mod judging;
 mod leaving;
 mod missing;
 
+pub use judging::{Arbiter, Arbitration};
 pub use leaving::{Move, Wish};
 
 use super::{Coordinator, Output};
 use crate::pool::PlaceOrder;
 use attempt::{Attempt, PIN_TIME_MAX, Stage, Untold};
+use holding::Holding;
 use missing::{Missing, Seat};
 use redrt_types::{ReplicaId, VirtualRank, World};
 use redrt_wire::clone::{CloneId, CloneOrder, Cost, Newcomer};
@@ -41,6 +45,8 @@ pub enum Purpose {
     Move,
     /// The rank is to have more.
     Growth,
+    /// It is to stand ready, and judge if its siblings differ.
+    Arbitration,
 }
 
 /// What it took to make a copy, for the user.
@@ -93,6 +99,8 @@ pub struct Recovery {
     attempts: BTreeMap<CloneId, Attempt>,
     /// Copies in step that wait to be told of, until the hosts of their sources say what they cost.
     untold: BTreeMap<CloneId, Untold>,
+    /// Absent where no copies stand ready to judge.
+    holding: Option<Holding>,
     next_number: u64,
     clone_count_max: usize,
 }
@@ -110,9 +118,16 @@ impl Recovery {
             leaving: BTreeMap::new(),
             attempts: BTreeMap::new(),
             untold: BTreeMap::new(),
+            holding: None,
             next_number: 0,
             clone_count_max,
         }
+    }
+
+    /// Of each rank with two replicas, copies of both stand ready from now on to judge when the two differ, and are made anew so often.
+    #[must_use]
+    pub fn arbitrating(self, interval: Duration) -> Self {
+        Self { holding: Some(Holding::new(interval)), ..self }
     }
 
     fn host(&self, world: &World, replica: ReplicaId) -> u32 {
@@ -133,7 +148,7 @@ impl Recovery {
     }
 
     /// Whether a clone is between its pins and the view with its copy.
-    fn is_cutting(&self) -> bool {
+    pub(super) fn is_cutting(&self) -> bool {
         self.attempts.values().any(|attempt| matches!(attempt.stage, Stage::Pinning { .. } | Stage::Cutting))
     }
 
@@ -148,7 +163,7 @@ impl Recovery {
             Stage::Pinning { since, .. } => Some(since + PIN_TIME_MAX),
             _ => None,
         });
-        rests.chain(pins).min()
+        rests.chain(pins).chain(self.next_renewal(now)).min()
     }
 }
 
@@ -203,6 +218,7 @@ impl Coordinator {
         let Some(recovery) = &mut self.recovery else { return };
         let ids: Vec<_> = recovery.attempts.keys().copied().collect();
         recovery.leaving.clear();
+        recovery.holding = None;
         let missing = std::mem::take(&mut recovery.missing);
         missing.into_values().for_each(|missing| self.give_seat_back(missing.seat));
         for id in ids {
@@ -217,7 +233,9 @@ impl Coordinator {
             return;
         }
         self.give_up_late_pins(now);
+        self.conclude_cases(now);
         self.let_leave();
+        self.hold_copies(now);
         self.fill_places(now);
     }
 
@@ -278,6 +296,6 @@ impl Coordinator {
     /// The clones that are under way.
     pub fn attempts(&self) -> impl Iterator<Item = (CloneId, Newcomer)> + '_ {
         let attempts = self.recovery.iter().flat_map(|recovery| &recovery.attempts);
-        attempts.map(|(id, attempt)| (*id, attempt.newcomer))
+        attempts.filter(|(_, attempt)| attempt.stage != Stage::Held).map(|(id, attempt)| (*id, attempt.newcomer))
     }
 }

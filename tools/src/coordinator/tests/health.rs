@@ -6,7 +6,7 @@ use redrt_wire::event::{Finding, Mismatch};
 use sdc_detect::Element;
 
 /// `receiver` found that `culprit` is wrong.
-fn mismatch(receiver: &str, culprit: &str, finding: Finding, action: Action) -> Input {
+pub(super) fn mismatch(receiver: &str, culprit: &str, finding: Finding, action: Action) -> Input {
     let (receiver, culprit): (ReplicaId, ReplicaId) = (receiver.parse().unwrap(), culprit.parse().unwrap());
     let mismatch = Mismatch {
         receiver,
@@ -30,7 +30,7 @@ fn mismatch(receiver: &str, culprit: &str, finding: Finding, action: Action) -> 
 }
 
 impl Table {
-    fn found(&mut self, receiver: &str, culprit: &str, action: Action) -> String {
+    pub(super) fn found(&mut self, receiver: &str, culprit: &str, action: Action) -> String {
         self.coordinator.handle(self.now, mismatch(receiver, culprit, Finding::ReplicaCorrupt, action));
         self.said().join(", ")
     }

@@ -1,5 +1,6 @@
 //! The coordinator, driven by tables of steps and by proptest.
 
+mod arbitration;
 mod determinism;
 mod endings;
 mod health;
@@ -201,10 +202,18 @@ fn words_for(output: &Output) -> Option<String> {
         Output::Report(Report::HostBad { last, is_drained, .. }) => {
             format!("the host of {last} is bad and {}", if *is_drained { "drained" } else { "stays" })
         }
-        Output::Send(ToDaemon::Pins(newcomers)) => {
-            let names = newcomers.iter().map(ToString::to_string).collect::<Vec<_>>().join("+");
-            format!("pins {}", if newcomers.is_empty() { "none" } else { &names })
+        Output::Send(ToDaemon::Pins(pins)) => {
+            let names = |places: &[ReplicaId]| places.iter().map(ToString::to_string).collect::<Vec<_>>().join("+");
+            let awaited = if pins.awaited.is_empty() { "none".into() } else { names(&pins.awaited) };
+            let ready = if pins.ready.is_empty() { String::new() } else { format!(" ready {}", names(&pins.ready)) };
+            format!("pins {awaited}{ready}")
         }
+        Output::Report(Report::CopyHeld { replica, source }) => format!("{replica} of {source} is held"),
+        Output::Report(Report::NotHeld { rank, .. }) => format!("nothing held of {rank}"),
+        Output::Report(Report::Arbitrated(arbitration)) => match arbitration.culprit {
+            Some(culprit) => format!("{culprit} is wrong"),
+            None => format!("rank {} is open", arbitration.rank),
+        },
         Output::Send(ToDaemon::Kill(replica)) => format!("kill {replica}"),
         Output::StreamLost(replica) => format!("stream {replica} lost"),
         Output::Report(Report::Ending(_)) => "ending".into(),

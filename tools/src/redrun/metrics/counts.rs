@@ -24,6 +24,8 @@ pub struct Counts {
     pub(super) clones_begun: u64,
     pub(super) clones_failed: u64,
     pub(super) clones_done: u64,
+    /// Disputes that copies were asked about, by what came of them.
+    pub(super) arbitrations: BTreeMap<&'static str, u64>,
     /// Times in which a replica was missing that are over.
     pub(super) windows: u64,
     pub(super) window_time: Duration,
@@ -64,6 +66,13 @@ impl Counts {
             Report::Event(Event::Divergence { .. }) => self.divergences += 1,
             Report::Event(Event::Injected { .. }) | Report::Injected { .. } => self.injected += 1,
             Report::Lost(_) => self.losses += 1,
+            // What stands ready to judge makes nothing good.
+            Report::CloneBegun { purpose: Purpose::Arbitration, .. } => {}
+            Report::Recovered(recovered) if recovered.purpose == Purpose::Arbitration => {}
+            Report::Arbitrated(arbitration) => {
+                let verdict = if arbitration.culprit.is_some() { "named" } else { "open" };
+                *self.arbitrations.entry(verdict).or_default() += 1;
+            }
             Report::CloneBegun { .. } => self.clones_begun += 1,
             Report::CloneFailed { .. } => self.clones_failed += 1,
             Report::Recovered(recovered) => {

@@ -46,6 +46,7 @@ pub(super) struct Snapshot<'a> {
     pub retention_bytes: BTreeMap<String, u64>,
     pub processes: BTreeMap<String, u64>,
     pub clones_under_way: u64,
+    pub copies_ready: u64,
     counts: &'a Counts,
     totals: Totals,
 }
@@ -64,6 +65,7 @@ impl<'a> Snapshot<'a> {
             retention_bytes: BTreeMap::new(),
             processes: BTreeMap::new(),
             clones_under_way: 0,
+            copies_ready: 0,
             counts,
             totals,
         }
@@ -179,6 +181,10 @@ fn vulnerability(page: &mut Page, snapshot: &Snapshot<'_>) {
     page.seconds("window_time", "For how long they were missing, in all", time);
     page.seconds("window_longest", "The longest of these times", seconds_gauge(counts.window_longest));
     page.value("clones_under_way", "Copies that are being made", snapshot.clones_under_way);
+    page.value("copies_ready", "Copies that stand ready to judge", snapshot.copies_ready);
+    let verdicts =
+        counts.arbitrations.iter().map(|(verdict, count)| (vec![("verdict", (*verdict).to_owned())], *count));
+    page.counter("arbitrations", "Disputes of two replicas that copies were asked about", verdicts);
     let outcomes = [("begun", counts.clones_begun), ("failed", counts.clones_failed), ("done", counts.clones_done)];
     let outcomes = outcomes.map(|(step, count)| (vec![("step", step.to_owned())], count));
     page.counter("clones", "Copies of replicas", outcomes);

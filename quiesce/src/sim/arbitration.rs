@@ -1,0 +1,245 @@
+//! The coordinator's side of arbitration: copies of both replicas of a rank are made and wait; when the two differ they are let in; who is
+//! outvoted goes, and one of the copies, when it is in step, takes its part.
+//!
+//! ```text
+//!  begin ─▶ pinning ─▶ restoring ─▶ ready ── a dispute ──▶ joining ─▶ in step ─▶ a verdict: culprit and superfluous copies go
+//!              ▲                      │ now and then, a source is lost, they are in the way
+//!              └──────────────────────┘
+//! ```
+
+use super::check;
+use super::joins::{Join, Stage};
+use super::process::{Control, Process};
+use super::random::Random;
+use super::world::Simulation;
+use crate::frame::{Action, Finding};
+use redrt_types::{Incarnation, ReplicaId, VirtualRank, World};
+use std::collections::BTreeSet;
+
+/// Two replicas of each rank, and a copy of each.
+pub(super) const PLACES: u16 = 4;
+/// Replicas that a rank is to have.
+const DEGREE: usize = 2;
+
+/// What is known of who differs.
+pub(super) struct Arbitration {
+    /// So many more copies are made.
+    holds_left: usize,
+    /// By process: reports that the coordinator has heard.
+    heard: Vec<usize>,
+    /// Replicas that were outvoted.
+    condemned: BTreeSet<ReplicaId>,
+    /// Ranks whose disputes have found a verdict.
+    judged: BTreeSet<VirtualRank>,
+    /// Ranks that lost a replica otherwise.
+    losers: BTreeSet<VirtualRank>,
+    /// Whether what is corrupt is in memory from the beginning.
+    is_latent: bool,
+    has_named: bool,
+}
+
+impl Arbitration {
+    pub(super) fn new(random: &mut Random, world: &World) -> Self {
+        Self {
+            // Some find nobody ready.
+            holds_left: random.pick(&[0, 2, 8, 16, 16]) * world.rank_count() as usize / 2,
+            heard: vec![0; world.process_count() as usize],
+            condemned: BTreeSet::new(),
+            judged: BTreeSet::new(),
+            losers: BTreeSet::new(),
+            is_latent: random.chance(25),
+            has_named: false,
+        }
+    }
+
+    pub(super) fn corrupt_one(&self, random: &mut Random, processes: &mut [Process]) -> Option<ReplicaId> {
+        let live: Vec<_> = (0..processes.len()).filter(|place| processes[*place].alive).collect();
+        let corrupt = &mut processes[random.pick(&live)];
+        (corrupt.corrupt_send, corrupt.is_latent) = (Some(random.below(60)), self.is_latent);
+        Some(corrupt.me())
+    }
+
+    pub(super) fn is_condemned(&self, replica: ReplicaId) -> bool {
+        self.condemned.contains(&replica)
+    }
+
+    /// Whether a replica of this rank was lost that nobody had named.
+    pub(super) fn has_lost(&self, rank: VirtualRank) -> bool {
+        self.losers.contains(&rank)
+    }
+}
+
+impl Simulation {
+    /// What the coordinator does about copies that wait, and disputes.
+    pub(super) fn arbitrate(&mut self) {
+        if self.arbitration.is_none() {
+            return;
+        }
+        self.begin_hold();
+        if self.random.below(6) == 0 {
+            self.hear_reports();
+        }
+        if self.random.below(20) == 0 {
+            self.end_arbitrations();
+        }
+        let hindered = |process: &Process| process.is_hindered && process.alive;
+        if self.random.below(8) == 0
+            && let Some(place) = self.processes.iter().position(hindered)
+        {
+            self.processes[place].is_hindered = false;
+            let rank = self.processes[place].me().rank;
+            self.drop_ready(|join| join.newcomer.rank == rank);
+        }
+    }
+
+    fn state(&mut self) -> &mut Arbitration {
+        self.arbitration.as_mut().expect("this run is about it")
+    }
+
+    fn begin_hold(&mut self) {
+        let place = self.random.below(self.processes.len());
+        let newcomer = self.processes[place].me();
+        let is_taken = self.joins.iter().any(|join| join.newcomer == newcomer);
+        // What a corrupt one has sent is looked at in the end.
+        let is_free = !self.processes[place].alive && !self.view.is_live(newcomer) && Some(newcomer) != self.corrupt;
+        if self.state().holds_left == 0 || is_taken || !is_free {
+            return;
+        }
+        let is_held = |source: &ReplicaId| self.joins.iter().any(|join| join.is_arbiter && join.source == *source);
+        let source = self.view.live(newcomer.rank).find(|source| self.is_full_member(*source) && !is_held(source));
+        if let Some(source) = source {
+            self.state().holds_left -= 1;
+            self.state().heard[place] = 0;
+            self.begin(newcomer, source, true);
+        }
+    }
+
+    fn hear_reports(&mut self) {
+        for place in 0..self.processes.len() {
+            let heard = std::mem::take(&mut self.state().heard[place]);
+            let reports: Vec<_> = self.processes[place].reports.iter().skip(heard).cloned().collect();
+            self.state().heard[place] = heard + reports.len();
+            if !self.view.is_live(self.processes[place].me()) {
+                continue;
+            }
+            for report in reports {
+                let rank = report.message.sender;
+                match (report.finding, report.action) {
+                    (Finding::Undecidable, Action::Disputed) => self.let_in(rank),
+                    (Finding::ReplicaCorrupt, _) => {
+                        let culprit = report.culprit.expect("it was named");
+                        self.state().condemned.insert(culprit);
+                        self.state().judged.insert(rank);
+                        self.state().has_named = true;
+                    }
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    /// Two differ: whoever stands ready joins.
+    fn let_in(&mut self, rank: VirtualRank) {
+        let is_fit =
+            |join: &Join| join.newcomer.rank == rank && join.stage == Stage::Ready && self.view.is_live(join.source);
+        let joins: Vec<_> = self.joins.iter().filter(|join| is_fit(join)).copied().collect();
+        if joins.is_empty() {
+            return;
+        }
+        let mut arbiters = Vec::new();
+        for join in &joins {
+            let place = self.world.process(join.newcomer).0 as usize;
+            self.lives[place] += 1;
+            arbiters.push((join.newcomer, Incarnation(self.lives[place]), join.source.index));
+        }
+        self.summary.joins += arbiters.len() as u64;
+        self.summary.arbiters += arbiters.len() as u64;
+        self.view = self.view.with_arbiters(&arbiters);
+        self.say(|| format!("{rank}    admit   {arbiters:?} view {}", self.view.number.0));
+        // Before their view: what they have they are to keep for others whose joins began since they were cut.
+        self.tell_pins(None);
+        self.tell(&Control::View(self.view.clone()));
+        for join in self.joins.iter_mut().filter(|join| joins.iter().any(|it| it.newcomer == join.newcomer)) {
+            join.stage = Stage::Joining;
+        }
+        self.tell_pins(None);
+        joins.into_iter().for_each(|join| self.kill_somebody(join));
+    }
+
+    /// Those who were outvoted go; so do copies that are too many.
+    fn end_arbitrations(&mut self) {
+        for culprit in self.state().condemned.clone() {
+            let place = self.world.process(culprit).0 as usize;
+            if self.view.is_live(culprit) && self.may_lose(place) {
+                self.summary.retired += 1;
+                let is_fenced = self.random.chance(30);
+                self.lose(place, is_fenced);
+            }
+        }
+        for rank in self.state().judged.clone() {
+            let full: Vec<_> = self.view.live(rank).filter(|replica| self.is_full_member(*replica)).collect();
+            // Rather one of the same side as another that stays.
+            let is_second = |replica: &&ReplicaId| {
+                let origin = self.view.member(**replica).and_then(|member| member.origin);
+                origin.is_some_and(|origin| self.view.is_live(ReplicaId { rank, index: origin.index }))
+            };
+            let victim = full.iter().rev().find(is_second).or(full.last()).copied();
+            if let Some(victim) = victim.filter(|_| full.len() > DEGREE) {
+                self.summary.retired += 1;
+                self.lose(self.world.process(victim).0 as usize, false);
+            }
+        }
+    }
+
+    /// Copies that stand ready are not wanted any more.
+    fn drop_ready(&mut self, which: impl Fn(&Join) -> bool) {
+        for place in (0..self.joins.len()).rev() {
+            if self.joins[place].stage == Stage::Ready && which(&self.joins[place]) {
+                let join = self.joins.remove(place);
+                self.end_join(join, true);
+            }
+        }
+    }
+
+    /// Nothing can happen but that copies go that nobody has needed: all are done. Whether there were any.
+    pub(super) fn release_ready(&mut self) -> Result<bool, String> {
+        let is_ready = |join: &Join| join.stage == Stage::Ready;
+        let waits =
+            self.arbitration.is_some() && self.processes.iter().any(|process| process.is_hindered && process.alive);
+        if self.arbitration.is_none() || waits || !self.joins.iter().all(is_ready) || self.has_unheard() {
+            return Ok(false);
+        }
+        let live = self.processes.iter().filter(|process| self.view.is_live(process.me()));
+        let mut live = live.filter(|process| !process.fenced && !check::is_believed(self));
+        if let Some(process) = live.find(|process| process.replica.is_owing()) {
+            return Err(format!("{} cannot leave", process.me()));
+        }
+        self.state().holds_left = 0;
+        self.drop_ready(|_| true);
+        Ok(true)
+    }
+
+    fn has_unheard(&mut self) -> bool {
+        let counts: Vec<_> = self.processes.iter().map(|process| process.reports.len()).collect();
+        let is_live: Vec<_> = self.processes.iter().map(|process| self.view.is_live(process.me())).collect();
+        let heard = &self.state().heard;
+        counts.iter().zip(heard).zip(is_live).any(|((count, heard), is_live)| is_live && count > heard)
+    }
+
+    /// Takes note of a loss, for what may be asked of the end.
+    pub(super) fn note_loss(&mut self, replica: ReplicaId) {
+        if let Some(arbitration) = &mut self.arbitration
+            && !arbitration.condemned.contains(&replica)
+        {
+            arbitration.losers.insert(replica.rank);
+        }
+    }
+
+    /// What came of it.
+    pub(super) fn count_verdicts(&mut self, is_open: bool) {
+        if let Some(arbitration) = &self.arbitration {
+            self.summary.named += u64::from(arbitration.has_named);
+            self.summary.open += u64::from(is_open);
+        }
+    }
+}
