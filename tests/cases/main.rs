@@ -14,6 +14,7 @@ mod healing;
 mod injection;
 mod metrics;
 mod midst;
+mod mismatch;
 mod moves;
 mod output;
 mod posix;

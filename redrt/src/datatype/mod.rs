@@ -13,6 +13,7 @@ pub mod layout;
 pub mod pack;
 mod predefined;
 pub mod sequence;
+pub mod signature;
 #[cfg(test)]
 mod tests;
 
@@ -30,6 +31,7 @@ use basic::Basic;
 use layout::Layout;
 use sdc_detect::Element;
 use sequence::Sequence;
+use signature::Signature;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -120,6 +122,14 @@ impl Datatype {
     #[must_use]
     pub fn element(&self) -> Element {
         self.element
+    }
+
+    /// What a message of `count` elements consists of.
+    #[must_use]
+    pub fn signature(&self, count: i64) -> Signature {
+        let is_packed = self.predefined == Some(DatatypeHandle::PACKED);
+        let elements = || self.sequence.word().repeated(count.max(0) as u64).digest();
+        Signature { bytes: self.packed_size(count), elements: (!is_packed).then(elements) }
     }
 
     /// How the type was made.

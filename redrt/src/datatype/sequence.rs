@@ -2,6 +2,7 @@
 //! are left out. `MPI_Get_elements` counts them and external32 converts them.
 
 use super::basic::Basic;
+use super::signature::Word;
 use std::sync::Arc;
 
 /// Basic elements in order. Cheap to clone.
@@ -69,6 +70,16 @@ impl Sequence {
             }
         }
         Self::of(runs)
+    }
+
+    /// The elements as a word, to compare them with others.
+    #[must_use]
+    pub(super) fn word(&self) -> Word {
+        let words = self.runs.iter().map(|run| match run {
+            Run::Basic(basic, count) => Word::of(*basic).repeated(*count),
+            Run::Repeat(body, count) => body.word().repeated(*count),
+        });
+        words.fold(Word::EMPTY, Word::then)
     }
 
     /// The one basic type that this consists of, if it is one element.

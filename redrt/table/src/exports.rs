@@ -160,12 +160,15 @@ fn body(function: &Function, large: bool, bound: bool) -> String {
     if function.wide {
         arguments.push(large.to_string());
     }
-    let call = format!("crate::api::{}::{}({})", function.module, function.snake_name(), arguments.join(", "));
+    let name = format!("{}{}", function.name, if large { "_c" } else { "" });
+    let scope = scope(function);
+    let mut call = format!("crate::api::{}::{}({})", function.module, function.snake_name(), arguments.join(", "));
+    if function.collective {
+        call = format!("crate::coll::check::named(\"{}\", {scope}).and_then(|()| {call})", function.name);
+    }
     if function.returns.is_some() {
         return format!("    // SAFETY: the arguments are those of the C call.\n    unsafe {{ {call} }}");
     }
-    let name = format!("{}{}", function.name, if large { "_c" } else { "" });
-    let scope = scope(function);
     if !bound && function.module == "tool" {
         return format!("    crate::api::tool::refuse({})", refusal(function));
     }
