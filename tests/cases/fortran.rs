@@ -115,6 +115,19 @@ fn a_section_that_cannot_be_used_is_refused_and_named() {
     }
 }
 
+/// MPI-5.0 section 14.5.3, with callbacks of the program.
+#[test]
+fn a_data_representation_in_fortran_converts_what_is_written_and_read() {
+    let workshop = Workshop::new();
+    workshop.compile("mpifort", &[&case("datarep.f90"), "-o", "program"]);
+    for degree in [1, 2] {
+        let file = workshop.path(&format!("file{degree}")).display().to_string();
+        let ended = Job::new(3, &workshop.path("program")).degree(degree).arguments(&[&file]).run().ended_well();
+        ended.printed("right\n");
+        assert_eq!(std::fs::metadata(&file).expect("it is there").len(), 3 * 40);
+    }
+}
+
 /// MPI-5.0 section 15.2: a tool's MPI_Send comes before the library's.
 #[test]
 fn a_tool_in_c_sees_the_calls_of_fortran() {

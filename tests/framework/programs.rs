@@ -20,7 +20,7 @@ pub struct Program {
 
 impl Program {
     /// All of them.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 21] = [
         Self { name: "heat", arguments: &["32", "40"], rank_count: 4 },
         Self { name: "cg", arguments: &["256", "30"], rank_count: 4 },
         Self { name: "master_worker", arguments: &["40"], rank_count: 4 },
@@ -36,6 +36,7 @@ impl Program {
         Self { name: "onesided", arguments: &["2"], rank_count: 3 },
         Self { name: "addresses", arguments: &["40"], rank_count: 3 },
         Self { name: "files", arguments: &["1"], rank_count: 3 },
+        Self { name: "datareps", arguments: &["1"], rank_count: 3 },
         Self { name: "posix", arguments: &["1"], rank_count: 3 },
         Self { name: "fortran_heat", arguments: &["32", "40"], rank_count: 4 },
         Self { name: "fortran_f08", arguments: &["2"], rank_count: 3 },

@@ -356,6 +356,18 @@ pub fn predefined(handle: DatatypeHandle) -> Option<&'static Datatype> {
     predefined::find(handle).map(|datatype| &**datatype)
 }
 
+/// A predefined type that a basic element of `datatype` is: the one that it was made from, if that can be told.
+#[must_use]
+pub fn handle_of_basic(datatype: &Datatype, basic: Basic) -> DatatypeHandle {
+    fn leaf(datatype: &Datatype, basic: Basic) -> Option<DatatypeHandle> {
+        match datatype.predefined {
+            Some(handle) if datatype.basic() == Some(basic) => Some(handle),
+            _ => datatype.envelope.datatypes.iter().find_map(|part| leaf(part, basic)),
+        }
+    }
+    leaf(datatype, basic).or_else(|| predefined::of_basic(basic)).expect("basic types are those of predefined types")
+}
+
 /// The datatype behind a handle, for communication.
 ///
 /// # Errors

@@ -3,6 +3,7 @@
 
 use super::basic::Basic;
 use super::signature::Word;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Basic elements in order. Cheap to clone.
@@ -70,6 +71,23 @@ impl Sequence {
             }
         }
         Self::of(runs)
+    }
+
+    /// How many elements of each basic type there are.
+    #[must_use]
+    pub fn totals(&self) -> BTreeMap<Basic, u64> {
+        let mut totals = BTreeMap::new();
+        for run in &*self.runs {
+            match run {
+                Run::Basic(basic, count) => *totals.entry(*basic).or_insert(0) += count,
+                Run::Repeat(body, count) => {
+                    for (basic, each) in body.totals() {
+                        *totals.entry(basic).or_insert(0) += each * count;
+                    }
+                }
+            }
+        }
+        totals
     }
 
     /// The elements as a word, to compare them with others.
