@@ -7,6 +7,7 @@ mod describe;
 mod moving;
 mod neighbor;
 mod reducing;
+mod section;
 mod slots;
 
 pub use moving::*;
