@@ -10,6 +10,7 @@ use crate::datatype::{self, Datatype};
 use crate::error::Result;
 use crate::fail;
 use crate::handle::DatatypeHandle;
+use crate::runtime::threads;
 use std::cell::{Cell, RefCell};
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
@@ -23,6 +24,8 @@ thread_local! {
 /// elements, in order. Returns whether there is such a shape.
 #[unsafe(no_mangle)]
 pub extern "C" fn redrt_lend_section(buffer: *mut c_void, shape: DatatypeHandle) -> c_int {
+    // The allocator may look at the clock, which is not the program's doing.
+    let _inside = threads::enter();
     let shape = datatype::resolve_committed(shape).ok();
     let is_known = shape.is_some();
     LENT.with_borrow_mut(|lent| {
