@@ -129,17 +129,8 @@ fn a_data_representation_in_fortran_converts_what_is_written_and_read() {
 }
 
 #[test]
-fn sections_in_collectives_that_go_on_are_as_good_as_contiguous_arrays() {
-    let workshop = Workshop::new();
-    workshop.compile("mpifort", &["-O2", &case("sections.f90"), "-o", "program"]);
-    let job = |degree| Job::new(3, &workshop.path("program")).degree(degree);
-    for degree in [1, 2] {
-        job(degree).run().ended_well().printed("right\n");
-        job(degree).options(&["--check-collectives"]).run().ended_well().printed("right\n");
-    }
-    for send in [5, 20, 60] {
-        job(2).inject(&format!("kill:1.0@#{send}")).run().ended_well().printed("right\n");
-    }
+fn sections_with_strides_survive_kills() {
+    survives("fortran_sections");
 }
 
 /// MPI-5.0 section 15.2: a tool's MPI_Send comes before the library's.

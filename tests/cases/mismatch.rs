@@ -101,7 +101,9 @@ fn a_collective_that_not_all_call_is_a_deadlock_that_names_it() {
 
 #[test]
 fn programs_without_mistakes_are_left_alone() {
-    for name in ["collectives", "neighbors", "onesided", "files", "threads", "alltoall", "fortran_f08"] {
+    for name in
+        ["collectives", "neighbors", "onesided", "files", "threads", "alltoall", "fortran_f08", "fortran_sections"]
+    {
         let program = Program::named(name).expect("a test program");
         let alone = Job::of(&program).run().ended_well();
         for degree in [1, 2] {

@@ -1,16 +1,22 @@
 ! Sections with strides in collectives that go on after the call, against the blocking ones with contiguous arrays.
-program sections
+!
+!   fortran_sections [ROUNDS]
+program fortran_sections
   use mpi_f08
   implicit none
   integer, parameter :: N = 4
-  integer :: rank, size, round, k, r
+  integer :: rank, size, round, rounds, k, r
+  character(16) :: argument
   logical :: right = .true.
   type(MPI_Request) :: request
   type(MPI_Comm) :: ring
   call MPI_Init()
   call MPI_Comm_rank(MPI_COMM_WORLD, rank)
   call MPI_Comm_size(MPI_COMM_WORLD, size)
-  do round = 1, 3
+  rounds = 3
+  call get_command_argument(1, argument, status=k)
+  if (k == 0) read (argument, *) rounds
+  do round = 1, rounds
     call gathered()
     call scattered()
     call exchanged()
@@ -31,7 +37,7 @@ contains
   subroutine expect(condition, place)
     logical, intent(in) :: condition
     integer, intent(in) :: place
-    if (.not. condition) write (0, '(a,i0,a,i0)') 'sections: check ', place, ' fails at rank ', rank
+    if (.not. condition) write (0, '(a,i0,a,i0)') 'fortran_sections: check ', place, ' fails at rank ', rank
     right = right .and. condition
   end subroutine
 
@@ -156,4 +162,4 @@ contains
     call MPI_Error_class(error, class)
     call expect(class == MPI_ERR_BUFFER, 60)
   end subroutine
-end program sections
+end program fortran_sections
