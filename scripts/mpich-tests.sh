@@ -7,6 +7,8 @@
 #
 #   REDRT_PREFIX         the installation that is tested; built and installed in target/test-prefix otherwise
 #   REDRT_DEGREES        at which degrees; "1 2" otherwise
+#   REDRT_OPTIONS        further options of redrun
+#   REDRT_CHAOS          a seed: a replica is killed in each test, at a moment drawn from it, at r = 2
 set -euo pipefail
 
 cd "$(dirname -- "$0")/.."
@@ -38,6 +40,13 @@ for directory in dtpools util; do
     make -C "$work/build/$directory" -j2 >"$work/$directory.log" 2>&1
 done
 
+mpiexec=redrun
+degrees=${REDRT_DEGREES-1 2}
+if [ -n "${REDRT_CHAOS-}" ]; then
+    mpiexec=$root/scripts/chaos-redrun
+    degrees=2
+fi
+
 # excluded NAME DEGREE: is it among the exclusions?
 excluded() {
     grep -q "^$1 \(\*\|$2\) " "$root/tests/mpich-exclusions.txt"
@@ -48,10 +57,16 @@ failed=0
 for directory in "${directories[@]}"; do
     # What does not compile fails when it is run.
     make -C "$work/build/$directory" -k -j2 >"$work/${directory//\//-}.log" 2>&1 || true
-    for degree in ${REDRT_DEGREES-1 2}; do
+    options=${REDRT_OPTIONS-}
+    case $directory in errors | errors/*)
+        # Members that differ are found only where they are looked for.
+        options+=" --check-collectives"
+        ;;
+    esac
+    for degree in $degrees; do
         tap=$work/${directory//\//-}-r$degree.tap
-        (cd "$work/build" && MPITEST_MPIEXECARG="-r $degree" MPITEST_TIMEOUT=120 ./runtests \
-            -srcdir="$work/source/test/mpi" -tests=testlist -testdirs="$directory" -mpiexec=redrun -tapfile="$tap") \
+        (cd "$work/build" && MPITEST_MPIEXECARG="-q -r $degree $options" MPITEST_TIMEOUT=120 ./runtests \
+            -srcdir="$work/source/test/mpi" -tests=testlist -testdirs="$directory" -mpiexec="$mpiexec" -tapfile="$tap") \
             >"$work/${directory//\//-}-r$degree.out" 2>&1 </dev/null || true
         while read -r result name; do
             if [ "$result" = ok ]; then

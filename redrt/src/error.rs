@@ -1,6 +1,6 @@
 //! Errors on their way from an implementation to the program's error handler.
 
-use crate::abi::{MPI_ERR_OTHER, MPI_ERR_UNSUPPORTED_OPERATION};
+use crate::abi::MPI_ERR_OTHER;
 use crate::handle::{CommHandle, FileHandle, SessionHandle, WinHandle};
 use crate::host;
 use crate::objects::errhandler::{self, Errhandler};
@@ -110,11 +110,4 @@ pub fn raise(function: &str, error: Error, scope: Scope) -> c_int {
 pub fn inactive(function: &str) -> c_int {
     let when = if host::is_finalized() { "after MPI_Finalize" } else { "before MPI_Init" };
     raise(function, Error::new(MPI_ERR_OTHER, format!("called {when}")), Scope::Default)
-}
-
-/// The function is exported but not implemented.
-#[cold]
-pub fn unsupported(function: &str, missing: &str, scope: Scope) -> c_int {
-    let message = format!("{missing} not available in this version of redrt");
-    raise(function, Error::new(MPI_ERR_UNSUPPORTED_OPERATION, message), scope)
 }

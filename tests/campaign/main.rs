@@ -1,5 +1,5 @@
 //! Runs a campaign of faults and prints its table: `scripts/kill-campaign.sh`, `scripts/flip-campaign.sh`,
-//! `scripts/reset-campaign.sh`.
+//! `scripts/reset-campaign.sh`, `scripts/chaos-conformance.sh`.
 
 use clap::{Parser, ValueEnum};
 use redrt_tests::Program;
@@ -18,17 +18,17 @@ struct Arguments {
     #[arg(long, value_delimiter = ',', value_parser = program)]
     programs: Vec<Program>,
 
-    /// Degrees of replication.
-    #[arg(long, value_delimiter = ',', default_value = "2,3")]
+    /// Degrees of replication; 2 and 3 if not given, 2 for conformance.
+    #[arg(long, value_delimiter = ',')]
     degrees: Vec<u16>,
 
     /// Transports.
     #[arg(long, value_delimiter = ',', default_value = "shm,tcp")]
     transports: Vec<String>,
 
-    /// Jobs for each replica of each program.
-    #[arg(long, default_value_t = 20)]
-    moments: u32,
+    /// Jobs for each replica of each program; 20 if not given, 1 for conformance.
+    #[arg(long)]
+    moments: Option<u32>,
 
     /// Only so many jobs, spread over all.
     #[arg(long)]
@@ -59,6 +59,8 @@ enum Campaign {
     Flip,
     /// Resets of connections, over TCP.
     Reset,
+    /// Kills in the conformance tests, which run longer here; with `-- --spares 1` copies take the places of the lost.
+    Conformance,
 }
 
 fn program(name: &str) -> Result<Program, String> {
@@ -72,17 +74,25 @@ fn main() -> ExitCode {
         Campaign::Kill => vec![Kind::Kill, Kind::Kill, Kind::KillAtTime, Kind::Kill],
         Campaign::Flip => vec![Kind::Flip, Kind::Wire],
         Campaign::Reset => vec![Kind::Reset],
+        Campaign::Conformance => vec![Kind::Kill, Kind::KillAtTime],
     };
     let is_reset = matches!(arguments.campaign, Campaign::Reset);
-    let programs = if arguments.programs.is_empty() { Program::ALL.to_vec() } else { arguments.programs };
+    let is_conformance = matches!(arguments.campaign, Campaign::Conformance);
+    let all = match is_conformance {
+        true => Program::CONFORMANCE.to_vec(),
+        false => Program::ALL.to_vec(),
+    };
+    let is_wanted = |program: &Program| arguments.programs.iter().any(|wanted| wanted.name == program.name);
+    let programs = all.into_iter().filter(|program| arguments.programs.is_empty() || is_wanted(program)).collect();
+    let degrees = if is_conformance { vec![2] } else { vec![2, 3] };
     let plan = Plan {
         kinds,
         programs,
-        degrees: arguments.degrees,
+        degrees: if arguments.degrees.is_empty() { degrees } else { arguments.degrees },
         // There is nothing to reset in shared memory.
         transports: if is_reset { vec!["tcp".into()] } else { arguments.transports },
         options: arguments.options,
-        moment_count: arguments.moments,
+        moment_count: arguments.moments.unwrap_or(if is_conformance { 1 } else { 20 }),
         seed: arguments.seed,
         sample: arguments.sample,
         parallel: arguments.parallel,
@@ -95,6 +105,9 @@ fn main() -> ExitCode {
     });
     eprintln!();
     println!("{}", findings.table());
+    if is_conformance {
+        println!("{} of {} lost replicas were replaced by copies", findings.recovered, findings.lost);
+    }
     print!("{}", findings.failures_text());
     println!("seed {}, {:.0} s", plan.seed, begin.elapsed().as_secs_f64());
     if findings.failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }

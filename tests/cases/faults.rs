@@ -25,6 +25,16 @@ fn a_killed_replica_changes_nothing() {
     plan(&[Kind::Kill, Kind::Kill, Kind::KillAtTime, Kind::Kill], 160).run(&|_, _| {}).assert_right();
 }
 
+/// A part of `scripts/chaos-conformance.sh --spare`, another for each seed.
+#[test]
+fn conformance_tests_survive_a_loss_while_a_copy_is_made() {
+    let first = Random::from_environment().draw() as usize % 3;
+    let programs = Program::CONFORMANCE.into_iter().skip(first).step_by(3).collect();
+    let options = ["--spares", "1"].map(String::from).to_vec();
+    let plan = Plan { programs, options, degrees: vec![2], transports: vec!["shm".into()], ..plan(&[Kind::Kill], 5) };
+    plan.run(&|_, _| {}).assert_right();
+}
+
 #[test]
 fn every_flip_is_reported_against_its_replica() {
     plan(&[Kind::Flip, Kind::Wire], 120).run(&|_, _| {}).assert_right();
@@ -37,7 +47,7 @@ fn a_reset_connection_costs_nobody() {
     for options in [["--protocol", "all-to-all"], ["--verify", "deferred"]] {
         let options = options.into_iter().map(String::from).collect();
         // Windows, and shared file pointers, which are in one, need verdicts before programs go on.
-        let with_windows = ["onesided", "files", "fortran_f08", "fortran_mpi"];
+        let with_windows = ["onesided", "files", "datareps", "fortran_f08", "fortran_mpi"];
         let has_windows = |program: &Program| with_windows.contains(&program.name);
         let programs = Program::ALL.into_iter().filter(|program| !has_windows(program)).collect();
         let plan = Plan { options, programs, sample: Some(24), ..plan.clone() };

@@ -110,9 +110,27 @@ fn a_section_that_cannot_be_used_is_refused_and_named() {
     workshop.compile("mpifort", &[&case("refused.f90"), "-o", "program"]);
     let ended = Job::new(1, &workshop.path("program")).run().ended_well();
     assert_eq!(words(&ended.out), ["T", "T", "T"], "{ended}");
-    for named in ["MPI_Igather: recvbuf is a section", "MPI_Win_create: base is a section"] {
+    for named in ["MPI_Psend_init: buf is a section", "MPI_Win_create: base is a section"] {
         assert!(ended.err.contains(named), "{ended}");
     }
+}
+
+/// MPI-5.0 section 14.5.3, with callbacks of the program.
+#[test]
+fn a_data_representation_in_fortran_converts_what_is_written_and_read() {
+    let workshop = Workshop::new();
+    workshop.compile("mpifort", &[&case("datarep.f90"), "-o", "program"]);
+    for degree in [1, 2] {
+        let file = workshop.path(&format!("file{degree}")).display().to_string();
+        let ended = Job::new(3, &workshop.path("program")).degree(degree).arguments(&[&file]).run().ended_well();
+        ended.printed("right\n");
+        assert_eq!(std::fs::metadata(&file).expect("it is there").len(), 3 * 40);
+    }
+}
+
+#[test]
+fn sections_with_strides_survive_kills() {
+    survives("fortran_sections");
 }
 
 /// MPI-5.0 section 15.2: a tool's MPI_Send comes before the library's.

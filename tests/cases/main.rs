@@ -15,6 +15,7 @@ mod healing;
 mod injection;
 mod metrics;
 mod midst;
+mod mismatch;
 mod moves;
 mod output;
 mod posix;

@@ -126,6 +126,10 @@ pub struct Row {
 pub struct Findings {
     /// Number of jobs by row and outcome.
     pub rows: BTreeMap<Row, BTreeMap<Outcome, u32>>,
+    /// Replicas that were lost.
+    pub lost: u64,
+    /// Copies that took their places.
+    pub recovered: u64,
     /// The jobs that did not do as they should.
     pub failures: Vec<(Outcome, String, Ended)>,
 }
@@ -356,6 +360,8 @@ impl Findings {
     fn count(&mut self, trial: &Trial, outcome: Outcome, why: String, ended: Ended) {
         let (program, transport) = (trial.program.name, trial.transport.clone());
         let row = Row { program, kind: trial.kind, degree: trial.degree, transport };
+        self.lost += ended.summary["lost"].as_array().map_or(0, Vec::len) as u64;
+        self.recovered += ended.number("recovered");
         *self.rows.entry(row).or_default().entry(outcome).or_default() += 1;
         if !outcome.is_right() {
             self.failures.push((outcome, why, ended));

@@ -20,7 +20,7 @@ pub struct Program {
 
 impl Program {
     /// All of them.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 22] = [
         Self { name: "heat", arguments: &["32", "40"], rank_count: 4 },
         Self { name: "cg", arguments: &["256", "30"], rank_count: 4 },
         Self { name: "master_worker", arguments: &["40"], rank_count: 4 },
@@ -36,10 +36,12 @@ impl Program {
         Self { name: "onesided", arguments: &["2"], rank_count: 3 },
         Self { name: "addresses", arguments: &["40"], rank_count: 3 },
         Self { name: "files", arguments: &["1"], rank_count: 3 },
+        Self { name: "datareps", arguments: &["1"], rank_count: 3 },
         Self { name: "posix", arguments: &["1"], rank_count: 3 },
         Self { name: "fortran_heat", arguments: &["32", "40"], rank_count: 4 },
         Self { name: "fortran_f08", arguments: &["2"], rank_count: 3 },
         Self { name: "fortran_mpi", arguments: &["2"], rank_count: 3 },
+        Self { name: "fortran_sections", arguments: &["2"], rank_count: 3 },
         Self { name: "fortran_mpif", arguments: &["2"], rank_count: 3 },
     ];
 
@@ -59,6 +61,40 @@ impl Program {
         Self { name: "posix", arguments: &["8"], rank_count: 3 },
         Self { name: "hybrid", arguments: &["96", "1500"], rank_count: 3 },
         Self { name: "fortran_heat", arguments: &["32", "5000"], rank_count: 4 },
+    ];
+
+    /// Those that are about chapters of the standard, each checking itself, with arguments that make them run for a second or so.
+    pub const CONFORMANCE: [Self; 15] = [
+        // Chapter 3: point-to-point.
+        Self { name: "cancel", arguments: &["60"], rank_count: 3 },
+        // Chapter 3: wildcards.
+        Self { name: "polling", arguments: &["40"], rank_count: 3 },
+        // Chapter 4: partitioned.
+        Self { name: "partitions", arguments: &["20"], rank_count: 3 },
+        // Chapter 5: datatypes.
+        Self { name: "addresses", arguments: &["100"], rank_count: 3 },
+        // Chapter 6: collectives.
+        Self { name: "collectives", arguments: &[], rank_count: 3 },
+        // Chapter 8: topologies.
+        Self { name: "neighbors", arguments: &["5"], rank_count: 3 },
+        // Chapter 9: environment.
+        Self { name: "clocks", arguments: &["200"], rank_count: 3 },
+        // Chapter 11: threads.
+        Self { name: "threads", arguments: &["3", "100"], rank_count: 3 },
+        // Chapter 12: one-sided.
+        Self { name: "onesided", arguments: &["2"], rank_count: 3 },
+        // Chapter 14: files.
+        Self { name: "files", arguments: &["1"], rank_count: 3 },
+        // Chapter 14: representations.
+        Self { name: "datareps", arguments: &["3"], rank_count: 3 },
+        // Chapter 19: mpi_f08.
+        Self { name: "fortran_f08", arguments: &["3"], rank_count: 3 },
+        // Chapter 19: mpi.
+        Self { name: "fortran_mpi", arguments: &["6"], rank_count: 3 },
+        // Chapter 19: mpif.h.
+        Self { name: "fortran_mpif", arguments: &["20"], rank_count: 3 },
+        // Chapter 19: sections.
+        Self { name: "fortran_sections", arguments: &["20"], rank_count: 3 },
     ];
 
     /// The one of this name.

@@ -21,7 +21,7 @@ use crate::handles::{
     peers, sources, unless_in_place, unset_handles,
 };
 use crate::own::copy_status;
-use crate::section::{COMM_SELF, Copied, Section, Typed, refuse};
+use crate::section::{COMM_SELF, Copied, Lent, Section, Typed, refuse};
 use crate::sentinels;
 use crate::text::{Text, WordLists, Words, text, trimmed, with_end, without_end};
 use crate::{Aint, Count, Offset, Status};

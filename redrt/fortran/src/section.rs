@@ -6,14 +6,17 @@
 //! |---|---|
 //! | is over when it returns | is copied, there and back |
 //! | goes on, with a message of its own (`MPI_Isend`, `MPI_Irecv`, `MPI_Put`, ...) | gets a datatype of its own |
-//! | goes on otherwise (`MPI_Igather`, `MPI_Win_create`, ...) | is refused, with `MPI_ERR_BUFFER` |
+//! | goes on as a collective (`MPI_Igather`, `MPI_Allreduce_init`, ...) | is lent to the library with its shape |
+//! | goes on otherwise (`MPI_Win_create`, `MPI_Psend_init`, ...) | is refused, with `MPI_ERR_BUFFER` |
 //!
-//! The third is why `MPI_SUBARRAYS_SUPPORTED` is `.FALSE.`.
+//! The last is why `MPI_SUBARRAYS_SUPPORTED` is `.FALSE.`.
 
 use crate::handles::give_error;
 use crate::sentinels::buffer;
 use crate::{Aint, Count};
-use std::ffi::{c_int, c_void};
+use std::ffi::{c_char, c_int, c_void};
+use std::ptr::with_exposed_provenance_mut;
+use std::sync::OnceLock;
 
 unsafe extern "C" {
     fn PMPI_Type_get_extent(datatype: usize, lb: *mut Aint, extent: *mut Aint) -> c_int;
@@ -29,11 +32,14 @@ unsafe extern "C" {
     fn PMPI_Type_commit(datatype: *mut usize) -> c_int;
     fn PMPI_Type_free(datatype: *mut usize) -> c_int;
     fn PMPI_Comm_call_errhandler(comm: usize, code: c_int) -> c_int;
+    fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void;
 }
 
 /// `MPI_COMM_SELF`, whose error handler is asked where no communicator is among the arguments.
 pub const COMM_SELF: usize = 258;
 const ERR_BUFFER: c_int = 1;
+const BYTE: usize = 583;
+const DATATYPE_NULL: usize = 512;
 
 /// `CFI_dim_t` of `ISO_Fortran_binding.h`.
 #[repr(C)]
@@ -207,6 +213,62 @@ impl Drop for Typed {
         if self.is_own {
             // SAFETY: - the pointer is to a handle that `new` made.
             unsafe { PMPI_Type_free(&mut self.datatype) };
+        }
+    }
+}
+
+/// A buffer for a collective that goes on. The MPI library is told of its shape for the time of the call.
+pub struct Lent {
+    address: *mut c_void,
+    shape: usize,
+}
+
+type LendFunction = unsafe extern "C" fn(*mut c_void, usize) -> c_int;
+
+/// A library of another vendor has the standard ABI and not this.
+fn lend_function() -> Option<LendFunction> {
+    static FOUND: OnceLock<usize> = OnceLock::new();
+    // SAFETY: - RTLD_DEFAULT is a null pointer; the name ends with NUL.
+    let find = || unsafe { dlsym(std::ptr::null_mut(), c"redrt_lend_section".as_ptr()) }.expose_provenance();
+    let found = *FOUND.get_or_init(find);
+    // SAFETY: - the library exports a function of this type under this name.
+    (found != 0)
+        .then(|| unsafe { std::mem::transmute::<*mut c_void, LendFunction>(with_exposed_provenance_mut(found)) })
+}
+
+impl Lent {
+    /// The section, lent until this is dropped. None if the library does not take it.
+    ///
+    /// # Safety
+    /// The descriptor of an argument.
+    pub unsafe fn new(section: &Section) -> Option<Self> {
+        let address = buffer(section.base);
+        if section.is_contiguous() || address != section.base {
+            return Some(Self { address, shape: 0 });
+        }
+        let lend = lend_function()?;
+        let element = contiguous(section.element_length as Count, BYTE)?;
+        let shape = prefix(section.dimensions(), section.element_count() as Count, element)?.committed();
+        // SAFETY: - a committed type; the address is a number to it.
+        let is_taken = unsafe { lend(address, shape.0) } != 0;
+        // The library keeps the type.
+        is_taken.then_some(Self { address, shape: shape.0 })
+    }
+
+    /// What C gets.
+    #[must_use]
+    pub fn address(&self) -> *mut c_void {
+        self.address
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        if self.shape != 0
+            && let Some(lend) = lend_function()
+        {
+            // SAFETY: - no type: takes back what `new` has lent.
+            unsafe { lend(self.address, DATATYPE_NULL) };
         }
     }
 }

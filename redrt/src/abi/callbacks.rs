@@ -2,7 +2,7 @@
 //! it has the type the standard prescribes. No lock of the library may be held around a call. Clocks and random bytes are
 //! agreed in it as they are outside of MPI calls, where replicas agree when it is made.
 
-use super::{Callback, Count, Status};
+use super::{Callback, Count, Offset, Status};
 use crate::handle::DatatypeHandle;
 use crate::runtime::threads;
 use std::ffi::{c_int, c_void};
@@ -12,6 +12,12 @@ type CopyFunction = unsafe extern "C" fn(usize, c_int, *mut c_void, *mut c_void,
 type DeleteFunction = unsafe extern "C" fn(usize, c_int, *mut c_void, *mut c_void) -> c_int;
 type UserFunction = unsafe extern "C" fn(*const c_void, *mut c_void, *mut c_int, *mut DatatypeHandle);
 type UserFunctionLarge = unsafe extern "C" fn(*const c_void, *mut c_void, *mut Count, *mut DatatypeHandle);
+
+type ConversionFunction =
+    unsafe extern "C" fn(*mut c_void, DatatypeHandle, c_int, *mut c_void, Offset, *mut c_void) -> c_int;
+type ConversionFunctionLarge =
+    unsafe extern "C" fn(*mut c_void, DatatypeHandle, Count, *mut c_void, Offset, *mut c_void) -> c_int;
+type ExtentFunction = unsafe extern "C" fn(DatatypeHandle, *mut isize, *mut c_void) -> c_int;
 
 /// Calls an error handler with a handle and an error code.
 pub fn call_errhandler(function: Callback, mut handle: usize, mut code: c_int) -> c_int {
@@ -81,6 +87,52 @@ pub fn call_user_operation(
         // SAFETY: - buffers: the C call's promise; the other pointers are to locals that outlive the call.
         unsafe { function(input.cast(), in_out.cast(), &mut count, &mut datatype) };
     }
+}
+
+/// What a conversion function is to do.
+#[derive(Clone, Copy, Debug)]
+pub struct Conversion {
+    /// The program's buffer.
+    pub memory: *mut c_void,
+    /// What lies in it.
+    pub handle: DatatypeHandle,
+    /// Number of basic elements.
+    pub count: i64,
+    /// The bytes of the file.
+    pub file: *mut c_void,
+    /// The first basic element in the buffer.
+    pub position: i64,
+}
+
+/// Calls a conversion function of a data representation, of the `int` or the large-count type. Returns its code. The buffer is the
+/// program's, with room for the elements, which is the promise of the MPI call that is being served; `file` has room for them.
+pub fn call_conversion(function: Callback, wide: bool, conversion: Conversion, extra_state: usize) -> c_int {
+    let _calling_back = threads::call_back();
+    let Conversion { memory, handle, count, file, position } = conversion;
+    let state = pointer(extra_state);
+    if wide {
+        // SAFETY: - the program gave it to MPI_Register_datarep_c.
+        let function = unsafe { function.function::<ConversionFunctionLarge>() };
+        // SAFETY: - buffers: the caller's and the C call's promise; the state is the program's own value.
+        unsafe { function(memory, handle, count, file, position, state) }
+    } else {
+        let count = c_int::try_from(count).expect("counts that do not fit an int are split");
+        // SAFETY: - the program gave it to MPI_Register_datarep.
+        let function = unsafe { function.function::<ConversionFunction>() };
+        // SAFETY: - buffers: the caller's and the C call's promise; the state is the program's own value.
+        unsafe { function(memory, handle, count, file, position, state) }
+    }
+}
+
+/// Calls the extent function of a data representation. Returns its code and the extent.
+pub fn call_datarep_extent(function: Callback, datatype: DatatypeHandle, extra_state: usize) -> (c_int, isize) {
+    let _calling_back = threads::call_back();
+    let mut extent = 0;
+    // SAFETY: - the type of MPI_Datarep_extent_function.
+    let function = unsafe { function.function::<ExtentFunction>() };
+    // SAFETY: - the extent is a local that outlives the call; the state is the program's own value.
+    let code = unsafe { function(datatype, &mut extent, pointer(extra_state)) };
+    (code, extent)
 }
 
 /// Calls a generalized request's query function. Returns its code.

@@ -15,7 +15,7 @@
 )]
 
 use super::*;
-use crate::error::{Scope, inactive, raise, unsupported};
+use crate::error::{Scope, inactive, raise};
 use crate::handle::{
     CommHandle, DatatypeHandle, ErrhandlerHandle, FileHandle, GroupHandle, InfoHandle, MessageHandle, OpHandle,
     RequestHandle, SessionHandle, WinHandle,

@@ -209,11 +209,18 @@ fn error_handlers_are_called_with_the_handle_and_the_code() {
 }
 
 #[test]
-fn unsupported_functions_say_so() {
+fn data_representations_report_wrong_arguments() {
     begin();
     let none = Callback(0);
-    let code = unsafe_call!(MPI_Register_datarep(c"own".as_ptr(), none, none, none, null_mut()));
-    assert_eq!(code, MPI_ERR_UNSUPPORTED_OPERATION);
+    let register = |name: &std::ffi::CStr, extent| {
+        unsafe_call!(MPI_Register_datarep(name.as_ptr(), none, none, extent, null_mut()))
+    };
+    assert_eq!(register(c"own", none), MPI_ERR_ARG);
+    let extent = Callback(remember as *const () as usize);
+    assert_eq!(register(c"", extent), MPI_ERR_ARG);
+    assert_eq!(register(c"external32", extent), MPI_ERR_DUP_DATAREP);
+    assert_eq!(register(c"own", extent), MPI_SUCCESS);
+    assert_eq!(register(c"own", extent), MPI_ERR_DUP_DATAREP);
 }
 
 #[test]

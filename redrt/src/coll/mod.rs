@@ -11,6 +11,7 @@ pub mod alltoall;
 pub mod barrier;
 pub mod bcast;
 pub(crate) mod cards;
+pub(crate) mod check;
 pub mod gather;
 pub mod inter;
 pub mod neighbor;
@@ -39,8 +40,8 @@ pub type Outcome<T = ()> = Result<T, Failure>;
 pub enum Failure {
     /// A message was longer or shorter than its place: the members' arguments do not fit each other.
     Mismatched,
-    /// The reduction was refused.
-    Operation(Error),
+    /// The reduction was refused, or the members call different things.
+    Refused(Error),
 }
 
 impl Failure {
@@ -48,7 +49,7 @@ impl Failure {
     pub fn class(&self) -> i32 {
         match self {
             Self::Mismatched => MPI_ERR_TRUNCATE,
-            Self::Operation(error) => error.code(),
+            Self::Refused(error) => error.code(),
         }
     }
 }
@@ -60,7 +61,7 @@ impl From<Failure> for Error {
                 let message = "a member sent more or less than this one expects: the calls do not fit each other";
                 Self::new(MPI_ERR_TRUNCATE, message)
             }
-            Failure::Operation(error) => error,
+            Failure::Refused(error) => error,
         }
     }
 }

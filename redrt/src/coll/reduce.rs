@@ -19,7 +19,7 @@ pub trait Combine: Send + Sync {
 }
 
 fn join(combine: &dyn Combine, left: Region, right: Region) -> Outcome {
-    combine.combine(left, right).map_err(Failure::Operation)
+    combine.combine(left, right).map_err(Failure::Refused)
 }
 
 /// Combines `buffer` of all members into `buffer` of `root`; elsewhere `buffer` is used up.

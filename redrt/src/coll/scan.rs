@@ -23,7 +23,7 @@ async fn prefix(peers: Peers, buffer: Region, before: Option<Region>, combine: &
     let total = total_scratch.region();
     let incoming = incoming_scratch.region();
     total.copy_from(buffer);
-    let join = |left, right| combine.combine(left, right).map_err(Failure::Operation);
+    let join = |left, right| combine.combine(left, right).map_err(Failure::Refused);
     let mut any_before = false;
     let mut distance = 1;
     while distance < size {

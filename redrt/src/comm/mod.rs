@@ -8,6 +8,7 @@ pub mod topology;
 
 use crate::abi::{MPI_ERR_COMM, MPI_ERR_RANK, MPI_ERR_TOPOLOGY, MPI_UNDEFINED};
 use crate::coll::Peers;
+use crate::coll::check::Checks;
 use crate::dynamic::connection;
 use crate::dynamic::contact::{self, Identity};
 use crate::error::{Error, Result};
@@ -54,6 +55,8 @@ pub struct Comm {
     collectives: AtomicU32,
     nonblocking: Nonblocking,
     persistent: AtomicU64,
+    /// What its members say that they call, if collectives are checked.
+    pub(crate) checks: Checks,
 }
 
 /// How many nonblocking collectives of one communicator may be under way at once.
@@ -165,6 +168,7 @@ impl Comm {
             collectives: AtomicU32::new(0),
             nonblocking: Nonblocking { begun: AtomicU64::new(0), under_way: Mutex::default() },
             persistent: AtomicU64::new(0),
+            checks: Checks::default(),
         }
     }
 
@@ -266,6 +270,22 @@ impl Comm {
         mix(mix(self.context ^ COLLECTIVE, PERSISTENT_DETAIL), number) | COLLECTIVE
     }
 
+    /// The members, for what they tell each other of their collective with this number: part 0 is how long that is.
+    pub(crate) fn check_peers(&self, number: u64, part: u64) -> Peers {
+        self.peers_in(self.check_context(part), (number & 0x3fff_ffff) as i32)
+    }
+
+    /// Whether members tell each other of their collectives in this context.
+    fn checks_in(&self, context: u64) -> bool {
+        // Between two groups each by itself has a context, too.
+        let of_group = |part| self.check_peers(0, part).context == context;
+        (0..2).any(|part| self.check_context(part) == context || of_group(part))
+    }
+
+    fn check_context(&self, part: u64) -> u64 {
+        mix(mix(self.context ^ COLLECTIVE, CHECK_DETAIL), part) | COLLECTIVE
+    }
+
     /// The context of the next partitioned operation with this rank and tag: the k-th of the sender matches the k-th of the
     /// receiver (MPI-5.0 §4.2.2).
     pub fn next_partitioned_context(&self, sends: bool, peer: c_int, tag: c_int) -> u64 {
@@ -344,6 +364,7 @@ const GROUP_DETAIL: u64 = u64::MAX - 1;
 const WINDOW_DETAIL: u64 = u64::MAX - 4;
 const PARTITIONED_DETAIL: u64 = u64::MAX - 5;
 const PARTING_DETAIL: u64 = u64::MAX - 6;
+const CHECK_DETAIL: u64 = u64::MAX - 7;
 /// How many contexts with messages a window has.
 const WINDOW_CONTEXTS: u64 = 4;
 
@@ -408,18 +429,29 @@ pub fn same_members(left: &[VirtualRank], right: &[VirtualRank]) -> (bool, bool)
 /// The name of the communicator that has this context, for messages to the user.
 pub fn label_of_context(context: u64) -> String {
     let kind = if context & COLLECTIVE == 0 { "" } else { " (collective)" };
-    let predefined = [WORLD.get(), SELF.get()].into_iter().flatten().cloned();
-    let others = COMMS.snapshot().into_iter().map(|(_, comm)| comm);
-    let has = |comm: &Arc<Comm>| {
+    let has = |comm: &Comm| {
         let nonblocking = |number| mix(comm.context ^ COLLECTIVE, number) | COLLECTIVE == context;
         let persistent = |number| comm.persistent_context(number) == context;
         comm.context == context & !COLLECTIVE
             || (0..WINDOW_CONTEXTS).any(|purpose| comm.window_context(purpose) == context)
             || (0..NONBLOCKING_COUNT).any(nonblocking)
             || (0..comm.persistent.load(Ordering::Relaxed)).any(persistent)
+            || comm.checks_in(context)
     };
-    let found = predefined.chain(others).find(has);
-    found.map_or_else(|| "a freed communicator".to_owned(), |comm| comm.label() + kind)
+    all().find(|comm| has(comm)).map_or_else(|| "a freed communicator".to_owned(), |comm| comm.label() + kind)
+}
+
+/// If members tell each other in this context what collectives they call: which this one has told and waits to hear of.
+pub fn told_in_context(context: u64) -> Option<String> {
+    let comm = all().find(|comm| comm.checks_in(context))?;
+    let (number, call) = comm.checks.first_open()?;
+    Some(format!("collective number {number} of {}, here {call}", comm.label()))
+}
+
+/// All communicators that there are.
+fn all() -> impl Iterator<Item = Arc<Comm>> {
+    let predefined = [WORLD.get(), SELF.get()].into_iter().flatten().cloned();
+    predefined.chain(COMMS.snapshot().into_iter().map(|(_, comm)| comm))
 }
 
 /// The value of a colour that is `MPI_UNDEFINED`: the caller gets no communicator.

@@ -3,7 +3,7 @@
 use sdc_detect::Element;
 
 /// A basic type by its representation in memory and by what may be done with it.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Basic {
     /// How its bytes are to be read.
     pub scalar: Scalar,
@@ -14,7 +14,7 @@ pub struct Basic {
 }
 
 /// The machine representation.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Scalar {
     /// Two's complement or unsigned bits.
     I8,
@@ -47,7 +47,7 @@ pub enum Scalar {
 }
 
 /// Classes of types in the definition of the reductions (MPI-5.0 section 6.9.2).
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Class {
     /// C integers.
     Integer,

@@ -13,6 +13,7 @@ pub mod layout;
 pub mod pack;
 mod predefined;
 pub mod sequence;
+pub mod signature;
 #[cfg(test)]
 mod tests;
 
@@ -30,6 +31,7 @@ use basic::Basic;
 use layout::Layout;
 use sdc_detect::Element;
 use sequence::Sequence;
+use signature::Signature;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -120,6 +122,14 @@ impl Datatype {
     #[must_use]
     pub fn element(&self) -> Element {
         self.element
+    }
+
+    /// What a message of `count` elements consists of.
+    #[must_use]
+    pub fn signature(&self, count: i64) -> Signature {
+        let is_packed = self.predefined == Some(DatatypeHandle::PACKED);
+        let elements = || self.sequence.word().repeated(count.max(0) as u64).digest();
+        Signature { bytes: self.packed_size(count), elements: (!is_packed).then(elements) }
     }
 
     /// How the type was made.
@@ -344,6 +354,18 @@ pub fn resolve(handle: DatatypeHandle) -> Result<Arc<Datatype>> {
 #[inline]
 pub fn predefined(handle: DatatypeHandle) -> Option<&'static Datatype> {
     predefined::find(handle).map(|datatype| &**datatype)
+}
+
+/// A predefined type that a basic element of `datatype` is: the one that it was made from, if that can be told.
+#[must_use]
+pub fn handle_of_basic(datatype: &Datatype, basic: Basic) -> DatatypeHandle {
+    fn leaf(datatype: &Datatype, basic: Basic) -> Option<DatatypeHandle> {
+        match datatype.predefined {
+            Some(handle) if datatype.basic() == Some(basic) => Some(handle),
+            _ => datatype.envelope.datatypes.iter().find_map(|part| leaf(part, basic)),
+        }
+    }
+    leaf(datatype, basic).or_else(|| predefined::of_basic(basic)).expect("basic types are those of predefined types")
 }
 
 /// The datatype behind a handle, for communication.

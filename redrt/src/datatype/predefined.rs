@@ -108,6 +108,11 @@ pub(super) fn find(handle: H) -> Option<&'static Arc<Datatype>> {
     PREDEFINED.get(handle.0.wrapping_sub(FIRST))?.as_ref()
 }
 
+/// The first predefined datatype that is this basic type.
+pub(super) fn of_basic(basic: Basic) -> Option<H> {
+    BASICS.iter().find(|(_, other)| *other == basic).map(|(handle, _)| *handle)
+}
+
 fn all() -> Vec<Option<Arc<Datatype>>> {
     let mut table: Vec<Option<Arc<Datatype>>> = vec![None; 256];
     for (handle, basic) in BASICS {

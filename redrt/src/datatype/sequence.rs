@@ -2,6 +2,8 @@
 //! are left out. `MPI_Get_elements` counts them and external32 converts them.
 
 use super::basic::Basic;
+use super::signature::Word;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Basic elements in order. Cheap to clone.
@@ -69,6 +71,33 @@ impl Sequence {
             }
         }
         Self::of(runs)
+    }
+
+    /// How many elements of each basic type there are.
+    #[must_use]
+    pub fn totals(&self) -> BTreeMap<Basic, u64> {
+        let mut totals = BTreeMap::new();
+        for run in &*self.runs {
+            match run {
+                Run::Basic(basic, count) => *totals.entry(*basic).or_insert(0) += count,
+                Run::Repeat(body, count) => {
+                    for (basic, each) in body.totals() {
+                        *totals.entry(basic).or_insert(0) += each * count;
+                    }
+                }
+            }
+        }
+        totals
+    }
+
+    /// The elements as a word, to compare them with others.
+    #[must_use]
+    pub(super) fn word(&self) -> Word {
+        let words = self.runs.iter().map(|run| match run {
+            Run::Basic(basic, count) => Word::of(*basic).repeated(*count),
+            Run::Repeat(body, count) => body.word().repeated(*count),
+        });
+        words.fold(Word::EMPTY, Word::then)
     }
 
     /// The one basic type that this consists of, if it is one element.

@@ -166,7 +166,7 @@ fn engine(me: ReplicaId, world: &World, segment: Segment) -> Engine {
     let mut links = Links::new(identity, world.process_count());
     let pid = std::process::id() as i32;
     for process in (0..world.process_count()).map(ProcessIndex) {
-        links.set_card(Card { process, host_number: 0, pid, data: None });
+        links.set_card(Card { process, host_number: 0, host: String::new(), pid, data: None });
     }
     let replication = world.is_replicated().then(|| {
         let replica = quiesce::Replica::new(quiesce::Config {
@@ -187,6 +187,7 @@ fn engine(me: ReplicaId, world: &World, segment: Segment) -> Engine {
             sums_messages: false,
             scrubs: false,
             traces: false,
+            checks_collectives: false,
         };
         Box::new(Replication::new(replica, &options, world.degree(me.rank) > 1))
     });

@@ -184,6 +184,13 @@ impl Links {
         self.peers[process.0 as usize].card = Some(card);
     }
 
+    /// Name of the host of a live process, when it is known.
+    pub fn host_of(&self, process: ProcessIndex) -> Option<&str> {
+        let peer = self.peers.get(process.0 as usize)?;
+        let is_live = peer.live.is_some() || process == self.identity.me;
+        peer.card.as_ref().filter(|card| is_live && !card.host.is_empty()).map(|card| &*card.host)
+    }
+
     /// Process id of a process of this host whose memory may be read directly.
     pub fn local_pid(&self, process: ProcessIndex) -> Option<i32> {
         let card = self.peers[process.0 as usize].card.as_ref()?;

@@ -167,6 +167,15 @@ impl Engine {
         if self.is_replicated() { self.world.replica(process).rank } else { VirtualRank(process.0) }
     }
 
+    /// The hosts of a rank's replicas, each once; none of a rank of another job.
+    pub fn hosts_of(&self, rank: VirtualRank) -> Vec<String> {
+        let sphere = (rank.0 < self.world.rank_count()).then(|| self.world.sphere(rank)).into_iter().flatten();
+        let hosts = sphere.filter_map(|replica| self.links.host_of(self.world.process(replica)));
+        let mut hosts: Vec<_> = hosts.map(str::to_owned).collect();
+        hosts.dedup();
+        hosts
+    }
+
     /// Takes in what has arrived and sends out what can go; `true` when anything moved.
     pub fn progress(&mut self) -> bool {
         let mut progressed = false;

@@ -70,6 +70,10 @@ impl Engine {
         for (context, pattern) in self.contexts.posted().filter(|(context, _)| !crate::window::serves(*context)) {
             let Pattern { source, tag } = pattern;
             let source = source.map_or("any rank".to_owned(), |rank| format!("rank {rank}"));
+            if let Some(collective) = comm::told_in_context(context) {
+                told.push(format!("{source} to come to {collective}"));
+                continue;
+            }
             let tag = tag.map_or("any tag".to_owned(), |tag| format!("tag {}", tag.0));
             told.push(format!("a message from {source}, {tag}, {}", comm::label_of_context(context)));
         }

@@ -1,14 +1,14 @@
 //! Reading and writing: buffers of the program, through the view, to and from the disk.
 
 use super::disk::{PIECE_BYTES, Stretch};
-use super::view::{Representation, View};
+use super::view::View;
 use super::{File, Split};
 use crate::abi::{
     MPI_ERR_ACCESS, MPI_ERR_ARG, MPI_ERR_OTHER, MPI_ERR_READ_ONLY, MPI_ERR_UNSUPPORTED_OPERATION, MPI_MODE_RDONLY,
     MPI_MODE_SEQUENTIAL, MPI_MODE_WRONLY,
 };
 use crate::comm::lock;
-use crate::datatype::{Datatype, external_size, from_external, to_external};
+use crate::datatype::Datatype;
 use crate::error::Result;
 use crate::fail;
 use std::ffi::c_void;
@@ -26,16 +26,23 @@ pub struct Buffer {
 
 impl Buffer {
     /// Bytes in the file.
-    fn file_bytes(&self, view: &View) -> u64 {
-        match view.representation {
-            Representation::External32 => external_size(&self.datatype, self.count as u64),
-            _ => self.datatype.packed_size(self.count),
-        }
+    fn file_bytes(&self, view: &View) -> Result<u64> {
+        view.representation.size(&self.datatype, self.count.max(0) as u64)
     }
 
     /// How far a pointer moves, in elements of the view.
-    pub fn elements(&self, view: &View) -> i64 {
-        self.file_bytes(view).div_ceil(view.element_size()) as i64
+    pub fn elements(&self, view: &View) -> Result<i64> {
+        Ok(self.file_bytes(view)?.div_ceil(view.element_size()) as i64)
+    }
+
+    /// The same if only so many bytes of memory were filled.
+    fn elements_of(&self, view: &View, moved: u64) -> Result<i64> {
+        let bytes = match view.representation.uniform(&self.datatype)? {
+            Some((file, memory)) => moved / memory * file + moved % memory,
+            None if view.representation.is_native() => moved,
+            None => view.representation.size(&self.datatype, moved / self.datatype.size().max(1))?,
+        };
+        Ok(bytes.div_ceil(view.element_size()) as i64)
     }
 }
 
@@ -78,7 +85,7 @@ impl File {
         else {
             fail!(MPI_ERR_ARG, "the offset {offset} is not in the file");
         };
-        let length = buffer.file_bytes(&view);
+        let length = buffer.file_bytes(&view)?;
         match way {
             Way::Write => self.write(&view, position, length, buffer),
             Way::Read => self.read(&view, position, length, buffer),
@@ -92,13 +99,9 @@ impl File {
         let Buffer { start, count, datatype } = buffer;
         let size = datatype.packed_size(*count);
         let atomic = *lock(&self.is_atomic);
-        let external = view.representation == Representation::External32;
-        let converted = if external {
-            let mut native = vec![0; size as usize];
-            datatype.pack(start.cast_const().cast(), *count, &mut native);
-            Some(to_external(datatype, *count as u64, &native)?)
-        } else {
-            None
+        let converted = match view.representation.is_native() {
+            true => None,
+            false => Some(view.representation.encode(datatype, *count, start.cast_const())?),
         };
         let mut packed = Vec::new();
         self.in_pieces(view, position, length, atomic, |done, stretches, now| {
@@ -119,26 +122,19 @@ impl File {
     fn read(&self, view: &View, position: u64, length: u64, buffer: &Buffer) -> Result<u64> {
         let Buffer { start, count, datatype } = buffer;
         let atomic = *lock(&self.is_atomic);
-        let external = view.representation == Representation::External32;
+        let converts = !view.representation.is_native();
         let (mut all, mut total) = (Vec::new(), 0);
         self.in_pieces(view, position, length, atomic, |done, stretches, now| {
             let bytes = self.disk.read(stretches, atomic)?;
             total += bytes.len() as u64;
-            if external {
+            if converts {
                 all.extend_from_slice(&bytes);
             } else {
                 datatype.unpack_range(start.cast(), *count, done, &bytes);
             }
             Ok(bytes.len() as u64 == now)
         })?;
-        if !external {
-            return Ok(total);
-        }
-        let each = external_size(datatype, 1).max(1);
-        let whole = total / each;
-        let (native, _) = from_external(datatype, whole, &all)?;
-        datatype.unpack(start.cast(), *count, &native);
-        Ok(native.len() as u64)
+        if converts { view.representation.decode(datatype, *count, &all, *start) } else { Ok(total) }
     }
 
     /// Calls `move_piece` with how much of the stream went before, the stretches of the file of the next piece and its bytes, until
@@ -175,17 +171,17 @@ impl File {
         self.check_random()?;
         self.check_way(way)?;
         let view = self.current_view();
+        let length = buffer.elements(&view)?;
         let begin = {
             // MPI-5.0 section 14.4.3: the pointer is moved by what was asked for when the call begins.
             let mut pointer = lock(&self.pointer);
             let begin = *pointer;
-            *pointer += buffer.elements(&view);
+            *pointer += length;
             begin
         };
         let moved = self.transfer(way, begin, buffer)?;
         if way == Way::Read {
-            let elements = moved.div_ceil(view.element_size()) as i64;
-            *lock(&self.pointer) = begin + elements.min(buffer.elements(&view));
+            *lock(&self.pointer) = begin + buffer.elements_of(&view, moved)?.min(length);
         }
         Ok(moved)
     }

@@ -14,6 +14,7 @@
 pub(crate) mod access;
 pub(crate) mod disk;
 pub(crate) mod open;
+pub(crate) mod representation;
 pub(crate) mod shared;
 pub(crate) mod view;
 

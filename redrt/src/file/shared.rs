@@ -62,7 +62,7 @@ impl File {
     /// Moves the buffer's elements at the shared pointer.
     pub fn transfer_shared(&self, way: Way, buffer: &Buffer) -> Result<u64> {
         self.check_way(way)?;
-        let elements = buffer.elements(&self.current_view());
+        let elements = buffer.elements(&self.current_view())?;
         let begin = self.shared()?.advance(elements)?;
         self.transfer(way, begin, buffer)
     }
@@ -71,7 +71,7 @@ impl File {
     pub fn transfer_ordered(&self, way: Way, buffer: &Buffer) -> Result<u64> {
         self.check_way(way)?;
         let shared = self.shared()?;
-        let own = buffer.elements(&self.current_view());
+        let own = buffer.elements(&self.current_view())?;
         let cards = exchange(&self.comm, [own as u64, 0, 0, 0])?;
         let sum = |cards: &[[u64; 4]]| cards.iter().map(|card| card[0] as i64).sum::<i64>();
         let base = if self.comm.rank == 0 { shared.advance(sum(&cards))? } else { 0 };

@@ -1,44 +1,13 @@
 //! Views (MPI-5.0 section 14.3): which bytes of a file a process sees, as a stream of elements.
 
 use super::disk::Stretch;
-use crate::abi::{MPI_ERR_ARG, MPI_ERR_UNSUPPORTED_DATAREP};
-use crate::datatype::{Datatype, external_size, predefined, resolve_committed};
+use super::representation::Representation;
+use crate::abi::{MPI_COMBINER_DUP, MPI_ERR_ARG, MPI_ERR_UNSUPPORTED_DATAREP};
+use crate::datatype::{Datatype, Envelope, hindexed, predefined, resized, resolve_committed};
 use crate::error::Result;
 use crate::fail;
 use crate::handle::DatatypeHandle;
 use std::sync::Arc;
-
-/// How elements are represented in the file.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Representation {
-    /// As in memory; `internal` is no different.
-    Native,
-    /// The same under another name.
-    Internal,
-    /// Big-endian, IEEE.
-    External32,
-}
-
-impl Representation {
-    /// The one of this name.
-    pub fn named(name: &str) -> Result<Self> {
-        match name {
-            "native" => Ok(Self::Native),
-            "internal" => Ok(Self::Internal),
-            "external32" => Ok(Self::External32),
-            other => fail!(MPI_ERR_UNSUPPORTED_DATAREP, "no data representation is called '{other}'"),
-        }
-    }
-
-    /// Its name.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Native => "native",
-            Self::Internal => "internal",
-            Self::External32 => "external32",
-        }
-    }
-}
 
 /// A view.
 #[derive(Debug)]
@@ -47,8 +16,11 @@ pub struct View {
     pub displacement: u64,
     /// What offsets count.
     pub element: Arc<Datatype>,
-    /// What is repeated from the displacement on, with holes.
-    pub tile: Arc<Datatype>,
+    /// What is repeated from the displacement on, with holes, as the program has made it.
+    pub filetype: Arc<Datatype>,
+    /// The same in bytes of the file.
+    tile: Arc<Datatype>,
+    element_size: u64,
     /// How elements are represented.
     pub representation: Representation,
 }
@@ -58,34 +30,31 @@ impl View {
     pub fn of_bytes() -> Self {
         let byte = || resolve_committed(DatatypeHandle::BYTE).expect("MPI_BYTE is predefined");
         debug_assert!(predefined(DatatypeHandle::BYTE).is_some());
-        Self { displacement: 0, element: byte(), tile: byte(), representation: Representation::Native }
+        let representation = Representation::Native;
+        Self { displacement: 0, element: byte(), filetype: byte(), tile: byte(), element_size: 1, representation }
     }
 
     /// A view, if its types fit each other.
     pub fn new(
         displacement: u64,
         element: Arc<Datatype>,
-        tile: Arc<Datatype>,
+        filetype: Arc<Datatype>,
         representation: Representation,
     ) -> Result<Self> {
-        if element.size() == 0 || !tile.size().is_multiple_of(element.size()) {
-            fail!(MPI_ERR_ARG, "a file type of {} bytes is not made of elements of {}", tile.size(), element.size());
+        let element_size = representation.size(&element, 1)?;
+        let tile = in_file(&filetype, &representation)?;
+        if element_size == 0 || !tile.size().is_multiple_of(element_size) {
+            fail!(MPI_ERR_ARG, "a file type of {} bytes is not made of elements of {element_size}", tile.size());
         }
         if tile.layout().bounds().0 < 0 || tile.extent() < 0 {
             fail!(MPI_ERR_ARG, "the file type has data before its beginning");
         }
-        // Where elements are larger in the file, all places would be others.
-        let same_size = |datatype: &Datatype| external_size(datatype, 1) == datatype.size();
-        if representation == Representation::External32 && !(same_size(&element) && same_size(&tile)) {
-            let message = "external32 is implemented for types that have the same size there as in memory";
-            fail!(MPI_ERR_UNSUPPORTED_DATAREP, "{message}");
-        }
-        Ok(Self { displacement, element, tile, representation })
+        Ok(Self { displacement, element, filetype, tile, element_size, representation })
     }
 
-    /// Bytes of one element.
+    /// Bytes of one element in the file.
     pub fn element_size(&self) -> u64 {
-        self.element.size()
+        self.element_size
     }
 
     /// Calls `visit` with the stretches of the file that hold bytes `position..position + length` of the stream, in order.
@@ -130,11 +99,42 @@ impl View {
     }
 }
 
+/// A file type as it lies in the file. Where elements have other sizes there, displacements grow or shrink with them (MPI-5.0
+/// section 14.5): they count elements, so all must be of one size.
+fn in_file(filetype: &Arc<Datatype>, representation: &Representation) -> Result<Arc<Datatype>> {
+    if representation.keeps_sizes(filetype)? {
+        return Ok(filetype.clone());
+    }
+    let Some((file, memory)) = representation.uniform(filetype)? else {
+        let name = representation.name();
+        fail!(
+            MPI_ERR_UNSUPPORTED_DATAREP,
+            "the elements of the file type have several sizes, and other ones in '{name}'"
+        );
+    };
+    let memory = memory as i64;
+    let mut is_whole = filetype.extent() % memory == 0 && filetype.lower_bound() % memory == 0;
+    let mut blocks = Vec::new();
+    filetype.layout().for_each_block(0, filetype.size(), &mut |offset, length| {
+        is_whole &= offset % memory == 0 && length as i64 % memory == 0;
+        blocks.push((offset / memory * file as i64, length as i64 / memory * file as i64));
+    });
+    if !is_whole {
+        fail!(MPI_ERR_ARG, "the displacements of the file type are not whole elements of {memory} bytes");
+    }
+    let byte = resolve_committed(DatatypeHandle::BYTE)?;
+    let envelope = || Envelope::new(MPI_COMBINER_DUP, false);
+    let data = Arc::new(hindexed(&blocks, &byte, envelope())?);
+    let (lower, extent) = (filetype.lower_bound() / memory, filetype.extent() / memory);
+    let tile = resized(&data, lower * file as i64, extent * file as i64, envelope())?;
+    tile.commit();
+    Ok(Arc::new(tile))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::abi::MPI_COMBINER_DUP;
-    use crate::datatype::{self, Envelope};
+    use crate::datatype;
     use crate::handle::DatatypeHandle as H;
 
     fn envelope() -> Envelope {
@@ -197,6 +197,20 @@ mod tests {
         }
     }
 
+    /// `wchar_t` has 4 bytes in memory and 2 in external32.
+    #[test]
+    fn displacements_shrink_with_the_elements() {
+        let wide = datatype::resolve(H::WCHAR).unwrap();
+        let vector = datatype::hvector(2, 1, 12, &wide, envelope()).unwrap();
+        let holes = committed(datatype::resized(&committed(vector), 0, 24, envelope()).unwrap());
+        let view = View::new(5, wide, holes, Representation::External32).unwrap();
+        assert_eq!(view.element_size(), 2);
+        let mut found = Vec::new();
+        view.stretches(2, 6, &mut |stretch| found.push((stretch.offset, stretch.length)));
+        assert_eq!(found, [(5 + 6, 2), (5 + 12, 2), (5 + 18, 2)]);
+        assert_eq!(view.elements_before(5 + 13), 3);
+    }
+
     #[test]
     fn types_that_do_not_fit_are_refused() {
         let byte = datatype::resolve(H::BYTE).unwrap();
@@ -204,7 +218,16 @@ mod tests {
         let early = committed(datatype::hindexed(&[(-4, 1)], &int(), envelope()).unwrap());
         assert!(View::new(0, int(), early, Representation::Native).is_err());
         let wide = datatype::resolve(H::WCHAR).unwrap();
-        assert!(View::new(0, wide.clone(), wide, Representation::External32).is_err());
+        let mixed = datatype::struct_of(
+            &[
+                datatype::Block { displacement: 0, length: 1, datatype: &wide },
+                datatype::Block { displacement: 4, length: 1, datatype: &int() },
+            ],
+            envelope(),
+        );
+        assert!(View::new(0, int(), committed(mixed.unwrap()), Representation::External32).is_err());
+        let uneven = committed(datatype::resized(&wide, 0, 6, envelope()).unwrap());
+        assert!(View::new(0, wide, uneven, Representation::External32).is_err());
         assert!(Representation::named("roman").is_err());
     }
 }

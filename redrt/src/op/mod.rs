@@ -99,7 +99,28 @@ pub fn free(handle: OpHandle) -> Result {
     USER.remove(handle.0).map(drop).ok_or_else(|| Error::new(MPI_ERR_OP, "not an operation that can be freed"))
 }
 
+/// The code of operations of the program: more than those of the standard have.
+const USER_CODE: u32 = 1 << 8;
+
 impl Op {
+    /// What tells it from others in all processes. Of two functions of the program nobody can tell whether they are the same.
+    #[must_use]
+    pub fn code(&self) -> u32 {
+        match self.kind {
+            Kind::Standard(standard) => standard as u32,
+            Kind::User { .. } => USER_CODE + u32::from(self.commutative),
+        }
+    }
+
+    /// Its name for messages to the user.
+    #[must_use]
+    pub fn name(&self) -> String {
+        match self.kind {
+            Kind::Standard(standard) => format!("{standard:?}"),
+            Kind::User { .. } => "a function of the program".to_owned(),
+        }
+    }
+
     /// Whether the operands may be combined in any order.
     #[must_use]
     pub fn is_commutative(&self) -> bool {

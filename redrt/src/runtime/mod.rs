@@ -123,6 +123,9 @@ pub fn begin() -> Result<(), JoinError> {
         }
         warn_without_preload(job);
     }
+    if job.welcome.options.checks_collectives {
+        crate::coll::check::begin();
+    }
     crate::host::install(Box::new(host::InJob));
     let attached = || std::sync::Arc::new(crate::objects::attached::Attached::new());
     crate::comm::install(job.welcome.me.rank, job.welcome.world.rank_count(), attached(), attached());
@@ -277,6 +280,7 @@ fn alone() -> std::io::Result<Welcome> {
             sums_messages: false,
             scrubs: false,
             traces: false,
+            checks_collectives: false,
         },
         host: host.unwrap_or_else(|_| "localhost".to_owned()),
         host_number: 0,
@@ -294,6 +298,7 @@ fn card(welcome: &Welcome, listener: Option<&TcpListener>) -> std::io::Result<Ca
     Ok(Card {
         process: welcome.world.process(welcome.me),
         host_number: welcome.host_number,
+        host: welcome.host.clone(),
         pid: std::process::id() as i32,
         data: listener.map(TcpListener::local_addr).transpose()?,
     })

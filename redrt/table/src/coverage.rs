@@ -36,8 +36,8 @@ const NOTES: &[(&str, &str)] = &[(
 const HEAD: &str = "# MPI coverage
 
 Every function of MPI-5.0 is exported, as `MPI_` and as `PMPI_`, with its large-count version `_c` where it has one.
-Those listed here as not implemented return `MPI_ERR_UNSUPPORTED_OPERATION` through the error handler, with a message
-that names what is missing; in the tool interface they refuse every index, name and handle, because there is none.
+Those listed here as not implemented are of the tool interface; they refuse every index, name and handle, because there
+is none.
 
 This page is generated from `redrt/table`; `REDRT_UPDATE=1 cargo test -p mpi-table` brings it up to date.
 ";

@@ -160,22 +160,22 @@ fn body(function: &Function, large: bool, bound: bool) -> String {
     if function.wide {
         arguments.push(large.to_string());
     }
-    let call = format!("crate::api::{}::{}({})", function.module, function.snake_name(), arguments.join(", "));
+    let name = format!("{}{}", function.name, if large { "_c" } else { "" });
+    let scope = scope(function);
+    let mut call = format!("crate::api::{}::{}({})", function.module, function.snake_name(), arguments.join(", "));
+    if function.collective {
+        call = format!("crate::coll::check::named(\"{}\", {scope}).and_then(|()| {call})", function.name);
+    }
     if function.returns.is_some() {
         return format!("    // SAFETY: the arguments are those of the C call.\n    unsafe {{ {call} }}");
     }
-    let name = format!("{}{}", function.name, if large { "_c" } else { "" });
-    let scope = scope(function);
-    if !bound && function.module == "tool" {
+    if !bound {
+        assert_eq!(function.module, "tool", "{name} is not bound, and only the tool interface can refuse a call");
         return format!("    crate::api::tool::refuse({})", refusal(function));
     }
     let mut text = String::new();
     if !function.early {
         text += &format!("    if !crate::host::is_active() {{ return inactive(\"{name}\"); }}\n");
-    }
-    if !bound {
-        let missing = missing(&function.module);
-        return text + &format!("    unsupported(\"{name}\", \"{missing}\", {scope})");
     }
     text += "    let _inside = crate::runtime::threads::enter();\n";
     text += "    // SAFETY: the pointers are those of the C call, which must be valid as MPI says.\n";
@@ -226,15 +226,5 @@ fn scope(function: &Function) -> String {
         format!("Scope::{variant}({})", parameter.name)
     } else {
         format!("Scope::{variant}(peek({}))", parameter.name)
-    }
-}
-
-/// What a program misses when a module is not there, for the message.
-fn missing(module: &str) -> &'static str {
-    match module {
-        "rma" => "one-sided communication (MPI-5.0 chapter 12) is",
-        "io" => "a data representation of the program's own (MPI-5.0 section 14.5.3) is",
-        "partitioned" => "partitioned communication (MPI-5.0 chapter 4) is",
-        _ => "this function is",
     }
 }

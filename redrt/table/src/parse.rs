@@ -49,6 +49,8 @@ pub struct Function {
     pub wide: bool,
     /// Whether ignored arguments may follow.
     pub variadic: bool,
+    /// Whether all members of its communicator, window or file call it, and return when they have.
+    pub collective: bool,
     /// Whether it is not in Fortran.
     pub c_only: bool,
     /// Whether Fortran has it in `mpif.h` and the module `mpi` only.
@@ -169,6 +171,7 @@ fn parse_function(content: &str, module: &str) -> Result<Function, String> {
         early: false,
         wide: false,
         variadic: false,
+        collective: false,
         c_only: false,
         old: false,
         returns: None,
@@ -181,6 +184,7 @@ fn parse_function(content: &str, module: &str) -> Result<Function, String> {
             "early" => function.early = true,
             "wide" => function.wide = true,
             "variadic" => function.variadic = true,
+            "collective" => function.collective = true,
             "c" => function.c_only = true,
             "old" => function.old = true,
             other => {

@@ -119,7 +119,7 @@ fn bound_accepts_known_functions_only() {
 #[test]
 fn twins_share_one_implementation_with_widened_arguments() {
     let table = Table::standard();
-    let bound = Bound::parse("p2p: Send", &table).unwrap();
+    let bound = Bound::parse(include_str!("../bound"), &table).unwrap();
     let exports = render_exports(&table, &bound);
     assert_eq!(exports.matches("crate::api::p2p::send(buf, count as i64, datatype, dest, tag, comm)").count(), 2);
     assert!(exports.contains("pub unsafe extern \"C\" fn PMPI_Send_c(buf: *const c_void, count: Count,"));

@@ -113,6 +113,8 @@ pub struct Options {
     pub scrubs: bool,
     /// Every send notes where in the program it was made.
     pub traces: bool,
+    /// The members of a communicator compare what collectives they call.
+    pub checks_collectives: bool,
 }
 
 /// A fault to carry out inside a process, counted in its sends to other virtual ranks, or what it receives from them, from 1.
@@ -278,6 +280,8 @@ pub struct Card {
     pub process: ProcessIndex,
     /// Number of its host.
     pub host_number: u32,
+    /// Name of its host, for messages to the user.
+    pub host: String,
     /// Its process id on its host.
     pub pid: i32,
     /// Where it accepts data connections, if it does.

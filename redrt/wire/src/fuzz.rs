@@ -32,6 +32,7 @@ fn options() -> Options {
         sums_messages: true,
         scrubs: true,
         traces: false,
+        checks_collectives: true,
     }
 }
 
@@ -131,7 +132,13 @@ fn scrub() -> Scrub {
 
 /// Every message there is, in one direction each.
 fn messages() -> [Vec<Vec<u8>>; 6] {
-    let card = || Card { process: ProcessIndex(3), host_number: 0, pid: 9, data: Some(([127, 0, 0, 1], 80).into()) };
+    let card = || Card {
+        process: ProcessIndex(3),
+        host_number: 0,
+        host: "host".into(),
+        pid: 9,
+        data: Some(([127, 0, 0, 1], 80).into()),
+    };
     let replica = ReplicaId::new(1, 0);
     let refused = FromAgent::Refused { peer: Some(replica), what: "sent rubbish".into() };
     let to_agent = [

@@ -9,7 +9,7 @@ program refused
   call MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN)
   value = 7
   window = 0
-  call MPI_Igather(value, 1, MPI_INTEGER, window(1:8:2), 1, MPI_INTEGER, 0, MPI_COMM_WORLD, request, ierror)
+  call MPI_Psend_init(window(1:8:2), 4, 1_MPI_COUNT_KIND, MPI_INTEGER, 0, 0, MPI_COMM_WORLD, MPI_INFO_NULL, request, ierror)
   call MPI_Error_class(ierror, class)
   print *, class == MPI_ERR_BUFFER
   call MPI_Win_create(window(1:8:2), 16_MPI_ADDRESS_KIND, 4, MPI_INFO_NULL, MPI_COMM_WORLD, win, ierror)

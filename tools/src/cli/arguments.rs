@@ -194,6 +194,11 @@ pub struct Arguments {
     #[arg(long = "check-determinism", conflicts_with_all = ["replicate", "spares", "pool", "arbitrate"], help_heading = "Testing")]
     pub check_determinism: bool,
 
+    /// Compare at each collective what the members of the communicator call: function, root, reduction, counts and types. A program in
+    /// which they differ is told who calls what. For debugging: each collective costs a message more from every member to every other
+    #[arg(long = "check-collectives", help_heading = "Testing")]
+    pub check_collectives: bool,
+
     /// Started by redrun for a process that has called MPI_Comm_spawn: what to run comes by standard input
     #[arg(long, hide = true)]
     pub spawned: bool,

@@ -188,6 +188,7 @@ fn assemble(arguments: &Arguments, locals: &[LocalArguments]) -> Result<Job, Usa
             sums_messages: !faults.is_empty(),
             scrubs: scrub_interval.is_some(),
             traces: arguments.check_determinism,
+            checks_collectives: arguments.check_collectives,
         },
         view: View::with_degrees(&world, &Vec::from(launched)),
         world,

@@ -3,9 +3,11 @@
 //! Each operation is one function that checks its arguments and returns a [`Plan`]. The blocking, the nonblocking and the
 //! persistent name are made from it: they run the plan, begin it, or keep it to begin it time and again.
 
+mod describe;
 mod moving;
 mod neighbor;
 mod reducing;
+mod section;
 mod slots;
 
 pub use moving::*;
@@ -14,6 +16,7 @@ pub use reducing::*;
 
 use crate::abi::{MPI_ERR_BUFFER, MPI_ERR_COMM, MPI_ERR_ROOT, MPI_IN_PLACE, MPI_PROC_NULL, MPI_ROOT, Output};
 use crate::api::p2p;
+use crate::coll::check::{self, call::Call};
 use crate::coll::inter::Role;
 use crate::coll::schedule::start;
 use crate::coll::{Outcome, Peers};
@@ -62,6 +65,9 @@ macro_rules! collective {
             let comm = $crate::comm::resolve(comm)?;
             let plan = $plan($($argument,)* &comm)?;
             $crate::scrub::at_collective();
+            if let Some(call) = $crate::api::coll::call!($blocking, $blocking, &comm, $($argument),*) {
+                $crate::coll::check::blocking(&comm, call?)?;
+            }
             Ok($crate::coll::schedule::block_on($crate::api::coll::Plan::run(plan, comm.peers()))?)
         }
 
@@ -75,7 +81,9 @@ macro_rules! collective {
             request: $crate::abi::Output<$crate::handle::RequestHandle>,
         ) -> Result {
             let comm = $crate::comm::resolve(comm)?;
-            $crate::api::coll::begin(&comm, request, $plan($($argument,)* &comm)?)
+            let plan = $plan($($argument,)* &comm)?;
+            let call = $crate::api::coll::call!($nonblocking, $blocking, &comm, $($argument),*).transpose()?;
+            $crate::api::coll::begin(&comm, request, plan, call)
         }
 
         /// The persistent form.
@@ -90,26 +98,62 @@ macro_rules! collective {
         ) -> Result {
             let comm = $crate::comm::resolve(comm)?;
             $crate::objects::info::resolve_hints(info)?;
-            $crate::api::coll::keep(&comm, request, $plan($($argument,)* &comm)?)
+            let plan = $plan($($argument,)* &comm)?;
+            let call = $crate::api::coll::call!($persistent, $blocking, &comm, $($argument),*).transpose()?;
+            $crate::api::coll::keep(&comm, request, plan, call)
         }
     };
 }
 use collective;
 
-fn begin(comm: &Arc<Comm>, request: Output<RequestHandle>, plan: impl Plan) -> Result {
-    let number = comm.next_nonblocking();
-    let (running, owner) = (plan.run(comm.nonblocking_peers(number)), comm.clone());
-    let id = start(async move {
-        let outcome = running.await;
-        owner.nonblocking_done(number);
-        outcome
-    });
+/// What this member calls, if that is checked: the function's name, that of its kind, and its arguments.
+macro_rules! call {
+    ($function:ident, $kind:ident, $comm:expr, $($argument:ident),*) => {
+        $crate::coll::check::is_on().then(|| {
+            let shown = [$((stringify!($argument), $crate::api::coll::describe::Shown::shown(&$argument))),*];
+            $crate::api::coll::describe::$kind($($argument,)* $comm)
+                .map(|call| $crate::api::coll::describe::named(call, stringify!($function), &shown))
+        })
+    };
+}
+use call;
+
+fn begin(comm: &Arc<Comm>, request: Output<RequestHandle>, plan: impl Plan, call: Option<Call>) -> Result {
+    let check = call.map(|call| check::start(comm, call));
+    let (number, owner) = (comm.next_nonblocking(), comm.clone());
+    let peers = comm.nonblocking_peers(number);
+    let id = match check {
+        None => start(finish(plan.run(peers), owner, number)),
+        Some(check) => start(async move {
+            let running = async {
+                check.await?;
+                plan.run(peers).await
+            };
+            finish(running, owner, number).await
+        }),
+    };
     request.set(p2p::handle(&mut engine::cell().lock(), id, comm))
 }
 
-fn keep(comm: &Arc<Comm>, request: Output<RequestHandle>, plan: impl Plan) -> Result {
+async fn finish(running: impl Future<Output = Outcome>, comm: Arc<Comm>, number: u64) -> Outcome {
+    let outcome = running.await;
+    comm.nonblocking_done(number);
+    outcome
+}
+
+fn keep(comm: &Arc<Comm>, request: Output<RequestHandle>, plan: impl Plan, call: Option<Call>) -> Result {
+    let check = call.map(|call| check::Later::new(comm, call));
     let (owner, number) = (comm.clone(), comm.next_persistent());
-    p2p::persistent::create(comm, request, move || Ok(Some(start(plan.clone().run(owner.persistent_peers(number))))))
+    p2p::persistent::create(comm, request, move || {
+        let (plan, peers) = (plan.clone(), owner.persistent_peers(number));
+        Ok(Some(match check.clone() {
+            None => start(plan.run(peers)),
+            Some(check) => start(async move {
+                check.outcome().await?;
+                plan.run(peers).await
+            }),
+        }))
+    })
 }
 
 fn is_in_place(buffer: *const c_void) -> bool {

@@ -1,5 +1,6 @@
 //! Buffers of collectives: what the arguments say, and their packed bytes for one operation.
 
+use super::section::Section;
 use crate::abi::{Counts, Input, MPI_ERR_COUNT};
 use crate::datatype::{self, Datatype};
 use crate::error::{Error, Result};
@@ -14,6 +15,8 @@ pub struct Slot {
     start: Region,
     count: i64,
     datatype: Arc<Datatype>,
+    /// Where it lies, if it is part of a section with strides.
+    section: Option<Section>,
 }
 
 /// The bytes of a slot for one operation: in place when they are contiguous, else a copy.
@@ -26,15 +29,18 @@ pub struct Packed {
 impl Slot {
     /// `count` elements at `buffer`.
     pub fn new(buffer: *const c_void, count: i64, datatype: DatatypeHandle) -> Result<Self> {
-        Self::with(buffer.cast_mut().cast(), count, datatype::resolve_committed(datatype)?)
+        Self::with(buffer.cast(), 0, count, datatype::resolve_committed(datatype)?)
     }
 
-    fn with(buffer: *mut u8, count: i64, datatype: Arc<Datatype>) -> Result<Self> {
+    /// `count` elements, `offset` bytes from the beginning of a buffer.
+    fn with(buffer: *const u8, offset: isize, count: i64, datatype: Arc<Datatype>) -> Result<Self> {
         if count < 0 {
             return Err(Error::new(MPI_ERR_COUNT, format!("count is {count}")));
         }
+        let section = Section::of(buffer, offset, count, &datatype)?;
+        let start = buffer.cast_mut().wrapping_offset(if section.is_some() { 0 } else { offset });
         // SAFETY: - an address only; the bytes are accessed through what `open` makes of it, or by pack and unpack.
-        Ok(Self { start: unsafe { Region::new(buffer, 0) }, count, datatype })
+        Ok(Self { start: unsafe { Region::new(start, 0) }, count, datatype, section })
     }
 
     /// Number of packed bytes.
@@ -45,7 +51,8 @@ impl Slot {
     /// Room for its bytes.
     pub fn open(self) -> Packed {
         let bytes = self.bytes();
-        match self.datatype.contiguous_offset(self.count) {
+        let contiguous = self.section.as_ref().map_or_else(|| self.datatype.contiguous_offset(self.count), |_| None);
+        match contiguous {
             Some(offset) => {
                 let start = self.start.start().wrapping_offset(offset as isize);
                 // SAFETY: - the program's buffer, valid until the collective is complete.
@@ -62,9 +69,27 @@ impl Slot {
     pub fn load(self) -> Packed {
         let packed = self.open();
         if let Some((slot, _)) = &packed.copy {
-            packed.region.with_bytes_mut(|bytes| slot.datatype.pack(slot.start.start(), slot.count, bytes));
+            packed.region.with_bytes_mut(|bytes| slot.pack(bytes));
         }
         packed
+    }
+
+    fn pack(&self, bytes: &mut [u8]) {
+        match &self.section {
+            Some(section) => section.pack(self.start.start(), bytes),
+            None => {
+                self.datatype.pack(self.start.start(), self.count, bytes);
+            }
+        }
+    }
+
+    fn unpack(&self, bytes: &[u8]) {
+        match &self.section {
+            Some(section) => section.unpack(self.start.start(), bytes),
+            None => {
+                self.datatype.unpack(self.start.start(), self.count, bytes);
+            }
+        }
     }
 
     /// A copy of its bytes in memory of our own.
@@ -80,7 +105,7 @@ impl Packed {
     /// Brings the bytes to the program's buffer.
     pub fn store(&self) {
         if let Some((slot, _)) = &self.copy {
-            self.region.with_bytes(|bytes| slot.datatype.unpack(slot.start.start(), slot.count, bytes));
+            self.region.with_bytes(|bytes| slot.unpack(bytes));
         }
     }
 }
@@ -89,8 +114,8 @@ impl Packed {
 pub fn blocks(buffer: *const c_void, count: i64, datatype: DatatypeHandle, size: usize) -> Result<Vec<Slot>> {
     let datatype = datatype::resolve_committed(datatype)?;
     let stride = datatype.extent() as isize * count as isize;
-    let at = |number: usize| buffer.cast_mut().cast::<u8>().wrapping_offset(stride * number as isize);
-    (0..size).map(|number| Slot::with(at(number), count, datatype.clone())).collect()
+    let at = |number: usize| stride * number as isize;
+    (0..size).map(|number| Slot::with(buffer.cast(), at(number), count, datatype.clone())).collect()
 }
 
 /// Slots with given counts and displacements, these in units of the extent.
@@ -103,8 +128,8 @@ pub fn scattered(
 ) -> Result<Vec<Slot>> {
     let datatype = datatype::resolve_committed(datatype)?;
     let extent = datatype.extent() as isize;
-    let at = |number: usize| buffer.cast_mut().cast::<u8>().wrapping_offset(extent * places.get(number) as isize);
-    (0..size).map(|number| Slot::with(at(number), counts.get(number), datatype.clone())).collect()
+    let at = |number: usize| extent * places.get(number) as isize;
+    (0..size).map(|number| Slot::with(buffer.cast(), at(number), counts.get(number), datatype.clone())).collect()
 }
 
 /// Slots with given counts, displacements in bytes, and types.
@@ -116,9 +141,11 @@ pub fn assorted(
     size: usize,
 ) -> Result<Vec<Slot>> {
     let types = types.slice(size)?;
-    let at = |number: usize| buffer.cast_mut().cast::<u8>().wrapping_offset(places.get(number) as isize);
+    let at = |number: usize| places.get(number) as isize;
     (0..size)
-        .map(|number| Slot::with(at(number), counts.get(number), datatype::resolve_committed(types[number])?))
+        .map(|number| {
+            Slot::with(buffer.cast(), at(number), counts.get(number), datatype::resolve_committed(types[number])?)
+        })
         .collect()
 }
 

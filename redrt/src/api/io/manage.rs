@@ -13,7 +13,7 @@ use std::ffi::{c_char, c_int};
 use std::sync::Arc;
 
 /// Errors without a file are dealt with by the handler of `MPI_FILE_NULL` (MPI-5.0 section 14.7).
-fn without_file(error: Error) -> Error {
+pub(super) fn without_file(error: Error) -> Error {
     error.in_scope(Scope::File(FileHandle::NULL))
 }
 

@@ -1,18 +1,20 @@
 //! Views and file pointers (MPI-5.0 sections 14.3 and 14.4).
 
+use super::manage::without_file;
 use crate::abi::{
-    CountOut, Input, MPI_DISPLACEMENT_CURRENT, MPI_ERR_ARG, MPI_ERR_UNSUPPORTED_OPERATION, MPI_MAX_DATAREP_STRING,
+    Callback, CountOut, Input, MPI_CONVERSION_FN_NULL, MPI_DISPLACEMENT_CURRENT, MPI_ERR_ARG, MPI_MAX_DATAREP_STRING,
     MPI_MODE_SEQUENTIAL, MPI_SEEK_CUR, MPI_SEEK_END, MPI_SEEK_SET, Offset, Output,
 };
 use crate::comm::lock;
-use crate::datatype::{self, Datatype, external_size, resolve_committed};
+use crate::datatype::{self, Datatype, resolve_committed};
 use crate::error::Result;
 use crate::fail;
-use crate::file::view::{Representation, View};
+use crate::file::representation::{self, Functions, Representation};
+use crate::file::view::View;
 use crate::file::{self, File};
 use crate::handle::{DatatypeHandle, FileHandle, InfoHandle};
 use crate::objects::info;
-use std::ffi::{c_char, c_int};
+use std::ffi::{c_char, c_int, c_void};
 use std::sync::Arc;
 
 /// `MPI_File_set_view`.
@@ -78,7 +80,7 @@ pub fn file_get_view(
     let view = file::resolve(fh)?.current_view();
     disp.set(view.displacement as Offset)?;
     etype.set(give(&view.element))?;
-    filetype.set(give(&view.tile))?;
+    filetype.set(give(&view.filetype))?;
     datarep.set_text(view.representation.name(), MPI_MAX_DATAREP_STRING as usize)?;
     Ok(())
 }
@@ -142,12 +144,30 @@ pub fn file_get_position_shared(fh: FileHandle, offset: Output<Offset>) -> Resul
 pub fn file_get_type_extent(fh: FileHandle, datatype: DatatypeHandle, extent: CountOut) -> Result {
     let view = file::resolve(fh)?.current_view();
     let datatype = datatype::resolve(datatype)?;
-    let external = external_size(&datatype, 1);
-    match view.representation {
-        Representation::External32 if external != datatype.size() && datatype.predefined().is_none() => {
-            fail!(MPI_ERR_UNSUPPORTED_OPERATION, "the type has another size in external32 than in memory")
+    extent.set(view.representation.extent(&datatype)?)
+}
+
+/// `MPI_Register_datarep`. Of the files that use it later none is there yet, so errors go to the handler of `MPI_FILE_NULL`.
+pub fn register_datarep(
+    datarep: Input<c_char>,
+    read_conversion_fn: Callback,
+    write_conversion_fn: Callback,
+    dtype_file_extent_fn: Callback,
+    extra_state: *mut c_void,
+    wide: bool,
+) -> Result {
+    let register = || -> Result {
+        let name = datarep.text()?;
+        if name.is_empty() || name.len() >= MPI_MAX_DATAREP_STRING as usize {
+            fail!(MPI_ERR_ARG, "a name of {} characters is not one of a data representation", name.len());
         }
-        Representation::External32 if external != datatype.size() => extent.set(external as i64),
-        _ => extent.set(datatype.extent()),
-    }
+        if dtype_file_extent_fn == MPI_CONVERSION_FN_NULL {
+            fail!(MPI_ERR_ARG, "there is no extent function");
+        }
+        let given = |function| (function != MPI_CONVERSION_FN_NULL).then_some(function);
+        let (read, write) = (given(read_conversion_fn), given(write_conversion_fn));
+        let state = extra_state.expose_provenance();
+        representation::register(name, Functions { read, write, extent: dtype_file_extent_fn, state, wide })
+    };
+    register().map_err(without_file)
 }

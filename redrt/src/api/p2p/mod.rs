@@ -21,7 +21,7 @@ pub use test::*;
 pub use wait::*;
 
 use crate::abi::{MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_ERR_REQUEST, MPI_ERR_TAG, MPI_PROC_NULL, Status as AbiStatus};
-use crate::comm::Comm;
+use crate::comm::{self, Comm};
 use crate::engine::request::{Operation, RequestId, Status};
 use crate::engine::{self, Engine};
 use crate::error::{Error, Result, Scope};
@@ -89,7 +89,8 @@ fn failure(status: &Status, comm: usize) -> Result {
     let what = if status.error == engine::receive::ERR_TRUNCATE {
         format!("the message from rank {} with tag {} is longer than the receive buffer", status.source, status.tag)
     } else {
-        "the operation failed".to_owned()
+        let found = comm::resolve(CommHandle(comm)).ok().and_then(|comm| comm.checks.found(status.error));
+        found.unwrap_or_else(|| "the operation failed".to_owned())
     };
     Err(Error::new(status.error, what).in_scope(Scope::Comm(CommHandle(comm))))
 }

@@ -53,7 +53,7 @@ impl Links {
             if self.peers[number as usize].card.is_none()
                 && let Some(data) = contact::of(process).and_then(|contact| contact.address)
             {
-                self.set_card(Card { process, host_number: ELSEWHERE, pid: 0, data: Some(data) });
+                self.set_card(Card { process, host_number: ELSEWHERE, host: String::new(), pid: 0, data: Some(data) });
             }
         }
     }

@@ -22,7 +22,7 @@ fn links(segment: Segment, me: u32) -> Links {
 }
 
 fn card(process: u32, host_number: u32) -> Card {
-    Card { process: ProcessIndex(process), host_number, pid: 1, data: None }
+    Card { process: ProcessIndex(process), host_number, host: format!("n{host_number}"), pid: 1, data: None }
 }
 
 #[test]

@@ -280,6 +280,11 @@ impl Shim {
                     self.after.push(format!("{name}_copy.write_back(&*{name});"));
                 }
             }
+            Treatment::Lent => {
+                let lent = format!("Lent::new(&*{name})");
+                self.before.push(format!("let Some({name}_lent) = {lent} else {{ {refused} }};"));
+                self.arguments.push(format!("{name}_lent.address()"));
+            }
             Treatment::Contiguous => {
                 self.before.push(format!("if !(*{name}).is_contiguous() {{ {refused} }}"));
                 self.arguments.push(format!("sentinels::buffer((*{name}).address())"));
@@ -306,6 +311,8 @@ enum Treatment<'a> {
     Copied,
     /// It is a message of its own: a datatype describes where its elements are.
     Typed { count: &'a str, datatype: &'a str },
+    /// It is of a collective, which is told of its shape.
+    Lent,
     /// It is refused.
     Contiguous,
 }
@@ -325,6 +332,7 @@ fn treatment<'a>(function: &'a Function, parameter: &Parameter) -> Treatment<'a>
         [count, datatype, ..] if is_message && count.kind.name == "count" && datatype.kind.name == "datatype" => {
             Treatment::Typed { count: &count.name, datatype: &datatype.name }
         }
+        _ if function.module == "coll" => Treatment::Lent,
         // MPI_Isendrecv_replace and the like have one buffer; all others of these modules name both behind each.
         _ => Treatment::Contiguous,
     }

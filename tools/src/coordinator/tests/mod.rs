@@ -49,7 +49,13 @@ impl Table {
     }
 
     fn card(&self, replica: ReplicaId) -> Card {
-        Card { process: self.coordinator.world().process(replica), host_number: 0, pid: 1, data: None }
+        Card {
+            process: self.coordinator.world().process(replica),
+            host_number: 0,
+            host: "h".into(),
+            pid: 1,
+            data: None,
+        }
     }
 
     /// One step such as `0.1 ready`, `0.1 exit 3`, `0.1 signal 9`, `wait 5`, `interrupt 2`.

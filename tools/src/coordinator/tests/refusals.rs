@@ -52,7 +52,13 @@ fn a_process_that_speaks_of_strangers_is_not_believed() {
     for message in [
         FromAgent::Suspect(ReplicaId::new(7, 0)),
         FromAgent::Refused { peer: Some(ReplicaId::new(0, 9)), what: String::new() },
-        FromAgent::Ready(Card { process: redrt_types::ProcessIndex(3), host_number: 0, pid: 1, data: None }),
+        FromAgent::Ready(Card {
+            process: redrt_types::ProcessIndex(3),
+            host_number: 0,
+            host: "h".into(),
+            pid: 1,
+            data: None,
+        }),
         FromAgent::Event(Event::Injected { replica: ReplicaId::new(9, 9), fault: String::new() }),
     ] {
         let mut table = Table::new(&[2, 2]);

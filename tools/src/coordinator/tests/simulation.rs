@@ -103,8 +103,13 @@ impl Simulation {
         match self.stages[process] {
             Stage::Started => {
                 self.stages[process] = Stage::Ready;
-                let card =
-                    Card { process: self.coordinator.world().process(replica), host_number: 0, pid: 1, data: None };
+                let card = Card {
+                    process: self.coordinator.world().process(replica),
+                    host_number: 0,
+                    host: "h".into(),
+                    pid: 1,
+                    data: None,
+                };
                 self.give(Input::Agent(replica, FromAgent::Hello));
                 self.give(Input::Agent(replica, FromAgent::Ready(card)));
             }

@@ -1,0 +1,246 @@
+//! Whether all members of a communicator call the same collective (`redrun --check-collectives`).
+//!
+//! ```text
+//!   call k of a member ──▶ its length, and the call, to every other ──▶ all calls k ──▶ compare ──▶ the collective runs
+//! ```
+//! The calls of a communicator are numbered, whether they are blocking, nonblocking or make a persistent request, because the
+//! standard has all members make them in one order (MPI-5.0 §6.12, §6.13). Every member tells every other what its k-th is. A tree would
+//! take fewer messages; but who passes on what others say would wait for them in the midst of a nonblocking call, and messages that
+//! depend on who makes progress have no place among those that replicas number alike. So all is sent when the function
+//! is called, and what has to wait only receives.
+//!
+//! Nobody is told who makes no collective at all. Then its others wait, which the search for deadlocks finds (`engine/passive.rs`), and says
+//! what they call.
+
+pub mod call;
+mod compare;
+#[cfg(test)]
+mod tests;
+
+use super::schedule::{self, block_on};
+use super::{Failure, Outcome, Peers, Step, all};
+use crate::comm::{self, Comm, lock};
+use crate::engine;
+use crate::error::{Error, Result, Scope};
+use crate::memory::Scratch;
+use crate::{file, window};
+use call::Call;
+use compare::{Member, Mismatch, compare};
+use redrt_types::VirtualRank;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::task::Poll;
+
+static IS_ON: AtomicBool = AtomicBool::new(false);
+
+/// From now on collectives are checked.
+pub fn begin() {
+    IS_ON.store(true, Ordering::Release);
+}
+
+/// Whether collectives are checked.
+#[inline]
+pub fn is_on() -> bool {
+    IS_ON.load(Ordering::Relaxed)
+}
+
+/// The checks of one communicator.
+#[derive(Default)]
+pub struct Checks {
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    begun: u64,
+    /// Calls that are being checked, by number.
+    open: BTreeMap<u64, String>,
+    /// The mismatch that was found last, for requests that end with its class.
+    found: Option<(i32, String)>,
+}
+
+impl Checks {
+    /// What a request of the communicator says that ended with this error class.
+    pub fn found(&self, class: i32) -> Option<String> {
+        lock(&self.state).found.as_ref().filter(|(of, _)| *of == class).map(|(_, text)| text.clone())
+    }
+
+    /// The first call of this process that others have not made yet, and its number.
+    pub fn first_open(&self) -> Option<(u64, String)> {
+        lock(&self.state).open.first_key_value().map(|(number, call)| (*number, call.clone()))
+    }
+}
+
+/// Bytes of the number that tells how long a call is.
+const LENGTH_BYTES: usize = 8;
+
+/// What this member calls, told to the others. Returns when all have told theirs, with an error unless they fit each other.
+pub fn start(comm: &Arc<Comm>, call: Call) -> impl Future<Output = Outcome> + Send + 'static + use<> {
+    let comm = comm.clone();
+    let number = {
+        let mut state = lock(&comm.checks.state);
+        state.begun += 1;
+        let number = state.begun;
+        state.open.insert(number, call.to_string());
+        number
+    };
+    let body = postcard::to_stdvec(&call).expect("plain data can be written down");
+    let (mut length, mut own) = (Scratch::new(LENGTH_BYTES), Scratch::new(body.len()));
+    length.region().with_bytes_mut(|bytes| bytes.copy_from_slice(&(body.len() as u64).to_ne_bytes()));
+    own.region().with_bytes_mut(|bytes| bytes.copy_from_slice(&body));
+    let [lengths, bodies] = [0, 1].map(|part| comm.check_peers(number, part));
+    let others: Vec<(Member, Others)> = members(&lengths)
+        .filter(|member| *member != (0, lengths.rank))
+        .map(|member| {
+            (member, Others { lengths: side(&lengths, member).clone(), bodies: side(&bodies, member).clone() })
+        })
+        .collect();
+    let mut steps = Vec::new();
+    let mut arriving = Vec::new();
+    for (member, peers) in &others {
+        let mut place = Scratch::new(LENGTH_BYTES);
+        steps.push(peers.lengths.start_receive(member.1, place.region()));
+        arriving.push(place);
+    }
+    for (member, peers) in &others {
+        steps.push(peers.lengths.start_send(member.1, length.region()));
+        steps.push(peers.bodies.start_send(member.1, own.region()));
+    }
+    async move {
+        let outcome = gather(&comm, call, number, others, arriving, steps).await;
+        // What is sent lives until it is.
+        drop((length, own));
+        lock(&comm.checks.state).open.remove(&number);
+        outcome
+    }
+}
+
+struct Others {
+    lengths: Peers,
+    bodies: Peers,
+}
+
+fn members(peers: &Peers) -> impl Iterator<Item = Member> + use<> {
+    let far = peers.across.as_ref().map_or(0, |across| across.size());
+    (0..peers.size()).map(|rank| (0, rank)).chain((0..far).map(|rank| (1, rank)))
+}
+
+fn side(peers: &Peers, member: Member) -> &Peers {
+    match &peers.across {
+        Some(across) if member.0 == 1 => across,
+        _ => peers,
+    }
+}
+
+async fn gather(
+    comm: &Comm,
+    call: Call,
+    number: u64,
+    others: Vec<(Member, Others)>,
+    mut arriving: Vec<Scratch>,
+    steps: Vec<Step>,
+) -> Outcome {
+    all(steps).await?;
+    let mut calls = vec![((0, comm.rank as usize), call)];
+    let mut bodies = Vec::new();
+    let mut steps = Vec::new();
+    for ((member, peers), place) in others.iter().zip(&mut arriving) {
+        let length = place.region().with_bytes(|bytes| bytes.try_into().map_or(0, u64::from_ne_bytes));
+        let mut body = Scratch::new(length as usize);
+        steps.push(peers.bodies.start_receive(member.1, body.region()));
+        bodies.push((*member, body));
+    }
+    all(steps).await?;
+    for (member, mut body) in bodies {
+        let call: std::result::Result<Call, _> = body.region().with_bytes(|bytes| postcard::from_bytes(bytes));
+        calls.push((member, call.map_err(|_| Failure::Mismatched)?));
+    }
+    calls.sort_by_key(|(member, _)| *member);
+    let mut groups = vec![Vec::new(); 1 + usize::from(comm.remote.is_some())];
+    for ((group, _), call) in calls {
+        groups[group].push(call);
+    }
+    // Both sides of two groups are to find the same.
+    let is_turned = comm.remote.as_ref().is_some_and(|remote| remote[0] < comm.members[0]);
+    if is_turned {
+        groups.reverse();
+    }
+    let Some(mismatch) = compare(&groups) else { return Ok(()) };
+    let text = describe(comm, number, &groups, &mismatch, is_turned);
+    let class = mismatch.about.class();
+    lock(&comm.checks.state).found = Some((class, text.clone()));
+    Err(Failure::Refused(Error::new(class, text)))
+}
+
+fn describe(comm: &Comm, number: u64, groups: &[Vec<Call>], mismatch: &Mismatch, is_turned: bool) -> String {
+    let who = |(group, rank): Member| {
+        let members = if (group == 1) == is_turned { &comm.members } else { comm.others() };
+        let call = &groups[group][rank];
+        format!("{} calls {call}", place(members[rank], rank))
+    };
+    format!(
+        "the calls of the members of {} do not fit each other at collective number {number}: {}, {}: {}",
+        comm.label(),
+        who(mismatch.one),
+        who(mismatch.other),
+        mismatch.about
+    )
+}
+
+/// A member by its rank and where it is.
+fn place(member: VirtualRank, rank: usize) -> String {
+    let hosts = engine::cell().lock().hosts_of(member);
+    let hosts = if hosts.is_empty() { "another job's host".to_owned() } else { hosts.join(" and ") };
+    let world = if member.0 as usize == rank { String::new() } else { format!(" (rank {member} of MPI_COMM_WORLD)") };
+    format!("rank {rank}{world} on {hosts}")
+}
+
+/// A collective whose arguments nobody compares: what is made of a communicator, window or file.
+pub fn named(function: &str, scope: Scope) -> Result {
+    let comm = match scope {
+        Scope::Comm(handle) => comm::resolve(handle).map(|comm| comm.clone()),
+        Scope::Win(handle) => window::resolve(handle).map(|window| window.comm.clone()),
+        Scope::File(handle) => file::resolve(handle).map(|file| file.comm.clone()),
+        Scope::Default | Scope::Session(_) => return Ok(()),
+    };
+    // What is wrong with the handle the function itself says.
+    let Ok(comm) = comm else { return Ok(()) };
+    blocking(&comm, Call { function: function.to_owned(), ..Call::default() })
+}
+
+/// The check of a blocking call.
+pub fn blocking(comm: &Arc<Comm>, call: Call) -> Result {
+    Ok(block_on(start(comm, call))?)
+}
+
+/// The check of a call that may not wait, for those that will: rounds of a persistent request.
+#[derive(Clone)]
+pub struct Later(Arc<OnceLock<Verdict>>);
+
+/// Why the calls do not fit each other: class and text.
+type Verdict = std::result::Result<(), (i32, String)>;
+
+impl Later {
+    /// Begins the check.
+    pub fn new(comm: &Arc<Comm>, call: Call) -> Self {
+        let later = Self(Arc::default());
+        let (check, verdict) = (start(comm, call), later.0.clone());
+        let task = schedule::start(async move {
+            let outcome = check.await.map_err(Error::from);
+            let _ = verdict.set(outcome.map_err(|error| (error.code(), error.message().to_owned())));
+            Ok(())
+        });
+        engine::cell().lock().requests.detach(task);
+        later
+    }
+
+    /// Its outcome. Whoever makes progress polls it again when something has completed, and the check is such a thing.
+    pub async fn outcome(self) -> Outcome {
+        let verdict = std::future::poll_fn(|_| match self.0.get() {
+            Some(verdict) => Poll::Ready(verdict.clone()),
+            None => Poll::Pending,
+        });
+        verdict.await.map_err(|(class, text)| Failure::Refused(Error::new(class, text)))
+    }
+}
