@@ -19,6 +19,7 @@
 
 mod agree;
 mod data;
+mod identity;
 mod names;
 mod open;
 mod paths;

@@ -9,8 +9,9 @@
 
 use super::agree::{Found, outcome, perform};
 use super::call::{Call, Operation};
+use super::identity::Identity;
 use super::open::{Seen, look, own_name};
-use super::table::{self, Identity};
+use super::table;
 use super::{Done, Outcome, is_silent, path_of, paths};
 use crate::comm::lock;
 use std::ffi::{CStr, OsStr, c_int};

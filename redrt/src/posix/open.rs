@@ -12,7 +12,8 @@
 
 use super::agree::{Author, Found, errno, observe, outcome, perform};
 use super::call::Call;
-use super::table::{self, Description, Identity, OPENING};
+use super::identity::Identity;
+use super::table::{self, Description, OPENING};
 use super::{Done, Outcome, path_of, paths};
 use crate::comm::lock;
 use crate::runtime::{self, threads};
@@ -23,7 +24,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 /// What a name stands for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Seen {
     /// Nothing.
     Absent,
@@ -37,33 +38,27 @@ impl Seen {
     /// What is there now; follows a symbolic link or not.
     pub fn at(path: &CStr, follows: bool) -> Result<Self, c_int> {
         let flags = if follows { 0 } else { libc::AT_SYMLINK_NOFOLLOW };
-        // SAFETY: - all zeros are a stat.
-        let mut status: libc::stat = unsafe { std::mem::zeroed() };
-        // SAFETY: - path ends with NUL; status is valid for writing.
-        if unsafe { libc::fstatat(libc::AT_FDCWD, path.as_ptr(), &raw mut status, flags) } == 0 {
-            let identity = (status.st_dev, status.st_ino);
-            let is_file = status.st_mode & libc::S_IFMT == libc::S_IFREG;
-            return Ok(if is_file { Self::File(identity) } else { Self::Other(identity) });
-        }
-        match errno() {
-            libc::ENOENT => Ok(Self::Absent),
-            error => Err(error),
+        match Identity::at(libc::AT_FDCWD, path, flags) {
+            Ok((identity, mode)) if mode & libc::S_IFMT == libc::S_IFREG => Ok(Self::File(identity)),
+            Ok((identity, _)) => Ok(Self::Other(identity)),
+            Err(libc::ENOENT) => Ok(Self::Absent),
+            Err(error) => Err(error),
         }
     }
 
     /// As a decision.
     pub fn found(path: &CStr, follows: bool) -> Found {
         let (kind, identity) = match Self::at(path, follows)? {
-            Self::Absent => (0, (0, 0)),
+            Self::Absent => (0, Identity::default()),
             Self::File(identity) => (1, identity),
             Self::Other(identity) => (2, identity),
         };
-        Ok((kind, encode(identity)))
+        Ok((kind, identity.encode()))
     }
 
     /// Of a decision.
     pub fn decided((kind, bytes): (i64, Vec<u8>)) -> Result<Self, c_int> {
-        let identity = decode(&bytes).ok_or(libc::EIO)?;
+        let identity = Identity::decode(&bytes).ok_or(libc::EIO)?;
         Ok(match kind {
             0 => Self::Absent,
             1 => Self::File(identity),
@@ -84,15 +79,6 @@ impl Seen {
 pub fn look(path: &CStr, follows: bool) -> Result<(Seen, Author), c_int> {
     let (found, author) = observe(|| Seen::found(path, follows));
     Ok((Seen::decided(found?)?, author))
-}
-
-fn encode((device, inode): Identity) -> Vec<u8> {
-    [device.to_le_bytes(), inode.to_le_bytes()].concat()
-}
-
-fn decode(bytes: &[u8]) -> Option<Identity> {
-    let word = |at: usize| Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?));
-    Some((word(0)?, word(8)?))
 }
 
 /// A name in the same directory that nobody else has, the same in all replicas.
@@ -120,7 +106,7 @@ pub fn open(call: &Call) -> Outcome {
     let changes = creates || flags & (libc::O_TRUNC | libc::O_ACCMODE) != 0;
     if super::is_silent() {
         // What it would write another replica writes. What it reads is there.
-        return if changes { hand_out(None, path, flags, (0, 0)) } else { Ok(Done::Left) };
+        return if changes { hand_out(None, path, flags, Identity::default()) } else { Ok(Done::Left) };
     }
     let (seen, author) = look(&name, !exclusive && flags & libc::O_NOFOLLOW == 0)?;
     match seen {
@@ -133,7 +119,7 @@ pub fn open(call: &Call) -> Outcome {
     let keep = |fd: Result<RawFd, c_int>| {
         let fd = fd?;
         made.set(Some(fd));
-        identity_of(fd).map(|identity| (0, encode(identity)))
+        Identity::of(fd).map(|identity| (0, identity.encode()))
     };
     let opened = if exclusive {
         open_exclusively(&name, call, author, &path, keep)
@@ -142,7 +128,7 @@ pub fn open(call: &Call) -> Outcome {
     } else {
         observe(|| keep(open_here(&name, flags, call.mode))).0
     };
-    let identity = decode(&opened?.1).ok_or(libc::EIO)?;
+    let identity = Identity::decode(&opened?.1).ok_or(libc::EIO)?;
     let handed_out = hand_out(made.get(), path, flags, identity);
     if exclusive && let Some(shared) = made.get().and_then(table::find) {
         // It was opened by a name that is gone.
@@ -164,13 +150,6 @@ fn open_here(path: &CStr, flags: c_int, mode: u32) -> Result<RawFd, c_int> {
     // SAFETY: - path ends with NUL.
     let fd = unsafe { libc::open(path.as_ptr(), flags, mode) };
     if fd < 0 { Err(errno()) } else { Ok(fd) }
-}
-
-fn identity_of(fd: RawFd) -> Result<Identity, c_int> {
-    // SAFETY: - all zeros are a stat.
-    let mut status: libc::stat = unsafe { std::mem::zeroed() };
-    // SAFETY: - status is valid for writing.
-    outcome(unsafe { libc::fstat(fd, &raw mut status) }.into()).map(|_| (status.st_dev, status.st_ino))
 }
 
 fn close_here(fd: RawFd) {
@@ -199,7 +178,7 @@ fn link_new(own: &CStr, name: &CStr, flags: c_int, mode: u32, author: Author) ->
     let fd = open_here(own, flags & !OPENING | libc::O_CREAT, mode)?;
     // SAFETY: - both names end with NUL.
     let linked = outcome(unsafe { libc::link(own.as_ptr(), name.as_ptr()) }.into());
-    let identity = identity_of(fd)?;
+    let identity = Identity::of(fd)?;
     match linked {
         Ok(_) => return Ok(fd),
         Err(libc::EEXIST) if Seen::at(name, false)?.identity() == Some(identity) => return Ok(fd),

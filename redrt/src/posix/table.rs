@@ -5,6 +5,7 @@
 
 use super::agree::{errno, outcome, perform};
 use super::call::Call;
+use super::identity::Identity;
 use super::{Done, Outcome, paths};
 use crate::comm::lock;
 use crate::host;
@@ -12,16 +13,12 @@ use crate::transport::descriptors;
 use std::collections::BTreeMap;
 use std::ffi::c_int;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 /// Flags that count only while a file is being opened.
 pub const OPENING: c_int = libc::O_CREAT | libc::O_EXCL | libc::O_TRUNC;
-
-/// Which file it is, as the leader saw it: device and inode.
-pub type Identity = (u64, u64);
 
 /// An open file.
 #[derive(Debug)]
@@ -32,7 +29,7 @@ pub struct Description {
     pub flags: c_int,
     /// The position.
     pub position: u64,
-    /// Which file it is.
+    /// Which file it is, as the leader saw it.
     pub identity: Identity,
     /// Its descriptors are of the file itself, not of memory that stands for it.
     pub is_here: bool,
@@ -84,9 +81,7 @@ impl Description {
         }
         // SAFETY: - just made, and nobody else's.
         let file = std::fs::File::from(unsafe { OwnedFd::from_raw_fd(file) });
-        let found = file.metadata().map_err(|error| error.raw_os_error().unwrap_or(libc::EIO))?;
-        // Devices have other numbers on other hosts.
-        if found.ino() != self.identity.1 {
+        if Identity::of(file.as_raw_fd())? != self.identity {
             return Err(libc::ESTALE);
         }
         for number in numbers_of(shared) {
@@ -293,7 +288,7 @@ pub fn adopt_open_files() {
         let position = unsafe { libc::lseek(fd, 0, libc::SEEK_CUR) }.max(0).cast_unsigned();
         // SAFETY: - touches no memory.
         unsafe { libc::fcntl(fd, libc::F_SETFL, flags & !libc::O_APPEND) };
-        let identity = (found.dev(), found.ino());
+        let Ok(identity) = Identity::of(fd) else { continue };
         let twin = known.iter().find(|(of, at, shared)| {
             (*of, *at) == (identity, position) && lock(shared).flags == flags && is_same(fd, shared)
         });
