@@ -13,6 +13,7 @@ mod files;
 mod fortran;
 mod healing;
 mod injection;
+mod instructions;
 mod metrics;
 mod midst;
 mod mismatch;

@@ -99,6 +99,7 @@ fn try_receive(receiver: Receiver) -> io::Result<std::convert::Infallible> {
     let mut answers = answers.map(FrameWriter::new);
     let mut inputs: Vec<Input> = inputs.into_iter().map(FrameReader::new).collect();
     let prologue = begin(&mut inputs, &mut answers)?;
+    crate::sys::barriers::register();
     let memory = RwLock::new(Memory::new(prologue.files));
     let (mut first, mut digests) = receive::rounds(inputs, &memory)?;
     digests.insert(0, first.digest());

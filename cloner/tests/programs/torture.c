@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <immintrin.h>
+#include <linux/membarrier.h>
 #include <poll.h>
 #include <pthread.h>
 #include <semaphore.h>
@@ -59,6 +60,8 @@ static void check_identity(void) {
     CHECK(tid == gettid());
     // The kernel keeps the processor's number in thread-local memory.
     CHECK(sched_getcpu() >= 0);
+    // The process is registered for it.
+    CHECK(syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0) == 0);
 }
 
 // Cells that follow from their number of writes; all are checked now and then.
@@ -393,6 +396,7 @@ int main(int count, char **arguments) {
     }
     seed = strtoull(arguments[1], NULL, 10);
     steps = atol(arguments[2]);
+    CHECK(syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0);
     make_locks();
     static struct pair pair;
     make_pair(&pair);

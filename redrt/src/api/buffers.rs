@@ -45,7 +45,7 @@ impl Typed {
 }
 
 /// Start and length of elements of a predefined type, which needs no reference count: the common case.
-#[inline]
+#[inline(always)]
 fn predefined_stretch(
     buffer: *const c_void,
     count: i64,
@@ -59,14 +59,23 @@ fn predefined_stretch(
 
 /// The bytes to send, and what they are. Not copied when they lie in one stretch.
 ///
+/// Always inlined, so that what it gives stays in registers: a structure that is written in small parts and read in large ones makes the
+/// processor wait until all that it has written before is visible.
+///
 /// # Safety
 /// `buffer` must be valid as MPI says, until the send completes.
-#[inline]
+#[inline(always)]
 pub unsafe fn outgoing(buffer: *const c_void, count: i64, datatype: DatatypeHandle) -> Result<(Payload, Element)> {
     if let Some((start, bytes, datatype)) = predefined_stretch(buffer, count, datatype) {
         // SAFETY: - the program keeps the buffer until the send completes.
         return Ok((unsafe { Payload::user(start, bytes) }, datatype.element()));
     }
+    // SAFETY: - as promised to this function.
+    unsafe { outgoing_of_any(buffer, count, datatype) }
+}
+
+#[inline(never)]
+unsafe fn outgoing_of_any(buffer: *const c_void, count: i64, datatype: DatatypeHandle) -> Result<(Payload, Element)> {
     let typed = typed(count, datatype)?;
     let (bytes, element) = (typed.bytes(), typed.datatype.element());
     if let Some(start) = typed.stretch(buffer) {
@@ -78,12 +87,17 @@ pub unsafe fn outgoing(buffer: *const c_void, count: i64, datatype: DatatypeHand
     Ok((Payload::Owned(packed), element))
 }
 
-/// The place to receive into.
-#[inline]
+/// The place to receive into. Always inlined, as [`outgoing`] is.
+#[inline(always)]
 pub fn incoming(buffer: *mut c_void, count: i64, datatype: DatatypeHandle) -> Result<Target> {
     if let Some((start, bytes, _)) = predefined_stretch(buffer, count, datatype) {
         return Ok(Target { start, capacity: bytes as u64, scatter: None });
     }
+    incoming_of_any(buffer, count, datatype)
+}
+
+#[inline(never)]
+fn incoming_of_any(buffer: *mut c_void, count: i64, datatype: DatatypeHandle) -> Result<Target> {
     let typed = typed(count, datatype)?;
     let capacity = typed.bytes() as u64;
     if let Some(start) = typed.stretch(buffer) {

@@ -46,13 +46,15 @@ fn start(function: &str, required: c_int) -> c_int {
     };
     PROVIDED.fetch_max(provided, Ordering::AcqRel);
     if !host::is_active() {
-        if let Err(error) = runtime::begin() {
+        if let Err(error) = runtime::begin(!allows_threads()) {
             host::say(format_args!("redrt: {function}: {}", runtime::chain(&error)));
             std::process::exit(1);
         }
         host::set_active();
         runtime::clock::install_hooks();
         posix::begin();
+    } else if allows_threads() {
+        crate::engine::cell().share();
     }
     provided
 }

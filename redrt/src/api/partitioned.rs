@@ -192,7 +192,7 @@ impl Partitioned {
             unsafe { buffers::outgoing(self.buffer.get(), self.count, self.datatype.handle())? };
         let to = self.comm.member(self.peer)?;
         if to != self.comm.members[self.comm.rank as usize] {
-            crate::faults::before_send(&mut payload);
+            payload = crate::faults::before_send(payload);
         }
         let arguments = SendArguments {
             context: self.context,

@@ -92,7 +92,7 @@ impl Peers {
         // SAFETY: - the region stays valid until the step completes: collectives await their steps.
         let mut payload = unsafe { Payload::user(region.start(), region.len()) };
         if to != self.rank {
-            crate::faults::before_send(&mut payload);
+            payload = crate::faults::before_send(payload);
         }
         let arguments = SendArguments {
             context: self.context,

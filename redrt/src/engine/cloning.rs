@@ -14,11 +14,11 @@ use super::{Cell, Engine};
 use crate::runtime;
 use crate::transport::Landings;
 use quiesce::matching::Order;
+use redrt_sync::biased::Guard;
 use redrt_types::ReplicaId;
 use redrt_wire::clone::Pins;
 use redrt_wire::control::{Card, FromAgent};
 use std::io;
-use std::sync::MutexGuard;
 use std::sync::atomic::Ordering;
 
 /// How far a copy is.
@@ -34,7 +34,7 @@ pub enum Joining {
 
 /// The engine, held while an image is taken.
 pub struct Held<'a> {
-    engine: MutexGuard<'a, Engine>,
+    engine: Guard<'a, Engine>,
     cell: &'a Cell,
 }
 
@@ -92,8 +92,9 @@ impl Cell {
 impl Held<'_> {
     /// In the copy: it is this process from now on.
     pub fn become_copy(&mut self, me: ReplicaId, identity: Identity, shares_core: bool) -> io::Result<()> {
-        self.cell.sleeper.become_process(identity.me, identity.segment)?;
+        self.cell.sleeper.become_process(identity.me, identity.segment, shares_core)?;
         self.engine.become_copy(me, identity, shares_core);
+        self.cell.choose_bias(&mut self.engine);
         Ok(())
     }
 }

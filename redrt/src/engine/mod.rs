@@ -43,6 +43,8 @@ use link::{Links, OutgoingId};
 use matching::Contexts;
 use passive::Waiters;
 use receive::Message;
+use redrt_sync::biased::{Biased, Guard};
+use redrt_sync::fence;
 use redrt_types::{ProcessIndex, ReplicaId, View, VirtualRank, World};
 use redrt_wire::control::Passive;
 use refusal::Fault;
@@ -55,7 +57,7 @@ use sleep::Sleeper;
 use stalls::Stalls;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Condvar, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 use traces::Traces;
 
@@ -243,7 +245,7 @@ impl Engine {
 /// The engine, locked. Letting go of it wakes the thread that sleeps on the transports if that may now have what it waits
 /// for, say a message of another thread of this process, or must wait for another link as well.
 pub struct Locked<'a> {
-    engine: MutexGuard<'a, Engine>,
+    engine: Guard<'a, Engine>,
     sleeper: &'a Sleeper,
 }
 
@@ -272,7 +274,9 @@ impl Drop for Locked<'_> {
 
 /// The engine and what its threads wait on.
 pub struct Cell {
-    engine: Mutex<Engine>,
+    engine: Biased<Engine>,
+    /// One thread of the program at most is in MPI.
+    one_thread: AtomicBool,
     others: Condvar,
     sleeper: Sleeper,
     /// Links that others have opened, on their way to the engine.
@@ -287,15 +291,18 @@ pub struct Cell {
 
 static CELL: OnceLock<Cell> = OnceLock::new();
 
-/// Installs the engine of this process; once, in `MPI_Init`.
+/// Installs the engine of this process; once, in `MPI_Init`. With `one_thread`, none but the calling one will be in MPI, so the lock is biased
+/// towards it where that pays.
 ///
 /// # Panics
 /// When there is one already: `MPI_Init` has checked.
-pub fn install(engine: Engine, sleeper: Sleeper) {
+pub fn install(engine: Engine, sleeper: Sleeper, one_thread: bool) {
     let (opened, has_news) = (Mutex::default(), AtomicBool::new(false));
     let (is_wanted, gate) = (AtomicBool::new(false), Condvar::new());
-    let engine = Mutex::new(engine);
-    let cell = Cell { engine, others: Condvar::new(), sleeper, opened, has_news, is_wanted, gate };
+    let engine = Biased::new(engine);
+    let one_thread = AtomicBool::new(one_thread);
+    let cell = Cell { engine, one_thread, others: Condvar::new(), sleeper, opened, has_news, is_wanted, gate };
+    cell.choose_bias(&mut cell.engine.lock_slowly());
     assert!(CELL.set(cell).is_ok(), "the engine is installed twice");
 }
 
@@ -317,14 +324,14 @@ impl Cell {
     /// Locks the engine.
     ///
     /// # Panics
-    /// When a thread panicked while holding it: its state cannot be trusted any more.
-    #[inline]
+    /// When another thread than the program's panicked while holding it: its state cannot be trusted any more.
+    #[inline(always)]
     pub fn lock(&self) -> Locked<'_> {
         Locked { engine: self.lock_to_wait(), sleeper: &self.sleeper }
     }
 
-    #[inline]
-    fn lock_to_wait(&self) -> MutexGuard<'_, Engine> {
+    #[inline(always)]
+    fn lock_to_wait(&self) -> Guard<'_, Engine> {
         while self.is_wanted.load(Ordering::Relaxed) {
             std::thread::yield_now();
         }
@@ -333,14 +340,29 @@ impl Cell {
     }
 
     /// Locks the engine, also that of a copy which has no place yet: for the threads that bring it one.
-    fn lock_at_any_time(&self) -> MutexGuard<'_, Engine> {
-        self.engine.lock().expect("no thread panics while it holds the engine")
+    #[inline(always)]
+    fn lock_at_any_time(&self) -> Guard<'_, Engine> {
+        self.engine.lock()
+    }
+
+    /// Gives the program's thread its fast way to the engine, or takes it away. It makes others' way slower by 20 microseconds, which is
+    /// nothing to a thread that seldom comes; but where processes share cores, it would be the processes that wait.
+    fn choose_bias(&self, engine: &mut Guard<'_, Engine>) {
+        let bias = self.one_thread.load(Ordering::Relaxed) && !engine.shares_core && fence::is_registered();
+        Guard::set_bias(engine, bias);
+    }
+
+    /// Other threads come as often as the first one, from now on.
+    pub fn share(&self) {
+        if self.one_thread.swap(false, Ordering::Relaxed) {
+            self.choose_bias(&mut self.engine.lock_slowly());
+        }
     }
 
     #[cold]
-    fn wait_at_gate<'a>(&'a self, mut engine: MutexGuard<'a, Engine>) -> MutexGuard<'a, Engine> {
+    fn wait_at_gate<'a>(&'a self, mut engine: Guard<'a, Engine>) -> Guard<'a, Engine> {
         while engine.joining == Joining::Outside {
-            engine = self.gate.wait(engine).expect("no thread panics while it holds the engine");
+            engine = engine.wait(&self.gate);
         }
         engine
     }
@@ -359,7 +381,7 @@ impl Cell {
         while engine.polling {
             engine.tell_sleeper(&self.sleeper);
             let begun = engine.waiters.begin();
-            engine = self.others.wait(engine).expect("no thread panics while it holds the engine");
+            engine = engine.wait(&self.others);
             if engine.joining == Joining::Outside {
                 engine = self.wait_at_gate(engine);
             }
@@ -378,13 +400,13 @@ impl Cell {
 
     fn poll<'a, T>(
         &'a self,
-        mut engine: MutexGuard<'a, Engine>,
+        mut engine: Guard<'a, Engine>,
         mut check: impl FnMut(&mut Engine) -> Option<T>,
-    ) -> (MutexGuard<'a, Engine>, T) {
+    ) -> (Guard<'a, Engine>, T) {
         let (mut idle, mut yields, mut spun) = (0, 0, 0);
         let mut advanced = u64::MAX;
         loop {
-            if self.is_wanted.load(Ordering::Relaxed) {
+            if self.is_wanted.load(Ordering::Relaxed) || self.engine.is_wanted() {
                 drop(engine);
                 engine = self.lock_to_wait();
             }
@@ -474,7 +496,7 @@ impl Cell {
         }
     }
 
-    fn sleep<'a>(&'a self, mut engine: MutexGuard<'a, Engine>) -> MutexGuard<'a, Engine> {
+    fn sleep<'a>(&'a self, mut engine: Guard<'a, Engine>) -> Guard<'a, Engine> {
         let completions = engine.requests.completions;
         engine.flush();
         if engine.requests.completions != completions {

@@ -72,17 +72,38 @@ pub struct Request {
     pub comm: usize,
 }
 
+/// The request of all sends that were complete when they returned: nothing is known of such a one but that.
+const COMPLETE: RequestId = RequestId(0);
+
 /// All requests of a process.
-#[derive(Default)]
 pub struct Requests {
     slots: Slab<Request>,
+    /// For how many sends [`COMPLETE`] stands.
+    complete_count: usize,
     /// How often each slot was freed: part of its handle, so that a stale handle is recognized.
     generations: Vec<u16>,
     /// Counts completions, so that a waiter sees that something happened.
     pub completions: u64,
 }
 
+impl Default for Requests {
+    fn default() -> Self {
+        let mut requests = Self { slots: Slab::new(), complete_count: 0, generations: Vec::new(), completions: 0 };
+        let complete = requests.insert(Operation::Send);
+        assert_eq!(complete, COMPLETE, "it is the first");
+        requests.complete(complete, Status::EMPTY);
+        requests
+    }
+}
+
 impl Requests {
+    /// The request of a send that is complete.
+    #[inline]
+    pub fn insert_complete(&mut self) -> RequestId {
+        self.complete_count += 1;
+        COMPLETE
+    }
+
     /// Begins an operation.
     pub fn insert(&mut self, operation: Operation) -> RequestId {
         let request = Request { operation, status: Status::EMPTY, complete: false, detached: false, comm: 0 };
@@ -95,7 +116,7 @@ impl Requests {
 
     /// All requests.
     pub fn iter(&self) -> impl Iterator<Item = &Request> {
-        self.slots.iter().map(|(_, request)| request)
+        self.slots.iter().filter(|(slot, _)| *slot != COMPLETE.0 as usize).map(|(_, request)| request)
     }
 
     /// Whether the application has begun nothing that it has not asked the outcome of.
@@ -103,7 +124,7 @@ impl Requests {
         let is_idle = |request: &Request| {
             request.detached || matches!(request.operation, Operation::Persistent { active: false, .. })
         };
-        self.iter().all(is_idle)
+        self.complete_count == 0 && self.iter().all(is_idle)
     }
 
     /// The request with this number.
@@ -131,10 +152,15 @@ impl Requests {
         }
     }
 
-    fn free(&mut self, id: RequestId) -> Request {
+    fn free(&mut self, id: RequestId) {
+        if id == COMPLETE {
+            // A program may ask for one of them twice.
+            self.complete_count = self.complete_count.saturating_sub(1);
+            return;
+        }
         let generation = &mut self.generations[id.0 as usize];
         *generation = (*generation + 1) % GENERATION_COUNT;
-        self.slots.remove(id.0 as usize)
+        self.slots.remove(id.0 as usize);
     }
 
     /// The handle value of a request: a positive C `int`, above the ABI's constants.
@@ -147,15 +173,18 @@ impl Requests {
     pub fn resolve(&self, handle: usize) -> Option<RequestId> {
         let slot = (handle & ((1 << INDEX_BITS) - 1)).checked_sub(HANDLE_MIN)?;
         let generation = self.generations.get(slot)?;
-        let live = self.slots.get(slot).is_some_and(|request| !request.detached);
+        let is_there = slot != COMPLETE.0 as usize || self.complete_count > 0;
+        let live = is_there && self.slots.get(slot).is_some_and(|request| !request.detached);
         (live && handle >> INDEX_BITS == usize::from(*generation)).then_some(RequestId(slot as u32))
     }
 
     /// The outcome of a completed request, which is freed.
     pub fn take(&mut self, id: RequestId) -> Status {
-        let request = self.free(id);
+        let request = self.get(id);
         assert!(request.complete, "request {} is taken before it completed", id.0);
-        request.status
+        let status = request.status;
+        self.free(id);
+        status
     }
 
     /// Nobody will ask for the outcome any more (`MPI_Request_free`).

@@ -8,7 +8,7 @@ use super::request::{RequestId, Status};
 use crate::transport::frame::{Header, Kind, Rendezvous};
 use crate::transport::tcp::Source;
 use quiesce::matching::Arrived;
-use redrt_types::{Tag, VirtualRank};
+use redrt_types::{ProcessIndex, Tag, VirtualRank};
 use sdc_detect::Element;
 use std::sync::Arc;
 
@@ -59,6 +59,7 @@ pub enum Sent {
 
 impl Engine {
     /// Sends a message.
+    #[inline]
     pub fn send(&mut self, arguments: SendArguments) -> Sent {
         if arguments.to == self.me.rank {
             self.send_to_self(arguments)
@@ -123,15 +124,23 @@ impl Engine {
         }
     }
 
+    #[inline]
     fn send_plain(&mut self, arguments: SendArguments) -> Sent {
         let to = self.process_of(arguments.to);
         let mut header = Header::new(Kind::Eager, arguments.context);
         header.tag = arguments.tag;
         header.source = arguments.source;
-        if arguments.payload.len() <= self.links.eager_bytes_max(to) && !arguments.synchronous {
-            if self.links.try_send(to, &header, None, arguments.payload.bytes()) {
-                return Sent::Complete;
-            }
+        let is_eager = arguments.payload.len() <= self.links.eager_bytes_max(to) && !arguments.synchronous;
+        if is_eager && self.links.try_send(to, &header, None, arguments.payload.bytes()) {
+            return Sent::Complete;
+        }
+        self.send_later(to, header, arguments, is_eager)
+    }
+
+    /// What does not go out at once.
+    #[cold]
+    fn send_later(&mut self, to: ProcessIndex, mut header: Header, arguments: SendArguments, is_eager: bool) -> Sent {
+        if is_eager {
             let (id, payload) = self.keep(arguments.payload, arguments.element, Some(arguments.to), true);
             self.links.queue(to, header, None, Body::Shared(payload), Some(id));
             return Sent::Pending(id);

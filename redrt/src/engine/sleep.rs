@@ -6,14 +6,16 @@
 
 use super::link::Links;
 use crate::transport::descriptors;
-use crate::transport::shm::{self, ASLEEP_FUTEX, ASLEEP_POLL, AWAKE, Segment};
+use crate::transport::shm::{self, Segment};
+use redrt_sync::fence;
+use redrt_sync::seen::{self, ASLEEP_FUTEX, ASLEEP_POLL};
 use redrt_types::ProcessIndex;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 use std::time::Duration;
 
 /// Longest sleep. Every wake-up is signalled; this only bounds the harm if one of the kernel's were lost.
@@ -53,6 +55,10 @@ fn bind(job: u64, me: ProcessIndex) -> io::Result<UnixDatagram> {
     Ok(socket)
 }
 
+fn is_alert(shares_core: bool) -> bool {
+    !shares_core && fence::is_registered()
+}
+
 fn word_of(segment: Option<Segment>, me: ProcessIndex) -> *mut AtomicU32 {
     segment.map_or(std::ptr::null_mut(), |segment| std::ptr::from_ref(segment.sleep_word(me)).cast_mut())
 }
@@ -66,6 +72,8 @@ pub struct Sleeper {
     shared_word: AtomicPtr<AtomicU32>,
     /// Stands in for it where there is none.
     own_word: AtomicU32,
+    /// It makes a heavy barrier before it sleeps, so that senders need none. Not where processes share cores and sleep often.
+    alert: AtomicBool,
 }
 
 /// What to sleep on, taken while the engine is locked, used while it is not.
@@ -77,19 +85,23 @@ pub enum Bed {
 }
 
 impl Sleeper {
-    /// The sleeper of process `me`.
-    pub fn new(job: u64, me: ProcessIndex, segment: Option<Segment>) -> io::Result<Self> {
+    /// The sleeper of process `me`, awake.
+    pub fn new(job: u64, me: ProcessIndex, segment: Option<Segment>, shares_core: bool) -> io::Result<Self> {
         let bound = bind(job, me)?;
         descriptors::note(bound.as_raw_fd());
         let socket = SOCKET.get_or_init(|| bound);
         let shared_word = AtomicPtr::new(word_of(segment, me));
-        Ok(Self { job, me: AtomicU32::new(me.0), socket, shared_word, own_word: AtomicU32::new(AWAKE) })
+        let (me, own_word) = (AtomicU32::new(me.0), AtomicU32::new(seen::AWAKE));
+        let sleeper = Self { job, me, socket, shared_word, own_word, alert: AtomicBool::new(is_alert(shares_core)) };
+        sleeper.awake();
+        Ok(sleeper)
     }
 
     /// In a copy: it sleeps and is woken as process `me` from now on.
-    pub fn become_process(&self, me: ProcessIndex, segment: Option<Segment>) -> io::Result<()> {
+    pub fn become_process(&self, me: ProcessIndex, segment: Option<Segment>, shares_core: bool) -> io::Result<()> {
         descriptors::replace(self.socket.as_raw_fd(), &bind(self.job, me)?)?;
         self.me.store(me.0, Ordering::SeqCst);
+        self.alert.store(is_alert(shares_core), Ordering::SeqCst);
         self.shared_word.store(word_of(segment, me), Ordering::SeqCst);
         // A thread may go on sleeping here in a bed that was made in the source: the word there is no longer one that others look at, and its
         // sockets are not these, though new ones may have their numbers.
@@ -112,7 +124,7 @@ impl Sleeper {
         let sockets: Vec<_> = links.sockets().collect();
         let futex = sockets.is_empty().then(|| self.shared_word()).flatten();
         self.word().store(if futex.is_some() { ASLEEP_FUTEX } else { ASLEEP_POLL }, Ordering::SeqCst);
-        fence(Ordering::SeqCst);
+        seen::before_last_look(self.alert.load(Ordering::Relaxed));
         // A consumer may have made room, and found this process awake, since it last tried to send.
         let mut arrived = has_arrived() || (links.is_busy() && links.pump());
         if let Some(inbox) = links.inbox() {
@@ -154,7 +166,7 @@ impl Sleeper {
 
     /// Says that the process is awake.
     pub fn awake(&self) {
-        self.word().store(AWAKE, Ordering::SeqCst);
+        self.word().store(seen::awake(self.alert.load(Ordering::Relaxed)), Ordering::SeqCst);
     }
 
     /// Wakes this process, from its own agent thread.

@@ -47,19 +47,18 @@ pub fn become_copy(host: u32) {
     ARMED.store(is_sick, Ordering::Release);
 }
 
-/// Called before each message to another rank that the application or a collective sends.
-#[inline]
-pub fn before_send(payload: &mut Payload) {
-    if ARMED.load(Ordering::Relaxed) {
-        carry_out(payload);
-    }
+/// Called before each message to another rank that the application or a collective sends; gives what is to be sent. By value, so that it stays in
+/// registers.
+#[inline(always)]
+pub fn before_send(payload: Payload) -> Payload {
+    if ARMED.load(Ordering::Relaxed) { carry_out(payload) } else { payload }
 }
 
 #[cold]
-fn carry_out(payload: &mut Payload) {
-    let Some(job) = runtime::job() else { return };
+fn carry_out(payload: Payload) -> Payload {
+    let Some(job) = runtime::job() else { return payload };
     let number = SENDS.fetch_add(1, Ordering::AcqRel) + 1;
-    be_sick(job, payload, number);
+    be_sick(job, &payload, number);
     for fault in &job.welcome.faults {
         match *fault {
             ProcessFault::Kill { send } if send == number => {
@@ -68,7 +67,7 @@ fn carry_out(payload: &mut Payload) {
             }
             ProcessFault::FlipPayload { send, bit } if send == number && payload.len() > 0 => {
                 let bit = bit % (payload.len() as u64 * 8);
-                flip(payload, bit);
+                flip(&payload, bit);
                 report(format!("bit {bit} of the payload of send {number} flipped in memory"));
             }
             ProcessFault::FlipWire { send, bit } if send == number && payload.len() > 0 => {
@@ -93,6 +92,7 @@ fn carry_out(payload: &mut Payload) {
             _ => {}
         }
     }
+    payload
 }
 
 fn end_this_process() -> ! {

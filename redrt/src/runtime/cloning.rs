@@ -16,6 +16,7 @@ use crate::transport::descriptors;
 use crate::transport::shm::Segment;
 use crate::{engine, faults, host};
 use cloner_agent::{Agent, Exclusions, Hooks, Setup};
+use redrt_sync::fence;
 use redrt_wire::control::{CLONER_FD_VARIABLE, FromAgent, Place, SharedMemory, ToAgent, Welcome};
 use std::cell::RefCell;
 use std::ffi::c_void;
@@ -152,6 +153,7 @@ fn become_copy(hushed: &mut Hushed, held: &mut Held) -> io::Result<()> {
     };
     faults::become_copy(host_number);
     clock::become_copy();
+    fence::register();
     let segment = welcome.shared_memory.map(|memory| map_anew(memory, &welcome)).transpose()?;
     let listener = match LISTENER.load(Ordering::Relaxed) {
         -1 => None,

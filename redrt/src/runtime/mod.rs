@@ -24,6 +24,7 @@ use crate::transport::direct;
 use crate::transport::shm::Segment;
 use control::Control;
 use quiesce::Replica;
+use redrt_sync::fence;
 use redrt_types::{Incarnation, ProcessIndex, ReplicaId, View, World};
 use redrt_wire::auth::Secret;
 use redrt_wire::control::{
@@ -94,6 +95,16 @@ fn link_secret(welcome: &Welcome) -> Secret {
     welcome.secret.derive("redrt links of processes")
 }
 
+/// As long as the process has one thread that costs nothing; see there.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static CONSTRUCTOR: extern "C" fn() = {
+    extern "C" fn construct() {
+        fence::register();
+    }
+    construct
+};
+
 /// Changes once in a copy of the process, before its threads go on.
 static JOB: AtomicPtr<Job> = AtomicPtr::new(std::ptr::null_mut());
 
@@ -109,11 +120,12 @@ fn set_job(job: Job) -> &'static Job {
     job
 }
 
-/// Takes this process's place in the job and makes what every job has.
-pub fn begin() -> Result<(), JoinError> {
+/// Takes this process's place in the job and makes what every job has. With `one_thread`, no other thread of the program than this one will call
+/// MPI.
+pub fn begin(one_thread: bool) -> Result<(), JoinError> {
     // The agent thread inherits it, and whatever the set-up asks for is real.
     let was_internal = preload::set_internal(true);
-    let joined = join();
+    let joined = join(one_thread);
     preload::set_internal(was_internal);
     let job = joined?;
     if job.welcome.world.is_replicated() {
@@ -167,7 +179,7 @@ pub fn shared_memory_color(comm: &crate::comm::Comm) -> i32 {
 }
 
 /// Takes this process's place: speaks to the daemon, opens the transports, starts the agent thread.
-pub fn join() -> Result<&'static Job, JoinError> {
+pub fn join(one_thread: bool) -> Result<&'static Job, JoinError> {
     let control = match std::env::var_os(CONTROL_FD_VARIABLE) {
         None => match bare_srun(&|name| std::env::var(name).ok()) {
             Some(task_count) => return Err(JoinError::BareSrun(task_count)),
@@ -189,8 +201,9 @@ pub fn join() -> Result<&'static Job, JoinError> {
     };
     let segment = map_segment(&welcome)?;
     let engine = make_engine(&welcome, segment, cards);
-    let sleeper = Sleeper::new(welcome.job, welcome.world.process(welcome.me), segment)?;
-    engine::install(engine, sleeper);
+    fence::register();
+    let sleeper = Sleeper::new(welcome.job, welcome.world.process(welcome.me), segment, shares_core(&welcome))?;
+    engine::install(engine, sleeper, one_thread);
     let job = set_job(Job::new(welcome, control));
     agent::start(job, listener)?;
     cloning::start(job, segment)?;

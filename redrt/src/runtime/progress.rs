@@ -25,6 +25,7 @@ pub fn help() -> Option<Helped> {
     if !is_of_use || !*STARTED.get_or_init(|| agent::spawn("redrt-progress", Box::new(run)).is_ok()) {
         return None;
     }
+    engine::cell().share();
     *WANTED.0.lock().unwrap_or_else(PoisonError::into_inner) += 1;
     WANTED.1.notify_one();
     Some(Helped(()))

@@ -173,19 +173,26 @@ impl Header {
         }
     }
 
+    /// The header as words of memory, as it lies in shared memory.
+    #[inline]
+    pub fn words(&self) -> [u64; HEADER_BYTES / 8] {
+        [
+            u64::from(self.size)
+                | u64::from(self.kind) << 32
+                | u64::from(self.flags) << 40
+                | u64::from(self.index) << 48,
+            self.context,
+            u64::from(self.sequence) | u64::from(self.tag as u32) << 32,
+            u64::from(self.source) | u64::from(self.core) << 32 | u64::from(self.element) << 48,
+        ]
+    }
+
     /// The header as it travels over a byte stream.
     pub fn to_bytes(self) -> [u8; HEADER_BYTES] {
         let mut bytes = [0; HEADER_BYTES];
-        bytes[0..4].copy_from_slice(&self.size.to_le_bytes());
-        bytes[4] = self.kind;
-        bytes[5] = self.flags;
-        bytes[6..8].copy_from_slice(&self.index.to_le_bytes());
-        bytes[8..16].copy_from_slice(&self.context.to_le_bytes());
-        bytes[16..20].copy_from_slice(&self.sequence.to_le_bytes());
-        bytes[20..24].copy_from_slice(&self.tag.to_le_bytes());
-        bytes[24..28].copy_from_slice(&self.source.to_le_bytes());
-        bytes[28..30].copy_from_slice(&self.core.to_le_bytes());
-        bytes[30] = self.element;
+        for (place, word) in bytes.chunks_exact_mut(8).zip(self.words()) {
+            place.copy_from_slice(&word.to_le_bytes());
+        }
         bytes
     }
 

@@ -7,20 +7,22 @@
 //! A slot page is where others wake its process: a sleep word, a `pending` flag and one bit for each sender. A ring's
 //! first line belongs to the consumer (bytes consumed, whether it polls this ring), the rest is records, each a frame
 //! rounded up to 64 bytes. A record is published by writing its non-zero first word last; the producer has zeroed the
-//! first word of the place after it, so the consumer needs no shared tail and an 8-byte message moves one cache line.
+//! first word of the place after it, mostly already after the record before, so the consumer needs no shared tail and an 8-byte message
+//! waits for one cache line.
 //! Pages are touched only when used: an idle pair costs nothing.
 //!
 //! The trap is the lost wake-up: the producer writes a record and then looks whether the consumer polls or sleeps; the
-//! consumer says that it sleeps and then looks for records. Both put a full barrier between their two steps, so at
-//! least one sees the other.
+//! consumer says that it sleeps and then looks for records. Both put a barrier between their two steps, so at least one sees the
+//! other ([`redrt_sync::seen`]). Only the consumer's costs something, where it has a core to itself and so seldom sleeps.
 //!
 //! Any process of the node can write anywhere in the segment, a corrupt one too. What is read from it is checked before
 //! it is used as a length or a number, once and on a copy: it may change between two looks.
 
 use super::frame::{FrameError, HEADER_BYTES, Header, Kind};
+use redrt_sync::seen::{self, ASLEEP_FUTEX, ASLEEP_POLL, AWAKE};
 use redrt_types::ProcessIndex;
 use std::io;
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
+use std::sync::atomic::{self, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 const HEAD_BYTES: usize = 4096;
 const SLOT_BYTES: usize = 4096;
@@ -42,13 +44,6 @@ const LAP: u64 = 1 << 47;
 
 /// The same bit, in the header's flags.
 const LAP_FLAG: u8 = 0x80;
-
-/// The consumer is awake.
-pub const AWAKE: u32 = 0;
-/// The consumer waits on the sleep word (futex).
-pub const ASLEEP_FUTEX: u32 = 1;
-/// The consumer waits in epoll and must be woken through its wake socket.
-pub const ASLEEP_POLL: u32 = 2;
 
 #[repr(C, align(64))]
 struct Slot {
@@ -198,6 +193,8 @@ pub struct Producer {
     lap: u64,
     produced: u64,
     consumed_seen: u64,
+    /// From `offset` on, so many bytes whose lines begin with zeros. Where no record begins or ends at the end of the ring.
+    clear: usize,
     receiver: ProcessIndex,
     bit: u32,
     segment: Segment,
@@ -211,7 +208,19 @@ impl Producer {
     /// The sending end of `sender → receiver`. There must be only one in the job.
     pub fn new(segment: Segment, sender: ProcessIndex, receiver: ProcessIndex) -> Self {
         let ring = segment.ring(receiver, sender);
-        Self { ring, offset: 0, lap: 0, produced: 0, consumed_seen: 0, receiver, bit: sender.0, segment, broken: false }
+        let (produced, consumed_seen, clear) = (0, 0, RECORD_ALIGN);
+        Self {
+            ring,
+            offset: 0,
+            lap: 0,
+            produced,
+            consumed_seen,
+            clear,
+            receiver,
+            bit: sender.0,
+            segment,
+            broken: false,
+        }
     }
 
     /// Whether the consumer says that it has consumed what it cannot have. The ring takes nothing any more.
@@ -287,37 +296,53 @@ impl Producer {
             self.word(self.offset).store(WRAP, Ordering::Release);
             self.produced += to_end as u64;
             self.offset = 0;
+            self.clear = RECORD_ALIGN;
             self.lap ^= LAP;
         }
         let next = if self.offset + space == CAPACITY { 0 } else { self.offset + space };
-        self.word(next).store(0, Ordering::Relaxed);
+        if next == 0 || self.clear < space + RECORD_ALIGN {
+            self.word(next).store(0, Ordering::Relaxed);
+        }
         // SAFETY: - space bytes at offset are inside the ring and free: has_room saw them consumed.
         let record = unsafe { self.ring.add(RING_CONTROL_BYTES + self.offset) };
-        let source = std::ptr::from_ref(header).cast::<u8>();
-        // SAFETY: - the first 8 bytes of the record are left to the publishing store; the rest of the header is copied.
-        //         - no overlap: header is on our side.
-        unsafe { std::ptr::copy_nonoverlapping(source.add(8), record.add(8), HEADER_BYTES - 8) };
+        // Word by word: reading several words at once that were written one by one, the processor would have to wait until all it has written
+        // before is visible, also the records before this one.
+        let [first, context, position, origin] = header.words();
+        // SAFETY: - within the record, which has room for a header, and is aligned to a line.
+        unsafe { record.add(8).cast::<[u64; 3]>().write([context, position, origin]) };
         if let Some(digest) = digest {
             // SAFETY: - within the record; unaligned write of plain bytes.
             unsafe { record.add(HEADER_BYTES).cast::<u128>().write_unaligned(digest) };
         }
         // SAFETY: - body_bytes fit into the record after header and digest.
         fill(unsafe { record.add(HEADER_BYTES + digest_bytes) });
-        let first = u64::from(bytes as u32)
-            | u64::from(header.kind) << 32
-            | u64::from(header.flags) << 40
-            | u64::from(header.index) << 48
-            | self.lap;
-        // The barrier between the record and the look at the consumer: see the top of the file.
-        self.word(self.offset).swap(first, Ordering::SeqCst);
+        let first = first & !u64::from(u32::MAX) | u64::from(bytes as u32) | self.lap;
+        self.word(self.offset).store(first, Ordering::Release);
         self.offset = next;
         self.lap ^= if next == 0 { LAP } else { 0 };
         self.produced += space as u64;
-        Some(self.tell())
+        self.clear = if next == 0 { RECORD_ALIGN } else { self.clear.saturating_sub(space).max(RECORD_ALIGN) };
+        let must_wake = self.tell();
+        self.clear_ahead();
+        Some(must_wake)
+    }
+
+    /// Zeroes the line behind the next record, if that is a short one. The consumer had it last, and to get it takes as long as a message: better now than
+    /// when the next record waits for it.
+    #[inline]
+    fn clear_ahead(&mut self) {
+        let ahead = self.offset + self.clear;
+        if self.clear == RECORD_ALIGN && ahead < CAPACITY && self.used() + self.clear + RECORD_ALIGN <= CAPACITY {
+            self.word(ahead).store(0, Ordering::Relaxed);
+            self.clear += RECORD_ALIGN;
+        }
     }
 
     fn tell(&self) -> bool {
         let slot = self.segment.slot(self.receiver);
+        if seen::is_seen(&self.control().polled, &slot.sleep) {
+            return false;
+        }
         if self.control().polled.load(Ordering::SeqCst) == 0 {
             slot.bits[self.bit as usize / 64].fetch_or(1 << (self.bit % 64), Ordering::SeqCst);
             slot.pending.store(1, Ordering::SeqCst);
@@ -328,16 +353,13 @@ impl Producer {
 
 /// Wakes the process that sleeps on `sleep`, if it does. `true` when it has to be woken through its wake socket.
 pub fn wake(sleep: &AtomicU32) -> bool {
-    if sleep.load(Ordering::SeqCst) == AWAKE {
-        return false;
-    }
-    match sleep.swap(AWAKE, Ordering::SeqCst) {
+    match seen::rouse(sleep) {
+        AWAKE => false,
         ASLEEP_FUTEX => {
             futex_wake(sleep);
             false
         }
         ASLEEP_POLL => true,
-        AWAKE => false,
         // It was written over, and nobody knows how the process sleeps.
         _ => {
             futex_wake(sleep);
@@ -475,6 +497,8 @@ pub struct Inbox {
     consumers: Vec<Option<Box<Consumer>>>,
     /// Rings polled without being told, the longest there first.
     polled: Vec<ProcessIndex>,
+    /// Rings that were polled, and still say so: that is taken back for all at once.
+    leaving: Vec<ProcessIndex>,
     /// Where the round over `polled` goes on, so that a busy ring does not starve another.
     cursor: usize,
     /// Rings that were announced and are not drained yet.
@@ -487,19 +511,22 @@ pub struct Inbox {
 /// Most rings polled without being told: looking at each costs a cache hit.
 const POLLED_MAX: usize = 8;
 
+/// As many rings stop to say that they are polled at once: the barrier that it takes may cost 20 microseconds.
+const LEAVING_MAX: usize = 32;
+
 impl Inbox {
     /// The inbox of process `me` for what `sender_count` processes send.
     pub fn new(segment: Segment, me: ProcessIndex, sender_count: u32) -> Self {
         let consumers = (0..segment.slot_count.min(sender_count)).map(|_| None).collect();
-        let (polled, told, wakes) = (Vec::new(), Vec::new(), Vec::new());
-        Self { segment, me, consumers, polled, cursor: 0, told, turn: 0, wakes }
+        let (polled, leaving, told, wakes) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        Self { segment, me, consumers, polled, leaving, cursor: 0, told, turn: 0, wakes }
     }
 
     /// The sender of a ring that has a record at its front, if any has.
     pub fn next_sender(&mut self) -> Option<ProcessIndex> {
         self.turn = self.turn.wrapping_add(1);
         if self.turn.is_multiple_of(16)
-            && let Some(process) = self.next_told()
+            && let Some(process) = self.next_told().or_else(|| self.next_leaving())
         {
             return Some(process);
         }
@@ -510,7 +537,7 @@ impl Inbox {
                 return Some(process);
             }
         }
-        self.next_told()
+        self.next_told().or_else(|| self.next_leaving())
     }
 
     fn next_told(&mut self) -> Option<ProcessIndex> {
@@ -527,13 +554,23 @@ impl Inbox {
         None
     }
 
+    fn next_leaving(&mut self) -> Option<ProcessIndex> {
+        for place in 0..self.leaving.len() {
+            let process = self.leaving[place];
+            if self.has_record(process) {
+                return Some(process);
+            }
+        }
+        None
+    }
+
     fn collect_announcements(&mut self) {
         let slot = self.segment.slot(self.me);
         if slot.pending.load(Ordering::Acquire) == 0 {
             return;
         }
         slot.pending.store(0, Ordering::SeqCst);
-        fence(Ordering::SeqCst);
+        atomic::fence(Ordering::SeqCst);
         let words = (self.segment.slot_count as usize).div_ceil(64);
         for (number, word) in slot.bits[..words].iter().enumerate() {
             if word.load(Ordering::Relaxed) == 0 {
@@ -574,18 +611,32 @@ impl Inbox {
         if self.polled.contains(&process) {
             return;
         }
+        self.leaving.retain(|leaving| *leaving != process);
         if self.polled.len() == POLLED_MAX {
             let oldest = self.polled.remove(0);
-            self.consumer(oldest).set_polled(false);
-            fence(Ordering::SeqCst);
-            self.relieve(oldest);
-            if self.consumer(oldest).has_record() {
-                self.told.insert(0, oldest);
+            self.leaving.push(oldest);
+            if self.leaving.len() == LEAVING_MAX {
+                self.leave();
             }
         }
         self.polled.push(process);
         self.consumer(process).set_polled(true);
-        fence(Ordering::SeqCst);
+        atomic::fence(Ordering::SeqCst);
+    }
+
+    /// Rings that are not polled any more say so. What has come in by then is taken as if it had been announced.
+    fn leave(&mut self) {
+        let leaving = std::mem::take(&mut self.leaving);
+        for process in &leaving {
+            self.consumer(*process).set_polled(false);
+        }
+        seen::before_last_look(redrt_sync::fence::is_registered());
+        for process in leaving {
+            self.relieve(process);
+            if self.consumer(process).has_record() {
+                self.told.insert(0, process);
+            }
+        }
     }
 
     /// The ring from `sender`.
@@ -602,10 +653,10 @@ impl Inbox {
 
     /// Takes from `sender` again, from the begin of a ring that nobody has used.
     pub fn reopen(&mut self, sender: ProcessIndex) {
-        let polled = self.polled.contains(&sender);
+        let polled = self.polled.contains(&sender) || self.leaving.contains(&sender);
         let consumer = Consumer::new(self.segment, sender, self.me);
         consumer.set_polled(polled);
-        fence(Ordering::SeqCst);
+        atomic::fence(Ordering::SeqCst);
         self.consumers[sender.0 as usize] = Some(Box::new(consumer));
         if !self.told.contains(&sender) {
             self.told.push(sender);
@@ -703,7 +754,7 @@ mod tests {
                     }
                     let word = segment.sleep_word(me);
                     word.store(ASLEEP_FUTEX, Ordering::SeqCst);
-                    fence(Ordering::SeqCst);
+                    atomic::fence(Ordering::SeqCst);
                     if !inbox.look_before_sleep() {
                         futex_wait(word, ASLEEP_FUTEX, std::time::Duration::from_secs(20));
                         assert_eq!(word.load(Ordering::SeqCst), AWAKE, "a wake-up was lost");

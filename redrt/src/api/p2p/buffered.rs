@@ -53,8 +53,7 @@ impl Attachment {
 }
 
 /// Begins a buffered send, which is always complete for its caller.
-pub(super) fn begin(comm: &Comm, arguments: Option<SendArguments>) -> Result<Option<RequestId>> {
-    let Some(arguments) = arguments else { return Ok(None) };
+pub(super) fn begin(comm: &Comm, arguments: SendArguments) -> Result {
     let bytes = arguments.payload.len() as i64 + i64::from(MPI_BSEND_OVERHEAD);
     let mut own = lock(&comm.buffer);
     let mut of_session = comm.session.get().map(|session| lock(&session.buffer));
@@ -69,7 +68,7 @@ pub(super) fn begin(comm: &Comm, arguments: Option<SendArguments>) -> Result<Opt
         let request = engine.send_request(pending);
         attachment.pending.push((request, bytes));
     }
-    Ok(None)
+    Ok(())
 }
 
 fn attach(place: &Mutex<Option<Attachment>>, address: *mut c_void, size: i64) -> Result {

@@ -107,7 +107,13 @@ pub(crate) fn handle(engine: &mut Engine, id: RequestId, comm: &Comm) -> Request
     RequestHandle(engine.requests.handle(id))
 }
 
-/// The handle of a request that is complete from the start, for `MPI_PROC_NULL` and for files.
+/// The handle of a send that is complete.
+pub(crate) fn sent_handle(engine: &mut Engine) -> RequestHandle {
+    let id = engine.requests.insert_complete();
+    RequestHandle(engine.requests.handle(id))
+}
+
+/// The handle of a request that is complete from the start, for receives from `MPI_PROC_NULL` and for files.
 pub(crate) fn complete_handle(comm: &Comm, status: Status) -> RequestHandle {
     let mut engine = engine::cell().lock();
     let id = engine.requests.insert(Operation::Other);

@@ -4,7 +4,7 @@ use super::{PROC_NULL_STATUS, complete_handle, failure, handle, selector, to_abi
 use crate::abi::{Output, Status as AbiStatus};
 use crate::api::buffers;
 use crate::comm::{self, Comm};
-use crate::engine::{self, request::RequestId};
+use crate::engine::{self, Engine, request::RequestId};
 use crate::error::Result;
 use crate::handle::{CommHandle, DatatypeHandle, RequestHandle};
 use std::ffi::{c_int, c_void};
@@ -18,10 +18,25 @@ pub(super) fn begin(
     tag: c_int,
     comm: &Comm,
 ) -> Result<Option<RequestId>> {
+    begin_and(buf, count, datatype, source, tag, comm, |_, request| request)
+}
+
+/// Posts a receive and does `then` with its request before the engine is let go; `None` for `MPI_PROC_NULL`.
+#[inline(always)]
+fn begin_and<T>(
+    buf: *mut c_void,
+    count: i64,
+    datatype: DatatypeHandle,
+    source: c_int,
+    tag: c_int,
+    comm: &Comm,
+    then: impl FnOnce(&mut Engine, RequestId) -> T,
+) -> Result<Option<T>> {
     let target = buffers::incoming(buf, count, datatype)?;
     let Some(selector) = selector(comm, source, tag)? else { return Ok(None) };
     let mut engine = engine::cell().lock();
-    Ok(Some(engine.post(comm.context, selector.source, selector.tag, target)))
+    let request = engine.post(comm.context, selector.source, selector.tag, target);
+    Ok(Some(then(&mut engine, request)))
 }
 
 /// `MPI_Recv`.
@@ -60,8 +75,7 @@ pub unsafe fn irecv(
     request: Output<RequestHandle>,
 ) -> Result {
     let comm = comm::resolve(comm)?;
-    match begin(buf, count, datatype, source, tag, &comm)? {
-        None => request.set(complete_handle(&comm, PROC_NULL_STATUS)),
-        Some(id) => request.set(handle(&mut engine::cell().lock(), id, &comm)),
-    }
+    let named = |engine: &mut Engine, id| handle(engine, id, &comm);
+    let begun = begin_and(buf, count, datatype, source, tag, &comm, named)?;
+    request.set(begun.unwrap_or_else(|| complete_handle(&comm, PROC_NULL_STATUS)))
 }

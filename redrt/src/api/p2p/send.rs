@@ -1,16 +1,13 @@
 //! The four send modes, blocking and nonblocking.
 
-use super::{buffered, check_tag, complete_handle, handle};
+use super::{buffered, check_tag, handle, sent_handle};
 use crate::abi::{MPI_PROC_NULL, Output};
 use crate::api::buffers;
 use crate::comm::{self, Comm};
-use crate::engine::payload::Payload;
-use crate::engine::request::Status;
 use crate::engine::send::{SendArguments, Sent};
-use crate::engine::{self, request::RequestId};
+use crate::engine::{self, Engine, request::RequestId};
 use crate::error::Result;
 use crate::handle::{CommHandle, DatatypeHandle, RequestHandle};
-use sdc_detect::Element;
 use std::ffi::{c_int, c_void};
 
 /// How a send relates to its receive (MPI-5.0 §3.4). Ready mode is standard mode: the receive is there already.
@@ -19,24 +16,6 @@ pub(crate) enum Mode {
     Standard,
     Buffered,
     Synchronous,
-}
-
-/// A checked send: where it goes, `None` for `MPI_PROC_NULL`.
-#[inline]
-fn arguments(
-    comm: &Comm,
-    (payload, element): (Payload, Element),
-    dest: c_int,
-    tag: c_int,
-    mode: Mode,
-) -> Result<Option<SendArguments>> {
-    check_tag(tag)?;
-    if dest == MPI_PROC_NULL {
-        return Ok(None);
-    }
-    let to = comm.member(dest)?;
-    let synchronous = mode == Mode::Synchronous;
-    Ok(Some(SendArguments { context: comm.context, source: comm.rank, to, tag, payload, element, synchronous }))
 }
 
 /// Begins a send and returns its engine request, `None` when it is complete already.
@@ -49,24 +28,48 @@ pub(super) unsafe fn begin(
     comm: &Comm,
     mode: Mode,
 ) -> Result<Option<RequestId>> {
+    // SAFETY: - as promised to this function.
+    unsafe { begin_and(buf, count, datatype, dest, tag, comm, mode, |_, request| request) }
+}
+
+/// Begins a send, and does `then` with the request, `None` when the send is complete already, before the engine is let go.
+#[allow(clippy::too_many_arguments)]
+#[inline(always)]
+unsafe fn begin_and<T>(
+    buf: *const c_void,
+    count: i64,
+    datatype: DatatypeHandle,
+    dest: c_int,
+    tag: c_int,
+    comm: &Comm,
+    mode: Mode,
+    then: impl FnOnce(&mut Engine, Option<RequestId>) -> T,
+) -> Result<T> {
     // SAFETY: - the caller passes the C call's buffer on.
     let (mut payload, element) = unsafe { buffers::outgoing(buf, count, datatype)? };
+    check_tag(tag)?;
+    if dest == MPI_PROC_NULL {
+        return Ok(then(&mut engine::cell().lock(), None));
+    }
+    let (context, source, to) = (comm.context, comm.rank, comm.member(dest)?);
+    if to != comm.members[comm.rank as usize] {
+        payload = crate::faults::before_send(payload);
+    }
     if mode == Mode::Buffered {
         payload = payload.into_owned();
     }
-    let mut arguments = arguments(comm, (payload, element), dest, tag, mode)?;
-    if let Some(arguments) = arguments.as_mut().filter(|arguments| arguments.to != comm.members[comm.rank as usize]) {
-        crate::faults::before_send(&mut arguments.payload);
-    }
+    let synchronous = mode == Mode::Synchronous;
+    let arguments = SendArguments { context, source, to, tag, payload, element, synchronous };
     if mode == Mode::Buffered {
-        return buffered::begin(comm, arguments);
+        buffered::begin(comm, arguments)?;
+        return Ok(then(&mut engine::cell().lock(), None));
     }
-    let Some(arguments) = arguments else { return Ok(None) };
     let mut engine = engine::cell().lock();
-    match engine.send(arguments) {
-        Sent::Complete => Ok(None),
-        pending => Ok(Some(engine.send_request(pending))),
-    }
+    let request = match engine.send(arguments) {
+        Sent::Complete => None,
+        pending => Some(engine.send_request(pending)),
+    };
+    Ok(then(&mut engine, request))
 }
 
 macro_rules! send_mode {
@@ -108,11 +111,12 @@ macro_rules! send_mode {
             request: Output<RequestHandle>,
         ) -> Result {
             let comm = comm::resolve(comm)?;
+            let named = |engine: &mut Engine, id: Option<RequestId>| match id {
+                None => sent_handle(engine),
+                Some(id) => handle(engine, id, &comm),
+            };
             // SAFETY: - as promised to this function.
-            match unsafe { begin(buf, count, datatype, dest, tag, &comm, $mode)? } {
-                None => request.set(complete_handle(&comm, Status::EMPTY)),
-                Some(id) => request.set(handle(&mut engine::cell().lock(), id, &comm)),
-            }
+            request.set(unsafe { begin_and(buf, count, datatype, dest, tag, &comm, $mode, named)? })
         }
     };
 }

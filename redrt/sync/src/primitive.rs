@@ -1,0 +1,41 @@
+//! The primitives that everything here is made of; loom's where it tries all schedules.
+
+#[cfg(not(redrt_loom))]
+mod chosen {
+    pub use std::cell::UnsafeCell;
+    #[cfg(not(target_arch = "x86_64"))]
+    pub use std::sync::atomic::fence;
+    pub use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+    pub use std::sync::{Condvar, Mutex, MutexGuard};
+    pub use std::thread::yield_now;
+
+    /// Which thread this is. No two that live have the same number, and none has 0.
+    #[inline]
+    pub fn thread_number() -> usize {
+        // SAFETY: - always succeeds, and touches no memory.
+        unsafe { libc::pthread_self() as usize }
+    }
+}
+
+#[cfg(redrt_loom)]
+mod chosen {
+    pub use loom::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
+    pub use loom::sync::{Condvar, Mutex, MutexGuard};
+    pub use loom::thread::yield_now;
+    pub use std::cell::UnsafeCell;
+
+    loom::thread_local! {
+        static NUMBER: std::cell::Cell<usize> = std::cell::Cell::new(0);
+    }
+
+    /// Chosen by the tests.
+    pub fn set_thread_number(number: usize) {
+        NUMBER.with(|place| place.set(number));
+    }
+
+    pub fn thread_number() -> usize {
+        NUMBER.with(std::cell::Cell::get)
+    }
+}
+
+pub use chosen::*;

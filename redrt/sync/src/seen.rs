@@ -1,0 +1,140 @@
+//! Will the consumer see what was just published, or must it be told?
+//!
+//! ```text
+//!   producer: publish ── light ── is it polled, and awake?      consumer: "not polled" or "asleep" ── heavy ── look once more
+//! ```
+//! One of the two sees the other. A consumer that makes no heavy barrier does not say [`ALERT`], and then the producer makes a full one.
+
+use crate::fence::{self, Reach};
+use crate::primitive::{AtomicU32, Ordering};
+
+/// The consumer is awake, and makes an ordinary barrier before it looks for the last time.
+pub const AWAKE: u32 = 0;
+/// The consumer waits on its sleep word (futex).
+pub const ASLEEP_FUTEX: u32 = 1;
+/// The consumer waits in poll, and must be woken through its wake socket.
+pub const ASLEEP_POLL: u32 = 2;
+/// The consumer is awake, and makes a heavy barrier before it looks for the last time.
+pub const ALERT: u32 = 3;
+
+/// To be asked by a producer that has just published something. `true`: the consumer looks at this place by itself. `false`: nothing is known, but a full
+/// barrier was made, so what `polled` and `sleep` are found to be from now on can be relied upon.
+#[inline]
+pub fn is_seen(polled: &AtomicU32, sleep: &AtomicU32) -> bool {
+    if fence::is_registered() {
+        fence::light();
+        if polled.load(Ordering::Relaxed) != 0 && sleep.load(Ordering::Relaxed) == ALERT {
+            return true;
+        }
+    }
+    fence::full();
+    false
+}
+
+/// The barrier of a consumer that says [`ALERT`] while it is awake (`alert`), or [`AWAKE`], between what it says and its last look.
+#[inline]
+pub fn before_last_look(alert: bool) {
+    if alert { fence::heavy(Reach::Host) } else { fence::full() }
+}
+
+/// What a consumer says while it is awake.
+#[must_use]
+pub fn awake(alert: bool) -> u32 {
+    if alert { ALERT } else { AWAKE }
+}
+
+/// Takes a consumer out of its sleep, in its place. How it slept: [`ASLEEP_FUTEX`] and [`ASLEEP_POLL`] say that the caller is the one that has to wake
+/// it, [`AWAKE`] that nobody has to. What else is found there was written by a stray pointer, and nobody knows how it sleeps.
+#[inline]
+pub fn rouse(sleep: &AtomicU32) -> u32 {
+    match sleep.load(Ordering::SeqCst) {
+        AWAKE | ALERT => AWAKE,
+        // It may wake up by itself meanwhile, and is not to lose what it says then.
+        asleep => sleep.compare_exchange(asleep, AWAKE, Ordering::SeqCst, Ordering::SeqCst).unwrap_or(AWAKE),
+    }
+}
+
+#[cfg(all(test, redrt_loom))]
+mod tests {
+    use super::*;
+    use loom::sync::Arc;
+    use loom::thread;
+
+    #[derive(Default)]
+    struct Place {
+        record: AtomicU32,
+        polled: AtomicU32,
+        announced: AtomicU32,
+        sleep: AtomicU32,
+    }
+
+    fn produce(place: &Place) {
+        place.record.store(1, Ordering::Release);
+        if is_seen(&place.polled, &place.sleep) {
+            return;
+        }
+        if place.polled.load(Ordering::Relaxed) == 0 {
+            place.announced.store(1, Ordering::SeqCst);
+        }
+        rouse(&place.sleep);
+    }
+
+    fn check(alert: bool, consume: fn(&Place, bool)) {
+        loom::model(move || {
+            let place = Arc::new(Place::default());
+            place.polled.store(1, Ordering::Relaxed);
+            place.sleep.store(awake(alert), Ordering::Relaxed);
+            let theirs = place.clone();
+            let producer = thread::spawn(move || produce(&theirs));
+            consume(&place, alert);
+            producer.join().unwrap();
+            let is_asleep = [ASLEEP_FUTEX, ASLEEP_POLL].contains(&place.sleep.load(Ordering::SeqCst));
+            assert!(!is_asleep, "asleep, with a record that nobody looks at");
+            let is_found = place.record.load(Ordering::SeqCst) == 0
+                || place.polled.load(Ordering::SeqCst) == 1
+                || place.announced.load(Ordering::SeqCst) == 1;
+            assert!(is_found, "a record that nobody looks at");
+        });
+    }
+
+    /// Falls asleep unless there is a record.
+    fn sleep(place: &Place, alert: bool) {
+        place.sleep.store(ASLEEP_FUTEX, Ordering::SeqCst);
+        before_last_look(alert);
+        if place.record.load(Ordering::Acquire) != 0 {
+            place.sleep.store(awake(alert), Ordering::SeqCst);
+        }
+    }
+
+    /// Polls this place no more, unless there is a record.
+    fn leave(place: &Place, alert: bool) {
+        place.polled.store(0, Ordering::SeqCst);
+        before_last_look(alert);
+        if place.record.load(Ordering::Acquire) != 0 {
+            place.announced.store(1, Ordering::SeqCst);
+        }
+    }
+
+    #[test]
+    fn nobody_sleeps_while_there_is_a_record() {
+        check(true, sleep);
+        check(false, sleep);
+    }
+
+    #[test]
+    fn a_place_that_is_not_polled_any_more_is_announced() {
+        check(true, leave);
+        check(false, leave);
+    }
+
+    #[test]
+    #[should_panic(expected = "nobody looks at")]
+    fn without_its_barrier_a_record_is_lost() {
+        check(true, |place, _| {
+            place.sleep.store(ASLEEP_FUTEX, Ordering::Relaxed);
+            if place.record.load(Ordering::Acquire) != 0 {
+                place.sleep.store(ALERT, Ordering::SeqCst);
+            }
+        });
+    }
+}

@@ -1,0 +1,137 @@
+/* The ways that every short message takes, each in a function of its own, so that callgrind can count what happens in it and nothing else:
+ *
+ *   instructions DIRECTORY PROCESSES
+ *
+ * Rank 0 sends, rank 1 receives. Neither waits in MPI for the other: that all has been posted, or sent, by so many processes a rank is told by files
+ * in DIRECTORY, so everything is there when it is asked for, and the counts are the same each time. */
+#include <fcntl.h>
+#include <mpi.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+enum { MESSAGES = 32, ROUNDS = 8 };
+
+static int processes;
+static const char *directory;
+static long in[MESSAGES], out[MESSAGES];
+static MPI_Request requests[MESSAGES];
+
+static void name(char *path, size_t size, const char *what, int round, int number)
+{
+    snprintf(path, size, "%s/%s.%d.%d", directory, what, round, number);
+}
+
+/* Says that this process has come so far: with its replicas it has everything in common but who is first. */
+static void tell(const char *what, int round)
+{
+    char path[256];
+    for (int number = 0; number < processes; number++) {
+        name(path, sizeof path, what, round, number);
+        int file = open(path, O_CREAT | O_EXCL | O_WRONLY, 0600);
+        if (file >= 0) {
+            close(file);
+            return;
+        }
+    }
+    abort();
+}
+
+/* Waits until all processes of the other rank have. */
+static void await(const char *what, int round)
+{
+    char path[256];
+    for (int number = 0; number < processes; number++) {
+        name(path, sizeof path, what, round, number);
+        while (access(path, F_OK) != 0) {
+            usleep(1000);
+        }
+    }
+}
+
+static inline void isend(void)
+{
+    for (int i = 0; i < MESSAGES; i++) {
+        MPI_Isend(&out[i], 8, MPI_BYTE, 1, 1, MPI_COMM_WORLD, &requests[i]);
+    }
+}
+
+static inline void irecv(void)
+{
+    for (int i = 0; i < MESSAGES; i++) {
+        MPI_Irecv(&in[i], 8, MPI_BYTE, 0, 1, MPI_COMM_WORLD, &requests[i]);
+    }
+}
+
+/* What has been posted arrives. */
+static inline void waitall(void)
+{
+    MPI_Waitall(MESSAGES, requests, MPI_STATUSES_IGNORE);
+}
+
+static inline void send(void)
+{
+    for (int i = 0; i < MESSAGES; i++) {
+        MPI_Send(&out[i], 8, MPI_BYTE, 1, 2, MPI_COMM_WORLD);
+    }
+}
+
+/* What has not been posted has arrived. */
+static inline void recv(void)
+{
+    for (int i = 0; i < MESSAGES; i++) {
+        MPI_Recv(&in[i], 8, MPI_BYTE, 0, 2, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    }
+}
+
+/* In the first round much happens that happens only once. */
+#define MEASURED(what)                                                                                              \
+    __attribute__((noinline)) void first_##what(void) { what(); }                                                   \
+    __attribute__((noinline)) void measured_##what(void) { what(); }                                                \
+    static void (*const what##_of[2])(void) = {first_##what, measured_##what};
+
+MEASURED(isend)
+MEASURED(irecv)
+MEASURED(waitall)
+MEASURED(send)
+MEASURED(recv)
+
+int main(int count, char **arguments)
+{
+    MPI_Init(&count, &arguments);
+    if (count != 3) {
+        return 2;
+    }
+    directory = arguments[1];
+    processes = atoi(arguments[2]);
+    int rank;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    for (int round = 0; round <= ROUNDS; round++) {
+        const int measured = round > 0;
+        for (int i = 0; i < MESSAGES; i++) {
+            out[i] = round * MESSAGES + i;
+        }
+        if (rank == 0) {
+            await("posted", round);
+            isend_of[measured]();
+            MPI_Waitall(MESSAGES, requests, MPI_STATUSES_IGNORE);
+            send_of[measured]();
+            tell("sent", round);
+        } else {
+            irecv_of[measured]();
+            tell("posted", round);
+            await("sent", round);
+            waitall_of[measured]();
+            recv_of[measured]();
+            for (int i = 0; i < MESSAGES; i++) {
+                if (in[i] != round * MESSAGES + i) {
+                    printf("round %d, message %d: %ld\n", round, i, in[i]);
+                    abort();
+                }
+            }
+        }
+        MPI_Barrier(MPI_COMM_WORLD);
+    }
+    MPI_Finalize();
+    return 0;
+}

@@ -1,0 +1,64 @@
+//! What a short message costs, in instructions: not how long it takes, which is measured elsewhere, but a figure that is the same each
+//! time, so that a change which makes every message dearer is seen.
+
+use redrt_tests::{Job, compile_case};
+use std::path::Path;
+
+/// Messages in a process's count: `ROUNDS * MESSAGES` of `instructions.c`.
+const MESSAGES: u64 = 8 * 32;
+
+/// What is measured, at how many replicas, and the most instructions for each message in the process that needs most. A tenth more
+/// than was counted when it was written down: compilers differ.
+const LIMITS: [(&str, u16, u64); 10] = [
+    ("isend", 1, 570),
+    ("send", 1, 600),
+    ("irecv", 1, 640),
+    ("waitall", 1, 1_180),
+    ("recv", 1, 1_640),
+    ("isend", 2, 2_700),
+    ("send", 2, 2_600),
+    ("irecv", 2, 790),
+    ("waitall", 2, 5_800),
+    ("recv", 2, 4_100),
+];
+
+/// Instructions in the measured function, of each process that was in it.
+fn counted(directory: &Path) -> Vec<u64> {
+    let files = std::fs::read_dir(directory).expect("the directory is there");
+    let files = files.map(|file| file.expect("the directory can be read").path());
+    let outputs = files.filter(|file| file.extension().is_some_and(|extension| extension == "callgrind"));
+    let summary = |file: &Path| {
+        let text = std::fs::read_to_string(file).expect("callgrind wrote it");
+        let summary = text.lines().find_map(|line| line.strip_prefix("summary: ")?.trim().parse().ok());
+        summary.unwrap_or_else(|| panic!("{} has no summary", file.display()))
+    };
+    outputs.map(|file| summary(&file)).filter(|count| *count > 0).collect()
+}
+
+#[test]
+fn a_short_message_costs_no_more_instructions_than_it_did() {
+    let program = compile_case("instructions");
+    let mut dearer = Vec::new();
+    for (what, degree, limit) in LIMITS {
+        let directory = tempfile::tempdir().expect("the temporary directory can be written");
+        let path = directory.path().display().to_string();
+        let toggle = format!("--toggle-collect=measured_{what}");
+        let out = format!("--callgrind-out-file={path}/%p.callgrind");
+        let (tool, degree_text) = (["-q", "--tool=callgrind", "--collect-atstart=no"], degree.to_string());
+        let job = Job::new(2, Path::new("valgrind")).degree(degree).options(&["--files", "all"]).arguments(&tool);
+        let job = job.arguments(&[&toggle, &out, &program.display().to_string(), &path, &degree_text]);
+        let ended = job.run().ended_well();
+        assert_eq!(ended.out, "", "{ended}");
+        let counts = counted(directory.path());
+        assert_eq!(counts.len(), usize::from(degree), "{what} at r = {degree}: {counts:?}");
+        let count = counts.into_iter().max().expect("there are some") / MESSAGES;
+        println!("{what} at r = {degree}: {count} instructions a message, {limit} at most");
+        if count > limit {
+            dearer.push(format!("{what} at r = {degree}: {count} instructions a message, more than {limit}"));
+        }
+    }
+    assert!(
+        dearer.is_empty(),
+        "{dearer:#?}\nIf that is worth it, write down why in docs/performance.md, and the new counts here"
+    );
+}
