@@ -135,6 +135,7 @@ impl Engine {
 
     pub(super) fn receive_tcp(&mut self) -> bool {
         let mut progressed = false;
+        let completions = self.requests.completions;
         for _ in 0..self.links.receivers().len() {
             let Some(at) = self.links.next_receiver() else { break };
             for _ in 0..16 {
@@ -162,6 +163,10 @@ impl Engine {
                     return true;
                 }
                 progressed = true;
+                if self.requests.completions != completions && !self.links.receivers()[at].has_bytes() {
+                    // Whoever waits may have what it waits for. To find nothing more in the socket would take as long as to get a message out of it.
+                    return true;
+                }
             }
         }
         progressed

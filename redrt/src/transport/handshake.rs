@@ -287,8 +287,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut dialling =
             ControlFlow::Continue(Dialling::begin(listener.local_addr().unwrap(), client, NAME).unwrap());
-        let mut admitting =
-            ControlFlow::Continue(Admitting::begin(Connection::accept(&listener).unwrap(), server).unwrap());
+        let mut admitting = ControlFlow::Continue(Admitting::begin(Connection::await_next(&listener), server).unwrap());
         loop {
             dialling = match dialling {
                 ControlFlow::Continue(more) => more.advance(|| true),
@@ -320,7 +319,7 @@ mod tests {
     fn who_says_nothing_or_half_is_not_waited_for() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut stranger = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let mut admitting = Admitting::begin(Connection::accept(&listener).unwrap(), &secret(false)).unwrap();
+        let mut admitting = Admitting::begin(Connection::await_next(&listener), &secret(false)).unwrap();
         for said in [&[][..], &[7; 20]] {
             stranger.write_all(said).unwrap();
             let ControlFlow::Continue(more) = admitting.advance() else { panic!("it was taken for more") };
@@ -344,7 +343,7 @@ mod tests {
     fn what_nobody_wants_any_more_is_not_named() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let accepting = std::thread::spawn(move || admit(Connection::accept(&listener).unwrap(), &secret(false)));
+        let accepting = std::thread::spawn(move || admit(Connection::await_next(&listener), &secret(false)));
         let mut dialling = Dialling::begin(address, &secret(false), NAME).unwrap();
         let given_up = loop {
             sleep(&mut [dialling.entry()], Some(dialling.deadline())).unwrap();

@@ -106,6 +106,16 @@ impl Connection {
         Self::make(|| listener.accept().map(|(stream, _)| stream))
     }
 
+    /// The next that somebody opens to a listener. Waits for that beforehand: others make sockets too, which takes turns.
+    #[cfg(test)]
+    pub fn await_next(listener: &TcpListener) -> Self {
+        let mut entry = libc::pollfd { fd: listener.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        // SAFETY: - one entry, valid during the call.
+        let count = unsafe { libc::poll(&raw mut entry, 1, -1) };
+        assert_eq!(count, 1, "{}", io::Error::last_os_error());
+        Self::accept(listener).expect("somebody has connected")
+    }
+
     /// Whether it was made in this life of the process.
     pub fn is_current(&self) -> bool {
         self.epoch == descriptors::epoch()
@@ -476,6 +486,11 @@ impl Receiver {
         self.stream.as_raw_fd()
     }
 
+    /// Whether there is something that need not be read from the socket.
+    pub fn has_bytes(&self) -> bool {
+        self.start < self.end
+    }
+
     /// The next thing that has arrived. Reads from the socket only when the buffer holds no whole frame.
     pub fn next(&mut self, landings: &mut Landings) -> Received {
         self.take_next(landings).unwrap_or_else(Received::Rubbish)
@@ -667,7 +682,7 @@ mod tests {
         let address = listener.local_addr().unwrap();
         let theirs = secret.clone();
         let accepting =
-            std::thread::spawn(move || handshake::admit(Connection::accept(&listener).unwrap(), &theirs).unwrap());
+            std::thread::spawn(move || handshake::admit(Connection::await_next(&listener), &theirs).unwrap());
         let name = Name { job: 1, from: ProcessIndex(5), incarnation: Incarnation(1), to: ProcessIndex(2), epoch: 3 };
         let sender = handshake::open(address, secret, name).unwrap();
         let accepted = accepting.join().unwrap();
