@@ -5,8 +5,7 @@
 
 use std::ffi::{CStr, c_int};
 use std::fs;
-use std::sync::OnceLock;
-use xxhash_rust::xxh3::Xxh3;
+use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
 /// Bytes of the largest handle: `MAX_HANDLE_SZ`.
 const HANDLE_BYTES: usize = 128;
@@ -59,7 +58,7 @@ impl Identity {
             version.update(&handle.kind.to_le_bytes());
             version.update(&handle.handle[..(handle.bytes as usize).min(HANDLE_BYTES)]);
         }
-        let identity = Self { inode: status.stx_ino, version: version.digest(), kernel: kernel() };
+        let identity = Self { inode: status.stx_ino, version: version.digest(), kernel: xxh3_64(boot_id().as_bytes()) };
         Ok((identity, status.stx_mode.into()))
     }
 
@@ -80,11 +79,9 @@ impl Identity {
     }
 }
 
-/// A number of the running kernel.
-fn kernel() -> u64 {
-    static KERNEL: OnceLock<u64> = OnceLock::new();
-    let look = || fs::read("/proc/sys/kernel/random/boot_id").map_or(0, |id| xxhash_rust::xxh3::xxh3_64(&id));
-    *KERNEL.get_or_init(look)
+/// Of the running kernel. Not remembered: a copy of the process may be on another host.
+pub fn boot_id() -> String {
+    fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
 }
 
 #[cfg(test)]

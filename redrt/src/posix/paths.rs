@@ -6,6 +6,7 @@
 //! system and the same time of birth, as far as that is told.
 
 use super::agree::{Found, observe};
+use super::identity::boot_id;
 use super::is_agreed;
 use crate::comm::lock;
 use crate::runtime;
@@ -75,7 +76,7 @@ impl Identity {
         // SAFETY: - a zero-terminated string, and a place to write to.
         unsafe { libc::statfs(as_c(directory).as_ptr(), &raw mut about) };
         Some(Self {
-            boot: fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned(),
+            boot: boot_id(),
             device: metadata.dev(),
             inode: metadata.ino(),
             #[allow(clippy::unnecessary_cast, reason = "its type depends on the machine")]

@@ -200,9 +200,10 @@ pub fn join(one_thread: bool) -> Result<&'static Job, JoinError> {
         }
     };
     let segment = map_segment(&welcome)?;
-    let engine = make_engine(&welcome, segment, cards);
+    let shares_core = shares_core(&welcome);
+    let engine = make_engine(&welcome, segment, cards, shares_core);
     fence::register();
-    let sleeper = Sleeper::new(welcome.job, welcome.world.process(welcome.me), segment, shares_core(&welcome))?;
+    let sleeper = Sleeper::new(welcome.job, welcome.world.process(welcome.me), segment, shares_core)?;
     engine::install(engine, sleeper, one_thread);
     let job = set_job(Job::new(welcome, control));
     agent::start(job, listener)?;
@@ -325,7 +326,7 @@ fn map_segment(welcome: &Welcome) -> Result<Option<Segment>, JoinError> {
     }
 }
 
-fn make_engine(welcome: &Welcome, segment: Option<Segment>, cards: Vec<Card>) -> Engine {
+fn make_engine(welcome: &Welcome, segment: Option<Segment>, cards: Vec<Card>, shares_core: bool) -> Engine {
     direct::permit_readers();
     let mut links = Links::new(identity(welcome, segment), welcome.world.process_count());
     for card in cards {
@@ -337,7 +338,7 @@ fn make_engine(welcome: &Welcome, segment: Option<Segment>, cards: Vec<Card>) ->
         me: welcome.me,
         world: welcome.world.clone(),
         links,
-        shares_core: shares_core(welcome),
+        shares_core,
         replication,
         traces: welcome.options.traces.then(Traces::begin),
     })
