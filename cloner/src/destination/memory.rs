@@ -14,6 +14,8 @@ use std::os::fd::{AsRawFd, OwnedFd};
 
 use super::plan::{ADDRESSES_END, Kept};
 
+mod unite;
+
 /// Staging places keep the offset within this.
 const ALIGNMENT: u64 = 2 << 20;
 const ADDRESSES_BEGIN: u64 = 1 << 16;
@@ -106,7 +108,7 @@ impl Memory {
             self.fill(area, &mut wanted)?;
         }
         wanted.sort_unstable_by_key(|piece| piece.start);
-        self.pieces = wanted;
+        self.pieces = self.unite(wanted)?;
         Ok(())
     }
 
