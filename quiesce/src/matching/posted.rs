@@ -29,8 +29,10 @@ pub(super) struct Receive<R> {
 pub(super) struct PostedQueue<R> {
     arena: Arena<Receive<R>, 3>,
     all: List,
-    /// Those with a source, named or decided.
+    /// Those with a source, named or decided, once a wildcard has been posted: until then those are all.
     named: List,
+    /// Whether `named` is kept; it is until the queue is empty again.
+    sorted_out: bool,
     bins: FxHashMap<Pattern, List>,
     binned: bool,
     /// Undecided wildcards by index, so that a decision finds its receive.
@@ -46,6 +48,7 @@ impl<R: Copy + Eq> PostedQueue<R> {
             arena: Arena::new(),
             all: List::EMPTY,
             named: List::EMPTY,
+            sorted_out: false,
             bins: FxHashMap::default(),
             binned: false,
             undecided: FxHashMap::default(),
@@ -123,11 +126,15 @@ impl<R: Copy + Eq> PostedQueue<R> {
         debug_assert_eq!(pattern.source.is_none(), undecided.is_some());
         let posted = self.posted_count;
         self.posted_count += 1;
+        if undecided.is_some() && !self.sorted_out {
+            self.sort_out();
+        }
         let key = self.arena.insert(Receive { token, pattern, undecided, frozen: false, posted, binned: false });
         self.arena.push_back(ALL, &mut self.all, key);
         match undecided {
             Some(index) => drop(self.undecided.insert(index, key)),
-            None => self.arena.push_back(NAMED, &mut self.named, key),
+            None if self.sorted_out => self.arena.push_back(NAMED, &mut self.named, key),
+            None => {}
         }
         self.any_tag_count += usize::from(pattern.tag.is_none());
         if self.binned {
@@ -148,8 +155,10 @@ impl<R: Copy + Eq> PostedQueue<R> {
         self.frozen_count -= usize::from(frozen);
         match undecided {
             Some(index) => drop(self.undecided.remove(&index)),
-            None => self.arena.unlink(NAMED, &mut self.named, key),
+            None if self.sorted_out => self.arena.unlink(NAMED, &mut self.named, key),
+            None => {}
         }
+        self.sorted_out &= !self.all.is_empty();
         self.any_tag_count -= usize::from(pattern.tag.is_none());
         if binned {
             unbin(&mut self.arena, BIN, &mut self.bins, pattern, key);
@@ -197,11 +206,27 @@ impl<R: Copy + Eq> PostedQueue<R> {
 
     /// The named receives posted at or after `key`'s place, oldest first, one at a time: see `after_named`.
     pub(super) fn named_from(&self, posted: u64) -> Option<u32> {
-        posted.checked_sub(1).map_or(self.named.first(), |before| self.named_after(before))
+        posted.checked_sub(1).map_or(self.named().1.first(), |before| self.named_after(before))
     }
 
     pub(super) fn after_named(&self, key: u32) -> Option<u32> {
-        self.arena.after(NAMED, key)
+        self.arena.after(self.named().0, key)
+    }
+
+    /// The list of those with a source, and which it is.
+    fn named(&self) -> (usize, List) {
+        if self.sorted_out { (NAMED, self.named) } else { (ALL, self.all) }
+    }
+
+    /// From now on those with a source have a list of their own.
+    fn sort_out(&mut self) {
+        self.sorted_out = true;
+        self.named = List::EMPTY;
+        let mut next = self.all.first();
+        while let Some(key) = next {
+            self.arena.push_back(NAMED, &mut self.named, key);
+            next = self.after(key);
+        }
     }
 
     pub(super) fn place(&self, key: u32) -> u64 {
@@ -209,13 +234,14 @@ impl<R: Copy + Eq> PostedQueue<R> {
     }
 
     fn named_after(&self, posted: u64) -> Option<u32> {
+        let (kind, named) = self.named();
         let mut next = None;
-        let mut last = self.named.last();
+        let mut last = named.last();
         while let Some(key) = last
             && self.arena.get(key).posted > posted
         {
             next = last;
-            last = self.arena.before(NAMED, key);
+            last = self.arena.before(kind, key);
         }
         next
     }

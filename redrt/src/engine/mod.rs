@@ -178,21 +178,17 @@ impl Engine {
         hosts
     }
 
-    /// Takes in what has arrived and sends out what can go; `true` when anything moved.
-    pub fn progress(&mut self) -> bool {
+    /// Takes in what has arrived and sends out what can go, until `wanted` more operations are complete; `true` when anything moved.
+    pub fn progress(&mut self, wanted: u64) -> bool {
         let mut progressed = false;
-        let completions = self.requests.completions;
-        for _ in 0..64 {
-            if !self.receive_shm() {
+        let enough = self.requests.completions.saturating_add(wanted);
+        for _ in 0..ROUNDS_IN_A_ROW {
+            if self.requests.completions >= enough || !self.receive_shm(enough) {
                 break;
             }
             progressed = true;
-            if self.requests.completions != completions {
-                // Whoever waits may have what it waits for.
-                break;
-            }
         }
-        progressed |= self.receive_tcp();
+        progressed |= self.receive_tcp(enough);
         if self.links.is_busy() {
             progressed |= self.links.pump();
         }
@@ -216,6 +212,20 @@ impl Engine {
         progressed
     }
 }
+
+/// So often frames are taken out of rings before anything else has its turn.
+const ROUNDS_IN_A_ROW: u32 = 8;
+
+/// What somebody who waits sees.
+pub enum Outlook<T> {
+    /// What it has waited for.
+    Done(T),
+    /// Not before so many more operations are complete, at least one.
+    After(u64),
+}
+
+/// Pauses between two looks of who waits for at least so many operations.
+const LEISURE: u64 = 4;
 
 /// After so many calls that found nothing a process that has a core to itself offers it to others.
 const IDLE_POLLS: u32 = 16;
@@ -368,12 +378,22 @@ impl Cell {
     }
 
     /// Makes progress until `check` yields a value.
+    #[inline]
     pub fn wait_for<T>(&self, mut check: impl FnMut(&mut Engine) -> Option<T>) -> T {
+        self.wait_for_many(|engine| check(engine).map_or(Outlook::After(1), Outlook::Done))
+    }
+
+    /// Makes progress until `check` has what it waits for. It is asked again only when as many operations are complete as it says, or nothing
+    /// more has come.
+    pub fn wait_for_many<T>(&self, mut check: impl FnMut(&mut Engine) -> Outlook<T>) -> T {
         let mut engine = self.lock_to_wait();
-        if let Some(value) = check(&mut engine) {
-            engine.tell_sleeper(&self.sleeper);
-            return value;
-        }
+        let mut wanted = match check(&mut engine) {
+            Outlook::Done(value) => {
+                engine.tell_sleeper(&self.sleeper);
+                return value;
+            }
+            Outlook::After(wanted) => wanted,
+        };
         if crate::window::wait_for_program() {
             // It has come further.
             engine.requests.completions += 1;
@@ -386,13 +406,16 @@ impl Cell {
                 engine = self.wait_at_gate(engine);
             }
             engine.waiters.end(begun);
-            if let Some(value) = check(&mut engine) {
-                engine.tell_sleeper(&self.sleeper);
-                return value;
-            }
+            wanted = match check(&mut engine) {
+                Outlook::Done(value) => {
+                    engine.tell_sleeper(&self.sleeper);
+                    return value;
+                }
+                Outlook::After(wanted) => wanted,
+            };
         }
         engine.polling = true;
-        let (mut engine, value) = self.poll(engine, check);
+        let (mut engine, value) = self.poll(engine, wanted, check);
         engine.polling = false;
         self.stir(&mut engine);
         value
@@ -401,7 +424,8 @@ impl Cell {
     fn poll<'a, T>(
         &'a self,
         mut engine: Guard<'a, Engine>,
-        mut check: impl FnMut(&mut Engine) -> Option<T>,
+        mut wanted: u64,
+        mut check: impl FnMut(&mut Engine) -> Outlook<T>,
     ) -> (Guard<'a, Engine>, T) {
         let (mut idle, mut yields, mut spun) = (0, 0, 0);
         let mut advanced = u64::MAX;
@@ -411,16 +435,17 @@ impl Cell {
                 engine = self.lock_to_wait();
             }
             self.take_news(&mut engine);
-            let progressed = engine.progress();
+            let progressed = engine.progress(wanted);
             if schedule::is_active() && engine.requests.completions != advanced {
                 advanced = engine.requests.completions;
                 drop(engine);
                 schedule::advance_all();
                 engine = self.lock_to_wait();
             }
-            if let Some(value) = check(&mut engine) {
-                return (engine, value);
-            }
+            wanted = match check(&mut engine) {
+                Outlook::Done(value) => return (engine, value),
+                Outlook::After(wanted) => wanted,
+            };
             if engine.waiters.any() {
                 if engine.told_completions != engine.requests.completions {
                     engine.told_completions = engine.requests.completions;
@@ -438,7 +463,10 @@ impl Cell {
             if idle == 4 && engine.is_replicated() {
                 engine.flush();
             }
-            std::hint::spin_loop();
+            // Each look takes the line of the next record away from its writer. Who needs many messages looks less often.
+            for _ in 0..wanted.min(LEISURE) {
+                std::hint::spin_loop();
+            }
             if !engine.shares_core {
                 if idle % 64 == 0 {
                     drop(engine);
@@ -466,7 +494,7 @@ impl Cell {
     pub fn poll_once(&self) {
         let mut engine = self.lock();
         self.take_news(&mut engine);
-        engine.progress();
+        engine.progress(1);
         if crate::window::wait_for_program() {
             engine.requests.completions += 1;
         }

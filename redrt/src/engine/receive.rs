@@ -9,6 +9,7 @@ use super::refusal::Fault;
 use super::request::{Operation, RequestId, Status};
 use crate::dynamic;
 use crate::transport::frame::{FLAG_DIGEST, Fragment, FrameError, Grant, Header, Kind, Rendezvous};
+use crate::transport::shm::Inbox;
 use crate::transport::tcp::{Received, Receiver, Source};
 use crate::transport::{Body, LandingId};
 use quiesce::MessageId;
@@ -18,6 +19,9 @@ use sdc_detect::Element;
 
 /// Longest message to oneself that is copied instead of waiting in the application's buffer.
 pub const COPY_BYTES_MAX: usize = 64 << 10;
+
+/// Frames that are taken out of one ring before the others have their turn.
+const FRAMES_IN_A_ROW: u32 = 16;
 
 /// `MPI_ERR_TRUNCATE` of the standard ABI.
 pub const ERR_TRUNCATE: i32 = 15;
@@ -90,26 +94,37 @@ impl Message {
 }
 
 impl Engine {
-    pub(super) fn receive_shm(&mut self) -> bool {
-        let Some(inbox) = self.links.inbox() else { return false };
-        let Some(from) = inbox.next_sender() else { return false };
-        let (header, kind, start) = match inbox.consumer(from).front() {
-            Ok(Some(front)) => front,
-            Ok(None) => unreachable!("the inbox found a record"),
-            Err(error) => {
-                self.refuse(Some(from), &error.into());
-                return true;
+    /// Takes frames out of one ring, a few at most, until so many operations are complete; `false` when no ring has any.
+    pub(super) fn receive_shm(&mut self, enough: u64) -> bool {
+        let Some(from) = self.links.inbox().and_then(Inbox::next_sender) else { return false };
+        for _ in 0..FRAMES_IN_A_ROW {
+            let consumer = self.links.inbox().expect("it did not go away").consumer(from);
+            let (header, kind, start) = match consumer.front() {
+                Ok(Some(front)) => front,
+                Ok(None) => break,
+                Err(error) => {
+                    self.refuse(Some(from), &error.into());
+                    break;
+                }
+            };
+            let digest_bytes = header.digest_bytes();
+            // SAFETY: - the record holds digest and body, and stays as it is until it is consumed below.
+            let whole = unsafe { Body::new(start, digest_bytes + header.body_bytes()) };
+            let digest = if digest_bytes > 0 {
+                u128::from_le_bytes(whole.bytes()[..16].try_into().expect("16 bytes"))
+            } else {
+                0
+            };
+            let handled = self.handle_frame(from, kind, &header, digest, whole.skip(digest_bytes));
+            self.links.inbox().expect("it did not go away").consumer(from).consume();
+            if let Err(fault) = handled {
+                self.refuse(Some(from), &fault);
+                break;
             }
-        };
-        let digest_bytes = header.digest_bytes();
-        // SAFETY: - the record holds digest and body, and stays as it is until it is consumed below.
-        let whole = unsafe { Body::new(start, digest_bytes + header.body_bytes()) };
-        let digest =
-            if digest_bytes > 0 { u128::from_le_bytes(whole.bytes()[..16].try_into().expect("16 bytes")) } else { 0 };
-        let handled = self.handle_frame(from, kind, &header, digest, whole.skip(digest_bytes));
-        self.links.inbox().expect("it did not go away").consumer(from).consume();
-        if let Err(fault) = handled {
-            self.refuse(Some(from), &fault);
+            if self.requests.completions >= enough {
+                // Whoever waits may have what it waits for.
+                break;
+            }
         }
         true
     }
@@ -133,9 +148,8 @@ impl Engine {
         self.admit(receiver);
     }
 
-    pub(super) fn receive_tcp(&mut self) -> bool {
+    pub(super) fn receive_tcp(&mut self, enough: u64) -> bool {
         let mut progressed = false;
-        let completions = self.requests.completions;
         for _ in 0..self.links.receivers().len() {
             let Some(at) = self.links.next_receiver() else { break };
             for _ in 0..16 {
@@ -163,7 +177,7 @@ impl Engine {
                     return true;
                 }
                 progressed = true;
-                if self.requests.completions != completions && !self.links.receivers()[at].has_bytes() {
+                if self.requests.completions >= enough && !self.links.receivers()[at].has_bytes() {
                     // Whoever waits may have what it waits for. To find nothing more in the socket would take as long as to get a message out of it.
                     return true;
                 }

@@ -131,16 +131,19 @@ impl Requests {
     ///
     /// # Panics
     /// When there is none: numbers are only handed to code that frees them exactly once.
+    #[inline]
     pub fn get(&mut self, id: RequestId) -> &mut Request {
         &mut self.slots[id.0 as usize]
     }
 
     /// Whether the operation has completed.
+    #[inline]
     pub fn is_complete(&self, id: RequestId) -> bool {
         self.slots[id.0 as usize].complete
     }
 
     /// Completes an operation with this outcome.
+    #[inline]
     pub fn complete(&mut self, id: RequestId, status: Status) {
         let request = &mut self.slots[id.0 as usize];
         assert!(!request.complete, "request {} completes twice", id.0);
@@ -152,6 +155,7 @@ impl Requests {
         }
     }
 
+    #[inline]
     fn free(&mut self, id: RequestId) {
         if id == COMPLETE {
             // A program may ask for one of them twice.
@@ -164,12 +168,14 @@ impl Requests {
     }
 
     /// The handle value of a request: a positive C `int`, above the ABI's constants.
+    #[inline]
     pub fn handle(&self, id: RequestId) -> usize {
         assert!(id.0 < INDEX_COUNT, "{INDEX_COUNT} requests are in use");
         usize::from(self.generations[id.0 as usize]) << INDEX_BITS | (id.0 as usize + HANDLE_MIN)
     }
 
     /// The request with this handle value; `None` when there is none or it was freed.
+    #[inline]
     pub fn resolve(&self, handle: usize) -> Option<RequestId> {
         let slot = (handle & ((1 << INDEX_BITS) - 1)).checked_sub(HANDLE_MIN)?;
         let generation = self.generations.get(slot)?;
@@ -179,10 +185,10 @@ impl Requests {
     }
 
     /// The outcome of a completed request, which is freed.
+    #[inline]
     pub fn take(&mut self, id: RequestId) -> Status {
-        let request = self.get(id);
-        assert!(request.complete, "request {} is taken before it completed", id.0);
-        let status = request.status;
+        let Request { complete, status, .. } = self.slots[id.0 as usize];
+        assert!(complete, "request {} is taken before it completed", id.0);
         self.free(id);
         status
     }

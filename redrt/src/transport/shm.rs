@@ -475,6 +475,7 @@ impl Consumer {
     }
 
     /// Gives the space of the record back that `front` has shown.
+    #[inline]
     pub fn consume(&mut self) {
         let space = std::mem::take(&mut self.space);
         self.offset += space;
@@ -640,6 +641,7 @@ impl Inbox {
     }
 
     /// The ring from `sender`.
+    #[inline]
     pub fn consumer(&mut self, sender: ProcessIndex) -> &mut Consumer {
         let (segment, me) = (self.segment, self.me);
         self.consumers[sender.0 as usize].get_or_insert_with(|| Box::new(Consumer::new(segment, sender, me)))

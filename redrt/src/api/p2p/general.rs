@@ -29,10 +29,16 @@ struct General {
 static GENERAL: Mutex<BTreeMap<usize, General>> = Mutex::new(BTreeMap::new());
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
+#[inline]
 fn find(handle: RequestHandle) -> Option<General> {
     if COUNT.load(Ordering::Acquire) == 0 {
         return None;
     }
+    find_one(handle)
+}
+
+#[cold]
+fn find_one(handle: RequestHandle) -> Option<General> {
     lock(&GENERAL).get(&handle.0).copied()
 }
 
@@ -43,6 +49,7 @@ fn forget(handle: RequestHandle) {
 }
 
 /// Whether the program makes this request complete.
+#[inline]
 pub(super) fn is_general(handle: RequestHandle) -> bool {
     find(handle).is_some()
 }

@@ -96,9 +96,17 @@ fn failure(status: &Status, comm: usize) -> Result {
 }
 
 /// The request with this handle.
+#[inline]
 pub(crate) fn resolve(engine: &Engine, handle: RequestHandle) -> Result<RequestId> {
-    let bad = || Error::new(MPI_ERR_REQUEST, format!("{:#x} is not a request, or it has been freed", handle.0));
-    engine.requests.resolve(handle.0).ok_or_else(bad)
+    match engine.requests.resolve(handle.0) {
+        Some(id) => Ok(id),
+        None => Err(bad_request(handle)),
+    }
+}
+
+#[cold]
+fn bad_request(handle: RequestHandle) -> Error {
+    Error::new(MPI_ERR_REQUEST, format!("{:#x} is not a request, or it has been freed", handle.0))
 }
 
 /// The handle of a new request on `comm`.

@@ -3,8 +3,9 @@
 use super::test::{Look, find_all, find_any, find_some, look};
 use super::{failure, general, resolve, to_abi};
 use crate::abi::{MPI_ERR_IN_STATUS, MPI_UNDEFINED, Output, Status as AbiStatus};
-use crate::engine;
-use crate::engine::request::Status;
+use crate::decide::is_complete;
+use crate::engine::request::{RequestId, Status};
+use crate::engine::{self, Engine, Outlook};
 use crate::error::{Error, Result, Scope};
 use crate::handle::{CommHandle, RequestHandle};
 use std::ffi::c_int;
@@ -45,23 +46,24 @@ fn wait_one(handle: RequestHandle, request: Output<RequestHandle>) -> Result<(St
 /// The pointers are those of the C call.
 pub unsafe fn waitall(count: c_int, requests: Output<RequestHandle>, statuses: Output<AbiStatus>) -> Result {
     let cell = engine::cell();
-    let ids = {
+    let handles = requests.slice(count)?;
+    let (mut ids, mut own) = (Vec::with_capacity(handles.len()), Vec::new());
+    {
         let engine = cell.lock();
-        let known = |handle: &RequestHandle| match *handle {
-            RequestHandle::NULL => Ok(None),
-            handle => resolve(&engine, handle).map(Some),
-        };
-        requests.slice(count)?.iter().map(known).collect::<Result<Vec<_>>>()?
-    };
-    let own: Vec<_> = requests.slice(count)?.iter().copied().enumerate().collect();
-    let own: Vec<_> = own.into_iter().filter(|(_, handle)| general::is_general(*handle)).collect();
+        for (at, handle) in handles.iter().enumerate() {
+            ids.push(if *handle == RequestHandle::NULL { None } else { Some(resolve(&engine, *handle)?) });
+            if general::is_general(*handle) {
+                own.push((at, *handle));
+            }
+        }
+    }
     let (mut next, mut failed) = (0, None);
-    cell.wait_for(|engine| {
+    cell.wait_for_many(|engine| {
         while let Some(id) = ids.get(next) {
             let (outcome, comm, freed) = match id.map(|id| look(engine, id)) {
                 None => (Status::EMPTY, 0, false),
                 Some(Look::Complete(outcome, comm, freed)) => (outcome, comm, freed),
-                Some(Look::Pending) => return None,
+                Some(Look::Pending) => return Outlook::After(pending(engine, &ids[next..])),
             };
             note_failure(&mut failed, &outcome, comm);
             if freed {
@@ -73,7 +75,7 @@ pub unsafe fn waitall(count: c_int, requests: Output<RequestHandle>, statuses: O
             }
             next += 1;
         }
-        Some(())
+        Outlook::Done(())
     });
     for (at, handle) in own {
         let mut outcome = Status::EMPTY;
@@ -84,6 +86,12 @@ pub unsafe fn waitall(count: c_int, requests: Output<RequestHandle>, statuses: O
         }
     }
     in_status(failed)
+}
+
+/// How many operations are not complete, of the next few: to look at all each time would be quadratic.
+fn pending(engine: &mut Engine, ids: &[Option<RequestId>]) -> u64 {
+    const FEW: usize = 64;
+    ids.iter().take(FEW).flatten().filter(|id| !is_complete(engine, **id)).count() as u64
 }
 
 /// Remembers the communicator of the first operation that failed.
