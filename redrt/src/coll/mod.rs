@@ -128,10 +128,15 @@ impl Peers {
         self.start_receive(from, region).await
     }
 
-    /// Sends to one member while receiving from another.
+    /// Sends to one member while receiving from another. What others wait for goes out first, if it is not for this process itself.
     pub async fn exchange(&self, to: usize, out: Region, from: usize, into: Region) -> Outcome {
-        let receive = self.start_receive(from, into);
-        let send = self.start_send(to, out);
+        let (send, receive) = if to == self.rank {
+            let receive = self.start_receive(from, into);
+            (self.start_send(to, out), receive)
+        } else {
+            let send = self.start_send(to, out);
+            (send, self.start_receive(from, into))
+        };
         receive.await?;
         send.await
     }

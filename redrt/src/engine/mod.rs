@@ -224,9 +224,6 @@ pub enum Outlook<T> {
     After(u64),
 }
 
-/// Pauses between two looks of who waits for at least so many operations.
-const LEISURE: u64 = 4;
-
 /// After so many calls that found nothing a process that has a core to itself offers it to others.
 const IDLE_POLLS: u32 = 16;
 
@@ -238,6 +235,21 @@ struct Happened {
 }
 
 impl Engine {
+    /// Looks whether anything comes over shared memory, and at nothing else, for as long as one round of progress takes. Each look takes the line
+    /// of the next record away from its writer, so who needs many messages looks less often.
+    fn linger(&mut self, wanted: u64) {
+        let Some(inbox) = self.links.inbox() else { return };
+        let pauses = wanted.clamp(1, sleep::PAUSES_MAX);
+        for _ in 0..sleep::LOOKS / pauses {
+            if inbox.peek() {
+                return;
+            }
+            for _ in 0..pauses {
+                std::hint::spin_loop();
+            }
+        }
+    }
+
     fn happened(&self) -> Happened {
         Happened { completions: self.requests.completions, busy_links: self.links.busy_count() }
     }
@@ -460,19 +472,20 @@ impl Cell {
                 continue;
             }
             idle += 1;
-            if idle == 4 && engine.is_replicated() {
+            if idle == sleep::POLLS_BEFORE_FLUSH && engine.is_replicated() {
                 engine.flush();
             }
-            // Each look takes the line of the next record away from its writer. Who needs many messages looks less often.
-            for _ in 0..wanted.min(LEISURE) {
-                std::hint::spin_loop();
-            }
             if !engine.shares_core {
+                let sockets = engine.links.receivers().len() as u32;
+                if sockets == 0 {
+                    engine.linger(wanted);
+                }
+                std::hint::spin_loop();
                 if idle % 64 == 0 {
                     drop(engine);
                     engine = self.lock_to_wait();
                 }
-                spun += 1 + sleep::POLLS_OF_A_SOCKET * engine.links.receivers().len() as u32;
+                spun += 1 + sleep::POLLS_OF_A_SOCKET * sockets;
                 if spun < sleep::SPIN_POLLS {
                     continue;
                 }
