@@ -61,6 +61,47 @@ handles! {
     WinHandle;
 }
 
+/// An object that a call works on. To count references takes the processor as long as a short message takes: predefined objects live
+/// forever and need none.
+pub enum Held<T: 'static> {
+    /// A predefined one.
+    Forever(&'static Arc<T>),
+    /// Any other.
+    Counted(Arc<T>),
+}
+
+impl<T> std::ops::Deref for Held<T> {
+    type Target = Arc<T>;
+
+    #[inline]
+    fn deref(&self) -> &Arc<T> {
+        match self {
+            Self::Forever(object) => object,
+            Self::Counted(object) => object,
+        }
+    }
+}
+
+impl<T> Clone for Held<T> {
+    #[inline]
+    fn clone(&self) -> Self {
+        match self {
+            Self::Forever(object) => Self::Forever(object),
+            Self::Counted(object) => Self::Counted(Arc::clone(object)),
+        }
+    }
+}
+
+impl<T> Held<T> {
+    /// The object, for who keeps it.
+    pub fn shared(self) -> Arc<T> {
+        match self {
+            Self::Forever(object) => Arc::clone(object),
+            Self::Counted(object) => object,
+        }
+    }
+}
+
 /// The first number given out; those below are the ABI's.
 const FIRST: usize = 0x1000;
 const INDEX_BITS: u32 = 22;

@@ -4,15 +4,14 @@ use crate::abi::MPI_ERR_COUNT;
 use crate::datatype::{self, Datatype};
 use crate::engine::payload::{Payload, Scatter, Target};
 use crate::error::{Error, Result};
-use crate::handle::DatatypeHandle;
+use crate::handle::{DatatypeHandle, Held};
 use sdc_detect::Element;
 use std::ffi::c_void;
-use std::sync::Arc;
 
 /// A checked buffer argument.
 pub struct Typed {
     /// The datatype.
-    pub datatype: Arc<Datatype>,
+    pub datatype: Held<Datatype>,
     /// Number of elements, not negative.
     pub count: i64,
 }

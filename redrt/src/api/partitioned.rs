@@ -68,7 +68,7 @@ struct Arguments {
 
 fn make(arguments: &Arguments, sends: bool) -> Result<Arc<Partitioned>> {
     let Arguments { buffer, partitions, count, datatype, peer, tag, comm, info } = *arguments;
-    let comm = comm::resolve(comm)?.clone();
+    let comm = comm::resolve(comm)?.shared();
     info::resolve_hints(info)?;
     buffers::typed(count, datatype)?;
     let Some(parts) = usize::try_from(partitions).ok().filter(|parts| *parts > 0) else {

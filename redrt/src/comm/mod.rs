@@ -12,7 +12,7 @@ use crate::coll::check::Checks;
 use crate::dynamic::connection;
 use crate::dynamic::contact::{self, Identity};
 use crate::error::{Error, Result};
-use crate::handle::{CommHandle, Table};
+use crate::handle::{CommHandle, Held, Table};
 use crate::objects::attached::Attached;
 use crate::objects::info::Info;
 use crate::objects::session::Session;
@@ -102,33 +102,13 @@ pub fn install(rank: VirtualRank, rank_count: u32, world: Arc<Attached>, this: A
     let _ = SELF.set(predefined(SELF_CONTEXT, 0, alone, this, CommHandle::SELF, "MPI_COMM_SELF"));
 }
 
-/// A communicator that a call works on. The predefined ones live forever and need no reference count.
-pub enum CommRef {
-    /// `MPI_COMM_WORLD` or `MPI_COMM_SELF`.
-    Predefined(&'static Arc<Comm>),
-    /// Any other.
-    Made(Arc<Comm>),
-}
-
-impl std::ops::Deref for CommRef {
-    type Target = Arc<Comm>;
-
-    #[inline]
-    fn deref(&self) -> &Arc<Comm> {
-        match self {
-            Self::Predefined(comm) => comm,
-            Self::Made(comm) => comm,
-        }
-    }
-}
-
 /// The communicator with this handle.
 #[inline]
-pub fn resolve(handle: CommHandle) -> Result<CommRef> {
+pub fn resolve(handle: CommHandle) -> Result<Held<Comm>> {
     let found = match handle {
-        CommHandle::WORLD => WORLD.get().map(CommRef::Predefined),
-        CommHandle::SELF => SELF.get().map(CommRef::Predefined),
-        CommHandle(value) => COMMS.get(value).map(CommRef::Made),
+        CommHandle::WORLD => WORLD.get().map(Held::Forever),
+        CommHandle::SELF => SELF.get().map(Held::Forever),
+        CommHandle(value) => COMMS.get(value).map(Held::Counted),
     };
     found.ok_or_else(|| invalid(handle))
 }

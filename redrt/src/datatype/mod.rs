@@ -25,7 +25,7 @@ pub use predefined::{f90_complex, f90_integer, f90_real, match_size, value_index
 
 use crate::abi::MPI_ERR_TYPE;
 use crate::error::{Error, Result};
-use crate::handle::{DatatypeHandle, Table};
+use crate::handle::{DatatypeHandle, Held, Table};
 use crate::objects::attributes::AttributeSet;
 use basic::Basic;
 use layout::Layout;
@@ -343,10 +343,10 @@ pub fn with_handle(datatype: &Arc<Datatype>, f: impl FnOnce(DatatypeHandle)) {
 /// # Errors
 /// `MPI_ERR_TYPE` when there is none.
 #[inline]
-pub fn resolve(handle: DatatypeHandle) -> Result<Arc<Datatype>> {
+pub fn resolve(handle: DatatypeHandle) -> Result<Held<Datatype>> {
     match predefined::find(handle) {
-        Some(datatype) => Ok(Arc::clone(datatype)),
-        None => DERIVED.get(handle.0).ok_or_else(invalid),
+        Some(datatype) => Ok(Held::Forever(datatype)),
+        None => DERIVED.get(handle.0).map(Held::Counted).ok_or_else(invalid),
     }
 }
 
@@ -373,7 +373,7 @@ pub fn handle_of_basic(datatype: &Datatype, basic: Basic) -> DatatypeHandle {
 /// # Errors
 /// `MPI_ERR_TYPE` when there is none or it is not committed.
 #[inline]
-pub fn resolve_committed(handle: DatatypeHandle) -> Result<Arc<Datatype>> {
+pub fn resolve_committed(handle: DatatypeHandle) -> Result<Held<Datatype>> {
     let datatype = resolve(handle)?;
     if datatype.is_committed() {
         return Ok(datatype);
@@ -394,7 +394,7 @@ pub struct Kept {
 pub fn keep(handle: DatatypeHandle) -> Result<Kept> {
     let datatype = resolve_committed(handle)?;
     let is_derived = datatype.predefined.is_none();
-    let handle = if is_derived { DatatypeHandle(DERIVED.insert(datatype)) } else { handle };
+    let handle = if is_derived { DatatypeHandle(DERIVED.insert(datatype.shared())) } else { handle };
     Ok(Kept { handle, is_derived })
 }
 

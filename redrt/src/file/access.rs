@@ -11,8 +11,8 @@ use crate::comm::lock;
 use crate::datatype::Datatype;
 use crate::error::Result;
 use crate::fail;
+use crate::handle::Held;
 use std::ffi::c_void;
-use std::sync::Arc;
 
 /// A buffer of the program and what lies in it.
 pub struct Buffer {
@@ -21,7 +21,7 @@ pub struct Buffer {
     /// Number of elements.
     pub count: i64,
     /// Their type.
-    pub datatype: Arc<Datatype>,
+    pub datatype: Held<Datatype>,
 }
 
 impl Buffer {

@@ -28,7 +28,7 @@ pub struct View {
 impl View {
     /// All bytes.
     pub fn of_bytes() -> Self {
-        let byte = || resolve_committed(DatatypeHandle::BYTE).expect("MPI_BYTE is predefined");
+        let byte = || resolve_committed(DatatypeHandle::BYTE).expect("MPI_BYTE is predefined").shared();
         debug_assert!(predefined(DatatypeHandle::BYTE).is_some());
         let representation = Representation::Native;
         Self { displacement: 0, element: byte(), filetype: byte(), tile: byte(), element_size: 1, representation }

@@ -12,7 +12,7 @@ use crate::datatype::basic::{Basic, Class, Scalar};
 use crate::datatype::{self, Datatype};
 use crate::error::{Error, Result};
 use crate::fail;
-use crate::handle::{OpHandle, Table};
+use crate::handle::{Held, OpHandle, Table};
 use std::ffi::c_int;
 use std::sync::{Arc, LazyLock};
 
@@ -85,9 +85,9 @@ pub fn create(function: Callback, wide: bool, commutative: bool) -> OpHandle {
 ///
 /// # Errors
 /// `MPI_ERR_OP` when there is none.
-pub fn resolve(handle: OpHandle) -> Result<Arc<Op>> {
+pub fn resolve(handle: OpHandle) -> Result<Held<Op>> {
     let predefined = PREDEFINED.get(handle.0).and_then(Option::as_ref);
-    let found = predefined.map(Arc::clone).or_else(|| USER.get(handle.0));
+    let found = predefined.map(Held::Forever).or_else(|| USER.get(handle.0).map(Held::Counted));
     found.ok_or_else(|| Error::new(MPI_ERR_OP, "not a valid operation"))
 }
 

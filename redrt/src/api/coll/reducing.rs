@@ -8,17 +8,16 @@ use crate::coll::{Peers, inter, reduce as fold, scan as prefix};
 use crate::comm::Comm;
 use crate::datatype::{self, Datatype};
 use crate::error::{Error, Result};
-use crate::handle::{DatatypeHandle, OpHandle};
+use crate::handle::{DatatypeHandle, Held, OpHandle};
 use crate::memory::{Region, Scratch};
 use crate::op::{self, Op};
 use std::ffi::{c_int, c_void};
-use std::sync::Arc;
 
 /// An operation on elements of a datatype.
 #[derive(Clone)]
 struct Reduction {
-    op: Arc<Op>,
-    datatype: Arc<Datatype>,
+    op: Held<Op>,
+    datatype: Held<Datatype>,
     /// The packed form is the form in memory.
     dense: bool,
 }

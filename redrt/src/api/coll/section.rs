@@ -9,7 +9,7 @@ use crate::abi::MPI_ERR_BUFFER;
 use crate::datatype::{self, Datatype};
 use crate::error::Result;
 use crate::fail;
-use crate::handle::DatatypeHandle;
+use crate::handle::{DatatypeHandle, Held};
 use crate::runtime::threads;
 use std::cell::{Cell, RefCell};
 use std::ffi::{c_int, c_void};
@@ -26,7 +26,7 @@ thread_local! {
 pub extern "C" fn redrt_lend_section(buffer: *mut c_void, shape: DatatypeHandle) -> c_int {
     // The allocator may look at the clock, which is not the program's doing.
     let _inside = threads::enter();
-    let shape = datatype::resolve_committed(shape).ok();
+    let shape = datatype::resolve_committed(shape).ok().map(Held::shared);
     let is_known = shape.is_some();
     LENT.with_borrow_mut(|lent| {
         lent.retain(|(start, _)| *start != buffer.addr());

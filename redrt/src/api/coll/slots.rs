@@ -4,17 +4,16 @@ use super::section::Section;
 use crate::abi::{Counts, Input, MPI_ERR_COUNT};
 use crate::datatype::{self, Datatype};
 use crate::error::{Error, Result};
-use crate::handle::DatatypeHandle;
+use crate::handle::{DatatypeHandle, Held};
 use crate::memory::{Region, Scratch};
 use std::ffi::c_void;
-use std::sync::Arc;
 
 /// A buffer of the program. Nothing of it is read or written before it is packed.
 #[derive(Clone)]
 pub struct Slot {
     start: Region,
     count: i64,
-    datatype: Arc<Datatype>,
+    datatype: Held<Datatype>,
     /// Where it lies, if it is part of a section with strides.
     section: Option<Section>,
 }
@@ -33,7 +32,7 @@ impl Slot {
     }
 
     /// `count` elements, `offset` bytes from the beginning of a buffer.
-    fn with(buffer: *const u8, offset: isize, count: i64, datatype: Arc<Datatype>) -> Result<Self> {
+    fn with(buffer: *const u8, offset: isize, count: i64, datatype: Held<Datatype>) -> Result<Self> {
         if count < 0 {
             return Err(Error::new(MPI_ERR_COUNT, format!("count is {count}")));
         }

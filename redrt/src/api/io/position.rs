@@ -45,7 +45,7 @@ pub fn file_set_view(
     };
     let representation = Representation::named(&datarep.text()?)?;
     let (element, tile) = (resolve_committed(etype)?, resolve_committed(filetype)?);
-    let view = View::new(displacement, element, tile, representation)?;
+    let view = View::new(displacement, element.shared(), tile.shared(), representation)?;
     if let Some(hints) = info::resolve_hints(info)? {
         *lock(&file.info) = Arc::new(hints.duplicate());
     }

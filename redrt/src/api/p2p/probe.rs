@@ -113,7 +113,7 @@ fn matched(
     };
     let Some(probed) = search(&comm, selector, true, wait) else { return Ok(false) };
     status.set_if_wanted(status_of(&probed));
-    let taken = Taken { message: probed.message, comm: comm.clone() };
+    let taken = Taken { message: probed.message, comm: comm.shared() };
     message.set(MessageHandle(MESSAGES.insert(Arc::new(Mutex::new(Some(taken))))))?;
     Ok(true)
 }

@@ -22,6 +22,7 @@ use super::{Failure, Outcome, Peers, Step, all};
 use crate::comm::{self, Comm, lock};
 use crate::engine;
 use crate::error::{Error, Result, Scope};
+use crate::handle::Held;
 use crate::memory::Scratch;
 use crate::{file, window};
 use call::Call;
@@ -199,7 +200,7 @@ fn place(member: VirtualRank, rank: usize) -> String {
 /// A collective whose arguments nobody compares: what is made of a communicator, window or file.
 pub fn named(function: &str, scope: Scope) -> Result {
     let comm = match scope {
-        Scope::Comm(handle) => comm::resolve(handle).map(|comm| comm.clone()),
+        Scope::Comm(handle) => comm::resolve(handle).map(Held::shared),
         Scope::Win(handle) => window::resolve(handle).map(|window| window.comm.clone()),
         Scope::File(handle) => file::resolve(handle).map(|file| file.comm.clone()),
         Scope::Default | Scope::Session(_) => return Ok(()),
