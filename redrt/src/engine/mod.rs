@@ -235,21 +235,6 @@ struct Happened {
 }
 
 impl Engine {
-    /// Looks whether anything comes over shared memory, and at nothing else, for as long as one round of progress takes. Each look takes the line
-    /// of the next record away from its writer, so who needs many messages looks less often.
-    fn linger(&mut self, wanted: u64) {
-        let Some(inbox) = self.links.inbox() else { return };
-        let pauses = wanted.clamp(1, sleep::PAUSES_MAX);
-        for _ in 0..sleep::LOOKS / pauses {
-            if inbox.peek() {
-                return;
-            }
-            for _ in 0..pauses {
-                std::hint::spin_loop();
-            }
-        }
-    }
-
     fn happened(&self) -> Happened {
         Happened { completions: self.requests.completions, busy_links: self.links.busy_count() }
     }
@@ -475,17 +460,16 @@ impl Cell {
             if idle == sleep::POLLS_BEFORE_FLUSH && engine.is_replicated() {
                 engine.flush();
             }
-            if !engine.shares_core {
-                let sockets = engine.links.receivers().len() as u32;
-                if sockets == 0 {
-                    engine.linger(wanted);
-                }
+            // Each look takes the line of the next record away from its writer: who needs many messages looks less often.
+            for _ in 0..wanted.min(sleep::PAUSES_MAX) {
                 std::hint::spin_loop();
+            }
+            if !engine.shares_core {
                 if idle % 64 == 0 {
                     drop(engine);
                     engine = self.lock_to_wait();
                 }
-                spun += 1 + sleep::POLLS_OF_A_SOCKET * sockets;
+                spun += 1 + sleep::POLLS_OF_A_SOCKET * engine.links.receivers().len() as u32;
                 if spun < sleep::SPIN_POLLS {
                     continue;
                 }

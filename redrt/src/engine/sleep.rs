@@ -22,15 +22,12 @@ use std::time::Duration;
 const SLEEP_MAX: Duration = Duration::from_secs(60);
 
 /// Polls without success before a process that has a core to itself goes to sleep.
-pub const SPIN_POLLS: u32 = 8_000;
+pub const SPIN_POLLS: u32 = 20_000;
 
 /// Polls without success before acknowledgements that wait for company go out.
-pub const POLLS_BEFORE_FLUSH: u32 = 2;
+pub const POLLS_BEFORE_FLUSH: u32 = 4;
 
-/// Looks at the rings between two polls.
-pub const LOOKS: u64 = 8;
-
-/// Pauses between two of them, for who waits for so many operations.
+/// Most pauses between two polls: as many as operations are waited for.
 pub const PAUSES_MAX: u64 = 4;
 
 /// As so many of them counts a look at a socket, which is a system call: no process spins for longer than it takes to wake it.

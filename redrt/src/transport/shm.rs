@@ -681,14 +681,6 @@ impl Inbox {
         self.next_sender().is_some()
     }
 
-    /// Whether a ring that is polled without being told has something at its front: the cheapest look there is.
-    #[inline]
-    pub fn peek(&self) -> bool {
-        let consumer = |process: &ProcessIndex| self.consumers[process.0 as usize].as_ref();
-        let has_something = |consumer: &Consumer| consumer.word().load(Ordering::Acquire) != 0;
-        self.polled.iter().filter_map(consumer).any(|consumer| has_something(consumer))
-    }
-
     /// The next producer that must be woken through its wake socket.
     pub fn next_wake(&mut self) -> Option<ProcessIndex> {
         self.wakes.pop()
