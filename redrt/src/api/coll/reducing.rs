@@ -23,6 +23,7 @@ struct Reduction {
 }
 
 impl Reduction {
+    #[inline(always)]
     fn new(op: OpHandle, datatype: DatatypeHandle) -> Result<Self> {
         let op = op::resolve(op)?;
         let datatype = datatype::resolve_committed(datatype)?;
@@ -72,6 +73,7 @@ struct Operand {
 }
 
 impl Operand {
+    #[inline(always)]
     fn new(
         sendbuf: *const c_void,
         recvbuf: *mut c_void,
@@ -84,6 +86,7 @@ impl Operand {
     }
 
     /// The result's place with the operand in it.
+    #[inline(always)]
     fn load(self) -> Packed {
         let Some(mine) = self.mine else { return self.result.load() };
         let result = self.result.open();
@@ -134,6 +137,7 @@ fn plan_reduce(
 collective!(reduce, ireduce, reduce_init, plan_reduce(
     sendbuf: *const c_void, recvbuf: *mut c_void, count: i64, datatype: DatatypeHandle, op: OpHandle, root: c_int));
 
+#[inline(always)]
 fn plan_allreduce(
     sendbuf: *const c_void,
     recvbuf: *mut c_void,

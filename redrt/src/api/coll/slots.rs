@@ -27,11 +27,13 @@ pub struct Packed {
 
 impl Slot {
     /// `count` elements at `buffer`.
+    #[inline(always)]
     pub fn new(buffer: *const c_void, count: i64, datatype: DatatypeHandle) -> Result<Self> {
         Self::with(buffer.cast(), 0, count, datatype::resolve_committed(datatype)?)
     }
 
     /// `count` elements, `offset` bytes from the beginning of a buffer.
+    #[inline(always)]
     fn with(buffer: *const u8, offset: isize, count: i64, datatype: Held<Datatype>) -> Result<Self> {
         if count < 0 {
             return Err(Error::new(MPI_ERR_COUNT, format!("count is {count}")));
@@ -48,6 +50,7 @@ impl Slot {
     }
 
     /// Room for its bytes.
+    #[inline(always)]
     pub fn open(self) -> Packed {
         let bytes = self.bytes();
         let contiguous = self.section.as_ref().map_or_else(|| self.datatype.contiguous_offset(self.count), |_| None);
@@ -65,6 +68,7 @@ impl Slot {
     }
 
     /// Its bytes.
+    #[inline(always)]
     pub fn load(self) -> Packed {
         let packed = self.open();
         if let Some((slot, _)) = &packed.copy {
