@@ -58,6 +58,7 @@ impl<T, const LISTS: usize> Arena<T, LISTS> {
         self.entries.len()
     }
 
+    #[inline]
     pub(super) fn get(&self, key: u32) -> &T {
         &self.entries[key as usize].value
     }
@@ -67,6 +68,7 @@ impl<T, const LISTS: usize> Arena<T, LISTS> {
     }
 
     /// Stores a value that is in no list yet.
+    #[inline]
     pub(super) fn insert(&mut self, value: T) -> u32 {
         let key = self.entries.insert(Entry { value, links: [Links { before: END, after: END }; LISTS] });
         assert!(key < END as usize, "more than {END} entries in one matching queue");
@@ -74,10 +76,12 @@ impl<T, const LISTS: usize> Arena<T, LISTS> {
     }
 
     /// Removes a value that has been unlinked from every list.
+    #[inline]
     pub(super) fn remove(&mut self, key: u32) -> T {
         self.entries.remove(key as usize).value
     }
 
+    #[inline]
     pub(super) fn after(&self, kind: usize, key: u32) -> Option<u32> {
         some(self.entries[key as usize].links[kind].after)
     }
@@ -86,11 +90,13 @@ impl<T, const LISTS: usize> Arena<T, LISTS> {
         some(self.entries[key as usize].links[kind].before)
     }
 
+    #[inline]
     pub(super) fn push_back(&mut self, kind: usize, list: &mut List, key: u32) {
         self.insert_before(kind, list, None, key);
     }
 
     /// Links `key` in front of `next`, at the end when there is none.
+    #[inline]
     pub(super) fn insert_before(&mut self, kind: usize, list: &mut List, next: Option<u32>, key: u32) {
         let after = next.unwrap_or(END);
         let before = if after == END { list.tail } else { self.entries[after as usize].links[kind].before };
@@ -99,11 +105,13 @@ impl<T, const LISTS: usize> Arena<T, LISTS> {
         self.join(kind, list, key, after);
     }
 
+    #[inline]
     pub(super) fn unlink(&mut self, kind: usize, list: &mut List, key: u32) {
         let Links { before, after } = self.entries[key as usize].links[kind];
         self.join(kind, list, before, after);
     }
 
+    #[inline]
     fn join(&mut self, kind: usize, list: &mut List, before: u32, after: u32) {
         match some(before) {
             Some(key) => self.entries[key as usize].links[kind].after = after,

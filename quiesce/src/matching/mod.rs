@@ -199,6 +199,7 @@ impl<R: Copy + Eq, M: Copy + Eq> MatchQueues<R, M> {
     }
 
     /// Posts a receive. An `MPI_ANY_SOURCE` receive gets the next wildcard index, whether or not it matches now.
+    #[inline]
     pub fn post(&mut self, pattern: Pattern, receive: R) -> Posted<M> {
         let mut pattern = pattern;
         let mut undecided = None;
@@ -221,6 +222,7 @@ impl<R: Copy + Eq, M: Copy + Eq> MatchQueues<R, M> {
     }
 
     /// A message has arrived. Messages of one source must arrive in the order they were sent.
+    #[inline]
     pub fn arrive(&mut self, source: u32, tag: Tag, message: M) -> Arrived<R> {
         // MPI-5.0 §3.5: of the receives that match a message, the one posted first takes it.
         if let Some(key) = self.posted.first(source, tag)
@@ -318,6 +320,7 @@ impl<R: Copy + Eq, M: Copy + Eq> MatchQueues<R, M> {
     }
 
     /// The oldest message the pattern accepts, unless it may belong to a receive that is already posted.
+    #[inline]
     fn available(&self, pattern: Pattern) -> Option<u32> {
         if self.order == Order::Following && pattern.source.is_none() {
             return None;
@@ -334,6 +337,7 @@ impl<R: Copy + Eq, M: Copy + Eq> MatchQueues<R, M> {
 
     /// Whether a receive may take a message that has just arrived: not if it waits for a decision, nor if it would
     /// prefer an older message whose fate is open.
+    #[inline]
     fn may_take_newest(&self, key: u32) -> bool {
         if !self.is_holding() {
             return true;
@@ -344,6 +348,7 @@ impl<R: Copy + Eq, M: Copy + Eq> MatchQueues<R, M> {
     }
 
     /// Whether some message may be held for an undecided wildcard or a frozen receive.
+    #[inline]
     fn is_holding(&self) -> bool {
         (self.order == Order::Following && self.posted.undecided_count() > 0) || self.posted.frozen_count() > 0
     }

@@ -90,6 +90,7 @@ impl<R: Copy + Eq> PostedQueue<R> {
     }
 
     /// The receive posted first of those that accept this source and tag, undecided wildcards included.
+    #[inline]
     pub(super) fn first(&self, source: u32, tag: Tag) -> Option<u32> {
         if self.all.is_empty() {
             return None;
@@ -122,6 +123,7 @@ impl<R: Copy + Eq> PostedQueue<R> {
     }
 
     /// Appends a receive; `undecided` is its wildcard index when its source is open.
+    #[inline]
     pub(super) fn push(&mut self, pattern: Pattern, token: R, undecided: Option<u64>) {
         debug_assert_eq!(pattern.source.is_none(), undecided.is_some());
         let posted = self.posted_count;
@@ -149,6 +151,7 @@ impl<R: Copy + Eq> PostedQueue<R> {
         }
     }
 
+    #[inline]
     pub(super) fn remove(&mut self, key: u32) -> Receive<R> {
         self.arena.unlink(ALL, &mut self.all, key);
         let Receive { pattern, undecided, binned, frozen, .. } = *self.arena.get(key);

@@ -61,6 +61,7 @@ impl<M: Copy> UnexpectedQueue<M> {
     }
 
     /// The message that arrived first of those the pattern accepts.
+    #[inline]
     pub(super) fn first(&self, pattern: Pattern) -> Option<u32> {
         if self.all.is_empty() {
             return None;

@@ -53,7 +53,7 @@ fn envelope() -> Envelope {
 type Both = (Arc<Datatype>, Oracle);
 
 fn basic(handle: DatatypeHandle) -> Both {
-    let datatype = resolve(handle).unwrap();
+    let datatype = resolve(handle).unwrap().shared();
     let oracle =
         Oracle { map: vec![(datatype.basic().unwrap(), 0)], lower: 0, upper: datatype.extent(), explicit: false };
     (datatype, oracle)
@@ -296,7 +296,7 @@ fn predefined_types_have_the_sizes_of_c_and_fortran() {
         (DatatypeHandle::LOGICAL, 4, 4),
         (DatatypeHandle::COMPLEX32, 32, 32),
     ] {
-        let datatype = resolve(handle).unwrap();
+        let datatype = resolve(handle).unwrap().shared();
         assert_eq!((datatype.size(), datatype.extent()), (size, extent), "{}", datatype.name());
         assert!(datatype.is_committed() && free(handle).is_err());
     }

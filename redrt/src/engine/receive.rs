@@ -150,8 +150,11 @@ impl Engine {
 
     pub(super) fn receive_tcp(&mut self, enough: u64) -> bool {
         let mut progressed = false;
-        for _ in 0..self.links.receivers().len() {
+        for _ in 0..self.links.look_at_sockets() {
             let Some(at) = self.links.next_receiver() else { break };
+            if !self.links.is_readable(at) {
+                continue;
+            }
             for _ in 0..16 {
                 let receiver = &mut self.links.receivers()[at];
                 let from = receiver.from;
@@ -235,6 +238,7 @@ impl Engine {
         Ok(())
     }
 
+    #[inline]
     fn arrive_eager(&mut self, header: &Header, bytes: &[u8]) {
         let context = self.contexts.index(header.context);
         let key = self.messages.vacant_key();
@@ -270,6 +274,7 @@ impl Engine {
     }
 
     /// Posts a receive. `source` and `tag` are `None` for the wildcards.
+    #[inline]
     pub fn post(&mut self, context: u64, source: Option<u32>, tag: Option<i32>, target: Target) -> RequestId {
         let context = self.contexts.index(context);
         let request = self.requests.insert(Operation::Receive { target, context });

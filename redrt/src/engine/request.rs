@@ -105,6 +105,7 @@ impl Requests {
     }
 
     /// Begins an operation.
+    #[inline]
     pub fn insert(&mut self, operation: Operation) -> RequestId {
         let request = Request { operation, status: Status::EMPTY, complete: false, detached: false, comm: 0 };
         let slot = self.slots.insert(request);

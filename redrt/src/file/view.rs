@@ -147,7 +147,7 @@ mod tests {
     }
 
     fn int() -> Arc<Datatype> {
-        datatype::resolve(H::INT).unwrap()
+        datatype::resolve(H::INT).unwrap().shared()
     }
 
     /// Where each byte of the stream is, walked tile by tile and byte by byte.
@@ -200,7 +200,7 @@ mod tests {
     /// `wchar_t` has 4 bytes in memory and 2 in external32.
     #[test]
     fn displacements_shrink_with_the_elements() {
-        let wide = datatype::resolve(H::WCHAR).unwrap();
+        let wide = datatype::resolve(H::WCHAR).unwrap().shared();
         let vector = datatype::hvector(2, 1, 12, &wide, envelope()).unwrap();
         let holes = committed(datatype::resized(&committed(vector), 0, 24, envelope()).unwrap());
         let view = View::new(5, wide, holes, Representation::External32).unwrap();
@@ -213,11 +213,11 @@ mod tests {
 
     #[test]
     fn types_that_do_not_fit_are_refused() {
-        let byte = datatype::resolve(H::BYTE).unwrap();
+        let byte = datatype::resolve(H::BYTE).unwrap().shared();
         assert!(View::new(0, int(), byte.clone(), Representation::Native).is_err());
         let early = committed(datatype::hindexed(&[(-4, 1)], &int(), envelope()).unwrap());
         assert!(View::new(0, int(), early, Representation::Native).is_err());
-        let wide = datatype::resolve(H::WCHAR).unwrap();
+        let wide = datatype::resolve(H::WCHAR).unwrap().shared();
         let mixed = datatype::struct_of(
             &[
                 datatype::Block { displacement: 0, length: 1, datatype: &wide },

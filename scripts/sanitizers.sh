@@ -1,0 +1,32 @@
+#!/bin/sh
+# Runs unit tests under the address and the thread sanitizer: scripts/sanitizers.sh [address] [thread]
+#
+# Both if none is named. Needs a nightly toolchain: sanitizers are not in stable ones. A quarter of an hour each on two cores; what is built is kept apart.
+# The cloner's and the transports' tests with memory and threads of their own are in it; jobs of processes are not.
+set -eu
+
+if ! cargo +nightly --version >/dev/null 2>&1; then
+    echo "$0: there is no nightly toolchain; rustup toolchain install nightly" >&2
+    exit 3
+fi
+cd "$(dirname -- "$0")/.."
+host=$(rustc -vV | sed -n 's/^host: //p')
+target=$(realpath -m -- "${CARGO_TARGET_DIR:-target}")
+[ $# -gt 0 ] || set -- address thread
+for sanitizer in "$@"; do
+    case $sanitizer in
+    address | thread) ;;
+    *)
+        echo "usage: $0 [address] [thread]" >&2
+        exit 2
+        ;;
+    esac
+done
+for sanitizer in "$@"; do
+    echo "==== $sanitizer sanitizer"
+    # Only what is built here is watched, not the standard library: a thread that is handed over by the latter is known through its
+    # atomics, which are generic and so built here.
+    CARGO_TARGET_DIR="$target/sanitizers" RUSTFLAGS="-Zsanitizer=$sanitizer -Cunsafe-allow-abi-mismatch=sanitizer" \
+        ASAN_OPTIONS=detect_leaks=0 TSAN_OPTIONS="suppressions=$PWD/scripts/sanitizers.suppressions" \
+        cargo +nightly test --locked --target "$host" --lib -p redrt-sync -p quiesce -p redrt-wire -p redrt -p cloner
+done
