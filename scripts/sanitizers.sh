@@ -28,5 +28,5 @@ for sanitizer in "$@"; do
     # atomics, which are generic and so built here.
     CARGO_TARGET_DIR="$target/sanitizers" RUSTFLAGS="-Zsanitizer=$sanitizer -Cunsafe-allow-abi-mismatch=sanitizer" \
         ASAN_OPTIONS=detect_leaks=0 TSAN_OPTIONS="suppressions=$PWD/scripts/sanitizers.suppressions" \
-        cargo +nightly test --locked --target "$host" --lib -p redrt-sync -p quiesce -p redrt-wire -p redrt -p cloner
+        cargo +nightly test --locked --no-fail-fast --target "$host" --lib -p redrt-sync -p quiesce -p redrt-wire -p redrt -p cloner
 done

@@ -6,8 +6,7 @@
 //! ```
 //! A slot page is where others wake its process: a sleep word, a `pending` flag and one bit for each sender. A ring's
 //! first line belongs to the consumer (bytes consumed, whether it polls this ring), the rest is records, each a frame
-//! rounded up to 64 bytes. A record is published by writing its non-zero first word last; the producer has zeroed the
-//! first word of the place after it, mostly already after the record before, so the consumer needs no shared tail and an 8-byte message
+//! rounded up to 64 bytes: [`redrt_sync::ring`] says how they are published and consumed. The consumer needs no shared tail, so an 8-byte message
 //! waits for one cache line.
 //! Pages are touched only when used: an idle pair costs nothing.
 //!
@@ -19,6 +18,7 @@
 //! it is used as a length or a number, once and on a copy: it may change between two looks.
 
 use super::frame::{FrameError, HEADER_BYTES, Header, Kind};
+use redrt_sync::ring::{self, Memory, Reading, Writing};
 use redrt_sync::seen::{self, ASLEEP_FUTEX, ASLEEP_POLL, AWAKE};
 use redrt_types::ProcessIndex;
 use std::io;
@@ -28,22 +28,13 @@ const HEAD_BYTES: usize = 4096;
 const SLOT_BYTES: usize = 4096;
 const RING_BYTES: usize = 32 << 10;
 const RING_CONTROL_BYTES: usize = 128;
-const RECORD_ALIGN: usize = 64;
 const CAPACITY: usize = RING_BYTES - RING_CONTROL_BYTES;
 
 /// Longest frame a ring takes: a quarter of it, so that several are in flight.
 pub const FRAME_BYTES_MAX: usize = 8 << 10;
 
-/// First word of a place where the producer went back to the start of the ring.
-const WRAP: u64 = u64::MAX;
-
-/// Set in the first words of the records of every other lap, in a bit of the flags that frames do not use. In sound memory
-/// a zero stands behind the last record. Where that was written over, old records lie behind it; those of the lap before are
-/// known by this bit, and refused: else they would be read round and round.
-const LAP: u64 = 1 << 47;
-
-/// The same bit, in the header's flags.
-const LAP_FLAG: u8 = 0x80;
+/// [`ring::LAP`], in the header's flags: frames do not use it.
+const LAP_FLAG: u8 = (ring::LAP >> 40) as u8;
 
 #[repr(C, align(64))]
 struct Slot {
@@ -64,7 +55,7 @@ struct RingControl {
 }
 
 const _: () = assert!(size_of::<Slot>() == SLOT_BYTES);
-const _: () = assert!(size_of::<RingControl>() <= RING_CONTROL_BYTES && CAPACITY.is_multiple_of(RECORD_ALIGN));
+const _: () = assert!(size_of::<RingControl>() <= RING_CONTROL_BYTES && CAPACITY.is_multiple_of(ring::LINE_BYTES));
 
 /// Far from where the kernel looks for room by itself. A segment is mapped again in a copy of the process, and what the program maps must
 /// not lie elsewhere there than in its siblings.
@@ -185,20 +176,51 @@ impl Segment {
     }
 }
 
+/// The memory of one ring.
+#[derive(Clone, Copy)]
+struct Ring(*mut u8);
+
+impl Ring {
+    fn control(&self) -> &RingControl {
+        // SAFETY: - the control line is at the start of the ring, aligned, atomics only.
+        unsafe { &*self.0.cast::<RingControl>() }
+    }
+
+    /// The record at `offset`, a multiple of a line below the capacity.
+    fn record(self, offset: usize) -> *mut u8 {
+        debug_assert!(offset < CAPACITY && offset.is_multiple_of(ring::LINE_BYTES));
+        // SAFETY: - in bounds: offset is below CAPACITY.
+        unsafe { self.0.add(RING_CONTROL_BYTES + offset) }
+    }
+}
+
+impl Memory for Ring {
+    const CAPACITY: usize = CAPACITY;
+
+    #[inline]
+    fn word(&self, offset: usize) -> &AtomicU64 {
+        // SAFETY: - in bounds and aligned: offset is a multiple of 64 below CAPACITY.
+        unsafe { &*self.record(offset).cast::<AtomicU64>() }
+    }
+
+    #[inline]
+    fn consumed(&self) -> &AtomicU64 {
+        &self.control().consumed
+    }
+
+    #[inline]
+    fn starved(&self) -> &AtomicU32 {
+        &self.control().starved
+    }
+}
+
 /// The sending end of one ring.
 pub struct Producer {
-    ring: *mut u8,
-    offset: usize,
-    /// [`LAP`] in every other lap, else 0.
-    lap: u64,
-    produced: u64,
-    consumed_seen: u64,
-    /// From `offset` on, so many bytes whose lines begin with zeros. Where no record begins or ends at the end of the ring.
-    clear: usize,
+    ring: Ring,
+    writing: Writing,
     receiver: ProcessIndex,
     bit: u32,
     segment: Segment,
-    broken: bool,
 }
 
 // SAFETY: - the ring lives as long as the process, and only the owner of the Producer writes records.
@@ -207,68 +229,18 @@ unsafe impl Send for Producer {}
 impl Producer {
     /// The sending end of `sender → receiver`. There must be only one in the job.
     pub fn new(segment: Segment, sender: ProcessIndex, receiver: ProcessIndex) -> Self {
-        let ring = segment.ring(receiver, sender);
-        let (produced, consumed_seen, clear) = (0, 0, RECORD_ALIGN);
-        Self {
-            ring,
-            offset: 0,
-            lap: 0,
-            produced,
-            consumed_seen,
-            clear,
-            receiver,
-            bit: sender.0,
-            segment,
-            broken: false,
-        }
+        let ring = Ring(segment.ring(receiver, sender));
+        Self { ring, writing: Writing::default(), receiver, bit: sender.0, segment }
     }
 
     /// Whether the consumer says that it has consumed what it cannot have. The ring takes nothing any more.
     pub fn is_broken(&self) -> bool {
-        self.broken
-    }
-
-    /// Bytes of the ring that are not consumed.
-    fn used(&self) -> usize {
-        self.produced.wrapping_sub(self.consumed_seen) as usize
-    }
-
-    /// Hears what the consumer says. What cannot be leaves a ring that is full for good.
-    fn look(&mut self, order: Ordering) {
-        let seen = self.control().consumed.load(order);
-        let can_be = self.produced.checked_sub(seen).is_some_and(|used| used <= CAPACITY as u64);
-        self.broken |= !can_be || !seen.is_multiple_of(RECORD_ALIGN as u64);
-        self.consumed_seen = if self.broken { self.produced.wrapping_sub(CAPACITY as u64) } else { seen };
-    }
-
-    fn control(&self) -> &RingControl {
-        // SAFETY: - the control line is at the start of the ring, aligned, atomics only.
-        unsafe { &*self.ring.cast::<RingControl>() }
-    }
-
-    fn word(&self, offset: usize) -> &AtomicU64 {
-        debug_assert!(offset < CAPACITY && offset.is_multiple_of(RECORD_ALIGN));
-        // SAFETY: - in bounds and aligned: offset is a multiple of 64 below CAPACITY.
-        unsafe { &*self.ring.add(RING_CONTROL_BYTES + offset).cast::<AtomicU64>() }
+        self.writing.is_broken()
     }
 
     /// Bytes of the ring that records have taken so far.
     pub fn produced_bytes(&self) -> u64 {
-        self.produced
-    }
-
-    fn has_room(&mut self, bytes: usize) -> bool {
-        if self.used() + bytes + RECORD_ALIGN <= CAPACITY {
-            return true;
-        }
-        self.look(Ordering::Acquire);
-        if self.used() + bytes + RECORD_ALIGN <= CAPACITY {
-            return true;
-        }
-        // Ask to be woken, then look once more: the consumer publishes and then looks at the flag.
-        self.control().starved.store(1, Ordering::SeqCst);
-        self.look(Ordering::SeqCst);
-        self.used() + bytes + RECORD_ALIGN <= CAPACITY
+        self.writing.produced_bytes()
     }
 
     /// Writes one frame: header, digest and body parts, one after the other. `false` when the ring has no room for it;
@@ -285,26 +257,8 @@ impl Producer {
         let digest_bytes = if digest.is_some() { 16 } else { 0 };
         let bytes = HEADER_BYTES + digest_bytes + body_bytes;
         debug_assert!(bytes <= FRAME_BYTES_MAX, "a frame of {bytes} bytes");
-        let space = bytes.next_multiple_of(RECORD_ALIGN);
-        let to_end = CAPACITY - self.offset;
-        let wrap = space > to_end;
-        if !self.has_room(if wrap { to_end + space } else { space }) {
-            return None;
-        }
-        if wrap {
-            self.word(0).store(0, Ordering::Relaxed);
-            self.word(self.offset).store(WRAP, Ordering::Release);
-            self.produced += to_end as u64;
-            self.offset = 0;
-            self.clear = RECORD_ALIGN;
-            self.lap ^= LAP;
-        }
-        let next = if self.offset + space == CAPACITY { 0 } else { self.offset + space };
-        if next == 0 || self.clear < space + RECORD_ALIGN {
-            self.word(next).store(0, Ordering::Relaxed);
-        }
-        // SAFETY: - space bytes at offset are inside the ring and free: has_room saw them consumed.
-        let record = unsafe { self.ring.add(RING_CONTROL_BYTES + self.offset) };
+        let space = bytes.next_multiple_of(ring::LINE_BYTES);
+        let record = self.ring.record(self.writing.reserve(&self.ring, space)?);
         // Word by word: reading several words at once that were written one by one, the processor would have to wait until all it has written
         // before is visible, also the records before this one.
         let [first, context, position, origin] = header.words();
@@ -316,34 +270,18 @@ impl Producer {
         }
         // SAFETY: - body_bytes fit into the record after header and digest.
         fill(unsafe { record.add(HEADER_BYTES + digest_bytes) });
-        let first = first & !u64::from(u32::MAX) | u64::from(bytes as u32) | self.lap;
-        self.word(self.offset).store(first, Ordering::Release);
-        self.offset = next;
-        self.lap ^= if next == 0 { LAP } else { 0 };
-        self.produced += space as u64;
-        self.clear = if next == 0 { RECORD_ALIGN } else { self.clear.saturating_sub(space).max(RECORD_ALIGN) };
+        self.writing.publish(&self.ring, space, first & !u64::from(u32::MAX) | u64::from(bytes as u32));
         let must_wake = self.tell();
-        self.clear_ahead();
+        self.writing.clear_ahead(&self.ring);
         Some(must_wake)
-    }
-
-    /// Zeroes the line behind the next record, if that is a short one. The consumer had it last, and to get it takes as long as a message: better now than
-    /// when the next record waits for it.
-    #[inline]
-    fn clear_ahead(&mut self) {
-        let ahead = self.offset + self.clear;
-        if self.clear == RECORD_ALIGN && ahead < CAPACITY && self.used() + self.clear + RECORD_ALIGN <= CAPACITY {
-            self.word(ahead).store(0, Ordering::Relaxed);
-            self.clear += RECORD_ALIGN;
-        }
     }
 
     fn tell(&self) -> bool {
         let slot = self.segment.slot(self.receiver);
-        if seen::is_seen(&self.control().polled, &slot.sleep) {
+        if seen::is_seen(&self.ring.control().polled, &slot.sleep) {
             return false;
         }
-        if self.control().polled.load(Ordering::SeqCst) == 0 {
+        if self.ring.control().polled.load(Ordering::SeqCst) == 0 {
             slot.bits[self.bit as usize / 64].fetch_or(1 << (self.bit % 64), Ordering::SeqCst);
             slot.pending.store(1, Ordering::SeqCst);
         }
@@ -382,16 +320,8 @@ pub fn futex_wait(word: &AtomicU32, value: u32, timeout: std::time::Duration) {
 
 /// The receiving end of one ring.
 pub struct Consumer {
-    ring: *mut u8,
-    offset: usize,
-    /// [`LAP`] in every other lap, else 0.
-    lap: u64,
-    consumed: u64,
-    published: u64,
-    /// Bytes of the record at the front, once it was looked at.
-    space: usize,
-    /// Nothing more is taken from it.
-    closed: bool,
+    ring: Ring,
+    reading: Reading,
 }
 
 // SAFETY: - the ring lives as long as the process, and only the owner of the Consumer consumes records.
@@ -400,40 +330,18 @@ unsafe impl Send for Consumer {}
 impl Consumer {
     /// The receiving end of `sender → receiver`. There must be only one in the job.
     pub fn new(segment: Segment, sender: ProcessIndex, receiver: ProcessIndex) -> Self {
-        let ring = segment.ring(receiver, sender);
-        Self { ring, offset: 0, lap: 0, consumed: 0, published: 0, space: 0, closed: false }
-    }
-
-    fn control(&self) -> &RingControl {
-        // SAFETY: - the control line is at the start of the ring, aligned, atomics only.
-        unsafe { &*self.ring.cast::<RingControl>() }
-    }
-
-    fn word(&self) -> &AtomicU64 {
-        // SAFETY: - offset is a multiple of 64 below CAPACITY.
-        unsafe { &*self.ring.add(RING_CONTROL_BYTES + self.offset).cast::<AtomicU64>() }
+        Self { ring: Ring(segment.ring(receiver, sender)), reading: Reading::default() }
     }
 
     /// Says whether this ring is polled without being told.
     pub fn set_polled(&self, polled: bool) {
-        self.control().polled.store(u32::from(polled), Ordering::SeqCst);
+        self.ring.control().polled.store(u32::from(polled), Ordering::SeqCst);
     }
 
     /// Whether a record is published at the front.
     #[inline]
     pub fn has_record(&mut self) -> bool {
-        if self.closed {
-            return false;
-        }
-        let mut first = self.word().load(Ordering::Acquire);
-        // A producer that is at the start has nowhere to go back to.
-        if first == WRAP && self.offset > 0 {
-            self.consumed += (CAPACITY - self.offset) as u64;
-            self.offset = 0;
-            self.lap ^= LAP;
-            first = self.word().load(Ordering::Acquire);
-        }
-        first != 0
+        self.reading.front(&self.ring).is_some()
     }
 
     /// The record at the front, if one is published: its header, what it is, and where digest and body start. It stays
@@ -441,53 +349,38 @@ impl Consumer {
     /// one starts is unknown, and the ring is to be closed.
     #[inline]
     pub fn front(&mut self) -> Result<Option<(Header, Kind, *const u8)>, FrameError> {
-        if !self.has_record() {
-            return Ok(None);
-        }
-        // SAFETY: - in bounds: offset is a multiple of 64 below CAPACITY, so a header fits behind it; the acquire load in
-        //           has_record orders the reads after the writes of a published record.
-        let record = unsafe { self.ring.add(RING_CONTROL_BYTES + self.offset) };
-        // SAFETY: - as above; Header is plain data.
+        let Some(offset) = self.reading.front(&self.ring) else { return Ok(None) };
+        let record = self.ring.record(offset);
+        // SAFETY: - in bounds: a header fits into a line; what was written before the record was published is seen since its first word was. Header is
+        //           plain data.
         let mut header = unsafe { record.cast::<Header>().read() };
-        if u64::from(header.flags & LAP_FLAG) << 40 != self.lap {
+        if !self.reading.is_of_this_lap(u64::from(header.flags) << 40) {
             return Err(FrameError::Old);
         }
         header.flags &= !LAP_FLAG;
         let kind = header.check()?;
-        let max = FRAME_BYTES_MAX.min(CAPACITY - self.offset);
+        let max = FRAME_BYTES_MAX.min(self.reading.space_max(&self.ring));
         if header.size as usize > max {
             return Err(FrameError::TooLong { size: header.size, max });
         }
-        self.space = (header.size as usize).next_multiple_of(RECORD_ALIGN);
+        self.reading.found(header.size as usize);
         // SAFETY: - within the record.
         Ok(Some((header, kind, unsafe { record.add(HEADER_BYTES) })))
-    }
-
-    /// Publishes consumption and says whether the producer was waiting for that.
-    fn relieve(&mut self) -> bool {
-        self.published = self.consumed;
-        self.control().consumed.store(self.consumed, Ordering::SeqCst);
-        self.control().starved.swap(0, Ordering::SeqCst) != 0
-    }
-
-    fn is_starved(&self) -> bool {
-        self.control().starved.load(Ordering::Relaxed) != 0
     }
 
     /// Gives the space of the record back that `front` has shown.
     #[inline]
     pub fn consume(&mut self) {
-        let space = std::mem::take(&mut self.space);
-        self.offset += space;
-        if self.offset == CAPACITY {
-            self.offset = 0;
-            self.lap ^= LAP;
-        }
-        self.consumed += space as u64;
-        if self.consumed - self.published >= (CAPACITY / 4) as u64 {
-            self.published = self.consumed;
-            self.control().consumed.store(self.consumed, Ordering::Release);
-        }
+        self.reading.consume(&self.ring);
+    }
+
+    /// Publishes consumption and says whether the producer was waiting for that.
+    fn relieve(&mut self) -> bool {
+        self.reading.relieve(&self.ring)
+    }
+
+    fn is_starved(&self) -> bool {
+        self.reading.is_starved(&self.ring)
     }
 }
 
@@ -650,7 +543,9 @@ impl Inbox {
     /// By sender, bytes of its ring that records have taken and given back so far.
     pub fn consumed_bytes(&self) -> impl Iterator<Item = (ProcessIndex, u64)> + '_ {
         let opened = self.consumers.iter().enumerate();
-        opened.filter_map(|(number, consumer)| Some((ProcessIndex(number as u32), consumer.as_ref()?.consumed)))
+        opened.filter_map(|(number, consumer)| {
+            Some((ProcessIndex(number as u32), consumer.as_ref()?.reading.consumed_bytes()))
+        })
     }
 
     /// Takes from `sender` again, from the begin of a ring that nobody has used.
@@ -667,7 +562,7 @@ impl Inbox {
 
     /// Takes nothing more from `sender`.
     pub fn close(&mut self, sender: ProcessIndex) {
-        self.consumer(sender).closed = true;
+        self.consumer(sender).reading.close();
     }
 
     /// The look that must follow when the process has said that it sleeps: gives all waiting producers their room, and

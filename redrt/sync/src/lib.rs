@@ -1,5 +1,5 @@
 //! What the fast paths wait for each other with: barriers that only the side pays for that waits anyway, a lock that one
-//! thread takes without a barrier, and the question whether a consumer will see what was just published.
+//! thread takes without a barrier, rings of records, and the question whether a consumer will see what was just published.
 //!
 //! A full barrier on a path that every message takes costs more than all the rest of it: the processor stops until its earlier
 //! writes are visible, and these are of lines that the consumer has just had. What needs barriers is rare (a process falls asleep, the
@@ -10,4 +10,5 @@
 pub mod biased;
 pub mod fence;
 mod primitive;
+pub mod ring;
 pub mod seen;

@@ -5,7 +5,7 @@ mod chosen {
     pub use std::cell::UnsafeCell;
     #[cfg(not(target_arch = "x86_64"))]
     pub use std::sync::atomic::fence;
-    pub use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+    pub use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
     pub use std::sync::{Condvar, Mutex, MutexGuard};
     pub use std::thread::yield_now;
 
@@ -19,7 +19,7 @@ mod chosen {
 
 #[cfg(redrt_loom)]
 mod chosen {
-    pub use loom::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
+    pub use loom::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
     pub use loom::sync::{Condvar, Mutex, MutexGuard};
     pub use loom::thread::yield_now;
     pub use std::cell::UnsafeCell;

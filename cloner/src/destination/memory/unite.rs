@@ -87,6 +87,9 @@ mod tests {
 
     const PAGE: u64 = 4096;
 
+    /// Areas in pages, and which of their pages are written afterwards.
+    type Round = (&'static [(u64, u64)], std::ops::Range<u64>);
+
     fn areas(base: u64, pages: &[(u64, u64)]) -> Layout {
         let area = |(from, until): &(u64, u64)| Area {
             start: base + from * PAGE,
@@ -138,7 +141,7 @@ mod tests {
             assert_ne!(taken, libc::MAP_FAILED);
         }
         let mut written: Vec<u64> = Vec::new();
-        let rounds: [(&[(u64, u64)], std::ops::Range<u64>); 5] = [
+        let rounds: [Round; 5] = [
             (&[(0, 4), (6, 10), (20, 30)], 0..4),
             (&[(0, 4), (6, 10), (20, 30)], 7..9),
             (&[(0, 10), (20, 34)], 4..5),
