@@ -14,6 +14,7 @@ mod fortran;
 mod healing;
 mod injection;
 mod instructions;
+mod listings;
 mod metrics;
 mod midst;
 mod mismatch;
