@@ -24,6 +24,7 @@ mod posix;
 mod programs;
 mod recovery;
 mod scrub;
+mod tools;
 
 use redrt_tests::{Ended, Job, Running};
 use std::time::Duration;

@@ -136,7 +136,7 @@ unsafe extern "C" fn answer(call: *mut Call) -> c_int {
     if by_descriptor && !table::may_know(call.fd) && !table::may_know(call.other) {
         return 0;
     }
-    let _inside = threads::enter();
+    let _inside = threads::enter_quietly();
     threads::make_known();
     let outcome = if threads::is_in_callback() { schedule::hold(|| carry_out(call)) } else { carry_out(call) };
     match outcome {
