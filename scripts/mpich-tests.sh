@@ -8,6 +8,7 @@
 #   REDRT_PREFIX         the installation that is tested; built and installed in target/test-prefix otherwise
 #   REDRT_DEGREES        at which degrees; "1 2" otherwise
 #   REDRT_OPTIONS        further options of redrun
+#   REDRT_LIMIT          how many seconds a test may take; 240 otherwise
 #   REDRT_CHAOS          a seed: a replica is killed in each test, at a moment drawn from it, at r = 2
 set -euo pipefail
 
@@ -52,6 +53,8 @@ excluded() {
     grep -q "^$1 \(\*\|$2\) " "$root/tests/mpich-exclusions.txt"
 }
 
+# For each test, in seconds: what hangs fails.
+limit=${REDRT_LIMIT-240}
 passed=0
 failed=0
 for directory in "${directories[@]}"; do
@@ -65,7 +68,7 @@ for directory in "${directories[@]}"; do
     esac
     for degree in $degrees; do
         tap=$work/${directory//\//-}-r$degree.tap
-        (cd "$work/build" && MPITEST_MPIEXECARG="-q -r $degree $options" MPITEST_TIMEOUT=120 ./runtests \
+        (cd "$work/build" && MPITEST_MPIEXECARG="-q -r $degree --timeout $limit $options" ./runtests \
             -srcdir="$work/source/test/mpi" -tests=testlist -testdirs="$directory" -mpiexec="$mpiexec" -tapfile="$tap") \
             >"$work/${directory//\//-}-r$degree.out" 2>&1 </dev/null || true
         while read -r result name; do

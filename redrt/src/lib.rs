@@ -11,6 +11,7 @@ pub mod decide;
 pub mod dynamic;
 pub mod engine;
 pub mod error;
+pub mod events;
 pub mod faults;
 pub mod file;
 pub mod handle;

@@ -14,6 +14,7 @@ mod fortran;
 mod healing;
 mod injection;
 mod instructions;
+mod listings;
 mod metrics;
 mod midst;
 mod mismatch;
@@ -23,6 +24,7 @@ mod posix;
 mod programs;
 mod recovery;
 mod scrub;
+mod tools;
 
 use redrt_tests::{Ended, Job, Running};
 use std::time::Duration;

@@ -267,8 +267,7 @@ static void test_shared_log(void)
     note(&sum, sizeof sum);
 }
 
-/* By name: listings are not agreed, and a replica that comes later would see less. That a directory can be removed shows that there was
- * nothing but what the program has made. */
+/* By name: that a directory can be removed shows that there was nothing but what the program has made. */
 static void clean_up(void)
 {
     const char *const own_names[] = {"table.txt", "log.txt", "first.txt", "second.txt", "data", "checkpoint", "held", "waiting.txt"};

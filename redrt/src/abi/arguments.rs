@@ -13,6 +13,9 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 pub struct Callback(pub usize);
 
 impl Callback {
+    /// None.
+    pub const NULL: Self = Self(0);
+
     /// The function itself.
     ///
     /// # Safety

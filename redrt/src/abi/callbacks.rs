@@ -2,7 +2,7 @@
 //! it has the type the standard prescribes. No lock of the library may be held around a call. Clocks and random bytes are
 //! agreed in it as they are outside of MPI calls, where replicas agree when it is made.
 
-use super::{Callback, Count, Offset, Status};
+use super::{Callback, Count, Offset, Status, ToolHandle};
 use crate::handle::DatatypeHandle;
 use crate::runtime::threads;
 use std::ffi::{c_int, c_void};
@@ -157,6 +157,40 @@ pub fn call_request_cancel(function: Callback, extra_state: usize, complete: boo
     let function = unsafe { function.function::<unsafe extern "C" fn(*mut c_void, c_int) -> c_int>() };
     // SAFETY: - the pointer is the program's own value.
     unsafe { function(pointer(extra_state), c_int::from(complete)) }
+}
+
+/// Tells a tool of an event.
+pub fn call_event(function: Callback, instance: ToolHandle, registration: ToolHandle, safety: c_int, user_data: usize) {
+    type Function = unsafe extern "C" fn(ToolHandle, ToolHandle, c_int, *mut c_void);
+    // SAFETY: - the type of MPI_T_event_cb_function.
+    let function = unsafe { function.function::<Function>() };
+    // SAFETY: - the pointer is the program's own value.
+    unsafe { function(instance, registration, safety, pointer(user_data)) }
+}
+
+/// Tells a tool how many events it is not told of.
+pub fn call_dropped(
+    function: Callback,
+    count: Count,
+    registration: ToolHandle,
+    source: c_int,
+    safety: c_int,
+    user_data: usize,
+) {
+    type Function = unsafe extern "C" fn(Count, ToolHandle, c_int, c_int, *mut c_void);
+    // SAFETY: - the type of MPI_T_event_dropped_cb_function.
+    let function = unsafe { function.function::<Function>() };
+    // SAFETY: - the pointer is the program's own value.
+    unsafe { function(count, registration, source, safety, pointer(user_data)) }
+}
+
+/// Tells a tool that nothing of a registration runs any more.
+pub fn call_freed(function: Callback, registration: ToolHandle, safety: c_int, user_data: usize) {
+    type Function = unsafe extern "C" fn(ToolHandle, c_int, *mut c_void);
+    // SAFETY: - the type of MPI_T_event_free_cb_function.
+    let function = unsafe { function.function::<Function>() };
+    // SAFETY: - the pointer is the program's own value.
+    unsafe { function(registration, safety, pointer(user_data)) }
 }
 
 fn pointer(value: usize) -> *mut c_void {

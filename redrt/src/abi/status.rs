@@ -1,6 +1,6 @@
 //! `MPI_Status`.
 
-use super::MPI_UNDEFINED;
+use super::{MPI_UNDEFINED, Output};
 use std::ffi::c_int;
 
 /// `MPI_Status` of the standard ABI: three public ints and five of ours. The Fortran status has the same layout.
@@ -59,6 +59,18 @@ impl Status {
     /// Sets whether the operation was cancelled.
     pub fn set_cancelled(&mut self, cancelled: bool) {
         self.internal[2] = c_int::from(cancelled);
+    }
+}
+
+impl Output<Status> {
+    /// Writes the outcome of one operation, unless the pointer is null. Its error is what the call returns.
+    pub fn set_outcome(&self, outcome: Status) {
+        // MPI-5.0 section 3.2.5: message-passing calls do not modify the error field, but those that complete several operations.
+        if !self.is_null()
+            && let Ok(Status { error, .. }) = self.get()
+        {
+            self.set_if_wanted(Status { error, ..outcome });
+        }
     }
 }
 

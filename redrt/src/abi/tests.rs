@@ -15,6 +15,9 @@ macro_rules! unsafe_call {
         unsafe { $($call)* }
     };
 }
+
+mod tools;
+
 /// Makes the process active, with errors returned. All tests here share it.
 fn begin() {
     host::set_active();
@@ -241,31 +244,4 @@ fn groups_and_infos_report_wrong_arguments() {
     assert_eq!(unsafe_call!(MPI_Info_delete(info, c"k".as_ptr())), MPI_ERR_INFO_NOKEY);
     assert_eq!(unsafe_call!(MPI_Info_set(InfoHandle::NULL, c"k".as_ptr(), c"v".as_ptr())), MPI_ERR_INFO);
     call(|| unsafe_call!(MPI_Info_free(&mut info)));
-}
-
-#[test]
-fn the_tool_interface_tells_what_there_is() {
-    let (mut provided, mut count) = (0, -1);
-    assert_eq!(unsafe_call!(MPI_T_cvar_get_num(&mut count)), MPI_T_ERR_NOT_INITIALIZED);
-    assert_eq!(unsafe_call!(MPI_T_finalize()), MPI_T_ERR_NOT_INITIALIZED);
-    call(|| unsafe_call!(MPI_T_init_thread(MPI_THREAD_MULTIPLE, &mut provided)));
-    call(|| unsafe_call!(MPI_T_cvar_get_num(&mut count)));
-    let mut index = -1;
-    call(|| unsafe_call!(MPI_T_cvar_get_index(c"redrt_eager_bytes_max".as_ptr(), &mut index)));
-    assert!((0..count).contains(&index));
-    let (mut cvar, mut value) = (MPI_T_CVAR_HANDLE_NULL, 0_u64);
-    call(|| unsafe_call!(MPI_T_cvar_handle_alloc(index, null_mut(), &mut cvar, &mut count)));
-    call(|| unsafe_call!(MPI_T_cvar_read(cvar, (&raw mut value).cast())));
-    assert_eq!((count, value), (1, crate::engine::replication::EAGER_BYTES_MAX as u64));
-    assert_eq!(unsafe_call!(MPI_T_cvar_write(cvar, (&raw const value).cast())), MPI_T_ERR_CVAR_SET_NEVER);
-    call(|| unsafe_call!(MPI_T_cvar_handle_free(&mut cvar)));
-    assert_eq!(unsafe_call!(MPI_T_cvar_read(cvar, (&raw mut value).cast())), MPI_T_ERR_INVALID_HANDLE);
-    assert_eq!(unsafe_call!(MPI_T_cvar_get_index(c"x".as_ptr(), &mut count)), MPI_T_ERR_INVALID_NAME);
-    assert_eq!(unsafe_call!(MPI_T_category_get_num_events(0, &mut count)), MPI_T_ERR_INVALID_INDEX);
-    let mut session = MPI_T_PVAR_SESSION_NULL;
-    call(|| unsafe_call!(MPI_T_pvar_session_create(&mut session)));
-    call(|| unsafe_call!(MPI_T_pvar_start(session, MPI_T_PVAR_ALL_HANDLES)));
-    assert_eq!(unsafe_call!(MPI_T_pvar_start(session, ToolHandle(5))), MPI_T_ERR_INVALID_HANDLE);
-    call(|| unsafe_call!(MPI_T_pvar_session_free(&mut session)));
-    call(|| unsafe_call!(MPI_T_finalize()));
 }

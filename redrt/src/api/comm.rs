@@ -250,7 +250,7 @@ pub fn comm_get_name(comm: CommHandle, comm_name: Output<c_char>, resultlen: Out
 pub fn comm_set_info(comm: CommHandle, info: InfoHandle) -> Result {
     let comm = comm::resolve(comm)?;
     let hints = info::resolve(info)?;
-    *lock(&comm.info) = Arc::new(hints.duplicate());
+    lock(&comm.info).update(&hints);
     Ok(())
 }
 

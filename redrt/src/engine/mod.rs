@@ -62,11 +62,11 @@ use std::time::Duration;
 use traces::Traces;
 
 /// `MPI_ANY_SOURCE` of the standard ABI.
-pub const ANY_SOURCE: i32 = -1;
+pub const ANY_SOURCE: i32 = crate::abi::MPI_ANY_SOURCE;
 /// `MPI_ANY_TAG` of the standard ABI.
-pub const ANY_TAG: i32 = -1;
+pub const ANY_TAG: i32 = crate::abi::MPI_ANY_TAG;
 /// `MPI_PROC_NULL` of the standard ABI.
-pub const PROC_NULL: i32 = -3;
+pub const PROC_NULL: i32 = crate::abi::MPI_PROC_NULL;
 
 /// One process's communication state.
 pub struct Engine {

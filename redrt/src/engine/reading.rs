@@ -20,6 +20,7 @@
 use super::Engine;
 use super::refusal::Fault;
 use super::replication::Asked;
+use crate::events;
 use crate::runtime::threads;
 use crate::runtime::{self, clock::monotonic_ns};
 use crate::transport::frame::{Header, Kind, Whereabouts};
@@ -186,6 +187,7 @@ impl Engine {
         if HAS_DIVERGED.swap(true, Ordering::Relaxed) {
             return;
         }
+        events::paths_parted(self.me);
         if let Some(control) = runtime::job().and_then(|job| job.control) {
             let event = Event::Divergence { replica: self.me, what: what.to_owned() };
             // If the daemon is gone, so is the job.

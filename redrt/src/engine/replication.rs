@@ -19,7 +19,7 @@ use super::request::Operation;
 use super::send::{SendArguments, Sent};
 use crate::transport::frame::{FLAG_DIGEST, Header, Kind, NO_CORE, Rendezvous};
 use crate::transport::tcp::Source;
-use crate::{comm, faults, memory, runtime};
+use crate::{comm, events, faults, memory, runtime};
 use quiesce::matching::{Arrived, Match, Order};
 use quiesce::{DecisionKey, Frame, MessageId, Outcome, Output, PayloadKey, Replica, StreamId};
 use redrt_types::{ContextId, Digest, Envelope, ProcessIndex, ReplicaId, SeqNum, Tag, View, VirtualRank};
@@ -639,6 +639,7 @@ impl Engine {
         if view.number <= before.number {
             return;
         }
+        events::view_changed(&self.world, &before, &view);
         let has_lost = self.world.replicas().any(|replica| before.is_live(replica) && !view.is_live(replica));
         for replica in self.world.replicas() {
             let Some(member) = before.member(replica) else { continue };

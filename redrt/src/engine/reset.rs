@@ -8,6 +8,7 @@
 use super::Engine;
 use super::link::{Admission, Broken};
 use super::receive::Data;
+use crate::events;
 use crate::runtime;
 use crate::transport::tcp::Receiver;
 use redrt_types::ProcessIndex;
@@ -48,6 +49,7 @@ impl Engine {
             && self.links.take_receiver(receiver)
             && let Some(control) = runtime::job().and_then(|job| job.control.as_ref())
         {
+            events::link_restored(peer);
             // If the daemon is gone, so is the job.
             let _ = control.send(&FromAgent::Event(Event::Reconnected { replica: self.me, peer }));
         }

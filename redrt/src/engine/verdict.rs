@@ -1,6 +1,7 @@
 //! Reports of comparisons that were not unanimous.
 
 use crate::comm;
+use crate::events;
 use crate::runtime;
 use quiesce::MismatchReport;
 use redrt_wire::control::{FromAgent, OnSdc};
@@ -45,6 +46,7 @@ pub(super) fn report(report: &MismatchReport, element: Element, excerpt: Option<
         "replicas of rank {} disagree on a message to rank {} (tag {}, number {})",
         mismatch.sender, mismatch.receiver.rank, mismatch.tag, mismatch.sequence.0
     );
+    events::mismatch_found(&mismatch);
     if let Some(control) = job.control {
         // If the daemon is gone, so is the job.
         let _ = control.send(&FromAgent::Event(Event::Mismatch(Box::new(mismatch))));

@@ -102,6 +102,17 @@ impl Info {
         self.lock().clone()
     }
 
+    /// Takes over what others give; what they do not mention stays.
+    pub fn update(&self, others: &Self) {
+        for (key, value) in others.pairs() {
+            let mut pairs = self.lock();
+            match pairs.iter_mut().find(|pair| pair.0 == key) {
+                Some(pair) => pair.1 = value,
+                None => pairs.push((key, value)),
+            }
+        }
+    }
+
     /// An independent copy.
     #[must_use]
     pub fn duplicate(&self) -> Self {

@@ -7,7 +7,7 @@
 use super::agree::{Found, observe, outcome, perform};
 use super::call::{Call, Operation};
 use super::table::{Description, Shared, find};
-use super::{Done, Outcome, paths};
+use super::{Done, Outcome, directories, paths};
 use crate::comm::lock;
 use crate::file::disk::{PIECE_BYTES, lock_range, read_at};
 use crate::{engine, host};
@@ -281,6 +281,9 @@ impl Drop for AppendLock<'_> {
 
 /// `lseek`.
 pub fn seek(call: &Call) -> Outcome {
+    if let Done::Answered(position) = directories::seek(call)? {
+        return Ok(Done::Answered(position));
+    }
     let Some(shared) = find(call.fd) else { return Ok(Done::Left) };
     let open = Open::new(&shared, call.fd);
     let base = match call.flags {

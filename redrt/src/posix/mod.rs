@@ -1,7 +1,7 @@
 //! POSIX files of the program in a replicated world: each is written by one replica of a rank, and all are shown what that one saw.
 //!
 //! ```text
-//!   program ── open, write, rename ──▶ preloaded library ── Call ──▶ answer() ──▶ open.rs, data.rs, names.rs
+//!   program ── open, write, rename ──▶ preloaded library ── Call ──▶ answer() ──▶ open.rs, data.rs, names.rs, directories.rs
 //!                                                                                       │ what is to be done
 //!   leader    observe ──▶ decision ──▶ all hold it ──▶ perform ──▶ decision             ▼
 //!   follower              takes it                                 takes it     agree.rs ──▶ decide::outside, decide::effect
@@ -19,7 +19,9 @@
 
 mod agree;
 mod data;
+mod directories;
 mod identity;
+mod listing;
 mod names;
 mod open;
 mod paths;
@@ -134,7 +136,7 @@ unsafe extern "C" fn answer(call: *mut Call) -> c_int {
     if by_descriptor && !table::may_know(call.fd) && !table::may_know(call.other) {
         return 0;
     }
-    let _inside = threads::enter();
+    let _inside = threads::enter_quietly();
     threads::make_known();
     let outcome = if threads::is_in_callback() { schedule::hold(|| carry_out(call)) } else { carry_out(call) };
     match outcome {
@@ -161,6 +163,9 @@ fn carry_out(call: &Call) -> Outcome {
         }
         Operation::GetFlags => table::flags(call.fd),
         Operation::SetFlags => table::set_flags(call.fd, call.flags),
+        Operation::NextEntry => directories::next_entry(call),
+        Operation::NextEntries => directories::next_entries(call),
+        Operation::Forget => directories::forget(call),
         Operation::IsKnown => Ok(table::find(call.fd).map_or(Done::Left, |_| Done::Answered(1))),
         Operation::Unlink => names::unlink(call),
         Operation::Rename => names::rename(call),

@@ -40,6 +40,8 @@ pub fn unlink(call: &Call) -> Outcome {
     let identity = seen.identity().ok_or(libc::ENOENT)?;
     if call.flags & libc::AT_REMOVEDIR == 0 {
         keep_open_file(&path, identity)?;
+    } else {
+        move_kept_files(&path);
     }
     answered(perform(NOTHING, || {
         if author.is_another() && Seen::at(&name, false)?.identity() != Some(identity) {
@@ -54,7 +56,8 @@ pub fn unlink(call: &Call) -> Outcome {
 fn keep_open_file(path: &Path, identity: Identity) -> Result<(), c_int> {
     let is_it = |shared: &table::Shared| {
         let description = lock(shared);
-        description.identity == identity && description.path == path && !description.is_kept
+        let is_file = description.listing.is_none() && !description.is_kept;
+        description.identity == identity && description.path == path && is_file
     };
     let open: Vec<_> = table::all().into_iter().filter(is_it).collect();
     if open.is_empty() {
@@ -76,6 +79,28 @@ fn keep_open_file(path: &Path, identity: Identity) -> Result<(), c_int> {
         }
     }
     Ok(())
+}
+
+/// Moves files of redrt's own out of a directory that is about to be removed: the program does not see them there. One that cannot be
+/// moved keeps the directory from being removed.
+fn move_kept_files(directory: &Path) {
+    for shared in table::all() {
+        let mut description = lock(&shared);
+        if !description.is_kept || paths::parent(&description.path) != directory {
+            continue;
+        }
+        let kept = own_name(directory);
+        let (from, to) = (paths::as_c(&description.path), paths::as_c(&kept));
+        let moved = perform(NOTHING, || match rename_here(&from, &to, 0) {
+            // By a predecessor.
+            Err(libc::ENOENT) if Seen::at(&to, false)? != Seen::Absent => NOTHING(),
+            moved => moved,
+        });
+        if moved.is_ok() {
+            description.path = kept;
+            description.refresh(&shared);
+        }
+    }
 }
 
 /// `rename`, `renameat2`.

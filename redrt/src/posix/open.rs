@@ -1,7 +1,7 @@
 //! Opening files.
 //!
 //! ```text
-//!   look: is it there? ──▶ a directory, a device, a pipe: each replica opens it for itself
+//!   look: is it there? ──▶ a device, a pipe: each replica opens it for itself; a directory: directories.rs
 //!     │ a file, or nothing
 //!     ▼
 //!   open, without O_EXCL ──────────────────────────────────────────────────────▶ a descriptor; in followers, one that stands for it
@@ -14,7 +14,7 @@ use super::agree::{Author, Found, errno, observe, outcome, perform};
 use super::call::Call;
 use super::identity::Identity;
 use super::table::{self, Description, OPENING};
-use super::{Done, Outcome, path_of, paths};
+use super::{Done, Outcome, directories, is_agreed, path_of, paths};
 use crate::comm::lock;
 use crate::runtime::{self, threads};
 use std::cell::Cell;
@@ -30,6 +30,8 @@ pub enum Seen {
     Absent,
     /// A regular file.
     File(Identity),
+    /// A directory.
+    Directory(Identity),
     /// Something else.
     Other(Identity),
 }
@@ -39,8 +41,11 @@ impl Seen {
     pub fn at(path: &CStr, follows: bool) -> Result<Self, c_int> {
         let flags = if follows { 0 } else { libc::AT_SYMLINK_NOFOLLOW };
         match Identity::at(libc::AT_FDCWD, path, flags) {
-            Ok((identity, mode)) if mode & libc::S_IFMT == libc::S_IFREG => Ok(Self::File(identity)),
-            Ok((identity, _)) => Ok(Self::Other(identity)),
+            Ok((identity, mode)) => Ok(match mode & libc::S_IFMT {
+                libc::S_IFREG => Self::File(identity),
+                libc::S_IFDIR => Self::Directory(identity),
+                _ => Self::Other(identity),
+            }),
             Err(libc::ENOENT) => Ok(Self::Absent),
             Err(error) => Err(error),
         }
@@ -52,6 +57,7 @@ impl Seen {
             Self::Absent => (0, Identity::default()),
             Self::File(identity) => (1, identity),
             Self::Other(identity) => (2, identity),
+            Self::Directory(identity) => (3, identity),
         };
         Ok((kind, identity.encode()))
     }
@@ -62,6 +68,7 @@ impl Seen {
         Ok(match kind {
             0 => Self::Absent,
             1 => Self::File(identity),
+            3 => Self::Directory(identity),
             _ => Self::Other(identity),
         })
     }
@@ -70,7 +77,7 @@ impl Seen {
     pub fn identity(self) -> Option<Identity> {
         match self {
             Self::Absent => None,
-            Self::File(identity) | Self::Other(identity) => Some(identity),
+            Self::File(identity) | Self::Directory(identity) | Self::Other(identity) => Some(identity),
         }
     }
 }
@@ -87,17 +94,24 @@ pub fn own_name(path: &Path) -> PathBuf {
         static COUNT: Cell<u64> = const { Cell::new(0) };
     }
     let count = COUNT.replace(COUNT.get() + 1);
-    let (job, rank) = runtime::job().map_or((0, 0), |job| (job.welcome.job, job.welcome.me.rank.0));
-    paths::parent(path).join(format!(".redrt-{job:x}-{rank}-{:x}-{count}", threads::number()))
+    let rank = runtime::job().map_or(0, |job| job.welcome.me.rank.0);
+    paths::parent(path).join(format!("{}{rank}-{:x}-{count}", own_prefix(), threads::number()))
+}
+
+/// How the names begin that this job makes up.
+pub fn own_prefix() -> String {
+    format!(".redrt-{:x}-", runtime::job().map_or(0, |job| job.welcome.job))
 }
 
 /// `openat`.
 pub fn open(call: &Call) -> Outcome {
     let flags = call.flags;
-    if flags & (libc::O_PATH | libc::O_DIRECTORY) != 0 || flags & libc::O_TMPFILE == libc::O_TMPFILE {
+    if flags & libc::O_PATH != 0 || flags & libc::O_TMPFILE == libc::O_TMPFILE {
         return Ok(Done::Left);
     }
-    let Some(path) = path_of(call.directory, call.path).filter(|path| paths::is_shared(path)) else {
+    // A directory may be on another file system than the one above it.
+    let is_shared = if flags & libc::O_DIRECTORY == 0 { paths::is_shared } else { paths::is_shared_directory };
+    let Some(path) = path_of(call.directory, call.path).filter(|path| is_shared(path)) else {
         return Ok(Done::Left);
     };
     let name = paths::as_c(&path);
@@ -110,8 +124,9 @@ pub fn open(call: &Call) -> Outcome {
     }
     let (seen, author) = look(&name, !exclusive && flags & libc::O_NOFOLLOW == 0)?;
     match seen {
-        Seen::File(_) | Seen::Other(_) if exclusive => return Err(libc::EEXIST),
-        Seen::Other(_) => return Ok(Done::Left),
+        Seen::File(_) | Seen::Directory(_) | Seen::Other(_) if exclusive => return Err(libc::EEXIST),
+        Seen::Directory(_) if is_agreed() => return directories::open(&name, path, flags),
+        Seen::Directory(_) | Seen::Other(_) => return Ok(Done::Left),
         Seen::Absent if !creates => return Err(libc::ENOENT),
         Seen::Absent | Seen::File(_) => {}
     }
@@ -140,19 +155,20 @@ pub fn open(call: &Call) -> Outcome {
 /// The descriptor that the program gets.
 fn hand_out(made: Option<RawFd>, path: PathBuf, flags: c_int, identity: Identity) -> Outcome {
     let fd = made.map_or_else(|| table::stand_in(flags), Ok)?;
-    let (is_here, flags) = (made.is_some(), flags & !OPENING);
-    let description = Description { path, flags, position: 0, identity, is_here, is_kept: false, was_mapped: false };
+    let description = Description { is_here: made.is_some(), ..Description::new(path, flags, identity) };
     table::insert(fd, Arc::new(Mutex::new(description)));
     Ok(Done::Answered(fd.into()))
 }
 
-fn open_here(path: &CStr, flags: c_int, mode: u32) -> Result<RawFd, c_int> {
+/// Opens a file in this process.
+pub fn open_here(path: &CStr, flags: c_int, mode: u32) -> Result<RawFd, c_int> {
     // SAFETY: - path ends with NUL.
     let fd = unsafe { libc::open(path.as_ptr(), flags, mode) };
     if fd < 0 { Err(errno()) } else { Ok(fd) }
 }
 
-fn close_here(fd: RawFd) {
+/// Closes what `open_here` has opened.
+pub fn close_here(fd: RawFd) {
     // SAFETY: - a descriptor that was made here and given to nobody.
     unsafe { libc::close(fd) };
 }

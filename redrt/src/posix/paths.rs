@@ -7,7 +7,7 @@
 
 use super::agree::{Found, observe};
 use super::identity::boot_id;
-use super::is_agreed;
+use super::{directories, is_agreed};
 use crate::comm::lock;
 use crate::runtime;
 use crate::{decide, host};
@@ -32,7 +32,10 @@ pub fn absolute(directory: c_int, path: &CStr) -> Option<PathBuf> {
     let base = match directory {
         _ if path.is_absolute() => PathBuf::new(),
         libc::AT_FDCWD => env::current_dir().ok()?,
-        directory => fs::read_link(format!("/proc/self/fd/{directory}")).ok()?,
+        directory => match directories::path_of(directory) {
+            Some(path) => path,
+            None => fs::read_link(format!("/proc/self/fd/{directory}")).ok()?,
+        },
     };
     let joined = base.join(path);
     let parts = joined.components().filter(|part| !matches!(part, Component::CurDir));
@@ -124,8 +127,12 @@ static KNOWN: Mutex<Option<Known>> = Mutex::new(None);
 
 /// Whether what this path names is agreed upon.
 pub fn is_shared(path: &Path) -> bool {
-    let directory = parent(path);
-    if is_of_host(path) {
+    !is_of_host(path) && is_shared_directory(parent(path))
+}
+
+/// Whether what is in this directory is agreed upon.
+pub fn is_shared_directory(directory: &Path) -> bool {
+    if is_of_host(directory) {
         return false;
     }
     if let Some(known) = lock(&KNOWN).get_or_insert_default().directories.get(directory) {

@@ -6,6 +6,7 @@
 use super::agree::{errno, outcome, perform};
 use super::call::Call;
 use super::identity::Identity;
+use super::listing::Listing;
 use super::{Done, Outcome, paths};
 use crate::comm::lock;
 use crate::host;
@@ -37,9 +38,18 @@ pub struct Description {
     pub is_kept: bool,
     /// It was said that every replica writes what is mapped.
     pub was_mapped: bool,
+    /// Of a directory: what is in it.
+    pub listing: Option<Listing>,
 }
 
 impl Description {
+    /// Of a file that was just opened, whose descriptor stands for it.
+    pub fn new(path: PathBuf, flags: c_int, identity: Identity) -> Self {
+        let (is_here, is_kept, was_mapped) = (false, false, false);
+        let flags = flags & !OPENING;
+        Self { path, flags, position: 0, identity, is_here, is_kept, was_mapped, listing: None }
+    }
+
     /// Whether what is written goes to the end.
     pub fn appends(&self) -> bool {
         self.flags & libc::O_APPEND != 0
@@ -54,6 +64,8 @@ impl Description {
     pub fn file(&mut self, shared: &Shared, fd: RawFd) -> Result<RawFd, c_int> {
         if !self.is_here {
             self.reopen(shared).inspect_err(|error| match *error {
+                // Directories may have been removed.
+                _ if self.listing.is_some() => {}
                 libc::ESTALE => self.complain("another file has its name"),
                 error => self.complain(&std::io::Error::from_raw_os_error(error).to_string()),
             })?;
@@ -146,7 +158,8 @@ pub fn insert(fd: RawFd, description: Shared) {
     lock(&TABLE).insert(fd, description);
 }
 
-fn remove(fd: RawFd) -> Option<Shared> {
+/// Forgets a descriptor.
+pub fn remove(fd: RawFd) -> Option<Shared> {
     if let Some((word, bit)) = bit(fd) {
         word.fetch_and(!bit, Ordering::Relaxed);
     }
@@ -294,8 +307,9 @@ pub fn adopt_open_files() {
         });
         let shared = twin.map_or_else(
             || {
-                let (is_here, is_kept, was_mapped) = (true, false, false);
-                Arc::new(Mutex::new(Description { path, flags, position, identity, is_here, is_kept, was_mapped }))
+                let is_here = true;
+                let description = Description { position, is_here, ..Description::new(path, flags, identity) };
+                Arc::new(Mutex::new(description))
             },
             |(.., shared)| Arc::clone(shared),
         );

@@ -7,9 +7,10 @@
 //! nonblocking collective makes it: that is moved on by whoever makes progress, whenever it does.
 
 use super::preload;
+use crate::events;
 use std::cell::Cell;
 use std::os::fd::AsRawFd;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 /// The number of the calling thread: 0 for the main thread.
@@ -25,12 +26,26 @@ pub fn number() -> u64 {
     NUMBER.with(|number| *number)
 }
 
-/// Set when replicas must agree, so that calls are marked and counted.
-static WATCHED: AtomicBool = AtomicBool::new(false);
+/// What is done at the begin and end of calls.
+static WATCHED: AtomicU8 = AtomicU8::new(0);
+
+/// Replicas must agree, so calls are marked and counted.
+const AGREES: u8 = 1;
+/// A tool wants to be told of events, as calls end.
+const DELIVERS: u8 = 2;
 
 /// From now on calls are marked and counted.
 pub fn watch() {
-    WATCHED.store(true, Ordering::Release);
+    WATCHED.fetch_or(AGREES, Ordering::Release);
+}
+
+/// From now on events are delivered at the ends of calls.
+pub fn deliver_events() {
+    WATCHED.fetch_or(DELIVERS, Ordering::Release);
+}
+
+fn is_watched() -> bool {
+    WATCHED.load(Ordering::Relaxed) & AGREES != 0
 }
 
 /// How many threads may call MPI: one, unless the program asked for more. `own` of the process's are the library's.
@@ -127,29 +142,41 @@ pub fn make_known() {
 /// The calling thread is in an MPI call until this is dropped.
 pub struct Inside {
     was_internal: Option<bool>,
+    delivers: bool,
 }
 
-/// Begins an MPI call.
+/// Begins an MPI call, at the end of which no lock is held.
 #[inline]
 pub fn enter() -> Inside {
-    if !WATCHED.load(Ordering::Relaxed) {
-        return Inside { was_internal: None };
+    let watched = WATCHED.load(Ordering::Relaxed);
+    if watched == 0 {
+        return Inside { was_internal: None, delivers: false };
     }
-    enter_watched()
+    let mut inside = enter_quietly();
+    inside.delivers = watched & DELIVERS != 0 && !is_aside() && !is_in_callback();
+    inside
 }
 
-fn enter_watched() -> Inside {
+/// Begins something that is as an MPI call is, but no place to tell the program of anything.
+pub fn enter_quietly() -> Inside {
+    // A callback that is made now in this replica and at another time in others: its calls do not count.
+    if !is_watched() || is_aside() {
+        return Inside { was_internal: None, delivers: false };
+    }
     // First of all: what follows may allocate.
     let was_internal = preload::set_internal(true);
     let thread = THREAD.get().unwrap_or_else(register);
     // Only this thread writes it.
     thread.calls.store(thread.calls.load(Ordering::Relaxed).saturating_add(1), Ordering::Release);
-    Inside { was_internal: Some(was_internal) }
+    Inside { was_internal: Some(was_internal), delivers: false }
 }
 
 impl Drop for Inside {
     #[inline]
     fn drop(&mut self) {
+        if self.delivers {
+            events::deliver();
+        }
         if let Some(was_internal) = self.was_internal {
             preload::set_internal(was_internal);
         }
@@ -192,7 +219,7 @@ pub struct CallingBack {
 /// Begins a callback.
 #[inline]
 pub fn call_back() -> CallingBack {
-    if !WATCHED.load(Ordering::Relaxed) || is_aside() {
+    if !is_watched() || is_aside() {
         return CallingBack { before: None };
     }
     CallingBack { before: Some((preload::set_internal(false), IN_CALLBACK.replace(true))) }

@@ -39,12 +39,11 @@ impl Reach {
                 (start + displacement * i128::from(*unit), start, start + i128::from(*size))
             }
             Self::Attached(regions) => {
-                let holds = |(start, size): &&(u64, u64)| {
-                    let (low, high) = (i128::from(*start), i128::from(*start) + i128::from(*size));
-                    displacement + i128::from(first) >= low && displacement + i128::from(past) <= high
+                let holds = |(low, high): &(i128, i128)| {
+                    displacement + i128::from(first) >= *low && displacement + i128::from(past) <= *high
                 };
-                let (start, size) = regions.iter().find(holds).ok_or(MPI_ERR_RMA_RANGE)?;
-                (displacement, i128::from(*start), i128::from(*start) + i128::from(*size))
+                let (low, high) = stretches(regions).into_iter().find(holds).ok_or(MPI_ERR_RMA_RANGE)?;
+                (displacement, low, high)
             }
         };
         // What overlaps itself so much that it is longer than the memory nobody asks for, but a damaged request may.
@@ -59,6 +58,21 @@ impl Reach {
         let address = usize::try_from(origin).map_err(|_| MPI_ERR_RMA_RANGE)?;
         Ok((std::ptr::with_exposed_provenance_mut(address), layout))
     }
+}
+
+/// Attached memory from first bytes to last ones: what lies side by side is one, however it was attached.
+fn stretches(regions: &[(u64, u64)]) -> Vec<(i128, i128)> {
+    let mut regions = regions.to_vec();
+    regions.sort_unstable();
+    let mut found: Vec<(i128, i128)> = Vec::with_capacity(regions.len());
+    for (start, size) in regions {
+        let (low, high) = (i128::from(start), i128::from(start) + i128::from(size));
+        match found.last_mut().filter(|last| last.1 >= low) {
+            Some(last) => last.1 = last.1.max(high),
+            None => found.push((low, high)),
+        }
+    }
+    found
 }
 
 /// What is there, packed.
@@ -136,6 +150,14 @@ pub fn compare_and_swap(start: *mut u8, layout: &Layout, data: &[u8]) -> Done<Ve
 mod tests {
     use super::*;
     use crate::datatype::layout::Builder;
+
+    #[test]
+    fn memory_that_is_attached_in_parts_is_one_if_it_lies_side_by_side() {
+        assert_eq!(stretches(&[(200, 50), (100, 50), (150, 20), (300, 0)]), [(100, 170), (200, 250), (300, 300)]);
+        let reach = Reach::Attached(vec![(108, 8), (100, 8)]);
+        assert_eq!(reach.find(&place(100, 0, 16)).map(|(start, _)| start.addr()), Ok(100));
+        assert_eq!(reach.find(&place(100, 0, 17)).map(drop), Err(MPI_ERR_RMA_RANGE));
+    }
 
     fn place(displacement: i64, offset: i64, size: u64) -> Place {
         let mut builder = Builder::default();

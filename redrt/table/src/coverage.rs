@@ -27,17 +27,22 @@ const CHAPTERS: &[(&str, &str)] = &[
 ];
 
 /// What does not hold at every degree, or has limits, by module.
-const NOTES: &[(&str, &str)] = &[(
-    "dynamic",
-    "At r = 1 without `--spares` and `--pool` only: else all but `MPI_Comm_get_parent` and `MPI_Comm_disconnect` return\n\
+const NOTES: &[(&str, &str)] = &[
+    (
+        "dynamic",
+        "At r = 1 without `--spares` and `--pool` only: else all but `MPI_Comm_get_parent` and `MPI_Comm_disconnect` return\n\
      `MPI_ERR_UNSUPPORTED_OPERATION` through the error handler, and say so. See [dynamic.md](dynamic.md).",
-)];
+    ),
+    (
+        "tool",
+        "Events are of what happens to the process that is asked: replicas of one rank are told different things at different\n\
+         times, as their MPI calls end. So a callback must send nothing, and decide nothing that is sent.",
+    ),
+];
 
 const HEAD: &str = "# MPI coverage
 
 Every function of MPI-5.0 is exported, as `MPI_` and as `PMPI_`, with its large-count version `_c` where it has one.
-Those listed here as not implemented are of the tool interface; they refuse every index, name and handle, because there
-is none.
 
 This page is generated from `redrt/table`; `REDRT_UPDATE=1 cargo test -p mpi-table` brings it up to date.
 ";

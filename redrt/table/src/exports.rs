@@ -169,10 +169,7 @@ fn body(function: &Function, large: bool, bound: bool) -> String {
     if function.returns.is_some() {
         return format!("    // SAFETY: the arguments are those of the C call.\n    unsafe {{ {call} }}");
     }
-    if !bound {
-        assert_eq!(function.module, "tool", "{name} is not bound, and only the tool interface can refuse a call");
-        return format!("    crate::api::tool::refuse({})", refusal(function));
-    }
+    assert!(bound, "{name} is not bound to an implementation");
     let mut text = String::new();
     if !function.early {
         text += &format!("    if !crate::host::is_active() {{ return inactive(\"{name}\"); }}\n");
@@ -186,21 +183,6 @@ fn body(function: &Function, large: bool, bound: bool) -> String {
         _ => format!("raise(\"{name}\", error, {scope})"),
     };
     text + &format!("        Err(error) => {handled},\n    }}")
-}
-
-/// Why a function of the tool interface cannot do what it is asked: there is nothing that it could be asked about.
-fn refusal(function: &Function) -> &'static str {
-    let mut incoming = function.parameters.iter().filter(|p| p.direction != Direction::Out);
-    let is_handle = |p: &Parameter| p.kind.rust == "ToolHandle" && p.kind.name != "tool_pvar_session";
-    if incoming.clone().any(is_handle) {
-        "MPI_T_ERR_INVALID_HANDLE"
-    } else if incoming.clone().any(|p| p.kind.name == "int" && p.name.ends_with("_index")) {
-        "MPI_T_ERR_INVALID_INDEX"
-    } else if incoming.any(|p| p.kind.name == "string") {
-        "MPI_T_ERR_INVALID_NAME"
-    } else {
-        "MPI_T_ERR_NOT_SUPPORTED"
-    }
 }
 
 /// `MPI_X_toint`, `_c2f`: the value of the handle; `_fromint`, `_f2c`: the handle of that value.

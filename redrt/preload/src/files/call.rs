@@ -56,6 +56,12 @@ pub enum Operation {
     SetFlags,
     /// The file is about to be mapped: `fd`, `flags`, `mode` is the protection. Always left to the caller.
     Map,
+    /// `readdir` of the directory that is open as `fd`: the address of the entry, 0 at the end.
+    NextEntry,
+    /// `getdents64`: `fd`, to `buffer` of `length` bytes.
+    NextEntries,
+    /// The C library is about to close the descriptor: `fd`. Always left to the caller.
+    Forget,
     /// Whether a descriptor is of a file that is agreed upon: `fd`.
     IsKnown,
 }

@@ -10,8 +10,10 @@
 
 pub mod call;
 mod descriptors;
+mod directories;
 mod paths;
 mod streams;
+mod trees;
 
 use crate::{real, state};
 use call::{Answer, Call, Operation};
@@ -57,6 +59,11 @@ fn ask(call: &mut Call) -> Option<i64> {
     }
     real::set_errno(before);
     answered.then_some(call.result)
+}
+
+/// Whether there is anybody to ask, for the program.
+fn asks() -> bool {
+    !ANSWER.load(Ordering::Acquire).is_null() && state::job().is_some_and(|job| job.is_first_process())
 }
 
 /// Whether a descriptor is of a file that is agreed upon.

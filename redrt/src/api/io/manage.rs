@@ -112,7 +112,7 @@ pub fn file_get_amode(fh: FileHandle, amode: Output<c_int>) -> Result {
 pub fn file_set_info(fh: FileHandle, info: InfoHandle) -> Result {
     let file = file::resolve(fh)?;
     let hints = info::resolve(info)?;
-    *lock(&file.info) = Arc::new(hints.duplicate());
+    lock(&file.info).update(&hints);
     Ok(())
 }
 

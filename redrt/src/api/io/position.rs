@@ -47,7 +47,7 @@ pub fn file_set_view(
     let (element, tile) = (resolve_committed(etype)?, resolve_committed(filetype)?);
     let view = View::new(displacement, element.shared(), tile.shared(), representation)?;
     if let Some(hints) = info::resolve_hints(info)? {
-        *lock(&file.info) = Arc::new(hints.duplicate());
+        lock(&file.info).update(&hints);
     }
     *lock(&file.view) = Arc::new(view);
     *lock(&file.pointer) = 0;

@@ -46,7 +46,7 @@ pub unsafe fn sendrecv(
     if let Some(request) = sending {
         cell.finish(request);
     }
-    status.set_if_wanted(to_abi(&outcome));
+    status.set_outcome(to_abi(&outcome));
     failure(&outcome, comm.handle().0)
 }
 

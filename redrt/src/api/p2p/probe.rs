@@ -40,7 +40,7 @@ pub unsafe fn probe(source: c_int, tag: c_int, comm: CommHandle, status: Output<
         None => to_abi(&PROC_NULL_STATUS),
         Some(selector) => status_of(&search(&comm, selector, false, true).expect("the probe waits")),
     };
-    status.set_if_wanted(outcome);
+    status.set_outcome(outcome);
     Ok(())
 }
 
@@ -62,7 +62,7 @@ pub unsafe fn iprobe(
     };
     flag.set(c_int::from(outcome.is_some()))?;
     if let Some(outcome) = outcome {
-        status.set_if_wanted(outcome);
+        status.set_outcome(outcome);
     }
     Ok(())
 }
@@ -107,12 +107,12 @@ fn matched(
 ) -> Result<bool> {
     let comm = comm::resolve(comm)?;
     let Some(selector) = selector(&comm, source, tag)? else {
-        status.set_if_wanted(to_abi(&PROC_NULL_STATUS));
+        status.set_outcome(to_abi(&PROC_NULL_STATUS));
         message.set(MessageHandle::NO_PROC)?;
         return Ok(true);
     };
     let Some(probed) = search(&comm, selector, true, wait) else { return Ok(false) };
-    status.set_if_wanted(status_of(&probed));
+    status.set_outcome(status_of(&probed));
     let taken = Taken { message: probed.message, comm: comm.shared() };
     message.set(MessageHandle(MESSAGES.insert(Arc::new(Mutex::new(Some(taken))))))?;
     Ok(true)
@@ -152,7 +152,7 @@ pub unsafe fn mrecv(
             (cell.finish(request), taken.comm.handle())
         }
     };
-    status.set_if_wanted(to_abi(&outcome));
+    status.set_outcome(to_abi(&outcome));
     failure(&outcome, comm.0)
 }
 

@@ -57,7 +57,7 @@ pub unsafe fn recv(
         None => PROC_NULL_STATUS,
         Some(request) => engine::cell().finish(request),
     };
-    status.set_if_wanted(to_abi(&outcome));
+    status.set_outcome(to_abi(&outcome));
     failure(&outcome, comm.handle().0)
 }
 

@@ -105,7 +105,7 @@ pub unsafe fn test(request: Output<RequestHandle>, flag: Output<c_int>, status: 
     let handle = request.get()?;
     if handle == RequestHandle::NULL {
         flag.set(1)?;
-        status.set_if_wanted(AbiStatus::empty());
+        status.set_outcome(AbiStatus::empty());
         return Ok(());
     }
     let id = resolve(&engine::cell().lock(), handle)?;
@@ -117,7 +117,7 @@ pub unsafe fn test(request: Output<RequestHandle>, flag: Output<c_int>, status: 
         request.set(RequestHandle::NULL)?;
     }
     flag.set(1)?;
-    status.set_if_wanted(to_abi(&outcome));
+    status.set_outcome(to_abi(&outcome));
     failure(&outcome, comm)
 }
 
@@ -173,7 +173,7 @@ pub unsafe fn testany(
             index.set(MPI_UNDEFINED)?;
             flag.set(c_int::from(ids.is_empty()))?;
             if ids.is_empty() {
-                status.set_if_wanted(AbiStatus::empty());
+                status.set_outcome(AbiStatus::empty());
             }
             Ok(())
         }
@@ -183,7 +183,7 @@ pub unsafe fn testany(
             }
             index.set(at as c_int)?;
             flag.set(1)?;
-            status.set_if_wanted(to_abi(&outcome));
+            status.set_outcome(to_abi(&outcome));
             failure(&outcome, comm)
         }
     }
@@ -225,14 +225,14 @@ fn peek(id: RequestId) -> Status {
 pub unsafe fn request_get_status(request: RequestHandle, flag: Output<c_int>, status: Output<AbiStatus>) -> Result {
     if request == RequestHandle::NULL {
         flag.set(1)?;
-        status.set_if_wanted(AbiStatus::empty());
+        status.set_outcome(AbiStatus::empty());
         return Ok(());
     }
     let id = resolve(&engine::cell().lock(), request)?;
     let done = crate::decide::all(&[id]);
     flag.set(c_int::from(done))?;
     if done {
-        status.set_if_wanted(to_abi(&peek(id)));
+        status.set_outcome(to_abi(&peek(id)));
     }
     Ok(())
 }
@@ -281,8 +281,8 @@ pub unsafe fn request_get_status_any(
     flag.set(c_int::from(chosen.is_some() || ids.is_empty()))?;
     index.set(chosen.map_or(MPI_UNDEFINED, |chosen| ids[chosen].0 as c_int))?;
     match chosen {
-        Some(chosen) => status.set_if_wanted(to_abi(&peek(ids[chosen].1))),
-        None if ids.is_empty() => status.set_if_wanted(AbiStatus::empty()),
+        Some(chosen) => status.set_outcome(to_abi(&peek(ids[chosen].1))),
+        None if ids.is_empty() => status.set_outcome(AbiStatus::empty()),
         None => {}
     }
     Ok(())

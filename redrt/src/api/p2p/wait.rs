@@ -17,7 +17,7 @@ use std::ffi::c_int;
 pub unsafe fn wait(request: Output<RequestHandle>, status: Output<AbiStatus>) -> Result {
     let handle = request.get()?;
     let (outcome, comm) = wait_one(handle, request)?;
-    status.set_if_wanted(to_abi(&outcome));
+    status.set_outcome(to_abi(&outcome));
     failure(&outcome, comm)
 }
 
@@ -122,7 +122,7 @@ pub unsafe fn waitany(
     match find_any(&ids, true) {
         None => {
             index.set(MPI_UNDEFINED)?;
-            status.set_if_wanted(AbiStatus::empty());
+            status.set_outcome(AbiStatus::empty());
             Ok(())
         }
         Some((at, outcome, comm, freed)) => {
@@ -130,7 +130,7 @@ pub unsafe fn waitany(
                 requests.set_at(at, RequestHandle::NULL)?;
             }
             index.set(at as c_int)?;
-            status.set_if_wanted(to_abi(&outcome));
+            status.set_outcome(to_abi(&outcome));
             failure(&outcome, comm)
         }
     }

@@ -180,13 +180,17 @@ pub fn win_get_group(win: WinHandle, group: Output<GroupHandle>) -> Result {
 pub fn win_set_info(win: WinHandle, info: InfoHandle) -> Result {
     let window = window::resolve(win)?;
     let hints = info::resolve(info)?;
-    *lock(&window.info) = Arc::new(hints.duplicate());
+    lock(&window.info).update(&hints);
     Ok(())
 }
 
 /// `MPI_Win_get_info`.
 pub fn win_get_info(win: WinHandle, info_used: Output<InfoHandle>) -> Result {
-    let hints = lock(&window::resolve(win)?.info).duplicate();
+    let hints = info::Info::default();
+    // MPI-5.0 section 12.2.1: how it is, unless the program asks for less.
+    hints.set("accumulate_ordering", "rar,raw,war,waw")?;
+    hints.set("accumulate_ops", "same_op_no_op")?;
+    hints.update(&lock(&window::resolve(win)?.info));
     info_used.set(info::register(hints))
 }
 

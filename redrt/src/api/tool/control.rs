@@ -1,39 +1,108 @@
 //! Control variables (MPI-5.0 §15.3.6): what decides how this process communicates. All are set when the job is started.
 
-use super::{check_initialized, entry, put_text, tell, value_at};
+use super::category::Category;
+use super::enumeration::{self, Enumeration};
+use super::{check_initialized, entry, index_of, put_text, tell, value_at};
 use crate::abi::*;
 use crate::engine::replication::EAGER_BYTES_MAX;
 use crate::error::{Error, Result};
 use crate::handle::DatatypeHandle;
 use crate::runtime;
 use redrt_types::World;
+use redrt_wire::control::{Determinism, Files, OnSdc, Options, Transport};
 use std::ffi::{c_char, c_int, c_void};
 
-struct Control {
+/// A control variable.
+pub(super) struct Control {
     name: &'static str,
+    pub(super) category: Category,
     description: &'static str,
-    read: fn() -> u64,
+    value: Value,
+}
+
+/// What it holds.
+enum Value {
+    /// `MPI_UNSIGNED_LONG_LONG`.
+    Number(fn() -> u64),
+    /// `MPI_INT`, one of the values of an enumeration.
+    Named(&'static Enumeration, fn() -> c_int),
 }
 
 fn world<T>(read: impl FnOnce(&World) -> T) -> Option<T> {
     runtime::job().map(|job| read(&job.welcome.world))
 }
 
-const CONTROLS: [Control; 3] = [
+/// How the job was started; as jobs are started by default, for a process without one.
+fn option<T: Default>(read: impl FnOnce(&Options) -> T) -> T {
+    runtime::job().map_or_else(T::default, |job| read(&job.welcome.options))
+}
+
+/// All of them, by their indices.
+pub(super) const CONTROLS: [Control; 8] = [
     Control {
         name: "redrt_eager_bytes_max",
+        category: Category::Transport,
         description: "longest message that goes with its envelope, in a replicated job",
-        read: || EAGER_BYTES_MAX as u64,
+        value: Value::Number(|| EAGER_BYTES_MAX as u64),
     },
     Control {
         name: "redrt_replicas",
+        category: Category::Replication,
         description: "how many processes play the rank of this one",
-        read: || runtime::job().map_or(1, |job| u64::from(job.welcome.world.degree(job.welcome.me.rank))),
+        value: Value::Number(|| {
+            runtime::job().map_or(1, |job| u64::from(job.welcome.world.degree(job.welcome.me.rank)))
+        }),
     },
     Control {
         name: "redrt_processes",
+        category: Category::Replication,
         description: "how many processes the job has, replicas included",
-        read: || world(|world| u64::from(world.process_count())).unwrap_or(1),
+        value: Value::Number(|| world(|world| u64::from(world.process_count())).unwrap_or(1)),
+    },
+    Control {
+        name: "redrt_transport",
+        category: Category::Transport,
+        description: "what processes talk through",
+        value: Value::Named(&enumeration::TRANSPORT, || match option(|options| options.transport) {
+            Transport::Auto => 0,
+            Transport::Shm => 1,
+            Transport::Tcp => 2,
+        }),
+    },
+    Control {
+        name: "redrt_determinism",
+        category: Category::Replication,
+        description: "which outcomes that depend on timing one replica decides",
+        value: Value::Named(&enumeration::DETERMINISM, || match option(|options| options.determinism) {
+            Determinism::Full => 0,
+            Determinism::Sends => 1,
+        }),
+    },
+    Control {
+        name: "redrt_files",
+        category: Category::Replication,
+        description: "which replicas write the program's files",
+        value: Value::Named(&enumeration::FILES, || match option(|options| options.files) {
+            Files::Once => 0,
+            Files::All => 1,
+        }),
+    },
+    Control {
+        name: "redrt_on_sdc",
+        category: Category::Verification,
+        description: "what is done about replicas that differ",
+        value: Value::Named(&enumeration::ON_SDC, || match option(|options| options.on_sdc) {
+            OnSdc::Heal => 0,
+            OnSdc::Correct => 1,
+            OnSdc::Report => 2,
+            OnSdc::Abort => 3,
+        }),
+    },
+    Control {
+        name: "redrt_check_collectives",
+        category: Category::Verification,
+        description: "whether members of a communicator compare what collectives they call",
+        value: Value::Named(&enumeration::SWITCH, || option(|options| options.checks_collectives).into()),
     },
 ];
 
@@ -54,12 +123,7 @@ pub fn t_cvar_get_num(num_cvar: Output<c_int>) -> Result {
 
 /// `MPI_T_cvar_get_index`.
 pub fn t_cvar_get_index(name: Input<c_char>, cvar_index: Output<c_int>) -> Result {
-    check_initialized()?;
-    let name = name.text()?;
-    match CONTROLS.iter().position(|control| control.name == name) {
-        Some(index) => cvar_index.set(index as c_int),
-        None => Err(Error::new(MPI_T_ERR_INVALID_NAME, format!("'{name}' is not a control variable"))),
-    }
+    index_of(CONTROLS.iter().map(|control| control.name), name, cvar_index)
 }
 
 /// `MPI_T_cvar_get_info`.
@@ -79,8 +143,12 @@ pub fn t_cvar_get_info(
     put_text(control.name, name, name_len)?;
     put_text(control.description, desc, desc_len)?;
     tell(verbosity, MPI_T_VERBOSITY_USER_BASIC);
-    tell(datatype, DatatypeHandle::UNSIGNED_LONG_LONG);
-    tell(enumtype, MPI_T_ENUM_NULL);
+    let (kind, names) = match control.value {
+        Value::Number(_) => (DatatypeHandle::UNSIGNED_LONG_LONG, MPI_T_ENUM_NULL),
+        Value::Named(names, _) => (DatatypeHandle::INT, names.handle()),
+    };
+    tell(datatype, kind);
+    tell(enumtype, names);
     tell(bind, MPI_T_BIND_NO_OBJECT);
     tell(scope, MPI_T_SCOPE_CONSTANT);
     Ok(())
@@ -112,7 +180,10 @@ pub fn t_cvar_handle_free(handle: Output<ToolHandle>) -> Result {
 /// # Safety
 /// The pointers are those of the C call.
 pub unsafe fn t_cvar_read(handle: ToolHandle, buf: *mut c_void) -> Result {
-    value_at(buf).set((resolve(handle)?.read)())
+    match resolve(handle)?.value {
+        Value::Number(read) => value_at::<u64>(buf).set(read()),
+        Value::Named(_, read) => value_at::<c_int>(buf).set(read()),
+    }
 }
 
 /// `MPI_T_cvar_write`: what the job was started with stays.

@@ -3,6 +3,7 @@
 //! All count from the beginning of the job, by themselves: they are continuous, and read-only. What the replicas of a rank are told agrees,
 //! though their counts may not: the leader's are told.
 
+use super::category::Category;
 use super::{check_initialized, entry, put_text, tell, value_at};
 use crate::abi::*;
 use crate::decide;
@@ -13,8 +14,10 @@ use redrt_wire::event::Statistics;
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::Arc;
 
-struct Performance {
+/// A performance variable.
+pub(super) struct Performance {
     name: &'static str,
+    pub(super) category: Category,
     class: c_int,
     description: &'static str,
     read: fn(&mut Engine) -> u64,
@@ -24,51 +27,60 @@ fn statistics(engine: &Engine) -> Statistics {
     engine.statistics()
 }
 
-const PERFORMANCES: [Performance; 8] = [
+/// All of them, by their indices.
+pub(super) const PERFORMANCES: [Performance; 8] = [
     Performance {
         name: "redrt_link_bytes_sent",
+        category: Category::Transport,
         class: MPI_T_PVAR_CLASS_COUNTER,
         description: "bytes of frames that this process has sent to others",
         read: |engine| engine.links.traffic().0,
     },
     Performance {
         name: "redrt_link_bytes_received",
+        category: Category::Transport,
         class: MPI_T_PVAR_CLASS_COUNTER,
         description: "bytes of frames that this process has received from others",
         read: |engine| engine.links.traffic().1,
     },
     Performance {
         name: "redrt_messages_sent",
+        category: Category::Replication,
         class: MPI_T_PVAR_CLASS_COUNTER,
         description: "messages sent to other ranks, in a replicated job",
         read: |engine| statistics(engine).messages_sent,
     },
     Performance {
         name: "redrt_messages_compared",
+        category: Category::Verification,
         class: MPI_T_PVAR_CLASS_COUNTER,
         description: "messages compared with those of other replicas of their sender",
         read: |engine| statistics(engine).messages_compared,
     },
     Performance {
         name: "redrt_messages_resent",
+        category: Category::Replication,
         class: MPI_T_PVAR_CLASS_COUNTER,
         description: "messages sent again after the loss of a replica",
         read: |engine| statistics(engine).messages_resent,
     },
     Performance {
         name: "redrt_decisions",
+        category: Category::Replication,
         class: MPI_T_PVAR_CLASS_COUNTER,
         description: "outcomes that this process has decided for the replicas of its rank",
         read: |engine| statistics(engine).decisions,
     },
     Performance {
         name: "redrt_retention_bytes",
+        category: Category::Replication,
         class: MPI_T_PVAR_CLASS_LEVEL,
         description: "bytes of sent messages that are kept until all replicas have them",
         read: |engine| statistics(engine).retention_bytes,
     },
     Performance {
         name: "redrt_retention_bytes_max",
+        category: Category::Replication,
         class: MPI_T_PVAR_CLASS_HIGHWATERMARK,
         description: "most bytes of sent messages that were kept at once",
         read: |engine| statistics(engine).retention_bytes_max,
@@ -220,7 +232,7 @@ fn read(bound: &Bound) -> u64 {
 /// # Safety
 /// The pointers are those of the C call.
 pub unsafe fn t_pvar_read(pe_session: ToolHandle, handle: ToolHandle, buf: *mut c_void) -> Result {
-    value_at(buf).set(read(&*resolve(pe_session, handle)?))
+    value_at::<u64>(buf).set(read(&*resolve(pe_session, handle)?))
 }
 
 fn no_write<T>() -> Result<T> {

@@ -1,0 +1,154 @@
+//! What happens to this process and its job, for tools (MPI-5.0 §15.3.8): noted when it happens, told to callbacks later.
+//!
+//! ```text
+//!   engine, its lock held ── raise ──▶ waiting ── deliver ──▶ callbacks of the registrations
+//!                                      (bounded)   at the end of an MPI call, no lock held
+//! ```
+//! Nothing is noted while nobody has registered. A callback is called by a thread of the program as its MPI call ends, so it may call what it likes:
+//! `MPI_T_CB_REQUIRE_NONE`. What happens, and when it is told, differs between the replicas of a rank: callbacks are on the side
+//! (`threads::aside`), they see real clocks, and files are each replica's own in them.
+
+mod registry;
+
+pub use registry::{Registration, SOURCE, deliver, instance, is_safety, registration};
+
+use crate::comm::lock;
+use crate::runtime::clock::monotonic_ns;
+use redrt_types::{ReplicaId, View, World};
+use redrt_wire::event::{Finding, Mismatch};
+use std::collections::VecDeque;
+use std::sync::Mutex;
+
+/// More than this many wait for no callback: what comes then is counted.
+const WAITING_MAX: usize = 256;
+
+/// Elements of an event are all signed numbers of this many bytes, one after the other.
+pub const ELEMENT_BYTES: usize = size_of::<i64>();
+
+/// A type of events.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(usize)]
+pub enum Kind {
+    /// A replica is gone.
+    ReplicaLost,
+    /// A copy, or a replica that came later, takes part.
+    ReplicaJoined,
+    /// Replicas of a sender were found to differ.
+    MismatchFound,
+    /// The replicas of this rank took different paths.
+    PathsParted,
+    /// A connection was made anew.
+    LinkRestored,
+}
+
+impl Kind {
+    /// All of them, by their indices.
+    pub const ALL: [Self; 5] =
+        [Self::ReplicaLost, Self::ReplicaJoined, Self::MismatchFound, Self::PathsParted, Self::LinkRestored];
+}
+
+/// Something that has happened.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Event {
+    /// Of which type.
+    pub kind: Kind,
+    /// When, by this host's monotonic clock.
+    pub at_ns: u64,
+    /// Its elements.
+    pub elements: Vec<i64>,
+}
+
+#[derive(Default)]
+struct Waiting {
+    events: VecDeque<Event>,
+    /// Of each kind, those that found no room.
+    dropped: [u64; Kind::ALL.len()],
+}
+
+static WAITING: Mutex<Option<Waiting>> = Mutex::new(None);
+
+impl Waiting {
+    fn push(&mut self, event: Event) {
+        if self.events.len() < WAITING_MAX {
+            self.events.push_back(event);
+        } else {
+            self.dropped[event.kind as usize] += 1;
+        }
+    }
+}
+
+/// Notes that something happens, if anybody wants to know.
+fn raise(kind: Kind, elements: Vec<i64>) {
+    if registry::is_wanted(kind) {
+        lock(&WAITING).get_or_insert_default().push(Event { kind, at_ns: monotonic_ns(), elements });
+    }
+}
+
+/// Takes what waits to be told, and how many of each kind were dropped.
+fn take() -> (VecDeque<Event>, [u64; Kind::ALL.len()]) {
+    let waiting = lock(&WAITING).take().unwrap_or_default();
+    (waiting.events, waiting.dropped)
+}
+
+fn of_replica(replica: ReplicaId) -> [i64; 2] {
+    [replica.rank.0.into(), replica.index.0.into()]
+}
+
+/// A view takes the place of another.
+pub fn view_changed(world: &World, before: &View, after: &View) {
+    for replica in world.replicas() {
+        let (old, new) = (before.member(replica), after.member(replica));
+        let elements = || [&of_replica(replica)[..], &[after.number.0.cast_signed()]].concat();
+        if old.is_some() && old != new {
+            raise(Kind::ReplicaLost, elements());
+        }
+        if new.is_some() && old != new {
+            raise(Kind::ReplicaJoined, elements());
+        }
+    }
+}
+
+/// A comparison was not unanimous.
+pub fn mismatch_found(mismatch: &Mismatch) {
+    let finding = match mismatch.finding {
+        Finding::ReplicaCorrupt => 0,
+        Finding::TransportCorrupt => 1,
+        Finding::Undecidable => 2,
+    };
+    let culprit = mismatch.culprit.map_or(-1, |culprit| culprit.index.0.into());
+    let elements = [
+        mismatch.sender.0.into(),
+        culprit,
+        finding,
+        mismatch.tag.into(),
+        mismatch.sequence.0.cast_signed(),
+        mismatch.length_bytes.cast_signed(),
+    ];
+    raise(Kind::MismatchFound, elements.to_vec());
+}
+
+/// This replica's path is not that of its siblings.
+pub fn paths_parted(own: ReplicaId) {
+    raise(Kind::PathsParted, of_replica(own).to_vec());
+}
+
+/// A connection with this process was made anew.
+pub fn link_restored(peer: ReplicaId) {
+    raise(Kind::LinkRestored, of_replica(peer).to_vec());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_finds_no_room_is_counted() {
+        let mut waiting = Waiting::default();
+        for at_ns in 0..WAITING_MAX as u64 + 3 {
+            waiting.push(Event { kind: Kind::PathsParted, at_ns, elements: vec![1, 0] });
+        }
+        waiting.push(Event { kind: Kind::ReplicaLost, at_ns: 0, elements: vec![] });
+        assert_eq!((waiting.events.len(), waiting.dropped), (WAITING_MAX, [1, 0, 0, 3, 0]));
+        assert!(Kind::ALL.iter().enumerate().all(|(index, kind)| *kind as usize == index));
+    }
+}

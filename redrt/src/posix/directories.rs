@@ -1,0 +1,184 @@
+//! Directories of the program: opened by each replica, read by one.
+//!
+//! A follower may come when its leader has already removed the directory, or put something else in its place. It then gets another
+//! directory under the number, in which nothing can be changed; what is done with the descriptor is done by the path that was agreed.
+
+use super::agree::{Found, errno, observe};
+use super::call::Call;
+use super::identity::Identity;
+use super::listing::{Entry, Listing, Record};
+use super::open::{close_here, open_here, own_prefix};
+use super::table::{self, Description, Shared, find};
+use super::{Done, Outcome};
+use crate::comm::lock;
+use std::cell::{Cell, RefCell};
+use std::ffi::{CStr, c_int};
+use std::os::fd::RawFd;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+/// What stands for a directory that is not there any more.
+const STAND_IN: &CStr = c"/proc";
+
+const READ_BYTES: usize = 1 << 16;
+
+/// Opens what was agreed to be a directory.
+pub fn open(name: &CStr, path: PathBuf, flags: c_int) -> Outcome {
+    let made = Cell::new(None);
+    let act = || {
+        let fd = open_here(name, flags, 0)?;
+        made.set(Some(fd));
+        Identity::of(fd).map(|identity| (0, identity.encode()))
+    };
+    let identity = Identity::decode(&observe(act).0?.1).ok_or(libc::EIO)?;
+    let own = made.get().or_else(|| open_the_same(name, flags, identity));
+    let fd = own.map_or_else(|| open_here(STAND_IN, flags & libc::O_CLOEXEC | libc::O_DIRECTORY, 0), Ok)?;
+    let description = Description { is_here: own.is_some(), ..Description::new(path, flags, identity) };
+    let description = Description { listing: Some(Listing::default()), ..description };
+    table::insert(fd, Arc::new(Mutex::new(description)));
+    Ok(Done::Answered(fd.into()))
+}
+
+fn open_the_same(name: &CStr, flags: c_int, identity: Identity) -> Option<RawFd> {
+    let fd = open_here(name, flags, 0).ok()?;
+    if Identity::of(fd) == Ok(identity) {
+        return Some(fd);
+    }
+    close_here(fd);
+    None
+}
+
+/// Where a directory is whose descriptor the program has.
+pub fn path_of(fd: RawFd) -> Option<PathBuf> {
+    let shared = find(fd)?;
+    let description = lock(&shared);
+    description.listing.is_some().then(|| description.path.clone())
+}
+
+/// `readdir`: the address of the entry, 0 at the end.
+pub fn next_entry(call: &Call) -> Outcome {
+    with_listing(call.fd, |known| {
+        let record = known.peek()?;
+        if record.is_some() {
+            known.listing(Listing::advance);
+        }
+        Ok(Done::Answered(record.map_or(0, |record| record.address as i64)))
+    })
+}
+
+/// `getdents64`: as many entries as there is room for.
+pub fn next_entries(call: &Call) -> Outcome {
+    let room = call.length.max(0) as usize;
+    with_listing(call.fd, |known| {
+        let mut done = 0;
+        while let Some(record) = known.peek()? {
+            if record.length > room - done {
+                if done == 0 {
+                    return Err(libc::EINVAL);
+                }
+                break;
+            }
+            let into = call.buffer.cast::<u8>().wrapping_add(done);
+            // SAFETY: - the record is of the listing, which is locked; the program vouches for as much room as it says.
+            unsafe { std::ptr::copy_nonoverlapping(record.address, into, record.length) };
+            done += record.length;
+            known.listing(Listing::advance);
+        }
+        Ok(Done::Answered(done as i64))
+    })
+}
+
+/// `lseek`, `telldir`, `seekdir`, `rewinddir`. Left if it is no directory.
+pub fn seek(call: &Call) -> Outcome {
+    with_listing(call.fd, |known| {
+        let base = match call.flags {
+            libc::SEEK_SET => 0,
+            libc::SEEK_CUR => known.listing(|listing| listing.position()) as i64,
+            _ => return Err(libc::EINVAL),
+        };
+        let position = base.checked_add(call.offset).and_then(|position| usize::try_from(position).ok());
+        let position = position.ok_or(libc::EINVAL)?;
+        if call.flags == libc::SEEK_SET || call.offset != 0 {
+            known.listing(|listing| listing.seek(position));
+        }
+        Ok(Done::Answered(position as i64))
+    })
+}
+
+/// `closedir` is about to close the descriptor.
+pub fn forget(call: &Call) -> Outcome {
+    table::remove(call.fd);
+    Ok(Done::Left)
+}
+
+/// An open directory that is being listed.
+struct Known<'a> {
+    shared: &'a Shared,
+    fd: RawFd,
+    description: RefCell<MutexGuard<'a, Description>>,
+}
+
+fn with_listing(fd: RawFd, act: impl FnOnce(&Known<'_>) -> Outcome) -> Outcome {
+    let Some(shared) = find(fd) else { return Ok(Done::Left) };
+    let description = lock(&shared);
+    if description.listing.is_none() {
+        return Ok(Done::Left);
+    }
+    act(&Known { shared: &shared, fd, description: RefCell::new(description) })
+}
+
+impl Known<'_> {
+    fn listing<T>(&self, act: impl FnOnce(&mut Listing) -> T) -> T {
+        act(self.description.borrow_mut().listing.get_or_insert_default())
+    }
+
+    /// The next record, of a piece that is agreed now if it must be; `None` at the end.
+    fn peek(&self) -> Result<Option<Record>, c_int> {
+        loop {
+            let (record, is_over) = self.listing(|listing| (listing.peek(), listing.is_over()));
+            if record.is_some() || is_over {
+                return Ok(record);
+            }
+            let (is_last, records) = observe(|| self.look()).0?;
+            if !self.listing(|listing| listing.take(is_last != 0, &records)) {
+                return Err(libc::EIO);
+            }
+        }
+    }
+
+    fn look(&self) -> Found {
+        let mut description = self.description.borrow_mut();
+        let fd = match description.file(self.shared, self.fd) {
+            Ok(fd) => fd,
+            // It was removed, and holds nothing any more.
+            Err(libc::ENOENT | libc::ENOTDIR | libc::ESTALE) => return Ok((1, Vec::new())),
+            Err(error) => return Err(error),
+        };
+        let (is_last, records) = description.listing.get_or_insert_default().look(|| read(fd))?;
+        Ok((is_last.into(), records))
+    }
+}
+
+/// All entries of a directory, except files of redrt's own.
+fn read(fd: RawFd) -> Result<Vec<Entry>, c_int> {
+    let mut buffer = vec![0_u8; READ_BYTES];
+    let mut entries = Vec::new();
+    let hidden = own_prefix();
+    // SAFETY: - touches no memory.
+    if unsafe { libc::lseek(fd, 0, libc::SEEK_SET) } < 0 {
+        return Err(errno());
+    }
+    loop {
+        // SAFETY: - buffer is valid for writing its length.
+        let count = unsafe { libc::syscall(libc::SYS_getdents64, fd, buffer.as_mut_ptr(), buffer.len()) };
+        match count {
+            0 => return Ok(entries),
+            // It was removed.
+            _ if count < 0 && errno() == libc::ENOENT => return Ok(entries),
+            _ if count < 0 => return Err(errno()),
+            _ => {}
+        }
+        let found = Entry::decode_all(&buffer[..count as usize]).ok_or(libc::EIO)?;
+        entries.extend(found.into_iter().filter(|entry| !entry.name.starts_with(hidden.as_bytes())));
+    }
+}
