@@ -161,6 +161,11 @@ impl Library {
         matches!(self.kind, Kind::Redrt(_))
     }
 
+    /// Whether its ranks wait by spinning also where they share cores, so that with several of them on each nothing goes on.
+    pub fn always_spins(&self) -> bool {
+        matches!(self.kind, Kind::Mpich(_))
+    }
+
     /// Compiles one program, of C sources or, by their suffix, of Fortran ones. False: this library has no compiler for it.
     pub fn compile(&self, sources: &[&Path], to: &Path) -> Result<bool> {
         let is_fortran = sources.iter().any(|source| source.extension().is_some_and(|suffix| suffix == "f90"));
@@ -168,8 +173,11 @@ impl Library {
         if is_fortran && runner::text(Command::new(&compiler).arg("--version")).is_none() {
             return Ok(false);
         }
-        let output = Command::new(compiler).args(["-O2", "-w", "-o"]).arg(to).args(sources).arg("-lm").output();
-        let output = output.with_context(|| format!("Failed to run the compiler of {}", self.name))?;
+        let mut command = Command::new(compiler);
+        command.args(["-O2", "-w", "-o"]).arg(to).args(sources).arg("-lm");
+        // Fortran leaves modules in the current directory.
+        command.current_dir(to.parent().unwrap_or(Path::new(".")));
+        let output = command.output().with_context(|| format!("Failed to run the compiler of {}", self.name))?;
         let text = String::from_utf8_lossy(&output.stderr);
         anyhow::ensure!(output.status.success(), "{} does not compile {}: {text}", self.name, sources[0].display());
         Ok(true)
