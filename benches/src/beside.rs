@@ -60,6 +60,19 @@ impl Beside {
         self.notes.push(note);
     }
 
+    /// Of each library that was measured, the medians of the rows that have a number between these words, over that number.
+    pub fn lines(&self, before: &str, after: &str) -> Vec<(String, Vec<(f64, f64)>)> {
+        let number = |row: &Row| row.name.strip_prefix(before)?.strip_suffix(after)?.parse::<f64>().ok();
+        let numbered: Vec<_> = self.rows.iter().filter_map(|row| Some((number(row)?, row))).collect();
+        let line = |(at, name): (usize, &String)| {
+            let measured = numbered.iter().filter(|(_, row)| !row.runs[at].is_empty());
+            let points: Vec<_> = measured.map(|(number, row)| (*number, median(&row.runs[at]))).collect();
+            (name.clone(), points)
+        };
+        let lines = self.libraries.iter().enumerate().map(line);
+        lines.filter(|(_, points)| !points.is_empty()).collect()
+    }
+
     /// The table, for people.
     pub fn markdown(&self) -> String {
         let mut text = format!("## {}\n\n{}\n\n", self.title, self.text);

@@ -9,7 +9,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Twice as many as libraries that wait by spinning bear on few cores.
+/// The picture of it, in the directory of the page.
+pub const PICTURE: &str = "growth.svg";
+
+/// With more, starting peers takes tens of seconds.
 const PEER_RANKS_MAX: u32 = 64;
 /// From so many ranks on a peer takes many seconds, and every library runs once.
 const ONE_RUN_FROM: u32 = 64;
@@ -24,7 +27,8 @@ const MEMORY: &str = "Memory of a process, the mean over all: what the kernel co
 const RANKS: &str = "From the same runs: latency of 8 bytes between ranks 0 and 1 while the others rest outside of MPI, the best slice of each run; and \
     a barrier of all, the mean. Two cores.";
 const UNEXPECTED: &str = "Rank 0 has sent rank 1 so many messages with different tags, which all wait for their receives: latency of 8 bytes \
-    past them; then the time of a receive, of the last 1,000 in reverse order; and what a waiting message of 8 bytes takes at the receiver.";
+    past them; then the time of a receive, of the last 1,000 in reverse order; and what a waiting message of 8 bytes takes at the receiver, where \
+    there are many.";
 const COMMUNICATING: &str = "So many copies of `MPI_COMM_WORLD` of 2 ranks: the best of the last ten calls of `MPI_Comm_dup`, latency on the last \
     one, and what each takes in a process.";
 const RETAINED: &str = "Two replicas of 2 ranks, strict; of rank 1, one replica receives nothing until its sibling has received so many messages of 8 \

@@ -16,6 +16,7 @@ mod library;
 mod machine;
 mod output;
 mod pairs;
+mod picture;
 mod programs;
 mod protocol;
 mod report;
@@ -124,6 +125,10 @@ fn main() -> Result<()> {
     }
     if wanted(Part::Growth) {
         let found = growth::measure(root, &work, &present, effort)?;
+        if let Some(path) = &arguments.markdown {
+            // Beside the page, which shows it.
+            picture::draw(&path.with_file_name(growth::PICTURE), &found.memory, &found.others)?;
+        }
         report.beside.push(found.memory);
         report.growth = found.others;
     }

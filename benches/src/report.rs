@@ -3,6 +3,7 @@
 use crate::Effort;
 use crate::beside::{Beside, figure};
 use crate::degree::Cost;
+use crate::growth;
 use crate::library::{Library, Transport};
 use crate::machine::Machine;
 use crate::pairs::{Column, Table};
@@ -77,6 +78,9 @@ impl Report {
             write_costs_of_three(text, &self.degree)?;
         }
         self.protocol.iter().for_each(|protocol| text.push_str(&protocol.markdown()));
+        if !self.growth.is_empty() {
+            writeln!(text, "## What grows\n\n![Charts of the tables below]({})\n", growth::PICTURE)?;
+        }
         self.growth.iter().for_each(|table| text.push_str(&table.markdown()));
         Ok(())
     }
