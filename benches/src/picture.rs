@@ -45,8 +45,8 @@ pub fn draw(path: &Path, memory: &Beside, growth: &[Beside]) -> Result<()> {
     let area = SVGBackend::new(path, SIZE).into_drawing_area();
     let drawn = || -> Result<(), Box<dyn std::error::Error + '_>> {
         area.fill(&WHITE)?;
-        for (chart, part) in charts.iter().zip(area.split_evenly((2, 3))) {
-            draw_one(chart, &part)?;
+        for (number, (chart, part)) in charts.iter().zip(area.split_evenly((2, 3))).enumerate() {
+            draw_one(chart, &part, number == 0)?;
         }
         Ok(area.present()?)
     };
@@ -56,6 +56,7 @@ pub fn draw(path: &Path, memory: &Beside, growth: &[Beside]) -> Result<()> {
 fn draw_one<'a>(
     chart: &Chart<'_>,
     part: &DrawingArea<SVGBackend<'a>, Shift>,
+    has_legend: bool,
 ) -> Result<(), Box<dyn std::error::Error + 'a>> {
     let lines: Vec<Line> = chart.table.lines(chart.before, chart.after);
     let points = || lines.iter().flat_map(|(_, points)| points.iter().copied());
@@ -77,12 +78,11 @@ fn draw_one<'a>(
         let legend = move |(x, y)| PathElement::new([(x, y), (x + 12, y)], colour.stroke_width(2));
         context.draw_series(series)?.label(name).legend(legend);
     }
-    let mut legend = context.configure_series_labels();
-    legend
-        .background_style(WHITE.mix(0.8))
-        .position(SeriesLabelPosition::UpperLeft)
-        .label_font(("sans-serif", 10))
-        .draw()?;
+    if has_legend {
+        let mut legend = context.configure_series_labels();
+        legend.background_style(WHITE.mix(0.8)).position(SeriesLabelPosition::UpperLeft);
+        legend.label_font(("sans-serif", 10)).draw()?;
+    }
     Ok(())
 }
 
@@ -92,7 +92,7 @@ fn range(values: impl Iterator<Item = f64>) -> Option<std::ops::Range<f64>> {
     for value in values.filter(|value| *value > 0.0) {
         (least, most) = (least.min(value), most.max(value));
     }
-    let (low, high) = (10_f64.powf(least.log10().floor()), 10_f64.powf((most * 1.01).log10().ceil()));
+    let (low, high) = (10_f64.powf(least.log10().floor()), 10_f64.powf((most.log10() - 0.01).ceil()));
     (most > 0.0).then_some(low..high)
 }
 
