@@ -201,11 +201,11 @@ impl Library {
         }
         let mut command = runner::bounded(self.kind.starter(), tcp);
         match &self.kind {
-            Kind::Redrt(_) => {
+            Kind::Redrt(prefix) => {
                 command.args(["-q", "-n", &ranks, "--transport", if tcp { "tcp" } else { "shm" }]);
                 if self.python.is_some() {
                     // That mpi4py was linked with the prefix of the day it was built.
-                    command.env("MPI4PY_LIBMPI", self.kind.program("../lib/libmpi_abi.so.1"));
+                    command.env("MPI4PY_LIBMPI", prefix.join("lib/libmpi_abi.so.1"));
                 }
             }
             Kind::OpenMpi(origin) => {
