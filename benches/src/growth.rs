@@ -27,7 +27,7 @@ const MEMORY: &str = "Memory of a process, the mean over all: what the kernel co
 const RANKS: &str = "From the same runs: latency of 8 bytes between ranks 0 and 1 while the others rest outside of MPI, the best slice of each run; and \
     a barrier of all, the mean. Two cores.";
 const UNEXPECTED: &str = "Rank 0 has sent rank 1 so many messages with different tags, which all wait for their receives: latency of 8 bytes \
-    past them; then the time of a receive, of the last 1,000 in reverse order; and what a waiting message of 8 bytes takes at the receiver, where \
+    past them; then the time of a receive, of the last 200 in reverse order; and what a waiting message of 8 bytes takes at the receiver, where \
     there are many.";
 const COMMUNICATING: &str = "So many copies of `MPI_COMM_WORLD` of 2 ranks: the best of the last ten calls of `MPI_Comm_dup`, latency on the last \
     one, and what each takes in a process.";
