@@ -4,13 +4,13 @@
 //! unreplicated job ran after the other: what is beyond it is the price of comparing.
 
 use crate::Effort;
-use crate::library::{Kind, Library};
+use crate::library::Library;
 use crate::runner::{self, median};
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fmt::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// A way to run the program.
 struct Way {
@@ -33,30 +33,43 @@ pub struct Comparing(BTreeMap<u64, [Vec<f64>; WAYS.len()]>);
 
 /// Measures all ways in turn.
 pub fn measure(root: &Path, work: &Path, prefix: &Path, effort: Effort) -> Result<Comparing> {
-    let library = Library { kind: Kind::Redrt(prefix.to_owned()), name: "redrt".into(), present: true };
-    let path = work.join("sizes");
-    library.compile(&root.join("benches/programs/sizes.c"), &path)?;
+    let program = build(root, work, prefix)?;
     let mut found = Comparing::default();
     for run in 1..=effort.runs {
         for (number, way) in WAYS.iter().enumerate() {
             eprintln!("redrt-bench: {}, run {run} of {}", way.name, effort.runs);
-            let mut command = runner::bounded(prefix.join("bin/redrun"), false);
-            command.args(["-q", "-n", "2"]).args(way.options).arg(&path).arg(if effort.quick { "0.02" } else { "0.2" });
-            found.add(number, &runner::output(&mut command)?)?;
+            let times = times(prefix, &program, way.options, effort)?;
+            times.into_iter().for_each(|(bytes, time)| found.add(number, bytes, time));
         }
     }
     Ok(found)
 }
 
+/// Compiles the program.
+pub fn build(root: &Path, work: &Path, prefix: &Path) -> Result<PathBuf> {
+    let program = work.join("sizes");
+    Library::redrt(prefix).compile(&[&root.join("benches/programs/sizes.c")], &program)?;
+    Ok(program)
+}
+
+/// Runs it once: microseconds a message, by length.
+pub fn times(prefix: &Path, program: &Path, options: &[&str], effort: Effort) -> Result<Vec<(u64, f64)>> {
+    let mut command = runner::bounded(prefix.join("bin/redrun"), false);
+    command.args(["-q", "-n", "2"]).args(options).arg(program).arg(if effort.quick { "0.02" } else { "0.2" });
+    parsed(&runner::output(&mut command)?)
+}
+
+fn parsed(text: &str) -> Result<Vec<(u64, f64)>> {
+    let line = |line: &str| {
+        let (bytes, time) = line.split_once(' ').with_context(|| format!("sizes printed {line:?}"))?;
+        Ok((bytes.parse()?, time.parse()?))
+    };
+    text.lines().map(line).collect()
+}
+
 impl Comparing {
-    /// Takes in what the program printed.
-    fn add(&mut self, way: usize, text: &str) -> Result<()> {
-        for line in text.lines() {
-            let (bytes, time) = line.split_once(' ').with_context(|| format!("sizes printed {line:?}"))?;
-            let row = self.0.entry(bytes.parse()?).or_default();
-            row[way].push(time.parse()?);
-        }
-        Ok(())
+    fn add(&mut self, way: usize, bytes: u64, time: f64) {
+        self.0.entry(bytes).or_default()[way].push(time);
     }
 
     /// The table, for people.
@@ -93,8 +106,10 @@ mod tests {
     #[test]
     fn times_stand_beside_twice_the_time_of_one_job() {
         let mut found = Comparing::default();
-        found.add(0, "8 1.0\n64 3.0\n").unwrap();
-        (1..WAYS.len()).for_each(|way| found.add(way, "8 3.0\n64 6.0\n").unwrap());
+        for way in 0..WAYS.len() {
+            let text = if way == 0 { "8 1.0\n64 3.0\n" } else { "8 3.0\n64 6.0\n" };
+            parsed(text).unwrap().into_iter().for_each(|(bytes, time)| found.add(way, bytes, time));
+        }
         let rows: Vec<_> = found.markdown().lines().skip(2).map(str::to_owned).collect();
         assert_eq!(
             rows,
@@ -103,6 +118,6 @@ mod tests {
                 "| 64 | 6.00 | 6.00 | 1.00 | 6.00 | 1.00 | 6.00 | 1.00 | 6.00 | 1.00 |"
             ]
         );
-        assert!(found.add(0, "nonsense").is_err());
+        assert!(parsed("nonsense").is_err());
     }
 }

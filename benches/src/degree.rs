@@ -1,11 +1,11 @@
-//! What two replicas cost: one job at r = 2 against two jobs at r = 1, started at once and one after the other.
+//! What replicas cost: one job at r = 2 or 3 against as many jobs at r = 1, started at once and one after the other.
 //!
 //! All do the same work on the same cores, so the quotient of the wall times is the price of agreeing and comparing, not
 //! that of computing twice. Two jobs at once get in each other's way where their ranks wait by spinning, which neither
 //! knows; one after the other they cannot. Both are honest references, and they differ.
 
 use crate::Effort;
-use crate::library::{Kind, Library};
+use crate::library::Library;
 use crate::runner::{self, Spent};
 use anyhow::Result;
 use std::path::Path;
@@ -41,15 +41,19 @@ pub struct Cost {
     pub strict: Vec<Spent>,
     /// One job at r = 2, the comparison follows.
     pub deferred: Vec<Spent>,
+    /// Three jobs at r = 1 at once.
+    pub thrice: Vec<Spent>,
+    /// One job at r = 3, a receive completes after the comparison.
+    pub strict_of_three: Vec<Spent>,
 }
 
 /// Measures all programs.
 pub fn measure(root: &Path, work: &Path, prefix: &Path, effort: Effort) -> Result<Vec<Cost>> {
-    let library = Library { kind: Kind::Redrt(prefix.to_owned()), name: "redrt".into(), present: true };
+    let library = Library::redrt(prefix);
     let mut costs = Vec::new();
     for case in &CASES {
         let path = work.join(case.name);
-        library.compile(&root.join(format!("tests/programs/{}.c", case.name)), &path)?;
+        library.compile(&[&root.join(format!("tests/programs/{}.c", case.name))], &path)?;
         let arguments = if effort.quick { case.quick } else { case.arguments };
         let job = |degree: &[&str]| {
             let mut command: Command = runner::bounded(prefix.join("bin/redrun"), false);
@@ -57,19 +61,23 @@ pub fn measure(root: &Path, work: &Path, prefix: &Path, effort: Effort) -> Resul
             command
         };
         let (mut alone, mut twice, mut strict, mut deferred) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let (mut thrice, mut strict_of_three) = (Vec::new(), Vec::new());
         for run in 1..=effort.runs {
             eprintln!("redrt-bench: {}, run {run} of {}", case.name, effort.runs);
             alone.push(runner::time(vec![job(&[])])?.0);
             let (spent, expected) = runner::time(vec![job(&[]), job(&[])])?;
             twice.push(spent);
-            for (verify, times) in [("strict", &mut strict), ("deferred", &mut deferred)] {
-                let (spent, printed) = runner::time(vec![job(&["-r", "2", "--verify", verify])])?;
-                anyhow::ensure!(printed[0] == expected[0], "{} prints something else at r = 2", case.name);
+            thrice.push(runner::time(vec![job(&[]), job(&[]), job(&[])])?.0);
+            let ways =
+                [("2", "strict", &mut strict), ("2", "deferred", &mut deferred), ("3", "strict", &mut strict_of_three)];
+            for (degree, verify, times) in ways {
+                let (spent, printed) = runner::time(vec![job(&["-r", degree, "--verify", verify])])?;
+                anyhow::ensure!(printed[0] == expected[0], "{} prints something else at r = {degree}", case.name);
                 times.push(spent);
             }
         }
         let (program, arguments) = (case.name.to_owned(), arguments.join(" "));
-        costs.push(Cost { program, arguments, alone, twice, strict, deferred });
+        costs.push(Cost { program, arguments, alone, twice, strict, deferred, thrice, strict_of_three });
     }
     Ok(costs)
 }

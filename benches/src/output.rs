@@ -4,7 +4,7 @@
 //! that what is seen is printing.
 
 use crate::Effort;
-use crate::library::{Kind, Library};
+use crate::library::Library;
 use crate::runner::{self, Spent, median};
 use anyhow::Result;
 use serde_json::{Value, json};
@@ -47,9 +47,9 @@ fn cpu(spent: &[Spent]) -> f64 {
 
 /// Measures all of them in turn.
 pub fn measure(root: &Path, work: &Path, prefix: &Path, effort: Effort) -> Result<Output> {
-    let library = Library { kind: Kind::Redrt(prefix.to_owned()), name: "redrt".into(), present: true };
+    let library = Library::redrt(prefix);
     let path = work.join("lines");
-    library.compile(&root.join("benches/programs/lines.c"), &path)?;
+    library.compile(&[&root.join("benches/programs/lines.c")], &path)?;
     let job = |how: &str, [steps, every, lines]: [&str; 3]| {
         let mut command = runner::bounded(prefix.join("bin/redrun"), false);
         command.args(["-q", "-n", "2", "-r", "2", "--stdout", how]).arg(&path).args([steps, every, lines]);
@@ -114,7 +114,10 @@ mod tests {
     #[test]
     fn quotients_are_of_medians() {
         let spent = |seconds: &[f64]| {
-            seconds.iter().map(|one| Spent { wall_seconds: *one, cpu_seconds: 2.0 * one }).collect::<Vec<_>>()
+            seconds
+                .iter()
+                .map(|one| Spent { wall_seconds: *one, cpu_seconds: 2.0 * one, inside_seconds: None })
+                .collect::<Vec<_>>()
         };
         let times = Times {
             name: "some lines",

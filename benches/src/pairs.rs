@@ -75,13 +75,12 @@ impl Table {
     }
 }
 
-/// Compiles the program with every library that is there.
+/// Compiles the program with every library.
 pub fn build(root: &Path, work: &Path, libraries: &[Library]) -> Result<Vec<Program>> {
     let source = root.join("benches/programs/pairs.c");
-    let present = libraries.iter().filter(|library| library.present).enumerate();
-    let programs = present.map(|(number, library)| {
+    let programs = libraries.iter().enumerate().map(|(number, library)| {
         let path = work.join(format!("pairs-{number}"));
-        library.compile(&source, &path)?;
+        library.compile(&[&source], &path)?;
         Ok(Program { library: library.clone(), path })
     });
     programs.collect()
@@ -90,13 +89,17 @@ pub fn build(root: &Path, work: &Path, libraries: &[Library]) -> Result<Vec<Prog
 /// Runs it in all conditions.
 pub fn measure(programs: &[Program], effort: Effort) -> Result<Vec<Table>> {
     let core_count = std::thread::available_parallelism().map_or(1, usize::from);
-    let conditions = [(2, Transport::SharedMemory), (4, Transport::SharedMemory), (2, Transport::Tcp)];
+    let on_one_host = |rank_count| (rank_count, Transport::SharedMemory);
+    let conditions = [on_one_host(2), on_one_host(4), on_one_host(8), (2, Transport::Tcp)];
     let mut tables = Vec::new();
     for (rank_count, transport) in conditions {
         let shares_cores = rank_count as usize > core_count;
         let mut table = Table { rank_count, transport, shares_cores, columns: Vec::new() };
         for run in 1..=effort.runs {
             for program in programs {
+                if program.library.always_spins() && rank_count as usize > 2 * core_count {
+                    continue;
+                }
                 run_once(&mut table, program, run, effort)?;
             }
         }
@@ -116,7 +119,7 @@ fn run_once(table: &mut Table, program: &Program, run: u32, effort: Effort) -> R
         effort.runs,
         program.library.name
     );
-    command.arg(if effort.quick { "0.02" } else { "0.2" });
+    command.arg(if effort.quick { "0.02" } else { "0.1" });
     let text = runner::output(&mut command)?;
     let name = &program.library.name;
     if !table.columns.iter().any(|column| column.library == *name) {

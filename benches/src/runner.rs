@@ -57,6 +57,8 @@ pub struct Spent {
     pub wall_seconds: f64,
     /// Processor time of all their processes.
     pub cpu_seconds: f64,
+    /// What the first of them told by `programs/inside.c`.
+    pub inside_seconds: Option<f64>,
 }
 
 /// Starts the commands at once and waits for all of them. What each printed comes with the time.
@@ -68,15 +70,17 @@ pub fn time(commands: Vec<Command>) -> Result<(Spent, Vec<String>)> {
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         children.push(command.spawn().with_context(|| format!("Failed to run {command:?}"))?);
     }
-    let mut texts = Vec::new();
+    let (mut texts, mut inside_seconds) = (Vec::new(), None);
     for child in children {
         let output = child.wait_with_output()?;
         let errors = String::from_utf8_lossy(&output.stderr);
         anyhow::ensure!(output.status.success(), "a measured job ended with {}: {errors}", output.status);
+        let told = errors.lines().find_map(|line| line.strip_prefix("inside ")?.parse().ok());
+        inside_seconds = inside_seconds.or(told);
         texts.push(String::from_utf8_lossy(&output.stdout).into_owned());
     }
     let wall_seconds = start.elapsed().as_secs_f64();
-    Ok((Spent { wall_seconds, cpu_seconds: children_seconds()? - cpu }, texts))
+    Ok((Spent { wall_seconds, cpu_seconds: children_seconds()? - cpu, inside_seconds }, texts))
 }
 
 /// Processor time of all descendants that have been waited for.
