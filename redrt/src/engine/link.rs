@@ -118,8 +118,6 @@ pub struct Links {
     own_count: u32,
     inbox: Option<Inbox>,
     receivers: Vec<Receiver>,
-    /// What the kernel said of their sockets; empty when it was not asked.
-    readable: Vec<libc::pollfd>,
     /// Links of processes that the view does not have yet.
     early: Vec<Receiver>,
     cursor: usize,
@@ -146,7 +144,6 @@ impl Links {
             own_count: count,
             inbox,
             receivers: Vec::new(),
-            readable: Vec::new(),
             early: Vec::new(),
             cursor: 0,
             busy,
@@ -433,28 +430,6 @@ impl Links {
     /// The TCP links others have opened.
     pub fn receivers(&mut self) -> &mut Vec<Receiver> {
         &mut self.receivers
-    }
-
-    /// Asks the kernel which sockets have something, all at once and without their locks: to read from one that has nothing takes twice as long, and holds
-    /// up the processor that is just filling it. How many receivers there are.
-    pub fn look_at_sockets(&mut self) -> usize {
-        self.readable.clear();
-        if self.receivers.iter().any(Receiver::has_bytes) {
-            return self.receivers.len();
-        }
-        let entry = |receiver: &Receiver| libc::pollfd { fd: receiver.fd(), events: libc::POLLIN, revents: 0 };
-        self.readable.extend(self.receivers.iter().map(entry));
-        if self.readable.is_empty() {
-            return 0;
-        }
-        // SAFETY: - the entries are valid for their number during the call, which does not wait.
-        let count = unsafe { libc::poll(self.readable.as_mut_ptr(), self.readable.len() as u64, 0) };
-        if count == 0 { 0 } else { self.receivers.len() }
-    }
-
-    /// Whether the receiver at this place had something at the last look. Those behind one that has gone since are read from in any case.
-    pub fn is_readable(&self, at: usize) -> bool {
-        self.readable.get(at).is_none_or(|entry| entry.revents != 0 || entry.fd != self.receivers[at].fd())
     }
 
     /// Goes round the receivers, so that none is starved.

@@ -150,11 +150,8 @@ impl Engine {
 
     pub(super) fn receive_tcp(&mut self, enough: u64) -> bool {
         let mut progressed = false;
-        for _ in 0..self.links.look_at_sockets() {
+        for _ in 0..self.links.receivers().len() {
             let Some(at) = self.links.next_receiver() else { break };
-            if !self.links.is_readable(at) {
-                continue;
-            }
             for _ in 0..16 {
                 let receiver = &mut self.links.receivers()[at];
                 let from = receiver.from;

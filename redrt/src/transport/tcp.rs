@@ -488,7 +488,7 @@ impl Receiver {
 
     /// Whether there is something that need not be read from the socket.
     pub fn has_bytes(&self) -> bool {
-        self.start < self.end || self.unsealer.as_ref().is_some_and(|unsealer| !unsealer.plain.is_empty())
+        self.start < self.end
     }
 
     /// The next thing that has arrived. Reads from the socket only when the buffer holds no whole frame.
