@@ -24,9 +24,12 @@ for sanitizer in "$@"; do
 done
 for sanitizer in "$@"; do
     echo "==== $sanitizer sanitizer"
+    # Left out: a test that asks where malloc puts a large block, which is not malloc's choice here, and crates without unsafe code and threads.
+    #
     # Only what is built here is watched, not the standard library: a thread that is handed over by the latter is known through its
     # atomics, which are generic and so built here.
     CARGO_TARGET_DIR="$target/sanitizers" RUSTFLAGS="-Zsanitizer=$sanitizer -Cunsafe-allow-abi-mismatch=sanitizer" \
         ASAN_OPTIONS=detect_leaks=0 TSAN_OPTIONS="suppressions=$PWD/scripts/sanitizers.suppressions" \
-        cargo +nightly test --locked --no-fail-fast --target "$host" --lib -p redrt-sync -p quiesce -p redrt-wire -p redrt -p cloner
+        cargo +nightly test --locked --no-fail-fast --target "$host" --lib -p redrt-sync -p redrt -p cloner -- \
+        --skip static_data_and_a_large_block_of_this_process_are_found
 done

@@ -65,6 +65,18 @@ pub(super) fn reduce(op: Standard, datatype: DatatypeHandle, count: usize, input
     }
 }
 
+/// Value and index of the pair at `place`. One by one: what pads the last pair need not be memory of the program.
+///
+/// # Safety
+/// Both must be valid for reads, at any alignment.
+unsafe fn read<V: Copy, I: Copy>(place: *const Pair<V, I>) -> Pair<V, I> {
+    // SAFETY: - a field of a pair that may be read: the caller's promise.
+    let value = unsafe { (&raw const (*place).value).read_unaligned() };
+    // SAFETY: - as above.
+    let index = unsafe { (&raw const (*place).index).read_unaligned() };
+    Pair { value, index }
+}
+
 /// The winner's value and index are written one by one: the padding of a struct in memory must not change, or replicas
 /// of a rank would differ in bytes that no one wrote.
 fn locate<V: Copy + PartialOrd, I: Copy + PartialOrd>(op: Standard, count: usize, input: *const u8, in_out: *mut u8) {
@@ -73,9 +85,9 @@ fn locate<V: Copy + PartialOrd, I: Copy + PartialOrd>(op: Standard, count: usize
     for index in 0..count {
         let place = in_out.wrapping_add(index);
         // SAFETY: - element `index` is there to be read: the C call's promise; at any alignment.
-        let left = unsafe { input.wrapping_add(index).read_unaligned() };
+        let left = unsafe { read(input.wrapping_add(index)) };
         // SAFETY: - as above.
-        let right = unsafe { place.read_unaligned() };
+        let right = unsafe { read(place) };
         let left_wins = match left.value.partial_cmp(&right.value) {
             Some(Ordering::Equal) => left.index < right.index,
             ordering => ordering == Some(wanted),
