@@ -222,6 +222,8 @@ proptest! {
                 }
                 dead[victim] = true;
                 stream.lose(index(victim as u16), &mut out);
+                // A copy whose source dies never comes, also if the source is replaced before.
+                copies.retain(|(_, _, source, _)| *source != victim);
                 if let Some(delay) = copied {
                     copies.push((at + delay, victim, source, printed[source]));
                 }
