@@ -144,7 +144,7 @@ impl Memory {
             from = from.max(end);
         }
         for (start, end) in missing {
-            let backing = advance(area.backing, start - area.start);
+            let backing = area.backing.advanced(start - area.start);
             let at = self.map(start, end - start, backing, area.grows_down)?;
             pieces.push(Piece { start, end, at, backing });
         }
@@ -240,15 +240,7 @@ fn check(layout: &Layout, file_count: usize) -> io::Result<()> {
     }
 }
 
-fn advance(backing: Backing, by: u64) -> Backing {
-    match backing {
-        Backing::Anonymous => Backing::Anonymous,
-        Backing::File { file, offset } => Backing::File { file, offset: offset + by },
-        Backing::Shared { object, offset } => Backing::Shared { object, offset: offset + by },
-    }
-}
-
-/// Moves from `before` to `wanted` what `area` can use; the rest stays in `before`.
+/// Moves from `before` to `wanted` what `area` can use; the rest stays in `before`. The source knows what that is: see [`Layout::kept`].
 fn keep(area: &Area, before: &mut Vec<Piece>, wanted: &mut Vec<Piece>) {
     let from = before.partition_point(|piece| piece.end <= area.start);
     let until = before.partition_point(|piece| piece.start < area.end);
@@ -259,9 +251,9 @@ fn keep(area: &Area, before: &mut Vec<Piece>, wanted: &mut Vec<Piece>) {
             start,
             end,
             at: piece.at + (start - piece.start),
-            backing: advance(piece.backing, start - piece.start),
+            backing: piece.backing.advanced(start - piece.start),
         };
-        let fits = part(start, end).backing == advance(area.backing, start - area.start);
+        let fits = part(start, end).backing == area.backing.advanced(start - area.start);
         if fits {
             wanted.push(part(start, end));
             rest.extend(
@@ -300,6 +292,7 @@ mod tests {
     use super::*;
     use crate::image::state::SharedObject;
     use proptest::prelude::*;
+    use std::sync::{Mutex, PoisonError};
 
     fn area() -> impl Strategy<Value = Area> {
         // Small numbers of pages, so that areas touch and overlap; now and then anything.
@@ -319,6 +312,71 @@ mod tests {
                 backing,
             },
         )
+    }
+
+    /// Tests that map memory where it looks free: to two it would not stay so.
+    pub(super) static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+    /// Areas that touch, overlap those of another layout and lie on one of two files or on none, from page 0 on.
+    fn sound_areas() -> impl Strategy<Value = Vec<(u64, u64, Backing)>> {
+        let backing = prop_oneof![
+            2 => Just(Backing::Anonymous),
+            1 => (0_u32..2, 0_u64..3).prop_map(|(file, page)| Backing::File { file, offset: page * 4096 }),
+        ];
+        prop::collection::vec((0_u64..4, 1_u64..8, backing), 1..5).prop_map(|gaps| {
+            let mut from = 0;
+            let place = |(gap, pages, backing)| {
+                let start: u64 = from + gap;
+                from = start + pages;
+                (start, from, backing)
+            };
+            gaps.into_iter().map(place).collect()
+        })
+    }
+
+    fn layout_at(base: u64, areas: &[(u64, u64, Backing)]) -> Layout {
+        let area = |(from, until, backing): &(u64, u64, Backing)| Area {
+            start: base + from * 4096,
+            end: base + until * 4096,
+            protection: 3,
+            grows_down: false,
+            advice: 0,
+            backing: *backing,
+        };
+        Layout { areas: areas.iter().map(area).collect(), objects: Vec::new() }
+    }
+
+    #[test]
+    fn what_the_source_takes_for_kept_is_what_is_kept() {
+        const MARK: u8 = 0xa5;
+        let files: Vec<_> = (0..2).map(|_| tempfile::NamedTempFile::new().unwrap()).collect();
+        files.iter().for_each(|file| file.as_file().set_len(1 << 20).unwrap());
+        let path = |file: &tempfile::NamedTempFile| file.path().display().to_string();
+        let named = |file| MappedFile { path: path(file), len: 1 << 20, hash: 0 };
+        let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut runner = proptest::test_runner::TestRunner::default();
+        let outcome = runner.run(&prop::collection::vec(sound_areas(), 2..5), |layouts| {
+            let mut memory = Memory::new(files.iter().map(named).collect());
+            let base = memory.hole(0, 64 * 4096).unwrap();
+            let mut before = Layout::default();
+            for areas in layouts {
+                let layout = layout_at(base, &areas);
+                memory.apply(layout.clone()).unwrap();
+                let kept = layout.kept(&before);
+                for page in layout.areas.iter().flat_map(|area| (area.start..area.end).step_by(4096)) {
+                    let byte = memory.locate(page, 1).unwrap()[0].0 as *mut u8;
+                    // SAFETY: - a page of the layout, which only this test knows.
+                    let is_marked = unsafe { byte.read() } == MARK;
+                    prop_assert_eq!(is_marked, kept.contains(page), "{:x}", page - base);
+                    // SAFETY: - as above.
+                    unsafe { byte.write(MARK) };
+                }
+                before = layout;
+            }
+            memory.apply(Layout::default()).unwrap();
+            Ok(())
+        });
+        outcome.unwrap_or_else(|error| panic!("{error}"));
     }
 
     proptest! {

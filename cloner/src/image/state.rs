@@ -1,5 +1,6 @@
 //! What is carried besides the contents of memory. Written with postcard.
 
+use crate::ranges::RangeSet;
 use serde::{Deserialize, Serialize};
 
 /// Grows with each change of the image.
@@ -75,6 +76,18 @@ pub enum Backing {
     },
 }
 
+impl Backing {
+    /// What lies behind the address that is so many bytes further on.
+    #[must_use]
+    pub fn advanced(self, by: u64) -> Self {
+        match self {
+            Self::Anonymous => Self::Anonymous,
+            Self::File { file, offset } => Self::File { file, offset: offset + by },
+            Self::Shared { object, offset } => Self::Shared { object, offset: offset + by },
+        }
+    }
+}
+
 /// One area of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Area {
@@ -127,6 +140,33 @@ pub struct Layout {
     pub areas: Vec<Area>,
     /// Objects that areas name.
     pub objects: Vec<SharedObject>,
+}
+
+impl Layout {
+    /// Where the destination keeps what it has received for `before`, when this layout follows: where the same lies behind the same address.
+    /// All else begins anew there, as its backing says.
+    ///
+    /// The trap: a program's file that is replaced while the program runs. Its pages come from the file in one round, and have lost it in the next,
+    /// at the same addresses and with the same content.
+    #[must_use]
+    pub fn kept(&self, before: &Self) -> RangeSet {
+        let mut kept = RangeSet::new();
+        let mut older = before.areas.iter().peekable();
+        for area in &self.areas {
+            while older.next_if(|old| old.end <= area.start).is_some() {}
+            while let Some(old) = older.peek().filter(|old| old.start < area.end) {
+                let (start, end) = (area.start.max(old.start), area.end.min(old.end));
+                if area.backing.advanced(start - area.start) == old.backing.advanced(start - old.start) {
+                    kept.push(start, end);
+                }
+                if old.end > area.end {
+                    break;
+                }
+                older.next();
+            }
+        }
+        kept
+    }
 }
 
 /// A thread to be made.

@@ -24,7 +24,7 @@ use crate::dirty::{self, DirtyTracker, Look, Method, Watched};
 use crate::error::{During, Error, Phase};
 use crate::host;
 use crate::image::frame::{Encoding, Kind};
-use crate::image::state::{Final, IMAGE_VERSION, MappedFile, ProcessState, Prologue, Reply};
+use crate::image::state::{Final, IMAGE_VERSION, Layout, MappedFile, ProcessState, Prologue, Reply};
 use crate::image::stream::{FrameReader, FrameWriter};
 use crate::maps::{self, Mapping};
 use crate::net::Stream;
@@ -190,6 +190,8 @@ struct Source<'a> {
     excluded: Vec<[u64; 2]>,
     /// What the destination has, where nothing was written since.
     sent: RangeSet,
+    /// The layout that it has it for.
+    layout: Layout,
     objects: Objects,
     cost: Cost,
     round_count: u32,
@@ -286,6 +288,7 @@ impl<'a> Source<'a> {
             reading,
             excluded,
             sent: RangeSet::new(),
+            layout: Layout::default(),
             objects: Objects::default(),
             cost: Cost::default(),
             round_count: 0,
@@ -316,14 +319,16 @@ impl<'a> Source<'a> {
     fn news(&self, picture: &Picture) -> (Vec<Piece>, RangeSet) {
         let areas: RangeSet = picture.plan.watched.iter().map(|area| (area.start, area.end)).collect();
         let look = &picture.look;
-        let send = look.dirty.union(&look.populated.difference(&self.sent));
-        let fresh = self.sent.difference(&look.populated).intersection(&areas);
+        let there = self.sent.intersection(&picture.plan.layout.kept(&self.layout));
+        let send = look.dirty.union(&look.populated.difference(&there));
+        let fresh = there.difference(&look.populated).intersection(&areas);
         (send::pieces(&send, &areas_of(&picture.plan.watched)), fresh)
     }
 
     /// Announces a round: the areas, and what has become fresh.
     fn begin_round(&mut self, picture: &Picture, fresh: &RangeSet, phase: Phase) -> Result<(), Error> {
         self.objects.truncate(&picture.plan.layout.objects);
+        self.layout.clone_from(&picture.plan.layout);
         let output = &mut self.outputs[0];
         let mut send = || {
             output.send_record(Kind::Layout, &picture.plan.layout)?;

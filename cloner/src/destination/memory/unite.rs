@@ -82,8 +82,10 @@ fn copy(part: &Piece, to: u64, file_backed: bool) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::tests::ONE_AT_A_TIME;
     use super::*;
     use crate::image::state::Layout;
+    use std::sync::PoisonError;
 
     const PAGE: u64 = 4096;
 
@@ -162,9 +164,9 @@ mod tests {
         }
     }
 
-    // One after the other: what looks free to both would not stay so.
     #[test]
     fn areas_that_merge_become_one_mapping() {
+        let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
         go_through_rounds(false);
         go_through_rounds(true);
     }
