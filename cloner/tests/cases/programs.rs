@@ -1,6 +1,6 @@
 //! Programs in several languages are copied once; source and copy print what an undisturbed run prints.
 
-use cloner_tests::{Host, Push, Random, Source, compile, root, workshop};
+use cloner_tests::{Host, Link, Push, Random, Source, compile, root, workshop};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -85,6 +85,27 @@ fn an_image_in_a_file_becomes_a_process_as_often_as_wanted() {
         assert_eq!(copy.lines, expected);
         assert_eq!(copy.code, Some(0));
     }
+}
+
+#[test]
+fn a_program_whose_file_is_replaced_while_it_is_copied_is_copied_whole() {
+    let compiled = compile("torture.c", &["-lrt"]);
+    let arguments = ["31", "60"];
+    let expected = undisturbed(&compiled, &arguments);
+    let directory = tempfile::tempdir_in(workshop()).expect("the disk has room");
+    let (program, newer) = (directory.path().join("torture"), directory.path().join("newer"));
+    for file in [&program, &newer] {
+        std::fs::copy(&compiled, file).expect("the disk has room");
+    }
+    let host = Host::start();
+    let source = Source::start(&program, &arguments);
+    // The first round is on its way, and what comes after it is far from being in any buffer.
+    let link = Link::doing(&host.address, 1 << 20, move || std::fs::rename(newer, program).expect("it is there"));
+    let push = Push::run(source.pid, &link.address.to_string(), &["--verify-memory"]);
+    assert!(link.struck(), "the file was not replaced");
+    assert_eq!(push.code, 0, "{}", push.message);
+    assert_eq!(source.finish().lines, expected, "the source");
+    assert_eq!(host.output_of_copy(), expected, "the copy");
 }
 
 #[test]

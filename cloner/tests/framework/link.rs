@@ -36,12 +36,26 @@ struct State {
     returned: AtomicU64,
     struck: AtomicBool,
     kept: Mutex<Vec<u8>>,
+    /// To be done when so many bytes are about to go to the destination.
+    action: Mutex<Option<(u64, Action)>>,
 }
+
+type Action = Box<dyn FnOnce() + Send>;
 
 impl Link {
     /// A link to `host`.
     #[must_use]
     pub fn to(host: &str, fault: Fault) -> Self {
+        Self::with(host, fault, None)
+    }
+
+    /// A link to `host` that does something when so many bytes have gone there, before any more go.
+    #[must_use]
+    pub fn doing(host: &str, at: u64, action: impl FnOnce() + Send + 'static) -> Self {
+        Self::with(host, Fault::None, Some((at, Box::new(action))))
+    }
+
+    fn with(host: &str, fault: Fault, action: Option<(u64, Action)>) -> Self {
         let host: SocketAddr = host.parse().expect("an address");
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("bound");
@@ -51,6 +65,7 @@ impl Link {
             returned: AtomicU64::new(0),
             struck: AtomicBool::new(false),
             kept: Mutex::default(),
+            action: Mutex::new(action),
         });
         let shared = state.clone();
         thread::spawn(move || {
@@ -103,6 +118,11 @@ fn relay(mut from: TcpStream, mut to: TcpStream, state: &State, there: bool) {
         if there {
             let begin = state.forwarded.fetch_add(count as u64, Ordering::SeqCst);
             let end = begin + count as u64;
+            let due = state.action.lock().expect("no panic").take_if(|(at, _)| end > *at);
+            if let Some((_, action)) = due {
+                state.struck.store(true, Ordering::SeqCst);
+                action();
+            }
             match state.fault {
                 Fault::Flip(at, bit) if (begin..end).contains(&at) => {
                     bytes[(at - begin) as usize] ^= 1 << (bit % 8);
