@@ -105,7 +105,7 @@ pub unsafe fn test(request: Output<RequestHandle>, flag: Output<c_int>, status: 
     let handle = request.get()?;
     if handle == RequestHandle::NULL {
         flag.set(1)?;
-        status.set_outcome(AbiStatus::empty());
+        status.set_if_wanted(AbiStatus::empty());
         return Ok(());
     }
     let id = resolve(&engine::cell().lock(), handle)?;
@@ -173,7 +173,7 @@ pub unsafe fn testany(
             index.set(MPI_UNDEFINED)?;
             flag.set(c_int::from(ids.is_empty()))?;
             if ids.is_empty() {
-                status.set_outcome(AbiStatus::empty());
+                status.set_if_wanted(AbiStatus::empty());
             }
             Ok(())
         }
@@ -225,7 +225,7 @@ fn peek(id: RequestId) -> Status {
 pub unsafe fn request_get_status(request: RequestHandle, flag: Output<c_int>, status: Output<AbiStatus>) -> Result {
     if request == RequestHandle::NULL {
         flag.set(1)?;
-        status.set_outcome(AbiStatus::empty());
+        status.set_if_wanted(AbiStatus::empty());
         return Ok(());
     }
     let id = resolve(&engine::cell().lock(), request)?;
@@ -282,7 +282,7 @@ pub unsafe fn request_get_status_any(
     index.set(chosen.map_or(MPI_UNDEFINED, |chosen| ids[chosen].0 as c_int))?;
     match chosen {
         Some(chosen) => status.set_outcome(to_abi(&peek(ids[chosen].1))),
-        None if ids.is_empty() => status.set_outcome(AbiStatus::empty()),
+        None if ids.is_empty() => status.set_if_wanted(AbiStatus::empty()),
         None => {}
     }
     Ok(())

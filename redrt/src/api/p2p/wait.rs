@@ -122,7 +122,7 @@ pub unsafe fn waitany(
     match find_any(&ids, true) {
         None => {
             index.set(MPI_UNDEFINED)?;
-            status.set_outcome(AbiStatus::empty());
+            status.set_if_wanted(AbiStatus::empty());
             Ok(())
         }
         Some((at, outcome, comm, freed)) => {
