@@ -29,7 +29,7 @@ for sanitizer in "$@"; do
     # Only what is built here is watched, not the standard library: a thread that is handed over by the latter is known through its
     # atomics, which are generic and so built here.
     CARGO_TARGET_DIR="$target/sanitizers" RUSTFLAGS="-Zsanitizer=$sanitizer -Cunsafe-allow-abi-mismatch=sanitizer" \
-        ASAN_OPTIONS=detect_leaks=0 TSAN_OPTIONS="suppressions=$PWD/scripts/sanitizers.suppressions" \
+        ASAN_OPTIONS=detect_leaks=0 \
         cargo +nightly test --locked --no-fail-fast --target "$host" --lib -p redrt-sync -p redrt -p cloner -- \
         --skip static_data_and_a_large_block_of_this_process_are_found
 done
