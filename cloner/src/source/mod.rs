@@ -317,11 +317,11 @@ impl<'a> Source<'a> {
 
     /// What must be sent after this look, and what is as freshly mapped again.
     fn news(&self, picture: &Picture) -> (Vec<Piece>, RangeSet) {
-        let areas: RangeSet = picture.plan.watched.iter().map(|area| (area.start, area.end)).collect();
         let look = &picture.look;
+        // Within the areas of this look: what lay elsewhere is not kept.
         let there = self.sent.intersection(&picture.plan.layout.kept(&self.layout));
         let send = look.dirty.union(&look.populated.difference(&there));
-        let fresh = there.difference(&look.populated).intersection(&areas);
+        let fresh = there.difference(&look.populated);
         (send::pieces(&send, &areas_of(&picture.plan.watched)), fresh)
     }
 
