@@ -132,6 +132,12 @@ impl Scratch {
         Self { bytes: vec![0; length.div_ceil(8) + 2], length }
     }
 
+    /// Number of bytes.
+    #[allow(clippy::len_without_is_empty)]
+    pub fn len(&self) -> usize {
+        self.length
+    }
+
     /// The bytes. Valid until the scratch is dropped.
     pub fn region(&mut self) -> Region {
         let start = self.bytes.as_mut_ptr().cast::<u8>();

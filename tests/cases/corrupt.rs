@@ -52,7 +52,7 @@ const WRITE_OVER_RINGS: &str = r#"
         _exit(99);
     uint64_t *words = mmap(NULL, stat.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, 201, 0);
     size_t slots = 1;
-    while (4096 + slots * 4096 + slots * slots * 32768 < (size_t)stat.st_size)
+    while (4096 + slots * 4096 + slots * slots * 32768 + slots * 131072 < (size_t)stat.st_size)
         slots++;
     size_t degree = slots / 3;
     for (size_t receiver = 0; receiver < slots; receiver++)

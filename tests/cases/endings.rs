@@ -122,6 +122,31 @@ fn a_deadlock_ends_the_job_and_says_who_waits_for_what() {
 }
 
 #[test]
+fn a_deadlock_in_a_collective_says_who_has_not_come() {
+    // After so many collectives a communicator of one host has a board.
+    let source = r#"
+        #include <mpi.h>
+        int main(int argc, char **argv) {
+            int rank, number = 0;
+            MPI_Init(&argc, &argv);
+            MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+            for (int i = 0; i < 20; i++)
+                MPI_Barrier(MPI_COMM_WORLD);
+            if (rank == 1)
+                MPI_Recv(&number, 1, MPI_INT, 0, 5, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+            else
+                MPI_Allreduce(MPI_IN_PLACE, &number, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+            MPI_Finalize();
+            return 0;
+        }"#;
+    let (_directory, program) = compile_source(source);
+    let ended = Job::new(3, &program).degree(1).run().ended_with(1).said("deadlock");
+    let _ = ended
+        .said("rank 0 waits for rank 1 to come to a collective of MPI_COMM_WORLD")
+        .said("rank 1 waits for a message from rank 0, tag 5, MPI_COMM_WORLD");
+}
+
+#[test]
 fn a_process_that_computes_or_a_second_thread_is_no_deadlock() {
     // Longer than two questions take to be asked.
     let slow = "sleep(5); MPI_Send(&number, 1, MPI_INT, 0, 0, MPI_COMM_WORLD); MPI_Send(&number, 1, MPI_INT, 2, 0, MPI_COMM_WORLD)";

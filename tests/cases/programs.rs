@@ -31,7 +31,7 @@ macro_rules! programs {
     };
 }
 
-programs!(heat cg master_worker polling collectives threads ring alltoall clocks cancel neighbors onesided partitions addresses files datareps);
+programs!(heat cg master_worker polling collectives boards threads ring alltoall clocks cancel neighbors onesided partitions addresses files datareps);
 programs!(fortran_heat fortran_f08 fortran_mpi fortran_mpif fortran_sections);
 
 #[test]

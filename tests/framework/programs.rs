@@ -20,12 +20,13 @@ pub struct Program {
 
 impl Program {
     /// All of them.
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 24] = [
         Self { name: "heat", arguments: &["32", "40"], rank_count: 4 },
         Self { name: "cg", arguments: &["256", "30"], rank_count: 4 },
         Self { name: "master_worker", arguments: &["40"], rank_count: 4 },
         Self { name: "polling", arguments: &["10"], rank_count: 3 },
         Self { name: "collectives", arguments: &[], rank_count: 3 },
+        Self { name: "boards", arguments: &["1"], rank_count: 4 },
         Self { name: "threads", arguments: &["3", "20"], rank_count: 3 },
         Self { name: "ring", arguments: &["1", "3"], rank_count: 3 },
         Self { name: "alltoall", arguments: &["20", "2000"], rank_count: 4 },
@@ -65,7 +66,7 @@ impl Program {
     ];
 
     /// Those that are about chapters of the standard, each checking itself, with arguments that make them run for a second or so.
-    pub const CONFORMANCE: [Self; 15] = [
+    pub const CONFORMANCE: [Self; 16] = [
         // Chapter 3: point-to-point.
         Self { name: "cancel", arguments: &["60"], rank_count: 3 },
         // Chapter 3: wildcards.
@@ -76,6 +77,7 @@ impl Program {
         Self { name: "addresses", arguments: &["100"], rank_count: 3 },
         // Chapter 6: collectives.
         Self { name: "collectives", arguments: &[], rank_count: 3 },
+        Self { name: "boards", arguments: &["1"], rank_count: 4 },
         // Chapter 8: topologies.
         Self { name: "neighbors", arguments: &["5"], rank_count: 3 },
         // Chapter 9: environment.

@@ -109,7 +109,7 @@ pub fn intercomm_create(
         let peer = comm::resolve(peer_comm)?;
         peer.member(remote_leader)?;
         let (context, members) = (comm::leaders_context(&peer, tag), peer.others().clone());
-        Some(Peers { context, tag, rank: peer.rank as usize, members, across: None })
+        Some(Peers { context, tag, rank: peer.rank as usize, members, across: None, table: None })
     } else {
         None
     };

@@ -1,6 +1,6 @@
 //! All-to-all: everything at once while pieces are short, else in pairs.
 
-use super::{Outcome, Peers, all};
+use super::{Outcome, Peers, all, board};
 use crate::memory::{Region, Scratch};
 
 /// From this piece length on, members exchange in pairs, so that one receiver is not swamped.
@@ -10,6 +10,9 @@ const PAIRWISE_BYTES_MIN: usize = 32 << 10;
 pub async fn alltoall(peers: Peers, out: Vec<Region>, into: Vec<Region>) -> Outcome {
     let (size, rank) = (peers.size(), peers.rank);
     super::gather::copy(out[rank], into[rank])?;
+    if let Some(table) = peers.table.as_deref() {
+        return board::alltoall(table, &peers, &out, &into).await;
+    }
     let longest = out.iter().chain(&into).map(|piece| piece.len()).max().unwrap_or(0);
     if longest >= PAIRWISE_BYTES_MIN {
         for step in 1..size {

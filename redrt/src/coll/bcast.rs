@@ -1,6 +1,6 @@
 //! Broadcast: a binomial tree while the message is short, else scatter over the tree and a ring to collect the pieces.
 
-use super::{Outcome, Peers, all};
+use super::{Outcome, Peers, all, board};
 use crate::memory::Region;
 
 /// From this length on, each member's share of the work matters more than the number of steps.
@@ -8,6 +8,9 @@ const RING_BYTES_MIN: usize = 512 << 10;
 
 /// Brings `buffer` of `root` to all members.
 pub async fn bcast(peers: Peers, buffer: Region, root: usize) -> Outcome {
+    if let Some(table) = peers.table.as_deref() {
+        return board::bcast(table, &peers, buffer, root).await;
+    }
     if peers.size() > 4 && buffer.len() >= RING_BYTES_MIN {
         scatter_and_collect(&peers, buffer, root).await
     } else {

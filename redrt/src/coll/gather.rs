@@ -1,6 +1,6 @@
 //! Gather, scatter and allgather, with equal or given lengths.
 
-use super::{Outcome, Peers, all};
+use super::{Outcome, Peers, all, board};
 use crate::memory::{Region, Scratch};
 
 /// Below this many bytes in all, allgather takes few steps (Bruck); above it moves each byte along a ring.
@@ -43,6 +43,9 @@ pub(super) fn copy(from: Region, into: Region) -> Outcome {
 
 /// Brings the piece of every member to all; each member's own is in place.
 pub async fn allgather(peers: Peers, pieces: Vec<Region>) -> Outcome {
+    if let Some(table) = peers.table.as_deref() {
+        return board::allgather(table, &peers, &pieces).await;
+    }
     let total: usize = pieces.iter().map(|piece| piece.len()).sum();
     let equal = pieces.iter().all(|piece| piece.len() == pieces[0].len());
     if equal && total < RING_BYTES_MIN && peers.size() > 2 {

@@ -10,6 +10,7 @@
 pub mod alltoall;
 pub mod barrier;
 pub mod bcast;
+pub mod board;
 pub(crate) mod cards;
 pub(crate) mod check;
 pub mod gather;
@@ -79,6 +80,8 @@ pub struct Peers {
     pub members: Arc<[VirtualRank]>,
     /// In a collective of two groups, the other group: messages between them have another context.
     pub across: Option<Arc<Peers>>,
+    /// The board of the communicator, in a blocking collective if it has one.
+    pub table: Option<Arc<board::Table>>,
 }
 
 impl Peers {

@@ -2,7 +2,7 @@
 //! replica gets the same bits. For operations that do not commute, the operand of a lower rank stands to the left.
 
 use super::gather::scatter;
-use super::{Failure, Outcome, Peers};
+use super::{Failure, Outcome, Peers, board};
 use crate::memory::{Region, Scratch};
 
 /// From this length on, allreduce gives each member a share to combine.
@@ -16,14 +16,19 @@ pub trait Combine: Send + Sync {
     fn element_bytes(&self) -> usize;
     /// Whether operands may change places.
     fn commutes(&self) -> bool;
+    /// Whether combining short operands takes less time than a message does. Nobody knows of functions of the program.
+    fn is_fast(&self) -> bool;
 }
 
-fn join(combine: &dyn Combine, left: Region, right: Region) -> Outcome {
+pub(super) fn join(combine: &dyn Combine, left: Region, right: Region) -> Outcome {
     combine.combine(left, right).map_err(Failure::Refused)
 }
 
 /// Combines `buffer` of all members into `buffer` of `root`; elsewhere `buffer` is used up.
 pub async fn reduce(peers: Peers, buffer: Region, combine: &dyn Combine, root: usize) -> Outcome {
+    if let Some(table) = peers.table.as_deref().filter(|_| board::is_short(buffer.len()) && combine.is_fast()) {
+        return board::reduce(table, &peers, buffer, combine, root);
+    }
     let size = peers.size();
     // Members are numbered from the root if operands may change places, else from rank 0, and the result goes to the root
     // at the end.
@@ -56,12 +61,24 @@ pub async fn reduce(peers: Peers, buffer: Region, combine: &dyn Combine, root: u
     Ok(())
 }
 
-/// Combines `buffer` of all members into `buffer` of all.
-pub async fn allreduce(peers: Peers, buffer: Region, combine: &dyn Combine) -> Outcome {
+/// Combines `operand` of all members into `buffer` of all; they may be the same.
+pub async fn allreduce(peers: Peers, operand: Region, buffer: Region, combine: &dyn Combine) -> Outcome {
+    let by_shares = combine.commutes() && buffer.len() >= RING_BYTES_MIN.max(peers.size() * combine.element_bytes());
+    if let Some(table) = peers.table.as_deref().filter(|_| combine.is_fast()) {
+        if board::is_short(buffer.len()) {
+            return board::allreduce(table, &peers, operand, buffer, combine);
+        }
+        if by_shares && let Some(outcome) = board::allreduce_by_shares(table, &peers, operand, buffer, combine) {
+            return outcome;
+        }
+    }
+    if operand.start() != buffer.start() {
+        buffer.copy_from(operand);
+    }
     if peers.size() == 1 {
         return Ok(());
     }
-    if combine.commutes() && buffer.len() >= RING_BYTES_MIN.max(peers.size() * combine.element_bytes()) {
+    if by_shares {
         let shares = even_shares(buffer, combine.element_bytes(), peers.size());
         ring_reduce(&peers, &shares, combine).await?;
         super::gather::allgather(peers, shares).await
@@ -70,7 +87,7 @@ pub async fn allreduce(peers: Peers, buffer: Region, combine: &dyn Combine) -> O
     }
 }
 
-fn even_shares(buffer: Region, element_bytes: usize, size: usize) -> Vec<Region> {
+pub(super) fn even_shares(buffer: Region, element_bytes: usize, size: usize) -> Vec<Region> {
     let elements = buffer.len() / element_bytes;
     let bound = |number: usize| elements * number / size * element_bytes;
     (0..size).map(|number| buffer.part(bound(number), bound(number + 1) - bound(number))).collect()

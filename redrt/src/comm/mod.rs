@@ -8,6 +8,7 @@ pub mod topology;
 
 use crate::abi::{MPI_ERR_COMM, MPI_ERR_RANK, MPI_ERR_TOPOLOGY, MPI_UNDEFINED};
 use crate::coll::Peers;
+use crate::coll::board::seat::Seat;
 use crate::coll::check::Checks;
 use crate::dynamic::connection;
 use crate::dynamic::contact::{self, Identity};
@@ -55,6 +56,7 @@ pub struct Comm {
     collectives: AtomicU32,
     nonblocking: Nonblocking,
     persistent: AtomicU64,
+    seat: Seat,
     /// What its members say that they call, if collectives are checked.
     pub(crate) checks: Checks,
 }
@@ -148,6 +150,7 @@ impl Comm {
             collectives: AtomicU32::new(0),
             nonblocking: Nonblocking { begun: AtomicU64::new(0), under_way: Mutex::default() },
             persistent: AtomicU64::new(0),
+            seat: Seat::default(),
             checks: Checks::default(),
         }
     }
@@ -198,14 +201,23 @@ impl Comm {
         self.peers_in(self.context ^ COLLECTIVE, (number & 0x3fff_ffff) as i32)
     }
 
+    /// The members, for a blocking collective: over a board, if they have one.
+    #[inline]
+    pub fn blocking_peers(&self) -> Result<Peers> {
+        let table = self.seat.table(self)?;
+        Ok(Peers { table, ..self.peers() })
+    }
+
     /// The members, for an operation with its own context and tag.
     pub(crate) fn peers_in(&self, context: u64, tag: i32) -> Peers {
         let (rank, members) = (self.rank as usize, self.members.clone());
-        let Some(remote) = &self.remote else { return Peers { context, tag, rank, members, across: None } };
-        let across = Peers { context, tag, rank, members: remote.clone(), across: None };
+        let Some(remote) = &self.remote else {
+            return Peers { context, tag, rank, members, across: None, table: None };
+        };
+        let across = Peers { context, tag, rank, members: remote.clone(), across: None, table: None };
         // Each group by itself has a context too, named by its first member.
         let context = mix(context, self.name_of(members[0]) + 1) | COLLECTIVE;
-        Peers { context, tag, rank, members, across: Some(Arc::new(across)) }
+        Peers { context, tag, rank, members, across: Some(Arc::new(across)), table: None }
     }
 
     /// Takes the number of the next nonblocking collective; waits while its context is in use.

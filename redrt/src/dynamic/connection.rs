@@ -124,7 +124,14 @@ pub fn finalize() {
 fn part(key: u64, members: &Arc<[VirtualRank]>, is_last: bool) {
     let me = engine::cell().lock().me.rank;
     let Some(rank) = members.iter().position(|member| *member == me) else { return };
-    let phase = |tag| Peers { context: comm::parting_context(key), tag, rank, members: members.clone(), across: None };
+    let phase = |tag| Peers {
+        context: comm::parting_context(key),
+        tag,
+        rank,
+        members: members.clone(),
+        across: None,
+        table: None,
+    };
     // Neither can fail: their messages are empty.
     let _ = block_on(barrier(phase(0)));
     if let Some(connection) = connections().get_mut(&key) {

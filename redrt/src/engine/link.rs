@@ -197,6 +197,11 @@ impl Links {
         (card.host_number == self.identity.host_number && self.uses_shm(card)).then_some(card.pid)
     }
 
+    /// The memory that the processes of this host share.
+    pub fn segment(&self) -> Option<Segment> {
+        self.identity.segment
+    }
+
     fn uses_shm(&self, card: &Card) -> bool {
         self.identity.segment.is_some() && card.host_number == self.identity.host_number
     }

@@ -18,6 +18,7 @@ mod foreign;
 mod fuzz;
 pub mod link;
 pub mod matching;
+pub mod meeting;
 pub mod opening;
 mod passive;
 pub mod payload;
@@ -41,6 +42,7 @@ use crate::transport::tcp::Receiver;
 use cloning::Joining;
 use link::{Links, OutgoingId};
 use matching::Contexts;
+use meeting::Meetings;
 use passive::Waiters;
 use receive::Message;
 use redrt_sync::biased::{Biased, Guard};
@@ -97,6 +99,7 @@ pub struct Engine {
     /// Completions that the threads which wait have been told of.
     told_completions: u64,
     replication: Option<Box<Replication>>,
+    meetings: Meetings,
     /// When a thread that waits wants to look again though nothing has come, by this machine's monotonic clock.
     alarm_ns: Option<u64>,
     stalls: Stalls,
@@ -148,6 +151,7 @@ impl Engine {
             asleep: None,
             told_completions: 0,
             replication: setup.replication,
+            meetings: Meetings::default(),
             alarm_ns: None,
             stalls: Stalls::default(),
             faults: Vec::new(),
@@ -208,6 +212,7 @@ impl Engine {
         if self.joining == Joining::InView {
             self.tell_in_step();
         }
+        self.requests.completions += self.meetings.look();
         self.stalls.look(self.requests.completions);
         progressed
     }
@@ -527,8 +532,9 @@ impl Cell {
         if engine.requests.completions != completions {
             return engine;
         }
-        let has_news = || self.has_news.load(Ordering::SeqCst);
-        let Some(bed) = self.sleeper.prepare(&mut engine.links, has_news) else { return engine };
+        let Engine { links, meetings, .. } = &mut *engine;
+        let has_arrived = || self.has_news.load(Ordering::SeqCst) || meetings.has_any_come();
+        let Some(bed) = self.sleeper.prepare(links, has_arrived) else { return engine };
         let alarm = engine.alarm_ns.map(|alarm| (alarm, alarm.saturating_sub(monotonic_ns())));
         engine.asleep = Some(engine.happened());
         drop(engine);

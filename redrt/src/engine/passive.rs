@@ -57,10 +57,13 @@ impl Engine {
     pub fn passive(&mut self, thread_count: u32, view: ViewNumber) -> Option<Passive> {
         let all_wait = self.asleep.is_some() && self.waiters.stirred == 0 && self.waiters.waiting + 1 >= thread_count;
         let is_resuming = || self.replication.as_ref().is_some_and(|replication| replication.replica.is_resuming());
-        if !all_wait || self.alarm_ns.is_some() || self.links.is_busy() || is_resuming() {
+        if !all_wait || self.alarm_ns.is_some() || self.links.is_busy() || is_resuming() || self.meetings.has_any_come()
+        {
             return None;
         }
         let (sent_bytes, received_bytes) = self.links.traffic();
+        // What is posted on a board is there at once; but that the program has come further must show.
+        let (sent_bytes, received_bytes) = (sent_bytes + self.meetings.count(), received_bytes + self.meetings.count());
         Some(Passive { view, sent_bytes, received_bytes, waits_for: self.waits_for() })
     }
 
@@ -77,6 +80,9 @@ impl Engine {
             let tag = tag.map_or("any tag".to_owned(), |tag| format!("tag {}", tag.0));
             told.push(format!("a message from {source}, {tag}, {}", comm::label_of_context(context)));
         }
+        told.extend(
+            self.meetings.missing().map(|(rank, label)| format!("rank {rank} to come to a collective of {label}")),
+        );
         for (_, message) in &self.messages {
             let receives = message.receive.is_some() && !message.is_shadow;
             if receives && matches!(message.data, Data::Placed | Data::Landing(_)) {

@@ -41,6 +41,11 @@ pub fn arm(faults: &[ProcessFault], host: u32) {
     ARMED.store(armed, Ordering::Release);
 }
 
+/// Whether there are faults to carry out: then all that could be counted must be.
+pub fn is_armed() -> bool {
+    ARMED.load(Ordering::Acquire)
+}
+
 /// In a copy: the faults were meant for its source, but a host makes all sick that are there.
 pub fn become_copy(host: u32) {
     let is_sick = SICK_PERIOD.load(Ordering::Acquire) > 0 && SICK_HOST.load(Ordering::Acquire) == host;

@@ -27,3 +27,14 @@ pub unsafe fn read(pid: i32, address: u64, to: *mut u8, length: usize) -> io::Re
     }
     Ok(())
 }
+
+/// Whether others can read these bytes of this process, as far as their ends show: not what a driver has mapped.
+pub fn can_be_read(start: *const u8, length: usize) -> bool {
+    let mut bytes = [0u8; 2];
+    let local = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
+    let end = |at: usize| libc::iovec { iov_base: start.wrapping_add(at).cast_mut().cast(), iov_len: 1 };
+    let remote = [end(0), end(length.saturating_sub(1))];
+    // SAFETY: - `bytes` has room for both; the kernel checks where they are read.
+    let count = unsafe { libc::process_vm_readv(libc::getpid(), &raw const local, 1, remote.as_ptr(), 2, 0) };
+    count == 2
+}

@@ -4,6 +4,7 @@
 //! the engine's backlog. A receiver is handed one frame at a time, whose body stays where it is until consumed.
 //! Connections carry one direction each: a process opens the one it sends on when it first sends.
 
+pub mod board;
 pub mod descriptors;
 pub mod direct;
 pub mod frame;

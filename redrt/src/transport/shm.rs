@@ -1,8 +1,8 @@
 //! Shared memory within a node: one ring for each ordered pair of processes, in a memfd that the daemon made.
 //!
 //! ```text
-//!  0        4096                4096·(1+S)             rings: 32 KiB for each (receiver, sender)
-//!  | header | slot 0 | … S-1 |  ring (0,0) | ring (0,1) | …
+//!  0        4096                4096·(1+S)             rings: 32 KiB for each (receiver, sender)   boards: 128 KiB for each process
+//!  | header | slot 0 | … S-1 |  ring (0,0) | ring (0,1) | …                                            | board 0 | … S-1 |
 //! ```
 //! A slot page is where others wake its process: a sleep word, a `pending` flag and one bit for each sender. A ring's
 //! first line belongs to the consumer (bytes consumed, whether it polls this ring), the rest is records, each a frame
@@ -17,6 +17,7 @@
 //! Any process of the node can write anywhere in the segment, a corrupt one too. What is read from it is checked before
 //! it is used as a length or a number, once and on a copy: it may change between two looks.
 
+use super::board;
 use super::frame::{FrameError, HEADER_BYTES, Header, Kind};
 use redrt_sync::ring::{self, Memory, Reading, Writing};
 use redrt_sync::seen::{self, ASLEEP_FUTEX, ASLEEP_POLL, AWAKE};
@@ -82,7 +83,7 @@ impl Segment {
     /// Bytes of a segment for `slot_count` processes.
     pub fn bytes(slot_count: u32) -> usize {
         let slots = slot_count as usize;
-        HEAD_BYTES + slots * SLOT_BYTES + slots * slots * RING_BYTES
+        HEAD_BYTES + slots * SLOT_BYTES + slots * slots * RING_BYTES + slots * board::PROCESS_BYTES
     }
 
     /// Maps the memfd `fd`, out of the way of what the program maps. Fails when it is not a segment for `slot_count` processes.
@@ -168,6 +169,15 @@ impl Segment {
         let number = receiver.0 as usize * slots + sender.0 as usize;
         // SAFETY: - in bounds: both numbers are below slot_count.
         unsafe { self.base.add(HEAD_BYTES + slots * SLOT_BYTES + number * RING_BYTES) }
+    }
+
+    /// The places of a process on boards.
+    pub fn board(&self, process: ProcessIndex) -> *const u8 {
+        assert!(process.0 < self.slot_count, "slot {} of {}", process.0, self.slot_count);
+        let slots = self.slot_count as usize;
+        let boards = HEAD_BYTES + slots * SLOT_BYTES + slots * slots * RING_BYTES;
+        // SAFETY: - in bounds by the assertion.
+        unsafe { self.base.add(boards + process.0 as usize * board::PROCESS_BYTES) }
     }
 
     /// The sleep word of a process.

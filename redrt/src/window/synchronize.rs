@@ -33,6 +33,10 @@ impl Combine for Sum {
     fn commutes(&self) -> bool {
         true
     }
+
+    fn is_fast(&self) -> bool {
+        true
+    }
 }
 
 const WORD_BYTES: usize = size_of::<u64>();
@@ -87,7 +91,7 @@ impl Window {
         let mut own = Scratch::new(WORD_BYTES);
         let mine = own.region();
         let bounds = (0..=counts.len()).map(|number| number * WORD_BYTES).collect();
-        block_on(reduce_scatter(self.comm.peers(), all, bounds, mine, &Sum))?;
+        block_on(reduce_scatter(self.comm.blocking_peers()?, all, bounds, mine, &Sum))?;
         Ok(mine.with_bytes(word))
     }
 
@@ -248,7 +252,7 @@ impl Window {
     /// Ends the window, when all members do: there are no more requests.
     pub fn close(&self) -> Result {
         self.complete_here(&self.all());
-        block_on(crate::coll::barrier::barrier(self.comm.peers()))?;
+        block_on(crate::coll::barrier::barrier(self.comm.blocking_peers()?))?;
         self.request(self.rank(), Order::Close, None, &[]);
         engine::cell().wait_for(|_| lock(&self.served).is_closed.then_some(()));
         Ok(())

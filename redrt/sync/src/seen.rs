@@ -31,6 +31,20 @@ pub fn is_seen(polled: &AtomicU32, sleep: &AtomicU32) -> bool {
     false
 }
 
+/// To be asked by somebody who has just posted what others look for by themselves while they are awake: whether none of them can be asleep without having seen it. If
+/// not, a full barrier was made, and those asleep are to be roused.
+#[inline]
+pub fn are_all_awake<'a>(mut sleeps: impl Iterator<Item = &'a AtomicU32>) -> bool {
+    if fence::is_registered() {
+        fence::light();
+        if sleeps.all(|sleep| sleep.load(Ordering::Relaxed) == ALERT) {
+            return true;
+        }
+    }
+    fence::full();
+    false
+}
+
 /// The barrier of a consumer that says [`ALERT`] while it is awake (`alert`), or [`AWAKE`], between what it says and its last look.
 #[inline]
 pub fn before_last_look(alert: bool) {

@@ -197,12 +197,12 @@ pub struct SharedMemory {
     pub slot_count: u32,
 }
 
-/// Size in bytes of a node's shared memory for `slot_count` processes: a header, one page a slot and a ring for each
-/// ordered pair of slots. It is mostly holes: what is not touched takes no memory.
+/// Size in bytes of a node's shared memory for `slot_count` processes: a header, one page a slot, a ring for each
+/// ordered pair of slots and 32 pages a slot for boards. It is mostly holes: what is not touched takes no memory.
 #[must_use]
 pub fn shared_memory_bytes(slot_count: u32) -> u64 {
     let slots = u64::from(slot_count);
-    4096 + slots * 4096 + slots * slots * 32_768
+    4096 + slots * 4096 + slots * slots * 32_768 + slots * 131_072
 }
 
 /// Everything a process needs to know to take its place.

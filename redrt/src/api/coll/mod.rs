@@ -68,7 +68,9 @@ macro_rules! collective {
             if let Some(call) = $crate::api::coll::call!($blocking, $blocking, &comm, $($argument),*) {
                 $crate::coll::check::blocking(&comm, call?)?;
             }
-            Ok($crate::coll::schedule::block_on($crate::api::coll::Plan::run(plan, comm.peers()))?)
+            let peers = comm.blocking_peers()?;
+            let is_over_board = peers.table.is_some();
+            Ok($crate::coll::schedule::run($crate::api::coll::Plan::run(plan, peers), is_over_board)?)
         }
 
         /// The nonblocking form.

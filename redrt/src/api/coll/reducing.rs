@@ -62,6 +62,10 @@ impl Combine for Reduction {
     fn commutes(&self) -> bool {
         self.op.is_commutative()
     }
+
+    fn is_fast(&self) -> bool {
+        !self.op.is_user()
+    }
 }
 
 /// The operands of a member and the place of its result.
@@ -83,6 +87,15 @@ impl Operand {
     ) -> Result<Self> {
         let mine = if in_place(comm, sendbuf)? { None } else { Some(Slot::new(sendbuf, count, datatype)?) };
         Ok(Self { mine, result: Slot::new(recvbuf, count, datatype)? })
+    }
+
+    /// The operand's bytes, and the result's place; the same where the operand is there.
+    #[inline(always)]
+    fn open(self) -> (Option<Packed>, Packed) {
+        match self.mine {
+            None => (None, self.result.load()),
+            Some(mine) => (Some(mine.load()), self.result.open()),
+        }
     }
 
     /// The result's place with the operand in it.
@@ -149,11 +162,15 @@ fn plan_allreduce(
     let reduction = Reduction::new(op, datatype)?;
     let operand = Operand::new(sendbuf, recvbuf, count, datatype, comm)?;
     Ok(move |peers: Peers| {
-        let result = operand.load();
+        let (mine, result) = operand.open();
         async move {
+            let mine = mine.as_ref().map_or(result.region, |mine| mine.region);
             match across(&peers) {
-                None => fold::allreduce(peers, result.region, &reduction).await?,
-                Some(across) => inter::allreduce(peers, &across, result.region, &reduction).await?,
+                None => fold::allreduce(peers, mine, result.region, &reduction).await?,
+                Some(across) => {
+                    result.region.copy_from(mine);
+                    inter::allreduce(peers, &across, result.region, &reduction).await?;
+                }
             }
             result.store();
             Ok(())

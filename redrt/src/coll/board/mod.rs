@@ -1,0 +1,139 @@
+//! Blocking collectives of the members of one host, over a board: each posts what it contributes, once, and reads what it needs of the others.
+//!
+//! Only in a world that is not replicated. Where there are replicas, what one contributes is compared with what its siblings do, kept until all have it and given
+//! to copies: it goes in messages.
+//!
+//! A communicator gets its board when it has been used for a few collectives ([`seat`]). Operands are combined in the order in which messages would have
+//! brought them, so the result does not depend on who is on which host.
+
+mod moving;
+mod reducing;
+pub mod seat;
+
+pub use moving::{allgather, alltoall, barrier, bcast};
+pub use reducing::{allreduce, allreduce_by_shares, is_short, reduce};
+
+use super::{Failure, Outcome};
+use crate::abi::MPI_ERR_INTERN;
+use crate::comm::lock;
+use crate::engine;
+use crate::engine::sleep;
+use crate::error::Error;
+use crate::memory::{Region, Scratch};
+use crate::transport::board::{Awaited, Board, Posted};
+use redrt_types::ProcessIndex;
+use std::sync::{Arc, Mutex};
+
+/// After so many operations messages are taken in, though nobody here waits for any: others may wait for what only this process can do.
+const OPERATIONS_PER_PROGRESS: u64 = 64;
+
+/// Scratch memory is not made for less.
+const SCRATCH_BYTES_MIN: usize = 4096;
+
+/// A communicator's board, as its collectives use it.
+pub struct Table {
+    board: Arc<Board>,
+    /// Context of the communicator.
+    context: u64,
+    /// The job, whose processes are woken.
+    job: u64,
+    /// What long reductions are made in, kept for the next one: fresh memory costs more than the copying.
+    scratch: Mutex<Option<Scratch>>,
+}
+
+impl Table {
+    /// The table of a communicator with this context, in this job.
+    fn new(board: Arc<Board>, context: u64, job: u64) -> Self {
+        Self { board, context, job, scratch: Mutex::default() }
+    }
+
+    fn leave(&self) -> u64 {
+        self.board.leave()
+    }
+
+    /// Does something with `bytes` bytes.
+    fn with_scratch<T>(&self, bytes: usize, work: impl FnOnce(Region) -> T) -> T {
+        let mut scratch = lock(&self.scratch);
+        if scratch.as_ref().is_none_or(|scratch| scratch.len() < bytes) {
+            *scratch = Some(Scratch::new(bytes.max(SCRATCH_BYTES_MIN)));
+        }
+        let all = scratch.as_mut().expect("it was just made").region();
+        work(all.part(0, bytes))
+    }
+
+    fn wait(&self, awaited: Awaited) {
+        engine::cell().meet(&self.board, awaited, self.context);
+    }
+
+    /// Begins the next operation; its number.
+    #[inline]
+    fn begin(&self) -> u64 {
+        let (number, before) = self.board.next();
+        if let Some(before) = before {
+            self.wait(before);
+        }
+        if number.is_multiple_of(OPERATIONS_PER_PROGRESS) {
+            engine::cell().poll_once();
+        }
+        number
+    }
+
+    fn post(&self, number: u64) {
+        self.board.post(number, |process: ProcessIndex| sleep::poke(self.job, process));
+    }
+
+    /// Comes to the next operation, and posts `piece` for all.
+    #[inline]
+    fn come_with(&self, piece: Region) -> u64 {
+        let number = self.begin();
+        self.board.write(number, piece);
+        self.post(number);
+        number
+    }
+
+    /// The same; `also` will be posted later, and must be readable where it is as well.
+    fn come_with_both(&self, piece: Region, also: Region) -> u64 {
+        let number = self.begin();
+        if self.board.is_readable(also) {
+            self.board.write(number, piece);
+        } else {
+            self.board.write_message(number, piece.len());
+        }
+        self.post(number);
+        number
+    }
+
+    /// Comes to the next operation with nothing.
+    #[inline]
+    fn come(&self) -> u64 {
+        let number = self.begin();
+        self.post(number);
+        number
+    }
+
+    #[inline]
+    fn wait_for_all(&self, number: u64) {
+        self.wait(Board::all(number));
+    }
+
+    #[inline]
+    fn wait_for(&self, member: usize, number: u64) {
+        self.wait(Board::one(member, number));
+    }
+
+    /// Reads all of a posted piece, which must be as long as its place.
+    #[inline]
+    fn take(&self, posted: &Posted, into: Region) -> Outcome {
+        if posted.length() != into.len() as u64 {
+            return Err(Failure::Mismatched);
+        }
+        self.read(posted, 0, into)
+    }
+
+    fn read(&self, posted: &Posted, offset: usize, into: Region) -> Outcome {
+        self.board.read(posted, offset, into).map_err(|error| {
+            let message = format!("another member's buffer cannot be read from its process: {error}");
+            Failure::Refused(Error::new(MPI_ERR_INTERN, message))
+        })
+    }
+}

@@ -1,0 +1,155 @@
+//! Which place on boards a communicator has: agreed by its members when it has been used for a few collectives, given back when it is freed.
+//!
+//! A place serves one communicator after the other. The next one may have it when all members of the last have left: then nobody reads there any more.
+
+use super::Table;
+use crate::coll::cards::{self, Card};
+use crate::comm::{Comm, lock};
+use crate::engine;
+use crate::error::Result;
+use crate::faults;
+use crate::runtime::job;
+use crate::transport::board::{Board, MEMBERS_MAX, Member, PLACES};
+use crate::transport::direct;
+use crate::transport::shm::Segment;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+
+/// The members agree at this collective, and if there was no place, whenever twice as many have been.
+const FIRST: u32 = 4;
+
+/// A communicator's board, or how far it is from one.
+#[derive(Default)]
+pub struct Seat {
+    collectives: AtomicU32,
+    table: OnceLock<Arc<Table>>,
+}
+
+/// The places of this process.
+#[derive(Default)]
+struct Places {
+    /// One bit for each that is in use.
+    taken: u32,
+    /// Members agree on a place now: two communicators must not agree on the same.
+    is_agreeing: bool,
+    /// Left by this process, and not yet by all others: the board, and the number that says so.
+    left: Vec<(Arc<Board>, u64)>,
+    /// The highest number that this process has posted in any place it has left.
+    highest: u64,
+}
+
+static PLACES_TAKEN: Mutex<Places> = Mutex::new(Places { taken: 0, is_agreeing: false, left: Vec::new(), highest: 0 });
+
+/// What members try to read out of each other's memory.
+static PROBE: AtomicU64 = AtomicU64::new(0x7265_6472_745f_3031);
+
+impl Places {
+    /// The bits of those that may be agreed upon, once nobody else does.
+    fn offer(&mut self) -> u32 {
+        if std::mem::replace(&mut self.is_agreeing, true) {
+            return 0;
+        }
+        let taken = &mut self.taken;
+        self.left.retain(|(board, number)| {
+            let is_left = board.is_left(*number);
+            *taken &= !(u32::from(is_left) << board.place());
+            !is_left
+        });
+        !self.taken
+    }
+}
+
+impl Seat {
+    /// The table of a communicator, for its next blocking collective. All members call it for each.
+    #[inline]
+    pub fn table(&self, comm: &Comm) -> Result<Option<Arc<Table>>> {
+        if let Some(table) = self.table.get() {
+            return Ok(Some(table.clone()));
+        }
+        let count = self.collectives.load(Ordering::Relaxed).saturating_add(1);
+        self.collectives.store(count, Ordering::Relaxed);
+        if count < FIRST || !count.is_power_of_two() || !may_have(comm) {
+            return Ok(None);
+        }
+        Ok(agree(comm)?.map(|table| self.table.get_or_init(|| Arc::new(table)).clone()))
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        if let Some(table) = self.table.get() {
+            let mut places = lock(&PLACES_TAKEN);
+            let number = table.leave();
+            places.highest = places.highest.max(number);
+            places.left.push((table.board.clone(), number));
+        }
+    }
+}
+
+/// Whether it is worth asking; the same at all members.
+fn may_have(comm: &Comm) -> bool {
+    let is_right_size = (2..=MEMBERS_MAX).contains(&comm.size());
+    let is_plain = comm.remote.is_none() && !comm.is_mixed;
+    is_right_size && is_plain && job().is_some_and(|job| !job.welcome.world.is_replicated())
+}
+
+/// The segment, and the members as processes that share it with this one. `None` when some do not, or messages are to be counted or traced.
+fn sharing(comm: &Comm) -> Option<(Segment, Box<[Member]>)> {
+    let engine = engine::cell().lock();
+    if faults::is_armed() || engine.traces.is_some() {
+        return None;
+    }
+    let segment = engine.links.segment()?;
+    let member = |rank| {
+        let process = engine.process_of(rank);
+        Some(Member { process, pid: engine.links.local_pid(process)? })
+    };
+    Some((segment, comm.members.iter().map(|rank| member(*rank)).collect::<Option<_>>()?))
+}
+
+/// Agrees on a place. Two members may offer different ones; without one that all offer there is none.
+fn agree(comm: &Comm) -> Result<Option<Table>> {
+    let sharing = sharing(comm);
+    let (offered, highest, was_free) = {
+        let mut places = lock(&PLACES_TAKEN);
+        let was_free = !places.is_agreeing;
+        let offered = if sharing.is_some() { places.offer() } else { 0 };
+        (offered, places.highest, was_free && sharing.is_some())
+    };
+    let agreed = agree_on(comm, sharing, offered, highest);
+    let mut places = lock(&PLACES_TAKEN);
+    places.is_agreeing &= !was_free;
+    let agreed = agreed?;
+    places.taken |= agreed.as_ref().map_or(0, |table| 1 << table.board.place());
+    Ok(agreed)
+}
+
+fn agree_on(
+    comm: &Comm,
+    sharing: Option<(Segment, Box<[Member]>)>,
+    offered: u32,
+    highest: u64,
+) -> Result<Option<Table>> {
+    let probe = PROBE.as_ptr() as u64;
+    let all = cards::exchange(comm, [u64::from(offered), highest, probe, 0])?;
+    let free = all.iter().fold(!0, |free, card: &Card| free & card[0] as u32);
+    let base = all.iter().map(|card| card[1]).max().unwrap_or_default();
+    let reads_all = sharing
+        .as_ref()
+        .is_some_and(|(_, members)| members.iter().zip(&all).all(|(member, card)| can_read(member, card[2])));
+    // Asked also without a place, for what each member can is its own affair.
+    let all = cards::exchange(comm, [u64::from(reads_all), 0, 0, 0])?;
+    let direct = all.iter().all(|card| card[0] == 1);
+    let Some((segment, members)) = sharing.filter(|_| free != 0) else { return Ok(None) };
+    let board = Board::new(segment, free.trailing_zeros(), members, comm.rank as usize, direct, base);
+    Ok(job().map(|job| Table::new(Arc::new(board), comm.context, job.welcome.job)))
+}
+
+fn can_read(member: &Member, probe: u64) -> bool {
+    let mut word = 0u64;
+    // SAFETY: - a word of this function's own.
+    let read = unsafe { direct::read(member.pid, probe, (&raw mut word).cast(), size_of::<u64>()) };
+    read.is_ok() && word == PROBE.load(Ordering::Relaxed)
+}
+
+const _: () = assert!(PLACES == u32::BITS);

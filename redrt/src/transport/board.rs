@@ -1,0 +1,449 @@
+//! Boards in the node's shared memory: what the members of a communicator on one host post for each other.
+//!
+//! Each process has [`PLACES`] places of a page, and a communicator that has a board has one with the same number at each member. What a
+//! place holds is written by its process alone; [`redrt_sync::board`] says when. A short piece is posted as it is, of a long one where its bytes are, and others
+//! read them out of its process's memory.
+//!
+//! As with rings, whatever others may have written there is checked before it is used as a length.
+
+use super::direct;
+use super::shm::{self, Segment};
+use crate::memory::Region;
+use redrt_sync::board::{self, DEPTH, Numbers};
+use redrt_sync::seen;
+use redrt_types::ProcessIndex;
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Boards that a process can have at once.
+pub const PLACES: u32 = 32;
+/// Bytes of each process's places.
+pub const PROCESS_BYTES: usize = PLACES as usize * size_of::<Place>();
+/// Most members: each looks at all others.
+pub const MEMBERS_MAX: usize = 16;
+/// Bytes that fit into a cell.
+pub const INLINE_BYTES_MAX: usize = 960;
+
+/// Where a piece is that must come as a message.
+const MESSAGE: u64 = u64::MAX;
+
+/// Where and how long a piece is that somebody has posted, as its words say.
+#[derive(Clone, Copy, Default)]
+#[repr(C)]
+struct Entry {
+    length: u64,
+    /// Below [`INLINE_BYTES_MAX`] it is in the cell, from there on; [`MESSAGE`]; or an address in its process.
+    place: u64,
+}
+
+#[repr(C, align(64))]
+struct Cell {
+    number: AtomicU64,
+    _pad: u64,
+    /// Of one piece for all; where there is one for each member, these are in the bytes.
+    entry: Entry,
+    bytes: [u8; 992],
+}
+
+#[repr(C, align(4096))]
+struct Place {
+    cells: [Cell; DEPTH as usize],
+}
+
+const _: () = assert!(size_of::<Place>() == 4096 && PROCESS_BYTES == 131_072);
+const _: () = assert!(size_of::<[Entry; MEMBERS_MAX]>() + INLINE_BYTES_MAX / 2 <= 992 && INLINE_BYTES_MAX <= 992);
+
+/// A member, as the others know it.
+#[derive(Clone, Copy)]
+pub struct Member {
+    /// Its process.
+    pub process: ProcessIndex,
+    /// Its process id.
+    pub pid: i32,
+}
+
+/// A piece that was posted.
+#[derive(Clone, Copy)]
+pub struct Posted {
+    member: usize,
+    number: u64,
+    entry: Entry,
+}
+
+impl Posted {
+    /// How long it is.
+    pub fn length(&self) -> u64 {
+        self.entry.length
+    }
+
+    /// It must come as a message: nobody can read it where it is.
+    pub fn is_message(&self) -> bool {
+        self.entry.place == MESSAGE
+    }
+
+    /// It is in its process's memory, which must leave it there until it was read.
+    pub fn is_elsewhere(&self) -> bool {
+        self.entry.place >= INLINE_BYTES_MAX as u64 && !self.is_message()
+    }
+}
+
+/// What somebody waits for: that members have come to an operation.
+#[derive(Clone, Copy)]
+pub struct Awaited {
+    number: u64,
+    /// One member; all of them otherwise.
+    member: Option<usize>,
+}
+
+/// One communicator's places.
+pub struct Board {
+    segment: Segment,
+    place: u32,
+    members: Box<[Member]>,
+    places: Box<[*const Place]>,
+    rank: usize,
+    /// Members can read each other's memory.
+    direct: bool,
+    base: u64,
+    last: AtomicU64,
+}
+
+// SAFETY: - the mapping is never removed, and cells are written by their owner alone, as the protocol of the numbers allows.
+unsafe impl Send for Board {}
+// SAFETY: as for Send.
+unsafe impl Sync for Board {}
+
+impl Numbers for Board {
+    #[inline]
+    fn member_count(&self) -> usize {
+        self.places.len()
+    }
+
+    #[inline]
+    fn number(&self, member: usize, cell: usize) -> &AtomicU64 {
+        // SAFETY: - a cell of a place of the mapping, of which this word is only used as an atomic; below DEPTH.
+        unsafe { &(*self.cell(member, cell)).number }
+    }
+}
+
+impl Board {
+    /// The board of `members` in place `place` of each, `rank` being this process, none of which has posted a number beyond `base` there. `direct`: all of them
+    /// can read each other's memory.
+    ///
+    /// # Panics
+    /// When there is no such place.
+    pub fn new(segment: Segment, place: u32, members: Box<[Member]>, rank: usize, direct: bool, base: u64) -> Self {
+        assert!(place < PLACES && members.len() <= MEMBERS_MAX, "place {place} of {PLACES}");
+        let places = members.iter().map(|member| {
+            // SAFETY: - a process has PLACES places.
+            unsafe { segment.board(member.process).cast::<Place>().add(place as usize) }
+        });
+        let places = places.collect();
+        Self { segment, place, members, places, rank, direct, base, last: AtomicU64::new(base) }
+    }
+
+    /// Which place of its members it is.
+    pub fn place(&self) -> u32 {
+        self.place
+    }
+
+    /// The highest number that this process has posted.
+    pub fn last(&self) -> u64 {
+        self.last.load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    fn cell(&self, member: usize, cell: usize) -> *const Cell {
+        // SAFETY: - cells are numbered below DEPTH.
+        unsafe { (&raw const (*self.places[member]).cells).cast::<Cell>().add(cell) }
+    }
+
+    #[inline]
+    fn own(&self, number: u64) -> *mut Cell {
+        self.cell(self.rank, board::cell(number)).cast_mut()
+    }
+
+    /// Begins the next operation. Its number, and what must have come before anything is written.
+    #[inline]
+    pub fn next(&self) -> (u64, Option<Awaited>) {
+        let number = self.last.load(Ordering::Relaxed) + 1;
+        self.last.store(number, Ordering::Relaxed);
+        let before = board::before_writing(number, self.base);
+        (number, before.map(|number| Awaited { number, member: None }))
+    }
+
+    /// That all members come to an operation.
+    #[inline]
+    pub fn all(number: u64) -> Awaited {
+        Awaited { number, member: None }
+    }
+
+    /// That a member comes to an operation.
+    #[inline]
+    pub fn one(member: usize, number: u64) -> Awaited {
+        Awaited { number, member: Some(member) }
+    }
+
+    /// Whether it has come. Of all members, the first `come` are known to have.
+    #[inline]
+    pub fn has_come(&self, awaited: Awaited, come: &mut usize) -> bool {
+        match awaited.member {
+            Some(member) => board::has_posted(self, member, awaited.number),
+            None => board::have_all_posted(self, awaited.number, come),
+        }
+    }
+
+    /// The rank of somebody who has not come yet.
+    pub fn missing(&self, awaited: Awaited) -> Option<usize> {
+        let mut come = 0;
+        (!self.has_come(awaited, &mut come)).then(|| awaited.member.unwrap_or(come))
+    }
+
+    /// Writes what this member posts for all: `piece`, if it is short, else where it is.
+    #[inline]
+    pub fn write(&self, number: u64, piece: Region) {
+        let cell = self.own(number);
+        let mut entry = Entry { length: piece.len() as u64, place: 0 };
+        // SAFETY: - this member's own cell, which nobody reads now: `next` says what must have come before.
+        let bytes = unsafe { (&raw mut (*cell).bytes).cast::<u8>() };
+        if piece.len() <= INLINE_BYTES_MAX {
+            // SAFETY: - the piece fits; it may not overlap with shared memory.
+            unsafe { std::ptr::copy_nonoverlapping(piece.start(), bytes, piece.len()) };
+        } else {
+            entry.place = self.place_of(piece);
+        }
+        // SAFETY: - as above.
+        unsafe { (&raw mut (*cell).entry).write(entry) };
+    }
+
+    /// Writes one piece for each member.
+    pub fn write_each(&self, number: u64, pieces: &[Region]) {
+        let cell = self.own(number);
+        // SAFETY: - this member's own cell, which nobody reads now.
+        let bytes = unsafe { (&raw mut (*cell).bytes).cast::<u8>() };
+        let mut at = pieces.len() * size_of::<Entry>();
+        for (number, piece) in pieces.iter().enumerate() {
+            let mut entry = Entry { length: piece.len() as u64, place: at as u64 };
+            if at + piece.len() <= INLINE_BYTES_MAX {
+                // SAFETY: - the piece fits behind the ones before.
+                unsafe { std::ptr::copy_nonoverlapping(piece.start(), bytes.add(at), piece.len()) };
+                at += piece.len();
+            } else {
+                entry.place = self.place_of(*piece);
+            }
+            // SAFETY: - there is room for MEMBERS_MAX entries: checked above.
+            unsafe { bytes.cast::<Entry>().add(number).write_unaligned(entry) };
+        }
+    }
+
+    /// Writes that this member's piece for all, of so many bytes, comes as a message.
+    pub fn write_message(&self, number: u64, bytes: usize) {
+        let entry = Entry { length: bytes as u64, place: MESSAGE };
+        // SAFETY: - this member's own cell, which nobody reads now.
+        unsafe { (&raw mut (*self.own(number)).entry).write(entry) };
+    }
+
+    /// Whether members can read a long piece where it is.
+    pub fn is_readable(&self, piece: Region) -> bool {
+        self.direct && direct::can_be_read(piece.start(), piece.len())
+    }
+
+    fn place_of(&self, piece: Region) -> u64 {
+        if self.is_readable(piece) { piece.start() as u64 } else { MESSAGE }
+    }
+
+    /// Says that this member has come to the operation. `poke` wakes those that cannot be woken otherwise.
+    #[inline]
+    pub fn post(&self, number: u64, poke: impl Fn(ProcessIndex)) {
+        board::post(self, self.rank, number);
+        let others =
+            || (0..self.members.len()).filter(|rank| *rank != self.rank).map(|rank| self.members[rank].process);
+        if seen::are_all_awake(others().map(|process| self.segment.sleep_word(process))) {
+            return;
+        }
+        for process in others() {
+            if shm::wake(self.segment.sleep_word(process)) {
+                poke(process);
+            }
+        }
+    }
+
+    /// What a member has posted for all, once it has come.
+    #[inline]
+    pub fn posted(&self, member: usize, number: u64) -> Posted {
+        // SAFETY: - the member has come, and writes its cell again only when this one has come further.
+        let entry = unsafe { (&raw const (*self.cell(member, board::cell(number))).entry).read() };
+        Posted { member, number, entry }
+    }
+
+    /// What a member has posted for another, once it has come.
+    pub fn posted_for(&self, member: usize, number: u64, to: usize) -> Posted {
+        assert!(to < self.members.len(), "rank {to} of {}", self.members.len());
+        // SAFETY: - as in `posted`; there is room for MEMBERS_MAX entries.
+        let entry = unsafe {
+            let bytes = &raw const (*self.cell(member, board::cell(number))).bytes;
+            bytes.cast::<Entry>().add(to).read_unaligned()
+        };
+        Posted { member, number, entry }
+    }
+
+    /// Copies `into.len()` bytes of a posted piece, from byte `offset` on.
+    ///
+    /// # Errors
+    /// When its process's memory cannot be read.
+    #[inline]
+    pub fn read(&self, posted: &Posted, offset: usize, into: Region) -> io::Result<()> {
+        let Posted { member, number, entry } = *posted;
+        if posted.is_elsewhere() {
+            // SAFETY: - the region is valid for writes of its length, and nobody else accesses it meanwhile.
+            return unsafe {
+                direct::read(
+                    self.members[member].pid,
+                    entry.place.wrapping_add(offset as u64),
+                    into.start(),
+                    into.len(),
+                )
+            };
+        }
+        let start = entry.place as usize + offset;
+        if posted.is_message() || start + into.len() > INLINE_BYTES_MAX {
+            return Err(io::Error::other("what is posted there is not in it"));
+        }
+        // SAFETY: - within the cell: checked; the member leaves it as it is until this one has come further.
+        unsafe {
+            let bytes = (&raw const (*self.cell(member, board::cell(number))).bytes).cast::<u8>();
+            std::ptr::copy_nonoverlapping(bytes.add(start), into.start(), into.len());
+        }
+        Ok(())
+    }
+
+    /// Whether all members have left; see [`Board::leave`].
+    pub fn is_left(&self, number: u64) -> bool {
+        board::have_all_posted(self, number, &mut 0)
+    }
+
+    /// Says that this member does not take part any more. When all have, which [`Board::is_left`] tells with the number returned here, the place may be used
+    /// for something else.
+    pub fn leave(&self) -> u64 {
+        let number = self.last() + 1;
+        self.last.store(number, Ordering::Relaxed);
+        // The cell's bytes stay, so nobody needs to have read them; and nobody waits for it.
+        board::post(self, self.rank, number);
+        number
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::Scratch;
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+    use std::os::fd::AsRawFd;
+
+    fn segment() -> Segment {
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(Segment::bytes(2) as u64).unwrap();
+        Segment::map(file.as_raw_fd(), 2).unwrap()
+    }
+
+    /// The boards of both members, which are this process.
+    fn boards(segment: Segment, place: u32, direct: bool) -> [Board; 2] {
+        let member = |number| Member { process: ProcessIndex(number), pid: std::process::id() as i32 };
+        [0, 1].map(|rank| Board::new(segment, place, Box::new([member(0), member(1)]), rank, direct, 0))
+    }
+
+    fn filled(length: usize, with: u8) -> Scratch {
+        let mut scratch = Scratch::new(length);
+        scratch.region().with_bytes_mut(|bytes| bytes.fill(with));
+        scratch
+    }
+
+    fn bytes_of(mut scratch: Scratch) -> Vec<u8> {
+        scratch.region().with_bytes(<[u8]>::to_vec)
+    }
+
+    #[test]
+    fn a_piece_is_read_from_the_cell_or_from_where_it_is() {
+        for direct in [true, false] {
+            let [one, other] = boards(segment(), 3, direct);
+            for (round, length) in [0, 1, INLINE_BYTES_MAX, INLINE_BYTES_MAX + 1, 100_000].into_iter().enumerate() {
+                let mut piece = filled(length, round as u8);
+                let (number, before) = one.next();
+                assert_eq!(other.next().0, number);
+                assert_eq!(before.is_some(), number >= DEPTH, "somebody may still read what is written over");
+                one.write(number, piece.region());
+                assert!(!other.has_come(Board::one(0, number), &mut 0));
+                one.post(number, |_| ());
+                other.post(number, |_| ());
+                assert!(other.has_come(Board::all(number), &mut 0));
+                let posted = other.posted(0, number);
+                let is_long = length > INLINE_BYTES_MAX;
+                assert_eq!(posted.length(), length as u64);
+                assert_eq!((posted.is_elsewhere(), posted.is_message()), (is_long && direct, is_long && !direct));
+                let mut into = Scratch::new(length);
+                assert_eq!(other.read(&posted, 0, into.region()).is_err(), posted.is_message());
+                assert!(posted.is_message() || bytes_of(into) == bytes_of(piece));
+            }
+        }
+    }
+
+    #[test]
+    fn each_member_reads_its_own_piece() {
+        let [one, other] = boards(segment(), 31, true);
+        let (number, _) = one.next();
+        let (mut short, mut long) = (filled(10, 1), filled(5000, 2));
+        one.write_each(number, &[long.region(), short.region()]);
+        one.post(number, |_| ());
+        for (to, length, value) in [(0, 5000, 2), (1, 10, 1)] {
+            let posted = other.posted_for(0, number, to);
+            assert_eq!(posted.length(), length);
+            let mut into = Scratch::new(length as usize);
+            other.read(&posted, 0, into.region()).unwrap();
+            assert!(bytes_of(into).iter().all(|byte| *byte == value));
+        }
+    }
+
+    #[test]
+    fn a_place_that_all_have_left_serves_again() {
+        let segment = segment();
+        let [one, other] = boards(segment, 0, true);
+        one.next();
+        let left = one.leave();
+        assert!(!one.is_left(left), "the other has not left");
+        other.next();
+        assert_eq!(other.leave(), left);
+        assert!(one.is_left(left));
+        let member = |number| Member { process: ProcessIndex(number), pid: std::process::id() as i32 };
+        let next = Board::new(segment, 0, Box::new([member(0), member(1)]), 0, true, left);
+        let (number, before) = next.next();
+        assert!(number > left && before.is_none() && !next.has_come(Board::one(1, number), &mut 0));
+    }
+
+    proptest! {
+        /// Whatever others write on a board, no more than its cells is read, and nothing written but what was asked for.
+        #[test]
+        fn a_board_that_is_written_over_is_read_within_its_bounds(
+            words in vec((0usize..512, any::<u64>()), 0..40),
+            length in 0usize..2000,
+            offset in 0usize..2000,
+        ) {
+            let segment = segment();
+            let [one, other] = boards(segment, 0, true);
+            let (number, _) = one.next();
+            one.write_each(number, &[Region::empty(), Region::empty()]);
+            one.post(number, |_| ());
+            for (at, value) in words {
+                // SAFETY: - a word of the first place of the first process, which is a page.
+                unsafe { segment.board(ProcessIndex(0)).cast_mut().cast::<u64>().add(at).write(value) };
+            }
+            for posted in [other.posted(0, number), other.posted_for(0, number, 1)] {
+                let mut into = filled(length + 16, 0xaa);
+                let region = into.region();
+                // Addresses are read by the kernel, which refuses those that there are not; those that there are may be read.
+                let _ = other.read(&posted, offset, region.part(0, length));
+                prop_assert!(region.part(length, 16).with_bytes(|bytes| bytes.iter().all(|byte| *byte == 0xaa)));
+            }
+        }
+    }
+}

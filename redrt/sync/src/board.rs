@@ -1,0 +1,172 @@
+//! Operations that a few members take part in, each of which posts what the others read.
+//!
+//! ```text
+//!   member 0 │ 4 │ 5 │ 2 │ 3 │     operation k is in cell k modulo DEPTH of each member; here 0 is in operation 5,
+//!   member 1 │ 4 │ 1 │ 2 │ 3 │     and 1 in operation 4: whatever it reads there, nobody writes it
+//! ```
+//! Operations are numbered, and all members take part in all of them, in order. Who comes to operation k writes its cell and then the cell's number. So a
+//! number k says that its member has done with all operations before, and who wants to write over what it posted in operation k - [`DEPTH`] looks
+//! whether all have posted the one behind that. Where each waits for all others anyhow that is always so.
+//!
+//! Numbers only grow, over all that a place is ever used for: what waits for a number may find a later one.
+
+use crate::primitive::{AtomicU64, Ordering};
+
+/// Cells of a member: so many operations less one may a member be ahead of another.
+pub const DEPTH: u64 = if cfg!(redrt_loom) { 2 } else { 4 };
+
+/// The numbers on the cells, as all members see them.
+pub trait Numbers {
+    /// How many members there are.
+    fn member_count(&self) -> usize;
+
+    /// The number on a cell of a member; `cell` is below [`DEPTH`].
+    fn number(&self, member: usize, cell: usize) -> &AtomicU64;
+}
+
+/// The cell of an operation.
+#[inline]
+#[must_use]
+pub fn cell(number: u64) -> usize {
+    (number % DEPTH) as usize
+}
+
+/// Whether a member has come to operation `number`; then what it has posted there may be read.
+#[inline]
+pub fn has_posted(numbers: &impl Numbers, member: usize, number: u64) -> bool {
+    numbers.number(member, cell(number)).load(Ordering::Acquire) >= number
+}
+
+/// Whether all members have come to operation `number`. The first `come` are known to have; there `come` is left.
+#[inline]
+pub fn have_all_posted(numbers: &impl Numbers, number: u64, come: &mut usize) -> bool {
+    while *come < numbers.member_count() {
+        if !has_posted(numbers, *come, number) {
+            return false;
+        }
+        *come += 1;
+    }
+    true
+}
+
+/// The operation that all must have come to before a member may write its cell for operation `number`. The first ones have none, `base` being the
+/// number before the first.
+#[inline]
+#[must_use]
+pub fn before_writing(number: u64, base: u64) -> Option<u64> {
+    number.checked_sub(DEPTH - 1).filter(|earlier| *earlier > base)
+}
+
+/// Says that a member has come to operation `number` and has written its cell.
+#[inline]
+pub fn post(numbers: &impl Numbers, member: usize, number: u64) {
+    numbers.number(member, cell(number)).store(number, Ordering::Release);
+}
+
+#[cfg(all(test, redrt_loom))]
+mod tests {
+    use super::*;
+    use loom::cell::UnsafeCell;
+    use loom::sync::Arc;
+    use loom::thread;
+
+    const BASE: u64 = 7;
+
+    struct Board {
+        cells: [[(AtomicU64, UnsafeCell<u64>); DEPTH as usize]; 2],
+    }
+
+    impl Numbers for Board {
+        fn member_count(&self) -> usize {
+            2
+        }
+
+        fn number(&self, member: usize, cell: usize) -> &AtomicU64 {
+            &self.cells[member][cell].0
+        }
+    }
+
+    fn board() -> Arc<Board> {
+        let cell = || (AtomicU64::new(BASE - 1), UnsafeCell::new(0));
+        Arc::new(Board { cells: std::array::from_fn(|_| std::array::from_fn(|_| cell())) })
+    }
+
+    fn wait(board: &Board, number: u64) {
+        while !have_all_posted(board, number, &mut 0) {
+            thread::yield_now();
+        }
+    }
+
+    fn write(board: &Board, member: usize, number: u64, value: Option<u64>) {
+        if let Some(earlier) = before_writing(number, BASE) {
+            wait(board, earlier);
+        }
+        write_at_once(board, member, number, value);
+    }
+
+    fn write_at_once(board: &Board, member: usize, number: u64, value: Option<u64>) {
+        if let Some(value) = value {
+            // SAFETY: - loom finds it if somebody reads it meanwhile.
+            board.cells[member][cell(number)].1.with_mut(|place| unsafe { *place = value });
+        }
+        post(board, member, number);
+    }
+
+    fn read(board: &Board, member: usize, number: u64) -> u64 {
+        while !has_posted(board, member, number) {
+            thread::yield_now();
+        }
+        // SAFETY: - as above.
+        board.cells[member][cell(number)].1.with(|place| unsafe { *place })
+    }
+
+    type Write = fn(&Board, usize, u64, Option<u64>);
+
+    /// One posts, and does not wait for the other.
+    fn broadcast(write_root: Write) {
+        loom::model(move || {
+            let board = board();
+            let theirs = board.clone();
+            let root = thread::spawn(move || {
+                for number in BASE + 1..BASE + 5 {
+                    write_root(&theirs, 0, number, Some(number * 10));
+                }
+            });
+            for number in BASE + 1..BASE + 5 {
+                write(&board, 1, number, None);
+                assert_eq!(read(&board, 0, number), number * 10);
+            }
+            root.join().unwrap();
+        });
+    }
+
+    /// Who is ahead is never too far ahead.
+    #[test]
+    fn what_one_posts_stays_until_the_other_has_read_it() {
+        broadcast(write);
+    }
+
+    #[test]
+    #[should_panic]
+    fn what_is_posted_too_early_is_found_out() {
+        broadcast(write_at_once);
+    }
+
+    /// Where each waits for the other, each reads what the other has posted in this operation.
+    #[test]
+    fn all_read_what_all_have_posted() {
+        loom::model(|| {
+            let board = board();
+            let theirs = board.clone();
+            let run = |board: &Board, me: usize| {
+                for number in BASE + 1..BASE + 4 {
+                    write(board, me, number, Some(number * 10 + me as u64));
+                    assert_eq!(read(board, 1 - me, number), number * 10 + 1 - me as u64);
+                }
+            };
+            let other = thread::spawn(move || run(&theirs, 1));
+            run(&board, 0);
+            other.join().unwrap();
+        });
+    }
+}
