@@ -1,12 +1,17 @@
 #!/bin/sh
 # Runs unit tests under the address and the thread sanitizer: scripts/sanitizers.sh [address] [thread]
 #
-# Both if none is named. Needs a nightly toolchain: sanitizers are not in stable ones. A quarter of an hour each on two cores; what is built is kept apart.
+# Both if none is named. Needs a nightly toolchain: sanitizers are not in stable ones; and its rust-src, since the thread sanitizer must see the standard library's locks,
+# too. A quarter of an hour each on two cores; what is built is kept apart.
 # The cloner's and the transports' tests with memory and threads of their own are in it; jobs of processes are not.
 set -eu
 
 if ! cargo +nightly --version >/dev/null 2>&1; then
     echo "$0: there is no nightly toolchain; rustup toolchain install nightly" >&2
+    exit 3
+fi
+if [ ! -d "$(rustc +nightly --print sysroot)/lib/rustlib/src/rust/library" ]; then
+    echo "$0: the nightly toolchain has no sources of its library; rustup component add rust-src --toolchain nightly" >&2
     exit 3
 fi
 cd "$(dirname -- "$0")/.."
@@ -25,11 +30,8 @@ done
 for sanitizer in "$@"; do
     echo "==== $sanitizer sanitizer"
     # Left out: a test that asks where malloc puts a large block, which is not malloc's choice here, and crates without unsafe code and threads.
-    #
-    # Only what is built here is watched, not the standard library: a thread that is handed over by the latter is known through its
-    # atomics, which are generic and so built here.
     CARGO_TARGET_DIR="$target/sanitizers" RUSTFLAGS="-Zsanitizer=$sanitizer -Cunsafe-allow-abi-mismatch=sanitizer" \
         ASAN_OPTIONS=detect_leaks=0 \
-        cargo +nightly test --locked --no-fail-fast --target "$host" --lib -p redrt-sync -p redrt -p cloner -- \
+        cargo +nightly test -Zbuild-std --locked --no-fail-fast --target "$host" --lib -p redrt-sync -p redrt -p cloner -- \
         --skip static_data_and_a_large_block_of_this_process_are_found
 done

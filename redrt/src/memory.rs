@@ -2,6 +2,7 @@
 
 use sdc_detect::Element;
 use std::alloc::{Layout, alloc_zeroed};
+use std::sync::{Mutex, PoisonError};
 
 /// `length` zero bytes; `None` when there is no memory for them. Pages that are not touched take none.
 pub fn zeroed(length: usize) -> Option<Box<[u8]>> {
@@ -121,26 +122,42 @@ impl Region {
 
 /// Memory of our own that lives as long as a collective needs it.
 pub struct Scratch {
-    bytes: Vec<u64>,
+    words: Vec<u64>,
     length: usize,
+    /// It is kept for others that do not care what is in it.
+    is_spare: bool,
+}
+
+/// Memory that nobody needs now. To have fresh pages, or zeros in old ones, may take as long as all that is done with it.
+static SPARES: Mutex<Vec<Vec<u64>>> = Mutex::new(Vec::new());
+
+/// So many pieces are kept at most, none longer than that.
+const SPARES_MAX: usize = 4;
+const SPARE_WORDS_MAX: usize = (4 << 20) / 8;
+
+/// Two words more than needed: the start is moved up to a multiple of 16.
+fn words_for(length: usize) -> usize {
+    length.div_ceil(8) + 2
 }
 
 impl Scratch {
     /// `length` zero bytes, aligned to 16.
     pub fn new(length: usize) -> Self {
-        // Two words more than needed: the start is moved up to a multiple of 16.
-        Self { bytes: vec![0; length.div_ceil(8) + 2], length }
+        Self { words: vec![0; words_for(length)], length, is_spare: false }
     }
 
-    /// Number of bytes.
-    #[allow(clippy::len_without_is_empty)]
-    pub fn len(&self) -> usize {
-        self.length
+    /// `length` bytes, aligned to 16, in which anything may be.
+    pub fn spare(length: usize) -> Self {
+        let mut spares = SPARES.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = spares.iter().position(|spare| spare.len() >= words_for(length));
+        let words = found.map(|place| spares.swap_remove(place));
+        drop(spares);
+        Self { words: words.unwrap_or_else(|| vec![0; words_for(length)]), length, is_spare: true }
     }
 
     /// The bytes. Valid until the scratch is dropped.
     pub fn region(&mut self) -> Region {
-        let start = self.bytes.as_mut_ptr().cast::<u8>();
+        let start = self.words.as_mut_ptr().cast::<u8>();
         let start = start.wrapping_add(start.align_offset(16));
         // SAFETY: - the vector is never resized, so the bytes stay where they are until it is dropped, and users of the
         //           region keep the scratch beside it.
@@ -148,9 +165,36 @@ impl Scratch {
     }
 }
 
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        if !self.is_spare || self.words.len() > SPARE_WORDS_MAX {
+            return;
+        }
+        let mut spares = SPARES.lock().unwrap_or_else(PoisonError::into_inner);
+        spares.push(std::mem::take(&mut self.words));
+        if spares.len() > SPARES_MAX {
+            // The shortest serves the fewest.
+            let shortest = (0..spares.len()).min_by_key(|place| spares[*place].len());
+            shortest.map(|place| spares.swap_remove(place));
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_was_spare_serves_again_and_what_is_new_is_zero() {
+        let start = {
+            let mut spare = Scratch::spare(3_000_000);
+            spare.region().with_bytes_mut(|bytes| bytes.fill(7));
+            spare.region().start()
+        };
+        let mut again = Scratch::spare(2_999_000);
+        assert_eq!((again.region().start(), again.region().len()), (start, 2_999_000));
+        assert!(Scratch::new(3_000_000).region().with_bytes(|bytes| bytes.iter().all(|byte| *byte == 0)));
+    }
 
     #[test]
     fn parts_are_checked() {

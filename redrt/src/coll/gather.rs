@@ -68,7 +68,7 @@ async fn ring(peers: &Peers, pieces: &[Region]) -> Outcome {
 
 async fn bruck(peers: &Peers, pieces: &[Region]) -> Outcome {
     let (size, length) = (peers.size(), pieces[0].len());
-    let mut scratch = Scratch::new(size * length);
+    let mut scratch = Scratch::spare(size * length);
     let all = scratch.region();
     all.copy_from(pieces[peers.rank]);
     let mut have = 1;

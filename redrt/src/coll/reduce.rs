@@ -35,7 +35,7 @@ pub async fn reduce(peers: Peers, buffer: Region, combine: &dyn Combine, root: u
     let base = if combine.commutes() { root } else { 0 };
     let number = (peers.rank + size - base) % size;
     let rank_of = |number: usize| (number + base) % size;
-    let mut scratch = Scratch::new(buffer.len());
+    let mut scratch = Scratch::spare(buffer.len());
     let incoming = scratch.region();
     let mut mask = 1;
     while mask < size {
@@ -65,26 +65,20 @@ pub async fn reduce(peers: Peers, buffer: Region, combine: &dyn Combine, root: u
 pub async fn allreduce(peers: Peers, operand: Region, buffer: Region, combine: &dyn Combine) -> Outcome {
     let by_shares = combine.commutes() && buffer.len() >= RING_BYTES_MIN.max(peers.size() * combine.element_bytes());
     if let Some(table) = peers.table.as_deref().filter(|_| combine.is_fast()) {
-        if board::is_short(buffer.len()) {
-            return board::allreduce(table, &peers, operand, buffer, combine);
-        }
         if by_shares && let Some(outcome) = board::allreduce_by_shares(table, &peers, operand, buffer, combine) {
             return outcome;
         }
     }
+    if by_shares && peers.size() > 1 {
+        let shares = |region| even_shares(region, combine.element_bytes(), peers.size());
+        let results = shares(buffer);
+        ring_reduce(&peers, &shares(operand), results[peers.rank], combine).await?;
+        return super::gather::allgather(peers, results).await;
+    }
     if operand.start() != buffer.start() {
         buffer.copy_from(operand);
     }
-    if peers.size() == 1 {
-        return Ok(());
-    }
-    if by_shares {
-        let shares = even_shares(buffer, combine.element_bytes(), peers.size());
-        ring_reduce(&peers, &shares, combine).await?;
-        super::gather::allgather(peers, shares).await
-    } else {
-        doubling(&peers, buffer, combine).await
-    }
+    doubling(&peers, buffer, combine).await
 }
 
 pub(super) fn even_shares(buffer: Region, element_bytes: usize, size: usize) -> Vec<Region> {
@@ -99,7 +93,7 @@ async fn doubling(peers: &Peers, buffer: Region, combine: &dyn Combine) -> Outco
     let size = peers.size();
     let power = 1 << size.ilog2();
     let paired = size - power;
-    let mut scratch = Scratch::new(buffer.len());
+    let mut scratch = Scratch::spare(buffer.len());
     let mut mine = buffer;
     let mut other = scratch.region();
     let rank = peers.rank;
@@ -135,19 +129,26 @@ async fn doubling(peers: &Peers, buffer: Region, combine: &dyn Combine) -> Outco
     Ok(())
 }
 
-/// Leaves in `shares[rank]` the combination of that share of all members. Each share goes once round the ring.
-async fn ring_reduce(peers: &Peers, shares: &[Region], combine: &dyn Combine) -> Outcome {
-    let size = peers.size();
-    let longest = shares.iter().map(|share| share.len()).max().unwrap_or(0);
-    let mut scratch = Scratch::new(longest);
-    let incoming = scratch.region();
-    let (right, left) = ((peers.rank + 1) % size, (peers.rank + size - 1) % size);
+/// Leaves in `mine` the combination of `operands[rank]` of all members; it may be the operand's place. Each share goes once round the ring, and who has it combines its own
+/// operand with what arrived, in this order.
+async fn ring_reduce(peers: &Peers, operands: &[Region], mine: Region, combine: &dyn Combine) -> Outcome {
+    let (rank, size) = (peers.rank, peers.size());
+    let (right, left) = ((rank + 1) % size, (rank + size - 1) % size);
+    let longest = operands.iter().map(|share| share.len()).max().unwrap_or(0);
+    let mut scratch = Scratch::spare(2 * longest);
+    let (mut held, mut free) = (scratch.region().part(0, longest), scratch.region().part(longest, longest));
+    let mut out = operands[left];
     for step in 1..size {
-        let out = shares[(peers.rank + size - step) % size];
-        let into = shares[(peers.rank + 2 * size - step - 1) % size];
-        let arrived = incoming.part(0, into.len());
+        let own = operands[(rank + 2 * size - step - 1) % size];
+        let is_last = step == size - 1 && own.start() != mine.start();
+        let arrived = if is_last { mine } else { free.part(0, own.len()) };
         peers.exchange(right, out, left, arrived).await?;
-        join(combine, arrived, into)?;
+        join(combine, own, arrived)?;
+        out = arrived;
+        std::mem::swap(&mut held, &mut free);
+    }
+    if out.start() != mine.start() {
+        mine.copy_from(out);
     }
     Ok(())
 }
@@ -164,9 +165,7 @@ pub async fn reduce_scatter(
     let share = |number: usize| buffer.part(bounds[number], bounds[number + 1] - bounds[number]);
     let shares: Vec<_> = (0..peers.size()).map(share).collect();
     if combine.commutes() && buffer.len() >= RING_BYTES_MIN {
-        ring_reduce(&peers, &shares, combine).await?;
-        mine.copy_from(shares[peers.rank]);
-        return Ok(());
+        return ring_reduce(&peers, &shares, mine, combine).await;
     }
     reduce(peers.clone(), buffer, combine, 0).await?;
     scatter(peers, shares, Some(mine), 0).await

@@ -18,7 +18,7 @@ use crate::abi::{MPI_ERR_BUFFER, MPI_ERR_COMM, MPI_ERR_ROOT, MPI_IN_PLACE, MPI_P
 use crate::api::p2p;
 use crate::coll::check::{self, call::Call};
 use crate::coll::inter::Role;
-use crate::coll::schedule::start;
+use crate::coll::schedule::{self, start};
 use crate::coll::{Outcome, Peers};
 use crate::comm::Comm;
 use crate::engine;
@@ -35,11 +35,15 @@ impl<T: Future<Output = Outcome> + Send + 'static> Running for T {}
 /// An operation whose arguments were checked, and which holds all that it needs of them: the program may free datatypes,
 /// operations and arrays of counts. Its buffers are touched only when it runs.
 pub trait Plan: Clone + Send + Sync + 'static {
-    /// What it becomes.
-    type Run: Running;
-
     /// Reads what this member contributes, and begins.
-    fn run(self, peers: Peers) -> Self::Run;
+    fn run(self, peers: Peers) -> impl Running;
+
+    /// Does all of it.
+    #[inline(always)]
+    fn block(self, peers: Peers) -> Outcome {
+        let is_over_board = peers.table.is_some();
+        schedule::run(self.run(peers), is_over_board)
+    }
 }
 
 impl<F, R> Plan for F
@@ -47,9 +51,7 @@ where
     F: FnOnce(Peers) -> R + Clone + Send + Sync + 'static,
     R: Running,
 {
-    type Run = R;
-
-    fn run(self, peers: Peers) -> R {
+    fn run(self, peers: Peers) -> impl Running {
         self(peers)
     }
 }
@@ -68,9 +70,7 @@ macro_rules! collective {
             if let Some(call) = $crate::api::coll::call!($blocking, $blocking, &comm, $($argument),*) {
                 $crate::coll::check::blocking(&comm, call?)?;
             }
-            let peers = comm.blocking_peers()?;
-            let is_over_board = peers.table.is_some();
-            Ok($crate::coll::schedule::run($crate::api::coll::Plan::run(plan, peers), is_over_board)?)
+            Ok($crate::api::coll::Plan::block(plan, comm.blocking_peers()?)?)
         }
 
         /// The nonblocking form.

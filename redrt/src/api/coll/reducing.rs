@@ -1,10 +1,11 @@
 //! Collectives that reduce.
 
 use super::slots::{Packed, Slot};
-use super::{Plan, Root, across, collective, in_place, is_in_place, not_in_place, one_group};
+use super::{Plan, Root, Running, across, collective, in_place, is_in_place, not_in_place, one_group};
 use crate::abi::{Counts, MPI_ERR_COUNT};
 use crate::coll::reduce::Combine;
-use crate::coll::{Peers, inter, reduce as fold, scan as prefix};
+use crate::coll::schedule;
+use crate::coll::{Outcome, Peers, board, inter, reduce as fold, scan as prefix};
 use crate::comm::Comm;
 use crate::datatype::{self, Datatype};
 use crate::error::{Error, Result};
@@ -150,18 +151,15 @@ fn plan_reduce(
 collective!(reduce, ireduce, reduce_init, plan_reduce(
     sendbuf: *const c_void, recvbuf: *mut c_void, count: i64, datatype: DatatypeHandle, op: OpHandle, root: c_int));
 
-#[inline(always)]
-fn plan_allreduce(
-    sendbuf: *const c_void,
-    recvbuf: *mut c_void,
-    count: i64,
-    datatype: DatatypeHandle,
-    op: OpHandle,
-    comm: &Comm,
-) -> Result<impl Plan + use<>> {
-    let reduction = Reduction::new(op, datatype)?;
-    let operand = Operand::new(sendbuf, recvbuf, count, datatype, comm)?;
-    Ok(move |peers: Peers| {
+#[derive(Clone)]
+struct Allreduce {
+    reduction: Reduction,
+    operand: Operand,
+}
+
+impl Plan for Allreduce {
+    fn run(self, peers: Peers) -> impl Running {
+        let Self { reduction, operand } = self;
         let (mine, result) = operand.open();
         async move {
             let mine = mine.as_ref().map_or(result.region, |mine| mine.region);
@@ -175,7 +173,42 @@ fn plan_allreduce(
             result.store();
             Ok(())
         }
-    })
+    }
+
+    /// Short ones over a board take so little time that even to make a future of them would count.
+    #[inline(always)]
+    fn block(self, peers: Peers) -> Outcome {
+        match peers
+            .table
+            .as_deref()
+            .filter(|_| self.reduction.is_fast() && board::is_short(self.operand.result.bytes()))
+        {
+            Some(table) => {
+                let (mine, result) = self.operand.open();
+                let mine = mine.as_ref().map_or(result.region, |mine| mine.region);
+                board::allreduce(table, &peers, mine, result.region, &self.reduction)?;
+                result.store();
+                Ok(())
+            }
+            None => {
+                let is_over_board = peers.table.is_some();
+                schedule::run(self.run(peers), is_over_board)
+            }
+        }
+    }
+}
+
+#[inline(always)]
+fn plan_allreduce(
+    sendbuf: *const c_void,
+    recvbuf: *mut c_void,
+    count: i64,
+    datatype: DatatypeHandle,
+    op: OpHandle,
+    comm: &Comm,
+) -> Result<impl Plan + use<>> {
+    let reduction = Reduction::new(op, datatype)?;
+    Ok(Allreduce { reduction, operand: Operand::new(sendbuf, recvbuf, count, datatype, comm)? })
 }
 collective!(allreduce, iallreduce, allreduce_init, plan_allreduce(
     sendbuf: *const c_void, recvbuf: *mut c_void, count: i64, datatype: DatatypeHandle, op: OpHandle));

@@ -15,20 +15,16 @@ pub use reducing::{allreduce, allreduce_by_shares, is_short, reduce};
 
 use super::{Failure, Outcome};
 use crate::abi::MPI_ERR_INTERN;
-use crate::comm::lock;
 use crate::engine;
 use crate::engine::sleep;
 use crate::error::Error;
-use crate::memory::{Region, Scratch};
+use crate::memory::Region;
 use crate::transport::board::{Awaited, Board, Posted};
 use redrt_types::ProcessIndex;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 /// After so many operations messages are taken in, though nobody here waits for any: others may wait for what only this process can do.
 const OPERATIONS_PER_PROGRESS: u64 = 64;
-
-/// Scratch memory is not made for less.
-const SCRATCH_BYTES_MIN: usize = 4096;
 
 /// A communicator's board, as its collectives use it.
 pub struct Table {
@@ -37,28 +33,16 @@ pub struct Table {
     context: u64,
     /// The job, whose processes are woken.
     job: u64,
-    /// What long reductions are made in, kept for the next one: fresh memory costs more than the copying.
-    scratch: Mutex<Option<Scratch>>,
 }
 
 impl Table {
     /// The table of a communicator with this context, in this job.
     fn new(board: Arc<Board>, context: u64, job: u64) -> Self {
-        Self { board, context, job, scratch: Mutex::default() }
+        Self { board, context, job }
     }
 
     fn leave(&self) -> u64 {
         self.board.leave()
-    }
-
-    /// Does something with `bytes` bytes.
-    fn with_scratch<T>(&self, bytes: usize, work: impl FnOnce(Region) -> T) -> T {
-        let mut scratch = lock(&self.scratch);
-        if scratch.as_ref().is_none_or(|scratch| scratch.len() < bytes) {
-            *scratch = Some(Scratch::new(bytes.max(SCRATCH_BYTES_MIN)));
-        }
-        let all = scratch.as_mut().expect("it was just made").region();
-        work(all.part(0, bytes))
     }
 
     fn wait(&self, awaited: Awaited) {

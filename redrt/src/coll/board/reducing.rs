@@ -3,7 +3,7 @@
 use super::Table;
 use crate::coll::reduce::{Combine, even_shares, join};
 use crate::coll::{Failure, Outcome, Peers};
-use crate::memory::Region;
+use crate::memory::{Region, Scratch};
 use crate::transport::board::{INLINE_BYTES_MAX, MEMBERS_MAX};
 
 /// So many bytes of each member are combined at a time: they and their combination stay in a core's cache.
@@ -80,22 +80,20 @@ pub fn reduce(table: &Table, peers: &Peers, buffer: Region, combine: &dyn Combin
         return Ok(());
     }
     let first = if combine.commutes() { root } else { 0 };
-    table.with_scratch(buffer.len() * peers.size(), |scratch| {
-        let operands = Operands::gather(table, number, peers, first, scratch)?;
-        buffer.copy_from(operands.fold(combine)?);
-        Ok(())
-    })
+    let mut scratch = Scratch::spare(buffer.len() * peers.size());
+    let operands = Operands::gather(table, number, peers, first, scratch.region())?;
+    buffer.copy_from(operands.fold(combine)?);
+    Ok(())
 }
 
 /// Combines short operands of all members into `result` of all.
 pub fn allreduce(table: &Table, peers: &Peers, operand: Region, result: Region, combine: &dyn Combine) -> Outcome {
     let number = table.come_with(operand);
-    table.with_scratch(operand.len() * peers.size(), |scratch| {
-        let mut operands = Operands::gather(table, number, peers, 0, scratch)?;
-        operands.pair_up(combine)?;
-        result.copy_from(operands.fold(combine)?);
-        Ok(())
-    })
+    let mut scratch = Scratch::spare(operand.len() * peers.size());
+    let mut operands = Operands::gather(table, number, peers, 0, scratch.region())?;
+    operands.pair_up(combine)?;
+    result.copy_from(operands.fold(combine)?);
+    Ok(())
 }
 
 /// Combines long operands of all members into `result` of all: each combines a share of them, where they are, and reads what the others made of theirs. `None` when
@@ -145,24 +143,22 @@ fn combine_share(
 ) -> Outcome {
     let element_bytes = combine.element_bytes();
     let chunk_bytes = (CHUNK_BYTES / element_bytes).max(1) * element_bytes;
-    table.with_scratch(2 * chunk_bytes, |scratch| {
-        for start in (0..mine.len()).step_by(chunk_bytes) {
-            let bytes = chunk_bytes.min(mine.len() - start);
-            let (mut left, mut right) = (scratch.part(0, bytes), scratch.part(chunk_bytes, bytes));
-            for step in 1..peers.size() {
-                let from = (peers.rank + step) % peers.size();
-                table.read(&table.board.posted(from, number), offset + start, right)?;
-                if step > 1 {
-                    join(combine, left, right)?;
-                }
-                std::mem::swap(&mut left, &mut right);
+    let mut scratch = Scratch::spare(2 * chunk_bytes);
+    let (combined, next) = (scratch.region().part(0, chunk_bytes), scratch.region().part(chunk_bytes, chunk_bytes));
+    for start in (0..mine.len()).step_by(chunk_bytes) {
+        let bytes = chunk_bytes.min(mine.len() - start);
+        let (combined, next) = (combined.part(0, bytes), next.part(0, bytes));
+        for step in 1..peers.size() {
+            let posted = table.board.posted((peers.rank + step) % peers.size(), number);
+            if step == 1 {
+                table.read(&posted, offset + start, combined)?;
+            } else {
+                table.read(&posted, offset + start, next)?;
+                join(combine, next, combined)?;
             }
-            let own = mine.part(start, bytes);
-            if operand.start() != mine.start().wrapping_sub(offset) {
-                own.copy_from(operand.part(offset + start, bytes));
-            }
-            join(combine, left, own)?;
         }
-        Ok(())
-    })
+        join(combine, operand.part(offset + start, bytes), combined)?;
+        mine.part(start, bytes).copy_from(combined);
+    }
+    Ok(())
 }
