@@ -61,13 +61,13 @@ pub async fn reduce(peers: Peers, buffer: Region, combine: &dyn Combine, root: u
     Ok(())
 }
 
-/// Combines `operand` of all members into `buffer` of all; they may be the same.
+/// Combines `operand` of all members into `buffer` of all; they may be the same. Short ones over a board are combined there ([`board::allreduce`]).
 pub async fn allreduce(peers: Peers, operand: Region, buffer: Region, combine: &dyn Combine) -> Outcome {
     let by_shares = combine.commutes() && buffer.len() >= RING_BYTES_MIN.max(peers.size() * combine.element_bytes());
-    if let Some(table) = peers.table.as_deref().filter(|_| combine.is_fast()) {
-        if by_shares && let Some(outcome) = board::allreduce_by_shares(table, &peers, operand, buffer, combine) {
-            return outcome;
-        }
+    if let Some(table) = peers.table.as_deref().filter(|_| by_shares && combine.is_fast())
+        && let Some(outcome) = board::allreduce_by_shares(table, &peers, operand, buffer, combine)
+    {
+        return outcome;
     }
     if by_shares && peers.size() > 1 {
         let shares = |region| even_shares(region, combine.element_bytes(), peers.size());
