@@ -9,7 +9,7 @@
 use super::direct;
 use super::shm::{self, Segment};
 use crate::memory::Region;
-use redrt_sync::board::{self, DEPTH, Numbers};
+use redrt_sync::board::{self, DEPTH, Numbers, Parts};
 use redrt_sync::seen;
 use redrt_types::ProcessIndex;
 use std::io;
@@ -42,7 +42,9 @@ struct Cell {
     _pad: u64,
     /// Of one piece for all; where there is one for each member, these are in the bytes.
     entry: Entry,
-    bytes: [u8; 992],
+    bytes: [u8; 960],
+    /// Of who wants what another has posted.
+    work: Parts,
 }
 
 #[repr(C, align(4096))]
@@ -51,7 +53,7 @@ struct Place {
 }
 
 const _: () = assert!(size_of::<Place>() == 4096 && PROCESS_BYTES == 131_072);
-const _: () = assert!(size_of::<[Entry; MEMBERS_MAX]>() + INLINE_BYTES_MAX / 2 <= 992 && INLINE_BYTES_MAX <= 992);
+const _: () = assert!(size_of::<[Entry; MEMBERS_MAX]>() <= INLINE_BYTES_MAX && INLINE_BYTES_MAX == 960);
 
 /// A member, as the others know it.
 #[derive(Clone, Copy)]
@@ -87,12 +89,21 @@ impl Posted {
     }
 }
 
-/// What somebody waits for: that members have come to an operation.
+/// What somebody waits for at an operation.
 #[derive(Clone, Copy)]
 pub struct Awaited {
     number: u64,
-    /// One member; all of them otherwise.
-    member: Option<usize>,
+    what: What,
+}
+
+#[derive(Clone, Copy)]
+enum What {
+    /// That all members come.
+    All,
+    /// That one comes.
+    Member(usize),
+    /// That so many parts of this member's own work are over.
+    Parts(u64),
 }
 
 /// One communicator's places.
@@ -142,6 +153,11 @@ impl Board {
         Self { segment, place, members, places, rank, direct, base, last: AtomicU64::new(base) }
     }
 
+    /// The rank of this process.
+    pub fn rank(&self) -> usize {
+        self.rank
+    }
+
     /// Which place of its members it is.
     pub fn place(&self) -> u32 {
         self.place
@@ -169,34 +185,106 @@ impl Board {
         let number = self.last.load(Ordering::Relaxed) + 1;
         self.last.store(number, Ordering::Relaxed);
         let before = board::before_writing(number, self.base);
-        (number, before.map(|number| Awaited { number, member: None }))
+        (number, before.map(Self::all))
     }
 
     /// That all members come to an operation.
     #[inline]
     pub fn all(number: u64) -> Awaited {
-        Awaited { number, member: None }
+        Awaited { number, what: What::All }
     }
 
     /// That a member comes to an operation.
     #[inline]
     pub fn one(member: usize, number: u64) -> Awaited {
-        Awaited { number, member: Some(member) }
+        Awaited { number, what: What::Member(member) }
+    }
+
+    /// That all of `total` parts of this member's work are over.
+    pub fn parts(number: u64, total: u64) -> Awaited {
+        Awaited { number, what: What::Parts(total) }
     }
 
     /// Whether it has come. Of all members, the first `come` are known to have.
     #[inline]
     pub fn has_come(&self, awaited: Awaited, come: &mut usize) -> bool {
-        match awaited.member {
-            Some(member) => board::has_posted(self, member, awaited.number),
-            None => board::have_all_posted(self, awaited.number, come),
+        match awaited.what {
+            What::All => board::have_all_posted(self, awaited.number, come),
+            What::Member(member) => board::has_posted(self, member, awaited.number),
+            What::Parts(total) => self.work(self.rank, awaited.number).are_over(total),
         }
     }
 
-    /// The rank of somebody who has not come yet.
+    /// The rank of somebody who has not come yet, or who it is that it waits for itself.
     pub fn missing(&self, awaited: Awaited) -> Option<usize> {
         let mut come = 0;
-        (!self.has_come(awaited, &mut come)).then(|| awaited.member.unwrap_or(come))
+        if self.has_come(awaited, &mut come) {
+            return None;
+        }
+        Some(match awaited.what {
+            What::All => come,
+            What::Member(member) => member,
+            What::Parts(_) => self.rank,
+        })
+    }
+
+    /// The parts of a member's work at an operation.
+    #[inline]
+    fn work(&self, member: usize, number: u64) -> &Parts {
+        // SAFETY: - in a cell of the mapping, aligned; atomics only.
+        unsafe { &(*self.cell(member, board::cell(number))).work }
+    }
+
+    /// Writes where this member wants what another has posted; if that is long, others can help to bring it.
+    #[inline]
+    pub fn write_place(&self, number: u64, into: Region) {
+        let mut entry = Entry { length: into.len() as u64, place: MESSAGE };
+        if self.direct && into.len() > INLINE_BYTES_MAX {
+            self.work(self.rank, number).reset();
+            entry.place = into.start() as u64;
+        }
+        // SAFETY: - this member's own cell, which nobody reads now.
+        unsafe { (&raw mut (*self.own(number)).entry).write(entry) };
+    }
+
+    /// Whether a member has come and wants `length` bytes which others may bring.
+    pub fn wants(&self, member: usize, number: u64, length: usize) -> bool {
+        let entry = || self.posted(member, number).entry;
+        board::has_posted(self, member, number) && entry().length == length as u64 && entry().place != MESSAGE
+    }
+
+    /// Takes parts of what a member wants until none is left, as long as `work` does them; see [`Parts`]. `poke` wakes it when all is over.
+    pub fn help(
+        &self,
+        member: usize,
+        number: u64,
+        total: u64,
+        poke: impl Fn(ProcessIndex),
+        work: impl Fn(u64) -> io::Result<()>,
+    ) {
+        let parts = self.work(member, number);
+        while let Some(part) = parts.take(total) {
+            if parts.finish(total, work(part).is_ok()) && member != self.rank {
+                self.rouse(std::iter::once(member), &poke);
+            }
+        }
+    }
+
+    /// Whether others could not bring some part of what this member wants.
+    pub fn has_failed(&self, number: u64) -> bool {
+        self.work(self.rank, number).has_failed()
+    }
+
+    /// Copies bytes to where a member wants them, `offset` bytes from there.
+    ///
+    /// # Errors
+    /// When its process's memory cannot be written.
+    pub fn bring(&self, member: usize, number: u64, offset: usize, piece: Region) -> io::Result<()> {
+        let place = self.posted(member, number).entry.place;
+        // SAFETY: - the piece is valid for reads of its length; the other process is in the operation in which it wants these bytes.
+        unsafe {
+            direct::write(self.members[member].pid, place.wrapping_add(offset as u64), piece.start(), piece.len())
+        }
     }
 
     /// Writes what this member posts for all: `piece`, if it is short, else where it is.
@@ -256,12 +344,17 @@ impl Board {
     #[inline]
     pub fn post(&self, number: u64, poke: impl Fn(ProcessIndex)) {
         board::post(self, self.rank, number);
-        let others =
-            || (0..self.members.len()).filter(|rank| *rank != self.rank).map(|rank| self.members[rank].process);
-        if seen::are_all_awake(others().map(|process| self.segment.sleep_word(process))) {
+        self.rouse((0..self.members.len()).filter(|rank| *rank != self.rank), poke);
+    }
+
+    /// Wakes members that sleep.
+    #[inline]
+    fn rouse(&self, members: impl Iterator<Item = usize> + Clone, poke: impl Fn(ProcessIndex)) {
+        let processes = members.map(|member| self.members[member].process);
+        if seen::are_all_awake(processes.clone().map(|process| self.segment.sleep_word(process))) {
             return;
         }
-        for process in others() {
+        for process in processes {
             if shm::wake(self.segment.sleep_word(process)) {
                 poke(process);
             }
@@ -401,6 +494,30 @@ mod tests {
             let mut into = Scratch::new(length as usize);
             other.read(&posted, 0, into.region()).unwrap();
             assert!(bytes_of(into).iter().all(|byte| *byte == value));
+        }
+    }
+
+    #[test]
+    fn others_bring_what_a_member_wants_or_say_that_they_cannot() {
+        const PART: usize = 1000;
+        let [one, other] = boards(segment(), 7, true);
+        for can_be_written in [true, false] {
+            let (mut whole, mut into) = (filled(5 * PART, 3), Scratch::new(5 * PART));
+            // SAFETY: - an address that nothing has, and which only the kernel is given.
+            let nowhere = unsafe { Region::new(std::ptr::without_provenance_mut(8192), 5 * PART) };
+            let (number, _) = other.next();
+            one.next();
+            assert!(!one.wants(1, number, 5 * PART), "it has not come");
+            other.write_place(number, if can_be_written { into.region() } else { nowhere });
+            other.post(number, |_| ());
+            assert!(one.wants(1, number, 5 * PART) && !one.wants(1, number, 4 * PART));
+            let piece = |part: u64| whole.region().part(part as usize * PART, PART);
+            let pieces: Vec<_> = (0..5).map(piece).collect();
+            let bring = |part: u64| one.bring(1, number, part as usize * PART, pieces[part as usize]);
+            one.help(1, number, 5, |_| (), bring);
+            assert!(other.has_come(Board::parts(number, 5), &mut 0));
+            assert_eq!(other.has_failed(number), !can_be_written);
+            assert!(!can_be_written || bytes_of(into) == bytes_of(whole));
         }
     }
 

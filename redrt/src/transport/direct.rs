@@ -17,9 +17,36 @@ pub unsafe fn read(pid: i32, address: u64, to: *mut u8, length: usize) -> io::Re
     while done < length {
         // SAFETY: - done < length, so the pointer is within the caller's buffer.
         let local = libc::iovec { iov_base: unsafe { to.add(done) }.cast(), iov_len: length - done };
-        let remote = libc::iovec { iov_base: (address as usize + done) as *mut libc::c_void, iov_len: length - done };
+        let remote = libc::iovec {
+            iov_base: (address as usize).wrapping_add(done) as *mut libc::c_void,
+            iov_len: length - done,
+        };
         // SAFETY: - one local vector inside the caller's buffer; the kernel checks the remote one.
         let count = unsafe { libc::process_vm_readv(pid, &raw const local, 1, &raw const remote, 1, 0) };
+        if count <= 0 {
+            return Err(io::Error::last_os_error());
+        }
+        done += count as usize;
+    }
+    Ok(())
+}
+
+/// Writes `length` bytes from `from` to `address` of process `pid`.
+///
+/// # Safety
+/// `from` must be valid for `length` bytes of reads, and the other process must expect the bytes there.
+pub unsafe fn write(pid: i32, address: u64, from: *const u8, length: usize) -> io::Result<()> {
+    let mut done = 0;
+    while done < length {
+        // SAFETY: - done < length, so the pointer is within the caller's buffer.
+        let start = unsafe { from.add(done) };
+        let local = libc::iovec { iov_base: start.cast_mut().cast(), iov_len: length - done };
+        let remote = libc::iovec {
+            iov_base: (address as usize).wrapping_add(done) as *mut libc::c_void,
+            iov_len: length - done,
+        };
+        // SAFETY: - one local vector inside the caller's buffer; the kernel checks the remote one.
+        let count = unsafe { libc::process_vm_writev(pid, &raw const local, 1, &raw const remote, 1, 0) };
         if count <= 0 {
             return Err(io::Error::last_os_error());
         }

@@ -63,6 +63,53 @@ pub fn post(numbers: &impl Numbers, member: usize, number: u64) {
     numbers.number(member, cell(number)).store(number, Ordering::Release);
 }
 
+/// Work in numbered parts that several may do: the one whom it is for, and others that have time.
+#[derive(Debug, Default)]
+#[repr(C)]
+pub struct Parts {
+    taken: AtomicU64,
+    done: AtomicU64,
+    failed: AtomicU64,
+}
+
+impl Parts {
+    /// Begins anew. Nobody may be at work.
+    pub fn reset(&self) {
+        self.taken.store(0, Ordering::Relaxed);
+        self.done.store(0, Ordering::Relaxed);
+        self.failed.store(0, Ordering::Relaxed);
+    }
+
+    /// A part that nobody else has taken, if one of `total` is left.
+    #[inline]
+    pub fn take(&self, total: u64) -> Option<u64> {
+        // Looked at first, so that the number does not grow with each look in vain.
+        let is_left = self.taken.load(Ordering::Relaxed) < total;
+        is_left.then(|| self.taken.fetch_add(1, Ordering::Relaxed)).filter(|part| *part < total)
+    }
+
+    /// A part that was taken is done, or could not be. `true` when it was the last of `total`.
+    pub fn finish(&self, total: u64, is_done: bool) -> bool {
+        if !is_done {
+            self.failed.store(1, Ordering::Relaxed);
+        }
+        self.done.fetch_add(1, Ordering::AcqRel) + 1 >= total
+    }
+
+    /// Whether all parts were done or given up; what was done is seen.
+    #[inline]
+    #[must_use]
+    pub fn are_over(&self, total: u64) -> bool {
+        self.done.load(Ordering::Acquire) >= total
+    }
+
+    /// Whether some could not be done, when they are over.
+    #[must_use]
+    pub fn has_failed(&self) -> bool {
+        self.failed.load(Ordering::Relaxed) != 0
+    }
+}
+
 #[cfg(all(test, redrt_loom))]
 mod tests {
     use super::*;
@@ -150,6 +197,34 @@ mod tests {
     #[should_panic]
     fn what_is_posted_too_early_is_found_out() {
         broadcast(write_at_once);
+    }
+
+    /// Each part is done once, and whoever waits for the end sees all of them.
+    #[test]
+    fn parts_are_done_once_by_whoever_has_time() {
+        const TOTAL: u64 = 3;
+        loom::model(|| {
+            let work =
+                Arc::new((Parts::default(), std::array::from_fn::<_, { TOTAL as usize }, _>(|_| UnsafeCell::new(0))));
+            let help = |(parts, places): &(Parts, [UnsafeCell<u64>; TOTAL as usize])| {
+                while let Some(part) = parts.take(TOTAL) {
+                    // SAFETY: - loom finds it if somebody else does this part too.
+                    places[part as usize].with_mut(|place| unsafe { *place += part + 1 });
+                    parts.finish(TOTAL, true);
+                }
+            };
+            let theirs = work.clone();
+            let helper = thread::spawn(move || help(&theirs));
+            help(&work);
+            while !work.0.are_over(TOTAL) {
+                thread::yield_now();
+            }
+            for (part, place) in work.1.iter().enumerate() {
+                // SAFETY: - as above.
+                assert_eq!(place.with(|place| unsafe { *place }), part as u64 + 1);
+            }
+            helper.join().unwrap();
+        });
     }
 
     /// Where each waits for the other, each reads what the other has posted in this operation.

@@ -1,8 +1,11 @@
 //! Barrier, broadcast, allgather and alltoall.
 
 use super::Table;
-use crate::coll::{Outcome, Peers, all};
+use crate::coll::{Failure, Outcome, Peers, all};
+use crate::engine::sleep;
 use crate::memory::Region;
+use crate::transport::board::{Board, Posted};
+use std::io;
 
 /// Returns once all members have called it.
 pub fn barrier(table: &Table) {
@@ -10,32 +13,80 @@ pub fn barrier(table: &Table) {
     table.wait_for_all(number);
 }
 
-/// Brings `buffer` of `root` to all members.
+/// Brings `buffer` of `root` to all members. A long one is copied in parts, by whoever has time: each member begins with its own, and who has them all brings
+/// some to those that do not.
 pub async fn bcast(table: &Table, peers: &Peers, buffer: Region, root: usize) -> Outcome {
     let is_root = peers.rank == root;
-    let number = if is_root { table.come_with(buffer) } else { table.come() };
+    let number = table.begin();
+    if is_root {
+        table.board.write(number, buffer);
+    } else {
+        table.board.write_place(number, buffer);
+    }
+    table.post(number);
     if !is_root {
         table.wait_for(root, number);
     }
     let posted = table.board.posted(root, number);
-    let others = || (0..peers.size()).filter(|rank| *rank != root);
-    let mut outcome = Ok(());
     if posted.is_message() {
+        let others = (0..peers.size()).filter(|rank| *rank != root);
         return match is_root {
-            true => all(others().map(|rank| peers.start_send(rank, buffer)).collect::<Vec<_>>()).await,
+            true => all(others.map(|rank| peers.start_send(rank, buffer)).collect::<Vec<_>>()).await,
             false => peers.receive(root, buffer).await,
         };
     }
-    if !is_root {
-        outcome = table.take(&posted, buffer);
+    if !posted.is_elsewhere() {
+        return if is_root { Ok(()) } else { table.take(&posted, buffer) };
     }
-    if posted.is_elsewhere() {
-        let read = table.come();
-        if is_root {
-            table.wait_for_all(read);
+    let outcome = if is_root { Ok(()) } else { fetch(table, &posted, number, buffer) };
+    if outcome.is_ok() {
+        for member in following(peers).filter(|member| *member != root) {
+            if is_root {
+                table.wait_for(member, number);
+            }
+            if table.board.wants(member, number, buffer.len()) {
+                table.help(member, number, buffer, |offset, part| table.board.bring(member, number, offset, part));
+            }
         }
     }
+    let read = table.come();
+    if is_root {
+        table.wait_for_all(read);
+    }
     outcome
+}
+
+/// Has all of a long piece in `into` at the end, with the help of others.
+fn fetch(table: &Table, posted: &Posted, number: u64, into: Region) -> Outcome {
+    if posted.length() != into.len() as u64 {
+        return Err(Failure::Mismatched);
+    }
+    let me = table.board.rank();
+    if !table.board.wants(me, number, into.len()) {
+        return table.read(posted, 0, into);
+    }
+    table.help(me, number, into, |offset, part| table.board.read(posted, offset, part));
+    table.wait(Board::parts(number, parts_of(into)));
+    // What others could not bring, say because they may not write, this member may still read.
+    if table.board.has_failed(number) { table.read(posted, 0, into) } else { Ok(()) }
+}
+
+/// So many bytes are one part of what somebody wants.
+const PART_BYTES: usize = 128 << 10;
+
+fn parts_of(piece: Region) -> u64 {
+    piece.len().div_ceil(PART_BYTES) as u64
+}
+
+impl Table {
+    /// Does parts of what a member wants, of which `piece` is the whole.
+    fn help(&self, member: usize, number: u64, piece: Region, copy: impl Fn(usize, Region) -> io::Result<()>) {
+        let part = |part: u64| {
+            let offset = part as usize * PART_BYTES;
+            copy(offset, piece.part(offset, PART_BYTES.min(piece.len() - offset)))
+        };
+        self.board.help(member, number, parts_of(piece), |process| sleep::poke(self.job, process), part);
+    }
 }
 
 /// Brings the piece of every member to all; each member's own is in place.
