@@ -40,5 +40,6 @@ pub fn reduce_local(
     if check_count(count)? > 0 && datatype.size() > 0 && (inbuf == in_place || inoutbuf.cast_const() == in_place) {
         fail!(MPI_ERR_BUFFER, "MPI_IN_PLACE has no meaning here");
     }
-    op.reduce(&datatype, count, inbuf.cast(), inoutbuf.cast())
+    op.reduce_checked(&datatype, count, inbuf.cast(), inoutbuf.cast());
+    Ok(())
 }

@@ -3,7 +3,7 @@
 //! Who comes posts it and wakes those that sleep, so nothing arrives here by a link. Whoever waits looks at the board itself, for a while without
 //! the engine's lock, which is all that it takes where nobody is late.
 
-use super::Cell;
+use super::{Cell, Engine};
 use crate::comm;
 use crate::transport::board::{Awaited, Board};
 use std::sync::Arc;
@@ -69,18 +69,24 @@ impl Meetings {
     }
 }
 
+impl Engine {
+    /// More processes than cores on this host.
+    pub fn shares_core(&self) -> bool {
+        self.shares_core
+    }
+}
+
 impl Cell {
-    /// Waits until members have come to an operation of a board; `context` is that of its communicator.
+    /// Waits for something on a board; `context` is that of its communicator.
     #[inline]
-    pub fn meet(&self, board: &Arc<Board>, awaited: Awaited, context: u64) {
+    pub fn meet(&self, board: &Arc<Board>, awaited: Awaited, context: u64, shares_core: bool) {
         let mut come = 0;
         if !board.has_come(awaited, &mut come) {
-            self.meet_later(board, awaited, context, come);
+            self.meet_later(board, awaited, context, shares_core, come);
         }
     }
 
-    fn meet_later(&self, board: &Arc<Board>, awaited: Awaited, context: u64, mut come: usize) {
-        let shares_core = self.lock().shares_core;
+    fn meet_later(&self, board: &Arc<Board>, awaited: Awaited, context: u64, shares_core: bool, mut come: usize) {
         if shares_core {
             for number in 1..=LOOKS_SHARED {
                 std::thread::yield_now();

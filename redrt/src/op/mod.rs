@@ -168,26 +168,26 @@ impl Op {
     /// # Errors
     /// As [`Op::check`]; then `in_out` is as it was.
     pub fn reduce(&self, datatype: &Arc<Datatype>, count: i64, input: *const u8, in_out: *mut u8) -> Result {
-        if count <= 0 {
-            return Ok(());
-        }
+        self.check(datatype)?;
+        self.reduce_checked(datatype, count, input, in_out);
+        Ok(())
+    }
+
+    /// The same, of a datatype that [`Op::check`] has let pass.
+    ///
+    /// # Panics
+    /// When it has not.
+    pub fn reduce_checked(&self, datatype: &Arc<Datatype>, count: i64, input: *const u8, in_out: *mut u8) {
         match self.kind {
-            Kind::User { function, wide } => {
-                call_user(function, wide, datatype, count, input, in_out);
-                Ok(())
-            }
-            Kind::Standard(standard) => {
-                self.check(datatype)?;
-                let count = count as usize;
-                match datatype.basic() {
-                    Some(basic) => kernel::reduce(standard, basic, count, input, in_out),
-                    None => {
-                        let handle = datatype.predefined().expect("check lets predefined types pass");
-                        pair::reduce(standard, handle, count, input, in_out);
-                    }
+            _ if count <= 0 => {}
+            Kind::User { function, wide } => call_user(function, wide, datatype, count, input, in_out),
+            Kind::Standard(standard) => match datatype.basic() {
+                Some(basic) => kernel::reduce(standard, basic, count as usize, input, in_out),
+                None => {
+                    let handle = datatype.predefined().expect("check lets predefined types pass");
+                    pair::reduce(standard, handle, count as usize, input, in_out);
                 }
-                Ok(())
-            }
+            },
         }
     }
 }

@@ -42,7 +42,8 @@ impl Combine for Reduction {
         }
         let count = (right.len() / size) as i64;
         if self.dense {
-            return self.op.reduce(&self.datatype, count, left.start(), right.start());
+            self.op.reduce_checked(&self.datatype, count, left.start(), right.start());
+            return Ok(());
         }
         let (low, high) = self.datatype.message_layout(count).bounds();
         let mut spread_left = Scratch::new((high - low) as usize);
@@ -51,7 +52,7 @@ impl Combine for Reduction {
         let (left_start, right_start) = (typed(&mut spread_left), typed(&mut spread_right));
         left.with_bytes(|bytes| self.datatype.unpack(left_start, count, bytes));
         right.with_bytes(|bytes| self.datatype.unpack(right_start, count, bytes));
-        self.op.reduce(&self.datatype, count, left_start, right_start)?;
+        self.op.reduce_checked(&self.datatype, count, left_start, right_start);
         right.with_bytes_mut(|bytes| self.datatype.pack(right_start, count, bytes));
         Ok(())
     }

@@ -33,12 +33,14 @@ pub struct Table {
     context: u64,
     /// The job, whose processes are woken.
     job: u64,
+    /// There are more processes than cores.
+    shares_core: bool,
 }
 
 impl Table {
     /// The table of a communicator with this context, in this job.
     fn new(board: Arc<Board>, context: u64, job: u64) -> Self {
-        Self { board, context, job }
+        Self { board, context, job, shares_core: engine::cell().lock().shares_core() }
     }
 
     fn leave(&self) -> u64 {
@@ -46,7 +48,7 @@ impl Table {
     }
 
     fn wait(&self, awaited: Awaited) {
-        engine::cell().meet(&self.board, awaited, self.context);
+        engine::cell().meet(&self.board, awaited, self.context, self.shares_core);
     }
 
     /// Begins the next operation; its number.
