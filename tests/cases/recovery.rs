@@ -57,7 +57,8 @@ fn programs_with_losses_and_recoveries_print_the_same() {
         for (degree, transport) in [(2, "shm"), (3, "tcp")] {
             let rank = random.from_one_to(u64::from(program.rank_count)) - 1;
             let replica = random.from_one_to(u64::from(degree)) - 1;
-            let mtbf = format!("random:mtbf=0.4s,seed={}", random.from_one_to(1 << 30));
+            // Not without end: on a busy machine losses could come faster than they are made good.
+            let mtbf = format!("random:mtbf=0.4s,count=10,seed={}", random.from_one_to(1 << 30));
             let ended = Job::of(&program)
                 .degree(degree)
                 .transport(transport)
@@ -87,7 +88,7 @@ fn a_program_with_openmp_prints_the_same() {
             let replica = random.from_one_to(u64::from(degree)) - 1;
             disturbed = disturbed
                 .inject(&format!("kill:1.{replica}@#{}", random.from_one_to(40)))
-                .inject(&format!("random:mtbf=0.3s,seed={seed}"));
+                .inject(&format!("random:mtbf=0.3s,count=10,seed={seed}"));
         }
         let running = disturbed.limit(Duration::from_secs(120)).start();
         running.wait_until("start", |job| !job.output().is_empty());

@@ -46,7 +46,7 @@ const FLIP_FORM: &str = "flip:V.I@#K, or wire, heap, recv or log in its place";
 const STDOUT_FORM: &str = "stdout:V.I@#K, K being the number of a line";
 const RESET_FORM: &str = "reset:V.I-W.J@#K";
 const SICK_FORM: &str = "sick:HOST:N, for one message in N";
-const RANDOM_FORM: &str = "random:mtbf=SECONDSs,seed=N";
+const RANDOM_FORM: &str = "random:mtbf=SECONDSs,seed=N,count=N";
 
 /// Reads all `--inject` options. Bits to flip are drawn from `seed`.
 pub fn parse_all(options: &[String], world: &World, seed: u64) -> Result<Vec<Fault>, UsageError> {
@@ -134,15 +134,17 @@ fn parse_reset(text: &str, world: &World) -> Result<Fault, FaultError> {
 }
 
 fn parse_random(text: &str) -> Result<RandomKills, FaultError> {
-    let (mut mean_time, mut seed) = (None, 0);
+    let form = || FaultError::Form(RANDOM_FORM);
+    let (mut mean_time, mut seed, mut count) = (None, 0, None);
     for item in text.split(',') {
         match item.split_once('=') {
             Some(("mtbf", time)) => mean_time = Some(parse_seconds(time)?).filter(|time| !time.is_zero()),
-            Some(("seed", number)) => seed = number.parse().map_err(|_| FaultError::Form(RANDOM_FORM))?,
-            _ => return Err(FaultError::Form(RANDOM_FORM)),
+            Some(("seed", number)) => seed = number.parse().map_err(|_| form())?,
+            Some(("count", number)) => count = Some(number.parse().ok().filter(|count| *count > 0).ok_or_else(form)?),
+            _ => return Err(form()),
         }
     }
-    Ok(RandomKills { mean_time: mean_time.ok_or(FaultError::Form(RANDOM_FORM))?, seed })
+    Ok(RandomKills { mean_time: mean_time.ok_or_else(form)?, seed, count })
 }
 
 /// A number of seconds, with or without an `s` after it.
@@ -162,8 +164,8 @@ mod tests {
 
     #[test]
     fn lists_and_random_kills_share_the_comma() {
-        let faults = parse_one("kill:1.0@#7,random:mtbf=5s,seed=7,kill:0.1@2.5s").unwrap();
-        let random = RandomKills { mean_time: Duration::from_secs(5), seed: 7 };
+        let faults = parse_one("kill:1.0@#7,random:mtbf=5s,seed=7,count=20,kill:0.1@2.5s").unwrap();
+        let random = RandomKills { mean_time: Duration::from_secs(5), seed: 7, count: Some(20) };
         let timed = TimedKill { replica: ReplicaId::new(0, 1), at: Duration::from_millis(2500) };
         assert_eq!(
             faults,
@@ -201,6 +203,7 @@ mod tests {
             ("sick:h1", "sick:HOST:N"),
             ("sick:h1:0", "sick:HOST:N"),
             ("random:mtbf=0s", "random:mtbf"),
+            ("random:mtbf=1s,count=0", "random:mtbf"),
             ("random:mtbf=xs", "not a time"),
         ] {
             let error = parse_one(text).unwrap_err();

@@ -12,13 +12,15 @@ pub struct TimedKill {
     pub at: Duration,
 }
 
-/// `random:mtbf=5s,seed=7`.
+/// `random:mtbf=5s,seed=7,count=20`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RandomKills {
     /// Mean time between two kills in the job.
     pub mean_time: Duration,
     /// Seed of the times and victims.
     pub seed: u64,
+    /// So many are killed at most; all that can be where none is given.
+    pub count: Option<u32>,
 }
 
 /// A small generator (splitmix64), good enough to choose victims and the same everywhere for one seed.
@@ -82,10 +84,31 @@ impl Injector {
         {
             *at += generator.wait(kills.mean_time);
             if !may_die.is_empty() {
+                kills.count = kills.count.map(|count| count.saturating_sub(1));
                 let victim = may_die[(generator.draw() % may_die.len() as u64) as usize];
                 victims.push((victim, format!("random:seed={}", kills.seed)));
             }
         }
+        self.random.take_if(|(kills, ..)| kills.count == Some(0));
         victims
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_more_are_killed_at_random_than_were_asked_for() {
+        let kills = RandomKills { mean_time: Duration::from_secs(1), seed: 3, count: Some(5) };
+        let mut injector = Injector::new(Vec::new(), Some(kills));
+        let replica = ReplicaId::new(0, 0);
+        assert!(injector.due(injector.next_deadline().unwrap(), &[]).is_empty(), "nobody may die");
+        for _ in 0..5 {
+            let now = injector.next_deadline().expect("not all were killed");
+            assert_eq!(injector.due(now, &[replica]).len(), 1);
+        }
+        assert_eq!(injector.next_deadline(), None);
+        assert!(injector.due(Duration::from_secs(1000), &[replica]).is_empty());
     }
 }

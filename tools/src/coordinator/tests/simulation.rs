@@ -171,7 +171,7 @@ proptest! {
     ) {
         let mut settings = settings(&degrees);
         settings.send_kills = settings.world.replicas().filter(|replica| replica.index.0 == 0).collect();
-        settings.random_kills = Some(RandomKills { mean_time: Duration::from_secs(1), seed });
+        settings.random_kills = Some(RandomKills { mean_time: Duration::from_secs(1), seed, count: None });
         let mut simulation = Simulation::new(&degrees);
         simulation.coordinator = Coordinator::new(settings);
         for _ in 0..20 {
