@@ -33,8 +33,10 @@ fi
 if [ ! -f "$work/build/Makefile" ]; then
     mkdir -p "$work/build"
     echo "configuring"
+    # It has tests of mpi_f08 for MPICH's own build only.
+    sed -i 's/ -a "$FROM_MPICH" = "yes"//' "$work/source/test/mpi/configure"
     (cd "$work/build" && "$work/source/test/mpi/configure" --with-mpi="$REDRT_PREFIX" --enable-strictmpi --disable-cxx \
-        CPPFLAGS="${removed[*]}" CC=mpicc MPICC="$REDRT_PREFIX/bin/mpicc" F77=mpifort MPIF77="$REDRT_PREFIX/bin/mpifort" \
+        --enable-fortran=all CPPFLAGS="${removed[*]}" CC=mpicc MPICC="$REDRT_PREFIX/bin/mpicc" F77=mpifort MPIF77="$REDRT_PREFIX/bin/mpifort" \
         FC=mpifort MPIFC="$REDRT_PREFIX/bin/mpifort") >"$work/configure.log" 2>&1 || { tail -n 20 "$work/configure.log" && exit 1; }
 fi
 for directory in dtpools util; do
@@ -61,9 +63,14 @@ for directory in "${directories[@]}"; do
     # What does not compile fails when it is run.
     make -C "$work/build/$directory" -k -j2 >"$work/${directory//\//-}.log" 2>&1 || true
     options=${REDRT_OPTIONS-}
-    case $directory in errors | errors/*)
+    case $directory in
+    errors | errors/*)
         # Members that differ are found only where they are looked for.
         options+=" --check-collectives"
+        ;;
+    spawn | */spawn)
+        # Where MPI_UNIVERSE_SIZE leaves no room for more processes, these tests do nothing, some on one side only.
+        options+=" -H localhost:64"
         ;;
     esac
     for degree in $degrees; do
