@@ -89,7 +89,7 @@ for line in sys.stdin:
         for degree in 1 2; do
             for file in "$work"/source/examples/*.rs; do
                 name=$(basename "$file" .rs)
-                if grep -q "^$name \(\*\|$rank_count\) " "$root/tests/rsmpi-exclusions.txt"; then
+                if grep -q "^$name \(\*\|$rank_count\) \(\*\|$degree\) " "$root/tests/rsmpi-exclusions.txt"; then
                     continue
                 fi
                 count run "-r $degree -n $rank_count" "$work/build/debug/examples/$name"

@@ -6,25 +6,11 @@
 
 use crate::Effort;
 use crate::library::Library;
+use crate::programs;
 use crate::runner::{self, Spent};
 use anyhow::Result;
 use std::path::Path;
 use std::process::Command;
-
-/// A program and its arguments: about a second of two replicated ranks on two cores, and a short form.
-struct Case {
-    name: &'static str,
-    arguments: &'static [&'static str],
-    quick: &'static [&'static str],
-}
-
-const CASES: [Case; 5] = [
-    Case { name: "heat", arguments: &["768", "600"], quick: &["128", "100"] },
-    Case { name: "cg", arguments: &["500000", "200"], quick: &["10000", "50"] },
-    Case { name: "ring", arguments: &["8", "6"], quick: &["1", "2"] },
-    Case { name: "alltoall", arguments: &["1000", "10000"], quick: &["100", "2000"] },
-    Case { name: "collectives", arguments: &["100000"], quick: &["500"] },
-];
 
 /// The ways a program is run.
 #[derive(Clone, Debug)]
@@ -51,10 +37,10 @@ pub struct Cost {
 pub fn measure(root: &Path, work: &Path, prefix: &Path, effort: Effort) -> Result<Vec<Cost>> {
     let library = Library::redrt(prefix);
     let mut costs = Vec::new();
-    for case in &CASES {
-        let path = work.join(case.name);
-        library.compile(&[&root.join(format!("tests/programs/{}.c", case.name))], &path)?;
-        let arguments = if effort.quick { case.quick } else { case.arguments };
+    for case in programs::in_c() {
+        let (name, arguments) = (case.name(), case.arguments(effort));
+        let path = work.join(name);
+        library.compile(&[&case.source(root)], &path)?;
         let job = |degree: &[&str]| {
             let mut command: Command = runner::bounded(prefix.join("bin/redrun"), false);
             command.args(["-q", "-n", "2"]).args(degree).arg(&path).args(arguments);
@@ -63,7 +49,7 @@ pub fn measure(root: &Path, work: &Path, prefix: &Path, effort: Effort) -> Resul
         let (mut alone, mut twice, mut strict, mut deferred) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         let (mut thrice, mut strict_of_three) = (Vec::new(), Vec::new());
         for run in 1..=effort.runs {
-            eprintln!("redrt-bench: {}, run {run} of {}", case.name, effort.runs);
+            eprintln!("redrt-bench: {name}, run {run} of {}", effort.runs);
             alone.push(runner::time(vec![job(&[])])?.0);
             let (spent, expected) = runner::time(vec![job(&[]), job(&[])])?;
             twice.push(spent);
@@ -72,11 +58,11 @@ pub fn measure(root: &Path, work: &Path, prefix: &Path, effort: Effort) -> Resul
                 [("2", "strict", &mut strict), ("2", "deferred", &mut deferred), ("3", "strict", &mut strict_of_three)];
             for (degree, verify, times) in ways {
                 let (spent, printed) = runner::time(vec![job(&["-r", degree, "--verify", verify])])?;
-                anyhow::ensure!(printed[0] == expected[0], "{} prints something else at r = {degree}", case.name);
+                anyhow::ensure!(printed[0] == expected[0], "{name} prints something else at r = {degree}");
                 times.push(spent);
             }
         }
-        let (program, arguments) = (case.name.to_owned(), arguments.join(" "));
+        let (program, arguments) = (name.to_owned(), arguments.join(" "));
         costs.push(Cost { program, arguments, alone, twice, strict, deferred, thrice, strict_of_three });
     }
     Ok(costs)

@@ -8,11 +8,38 @@ use anyhow::{Context, Result};
 use std::path::{Path, PathBuf};
 
 /// A program and its arguments: about half a second of two ranks, and a short form.
-struct Case {
+pub struct Case {
     /// In the tree.
     source: &'static str,
     arguments: &'static [&'static str],
     quick: &'static [&'static str],
+}
+
+impl Case {
+    /// The program's source.
+    pub fn source(&self, root: &Path) -> PathBuf {
+        root.join(self.source)
+    }
+
+    /// The program's name, with (`heat.c`) or without (`heat`) what it is written in.
+    pub fn file_name(&self) -> &'static str {
+        self.source.rsplit('/').next().unwrap_or(self.source)
+    }
+
+    /// See [`Self::file_name`].
+    pub fn name(&self) -> &'static str {
+        self.file_name().split('.').next().unwrap_or(self.source)
+    }
+
+    /// Its arguments.
+    pub fn arguments(&self, effort: Effort) -> &'static [&'static str] {
+        if effort.quick { self.quick } else { self.arguments }
+    }
+}
+
+/// Those in C.
+pub fn in_c() -> impl Iterator<Item = &'static Case> {
+    CASES.iter().filter(|case| case.file_name().ends_with(".c"))
 }
 
 const CASES: [Case; 7] = [
@@ -40,11 +67,11 @@ struct Ready {
 pub fn measure(root: &Path, work: &Path, libraries: &[Library], effort: Effort) -> Result<Beside> {
     let mut found = Beside::new("Whole programs", TEXT, libraries);
     for case in &CASES {
-        let source = root.join(case.source);
+        let source = case.source(root);
         let mut ready: Vec<_> =
             libraries.iter().enumerate().map(|(n, one)| prepare(root, work, &source, n, one)).collect::<Result<_>>()?;
-        let name = source.file_name().context("a program has a name")?.to_string_lossy().into_owned();
-        let arguments = if effort.quick { case.quick } else { case.arguments };
+        let name = case.file_name();
+        let arguments = case.arguments(effort);
         let mut expected: Option<Vec<String>> = None;
         for run in 1..=effort.runs {
             for (number, library) in libraries.iter().enumerate() {

@@ -478,8 +478,16 @@ static void refusals(void)
     expect(MPI_Comm_connect("rubbish", MPI_INFO_NULL, 0, MPI_COMM_WORLD, &inter), MPI_ERR_PORT);
     expect(MPI_Comm_accept("rubbish", MPI_INFO_NULL, 0, MPI_COMM_WORLD, &inter), MPI_ERR_PORT);
     char port[MPI_MAX_PORT_NAME];
-    if (rank_in(MPI_COMM_WORLD) == 0) {
+    if (rank_in(MPI_COMM_WORLD) == 0)
         CHECK(MPI_Open_port(MPI_INFO_NULL, port) == MPI_SUCCESS);
+    MPI_Info_create(&info);
+    MPI_Info_set(info, "timeout", "soon");
+    expect(MPI_Comm_connect(port, info, 0, MPI_COMM_WORLD, &inter), MPI_ERR_INFO_VALUE);
+    /* Nobody ever accepts. */
+    MPI_Info_set(info, "timeout", "1");
+    expect(MPI_Comm_connect(port, info, 0, MPI_COMM_WORLD, &inter), MPI_ERR_PORT);
+    MPI_Info_free(&info);
+    if (rank_in(MPI_COMM_WORLD) == 0) {
         CHECK(MPI_Close_port(port) == MPI_SUCCESS);
         expect(MPI_Close_port(port), MPI_ERR_PORT);
     }

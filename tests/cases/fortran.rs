@@ -115,6 +115,16 @@ fn a_section_that_cannot_be_used_is_refused_and_named() {
     }
 }
 
+/// Found by MPICH's spawnargvf.
+#[test]
+fn blanks_around_names_and_arguments_of_spawned_programs_do_not_count() {
+    let workshop = Workshop::new();
+    workshop.compile("mpifort", &[&case("spawning.f90"), "-o", "spawning"]);
+    let directory = workshop.0.path().display().to_string();
+    let ended = Job::new(1, &workshop.path("spawning")).options(&["--wdir", &directory]).run().ended_well();
+    assert_eq!(words(&ended.out), ["right"], "{ended}");
+}
+
 /// MPI-5.0 section 14.5.3, with callbacks of the program.
 #[test]
 fn a_data_representation_in_fortran_converts_what_is_written_and_read() {

@@ -23,6 +23,7 @@ mod output;
 mod posix;
 mod programs;
 mod recovery;
+mod refused;
 mod scrub;
 mod tools;
 

@@ -6,32 +6,18 @@
  *
  * In DIRECTORY nothing is left of it, and without one neither. Before the last round it waits, in the midst of listings, until there is FILE. */
 #define _GNU_SOURCE
-#include "check.h"
+#include "directory.h"
 #include <dirent.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
 #include <glob.h>
-#include <limits.h>
-#include <sys/random.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 /* With names of this length, more than what is agreed at once. */
 enum { MANY = 300, FILLING = 240 };
 
-static int rank, size, reached;
-static char directory[PATH_MAX / 2];
+static int reached;
 static uint64_t sum, order = HASH_START;
-
-static const char *own(const char *name)
-{
-    static char paths[4][PATH_MAX];
-    static int next;
-    char *path = paths[next++ % 4];
-    snprintf(path, PATH_MAX, "%s/r%d%s%s", directory, rank, *name ? "/" : "", name);
-    return path;
-}
 
 static void note(const char *name)
 {
@@ -52,14 +38,6 @@ static void make_at(int directory_fd, const char *name)
 }
 
 static int is_dot(const char *name) { return strcmp(name, ".") == 0 || strcmp(name, "..") == 0; }
-
-/* Everybody sends and receives, so that replicas can be killed here. */
-static void exchange(void)
-{
-    uint64_t from = 0;
-    MPI_Sendrecv(&order, 1, MPI_UINT64_T, (rank + 1) % size, 1, &from, 1, MPI_UINT64_T, (rank + size - 1) % size, 1,
-                 MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-}
 
 static void make_many(void)
 {
@@ -243,45 +221,30 @@ static void wait_in_listings(const char *signal)
 int main(int argc, char **argv)
 {
     int rounds = argc > 1 ? atoi(argv[1]) : 1;
-    char path[PATH_MAX];
-    uint64_t number;
     MPI_Init(&argc, &argv);
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    MPI_Comm_size(MPI_COMM_WORLD, &size);
-    if (rank == 0) {
-        const char *folder = getenv("TMPDIR");
-        CHECK(getrandom(&number, sizeof number, 0) == sizeof number);
-        snprintf(directory, sizeof directory, "%s/redrt-listings-%016llx", folder ? folder : "/tmp",
-                 (unsigned long long)number);
-        if (argc > 2)
-            snprintf(directory, sizeof directory, "%s", argv[2]);
-        CHECK(mkdir(directory, 0777) == 0 || errno == EEXIST);
-        snprintf(path, sizeof path, "%s/common", directory);
-        CHECK(mkdir(path, 0777) == 0);
-    }
-    MPI_Bcast(directory, sizeof directory, MPI_CHAR, 0, MPI_COMM_WORLD);
+    make_directory("listings", argc > 2 ? argv[2] : NULL);
+    if (rank == 0)
+        CHECK(mkdir(in("common"), 0777) == 0);
     CHECK(mkdir(own(""), 0777) == 0);
     for (int round_number = 1; round_number <= rounds; round_number++) {
         if (argc > 3 && round_number == rounds)
             wait_in_listings(argv[3]);
         make_many();
-        exchange();
+        exchange_hash(order);
         DIR *listing = opendir(own("many"));
         CHECK(listing);
         list_and_remove(listing, 0);
         list_rest();
         CHECK(nftw(own("many"), visit, 5, FTW_DEPTH | FTW_PHYS) == 0);
-        exchange();
+        exchange_hash(order);
         test_trees();
         test_common();
         MPI_Barrier(MPI_COMM_WORLD);
     }
     CHECK(rmdir(own("")) == 0);
     MPI_Barrier(MPI_COMM_WORLD);
-    if (rank == 0) {
-        snprintf(path, sizeof path, "%s/common", directory);
-        CHECK(rmdir(path) == 0 && (argc > 2 || rmdir(directory) == 0));
-    }
+    if (rank == 0)
+        CHECK(rmdir(in("common")) == 0 && (argc > 2 || rmdir(directory) == 0));
     uint64_t total = 0;
     MPI_Reduce(&sum, &total, 1, MPI_UINT64_T, MPI_SUM, 0, MPI_COMM_WORLD);
     if (rank == 0)

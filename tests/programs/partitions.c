@@ -146,12 +146,33 @@ static void general(void)
 }
 
 /* The process sets, a communicator made of one, and its buffer. */
+/* A session that asks for this thread level, or for none, is told what it has. */
+static void has_level(const char *asked, const char *given)
+{
+    MPI_Session session;
+    MPI_Info info = MPI_INFO_NULL, used;
+    char level[40];
+    int flag, length = sizeof level;
+    if (asked) {
+        MPI_Info_create(&info);
+        MPI_Info_set(info, "thread_level", asked);
+    }
+    MPI_Session_init(info, MPI_ERRORS_RETURN, &session);
+    MPI_Session_get_info(session, &used);
+    MPI_Info_get_string(used, "thread_level", &length, level, &flag);
+    CHECK(flag && strcmp(level, given) == 0);
+    MPI_Info_free(&used);
+    if (asked)
+        MPI_Info_free(&info);
+    MPI_Session_finalize(&session);
+    CHECK(session == MPI_SESSION_NULL);
+}
+
 static void sets(MPI_Session session)
 {
     MPI_Group world, self;
     MPI_Comm comm;
     MPI_Info info;
-    MPI_Session other;
     char name[MPI_MAX_PSET_NAME_LEN], text[16];
     int count, length = 0, flag, members, result, bytes, got = -1;
     MPI_Session_get_num_psets(session, MPI_INFO_NULL, &count);
@@ -188,9 +209,10 @@ static void sets(MPI_Session session)
     CHECK(comm == MPI_COMM_NULL);
     MPI_Group_free(&world);
     MPI_Group_free(&self);
-    MPI_Session_init(MPI_INFO_NULL, MPI_ERRORS_RETURN, &other);
-    MPI_Session_finalize(&other);
-    CHECK(other == MPI_SESSION_NULL);
+    has_level("MPI_THREAD_FUNNELED", "MPI_THREAD_FUNNELED");
+    has_level("MPI_THREAD_SINGLE", "MPI_THREAD_SINGLE");
+    /* What others have been given there is for all. */
+    has_level(NULL, "MPI_THREAD_FUNNELED");
 }
 
 /* What the tool interface tells is the same in all replicas: it is sent. */
@@ -245,6 +267,7 @@ int main(int argc, char **argv)
     CHECK(flag);
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
+    has_level(NULL, "MPI_THREAD_SINGLE");
     int rounds = argc > 1 ? atoi(argv[1]) : 3;
     for (int round = 0; round < rounds; round++) {
         partitions(early, 2);

@@ -6,35 +6,14 @@
  * What it leaves in DIRECTORY is the same in each run; without one, nothing is left. Before the last round it waits, with files open, until there
  * is FILE. */
 #define _GNU_SOURCE
-#include "check.h"
-#include <errno.h>
+#include "directory.h"
 #include <fcntl.h>
-#include <limits.h>
 #include <sched.h>
-#include <sys/random.h>
-#include <sys/stat.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
-static int rank, size, round_number;
-static char directory[PATH_MAX / 2];
+static int round_number;
 static uint64_t hash = HASH_START;
-
-static const char *in(const char *name)
-{
-    static char paths[4][PATH_MAX];
-    static int next;
-    char *path = paths[next++ % 4];
-    snprintf(path, PATH_MAX, "%s/%s", directory, name);
-    return path;
-}
-
-static const char *own(const char *name)
-{
-    char with_rank[64];
-    snprintf(with_rank, sizeof with_rank, "r%d/%s", rank, name);
-    return in(with_rank);
-}
 
 static void note(const void *bytes, size_t count) { hash = hash_bytes(hash, bytes, count); }
 
@@ -46,12 +25,10 @@ static long noted(long result)
     return result;
 }
 
-/* Everybody sends and receives, so that replicas can be killed here. */
+/* What the neighbour has made so far goes into the hash, too. */
 static void exchange(void)
 {
-    uint64_t from = 0;
-    MPI_Sendrecv(&hash, 1, MPI_UINT64_T, (rank + 1) % size, 1, &from, 1, MPI_UINT64_T, (rank + size - 1) % size, 1,
-                 MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    uint64_t from = exchange_hash(hash);
     note(&from, sizeof from);
 }
 
@@ -286,21 +263,9 @@ static void clean_up(void)
 int main(int argc, char **argv)
 {
     int rounds = argc > 1 ? atoi(argv[1]) : 2;
-    uint64_t number;
     char text[32] = "";
     MPI_Init(&argc, &argv);
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    MPI_Comm_size(MPI_COMM_WORLD, &size);
-    if (rank == 0) {
-        const char *folder = getenv("TMPDIR");
-        CHECK(getrandom(&number, sizeof number, 0) == sizeof number);
-        snprintf(directory, sizeof directory, "%s/redrt-posix-%016llx", folder ? folder : "/tmp",
-                 (unsigned long long)number);
-        if (argc > 2)
-            snprintf(directory, sizeof directory, "%s", argv[2]);
-        CHECK(mkdir(directory, 0777) == 0 || errno == EEXIST);
-    }
-    MPI_Bcast(directory, sizeof directory, MPI_CHAR, 0, MPI_COMM_WORLD);
+    make_directory("posix", argc > 2 ? argv[2] : NULL);
     CHECK(mkdir(own(""), 0777) == 0);
     for (round_number = 1; round_number <= rounds; round_number++) {
         if (argc > 3 && round_number == rounds)

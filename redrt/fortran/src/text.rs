@@ -113,7 +113,8 @@ impl Words {
         Self { words, addresses }
     }
 
-    /// The arguments of a program: up to a blank string, none for `MPI_ARGV_NULL`.
+    /// The arguments of a program: up to a blank string, none for `MPI_ARGV_NULL`. "In Fortran, leading and trailing spaces are always
+    /// stripped" (MPI-5.0 §11.8.2).
     ///
     /// # Safety
     /// An array of strings of this length.
@@ -129,18 +130,18 @@ impl Words {
             return Self::new(Vec::new());
         }
         // SAFETY: - the array ends with a blank string, and nothing beyond that is asked for.
-        let nth = |index: usize| unsafe { text(argument.add(index * step * length), length) };
+        let nth = |index: usize| unsafe { trimmed(argument.add(index * step * length), length) };
         Self::new((0..).map(nth).take_while(|word| !word.is_empty()).collect())
     }
 
-    /// As many as are counted.
+    /// The names of programs, as many as are counted.
     ///
     /// # Safety
     /// An array of `count` strings of this length.
     pub unsafe fn counted(argument: *const c_char, length: usize, count: c_int) -> Self {
         let count = usize::try_from(count).unwrap_or(0);
         // SAFETY: - index is below count: the caller's promise.
-        let nth = |index: usize| unsafe { text(argument.add(index * length), length) };
+        let nth = |index: usize| unsafe { trimmed(argument.add(index * length), length) };
         Self::new((0..count).map(nth).collect())
     }
 

@@ -68,8 +68,9 @@ fn end() {
     host::set_finalized();
 }
 
-/// Begins a session: the library works from now on.
-pub(super) fn begin_session(required: c_int) -> Result {
+/// Begins a session: the library works from now on. Returns the thread level; who wants none in particular has what others have been
+/// given already.
+pub(super) fn begin_session(required: Option<c_int>) -> Result<c_int> {
     if host::is_finalized() {
         return Err(Error::new(MPI_ERR_OTHER, "MPI has been finalized: no session can begin any more"));
     }
@@ -78,8 +79,7 @@ pub(super) fn begin_session(required: c_int) -> Result {
         // SAFETY: - registers a function that lives as long as the process.
         unsafe { libc::atexit(end_at_exit) };
     }
-    start("MPI_Session_init", required);
-    Ok(())
+    Ok(start("MPI_Session_init", required.unwrap_or_else(|| PROVIDED.load(Ordering::Acquire))))
 }
 
 extern "C" fn end_at_exit() {

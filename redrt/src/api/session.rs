@@ -31,10 +31,11 @@ pub fn session_init(info: InfoHandle, errhandler: ErrhandlerHandle, session: Out
     let hints = info::resolve_hints(info)?.map_or_else(Info::default, |info| info.duplicate());
     let attached = Attached::with_errhandler(errhandler::resolve(errhandler, ErrhandlerKind::Session)?);
     let wanted = hints.get("thread_level");
-    let (name, level) =
-        THREAD_LEVELS.into_iter().find(|(name, _)| Some(*name) == wanted.as_deref()).unwrap_or(THREAD_LEVELS[0]);
-    begin_session(level)?;
-    hints.set("thread_level", name)?;
+    let wanted = THREAD_LEVELS.iter().find(|(name, _)| Some(*name) == wanted.as_deref());
+    let level = begin_session(wanted.map(|(_, level)| *level))?;
+    if let Some((name, _)) = THREAD_LEVELS.iter().find(|(_, known)| *known == level) {
+        hints.set("thread_level", name)?;
+    }
     let new = Session { attached: Arc::new(attached), info: hints, buffer: Mutex::default() };
     session.set(session::register(new))
 }

@@ -127,21 +127,18 @@ pub fn bridge(comm: &Comm, root: usize, meet: impl FnOnce(Terms) -> Result<Met>)
     }
 }
 
-/// Meets at a port, on the side that accepts (`true`) or that connects.
+/// Meets at a port. `begin` is called at the root, with the terms of the group: [`port::accept`] or [`port::connect`].
 ///
 /// # Errors
-/// `MPI_ERR_PORT` and those of [`bridge`].
+/// `MPI_ERR_PORT` and those of `begin` and [`bridge`].
 pub fn meet_at_port(
     comm: &Comm,
     root: usize,
-    name: impl FnOnce() -> Result<String>,
-    accepts: bool,
+    begin: impl FnOnce(Terms) -> Result<Awaited<Result<Terms>>>,
 ) -> Result<Arc<Comm>> {
     let meet = |own: Terms| {
-        let (context, name) = (own.context, name()?);
-        let awaited: Awaited<Result<Terms>> =
-            if accepts { port::accept(&name, own)? } else { port::connect(&name, own)? };
-        Ok(Met::new(context, awaited.wait()?))
+        let context = own.context;
+        Ok(Met::new(context, begin(own)?.wait()?))
     };
     bridge(comm, root, meet).map(|(comm, _)| comm)
 }
@@ -152,7 +149,7 @@ pub fn meet_at_port(
 /// As [`meet_at_port`].
 pub fn meet_parent(port: &str) -> Result {
     let world = comm::resolve(crate::handle::CommHandle::WORLD)?;
-    let parent = meet_at_port(&world, 0, || Ok(port.to_owned()), false)?;
+    let parent = meet_at_port(&world, 0, |own| port::connect(port, own, port::PATIENCE))?;
     "MPI_COMM_PARENT".clone_into(&mut comm::lock(&parent.name));
     let _ = PARENT.set(parent);
     Ok(())

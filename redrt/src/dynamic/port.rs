@@ -29,6 +29,10 @@ use std::time::Duration;
 /// How long a step of a handshake may take.
 const STEP_TIME_MAX: Duration = Duration::from_secs(10);
 
+/// How long a connection waits to be accepted, if nothing is said: "the connection attempt will eventually time out after an
+/// implementation-defined time" (MPI-5.0 §11.9.3). The other job may be busy with something long.
+pub const PATIENCE: Duration = Duration::from_secs(600);
+
 /// What a port's name begins with.
 const SCHEME: &str = "redrt-port:";
 
@@ -141,43 +145,73 @@ fn accept_one(port: &Port, terms: &Terms) -> Result<Terms> {
     loop {
         let (stream, _) = port.listener.accept().map_err(|_| Error::new(MPI_ERR_PORT, "the port was closed"))?;
         // Whoever does not know the port's secret, or goes away in the midst of it, is nobody.
-        if let Ok(theirs) = meet(stream, &port.secret, terms, true) {
+        if let Ok(theirs) = meet(stream, &port.secret, terms, Side::Accepting) {
             return Ok(theirs);
         }
     }
 }
 
-/// Begins to connect to a port.
+/// Begins to connect to a port, where somebody must accept within `patience`.
 ///
 /// # Errors
 /// `MPI_ERR_PORT` when that is no name of one.
-pub fn connect(name: &str, terms: Terms) -> Result<Awaited<Result<Terms>>> {
+pub fn connect(name: &str, terms: Terms, patience: Duration) -> Result<Awaited<Result<Terms>>> {
     let Some((address, secret)) = parse(name) else {
         fail!(MPI_ERR_PORT, "'{name}' is not the name of a port: MPI_Open_port makes them");
     };
-    let meet = move || {
-        let met = TcpStream::connect(address).and_then(|stream| meet(stream, &secret, &terms, false));
-        met.map_err(|error| Error::new(MPI_ERR_PORT, format!("nobody accepts at port {address}: {error}")))
-    };
+    let meet = move || connect_to(address, &secret, &terms, patience);
     Awaited::begin("redrt-port", meet).map_err(|error| failed(&error))
 }
 
+fn connect_to(address: SocketAddr, secret: &Secret, terms: &Terms, patience: Duration) -> Result<Terms> {
+    let stream = TcpStream::connect_timeout(&address, patience);
+    let met = stream.and_then(|stream| meet(stream, secret, terms, Side::Connecting(patience)));
+    met.map_err(|error| {
+        let why = match error.kind() {
+            // What a socket's time limit comes to.
+            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
+                format!("not within {patience:?} (info key timeout)")
+            }
+            _ => error.to_string(),
+        };
+        Error::new(MPI_ERR_PORT, format!("nobody accepts at port {address}: {why}"))
+    })
+}
+
+/// An end of a connection.
+#[derive(Clone, Copy)]
+enum Side {
+    Accepting,
+    /// Waits that long until the other end accepts.
+    Connecting(Duration),
+}
+
 /// The two ends tell each other their terms.
-fn meet(mut stream: TcpStream, secret: &Secret, mine: &Terms, accepts: bool) -> io::Result<Terms> {
+fn meet(mut stream: TcpStream, secret: &Secret, mine: &Terms, side: Side) -> io::Result<Terms> {
     stream.set_nodelay(true)?;
-    let patience = |time| stream.set_read_timeout(time).and_then(|()| stream.set_write_timeout(time));
-    // Whoever connects waits for as long as the other end likes before it accepts.
-    patience(accepts.then_some(STEP_TIME_MAX))?;
-    let cipher = if accepts { auth::accept(&mut stream, secret)? } else { auth::connect(&mut stream, secret)? };
+    stream.set_write_timeout(Some(STEP_TIME_MAX))?;
+    let cipher = match side {
+        Side::Accepting => {
+            stream.set_read_timeout(Some(STEP_TIME_MAX))?;
+            auth::accept(&mut stream, secret)?
+        }
+        Side::Connecting(patience) => {
+            stream.set_read_timeout(Some(patience))?;
+            auth::connect(&mut stream, secret)?
+        }
+    };
     let mut cipher = cipher.ok_or(io::ErrorKind::InvalidData)?;
     stream.set_read_timeout(Some(STEP_TIME_MAX))?;
-    if accepts {
-        let theirs = hear(&mut stream, &mut cipher)?;
-        tell(&mut stream, &mut cipher, mine)?;
-        Ok(theirs)
-    } else {
-        tell(&mut stream, &mut cipher, mine)?;
-        hear(&mut stream, &mut cipher)
+    match side {
+        Side::Accepting => {
+            let theirs = hear(&mut stream, &mut cipher)?;
+            tell(&mut stream, &mut cipher, mine)?;
+            Ok(theirs)
+        }
+        Side::Connecting(_) => {
+            tell(&mut stream, &mut cipher, mine)?;
+            hear(&mut stream, &mut cipher)
+        }
     }
 }
 
@@ -225,8 +259,9 @@ mod tests {
         let name = name_of(listener.local_addr().unwrap(), &Secret::generate().unwrap());
         let (address, secret) = parse(&name).unwrap();
         let theirs = secret.clone();
-        let accepting = std::thread::spawn(move || meet(listener.accept().unwrap().0, &theirs, &terms(1), true));
-        let heard = meet(TcpStream::connect(address).unwrap(), &secret, &terms(2), false).unwrap();
+        let accepting =
+            std::thread::spawn(move || meet(listener.accept().unwrap().0, &theirs, &terms(1), Side::Accepting));
+        let heard = meet(TcpStream::connect(address).unwrap(), &secret, &terms(2), Side::Connecting(PATIENCE)).unwrap();
         assert_eq!((heard, accepting.join().unwrap().unwrap()), (terms(1), terms(2)));
     }
 
@@ -235,9 +270,20 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let secret = |byte| Secret::new([byte; 32]).sealing(true);
-        let accepting = std::thread::spawn(move || meet(listener.accept().unwrap().0, &secret(1), &terms(1), true));
-        assert!(meet(TcpStream::connect(address).unwrap(), &secret(2), &terms(2), false).is_err());
+        let accepting =
+            std::thread::spawn(move || meet(listener.accept().unwrap().0, &secret(1), &terms(1), Side::Accepting));
+        assert!(meet(TcpStream::connect(address).unwrap(), &secret(2), &terms(2), Side::Connecting(PATIENCE)).is_err());
         assert!(accepting.join().unwrap().is_err());
+    }
+
+    #[test]
+    fn who_is_not_accepted_gives_up() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let secret = Secret::new([1; 32]).sealing(true);
+        let error = connect_to(address, &secret, &terms(2), Duration::from_millis(1)).unwrap_err();
+        assert_eq!(error.code(), MPI_ERR_PORT);
+        assert!(error.message().ends_with("not within 1ms (info key timeout)"), "{}", error.message());
     }
 
     proptest! {

@@ -26,17 +26,66 @@ const CHAPTERS: &[(&str, &str)] = &[
     ("convert", "Chapters 19 and 20: handle conversion"),
 ];
 
+/// What a function does in a replicated world, if not what it does at r = 1.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Replicated {
+    /// It returns the error of this class through the error handler, and says why.
+    Refused(&'static str),
+    /// The same for communicators of more than one rank.
+    RefusedOverSeveralRanks(&'static str),
+}
+
+/// All functions that replicas are refused. `tests/cases/refused.rs` calls each of them.
+pub const REPLICATED: &[(&str, Replicated)] = &[
+    ("MPI_Close_port", Replicated::Refused("MPI_ERR_UNSUPPORTED_OPERATION")),
+    ("MPI_Comm_accept", Replicated::Refused("MPI_ERR_UNSUPPORTED_OPERATION")),
+    ("MPI_Comm_connect", Replicated::Refused("MPI_ERR_UNSUPPORTED_OPERATION")),
+    ("MPI_Comm_join", Replicated::Refused("MPI_ERR_UNSUPPORTED_OPERATION")),
+    ("MPI_Comm_spawn", Replicated::Refused("MPI_ERR_UNSUPPORTED_OPERATION")),
+    ("MPI_Comm_spawn_multiple", Replicated::Refused("MPI_ERR_UNSUPPORTED_OPERATION")),
+    ("MPI_Lookup_name", Replicated::Refused("MPI_ERR_UNSUPPORTED_OPERATION")),
+    ("MPI_Open_port", Replicated::Refused("MPI_ERR_UNSUPPORTED_OPERATION")),
+    ("MPI_Publish_name", Replicated::Refused("MPI_ERR_UNSUPPORTED_OPERATION")),
+    ("MPI_Unpublish_name", Replicated::Refused("MPI_ERR_UNSUPPORTED_OPERATION")),
+    ("MPI_Win_allocate_shared", Replicated::RefusedOverSeveralRanks("MPI_ERR_RMA_SHARED")),
+];
+
 /// What does not hold at every degree, or has limits, by module.
 const NOTES: &[(&str, &str)] = &[
     (
+        "p2p",
+        "Sends are never cancelled, at any degree; receives are. At r ≥ 2 threads that communicate need a communicator each\n\
+         ([determinism.md](determinism.md)).",
+    ),
+    (
+        "op",
+        "Replicas of a rank must come to the same: what an operation of the program makes may depend on nothing but what it is given.",
+    ),
+    (
+        "comm",
+        "At r ≥ 2 `MPI_Comm_split_type` with `MPI_COMM_TYPE_SHARED` puts each rank by itself, for its replicas are on different hosts.",
+    ),
+    (
         "dynamic",
         "At r = 1 without `--spares` and `--pool` only: else all but `MPI_Comm_get_parent` and `MPI_Comm_disconnect` return\n\
-     `MPI_ERR_UNSUPPORTED_OPERATION` through the error handler, and say so. See [dynamic.md](dynamic.md).",
+         `MPI_ERR_UNSUPPORTED_OPERATION` through the error handler, and say so. See [dynamic.md](dynamic.md).",
+    ),
+    (
+        "rma",
+        "At r ≥ 2 the memory model is `MPI_WIN_SEPARATE`, windows over several ranks need `--verify strict`, and\n\
+         `MPI_Win_allocate_shared` is `MPI_ERR_RMA_SHARED` over more than one rank ([determinism.md](determinism.md#windows)).\n\
+         At r = 1 the model is `MPI_WIN_UNIFIED` and memory is shared by the ranks of a host, unless there are `--spares` or a `--pool`.",
+    ),
+    (
+        "io",
+        "At r ≥ 2 the leader of a rank reads and writes, its siblings take what it has read and compare what it has written\n\
+         ([ARCHITECTURE.md](../ARCHITECTURE.md#files)).",
     ),
     (
         "tool",
         "Events are of what happens to the process that is asked: replicas of one rank are told different things at different\n\
-         times, as their MPI calls end. So a callback must send nothing, and decide nothing that is sent.",
+         times, as their MPI calls end. So a callback must send nothing, and decide nothing that is sent. Variables are of the\n\
+         process that is asked as well.",
     ),
 ];
 
@@ -47,11 +96,19 @@ Every function of MPI-5.0 is exported, as `MPI_` and as `PMPI_`, with its large-
 This page is generated from `redrt/table`; `REDRT_UPDATE=1 cargo test -p mpi-table` brings it up to date.
 ";
 
+const DEGREES: &str = "\
+A job at r = 1 with `--spares` or a `--pool` counts as replicated: its processes can be copied. What works at r ≥ 2 works while replicas
+are copied, too; the conformance tests of all chapters run with it (`scripts/chaos-conformance.sh --spare`). What does not is an error of
+the class that is said below, with the reason; nothing else happens.";
+
 /// The text of `docs/mpi-coverage.md`.
 #[must_use]
 pub fn render_coverage(table: &Table, bound: &Bound) -> String {
     let implemented = |function: &Function| bound.contains(function) || function.module == "convert";
     let mut out = HEAD.to_owned();
+    let is_refused = |function: &Function| {
+        REPLICATED.iter().any(|(name, how)| *name == function.name && matches!(how, Replicated::Refused(_)))
+    };
     let line = |out: &mut String, text: std::fmt::Arguments<'_>| writeln!(out, "{text}").expect("writing to a String");
     let count = table.functions.iter().filter(|f| implemented(f)).count();
     line(&mut out, format_args!("\n{count} of {} functions are implemented.\n", table.functions.len()));
@@ -62,12 +119,14 @@ pub fn render_coverage(table: &Table, bound: &Bound) -> String {
          [fortran.md](fortran.md)."
     );
     line(&mut out, format_args!("{fortran}\n"));
-    line(&mut out, format_args!("| | implemented | all |\n|---|---:|---:|"));
+    line(&mut out, format_args!("| | all | at r = 1 | at r ≥ 2 |\n|---|---:|---:|---:|"));
     let of_module = |module: &'static str| table.functions.iter().filter(move |f| f.module == module);
     for (module, title) in CHAPTERS {
-        let count = of_module(module).filter(|f| implemented(f)).count();
-        line(&mut out, format_args!("| {title} | {count} | {} |", of_module(module).count()));
+        let plain = of_module(module).filter(|f| implemented(f)).count();
+        let replicated = of_module(module).filter(|f| implemented(f) && !is_refused(f)).count();
+        line(&mut out, format_args!("| {title} | {} | {plain} | {replicated} |", of_module(module).count()));
     }
+    line(&mut out, format_args!("\n{DEGREES}"));
     for (module, title) in CHAPTERS {
         line(&mut out, format_args!("\n## {title}\n"));
         if let Some((_, note)) = NOTES.iter().find(|(other, _)| other == module) {

@@ -12,7 +12,7 @@ mod header;
 mod kind;
 mod parse;
 
-pub use coverage::render_coverage;
+pub use coverage::{REPLICATED, Replicated, render_coverage};
 pub use exports::{render_constants, render_exports};
 pub use fortran::{
     render_base_module, render_fortran_library, render_mpi_f08_module, render_mpi_module, render_mpif_h,

@@ -74,7 +74,9 @@ pub fn comm_join(fd: c_int, intercomm: Output<CommHandle>) -> Result {
         let bytes = socket.hear::<NAME_BYTES>().map_err(|error| failed(&error))?;
         String::from_utf8_lossy(&bytes).trim_end_matches('\0').to_owned()
     };
-    let met = dynamic::meet_at_port(&this, 0, || Ok(name.clone()), accepts);
+    let met = dynamic::meet_at_port(&this, 0, |own| {
+        if accepts { port::accept(&name, own) } else { port::connect(&name, own, port::PATIENCE) }
+    });
     if accepts {
         port::close(&name)?;
     }

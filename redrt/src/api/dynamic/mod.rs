@@ -6,8 +6,11 @@ mod spawn;
 pub use join::comm_join;
 pub use spawn::{comm_spawn, comm_spawn_multiple};
 
-use crate::abi::{Input, MPI_ERR_NAME, MPI_ERR_SERVICE, MPI_ERR_UNSUPPORTED_OPERATION, MPI_MAX_PORT_NAME, Output};
-use crate::dynamic::{self, connection, contact, port, redrun};
+use crate::abi::{
+    Input, MPI_ERR_INFO_VALUE, MPI_ERR_NAME, MPI_ERR_SERVICE, MPI_ERR_UNSUPPORTED_OPERATION, MPI_MAX_PORT_NAME, Output,
+};
+use crate::dynamic::port::{self, Awaited, Terms};
+use crate::dynamic::{self, connection, contact, redrun};
 use crate::error::Result;
 use crate::handle::{CommHandle, InfoHandle};
 use crate::objects::info;
@@ -15,6 +18,7 @@ use crate::{comm, fail, runtime};
 use redrt_wire::dynamic::{NameAnswer, NameRequest};
 use std::ffi::{c_char, c_int};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Refuses where replicas would have to agree on what another job does.
 fn check_plain() -> Result {
@@ -42,19 +46,16 @@ pub fn close_port(port_name: Input<c_char>) -> Result {
     port::close(&port_name.text()?)
 }
 
+/// Meets at a port; `begin` is called at the root, since only the root's arguments count (§11.9.2).
 fn meet(
-    port_name: Input<c_char>,
-    info: InfoHandle,
     root: c_int,
     comm: CommHandle,
-    accepts: bool,
+    begin: impl FnOnce(Terms) -> Result<Awaited<Result<Terms>>>,
 ) -> Result<CommHandle> {
     check_plain()?;
     let comm = comm::resolve(comm)?;
     comm.member(root)?;
-    // Only the root's arguments count (§11.9.2).
-    let name = || info::resolve_hints(info).and_then(|_| port_name.text());
-    Ok(dynamic::meet_at_port(&comm, root as usize, name, accepts)?.handle())
+    Ok(dynamic::meet_at_port(&comm, root as usize, begin)?.handle())
 }
 
 /// `MPI_Comm_accept`.
@@ -65,7 +66,10 @@ pub fn comm_accept(
     comm: CommHandle,
     newcomm: Output<CommHandle>,
 ) -> Result {
-    newcomm.set(meet(port_name, info, root, comm, true)?)
+    newcomm.set(meet(root, comm, |own| {
+        info::resolve_hints(info)?;
+        port::accept(&port_name.text()?, own)
+    })?)
 }
 
 /// `MPI_Comm_connect`.
@@ -76,7 +80,20 @@ pub fn comm_connect(
     comm: CommHandle,
     newcomm: Output<CommHandle>,
 ) -> Result {
-    newcomm.set(meet(port_name, info, root, comm, false)?)
+    newcomm.set(meet(root, comm, |own| {
+        let hints = info::resolve_hints(info)?;
+        let patience = patience(hints.and_then(|hints| hints.get("timeout")).as_deref())?;
+        port::connect(&port_name.text()?, own, patience)
+    })?)
+}
+
+/// How long a connection waits to be accepted, by the info key `timeout`.
+fn patience(seconds: Option<&str>) -> Result<Duration> {
+    let Some(seconds) = seconds else { return Ok(port::PATIENCE) };
+    match seconds.parse() {
+        Ok(seconds @ 1..) => Ok(Duration::from_secs(seconds)),
+        _ => fail!(MPI_ERR_INFO_VALUE, "'{seconds}' is not a timeout in seconds"),
+    }
 }
 
 /// `MPI_Comm_get_parent`: `MPI_COMM_NULL` in a process that was not spawned, or has let go of its parent (§11.8.2).

@@ -181,8 +181,9 @@ impl Shim {
     fn string(&mut self, procedure: Procedure<'_>, parameter: &Parameter) {
         let name = rust_name(parameter);
         let incoming = parameter.direction == Direction::In;
-        // MPI-5.0 section 10.1: of keys and values of info objects, blanks at both ends are not part.
-        let trim = if procedure.function.module == "info" { "trimmed" } else { "text" };
+        // MPI-5.0 sections 10.1 and 11.8.2: of keys and values of info objects and of a program's name, blanks at both ends are not part.
+        let strips = procedure.function.module == "info" || parameter.name == "command";
+        let trim = if strips { "trimmed" } else { "text" };
         self.lengths.push(format!("{name}_length: usize"));
         if incoming {
             self.before.push(format!("let {name}_c = {trim}({name}, {name}_length);"));
