@@ -8,7 +8,7 @@ pub mod topology;
 
 use crate::abi::{MPI_ERR_COMM, MPI_ERR_RANK, MPI_ERR_TOPOLOGY, MPI_UNDEFINED};
 use crate::coll::Peers;
-use crate::coll::board::seat::Seat;
+use crate::coll::board::{self, seat::Seat};
 use crate::coll::check::Checks;
 use crate::dynamic::connection;
 use crate::dynamic::contact::{self, Identity};
@@ -204,8 +204,18 @@ impl Comm {
     /// The members, for a blocking collective: over a board, if they have one.
     #[inline]
     pub fn blocking_peers(&self) -> Result<Peers> {
-        let table = self.seat.table(self)?;
-        Ok(Peers { table, ..self.peers() })
+        Ok(self.peers_with(self.table()?.cloned()))
+    }
+
+    /// The board for the next blocking collective, if they have one. To be asked once for each.
+    #[inline]
+    pub fn table(&self) -> Result<Option<&Arc<board::Table>>> {
+        self.seat.table(self)
+    }
+
+    /// The members, for a blocking collective over this board or in messages.
+    pub fn peers_with(&self, table: Option<Arc<board::Table>>) -> Peers {
+        Peers { table, ..self.peers() }
     }
 
     /// The members, for an operation with its own context and tag.

@@ -13,7 +13,7 @@ use redrt_sync::board::{self, DEPTH, Numbers, Parts};
 use redrt_sync::seen;
 use redrt_types::ProcessIndex;
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Boards that a process can have at once.
 pub const PLACES: u32 = 32;
@@ -108,9 +108,10 @@ enum What {
 
 /// One communicator's places.
 pub struct Board {
-    segment: Segment,
     place: u32,
     members: Box<[Member]>,
+    /// Where each of them says that it sleeps.
+    sleeps: Box<[&'static AtomicU32]>,
     places: Box<[*const Place]>,
     rank: usize,
     /// Members can read each other's memory.
@@ -150,7 +151,14 @@ impl Board {
             unsafe { segment.board(member.process).cast::<Place>().add(place as usize) }
         });
         let places = places.collect();
-        Self { segment, place, members, places, rank, direct, base, last: AtomicU64::new(base) }
+        let sleeps = members.iter().map(|member| segment.sleep_word(member.process)).collect();
+        Self { place, members, sleeps, places, rank, direct, base, last: AtomicU64::new(base) }
+    }
+
+    /// Number of members.
+    #[inline]
+    pub fn size(&self) -> usize {
+        self.members.len()
     }
 
     /// The rank of this process.
@@ -265,7 +273,7 @@ impl Board {
         let parts = self.work(member, number);
         while let Some(part) = parts.take(total) {
             if parts.finish(total, work(part).is_ok()) && member != self.rank {
-                self.rouse(std::iter::once(member), &poke);
+                self.rouse(|other| other == member, &poke);
             }
         }
     }
@@ -304,7 +312,7 @@ impl Board {
         unsafe { (&raw mut (*cell).entry).write(entry) };
     }
 
-    /// Writes one piece for each member.
+    /// Writes one piece for each other member.
     pub fn write_each(&self, number: u64, pieces: &[Region]) {
         let cell = self.own(number);
         // SAFETY: - this member's own cell, which nobody reads now.
@@ -312,7 +320,10 @@ impl Board {
         let mut at = pieces.len() * size_of::<Entry>();
         for (number, piece) in pieces.iter().enumerate() {
             let mut entry = Entry { length: piece.len() as u64, place: at as u64 };
-            if at + piece.len() <= INLINE_BYTES_MAX {
+            if number == self.rank {
+                // It has that.
+                entry.place = MESSAGE;
+            } else if at + piece.len() <= INLINE_BYTES_MAX {
                 // SAFETY: - the piece fits behind the ones before.
                 unsafe { std::ptr::copy_nonoverlapping(piece.start(), bytes.add(at), piece.len()) };
                 at += piece.len();
@@ -344,19 +355,19 @@ impl Board {
     #[inline]
     pub fn post(&self, number: u64, poke: impl Fn(ProcessIndex)) {
         board::post(self, self.rank, number);
-        self.rouse((0..self.members.len()).filter(|rank| *rank != self.rank), poke);
+        self.rouse(|member| member != self.rank, poke);
     }
 
-    /// Wakes members that sleep.
-    #[inline]
-    fn rouse(&self, members: impl Iterator<Item = usize> + Clone, poke: impl Fn(ProcessIndex)) {
-        let processes = members.map(|member| self.members[member].process);
-        if seen::are_all_awake(processes.clone().map(|process| self.segment.sleep_word(process))) {
+    /// Wakes those of the members that sleep.
+    #[inline(always)]
+    fn rouse(&self, is_meant: impl Fn(usize) -> bool, poke: impl Fn(ProcessIndex)) {
+        let meant = || self.sleeps.iter().enumerate().filter(|(member, _)| is_meant(*member));
+        if seen::are_all_awake(meant().map(|(_, sleep)| *sleep)) {
             return;
         }
-        for process in processes {
-            if shm::wake(self.segment.sleep_word(process)) {
-                poke(process);
+        for (member, sleep) in meant() {
+            if shm::wake(sleep) {
+                poke(self.members[member].process);
             }
         }
     }

@@ -16,6 +16,7 @@ pub use reducing::*;
 
 use crate::abi::{MPI_ERR_BUFFER, MPI_ERR_COMM, MPI_ERR_ROOT, MPI_IN_PLACE, MPI_PROC_NULL, MPI_ROOT, Output};
 use crate::api::p2p;
+use crate::coll::board::Table;
 use crate::coll::check::{self, call::Call};
 use crate::coll::inter::Role;
 use crate::coll::schedule::{self, start};
@@ -38,11 +39,10 @@ pub trait Plan: Clone + Send + Sync + 'static {
     /// Reads what this member contributes, and begins.
     fn run(self, peers: Peers) -> impl Running;
 
-    /// Does all of it.
+    /// Does all of it; over the board, if there is one.
     #[inline(always)]
-    fn block(self, peers: Peers) -> Outcome {
-        let is_over_board = peers.table.is_some();
-        schedule::run(self.run(peers), is_over_board)
+    fn block(self, comm: &Comm, table: Option<&Arc<Table>>) -> Outcome {
+        schedule::run(self.run(comm.peers_with(table.cloned())), table.is_some())
     }
 }
 
@@ -70,7 +70,7 @@ macro_rules! collective {
             if let Some(call) = $crate::api::coll::call!($blocking, $blocking, &comm, $($argument),*) {
                 $crate::coll::check::blocking(&comm, call?)?;
             }
-            Ok($crate::api::coll::Plan::block(plan, comm.blocking_peers()?)?)
+            Ok($crate::api::coll::Plan::block(plan, &comm, comm.table()?)?)
         }
 
         /// The nonblocking form.

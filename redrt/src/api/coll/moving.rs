@@ -1,22 +1,42 @@
 //! Collectives that move data.
 
 use super::slots::{Packed, Slot, assorted, blocks, load_all, open_all, regions, scattered};
-use super::{Plan, Root, across, collective, in_place, is_in_place, not_in_place};
+use super::{Plan, Root, Running, across, collective, in_place, is_in_place, not_in_place};
 use crate::abi::{Counts, Input, MPI_ERR_ARG};
-use crate::coll::{Peers, alltoall as exchange, barrier as signal, bcast as tree, gather as pieces, inter};
+use crate::coll::board::{self, Table};
+use crate::coll::schedule;
+use crate::coll::{Outcome, Peers, alltoall as exchange, barrier as signal, bcast as tree, gather as pieces, inter};
 use crate::comm::Comm;
 use crate::error::{Error, Result};
 use crate::handle::DatatypeHandle;
 use crate::memory::Region;
 use std::ffi::{c_int, c_void};
+use std::sync::Arc;
+
+#[derive(Clone)]
+struct Barrier;
+
+impl Plan for Barrier {
+    fn run(self, peers: Peers) -> impl Running {
+        async move {
+            match across(&peers) {
+                None => signal::barrier(peers).await,
+                Some(across) => inter::barrier(peers, &across).await,
+            }
+        }
+    }
+
+    /// Over a board it takes so little time that even to make a future of it would count.
+    #[inline(always)]
+    fn block(self, comm: &Comm, table: Option<&Arc<Table>>) -> Outcome {
+        let Some(table) = table else { return schedule::run(self.run(comm.peers()), false) };
+        board::barrier(table);
+        Ok(())
+    }
+}
 
 fn plan_barrier(_comm: &Comm) -> Result<impl Plan + use<>> {
-    Ok(|peers: Peers| async move {
-        match across(&peers) {
-            None => signal::barrier(peers).await,
-            Some(across) => inter::barrier(peers, &across).await,
-        }
-    })
+    Ok(Barrier)
 }
 collective!(barrier, ibarrier, barrier_init, plan_barrier());
 

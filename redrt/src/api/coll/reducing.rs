@@ -3,6 +3,7 @@
 use super::slots::{Packed, Slot};
 use super::{Plan, Root, Running, across, collective, in_place, is_in_place, not_in_place, one_group};
 use crate::abi::{Counts, MPI_ERR_COUNT};
+use crate::coll::board::Table;
 use crate::coll::reduce::Combine;
 use crate::coll::schedule;
 use crate::coll::{Outcome, Peers, board, inter, reduce as fold, scan as prefix};
@@ -13,6 +14,7 @@ use crate::handle::{DatatypeHandle, Held, OpHandle};
 use crate::memory::{Region, Scratch};
 use crate::op::{self, Op};
 use std::ffi::{c_int, c_void};
+use std::sync::Arc;
 
 /// An operation on elements of a datatype.
 #[derive(Clone)]
@@ -178,24 +180,16 @@ impl Plan for Allreduce {
 
     /// Short ones over a board take so little time that even to make a future of them would count.
     #[inline(always)]
-    fn block(self, peers: Peers) -> Outcome {
-        match peers
-            .table
-            .as_deref()
-            .filter(|_| self.reduction.is_fast() && board::is_short(self.operand.result.bytes()))
-        {
-            Some(table) => {
-                let (mine, result) = self.operand.open();
-                let mine = mine.as_ref().map_or(result.region, |mine| mine.region);
-                board::allreduce(table, &peers, mine, result.region, &self.reduction)?;
-                result.store();
-                Ok(())
-            }
-            None => {
-                let is_over_board = peers.table.is_some();
-                schedule::run(self.run(peers), is_over_board)
-            }
-        }
+    fn block(self, comm: &Comm, table: Option<&Arc<Table>>) -> Outcome {
+        let is_short = self.reduction.is_fast() && board::is_short(self.operand.result.bytes());
+        let Some(table) = table.filter(|_| is_short) else {
+            return schedule::run(self.run(comm.peers_with(table.cloned())), table.is_some());
+        };
+        let (mine, result) = self.operand.open();
+        let mine = mine.as_ref().map_or(result.region, |mine| mine.region);
+        board::allreduce(table, mine, result.region, &self.reduction)?;
+        result.store();
+        Ok(())
     }
 }
 

@@ -1,6 +1,7 @@
 //! Barrier, broadcast, allgather and alltoall.
 
 use super::Table;
+use crate::coll::gather::copy;
 use crate::coll::{Failure, Outcome, Peers, all};
 use crate::engine::sleep;
 use crate::memory::Region;
@@ -117,13 +118,13 @@ pub async fn allgather(table: &Table, peers: &Peers, pieces: &[Region]) -> Outco
     outcome
 }
 
-/// Sends `out[k]` to member k and receives its piece into `into[k]`; its own is in place.
+/// Sends `out[k]` to member k and receives its piece into `into[k]`.
 pub async fn alltoall(table: &Table, peers: &Peers, out: &[Region], into: &[Region]) -> Outcome {
     let number = table.begin();
     table.board.write_each(number, out);
     table.post(number);
     let mut steps = Vec::new();
-    let mut outcome = Ok(());
+    let mut outcome = copy(out[peers.rank], into[peers.rank]);
     for from in following(peers) {
         table.wait_for(from, number);
         let posted = table.board.posted_for(from, number, peers.rank);

@@ -25,8 +25,8 @@ struct Operands {
 
 impl Operands {
     /// Waits for all of them; member `first` comes first in order.
-    fn gather(table: &Table, number: u64, peers: &Peers, first: usize, all: Region) -> Outcome<Self> {
-        let size = peers.size();
+    fn gather(table: &Table, number: u64, first: usize, all: Region) -> Outcome<Self> {
+        let size = table.board.size();
         let bytes = all.len() / size;
         let mut order = [0; MEMBERS_MAX];
         table.wait_for_all(number);
@@ -81,16 +81,16 @@ pub fn reduce(table: &Table, peers: &Peers, buffer: Region, combine: &dyn Combin
     }
     let first = if combine.commutes() { root } else { 0 };
     let mut scratch = Scratch::spare(buffer.len() * peers.size());
-    let operands = Operands::gather(table, number, peers, first, scratch.region())?;
+    let operands = Operands::gather(table, number, first, scratch.region())?;
     buffer.copy_from(operands.fold(combine)?);
     Ok(())
 }
 
 /// Combines short operands of all members into `result` of all.
-pub fn allreduce(table: &Table, peers: &Peers, operand: Region, result: Region, combine: &dyn Combine) -> Outcome {
+pub fn allreduce(table: &Table, operand: Region, result: Region, combine: &dyn Combine) -> Outcome {
     let number = table.come_with(operand);
-    let mut scratch = Scratch::spare(operand.len() * peers.size());
-    let mut operands = Operands::gather(table, number, peers, 0, scratch.region())?;
+    let mut scratch = Scratch::spare(operand.len() * table.board.size());
+    let mut operands = Operands::gather(table, number, 0, scratch.region())?;
     operands.pair_up(combine)?;
     result.copy_from(operands.fold(combine)?);
     Ok(())

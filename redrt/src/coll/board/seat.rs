@@ -62,16 +62,20 @@ impl Places {
 impl Seat {
     /// The table of a communicator, for its next blocking collective. All members call it for each.
     #[inline]
-    pub fn table(&self, comm: &Comm) -> Result<Option<Arc<Table>>> {
+    pub fn table(&self, comm: &Comm) -> Result<Option<&Arc<Table>>> {
         if let Some(table) = self.table.get() {
-            return Ok(Some(table.clone()));
+            return Ok(Some(table));
         }
+        self.come_closer(comm)
+    }
+
+    fn come_closer(&self, comm: &Comm) -> Result<Option<&Arc<Table>>> {
         let count = self.collectives.load(Ordering::Relaxed).saturating_add(1);
         self.collectives.store(count, Ordering::Relaxed);
         if count < FIRST || !count.is_power_of_two() || !may_have(comm) {
             return Ok(None);
         }
-        Ok(agree(comm)?.map(|table| self.table.get_or_init(|| Arc::new(table)).clone()))
+        Ok(agree(comm)?.map(|table| self.table.get_or_init(|| Arc::new(table))))
     }
 }
 
