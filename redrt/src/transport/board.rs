@@ -496,14 +496,17 @@ mod tests {
     fn each_member_reads_its_own_piece() {
         let [one, other] = boards(segment(), 31, true);
         let (number, _) = one.next();
+        other.next();
         let (mut short, mut long) = (filled(10, 1), filled(5000, 2));
-        one.write_each(number, &[long.region(), short.region()]);
+        one.write_each(number, &[Region::empty(), short.region()]);
+        other.write_each(number, &[long.region(), Region::empty()]);
         one.post(number, |_| ());
-        for (to, length, value) in [(0, 5000, 2), (1, 10, 1)] {
-            let posted = other.posted_for(0, number, to);
+        other.post(number, |_| ());
+        for (board, from, length, value) in [(&one, 1, 5000, 2), (&other, 0, 10, 1)] {
+            let posted = board.posted_for(from, number, board.rank());
             assert_eq!(posted.length(), length);
             let mut into = Scratch::new(length as usize);
-            other.read(&posted, 0, into.region()).unwrap();
+            board.read(&posted, 0, into.region()).unwrap();
             assert!(bytes_of(into).iter().all(|byte| *byte == value));
         }
     }
