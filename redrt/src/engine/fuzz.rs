@@ -18,7 +18,6 @@ use redrt_types::{ContextId, Incarnation, ProcessIndex, ReplicaId, SeqNum, View,
 use redrt_wire::auth::Secret;
 use redrt_wire::control::{Card, Determinism, Files, OnSdc, Options, Protocol, Transport, Verification};
 use sdc_detect::Element;
-use std::os::fd::AsRawFd;
 use std::sync::{Mutex, PoisonError};
 
 /// Bytes around each receive's buffer that must stay as they are.
@@ -134,11 +133,7 @@ fn operation() -> impl Strategy<Value = Operation> {
 fn with_segment<T>(run: impl FnOnce(Segment) -> T) -> T {
     static SEGMENT: Mutex<Option<Segment>> = Mutex::new(None);
     let mut segment = SEGMENT.lock().unwrap_or_else(PoisonError::into_inner);
-    let segment = *segment.get_or_insert_with(|| {
-        let file = tempfile::tempfile().unwrap();
-        file.set_len(Segment::bytes(PROCESSES_MAX) as u64).unwrap();
-        Segment::map(file.as_raw_fd(), PROCESSES_MAX).unwrap()
-    });
+    let segment = *segment.get_or_insert_with(|| Segment::fresh(PROCESSES_MAX));
     // SAFETY: - the mapping has so many bytes, and no engine of an earlier case uses it any more.
     unsafe { std::ptr::write_bytes(segment.start(), 0, Segment::bytes(PROCESSES_MAX)) };
     run(segment)

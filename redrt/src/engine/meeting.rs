@@ -105,7 +105,6 @@ impl Cell {
                 }
             }
         }
-        let key = Arc::as_ptr(board);
         let mut engine = self.lock();
         engine.meetings.count += 1;
         engine.meetings.waiting.push(Waiting { board: board.clone(), awaited, context, is_told: false });
@@ -113,7 +112,7 @@ impl Cell {
         self.wait_for(|engine| {
             board.has_come(awaited, &mut come).then(|| {
                 // One thread at a time waits for each.
-                engine.meetings.waiting.retain(|waiting| !std::ptr::eq(Arc::as_ptr(&waiting.board), key));
+                engine.meetings.waiting.retain(|waiting| !Arc::ptr_eq(&waiting.board, board));
             })
         });
     }

@@ -28,7 +28,7 @@ pub const INLINE_BYTES_MAX: usize = 960;
 const MESSAGE: u64 = u64::MAX;
 
 /// Where and how long a piece is that somebody has posted, as its words say.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy)]
 #[repr(C)]
 struct Entry {
     length: u64,
@@ -42,7 +42,7 @@ struct Cell {
     _pad: u64,
     /// Of one piece for all; where there is one for each member, these are in the bytes.
     entry: Entry,
-    bytes: [u8; 960],
+    bytes: [u8; INLINE_BYTES_MAX],
     /// Of who wants what another has posted.
     work: Parts,
 }
@@ -53,7 +53,7 @@ struct Place {
 }
 
 const _: () = assert!(size_of::<Place>() == 4096 && PROCESS_BYTES == 131_072);
-const _: () = assert!(size_of::<[Entry; MEMBERS_MAX]>() <= INLINE_BYTES_MAX && INLINE_BYTES_MAX == 960);
+const _: () = assert!(size_of::<[Entry; MEMBERS_MAX]>() <= INLINE_BYTES_MAX);
 
 /// A member, as the others know it.
 #[derive(Clone, Copy)]
@@ -117,6 +117,7 @@ pub struct Board {
     /// Members can read each other's memory.
     direct: bool,
     base: u64,
+    /// The highest number that this process has come to.
     last: AtomicU64,
 }
 
@@ -128,7 +129,7 @@ unsafe impl Sync for Board {}
 impl Numbers for Board {
     #[inline]
     fn member_count(&self) -> usize {
-        self.places.len()
+        self.size()
     }
 
     #[inline]
@@ -169,11 +170,6 @@ impl Board {
     /// Which place of its members it is.
     pub fn place(&self) -> u32 {
         self.place
-    }
-
-    /// The highest number that this process has posted.
-    pub fn last(&self) -> u64 {
-        self.last.load(Ordering::Relaxed)
     }
 
     #[inline]
@@ -429,8 +425,7 @@ impl Board {
     /// Says that this member does not take part any more. When all have, which [`Board::is_left`] tells with the number returned here, the place may be used
     /// for something else.
     pub fn leave(&self) -> u64 {
-        let number = self.last() + 1;
-        self.last.store(number, Ordering::Relaxed);
+        let (number, _) = self.next();
         // The cell's bytes stay, so nobody needs to have read them; and nobody waits for it.
         board::post(self, self.rank, number);
         number
@@ -443,13 +438,6 @@ mod tests {
     use crate::memory::Scratch;
     use proptest::collection::vec;
     use proptest::prelude::*;
-    use std::os::fd::AsRawFd;
-
-    fn segment() -> Segment {
-        let file = tempfile::tempfile().unwrap();
-        file.set_len(Segment::bytes(2) as u64).unwrap();
-        Segment::map(file.as_raw_fd(), 2).unwrap()
-    }
 
     /// The boards of both members, which are this process.
     fn boards(segment: Segment, place: u32, direct: bool) -> [Board; 2] {
@@ -470,7 +458,7 @@ mod tests {
     #[test]
     fn a_piece_is_read_from_the_cell_or_from_where_it_is() {
         for direct in [true, false] {
-            let [one, other] = boards(segment(), 3, direct);
+            let [one, other] = boards(Segment::fresh(2), 3, direct);
             for (round, length) in [0, 1, INLINE_BYTES_MAX, INLINE_BYTES_MAX + 1, 100_000].into_iter().enumerate() {
                 let mut piece = filled(length, round as u8);
                 let (number, before) = one.next();
@@ -494,7 +482,7 @@ mod tests {
 
     #[test]
     fn each_member_reads_its_own_piece() {
-        let [one, other] = boards(segment(), 31, true);
+        let [one, other] = boards(Segment::fresh(2), 31, true);
         let (number, _) = one.next();
         other.next();
         let (mut short, mut long) = (filled(10, 1), filled(5000, 2));
@@ -514,7 +502,7 @@ mod tests {
     #[test]
     fn others_bring_what_a_member_wants_or_say_that_they_cannot() {
         const PART: usize = 1000;
-        let [one, other] = boards(segment(), 7, true);
+        let [one, other] = boards(Segment::fresh(2), 7, true);
         for can_be_written in [true, false] {
             let (mut whole, mut into) = (filled(5 * PART, 3), Scratch::new(5 * PART));
             // SAFETY: - an address that nothing has, and which only the kernel is given.
@@ -537,7 +525,7 @@ mod tests {
 
     #[test]
     fn a_place_that_all_have_left_serves_again() {
-        let segment = segment();
+        let segment = Segment::fresh(2);
         let [one, other] = boards(segment, 0, true);
         one.next();
         let left = one.leave();
@@ -559,7 +547,7 @@ mod tests {
             length in 0usize..2000,
             offset in 0usize..2000,
         ) {
-            let segment = segment();
+            let segment = Segment::fresh(2);
             let [one, other] = boards(segment, 0, true);
             let (number, _) = one.next();
             one.write_each(number, &[Region::empty(), Region::empty()]);

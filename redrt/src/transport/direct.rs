@@ -1,4 +1,4 @@
-//! Single-copy reads out of another process of the same host.
+//! Single copies out of and into another process of the same host.
 
 use std::io;
 
@@ -13,22 +13,8 @@ pub fn permit_readers() {
 /// # Safety
 /// `to` must be valid for `length` bytes of writes that nobody else accesses meanwhile.
 pub unsafe fn read(pid: i32, address: u64, to: *mut u8, length: usize) -> io::Result<()> {
-    let mut done = 0;
-    while done < length {
-        // SAFETY: - done < length, so the pointer is within the caller's buffer.
-        let local = libc::iovec { iov_base: unsafe { to.add(done) }.cast(), iov_len: length - done };
-        let remote = libc::iovec {
-            iov_base: (address as usize).wrapping_add(done) as *mut libc::c_void,
-            iov_len: length - done,
-        };
-        // SAFETY: - one local vector inside the caller's buffer; the kernel checks the remote one.
-        let count = unsafe { libc::process_vm_readv(pid, &raw const local, 1, &raw const remote, 1, 0) };
-        if count <= 0 {
-            return Err(io::Error::last_os_error());
-        }
-        done += count as usize;
-    }
-    Ok(())
+    // SAFETY: - the local vector is inside the caller's buffer; the kernel checks the remote one.
+    transfer(to, address, length, |local, remote| unsafe { libc::process_vm_readv(pid, local, 1, remote, 1, 0) })
 }
 
 /// Writes `length` bytes from `from` to `address` of process `pid`.
@@ -36,17 +22,24 @@ pub unsafe fn read(pid: i32, address: u64, to: *mut u8, length: usize) -> io::Re
 /// # Safety
 /// `from` must be valid for `length` bytes of reads, and the other process must expect the bytes there.
 pub unsafe fn write(pid: i32, address: u64, from: *const u8, length: usize) -> io::Result<()> {
+    let from = from.cast_mut();
+    // SAFETY: - the local vector is inside the caller's buffer, and only read; the kernel checks the remote one.
+    transfer(from, address, length, |local, remote| unsafe { libc::process_vm_writev(pid, local, 1, remote, 1, 0) })
+}
+
+/// Repeats `call` until all `length` bytes were moved between `here` and `there`: the kernel may move fewer at once.
+fn transfer(
+    here: *mut u8,
+    there: u64,
+    length: usize,
+    call: impl Fn(*const libc::iovec, *const libc::iovec) -> isize,
+) -> io::Result<()> {
     let mut done = 0;
     while done < length {
-        // SAFETY: - done < length, so the pointer is within the caller's buffer.
-        let start = unsafe { from.add(done) };
-        let local = libc::iovec { iov_base: start.cast_mut().cast(), iov_len: length - done };
-        let remote = libc::iovec {
-            iov_base: (address as usize).wrapping_add(done) as *mut libc::c_void,
-            iov_len: length - done,
-        };
-        // SAFETY: - one local vector inside the caller's buffer; the kernel checks the remote one.
-        let count = unsafe { libc::process_vm_writev(pid, &raw const local, 1, &raw const remote, 1, 0) };
+        let local = libc::iovec { iov_base: here.wrapping_add(done).cast(), iov_len: length - done };
+        let remote = (there as usize).wrapping_add(done) as *mut libc::c_void;
+        let remote = libc::iovec { iov_base: remote, iov_len: length - done };
+        let count = call(&raw const local, &raw const remote);
         if count <= 0 {
             return Err(io::Error::last_os_error());
         }

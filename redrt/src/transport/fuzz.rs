@@ -9,7 +9,6 @@ use proptest::prelude::*;
 use redrt_types::{Incarnation, ProcessIndex};
 use std::io::Write;
 use std::net::{TcpListener, TcpStream};
-use std::os::fd::AsRawFd;
 use std::sync::Mutex;
 
 const PEER: ProcessIndex = ProcessIndex(0);
@@ -204,9 +203,7 @@ fn with_segment<T>(run: impl FnOnce(Segment, &mut [u64]) -> T) -> T {
     let mut segment = SEGMENT.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let words = Segment::bytes(2) / 8;
     let Shared(segment, start) = segment.get_or_insert_with(|| {
-        let file = tempfile::tempfile().unwrap();
-        file.set_len(Segment::bytes(2) as u64).unwrap();
-        let segment = Segment::map(file.as_raw_fd(), 2).unwrap();
+        let segment = Segment::fresh(2);
         Shared(segment, segment.start().cast())
     });
     // SAFETY: - the mapping has so many words and is never removed; the machines under test touch it only through
@@ -319,9 +316,7 @@ fn records_of_the_lap_before_are_not_read_again() {
 #[test]
 fn a_ring_is_written_over_while_it_is_read() {
     use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-    let file = tempfile::tempfile().unwrap();
-    file.set_len(Segment::bytes(2) as u64).unwrap();
-    let segment = Segment::map(file.as_raw_fd(), 2).unwrap();
+    let segment = Segment::fresh(2);
     let ring = segment.ring_words(ME, PEER);
     let start = segment.start() as usize;
     let bounds = start..start + Segment::bytes(2);

@@ -115,6 +115,15 @@ impl Segment {
         Ok(Self { base: base.cast(), slot_count })
     }
 
+    /// A fresh one that nobody else has.
+    #[cfg(test)]
+    pub fn fresh(slot_count: u32) -> Self {
+        use std::os::fd::AsRawFd;
+        let file = tempfile::tempfile().expect("a file can be made");
+        file.set_len(Self::bytes(slot_count) as u64).expect("it can grow");
+        Self::map(file.as_raw_fd(), slot_count).expect("it can be mapped")
+    }
+
     /// Where it is mapped, and how many bytes of addresses it takes.
     pub fn range(&self) -> (usize, usize) {
         (self.base as usize, Self::bytes(self.slot_count).next_multiple_of(4096))
@@ -596,13 +605,6 @@ impl Inbox {
 mod tests {
     use super::super::frame::Kind;
     use super::*;
-    use std::os::fd::AsRawFd;
-
-    fn segment(slot_count: u32) -> Segment {
-        let file = tempfile::tempfile().unwrap();
-        file.set_len(Segment::bytes(slot_count) as u64).unwrap();
-        Segment::map(file.as_raw_fd(), slot_count).unwrap()
-    }
 
     fn send(producer: &mut Producer, tag: i32, body: &[u8]) -> bool {
         let mut header = Header::new(Kind::Eager, 9);
@@ -627,7 +629,7 @@ mod tests {
 
     #[test]
     fn records_of_every_size_survive_many_laps() {
-        let segment = segment(2);
+        let segment = Segment::fresh(2);
         let mut producer = Producer::new(segment, ProcessIndex(0), ProcessIndex(1));
         let mut inbox = Inbox::new(segment, ProcessIndex(1), 2);
         let mut next = 0;
@@ -644,7 +646,7 @@ mod tests {
 
     #[test]
     fn two_threads_that_sleep_lose_no_wake_up() {
-        let segment = segment(2);
+        let segment = Segment::fresh(2);
         let exchange = |me: u32, first: bool| {
             let other = ProcessIndex(1 - me);
             let me = ProcessIndex(me);
@@ -681,7 +683,7 @@ mod tests {
 
     #[test]
     fn a_producer_that_waits_for_room_is_woken() {
-        let segment = segment(2);
+        let segment = Segment::fresh(2);
         std::thread::scope(|scope| {
             scope.spawn(move || {
                 let mut producer = Producer::new(segment, ProcessIndex(0), ProcessIndex(1));
@@ -714,7 +716,7 @@ mod tests {
     #[test]
     fn more_senders_than_polled_rings_are_all_heard() {
         let count = 3 * POLLED_MAX as u32;
-        let segment = segment(count);
+        let segment = Segment::fresh(count);
         let me = ProcessIndex(0);
         let mut inbox = Inbox::new(segment, me, count);
         let mut producers: Vec<_> = (1..count).map(|n| Producer::new(segment, ProcessIndex(n), me)).collect();

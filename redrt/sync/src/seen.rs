@@ -21,23 +21,22 @@ pub const ALERT: u32 = 3;
 /// barrier was made, so what `polled` and `sleep` are found to be from now on can be relied upon.
 #[inline]
 pub fn is_seen(polled: &AtomicU32, sleep: &AtomicU32) -> bool {
-    if fence::is_registered() {
-        fence::light();
-        if polled.load(Ordering::Relaxed) != 0 && sleep.load(Ordering::Relaxed) == ALERT {
-            return true;
-        }
-    }
-    fence::full();
-    false
+    holds_after_light(|| polled.load(Ordering::Relaxed) != 0 && sleep.load(Ordering::Relaxed) == ALERT)
 }
 
 /// To be asked by somebody who has just posted what others look for by themselves while they are awake: whether none of them can be asleep without having seen it. If
 /// not, a full barrier was made, and those asleep are to be roused.
 #[inline]
 pub fn are_all_awake<'a>(mut sleeps: impl Iterator<Item = &'a AtomicU32>) -> bool {
+    holds_after_light(|| sleeps.all(|sleep| sleep.load(Ordering::Relaxed) == ALERT))
+}
+
+/// Whether something holds behind a light barrier, where that is one; else a full one was made.
+#[inline]
+fn holds_after_light(condition: impl FnOnce() -> bool) -> bool {
     if fence::is_registered() {
         fence::light();
-        if sleeps.all(|sleep| sleep.load(Ordering::Relaxed) == ALERT) {
+        if condition() {
             return true;
         }
     }

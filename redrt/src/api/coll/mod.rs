@@ -42,8 +42,14 @@ pub trait Plan: Clone + Send + Sync + 'static {
     /// Does all of it; over the board, if there is one.
     #[inline(always)]
     fn block(self, comm: &Comm, table: Option<&Arc<Table>>) -> Outcome {
-        schedule::run(self.run(comm.peers_with(table.cloned())), table.is_some())
+        run_to_end(self, comm, table)
     }
+}
+
+/// Runs a plan as a future that the caller polls.
+#[inline(always)]
+fn run_to_end(plan: impl Plan, comm: &Comm, table: Option<&Arc<Table>>) -> Outcome {
+    schedule::run(plan.run(comm.peers_with(table.cloned())), table.is_some())
 }
 
 impl<F, R> Plan for F

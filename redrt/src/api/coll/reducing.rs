@@ -1,11 +1,10 @@
 //! Collectives that reduce.
 
 use super::slots::{Packed, Slot};
-use super::{Plan, Root, Running, across, collective, in_place, is_in_place, not_in_place, one_group};
+use super::{Plan, Root, Running, across, collective, in_place, is_in_place, not_in_place, one_group, run_to_end};
 use crate::abi::{Counts, MPI_ERR_COUNT};
 use crate::coll::board::Table;
 use crate::coll::reduce::Combine;
-use crate::coll::schedule;
 use crate::coll::{Outcome, Peers, board, inter, reduce as fold, scan as prefix};
 use crate::comm::Comm;
 use crate::datatype::{self, Datatype};
@@ -105,9 +104,8 @@ impl Operand {
     /// The result's place with the operand in it.
     #[inline(always)]
     fn load(self) -> Packed {
-        let Some(mine) = self.mine else { return self.result.load() };
-        let result = self.result.open();
-        result.region.copy_from(mine.load().region);
+        let (mine, result) = self.open();
+        mine.iter().for_each(|mine| result.region.copy_from(mine.region));
         result
     }
 }
@@ -183,7 +181,7 @@ impl Plan for Allreduce {
     fn block(self, comm: &Comm, table: Option<&Arc<Table>>) -> Outcome {
         let is_short = self.reduction.is_fast() && board::is_short(self.operand.result.bytes());
         let Some(table) = table.filter(|_| is_short) else {
-            return schedule::run(self.run(comm.peers_with(table.cloned())), table.is_some());
+            return run_to_end(self, comm, table);
         };
         let (mine, result) = self.operand.open();
         let mine = mine.as_ref().map_or(result.region, |mine| mine.region);

@@ -13,7 +13,7 @@ pub mod seat;
 pub use moving::{allgather, alltoall, barrier, bcast};
 pub use reducing::{allreduce, allreduce_by_shares, is_short, reduce};
 
-use super::{Failure, Outcome};
+use super::{Failure, Outcome, Peers};
 use crate::abi::MPI_ERR_INTERN;
 use crate::engine;
 use crate::engine::sleep;
@@ -41,10 +41,6 @@ impl Table {
     /// The table of a communicator with this context, in this job.
     fn new(board: Arc<Board>, context: u64, job: u64) -> Self {
         Self { board, context, job, shares_core: engine::cell().lock().shares_core() }
-    }
-
-    fn leave(&self) -> u64 {
-        self.board.leave()
     }
 
     fn wait(&self, awaited: Awaited) {
@@ -122,4 +118,10 @@ impl Table {
             Failure::Refused(Error::new(MPI_ERR_INTERN, message))
         })
     }
+}
+
+/// The others, the next one first, so that not all read from the same.
+fn following(peers: &Peers) -> impl Iterator<Item = usize> + use<> {
+    let (rank, size) = (peers.rank, peers.size());
+    (1..size).map(move |step| (rank + step) % size)
 }

@@ -1,6 +1,6 @@
 //! Barrier, broadcast, allgather and alltoall.
 
-use super::Table;
+use super::{Table, following};
 use crate::coll::gather::copy;
 use crate::coll::{Failure, Outcome, Peers, all};
 use crate::engine::sleep;
@@ -63,9 +63,6 @@ fn fetch(table: &Table, posted: &Posted, number: u64, into: Region) -> Outcome {
         return Err(Failure::Mismatched);
     }
     let me = table.board.rank();
-    if !table.board.wants(me, number, into.len()) {
-        return table.read(posted, 0, into);
-    }
     table.help(me, number, into, |offset, part| table.board.read(posted, offset, part));
     table.wait(Board::parts(number, parts_of(into)));
     // What others could not bring, say because they may not write, this member may still read.
@@ -144,10 +141,4 @@ pub async fn alltoall(table: &Table, peers: &Peers, out: &[Region], into: &[Regi
         table.wait_for_all(read);
     }
     outcome
-}
-
-/// The others, the next one first, so that not all read from the same.
-fn following(peers: &Peers) -> impl Iterator<Item = usize> + use<> {
-    let (rank, size) = (peers.rank, peers.size());
-    (1..size).map(move |step| (rank + step) % size)
 }

@@ -1,6 +1,6 @@
 //! Reductions.
 
-use super::Table;
+use super::{Table, following};
 use crate::coll::reduce::{Combine, even_shares, join};
 use crate::coll::{Failure, Outcome, Peers};
 use crate::memory::{Region, Scratch};
@@ -120,7 +120,7 @@ pub fn allreduce_by_shares(
     let mut outcome = combine_share(table, number, peers, offset(shares[rank]), operand, shares[rank], combine);
     // Who comes to this has read all that it needs of the operands.
     let combined = table.come_with(result);
-    for from in (1..size).map(|step| (rank + step) % size) {
+    for from in following(peers) {
         table.wait_for(from, combined);
         let made = table.board.posted(from, combined);
         outcome = outcome.and_then(|()| table.read(&made, offset(shares[from]), shares[from]));
@@ -148,9 +148,9 @@ fn combine_share(
     for start in (0..mine.len()).step_by(chunk_bytes) {
         let bytes = chunk_bytes.min(mine.len() - start);
         let (combined, next) = (combined.part(0, bytes), next.part(0, bytes));
-        for step in 1..peers.size() {
-            let posted = table.board.posted((peers.rank + step) % peers.size(), number);
-            if step == 1 {
+        for (step, from) in following(peers).enumerate() {
+            let posted = table.board.posted(from, number);
+            if step == 0 {
                 table.read(&posted, offset + start, combined)?;
             } else {
                 table.read(&posted, offset + start, next)?;

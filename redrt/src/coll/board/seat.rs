@@ -26,7 +26,6 @@ pub struct Seat {
 }
 
 /// The places of this process.
-#[derive(Default)]
 struct Places {
     /// One bit for each that is in use.
     taken: u32,
@@ -44,10 +43,10 @@ static PLACES_TAKEN: Mutex<Places> = Mutex::new(Places { taken: 0, is_agreeing: 
 static PROBE: AtomicU64 = AtomicU64::new(0x7265_6472_745f_3031);
 
 impl Places {
-    /// The bits of those that may be agreed upon, once nobody else does.
-    fn offer(&mut self) -> u32 {
+    /// The bits of those that may be agreed upon, by one at a time: `None` while somebody else does.
+    fn offer(&mut self) -> Option<u32> {
         if std::mem::replace(&mut self.is_agreeing, true) {
-            return 0;
+            return None;
         }
         let taken = &mut self.taken;
         self.left.retain(|(board, number)| {
@@ -55,7 +54,7 @@ impl Places {
             *taken &= !(u32::from(is_left) << board.place());
             !is_left
         });
-        !self.taken
+        Some(!self.taken)
     }
 }
 
@@ -83,7 +82,7 @@ impl Drop for Seat {
     fn drop(&mut self) {
         if let Some(table) = self.table.get() {
             let mut places = lock(&PLACES_TAKEN);
-            let number = table.leave();
+            let number = table.board.leave();
             places.highest = places.highest.max(number);
             places.left.push((table.board.clone(), number));
         }
@@ -114,15 +113,13 @@ fn sharing(comm: &Comm) -> Option<(Segment, Box<[Member]>)> {
 /// Agrees on a place. Two members may offer different ones; without one that all offer there is none.
 fn agree(comm: &Comm) -> Result<Option<Table>> {
     let sharing = sharing(comm);
-    let (offered, highest, was_free) = {
+    let (offered, highest) = {
         let mut places = lock(&PLACES_TAKEN);
-        let was_free = !places.is_agreeing;
-        let offered = if sharing.is_some() { places.offer() } else { 0 };
-        (offered, places.highest, was_free && sharing.is_some())
+        (if sharing.is_some() { places.offer() } else { None }, places.highest)
     };
-    let agreed = agree_on(comm, sharing, offered, highest);
+    let agreed = agree_on(comm, sharing, offered.unwrap_or(0), highest);
     let mut places = lock(&PLACES_TAKEN);
-    places.is_agreeing &= !was_free;
+    places.is_agreeing &= offered.is_none();
     let agreed = agreed?;
     places.taken |= agreed.as_ref().map_or(0, |table| 1 << table.board.place());
     Ok(agreed)
