@@ -310,7 +310,7 @@ fn send_corrupt(engine: &mut Engine, to: ProcessIndex, frame: Corrupt) {
         Kind::Grant => Some(Grant::BYTES),
         Kind::Data => Some(body.len().max(Fragment::BYTES)),
         Kind::Whereabouts if !body.is_empty() => Some(Whereabouts::BYTES),
-        Kind::Done | Kind::Digest | Kind::Ack | Kind::AckOne => Some(0),
+        Kind::Done | Kind::Digest | Kind::Ack | Kind::AckOne | Kind::Moved => Some(0),
         _ => None,
     };
     if let Some(length) = length {

@@ -3,6 +3,7 @@
 mod foreign;
 mod pump;
 mod reset;
+mod sharing;
 #[cfg(test)]
 mod tests;
 
@@ -16,6 +17,7 @@ use crate::transport::tcp::{self, Name, Receiver, Sender, Source};
 use redrt_types::{Incarnation, ProcessIndex, View, World};
 use redrt_wire::auth::Secret;
 use redrt_wire::control::Card;
+use sharing::Followed;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -75,6 +77,8 @@ struct Peer {
     attempts: u32,
     /// The incarnation that the view has. What others send waits until it has them.
     live: Option<Incarnation>,
+    /// Set while the other end has moved over to the connection that this process opens, and that is not open.
+    followed: Option<Followed>,
 }
 
 impl Peer {
@@ -90,6 +94,7 @@ impl Peer {
             is_confirmed: false,
             attempts: 0,
             live: None,
+            followed: None,
         }
     }
 }
@@ -270,6 +275,8 @@ impl Links {
                 Route::Gone
             }
         };
+        self.follow(to);
+        self.share(to);
     }
 
     /// Sends a frame whose body is `body` if nothing is in its way; `false` when it has to wait.
@@ -314,8 +321,7 @@ impl Links {
                 header.size = (HEADER_BYTES + digest_part.len() + body.len()) as u32;
                 sender.send(&[&header.to_bytes(), digest_part, body]);
                 if sender.is_broken() {
-                    peer.route = Route::Gone;
-                    self.broken.push(Broken::Lost { process: to, epoch: peer.epoch });
+                    self.route_broke(to);
                 } else if !sender.is_idle() {
                     self.mark_busy(to);
                 }
@@ -403,6 +409,7 @@ impl Links {
         }
         peer.backlog.clear();
         peer.pushes.clear();
+        peer.followed = None;
         self.receivers.retain(|receiver| receiver.from != process);
         self.cursor = 0;
     }
@@ -446,12 +453,12 @@ impl Links {
         Some(self.cursor)
     }
 
-    /// Sockets to wait on, and what for. Those that have nothing to send may yet be closed by the other end.
+    /// Sockets to wait on, and what for. Those that have nothing to send may yet be closed by the other end, which who reads from them sees.
     pub fn sockets(&self) -> impl Iterator<Item = (i32, i16)> + '_ {
         let reading = self.receivers.iter().map(|receiver| (receiver.fd(), libc::POLLIN));
         let writing = self.peers.iter().filter_map(|peer| match &peer.route {
             Route::Tcp(sender) if peer.busy => Some((sender.fd(), libc::POLLOUT | libc::POLLRDHUP)),
-            Route::Tcp(sender) => Some((sender.fd(), libc::POLLRDHUP)),
+            Route::Tcp(sender) if !sender.is_shared() => Some((sender.fd(), libc::POLLRDHUP)),
             _ => None,
         });
         reading.chain(writing)

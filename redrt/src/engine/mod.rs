@@ -465,8 +465,11 @@ impl Cell {
             if idle == sleep::POLLS_BEFORE_FLUSH && engine.is_replicated() {
                 engine.flush();
             }
-            // Each look takes the line of the next record away from its writer: who needs many messages looks less often.
-            for _ in 0..wanted.min(sleep::PAUSES_MAX) {
+            // Each look takes the line of the next record away from its writer: who needs many messages looks less often. A socket is locked while
+            // it is looked at, and whoever brings it a message waits for that.
+            let has_sockets = !engine.links.receivers().is_empty();
+            let pauses = if has_sockets { sleep::PAUSES_OF_A_SOCKET } else { wanted.min(sleep::PAUSES_MAX) };
+            for _ in 0..pauses {
                 std::hint::spin_loop();
             }
             if !engine.shares_core {

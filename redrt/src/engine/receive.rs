@@ -157,6 +157,12 @@ impl Engine {
                 let from = receiver.from;
                 // A link is closed only here, when nobody uses the frame any more, which is in its buffer.
                 let fault = match receiver.next(&mut self.landings) {
+                    Received::Frame(header, Kind::Moved, ..) if header.flags == 0 => {
+                        if !self.links.moved(at) {
+                            self.refuse(Some(from), &Fault::Misplaced(Kind::Moved));
+                        }
+                        return true;
+                    }
                     Received::Frame(header, kind, digest, body) => {
                         self.handle_frame(from, kind, &header, digest, body).err()
                     }
@@ -227,8 +233,8 @@ impl Engine {
             Kind::Done => {
                 self.payload_read(from, OutgoingId(u64::from(header.sequence) | u64::from(header.source) << 32))?;
             }
-            // These belong to the replication protocol, and the world is not replicated.
-            Kind::Digest | Kind::Ack | Kind::AckOne | Kind::Protocol | Kind::Whereabouts => {
+            // These belong to the replication protocol, and the world is not replicated, or to a connection.
+            Kind::Digest | Kind::Ack | Kind::AckOne | Kind::Protocol | Kind::Whereabouts | Kind::Moved => {
                 return Err(Fault::Misplaced(kind));
             }
         }

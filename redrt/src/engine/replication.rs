@@ -446,6 +446,7 @@ impl Engine {
                 None => return Ok(()),
             },
             Kind::Whereabouts => return self.handle_whereabouts(from, header, body),
+            Kind::Moved => return Err(Fault::Misplaced(kind)),
             Kind::Grant | Kind::Data | Kind::Done => unreachable!("these are the engine's own"),
         };
         let handled = self.replication().replica.handle(replica, frame);

@@ -85,6 +85,8 @@ pub enum Kind {
     /// Between siblings: how far a thread has come (`context` is its number). A question when the body is empty, else
     /// the answer, a [`Whereabouts`].
     Whereabouts = 10,
+    /// The last frame over this connection: what follows comes back over the one that the addressee has opened.
+    Moved = 11,
 }
 
 impl Kind {
@@ -101,6 +103,7 @@ impl Kind {
             8 => Self::AckOne,
             9 => Self::Protocol,
             10 => Self::Whereabouts,
+            11 => Self::Moved,
             _ => return None,
         })
     }
@@ -110,7 +113,7 @@ impl Kind {
     fn has_body(self, length: u32) -> bool {
         match self {
             Self::Eager | Self::Protocol => true,
-            Self::Done | Self::Digest | Self::Ack | Self::AckOne => length == 0,
+            Self::Done | Self::Digest | Self::Ack | Self::AckOne | Self::Moved => length == 0,
             Self::Offer => length == Rendezvous::BYTES as u32,
             Self::Grant => length == Grant::BYTES as u32,
             Self::Data => length >= Fragment::BYTES as u32,
@@ -171,6 +174,11 @@ impl Header {
             element: 0,
             zero: 0,
         }
+    }
+
+    /// The header of a frame with a body of so many bytes and no digest.
+    pub fn of_size(kind: Kind, body_bytes: usize) -> Self {
+        Self { size: (HEADER_BYTES + body_bytes) as u32, ..Self::new(kind, 0) }
     }
 
     /// The header as words of memory, as it lies in shared memory.
@@ -352,7 +360,7 @@ mod tests {
         #[test]
         fn any_bytes_are_a_header_or_refused(
             mut bytes in proptest::array::uniform32(proptest::prelude::any::<u8>()),
-            kind in 0u8..13,
+            kind in 0u8..14,
             length in 0u32..40,
         ) {
             let _ = Header::from_bytes(&bytes).check();

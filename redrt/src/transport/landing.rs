@@ -75,6 +75,11 @@ impl Landings {
         id
     }
 
+    /// Whether no payload is on its way.
+    pub fn is_empty(&self) -> bool {
+        self.slots.is_empty()
+    }
+
     fn get(&mut self, id: LandingId) -> Option<&mut Landing> {
         self.slots.get_mut(id.slot()).filter(|landing| landing.id == id)
     }

@@ -1,5 +1,5 @@
 //! TCP between processes. Each process accepts on one port; a link is opened by its sender on first use, proves that it
-//! knows the job's secret, names its process, and then carries frames one way.
+//! knows the job's secret, names its process, and then carries frames one way, or both: see `engine::link::sharing`.
 //!
 //! Handshakes are shaken elsewhere, by a thread that serves them all (`handshake`): two processes may be opening links to each
 //! other at the same time, each holding its engine's lock, and would wait for each other forever otherwise.
@@ -15,18 +15,21 @@ use std::mem::ManuallyDrop;
 use std::net::{TcpListener, TcpStream};
 use std::ops::Deref;
 use std::os::fd::{AsRawFd, RawFd};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Longest frame that is buffered whole; larger payloads go by grant and data frames, which are read into place.
 pub const FRAME_BYTES_MAX: usize = 64 << 10;
 
 /// Bytes of payload in one data frame.
-pub const DATA_BYTES_MAX: usize = 1 << 20;
+pub const DATA_BYTES_MAX: usize = 4 << 20;
 
 /// Longest data frame.
 const DATA_FRAME_BYTES_MAX: usize = HEADER_BYTES + Fragment::BYTES + DATA_BYTES_MAX;
 
 const BUFFER_BYTES: usize = 256 << 10;
+
+/// So much is read at most that may be, or be followed by, bytes for a landing: what is in the buffer is copied once more.
+const AHEAD_BYTES: usize = 4 << 10;
 
 /// Payload bytes that outlive the call that sends them.
 pub trait Source: Send + Sync {
@@ -165,21 +168,65 @@ pub(super) fn send_quietly(stream: &TcpStream, slices: &[IoSlice]) -> io::Result
     usize::try_from(count).map_err(|_| io::Error::last_os_error())
 }
 
+/// A connection that has proved itself.
+struct Wire {
+    stream: Connection,
+    /// Of both directions, where the job's connections are encrypted. Nobody waits for it: both ends are the engine's.
+    cipher: Option<Mutex<Cipher>>,
+}
+
+impl Wire {
+    fn cipher(&self) -> Option<MutexGuard<'_, Cipher>> {
+        self.cipher.as_ref().map(|cipher| cipher.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// These parts as they travel, each by itself, if the connection is encrypted.
+    fn seal(&self, parts: &[&[u8]]) -> Option<Vec<u8>> {
+        let mut cipher = self.cipher()?;
+        let total: usize = parts.iter().map(|part| part.len()).sum();
+        let mut sealed = Vec::with_capacity(total + total / 1024 + 128);
+        parts.iter().for_each(|part| cipher.seal(part, &mut sealed));
+        Some(sealed)
+    }
+}
+
 /// The sending end of a link.
 pub struct Sender {
-    stream: Connection,
-    cipher: Option<Cipher>,
+    wire: Arc<Wire>,
     queue: VecDeque<Chunk>,
     /// Bytes of the queue's front that have gone.
     gone: usize,
     sent_bytes: u64,
     broken: bool,
+    /// Where it goes on when all that was given has gone.
+    next: Option<Arc<Wire>>,
 }
 
 impl Sender {
     /// Takes over a link that was opened.
     pub(super) fn new(stream: Connection, cipher: Option<Cipher>) -> Self {
-        Self { stream, cipher, queue: VecDeque::new(), gone: 0, sent_bytes: 0, broken: false }
+        let wire = Arc::new(Wire { stream, cipher: cipher.map(Mutex::new) });
+        Self { wire, queue: VecDeque::new(), gone: 0, sent_bytes: 0, broken: false, next: None }
+    }
+
+    /// Gives the last frame, and goes on over the connection that `receiver` reads from.
+    pub fn move_over(&mut self, receiver: &Receiver, last: Header) {
+        self.send(&[&last.to_bytes()]);
+        self.next = Some(receiver.wire.clone());
+        self.move_on();
+    }
+
+    fn move_on(&mut self) {
+        if self.queue.is_empty()
+            && let Some(next) = self.next.take()
+        {
+            self.wire = next;
+        }
+    }
+
+    /// Whether a receiver uses the same connection.
+    pub fn is_shared(&self) -> bool {
+        Arc::strong_count(&self.wire) > 1
     }
 
     /// Whether everything given so far has been taken by the kernel, or the link is broken and takes nothing.
@@ -197,17 +244,17 @@ impl Sender {
         let mut byte = 0_u8;
         // SAFETY: - byte is valid for one byte of writes.
         let count = unsafe {
-            libc::recv(self.stream.as_raw_fd(), (&raw mut byte).cast(), 1, libc::MSG_PEEK | libc::MSG_DONTWAIT)
+            libc::recv(self.wire.stream.as_raw_fd(), (&raw mut byte).cast(), 1, libc::MSG_PEEK | libc::MSG_DONTWAIT)
         };
-        // Nothing is ever sent this way; if something comes, the other end is no receiver.
-        let is_open = count < 0 && io::Error::last_os_error().kind() == io::ErrorKind::WouldBlock;
+        // What comes back is left for the receiver that there will be.
+        let is_open = count > 0 || count < 0 && io::Error::last_os_error().kind() == io::ErrorKind::WouldBlock;
         self.broken |= !is_open;
         self.broken
     }
 
     /// Resets the connection, as something on its way might.
     pub fn disconnect(&self) {
-        disconnect(&self.stream);
+        disconnect(&self.wire.stream);
     }
 
     /// Bytes of all frames given to this link.
@@ -217,7 +264,7 @@ impl Sender {
 
     /// The socket, to wait for it to take more.
     pub fn fd(&self) -> RawFd {
-        self.stream.as_raw_fd()
+        self.wire.stream.as_raw_fd()
     }
 
     /// Gives one frame of copied parts. Always taken: what the kernel does not take is queued.
@@ -227,9 +274,8 @@ impl Sender {
         }
         let total: usize = parts.iter().map(|part| part.len()).sum();
         self.sent_bytes += total as u64;
-        if let Some(cipher) = &mut self.cipher {
-            let mut sealed = Vec::with_capacity(total + total / 1024 + 64);
-            cipher.seal(&parts.concat(), &mut sealed);
+        if self.wire.cipher.is_some() {
+            let sealed = self.wire.seal(&[&parts.concat()]).expect("it is encrypted");
             return self.give(sealed);
         }
         let mut taken = 0;
@@ -251,10 +297,7 @@ impl Sender {
         }
         debug_assert!(self.queue.is_empty());
         self.sent_bytes += (head.len() + end - start) as u64;
-        if let Some(cipher) = &mut self.cipher {
-            let mut sealed = Vec::with_capacity(end - start + (end - start) / 1024 + 128);
-            cipher.seal(head, &mut sealed);
-            cipher.seal(&payload.bytes()[start..end], &mut sealed);
+        if let Some(sealed) = self.wire.seal(&[head, &payload.bytes()[start..end]]) {
             return self.give(sealed);
         }
         let taken = self.write(&[IoSlice::new(head), IoSlice::new(&payload.bytes()[start..end])]);
@@ -281,7 +324,7 @@ impl Sender {
 
     fn write(&mut self, slices: &[IoSlice]) -> usize {
         loop {
-            match send_quietly(&self.stream, slices) {
+            match send_quietly(&self.wire.stream, slices) {
                 Ok(count) => return count,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return 0,
@@ -320,6 +363,7 @@ impl Sender {
             }
             self.gone = 0;
         }
+        self.move_on();
     }
 }
 
@@ -336,14 +380,13 @@ fn disconnect(stream: &TcpStream) {
 pub struct Accepted {
     /// What the other end says of itself.
     pub name: Name,
-    stream: Connection,
-    cipher: Option<Cipher>,
+    wire: Arc<Wire>,
 }
 
 impl Accepted {
     /// A connection that has.
     pub(super) fn new(name: Name, stream: Connection, cipher: Option<Cipher>) -> Self {
-        Self { name, stream, cipher }
+        Self { name, wire: Arc::new(Wire { stream, cipher: cipher.map(Mutex::new) }) }
     }
 }
 
@@ -351,13 +394,12 @@ impl Accepted {
 impl Accepted {
     /// A connection that needs to prove nothing.
     pub fn for_test(name: Name, stream: TcpStream) -> Self {
-        Self { name, stream: Connection::make(|| Ok(stream)).expect("it is made"), cipher: None }
+        Self::new(name, Connection::make(|| Ok(stream)).expect("it is made"), None)
     }
 }
 
 /// Opens what arrives over an encrypted link.
 struct Unsealer {
-    cipher: Cipher,
     raw: Box<[u8]>,
     plain: Vec<u8>,
     /// How much of that has been taken.
@@ -365,8 +407,8 @@ struct Unsealer {
 }
 
 impl Unsealer {
-    fn new(cipher: Cipher) -> Self {
-        Self { cipher, raw: vec![0; BUFFER_BYTES].into_boxed_slice(), plain: Vec::new(), taken: 0 }
+    fn new() -> Self {
+        Self { raw: vec![0; BUFFER_BYTES].into_boxed_slice(), plain: Vec::new(), taken: 0 }
     }
 
     /// Moves what has been opened to these places; how many bytes it was.
@@ -433,7 +475,7 @@ pub struct Receiver {
     pub to: ProcessIndex,
     /// The epoch of the connection.
     pub epoch: u32,
-    stream: Connection,
+    wire: Arc<Wire>,
     unsealer: Option<Unsealer>,
     buffer: Box<[u8]>,
     start: usize,
@@ -446,29 +488,44 @@ pub struct Receiver {
 impl Receiver {
     /// Takes over an accepted link.
     pub fn new(accepted: Accepted) -> Self {
+        Self::over(accepted.wire, accepted.name, 0)
+    }
+
+    /// What follows a link of which `taken_bytes` were taken, on the connection of `sender`. `name` is that of the link.
+    pub fn continued_over(sender: &Sender, name: Name, taken_bytes: u64) -> Self {
+        Self::over(sender.wire.clone(), name, taken_bytes)
+    }
+
+    fn over(wire: Arc<Wire>, name: Name, taken_bytes: u64) -> Self {
         let buffer = vec![0; BUFFER_BYTES].into_boxed_slice();
-        let Accepted { name: Name { job, from, incarnation, to, epoch }, stream, cipher } = accepted;
-        let unsealer = cipher.map(Unsealer::new);
+        let Name { job, from, incarnation, to, epoch } = name;
+        let unsealer = wire.cipher.is_some().then(Unsealer::new);
         Self {
             job,
             from,
             incarnation,
             to,
             epoch,
-            stream,
+            wire,
             unsealer,
             buffer,
             start: 0,
             end: 0,
             streaming: None,
-            taken_bytes: 0,
+            taken_bytes,
             closed: false,
         }
     }
 
     /// Whether it was accepted in this life of the process.
     pub fn is_current(&self) -> bool {
-        self.stream.is_current()
+        self.wire.stream.is_current()
+    }
+
+    /// What was said when it was opened.
+    pub fn name(&self) -> Name {
+        let Self { job, from, incarnation, to, epoch, .. } = *self;
+        Name { job, from, incarnation, to, epoch }
     }
 
     /// Bytes of all frames taken from this link.
@@ -478,12 +535,12 @@ impl Receiver {
 
     /// Resets the connection, as something on its way might.
     pub fn disconnect(&self) {
-        disconnect(&self.stream);
+        disconnect(&self.wire.stream);
     }
 
     /// The socket, to wait for it.
     pub fn fd(&self) -> RawFd {
-        self.stream.as_raw_fd()
+        self.wire.stream.as_raw_fd()
     }
 
     /// Whether there is something that need not be read from the socket.
@@ -517,7 +574,7 @@ impl Receiver {
                 None if self.streaming.is_some() => continue,
                 None => {}
             }
-            if !self.fill() {
+            if !self.fill(landings) {
                 return Ok(if self.closed { Received::Closed } else { Received::Nothing });
             }
         }
@@ -574,7 +631,7 @@ impl Receiver {
         Ok(Some(Received::Frame(header, kind, digest, body)))
     }
 
-    fn fill(&mut self) -> bool {
+    fn fill(&mut self, landings: &Landings) -> bool {
         if self.start == self.end {
             (self.start, self.end) = (0, 0);
         } else if self.buffer.len() - self.end < FRAME_BYTES_MAX {
@@ -582,7 +639,13 @@ impl Receiver {
             self.end -= self.start;
             self.start = 0;
         }
+        let missing = match self.buffer[self.start..self.end].first_chunk() {
+            Some(head) => (Header::from_bytes(head).size as usize).saturating_sub(self.end - self.start),
+            None => 0,
+        };
         let room = &mut self.buffer[self.end..];
+        let length = if landings.is_empty() { room.len() } else { room.len().min(missing.max(AHEAD_BYTES)) };
+        let room = &mut room[..length];
         let vectors = [libc::iovec { iov_base: room.as_mut_ptr().cast(), iov_len: room.len() }];
         let count = self.read_vectored(&vectors);
         self.end += count;
@@ -601,7 +664,7 @@ impl Receiver {
         };
         let vectors = [
             libc::iovec { iov_base: place.cast(), iov_len: left },
-            libc::iovec { iov_base: self.buffer.as_mut_ptr().cast(), iov_len: self.buffer.len() },
+            libc::iovec { iov_base: self.buffer.as_mut_ptr().cast(), iov_len: AHEAD_BYTES },
         ];
         let count = self.read_vectored(&vectors);
         self.end = count.saturating_sub(left);
@@ -627,8 +690,9 @@ impl Receiver {
             if count == 0 {
                 return 0;
             }
-            let Unsealer { cipher, raw, plain, .. } = self.unsealer.as_mut().expect("the link is encrypted");
-            if cipher.open(&raw[..count], plain).is_err() {
+            let Unsealer { raw, plain, .. } = self.unsealer.as_mut().expect("the link is encrypted");
+            let opened = self.wire.cipher().expect("the link is encrypted").open(&raw[..count], plain);
+            if opened.is_err() {
                 self.closed = true;
                 return 0;
             }
@@ -638,7 +702,7 @@ impl Receiver {
     fn read_raw(&mut self, vectors: &[libc::iovec]) -> usize {
         loop {
             // SAFETY: - every vector is this link's buffer or a landing, both valid for writes of their length.
-            let count = unsafe { libc::readv(self.stream.as_raw_fd(), vectors.as_ptr(), vectors.len() as i32) };
+            let count = unsafe { libc::readv(self.wire.stream.as_raw_fd(), vectors.as_ptr(), vectors.len() as i32) };
             if count > 0 {
                 return count as usize;
             }

@@ -69,6 +69,7 @@ impl Links {
             if idle && peer.backlog.is_empty() && peer.pushes.is_empty() {
                 peer.busy = false;
                 self.busy.swap_remove(at);
+                self.share(to);
             } else {
                 at += 1;
             }
@@ -82,8 +83,7 @@ impl Links {
         if let Route::Tcp(sender) = &mut peer.route {
             sender.flush();
             if sender.is_broken() {
-                peer.route = Route::Gone;
-                self.broken.push(Broken::Lost { process: to, epoch: peer.epoch });
+                self.route_broke(to);
             }
         }
         while let Some(waiting) = self.peers[to.0 as usize].backlog.pop_front() {
@@ -120,7 +120,7 @@ impl Links {
 
     fn push_fragment(&mut self, to: ProcessIndex, push: &mut Push) -> bool {
         let fragment = Fragment { landing: push.landing, offset: push.next as u64 }.to_bytes();
-        let mut header = Header::new(Kind::Data, 0);
+        let header = Header::new(Kind::Data, 0);
         let peer = &mut self.peers[to.0 as usize];
         match &mut peer.route {
             Route::Shm(producer) => {
@@ -151,7 +151,7 @@ impl Links {
                     return false;
                 }
                 let count = (push.end - push.next).min(tcp::DATA_BYTES_MAX);
-                header.size = (HEADER_BYTES + Fragment::BYTES + count) as u32;
+                let header = Header::of_size(Kind::Data, Fragment::BYTES + count);
                 let mut head = [0; HEADER_BYTES + Fragment::BYTES];
                 head[..HEADER_BYTES].copy_from_slice(&header.to_bytes());
                 head[HEADER_BYTES..].copy_from_slice(&fragment);

@@ -1,6 +1,6 @@
 //! Connections that break between two processes which live on.
 //!
-//! Two processes have up to two connections, one for each direction. They share an *epoch*, which is said when one is
+//! Two processes have up to two connections, one for each direction, or one for both (`sharing`). They share an *epoch*, which is said when one is
 //! opened. If either breaks, both are over: what was on its way is lost, in either direction. Whoever notices begins the
 //! next epoch, asks anew for what it wants (`quiesce::Replica::reset`) and thereby opens a connection in it; the other
 //! hears of the epoch by that connection. Connections of an earlier epoch are not taken.
@@ -94,6 +94,7 @@ impl Links {
         }
         peer.backlog.clear();
         peer.pushes.clear();
+        peer.followed = None;
         peer.route = Route::Unopened;
         let gives_up = peer.attempts > ATTEMPTS_MAX;
         self.receivers.retain(|receiver| receiver.from != process);
@@ -129,18 +130,20 @@ impl Links {
         let peer = &mut self.peers[receiver.from.0 as usize];
         let is_back = receiver.epoch > 0 && !peer.is_confirmed;
         peer.is_confirmed = true;
+        let process = receiver.from;
         self.receivers.push(receiver);
+        self.share(process);
         is_back
     }
 
     /// Looks whether sockets that this process only writes to were closed by the other end.
     pub fn look_at_senders(&mut self) {
-        for (number, peer) in self.peers.iter_mut().enumerate() {
-            if let Route::Tcp(sender) = &mut peer.route
+        for number in 0..self.process_count() {
+            if let Route::Tcp(sender) = &mut self.peers[number as usize].route
+                && !sender.is_shared()
                 && sender.look()
             {
-                peer.route = Route::Gone;
-                self.broken.push(Broken::Lost { process: ProcessIndex(number as u32), epoch: peer.epoch });
+                self.route_broke(ProcessIndex(number));
             }
         }
     }

@@ -1,22 +1,22 @@
-//! Rings of places in which one process follows another.
+//! Rings of places in which one process follows another, and connections that two processes share.
 
 use super::*;
+use crate::transport::tcp::{Connection, Received};
+use crate::transport::{Landings, handshake};
+use std::net::TcpListener;
 use std::os::fd::AsRawFd;
+use std::thread::{self, JoinHandle};
 
 const HERE: u32 = 1;
 const ELSEWHERE: u32 = 2;
 
+fn identity(me: u32, segment: Option<Segment>, secret: Secret) -> Identity {
+    Identity { job: 1, me: ProcessIndex(me), incarnation: Incarnation(0), host_number: HERE, secret, segment }
+}
+
 /// Links of a process of this host.
 fn links(segment: Segment, me: u32) -> Links {
-    let identity = Identity {
-        job: 1,
-        me: ProcessIndex(me),
-        incarnation: Incarnation(0),
-        host_number: HERE,
-        secret: Secret::generate().expect("random bytes"),
-        segment: Some(segment),
-    };
-    let mut links = Links::new(identity, 2);
+    let mut links = Links::new(identity(me, Some(segment), Secret::new([5; 32])), 2);
     links.set_card(card(1 - me, HERE));
     links
 }
@@ -48,4 +48,146 @@ fn what_a_dead_process_has_left_is_not_taken_for_words_of_its_successor_on_anoth
     assert_eq!(heard(&mut survivor), None);
     speak(&mut links(segment, 1));
     assert_eq!(heard(&mut survivor), Some(process));
+}
+
+/// Links of a process whose only partner listens there.
+fn links_over_tcp(me: u32, secret: &Secret, partner: &TcpListener) -> Links {
+    let mut links = Links::new(identity(me, None, secret.clone()), 2);
+    let address = partner.local_addr().expect("it listens");
+    links.set_card(Card { data: Some(address), ..card(1 - me, ELSEWHERE) });
+    links.peers[1 - me as usize].live = Some(Incarnation(0));
+    links
+}
+
+/// Two processes and where each listens.
+struct Two {
+    secret: Secret,
+    listeners: [TcpListener; 2],
+    links: [Links; 2],
+}
+
+impl Two {
+    fn new(is_sealing: bool) -> Self {
+        let secret = Secret::new([4; 32]).sealing(is_sealing);
+        let listeners = [0, 1].map(|_| TcpListener::bind("127.0.0.1:0").expect("a port is free"));
+        let links = [0, 1].map(|me: u32| links_over_tcp(me, &secret, &listeners[1 - me as usize]));
+        Self { secret, listeners, links }
+    }
+
+    /// Lets `to` accept what opens next.
+    fn admitting(&self, to: usize) -> JoinHandle<Receiver> {
+        let (listener, secret) = (self.listeners[to].try_clone().expect("a descriptor"), self.secret.clone());
+        thread::spawn(move || {
+            Receiver::new(handshake::admit(Connection::await_next(&listener), &secret).expect("it knows the secret"))
+        })
+    }
+
+    fn send(&mut self, from: usize, tag: i32) {
+        let mut header = Header::new(Kind::Eager, 0);
+        header.tag = tag;
+        self.links[from].send(ProcessIndex(1 - from as u32), header, None, &[]);
+    }
+
+    /// The first message, which opens a connection.
+    fn open(&mut self, from: usize, tag: i32) -> Receiver {
+        let admitting = self.admitting(1 - from);
+        self.send(from, tag);
+        admitting.join().expect("it is admitted")
+    }
+
+    /// Waits for a message.
+    fn hear(&mut self, at: usize) -> i32 {
+        loop {
+            self.links.iter_mut().for_each(|links| _ = links.pump());
+            if let Some(tag) = self.look(at) {
+                return tag;
+            }
+        }
+    }
+
+    /// What has come.
+    fn look(&mut self, at: usize) -> Option<i32> {
+        let number = self.links[at].next_receiver()?;
+        match self.links[at].receivers()[number].next(&mut Landings::default()) {
+            Received::Frame(_, Kind::Moved, ..) => {
+                assert!(self.links[at].moved(number), "it may have moved");
+                None
+            }
+            Received::Frame(header, ..) => Some(header.tag),
+            Received::Nothing => None,
+            _ => panic!("something else came"),
+        }
+    }
+
+    fn are_shared(&self) -> bool {
+        self.links.iter().enumerate().all(|(me, links)| {
+            let is_shared = matches!(&links.peers[1 - me].route, Route::Tcp(sender) if sender.is_shared());
+            is_shared && links.receivers.len() == 1
+        })
+    }
+}
+
+#[test]
+fn two_that_have_opened_a_connection_each_share_one() {
+    for is_sealing in [false, true] {
+        let mut two = Two::new(is_sealing);
+        let at_1 = two.open(0, 10);
+        let at_0 = two.open(1, 20);
+        assert!(!two.links[0].take_receiver(at_0) && !two.links[1].take_receiver(at_1));
+        two.send(1, 21);
+        assert_eq!([two.hear(1), two.hear(0), two.hear(0)], [10, 20, 21]);
+        assert!(two.are_shared());
+        for tag in 30..40 {
+            two.send(0, tag);
+            two.send(1, -tag);
+            assert_eq!([two.hear(0), two.hear(1)], [-tag, tag]);
+        }
+        let traffic = two.links.each_ref().map(Links::traffic);
+        assert_eq!((traffic[0].0, traffic[0].1), (traffic[1].1, traffic[1].0));
+        // Whoever goes is missed, and looked for where it was read from.
+        let [mut survivor, dead] = two.links;
+        drop(dead);
+        survivor.look_at_senders();
+        assert_eq!(survivor.next_broken(), None);
+        while !matches!(survivor.receivers()[0].next(&mut Landings::default()), Received::Closed) {}
+    }
+}
+
+#[test]
+fn one_that_moves_before_the_other_knows_of_its_own_connection_is_followed() {
+    let mut two = Two::new(false);
+    let at_0 = two.open(1, 20);
+    two.links[0].take_receiver(at_0);
+    // It is open, and the thread that has opened it has yet to say so.
+    let wanted = Arc::new(AtomicBool::new(true));
+    two.links[0].peers[1].route = Route::Opening(wanted.clone());
+    let admitting = two.admitting(1);
+    let (to, from) = (ProcessIndex(1), ProcessIndex(0));
+    let name = Name { job: 1, from, incarnation: Incarnation(0), to, epoch: 0 };
+    let address = two.listeners[1].local_addr().expect("it listens");
+    let sender = handshake::open(address, &two.secret, name).expect("it is opened");
+    two.links[1].take_receiver(admitting.join().expect("it is admitted"));
+    two.send(1, 21);
+    assert_eq!(two.hear(0), 20);
+    while !two.links[0].receivers.is_empty() {
+        assert_eq!(two.look(0), None, "it comes over the connection that is not known");
+    }
+    two.links[0].opened(Opened { to, wanted, result: Ok(sender) });
+    assert_eq!(two.hear(0), 21);
+    assert!(two.are_shared());
+}
+
+#[test]
+fn one_that_cannot_have_moved_is_not_followed() {
+    // The other one moves; and there is nothing to move to.
+    for (from, has_opened) in [(0, true), (1, false)] {
+        let mut two = Two::new(false);
+        let receiver = two.open(from, 1);
+        let at = 1 - from;
+        if has_opened {
+            drop(two.open(at, 2));
+        }
+        two.links[at].take_receiver(receiver);
+        assert!(!two.links[at].moved(0), "{from}");
+    }
 }

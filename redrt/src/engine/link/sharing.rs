@@ -1,0 +1,77 @@
+//! One connection for both directions.
+//!
+//! Each of two processes opens a connection when it first sends to the other, maybe both at once. Where both are open, the process with the higher
+//! number moves over: it says so as the last thing over the connection that it has opened, and from then on sends over the other one. The other process
+//! looks for what comes back there when it has heard that, so everything stays in order.
+//!
+//! ```text
+//!   a < b   a ── opened ──▶ b     a ◀── opened ── b
+//!                                 a ◀── Moved ─── b     both close it
+//!           a ◀───────────▶ b
+//! ```
+//! It is worth it because the kernel acknowledges what comes over a connection in packets of their own, unless something goes back over it that can
+//! carry the acknowledgement: with traffic one way, every message or every second one had such a packet.
+
+use super::{Broken, Links, Route};
+use crate::transport::frame::{Header, Kind};
+use crate::transport::tcp::{Name, Receiver};
+use redrt_types::ProcessIndex;
+
+/// What the other end sends comes over the connection that this process opens, as soon as that is there.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Followed {
+    /// Of the connection over which it came before.
+    name: Name,
+    taken_bytes: u64,
+}
+
+impl Links {
+    /// Moves over to the connection that `process` has opened, if it is this process that has to and nothing waits to go.
+    pub(super) fn share(&mut self, process: ProcessIndex) {
+        let is_first = self.identity.me < process || self.is_foreign(process);
+        let peer = &mut self.peers[process.0 as usize];
+        let Route::Tcp(sender) = &mut peer.route else { return };
+        if is_first || !peer.is_confirmed || peer.busy || sender.is_shared() {
+            return;
+        }
+        let Some(receiver) = self.receivers.iter().find(|receiver| receiver.from == process) else { return };
+        sender.move_over(receiver, Header::of_size(Kind::Moved, 0));
+        if sender.is_broken() {
+            self.route_broke(process);
+        } else if !sender.is_idle() {
+            self.mark_busy(process);
+        }
+    }
+
+    /// A connection to `process` that was open is no more.
+    pub(super) fn route_broke(&mut self, process: ProcessIndex) {
+        let peer = &mut self.peers[process.0 as usize];
+        peer.route = Route::Gone;
+        self.broken.push(Broken::Lost { process, epoch: peer.epoch });
+    }
+
+    /// The other end of this link has moved over. `false` when it cannot have.
+    pub fn moved(&mut self, at: usize) -> bool {
+        let receiver = self.receivers.remove(at);
+        let process = receiver.from;
+        let is_first = self.identity.me < process && !self.is_foreign(process);
+        let peer = &mut self.peers[process.0 as usize];
+        let is_open = matches!(peer.route, Route::Tcp(_) | Route::Opening(_) | Route::Gone);
+        if !is_first || !is_open || receiver.has_bytes() || peer.followed.is_some() {
+            return false;
+        }
+        peer.followed = Some(Followed { name: receiver.name(), taken_bytes: receiver.taken_bytes() });
+        self.follow(process);
+        true
+    }
+
+    /// Looks for what comes back over the connection to `process`, if the other end has moved there.
+    pub(super) fn follow(&mut self, process: ProcessIndex) {
+        let peer = &mut self.peers[process.0 as usize];
+        if let Route::Tcp(sender) = &peer.route
+            && let Some(Followed { name, taken_bytes }) = peer.followed.take()
+        {
+            self.receivers.push(Receiver::continued_over(sender, name, taken_bytes));
+        }
+    }
+}
