@@ -1,5 +1,5 @@
 /* POSIX files against what must be in them: streams, descriptors, appending, locks by O_EXCL, checkpoints that are renamed into
- * place, files removed while they are open, directories and links. Every result and everything that is read goes into a hash.
+ * place, files removed while they are open, directories and links, times and attributes. Every result and everything that is read goes into a hash.
  *
  *   posix [ROUNDS [DIRECTORY [FILE]]]
  *
@@ -9,8 +9,12 @@
 #include "directory.h"
 #include <fcntl.h>
 #include <sched.h>
+#include <sys/stat.h>
+#include <sys/time.h>
 #include <sys/uio.h>
+#include <sys/xattr.h>
 #include <unistd.h>
+#include <utime.h>
 
 static int round_number;
 static uint64_t hash = HASH_START;
@@ -208,6 +212,41 @@ static void test_names(void)
     CHECK(truncate(own("data"), 4) == 0);
 }
 
+/* Owners, times, extended attributes: of a file that is not there yet, and is when its leader has come further. */
+static void test_attributes(void)
+{
+    const struct timespec early[2] = {{1000, 0}, {2000, 500}};
+    const struct timeval later[2] = {{3000, 0}, {4000, 7}};
+    const struct utimbuf whole = {5000, 6000};
+    struct stat status;
+    char value[16] = "", names[256];
+    CHECK(noted(utimensat(AT_FDCWD, own("touched"), NULL, 0)) < 0 && noted(chown(own("touched"), getuid(), getgid())) < 0);
+    CHECK(noted(getxattr(own("touched"), "user.redrt", value, sizeof value)) < 0);
+    exchange();
+    int fd = open(own("touched"), O_RDWR | O_CREAT, 0600);
+    CHECK(fd >= 0 && utimensat(AT_FDCWD, own("touched"), early, 0) == 0);
+    CHECK(stat(own("touched"), &status) == 0 && status.st_mtim.tv_sec == 2000 && status.st_mtim.tv_nsec == 500);
+    CHECK(futimens(fd, early) == 0 && utimes(own("touched"), later) == 0);
+    CHECK(fstat(fd, &status) == 0 && status.st_mtim.tv_sec == 4000 && status.st_mtim.tv_nsec == 7000);
+    CHECK(symlink("touched", own("pointer")) == 0 && lutimes(own("pointer"), later) == 0 && utime(own("pointer"), &whole) == 0);
+    CHECK(lstat(own("pointer"), &status) == 0 && status.st_mtim.tv_sec == 4000);
+    CHECK(stat(own("touched"), &status) == 0 && status.st_mtim.tv_sec == 6000);
+    CHECK(chown(own("touched"), getuid(), getgid()) == 0 && fchown(fd, getuid(), getgid()) == 0 && fchmod(fd, 0640) == 0);
+    CHECK(fchownat(AT_FDCWD, own("pointer"), getuid(), getgid(), AT_SYMLINK_NOFOLLOW) == 0);
+    exchange();
+    /* Not every file system has these. */
+    if (noted(setxattr(own("touched"), "user.redrt", "one", 3, XATTR_CREATE)) == 0) {
+        CHECK(noted(setxattr(own("touched"), "user.redrt", "two", 3, XATTR_CREATE)) < 0 && errno == EEXIST);
+        CHECK(getxattr(own("pointer"), "user.redrt", value, sizeof value) == 3 && memcmp(value, "one", 3) == 0);
+        CHECK(fsetxattr(fd, "user.redrt", "three", 5, XATTR_REPLACE) == 0 && fgetxattr(fd, "user.redrt", NULL, 0) == 5);
+        CHECK(noted(fgetxattr(fd, "user.redrt", value, 2)) < 0 && errno == ERANGE);
+        CHECK(noted(listxattr(own("touched"), names, sizeof names)) >= 11 && noted(llistxattr(own("pointer"), names, 0)) >= 0);
+        CHECK(removexattr(own("touched"), "user.redrt") == 0 && noted(fremovexattr(fd, "user.redrt")) < 0 && errno == ENODATA);
+    }
+    exchange();
+    CHECK(close(fd) == 0 && unlink(own("pointer")) == 0 && unlink(own("touched")) == 0);
+}
+
 /* Waits for a file while others are open: what was begun before goes on after. */
 static void wait_with_open_files(const char *signal)
 {
@@ -276,6 +315,7 @@ int main(int argc, char **argv)
         test_lock();
         test_checkpoint();
         test_names();
+        test_attributes();
         MPI_Barrier(MPI_COMM_WORLD);
         test_shared_log();
         MPI_Barrier(MPI_COMM_WORLD);

@@ -253,7 +253,7 @@ impl Job {
 
     fn progress(&mut self, place: usize) {
         let Some(engine) = &mut self.engines[place] else { return };
-        engine.progress(1);
+        engine.progress_once();
         let refused: Vec<_> = self.view_of_closed(place);
         for replica in refused {
             self.lose(replica);

@@ -182,10 +182,14 @@ impl Engine {
         hosts
     }
 
-    /// Takes in what has arrived and sends out what can go, until `wanted` more operations are complete; `true` when anything moved.
-    pub fn progress(&mut self, wanted: u64) -> bool {
+    /// Takes in what has arrived and sends out what can go, at most until one more operation is complete; `true` when anything moved.
+    pub fn progress_once(&mut self) -> bool {
+        self.progress(self.requests.completions.saturating_add(1))
+    }
+
+    /// Takes in what has arrived and sends out what can go, until `enough` operations are complete; `true` when anything moved.
+    pub fn progress(&mut self, enough: u64) -> bool {
         let mut progressed = false;
-        let enough = self.requests.completions.saturating_add(wanted);
         for _ in 0..ROUNDS_IN_A_ROW {
             if self.requests.completions >= enough || !self.receive_shm(enough) {
                 break;
@@ -226,7 +230,51 @@ pub enum Outlook<T> {
     /// What it has waited for.
     Done(T),
     /// Not before so many more operations are complete, at least one.
-    After(u64),
+    Complete(u64),
+    /// Perhaps something else has to happen.
+    Open,
+}
+
+/// When somebody who waits looks again.
+#[derive(Clone, Copy)]
+struct Wanted {
+    /// When so many operations are complete.
+    completions: u64,
+    /// When anything has happened, too.
+    is_open: bool,
+    seen: u64,
+}
+
+impl Wanted {
+    /// As an outlook says that was taken when `completions` operations were complete; or what was waited for.
+    fn of<T>(outlook: Outlook<T>, completions: u64) -> Result<Self, T> {
+        let (more, is_open) = match outlook {
+            Outlook::Done(value) => return Err(value),
+            Outlook::Complete(more) => (more, false),
+            Outlook::Open => (1, true),
+        };
+        Ok(Self { completions: completions.saturating_add(more), is_open, seen: completions })
+    }
+
+    /// Pauses between two polls that find nothing.
+    fn pauses(&self, engine: &mut Engine) -> u64 {
+        if engine.shares_core {
+            // Somebody else can use the time.
+            0
+        } else if engine.links.receivers().is_empty() {
+            // Each look takes the line of the next record away from its writer: who needs many messages looks less often.
+            (self.completions - self.seen).min(sleep::PAUSES_MAX)
+        } else {
+            // A socket is locked while it is looked at, and whoever brings it a message waits for that.
+            sleep::PAUSES_OF_A_SOCKET
+        }
+    }
+
+    /// Whether a look is worth it when `completions` operations are complete. While there is progress, it waits for as many as it was told of: operations
+    /// that nobody has asked for count as well.
+    fn is_due(&self, completions: u64, progressed: bool) -> bool {
+        self.is_open || completions >= self.completions || !progressed && completions != self.seen
+    }
 }
 
 /// After so many calls that found nothing a process that has a core to itself offers it to others.
@@ -240,6 +288,11 @@ struct Happened {
 }
 
 impl Engine {
+    fn ask_waiter<T>(&mut self, check: &mut impl FnMut(&mut Engine) -> Outlook<T>) -> Result<Wanted, T> {
+        let outlook = check(self);
+        Wanted::of(outlook, self.requests.completions)
+    }
+
     fn happened(&self) -> Happened {
         Happened { completions: self.requests.completions, busy_links: self.links.busy_count() }
     }
@@ -382,19 +435,18 @@ impl Cell {
     /// Makes progress until `check` yields a value.
     #[inline]
     pub fn wait_for<T>(&self, mut check: impl FnMut(&mut Engine) -> Option<T>) -> T {
-        self.wait_for_many(|engine| check(engine).map_or(Outlook::After(1), Outlook::Done))
+        self.wait_for_many(|engine| check(engine).map_or(Outlook::Open, Outlook::Done))
     }
 
-    /// Makes progress until `check` has what it waits for. It is asked again only when as many operations are complete as it says, or nothing
-    /// more has come.
+    /// Makes progress until `check` has what it waits for, which is asked again when that is worth it.
     pub fn wait_for_many<T>(&self, mut check: impl FnMut(&mut Engine) -> Outlook<T>) -> T {
         let mut engine = self.lock_to_wait();
-        let mut wanted = match check(&mut engine) {
-            Outlook::Done(value) => {
+        let mut wanted = match engine.ask_waiter(&mut check) {
+            Ok(wanted) => wanted,
+            Err(value) => {
                 engine.tell_sleeper(&self.sleeper);
                 return value;
             }
-            Outlook::After(wanted) => wanted,
         };
         if crate::window::wait_for_program() {
             // It has come further.
@@ -408,12 +460,12 @@ impl Cell {
                 engine = self.wait_at_gate(engine);
             }
             engine.waiters.end(begun);
-            wanted = match check(&mut engine) {
-                Outlook::Done(value) => {
+            wanted = match engine.ask_waiter(&mut check) {
+                Ok(wanted) => wanted,
+                Err(value) => {
                     engine.tell_sleeper(&self.sleeper);
                     return value;
                 }
-                Outlook::After(wanted) => wanted,
             };
         }
         engine.polling = true;
@@ -426,7 +478,7 @@ impl Cell {
     fn poll<'a, T>(
         &'a self,
         mut engine: Guard<'a, Engine>,
-        mut wanted: u64,
+        mut wanted: Wanted,
         mut check: impl FnMut(&mut Engine) -> Outlook<T>,
     ) -> (Guard<'a, Engine>, T) {
         let (mut idle, mut yields, mut spun) = (0, 0, 0);
@@ -437,17 +489,19 @@ impl Cell {
                 engine = self.lock_to_wait();
             }
             self.take_news(&mut engine);
-            let progressed = engine.progress(wanted);
+            let progressed = engine.progress(wanted.completions);
             if schedule::is_active() && engine.requests.completions != advanced {
                 advanced = engine.requests.completions;
                 drop(engine);
                 schedule::advance_all();
                 engine = self.lock_to_wait();
             }
-            wanted = match check(&mut engine) {
-                Outlook::Done(value) => return (engine, value),
-                Outlook::After(wanted) => wanted,
-            };
+            if wanted.is_due(engine.requests.completions, progressed) {
+                wanted = match engine.ask_waiter(&mut check) {
+                    Ok(wanted) => wanted,
+                    Err(value) => return (engine, value),
+                };
+            }
             if engine.waiters.any() {
                 if engine.told_completions != engine.requests.completions {
                     engine.told_completions = engine.requests.completions;
@@ -465,11 +519,7 @@ impl Cell {
             if idle == sleep::POLLS_BEFORE_FLUSH && engine.is_replicated() {
                 engine.flush();
             }
-            // Each look takes the line of the next record away from its writer: who needs many messages looks less often. A socket is locked while
-            // it is looked at, and whoever brings it a message waits for that.
-            let has_sockets = !engine.links.receivers().is_empty();
-            let pauses = if has_sockets { sleep::PAUSES_OF_A_SOCKET } else { wanted.min(sleep::PAUSES_MAX) };
-            for _ in 0..pauses {
+            for _ in 0..wanted.pauses(&mut engine) {
                 std::hint::spin_loop();
             }
             if !engine.shares_core {
@@ -499,7 +549,7 @@ impl Cell {
     pub fn poll_once(&self) {
         let mut engine = self.lock();
         self.take_news(&mut engine);
-        engine.progress(1);
+        engine.progress_once();
         if crate::window::wait_for_program() {
             engine.requests.completions += 1;
         }

@@ -306,15 +306,18 @@ pub fn seek(call: &Call) -> Outcome {
     Ok(Done::Answered(position))
 }
 
-/// `ftruncate`, `fallocate`, `posix_fallocate`, `fsync`.
+/// `ftruncate`, `fallocate`, `posix_fallocate`, `fsync`, `fchmod`, `fchown`, `futimens`.
 pub fn change(call: &Call) -> Outcome {
     let Some(shared) = find(call.fd) else { return Ok(Done::Left) };
     let open = Open::new(&shared, call.fd);
     let act = || {
         let fd = open.description.borrow_mut().file(open.shared, open.fd)?;
-        // SAFETY: - these take numbers only.
+        // SAFETY: - these take numbers only, but for times, for which the program vouches.
         let result = unsafe {
             match call.operation {
+                Operation::ChangeMode => libc::fchmod(fd, call.mode),
+                Operation::ChangeOwner => libc::fchown(fd, call.mode, call.length as u32),
+                Operation::SetTimes => libc::futimens(fd, call.buffer.cast()),
                 Operation::TruncateDescriptor => libc::ftruncate(fd, call.length),
                 Operation::Synchronize => libc::fsync(fd),
                 // The C library's own makes room also where the file system cannot. It returns the error.

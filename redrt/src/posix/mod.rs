@@ -18,6 +18,7 @@
 //! After `MPI_Finalize` nothing can be agreed. The replica that led then writes alone, see `finish`.
 
 mod agree;
+mod attributes;
 mod data;
 mod directories;
 mod identity;
@@ -118,21 +119,7 @@ unsafe extern "C" fn answer(call: *mut Call) -> c_int {
     if threads::is_aside() || PHASE.load(Ordering::Acquire) == ABSENT || (is_agreed() && !host::is_active()) {
         return 0;
     }
-    let by_descriptor = !matches!(
-        call.operation,
-        Operation::Open
-            | Operation::Status
-            | Operation::ExtendedStatus
-            | Operation::Access
-            | Operation::ReadLink
-            | Operation::Truncate
-            | Operation::Unlink
-            | Operation::Rename
-            | Operation::Link
-            | Operation::SymbolicLink
-            | Operation::MakeDirectory
-            | Operation::ChangeMode
-    );
+    let by_descriptor = call.path.is_null();
     if by_descriptor && !table::may_know(call.fd) && !table::may_know(call.other) {
         return 0;
     }
@@ -172,7 +159,13 @@ fn carry_out(call: &Call) -> Outcome {
         Operation::Link => names::link(call),
         Operation::SymbolicLink => names::symbolic_link(call),
         Operation::MakeDirectory => names::make_directory(call),
-        Operation::Truncate | Operation::ChangeMode => names::change(call),
+        Operation::Truncate => names::change(call),
+        Operation::ChangeMode | Operation::ChangeOwner | Operation::SetTimes => match call.path.is_null() {
+            true => data::change(call),
+            false => names::change(call),
+        },
+        Operation::GetAttribute | Operation::ListAttributes => attributes::look(call),
+        Operation::SetAttribute | Operation::RemoveAttribute => attributes::change(call),
     }
 }
 

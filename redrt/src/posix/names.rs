@@ -217,16 +217,19 @@ pub fn make_directory(call: &Call) -> Outcome {
     }))
 }
 
-/// `truncate`, `chmod`.
+/// `truncate`, `chmod`, `chown`, `utimensat`.
 pub fn change(call: &Call) -> Outcome {
     let Some(path) = subject(call) else { return Ok(Done::Left) };
     let name = paths::as_c(&path);
     answered(perform(NOTHING, || {
-        // SAFETY: - name ends with NUL.
+        let (path, flags) = (name.as_ptr(), call.flags);
+        // SAFETY: - name ends with NUL; the program vouches for the times.
         let result = unsafe {
             match call.operation {
-                Operation::Truncate => libc::truncate(name.as_ptr(), call.length),
-                _ => libc::fchmodat(libc::AT_FDCWD, name.as_ptr(), call.mode, call.flags),
+                Operation::Truncate => libc::truncate(path, call.length),
+                Operation::ChangeOwner => libc::fchownat(libc::AT_FDCWD, path, call.mode, call.length as u32, flags),
+                Operation::SetTimes => libc::utimensat(libc::AT_FDCWD, path, call.buffer.cast(), flags),
+                _ => libc::fchmodat(libc::AT_FDCWD, path, call.mode, flags),
             }
         };
         outcome(result.into())

@@ -48,8 +48,20 @@ pub enum Operation {
     SymbolicLink,
     /// `mkdirat`: `directory`, `path`, `mode`.
     MakeDirectory,
-    /// `fchmodat`: `directory`, `path`, `mode`.
+    /// `fchmodat`: `directory`, `path`, `mode`, `flags`; or `fd`.
     ChangeMode,
+    /// `fchownat`: `directory`, `path`, `mode` is the owner, `length` the group, `flags`; or `fd`.
+    ChangeOwner,
+    /// `utimensat`: `directory`, `path`, `flags`, or `fd`; `buffer` is two times, or null for now.
+    SetTimes,
+    /// `getxattr`: `path`, `flags` if it is not followed, or `fd`; `other_path` is the name; to `buffer` of `length` bytes.
+    GetAttribute,
+    /// `listxattr`: likewise.
+    ListAttributes,
+    /// `setxattr`: likewise, from `buffer` of `length` bytes; `mode` says whether it may be there.
+    SetAttribute,
+    /// `removexattr`: likewise.
+    RemoveAttribute,
     /// `fcntl(F_GETFL)`: `fd`.
     GetFlags,
     /// `fcntl(F_SETFL)`: `fd`, `flags`.

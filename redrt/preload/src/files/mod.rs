@@ -8,6 +8,7 @@
 //! also one that still shares its memory (`vfork`). What the library does not answer goes to the C library as it came.
 //! `docs/files.md` lists the calls.
 
+mod attributes;
 pub mod call;
 mod descriptors;
 mod directories;

@@ -31,10 +31,6 @@ interpose! {
     };
     fn mkdir(path: *const c_char, mode: mode_t) -> c_int => MakeDirectory { path, mode };
     fn mkdirat(directory: c_int, path: *const c_char, mode: mode_t) -> c_int => MakeDirectory { directory, path, mode };
-    fn chmod(path: *const c_char, mode: mode_t) -> c_int => ChangeMode { path, mode };
-    fn fchmodat(directory: c_int, path: *const c_char, mode: mode_t, flags: c_int) -> c_int => ChangeMode {
-        directory, path, mode, flags
-    };
     fn truncate(path: *const c_char, length: off_t) -> c_int => Truncate { path, length };
     fn truncate64(path: *const c_char, length: off_t) -> c_int => Truncate { path, length };
 

@@ -27,9 +27,9 @@ fn wait_one(handle: RequestHandle, request: Output<RequestHandle>) -> Result<(St
     }
     let cell = engine::cell();
     let id = resolve(&cell.lock(), handle)?;
-    let Look::Complete(mut outcome, comm, freed) = cell.wait_for(|engine| match look(engine, id) {
-        Look::Pending => None,
-        done => Some(done),
+    let Look::Complete(mut outcome, comm, freed) = cell.wait_for_many(|engine| match look(engine, id) {
+        Look::Pending => Outlook::Complete(1),
+        done => Outlook::Done(done),
     }) else {
         unreachable!("the wait ends when the request is complete")
     };
@@ -63,7 +63,7 @@ pub unsafe fn waitall(count: c_int, requests: Output<RequestHandle>, statuses: O
             let (outcome, comm, freed) = match id.map(|id| look(engine, id)) {
                 None => (Status::EMPTY, 0, false),
                 Some(Look::Complete(outcome, comm, freed)) => (outcome, comm, freed),
-                Some(Look::Pending) => return Outlook::After(pending(engine, &ids[next..])),
+                Some(Look::Pending) => return Outlook::Complete(pending(engine, &ids[next..])),
             };
             note_failure(&mut failed, &outcome, comm);
             if freed {

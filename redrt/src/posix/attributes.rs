@@ -1,0 +1,105 @@
+//! Extended attributes of files, by path or by descriptor.
+
+use super::agree::{Found, observe, outcome, perform};
+use super::call::{Call, Operation};
+use super::{Done, Outcome, path_of, paths, table};
+use crate::comm::lock;
+use std::cell::RefCell;
+use std::ffi::CString;
+use std::os::fd::RawFd;
+
+/// Longest value, and longest list of names, that the kernel has (`XATTR_SIZE_MAX`, `XATTR_LIST_MAX`).
+const BYTES_MAX: i64 = 64 << 10;
+
+/// Whose attributes they are.
+enum Subject<'a> {
+    Name(CString),
+    /// Lends the leader's descriptor of a file that is agreed upon.
+    Descriptor(&'a dyn Fn() -> Result<RawFd, i32>),
+}
+
+/// Does it with whose attributes they are; `None` if that is not agreed upon.
+fn with_subject(call: &Call, act: impl FnOnce(Subject) -> Outcome) -> Option<Outcome> {
+    if call.path.is_null() {
+        let shared = table::find(call.fd)?;
+        let description = RefCell::new(lock(&shared));
+        return Some(act(Subject::Descriptor(&|| description.borrow_mut().file(&shared, call.fd))));
+    }
+    let path = path_of(call.directory, call.path).filter(|path| paths::is_shared(path))?;
+    Some(act(Subject::Name(paths::as_c(&path))))
+}
+
+/// `getxattr`, `listxattr` and theirs.
+pub fn look(call: &Call) -> Outcome {
+    let agreed = with_subject(call, |subject| {
+        let (result, bytes) = observe(|| ask(call, &subject)).0?;
+        // SAFETY: - the buffer has room for as many bytes as were asked for, as the program vouches for.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), call.buffer.cast::<u8>(), bytes.len()) };
+        Ok(Done::Answered(result))
+    });
+    agreed.unwrap_or(Ok(Done::Left))
+}
+
+/// What the kernel answers: how long it is, and the bytes if there is room for any.
+fn ask(call: &Call, subject: &Subject) -> Found {
+    let room = call.length.clamp(0, BYTES_MAX) as usize;
+    let mut bytes = vec![0_u8; room];
+    let (into, name) = (bytes.as_mut_ptr(), call.other_path);
+    // SAFETY: - names end with NUL, or are null, which the kernel refuses; into is valid for writing room bytes.
+    let found = unsafe {
+        match (subject, call.operation, call.flags) {
+            (Subject::Name(path), Operation::ListAttributes, 0) => libc::listxattr(path.as_ptr(), into.cast(), room),
+            (Subject::Name(path), Operation::ListAttributes, _) => libc::llistxattr(path.as_ptr(), into.cast(), room),
+            (Subject::Name(path), _, 0) => libc::getxattr(path.as_ptr(), name, into.cast(), room),
+            (Subject::Name(path), ..) => libc::lgetxattr(path.as_ptr(), name, into.cast(), room),
+            (Subject::Descriptor(lend), Operation::ListAttributes, _) => libc::flistxattr(lend()?, into.cast(), room),
+            (Subject::Descriptor(lend), ..) => libc::fgetxattr(lend()?, name, into.cast(), room),
+        }
+    };
+    let (count, _) = outcome(found as i64)?;
+    bytes.truncate(count as usize);
+    Ok((count, bytes))
+}
+
+/// `setxattr`, `removexattr` and theirs. What fails if it is done twice is looked at before.
+pub fn change(call: &Call) -> Outcome {
+    let agreed = with_subject(call, |subject| {
+        let nothing = || Ok((0, Vec::new()));
+        let how = call.mode.cast_signed();
+        let removes = call.operation == Operation::RemoveAttribute;
+        let mut is_found_removed = false;
+        if removes || how == libc::XATTR_CREATE {
+            let question = Call { operation: Operation::GetAttribute, length: 0, ..*call };
+            let (found, author) = observe(|| ask(&question, &subject));
+            match found {
+                Ok(_) if !removes => return Err(libc::EEXIST),
+                Err(libc::ENODATA) if !removes => {}
+                found => drop(found?),
+            }
+            is_found_removed = author.is_another();
+        }
+        let how = how & !libc::XATTR_CREATE;
+        let changed = perform(nothing, || match set(call, how, &subject) {
+            Err(libc::ENODATA) if is_found_removed => nothing(),
+            changed => changed,
+        });
+        changed.map(|(result, _)| Done::Answered(result))
+    });
+    agreed.unwrap_or(Ok(Done::Left))
+}
+
+fn set(call: &Call, how: i32, subject: &Subject) -> Found {
+    let (name, value, size) = (call.other_path, call.buffer, call.length as usize);
+    // SAFETY: - names end with NUL, or are null, which the kernel refuses; the program vouches for the value.
+    let result = unsafe {
+        match (subject, call.operation, call.flags) {
+            (Subject::Name(path), Operation::RemoveAttribute, 0) => libc::removexattr(path.as_ptr(), name),
+            (Subject::Name(path), Operation::RemoveAttribute, _) => libc::lremovexattr(path.as_ptr(), name),
+            (Subject::Name(path), _, 0) => libc::setxattr(path.as_ptr(), name, value, size, how),
+            (Subject::Name(path), ..) => libc::lsetxattr(path.as_ptr(), name, value, size, how),
+            (Subject::Descriptor(lend), Operation::RemoveAttribute, _) => libc::fremovexattr(lend()?, name),
+            (Subject::Descriptor(lend), ..) => libc::fsetxattr(lend()?, name, value, size, how),
+        }
+    };
+    outcome(result.into())
+}
