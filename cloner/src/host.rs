@@ -7,7 +7,7 @@ use std::arch::x86_64::{__cpuid_count, _xgetbv};
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
-use xxhash_rust::xxh3::{Xxh3, xxh3_64};
+use twox_hash::{XxHash3_64, XxHash3_128};
 
 const ARCH_GET_XCOMP_PERM: i32 = 0x1022;
 const ARCH_REQ_XCOMP_PERM: i32 = 0x1023;
@@ -70,15 +70,15 @@ pub fn identify(path: &str) -> io::Result<MappedFile> {
     if !facts.is_file() {
         return Err(io::Error::other(format!("{path} is not a regular file")));
     }
-    let mut digest = Xxh3::new();
+    let mut digest = XxHash3_128::new();
     let mut buffer = vec![0; 256 << 10];
     loop {
         match file.read(&mut buffer)? {
             0 => break,
-            count => digest.update(&buffer[..count]),
+            count => digest.write(&buffer[..count]),
         }
     }
-    Ok(MappedFile { path: path.to_owned(), len: facts.size(), hash: digest.digest128() })
+    Ok(MappedFile { path: path.to_owned(), len: facts.size(), hash: digest.finish_128() })
 }
 
 /// What the kernel maps by itself. `[vsyscall]` is the same everywhere and not part of it.
@@ -93,7 +93,7 @@ pub fn own_vdso_hash() -> io::Result<u64> {
     let mappings = crate::maps::parse(&fs::read_to_string("/proc/self/maps")?)?;
     let Some(vdso) = mappings.iter().find(|mapping| mapping.name == "[vdso]") else { return Ok(0) };
     // SAFETY: - the kernel maps it readable, for as long as the process lives.
-    Ok(xxh3_64(unsafe { std::slice::from_raw_parts(vdso.start as *const u8, vdso.bytes() as usize) }))
+    Ok(XxHash3_64::oneshot(unsafe { std::slice::from_raw_parts(vdso.start as *const u8, vdso.bytes() as usize) }))
 }
 
 /// Extended processor state (AMX) that this process may use.

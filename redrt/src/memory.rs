@@ -120,7 +120,7 @@ impl Region {
     }
 }
 
-/// Memory of our own that lives as long as a collective needs it.
+/// Memory of our own that lives as long as a collective, or a message, needs it.
 pub struct Scratch {
     words: Vec<u64>,
     length: usize,
@@ -131,9 +131,9 @@ pub struct Scratch {
 /// Memory that nobody needs now. To have fresh pages, or zeros in old ones, may take as long as all that is done with it.
 static SPARES: Mutex<Vec<Vec<u64>>> = Mutex::new(Vec::new());
 
-/// So many pieces are kept at most, none longer than that.
+/// So many pieces are kept at most, and so much in all.
 const SPARES_MAX: usize = 4;
-const SPARE_WORDS_MAX: usize = (4 << 20) / 8;
+const SPARE_WORDS_MAX: usize = (32 << 20) / 8;
 
 /// Two words more than needed: the start is moved up to a multiple of 16.
 fn words_for(length: usize) -> usize {
@@ -155,10 +155,21 @@ impl Scratch {
         Self { words: words.unwrap_or_else(|| vec![0; words_for(length)]), length, is_spare: true }
     }
 
+    fn start(words: *mut u64) -> *mut u8 {
+        let start = words.cast::<u8>();
+        start.wrapping_add(start.align_offset(16))
+    }
+
+    /// The bytes.
+    pub fn bytes(&self) -> &[u8] {
+        let start = Self::start(self.words.as_ptr().cast_mut());
+        // SAFETY: - so many bytes of the vector, behind the first that is aligned; who has a region has the scratch for itself.
+        unsafe { std::slice::from_raw_parts(start, self.length) }
+    }
+
     /// The bytes. Valid until the scratch is dropped.
     pub fn region(&mut self) -> Region {
-        let start = self.words.as_mut_ptr().cast::<u8>();
-        let start = start.wrapping_add(start.align_offset(16));
+        let start = Self::start(self.words.as_mut_ptr());
         // SAFETY: - the vector is never resized, so the bytes stay where they are until it is dropped, and users of the
         //           region keep the scratch beside it.
         unsafe { Region::new(start, self.length) }
@@ -167,12 +178,12 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        if !self.is_spare || self.words.len() > SPARE_WORDS_MAX {
+        if !self.is_spare || self.words.len() > SPARE_WORDS_MAX / 2 {
             return;
         }
         let mut spares = SPARES.lock().unwrap_or_else(PoisonError::into_inner);
         spares.push(std::mem::take(&mut self.words));
-        if spares.len() > SPARES_MAX {
+        while spares.len() > SPARES_MAX || spares.iter().map(Vec::len).sum::<usize>() > SPARE_WORDS_MAX {
             // The shortest serves the fewest.
             let shortest = (0..spares.len()).min_by_key(|place| spares[*place].len());
             shortest.map(|place| spares.swap_remove(place));

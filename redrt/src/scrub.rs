@@ -15,7 +15,7 @@ use redrt_wire::control::FromAgent;
 use redrt_wire::scrub::{Answer, Order, PAGE_BYTES, Scrub, Stretch};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
-use xxhash_rust::xxh3::xxh3_64_with_seed;
+use twox_hash::XxHash3_64;
 
 /// Nothing is wanted.
 const NONE: u64 = u64::MAX;
@@ -119,7 +119,7 @@ fn page_digest(page: u64, seed: u64) -> u64 {
     if bytes.iter().all(|byte| *byte == 0) {
         return 0;
     }
-    xxh3_64_with_seed(bytes, seed).max(1)
+    XxHash3_64::oneshot_with_seed(seed, bytes).max(1)
 }
 
 fn answer(round: u64, answer: Answer) {

@@ -5,18 +5,18 @@
 //! chance, not against an adversary.
 
 use redrt_types::{Digest, Tag};
-use xxhash_rust::xxh3::{Xxh3, xxh3_128_with_seed};
+use twox_hash::XxHash3_128;
 
 /// Digest of a message whose payload is contiguous.
 #[must_use]
 pub fn digest(seed: u64, tag: Tag, payload: &[u8]) -> Digest {
-    Digest(xxh3_128_with_seed(payload, message_seed(seed, tag, payload.len() as u64)))
+    Digest(XxHash3_128::oneshot_with_seed(message_seed(seed, tag, payload.len() as u64), payload))
 }
 
 /// Digest of a message whose payload comes in pieces: a non-contiguous datatype, or a pipelined rendezvous.
 #[derive(Clone)]
 pub struct DigestStream {
-    state: Box<Xxh3>,
+    state: Box<XxHash3_128>,
     missing_bytes: u64,
 }
 
@@ -24,7 +24,10 @@ impl DigestStream {
     /// Starts the digest of a message of `length_bytes`.
     #[must_use]
     pub fn new(seed: u64, tag: Tag, length_bytes: u64) -> Self {
-        Self { state: Box::new(Xxh3::with_seed(message_seed(seed, tag, length_bytes))), missing_bytes: length_bytes }
+        Self {
+            state: Box::new(XxHash3_128::with_seed(message_seed(seed, tag, length_bytes))),
+            missing_bytes: length_bytes,
+        }
     }
 
     /// Adds the next piece.
@@ -35,7 +38,7 @@ impl DigestStream {
         let length = piece.len() as u64;
         assert!(length <= self.missing_bytes, "{length} bytes more, but only {} are missing", self.missing_bytes);
         self.missing_bytes -= length;
-        self.state.update(piece);
+        self.state.write(piece);
     }
 
     /// The digest, equal to [`digest`] of all pieces together.
@@ -45,7 +48,7 @@ impl DigestStream {
     #[must_use]
     pub fn finish(&self) -> Digest {
         assert_eq!(self.missing_bytes, 0, "bytes are missing");
-        Digest(self.state.digest128())
+        Digest(self.state.finish_128())
     }
 }
 

@@ -24,7 +24,7 @@ use std::io::{self, Read, Write};
 use std::os::fd::{BorrowedFd, IntoRawFd, OwnedFd, RawFd};
 use std::sync::RwLock;
 use std::sync::atomic::{AtomicI32, Ordering};
-use xxhash_rust::xxh3::xxh3_64_with_seed;
+use twox_hash::XxHash3_64;
 
 /// Where complaints go: one line, and the process ends.
 static COMPLAINTS: AtomicI32 = AtomicI32::new(2);
@@ -241,7 +241,7 @@ fn hash_objects(memory: &Memory) -> io::Result<u64> {
 /// A page's part of the digest of all memory. Zeros count only where something else would be otherwise.
 #[must_use]
 pub fn page_hash(bytes: &[u8], address: u64, file_backed: bool) -> u64 {
-    if !file_backed && bytes.iter().all(|byte| *byte == 0) { 0 } else { xxh3_64_with_seed(bytes, address) }
+    if !file_backed && bytes.iter().all(|byte| *byte == 0) { 0 } else { XxHash3_64::oneshot_with_seed(address, bytes) }
 }
 
 fn become_copy(

@@ -6,7 +6,7 @@
 //! ```
 //! Little endian. The hash is xxh3 of the payload as it travels. Decoding never allocates more than the limits below.
 
-use xxhash_rust::xxh3::xxh3_64;
+use twox_hash::XxHash3_64;
 
 /// Bytes of a header.
 pub const HEADER_BYTES: usize = 40;
@@ -102,7 +102,15 @@ impl Header {
     #[must_use]
     pub fn new(kind: Kind, address: u64, argument: u64, payload: &[u8]) -> Self {
         let len = u32::try_from(payload.len()).expect("payloads are far below 4 GiB");
-        Self { kind, encoding: Encoding::Plain, wire_len: len, raw_len: len, address, argument, hash: xxh3_64(payload) }
+        Self {
+            kind,
+            encoding: Encoding::Plain,
+            wire_len: len,
+            raw_len: len,
+            address,
+            argument,
+            hash: XxHash3_64::oneshot(payload),
+        }
     }
 
     /// As bytes.
@@ -182,7 +190,7 @@ impl Header {
 
     /// Checks a payload that has arrived.
     pub fn verify(&self, payload: &[u8]) -> Result<(), FrameError> {
-        if payload.len() == self.wire_len as usize && xxh3_64(payload) == self.hash {
+        if payload.len() == self.wire_len as usize && XxHash3_64::oneshot(payload) == self.hash {
             Ok(())
         } else {
             Err(FrameError::Corrupt(self.kind))

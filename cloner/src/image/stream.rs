@@ -4,7 +4,7 @@ use super::frame::{FrameError, HEADER_BYTES, Header, Kind};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::io::{self, IoSlice, Read, Write};
-use xxhash_rust::xxh3::Xxh3;
+use twox_hash::XxHash3_128;
 
 /// Turns a broken frame into an error of the stream.
 impl From<FrameError> for io::Error {
@@ -16,19 +16,19 @@ impl From<FrameError> for io::Error {
 /// The sending end.
 pub struct FrameWriter<W> {
     inner: W,
-    digest: Xxh3,
+    digest: XxHash3_128,
     sent_bytes: u64,
 }
 
 impl<W: Write> FrameWriter<W> {
     /// Frames into `inner`.
     pub fn new(inner: W) -> Self {
-        Self { inner, digest: Xxh3::new(), sent_bytes: 0 }
+        Self { inner, digest: XxHash3_128::new(), sent_bytes: 0 }
     }
 
     /// Digest of all headers so far.
     pub fn digest(&self) -> u128 {
-        self.digest.digest128()
+        self.digest.finish_128()
     }
 
     /// Bytes so far.
@@ -44,7 +44,7 @@ impl<W: Write> FrameWriter<W> {
     /// Sends a frame.
     pub fn send(&mut self, header: &Header, payload: &[u8]) -> io::Result<()> {
         let head = header.encode();
-        self.digest.update(&head);
+        self.digest.write(&head);
         self.sent_bytes += (head.len() + payload.len()) as u64;
         let mut parts = [IoSlice::new(&head), IoSlice::new(payload)];
         let mut parts = &mut parts[..];
@@ -79,19 +79,19 @@ impl<W: Write> FrameWriter<W> {
 /// The receiving end.
 pub struct FrameReader<R> {
     inner: R,
-    digest: Xxh3,
+    digest: XxHash3_128,
     received_bytes: u64,
 }
 
 impl<R: Read> FrameReader<R> {
     /// Frames out of `inner`.
     pub fn new(inner: R) -> Self {
-        Self { inner, digest: Xxh3::new(), received_bytes: 0 }
+        Self { inner, digest: XxHash3_128::new(), received_bytes: 0 }
     }
 
     /// Digest of all headers so far.
     pub fn digest(&self) -> u128 {
-        self.digest.digest128()
+        self.digest.finish_128()
     }
 
     /// Bytes so far.
@@ -109,7 +109,7 @@ impl<R: Read> FrameReader<R> {
         let mut head = [0; HEADER_BYTES];
         self.inner.read_exact(&mut head)?;
         let header = Header::decode(&head)?;
-        self.digest.update(&head);
+        self.digest.write(&head);
         self.received_bytes += (head.len() as u64) + u64::from(header.wire_len);
         Ok(header)
     }

@@ -35,7 +35,7 @@ use objects::Objects;
 use send::{Cost, Job, Memory, Output, Piece, Snapshot};
 use std::io::{Read, Write};
 use std::time::{Duration, Instant};
-use xxhash_rust::xxh3::xxh3_64;
+use twox_hash::XxHash3_64;
 
 /// Up to so much is copied at the cut and sent afterwards; beyond it the program waits until it has been sent.
 const SNAPSHOT_BYTES_MAX: u64 = 2 << 30;
@@ -597,5 +597,5 @@ fn vdso_hash(control: &Control, mappings: &[Mapping]) -> std::io::Result<u64> {
     let Some(vdso) = mappings.iter().find(|mapping| mapping.name == "[vdso]") else { return Ok(0) };
     let mut bytes = vec![0; vdso.bytes() as usize];
     control.memory.read_exact_at(&mut bytes, vdso.start)?;
-    Ok(xxh3_64(&bytes))
+    Ok(XxHash3_64::oneshot(&bytes))
 }

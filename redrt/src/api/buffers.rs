@@ -5,6 +5,7 @@ use crate::datatype::{self, Datatype};
 use crate::engine::payload::{Payload, Scatter, Target};
 use crate::error::{Error, Result};
 use crate::handle::{DatatypeHandle, Held};
+use crate::memory::Scratch;
 use sdc_detect::Element;
 use std::ffi::c_void;
 
@@ -81,9 +82,9 @@ unsafe fn outgoing_of_any(buffer: *const c_void, count: i64, datatype: DatatypeH
         // SAFETY: - the program keeps the buffer until the send completes.
         return Ok((unsafe { Payload::user(start, bytes) }, element));
     }
-    let mut packed = vec![0; bytes].into_boxed_slice();
-    typed.datatype.pack(buffer.cast(), typed.count, &mut packed);
-    Ok((Payload::Owned(packed), element))
+    let mut packed = Scratch::spare(bytes);
+    packed.region().with_bytes_mut(|bytes| typed.datatype.pack(buffer.cast(), typed.count, bytes));
+    Ok((Payload::Packed(Box::new(packed)), element))
 }
 
 /// The place to receive into. Always inlined, as [`outgoing`] is.

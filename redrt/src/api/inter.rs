@@ -15,7 +15,7 @@ use crate::runtime;
 use redrt_types::VirtualRank;
 use std::ffi::{c_char, c_int};
 use std::sync::Arc;
-use xxhash_rust::xxh3::xxh3_64;
+use twox_hash::XxHash3_64;
 
 /// The remote group.
 fn remote(comm: &Comm) -> Result<&Arc<[VirtualRank]>> {
@@ -157,7 +157,7 @@ const MERGE_DETAIL: u64 = u64::MAX - 5;
 
 /// A number for a string that the creators of a communicator agree on.
 fn tag_of(stringtag: Input<c_char>) -> Result<u64> {
-    Ok(xxh3_64(stringtag.text()?.as_bytes()))
+    Ok(XxHash3_64::oneshot(stringtag.text()?.as_bytes()))
 }
 
 /// Takes the communicator into use, with the error handler that was asked for.

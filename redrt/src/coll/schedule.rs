@@ -2,6 +2,7 @@
 
 use super::{Outcome, completions};
 use crate::engine;
+use crate::engine::payload::Payload;
 use crate::engine::request::{Operation, RequestId, Status};
 use crate::runtime::threads;
 use std::cell::Cell;
@@ -139,7 +140,7 @@ pub fn pair(
     sending: Option<RequestId>,
     receiving: Option<RequestId>,
     otherwise: Status,
-    keep: Option<Box<[u8]>>,
+    keep: Option<Payload>,
 ) -> RequestId {
     let outcome = Arc::new(Mutex::new(otherwise));
     let result = outcome.clone();

@@ -1,11 +1,14 @@
 //! Payload bytes on their way out, and the places received bytes go to.
 
+use crate::memory::Scratch;
 use crate::transport::tcp::Source;
 
 /// The bytes of one outgoing message.
 pub enum Payload {
     /// A copy of our own.
     Owned(Box<[u8]>),
+    /// A copy in memory that others use again.
+    Packed(Box<Scratch>),
     /// The application's buffer, which MPI forbids it to change before the request completes.
     User {
         /// First byte.
@@ -33,8 +36,8 @@ impl Payload {
     #[must_use]
     pub fn into_owned(self) -> Self {
         match self {
-            Self::Owned(bytes) => Self::Owned(bytes),
             Self::User { .. } => Self::Owned(self.bytes().into()),
+            own => own,
         }
     }
 
@@ -43,6 +46,7 @@ impl Payload {
     pub fn len(&self) -> usize {
         match self {
             Self::Owned(bytes) => bytes.len(),
+            Self::Packed(scratch) => scratch.bytes().len(),
             Self::User { length, .. } => *length,
         }
     }
@@ -57,6 +61,7 @@ impl Source for Payload {
     fn bytes(&self) -> &[u8] {
         match self {
             Self::Owned(bytes) => bytes,
+            Self::Packed(scratch) => scratch.bytes(),
             Self::User { length: 0, .. } => &[],
             // SAFETY: - `user` was promised that the bytes stay readable and unchanged.
             Self::User { start, length } => unsafe { std::slice::from_raw_parts(*start, *length) },

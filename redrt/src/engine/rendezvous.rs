@@ -10,7 +10,12 @@ use super::send::Outgoing;
 use crate::memory;
 use crate::transport::frame::{Grant, Header, Kind, Rendezvous};
 use crate::transport::{LandingId, direct};
-use redrt_types::ProcessIndex;
+use redrt_types::{Digest, ProcessIndex};
+use sdc_detect::DigestStream;
+use std::io;
+
+/// So much of a longer payload is copied and hashed at once: it stays in the cache in between.
+const HASHED_BYTES: usize = 256 << 10;
 
 impl Engine {
     /// Fetches the payload of a matched message from its sender.
@@ -38,12 +43,13 @@ impl Engine {
                 staged.insert(staging).as_mut_ptr()
             }
         };
-        if length == 0 || self.read_directly(from, &rendezvous, start) {
+        let read = if length == 0 { Some(None) } else { self.read_directly(key, from, &rendezvous, start) };
+        if let Some(hashed) = read {
             self.messages[key].data = Data::Landing(staged);
             if !self.is_replicated() {
                 self.say_done(from, rendezvous.offer);
             }
-            self.payload_in_place(key, from, start);
+            self.payload_in_place(key, from, start, hashed);
             return;
         }
         // SAFETY: - start is the receive's buffer, lent until it completes, or `staged`, which the message keeps; both
@@ -56,20 +62,35 @@ impl Engine {
         self.links.send(from, Header::new(Kind::Grant, 0), None, &grant.to_bytes());
     }
 
-    fn read_directly(&mut self, from: ProcessIndex, rendezvous: &Rendezvous, start: *mut u8) -> bool {
+    /// Reads the payload of a message out of its sender's memory to `start`, where that is possible. Also what it hashes to, if that was found on the way.
+    fn read_directly(
+        &mut self,
+        key: usize,
+        from: ProcessIndex,
+        rendezvous: &Rendezvous,
+        start: *mut u8,
+    ) -> Option<Option<Digest>> {
         if self.direct_refused || rendezvous.address == 0 {
-            return false;
+            return None;
         }
-        let Some(pid) = self.links.local_pid(from) else { return false };
-        // SAFETY: - start is valid for rendezvous.length bytes of writes: `pull` chose it so.
-        match unsafe { direct::read(pid, rendezvous.address, start, rendezvous.length as usize) } {
-            Ok(()) => true,
+        let pid = self.links.local_pid(from)?;
+        let length = rendezvous.length as usize;
+        let read = match &self.replication {
+            Some(replication) if length > 4 * HASHED_BYTES => {
+                let hashing = replication.digest_stream(self.messages[key].tag, rendezvous.length);
+                read_and_hash(pid, rendezvous.address, start, length, hashing)
+            }
+            // SAFETY: - start is valid for rendezvous.length bytes of writes: `pull` chose it so.
+            _ => unsafe { direct::read(pid, rendezvous.address, start, length) }.map(|()| None),
+        };
+        match read {
+            Ok(hashed) => Some(hashed),
             Err(error) => {
                 // Not permitted here, or in another process-id namespace: do not try again. Of the other errors one is
                 // that of an address that is wrong, which its sender does not need to push the payload.
                 let is_refusal = |code| matches!(code, libc::EPERM | libc::EACCES | libc::ENOSYS);
                 self.direct_refused |= error.raw_os_error().is_some_and(is_refusal);
-                false
+                None
             }
         }
     }
@@ -86,12 +107,12 @@ impl Engine {
         if let Some(key) = self.landings.advance(landing, count) {
             self.messages[key].landing = None;
             let (from, start) = self.messages[key].pulled_from.expect("it has a landing");
-            self.payload_in_place(key, from, start as *mut u8);
+            self.payload_in_place(key, from, start as *mut u8, None);
         }
     }
 
-    /// The whole payload of a message is at `start`: in the receive's buffer, or staged.
-    fn payload_in_place(&mut self, key: usize, from: ProcessIndex, start: *mut u8) {
+    /// The whole payload of a message is at `start`: in the receive's buffer, or staged. `hashed` is what it hashes to, if that is known.
+    fn payload_in_place(&mut self, key: usize, from: ProcessIndex, start: *mut u8, hashed: Option<Digest>) {
         let message = &mut self.messages[key];
         let Some(id) = message.id else {
             let message = self.messages.remove(key);
@@ -105,19 +126,19 @@ impl Engine {
         if message.is_shadow {
             let message = self.messages.remove(key);
             let Data::Landing(Some(bytes)) = &message.data else { unreachable!("a shadow is staged") };
-            return self.shadow_complete(id, from, tag, bytes);
+            return self.shadow_complete(id, from, tag, bytes, hashed);
         }
         let receive = message.receive.expect("the message was matched");
         match std::mem::replace(&mut message.data, Data::Placed) {
             Data::Landing(Some(bytes)) => {
                 self.copy_to(receive, &bytes);
-                self.payload_complete(id, from, tag, &bytes);
+                self.payload_complete(id, from, tag, &bytes, hashed);
             }
             _ => {
                 let length = message.length as usize;
                 // SAFETY: - the payload's bytes, just written to the receive's buffer, which is lent until it completes.
                 let bytes = if length == 0 { &[][..] } else { unsafe { std::slice::from_raw_parts(start, length) } };
-                self.payload_complete(id, from, tag, bytes);
+                self.payload_complete(id, from, tag, bytes, hashed);
             }
         }
         // Its sender waits for the acknowledgement.
@@ -165,4 +186,22 @@ impl Engine {
         self.outgoing_gone(id);
         Ok(())
     }
+}
+
+/// Reads `length` bytes at `address` of process `pid` to `to`, piece by piece, and hashes each as it lies there.
+fn read_and_hash(
+    pid: i32,
+    address: u64,
+    to: *mut u8,
+    length: usize,
+    mut hashing: DigestStream,
+) -> io::Result<Option<Digest>> {
+    for offset in (0..length).step_by(HASHED_BYTES) {
+        let (piece, count) = (to.wrapping_add(offset), HASHED_BYTES.min(length - offset));
+        // SAFETY: - within what `pull` chose to be valid for `length` bytes of writes.
+        unsafe { direct::read(pid, address.wrapping_add(offset as u64), piece, count)? };
+        // SAFETY: - just written there.
+        hashing.update(unsafe { std::slice::from_raw_parts(piece, count) });
+    }
+    Ok(Some(hashing.finish()))
 }

@@ -27,7 +27,7 @@ use redrt_wire::control::{Determinism, FromAgent, Options};
 use redrt_wire::event::{Coverage, Statistics};
 use redrt_wire::trace::Sending;
 use rustc_hash::FxHashMap;
-use sdc_detect::{Element, digest};
+use sdc_detect::{DigestStream, Element, digest};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -152,6 +152,11 @@ impl Replication {
             sent_sum: self.sums.unwrap_or_default()[0],
             received_sum: self.sums.unwrap_or_default()[1],
         }
+    }
+
+    /// Digests a message of `length_bytes` in pieces.
+    pub(super) fn digest_stream(&self, tag: i32, length_bytes: u64) -> DigestStream {
+        DigestStream::new(self.seed, Tag(tag), length_bytes)
     }
 
     /// What a message adds to a sum. The order of messages must not matter: threads send in any, and receives complete in any.
@@ -545,15 +550,22 @@ impl Engine {
                     None => message.data = Data::Bytes(bytes.into()),
                 }
                 let (id, tag) = (self.messages[key].id.expect("it is replicated"), self.messages[key].tag);
-                self.payload_complete(id, from, tag, bytes);
+                self.payload_complete(id, from, tag, bytes, None);
             }
         }
     }
 
-    /// The whole payload of a message is in memory: has it compared.
-    pub(super) fn payload_complete(&mut self, id: MessageId, from: ProcessIndex, tag: i32, bytes: &[u8]) {
+    /// The whole payload of a message is in memory: has it compared. `hashed` is what it hashes to, if that is known.
+    pub(super) fn payload_complete(
+        &mut self,
+        id: MessageId,
+        from: ProcessIndex,
+        tag: i32,
+        bytes: &[u8],
+        hashed: Option<Digest>,
+    ) {
         let from = self.world.replica(from);
-        let computed = digest(self.replication().seed, Tag(tag), bytes);
+        let computed = hashed.unwrap_or_else(|| digest(self.replication().seed, Tag(tag), bytes));
         let compared = self.compare_with_suspect(id, from, Tag(tag), bytes);
         self.replication().replica.payload_received(from, id, computed);
         self.carry_out();
@@ -575,7 +587,7 @@ impl Engine {
 
     fn shadow(&mut self, id: MessageId, envelope: Envelope, from: ProcessIndex, offered: Offered) {
         match offered {
-            Offered::Eager(bytes) => self.shadow_complete(id, from, envelope.tag.0, bytes),
+            Offered::Eager(bytes) => self.shadow_complete(id, from, envelope.tag.0, bytes, None),
             Offered::Remote(rendezvous) => {
                 let mut message = Message::new(0, envelope.source, envelope.tag.0, envelope.length_bytes);
                 message.id = Some(id);
@@ -588,9 +600,16 @@ impl Engine {
     }
 
     /// A further copy of a message is in memory: has it compared.
-    pub(super) fn shadow_complete(&mut self, id: MessageId, from: ProcessIndex, tag: i32, bytes: &[u8]) {
+    pub(super) fn shadow_complete(
+        &mut self,
+        id: MessageId,
+        from: ProcessIndex,
+        tag: i32,
+        bytes: &[u8],
+        hashed: Option<Digest>,
+    ) {
         let from = self.world.replica(from);
-        let computed = digest(self.replication().seed, Tag(tag), bytes);
+        let computed = hashed.unwrap_or_else(|| digest(self.replication().seed, Tag(tag), bytes));
         self.replication().replica.shadow_received(from, id, computed);
         self.carry_out();
     }

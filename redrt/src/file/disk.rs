@@ -196,7 +196,7 @@ impl Disk {
     /// written something else says so.
     pub fn write(&self, stretches: &[Stretch], bytes: &[u8], atomic: bool) -> Result {
         let is_replicated = engine::cell().lock().is_replicated();
-        let digest = if is_replicated { xxhash_rust::xxh3::xxh3_128(bytes) } else { 0 };
+        let digest = if is_replicated { twox_hash::XxHash3_128::oneshot(bytes) } else { 0 };
         let written = self.changed("write", |file| {
             let _lock = atomic.then(|| RangeLock::new(file, stretches, libc::F_WRLCK)).transpose()?;
             let mut rest = bytes;

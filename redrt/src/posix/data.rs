@@ -183,7 +183,7 @@ pub fn write(call: &Call) -> Outcome {
     let mut done = 0;
     for (from, length) in pieces(total_of(&memory)) {
         let bytes = gather(&memory, from, length);
-        let digest = xxhash_rust::xxh3::xxh3_128(&bytes);
+        let digest = twox_hash::XxHash3_128::oneshot(&bytes);
         let written = if appends {
             append(&open, &bytes, digest)
         } else {

@@ -5,7 +5,8 @@
 
 use std::ffi::{CStr, c_int};
 use std::fs;
-use xxhash_rust::xxh3::{Xxh3, xxh3_64};
+use std::hash::Hasher;
+use twox_hash::XxHash3_64;
 
 /// Bytes of the largest handle: `MAX_HANDLE_SZ`.
 const HANDLE_BYTES: usize = 128;
@@ -46,19 +47,23 @@ impl Identity {
         if unsafe { libc::statx(directory, path.as_ptr(), flags, wanted, &raw mut status) } != 0 {
             return Err(super::agree::errno());
         }
-        let mut version = Xxh3::new();
-        version.update(&status.stx_btime.tv_sec.to_le_bytes());
-        version.update(&status.stx_btime.tv_nsec.to_le_bytes());
+        let mut version = XxHash3_64::new();
+        version.write(&status.stx_btime.tv_sec.to_le_bytes());
+        version.write(&status.stx_btime.tv_nsec.to_le_bytes());
         let mut handle = Handle { bytes: HANDLE_BYTES as u32, kind: 0, handle: [0; HANDLE_BYTES] };
         let follow = if flags & libc::AT_SYMLINK_NOFOLLOW == 0 { libc::AT_SYMLINK_FOLLOW } else { 0 };
         let flags = follow | flags & libc::AT_EMPTY_PATH;
         let (place, mut mount) = ((&raw mut handle).cast::<libc::file_handle>(), 0);
         // SAFETY: - path ends with NUL; handle has as much room as it says, mount is valid for writing.
         if unsafe { libc::name_to_handle_at(directory, path.as_ptr(), place, &raw mut mount, flags) } == 0 {
-            version.update(&handle.kind.to_le_bytes());
-            version.update(&handle.handle[..(handle.bytes as usize).min(HANDLE_BYTES)]);
+            version.write(&handle.kind.to_le_bytes());
+            version.write(&handle.handle[..(handle.bytes as usize).min(HANDLE_BYTES)]);
         }
-        let identity = Self { inode: status.stx_ino, version: version.digest(), kernel: xxh3_64(boot_id().as_bytes()) };
+        let identity = Self {
+            inode: status.stx_ino,
+            version: version.finish(),
+            kernel: XxHash3_64::oneshot(boot_id().as_bytes()),
+        };
         Ok((identity, status.stx_mode.into()))
     }
 

@@ -6,9 +6,11 @@ use crate::abi::{Output, Status as AbiStatus};
 use crate::api::buffers;
 use crate::coll::schedule;
 use crate::comm;
+use crate::engine::payload::Payload;
 use crate::engine::{self, request::RequestId};
 use crate::error::Result;
 use crate::handle::{CommHandle, DatatypeHandle, RequestHandle};
+use crate::transport::tcp::Source;
 use std::ffi::{c_int, c_void};
 
 /// `MPI_Sendrecv`.
@@ -75,8 +77,8 @@ pub unsafe fn sendrecv_replace(
     comm: CommHandle,
     status: Output<AbiStatus>,
 ) -> Result {
-    let mut copy = packed_copy(buf, count, datatype)?;
-    let (copied, bytes) = (copy.as_mut_ptr().cast(), copy.len() as i64);
+    let copy = packed_copy(buf, count, datatype)?;
+    let (copied, bytes) = (copy.bytes().as_ptr().cast(), copy.len() as i64);
     // SAFETY: - the copy outlives the call; the rest is promised to this function.
     unsafe {
         sendrecv(
@@ -96,11 +98,13 @@ pub unsafe fn sendrecv_replace(
     }
 }
 
-fn packed_copy(buf: *const c_void, count: i64, datatype: DatatypeHandle) -> Result<Box<[u8]>> {
-    use crate::transport::tcp::Source;
+fn packed_copy(buf: *const c_void, count: i64, datatype: DatatypeHandle) -> Result<Payload> {
     // SAFETY: - only read here, while the C call that lent the buffer lasts.
     let (payload, _) = unsafe { buffers::outgoing(buf, count, datatype)? };
-    Ok(payload.bytes().into())
+    Ok(match payload {
+        Payload::User { .. } => Payload::Owned(payload.bytes().into()),
+        packed => packed,
+    })
 }
 
 /// `MPI_Isendrecv`.
@@ -147,8 +151,8 @@ pub unsafe fn isendrecv_replace(
     comm: CommHandle,
     request: Output<RequestHandle>,
 ) -> Result {
-    let mut copy = packed_copy(buf, count, datatype)?;
-    let (copied, bytes) = (copy.as_mut_ptr().cast::<c_void>(), copy.len() as i64);
+    let copy = packed_copy(buf, count, datatype)?;
+    let (copied, bytes) = (copy.bytes().as_ptr().cast::<c_void>(), copy.len() as i64);
     // SAFETY: - the copy is kept until the request completes; the rest is promised to this function.
     unsafe {
         begin_exchange(
@@ -183,7 +187,7 @@ unsafe fn begin_exchange(
     recvtag: c_int,
     comm: CommHandle,
     request: Output<RequestHandle>,
-    keep: Option<Box<[u8]>>,
+    keep: Option<Payload>,
 ) -> Result {
     let comm = comm::resolve(comm)?;
     let receiving = receive::begin(recvbuf, recvcount, recvtype, source, recvtag, &comm)?;
