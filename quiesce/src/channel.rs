@@ -223,6 +223,8 @@ pub(crate) struct Slot {
     pub(crate) attempts: u16,
     /// It was reported that nobody can judge it, and it waits for arbiters.
     pub(crate) is_disputed: bool,
+    /// What the engine calls it.
+    pub(crate) place: u32,
 }
 
 /// The receiver's end: a window of messages from the first one that is not settled.

@@ -161,6 +161,8 @@ pub enum Output {
         envelope: Envelope,
         /// The new supplier.
         from: ReplicaId,
+        /// What the engine calls the message: see `Replica::set_place`.
+        place: u32,
     },
     /// All-to-all protocol: the `Offer` being handled is a further copy of a message. Take its payload, hash it, drop
     /// it and call `payload_received`.
@@ -176,6 +178,8 @@ pub enum Output {
     Verified {
         /// The message.
         message: MessageId,
+        /// What the engine calls it.
+        place: u32,
     },
     /// A comparison was not unanimous.
     Mismatch(Box<MismatchReport>),

@@ -289,7 +289,7 @@ impl Job {
                     assert_eq!(offer.take(), Some(from), "the offer in hand is not this one's");
                     machine.shadow_received(from, message, Digest(7));
                 }
-                Output::Verified { message } => {
+                Output::Verified { message, .. } => {
                     assert!(promises.arrived.contains(&message), "{message:?} is verified before it arrives");
                     assert!(promises.verified.insert(message), "{message:?} is verified twice");
                 }

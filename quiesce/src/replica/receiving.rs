@@ -50,7 +50,8 @@ impl Replica {
             }
             Phase::Wanted { .. } | Phase::Withheld { .. } => {
                 slot.phase = Phase::Incomplete { supplier: from.index };
-                self.outputs.push_back(Output::Again { message, envelope, from });
+                let place = slot.place;
+                self.outputs.push_back(Output::Again { message, envelope, from, place });
             }
             Phase::Incomplete { .. } | Phase::Complete { .. } => {
                 if !is_final && is_new_vote {
@@ -81,6 +82,13 @@ impl Replica {
         Ok(())
     }
 
+    /// What the engine calls a message that has arrived, for it to find what it keeps of it: it is told that with what else is said of the message.
+    pub fn set_place(&mut self, message: MessageId, place: u32) {
+        if let Some(slot) = self.inboxes.get_mut(channel(message)).and_then(|inbox| inbox.slot(message.sequence)) {
+            slot.place = place;
+        }
+    }
+
     /// The payload that `from` sent for this message (announced as `Arrived` or `Again`) is complete in memory, and
     /// this is its digest. Void when another supplier has been named since.
     pub fn payload_received(&mut self, from: ReplicaId, message: MessageId, computed: Digest) {
@@ -97,7 +105,8 @@ impl Replica {
             && slot.tally.claim(from.index) == Some(computed)
         {
             slot.verified = true;
-            self.outputs.push_back(Output::Verified { message });
+            let place = slot.place;
+            self.outputs.push_back(Output::Verified { message, place });
         }
         self.evaluate(message);
     }
@@ -237,7 +246,7 @@ impl Replica {
         let live = self.live(message.sender);
         let inbox = self.inboxes.get_mut(channel(message)).expect("a message has its channel");
         let slot = inbox.slot(message.sequence).expect("it is not settled yet");
-        let verified = slot.verified;
+        let (verified, place) = (slot.verified, slot.place);
         if slot.tally.final_votes().intersection(live).len() >= 2 {
             self.counters.messages_compared += 1;
             let length_bytes = slot.envelope.map_or(0, |envelope| envelope.length_bytes);
@@ -246,7 +255,7 @@ impl Replica {
             inbox.compared.bytes = inbox.compared.bytes.saturating_add(length_bytes);
         }
         if !verified {
-            self.outputs.push_back(Output::Verified { message });
+            self.outputs.push_back(Output::Verified { message, place });
         }
         if inbox.unacked_count == 0 {
             self.unacknowledged.push(channel(message));

@@ -154,7 +154,9 @@ fn transmit_to_all(
     for index in live.iter() {
         if sequence.0 >= outbox.cursors[usize::from(index.0)].from {
             let to = ReplicaId { rank: channel.0, index };
-            outputs.extend(serve(services[usize::from(index.0)], to, channel, sequence, logged));
+            if let Some(output) = serve(services[usize::from(index.0)], to, channel, sequence, logged) {
+                outputs.push_back(output);
+            }
         }
     }
     if !outbox.fetches.is_empty() {

@@ -110,11 +110,11 @@ fn receiver_asks_the_next_supplier_and_absorbs_what_it_has() {
     receiver.handle(lost, offer(2, GOOD)).unwrap();
     assert_eq!(outputs(&mut receiver), [], "the lost are not heard");
     receiver.handle(next, offer(0, GOOD)).unwrap();
-    assert_eq!(outputs(&mut receiver), [Output::Verified { message: message(0) }], "it had the payload");
+    assert_eq!(outputs(&mut receiver), [Output::Verified { message: message(0), place: 0 }], "it had the payload");
     receiver.handle(next, offer(1, GOOD)).unwrap();
     assert_eq!(
         outputs(&mut receiver),
-        [Output::Again { message: message(1), envelope: envelope(8), from: next }],
+        [Output::Again { message: message(1), envelope: envelope(8), from: next, place: 0 }],
         "its payload was not complete"
     );
     receiver.payload_received(lost, message(1), BAD);
@@ -136,8 +136,8 @@ fn outvoted_payload_is_fetched_from_who_agrees_and_its_sender_named_once() {
     assert_eq!(*fetch, transmit((0, 1), Frame::Fetch { context: CONTEXT, sequence: SeqNum(0) }));
     receiver.handle(second, offer(0, GOOD)).unwrap();
     receiver.payload_received(second, message(0), GOOD);
-    let again = Output::Again { message: message(0), envelope: envelope(8), from: second };
-    assert_eq!(outputs(&mut receiver), [again, Output::Verified { message: message(0) }]);
+    let again = Output::Again { message: message(0), envelope: envelope(8), from: second, place: 0 };
+    assert_eq!(outputs(&mut receiver), [again, Output::Verified { message: message(0), place: 0 }]);
 }
 
 #[test]
@@ -264,7 +264,7 @@ fn a_copy_does_not_answer_for_what_was_said_in_its_place_before() {
     assert!(!outputs(&mut receiver).iter().any(is_verdict), "the copy has not spoken");
     receiver.handle(ReplicaId::new(0, 1), digest(0, GOOD)).unwrap();
     let verdict: Vec<_> = outputs(&mut receiver).into_iter().filter(is_verdict).collect();
-    assert_eq!(verdict, [Output::Verified { message: message(0) }]);
+    assert_eq!(verdict, [Output::Verified { message: message(0), place: 0 }]);
 }
 
 #[test]
@@ -276,11 +276,11 @@ fn a_payload_of_one_that_was_lost_is_not_taken_for_its_copys() {
     }
     receiver.handle(ReplicaId::new(0, 0), offer(0, GOOD)).unwrap();
     let found = outputs(&mut receiver);
-    let again = Output::Again { message: message(0), envelope: envelope(8), from: ReplicaId::new(0, 0) };
+    let again = Output::Again { message: message(0), envelope: envelope(8), from: ReplicaId::new(0, 0), place: 0 };
     assert!(found.contains(&again), "{found:?}");
     receiver.payload_received(ReplicaId::new(0, 0), message(0), GOOD);
     let found = outputs(&mut receiver);
-    assert!(found.contains(&Output::Verified { message: message(0) }), "{found:?}");
+    assert!(found.contains(&Output::Verified { message: message(0), place: 0 }), "{found:?}");
     assert!(!found.iter().any(|output| matches!(output, Output::Mismatch(_))), "{found:?}");
 }
 

@@ -424,7 +424,7 @@ impl Process {
                 Output::Shadow { message, .. } => {
                     self.payload_offered(message, offer.expect("an offer is in hand"), true);
                 }
-                Output::Verified { message } => {
+                Output::Verified { message, .. } => {
                     let incoming = &mut self.incoming[self.by_message[&message]];
                     if incoming.verified || incoming.payload.is_none() {
                         self.failure.get_or_insert(format!("{message:?} verified twice or without payload"));

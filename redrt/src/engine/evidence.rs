@@ -47,7 +47,7 @@ impl Engine {
     /// Keeps what is needed to say more of a mismatch, or makes it ready for `redrun`. Also what its sender takes the
     /// payload for.
     pub(super) fn look_at(&mut self, report: &MismatchReport) -> (Element, Option<Excerpt>) {
-        let Some(key) = self.replication().records.get(&report.message).copied() else {
+        let Some(key) = self.record_of(report.message) else {
             return (Element::Unknown, None);
         };
         let element = self.messages[key].element;
@@ -107,12 +107,11 @@ impl Engine {
     /// Compares what has come for a message with what came before and was wrong.
     pub(super) fn compare_with_suspect(
         &mut self,
-        id: MessageId,
+        key: usize,
         from: ReplicaId,
         tag: Tag,
         bytes: &[u8],
     ) -> Option<Compared> {
-        let key = self.replication().records.get(&id).copied()?;
         let suspect = self.messages[key].suspect.take()?;
         let whole = bytes.len().min(SUSPECT_BYTES_MAX);
         match difference(&suspect.bytes, &bytes[..whole], suspect.element) {
@@ -126,7 +125,7 @@ impl Engine {
 
     /// Tells of the difference, if what has come was right; else the next one may be.
     pub(super) fn tell_evidence(&mut self, id: MessageId, compared: Compared) {
-        let key = self.replication().records.get(&id).copied();
+        let key = self.record_of(id);
         if let Some(message) = key.map(|key| &mut self.messages[key]).filter(|message| !message.verified) {
             message.suspect = Some(compared.suspect);
             return;

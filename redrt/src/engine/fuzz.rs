@@ -3,7 +3,8 @@
 //! No engine may panic, write beside a receive's buffer, or take memory that nobody sent bytes for. Whoever is refused is
 //! taken out of the view, as `redrun` would do, and the others go on.
 
-use super::link::{Identity, Links, OutgoingId};
+use super::link::{Identity, Links};
+use super::outgoing::OutgoingId;
 use super::payload::{Payload, Target};
 use super::replication::Replication;
 use super::request::RequestId;

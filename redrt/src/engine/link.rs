@@ -10,6 +10,7 @@ mod tests;
 pub use reset::{Admission, Broken};
 
 use super::opening::{self, Opened, Opening};
+use super::outgoing::OutgoingId;
 use super::payload::Payload;
 use crate::transport::frame::{Fragment, HEADER_BYTES, Header, Kind};
 use crate::transport::shm::{self, Inbox, Producer, Segment};
@@ -21,10 +22,6 @@ use sharing::Followed;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-
-/// Number of an outgoing message, unique over the life of the process.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct OutgoingId(pub u64);
 
 /// The body of a frame that could not go at once.
 pub enum Body {

@@ -20,6 +20,7 @@ pub mod link;
 pub mod matching;
 pub mod meeting;
 pub mod opening;
+pub mod outgoing;
 mod passive;
 pub mod payload;
 pub mod reading;
@@ -40,9 +41,10 @@ use crate::runtime::clock::monotonic_ns;
 use crate::transport::Landings;
 use crate::transport::tcp::Receiver;
 use cloning::Joining;
-use link::{Links, OutgoingId};
+use link::Links;
 use matching::Contexts;
 use meeting::Meetings;
+use outgoing::Outgoings;
 use passive::Waiters;
 use receive::Message;
 use redrt_sync::biased::{Biased, Guard};
@@ -52,8 +54,6 @@ use redrt_wire::control::Passive;
 use refusal::Fault;
 use replication::Replication;
 use request::{RequestId, Requests};
-use rustc_hash::FxHashMap;
-use send::Outgoing;
 use slab::Slab;
 use sleep::Sleeper;
 use stalls::Stalls;
@@ -82,8 +82,7 @@ pub struct Engine {
     pub requests: Requests,
     contexts: Contexts,
     messages: Slab<Message>,
-    outgoing: FxHashMap<OutgoingId, Outgoing>,
-    outgoing_count: u64,
+    outgoing: Outgoings,
     landings: Landings,
     direct_refused: bool,
     /// Payloads that `redrun` was told of.
@@ -139,8 +138,7 @@ impl Engine {
             requests: Requests::default(),
             contexts,
             messages: Slab::new(),
-            outgoing: FxHashMap::default(),
-            outgoing_count: 0,
+            outgoing: Outgoings::default(),
             landings: Landings::default(),
             direct_refused: false,
             excerpt_count: 0,

@@ -2,8 +2,8 @@
 
 use super::Engine;
 use super::evidence::Suspect;
-use super::link::OutgoingId;
 use super::matching::ContextIndex;
+use super::outgoing::OutgoingId;
 use super::payload::Target;
 use super::refusal::Fault;
 use super::request::{Operation, RequestId, Status};
@@ -73,6 +73,11 @@ pub struct Message {
 }
 
 impl Message {
+    /// Whether it is what is kept of this message.
+    pub fn is_record_of(&self, id: MessageId) -> bool {
+        self.id == Some(id) && !self.is_shadow
+    }
+
     /// A message with no payload yet.
     pub fn new(context: ContextIndex, source: u32, tag: i32, length: u64) -> Self {
         Self {
@@ -356,7 +361,7 @@ impl Engine {
             }
             Data::Local(outgoing) => {
                 let message = self.messages.remove(key);
-                let payload = self.outgoing[&outgoing].payload.clone();
+                let payload = self.outgoing.get(outgoing).expect("its message waits here").payload.clone();
                 self.place(receive, payload.bytes(), &message);
                 self.outgoing_gone(outgoing);
             }

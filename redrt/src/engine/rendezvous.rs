@@ -2,11 +2,10 @@
 //! sender pushes fragments.
 
 use super::Engine;
-use super::link::OutgoingId;
+use super::outgoing::{Outgoing, OutgoingId};
 use super::receive::Data;
 use super::refusal::Fault;
 use super::request::Operation;
-use super::send::Outgoing;
 use crate::memory;
 use crate::transport::frame::{Grant, Header, Kind, Rendezvous};
 use crate::transport::{LandingId, direct};
@@ -132,13 +131,13 @@ impl Engine {
         match std::mem::replace(&mut message.data, Data::Placed) {
             Data::Landing(Some(bytes)) => {
                 self.copy_to(receive, &bytes);
-                self.payload_complete(id, from, tag, &bytes, hashed);
+                self.payload_complete((id, key), from, tag, &bytes, hashed);
             }
             _ => {
                 let length = message.length as usize;
                 // SAFETY: - the payload's bytes, just written to the receive's buffer, which is lent until it completes.
                 let bytes = if length == 0 { &[][..] } else { unsafe { std::slice::from_raw_parts(start, length) } };
-                self.payload_complete(id, from, tag, bytes, hashed);
+                self.payload_complete((id, key), from, tag, bytes, hashed);
             }
         }
         // Its sender waits for the acknowledgement.
@@ -148,7 +147,7 @@ impl Engine {
     /// The offer that a process speaks of, if it was made to that process.
     fn offered_to(&mut self, from: ProcessIndex, id: OutgoingId) -> Result<&mut Outgoing, Fault> {
         let rank = self.rank_of(from);
-        let outgoing = self.outgoing.get_mut(&id).filter(|outgoing| outgoing.to == Some(rank) && !outgoing.eager);
+        let outgoing = self.outgoing.get_mut(id).filter(|outgoing| outgoing.to == Some(rank) && !outgoing.eager);
         outgoing.ok_or(Fault::Offer(id.0))
     }
 

@@ -11,7 +11,8 @@
 use super::Engine;
 use super::cloning::Joining;
 use super::evidence;
-use super::link::{Body, OutgoingId};
+use super::link::Body;
+use super::outgoing::OutgoingId;
 use super::reading::Readings;
 use super::receive::{Data, Message};
 use super::refusal::Fault;
@@ -43,8 +44,6 @@ const PROTOCOL_BYTES_MAX: usize = 64 << 20;
 /// The protocol state of a process in a replicated world.
 pub struct Replication {
     pub(super) replica: Replica,
-    /// The record of each message that is not verified and delivered.
-    pub(super) records: FxHashMap<MessageId, usize>,
     seed: u64,
     /// Over all messages sent, and all received; only where faults are injected.
     sums: Option<[u64; 2]>,
@@ -111,7 +110,6 @@ impl Replication {
     pub fn new(replica: Replica, options: &Options, has_siblings: bool) -> Self {
         Self {
             replica,
-            records: FxHashMap::default(),
             seed: options.seed,
             sums: options.sums_messages.then_some([0; 2]),
             determinism: options.determinism,
@@ -274,7 +272,7 @@ impl Engine {
         let eager = length <= EAGER_BYTES_MAX && !synchronous;
         let payload = if eager { payload.into_owned() } else { payload };
         let digest = digest(self.replication().seed, Tag(tag), payload.bytes());
-        let (id, _) = self.keep(payload, element, Some(to), eager);
+        let id = self.keep(payload, element, Some(to), eager);
         let envelope = Envelope { source, tag: Tag(tag), length_bytes: length as u64 };
         let context = ContextId(context);
         let sequence = self.replication().replica.send(to, context, envelope, digest, PayloadKey(id.0));
@@ -283,13 +281,13 @@ impl Engine {
             traces.note(Sending { to, context, sequence });
         }
         self.carry_out();
-        if let Some(outgoing) = self.outgoing.get_mut(&id)
+        if let Some(outgoing) = self.outgoing.get_mut(id)
             && let Some(payload) = faults::logged(&outgoing.payload)
         {
             outgoing.payload = Arc::new(payload);
         }
         // All may have acknowledged it already, if this replica lags behind its siblings.
-        let is_needed = !eager && self.outgoing.get(&id).is_some_and(|outgoing| !outgoing.detached);
+        let is_needed = !eager && self.outgoing.get(id).is_some_and(|outgoing| !outgoing.detached);
         if is_needed { Sent::Pending(id) } else { Sent::Complete }
     }
 
@@ -303,10 +301,10 @@ impl Engine {
     fn act(&mut self, output: Output) {
         match output {
             Output::Transmit { to, frame, payload } => self.transmit(to, frame, payload),
-            Output::Verified { message } => self.verified(message),
+            Output::Verified { message, place } => self.verified(message, place),
             Output::Release { payload } => {
                 let id = OutgoingId(payload.0);
-                if let Some(outgoing) = self.outgoing.get(&id).filter(|outgoing| outgoing.granted) {
+                if let Some(outgoing) = self.outgoing.get(id).filter(|outgoing| outgoing.granted) {
                     self.links.cancel_pushes(id, &outgoing.payload);
                 }
                 self.outgoing_gone(id);
@@ -384,8 +382,8 @@ impl Engine {
     }
 
     fn transmit_offer(&mut self, to: ProcessIndex, mut header: Header, digest: Digest, id: OutgoingId) {
-        let outgoing = &self.outgoing[&id];
-        let payload = outgoing.payload.clone();
+        let outgoing = self.outgoing.get(id).expect("it is kept until it is released");
+        let payload = &outgoing.payload;
         header.element = outgoing.element as u8;
         let flip = faults::take_wire_bit(payload.len());
         if outgoing.eager {
@@ -395,7 +393,7 @@ impl Engine {
                 return self.links.send(to, header, Some(digest.0), &bytes);
             }
             if !self.links.try_send(to, &header, Some(digest.0), payload.bytes()) {
-                self.links.queue(to, header, Some(digest.0), Body::Shared(payload), None);
+                self.links.queue(to, header, Some(digest.0), Body::Shared(payload.clone()), None);
             }
             return;
         }
@@ -499,7 +497,7 @@ impl Engine {
                     let element = Element::from_number(header.element);
                     self.arrived(message, (envelope, element), from, offered);
                 }
-                Output::Again { message, .. } => self.again(message, envelope, from, offered),
+                Output::Again { message, place, .. } => self.again(message, place, envelope, from, offered),
                 Output::Shadow { message, .. } => self.shadow(message, envelope, from, offered),
                 other => self.act(other),
             }
@@ -524,7 +522,8 @@ impl Engine {
             message.receive = Some(receive);
         }
         self.messages.insert(message);
-        self.replication().records.insert(id, key);
+        // More messages than that would need more memory than there is.
+        self.replication().replica.set_place(id, key as u32);
         if let Arrived::Matched { decided, .. } = arrived {
             self.record_match(context, decided, source);
         }
@@ -550,7 +549,7 @@ impl Engine {
                     None => message.data = Data::Bytes(bytes.into()),
                 }
                 let (id, tag) = (self.messages[key].id.expect("it is replicated"), self.messages[key].tag);
-                self.payload_complete(id, from, tag, bytes, None);
+                self.payload_complete((id, key), from, tag, bytes, None);
             }
         }
     }
@@ -558,7 +557,7 @@ impl Engine {
     /// The whole payload of a message is in memory: has it compared. `hashed` is what it hashes to, if that is known.
     pub(super) fn payload_complete(
         &mut self,
-        id: MessageId,
+        (id, key): (MessageId, usize),
         from: ProcessIndex,
         tag: i32,
         bytes: &[u8],
@@ -566,7 +565,7 @@ impl Engine {
     ) {
         let from = self.world.replica(from);
         let computed = hashed.unwrap_or_else(|| digest(self.replication().seed, Tag(tag), bytes));
-        let compared = self.compare_with_suspect(id, from, Tag(tag), bytes);
+        let compared = self.compare_with_suspect(key, from, Tag(tag), bytes);
         self.replication().replica.payload_received(from, id, computed);
         self.carry_out();
         if let Some(compared) = compared {
@@ -574,8 +573,8 @@ impl Engine {
         }
     }
 
-    fn again(&mut self, id: MessageId, envelope: Envelope, from: ProcessIndex, offered: Offered) {
-        let key = self.replication().records[&id];
+    fn again(&mut self, id: MessageId, place: u32, envelope: Envelope, from: ProcessIndex, offered: Offered) {
+        let key = self.record_at(place, id).expect("it is not delivered");
         // The first offer's envelope may have been what was corrupt. How it was matched stays; what the receive is told of
         // it is put right.
         (self.messages[key].tag, self.messages[key].length) = (envelope.tag.0, envelope.length_bytes);
@@ -614,8 +613,19 @@ impl Engine {
         self.carry_out();
     }
 
-    fn verified(&mut self, id: MessageId) {
-        let Some(key) = self.replication().records.get(&id).copied() else { return };
+    /// The record of a message that is not verified and delivered.
+    fn record_at(&self, place: u32, id: MessageId) -> Option<usize> {
+        let key = place as usize;
+        self.messages.get(key).filter(|message| message.is_record_of(id)).map(|_| key)
+    }
+
+    /// Likewise, where it is not known: all are looked at.
+    pub(super) fn record_of(&self, id: MessageId) -> Option<usize> {
+        self.messages.iter().find(|(_, message)| message.is_record_of(id)).map(|(key, _)| key)
+    }
+
+    fn verified(&mut self, id: MessageId, place: u32) {
+        let Some(key) = self.record_at(place, id) else { return };
         let message = &mut self.messages[key];
         message.verified = true;
         if message.receive.is_some() {
@@ -627,8 +637,6 @@ impl Engine {
     pub(super) fn finish_verified(&mut self, key: usize) {
         self.sum_up_received(key);
         let message = self.messages.remove(key);
-        let id = message.id.expect("it is replicated");
-        self.replication().records.remove(&id);
         let receive = message.receive.expect("it was matched");
         let placed = message.length.min(self.capacity_of(receive));
         if let Operation::Receive { target, .. } = &self.requests.get(receive).operation {

@@ -1,7 +1,8 @@
 //! Sending without replication, and to oneself: eager, or by rendezvous.
 
 use super::Engine;
-use super::link::{Body, OutgoingId};
+use super::link::Body;
+use super::outgoing::{Outgoing, OutgoingId};
 use super::payload::Payload;
 use super::receive::{Data, Message};
 use super::request::{RequestId, Status};
@@ -28,24 +29,6 @@ pub struct SendArguments {
     pub element: Element,
     /// Complete only once the receive has begun (MPI-5.0 §3.4).
     pub synchronous: bool,
-}
-
-/// A message whose payload is still needed.
-pub struct Outgoing {
-    /// The bytes.
-    pub payload: Arc<Payload>,
-    /// What they are.
-    pub element: Element,
-    /// It goes with its offer, not by rendezvous.
-    pub eager: bool,
-    /// To whom it may be sent; `None` when it stays in this process.
-    pub to: Option<VirtualRank>,
-    /// Its receiver has asked for it.
-    pub granted: bool,
-    /// The program has its buffer back, and only newcomers may ask for this.
-    pub detached: bool,
-    /// Who waits for it to be no longer needed.
-    pub request: Option<RequestId>,
 }
 
 /// How far a send has come when the call returns.
@@ -76,7 +59,7 @@ impl Engine {
         match sent {
             Sent::Complete => self.requests.complete(request, Status::EMPTY),
             Sent::Pending(id) => {
-                self.outgoing.get_mut(&id).expect("a pending send is outgoing").request = Some(request);
+                self.outgoing.get_mut(id).expect("a pending send is outgoing").request = Some(request);
             }
         }
         request
@@ -89,20 +72,14 @@ impl Engine {
         element: Element,
         to: Option<VirtualRank>,
         eager: bool,
-    ) -> (OutgoingId, Arc<Payload>) {
-        self.outgoing_count += 1;
-        let id = OutgoingId(self.outgoing_count);
+    ) -> OutgoingId {
         let payload = Arc::new(payload);
-        self.outgoing.insert(
-            id,
-            Outgoing { payload: payload.clone(), element, eager, to, granted: false, detached: false, request: None },
-        );
-        (id, payload)
+        self.outgoing.insert(Outgoing { payload, element, eager, to, granted: false, detached: false, request: None })
     }
 
     /// The payload is needed by newcomers only, which may be long in coming: the program gets its buffer back, and its request completes.
     pub(super) fn detach(&mut self, id: OutgoingId) {
-        let Some(outgoing) = self.outgoing.get_mut(&id) else { return };
+        let Some(outgoing) = self.outgoing.get_mut(id) else { return };
         if outgoing.granted {
             self.links.cancel_pushes(id, &outgoing.payload);
         }
@@ -117,7 +94,7 @@ impl Engine {
 
     /// The payload is no longer needed: its request completes.
     pub(super) fn outgoing_gone(&mut self, id: OutgoingId) {
-        if let Some(outgoing) = self.outgoing.remove(&id)
+        if let Some(outgoing) = self.outgoing.remove(id)
             && let Some(request) = outgoing.request
         {
             self.requests.complete(request, Status::EMPTY);
@@ -141,11 +118,13 @@ impl Engine {
     #[cold]
     fn send_later(&mut self, to: ProcessIndex, mut header: Header, arguments: SendArguments, is_eager: bool) -> Sent {
         if is_eager {
-            let (id, payload) = self.keep(arguments.payload, arguments.element, Some(arguments.to), true);
+            let id = self.keep(arguments.payload, arguments.element, Some(arguments.to), true);
+            let payload = self.outgoing.get(id).expect("just kept").payload.clone();
             self.links.queue(to, header, None, Body::Shared(payload), Some(id));
             return Sent::Pending(id);
         }
-        let (id, payload) = self.keep(arguments.payload, arguments.element, Some(arguments.to), false);
+        let id = self.keep(arguments.payload, arguments.element, Some(arguments.to), false);
+        let payload = &self.outgoing.get(id).expect("just kept").payload;
         header.kind = Kind::Offer as u8;
         let address = if self.links.local_pid(to).is_some() { payload.address() } else { 0 };
         let body = Rendezvous { length: payload.len() as u64, address, offer: id.0 };
@@ -170,7 +149,7 @@ impl Engine {
                 Sent::Complete
             }
             Arrived::Queued if arguments.synchronous || length as usize > super::receive::COPY_BYTES_MAX => {
-                let (id, _) = self.keep(arguments.payload, arguments.element, None, false);
+                let id = self.keep(arguments.payload, arguments.element, None, false);
                 message.data = Data::Local(id);
                 self.messages.insert(message);
                 Sent::Pending(id)

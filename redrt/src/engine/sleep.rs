@@ -38,7 +38,7 @@ pub const PAUSES_OF_A_SOCKET: u64 = 16;
 pub const POLLS_OF_A_SOCKET: u32 = 100;
 
 /// Polls without success before a process that shares its core yields.
-pub const SPIN_POLLS_SHARED: u32 = 8;
+pub const SPIN_POLLS_SHARED: u32 = 4;
 
 /// Yields without success before a process that shares its core goes to sleep.
 pub const YIELDS_SHARED: u32 = 24;

@@ -80,6 +80,8 @@ pub struct ProcessIndex(pub u32);
 pub struct World {
     degrees: Vec<u16>,
     offsets: Vec<u32>,
+    /// By dense number: each frame that comes is looked up.
+    replicas: Vec<ReplicaId>,
 }
 
 /// These are not the degrees of a world.
@@ -134,7 +136,9 @@ impl World {
             total += u32::from(*degree);
         }
         offsets.push(total);
-        Self { degrees, offsets }
+        let sphere = |(rank, degree): (usize, &u16)| (0..*degree).map(move |index| ReplicaId::new(rank as u32, index));
+        let replicas = degrees.iter().enumerate().flat_map(sphere).collect();
+        Self { degrees, offsets, replicas }
     }
 
     /// `rank_count` virtual ranks of the same degree.
@@ -157,6 +161,7 @@ impl World {
 
     /// Degree of one virtual rank.
     #[must_use]
+    #[inline]
     pub fn degree(&self, rank: VirtualRank) -> u16 {
         self.degrees[rank.0 as usize]
     }
@@ -185,6 +190,7 @@ impl World {
     /// Or another number, when there is no such replica: what comes from outside is looked at with
     /// [`contains`](Self::contains) first.
     #[must_use]
+    #[inline]
     pub fn process(&self, replica: ReplicaId) -> ProcessIndex {
         debug_assert!(self.contains(replica), "{replica} is not in this world");
         ProcessIndex(self.offsets[replica.rank.0 as usize] + u32::from(replica.index.0))
@@ -192,9 +198,9 @@ impl World {
 
     /// The replica with this dense number, which is less than [`process_count`](Self::process_count).
     #[must_use]
+    #[inline]
     pub fn replica(&self, process: ProcessIndex) -> ReplicaId {
-        let rank = self.offsets.partition_point(|offset| *offset <= process.0) - 1;
-        ReplicaId::new(rank as u32, (process.0 - self.offsets[rank]) as u16)
+        self.replicas[process.0 as usize]
     }
 
     /// All replicas of one virtual rank, by index.
@@ -204,7 +210,7 @@ impl World {
 
     /// All replicas, by dense number.
     pub fn replicas(&self) -> impl Iterator<Item = ReplicaId> + '_ {
-        (0..self.rank_count()).flat_map(|rank| self.sphere(VirtualRank(rank)))
+        self.replicas.iter().copied()
     }
 }
 
