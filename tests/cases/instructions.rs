@@ -15,11 +15,11 @@ const LIMITS: [(&str, u16, u64); 10] = [
     ("irecv", 1, 470),
     ("waitall", 1, 745),
     ("recv", 1, 1_470),
-    ("isend", 2, 2_570),
-    ("send", 2, 2_570),
-    ("irecv", 2, 620),
-    ("waitall", 2, 5_080),
-    ("recv", 2, 3_800),
+    ("isend", 2, 2_440),
+    ("send", 2, 2_460),
+    ("irecv", 2, 670),
+    ("waitall", 2, 4_510),
+    ("recv", 2, 3_290),
 ];
 
 /// Instructions in the measured function, of each process that was in it.
