@@ -5,7 +5,6 @@ use super::request::RequestId;
 use redrt_types::VirtualRank;
 use sdc_detect::Element;
 use slab::Slab;
-use std::sync::Arc;
 
 /// Number of an outgoing message, never given twice. The lower half says where it is kept.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -20,7 +19,7 @@ impl OutgoingId {
 /// A message whose payload is still needed.
 pub struct Outgoing {
     /// The bytes.
-    pub payload: Arc<Payload>,
+    pub payload: Payload,
     /// What they are.
     pub element: Element,
     /// It goes with its offer, not by rendezvous.
@@ -78,7 +77,7 @@ mod tests {
     use super::*;
 
     fn outgoing() -> Outgoing {
-        let payload = Arc::new(Payload::Owned(Box::default()));
+        let payload = Payload::Owned(Box::default());
         let (element, eager) = (Element::Unknown, true);
         Outgoing { payload, element, eager, to: None, granted: false, detached: false, request: None }
     }

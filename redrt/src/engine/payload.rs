@@ -2,6 +2,7 @@
 
 use crate::memory::Scratch;
 use crate::transport::tcp::Source;
+use std::sync::Arc;
 
 /// The bytes of one outgoing message.
 pub enum Payload {
@@ -9,6 +10,8 @@ pub enum Payload {
     Owned(Box<[u8]>),
     /// A copy in memory that others use again.
     Packed(Box<Scratch>),
+    /// Any of these, that is needed in several places.
+    Shared(Arc<Payload>),
     /// The application's buffer, which MPI forbids it to change before the request completes.
     User {
         /// First byte.
@@ -41,12 +44,32 @@ impl Payload {
         }
     }
 
+    /// The same payload, for another place that needs it. Most need none.
+    pub fn share(&mut self) -> Arc<Self> {
+        if let Self::Shared(shared) = self {
+            return shared.clone();
+        }
+        let shared = Arc::new(std::mem::replace(self, Self::Owned(Box::default())));
+        *self = Self::Shared(shared.clone());
+        shared
+    }
+
+    /// Whether the bytes are in the application's buffer.
+    pub fn is_lent(&self) -> bool {
+        match self {
+            Self::User { .. } => true,
+            Self::Owned(_) | Self::Packed(_) => false,
+            Self::Shared(shared) => shared.is_lent(),
+        }
+    }
+
     /// Number of bytes.
     #[allow(clippy::len_without_is_empty)]
     pub fn len(&self) -> usize {
         match self {
             Self::Owned(bytes) => bytes.len(),
             Self::Packed(scratch) => scratch.bytes().len(),
+            Self::Shared(shared) => shared.len(),
             Self::User { length, .. } => *length,
         }
     }
@@ -62,6 +85,7 @@ impl Source for Payload {
         match self {
             Self::Owned(bytes) => bytes,
             Self::Packed(scratch) => scratch.bytes(),
+            Self::Shared(shared) => shared.bytes(),
             Self::User { length: 0, .. } => &[],
             // SAFETY: - `user` was promised that the bytes stay readable and unchanged.
             Self::User { start, length } => unsafe { std::slice::from_raw_parts(*start, *length) },

@@ -361,9 +361,9 @@ impl Engine {
             }
             Data::Local(outgoing) => {
                 let message = self.messages.remove(key);
-                let payload = self.outgoing.get(outgoing).expect("its message waits here").payload.clone();
+                // Nobody who waits for the send gets its buffer back before the engine is let go.
+                let payload = self.outgoing_gone(outgoing).expect("its message waits here");
                 self.place(receive, payload.bytes(), &message);
-                self.outgoing_gone(outgoing);
             }
             Data::Bytes(bytes) if message.id.is_some() => {
                 let verified = message.verified;

@@ -169,7 +169,7 @@ impl Engine {
             return Err(Fault::Offer(id.0));
         }
         outgoing.granted = true;
-        let payload = outgoing.payload.clone();
+        let payload = outgoing.payload.share();
         self.links.push(from, payload, grant.landing, id, !is_replicated);
         Ok(())
     }

@@ -30,7 +30,6 @@ use redrt_wire::trace::Sending;
 use rustc_hash::FxHashMap;
 use sdc_detect::{DigestStream, Element, digest};
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 /// Longest payload that is copied to the retention log, so that its send completes at once.
 pub const EAGER_BYTES_MAX: usize = crate::transport::shm::FRAME_BYTES_MAX - 64;
@@ -284,7 +283,7 @@ impl Engine {
         if let Some(outgoing) = self.outgoing.get_mut(id)
             && let Some(payload) = faults::logged(&outgoing.payload)
         {
-            outgoing.payload = Arc::new(payload);
+            outgoing.payload = payload;
         }
         // All may have acknowledged it already, if this replica lags behind its siblings.
         let is_needed = !eager && self.outgoing.get(id).is_some_and(|outgoing| !outgoing.detached);
@@ -382,7 +381,7 @@ impl Engine {
     }
 
     fn transmit_offer(&mut self, to: ProcessIndex, mut header: Header, digest: Digest, id: OutgoingId) {
-        let outgoing = self.outgoing.get(id).expect("it is kept until it is released");
+        let outgoing = self.outgoing.get_mut(id).expect("it is kept until it is released");
         let payload = &outgoing.payload;
         header.element = outgoing.element as u8;
         let flip = faults::take_wire_bit(payload.len());
@@ -393,7 +392,7 @@ impl Engine {
                 return self.links.send(to, header, Some(digest.0), &bytes);
             }
             if !self.links.try_send(to, &header, Some(digest.0), payload.bytes()) {
-                self.links.queue(to, header, Some(digest.0), Body::Shared(payload.clone()), None);
+                self.links.queue(to, header, Some(digest.0), Body::Shared(outgoing.payload.share()), None);
             }
             return;
         }

@@ -11,7 +11,6 @@ use crate::transport::tcp::Source;
 use quiesce::matching::Arrived;
 use redrt_types::{ProcessIndex, Tag, VirtualRank};
 use sdc_detect::Element;
-use std::sync::Arc;
 
 /// One message to be sent.
 pub struct SendArguments {
@@ -73,7 +72,6 @@ impl Engine {
         to: Option<VirtualRank>,
         eager: bool,
     ) -> OutgoingId {
-        let payload = Arc::new(payload);
         self.outgoing.insert(Outgoing { payload, element, eager, to, granted: false, detached: false, request: None })
     }
 
@@ -83,8 +81,8 @@ impl Engine {
         if outgoing.granted {
             self.links.cancel_pushes(id, &outgoing.payload);
         }
-        if let Payload::User { .. } = *outgoing.payload {
-            outgoing.payload = Arc::new(Payload::Owned(outgoing.payload.bytes().into()));
+        if outgoing.payload.is_lent() {
+            outgoing.payload = Payload::Owned(outgoing.payload.bytes().into());
         }
         outgoing.detached = true;
         if let Some(request) = outgoing.request.take() {
@@ -93,12 +91,12 @@ impl Engine {
     }
 
     /// The payload is no longer needed: its request completes.
-    pub(super) fn outgoing_gone(&mut self, id: OutgoingId) {
-        if let Some(outgoing) = self.outgoing.remove(id)
-            && let Some(request) = outgoing.request
-        {
+    pub(super) fn outgoing_gone(&mut self, id: OutgoingId) -> Option<Payload> {
+        let outgoing = self.outgoing.remove(id)?;
+        if let Some(request) = outgoing.request {
             self.requests.complete(request, Status::EMPTY);
         }
+        Some(outgoing.payload)
     }
 
     #[inline]
@@ -119,7 +117,7 @@ impl Engine {
     fn send_later(&mut self, to: ProcessIndex, mut header: Header, arguments: SendArguments, is_eager: bool) -> Sent {
         if is_eager {
             let id = self.keep(arguments.payload, arguments.element, Some(arguments.to), true);
-            let payload = self.outgoing.get(id).expect("just kept").payload.clone();
+            let payload = self.outgoing.get_mut(id).expect("just kept").payload.share();
             self.links.queue(to, header, None, Body::Shared(payload), Some(id));
             return Sent::Pending(id);
         }
