@@ -55,7 +55,7 @@ use refusal::Fault;
 use replication::Replication;
 use request::{RequestId, Requests};
 use slab::Slab;
-use sleep::Sleeper;
+use sleep::{Sleeper, Yielding};
 use stalls::Stalls;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -479,7 +479,7 @@ impl Cell {
         mut wanted: Wanted,
         mut check: impl FnMut(&mut Engine) -> Outlook<T>,
     ) -> (Guard<'a, Engine>, T) {
-        let (mut idle, mut yields, mut spun) = (0, 0, 0);
+        let (mut idle, mut yielding, mut spun) = (0, Yielding::default(), 0);
         let mut advanced = u64::MAX;
         loop {
             if self.is_wanted.load(Ordering::Relaxed) || self.engine.is_wanted() {
@@ -510,7 +510,7 @@ impl Cell {
                 engine = self.lock_to_wait();
             }
             if progressed {
-                (idle, yields, spun) = (0, 0, 0);
+                (idle, yielding, spun) = (0, Yielding::default(), 0);
                 continue;
             }
             idle += 1;
@@ -531,15 +531,15 @@ impl Cell {
                 }
             } else if idle < sleep::SPIN_POLLS_SHARED {
                 continue;
-            } else if yields < sleep::YIELDS_SHARED {
-                (idle, yields) = (0, yields + 1);
+            } else if yielding.goes_on(sleep::switches) {
+                idle = 0;
                 drop(engine);
                 std::thread::yield_now();
                 engine = self.lock_to_wait();
                 continue;
             }
             engine = self.sleep(engine);
-            (idle, yields, spun) = (0, 0, 0);
+            (idle, yielding, spun) = (0, Yielding::default(), 0);
         }
     }
 

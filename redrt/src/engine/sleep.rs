@@ -40,8 +40,44 @@ pub const POLLS_OF_A_SOCKET: u32 = 100;
 /// Polls without success before a process that shares its core yields.
 pub const SPIN_POLLS_SHARED: u32 = 4;
 
-/// Yields without success before a process that shares its core goes to sleep.
-pub const YIELDS_SHARED: u32 = 24;
+/// Yields without success before a process that shares its core goes to sleep …
+const YIELDS_SHARED: u32 = 24;
+
+/// … but for so many times half as many, as long as nobody else has used the core meanwhile: to sleep and be woken takes longer than most waits.
+const ALONE_MAX: u32 = 40;
+
+/// How long a process that shares its core has been yielding.
+#[derive(Default)]
+pub struct Yielding {
+    yields: u32,
+    rounds: u32,
+    switches: u64,
+}
+
+impl Yielding {
+    /// Whether to yield once more instead of going to sleep. `switches` counts how often somebody else was given the core.
+    pub fn goes_on(&mut self, switches: impl Fn() -> u64) -> bool {
+        self.yields += 1;
+        if self.yields == YIELDS_SHARED / 2 {
+            self.switches = switches();
+        }
+        if self.yields < YIELDS_SHARED {
+            return true;
+        }
+        let is_alone = self.rounds < ALONE_MAX && switches() == self.switches;
+        (self.yields, self.rounds) = (YIELDS_SHARED / 2, self.rounds + 1);
+        is_alone
+    }
+}
+
+/// How often the calling thread has made room for another on its core; 0 when the kernel does not say.
+pub fn switches() -> u64 {
+    // SAFETY: - all zeros are a rusage.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: - usage is valid for writing.
+    unsafe { libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage) };
+    (usage.ru_nvcsw + usage.ru_nivcsw) as u64
+}
 
 fn wake_address(job: u64, process: ProcessIndex) -> io::Result<SocketAddr> {
     SocketAddr::from_abstract_name(format!("redrt-{job:016x}-{}", process.0))
@@ -183,5 +219,27 @@ impl Sleeper {
         if shm::wake(self.word()) {
             poke(self.job, ProcessIndex(self.me.load(Ordering::Relaxed)));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+
+    fn yields_before_sleep(switches: impl Fn() -> u64) -> u32 {
+        let mut yielding = Yielding::default();
+        (0..).take_while(|_| yielding.goes_on(&switches)).count() as u32
+    }
+
+    #[test]
+    fn whoever_is_alone_on_a_core_yields_longer() {
+        let count = Cell::new(0);
+        let others_run = || {
+            count.set(count.get() + 1);
+            count.get()
+        };
+        assert_eq!(yields_before_sleep(others_run), YIELDS_SHARED - 1);
+        assert_eq!(yields_before_sleep(|| 7), YIELDS_SHARED - 1 + ALONE_MAX * YIELDS_SHARED / 2);
     }
 }
