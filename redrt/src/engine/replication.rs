@@ -8,27 +8,29 @@
 //! A message has a record from its arrival until it is both verified and delivered, because its payload may have to be
 //! taken again from another replica until then.
 
+mod incoming;
+mod outcomes;
+
+pub use outcomes::{Ahead, Asked, Streams};
+
 use super::Engine;
 use super::cloning::Joining;
 use super::evidence;
 use super::link::Body;
 use super::outgoing::OutgoingId;
 use super::reading::Readings;
-use super::receive::{Data, Message};
-use super::refusal::Fault;
-use super::request::Operation;
 use super::send::{SendArguments, Sent};
-use crate::transport::frame::{FLAG_DIGEST, Header, Kind, NO_CORE, Rendezvous};
+use crate::transport::frame::{FLAG_DIGEST, Header, Kind, Rendezvous};
 use crate::transport::tcp::Source;
 use crate::{comm, events, faults, memory, runtime};
-use quiesce::matching::{Arrived, Match, Order};
-use quiesce::{DecisionKey, Frame, MessageId, Outcome, Output, PayloadKey, Replica, StreamId};
+use quiesce::matching::{Match, Order};
+use quiesce::{Frame, Output, PayloadKey, Replica, StreamId};
 use redrt_types::{ContextId, Digest, Envelope, ProcessIndex, ReplicaId, SeqNum, Tag, View, VirtualRank};
-use redrt_wire::control::{Determinism, FromAgent, Options};
+use redrt_wire::control::{Determinism, Options};
 use redrt_wire::event::{Coverage, Statistics};
 use redrt_wire::trace::Sending;
 use rustc_hash::FxHashMap;
-use sdc_detect::{DigestStream, Element, digest};
+use sdc_detect::{DigestStream, digest};
 use std::collections::BTreeMap;
 
 /// Longest payload that is copied to the retention log, so that its send completes at once.
@@ -62,46 +64,6 @@ pub struct Replication {
     /// `redrun` was told that this process cannot go on while copies of its rank stand ready.
     pub(super) is_known_hindered: bool,
     matched: Vec<Match<super::request::RequestId, usize>>,
-}
-
-/// The answer to a question for an outcome.
-pub enum Asked {
-    /// Take this one.
-    Decided(Outcome),
-    /// Find out and answer.
-    Decide,
-    /// The leader has not said yet.
-    Wait,
-}
-
-/// What is known of the next outcome before any progress is made.
-pub enum Ahead {
-    /// It is that nothing was ready.
-    Nothing,
-    /// It is this.
-    Decided(Outcome),
-    /// Nothing is.
-    Unknown,
-}
-
-/// How many empty polls a follower takes over in a row without making progress.
-const AHEAD_COUNT: u32 = 64;
-
-/// The decision streams of this process's threads.
-pub struct Streams;
-
-impl Streams {
-    /// The stream of the calling thread.
-    pub fn of_this_thread() -> StreamId {
-        StreamId::Thread(runtime::threads::number())
-    }
-}
-
-/// The payload of an offer that is being handled.
-#[derive(Clone, Copy)]
-enum Offered<'a> {
-    Eager(&'a [u8]),
-    Remote(Rendezvous),
 }
 
 impl Replication {
@@ -187,28 +149,9 @@ impl Replication {
     }
 }
 
-fn sequence_of(header: &Header) -> SeqNum {
-    SeqNum(u64::from(header.sequence) | u64::from(header.index) << 32)
-}
-
 fn set_sequence(header: &mut Header, sequence: SeqNum) {
     header.sequence = sequence.0 as u32;
     header.index = (sequence.0 >> 32) as u16;
-}
-
-fn core_of(header: &Header) -> Option<u16> {
-    Some(header.core).filter(|core| *core != NO_CORE)
-}
-
-/// The protocol frame that these bytes are. Frames that have kinds of their own do not come this way.
-fn decode_protocol(bytes: &[u8]) -> Result<Frame, Fault> {
-    match postcard::take_from_bytes(bytes) {
-        Ok((Frame::Offer { .. } | Frame::Digest { .. } | Frame::Ack { .. } | Frame::AckOne { .. }, _)) => {
-            Err(Fault::Undecodable)
-        }
-        Ok((frame, [])) => Ok(frame),
-        Ok(_) | Err(_) => Err(Fault::Undecodable),
-    }
 }
 
 impl Engine {
@@ -420,245 +363,6 @@ impl Engine {
         }
     }
 
-    /// A frame of the replication protocol has come.
-    pub(super) fn handle_replicated(
-        &mut self,
-        from: ProcessIndex,
-        kind: Kind,
-        header: &Header,
-        digest: u128,
-        body: &[u8],
-    ) -> Result<(), Fault> {
-        let replica = self.world.replica(from);
-        let (context, sequence) = (ContextId(header.context), sequence_of(header));
-        let frame = match kind {
-            Kind::Eager => return self.handle_offer(from, header, digest, Offered::Eager(body)),
-            Kind::Offer => {
-                let rendezvous = Rendezvous::from_bytes(body).ok_or(Fault::Undecodable)?;
-                return self.handle_offer(from, header, digest, Offered::Remote(rendezvous));
-            }
-            Kind::Digest => {
-                let core = core_of(header);
-                Frame::Digest { context, sequence, digest: Digest(digest), core }
-            }
-            Kind::Ack => Frame::Ack { context, upto: sequence },
-            Kind::AckOne => Frame::AckOne { context, sequence },
-            Kind::Protocol => match self.collect_parts(from, header, body)? {
-                Some(frame) => frame,
-                None => return Ok(()),
-            },
-            Kind::Whereabouts => return self.handle_whereabouts(from, header, body),
-            Kind::Moved => return Err(Fault::Misplaced(kind)),
-            Kind::Grant | Kind::Data | Kind::Done => unreachable!("these are the engine's own"),
-        };
-        let handled = self.replication().replica.handle(replica, frame);
-        self.carry_out();
-        Ok(handled?)
-    }
-
-    fn collect_parts(&mut self, from: ProcessIndex, header: &Header, body: &[u8]) -> Result<Option<Frame>, Fault> {
-        let partial = self.replication().partial.entry(from).or_default();
-        if partial.len() + body.len() > PROTOCOL_BYTES_MAX {
-            *partial = Vec::new();
-            return Err(Fault::Endless(PROTOCOL_BYTES_MAX));
-        }
-        partial.extend_from_slice(body);
-        if header.tag == MORE {
-            return Ok(None);
-        }
-        decode_protocol(&std::mem::take(partial)).map(Some)
-    }
-
-    fn handle_offer(
-        &mut self,
-        from: ProcessIndex,
-        header: &Header,
-        digest: u128,
-        offered: Offered,
-    ) -> Result<(), Fault> {
-        let length_bytes = match offered {
-            Offered::Eager(bytes) => bytes.len() as u64,
-            Offered::Remote(rendezvous) => rendezvous.length,
-        };
-        let envelope = Envelope { source: header.source, tag: Tag(header.tag), length_bytes };
-        let frame = Frame::Offer {
-            context: ContextId(header.context),
-            sequence: sequence_of(header),
-            envelope,
-            digest: Digest(digest),
-            core: core_of(header),
-        };
-        let replica = self.world.replica(from);
-        let handled = self.replication().replica.handle(replica, frame);
-        while let Some(output) = self.replication().replica.poll_output() {
-            match output {
-                Output::Arrived { message, .. } => {
-                    let element = Element::from_number(header.element);
-                    self.arrived(message, (envelope, element), from, offered);
-                }
-                Output::Again { message, place, .. } => self.again(message, place, envelope, from, offered),
-                Output::Shadow { message, .. } => self.shadow(message, envelope, from, offered),
-                other => self.act(other),
-            }
-        }
-        Ok(handled?)
-    }
-
-    fn arrived(
-        &mut self,
-        id: MessageId,
-        (envelope, element): (Envelope, Element),
-        from: ProcessIndex,
-        offered: Offered,
-    ) {
-        let context = self.contexts.index(id.context.0);
-        let key = self.messages.vacant_key();
-        let Envelope { source, tag, length_bytes } = envelope;
-        let mut message = Message::new(context, source, tag.0, length_bytes);
-        (message.id, message.element) = (Some(id), element);
-        let arrived = self.contexts.get(context).queues.arrive(source, tag, key);
-        if let Arrived::Matched { receive, .. } = arrived {
-            message.receive = Some(receive);
-        }
-        self.messages.insert(message);
-        // More messages than that would need more memory than there is.
-        self.replication().replica.set_place(id, key as u32);
-        if let Arrived::Matched { decided, .. } = arrived {
-            self.record_match(context, decided, source);
-        }
-        self.take_payload(key, from, offered);
-    }
-
-    /// Takes the payload that an offer brings, or where it can be had, for a message with a record.
-    fn take_payload(&mut self, key: usize, from: ProcessIndex, offered: Offered) {
-        match offered {
-            Offered::Remote(rendezvous) => {
-                self.messages[key].data = Data::Remote(from, rendezvous);
-                if self.messages[key].receive.is_some() {
-                    self.pull(key);
-                }
-            }
-            Offered::Eager(bytes) => {
-                let message = &mut self.messages[key];
-                match message.receive {
-                    Some(receive) => {
-                        message.data = Data::Placed;
-                        self.copy_to(receive, bytes);
-                    }
-                    None => message.data = Data::Bytes(bytes.into()),
-                }
-                let (id, tag) = (self.messages[key].id.expect("it is replicated"), self.messages[key].tag);
-                self.payload_complete((id, key), from, tag, bytes, None);
-            }
-        }
-    }
-
-    /// The whole payload of a message is in memory: has it compared. `hashed` is what it hashes to, if that is known.
-    pub(super) fn payload_complete(
-        &mut self,
-        (id, key): (MessageId, usize),
-        from: ProcessIndex,
-        tag: i32,
-        bytes: &[u8],
-        hashed: Option<Digest>,
-    ) {
-        let from = self.world.replica(from);
-        let computed = hashed.unwrap_or_else(|| digest(self.replication().seed, Tag(tag), bytes));
-        let compared = self.compare_with_suspect(key, from, Tag(tag), bytes);
-        self.replication().replica.payload_received(from, id, computed);
-        self.carry_out();
-        if let Some(compared) = compared {
-            self.tell_evidence(id, compared);
-        }
-    }
-
-    fn again(&mut self, id: MessageId, place: u32, envelope: Envelope, from: ProcessIndex, offered: Offered) {
-        let key = self.record_at(place, id).expect("it is not delivered");
-        // The first offer's envelope may have been what was corrupt. How it was matched stays; what the receive is told of
-        // it is put right.
-        (self.messages[key].tag, self.messages[key].length) = (envelope.tag.0, envelope.length_bytes);
-        if let Some(landing) = self.messages[key].landing.take() {
-            self.landings.remove(landing);
-        }
-        self.take_payload(key, from, offered);
-    }
-
-    fn shadow(&mut self, id: MessageId, envelope: Envelope, from: ProcessIndex, offered: Offered) {
-        match offered {
-            Offered::Eager(bytes) => self.shadow_complete(id, from, envelope.tag.0, bytes, None),
-            Offered::Remote(rendezvous) => {
-                let mut message = Message::new(0, envelope.source, envelope.tag.0, envelope.length_bytes);
-                message.id = Some(id);
-                message.data = Data::Remote(from, rendezvous);
-                message.is_shadow = true;
-                let key = self.messages.insert(message);
-                self.pull(key);
-            }
-        }
-    }
-
-    /// A further copy of a message is in memory: has it compared.
-    pub(super) fn shadow_complete(
-        &mut self,
-        id: MessageId,
-        from: ProcessIndex,
-        tag: i32,
-        bytes: &[u8],
-        hashed: Option<Digest>,
-    ) {
-        let from = self.world.replica(from);
-        let computed = hashed.unwrap_or_else(|| digest(self.replication().seed, Tag(tag), bytes));
-        self.replication().replica.shadow_received(from, id, computed);
-        self.carry_out();
-    }
-
-    /// The record of a message that is not verified and delivered.
-    fn record_at(&self, place: u32, id: MessageId) -> Option<usize> {
-        let key = place as usize;
-        self.messages.get(key).filter(|message| message.is_record_of(id)).map(|_| key)
-    }
-
-    /// Likewise, where it is not known: all are looked at.
-    pub(super) fn record_of(&self, id: MessageId) -> Option<usize> {
-        self.messages.iter().find(|(_, message)| message.is_record_of(id)).map(|(key, _)| key)
-    }
-
-    fn verified(&mut self, id: MessageId, place: u32) {
-        let Some(key) = self.record_at(place, id) else { return };
-        let message = &mut self.messages[key];
-        message.verified = true;
-        if message.receive.is_some() {
-            self.finish_verified(key);
-        }
-    }
-
-    /// A message is verified, matched, and its payload is in the receive's buffer: the receive completes.
-    pub(super) fn finish_verified(&mut self, key: usize) {
-        self.sum_up_received(key);
-        let message = self.messages.remove(key);
-        let receive = message.receive.expect("it was matched");
-        let placed = message.length.min(self.capacity_of(receive));
-        if let Operation::Receive { target, .. } = &self.requests.get(receive).operation {
-            faults::before_delivery(target, placed);
-        }
-        self.complete_receive(receive, placed, message.source, message.tag, message.length);
-    }
-
-    /// Takes note of a message that the program gets, where faults are injected: hashed anew, whatever was found of it before.
-    fn sum_up_received(&mut self, key: usize) {
-        let seed = self.replication().seed;
-        if self.replication().sums.is_none() {
-            return;
-        }
-        let (id, tag) = (self.messages[key].id.expect("it is replicated"), self.messages[key].tag);
-        let found = self.payload_of(key).map_or(Digest(0), |bytes| digest(seed, Tag(tag), &bytes));
-        let replication = self.replication();
-        let summand = replication.summand(id.sender, id.context, id.sequence, found);
-        if let Some([_, sum]) = &mut replication.sums {
-            *sum = sum.wrapping_add(summand);
-        }
-    }
-
     /// The membership changed.
     pub fn apply_view(&mut self, view: View) {
         let Some(replication) = &mut self.replication else { return };
@@ -716,92 +420,5 @@ impl Engine {
                 self.look_at_links();
             }
         }
-    }
-
-    /// Asks for the next outcome of a stream that is not a reading of a clock.
-    pub fn ask(&mut self, stream: StreamId) -> Asked {
-        self.skip_readings(stream);
-        self.ask_any(stream)
-    }
-
-    /// Asks for the next outcome of a stream if the leader has said it already.
-    ///
-    /// A follower must go through the empty polls of its leader faster than the leader makes them: what the leader polls
-    /// for may depend on what this process sends after them, and a lag that grows while the leader waits for it would
-    /// never end. So they cost no look at the transports.
-    pub fn ask_ahead(&mut self, stream: StreamId) -> Ahead {
-        let replication = self.replication();
-        if replication.replica.is_deciding() || replication.ahead_count >= AHEAD_COUNT {
-            replication.ahead_count = 0;
-            return Ahead::Unknown;
-        }
-        match self.ask(stream) {
-            Asked::Decided(Outcome::NotReady) => {
-                self.replication().ahead_count += 1;
-                Ahead::Nothing
-            }
-            Asked::Decided(outcome) => Ahead::Decided(outcome),
-            Asked::Decide | Asked::Wait => Ahead::Unknown,
-        }
-    }
-
-    /// Says whether this process can cancel a receive, which is the next outcome of the stream.
-    pub fn cast_ballot(&mut self, stream: StreamId, agrees: bool) {
-        let index = self.next_outcome(stream);
-        self.replication().replica.cast_ballot(DecisionKey { stream, index }, agrees);
-        self.carry_out();
-    }
-
-    /// Whether all siblings can; see `quiesce::Replica::count_ballots`.
-    pub fn count_ballots(&mut self, stream: StreamId) -> Option<bool> {
-        let key = DecisionKey { stream, index: self.next_outcome(stream) };
-        let replication = self.replication();
-        let agreed = replication.replica.count_ballots(key);
-        let is_hindered = agreed.is_none() && replication.replica.is_hindered(key);
-        if is_hindered
-            && !std::mem::replace(&mut replication.is_known_hindered, true)
-            && let Some(control) = runtime::job().and_then(|job| job.control)
-        {
-            // If the daemon is gone, so is the job.
-            let _ = control.send(&FromAgent::Hindered);
-        }
-        agreed
-    }
-
-    fn next_outcome(&mut self, stream: StreamId) -> u64 {
-        self.replication().asked.get(&stream).copied().unwrap_or(0)
-    }
-
-    /// Decides the outcome that [`Engine::ask`] was asked for.
-    pub fn answer(&mut self, stream: StreamId, outcome: Outcome) {
-        let replication = self.replication();
-        let index = replication.asked.entry(stream).or_insert(0);
-        let key = DecisionKey { stream, index: *index };
-        *index += 1;
-        replication.decisions += 1;
-        replication.replica.decide(key, outcome);
-        self.carry_out();
-    }
-
-    /// A wildcard receive was matched here: a decision for the followers.
-    pub(super) fn record_match(&mut self, context: u32, decided: Option<u64>, source: u32) {
-        let (Some(index), Some(replication)) = (decided, &mut self.replication) else { return };
-        if !replication.has_siblings {
-            return;
-        }
-        replication.decisions += 1;
-        let key = DecisionKey { stream: StreamId::Match(self.contexts.get(context).id), index };
-        replication.replica.decide(key, Outcome::Source(source));
-        self.carry_out();
-    }
-
-    /// The replicas of this rank took different paths: the decision of the leader does not fit what this one asked.
-    pub fn diverged<T>(&self, expected: &str, decided: &Outcome) -> Option<T> {
-        let message = format!(
-            "replica {}: its program took another path than the leader's: it asked for {expected}, the leader decided \
-             {decided:?}; try --check-determinism",
-            self.me
-        );
-        runtime::abort(1, message)
     }
 }

@@ -1,0 +1,128 @@
+//! Outcomes that depend on timing: what a thread asks of the leader of its sphere, and what the leader says.
+
+use super::super::Engine;
+use crate::runtime;
+use quiesce::{DecisionKey, Outcome, StreamId};
+use redrt_wire::control::FromAgent;
+
+/// The answer to a question for an outcome.
+pub enum Asked {
+    /// Take this one.
+    Decided(Outcome),
+    /// Find out and answer.
+    Decide,
+    /// The leader has not said yet.
+    Wait,
+}
+
+/// What is known of the next outcome before any progress is made.
+pub enum Ahead {
+    /// It is that nothing was ready.
+    Nothing,
+    /// It is this.
+    Decided(Outcome),
+    /// Nothing is.
+    Unknown,
+}
+
+/// How many empty polls a follower takes over in a row without making progress.
+const AHEAD_COUNT: u32 = 64;
+
+/// The decision streams of this process's threads.
+pub struct Streams;
+
+impl Streams {
+    /// The stream of the calling thread.
+    pub fn of_this_thread() -> StreamId {
+        StreamId::Thread(runtime::threads::number())
+    }
+}
+
+impl Engine {
+    /// Asks for the next outcome of a stream that is not a reading of a clock.
+    pub fn ask(&mut self, stream: StreamId) -> Asked {
+        self.skip_readings(stream);
+        self.ask_any(stream)
+    }
+
+    /// Asks for the next outcome of a stream if the leader has said it already.
+    ///
+    /// A follower must go through the empty polls of its leader faster than the leader makes them: what the leader polls
+    /// for may depend on what this process sends after them, and a lag that grows while the leader waits for it would
+    /// never end. So they cost no look at the transports.
+    pub fn ask_ahead(&mut self, stream: StreamId) -> Ahead {
+        let replication = self.replication();
+        if replication.replica.is_deciding() || replication.ahead_count >= AHEAD_COUNT {
+            replication.ahead_count = 0;
+            return Ahead::Unknown;
+        }
+        match self.ask(stream) {
+            Asked::Decided(Outcome::NotReady) => {
+                self.replication().ahead_count += 1;
+                Ahead::Nothing
+            }
+            Asked::Decided(outcome) => Ahead::Decided(outcome),
+            Asked::Decide | Asked::Wait => Ahead::Unknown,
+        }
+    }
+
+    /// Says whether this process can cancel a receive, which is the next outcome of the stream.
+    pub fn cast_ballot(&mut self, stream: StreamId, agrees: bool) {
+        let index = self.next_outcome(stream);
+        self.replication().replica.cast_ballot(DecisionKey { stream, index }, agrees);
+        self.carry_out();
+    }
+
+    /// Whether all siblings can; see `quiesce::Replica::count_ballots`.
+    pub fn count_ballots(&mut self, stream: StreamId) -> Option<bool> {
+        let key = DecisionKey { stream, index: self.next_outcome(stream) };
+        let replication = self.replication();
+        let agreed = replication.replica.count_ballots(key);
+        let is_hindered = agreed.is_none() && replication.replica.is_hindered(key);
+        if is_hindered
+            && !std::mem::replace(&mut replication.is_known_hindered, true)
+            && let Some(control) = runtime::job().and_then(|job| job.control)
+        {
+            // If the daemon is gone, so is the job.
+            let _ = control.send(&FromAgent::Hindered);
+        }
+        agreed
+    }
+
+    fn next_outcome(&mut self, stream: StreamId) -> u64 {
+        self.replication().asked.get(&stream).copied().unwrap_or(0)
+    }
+
+    /// Decides the outcome that [`Engine::ask`] was asked for.
+    pub fn answer(&mut self, stream: StreamId, outcome: Outcome) {
+        let replication = self.replication();
+        let index = replication.asked.entry(stream).or_insert(0);
+        let key = DecisionKey { stream, index: *index };
+        *index += 1;
+        replication.decisions += 1;
+        replication.replica.decide(key, outcome);
+        self.carry_out();
+    }
+
+    /// A wildcard receive was matched here: a decision for the followers.
+    pub(in crate::engine) fn record_match(&mut self, context: u32, decided: Option<u64>, source: u32) {
+        let (Some(index), Some(replication)) = (decided, &mut self.replication) else { return };
+        if !replication.has_siblings {
+            return;
+        }
+        replication.decisions += 1;
+        let key = DecisionKey { stream: StreamId::Match(self.contexts.get(context).id), index };
+        replication.replica.decide(key, Outcome::Source(source));
+        self.carry_out();
+    }
+
+    /// The replicas of this rank took different paths: the decision of the leader does not fit what this one asked.
+    pub fn diverged<T>(&self, expected: &str, decided: &Outcome) -> Option<T> {
+        let message = format!(
+            "replica {}: its program took another path than the leader's: it asked for {expected}, the leader decided \
+             {decided:?}; try --check-determinism",
+            self.me
+        );
+        runtime::abort(1, message)
+    }
+}
