@@ -60,7 +60,7 @@ impl Cell {
             return;
         }
         self.take_news(&mut engine);
-        engine.progress_once();
+        engine.progress(1);
         engine.flush();
         self.stir(&mut engine);
         engine.tell_sleeper(&self.sleeper);

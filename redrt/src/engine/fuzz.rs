@@ -254,7 +254,7 @@ impl Job {
 
     fn progress(&mut self, place: usize) {
         let Some(engine) = &mut self.engines[place] else { return };
-        engine.progress_once();
+        engine.progress(1);
         let refused: Vec<_> = self.view_of_closed(place);
         for replica in refused {
             self.lose(replica);

@@ -180,14 +180,10 @@ impl Engine {
         hosts
     }
 
-    /// Takes in what has arrived and sends out what can go, at most until one more operation is complete; `true` when anything moved.
-    pub fn progress_once(&mut self) -> bool {
-        self.progress(self.requests.completions.saturating_add(1))
-    }
-
-    /// Takes in what has arrived and sends out what can go, until `enough` operations are complete; `true` when anything moved.
-    pub fn progress(&mut self, enough: u64) -> bool {
+    /// Takes in what has arrived and sends out what can go, until `wanted` more operations are complete, at least one; `true` when anything moved.
+    pub fn progress(&mut self, wanted: u64) -> bool {
         let mut progressed = false;
+        let enough = self.requests.completions.saturating_add(wanted);
         for _ in 0..ROUNDS_IN_A_ROW {
             if self.requests.completions >= enough || !self.receive_shm(enough) {
                 break;
@@ -252,6 +248,11 @@ impl Wanted {
             Outlook::Open => (1, true),
         };
         Ok(Self { completions: completions.saturating_add(more), is_open, seen: completions })
+    }
+
+    /// How many are missing when `completions` operations are complete. At least one: who has come further by itself must take in what others have sent as well.
+    fn missing(&self, completions: u64) -> u64 {
+        self.completions.saturating_sub(completions).max(1)
     }
 
     /// Pauses between two polls that find nothing.
@@ -487,7 +488,8 @@ impl Cell {
                 engine = self.lock_to_wait();
             }
             self.take_news(&mut engine);
-            let progressed = engine.progress(wanted.completions);
+            let missing = wanted.missing(engine.requests.completions);
+            let progressed = engine.progress(missing);
             if schedule::is_active() && engine.requests.completions != advanced {
                 advanced = engine.requests.completions;
                 drop(engine);
@@ -547,7 +549,7 @@ impl Cell {
     pub fn poll_once(&self) {
         let mut engine = self.lock();
         self.take_news(&mut engine);
-        engine.progress_once();
+        engine.progress(1);
         if crate::window::wait_for_program() {
             engine.requests.completions += 1;
         }
