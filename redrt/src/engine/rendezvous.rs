@@ -5,6 +5,7 @@ use super::Engine;
 use super::outgoing::{Outgoing, OutgoingId};
 use super::receive::Data;
 use super::refusal::Fault;
+use super::replication::Whole;
 use super::request::Operation;
 use crate::memory;
 use crate::transport::frame::{Grant, Header, Kind, Rendezvous};
@@ -125,19 +126,19 @@ impl Engine {
         if message.is_shadow {
             let message = self.messages.remove(key);
             let Data::Landing(Some(bytes)) = &message.data else { unreachable!("a shadow is staged") };
-            return self.shadow_complete(id, from, tag, bytes, hashed);
+            return self.shadow_complete(id, &Whole { from, tag, bytes, hashed });
         }
         let receive = message.receive.expect("the message was matched");
         match std::mem::replace(&mut message.data, Data::Placed) {
             Data::Landing(Some(bytes)) => {
                 self.copy_to(receive, &bytes);
-                self.payload_complete((id, key), from, tag, &bytes, hashed);
+                self.payload_complete(id, key, &Whole { from, tag, bytes: &bytes, hashed });
             }
             _ => {
                 let length = message.length as usize;
                 // SAFETY: - the payload's bytes, just written to the receive's buffer, which is lent until it completes.
                 let bytes = if length == 0 { &[][..] } else { unsafe { std::slice::from_raw_parts(start, length) } };
-                self.payload_complete((id, key), from, tag, bytes, hashed);
+                self.payload_complete(id, key, &Whole { from, tag, bytes, hashed });
             }
         }
         // Its sender waits for the acknowledgement.

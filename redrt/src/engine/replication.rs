@@ -11,6 +11,7 @@
 mod incoming;
 mod outcomes;
 
+pub use incoming::Whole;
 pub use outcomes::{Ahead, Asked, Streams};
 
 use super::Engine;

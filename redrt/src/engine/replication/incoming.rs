@@ -19,6 +19,18 @@ enum Offered<'a> {
     Remote(Rendezvous),
 }
 
+/// A payload that is there as a whole.
+pub struct Whole<'a> {
+    /// Who has sent it.
+    pub from: ProcessIndex,
+    /// Tag of its message.
+    pub tag: i32,
+    /// The bytes.
+    pub bytes: &'a [u8],
+    /// What they hash to, if that is known.
+    pub hashed: Option<Digest>,
+}
+
 fn sequence_of(header: &Header) -> SeqNum {
     SeqNum(u64::from(header.sequence) | u64::from(header.index) << 32)
 }
@@ -167,23 +179,19 @@ impl Engine {
                     None => message.data = Data::Bytes(bytes.into()),
                 }
                 let (id, tag) = (self.messages[key].id.expect("it is replicated"), self.messages[key].tag);
-                self.payload_complete((id, key), from, tag, bytes, None);
+                self.payload_complete(id, key, &Whole { from, tag, bytes, hashed: None });
             }
         }
     }
 
-    /// The whole payload of a message is in memory: has it compared. `hashed` is what it hashes to, if that is known.
-    pub(in crate::engine) fn payload_complete(
-        &mut self,
-        (id, key): (MessageId, usize),
-        from: ProcessIndex,
-        tag: i32,
-        bytes: &[u8],
-        hashed: Option<Digest>,
-    ) {
-        let from = self.world.replica(from);
-        let computed = hashed.unwrap_or_else(|| digest(self.replication().seed, Tag(tag), bytes));
-        let compared = self.compare_with_suspect(key, from, Tag(tag), bytes);
+    fn digest_of(&mut self, whole: &Whole) -> Digest {
+        whole.hashed.unwrap_or_else(|| digest(self.replication().seed, Tag(whole.tag), whole.bytes))
+    }
+
+    /// The payload of a message is in memory: has it compared.
+    pub(in crate::engine) fn payload_complete(&mut self, id: MessageId, key: usize, whole: &Whole) {
+        let (from, computed) = (self.world.replica(whole.from), self.digest_of(whole));
+        let compared = self.compare_with_suspect(key, from, Tag(whole.tag), whole.bytes);
         self.replication().replica.payload_received(from, id, computed);
         self.carry_out();
         if let Some(compared) = compared {
@@ -204,7 +212,9 @@ impl Engine {
 
     fn shadow(&mut self, id: MessageId, envelope: Envelope, from: ProcessIndex, offered: Offered) {
         match offered {
-            Offered::Eager(bytes) => self.shadow_complete(id, from, envelope.tag.0, bytes, None),
+            Offered::Eager(bytes) => {
+                self.shadow_complete(id, &Whole { from, tag: envelope.tag.0, bytes, hashed: None });
+            }
             Offered::Remote(rendezvous) => {
                 let mut message = Message::new(0, envelope.source, envelope.tag.0, envelope.length_bytes);
                 message.id = Some(id);
@@ -217,16 +227,8 @@ impl Engine {
     }
 
     /// A further copy of a message is in memory: has it compared.
-    pub(in crate::engine) fn shadow_complete(
-        &mut self,
-        id: MessageId,
-        from: ProcessIndex,
-        tag: i32,
-        bytes: &[u8],
-        hashed: Option<Digest>,
-    ) {
-        let from = self.world.replica(from);
-        let computed = hashed.unwrap_or_else(|| digest(self.replication().seed, Tag(tag), bytes));
+    pub(in crate::engine) fn shadow_complete(&mut self, id: MessageId, whole: &Whole) {
+        let (from, computed) = (self.world.replica(whole.from), self.digest_of(whole));
         self.replication().replica.shadow_received(from, id, computed);
         self.carry_out();
     }
