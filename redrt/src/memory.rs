@@ -4,22 +4,6 @@ use sdc_detect::Element;
 use std::alloc::{Layout, alloc_zeroed};
 use std::sync::{Mutex, PoisonError};
 
-/// `length` zero bytes; `None` when there is no memory for them. Pages that are not touched take none.
-pub fn zeroed(length: usize) -> Option<Box<[u8]>> {
-    if length == 0 {
-        return Some(Box::default());
-    }
-    let layout = Layout::array::<u8>(length).ok()?;
-    // SAFETY: - the layout is not of size zero.
-    let start = unsafe { alloc_zeroed(layout) };
-    if start.is_null() {
-        return None;
-    }
-    let bytes = std::ptr::slice_from_raw_parts_mut(start, length);
-    // SAFETY: - length initialized bytes, allocated with the layout that the box will free them with.
-    Some(unsafe { Box::from_raw(bytes) })
-}
-
 /// Memory that this process occupies; 0 when the kernel does not say.
 pub fn resident_bytes() -> u64 {
     let pages = std::fs::read_to_string("/proc/self/statm").ok().and_then(|text| text.split(' ').nth(1)?.parse().ok());
@@ -135,6 +119,24 @@ static SPARES: Mutex<Vec<Vec<u64>>> = Mutex::new(Vec::new());
 const SPARES_MAX: usize = 4;
 const SPARE_WORDS_MAX: usize = (32 << 20) / 8;
 
+#[cold]
+fn no_memory(length: usize) -> ! {
+    let layout = Layout::array::<u64>(words_for(length)).unwrap_or(Layout::new::<u64>());
+    std::alloc::handle_alloc_error(layout)
+}
+
+/// So many words of zeros, if there is memory for them.
+fn zeroed(count: usize) -> Option<Vec<u64>> {
+    let layout = Layout::array::<u64>(count).ok().filter(|layout| layout.size() > 0)?;
+    // SAFETY: - the layout is not of size zero.
+    let start = unsafe { alloc_zeroed(layout) }.cast::<u64>();
+    if start.is_null() {
+        return None;
+    }
+    // SAFETY: - count initialized words, allocated with the layout that the vector will free them with.
+    Some(unsafe { Vec::from_raw_parts(start, count, count) })
+}
+
 /// Two words more than needed: the start is moved up to a multiple of 16.
 fn words_for(length: usize) -> usize {
     length.div_ceil(8) + 2
@@ -148,11 +150,20 @@ impl Scratch {
 
     /// `length` bytes, aligned to 16, in which anything may be.
     pub fn spare(length: usize) -> Self {
+        Self::try_spare(length).unwrap_or_else(|| no_memory(length))
+    }
+
+    /// Likewise; `None` when there is no memory for them. Pages that are not touched take none.
+    pub fn try_spare(length: usize) -> Option<Self> {
         let mut spares = SPARES.lock().unwrap_or_else(PoisonError::into_inner);
         let found = spares.iter().position(|spare| spare.len() >= words_for(length));
-        let words = found.map(|place| spares.swap_remove(place));
+        let found = found.map(|place| spares.swap_remove(place));
         drop(spares);
-        Self { words: words.unwrap_or_else(|| vec![0; words_for(length)]), length, is_spare: true }
+        let words = match found {
+            Some(words) => words,
+            None => zeroed(words_for(length))?,
+        };
+        Some(Self { words, length, is_spare: true })
     }
 
     fn start(words: *mut u64) -> *mut u8 {

@@ -107,8 +107,8 @@ fn incoming_of_any(buffer: *mut c_void, count: i64, datatype: DatatypeHandle) ->
 }
 
 impl Scatter for Typed {
-    unsafe fn scatter(&self, to: *mut u8, packed: &[u8]) {
-        self.datatype.unpack(to, self.count, packed);
+    unsafe fn scatter(&self, to: *mut u8, position: u64, packed: &[u8]) {
+        self.datatype.unpack_range(to, self.count, position, packed);
     }
 
     unsafe fn gather(&self, from: *const u8, length: usize) -> Vec<u8> {

@@ -95,11 +95,12 @@ impl Source for Payload {
 
 /// Spreads a packed payload over a buffer that is not contiguous.
 pub trait Scatter: Send + Sync {
-    /// Writes `packed`, which may be shorter than the whole type map, to the buffer at `to`.
+    /// Writes `packed`, which are the bytes of the packed form from `position` on, to the buffer at `to`. They need not be all that
+    /// follow.
     ///
     /// # Safety
     /// `to` must be valid for writes wherever the type map reaches.
-    unsafe fn scatter(&self, to: *mut u8, packed: &[u8]);
+    unsafe fn scatter(&self, to: *mut u8, position: u64, packed: &[u8]);
 
     /// The front of the packed form of the whole buffer at `from`.
     ///
@@ -133,15 +134,24 @@ impl Target {
     /// # Safety
     /// The application's buffer must be valid for writes wherever its datatype reaches.
     pub unsafe fn place(&self, packed: &[u8]) -> u64 {
-        let length = packed.len().min(usize::try_from(self.capacity).unwrap_or(usize::MAX));
+        // SAFETY: - the caller's duty.
+        unsafe { self.place_at(0, packed) }
+    }
+
+    /// Likewise for the bytes of the packed form from `position` on.
+    ///
+    /// # Safety
+    /// As for [`Target::place`].
+    pub unsafe fn place_at(&self, position: u64, packed: &[u8]) -> u64 {
+        let length = (packed.len() as u64).min(self.capacity.saturating_sub(position)) as usize;
         match &self.scatter {
-            // SAFETY: - length bytes fit the buffer by its capacity.
+            // SAFETY: - length bytes from position on fit the buffer by its capacity.
             //         - packed is our own memory, or a transport's, or the buffer of a self-send, which may be the same
             //           memory only if the application broke the rule that a receive buffer is not accessed: use the
             //           overlapping copy.
-            None => unsafe { std::ptr::copy(packed.as_ptr(), self.start, length) },
+            None => unsafe { std::ptr::copy(packed.as_ptr(), self.start.wrapping_add(position as usize), length) },
             // SAFETY: - the caller vouches for the buffer.
-            Some(scatter) => unsafe { scatter.scatter(self.start, &packed[..length]) },
+            Some(scatter) => unsafe { scatter.scatter(self.start, position, &packed[..length]) },
         }
         length as u64
     }
@@ -160,7 +170,7 @@ impl Target {
                 let mut packed = unsafe { scatter.gather(self.start, length) };
                 packed[byte] ^= mask;
                 // SAFETY: as above.
-                unsafe { scatter.scatter(self.start, &packed) };
+                unsafe { scatter.scatter(self.start, 0, &packed) };
             }
         }
     }

@@ -8,6 +8,7 @@ use super::payload::Target;
 use super::refusal::Fault;
 use super::request::{Operation, RequestId, Status};
 use crate::dynamic;
+use crate::memory::Scratch;
 use crate::transport::frame::{FLAG_DIGEST, Fragment, FrameError, Grant, Header, Kind, Rendezvous};
 use crate::transport::shm::Inbox;
 use crate::transport::tcp::{Received, Receiver, Source};
@@ -35,7 +36,7 @@ pub enum Data {
     /// In the buffer of this process's own send.
     Local(OutgoingId),
     /// On its way to the receive's buffer (`None`) or to memory of our own.
-    Landing(Option<Box<[u8]>>),
+    Landing(Option<Scratch>),
     /// In the receive's buffer.
     Placed,
     /// With a sender that will offer it to this copy again.

@@ -7,15 +7,15 @@ use super::receive::Data;
 use super::refusal::Fault;
 use super::replication::Whole;
 use super::request::Operation;
-use crate::memory;
+use crate::memory::Scratch;
 use crate::transport::frame::{Grant, Header, Kind, Rendezvous};
 use crate::transport::{LandingId, direct};
 use redrt_types::{Digest, ProcessIndex};
 use sdc_detect::DigestStream;
 use std::io;
 
-/// So much of a longer payload is copied and hashed at once: it stays in the cache in between.
-const HASHED_BYTES: usize = 256 << 10;
+/// So much of a longer payload is copied and hashed, or copied and spread, at once: it stays in the cache in between.
+const PIECE_BYTES: usize = 256 << 10;
 
 impl Engine {
     /// Fetches the payload of a matched message from its sender.
@@ -32,15 +32,18 @@ impl Engine {
             },
             None => None,
         };
+        if in_buffer.is_none() && self.spread_directly(key, from, &rendezvous) {
+            return;
+        }
         let mut staged = None;
         let start = match in_buffer {
             Some(start) => start,
             None => {
                 // What a corrupt peer says of a length must not end this process. Pages are touched as bytes come.
-                let Some(staging) = memory::zeroed(length) else {
+                let Some(staging) = Scratch::try_spare(length) else {
                     return self.faults.push((from, Fault::Memory(rendezvous.length)));
                 };
-                staged.insert(staging).as_mut_ptr()
+                staged.insert(staging).region().start()
             }
         };
         let read = if length == 0 { Some(None) } else { self.read_directly(key, from, &rendezvous, start) };
@@ -62,6 +65,45 @@ impl Engine {
         self.links.send(from, Header::new(Kind::Grant, 0), None, &grant.to_bytes());
     }
 
+    /// Takes the payload of a message out of its sender's memory and spreads it over the receive's buffer piece by piece, where that is
+    /// possible: replicated, the whole of it may be needed to tell what is wrong in it.
+    fn spread_directly(&mut self, key: usize, from: ProcessIndex, rendezvous: &Rendezvous) -> bool {
+        let Some(pid) = self.readable_pid(from, rendezvous) else { return false };
+        let Some(receive) = self.messages[key].receive.filter(|_| !self.is_replicated()) else { return false };
+        let Operation::Receive { target, .. } = &self.requests.get(receive).operation else {
+            unreachable!("only receives are matched")
+        };
+        let length = rendezvous.length.min(target.capacity) as usize;
+        let mut piece = Scratch::spare(length.min(PIECE_BYTES));
+        for offset in (0..length).step_by(PIECE_BYTES) {
+            let part = piece.region().part(0, PIECE_BYTES.min(length - offset));
+            let address = rendezvous.address.wrapping_add(offset as u64);
+            // SAFETY: - a part of our own memory, which nobody else knows.
+            if let Err(error) = unsafe { direct::read(pid, address, part.start(), part.len()) } {
+                self.note_refusal(&error);
+                return false;
+            }
+            // SAFETY: - the application lent the buffer until the receive completes, and it has not.
+            part.with_bytes(|bytes| unsafe { target.place_at(offset as u64, bytes) });
+        }
+        self.say_done(from, rendezvous.offer);
+        let message = self.messages.remove(key);
+        self.complete_receive(receive, length as u64, message.source, message.tag, message.length);
+        true
+    }
+
+    /// The number of the process out of whose memory a payload can be read.
+    fn readable_pid(&self, from: ProcessIndex, rendezvous: &Rendezvous) -> Option<i32> {
+        if self.direct_refused || rendezvous.address == 0 { None } else { self.links.local_pid(from) }
+    }
+
+    fn note_refusal(&mut self, error: &io::Error) {
+        // Not permitted here, or in another process-id namespace: do not try again. Of the other errors one is
+        // that of an address that is wrong, which its sender does not need to push the payload.
+        let is_refusal = |code| matches!(code, libc::EPERM | libc::EACCES | libc::ENOSYS);
+        self.direct_refused |= error.raw_os_error().is_some_and(is_refusal);
+    }
+
     /// Reads the payload of a message out of its sender's memory to `start`, where that is possible. Also what it hashes to, if that was found on the way.
     fn read_directly(
         &mut self,
@@ -70,13 +112,10 @@ impl Engine {
         rendezvous: &Rendezvous,
         start: *mut u8,
     ) -> Option<Option<Digest>> {
-        if self.direct_refused || rendezvous.address == 0 {
-            return None;
-        }
-        let pid = self.links.local_pid(from)?;
+        let pid = self.readable_pid(from, rendezvous)?;
         let length = rendezvous.length as usize;
         let read = match &self.replication {
-            Some(replication) if length > 4 * HASHED_BYTES => {
+            Some(replication) if length > 4 * PIECE_BYTES => {
                 let hashing = replication.digest_stream(self.messages[key].tag, rendezvous.length);
                 read_and_hash(pid, rendezvous.address, start, length, hashing)
             }
@@ -86,10 +125,7 @@ impl Engine {
         match read {
             Ok(hashed) => Some(hashed),
             Err(error) => {
-                // Not permitted here, or in another process-id namespace: do not try again. Of the other errors one is
-                // that of an address that is wrong, which its sender does not need to push the payload.
-                let is_refusal = |code| matches!(code, libc::EPERM | libc::EACCES | libc::ENOSYS);
-                self.direct_refused |= error.raw_os_error().is_some_and(is_refusal);
+                self.note_refusal(&error);
                 None
             }
         }
@@ -118,7 +154,7 @@ impl Engine {
             let message = self.messages.remove(key);
             let receive = message.receive.expect("the message was matched");
             return match &message.data {
-                Data::Landing(Some(bytes)) => self.place(receive, bytes, &message),
+                Data::Landing(Some(bytes)) => self.place(receive, bytes.bytes(), &message),
                 _ => self.complete_receive(receive, message.length, message.source, message.tag, message.length),
             };
         };
@@ -126,13 +162,13 @@ impl Engine {
         if message.is_shadow {
             let message = self.messages.remove(key);
             let Data::Landing(Some(bytes)) = &message.data else { unreachable!("a shadow is staged") };
-            return self.shadow_complete(id, &Whole { from, tag, bytes, hashed });
+            return self.shadow_complete(id, &Whole { from, tag, bytes: bytes.bytes(), hashed });
         }
         let receive = message.receive.expect("the message was matched");
         match std::mem::replace(&mut message.data, Data::Placed) {
             Data::Landing(Some(bytes)) => {
-                self.copy_to(receive, &bytes);
-                self.payload_complete(id, key, &Whole { from, tag, bytes: &bytes, hashed });
+                self.copy_to(receive, bytes.bytes());
+                self.payload_complete(id, key, &Whole { from, tag, bytes: bytes.bytes(), hashed });
             }
             _ => {
                 let length = message.length as usize;
@@ -196,8 +232,8 @@ fn read_and_hash(
     length: usize,
     mut hashing: DigestStream,
 ) -> io::Result<Option<Digest>> {
-    for offset in (0..length).step_by(HASHED_BYTES) {
-        let (piece, count) = (to.wrapping_add(offset), HASHED_BYTES.min(length - offset));
+    for offset in (0..length).step_by(PIECE_BYTES) {
+        let (piece, count) = (to.wrapping_add(offset), PIECE_BYTES.min(length - offset));
         // SAFETY: - within what `pull` chose to be valid for `length` bytes of writes.
         unsafe { direct::read(pid, address.wrapping_add(offset as u64), piece, count)? };
         // SAFETY: - just written there.

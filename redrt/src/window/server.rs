@@ -89,8 +89,10 @@ impl Inbox {
 }
 
 impl Scatter for Inbox {
-    unsafe fn scatter(&self, _: *mut u8, packed: &[u8]) {
-        packed.clone_into(&mut lock(&self.0));
+    unsafe fn scatter(&self, _: *mut u8, position: u64, packed: &[u8]) {
+        let mut come = lock(&self.0);
+        come.truncate(position as usize);
+        come.extend_from_slice(packed);
     }
 
     unsafe fn gather(&self, _: *const u8, length: usize) -> Vec<u8> {
@@ -104,8 +106,8 @@ impl Scatter for Inbox {
 struct Spread(Layout);
 
 impl Scatter for Spread {
-    unsafe fn scatter(&self, to: *mut u8, packed: &[u8]) {
-        pack::unpack(&self.0, to, 0, packed);
+    unsafe fn scatter(&self, to: *mut u8, position: u64, packed: &[u8]) {
+        pack::unpack(&self.0, to, position, packed);
     }
 
     unsafe fn gather(&self, from: *const u8, length: usize) -> Vec<u8> {
