@@ -162,7 +162,7 @@ fn colors_and_keys(parent: &Comm, color: c_int, key: c_int) -> Result<Vec<(c_int
         bytes[..4].copy_from_slice(&color.to_ne_bytes());
         bytes[4..].copy_from_slice(&key.to_ne_bytes());
     });
-    block_on(gather::allgather(parent.peers(), pieces.clone()))?;
+    block_on(gather::allgather(parent.peers(), None, pieces.clone()))?;
     let int = |bytes: &[u8]| c_int::from_ne_bytes(bytes.try_into().expect("4 bytes"));
     Ok(pieces.iter().map(|piece| piece.with_bytes(|bytes| (int(&bytes[..4]), int(&bytes[4..])))).collect())
 }

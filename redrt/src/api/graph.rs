@@ -184,7 +184,7 @@ fn gather_edges(parent: &Comm, own: &[Edge]) -> Result<Vec<Edge>> {
             })
             .collect();
         pieces[parent.rank as usize].with_bytes_mut(|bytes| bytes.copy_from_slice(mine));
-        block_on(gather::allgather(parent.peers(), pieces))?;
+        block_on(gather::allgather(parent.peers(), None, pieces))?;
         Ok(all.with_bytes(<[u8]>::to_vec))
     };
     const EDGE_BYTES: usize = size_of::<Edge>();

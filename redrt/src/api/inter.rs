@@ -268,7 +268,7 @@ pub fn split(comm: &Comm, color: c_int, key: c_int) -> Result<Option<Arc<Comm>>>
     let across = local.across.clone().expect("an intercommunicator has two groups");
     block_on(async {
         two_groups::alltoall(&across, vec![mine], other.clone()).await?;
-        gather::allgather(local, own.clone()).await
+        gather::allgather(local, None, own.clone()).await
     })?;
     let chosen = |pieces: &[crate::memory::Region], members: &[VirtualRank]| -> Vec<VirtualRank> {
         let int = |bytes: &[u8]| c_int::from_ne_bytes(bytes.try_into().expect("4 bytes"));

@@ -37,7 +37,7 @@ pub async fn alltoall_in_place(peers: Peers, pieces: Vec<Region>) -> Outcome {
             continue;
         }
         let piece = pieces[partner];
-        let mut copy = Scratch::new(piece.len());
+        let mut copy = Scratch::spare(piece.len());
         copy.region().copy_from(piece);
         peers.exchange(partner, copy.region(), partner, piece).await?;
     }

@@ -22,7 +22,7 @@ pub(crate) fn exchange(comm: &Comm, own: Card) -> Result<Vec<Card>> {
             place.copy_from_slice(&word.to_ne_bytes());
         }
     });
-    block_on(allgather(comm.peers(), pieces.clone()))?;
+    block_on(allgather(comm.peers(), None, pieces.clone()))?;
     let card = |bytes: &[u8]| -> Card {
         let mut words = bytes.chunks_exact(size_of::<u64>()).map(|word| word.try_into().map_or(0, u64::from_ne_bytes));
         std::array::from_fn(|_| words.next().unwrap_or_default())

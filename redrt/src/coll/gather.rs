@@ -41,24 +41,58 @@ pub(super) fn copy(from: Region, into: Region) -> Outcome {
     Ok(())
 }
 
-/// Brings the piece of every member to all; each member's own is in place.
-pub async fn allgather(peers: Peers, pieces: Vec<Region>) -> Outcome {
+/// Brings `mine` of every member to its piece at all. `None` where it is in place already.
+pub async fn allgather(peers: Peers, mine: Option<Region>, pieces: Vec<Region>) -> Outcome {
     if let Some(table) = peers.table.as_deref() {
-        return board::allgather(table, &peers, &pieces).await;
+        return board::allgather(table, &peers, mine, &pieces).await;
     }
     let total: usize = pieces.iter().map(|piece| piece.len()).sum();
     let equal = pieces.iter().all(|piece| piece.len() == pieces[0].len());
+    let mine = Mine::new(mine, pieces[peers.rank])?;
     if equal && total < RING_BYTES_MIN && peers.size() > 2 {
-        bruck(&peers, &pieces).await
+        bruck(&peers, mine, &pieces).await
     } else {
-        ring(&peers, &pieces).await
+        ring(&peers, mine, &pieces).await
     }
 }
 
-async fn ring(peers: &Peers, pieces: &[Region]) -> Outcome {
+/// What a member contributes. Others read it where the program has it, which they have done before, and it is brought to its place meanwhile.
+pub(super) struct Mine {
+    /// The bytes.
+    pub bytes: Region,
+    place: Region,
+}
+
+impl Mine {
+    pub fn new(mine: Option<Region>, place: Region) -> Outcome<Self> {
+        match mine {
+            Some(bytes) if bytes.len() == place.len() => Ok(Self { bytes, place }),
+            Some(shorter) => {
+                copy(shorter, place)?;
+                Ok(Self { bytes: place, place })
+            }
+            None => Ok(Self { bytes: place, place }),
+        }
+    }
+
+    pub fn settle(&self) {
+        if self.bytes.start() != self.place.start() {
+            self.place.copy_from(self.bytes);
+        }
+    }
+}
+
+async fn ring(peers: &Peers, mine: Mine, pieces: &[Region]) -> Outcome {
     let size = peers.size();
     let (right, left) = ((peers.rank + 1) % size, (peers.rank + size - 1) % size);
-    for step in 0..size - 1 {
+    if size == 1 {
+        mine.settle();
+        return Ok(());
+    }
+    let first = [peers.start_send(right, mine.bytes), peers.start_receive(left, pieces[left])];
+    mine.settle();
+    all(first).await?;
+    for step in 1..size - 1 {
         let out = (peers.rank + size - step) % size;
         let into = (peers.rank + 2 * size - step - 1) % size;
         peers.exchange(right, pieces[out], left, pieces[into]).await?;
@@ -66,11 +100,12 @@ async fn ring(peers: &Peers, pieces: &[Region]) -> Outcome {
     Ok(())
 }
 
-async fn bruck(peers: &Peers, pieces: &[Region]) -> Outcome {
+async fn bruck(peers: &Peers, mine: Mine, pieces: &[Region]) -> Outcome {
     let (size, length) = (peers.size(), pieces[0].len());
     let mut scratch = Scratch::spare(size * length);
     let all = scratch.region();
-    all.copy_from(pieces[peers.rank]);
+    all.copy_from(mine.bytes);
+    mine.settle();
     let mut have = 1;
     while have < size {
         let count = have.min(size - have);

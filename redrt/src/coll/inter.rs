@@ -1,7 +1,7 @@
 //! Collectives between two groups (MPI-5.0 §6.2.3). `peers` is the own group, `peers.across` the other one, and member 0
 //! of each speaks for it where one has to.
 
-use super::reduce::{Combine, reduce};
+use super::reduce::{Combine, reduce, stretches};
 use super::{Outcome, Peers, all, barrier::barrier as local_barrier, bcast::bcast as local_bcast, gather::scatter};
 use crate::memory::{Region, Scratch};
 
@@ -66,51 +66,62 @@ pub async fn alltoall(across: &Peers, out: Vec<Region>, into: Vec<Region>) -> Ou
     all(steps).await
 }
 
-/// Combines `buffer` of all members of the other group into `buffer` of the root.
-pub async fn reduce_to(peers: Peers, across: &Peers, buffer: Region, combine: &dyn Combine, role: Role) -> Outcome {
+/// Combines `operand` of all members of the other group into `result` of the root, which alone has one.
+pub async fn reduce_to(
+    peers: Peers,
+    across: &Peers,
+    operand: Region,
+    result: Region,
+    combine: &dyn Combine,
+    role: Role,
+) -> Outcome {
     match role {
-        Role::Root => across.receive(0, buffer).await,
+        Role::Root => across.receive(0, result).await,
         Role::Idle => Ok(()),
         Role::Member(root) => {
             let rank = peers.rank;
-            reduce(peers, buffer, combine, 0).await?;
-            if rank == 0 { across.send(root, buffer).await } else { Ok(()) }
+            let mut scratch = Scratch::spare(if rank == 0 { operand.len() } else { 0 });
+            let all = scratch.region();
+            reduce(peers, operand, all, combine, 0).await?;
+            if rank == 0 { across.send(root, all).await } else { Ok(()) }
         }
     }
 }
 
-/// Combines `buffer` of each group and leaves in `result` of member 0 what the other group's was.
-async fn swap(peers: &Peers, across: &Peers, buffer: Region, result: Region, combine: &dyn Combine) -> Outcome {
-    reduce(peers.clone(), buffer, combine, 0).await?;
+/// Combines `operand` of each group and leaves in `result` of member 0 what the other group's was.
+async fn swap(peers: &Peers, across: &Peers, operand: Region, result: Region, combine: &dyn Combine) -> Outcome {
+    let mut scratch = Scratch::spare(if peers.rank == 0 { operand.len() } else { 0 });
+    let all = scratch.region();
+    reduce(peers.clone(), operand, all, combine, 0).await?;
     if peers.rank == 0 {
-        across.exchange(0, buffer, 0, result).await?;
+        across.exchange(0, all, 0, result).await?;
     }
     Ok(())
 }
 
-/// Combines `buffer` of each group into `buffer` of all members of the other group.
-pub async fn allreduce(peers: Peers, across: &Peers, buffer: Region, combine: &dyn Combine) -> Outcome {
-    let mut scratch = Scratch::new(buffer.len());
-    let result = scratch.region();
-    swap(&peers, across, buffer, result, combine).await?;
-    local_bcast(peers, result, 0).await?;
-    buffer.copy_from(result);
-    Ok(())
+/// Combines `operand` of each group into `result` of all members of the other group.
+pub async fn allreduce(
+    peers: Peers,
+    across: &Peers,
+    operand: Region,
+    result: Region,
+    combine: &dyn Combine,
+) -> Outcome {
+    swap(&peers, across, operand, result, combine).await?;
+    local_bcast(peers, result, 0).await
 }
 
-/// Combines `buffer` of each group, and gives each member of the other one its stretch; as for [`super::reduce::reduce_scatter`].
+/// Combines `operand` of each group, and gives each member of the other one its stretch; as for [`super::reduce::reduce_scatter`].
 pub async fn reduce_scatter(
     peers: Peers,
     across: &Peers,
-    buffer: Region,
+    operand: Region,
     bounds: Vec<usize>,
     mine: Region,
     combine: &dyn Combine,
 ) -> Outcome {
-    let mut scratch = Scratch::new(buffer.len());
+    let mut scratch = Scratch::spare(operand.len());
     let result = scratch.region();
-    swap(&peers, across, buffer, result, combine).await?;
-    let shares = (0..peers.size()).map(|number| result.part(bounds[number], bounds[number + 1] - bounds[number]));
-    let shares = shares.collect();
-    scatter(peers, shares, Some(mine), 0).await
+    swap(&peers, across, operand, result, combine).await?;
+    scatter(peers, stretches(result, &bounds), Some(mine), 0).await
 }

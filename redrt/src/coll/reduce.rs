@@ -24,10 +24,10 @@ pub(super) fn join(combine: &dyn Combine, left: Region, right: Region) -> Outcom
     combine.combine(left, right).map_err(Failure::Refused)
 }
 
-/// Combines `buffer` of all members into `buffer` of `root`; elsewhere `buffer` is used up.
-pub async fn reduce(peers: Peers, buffer: Region, combine: &dyn Combine, root: usize) -> Outcome {
-    if let Some(table) = peers.table.as_deref().filter(|_| board::is_short(buffer.len()) && combine.is_fast()) {
-        return board::reduce(table, &peers, buffer, combine, root);
+/// Combines `operand` of all members into `result` of `root`, where they may be the same; elsewhere there is none.
+pub async fn reduce(peers: Peers, operand: Region, result: Region, combine: &dyn Combine, root: usize) -> Outcome {
+    if let Some(table) = peers.table.as_deref().filter(|_| board::is_short(operand.len()) && combine.is_fast()) {
+        return board::reduce(table, &peers, operand, result, combine, root);
     }
     let size = peers.size();
     // Members are numbered from the root if operands may change places, else from rank 0, and the result goes to the root
@@ -35,30 +35,54 @@ pub async fn reduce(peers: Peers, buffer: Region, combine: &dyn Combine, root: u
     let base = if combine.commutes() { root } else { 0 };
     let number = (peers.rank + size - base) % size;
     let rank_of = |number: usize| (number + base) % size;
-    let mut scratch = Scratch::spare(buffer.len());
-    let incoming = scratch.region();
-    let mut mask = 1;
-    while mask < size {
-        if number & mask != 0 {
-            peers.send(rank_of(number - mask), buffer).await?;
-            break;
-        }
-        if number + mask < size {
-            peers.receive(rank_of(number + mask), incoming).await?;
-            // Mine is to the left: compute into theirs, and take it over.
-            join(combine, buffer, incoming)?;
-            buffer.copy_from(incoming);
-        }
-        mask *= 2;
+    // Each has those behind it whose numbers differ from its own in one bit below its lowest.
+    let masks = (0..usize::BITS).map(|bit| 1usize << bit).take_while(|mask| number & mask == 0);
+    let children: Vec<_> = masks.take_while(|mask| number + mask < size).map(|mask| number + mask).collect();
+    let places = Places::new(operand, (peers.rank == root).then_some(result), children.len());
+    let mut mine = operand;
+    for (step, child) in children.into_iter().enumerate() {
+        let theirs = places.of_step(step);
+        peers.receive(rank_of(child), theirs).await?;
+        // Mine is to the left: compute into theirs.
+        join(combine, mine, theirs)?;
+        mine = theirs;
     }
-    if base != root {
-        if peers.rank == base {
-            peers.send(root, buffer).await?;
-        } else if peers.rank == root {
-            peers.receive(base, buffer).await?;
-        }
+    if number != 0 {
+        peers.send(rank_of(number & (number - 1)), mine).await?;
+    }
+    if base != root && peers.rank == base {
+        peers.send(root, mine).await?;
+    } else if base != root && peers.rank == root {
+        peers.receive(base, result).await?;
+    } else if peers.rank == root && mine.start() != result.start() {
+        result.copy_from(mine);
     }
     Ok(())
+}
+
+/// Where a member receives what it combines: two places by turns, the last of which is the result's, if it has one.
+struct Places {
+    turns: [Region; 2],
+    _scratch: Scratch,
+}
+
+impl Places {
+    fn new(operand: Region, result: Option<Region>, steps: usize) -> Self {
+        let bytes = operand.len();
+        let own = if result.is_some() { 1 } else { 2 }.min(steps);
+        let mut scratch = Scratch::spare(own * bytes);
+        let parts = scratch.region();
+        let first = if own > 0 { parts.part(0, bytes) } else { Region::empty() };
+        let second = result.unwrap_or_else(|| if own > 1 { parts.part(bytes, bytes) } else { first });
+        // The operand is needed in the first step.
+        let is_result_last = steps % 2 == 1 && result.is_some_and(|result| result.start() != operand.start());
+        let turns = if is_result_last { [second, first] } else { [first, second] };
+        Self { turns, _scratch: scratch }
+    }
+
+    fn of_step(&self, step: usize) -> Region {
+        self.turns[step % 2]
+    }
 }
 
 /// Combines `operand` of all members into `buffer` of all; they may be the same. Short ones over a board are combined there ([`board::allreduce`]).
@@ -73,7 +97,7 @@ pub async fn allreduce(peers: Peers, operand: Region, buffer: Region, combine: &
         let shares = |region| even_shares(region, combine.element_bytes(), peers.size());
         let results = shares(buffer);
         ring_reduce(&peers, &shares(operand), results[peers.rank], combine).await?;
-        return super::gather::allgather(peers, results).await;
+        return super::gather::allgather(peers, None, results).await;
     }
     if operand.start() != buffer.start() {
         buffer.copy_from(operand);
@@ -153,20 +177,27 @@ async fn ring_reduce(peers: &Peers, operands: &[Region], mine: Region, combine: 
     Ok(())
 }
 
-/// Combines `buffer` of all members and leaves in `mine` the stretch of it that belongs to this member; stretch k is
-/// `bounds[k]..bounds[k + 1]` bytes. `buffer` is used up.
+/// Combines `operand` of all members and leaves in `mine` the stretch of it that belongs to this member; stretch k is
+/// `bounds[k]..bounds[k + 1]` bytes.
 pub async fn reduce_scatter(
     peers: Peers,
-    buffer: Region,
+    operand: Region,
     bounds: Vec<usize>,
     mine: Region,
     combine: &dyn Combine,
 ) -> Outcome {
-    let share = |number: usize| buffer.part(bounds[number], bounds[number + 1] - bounds[number]);
-    let shares: Vec<_> = (0..peers.size()).map(share).collect();
-    if combine.commutes() && buffer.len() >= RING_BYTES_MIN {
-        return ring_reduce(&peers, &shares, mine, combine).await;
+    let shares = |all: Region| stretches(all, &bounds);
+    if combine.commutes() && operand.len() >= RING_BYTES_MIN {
+        return ring_reduce(&peers, &shares(operand), mine, combine).await;
     }
-    reduce(peers.clone(), buffer, combine, 0).await?;
+    let mut scratch = Scratch::spare(if peers.rank == 0 { operand.len() } else { 0 });
+    let all = scratch.region();
+    reduce(peers.clone(), operand, all, combine, 0).await?;
+    let shares = if peers.rank == 0 { shares(all) } else { Vec::new() };
     scatter(peers, shares, Some(mine), 0).await
+}
+
+/// Stretch k is bytes `bounds[k]..bounds[k + 1]`.
+pub(super) fn stretches(all: Region, bounds: &[usize]) -> Vec<Region> {
+    bounds.windows(2).map(|bound| all.part(bound[0], bound[1] - bound[0])).collect()
 }

@@ -1,47 +1,67 @@
 //! Prefix reductions by recursive doubling, operands in rank order.
 
-use super::reduce::Combine;
-use super::{Failure, Outcome, Peers};
+use super::reduce::{Combine, join};
+use super::{Outcome, Peers};
 use crate::memory::{Region, Scratch};
 
 /// Leaves in `buffer` the combination of `buffer` of all members up to this one.
 pub async fn scan(peers: Peers, buffer: Region, combine: &dyn Combine) -> Outcome {
-    prefix(peers, buffer, None, combine).await
-}
-
-/// Leaves in `result` the combination of `buffer` of all members before this one; untouched on the first. `buffer` is used up.
-pub async fn exscan(peers: Peers, buffer: Region, result: Region, combine: &dyn Combine) -> Outcome {
-    prefix(peers, buffer, Some(result), combine).await
-}
-
-/// `total` is the combination of the members rank - 2^k + 1 ..= rank so far; `buffer` (or `before`) that of all up to this
-/// one (or before it).
-async fn prefix(peers: Peers, buffer: Region, before: Option<Region>, combine: &dyn Combine) -> Outcome {
-    let size = peers.size();
-    let mut total_scratch = Scratch::new(buffer.len());
-    let mut incoming_scratch = Scratch::new(buffer.len());
-    let total = total_scratch.region();
-    let incoming = incoming_scratch.region();
-    total.copy_from(buffer);
-    let join = |left, right| combine.combine(left, right).map_err(Failure::Refused);
-    let mut any_before = false;
-    let mut distance = 1;
-    while distance < size {
-        let receive = (peers.rank >= distance).then(|| peers.start_receive(peers.rank - distance, incoming));
-        if peers.rank + distance < size {
-            peers.send(peers.rank + distance, total).await?;
+    let mut scratch = Scratch::spare(if peers.rank > 0 { buffer.len() } else { 0 });
+    let incoming = scratch.region();
+    for distance in distances(&peers) {
+        shift(&peers, distance, buffer, incoming).await?;
+        if peers.rank >= distance {
+            join(combine, incoming, buffer)?;
         }
-        if let Some(receive) = receive {
-            receive.await?;
-            match before {
-                Some(before) if any_before => join(incoming, before)?,
-                Some(before) => before.copy_from(incoming),
-                None => join(incoming, buffer)?,
-            }
-            any_before = true;
-            join(incoming, total)?;
-        }
-        distance *= 2;
     }
     Ok(())
+}
+
+/// Leaves in `result` the combination of `operand` of all members before this one; untouched on the first. They may not be the same.
+pub async fn exscan(peers: Peers, operand: Region, result: Region, combine: &dyn Combine) -> Outcome {
+    // What this member has of those up to itself, for the ones behind it, and what came from the ones before.
+    let is_needed = |distance: usize| peers.rank + distance < peers.size();
+    let (of_total, of_incoming) = (peers.rank > 0 && is_needed(2), peers.rank > 1);
+    let bytes = operand.len();
+    let mut scratch = Scratch::spare((usize::from(of_total) + usize::from(of_incoming)) * bytes);
+    let mut parts = (0..).map(|number| scratch.region().part(number * bytes, bytes));
+    let mut total = operand;
+    let own = if of_total { parts.next() } else { None };
+    let incoming = if of_incoming { parts.next() } else { None };
+    for distance in distances(&peers) {
+        let is_first = distance == 1;
+        let into = if is_first { result } else { incoming.unwrap_or(result) };
+        shift(&peers, distance, total, into).await?;
+        if peers.rank < distance {
+            continue;
+        }
+        if !is_first {
+            join(combine, into, result)?;
+        }
+        if let Some(own) = own.filter(|_| is_needed(2 * distance)) {
+            if is_first {
+                own.copy_from(operand);
+            }
+            join(combine, into, own)?;
+            total = own;
+        }
+    }
+    Ok(())
+}
+
+fn distances(peers: &Peers) -> impl Iterator<Item = usize> + use<> {
+    let size = peers.size();
+    (0..usize::BITS).map(|bit| 1 << bit).take_while(move |distance| *distance < size)
+}
+
+/// Sends to the member `distance` behind this one and receives from the one as far before it, where there are such.
+async fn shift(peers: &Peers, distance: usize, out: Region, into: Region) -> Outcome {
+    let receive = (peers.rank >= distance).then(|| peers.start_receive(peers.rank - distance, into));
+    if peers.rank + distance < peers.size() {
+        peers.send(peers.rank + distance, out).await?;
+    }
+    match receive {
+        Some(receive) => receive.await,
+        None => Ok(()),
+    }
 }

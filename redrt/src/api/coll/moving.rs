@@ -212,13 +212,11 @@ fn collect(
     Ok(move |peers: Peers| {
         let mine = mine.map(Slot::load);
         let all = if mine.is_some() { open_all(all) } else { load_all(all) };
-        if let Some(mine) = mine.as_ref().filter(|_| !is_inter) {
-            all[rank].region.copy_from(mine.region);
-        }
         async move {
+            let mine = mine.as_ref().map(|mine| mine.region);
             match across(&peers).zip(mine) {
-                None => pieces::allgather(peers, regions(&all)).await?,
-                Some((across, mine)) => inter::alltoall(&across, vec![mine.region], regions(&all)).await?,
+                None => pieces::allgather(peers, mine, regions(&all)).await?,
+                Some((across, mine)) => inter::alltoall(&across, vec![mine], regions(&all)).await?,
             }
             all.iter().for_each(Packed::store);
             Ok(())

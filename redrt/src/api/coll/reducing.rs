@@ -110,6 +110,41 @@ impl Operand {
     }
 }
 
+/// An operand that must stay as it is while the result comes.
+#[derive(Clone)]
+struct Source {
+    slot: Slot,
+    /// It is where the result goes.
+    is_in_place: bool,
+}
+
+/// Its bytes.
+enum Loaded {
+    Apart(Packed),
+    Copied(Scratch),
+}
+
+impl Source {
+    fn new(sendbuf: *const c_void, recvbuf: *mut c_void, count: i64, datatype: DatatypeHandle) -> Result<Self> {
+        let is_in_place = is_in_place(sendbuf);
+        let source = if is_in_place { recvbuf.cast_const() } else { sendbuf };
+        Ok(Self { slot: Slot::new(source, count, datatype)?, is_in_place })
+    }
+
+    fn load(self) -> Loaded {
+        if self.is_in_place { Loaded::Copied(self.slot.copy()) } else { Loaded::Apart(self.slot.load()) }
+    }
+}
+
+impl Loaded {
+    fn region(&mut self) -> Region {
+        match self {
+            Self::Apart(packed) => packed.region,
+            Self::Copied(copy) => copy.region(),
+        }
+    }
+}
+
 fn plan_reduce(
     sendbuf: *const c_void,
     recvbuf: *mut c_void,
@@ -134,15 +169,17 @@ fn plan_reduce(
         }
     };
     Ok(move |peers: Peers| {
-        let result = operand.map(Operand::load);
-        // Elsewhere the operand is used up.
-        let mut copy = mine.map_or_else(|| Scratch::new(0), Slot::copy);
+        let (mine, result) = match operand.map(Operand::open) {
+            Some((mine, result)) => (mine, Some(result)),
+            None => (mine.map(Slot::load), None),
+        };
         async move {
-            let region = result.as_ref().map_or_else(|| copy.region(), |result| result.region);
             let Some(reduction) = &reduction else { return Ok(()) };
+            let at = result.as_ref().map_or(Region::empty(), |result| result.region);
+            let mine = mine.as_ref().map_or(at, |mine| mine.region);
             match across(&peers).zip(root.role) {
-                None => fold::reduce(peers, region, reduction, root.rank).await?,
-                Some((across, role)) => inter::reduce_to(peers, &across, region, reduction, role).await?,
+                None => fold::reduce(peers, mine, at, reduction, root.rank).await?,
+                Some((across, role)) => inter::reduce_to(peers, &across, mine, at, reduction, role).await?,
             }
             result.iter().for_each(Packed::store);
             Ok(())
@@ -166,10 +203,7 @@ impl Plan for Allreduce {
             let mine = mine.as_ref().map_or(result.region, |mine| mine.region);
             match across(&peers) {
                 None => fold::allreduce(peers, mine, result.region, &reduction).await?,
-                Some(across) => {
-                    result.region.copy_from(mine);
-                    inter::allreduce(peers, &across, result.region, &reduction).await?;
-                }
+                Some(across) => inter::allreduce(peers, &across, mine, result.region, &reduction).await?,
             }
             result.store();
             Ok(())
@@ -239,13 +273,12 @@ fn plan_exscan(
 ) -> Result<impl Plan + use<>> {
     one_group(comm)?;
     let reduction = Reduction::new(op, datatype)?;
-    let source = if is_in_place(sendbuf) { recvbuf.cast_const() } else { sendbuf };
-    let (mine, result) = (Slot::new(source, count, datatype)?, Slot::new(recvbuf, count, datatype)?);
+    let (operand, result) = (Source::new(sendbuf, recvbuf, count, datatype)?, Slot::new(recvbuf, count, datatype)?);
     Ok(move |peers: Peers| {
-        let mut copy = mine.copy();
+        let mut operand = operand.load();
         let result = result.load();
         async move {
-            prefix::exscan(peers, copy.region(), result.region, &reduction).await?;
+            prefix::exscan(peers, operand.region(), result.region, &reduction).await?;
             result.store();
             Ok(())
         }
@@ -266,8 +299,8 @@ fn scatter_reduced(
     if let Some(count) = counts.iter().find(|count| **count < 0) {
         return Err(Error::new(MPI_ERR_COUNT, format!("count is {count}")));
     }
-    let source = if in_place(comm, sendbuf)? { recvbuf.cast_const() } else { sendbuf };
-    let all = Slot::new(source, counts.iter().sum(), datatype)?;
+    in_place(comm, sendbuf)?;
+    let all = Source::new(sendbuf, recvbuf, counts.iter().sum(), datatype)?;
     let mine = Slot::new(recvbuf, counts[comm.rank as usize], datatype)?;
     let size = reduction.datatype.size() as usize;
     let mut bounds = vec![0];
@@ -276,9 +309,9 @@ fn scatter_reduced(
         Some(*sum)
     }));
     Ok(move |peers: Peers| {
-        let (mut copy, mine) = (all.copy(), mine.open());
+        let (mut all, mine) = (all.load(), mine.open());
         async move {
-            let all = copy.region();
+            let all = all.region();
             match across(&peers) {
                 None => fold::reduce_scatter(peers, all, bounds, mine.region, &reduction).await?,
                 Some(across) => {

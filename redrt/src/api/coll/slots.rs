@@ -61,7 +61,7 @@ impl Slot {
                 Packed { region: unsafe { Region::new(start, bytes) }.of(self.datatype.element()), copy: None }
             }
             None => {
-                let mut copy = Scratch::new(bytes);
+                let mut copy = Scratch::spare(bytes);
                 Packed { region: copy.region().of(self.datatype.element()), copy: Some((self, copy)) }
             }
         }
@@ -98,7 +98,7 @@ impl Slot {
     /// A copy of its bytes in memory of our own.
     pub fn copy(self) -> Scratch {
         let mine = self.load();
-        let mut copy = Scratch::new(mine.region.len());
+        let mut copy = Scratch::spare(mine.region.len());
         copy.region().copy_from(mine.region);
         copy
     }

@@ -1,7 +1,7 @@
 //! Barrier, broadcast, allgather and alltoall.
 
 use super::{Table, following};
-use crate::coll::gather::copy;
+use crate::coll::gather::{Mine, copy};
 use crate::coll::{Failure, Outcome, Peers, all};
 use crate::engine::sleep;
 use crate::memory::Region;
@@ -87,9 +87,11 @@ impl Table {
     }
 }
 
-/// Brings the piece of every member to all; each member's own is in place.
-pub async fn allgather(table: &Table, peers: &Peers, pieces: &[Region]) -> Outcome {
-    let number = table.come_with(pieces[peers.rank]);
+/// Brings `mine` of every member to its piece at all. `None` where it is in place already.
+pub async fn allgather(table: &Table, peers: &Peers, mine: Option<Region>, pieces: &[Region]) -> Outcome {
+    let mine = Mine::new(mine, pieces[peers.rank])?;
+    let number = table.come_with(mine.bytes);
+    mine.settle();
     let mut outcome = Ok(());
     let mut is_elsewhere = table.board.posted(peers.rank, number).is_elsewhere();
     let mut by_message = Vec::new();
@@ -105,7 +107,7 @@ pub async fn allgather(table: &Table, peers: &Peers, pieces: &[Region]) -> Outco
     }
     let mut steps: Vec<_> = by_message.into_iter().map(|from| peers.start_receive(from, pieces[from])).collect();
     if table.board.posted(peers.rank, number).is_message() {
-        steps.extend(following(peers).map(|to| peers.start_send(to, pieces[peers.rank])));
+        steps.extend(following(peers).map(|to| peers.start_send(to, mine.bytes)));
     }
     outcome = outcome.and(all(steps).await);
     if is_elsewhere {

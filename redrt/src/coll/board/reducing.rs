@@ -73,16 +73,23 @@ impl Operands {
     }
 }
 
-/// Combines short operands of all members into `buffer` of `root`.
-pub fn reduce(table: &Table, peers: &Peers, buffer: Region, combine: &dyn Combine, root: usize) -> Outcome {
-    let number = table.come_with(buffer);
+/// Combines short operands of all members into `result` of `root`.
+pub fn reduce(
+    table: &Table,
+    peers: &Peers,
+    operand: Region,
+    result: Region,
+    combine: &dyn Combine,
+    root: usize,
+) -> Outcome {
+    let number = table.come_with(operand);
     if peers.rank != root {
         return Ok(());
     }
     let first = if combine.commutes() { root } else { 0 };
-    let mut scratch = Scratch::spare(buffer.len() * peers.size());
+    let mut scratch = Scratch::spare(operand.len() * peers.size());
     let operands = Operands::gather(table, number, first, scratch.region())?;
-    buffer.copy_from(operands.fold(combine)?);
+    result.copy_from(operands.fold(combine)?);
     Ok(())
 }
 
