@@ -44,6 +44,30 @@ static void sums(MPI_Comm comm, int count, uint64_t seed)
     }
 }
 
+/* Each member's stretch is of another length; the last has what is left. */
+static void shares(MPI_Comm comm, int count, uint64_t seed)
+{
+    int here, members, counts[64], left = count;
+    MPI_Request request;
+    MPI_Comm_rank(comm, &here);
+    MPI_Comm_size(comm, &members);
+    for (int member = 0; member < members; member++) {
+        counts[member] = member == members - 1 ? left : left * (member + 1) / (2 * members);
+        left -= counts[member];
+    }
+    fill(seed, count);
+    MPI_Ireduce_scatter(mine, apart, counts, MPI_DOUBLE, MPI_SUM, comm, &request);
+    MPI_Wait(&request, MPI_STATUS_IGNORE);
+    if (seed % 2) {
+        memcpy(whole, mine, (size_t)count * sizeof *mine);
+        MPI_Reduce_scatter(MPI_IN_PLACE, whole, counts, MPI_DOUBLE, MPI_SUM, comm);
+    } else {
+        MPI_Reduce_scatter(mine, whole, counts, MPI_DOUBLE, MPI_SUM, comm);
+    }
+    CHECK(memcmp(whole, apart, (size_t)counts[here] * sizeof *whole) == 0);
+    hash = hash_bytes(hash, whole, (size_t)counts[here] * sizeof *whole);
+}
+
 /* The root is as far ahead as it can be; what it sent must not change when it goes on. */
 static void chain(MPI_Comm comm, int root, int count)
 {
@@ -78,7 +102,7 @@ static void pieces(MPI_Comm comm, int count)
 
 int main(int argc, char **argv)
 {
-    static const int counts[] = {0, 1, 2, 5, 120, 121, 1000, 8192, 20000, LONGEST};
+    static const int counts[] = {0, 1, 2, 5, 120, 121, 1000, 3000, 8191, 8192, 8193, 20000, LONGEST};
     int rounds = argc > 1 ? atoi(argv[1]) : 3;
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
@@ -90,6 +114,7 @@ int main(int argc, char **argv)
         for (int round = 0; comm != MPI_COMM_NULL && round < rounds; round++)
             for (int k = 0; k < (int)(sizeof counts / sizeof *counts); k++) {
                 sums(comm, counts[k], (uint64_t)(round * 100 + k));
+                shares(comm, counts[k], (uint64_t)(round * 100 + k));
                 chain(comm, k % members, counts[k]);
                 if (counts[k] * members <= LONGEST && counts[k] > 0)
                     pieces(comm, counts[k]);

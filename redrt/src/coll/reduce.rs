@@ -6,7 +6,7 @@ use super::{Failure, Outcome, Peers, board};
 use crate::memory::{Region, Scratch};
 
 /// From this length on, allreduce gives each member a share to combine.
-const RING_BYTES_MIN: usize = 64 << 10;
+pub(super) const RING_BYTES_MIN: usize = 64 << 10;
 
 /// How elements are combined.
 pub trait Combine: Send + Sync {
@@ -26,7 +26,7 @@ pub(super) fn join(combine: &dyn Combine, left: Region, right: Region) -> Outcom
 
 /// Combines `operand` of all members into `result` of `root`, where they may be the same; elsewhere there is none.
 pub async fn reduce(peers: Peers, operand: Region, result: Region, combine: &dyn Combine, root: usize) -> Outcome {
-    if let Some(table) = peers.table.as_deref().filter(|_| board::is_short(operand.len()) && combine.is_fast()) {
+    if let Some(table) = table_for(&peers, combine).filter(|_| board::are_few(operand.len(), peers.size())) {
         return board::reduce(table, &peers, operand, result, combine, root);
     }
     let size = peers.size();
@@ -60,6 +60,11 @@ pub async fn reduce(peers: Peers, operand: Region, result: Region, combine: &dyn
     Ok(())
 }
 
+/// The board over which operands are combined, if there is one.
+fn table_for<'a>(peers: &'a Peers, combine: &dyn Combine) -> Option<&'a board::Table> {
+    peers.table.as_deref().filter(|_| combine.is_fast())
+}
+
 /// Where a member receives what it combines: two places by turns, the last of which is the result's, if it has one.
 struct Places {
     turns: [Region; 2],
@@ -85,10 +90,13 @@ impl Places {
     }
 }
 
-/// Combines `operand` of all members into `buffer` of all; they may be the same. Short ones over a board are combined there ([`board::allreduce`]).
+/// Combines `operand` of all members into `buffer` of all; they may be the same. A few short ones over a board are combined there ([`board::allreduce`]).
 pub async fn allreduce(peers: Peers, operand: Region, buffer: Region, combine: &dyn Combine) -> Outcome {
     let by_shares = combine.commutes() && buffer.len() >= RING_BYTES_MIN.max(peers.size() * combine.element_bytes());
-    if let Some(table) = peers.table.as_deref().filter(|_| by_shares && combine.is_fast())
+    if let Some(table) = table_for(&peers, combine).filter(|_| board::is_short(buffer.len())) {
+        return board::allreduce_by_short_shares(table, &peers, operand, buffer, combine);
+    }
+    if let Some(table) = table_for(&peers, combine).filter(|_| by_shares)
         && let Some(outcome) = board::allreduce_by_shares(table, &peers, operand, buffer, combine)
     {
         return outcome;
@@ -186,6 +194,9 @@ pub async fn reduce_scatter(
     mine: Region,
     combine: &dyn Combine,
 ) -> Outcome {
+    if let Some(table) = table_for(&peers, combine).filter(|_| board::is_short(operand.len())) {
+        return board::reduce_scatter(table, operand, bounds[peers.rank], mine, combine);
+    }
     let shares = |all: Region| stretches(all, &bounds);
     if combine.commutes() && operand.len() >= RING_BYTES_MIN {
         return ring_reduce(&peers, &shares(operand), mine, combine).await;

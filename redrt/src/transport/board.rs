@@ -1,8 +1,8 @@
 //! Boards in the node's shared memory: what the members of a communicator on one host post for each other.
 //!
 //! Each process has [`PLACES`] places of a page, and a communicator that has a board has one with the same number at each member. What a
-//! place holds is written by its process alone; [`redrt_sync::board`] says when. A short piece is posted as it is, of a long one where its bytes are, and others
-//! read them out of its process's memory.
+//! place holds is written by its process alone; [`redrt_sync::board`] says when. A short piece is posted as it is: in the page, or in the annex that each cell has
+//! behind all pages. Of a long one is posted where its bytes are, and others read them out of its process's memory.
 //!
 //! As with rings, whatever others may have written there is checked before it is used as a length.
 
@@ -12,17 +12,22 @@ use crate::memory::Region;
 use redrt_sync::board::{self, DEPTH, Numbers, Parts};
 use redrt_sync::seen;
 use redrt_types::ProcessIndex;
+use redrt_wire::control::BOARDS_BYTES;
 use std::io;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Boards that a process can have at once.
 pub const PLACES: u32 = 32;
-/// Bytes of each process's places.
-pub const PROCESS_BYTES: usize = PLACES as usize * size_of::<Place>();
 /// Most members: each looks at all others.
 pub const MEMBERS_MAX: usize = 16;
-/// Bytes that fit into a cell.
-pub const INLINE_BYTES_MAX: usize = 960;
+/// Bytes that fit into a cell itself.
+const INLINE_BYTES_MAX: usize = 960;
+/// Bytes that fit into the annex of a cell. To write that many there, and to read them from there, takes less time than to have the kernel read them where they
+/// are and to wait until all have.
+pub const ANNEX_BYTES_MAX: usize = 64 << 10;
+const ANNEXES_BYTES: usize = DEPTH as usize * ANNEX_BYTES_MAX;
+/// From here on what an entry says is an address.
+const POSTED_END: usize = INLINE_BYTES_MAX + ANNEX_BYTES_MAX;
 
 /// Where a piece is that must come as a message.
 const MESSAGE: u64 = u64::MAX;
@@ -32,7 +37,7 @@ const MESSAGE: u64 = u64::MAX;
 #[repr(C)]
 struct Entry {
     length: u64,
-    /// Below [`INLINE_BYTES_MAX`] it is in the cell, from there on; [`MESSAGE`]; or an address in its process.
+    /// Below [`INLINE_BYTES_MAX`] it is in the cell, from there on; below [`POSTED_END`] likewise in its annex; [`MESSAGE`]; or an address in its process.
     place: u64,
 }
 
@@ -52,8 +57,15 @@ struct Place {
     cells: [Cell; DEPTH as usize],
 }
 
-const _: () = assert!(size_of::<Place>() == 4096 && PROCESS_BYTES == 131_072);
+const _: () = assert!(size_of::<Place>() == 4096 && ANNEX_BYTES_MAX.is_multiple_of(4096));
+const _: () = assert!(PLACES as usize * (size_of::<Place>() + ANNEXES_BYTES) == BOARDS_BYTES);
 const _: () = assert!(size_of::<[Entry; MEMBERS_MAX]>() <= INLINE_BYTES_MAX);
+
+/// Where the next piece may be put.
+struct Room {
+    cell: usize,
+    annex: usize,
+}
 
 /// A member, as the others know it.
 #[derive(Clone, Copy)]
@@ -85,7 +97,7 @@ impl Posted {
 
     /// It is in its process's memory, which must leave it there until it was read.
     pub fn is_elsewhere(&self) -> bool {
-        self.entry.place >= INLINE_BYTES_MAX as u64 && !self.is_message()
+        self.entry.place >= POSTED_END as u64 && !self.is_message()
     }
 }
 
@@ -113,6 +125,7 @@ pub struct Board {
     /// Where each of them says that it sleeps.
     sleeps: Box<[&'static AtomicU32]>,
     places: Box<[*const Place]>,
+    annexes: Box<[*const u8]>,
     rank: usize,
     /// Members can read each other's memory.
     direct: bool,
@@ -152,8 +165,14 @@ impl Board {
             unsafe { segment.board(member.process).cast::<Place>().add(place as usize) }
         });
         let places = places.collect();
+        let annexes = members.iter().map(|member| {
+            let at = PLACES as usize * size_of::<Place>() + place as usize * ANNEXES_BYTES;
+            // SAFETY: - behind its places a process has the annexes of each.
+            unsafe { segment.board(member.process).add(at) }
+        });
+        let annexes = annexes.collect();
         let sleeps = members.iter().map(|member| segment.sleep_word(member.process)).collect();
-        Self { place, members, sleeps, places, rank, direct, base, last: AtomicU64::new(base) }
+        Self { place, members, sleeps, places, annexes, rank, direct, base, last: AtomicU64::new(base) }
     }
 
     /// Number of members.
@@ -176,6 +195,22 @@ impl Board {
     fn cell(&self, member: usize, cell: usize) -> *const Cell {
         // SAFETY: - cells are numbered below DEPTH.
         unsafe { (&raw const (*self.places[member]).cells).cast::<Cell>().add(cell) }
+    }
+
+    /// Where `length` bytes are that an entry places there; `None` when they are not all in the cell, or all in its annex.
+    #[inline]
+    fn bytes_at(&self, member: usize, number: u64, place: usize, length: usize) -> Option<*mut u8> {
+        let (cell, end) = (board::cell(number), place.checked_add(length)?);
+        let start = if end <= INLINE_BYTES_MAX {
+            // SAFETY: - within the cell: checked.
+            unsafe { (&raw const (*self.cell(member, cell)).bytes).cast::<u8>().add(place) }
+        } else if place >= INLINE_BYTES_MAX && end <= POSTED_END {
+            // SAFETY: - within the annex of this cell: checked.
+            unsafe { self.annexes[member].add(cell * ANNEX_BYTES_MAX + place - INLINE_BYTES_MAX) }
+        } else {
+            return None;
+        };
+        Some(start.cast_mut())
     }
 
     #[inline]
@@ -243,7 +278,7 @@ impl Board {
     #[inline]
     pub fn write_place(&self, number: u64, into: Region) {
         let mut entry = Entry { length: into.len() as u64, place: MESSAGE };
-        if self.direct && into.len() > INLINE_BYTES_MAX {
+        if self.direct && into.len() > ANNEX_BYTES_MAX {
             self.work(self.rank, number).reset();
             entry.place = into.start() as u64;
         }
@@ -294,41 +329,44 @@ impl Board {
     /// Writes what this member posts for all: `piece`, if it is short, else where it is.
     #[inline]
     pub fn write(&self, number: u64, piece: Region) {
-        let cell = self.own(number);
-        let mut entry = Entry { length: piece.len() as u64, place: 0 };
+        let mut room = Room { cell: 0, annex: INLINE_BYTES_MAX };
+        let entry = self.put(number, piece, &mut room);
         // SAFETY: - this member's own cell, which nobody reads now: `next` says what must have come before.
-        let bytes = unsafe { (&raw mut (*cell).bytes).cast::<u8>() };
-        if piece.len() <= INLINE_BYTES_MAX {
-            // SAFETY: - the piece fits; it may not overlap with shared memory.
-            unsafe { std::ptr::copy_nonoverlapping(piece.start(), bytes, piece.len()) };
-        } else {
-            entry.place = self.place_of(piece);
-        }
-        // SAFETY: - as above.
-        unsafe { (&raw mut (*cell).entry).write(entry) };
+        unsafe { (&raw mut (*self.own(number)).entry).write(entry) };
     }
 
     /// Writes one piece for each other member.
     pub fn write_each(&self, number: u64, pieces: &[Region]) {
-        let cell = self.own(number);
-        // SAFETY: - this member's own cell, which nobody reads now.
-        let bytes = unsafe { (&raw mut (*cell).bytes).cast::<u8>() };
-        let mut at = pieces.len() * size_of::<Entry>();
-        for (number, piece) in pieces.iter().enumerate() {
-            let mut entry = Entry { length: piece.len() as u64, place: at as u64 };
-            if number == self.rank {
-                // It has that.
-                entry.place = MESSAGE;
-            } else if at + piece.len() <= INLINE_BYTES_MAX {
-                // SAFETY: - the piece fits behind the ones before.
-                unsafe { std::ptr::copy_nonoverlapping(piece.start(), bytes.add(at), piece.len()) };
-                at += piece.len();
-            } else {
-                entry.place = self.place_of(*piece);
+        let mut room = Room { cell: pieces.len() * size_of::<Entry>(), annex: INLINE_BYTES_MAX };
+        for (member, piece) in pieces.iter().enumerate() {
+            // It has its own.
+            let own = Entry { length: piece.len() as u64, place: MESSAGE };
+            let entry = if member == self.rank { own } else { self.put(number, *piece, &mut room) };
+            // SAFETY: - this member's own cell, which nobody reads now; there is room for MEMBERS_MAX entries: checked above.
+            unsafe {
+                let bytes = &raw mut (*self.own(number)).bytes;
+                bytes.cast::<Entry>().add(member).write_unaligned(entry);
             }
-            // SAFETY: - there is room for MEMBERS_MAX entries: checked above.
-            unsafe { bytes.cast::<Entry>().add(number).write_unaligned(entry) };
         }
+    }
+
+    /// Puts a piece where there is room for it, or finds out where it is.
+    #[inline]
+    fn put(&self, number: u64, piece: Region, room: &mut Room) -> Entry {
+        let length = piece.len();
+        let place = if room.cell + length <= INLINE_BYTES_MAX {
+            room.cell += length;
+            room.cell - length
+        } else if room.annex + length <= POSTED_END {
+            room.annex += length;
+            room.annex - length
+        } else {
+            return Entry { length: length as u64, place: self.place_of(piece) };
+        };
+        let to = self.bytes_at(self.rank, number, place, length).expect("there is room");
+        // SAFETY: - this member's own cell or annex, which nobody reads now; the piece may not overlap with shared memory.
+        unsafe { std::ptr::copy_nonoverlapping(piece.start(), to, length) };
+        Entry { length: length as u64, place: place as u64 }
     }
 
     /// Writes that this member's piece for all, of so many bytes, comes as a message.
@@ -344,7 +382,8 @@ impl Board {
     }
 
     fn place_of(&self, piece: Region) -> u64 {
-        if self.is_readable(piece) { piece.start() as u64 } else { MESSAGE }
+        let is_address = piece.start() as usize >= POSTED_END;
+        if is_address && self.is_readable(piece) { piece.start() as u64 } else { MESSAGE }
     }
 
     /// Says that this member has come to the operation. `poke` wakes those that cannot be woken otherwise.
@@ -405,16 +444,24 @@ impl Board {
                 )
             };
         }
-        let start = entry.place as usize + offset;
-        if posted.is_message() || start + into.len() > INLINE_BYTES_MAX {
+        let from = (entry.place as usize).checked_add(offset);
+        let from = from.and_then(|place| self.bytes_at(member, number, place, into.len()));
+        let Some(from) = from else {
             return Err(io::Error::other("what is posted there is not in it"));
-        }
-        // SAFETY: - within the cell: checked; the member leaves it as it is until this one has come further.
-        unsafe {
-            let bytes = (&raw const (*self.cell(member, board::cell(number))).bytes).cast::<u8>();
-            std::ptr::copy_nonoverlapping(bytes.add(start), into.start(), into.len());
-        }
+        };
+        // SAFETY: - in the cell or its annex; the member leaves it as it is until this one has come further.
+        unsafe { std::ptr::copy_nonoverlapping(from, into.start(), into.len()) };
         Ok(())
+    }
+
+    /// A posted piece that can be read where it is posted. It stays so until this member comes to another operation.
+    #[inline]
+    pub fn seen(&self, posted: &Posted) -> Option<Region> {
+        let Posted { member, number, entry } = *posted;
+        let length = usize::try_from(entry.length).ok()?;
+        let start = self.bytes_at(member, number, usize::try_from(entry.place).ok()?, length)?;
+        // SAFETY: - in the cell or its annex, and only read.
+        Some(unsafe { Region::new(start, length) })
     }
 
     /// Whether all members have left; see [`Board::leave`].
@@ -459,7 +506,11 @@ mod tests {
     fn a_piece_is_read_from_the_cell_or_from_where_it_is() {
         for direct in [true, false] {
             let [one, other] = boards(Segment::fresh(2), 3, direct);
-            for (round, length) in [0, 1, INLINE_BYTES_MAX, INLINE_BYTES_MAX + 1, 100_000].into_iter().enumerate() {
+            for (round, length) in
+                [0, 1, INLINE_BYTES_MAX, INLINE_BYTES_MAX + 1, ANNEX_BYTES_MAX, ANNEX_BYTES_MAX + 1, 200_000]
+                    .into_iter()
+                    .enumerate()
+            {
                 let mut piece = filled(length, round as u8);
                 let (number, before) = one.next();
                 assert_eq!(other.next().0, number);
@@ -470,7 +521,7 @@ mod tests {
                 other.post(number, |_| ());
                 assert!(other.has_come(Board::all(number), &mut 0));
                 let posted = other.posted(0, number);
-                let is_long = length > INLINE_BYTES_MAX;
+                let is_long = length > ANNEX_BYTES_MAX;
                 assert_eq!(posted.length(), length as u64);
                 assert_eq!((posted.is_elsewhere(), posted.is_message()), (is_long && direct, is_long && !direct));
                 let mut into = Scratch::new(length);
@@ -485,12 +536,12 @@ mod tests {
         let [one, other] = boards(Segment::fresh(2), 31, true);
         let (number, _) = one.next();
         other.next();
-        let (mut short, mut long) = (filled(10, 1), filled(5000, 2));
+        let (mut short, mut long) = (filled(10, 1), filled(100_000, 2));
         one.write_each(number, &[Region::empty(), short.region()]);
         other.write_each(number, &[long.region(), Region::empty()]);
         one.post(number, |_| ());
         other.post(number, |_| ());
-        for (board, from, length, value) in [(&one, 1, 5000, 2), (&other, 0, 10, 1)] {
+        for (board, from, length, value) in [(&one, 1, 100_000, 2), (&other, 0, 10, 1)] {
             let posted = board.posted_for(from, number, board.rank());
             assert_eq!(posted.length(), length);
             let mut into = Scratch::new(length as usize);
@@ -501,7 +552,7 @@ mod tests {
 
     #[test]
     fn others_bring_what_a_member_wants_or_say_that_they_cannot() {
-        const PART: usize = 1000;
+        const PART: usize = 20_000;
         let [one, other] = boards(Segment::fresh(2), 7, true);
         for can_be_written in [true, false] {
             let (mut whole, mut into) = (filled(5 * PART, 3), Scratch::new(5 * PART));
@@ -544,8 +595,8 @@ mod tests {
         #[test]
         fn a_board_that_is_written_over_is_read_within_its_bounds(
             words in vec((0usize..512, any::<u64>()), 0..40),
-            length in 0usize..2000,
-            offset in 0usize..2000,
+            length in 0usize..80_000,
+            offset in 0usize..80_000,
         ) {
             let segment = Segment::fresh(2);
             let [one, other] = boards(segment, 0, true);

@@ -1,7 +1,7 @@
 //! Shared memory within a node: one ring for each ordered pair of processes, in a memfd that the daemon made.
 //!
 //! ```text
-//!  0        4096                4096·(1+S)             rings: 32 KiB for each (receiver, sender)   boards: 128 KiB for each process
+//!  0        4096                4096·(1+S)             rings: 32 KiB for each (receiver, sender)   boards: 8.1 MiB for each process
 //!  | header | slot 0 | … S-1 |  ring (0,0) | ring (0,1) | …                                            | board 0 | … S-1 |
 //! ```
 //! A slot page is where others wake its process: a sleep word, a `pending` flag and one bit for each sender. A ring's
@@ -17,17 +17,14 @@
 //! Any process of the node can write anywhere in the segment, a corrupt one too. What is read from it is checked before
 //! it is used as a length or a number, once and on a copy: it may change between two looks.
 
-use super::board;
 use super::frame::{FrameError, HEADER_BYTES, Header, Kind};
 use redrt_sync::ring::{self, Memory, Reading, Writing};
 use redrt_sync::seen::{self, ASLEEP_FUTEX, ASLEEP_POLL, AWAKE};
 use redrt_types::ProcessIndex;
+use redrt_wire::control::{BOARDS_BYTES, HEAD_BYTES, RING_BYTES, SLOT_BYTES, shared_memory_bytes};
 use std::io;
 use std::sync::atomic::{self, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
-const HEAD_BYTES: usize = 4096;
-const SLOT_BYTES: usize = 4096;
-const RING_BYTES: usize = 32 << 10;
 const RING_CONTROL_BYTES: usize = 128;
 const CAPACITY: usize = RING_BYTES - RING_CONTROL_BYTES;
 
@@ -82,8 +79,7 @@ unsafe impl Sync for Segment {}
 impl Segment {
     /// Bytes of a segment for `slot_count` processes.
     pub fn bytes(slot_count: u32) -> usize {
-        let slots = slot_count as usize;
-        HEAD_BYTES + slots * SLOT_BYTES + slots * slots * RING_BYTES + slots * board::PROCESS_BYTES
+        shared_memory_bytes(slot_count) as usize
     }
 
     /// Maps the memfd `fd`, out of the way of what the program maps. Fails when it is not a segment for `slot_count` processes.
@@ -186,7 +182,7 @@ impl Segment {
         let slots = self.slot_count as usize;
         let boards = HEAD_BYTES + slots * SLOT_BYTES + slots * slots * RING_BYTES;
         // SAFETY: - in bounds by the assertion.
-        unsafe { self.base.add(boards + process.0 as usize * board::PROCESS_BYTES) }
+        unsafe { self.base.add(boards + process.0 as usize * BOARDS_BYTES) }
     }
 
     /// The sleep word of a process.

@@ -197,12 +197,20 @@ pub struct SharedMemory {
     pub slot_count: u32,
 }
 
-/// Size in bytes of a node's shared memory for `slot_count` processes: a header, one page a slot, a ring for each
-/// ordered pair of slots and 32 pages a slot for boards. It is mostly holes: what is not touched takes no memory.
+/// Bytes of the header of a node's shared memory.
+pub const HEAD_BYTES: usize = 4096;
+/// Bytes of a process's slot.
+pub const SLOT_BYTES: usize = 4096;
+/// Bytes of the ring of an ordered pair of processes.
+pub const RING_BYTES: usize = 32 << 10;
+/// Bytes of a process's boards: 32 pages, and behind them as many annexes of 256 KiB.
+pub const BOARDS_BYTES: usize = 32 * (4096 + (256 << 10));
+
+/// Size in bytes of a node's shared memory for `slot_count` processes. It is mostly holes: what is not touched takes no memory.
 #[must_use]
 pub fn shared_memory_bytes(slot_count: u32) -> u64 {
     let slots = u64::from(slot_count);
-    4096 + slots * 4096 + slots * slots * 32_768 + slots * 131_072
+    HEAD_BYTES as u64 + slots * (SLOT_BYTES + BOARDS_BYTES) as u64 + slots * slots * RING_BYTES as u64
 }
 
 /// Everything a process needs to know to take its place.

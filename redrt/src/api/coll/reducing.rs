@@ -213,8 +213,8 @@ impl Plan for Allreduce {
     /// Short ones over a board take so little time that even to make a future of them would count.
     #[inline(always)]
     fn block(self, comm: &Comm, table: Option<&Arc<Table>>) -> Outcome {
-        let is_short = self.reduction.is_fast() && board::is_short(self.operand.result.bytes());
-        let Some(table) = table.filter(|_| is_short) else {
+        let are_few = self.reduction.is_fast() && board::are_few(self.operand.result.bytes(), comm.size());
+        let Some(table) = table.filter(|_| are_few) else {
             return run_to_end(self, comm, table);
         };
         let (mine, result) = self.operand.open();

@@ -11,7 +11,9 @@ mod reducing;
 pub mod seat;
 
 pub use moving::{allgather, alltoall, barrier, bcast};
-pub use reducing::{allreduce, allreduce_by_shares, is_short, reduce};
+pub use reducing::{
+    allreduce, allreduce_by_shares, allreduce_by_short_shares, are_few, is_short, reduce, reduce_scatter,
+};
 
 use super::{Failure, Outcome, Peers};
 use crate::abi::MPI_ERR_INTERN;
@@ -110,6 +112,12 @@ impl Table {
             return Err(Failure::Mismatched);
         }
         self.read(posted, 0, into)
+    }
+
+    /// All of a posted short piece, where it is posted. It must be as long as its place.
+    #[inline]
+    fn see(&self, posted: &Posted, bytes: usize) -> Outcome<Region> {
+        self.board.seen(posted).filter(|piece| piece.len() == bytes).ok_or(Failure::Mismatched)
     }
 
     fn read(&self, posted: &Posted, offset: usize, into: Region) -> Outcome {

@@ -1,50 +1,71 @@
 //! Reductions.
 
 use super::{Table, following};
-use crate::coll::reduce::{Combine, even_shares, join};
+use crate::coll::reduce::{Combine, RING_BYTES_MIN, even_shares, join};
 use crate::coll::{Failure, Outcome, Peers};
 use crate::memory::{Region, Scratch};
-use crate::transport::board::{INLINE_BYTES_MAX, MEMBERS_MAX};
+use crate::transport::board::{ANNEX_BYTES_MAX, MEMBERS_MAX};
 
 /// So many bytes of each member are combined at a time: they and their combination stay in a core's cache.
 const CHUNK_BYTES: usize = 128 << 10;
 
-/// Whether operands of this length are combined over a board by everyone who wants the result.
+/// One member combines all operands if they are no more than this together: it has them in its cache then.
+const ALL_BYTES_MAX: usize = 128 << 10;
+
+/// Whether operands of this length are posted as they are. They are combined in the order in which messages would bring them that are as short.
 pub fn is_short(bytes: usize) -> bool {
-    bytes <= INLINE_BYTES_MAX
+    bytes < RING_BYTES_MIN.min(ANNEX_BYTES_MAX + 1)
 }
 
-/// Short operands of all members, in memory of this one.
+/// Whether short operands of so many members are combined by one, or by each who wants the result; else each combines a share of them.
+pub fn are_few(bytes: usize, size: usize) -> bool {
+    is_short(bytes) && bytes <= ALL_BYTES_MAX / size
+}
+
+/// Short operands of all members. They are where they were posted until they are combined with one to the left, and then in memory of this member.
 struct Operands {
-    all: Region,
-    bytes: usize,
-    /// Which are left to combine, in order, by where they are.
-    order: [u8; MEMBERS_MAX],
+    /// In order.
+    places: [Place; MEMBERS_MAX],
     count: usize,
 }
 
-impl Operands {
-    /// Waits for all of them; member `first` comes first in order.
-    fn gather(table: &Table, number: u64, first: usize, all: Region) -> Outcome<Self> {
-        let size = table.board.size();
-        let bytes = all.len() / size;
-        let mut order = [0; MEMBERS_MAX];
-        table.wait_for_all(number);
-        for rank in 0..size {
-            table.take(&table.board.posted(rank, number), all.part(rank * bytes, bytes))?;
-            order[if rank < first { rank + size - first } else { rank - first }] = rank as u8;
-        }
-        Ok(Self { all, bytes, order, count: size })
-    }
+/// Where an operand is.
+#[derive(Clone, Copy)]
+struct Place {
+    bytes: Region,
+    /// Where what it is combined with goes.
+    mine: Region,
+    is_mine: bool,
+}
 
-    fn at(&self, place: usize) -> Region {
-        self.all.part(usize::from(self.order[place]) * self.bytes, self.bytes)
+impl Operands {
+    /// Waits for all of them, of `length` bytes each; member `first` comes first in order. Those bytes of them are taken that begin at `offset` and are as many as
+    /// `result` has room for. What is combined at the end is there, on the way also in `room`, which has room for one operand less than there are.
+    fn gather(
+        table: &Table,
+        number: u64,
+        (length, offset): (usize, usize),
+        first: usize,
+        result: Region,
+        room: Region,
+    ) -> Outcome<Self> {
+        let (size, bytes) = (table.board.size(), result.len());
+        let nowhere = Place { bytes: Region::empty(), mine: Region::empty(), is_mine: false };
+        let mut operands = Self { places: [nowhere; MEMBERS_MAX], count: size };
+        table.wait_for_all(number);
+        for (at, place) in operands.places[..size].iter_mut().enumerate() {
+            let posted = table.board.posted((first + at) % size, number);
+            place.bytes = table.see(&posted, length)?.part(offset, bytes);
+            place.mine = if at == size - 1 { result } else { room.part(at * bytes, bytes) };
+        }
+        Ok(operands)
     }
 
     /// Combines two of them; the combination takes the place of the left one.
     fn join(&mut self, combine: &dyn Combine, left: usize, right: usize) -> Outcome {
-        join(combine, self.at(left), self.at(right))?;
-        self.order[left] = self.order[right];
+        let combined = self.places[right].own();
+        join(combine, self.places[left].bytes, combined.bytes)?;
+        self.places[left] = combined;
         Ok(())
     }
 
@@ -53,15 +74,15 @@ impl Operands {
         let paired = self.count - (1 << self.count.ilog2());
         for number in 0..paired {
             self.join(combine, 2 * number, 2 * number + 1)?;
-            self.order[number] = self.order[2 * number];
+            self.places[number] = self.places[2 * number];
         }
-        self.order.copy_within(2 * paired..self.count, paired);
+        self.places.copy_within(2 * paired..self.count, paired);
         self.count -= paired;
         Ok(())
     }
 
-    /// Combines neighbours, then neighbours of these, until one is left.
-    fn fold(mut self, combine: &dyn Combine) -> Outcome<Region> {
+    /// Combines neighbours, then neighbours of these, until one is left, which is where the last one's combinations go.
+    fn fold(mut self, combine: &dyn Combine) -> Outcome {
         let mut distance = 1;
         while distance < self.count {
             for left in (0..self.count - distance).step_by(2 * distance) {
@@ -69,7 +90,17 @@ impl Operands {
             }
             distance *= 2;
         }
-        Ok(self.at(0))
+        Ok(())
+    }
+}
+
+impl Place {
+    /// The operand in memory of this member.
+    fn own(self) -> Self {
+        if !self.is_mine {
+            self.mine.copy_from(self.bytes);
+        }
+        Self { bytes: self.mine, is_mine: true, ..self }
     }
 }
 
@@ -87,20 +118,49 @@ pub fn reduce(
         return Ok(());
     }
     let first = if combine.commutes() { root } else { 0 };
-    let mut scratch = Scratch::spare(operand.len() * peers.size());
-    let operands = Operands::gather(table, number, first, scratch.region())?;
-    result.copy_from(operands.fold(combine)?);
-    Ok(())
+    let mut scratch = Scratch::spare(operand.len() * (peers.size() - 1));
+    Operands::gather(table, number, (operand.len(), 0), first, result, scratch.region())?.fold(combine)
+}
+
+/// Combines short operands of all members, from byte `offset` of them on, into `mine`.
+pub fn reduce_scatter(table: &Table, operand: Region, offset: usize, mine: Region, combine: &dyn Combine) -> Outcome {
+    let number = table.come_with(operand);
+    let mut scratch = Scratch::spare(mine.len() * (table.board.size() - 1));
+    Operands::gather(table, number, (operand.len(), offset), 0, mine, scratch.region())?.fold(combine)
 }
 
 /// Combines short operands of all members into `result` of all.
 pub fn allreduce(table: &Table, operand: Region, result: Region, combine: &dyn Combine) -> Outcome {
     let number = table.come_with(operand);
-    let mut scratch = Scratch::spare(operand.len() * table.board.size());
-    let mut operands = Operands::gather(table, number, 0, scratch.region())?;
+    let mut scratch = Scratch::spare(operand.len() * (table.board.size() - 1));
+    let mut operands = Operands::gather(table, number, (operand.len(), 0), 0, result, scratch.region())?;
     operands.pair_up(combine)?;
-    result.copy_from(operands.fold(combine)?);
-    Ok(())
+    operands.fold(combine)
+}
+
+/// Combines short operands of all members into `result` of all: each combines a share of them, and reads the others'.
+pub fn allreduce_by_short_shares(
+    table: &Table,
+    peers: &Peers,
+    operand: Region,
+    result: Region,
+    combine: &dyn Combine,
+) -> Outcome {
+    let shares = even_shares(result, combine.element_bytes(), peers.size());
+    let mine = shares[peers.rank];
+    let offset = mine.start() as usize - result.start() as usize;
+    let number = table.come_with(operand);
+    let mut scratch = Scratch::spare(mine.len() * (peers.size() - 1));
+    let operands = Operands::gather(table, number, (operand.len(), offset), 0, mine, scratch.region());
+    let outcome = operands.and_then(|mut operands| {
+        operands.pair_up(combine)?;
+        operands.fold(combine)
+    });
+    let combined = table.come_with(mine);
+    following(peers).fold(outcome, |outcome, from| {
+        table.wait_for(from, combined);
+        outcome.and_then(|()| table.take(&table.board.posted(from, combined), shares[from]))
+    })
 }
 
 /// Combines long operands of all members into `result` of all: each combines a share of them, where they are, and reads what the others made of theirs. `None` when
