@@ -149,12 +149,21 @@ impl Scratch {
     }
 
     /// `length` bytes, aligned to 16, in which anything may be.
+    #[inline]
     pub fn spare(length: usize) -> Self {
         Self::try_spare(length).unwrap_or_else(|| no_memory(length))
     }
 
     /// Likewise; `None` when there is no memory for them. Pages that are not touched take none.
+    #[inline]
     pub fn try_spare(length: usize) -> Option<Self> {
+        if length == 0 {
+            return Some(Self { words: Vec::new(), length, is_spare: false });
+        }
+        Self::find_spare(length)
+    }
+
+    fn find_spare(length: usize) -> Option<Self> {
         let mut spares = SPARES.lock().unwrap_or_else(PoisonError::into_inner);
         let found = spares.iter().position(|spare| spare.len() >= words_for(length));
         let found = found.map(|place| spares.swap_remove(place));

@@ -19,7 +19,9 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 /// Boards that a process can have at once.
 pub const PLACES: u32 = 32;
 /// Most members: each looks at all others.
-pub const MEMBERS_MAX: usize = 16;
+pub const MEMBERS_MAX: usize = 256;
+/// Of so many, what is posted for each is said in the cell itself, of more in its annex.
+const ENTRIES_INLINE_MAX: usize = 16;
 /// Bytes that fit into a cell itself.
 const INLINE_BYTES_MAX: usize = 960;
 /// Bytes that fit into the annex of a cell. To write that many there, and to read them from there, takes less time than to have the kernel read them where they
@@ -59,7 +61,8 @@ struct Place {
 
 const _: () = assert!(size_of::<Place>() == 4096 && ANNEX_BYTES_MAX.is_multiple_of(4096));
 const _: () = assert!(PLACES as usize * (size_of::<Place>() + ANNEXES_BYTES) == BOARDS_BYTES);
-const _: () = assert!(size_of::<[Entry; MEMBERS_MAX]>() <= INLINE_BYTES_MAX);
+const _: () = assert!(size_of::<[Entry; ENTRIES_INLINE_MAX]>() <= INLINE_BYTES_MAX);
+const _: () = assert!(size_of::<[Entry; MEMBERS_MAX]>() <= ANNEX_BYTES_MAX);
 
 /// Where the next piece may be put.
 struct Room {
@@ -161,8 +164,10 @@ impl Board {
     pub fn new(segment: Segment, place: u32, members: Box<[Member]>, rank: usize, direct: bool, base: u64) -> Self {
         assert!(place < PLACES && members.len() <= MEMBERS_MAX, "place {place} of {PLACES}");
         let places = members.iter().map(|member| {
+            // One after the other, or all members' cells would be in the same few lines of a cache.
+            let at = (place + member.process.0) % PLACES;
             // SAFETY: - a process has PLACES places.
-            unsafe { segment.board(member.process).cast::<Place>().add(place as usize) }
+            unsafe { segment.board(member.process).cast::<Place>().add(at as usize) }
         });
         let places = places.collect();
         let annexes = members.iter().map(|member| {
@@ -337,17 +342,26 @@ impl Board {
 
     /// Writes one piece for each other member.
     pub fn write_each(&self, number: u64, pieces: &[Region]) {
-        let mut room = Room { cell: pieces.len() * size_of::<Entry>(), annex: INLINE_BYTES_MAX };
+        let (entries, bytes) = (self.entries(self.rank, number), pieces.len() * size_of::<Entry>());
+        let mut room = match self.size() {
+            ..=ENTRIES_INLINE_MAX => Room { cell: bytes, annex: INLINE_BYTES_MAX },
+            _ => Room { cell: 0, annex: INLINE_BYTES_MAX + bytes },
+        };
         for (member, piece) in pieces.iter().enumerate() {
             // It has its own.
             let own = Entry { length: piece.len() as u64, place: MESSAGE };
             let entry = if member == self.rank { own } else { self.put(number, *piece, &mut room) };
-            // SAFETY: - this member's own cell, which nobody reads now; there is room for MEMBERS_MAX entries: checked above.
-            unsafe {
-                let bytes = &raw mut (*self.own(number)).bytes;
-                bytes.cast::<Entry>().add(member).write_unaligned(entry);
-            }
+            // SAFETY: - this member's own cell or annex, which nobody reads now; there is room for so many: checked above.
+            unsafe { entries.add(member).write_unaligned(entry) };
         }
+    }
+
+    /// Where a member says what it posts for each.
+    #[inline]
+    fn entries(&self, member: usize, number: u64) -> *mut Entry {
+        let place = if self.size() <= ENTRIES_INLINE_MAX { 0 } else { INLINE_BYTES_MAX };
+        let at = self.bytes_at(member, number, place, self.size() * size_of::<Entry>());
+        at.expect("there is room for all").cast()
     }
 
     /// Puts a piece where there is room for it, or finds out where it is.
@@ -418,11 +432,8 @@ impl Board {
     /// What a member has posted for another, once it has come.
     pub fn posted_for(&self, member: usize, number: u64, to: usize) -> Posted {
         assert!(to < self.members.len(), "rank {to} of {}", self.members.len());
-        // SAFETY: - as in `posted`; there is room for MEMBERS_MAX entries.
-        let entry = unsafe {
-            let bytes = &raw const (*self.cell(member, board::cell(number))).bytes;
-            bytes.cast::<Entry>().add(to).read_unaligned()
-        };
+        // SAFETY: - as in `posted`; there are as many as members.
+        let entry = unsafe { self.entries(member, number).add(to).read_unaligned() };
         Posted { member, number, entry }
     }
 

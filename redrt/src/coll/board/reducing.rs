@@ -4,7 +4,8 @@ use super::{Table, following};
 use crate::coll::reduce::{Combine, RING_BYTES_MIN, even_shares, join};
 use crate::coll::{Failure, Outcome, Peers};
 use crate::memory::{Region, Scratch};
-use crate::transport::board::{ANNEX_BYTES_MAX, MEMBERS_MAX};
+use crate::transport::board::ANNEX_BYTES_MAX;
+use smallvec::SmallVec;
 
 /// So many bytes of each member are combined at a time: they and their combination stay in a core's cache.
 const CHUNK_BYTES: usize = 128 << 10;
@@ -25,8 +26,7 @@ pub fn are_few(bytes: usize, size: usize) -> bool {
 /// Short operands of all members. They are where they were posted until they are combined with one to the left, and then in memory of this member.
 struct Operands {
     /// In order.
-    places: [Place; MEMBERS_MAX],
-    count: usize,
+    places: SmallVec<[Place; 8]>,
 }
 
 /// Where an operand is.
@@ -40,7 +40,8 @@ struct Place {
 
 impl Operands {
     /// Waits for all of them, of `length` bytes each; member `first` comes first in order. Those bytes of them are taken that begin at `offset` and are as many as
-    /// `result` has room for. What is combined at the end is there, on the way also in `room`, which has room for one operand less than there are.
+    /// `result` has room for. What is combined at the end is there, on the way also in `room`, which has room for two operands less than there are: nothing is
+    /// to the left of the first.
     fn gather(
         table: &Table,
         number: u64,
@@ -50,15 +51,19 @@ impl Operands {
         room: Region,
     ) -> Outcome<Self> {
         let (size, bytes) = (table.board.size(), result.len());
-        let nowhere = Place { bytes: Region::empty(), mine: Region::empty(), is_mine: false };
-        let mut operands = Self { places: [nowhere; MEMBERS_MAX], count: size };
+        let mut places = SmallVec::with_capacity(size);
         table.wait_for_all(number);
-        for (at, place) in operands.places[..size].iter_mut().enumerate() {
+        for at in 0..size {
             let posted = table.board.posted((first + at) % size, number);
-            place.bytes = table.see(&posted, length)?.part(offset, bytes);
-            place.mine = if at == size - 1 { result } else { room.part(at * bytes, bytes) };
+            let bytes = table.see(&posted, length)?.part(offset, bytes);
+            let mine = match at {
+                0 => Region::empty(),
+                _ if at == size - 1 => result,
+                _ => room.part((at - 1) * bytes.len(), bytes.len()),
+            };
+            places.push(Place { bytes, mine, is_mine: false });
         }
-        Ok(operands)
+        Ok(Self { places })
     }
 
     /// Combines two of them; the combination takes the place of the left one.
@@ -71,21 +76,20 @@ impl Operands {
 
     /// Combines the first pairs, so that a power of two is left.
     fn pair_up(&mut self, combine: &dyn Combine) -> Outcome {
-        let paired = self.count - (1 << self.count.ilog2());
+        let paired = self.places.len() - (1 << self.places.len().ilog2());
         for number in 0..paired {
             self.join(combine, 2 * number, 2 * number + 1)?;
             self.places[number] = self.places[2 * number];
         }
-        self.places.copy_within(2 * paired..self.count, paired);
-        self.count -= paired;
+        self.places.drain(paired..2 * paired);
         Ok(())
     }
 
     /// Combines neighbours, then neighbours of these, until one is left, which is where the last one's combinations go.
     fn fold(mut self, combine: &dyn Combine) -> Outcome {
-        let mut distance = 1;
-        while distance < self.count {
-            for left in (0..self.count - distance).step_by(2 * distance) {
+        let (mut distance, count) = (1, self.places.len());
+        while distance < count {
+            for left in (0..count - distance).step_by(2 * distance) {
                 self.join(combine, left, left + distance)?;
             }
             distance *= 2;
@@ -118,21 +122,21 @@ pub fn reduce(
         return Ok(());
     }
     let first = if combine.commutes() { root } else { 0 };
-    let mut scratch = Scratch::spare(operand.len() * (peers.size() - 1));
+    let mut scratch = Scratch::spare(operand.len() * (peers.size() - 2));
     Operands::gather(table, number, (operand.len(), 0), first, result, scratch.region())?.fold(combine)
 }
 
 /// Combines short operands of all members, from byte `offset` of them on, into `mine`.
 pub fn reduce_scatter(table: &Table, operand: Region, offset: usize, mine: Region, combine: &dyn Combine) -> Outcome {
     let number = table.come_with(operand);
-    let mut scratch = Scratch::spare(mine.len() * (table.board.size() - 1));
+    let mut scratch = Scratch::spare(mine.len() * (table.board.size() - 2));
     Operands::gather(table, number, (operand.len(), offset), 0, mine, scratch.region())?.fold(combine)
 }
 
 /// Combines short operands of all members into `result` of all.
 pub fn allreduce(table: &Table, operand: Region, result: Region, combine: &dyn Combine) -> Outcome {
     let number = table.come_with(operand);
-    let mut scratch = Scratch::spare(operand.len() * (table.board.size() - 1));
+    let mut scratch = Scratch::spare(operand.len() * (table.board.size() - 2));
     let mut operands = Operands::gather(table, number, (operand.len(), 0), 0, result, scratch.region())?;
     operands.pair_up(combine)?;
     operands.fold(combine)
@@ -150,7 +154,7 @@ pub fn allreduce_by_short_shares(
     let mine = shares[peers.rank];
     let offset = mine.start() as usize - result.start() as usize;
     let number = table.come_with(operand);
-    let mut scratch = Scratch::spare(mine.len() * (peers.size() - 1));
+    let mut scratch = Scratch::spare(mine.len() * (peers.size() - 2));
     let operands = Operands::gather(table, number, (operand.len(), offset), 0, mine, scratch.region());
     let outcome = operands.and_then(|mut operands| {
         operands.pair_up(combine)?;
