@@ -90,7 +90,7 @@ impl<R: Copy + Eq> PostedQueue<R> {
     }
 
     /// The receive posted first of those that accept this source and tag, undecided wildcards included.
-    #[inline]
+    #[inline(always)]
     pub(super) fn first(&self, source: u32, tag: Tag) -> Option<u32> {
         if self.all.is_empty() {
             return None;
@@ -105,6 +105,10 @@ impl<R: Copy + Eq> PostedQueue<R> {
             }
             return None;
         }
+        self.first_binned(source, tag)
+    }
+
+    fn first_binned(&self, source: u32, tag: Tag) -> Option<u32> {
         let mut best: Option<(u64, u32)> = None;
         let mut consider = |source: Option<u32>, tag: Option<Tag>| {
             let Some(key) = self.bins.get(&Pattern { source, tag }).and_then(|bin| bin.first()) else { return };
@@ -151,7 +155,7 @@ impl<R: Copy + Eq> PostedQueue<R> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn remove(&mut self, key: u32) -> Receive<R> {
         self.arena.unlink(ALL, &mut self.all, key);
         let Receive { pattern, undecided, binned, frozen, .. } = *self.arena.get(key);

@@ -26,6 +26,12 @@ pub fn typed(count: i64, datatype: DatatypeHandle) -> Result<Typed> {
     Ok(Typed { datatype: datatype::resolve_committed(datatype)?, count })
 }
 
+/// Refuses what [`typed`] refuses.
+#[inline(never)]
+pub fn check(count: i64, datatype: DatatypeHandle) -> Result {
+    typed(count, datatype).map(|_| ())
+}
+
 #[cold]
 fn negative(count: i64) -> Error {
     Error::new(MPI_ERR_COUNT, format!("count is {count}"))

@@ -188,11 +188,10 @@ impl Partitioned {
             return Ok(());
         }
         // SAFETY: - the program keeps the buffer until the round is complete.
-        let (mut payload, element) =
-            unsafe { buffers::outgoing(self.buffer.get(), self.count, self.datatype.handle())? };
+        let (payload, element) = unsafe { buffers::outgoing(self.buffer.get(), self.count, self.datatype.handle())? };
         let to = self.comm.member(self.peer)?;
         if to != self.comm.members[self.comm.rank as usize] {
-            payload = crate::faults::before_send(payload);
+            crate::faults::before_send(&payload);
         }
         let arguments = SendArguments {
             context: self.context,

@@ -93,9 +93,9 @@ impl Peers {
     /// Begins to send all of `region` to a member.
     pub fn start_send(&self, to: usize, region: Region) -> Step {
         // SAFETY: - the region stays valid until the step completes: collectives await their steps.
-        let mut payload = unsafe { Payload::user(region.start(), region.len()) };
+        let payload = unsafe { Payload::user(region.start(), region.len()) };
         if to != self.rank {
-            payload = crate::faults::before_send(payload);
+            crate::faults::before_send(&payload);
         }
         let arguments = SendArguments {
             context: self.context,

@@ -12,7 +12,7 @@ pub use reset::{Admission, Broken};
 use super::opening::{self, Opened, Opening};
 use super::outgoing::OutgoingId;
 use super::payload::Payload;
-use crate::transport::frame::{Fragment, HEADER_BYTES, Header, Kind};
+use crate::transport::frame::{self, Fragment, HEADER_BYTES, Header, Kind};
 use crate::transport::shm::{self, Inbox, Producer, Segment};
 use crate::transport::tcp::{self, Name, Receiver, Sender, Source};
 use redrt_types::{Incarnation, ProcessIndex, View, World};
@@ -277,17 +277,35 @@ impl Links {
     }
 
     /// Sends a frame whose body is `body` if nothing is in its way; `false` when it has to wait.
-    #[inline]
+    #[inline(always)]
     pub fn try_send(&mut self, to: ProcessIndex, header: &Header, digest: Option<u128>, body: &[u8]) -> bool {
-        let peer = &mut self.peers[to.0 as usize];
-        if peer.busy {
-            return false;
-        }
-        self.transmit(to, header, digest, body)
+        !self.peers[to.0 as usize].busy && self.transmit(to, header, digest, body)
     }
 
-    #[inline]
+    /// The header goes on in words, which whoever has just written it has in registers ([`super::payload`]).
+    #[inline(always)]
     fn transmit(&mut self, to: ProcessIndex, header: &Header, digest: Option<u128>, body: &[u8]) -> bool {
+        let [first, context, position, origin] = header.words();
+        let (has_digest, digest) = (digest.is_some(), digest.unwrap_or(0));
+        let (low, high) = (digest as u64, (digest >> 64) as u64);
+        self.transmit_words(to, first, context, position, origin, has_digest, low, high, body)
+    }
+
+    #[inline(never)]
+    #[allow(clippy::too_many_arguments)]
+    fn transmit_words(
+        &mut self,
+        to: ProcessIndex,
+        first: u64,
+        context: u64,
+        position: u64,
+        origin: u64,
+        has_digest: bool,
+        low: u64,
+        high: u64,
+        body: &[u8],
+    ) -> bool {
+        let digest = has_digest.then_some((low, high));
         let peer = &mut self.peers[to.0 as usize];
         match &mut peer.route {
             Route::Shm(producer) => {
@@ -295,7 +313,7 @@ impl Links {
                     // SAFETY: - the ring gives body.len() writable bytes at place, outside of any other buffer.
                     unsafe { std::ptr::copy_nonoverlapping(body.as_ptr(), place, body.len()) }
                 };
-                match producer.send(header, digest, body.len(), fill) {
+                match producer.send_words(first, context, position, origin, digest, body.len(), fill) {
                     None if producer.is_broken() => {
                         self.give_up_ring(to);
                         true
@@ -312,11 +330,11 @@ impl Links {
                 if !sender.is_idle() {
                     return false;
                 }
-                let mut header = *header;
-                let digest_bytes = digest.unwrap_or(0).to_le_bytes();
-                let digest_part = if digest.is_some() { &digest_bytes[..] } else { &[] };
-                header.size = (HEADER_BYTES + digest_part.len() + body.len()) as u32;
-                sender.send(&[&header.to_bytes(), digest_part, body]);
+                let digest_bytes = [low.to_le_bytes(), high.to_le_bytes()];
+                let digest_part = if has_digest { digest_bytes.as_flattened() } else { &[] };
+                let size = HEADER_BYTES + digest_part.len() + body.len();
+                let head = frame::head_bytes([frame::with_size(first, size as u32), context, position, origin]);
+                sender.send(&[&head, digest_part, body]);
                 if sender.is_broken() {
                     self.route_broke(to);
                 } else if !sender.is_idle() {
@@ -328,7 +346,7 @@ impl Links {
             Route::Opening(_) => false,
             Route::Unopened => {
                 self.open(to);
-                self.transmit(to, header, digest, body)
+                self.transmit_words(to, first, context, position, origin, has_digest, low, high, body)
             }
         }
     }
@@ -360,10 +378,16 @@ impl Links {
     }
 
     /// Sends a frame now or as soon as it can go.
+    #[inline(always)]
     pub fn send(&mut self, to: ProcessIndex, header: Header, digest: Option<u128>, body: &[u8]) {
         if !self.try_send(to, &header, digest, body) {
-            self.queue(to, header, digest, Body::Copied(body.to_vec()), None);
+            self.queue_copy(to, header, digest, body);
         }
+    }
+
+    #[cold]
+    fn queue_copy(&mut self, to: ProcessIndex, header: Header, digest: Option<u128>, body: &[u8]) {
+        self.queue(to, header, digest, Body::Copied(body.to_vec()), None);
     }
 
     /// The next link that turned out to be broken.

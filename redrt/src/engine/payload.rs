@@ -74,6 +74,13 @@ impl Payload {
         }
     }
 
+    /// The bytes of one that others share. Never inlined, so that all that is inlined below takes no address of a payload: one that is looked at only so can be
+    /// in registers, where one in memory is written in small parts and read in large ones, which makes the processor wait for all that it has written before.
+    #[inline(never)]
+    fn shared_bytes(&self) -> &[u8] {
+        self.bytes()
+    }
+
     /// Where the bytes are.
     pub fn address(&self) -> u64 {
         self.bytes().as_ptr() as u64
@@ -81,11 +88,12 @@ impl Payload {
 }
 
 impl Source for Payload {
+    #[inline(always)]
     fn bytes(&self) -> &[u8] {
         match self {
             Self::Owned(bytes) => bytes,
             Self::Packed(scratch) => scratch.bytes(),
-            Self::Shared(shared) => shared.bytes(),
+            Self::Shared(shared) => shared.shared_bytes(),
             Self::User { length: 0, .. } => &[],
             // SAFETY: - `user` was promised that the bytes stay readable and unchanged.
             Self::User { start, length } => unsafe { std::slice::from_raw_parts(*start, *length) },

@@ -4,7 +4,7 @@ use super::Engine;
 use super::evidence::Suspect;
 use super::matching::ContextIndex;
 use super::outgoing::OutgoingId;
-use super::payload::Target;
+use super::payload::{Scatter, Target};
 use super::refusal::Fault;
 use super::request::{Operation, RequestId, Status};
 use crate::dynamic;
@@ -283,8 +283,24 @@ impl Engine {
     }
 
     /// Posts a receive. `source` and `tag` are `None` for the wildcards.
-    #[inline]
+    #[inline(always)]
     pub fn post(&mut self, context: u64, source: Option<u32>, tag: Option<i32>, target: Target) -> RequestId {
+        let Target { start, capacity, scatter } = target;
+        self.post_parts(context, source, tag, start, capacity, scatter)
+    }
+
+    /// Likewise, with the target in parts: what is passed whole is written in small parts and read in large ones ([`super::payload`]).
+    #[inline(never)]
+    fn post_parts(
+        &mut self,
+        context: u64,
+        source: Option<u32>,
+        tag: Option<i32>,
+        start: *mut u8,
+        capacity: u64,
+        scatter: Option<Box<dyn Scatter>>,
+    ) -> RequestId {
+        let target = Target { start, capacity, scatter };
         let context = self.contexts.index(context);
         let request = self.requests.insert(Operation::Receive { target, context });
         let pattern = Pattern { source, tag: tag.map(Tag) };

@@ -150,6 +150,7 @@ impl Replication {
     }
 }
 
+#[inline(always)]
 fn set_sequence(header: &mut Header, sequence: SeqNum) {
     header.sequence = sequence.0 as u32;
     header.index = (sequence.0 >> 32) as u16;
@@ -324,6 +325,7 @@ impl Engine {
         }
     }
 
+    #[inline(always)]
     fn transmit_offer(&mut self, to: ProcessIndex, mut header: Header, digest: Digest, id: OutgoingId) {
         let outgoing = self.outgoing.get_mut(id).expect("it is kept until it is released");
         let payload = &outgoing.payload;

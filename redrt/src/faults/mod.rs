@@ -52,30 +52,31 @@ pub fn become_copy(host: u32) {
     ARMED.store(is_sick, Ordering::Release);
 }
 
-/// Called before each message to another rank that the application or a collective sends; gives what is to be sent. By value, so that it stays in
-/// registers.
+/// Called before each message to another rank that the application or a collective sends.
 #[inline(always)]
-pub fn before_send(payload: Payload) -> Payload {
-    if ARMED.load(Ordering::Relaxed) { carry_out(payload) } else { payload }
+pub fn before_send(payload: &Payload) {
+    if ARMED.load(Ordering::Relaxed) {
+        carry_out(payload.bytes());
+    }
 }
 
 #[cold]
-fn carry_out(payload: Payload) -> Payload {
-    let Some(job) = runtime::job() else { return payload };
+fn carry_out(payload: &[u8]) {
+    let Some(job) = runtime::job() else { return };
     let number = SENDS.fetch_add(1, Ordering::AcqRel) + 1;
-    be_sick(job, &payload, number);
+    be_sick(job, payload, number);
     for fault in &job.welcome.faults {
         match *fault {
             ProcessFault::Kill { send } if send == number => {
                 report(format!("kill at send {number}"));
                 end_this_process();
             }
-            ProcessFault::FlipPayload { send, bit } if send == number && payload.len() > 0 => {
+            ProcessFault::FlipPayload { send, bit } if send == number && !payload.is_empty() => {
                 let bit = bit % (payload.len() as u64 * 8);
-                flip(&payload, bit);
+                flip(payload, bit);
                 report(format!("bit {bit} of the payload of send {number} flipped in memory"));
             }
-            ProcessFault::FlipWire { send, bit } if send == number && payload.len() > 0 => {
+            ProcessFault::FlipWire { send, bit } if send == number && !payload.is_empty() => {
                 let bit = bit % (payload.len() as u64 * 8);
                 WIRE_BIT.store(bit as i64, Ordering::Release);
                 report(format!("bit {bit} of the payload of send {number} flipped in flight"));
@@ -85,7 +86,7 @@ fn carry_out(payload: Payload) -> Payload {
                     report(format!("bit {bit} of the word at {address:#x} ({kind}) flipped before send {number}"));
                 }
             }
-            ProcessFault::FlipLogged { send, bit } if send == number && payload.len() > 0 => {
+            ProcessFault::FlipLogged { send, bit } if send == number && !payload.is_empty() => {
                 LOG_BIT.store((bit % (payload.len() as u64 * 8)) as i64, Ordering::Release);
             }
             ProcessFault::Reset { send, peer } if send == number => {
@@ -97,7 +98,6 @@ fn carry_out(payload: Payload) -> Payload {
             _ => {}
         }
     }
-    payload
 }
 
 fn end_this_process() -> ! {
@@ -127,12 +127,12 @@ fn die_after_change() {
 }
 
 /// One send in `period` is hit, another one in each process.
-fn be_sick(job: &runtime::Job, payload: &Payload, number: u64) {
+fn be_sick(job: &runtime::Job, payload: &[u8], number: u64) {
     let period = SICK_PERIOD.load(Ordering::Acquire);
     let me = job.welcome.me;
     let process = u64::from(job.welcome.world.process(me).0);
     let is_hit = period > 0 && SICK_HOST.load(Ordering::Acquire) == job.welcome.host_number;
-    if is_hit && payload.len() > 0 && (number + process.wrapping_mul(0x9e37_79b9)).is_multiple_of(period) {
+    if is_hit && !payload.is_empty() && (number + process.wrapping_mul(0x9e37_79b9)).is_multiple_of(period) {
         let bit = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) % (payload.len() as u64 * 8);
         flip(payload, bit);
         report(format!("bit {bit} of the payload of send {number} flipped by a sick host"));
@@ -160,9 +160,9 @@ fn flip_memory(drawn: u64) -> Option<(u64, u32, program_memory::Kind)> {
 
 /// Flips a bit of the application's own memory, through the file that ignores page protection: a send buffer may be
 /// read-only.
-fn flip(payload: &Payload, bit: u64) {
-    let address = payload.address() + bit / 8;
-    let value = [payload.bytes()[(bit / 8) as usize] ^ 1 << (bit % 8)];
+fn flip(payload: &[u8], bit: u64) {
+    let address = payload.as_ptr() as u64 + bit / 8;
+    let value = [payload[(bit / 8) as usize] ^ 1 << (bit % 8)];
     let written = OpenOptions::new().write(true).open("/proc/self/mem").and_then(|file| file.write_at(&value, address));
     if let Err(error) = written {
         report(format!("the flip could not be carried out: {error}"));

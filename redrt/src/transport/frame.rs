@@ -160,6 +160,7 @@ const _: () = assert!(size_of::<Header>() == HEADER_BYTES);
 
 impl Header {
     /// A header with everything but kind and context zero.
+    #[inline(always)]
     pub fn new(kind: Kind, context: u64) -> Self {
         Self {
             size: 0,
@@ -182,7 +183,7 @@ impl Header {
     }
 
     /// The header as words of memory, as it lies in shared memory.
-    #[inline]
+    #[inline(always)]
     pub fn words(&self) -> [u64; HEADER_BYTES / 8] {
         [
             u64::from(self.size)
@@ -197,11 +198,7 @@ impl Header {
 
     /// The header as it travels over a byte stream.
     pub fn to_bytes(self) -> [u8; HEADER_BYTES] {
-        let mut bytes = [0; HEADER_BYTES];
-        for (place, word) in bytes.chunks_exact_mut(8).zip(self.words()) {
-            place.copy_from_slice(&word.to_le_bytes());
-        }
-        bytes
+        head_bytes(self.words())
     }
 
     /// The header that these bytes hold.
@@ -249,6 +246,21 @@ impl Header {
             Ok(kind)
         }
     }
+}
+
+/// The bytes of a header of which these are the words.
+pub fn head_bytes(words: [u64; HEADER_BYTES / 8]) -> [u8; HEADER_BYTES] {
+    let mut bytes = [0; HEADER_BYTES];
+    for (place, word) in bytes.chunks_exact_mut(8).zip(words) {
+        place.copy_from_slice(&word.to_le_bytes());
+    }
+    bytes
+}
+
+/// The first word of a header, with another size of its frame in bytes.
+#[inline]
+pub fn with_size(first: u64, size: u32) -> u64 {
+    first & !u64::from(u32::MAX) | u64::from(size)
 }
 
 /// Body of an offer: where the payload waits.

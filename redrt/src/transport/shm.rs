@@ -17,7 +17,7 @@
 //! Any process of the node can write anywhere in the segment, a corrupt one too. What is read from it is checked before
 //! it is used as a length or a number, once and on a copy: it may change between two looks.
 
-use super::frame::{FrameError, HEADER_BYTES, Header, Kind};
+use super::frame::{self, FrameError, HEADER_BYTES, Header, Kind};
 use redrt_sync::ring::{self, Memory, Reading, Writing};
 use redrt_sync::seen::{self, ASLEEP_FUTEX, ASLEEP_POLL, AWAKE};
 use redrt_types::ProcessIndex;
@@ -262,10 +262,31 @@ impl Producer {
     /// nothing is written then. `fill` writes the body's `body_bytes` bytes at the pointer it is given.
     ///
     /// Returns `None` for no room, else whether the consumer has to be woken through its wake socket.
+    #[inline(always)]
     pub fn send(
         &mut self,
         header: &Header,
         digest: Option<u128>,
+        body_bytes: usize,
+        fill: impl FnOnce(*mut u8),
+    ) -> Option<bool> {
+        // Word by word: reading several words at once that were written one by one, the processor would have to wait until all it has written
+        // before is visible, also the records before this one. In arguments they stay apart.
+        let [first, context, position, origin] = header.words();
+        let digest = digest.map(|digest| (digest as u64, (digest >> 64) as u64));
+        self.send_words(first, context, position, origin, digest, body_bytes, fill)
+    }
+
+    /// Likewise, with the words of the header and the two halves of the digest.
+    #[inline(always)]
+    #[allow(clippy::too_many_arguments)]
+    pub fn send_words(
+        &mut self,
+        first: u64,
+        context: u64,
+        position: u64,
+        origin: u64,
+        digest: Option<(u64, u64)>,
         body_bytes: usize,
         fill: impl FnOnce(*mut u8),
     ) -> Option<bool> {
@@ -274,18 +295,15 @@ impl Producer {
         debug_assert!(bytes <= FRAME_BYTES_MAX, "a frame of {bytes} bytes");
         let space = bytes.next_multiple_of(ring::LINE_BYTES);
         let record = self.ring.record(self.writing.reserve(&self.ring, space)?);
-        // Word by word: reading several words at once that were written one by one, the processor would have to wait until all it has written
-        // before is visible, also the records before this one.
-        let [first, context, position, origin] = header.words();
         // SAFETY: - within the record, which has room for a header, and is aligned to a line.
         unsafe { record.add(8).cast::<[u64; 3]>().write([context, position, origin]) };
-        if let Some(digest) = digest {
-            // SAFETY: - within the record; unaligned write of plain bytes.
-            unsafe { record.add(HEADER_BYTES).cast::<u128>().write_unaligned(digest) };
+        if let Some((low, high)) = digest {
+            // SAFETY: - within the record, behind the header; aligned like it.
+            unsafe { record.add(HEADER_BYTES).cast::<[u64; 2]>().write([low, high]) };
         }
         // SAFETY: - body_bytes fit into the record after header and digest.
         fill(unsafe { record.add(HEADER_BYTES + digest_bytes) });
-        self.writing.publish(&self.ring, space, first & !u64::from(u32::MAX) | u64::from(bytes as u32));
+        self.writing.publish(&self.ring, space, frame::with_size(first, bytes as u32));
         let must_wake = self.tell();
         self.writing.clear_ahead(&self.ring);
         Some(must_wake)

@@ -356,9 +356,9 @@ impl Window {
     }
 
     /// Sends a message in one of the window's contexts; a request for it when it needs its payload for longer.
-    pub(super) fn send(&self, purpose: Purpose, to: u32, tag: i32, mut payload: Payload) -> Option<RequestId> {
+    pub(super) fn send(&self, purpose: Purpose, to: u32, tag: i32, payload: Payload) -> Option<RequestId> {
         if to != self.rank() {
-            payload = crate::faults::before_send(payload);
+            crate::faults::before_send(&payload);
         }
         let is_lent = matches!(payload, Payload::User { .. });
         let arguments = SendArguments {

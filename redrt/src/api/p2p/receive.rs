@@ -32,8 +32,11 @@ fn begin_and<T>(
     comm: &Comm,
     then: impl FnOnce(&mut Engine, RequestId) -> T,
 ) -> Result<Option<T>> {
+    let Some(selector) = selector(comm, source, tag)? else {
+        buffers::check(count, datatype)?;
+        return Ok(None);
+    };
     let target = buffers::incoming(buf, count, datatype)?;
-    let Some(selector) = selector(comm, source, tag)? else { return Ok(None) };
     let mut engine = engine::cell().lock();
     let request = engine.post(comm.context, selector.source, selector.tag, target);
     Ok(Some(then(&mut engine, request)))

@@ -45,21 +45,21 @@ unsafe fn begin_and<T>(
     mode: Mode,
     then: impl FnOnce(&mut Engine, Option<RequestId>) -> T,
 ) -> Result<T> {
-    // SAFETY: - the caller passes the C call's buffer on.
-    let (mut payload, element) = unsafe { buffers::outgoing(buf, count, datatype)? };
     check_tag(tag)?;
     if dest == MPI_PROC_NULL {
+        buffers::check(count, datatype)?;
         return Ok(then(&mut engine::cell().lock(), None));
     }
     let (context, source, to) = (comm.context, comm.rank, comm.member(dest)?);
-    if to != comm.members[comm.rank as usize] {
-        payload = crate::faults::before_send(payload);
-    }
-    if mode == Mode::Buffered {
-        payload = payload.into_owned();
-    }
+    // From here on nothing can go wrong before the payload is where the engine finds it, so it stays in registers until then.
+    // SAFETY: - the caller passes the C call's buffer on.
+    let (payload, element) = unsafe { buffers::outgoing(buf, count, datatype)? };
+    let payload = if mode == Mode::Buffered { payload.into_owned() } else { payload };
     let synchronous = mode == Mode::Synchronous;
     let arguments = SendArguments { context, source, to, tag, payload, element, synchronous };
+    if to != comm.members[comm.rank as usize] {
+        crate::faults::before_send(&arguments.payload);
+    }
     if mode == Mode::Buffered {
         buffered::begin(comm, arguments)?;
         return Ok(then(&mut engine::cell().lock(), None));
