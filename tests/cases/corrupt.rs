@@ -2,6 +2,7 @@
 //! on without them, or ends with a line that names them; nothing hangs.
 
 use redrt_tests::{Ended, Job, compile_source};
+use redrt_wire::control::{BOARDS_BYTES, HEAD_BYTES, RING_BYTES, SLOT_BYTES};
 
 /// Rank 1 exchanges messages with the others; the first of its replicas to get there then does something, and again in each
 /// round that follows: what is written over may have been written anew before anybody looks.
@@ -52,7 +53,7 @@ const WRITE_OVER_RINGS: &str = r#"
         _exit(99);
     uint64_t *words = mmap(NULL, stat.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, 201, 0);
     size_t slots = 1;
-    while (4096 + slots * 4096 + slots * slots * 32768 + slots * 131072 < (size_t)stat.st_size)
+    while (HEAD + slots * (SLOT + BOARDS) + slots * slots * RING < (size_t)stat.st_size)
         slots++;
     size_t degree = slots / 3;
     for (size_t receiver = 0; receiver < slots; receiver++)
@@ -60,8 +61,8 @@ const WRITE_OVER_RINGS: &str = r#"
             /* Of a rank's replicas this one does not know which it is; its siblings' rings stay as they are. */
             if (sender != degree + atoi(getenv("REDRT_TEST_INDEX")))
                 continue;
-            size_t ring = (4096 + slots * 4096 + (receiver * slots + sender) * 32768) / 8;
-            for (size_t word = 16; word < 4096; word += 8)
+            size_t ring = (HEAD + slots * SLOT + (receiver * slots + sender) * RING) / 8;
+            for (size_t word = 16; word < RING / 8; word += 8)
                 words[ring + word] = WORD;
         }"#;
 
@@ -100,6 +101,8 @@ fn a_ring_that_is_written_over_costs_a_replica() {
     // No frame at all; one that is longer than the ring has room; one whose parts contradict it.
     for word in ["0xeeeeeeeeeeeeeeeeull", "0x0000000100007000ull", "0x0000000200000048ull"] {
         let what = WRITE_OVER_RINGS.replace("WORD", word);
+        let sizes = [("HEAD", HEAD_BYTES), ("SLOT", SLOT_BYTES), ("BOARDS", BOARDS_BYTES), ("RING", RING_BYTES)];
+        let what = sizes.iter().fold(what, |what, (name, bytes)| what.replace(name, &format!("(size_t){bytes}")));
         goes_on(run(2, "shm", &what));
         let ended = run(1, "shm", &what).ended_with(1);
         let _ = ended.said("refused a frame: replica 1.0 ").said("ending the job");
