@@ -237,6 +237,7 @@ fn main() -> ExitCode {
         if arguments.only.is_some_and(|only| number < only) {
             continue;
         }
+        eprintln!("job {number} of seed {}: {}", arguments.seed, trial.name());
         let job = trial.start(&hosts);
         trial.strike(&mut random, &hosts, &job);
         let ended = job.wait();
