@@ -31,6 +31,10 @@ struct Arguments {
     /// Only this job of the seed's.
     #[arg(long)]
     only: Option<u64>,
+
+    /// How often each job is run, each time with what happens to a host at another moment.
+    #[arg(long, default_value_t = 1)]
+    times: u32,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -233,30 +237,37 @@ fn main() -> ExitCode {
         }
         // Each job has a seed of its own, so that one can be repeated alone.
         let mut random = Random::new(arguments.seed.wrapping_mul(1 << 20).wrapping_add(number));
-        let trial = Trial::draw(&mut random, &mut known);
+        let mut trial = Trial::draw(&mut random, &mut known);
         if arguments.only.is_some_and(|only| number < only) {
             continue;
         }
-        eprintln!("job {number} of seed {}: {}", arguments.seed, trial.name());
-        let job = trial.start(&hosts);
-        trial.strike(&mut random, &hosts, &job);
-        let ended = job.wait();
-        let cut = trial.fault == Fault::Cut;
-        if cut {
-            hosts.heal_link(trial.host);
-        }
-        let left = hosts.left_behind(Duration::from_secs(4));
-        let is_right = ended.code == Some(0) && ended.out == known.of(&trial.program).0;
-        let well = is_right && left.is_empty() && ended.crashes().is_empty();
-        if !well {
-            failed += 1;
-            println!("WRONG: job {number} of seed {}: {}; left: {left:?}\n{ended}", arguments.seed, trial.name());
-        }
-        *counts.entry(trial.fault).or_default() += 1;
-        copies += ended.number("recovered") + ended.number("joined");
-        if trial.breaks_the_lab() || !left.is_empty() {
-            drop(hosts);
-            hosts = lab(5).expect("there was one before");
+        let after = trial.after;
+        for time in 0..arguments.times {
+            if time > 0 {
+                trial.after = Duration::from_micros(random.from_one_to(2 * after.as_micros() as u64));
+            }
+            let name = format!("job {number} of seed {}: {}", arguments.seed, trial.name());
+            eprintln!("{name}");
+            let job = trial.start(&hosts);
+            trial.strike(&mut random, &hosts, &job);
+            let ended = job.wait();
+            if trial.fault == Fault::Cut {
+                hosts.heal_link(trial.host);
+            }
+            let left = hosts.left_behind(Duration::from_secs(4));
+            let is_right = ended.code == Some(0) && ended.out == known.of(&trial.program).0;
+            let well = is_right && left.is_empty() && ended.crashes().is_empty();
+            if !well {
+                // The name again, where a long report is read from its end.
+                println!("WRONG: {name}; left: {left:?}\n{ended}\nThat was {name}");
+                failed += 1;
+            }
+            *counts.entry(trial.fault).or_default() += 1;
+            copies += ended.number("recovered") + ended.number("joined");
+            if trial.breaks_the_lab() || !left.is_empty() {
+                drop(hosts);
+                hosts = lab(5).expect("there was one before");
+            }
         }
     }
     let mut table: Vec<_> = counts.iter().map(|(fault, count)| format!("{fault:?} {count}")).collect();
