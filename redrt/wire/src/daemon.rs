@@ -181,6 +181,8 @@ pub enum Sign {
     Silent,
     /// Its host answers that there is no such process any more.
     Gone,
+    /// The connection by which it was attached below the one who says so has ended: another has to watch it.
+    Parted,
 }
 
 /// From `redrun` to a daemon.

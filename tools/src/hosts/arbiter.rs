@@ -53,6 +53,8 @@ impl Doubt {
 pub struct Arbiter {
     /// The hosts that are alive, in the order of the ring.
     ring: Vec<u32>,
+    /// The hosts whose daemons are attached to another host's, and which that is.
+    attached_to: BTreeMap<u32, u32>,
     doubts: BTreeMap<u32, Doubt>,
 }
 
@@ -60,12 +62,13 @@ impl Arbiter {
     /// All these hosts are alive.
     #[must_use]
     pub fn new(ring: Vec<u32>) -> Self {
-        Self { ring, doubts: BTreeMap::new() }
+        Self { ring, attached_to: BTreeMap::new(), doubts: BTreeMap::new() }
     }
 
     /// A host was given up for another reason.
     pub fn remove(&mut self, host: u32) {
         self.ring.retain(|other| *other != host);
+        self.attached_to.remove(&host);
         self.doubts.remove(&host);
         // Nor does what it said of others count any more.
         self.doubts.values_mut().for_each(|doubt| doubt.retain(|who| *who != Who::Host(host)));
@@ -93,13 +96,31 @@ impl Arbiter {
         found
     }
 
-    /// An observer says this of a host. `parent` is who is above that host in the tree, and watches it too.
-    pub fn observed(&mut self, by: Who, host: u32, sign: Sign, parent: Who) -> Vec<Verdict> {
+    /// Who watches a host because its daemon is attached there. There is always somebody: whoever has lost its place comes to the root.
+    #[must_use]
+    pub fn above(&self, host: u32) -> Who {
+        let above = self.attached_to.get(&host).filter(|above| self.ring.contains(above));
+        above.map_or(Who::Root, |above| Who::Host(*above))
+    }
+
+    /// Those whom the root watches itself.
+    pub fn below_root(&self) -> impl Iterator<Item = u32> + '_ {
+        self.ring.iter().copied().filter(|host| self.above(*host) == Who::Root)
+    }
+
+    /// An observer says this of a host.
+    pub fn observed(&mut self, by: Who, host: u32, sign: Sign) -> Vec<Verdict> {
         if !self.ring.contains(&host) || matches!(by, Who::Host(by) if !self.ring.contains(&by)) {
             return Vec::new();
         }
+        if sign == Sign::Parted {
+            if self.above(host) == by {
+                self.attached_to.remove(&host);
+            }
+            return Vec::new();
+        }
         let mut watching: BTreeSet<_> = Self::neighbours(&self.ring, host).into_iter().map(Who::Host).collect();
-        watching.insert(parent);
+        watching.insert(self.above(host));
         if sign == Sign::Gone {
             return vec![self.bury(host, "its daemon has ended".into())];
         }
@@ -131,9 +152,13 @@ impl Arbiter {
         watching.into_iter().map(|who| Verdict::Probe(who, host)).collect()
     }
 
-    /// A host is heard again by the root, by whatever way.
-    pub fn attached(&mut self, host: u32) {
+    /// A host has attached, which the root has heard by whatever way.
+    pub fn attached(&mut self, host: u32, above: Who) {
         self.doubts.remove(&host);
+        match above {
+            Who::Root => self.attached_to.remove(&host),
+            Who::Host(above) => self.attached_to.insert(host, above),
+        };
     }
 
     /// A tick has passed: doubts that nobody could remove for a whole timeout are decided. `reachable` says whether the
@@ -179,8 +204,6 @@ fn silence(silent_to: &BTreeSet<Who>) -> String {
 mod tests {
     use super::*;
 
-    const PARENT: Who = Who::Root;
-
     fn dead(host: u32, why: &str) -> Verdict {
         Verdict::Dead { host, why: why.into() }
     }
@@ -188,25 +211,22 @@ mod tests {
     #[test]
     fn a_second_observer_confirms() {
         let mut arbiter = Arbiter::new(vec![0, 1, 2, 3]);
-        let verdicts = arbiter.observed(Who::Host(0), 1, Sign::Silent, PARENT);
+        let verdicts = arbiter.observed(Who::Host(0), 1, Sign::Silent);
         assert_eq!(verdicts, [Verdict::Probe(Who::Root, 1), Verdict::Probe(Who::Host(2), 1)]);
         // The same again is no second observer, nor is one who does not watch it.
-        assert_eq!(arbiter.observed(Who::Host(0), 1, Sign::Silent, PARENT).len(), 2);
-        assert_eq!(arbiter.observed(Who::Host(3), 1, Sign::Silent, PARENT), []);
-        assert_eq!(
-            arbiter.observed(Who::Host(2), 1, Sign::Silent, PARENT),
-            [dead(1, "it does not answer 2 other hosts")]
-        );
+        assert_eq!(arbiter.observed(Who::Host(0), 1, Sign::Silent).len(), 2);
+        assert_eq!(arbiter.observed(Who::Host(3), 1, Sign::Silent), []);
+        assert_eq!(arbiter.observed(Who::Host(2), 1, Sign::Silent), [dead(1, "it does not answer 2 other hosts")]);
         assert_eq!(arbiter.ring(), [0, 2, 3]);
         // What the dead say does not count.
-        assert_eq!(arbiter.observed(Who::Host(1), 0, Sign::Gone, PARENT), []);
+        assert_eq!(arbiter.observed(Who::Host(1), 0, Sign::Gone), []);
     }
 
     #[test]
     fn one_observer_with_a_broken_connection_kills_nobody() {
         let mut arbiter = Arbiter::new(vec![0, 1, 2, 3]);
-        arbiter.observed(Who::Host(0), 1, Sign::Silent, PARENT);
-        arbiter.observed(Who::Host(2), 1, Sign::Alive, PARENT);
+        arbiter.observed(Who::Host(0), 1, Sign::Silent);
+        arbiter.observed(Who::Host(2), 1, Sign::Alive);
         for _ in 0..10 * TICKS {
             assert_eq!(arbiter.tick(|_| true), []);
         }
@@ -215,29 +235,29 @@ mod tests {
     #[test]
     fn a_host_that_answers_for_its_daemon_is_believed_at_once() {
         let mut arbiter = Arbiter::new(vec![0, 1]);
-        assert_eq!(arbiter.observed(Who::Root, 1, Sign::Gone, PARENT), [dead(1, "its daemon has ended")]);
+        assert_eq!(arbiter.observed(Who::Root, 1, Sign::Gone), [dead(1, "its daemon has ended")]);
     }
 
     #[test]
     fn a_lone_observer_is_believed_after_a_while() {
         let mut arbiter = Arbiter::new(vec![0, 1]);
-        arbiter.observed(Who::Root, 1, Sign::Silent, PARENT);
+        arbiter.observed(Who::Root, 1, Sign::Silent);
         let verdicts: Vec<_> = (0..TICKS).flat_map(|_| arbiter.tick(|_| false)).collect();
         assert_eq!(verdicts, [dead(1, "it does not answer redrun")]);
         // And at once if nobody else watches.
         let mut arbiter = Arbiter::new(vec![0]);
-        assert_eq!(arbiter.observed(Who::Root, 0, Sign::Silent, PARENT), [dead(0, "it does not answer redrun")]);
+        assert_eq!(arbiter.observed(Who::Root, 0, Sign::Silent), [dead(0, "it does not answer redrun")]);
     }
 
     #[test]
     fn what_the_dead_have_said_does_not_count() {
         let mut arbiter = Arbiter::new(vec![0, 1, 2, 3]);
-        arbiter.observed(Who::Host(2), 1, Sign::Silent, PARENT);
-        arbiter.observed(Who::Root, 1, Sign::Alive, PARENT);
+        arbiter.observed(Who::Host(2), 1, Sign::Silent);
+        arbiter.observed(Who::Root, 1, Sign::Alive);
         arbiter.remove(2);
         assert!(
             !arbiter
-                .observed(Who::Host(0), 1, Sign::Silent, PARENT)
+                .observed(Who::Host(0), 1, Sign::Silent)
                 .iter()
                 .any(|verdict| matches!(verdict, Verdict::Dead { .. }))
         );
@@ -247,20 +267,37 @@ mod tests {
     #[test]
     fn whoever_is_asked_early_need_not_be_waited_for() {
         let mut arbiter = Arbiter::new(vec![0, 1]);
-        assert_eq!(arbiter.observed(Who::Root, 1, Sign::Quiet, PARENT), [Verdict::Probe(Who::Host(0), 1)]);
-        arbiter.observed(Who::Host(0), 1, Sign::Alive, PARENT);
+        assert_eq!(arbiter.observed(Who::Root, 1, Sign::Quiet), [Verdict::Probe(Who::Host(0), 1)]);
+        arbiter.observed(Who::Host(0), 1, Sign::Alive);
         assert_eq!((0..9).flat_map(|_| arbiter.tick(|_| true)).collect::<Vec<_>>(), []);
-        arbiter.observed(Who::Root, 1, Sign::Silent, PARENT);
+        arbiter.observed(Who::Root, 1, Sign::Silent);
         assert_eq!((0..9 * TICKS).flat_map(|_| arbiter.tick(|_| true)).collect::<Vec<_>>(), []);
     }
 
     #[test]
     fn a_host_that_others_hear_and_the_root_does_not_reach_is_given_up() {
         let mut arbiter = Arbiter::new(vec![0, 1, 2]);
-        arbiter.observed(Who::Root, 1, Sign::Silent, PARENT);
-        arbiter.observed(Who::Host(0), 1, Sign::Alive, PARENT);
+        arbiter.observed(Who::Root, 1, Sign::Silent);
+        arbiter.observed(Who::Host(0), 1, Sign::Alive);
         let verdicts: Vec<_> = (0..2 * TICKS).flat_map(|_| arbiter.tick(|_| false)).collect();
         assert_eq!(verdicts, [dead(1, "it does not answer redrun")]);
+    }
+
+    #[test]
+    fn somebody_is_above_every_host() {
+        let mut arbiter = Arbiter::new(vec![0, 1, 2, 3]);
+        for host in 1..4 {
+            arbiter.attached(host, Who::Host(host - 1));
+        }
+        assert_eq!(arbiter.below_root().collect::<Vec<_>>(), [0]);
+        // Neighbours have no say in that.
+        assert_eq!(arbiter.observed(Who::Host(3), 2, Sign::Parted), []);
+        assert_eq!(arbiter.above(2), Who::Host(1));
+        assert_eq!(arbiter.observed(Who::Host(1), 2, Sign::Parted), []);
+        assert_eq!(arbiter.above(2), Who::Root);
+        arbiter.remove(0);
+        arbiter.attached(3, Who::Root);
+        assert_eq!(arbiter.below_root().collect::<Vec<_>>(), [1, 2, 3]);
     }
 
     #[test]

@@ -18,6 +18,8 @@ pub enum Duty {
 #[derive(Clone, Copy, Default, Debug)]
 struct Peer {
     missed: u32,
+    /// It is attached here.
+    is_below: bool,
     /// It was heard since it is watched.
     known: bool,
     /// The root was told that it is silent, and nothing was heard since.
@@ -26,9 +28,9 @@ struct Peer {
 
 impl Peer {
     /// Whether this observer's word counts. A daemon that could not connect to a new neighbour yet has nothing to say of it: the
-    /// fault may be its own, and whoever is above that host has heard it. To the root all come who have lost their way.
-    fn is_known(&self, to_root: bool) -> bool {
-        self.known || to_root
+    /// fault may be its own. But every host is attached somewhere, and there it has been heard.
+    fn is_known(&self) -> bool {
+        self.known || self.is_below
     }
 
     /// What is worth telling when a tick has passed without a beat. Repeated as long as the silence lasts: what was told before
@@ -57,21 +59,18 @@ impl Observer {
         Self { peers: BTreeMap::new(), without_root: has_lease.then_some(0) }
     }
 
-    /// From now on watches these hosts; those watched before keep their state.
-    pub fn watch(&mut self, hosts: impl Iterator<Item = u32>) {
+    /// From now on watches these neighbours, and those who are attached here. Hosts watched before keep their state.
+    pub fn watch(&mut self, neighbours: impl IntoIterator<Item = u32>, below: impl IntoIterator<Item = u32>) {
         let before = std::mem::take(&mut self.peers);
-        self.peers = hosts.map(|host| (host, before.get(&host).copied().unwrap_or_default())).collect();
-    }
-
-    /// The hosts it watches.
-    pub fn watched(&self) -> impl Iterator<Item = u32> + '_ {
-        self.peers.keys().copied()
+        let kept = |host: u32| before.get(&host).copied().unwrap_or_default();
+        self.peers = neighbours.into_iter().map(|host| (host, Peer { is_below: false, ..kept(host) })).collect();
+        self.peers.extend(below.into_iter().map(|host| (host, Peer { is_below: true, ..kept(host) })));
     }
 
     /// What it knows of a host: nothing of one that it does not watch, or has not watched for long enough.
     #[must_use]
     pub fn sign(&self, host: u32) -> Option<Sign> {
-        let peer = self.peers.get(&host).filter(|peer| peer.is_known(self.without_root.is_none()))?;
+        let peer = self.peers.get(&host).filter(|peer| peer.is_known())?;
         match peer.missed < SUSPECT_TICKS {
             true => peer.known.then_some(Sign::Alive),
             false => Some(Sign::Silent),
@@ -81,7 +80,7 @@ impl Observer {
     /// A host was heard. `Some` when the root believes it silent and must be told.
     pub fn heard(&mut self, host: u32) -> Option<Duty> {
         let peer = self.peers.get_mut(&host)?;
-        let told = std::mem::replace(peer, Peer { known: true, ..Peer::default() }).told;
+        let told = std::mem::replace(peer, Peer { known: true, missed: 0, told: false, ..*peer }).told;
         told.then_some(Duty::Report(host, Sign::Alive))
     }
 
@@ -95,10 +94,9 @@ impl Observer {
     /// A tick of time has passed, or more; everything that had arrived was handed over before.
     pub fn tick(&mut self) -> Vec<Duty> {
         let mut duties = Vec::new();
-        let is_root = self.without_root.is_none();
         for (host, peer) in &mut self.peers {
             peer.missed += 1;
-            if let Some(sign) = peer.news().filter(|_| peer.is_known(is_root)) {
+            if let Some(sign) = peer.news().filter(|_| peer.is_known()) {
                 peer.told |= sign == Sign::Silent;
                 duties.push(Duty::Report(*host, sign));
             }
@@ -126,7 +124,7 @@ mod tests {
     #[test]
     fn silence_is_told_again_and_again_and_taken_back() {
         let mut observer = Observer::new(false);
-        observer.watch([3, 5].into_iter());
+        observer.watch([], [3, 5]);
         assert_eq!(observer.sign(3), None);
         let quiet = [Duty::Report(3, Sign::Quiet), Duty::Report(5, Sign::Quiet)];
         assert_eq!(ticks(&mut observer, SUSPECT_TICKS - 1), quiet);
@@ -140,21 +138,25 @@ mod tests {
         assert_eq!(observer.heard(5), Some(Duty::Report(5, Sign::Alive)));
         assert_eq!(observer.heard(5), None);
         // A changed ring keeps what is known of those who stay.
-        observer.watch([3, 7].into_iter());
+        observer.watch([7], [3]);
         let duties = ticks(&mut observer, SUSPECT_TICKS - 1 - REPEAT_TICKS);
         assert!(duties.contains(&Duty::Report(3, Sign::Silent)), "{duties:?}");
         assert!(!duties.contains(&Duty::Report(7, Sign::Silent)), "{duties:?}");
     }
 
     #[test]
-    fn a_daemon_does_not_speak_of_one_it_has_never_heard_and_the_root_does() {
-        for (has_lease, expected) in [(true, None), (false, Some(Sign::Silent))] {
-            let mut observer = Observer::new(has_lease);
-            observer.watch([3].into_iter());
-            let duties = ticks(&mut observer, 2 * SUSPECT_TICKS);
-            assert_eq!(duties.iter().any(|duty| matches!(duty, Duty::Report(..))), !has_lease);
-            assert_eq!(observer.sign(3), expected);
-        }
+    fn nobody_speaks_of_a_neighbour_never_heard_but_of_whoever_is_attached_here() {
+        let mut observer = Observer::new(true);
+        observer.watch([3, 5], [5, 7]);
+        let duties = ticks(&mut observer, SUSPECT_TICKS);
+        let silent = |host| duties.contains(&Duty::Report(host, Sign::Silent));
+        assert_eq!([3, 5, 7].map(silent), [false, true, true]);
+        assert_eq!([3, 5, 7].map(|host| observer.sign(host)), [None, Some(Sign::Silent), Some(Sign::Silent)]);
+        // Once heard it is known, wherever it is attached.
+        assert_eq!(observer.heard(5), Some(Duty::Report(5, Sign::Alive)));
+        observer.watch([5], []);
+        ticks(&mut observer, SUSPECT_TICKS);
+        assert_eq!([5, 7].map(|host| observer.sign(host)), [Some(Sign::Silent), None]);
     }
 
     #[test]

@@ -1,11 +1,13 @@
 //! A network of observers and an arbiter on one thread, from a seed: hosts die, parts of the network are cut off and come
-//! back, daemons and `redrun` do not run for a while. Time is counted in ticks; beats take no time or are lost with a cut; what
-//! observers and `redrun` tell each other, and connecting to a new neighbour, takes a while from the seed.
+//! back, daemons do not run for a while. Time is counted in ticks; beats take no time or are lost with a cut; what
+//! observers and `redrun` tell each other, and connecting to a new neighbour or to the root, takes a while from the seed. Daemons form a
+//! tree, so that beats and messages are stopped by whoever is above, until a daemon has found a way of its own.
 //!
-//! What must hold: a dead host is found within the timeout; a daemon that is cut off from the root for so long has left; nobody
-//! who was not dead, cut off or stopped is taken for dead.
+//! What must hold: a dead host is found within the timeout, or within one for each level of the tree that dies with it; a daemon that
+//! is cut off from the root for so long has left; nobody who was not dead, cut off or stopped is taken for dead.
 
 use super::*;
+use crate::tree::shape;
 use redrt_wire::daemon::Sign;
 use std::collections::BTreeMap;
 
@@ -22,9 +24,20 @@ impl Random {
     }
 }
 
+/// Where a daemon is attached.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Uplink {
+    /// To whoever is above in the tree.
+    Tree,
+    Root,
+    /// It is on its way to the root, and attached when this tick has come.
+    Dialling(u32),
+}
+
 struct Daemon {
     observer: Observer,
     ring: Vec<u32>,
+    uplink: Uplink,
     alive: bool,
     /// On the root's side of the network.
     reachable: bool,
@@ -32,8 +45,10 @@ struct Daemon {
     left: bool,
 }
 
+#[derive(Clone)]
 enum Message {
-    Observed(Who, u32, Sign),
+    /// By whom, whom, what.
+    Observed(u32, u32, Sign),
     Probe(u32, u32),
     /// A daemon learns who is left.
     Watch(u32, Vec<u32>),
@@ -46,10 +61,11 @@ struct Delays {
     connecting: u32,
 }
 
-/// What the root has sent to daemons that are stopped or cut off waits in their connections.
+/// What has been sent and has no way waits for one.
 struct Network {
     random: Random,
     now: u32,
+    fan_out: u32,
     delays: Delays,
     /// Under way, with the tick at which it arrives.
     under_way: Vec<(u32, Message)>,
@@ -63,48 +79,96 @@ struct Network {
 }
 
 impl Network {
-    fn new(seed: u64, count: u32) -> Self {
-        Self::with_delays(seed, count, Delays::default())
+    /// All attached to the root, and connected at once.
+    fn flat(seed: u64, count: u32) -> Self {
+        Self::new(seed, count, count, Delays::default())
     }
 
-    fn with_delays(seed: u64, count: u32, delays: Delays) -> Self {
+    /// A moment after the daemons were told of each other.
+    fn new(seed: u64, count: u32, fan_out: u32, delays: Delays) -> Self {
         let ring: Vec<_> = (0..count).collect();
-        let daemon = |host: u32| {
-            let mut observer = Observer::new(true);
-            observer.watch(Arbiter::neighbours(&ring, host).into_iter());
-            Daemon { observer, ring: ring.clone(), alive: true, reachable: true, stopped_for: 0, left: false }
+        let daemon = |_| {
+            let (observer, uplink) = (Observer::new(true), Uplink::Tree);
+            Daemon { observer, ring: ring.clone(), uplink, alive: true, reachable: true, stopped_for: 0, left: false }
         };
-        let mut root = Observer::new(false);
-        root.watch(ring.iter().copied());
-        let daemons = ring.iter().map(|host| daemon(*host)).collect();
-        let arbiter = Arbiter::new(ring.clone());
-        let (under_way, connections, dead, log) = (Vec::new(), BTreeMap::new(), Vec::new(), Vec::new());
-        let random = Random(seed);
-        let mut network = Self { random, now: 0, delays, under_way, connections, daemons, root, arbiter, dead, log };
-        // Nobody watches before all are connected.
-        for host in ring {
-            network.connect(host, 0);
+        let mut arbiter = Arbiter::new(ring.clone());
+        for host in 0..count {
+            arbiter.attached(host, shape::parent(host, fan_out).map_or(Who::Root, Who::Host));
         }
+        let daemons = ring.iter().map(daemon).collect();
+        let (under_way, connections, dead, log) = (Vec::new(), BTreeMap::new(), Vec::new(), Vec::new());
+        let (random, root) = (Random(seed), Observer::new(false));
+        let mut network =
+            Self { random, now: 0, fan_out, delays, under_way, connections, daemons, root, arbiter, dead, log };
+        for host in ring {
+            network.rewatch(host);
+            network.connect(host);
+        }
+        network.rewatch_root();
         network
     }
 
-    fn runs(&self, host: u32) -> bool {
+    fn daemon(&mut self, host: u32) -> &mut Daemon {
+        &mut self.daemons[host as usize]
+    }
+
+    fn hosts(&self) -> std::ops::Range<u32> {
+        0..self.daemons.len() as u32
+    }
+
+    fn exists(&self, host: u32) -> bool {
         let daemon = &self.daemons[host as usize];
-        daemon.alive && !daemon.left && daemon.stopped_for == 0
+        daemon.alive && !daemon.left
+    }
+
+    fn runs(&self, host: u32) -> bool {
+        self.exists(host) && self.daemons[host as usize].stopped_for == 0
+    }
+
+    /// The daemon above, if it is that one that this daemon is attached to.
+    fn parent(&self, host: u32) -> Option<u32> {
+        let is_below = self.daemons[host as usize].uplink == Uplink::Tree;
+        shape::parent(host, self.fan_out).filter(|_| is_below)
+    }
+
+    fn see_each_other(&self, one: u32, other: u32) -> bool {
+        self.daemons[one as usize].reachable == self.daemons[other as usize].reachable
+    }
+
+    /// Whether what is sent between the root and a daemon passes all who are on the way.
+    fn has_way(&self, host: u32) -> bool {
+        match self.parent(host) {
+            Some(parent) => self.runs(parent) && self.see_each_other(host, parent) && self.has_way(parent),
+            None => {
+                let daemon = &self.daemons[host as usize];
+                daemon.reachable && !matches!(daemon.uplink, Uplink::Dialling(_))
+            }
+        }
+    }
+
+    fn rewatch(&mut self, host: u32) {
+        let ring = self.daemons[host as usize].ring.clone();
+        // Of a host that has lost its power nobody sees the end of a connection.
+        let is_below = |other: &u32| self.parent(*other) == Some(host) && !self.daemons[*other as usize].left;
+        let below: Vec<_> = ring.iter().copied().filter(is_below).collect();
+        self.daemon(host).observer.watch(Arbiter::neighbours(&ring, host), below);
+    }
+
+    fn rewatch_root(&mut self) {
+        self.root.watch([], self.arbiter.below_root());
     }
 
     /// Connects a daemon to its neighbours, which takes some time.
-    fn connect(&mut self, host: u32, time_max: u32) {
+    fn connect(&mut self, host: u32) {
         for other in Arbiter::neighbours(&self.daemons[host as usize].ring, host) {
-            let since = self.now + self.random.below(u64::from(time_max) + 1) as u32;
+            let since = self.now + self.random.below(u64::from(self.delays.connecting) + 1) as u32;
             self.connections.entry((host.min(other), host.max(other))).or_insert(since);
         }
     }
 
     fn connected(&self, one: u32, other: u32) -> bool {
         let since = self.connections.get(&(one.min(other), one.max(other)));
-        since.is_some_and(|since| *since <= self.now)
-            && self.daemons[one as usize].reachable == self.daemons[other as usize].reachable
+        since.is_some_and(|since| *since <= self.now) && self.see_each_other(one, other)
     }
 
     fn send(&mut self, message: Message) {
@@ -115,84 +179,110 @@ impl Network {
     /// One tick: everybody who runs beats, what is under way arrives; then everybody's tick.
     fn tick(&mut self) {
         self.now += 1;
-        let count = self.daemons.len() as u32;
-        for host in 0..count {
-            let daemon = &mut self.daemons[host as usize];
+        for host in self.hosts() {
+            let daemon = self.daemon(host);
             daemon.stopped_for = daemon.stopped_for.saturating_sub(1);
         }
-        for host in (0..count).filter(|host| self.runs(*host)).collect::<Vec<_>>() {
-            for other in Arbiter::neighbours(&self.daemons[host as usize].ring.clone(), host) {
-                let daemon = &self.daemons[other as usize];
-                if daemon.alive && !daemon.left && self.connected(host, other) {
-                    let duty = self.daemons[other as usize].observer.heard(host);
-                    duty.into_iter().for_each(|duty| self.fulfil(Who::Host(other), duty));
-                }
-            }
-            if self.daemons[host as usize].reachable {
-                let duty = self.root.heard(host);
-                duty.into_iter().for_each(|duty| self.fulfil(Who::Root, duty));
-            }
-        }
-        for host in 0..count {
-            if self.daemons[host as usize].reachable && !self.dead.contains(&host) {
-                self.daemons[host as usize].observer.heard_root();
+        self.hosts().for_each(|host| self.dialled(host));
+        let running: Vec<_> = self.hosts().filter(|host| self.runs(*host)).collect();
+        running.iter().for_each(|host| self.beat(*host));
+        for host in self.hosts() {
+            if self.has_way(host) && !self.dead.contains(&host) {
+                self.daemon(host).observer.heard_root();
             }
         }
         self.deliver();
-        for host in (0..count).filter(|host| self.runs(*host)).collect::<Vec<_>>() {
-            for duty in self.daemons[host as usize].observer.tick() {
+        for host in running {
+            for duty in self.daemon(host).observer.tick() {
                 self.fulfil(Who::Host(host), duty);
             }
         }
         self.root.tick().into_iter().for_each(|duty| self.fulfil(Who::Root, duty));
         self.deliver();
-        let reachable: Vec<_> = self.daemons.iter().map(|daemon| daemon.reachable).collect();
+        let reachable: Vec<_> = self.hosts().map(|host| self.has_way(host)).collect();
         let verdicts = self.arbiter.tick(|host| reachable[host as usize]);
         self.carry_out(verdicts);
         self.deliver();
     }
 
+    /// To the neighbours, and to whoever is above.
+    fn beat(&mut self, host: u32) {
+        let mut others = Arbiter::neighbours(&self.daemons[host as usize].ring, host);
+        others.retain(|other| self.connected(host, *other));
+        match self.parent(host) {
+            Some(parent) if self.see_each_other(host, parent) => others.push(parent),
+            Some(_) => {}
+            None if self.has_way(host) => {
+                let duty = self.root.heard(host);
+                duty.into_iter().for_each(|duty| self.fulfil(Who::Root, duty));
+            }
+            None => {}
+        }
+        for other in others.into_iter().filter(|other| self.exists(*other)).collect::<Vec<_>>() {
+            let duty = self.daemon(other).observer.heard(host);
+            duty.into_iter().for_each(|duty| self.fulfil(Who::Host(other), duty));
+        }
+    }
+
+    /// A daemon that was on its way to the root may have come there.
+    fn dialled(&mut self, host: u32) {
+        let Uplink::Dialling(due) = self.daemons[host as usize].uplink else { return };
+        if due > self.now || !self.runs(host) || !self.daemons[host as usize].reachable {
+            return;
+        }
+        self.daemon(host).uplink = Uplink::Root;
+        if !self.dead.contains(&host) {
+            self.arbiter.attached(host, Who::Root);
+            self.rewatch_root();
+        }
+    }
+
+    fn find_way(&mut self, host: u32) {
+        let above = match self.daemons[host as usize].uplink {
+            Uplink::Dialling(_) => return,
+            Uplink::Root => None,
+            Uplink::Tree => self.parent(host),
+        };
+        let due = self.now + 1 + self.random.below(u64::from(self.delays.message) + 1) as u32;
+        self.daemon(host).uplink = Uplink::Dialling(due);
+        // The daemon above sees the end of the connection.
+        if let Some(above) = above.filter(|above| self.exists(*above) && self.see_each_other(host, *above)) {
+            self.rewatch(above);
+            self.send(Message::Observed(above, host, Sign::Parted));
+        }
+    }
+
     fn fulfil(&mut self, by: Who, duty: Duty) {
         match (by, duty) {
-            (Who::Host(host), Duty::Leave) => self.daemons[host as usize].left = true,
-            (Who::Host(host), _) if !self.daemons[host as usize].reachable => {}
-            (Who::Host(_), Duty::Report(other, sign)) => self.send(Message::Observed(by, other, sign)),
+            (Who::Host(host), Duty::Leave) => self.daemon(host).left = true,
+            (Who::Host(host), Duty::FindWay) => self.find_way(host),
+            (Who::Host(host), Duty::Report(other, sign)) => self.send(Message::Observed(host, other, sign)),
             (Who::Root, Duty::Report(other, sign)) => self.observed(Who::Root, other, sign),
-            _ => {}
+            (Who::Root, _) => {}
         }
     }
 
     /// Hands over all that arrives now, and what follows from it at once.
     fn deliver(&mut self) {
         loop {
-            let arrives = |message: &(u32, Message)| {
-                message.0 <= self.now
-                    && match message.1 {
-                        Message::Observed(..) => true,
-                        // It waits where the daemon is that does not run.
-                        Message::Probe(by, _) => self.daemons[by as usize].stopped_for == 0,
-                        Message::Watch(host, _) => self.daemons[host as usize].stopped_for == 0,
-                    }
+            let arrives = |(due, message): &(u32, Message)| {
+                let (Message::Observed(host, ..) | Message::Probe(host, _) | Message::Watch(host, _)) = message;
+                *due <= self.now && self.runs(*host) && self.has_way(*host)
             };
             let Some(at) = self.under_way.iter().position(arrives) else { return };
             match self.under_way.remove(at).1 {
-                Message::Observed(by, host, sign) => self.observed(by, host, sign),
+                Message::Observed(by, host, sign) => self.observed(Who::Host(by), host, sign),
                 Message::Probe(by, host) => {
-                    let daemon = &self.daemons[by as usize];
-                    if self.runs(by)
-                        && daemon.reachable
-                        && let Some(sign) = daemon.observer.sign(host)
-                    {
-                        self.send(Message::Observed(Who::Host(by), host, sign));
+                    if let Some(sign) = self.daemons[by as usize].observer.sign(host) {
+                        self.send(Message::Observed(by, host, sign));
                     }
                 }
                 Message::Watch(host, ring) => {
-                    let daemon = &mut self.daemons[host as usize];
-                    // A later ring has overtaken this one.
-                    if ring.len() < daemon.ring.len() {
-                        daemon.observer.watch(Arbiter::neighbours(&ring, host).into_iter());
-                        daemon.ring = ring;
-                        self.connect(host, self.delays.connecting);
+                    // A later ring may have overtaken this one.
+                    if ring.len() < self.daemons[host as usize].ring.len() {
+                        self.daemon(host).ring = ring;
+                        self.rewatch(host);
+                        self.connect(host);
                     }
                 }
             }
@@ -200,7 +290,10 @@ impl Network {
     }
 
     fn observed(&mut self, by: Who, host: u32, sign: Sign) {
-        let verdicts = self.arbiter.observed(by, host, sign, Who::Root);
+        let verdicts = self.arbiter.observed(by, host, sign);
+        if sign == Sign::Parted {
+            self.rewatch_root();
+        }
         self.carry_out(verdicts);
     }
 
@@ -216,12 +309,10 @@ impl Network {
                 Verdict::Probe(Who::Host(by), host) => self.send(Message::Probe(by, host)),
                 Verdict::Dead { host, .. } => {
                     self.dead.push(host);
+                    self.rewatch_root();
                     let ring = self.arbiter.ring().to_vec();
-                    self.root.watch(ring.iter().copied());
-                    for number in 0..self.daemons.len() as u32 {
-                        if self.daemons[number as usize].reachable {
-                            self.send(Message::Watch(number, ring.clone()));
-                        }
+                    for number in self.hosts() {
+                        self.send(Message::Watch(number, ring.clone()));
                     }
                 }
             }
@@ -236,7 +327,7 @@ impl Network {
 #[test]
 fn dead_hosts_are_found_in_time_however_many_die_at_once() {
     for seed in 0..300 {
-        let mut network = Network::new(seed, 2 + (seed % 9) as u32);
+        let mut network = Network::flat(seed, 2 + (seed % 9) as u32);
         let count = network.daemons.len() as u64;
         network.ticks(5);
         let mut victims: Vec<u32> =
@@ -258,7 +349,7 @@ fn dead_hosts_are_found_in_time_however_many_die_at_once() {
 #[test]
 fn the_side_without_the_root_stops_itself_and_the_other_goes_on() {
     for seed in 0..300 {
-        let mut network = Network::new(seed, 2 + (seed % 9) as u32);
+        let mut network = Network::flat(seed, 2 + (seed % 9) as u32);
         let count = network.daemons.len() as u64;
         let cut: Vec<u32> = (0..count as u32).filter(|_| network.random.below(2) == 0).collect();
         cut.iter().for_each(|host| network.daemons[*host as usize].reachable = false);
@@ -274,7 +365,7 @@ fn the_side_without_the_root_stops_itself_and_the_other_goes_on() {
 #[test]
 fn short_silences_are_no_deaths() {
     for seed in 0..300 {
-        let mut network = Network::new(seed, 2 + (seed % 9) as u32);
+        let mut network = Network::new(seed, 2 + (seed % 9) as u32, 1 + (seed % 4) as u32, Delays::default());
         let count = network.daemons.len() as u64;
         for _ in 0..40 {
             let host = network.random.below(count) as usize;
@@ -302,7 +393,7 @@ fn short_silences_are_no_deaths() {
 fn deaths_beside_short_silences_and_slow_connections_take_nobody_with_them() {
     for seed in 0..2000 {
         let delays = Delays { message: 1 + (seed % 5) as u32, connecting: 40 };
-        let mut network = Network::with_delays(seed, 2 + (seed % 9) as u32, delays);
+        let mut network = Network::new(seed, 2 + (seed % 9) as u32, 1 + (seed % 4) as u32, delays);
         let count = network.daemons.len() as u64;
         let mut victims = Vec::new();
         network.ticks(5);
@@ -321,9 +412,31 @@ fn deaths_beside_short_silences_and_slow_connections_take_nobody_with_them() {
             let rest = length + 1 + network.random.below(u64::from(2 * TICKS)) as u32;
             network.ticks(rest);
         }
-        network.ticks(3 * TICKS);
+        network.ticks(10 * TICKS);
         victims.sort_unstable();
         victims.dedup();
+        network.dead.sort_unstable();
+        assert_eq!(network.dead, victims, "seed {seed}: {:#?}", network.log);
+    }
+}
+
+#[test]
+fn hosts_that_die_before_anybody_has_heard_them_are_found() {
+    for seed in 0..2000 {
+        let delays = Delays { message: (seed % 3) as u32, connecting: 40 };
+        let (count, fan_out) = (2 + (seed % 9) as u32, 1 + (seed % 4) as u32);
+        let mut network = Network::new(seed, count, fan_out, delays);
+        let mut victims: Vec<_> = network.hosts().filter(|_| network.random.below(4) == 0).collect();
+        for victim in &victims {
+            // Some had lost their connection to the daemon above, and were on their way to the root.
+            if network.random.below(2) == 0 {
+                network.find_way(*victim);
+            }
+            network.daemon(*victim).alive = false;
+        }
+        let levels = std::iter::successors(Some(count - 1), |host| shape::parent(*host, fan_out)).count() as u32;
+        network.ticks(levels * (TICKS + 2 * delays.message) + TICKS);
+        victims.sort_unstable();
         network.dead.sort_unstable();
         assert_eq!(network.dead, victims, "seed {seed}: {:#?}", network.log);
     }

@@ -328,6 +328,8 @@ impl Post {
                 self.find_root();
             }
             Some(Role::Child(host)) => {
+                self.rewatch();
+                self.tell(&FromDaemon::Observed { host, sign: Sign::Parted });
                 self.refusals.entry(host).or_default().begin();
                 self.ask_for_refusal(host);
             }
@@ -488,8 +490,7 @@ impl Post {
             Role::Child(host) if ring.contains(host) => Some(*host),
             _ => None,
         });
-        let watched: Vec<_> = Arbiter::neighbours(&ring, self.host()).into_iter().chain(children).collect();
-        self.observer.watch(watched.into_iter());
+        self.observer.watch(Arbiter::neighbours(&ring, self.host()), children);
     }
 
     fn tick(&mut self) {

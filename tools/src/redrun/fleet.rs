@@ -357,7 +357,8 @@ impl Fleet {
             self.roles.remove(&old);
             self.hub.close(old);
         }
-        self.arbiter.attached(host);
+        let above = shape::parent(host, self.plan.fan_out).filter(|_| !direct);
+        self.arbiter.attached(host, above.map_or(Who::Root, Who::Host));
         if direct {
             self.observer.heard(host);
         }
@@ -447,22 +448,7 @@ impl Fleet {
             .filter_map(|host| Some((*host, self.members[*host as usize].attach.as_ref()?.listen)));
         let watch = Watch { ring: ring.collect(), timeout_ms: self.plan.detect_timeout.as_millis() as u32 };
         self.send_all(&ToDaemon::Watch(watch));
-        let direct = (0..self.members.len() as u32).filter(|host| {
-            let member = &self.members[*host as usize];
-            !member.dead && (member.link.is_some() || self.above(*host) == Who::Root)
-        });
-        let direct: Vec<_> = direct.collect();
-        self.observer.watch(direct.into_iter());
-    }
-
-    /// Who is above a host in the tree and watches it.
-    fn above(&self, host: u32) -> Who {
-        match shape::parent(host, self.plan.fan_out) {
-            Some(parent) if self.members[host as usize].link.is_none() && !self.members[parent as usize].dead => {
-                Who::Host(parent)
-            }
-            _ => Who::Root,
-        }
+        self.observer.watch([], self.arbiter.below_root());
     }
 
     fn tick(&mut self) {
@@ -494,8 +480,10 @@ impl Fleet {
         if host as usize >= self.members.len() {
             return;
         }
-        let parent = self.above(host);
-        let verdicts = self.arbiter.observed(by, host, sign, parent);
+        let verdicts = self.arbiter.observed(by, host, sign);
+        if sign == Sign::Parted && self.next_tick.is_some() {
+            self.observer.watch([], self.arbiter.below_root());
+        }
         self.carry_out(verdicts);
     }
 
