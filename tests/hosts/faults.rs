@@ -163,6 +163,7 @@ fn a_daemon_that_was_stopped_for_long_is_fenced() {
     job.wait_until("loss", |job| lost(job) == 2);
     daemons.iter().for_each(|daemon| send(libc::SIGCONT, *daemon));
     job.wait_until("its end", |_| lab.processes("h4", "until").is_empty());
+    job.wait_until("its last words", |job| job.errors().contains("the daemon on h4 stood still for"));
     let ended = finish(&lab, job).ended_well();
     nothing_left(&lab, &ended);
 }
@@ -216,7 +217,7 @@ fn ssh_may_be_killed_once_the_daemons_run() {
         sessions.sort_unstable();
         sessions.into_iter().skip(1).for_each(kill);
     }
-    // A stop of over half of the timeout is worth a line to a daemon, which nobody reads any more.
+    // Nor has a daemon that stood still for over half of the timeout anybody else to tell.
     let daemons = lab.processes("h4", "redrtd");
     daemons.iter().for_each(|daemon| send(libc::SIGSTOP, *daemon));
     std::thread::sleep(Duration::from_millis(2500));

@@ -4,7 +4,6 @@
 //! passed on. What happens when a connection breaks is said in `redrt_wire::tree`, who watches whom in [`crate::hosts`].
 
 use crate::hosts::{Arbiter, Duty, Observer, Refusals, TICKS};
-use crate::say;
 use crate::tree::hub::{self, Event, Hub, LinkId};
 use crate::tree::launcher::{self, Place, Starting};
 use crate::tree::session::Session;
@@ -496,10 +495,11 @@ impl Post {
     fn tick(&mut self) {
         let Some(watch) = &self.watch else { return };
         let timeout = Duration::from_millis(watch.timeout_ms.into());
-        // Not over the tree: whoever stood still for so long may not belong to it any more.
+        // Heard by redrun even if it has given this host up meanwhile: then this is why.
         if let Some(late) = self.next_tick.map(|at| at.elapsed()).filter(|late| *late > timeout / 2) {
             let late = late.as_secs_f64();
-            say::error(format_args!("redrtd: the daemon on {} stood still for {late:.2} s", self.name));
+            let note = format!("the daemon on {} stood still for {late:.2} s", self.name);
+            self.tell(&FromDaemon::Note(note));
         }
         // However late it is: a time in which this program did not run is no silence of others.
         self.next_tick = Some(Instant::now() + timeout / TICKS);

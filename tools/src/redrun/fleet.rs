@@ -86,6 +86,8 @@ enum Role {
     New,
     /// A daemon.
     Daemon(u32),
+    /// A daemon that was told to leave, and may have something to say to that.
+    Buried(u32),
     /// `redctl`.
     Control,
 }
@@ -272,8 +274,11 @@ impl Fleet {
             self.observed_here(duty);
         }
         match (role, frame) {
+            // Who is below it finds another way.
+            (Role::Buried(own), Up::Attach(attach)) if attach.host != own => {}
             (_, Up::Attach(attach)) => self.attach(link, role, *attach),
             (Role::Daemon(_), Up::Message { host, number, body }) => self.message(host, number, &body),
+            (Role::Buried(own), Up::Message { host, body, .. }) if host == own => self.last_words(host, &body),
             (Role::Daemon(_), Up::Taken { host, count }) => {
                 if let Some(member) = self.members.get_mut(host as usize) {
                     member.session.taken(count);
@@ -289,7 +294,10 @@ impl Fleet {
     }
 
     fn message(&mut self, host: u32, number: u64, body: &[u8]) {
-        let Some(member) = self.members.get_mut(host as usize).filter(|member| !member.dead) else { return };
+        let Some(member) = self.members.get_mut(host as usize) else { return };
+        if member.dead {
+            return self.last_words(host, body);
+        }
         if number != member.session.received() {
             return;
         }
@@ -304,6 +312,13 @@ impl Fleet {
             Ok(FromDaemon::Observed { host: other, sign }) => self.observed(Who::Host(host), other, sign),
             Ok(message) => self.news.push_back(News::Message(host, message)),
             Err(error) => self.bury(host, format!("its daemon sent what cannot be read: {error}")),
+        }
+    }
+
+    /// A host that was given up says something. That it stood still, say, which the user should know.
+    fn last_words(&mut self, host: u32, body: &[u8]) {
+        if let Ok(note @ FromDaemon::Note(_)) = redrt_wire::frame::decode_body(body) {
+            self.news.push_back(News::Message(host, note));
         }
     }
 
@@ -513,8 +528,7 @@ impl Fleet {
             self.hub.send(way, &Down::Stop { host, reason });
         }
         if let Some(link) = self.members[host as usize].link.take() {
-            self.roles.remove(&link);
-            self.hub.close(link);
+            self.roles.insert(link, Role::Buried(host));
         }
         self.arbiter.remove(host);
         self.rewatch();
