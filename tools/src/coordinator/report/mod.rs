@@ -1,0 +1,408 @@
+//! What the coordinator has to tell: one line for the user where it matters, one record for the audit log always.
+
+mod line;
+mod record;
+
+use super::recovery::{Arbitration, Purpose, Recovered};
+use super::scrub::{self, Difference};
+use super::stall::Stall;
+use crate::attribution::Conclusion;
+use crate::stdio::mismatch::OutputMismatch;
+use redrt_types::{ReplicaId, ViewNumber, VirtualRank};
+use redrt_wire::daemon::Exit;
+use redrt_wire::event::{Action, Event, Mismatch};
+use std::fmt;
+use std::time::Duration;
+
+/// The loss of one replica.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Loss {
+    /// Which.
+    pub replica: ReplicaId,
+    /// How it ended.
+    pub exit: Exit,
+    /// Whether it had called `MPI_Init`.
+    pub greeted: bool,
+    /// Live replicas left in its sphere.
+    pub left: usize,
+    /// The view without it.
+    pub view: ViewNumber,
+}
+
+/// Why a job ends before its processes do.
+#[derive(Clone, PartialEq, Debug)]
+pub enum EndReason {
+    /// A rank has no live replica left.
+    SphereLost(Loss),
+    /// `MPI_Abort`, or the library gave up.
+    Aborted {
+        /// Who.
+        replica: ReplicaId,
+        /// The exit code.
+        code: i32,
+        /// Why; empty when the application asked.
+        message: String,
+    },
+    /// A process could not be started.
+    NotStarted {
+        /// Which.
+        replica: ReplicaId,
+        /// Why.
+        message: String,
+    },
+    /// A rank ended without calling `MPI_Init` while others had called it, and would wait for ever.
+    MissedInit {
+        /// Which.
+        rank: VirtualRank,
+    },
+    /// A replica, or a program it ran, called `MPI_Init` once more.
+    SecondInit {
+        /// Which.
+        replica: ReplicaId,
+    },
+    /// A job that was spawned has failed.
+    SpawnedFailed {
+        /// Its exit code.
+        code: i32,
+    },
+    /// A signal to `redrun`.
+    Interrupted {
+        /// Its number.
+        signal: i32,
+    },
+    /// `--timeout`.
+    TimedOut {
+        /// As given.
+        timeout: Duration,
+    },
+    /// Every process waits in MPI and nothing is under way.
+    Stalled {
+        /// What each waits for.
+        stall: Stall,
+        /// Replicas were found to differ before.
+        have_differed: bool,
+    },
+    /// A process sent what no sound process sends, and there is no sibling to go on in its place.
+    Refused(Refusal),
+    /// A connection between two living processes broke, and neither has a sibling.
+    BrokenLink {
+        /// Whose end is said to be the broken one.
+        suspect: ReplicaId,
+        /// Who says so.
+        by: ReplicaId,
+    },
+    /// Replicas differ, and `--on-sdc=abort` was given.
+    Corrupted,
+    /// The reader of standard output has gone.
+    OutputClosed,
+}
+
+/// Why a replica is ended while its siblings go on.
+#[derive(Clone, PartialEq, Debug)]
+pub enum RetireReason {
+    /// A message of it was outvoted.
+    Outvoted,
+    /// It has computed with a payload that was outvoted later.
+    Tainted,
+    /// It waits for something that its siblings do not, in a job that cannot go on.
+    Strayed,
+    /// A message for it is corrupt wherever it is kept.
+    Withheld,
+    /// It alone called `MPI_Abort`, or left the path of its leader.
+    Abort {
+        /// The exit code it asked for.
+        code: i32,
+        /// What the library says; empty when the program called `MPI_Abort`.
+        message: String,
+    },
+    /// It sent what no sound process sends, or says so of others and is not believed.
+    Refused(Refusal),
+    /// A connection of it with another living process broke.
+    BrokenLink {
+        /// Whose end is said to be the broken one.
+        suspect: ReplicaId,
+        /// Who says so.
+        by: ReplicaId,
+    },
+}
+
+/// `12.3 ms`, `4.56 s`.
+#[must_use]
+pub fn time_text(time: Duration) -> String {
+    let seconds = time.as_secs_f64();
+    if seconds < 1.0 { format!("{:.1} ms", seconds * 1e3) } else { format!("{seconds:.2} s") }
+}
+
+/// Something that a process was told and that cannot be.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Refusal {
+    /// Who refused it; `redrun` when absent.
+    pub by: Option<ReplicaId>,
+    /// Who said it, when that is known.
+    pub peer: Option<ReplicaId>,
+    /// What was wrong, in words that follow on the name of who said it.
+    pub what: String,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.by {
+            Some(by) => write!(f, "replica {by} refused a frame: ")?,
+            None => write!(f, "redrun refused a message: ")?,
+        }
+        match self.peer {
+            Some(peer) => write!(f, "replica {peer} {}", self.what),
+            None => write!(f, "somebody {}", self.what),
+        }
+    }
+}
+
+/// Something to tell.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Report {
+    /// A replica was lost and its sphere goes on.
+    Lost(Loss),
+    /// A process ended in the ordinary course of events.
+    Exited {
+        /// Which.
+        replica: ReplicaId,
+        /// How.
+        exit: Exit,
+    },
+    /// A replica's connections broke; whether it is dead is for its daemon to say.
+    Suspected {
+        /// Which.
+        replica: ReplicaId,
+        /// Who noticed.
+        by: ReplicaId,
+    },
+    /// A frame was refused; what follows from that is reported as well.
+    Refused(Refusal),
+    /// A replica is being copied, to take a lost one's place.
+    CloneBegun {
+        /// Whose place.
+        replica: ReplicaId,
+        /// Who is copied.
+        source: ReplicaId,
+        /// What for.
+        purpose: Purpose,
+        /// Name of the host it is copied to.
+        host: String,
+    },
+    /// The copy runs on its host.
+    CopyRuns {
+        /// Whose place.
+        replica: ReplicaId,
+        /// Its process id there.
+        pid: i32,
+    },
+    /// Nothing came of it; it is tried again.
+    CloneFailed {
+        /// Whose place.
+        replica: ReplicaId,
+        /// Who was to be copied.
+        source: ReplicaId,
+        /// Where to; empty when the copy had its place already.
+        host: String,
+        /// Why.
+        what: String,
+    },
+    /// There is no host for a copy; said once for each loss.
+    NoSpare {
+        /// Whose place stays free.
+        replica: ReplicaId,
+        /// What the copy is for.
+        purpose: Purpose,
+        /// Why each host cannot be given, as far as that is known.
+        why: Vec<String>,
+    },
+    /// A replica is to leave when another has its part.
+    Leaving {
+        /// Which.
+        replica: ReplicaId,
+        /// Name of the host that it is to be moved to, if that was said.
+        to: Option<String>,
+    },
+    /// It has left, and its rank has as many replicas as it is to have.
+    Left {
+        /// Which.
+        replica: ReplicaId,
+    },
+    /// It does not leave after all.
+    Stays {
+        /// Which.
+        replica: ReplicaId,
+        /// Why.
+        why: String,
+    },
+    /// Ranks are to have so many replicas.
+    Degree {
+        /// So many.
+        degree: u16,
+        /// How many ranks.
+        rank_count: usize,
+    },
+    /// A host that was to become free is.
+    HostFree {
+        /// Its name.
+        host: String,
+    },
+    /// The place that a replica is in is the job's no more.
+    PlaceLost {
+        /// Which.
+        replica: ReplicaId,
+        /// Why.
+        why: String,
+    },
+    /// A copy has taken a lost replica's place and is in step.
+    Recovered(Recovered),
+    /// A copy stands ready, to judge if its rank's replicas differ.
+    CopyHeld {
+        /// The place that it would have.
+        replica: ReplicaId,
+        /// Who was copied.
+        source: ReplicaId,
+    },
+    /// No copy of a rank stands ready; said once.
+    NotHeld {
+        /// Of which.
+        rank: VirtualRank,
+        /// Why.
+        why: String,
+    },
+    /// Two replicas differ, and those that stand ready are asked.
+    Disputed(Box<Mismatch>),
+    /// They have judged.
+    Arbitrated(Arbitration),
+    /// A whole daemon was lost.
+    DaemonLost {
+        /// On which host.
+        host: String,
+        /// How that is known.
+        why: String,
+        /// How many processes went with it.
+        process_count: usize,
+    },
+    /// A process reported something.
+    Event(Event),
+    /// Replicas printed different things.
+    OutputMismatch {
+        /// Of which rank.
+        rank: VirtualRank,
+        /// What.
+        mismatch: OutputMismatch,
+        /// What was done.
+        action: Action,
+    },
+    /// A replica is so far behind that what it prints next is not compared.
+    OutputUncompared {
+        /// Which.
+        replica: ReplicaId,
+    },
+    /// A replica must stop printing until others have printed as much.
+    OutputHeld {
+        /// Which.
+        replica: ReplicaId,
+    },
+    /// Memory of a rank's replicas was equal and is not any more.
+    MemoryDiffers(Difference),
+    /// The memory of a rank cannot be compared.
+    ScrubUnfit {
+        /// Who says so.
+        replica: ReplicaId,
+        /// Why, in words that follow on its name.
+        why: String,
+    },
+    /// A round of comparing memory is over.
+    Scrubbed(scrub::Coverage),
+    /// There will be no more.
+    ScrubEnded(scrub::Coverage),
+    /// A replica that its siblings contradict is being ended.
+    Retired {
+        /// Which.
+        replica: ReplicaId,
+        /// What it did.
+        reason: RetireReason,
+    },
+    /// A replica that was wrong counts against its host.
+    Strike {
+        /// Which replica.
+        replica: ReplicaId,
+        /// So many its host has now.
+        count: u32,
+        /// With so many it is drained.
+        limit: u32,
+    },
+    /// A host has too many strikes.
+    HostBad {
+        /// The replica whose strike was the last one.
+        last: ReplicaId,
+        /// How many there are.
+        strikes: u32,
+        /// Whether its replicas move away: there may be no other host.
+        is_drained: bool,
+    },
+    /// What the verdicts until now have in common: software or hardware.
+    Attribution(Box<Conclusion>),
+    /// A fault was carried out from here.
+    Injected {
+        /// On whom.
+        replica: ReplicaId,
+        /// In the words of `--inject`.
+        fault: String,
+    },
+    /// The job is being ended.
+    Ending(EndReason),
+    /// A second signal: no more grace.
+    Impatient,
+    /// All processes have ended.
+    Ended {
+        /// The exit code of the job.
+        code: i32,
+    },
+}
+
+/// How urgent a line is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Severity {
+    /// Worth knowing.
+    Note,
+    /// Something went wrong and was dealt with.
+    Warning,
+    /// The job fails.
+    Error,
+}
+
+impl Report {
+    /// Whether it is about something that did not compare equal.
+    #[must_use]
+    pub fn is_mismatch(&self) -> bool {
+        matches!(self, Self::Event(Event::Mismatch(_) | Event::Evidence(_)) | Self::OutputMismatch { .. })
+    }
+}
+
+/// How a process ended, in words.
+#[must_use]
+pub fn exit_text(exit: Exit) -> String {
+    match exit {
+        Exit::Signal(signal) => signal_name(signal),
+        Exit::Status(status) => format!("status {status}"),
+    }
+}
+
+/// `signal 11 (SIGSEGV)`.
+#[must_use]
+pub fn signal_name(signal: i32) -> String {
+    match nix::sys::signal::Signal::try_from(signal) {
+        Ok(name) => format!("signal {signal} ({})", name.as_str()),
+        Err(_) => format!("signal {signal}"),
+    }
+}
+
+/// The command that takes a host out of Slurm's hands. Names are quoted for a shell.
+#[must_use]
+pub fn drain_command(host: &str, reason: &str) -> String {
+    let plain = |c: char| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '_' };
+    let name: String = host.chars().map(plain).collect();
+    format!("scontrol update nodename={name} state=drain reason=\"redrt: {reason}\"")
+}
