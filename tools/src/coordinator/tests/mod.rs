@@ -10,8 +10,11 @@ mod refusals;
 mod simulation;
 
 use super::*;
-use crate::pool::Places;
-use redrt_wire::clone::{CloneOrder, Cost, Position};
+use crate::pool::{PlaceNews, Places};
+use redrt_types::{ReplicaId, ViewNumber, VirtualRank, World};
+use redrt_wire::clone::{CloneOrder, CloneStep, Cost, Position};
+use redrt_wire::control::{Card, FromAgent, OnSdc, Passive};
+use redrt_wire::event::{Action, Event, Statistics};
 use spare_pool::{JobId, Request};
 
 fn settings(degrees: &[u16]) -> Settings {

@@ -1,0 +1,121 @@
+//! What processes say.
+
+use super::stall::{self, Finding, Stall};
+use super::{Coordinator, EndReason, KILL_GRACE, Phase, Recovery, Report, RetireReason, SIBLINGS_BELIEVED};
+use redrt_types::ReplicaId;
+use redrt_wire::control::{FromAgent, Passive};
+use redrt_wire::daemon::ToDaemon;
+use redrt_wire::event::{Action, Event};
+use std::time::Duration;
+
+impl Coordinator {
+    pub(super) fn hear(&mut self, now: Duration, replica: ReplicaId, message: FromAgent) {
+        if let Err(what) = self.check(replica, &message) {
+            return self.refuse(now, replica, what);
+        }
+        match message {
+            FromAgent::Hello => self.greeted(now, replica),
+            FromAgent::Ready(card) if self.copy_ready(now, replica, &card) => {}
+            FromAgent::Pinned(newcomers) => self.pinned(now, replica, &newcomers),
+            FromAgent::InStep => self.in_step(now, replica),
+            FromAgent::Hindered => self.hindered(now, replica),
+            FromAgent::Ready(card) => {
+                let process = self.process(replica);
+                process.card = Some(card);
+                process.phase = Phase::Ready;
+                self.check_barriers(now);
+            }
+            FromAgent::Finalizing { view, statistics, coverage } => {
+                let process = self.process(replica);
+                process.coverage = coverage;
+                process.statistics = Some(statistics);
+                process.phase = Phase::Finalizing(view);
+                // There will be no more collectives.
+                self.end_scrub();
+                self.check_barriers(now);
+            }
+            FromAgent::Abort { code, message } => {
+                if let Some(check) = self.check.as_mut().filter(|_| !message.is_empty()) {
+                    check.other(replica, message.clone());
+                }
+                let reason = RetireReason::Abort { code, message: message.clone() };
+                if self.retire(replica, reason, SIBLINGS_BELIEVED) {
+                    return;
+                }
+                self.end(EndReason::Aborted { replica, code, message }, Some(code), now + KILL_GRACE);
+            }
+            FromAgent::Event(Event::Mismatch(mismatch)) if mismatch.action == Action::Disputed => {
+                self.have_differed = true;
+                self.dispute(now, &mismatch);
+                self.report(Report::Disputed(mismatch));
+            }
+            FromAgent::Event(mut event) => {
+                let evidence = match &mut event {
+                    Event::Mismatch(mismatch) => self.excerpts.compare(mismatch),
+                    _ => None,
+                };
+                let aborts = matches!(&event, Event::Mismatch(mismatch) if mismatch.action == Action::Aborted);
+                self.have_differed |= matches!(event, Event::Mismatch(_) | Event::Divergence { .. });
+                self.report(Report::Event(event.clone()));
+                if let (Event::Divergence { replica, what }, Some(check)) = (&event, &mut self.check) {
+                    check.other(*replica, what.clone());
+                }
+                if let Event::Mismatch(mismatch) = &event {
+                    self.check_message(mismatch);
+                }
+                if let Some(evidence) = evidence {
+                    self.check_evidence(&evidence);
+                    self.report(Report::Event(Event::Evidence(Box::new(evidence))));
+                }
+                if let Event::Mismatch(mismatch) = &event {
+                    self.heal(now, mismatch);
+                    self.judged(now, mismatch);
+                }
+                if aborts {
+                    self.end(EndReason::Corrupted, Some(1), now + KILL_GRACE);
+                }
+            }
+            FromAgent::Answer { wave, passive, statistics } => {
+                self.process(replica).latest = statistics;
+                self.answered(now, replica, wave, passive);
+            }
+            FromAgent::Scrubbed { round, answer } => self.scrubbed(replica, round, answer),
+            FromAgent::Trace(sending, trace) => self.check_trace(replica, sending, trace),
+            // Whoever carries this out sees to it: no decision of the job's depends on it.
+            FromAgent::Dynamic(..) => {}
+            FromAgent::Suspect(suspect) => self.suspected(now, suspect, replica),
+            FromAgent::Refused { peer, what } => self.refused(now, replica, peer, what),
+        }
+    }
+
+    pub(super) fn answered(&mut self, now: Duration, replica: ReplicaId, wave: u64, passive: Option<Passive>) {
+        if !self.is_under_way() {
+            return;
+        }
+        if !self.broken_links.is_empty() || self.recovery.as_ref().is_some_and(Recovery::is_cutting) {
+            // Whoever waits may wait for what was lost; that is judged in its time. Or for a copy that is about to run.
+            return self.stall.reset(now);
+        }
+        let (view, world, processes) = (&self.view, &self.settings.world, &self.processes);
+        let live = world
+            .replicas()
+            .filter(|other| view.is_live(*other) && processes[world.process(*other).0 as usize].exit.is_none());
+        match self.stall.answered(now, replica, (wave, passive), view, live) {
+            Finding::Open => {}
+            Finding::Ask(wave) => self.send(ToDaemon::Ask { wave }),
+            Finding::Stalled(stall) => self.stalled(now, stall),
+        }
+    }
+
+    /// Nobody can go on. A replica that has left the path of two or more siblings may be why.
+    pub(super) fn stalled(&mut self, now: Duration, stall: Stall) {
+        let mut retired = false;
+        for stray in stall::strays(&stall) {
+            retired |= self.retire(stray, RetireReason::Strayed, SIBLINGS_BELIEVED);
+        }
+        if !retired && !self.give_up_cases(now, |_| true) {
+            let reason = EndReason::Stalled { stall, have_differed: self.have_differed };
+            self.end(reason, Some(1), now + KILL_GRACE);
+        }
+    }
+}

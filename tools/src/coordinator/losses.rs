@@ -1,0 +1,170 @@
+//! Processes that end, each of their own accord, and what follows for the others.
+
+use super::{Coordinator, EndReason, KILL_GRACE, Loss, Output, Phase, Process, Report, RetireReason, SIGKILL};
+use redrt_types::ReplicaId;
+use redrt_wire::daemon::{Exit, ToDaemon};
+use std::time::Duration;
+
+impl Coordinator {
+    pub(super) fn could_not_start(&mut self, now: Duration, replica: ReplicaId, message: String) {
+        let process = self.process(replica);
+        process.exit = Some(Exit::Status(127));
+        process.drained = true;
+        process.lost = true;
+        self.end(EndReason::NotStarted { replica, message }, Some(127), now + KILL_GRACE);
+    }
+
+    pub(super) fn greeted(&mut self, now: Duration, replica: ReplicaId) {
+        if std::mem::replace(&mut self.process(replica).phase, Phase::Greeted) != Phase::Started {
+            // A script that runs two MPI programs. The second would wait for ever, as the job has met already.
+            return self.end(EndReason::SecondInit { replica }, Some(1), now + KILL_GRACE);
+        }
+        let absent = self.world().replicas().find(|other| {
+            let process = &self.processes[self.world().process(*other).0 as usize];
+            process.exit.is_some() && !process.lost
+        });
+        if let Some(absent) = absent {
+            self.end(EndReason::MissedInit { rank: absent.rank }, Some(1), now + KILL_GRACE);
+        }
+    }
+
+    pub(super) fn exited(&mut self, now: Duration, replica: ReplicaId, exit: Exit) {
+        let (released, ending) = (self.released, self.ending.as_ref().is_some_and(|ending| ending.killed));
+        let process = self.process(replica);
+        if process.exit.is_some() {
+            return;
+        }
+        process.exit = Some(exit);
+        process.killed_at_end = ending && exit == Exit::Signal(9);
+        let greeted = process.phase != Phase::Started;
+        let is_loss = if greeted { !released } else { exit != Exit::Status(0) };
+        if self.ending.is_some() {
+            return;
+        }
+        if released {
+            self.left(replica, exit);
+        } else if is_loss {
+            self.lose(now, &[replica]);
+        } else {
+            self.report(Report::Exited { replica, exit });
+            let any_greeted = self.processes.iter().any(|process| process.phase != Phase::Started && !process.lost);
+            if any_greeted {
+                self.end(EndReason::MissedInit { rank: replica.rank }, Some(1), now + KILL_GRACE);
+            }
+        }
+    }
+
+    /// A process ended after `Release`. Killed while a sibling does the same without harm, it is lost as before, and
+    /// neither its exit nor what it had not yet printed counts; but nobody needs another view.
+    pub(super) fn left(&mut self, replica: ReplicaId, exit: Exit) {
+        let sphere = self.world().sphere(replica.rank);
+        let is_there = |process: &Process| !process.lost && !process.is_vacant;
+        let left = sphere.filter(|other| *other != replica && is_there(self.process(*other))).count();
+        if left == 0 || matches!(exit, Exit::Status(_)) {
+            return self.report(Report::Exited { replica, exit });
+        }
+        self.process(replica).lost = true;
+        self.outputs.push_back(Output::StreamLost(replica));
+        let view = self.view.number;
+        self.report(Report::Lost(Loss { replica, exit, greeted: true, left, view }));
+    }
+
+    /// Takes replicas, whose exits are known, out of the view; or ends the job when a sphere has no other.
+    pub(super) fn lose(&mut self, now: Duration, replicas: &[ReplicaId]) {
+        for replica in replicas {
+            self.process(*replica).lost = true;
+        }
+        self.view = self.view.without(replicas);
+        self.interrupt_scrub();
+        self.stall.reset(now);
+        let mut lost_sphere = None;
+        for replica in replicas {
+            let exit = self.process(*replica).exit.expect("an exit was recorded before the loss");
+            let left = self.view.live(replica.rank).filter(|other| self.is_in_step(*other)).count();
+            let greeted = self.process(*replica).phase != Phase::Started;
+            let loss = Loss { replica: *replica, exit, greeted, left, view: self.view.number };
+            self.outputs.push_back(Output::StreamLost(*replica));
+            if left == 0 {
+                lost_sphere.get_or_insert(loss);
+            } else if self.process(*replica).leaves {
+                self.report(Report::Left { replica: *replica });
+            } else {
+                self.report(Report::Lost(loss));
+            }
+        }
+        match lost_sphere {
+            Some(loss) => self.end(EndReason::SphereLost(loss), None, now + KILL_GRACE),
+            None => {
+                self.send(ToDaemon::View(self.view.clone()));
+                self.replace(now, replicas);
+                replicas.iter().for_each(|replica| self.vacate(*replica));
+                self.check_barriers(now);
+            }
+        }
+    }
+
+    pub(super) fn daemon_lost(&mut self, now: Duration, host: String, why: String, replicas: &[ReplicaId]) {
+        let mut alive = Vec::new();
+        for replica in replicas {
+            let process = self.process(*replica);
+            process.drained = true;
+            if process.exit.is_none() {
+                process.exit = Some(Exit::Signal(SIGKILL));
+                alive.push(*replica);
+            }
+        }
+        if self.ending.is_some() {
+            return;
+        }
+        self.host_lost(now, &host);
+        self.report(Report::DaemonLost { host, why, process_count: alive.len() });
+        if self.released {
+            alive.into_iter().for_each(|replica| self.left(replica, Exit::Signal(SIGKILL)));
+        } else if !alive.is_empty() {
+            self.lose(now, &alive);
+        }
+    }
+
+    pub(super) fn drained(&mut self, replica: ReplicaId) {
+        let process = self.process(replica);
+        process.drained = true;
+        let lost = process.lost;
+        if !lost || self.view.live(replica.rank).next().is_none() {
+            let complete = self.ending.is_none();
+            self.outputs.push_back(Output::StreamEnded { replica, complete });
+        }
+        self.place_freed(replica);
+        self.vacate(replica);
+    }
+
+    /// Whoever was not needed any more has gone: its place is free.
+    pub(super) fn vacate(&mut self, replica: ReplicaId) {
+        let process = self.process(replica);
+        if process.leaves && process.lost && process.is_gone() {
+            *process = Process::vacant(process.incarnation);
+            self.outputs.push_back(Output::Vacated(replica));
+        }
+    }
+
+    /// Ends one replica that was found to be wrong, when its rank can go on without it: with so many others at least.
+    /// `false` when there are not, and nothing is done.
+    ///
+    /// Its memory is known to be wrong. Left alone it could leave the path of its siblings, and then the job would wait for
+    /// ever for what it does not send, acknowledge or finish.
+    pub(super) fn retire(&mut self, replica: ReplicaId, reason: RetireReason, others_min: usize) -> bool {
+        let counts = |other: &ReplicaId| self.processes[self.world().process(*other).0 as usize].counts();
+        let is_fit = |other: &ReplicaId| *other != replica && counts(other) && self.is_in_step(*other);
+        let others = self.view.live(replica.rank).filter(is_fit).count();
+        let process = self.process(replica);
+        if !process.counts() {
+            return process.retired;
+        }
+        if others < others_min || self.ending.is_some() {
+            return false;
+        }
+        self.process(replica).retired = true;
+        self.report(Report::Retired { replica, reason });
+        self.send(ToDaemon::Kill(replica));
+        true
+    }
+}

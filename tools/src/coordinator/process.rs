@@ -1,0 +1,80 @@
+//! One process, as far as the coordinator knows it.
+
+use redrt_types::{Incarnation, ReplicaId, ViewNumber};
+use redrt_wire::control::Card;
+use redrt_wire::daemon::Exit;
+use redrt_wire::event::{Coverage, Statistics};
+
+/// How far a process has come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Phase {
+    Started,
+    Greeted,
+    Ready,
+    /// In `MPI_Finalize`, complete as of this view.
+    Finalizing(ViewNumber),
+}
+
+#[derive(Clone, Debug)]
+pub struct Process {
+    pub phase: Phase,
+    pub card: Option<Card>,
+    pub statistics: Option<Statistics>,
+    /// What it has compared, by communicator.
+    pub coverage: Vec<Coverage>,
+    /// What it has last told of its counters while it runs.
+    pub latest: Statistics,
+    pub exit: Option<Exit>,
+    pub drained: bool,
+    pub lost: bool,
+    /// It is being killed, because it was found to be wrong or is not needed any more.
+    pub retired: bool,
+    /// It is not needed any more: its end is no loss.
+    pub leaves: bool,
+    /// There is no process in this place.
+    pub is_vacant: bool,
+    /// Whose frame it refused first.
+    pub refuses: Option<ReplicaId>,
+    /// The coordinator's order to kill it went out before it exited, so its exit says nothing.
+    pub killed_at_end: bool,
+    /// A fault has been ordered that kills it.
+    pub is_doomed: bool,
+    /// Which life of its place this is; grows with each attempt to make a copy.
+    pub incarnation: Incarnation,
+}
+
+impl Process {
+    pub fn new() -> Self {
+        Self {
+            phase: Phase::Started,
+            card: None,
+            statistics: None,
+            coverage: Vec::new(),
+            latest: Statistics::default(),
+            exit: None,
+            drained: false,
+            lost: false,
+            retired: false,
+            leaves: false,
+            is_vacant: false,
+            refuses: None,
+            killed_at_end: false,
+            is_doomed: false,
+            incarnation: Incarnation(0),
+        }
+    }
+
+    /// A place without a process; `incarnation` is that of the last one.
+    pub fn vacant(incarnation: Incarnation) -> Self {
+        Self { is_vacant: true, incarnation, ..Self::new() }
+    }
+
+    /// Whether its word counts.
+    pub fn counts(&self) -> bool {
+        !self.is_vacant && !self.lost && !self.retired && self.exit.is_none()
+    }
+
+    pub fn is_gone(&self) -> bool {
+        self.is_vacant || self.exit.is_some() && self.drained
+    }
+}
