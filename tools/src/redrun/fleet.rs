@@ -5,8 +5,9 @@
 
 mod grow;
 mod launch;
+mod watching;
 
-use crate::hosts::{Arbiter, Duty, Observer, Refusals, TICKS, Verdict, Who};
+use crate::hosts::{Arbiter, Observer, Refusals, Who};
 use crate::plan::HostPlan;
 use crate::tree::hub::{Event, Hub, LinkId};
 use crate::tree::launcher::{self, Starting};
@@ -14,7 +15,7 @@ use crate::tree::session::Session;
 use crate::tree::shape;
 use anyhow::Result;
 use redrt_wire::auth::Secret;
-use redrt_wire::daemon::{FromDaemon, Sign, ToDaemon, Watch};
+use redrt_wire::daemon::{FromDaemon, Sign, ToDaemon};
 use redrt_wire::tree::{Attach, Down, Question, Up};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io;
@@ -430,109 +431,6 @@ impl Fleet {
             }
             Err(_) => self.ask_for_refusal(host),
         }
-    }
-
-    /// The hosts that are there are told of each other, and watched.
-    pub fn watch(&mut self) {
-        if !self.plan.is_remote() {
-            return;
-        }
-        self.rewatch();
-        self.next_tick = Some(Instant::now() + self.tick_time());
-    }
-
-    /// Nobody watches anybody until [`Fleet::watch`] is called again: this program is about to stand still.
-    pub fn unwatch(&mut self) {
-        if self.next_tick.take().is_some() {
-            self.send_all(&ToDaemon::Watch(Watch { ring: Vec::new(), timeout_ms: 0 }));
-        }
-    }
-
-    fn tick_time(&self) -> Duration {
-        self.plan.detect_timeout / TICKS
-    }
-
-    fn rewatch(&mut self) {
-        if !self.complete || !self.plan.is_remote() {
-            return;
-        }
-        let ring = self
-            .arbiter
-            .ring()
-            .iter()
-            .filter_map(|host| Some((*host, self.members[*host as usize].attach.as_ref()?.listen)));
-        let watch = Watch { ring: ring.collect(), timeout_ms: self.plan.detect_timeout.as_millis() as u32 };
-        self.send_all(&ToDaemon::Watch(watch));
-        self.observer.watch([], self.arbiter.below_root());
-    }
-
-    fn tick(&mut self) {
-        // However late it is: a time in which this program did not run is no silence of others.
-        self.next_tick = Some(Instant::now() + self.tick_time());
-        self.round += 1;
-        self.pass(&Down::Beat { round: self.round });
-        for host in 0..self.members.len() as u32 {
-            if let Some(count) = self.members[host as usize].session.untold() {
-                self.acknowledge(host, count);
-            }
-        }
-        for duty in self.observer.tick() {
-            self.observed_here(duty);
-        }
-        let reachable: BTreeMap<_, _> =
-            (0..self.members.len() as u32).map(|host| (host, self.way(host).is_some())).collect();
-        let verdicts = self.arbiter.tick(|host| reachable[&host]);
-        self.carry_out(verdicts);
-    }
-
-    fn observed_here(&mut self, duty: Duty) {
-        if let Duty::Report(host, sign) = duty {
-            self.observed(Who::Root, host, sign);
-        }
-    }
-
-    fn observed(&mut self, by: Who, host: u32, sign: Sign) {
-        if host as usize >= self.members.len() {
-            return;
-        }
-        let verdicts = self.arbiter.observed(by, host, sign);
-        if sign == Sign::Parted && self.next_tick.is_some() {
-            self.observer.watch([], self.arbiter.below_root());
-        }
-        self.carry_out(verdicts);
-    }
-
-    fn carry_out(&mut self, verdicts: Vec<Verdict>) {
-        for verdict in verdicts {
-            match verdict {
-                Verdict::Probe(Who::Root, host) => {
-                    if let Some(sign) = self.observer.sign(host) {
-                        self.observed(Who::Root, host, sign);
-                    }
-                }
-                Verdict::Probe(Who::Host(by), host) => self.send(by, &ToDaemon::Probe { host }),
-                Verdict::Dead { host, why } => self.bury(host, why),
-            }
-        }
-    }
-
-    /// The host is not part of the job any more. If it is alive nevertheless it is told so.
-    pub fn bury(&mut self, host: u32, why: String) {
-        let way = self.way(host);
-        let member = &mut self.members[host as usize];
-        if std::mem::replace(&mut member.dead, true) {
-            return;
-        }
-        let reason = format!("this host was taken for dead: {why}");
-        if let Some(way) = way {
-            self.hub.send(way, &Down::Stop { host, reason });
-        }
-        if let Some(link) = self.members[host as usize].link.take() {
-            self.roles.insert(link, Role::Buried(host));
-        }
-        self.arbiter.remove(host);
-        self.rewatch();
-        self.news.push_back(News::Dead { host, why });
     }
 
     /// Waits for the daemons to leave, and helps them.

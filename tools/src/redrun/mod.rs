@@ -6,15 +6,19 @@ mod clones;
 mod console;
 mod determinism;
 mod fleet;
+mod launching;
 mod layout;
 mod metrics;
 mod output;
+mod signals;
 mod spares;
 mod spawned;
 mod start_record;
 mod status;
 mod status_lines;
+mod streams;
 mod summary;
+mod telling;
 mod wishes;
 
 pub use console::Console;
@@ -22,29 +26,22 @@ pub use spawned::{Upwards, begin as begin_spawned, relay};
 
 use crate::audit::log::{self, Log};
 use crate::cli::{Fault, Job};
-use crate::coordinator::{Coordinator, Input, Output, Report, Settings};
+use crate::coordinator::{Coordinator, Input, Output, Settings};
 use crate::jobs;
 use anyhow::{Context, Result, bail};
 use fleet::{Fleet, News};
 use metrics::{Counts, Metrics};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::signal::{SigSet, Signal};
-use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::sys::signalfd::SignalFd;
 use output::Outputs;
 use redrt_types::{ReplicaId, ViewNumber, VirtualRank};
 use redrt_wire::auth::Secret;
 use redrt_wire::control::{FromAgent, ProcessFault};
 use redrt_wire::daemon::{FromDaemon, Launch, ToDaemon};
-use redrt_wire::event::Event;
 use std::collections::{BTreeMap, HashSet};
-use std::io::Read;
 use std::os::fd::AsFd;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
-/// Standard input read ahead of what rank 0 has taken.
-const INPUT_WINDOW_BYTES: u64 = 256 << 10;
-/// Corruption that cannot be outvoted spreads; nobody reads thousands of lines about it.
-const MISMATCH_LINES_MAX: u64 = 10;
 /// The exit code when a program that is being checked is not deterministic.
 const NONDETERMINISTIC_CODE: i32 = 1;
 
@@ -120,7 +117,7 @@ impl<'a> Shell<'a> {
         let job_number = random_number();
         let audit = job.audit.as_deref().map(|path| Log::open(&log::path_in(path, job_number)));
         let audit = audit.transpose()?.unwrap_or_default();
-        let signals = catch_signals()?;
+        let signals = signals::catch_signals()?;
         // Before anything is started, and after signals are caught: its thread is not to get any.
         let metrics = job.metrics.map(Metrics::listen).transpose()?;
         let (mut timed_kills, mut send_kills, mut random_kills) = (Vec::new(), Vec::new(), None);
@@ -250,36 +247,6 @@ impl<'a> Shell<'a> {
         PollTimeout::from(u16::try_from(wait_ms).unwrap_or(u16::MAX))
     }
 
-    fn read_signals(&mut self) {
-        while let Ok(Some(signal)) = self.signals.read_signal() {
-            if signal.ssi_signo == Signal::SIGTSTP as u32 {
-                self.stand_still();
-                continue;
-            }
-            self.interrupt(signal.ssi_signo as i32);
-        }
-    }
-
-    /// The job is to end.
-    fn interrupt(&mut self, signal: i32) {
-        self.spawned.terminate();
-        if self.exit_code.is_some() || !self.is_launched() {
-            self.exit_code.get_or_insert(128 + signal);
-            self.impatient = true;
-            return;
-        }
-        self.handle(Input::Interrupted(signal));
-    }
-
-    /// Ctrl-Z stops this program alone. The daemons would take it for dead.
-    fn stand_still(&mut self) {
-        self.fleet.unwatch();
-        let _ = nix::sys::signal::raise(Signal::SIGSTOP);
-        if self.is_launched() {
-            self.fleet.watch();
-        }
-    }
-
     fn is_launched(&self) -> bool {
         !self.placement.is_empty()
     }
@@ -380,89 +347,6 @@ impl<'a> Shell<'a> {
         self.host(replica).map_or_else(String::new, |host| self.fleet.name(host).to_owned())
     }
 
-    fn launch(&mut self) -> Result<()> {
-        let job = self.job;
-        let layout = layout::lay_out(&job.world, &job.view, &self.fleet)?;
-        if job.hosts.report {
-            layout.report(&job.world, &self.fleet).iter().for_each(|line| self.console.plain(line));
-        }
-        if !job.quiet {
-            layout.notes(&job.world, &self.fleet).iter().for_each(|line| self.console.plain(line));
-        }
-        self.placement = layout.placement;
-        if job.is_cloneable {
-            self.recover();
-        }
-        let first_rank = job.world.sphere(VirtualRank(0)).filter_map(|replica| self.host(replica));
-        self.input_taken_bytes = first_rank.map(|host| (host, 0)).collect();
-        self.started_at = Instant::now();
-        let start_time_ns = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos() as u64);
-        let launch = Launch {
-            job: self.job_number,
-            secret: self.fleet.secret().clone(),
-            world: job.world.clone(),
-            view: self.coordinator.view().clone(),
-            options: job.options.clone(),
-            placement: self.placement_for_daemons(),
-            applications: job.applications.clone(),
-            application_of_rank: job.application_of_rank.clone(),
-            faults: self.process_faults()?,
-            start_time_ns,
-            start_monotonic_ns: monotonic_ns(),
-            host_name: self.fleet.name(0).to_owned(),
-            cloneable: job.is_cloneable,
-            origin: self.origin(),
-            // That of a spawned job is something else.
-            standard_input: job.origin.is_none(),
-        };
-        let hosts: Vec<_> = (0..job.hosts.hosts.len() as u32).map(|host| self.fleet.name(host).to_owned()).collect();
-        self.record(crate::audit::JOB_START, &start_record::start_record(job, &launch, &hosts));
-        // A job that redctl does not find runs as well.
-        self.entry = jobs::write_down(self.job_number, &hosts[0], self.fleet.address(), self.fleet.secret()).ok();
-        self.fleet.watch();
-        self.launch = Some(launch.clone());
-        self.fleet.send_all(&ToDaemon::Launch(Box::new(launch)));
-        Ok(())
-    }
-
-    /// The name of the host that a replica was on in a view, which may be an older one; now, if none is given.
-    fn host_name_in(&self, replica: ReplicaId, view: Option<ViewNumber>) -> String {
-        let homes = self.past_homes.get(&replica).into_iter().flatten();
-        let mut past = homes.filter(|(until, _)| view.is_some_and(|view| view <= *until));
-        past.next().map_or_else(|| self.host_name(replica), |(_, host)| self.fleet.name(*host).to_owned())
-    }
-
-    /// The faults that processes carry out themselves.
-    fn process_faults(&self) -> Result<Vec<(ReplicaId, ProcessFault)>> {
-        let mut faults = Vec::new();
-        for fault in &self.job.faults {
-            match fault {
-                Fault::Process(replica, fault) => faults.push((*replica, *fault)),
-                Fault::Sick { host, period } => {
-                    let mut numbers = 0..self.fleet.plan().hosts.len() as u32;
-                    let found = numbers.find(|number| self.fleet.name(*number) == host);
-                    let host = found.with_context(|| format!("--inject sick:{host}: the job has no host {host}"))?;
-                    let all = self.job.world.replicas().filter(|replica| self.host(*replica).is_some());
-                    faults.extend(all.map(|replica| (replica, ProcessFault::Sick { host, period: *period })));
-                }
-                Fault::Timed(_) | Fault::Random(_) => {}
-            }
-        }
-        Ok(faults)
-    }
-
-    /// Writes to the audit log.
-    fn record(&mut self, event: &str, fields: &serde_json::Value) {
-        self.audit.record(event, fields);
-        if let Some(error) = self.audit.poll_error() {
-            self.console.warning(&format!("the audit log has gaps from here on: {error}"));
-        }
-    }
-
-    fn placement_for_daemons(&self) -> Vec<u32> {
-        self.placement.iter().map(|host| host.unwrap_or_default()).collect()
-    }
-
     fn handle(&mut self, input: Input) {
         let now = self.now();
         if !self.is_launched() && matches!(input, Input::Tick) {
@@ -519,187 +403,10 @@ impl<'a> Shell<'a> {
         }
         self.note_clones();
     }
-
-    fn report(&mut self, report: &Report) {
-        self.reports.count(report);
-        let view = match report {
-            Report::Event(Event::Mismatch(mismatch)) => Some(mismatch.view),
-            Report::Event(Event::Evidence(evidence)) => Some(evidence.view),
-            _ => None,
-        };
-        let mut counts = std::mem::take(&mut self.counts);
-        let host = |replica: ReplicaId| self.host_name_in(replica, view);
-        let ((name, fields), line) = (report.record(&host), report.line(&host));
-        counts.count(report, &host);
-        self.counts = counts;
-        let is_end = matches!(report, Report::Ended { .. });
-        if is_end {
-            self.record_coverage();
-            self.attribute(report, view);
-        }
-        self.record(name, &fields);
-        if let Some((severity, line)) = line {
-            match self.reports.mismatches() {
-                count if report.is_mismatch() && count > MISMATCH_LINES_MAX => {
-                    if count == MISMATCH_LINES_MAX + 1 {
-                        self.console.warning("more mismatches follow; all are counted, and listed by --audit");
-                    }
-                }
-                _ => self.console.say(severity, &line),
-            }
-        }
-        if !is_end {
-            self.attribute(report, view);
-        }
-    }
-
-    /// Says what follows from all verdicts until now, where the program is not being checked anyway.
-    fn attribute(&mut self, report: &Report, view: Option<ViewNumber>) {
-        if self.job.options.traces {
-            return;
-        }
-        let mut attribution = std::mem::take(&mut self.attribution);
-        let conclusions = attribution.note(report, &|replica| self.host_name_in(replica, view));
-        self.attribution = attribution;
-        for conclusion in conclusions {
-            self.report(&Report::Attribution(Box::new(conclusion)));
-        }
-    }
-
-    /// What each process has sent and compared.
-    fn record_coverage(&mut self) {
-        let told: Vec<_> = self.coordinator.statistics().filter_map(|(replica, one)| Some((replica, one?))).collect();
-        for (replica, one) in told {
-            let fields = serde_json::json!({
-                "replica": replica.to_string(), "host": self.host_name(replica), "messages_sent": one.messages_sent,
-                "bytes_sent": one.bytes_sent, "messages_compared": one.messages_compared,
-                "bytes_compared": one.bytes_compared, "communicators": self.coordinator.coverage(replica),
-            });
-            self.record("coverage", &fields);
-        }
-    }
-
-    /// Sends on what comes out, and stops those who print faster than it can be shown or compared.
-    fn after_output(&mut self, replica: ReplicaId) {
-        while let Some((rank, finding)) = self.outputs.poll_finding() {
-            self.handle(Input::Output { rank, finding });
-        }
-        self.write_outputs();
-        let ahead = self.outputs.is_far_ahead(replica);
-        if ahead && !self.held.contains(&Some(replica)) && self.told_of_hold.insert(replica) {
-            self.report(&Report::OutputHeld { replica });
-        }
-        self.hold(Some(replica), ahead);
-    }
-
-    fn write_outputs(&mut self) {
-        let elapsed = self.started_at.elapsed();
-        let written = match self.outputs.is_idle(elapsed) {
-            true => Ok(()),
-            false => self.console.around(|| (self.outputs.write(elapsed), self.outputs.ends_line())),
-        };
-        if written.is_err() && self.exit_code.is_none() {
-            self.handle(Input::OutputClosed);
-        }
-        let (full, drained) = self.outputs.fill_state();
-        if full {
-            self.hold(None, true);
-        } else if drained {
-            self.hold(None, false);
-        }
-        for replica in self.held.iter().copied().flatten().collect::<Vec<_>>() {
-            let ahead = self.outputs.is_far_ahead(replica);
-            self.hold(Some(replica), ahead);
-        }
-    }
-
-    fn hold(&mut self, replica: Option<ReplicaId>, held: bool) {
-        let changed = if held { self.held.insert(replica) } else { self.held.remove(&replica) };
-        let host = replica.and_then(|replica| self.host(replica));
-        match host.filter(|_| changed) {
-            Some(host) => self.fleet.send(host, &ToDaemon::HoldOutput { replica, held }),
-            None if changed => self.fleet.send_all(&ToDaemon::HoldOutput { replica, held }),
-            None => {}
-        }
-    }
-
-    /// Standard input is read while the job runs, there is room, and, at a terminal, this is the foreground job.
-    fn wants_input(&self) -> bool {
-        let running = self.is_launched() && self.exit_code.is_none();
-        let Some(input) = self.input.as_ref().filter(|_| running) else { return false };
-        let is_foreground =
-            || nix::unistd::tcgetpgrp(input).map_or(true, |foreground| foreground == nix::unistd::getpgrp());
-        // What was sent while a replica of rank 0 is being copied would be missing in its copy.
-        let is_copied = self.coordinator.is_cutting(VirtualRank(0));
-        self.input_in_flight_bytes() < INPUT_WINDOW_BYTES && !is_copied && is_foreground()
-    }
-
-    /// Read, and not yet taken by the slowest host that needs it.
-    fn input_in_flight_bytes(&self) -> u64 {
-        let slowest = self.input_taken_bytes.values().copied().min().unwrap_or(self.input_sent_bytes);
-        self.input_sent_bytes - slowest
-    }
-
-    fn send_input(&mut self, message: &ToDaemon) {
-        for host in self.input_taken_bytes.keys().copied().collect::<Vec<_>>() {
-            self.fleet.send(host, message);
-        }
-    }
-
-    fn read_input(&mut self) {
-        let Some(input) = &mut self.input else { return };
-        let mut bytes = vec![0; 64 << 10];
-        match input.read(&mut bytes) {
-            Ok(0) | Err(_) => {
-                self.input = None;
-                self.note_input();
-                self.send_input(&ToDaemon::InputEnd);
-            }
-            Ok(count) => {
-                bytes.truncate(count);
-                self.input_sent_bytes += count as u64;
-                self.note_input();
-                self.send_input(&ToDaemon::Input { bytes });
-            }
-        }
-    }
-
-    fn note_input(&mut self) {
-        self.coordinator.input_passed(self.now());
-        self.carry_out();
-    }
-
-    fn summarize(&mut self, code: i32, determinism: Option<&serde_json::Value>) -> Result<()> {
-        self.audit.close();
-        let summary = summary::Summary::new(&self.coordinator, &self.reports, self.now(), code, self.audit.head());
-        if !self.job.quiet
-            && let Some(lines) = summary.lines()
-        {
-            lines.iter().for_each(|line| self.console.plain(line));
-        }
-        if let Some(path) = &self.job.json_summary {
-            summary.write_json(path, determinism)?;
-        }
-        Ok(())
-    }
 }
 
 /// A number for the job that is nobody else's.
 fn random_number() -> u64 {
     // Not from the secret, which must not be seen in it.
     Secret::generate().map_or(0, |random| u64::from_le_bytes(random.key()[..8].try_into().expect("eight bytes")))
-}
-
-fn monotonic_ns() -> u64 {
-    let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC).map(Duration::from);
-    now.map_or(0, |now| now.as_nanos() as u64)
-}
-
-fn catch_signals() -> Result<SignalFd> {
-    let mut mask = SigSet::empty();
-    for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGTSTP] {
-        mask.add(signal);
-    }
-    mask.thread_block()?;
-    Ok(SignalFd::with_flags(&mask, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?)
 }

@@ -1,0 +1,84 @@
+//! From hosts that are there to replicas that are started on them.
+
+use super::{Shell, jobs, layout, start_record};
+use crate::cli::Fault;
+use anyhow::{Context, Result};
+use redrt_types::{ReplicaId, VirtualRank};
+use redrt_wire::control::ProcessFault;
+use redrt_wire::daemon::{Launch, ToDaemon};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+impl Shell<'_> {
+    pub(super) fn launch(&mut self) -> Result<()> {
+        let job = self.job;
+        let layout = layout::lay_out(&job.world, &job.view, &self.fleet)?;
+        if job.hosts.report {
+            layout.report(&job.world, &self.fleet).iter().for_each(|line| self.console.plain(line));
+        }
+        if !job.quiet {
+            layout.notes(&job.world, &self.fleet).iter().for_each(|line| self.console.plain(line));
+        }
+        self.placement = layout.placement;
+        if job.is_cloneable {
+            self.recover();
+        }
+        let first_rank = job.world.sphere(VirtualRank(0)).filter_map(|replica| self.host(replica));
+        self.input_taken_bytes = first_rank.map(|host| (host, 0)).collect();
+        self.started_at = Instant::now();
+        let start_time_ns = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos() as u64);
+        let launch = Launch {
+            job: self.job_number,
+            secret: self.fleet.secret().clone(),
+            world: job.world.clone(),
+            view: self.coordinator.view().clone(),
+            options: job.options.clone(),
+            placement: self.placement_for_daemons(),
+            applications: job.applications.clone(),
+            application_of_rank: job.application_of_rank.clone(),
+            faults: self.process_faults()?,
+            start_time_ns,
+            start_monotonic_ns: monotonic_ns(),
+            host_name: self.fleet.name(0).to_owned(),
+            cloneable: job.is_cloneable,
+            origin: self.origin(),
+            // That of a spawned job is something else.
+            standard_input: job.origin.is_none(),
+        };
+        let hosts: Vec<_> = (0..job.hosts.hosts.len() as u32).map(|host| self.fleet.name(host).to_owned()).collect();
+        self.record(crate::audit::JOB_START, &start_record::start_record(job, &launch, &hosts));
+        // A job that redctl does not find runs as well.
+        self.entry = jobs::write_down(self.job_number, &hosts[0], self.fleet.address(), self.fleet.secret()).ok();
+        self.fleet.watch();
+        self.launch = Some(launch.clone());
+        self.fleet.send_all(&ToDaemon::Launch(Box::new(launch)));
+        Ok(())
+    }
+
+    /// The faults that processes carry out themselves.
+    pub(super) fn process_faults(&self) -> Result<Vec<(ReplicaId, ProcessFault)>> {
+        let mut faults = Vec::new();
+        for fault in &self.job.faults {
+            match fault {
+                Fault::Process(replica, fault) => faults.push((*replica, *fault)),
+                Fault::Sick { host, period } => {
+                    let mut numbers = 0..self.fleet.plan().hosts.len() as u32;
+                    let found = numbers.find(|number| self.fleet.name(*number) == host);
+                    let host = found.with_context(|| format!("--inject sick:{host}: the job has no host {host}"))?;
+                    let all = self.job.world.replicas().filter(|replica| self.host(*replica).is_some());
+                    faults.extend(all.map(|replica| (replica, ProcessFault::Sick { host, period: *period })));
+                }
+                Fault::Timed(_) | Fault::Random(_) => {}
+            }
+        }
+        Ok(faults)
+    }
+
+    pub(super) fn placement_for_daemons(&self) -> Vec<u32> {
+        self.placement.iter().map(|host| host.unwrap_or_default()).collect()
+    }
+}
+
+fn monotonic_ns() -> u64 {
+    let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC).map(Duration::from);
+    now.map_or(0, |now| now.as_nanos() as u64)
+}

@@ -1,0 +1,48 @@
+//! The user's signals.
+
+use super::Shell;
+use crate::coordinator::Input;
+use anyhow::Result;
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+
+impl Shell<'_> {
+    pub(super) fn read_signals(&mut self) {
+        while let Ok(Some(signal)) = self.signals.read_signal() {
+            if signal.ssi_signo == Signal::SIGTSTP as u32 {
+                self.stand_still();
+                continue;
+            }
+            self.interrupt(signal.ssi_signo as i32);
+        }
+    }
+
+    /// The job is to end.
+    pub(super) fn interrupt(&mut self, signal: i32) {
+        self.spawned.terminate();
+        if self.exit_code.is_some() || !self.is_launched() {
+            self.exit_code.get_or_insert(128 + signal);
+            self.impatient = true;
+            return;
+        }
+        self.handle(Input::Interrupted(signal));
+    }
+
+    /// Ctrl-Z stops this program alone. The daemons would take it for dead.
+    pub(super) fn stand_still(&mut self) {
+        self.fleet.unwatch();
+        let _ = nix::sys::signal::raise(Signal::SIGSTOP);
+        if self.is_launched() {
+            self.fleet.watch();
+        }
+    }
+}
+
+pub fn catch_signals() -> Result<SignalFd> {
+    let mut mask = SigSet::empty();
+    for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGTSTP] {
+        mask.add(signal);
+    }
+    mask.thread_block()?;
+    Ok(SignalFd::with_flags(&mask, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?)
+}

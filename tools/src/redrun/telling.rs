@@ -1,0 +1,100 @@
+//! What the user, the audit log and the metrics are told of the job.
+
+use super::{Shell, summary};
+use crate::coordinator::Report;
+use anyhow::Result;
+use redrt_types::{ReplicaId, ViewNumber};
+use redrt_wire::event::Event;
+
+/// Corruption that cannot be outvoted spreads; nobody reads thousands of lines about it.
+const MISMATCH_LINES_MAX: u64 = 10;
+
+impl Shell<'_> {
+    /// The name of the host that a replica was on in a view, which may be an older one; now, if none is given.
+    pub(super) fn host_name_in(&self, replica: ReplicaId, view: Option<ViewNumber>) -> String {
+        let homes = self.past_homes.get(&replica).into_iter().flatten();
+        let mut past = homes.filter(|(until, _)| view.is_some_and(|view| view <= *until));
+        past.next().map_or_else(|| self.host_name(replica), |(_, host)| self.fleet.name(*host).to_owned())
+    }
+
+    /// Writes to the audit log.
+    pub(super) fn record(&mut self, event: &str, fields: &serde_json::Value) {
+        self.audit.record(event, fields);
+        if let Some(error) = self.audit.poll_error() {
+            self.console.warning(&format!("the audit log has gaps from here on: {error}"));
+        }
+    }
+
+    pub(super) fn report(&mut self, report: &Report) {
+        self.reports.count(report);
+        let view = match report {
+            Report::Event(Event::Mismatch(mismatch)) => Some(mismatch.view),
+            Report::Event(Event::Evidence(evidence)) => Some(evidence.view),
+            _ => None,
+        };
+        let mut counts = std::mem::take(&mut self.counts);
+        let host = |replica: ReplicaId| self.host_name_in(replica, view);
+        let ((name, fields), line) = (report.record(&host), report.line(&host));
+        counts.count(report, &host);
+        self.counts = counts;
+        let is_end = matches!(report, Report::Ended { .. });
+        if is_end {
+            self.record_coverage();
+            self.attribute(report, view);
+        }
+        self.record(name, &fields);
+        if let Some((severity, line)) = line {
+            match self.reports.mismatches() {
+                count if report.is_mismatch() && count > MISMATCH_LINES_MAX => {
+                    if count == MISMATCH_LINES_MAX + 1 {
+                        self.console.warning("more mismatches follow; all are counted, and listed by --audit");
+                    }
+                }
+                _ => self.console.say(severity, &line),
+            }
+        }
+        if !is_end {
+            self.attribute(report, view);
+        }
+    }
+
+    /// Says what follows from all verdicts until now, where the program is not being checked anyway.
+    pub(super) fn attribute(&mut self, report: &Report, view: Option<ViewNumber>) {
+        if self.job.options.traces {
+            return;
+        }
+        let mut attribution = std::mem::take(&mut self.attribution);
+        let conclusions = attribution.note(report, &|replica| self.host_name_in(replica, view));
+        self.attribution = attribution;
+        for conclusion in conclusions {
+            self.report(&Report::Attribution(Box::new(conclusion)));
+        }
+    }
+
+    /// What each process has sent and compared.
+    pub(super) fn record_coverage(&mut self) {
+        let told: Vec<_> = self.coordinator.statistics().filter_map(|(replica, one)| Some((replica, one?))).collect();
+        for (replica, one) in told {
+            let fields = serde_json::json!({
+                "replica": replica.to_string(), "host": self.host_name(replica), "messages_sent": one.messages_sent,
+                "bytes_sent": one.bytes_sent, "messages_compared": one.messages_compared,
+                "bytes_compared": one.bytes_compared, "communicators": self.coordinator.coverage(replica),
+            });
+            self.record("coverage", &fields);
+        }
+    }
+
+    pub(super) fn summarize(&mut self, code: i32, determinism: Option<&serde_json::Value>) -> Result<()> {
+        self.audit.close();
+        let summary = summary::Summary::new(&self.coordinator, &self.reports, self.now(), code, self.audit.head());
+        if !self.job.quiet
+            && let Some(lines) = summary.lines()
+        {
+            lines.iter().for_each(|line| self.console.plain(line));
+        }
+        if let Some(path) = &self.job.json_summary {
+            summary.write_json(path, determinism)?;
+        }
+        Ok(())
+    }
+}
