@@ -2,6 +2,7 @@
 
 mod arguments;
 mod attribution;
+mod builder;
 mod hosts;
 mod html;
 mod job;

@@ -1,8 +1,9 @@
 //! All that is reported, of one job or many: what the terminal, JSON and HTML show.
 
 use super::attribution::Attribution;
+use super::builder::jobs;
 use super::hosts::{Host, hosts};
-use super::job::{Communicator, Job, Window, jobs, rank_of};
+use super::job::{Communicator, Job, Window, rank_of};
 use crate::attribution::Conclusion;
 use crate::audit::read::{End, Reading};
 use serde::Serialize;
