@@ -254,6 +254,8 @@ fn main() -> ExitCode {
             if trial.fault == Fault::Cut {
                 hosts.heal_link(trial.host);
             }
+            // Almost taken for dead, if the fault did not do that.
+            ended.err.lines().filter(|line| line.contains("stood still")).for_each(|line| eprintln!("{line}"));
             let left = hosts.left_behind(Duration::from_secs(4));
             let is_right = ended.code == Some(0) && ended.out == known.of(&trial.program).0;
             let well = is_right && left.is_empty() && ended.crashes().is_empty();
