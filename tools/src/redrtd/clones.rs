@@ -18,8 +18,8 @@ pub struct Sender {
     child: std::process::Child,
     link: Link<UnixStream>,
     source: ReplicaId,
-    /// It has said how it ended.
-    has_ended: bool,
+    /// Nothing that it says, or how it ends, is worth telling any more.
+    is_done: bool,
 }
 
 /// What a child that is to be a copy will be.
@@ -95,16 +95,16 @@ impl Daemon {
         let task = Task::Send { secret: job.launch.secret.clone(), pid, destination };
         let (child, link) = job.prepared.send(&task)?;
         self.epoll.add(link.fd(), EpollEvent::new(EpollFlags::EPOLLIN, Kind::Sender.token(id.0 as usize)))?;
-        self.senders.insert(id, Sender { child, link, source, has_ended: false });
+        self.senders.insert(id, Sender { child, link, source, is_done: false });
         Ok(())
     }
 
     fn abandon(&mut self, id: CloneId) {
-        if let Some(mut sender) = self.senders.remove(&id) {
-            let _ = self.epoll.delete(sender.link.fd());
-            // The agent of the source sees the end of its connection, and lets the program's threads go on.
+        if let Some(sender) = self.senders.get_mut(&id) {
+            // The agent of the source sees the end of its connection, and lets the program's threads go on. So does this daemon when it comes, and does
+            // not wait for it: that may take longer than others may miss its beats.
             let _ = sender.child.kill();
-            let _ = sender.child.wait();
+            sender.is_done = true;
         }
         if let Some(child) = self.children.iter_mut().find(|child| is_copy(child, id)) {
             child.copy = child.copy.map(|copy| Copy { has_failed: true, ..copy });
@@ -169,16 +169,19 @@ impl Daemon {
             let received = sender.link.receive();
             while let Some(sender) = self.senders.get_mut(&id) {
                 let Ok(Some(reply)) = sender.link.next_message::<Reply>() else { break };
+                if sender.is_done {
+                    continue;
+                }
                 let step = match reply {
                     Reply::Progress(progress) => CloneStep::Progress(progress),
                     Reply::Ready => CloneStep::Ready,
                     Reply::Stopped { unread } => CloneStep::Stopped(self.take_position(id, unread)),
                     Reply::Sent(cost) => {
-                        sender.has_ended = true;
+                        sender.is_done = true;
                         CloneStep::Sent(cost)
                     }
                     Reply::Failed(what) => {
-                        sender.has_ended = true;
+                        sender.is_done = true;
                         CloneStep::Failed { what }
                     }
                     Reply::Running { .. } | Reply::Listening(_) => continue,
@@ -198,7 +201,7 @@ impl Daemon {
         let _ = self.epoll.delete(sender.link.fd());
         let _ = sender.child.kill();
         let status = sender.child.wait();
-        if !sender.has_ended {
+        if !sender.is_done {
             let status = status.map_or_else(|error| error.to_string(), |status| status.to_string());
             self.fail(id, format!("the helper that sends the image ended: {status}"));
         }
