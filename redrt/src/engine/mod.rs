@@ -11,7 +11,6 @@
 //! lock held; collectives run outside of it.
 
 pub mod cancel;
-mod cell;
 pub mod cloning;
 mod evidence;
 mod foreign;
@@ -36,13 +35,11 @@ pub mod sleep;
 mod stalls;
 pub mod traces;
 mod verdict;
-mod waiting;
 
-pub use cell::{Cell, cell, get, install};
-pub use waiting::Outlook;
-
+use crate::coll::schedule;
+use crate::runtime::clock::monotonic_ns;
 use crate::transport::Landings;
-use cell::Happened;
+use crate::transport::tcp::Receiver;
 use cloning::Joining;
 use link::Links;
 use matching::Contexts;
@@ -50,12 +47,20 @@ use meeting::Meetings;
 use outgoing::Outgoings;
 use passive::Waiters;
 use receive::Message;
-use redrt_types::{ProcessIndex, ReplicaId, VirtualRank, World};
+use redrt_sync::biased::{Biased, Guard};
+use redrt_sync::fence;
+use redrt_types::{ProcessIndex, ReplicaId, View, VirtualRank, World};
+use redrt_wire::control::Passive;
 use refusal::Fault;
 use replication::Replication;
-use request::Requests;
+use request::{RequestId, Requests};
 use slab::Slab;
+use sleep::{Sleeper, Yielding};
 use stalls::Stalls;
+use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Condvar, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
 use traces::Traces;
 
 /// `MPI_ANY_SOURCE` of the standard ABI.
@@ -64,9 +69,6 @@ pub const ANY_SOURCE: i32 = crate::abi::MPI_ANY_SOURCE;
 pub const ANY_TAG: i32 = crate::abi::MPI_ANY_TAG;
 /// `MPI_PROC_NULL` of the standard ABI.
 pub const PROC_NULL: i32 = crate::abi::MPI_PROC_NULL;
-
-/// So often frames are taken out of rings before anything else has its turn.
-const ROUNDS_IN_A_ROW: u32 = 8;
 
 /// One process's communication state.
 pub struct Engine {
@@ -211,5 +213,478 @@ impl Engine {
         self.requests.completions += self.meetings.look();
         self.stalls.look(self.requests.completions);
         progressed
+    }
+}
+
+/// So often frames are taken out of rings before anything else has its turn.
+const ROUNDS_IN_A_ROW: u32 = 8;
+
+/// What somebody who waits sees.
+pub enum Outlook<T> {
+    /// What it has waited for.
+    Done(T),
+    /// Not before so many more operations are complete, at least one.
+    Complete(u64),
+    /// Perhaps something else has to happen.
+    Open,
+}
+
+/// When somebody who waits looks again.
+#[derive(Clone, Copy)]
+struct Wanted {
+    /// When so many operations are complete.
+    completions: u64,
+    /// When anything has happened, too.
+    is_open: bool,
+    seen: u64,
+}
+
+impl Wanted {
+    /// As an outlook says that was taken when `completions` operations were complete; or what was waited for.
+    fn of<T>(outlook: Outlook<T>, completions: u64) -> Result<Self, T> {
+        let (more, is_open) = match outlook {
+            Outlook::Done(value) => return Err(value),
+            Outlook::Complete(more) => (more, false),
+            Outlook::Open => (1, true),
+        };
+        Ok(Self { completions: completions.saturating_add(more), is_open, seen: completions })
+    }
+
+    /// How many are missing when `completions` operations are complete. At least one: who has come further by itself must take in what others have sent as well.
+    fn missing(&self, completions: u64) -> u64 {
+        self.completions.saturating_sub(completions).max(1)
+    }
+
+    /// Pauses between two polls that find nothing.
+    fn pauses(&self, engine: &mut Engine) -> u64 {
+        if engine.shares_core {
+            // Somebody else can use the time.
+            0
+        } else if engine.links.receivers().is_empty() {
+            // Each look takes the line of the next record away from its writer: who needs many messages looks less often.
+            (self.completions - self.seen).min(sleep::PAUSES_MAX)
+        } else {
+            // A socket is locked while it is looked at, and whoever brings it a message waits for that.
+            sleep::PAUSES_OF_A_SOCKET
+        }
+    }
+
+    /// Whether a look is worth it when `completions` operations are complete. While there is progress, it waits for as many as it was told of: operations
+    /// that nobody has asked for count as well.
+    fn is_due(&self, completions: u64, progressed: bool) -> bool {
+        self.is_open || completions >= self.completions || !progressed && completions != self.seen
+    }
+}
+
+/// After so many calls that found nothing a process that has a core to itself offers it to others.
+const IDLE_POLLS: u32 = 16;
+
+/// What a thread that sleeps must be woken for, when another thread of the process brings it about.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Happened {
+    completions: u64,
+    busy_links: usize,
+}
+
+impl Engine {
+    fn ask_waiter<T>(&mut self, check: &mut impl FnMut(&mut Engine) -> Outlook<T>) -> Result<Wanted, T> {
+        let outlook = check(self);
+        Wanted::of(outlook, self.requests.completions)
+    }
+
+    fn happened(&self) -> Happened {
+        Happened { completions: self.requests.completions, busy_links: self.links.busy_count() }
+    }
+
+    /// Wakes the thread that sleeps on the transports if something has happened since that it must look at. To be called
+    /// before the lock is let go.
+    #[inline]
+    fn tell_sleeper(&self, sleeper: &Sleeper) {
+        if self.asleep.is_some_and(|before| before != self.happened()) {
+            sleeper.wake();
+        }
+    }
+}
+
+/// The engine, locked. Letting go of it wakes the thread that sleeps on the transports if that may now have what it waits
+/// for, say a message of another thread of this process, or must wait for another link as well.
+pub struct Locked<'a> {
+    engine: Guard<'a, Engine>,
+    sleeper: &'a Sleeper,
+}
+
+impl Deref for Locked<'_> {
+    type Target = Engine;
+
+    #[inline]
+    fn deref(&self) -> &Engine {
+        &self.engine
+    }
+}
+
+impl DerefMut for Locked<'_> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut Engine {
+        &mut self.engine
+    }
+}
+
+impl Drop for Locked<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.engine.tell_sleeper(self.sleeper);
+    }
+}
+
+/// The engine and what its threads wait on.
+pub struct Cell {
+    engine: Biased<Engine>,
+    /// One thread of the program at most is in MPI.
+    one_thread: AtomicBool,
+    others: Condvar,
+    sleeper: Sleeper,
+    /// Links that others have opened, on their way to the engine.
+    opened: Mutex<Vec<Receiver>>,
+    /// The agent has changed something since the polling thread last looked; it must look again before it sleeps.
+    has_news: AtomicBool,
+    /// The cloner's agent waits for the engine: whoever holds it lets go, and nobody else takes it.
+    is_wanted: AtomicBool,
+    /// Where threads wait for the first view of a copy.
+    gate: Condvar,
+}
+
+static CELL: OnceLock<Cell> = OnceLock::new();
+
+/// Installs the engine of this process; once, in `MPI_Init`. With `one_thread`, none but the calling one will be in MPI, so the lock is biased
+/// towards it where that pays.
+///
+/// # Panics
+/// When there is one already: `MPI_Init` has checked.
+pub fn install(engine: Engine, sleeper: Sleeper, one_thread: bool) {
+    let (opened, has_news) = (Mutex::default(), AtomicBool::new(false));
+    let (is_wanted, gate) = (AtomicBool::new(false), Condvar::new());
+    let engine = Biased::new(engine);
+    let one_thread = AtomicBool::new(one_thread);
+    let cell = Cell { engine, one_thread, others: Condvar::new(), sleeper, opened, has_news, is_wanted, gate };
+    cell.choose_bias(&mut cell.engine.lock_slowly());
+    assert!(CELL.set(cell).is_ok(), "the engine is installed twice");
+}
+
+/// The engine of this process, `None` before `MPI_Init`.
+pub fn get() -> Option<&'static Cell> {
+    CELL.get()
+}
+
+/// The engine of this process.
+///
+/// # Panics
+/// Before `MPI_Init`: every API function has checked.
+#[inline]
+pub fn cell() -> &'static Cell {
+    CELL.get().expect("the engine is used after MPI_Init")
+}
+
+impl Cell {
+    /// Locks the engine.
+    ///
+    /// # Panics
+    /// When another thread than the program's panicked while holding it: its state cannot be trusted any more.
+    #[inline(always)]
+    pub fn lock(&self) -> Locked<'_> {
+        Locked { engine: self.lock_to_wait(), sleeper: &self.sleeper }
+    }
+
+    #[inline(always)]
+    fn lock_to_wait(&self) -> Guard<'_, Engine> {
+        while self.is_wanted.load(Ordering::Relaxed) {
+            std::thread::yield_now();
+        }
+        let engine = self.lock_at_any_time();
+        if engine.joining == Joining::Outside { self.wait_at_gate(engine) } else { engine }
+    }
+
+    /// Locks the engine, also that of a copy which has no place yet: for the threads that bring it one.
+    #[inline(always)]
+    fn lock_at_any_time(&self) -> Guard<'_, Engine> {
+        self.engine.lock()
+    }
+
+    /// Gives the program's thread its fast way to the engine, or takes it away. It makes others' way slower by 20 microseconds, which is
+    /// nothing to a thread that seldom comes; but where processes share cores, it would be the processes that wait.
+    fn choose_bias(&self, engine: &mut Guard<'_, Engine>) {
+        let bias = self.one_thread.load(Ordering::Relaxed) && !engine.shares_core && fence::is_registered();
+        Guard::set_bias(engine, bias);
+    }
+
+    /// Other threads come as often as the first one, from now on.
+    pub fn share(&self) {
+        if self.one_thread.swap(false, Ordering::Relaxed) {
+            self.choose_bias(&mut self.engine.lock_slowly());
+        }
+    }
+
+    #[cold]
+    fn wait_at_gate<'a>(&'a self, mut engine: Guard<'a, Engine>) -> Guard<'a, Engine> {
+        while engine.joining == Joining::Outside {
+            engine = engine.wait(&self.gate);
+        }
+        engine
+    }
+
+    /// Makes progress until `check` yields a value.
+    #[inline]
+    pub fn wait_for<T>(&self, mut check: impl FnMut(&mut Engine) -> Option<T>) -> T {
+        self.wait_for_many(|engine| check(engine).map_or(Outlook::Open, Outlook::Done))
+    }
+
+    /// Makes progress until `check` has what it waits for, which is asked again when that is worth it.
+    pub fn wait_for_many<T>(&self, mut check: impl FnMut(&mut Engine) -> Outlook<T>) -> T {
+        let mut engine = self.lock_to_wait();
+        let mut wanted = match engine.ask_waiter(&mut check) {
+            Ok(wanted) => wanted,
+            Err(value) => {
+                engine.tell_sleeper(&self.sleeper);
+                return value;
+            }
+        };
+        if crate::window::wait_for_program() {
+            // It has come further.
+            engine.requests.completions += 1;
+        }
+        while engine.polling {
+            engine.tell_sleeper(&self.sleeper);
+            let begun = engine.waiters.begin();
+            engine = engine.wait(&self.others);
+            if engine.joining == Joining::Outside {
+                engine = self.wait_at_gate(engine);
+            }
+            engine.waiters.end(begun);
+            wanted = match engine.ask_waiter(&mut check) {
+                Ok(wanted) => wanted,
+                Err(value) => {
+                    engine.tell_sleeper(&self.sleeper);
+                    return value;
+                }
+            };
+        }
+        engine.polling = true;
+        let (mut engine, value) = self.poll(engine, wanted, check);
+        engine.polling = false;
+        self.stir(&mut engine);
+        value
+    }
+
+    fn poll<'a, T>(
+        &'a self,
+        mut engine: Guard<'a, Engine>,
+        mut wanted: Wanted,
+        mut check: impl FnMut(&mut Engine) -> Outlook<T>,
+    ) -> (Guard<'a, Engine>, T) {
+        let (mut idle, mut yielding, mut spun) = (0, Yielding::default(), 0);
+        let mut advanced = u64::MAX;
+        loop {
+            if self.is_wanted.load(Ordering::Relaxed) || self.engine.is_wanted() {
+                drop(engine);
+                engine = self.lock_to_wait();
+            }
+            self.take_news(&mut engine);
+            let missing = wanted.missing(engine.requests.completions);
+            let progressed = engine.progress(missing);
+            if schedule::is_active() && engine.requests.completions != advanced {
+                advanced = engine.requests.completions;
+                drop(engine);
+                schedule::advance_all();
+                engine = self.lock_to_wait();
+            }
+            if wanted.is_due(engine.requests.completions, progressed) {
+                wanted = match engine.ask_waiter(&mut check) {
+                    Ok(wanted) => wanted,
+                    Err(value) => return (engine, value),
+                };
+            }
+            if engine.waiters.any() {
+                if engine.told_completions != engine.requests.completions {
+                    engine.told_completions = engine.requests.completions;
+                    self.stir(&mut engine);
+                }
+                // Others may want the lock to begin operations of their own.
+                drop(engine);
+                engine = self.lock_to_wait();
+            }
+            if progressed {
+                (idle, yielding, spun) = (0, Yielding::default(), 0);
+                continue;
+            }
+            idle += 1;
+            if idle == sleep::POLLS_BEFORE_FLUSH && engine.is_replicated() {
+                engine.flush();
+            }
+            for _ in 0..wanted.pauses(&mut engine) {
+                std::hint::spin_loop();
+            }
+            if !engine.shares_core {
+                if idle % 64 == 0 {
+                    drop(engine);
+                    engine = self.lock_to_wait();
+                }
+                spun += 1 + sleep::POLLS_OF_A_SOCKET * engine.links.receivers().len() as u32;
+                if spun < sleep::SPIN_POLLS {
+                    continue;
+                }
+            } else if idle < sleep::SPIN_POLLS_SHARED {
+                continue;
+            } else if yielding.goes_on(sleep::switches) {
+                idle = 0;
+                drop(engine);
+                std::thread::yield_now();
+                engine = self.lock_to_wait();
+                continue;
+            }
+            engine = self.sleep(engine);
+            (idle, yielding, spun) = (0, Yielding::default(), 0);
+        }
+    }
+
+    /// Makes progress once, for calls that do not wait.
+    pub fn poll_once(&self) {
+        let mut engine = self.lock();
+        self.take_news(&mut engine);
+        engine.progress(1);
+        if crate::window::wait_for_program() {
+            engine.requests.completions += 1;
+        }
+        drop(engine);
+        if schedule::is_active() {
+            schedule::advance_all();
+        }
+    }
+
+    /// Makes progress for a program that is busy elsewhere; not while one of its threads waits, which does so itself.
+    pub fn assist(&self) {
+        if !self.lock().polling {
+            self.poll_once();
+        }
+    }
+
+    /// A call that does not wait found nothing. Where processes share a core, the one that it polls for may need it; and other jobs may, of
+    /// which nothing is known here.
+    pub fn idle_poll(&self) {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let mut engine = self.lock();
+        engine.idle_poll();
+        let shares_core = engine.shares_core;
+        drop(engine);
+        if shares_core || COUNT.fetch_add(1, Ordering::Relaxed).is_multiple_of(IDLE_POLLS) {
+            std::thread::yield_now();
+        }
+    }
+
+    fn sleep<'a>(&'a self, mut engine: Guard<'a, Engine>) -> Guard<'a, Engine> {
+        let completions = engine.requests.completions;
+        engine.flush();
+        if engine.requests.completions != completions {
+            return engine;
+        }
+        let Engine { links, meetings, .. } = &mut *engine;
+        let has_arrived = || self.has_news.load(Ordering::SeqCst) || meetings.has_any_come();
+        let Some(bed) = self.sleeper.prepare(links, has_arrived) else { return engine };
+        let alarm = engine.alarm_ns.map(|alarm| (alarm, alarm.saturating_sub(monotonic_ns())));
+        engine.asleep = Some(engine.happened());
+        drop(engine);
+        let is_gone = self.sleeper.sleep(bed, alarm.map(|(_, remaining)| Duration::from_nanos(remaining)));
+        self.sleeper.awake();
+        let mut engine = self.lock_to_wait();
+        engine.asleep = None;
+        if is_gone {
+            engine.links.look_at_senders();
+        }
+        if engine.alarm_ns.is_some_and(|alarm| alarm <= monotonic_ns()) {
+            engine.alarm_ns = None;
+            self.stir(&mut engine);
+        }
+        engine
+    }
+
+    /// Has whoever waits for `engine` look again at this time at the latest.
+    pub fn set_alarm(&self, engine: &mut Engine, alarm_ns: u64) {
+        if engine.alarm_ns.is_none_or(|before| before > alarm_ns) {
+            engine.alarm_ns = Some(alarm_ns);
+            // The thread that polls may be asleep already.
+            self.wake();
+        }
+    }
+
+    /// Lets the threads that wait for the one that polls look.
+    fn stir(&self, engine: &mut Engine) {
+        if engine.waiters.any() {
+            engine.waiters.stir();
+            self.others.notify_all();
+        }
+    }
+
+    /// Changes the membership.
+    pub fn apply_view(&self, view: View) {
+        let mut engine = self.lock_at_any_time();
+        engine.apply_view(view);
+        self.stir(&mut engine);
+        self.gate.notify_all();
+        engine.tell_sleeper(&self.sleeper);
+        drop(engine);
+        self.wake();
+    }
+
+    /// What this process says of itself if it cannot go on unless others do something; see the module `passive`.
+    pub fn passive(&self, thread_count: u32, initial: &View) -> Option<Passive> {
+        let mut engine = self.lock_at_any_time();
+        let view = engine.view_number(initial);
+        let is_busy = self.has_news.load(Ordering::SeqCst) || engine.joining == Joining::Outside;
+        if is_busy { None } else { engine.passive(thread_count, view) }
+    }
+
+    /// Lets all threads of this process look again, after the agent changed something.
+    pub fn wake(&self) {
+        self.has_news.store(true, Ordering::SeqCst);
+        self.sleeper.wake();
+        self.others.notify_all();
+    }
+
+    /// Hands over a link that another process has opened.
+    pub fn link_opened(&self, receiver: Receiver) {
+        if receiver.epoch > 0 {
+            // The other end waits to be asked anew, and the program may be outside of MPI for long.
+            let mut engine = self.lock();
+            engine.add_receiver(receiver);
+            engine.links.pump();
+            drop(engine);
+            return self.wake();
+        }
+        self.opened.lock().unwrap_or_else(PoisonError::into_inner).push(receiver);
+        self.wake();
+    }
+
+    /// Hands over a link that this process wanted. What waits for it goes out at once: the program may be outside of MPI
+    /// for long.
+    pub fn link_dialled(&self, opened: opening::Opened) {
+        let mut engine = self.lock_at_any_time();
+        engine.links.opened(opened);
+        engine.links.pump();
+        drop(engine);
+        self.wake();
+    }
+
+    fn take_news(&self, engine: &mut Engine) {
+        if self.has_news.load(Ordering::Relaxed) && self.has_news.swap(false, Ordering::SeqCst) {
+            for receiver in self.opened.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
+                // One that a copy found in its memory is its source's.
+                if receiver.is_current() {
+                    engine.add_receiver(receiver);
+                }
+            }
+        }
+    }
+
+    /// Waits for one request and frees it.
+    pub fn finish(&self, id: RequestId) -> request::Status {
+        self.wait_for(|engine| engine.requests.is_complete(id).then(|| engine.requests.take(id)))
     }
 }

@@ -17,26 +17,22 @@
 //! Any process of the node can write anywhere in the segment, a corrupt one too. What is read from it is checked before
 //! it is used as a length or a number, once and on a copy: it may change between two looks.
 
-mod inbox;
-mod ring;
-#[cfg(test)]
-mod tests;
-
-pub use inbox::Inbox;
-pub use ring::{Consumer, Producer};
-
-use redrt_sync::ring::LINE_BYTES;
+use super::frame::{self, FrameError, HEADER_BYTES, Header, Kind};
+use redrt_sync::ring::{self, Memory, Reading, Writing};
 use redrt_sync::seen::{self, ASLEEP_FUTEX, ASLEEP_POLL, AWAKE};
 use redrt_types::ProcessIndex;
 use redrt_wire::control::{BOARDS_BYTES, HEAD_BYTES, RING_BYTES, SLOT_BYTES, shared_memory_bytes};
 use std::io;
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{self, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 const RING_CONTROL_BYTES: usize = 128;
 const CAPACITY: usize = RING_BYTES - RING_CONTROL_BYTES;
 
 /// Longest frame a ring takes: a quarter of it, so that several are in flight.
 pub const FRAME_BYTES_MAX: usize = 8 << 10;
+
+/// [`ring::LAP`], in the header's flags: frames do not use it.
+const LAP_FLAG: u8 = (ring::LAP >> 40) as u8;
 
 #[repr(C, align(64))]
 struct Slot {
@@ -57,7 +53,7 @@ struct RingControl {
 }
 
 const _: () = assert!(size_of::<Slot>() == SLOT_BYTES);
-const _: () = assert!(size_of::<RingControl>() <= RING_CONTROL_BYTES && CAPACITY.is_multiple_of(LINE_BYTES));
+const _: () = assert!(size_of::<RingControl>() <= RING_CONTROL_BYTES && CAPACITY.is_multiple_of(ring::LINE_BYTES));
 
 /// Far from where the kernel looks for room by itself. A segment is mapped again in a copy of the process, and what the program maps must
 /// not lie elsewhere there than in its siblings.
@@ -195,6 +191,137 @@ impl Segment {
     }
 }
 
+/// The memory of one ring.
+#[derive(Clone, Copy)]
+struct Ring(*mut u8);
+
+impl Ring {
+    fn control(&self) -> &RingControl {
+        // SAFETY: - the control line is at the start of the ring, aligned, atomics only.
+        unsafe { &*self.0.cast::<RingControl>() }
+    }
+
+    /// The record at `offset`, a multiple of a line below the capacity.
+    fn record(self, offset: usize) -> *mut u8 {
+        debug_assert!(offset < CAPACITY && offset.is_multiple_of(ring::LINE_BYTES));
+        // SAFETY: - in bounds: offset is below CAPACITY.
+        unsafe { self.0.add(RING_CONTROL_BYTES + offset) }
+    }
+}
+
+impl Memory for Ring {
+    const CAPACITY: usize = CAPACITY;
+
+    #[inline]
+    fn word(&self, offset: usize) -> &AtomicU64 {
+        // SAFETY: - in bounds and aligned: offset is a multiple of 64 below CAPACITY.
+        unsafe { &*self.record(offset).cast::<AtomicU64>() }
+    }
+
+    #[inline]
+    fn consumed(&self) -> &AtomicU64 {
+        &self.control().consumed
+    }
+
+    #[inline]
+    fn starved(&self) -> &AtomicU32 {
+        &self.control().starved
+    }
+}
+
+/// The sending end of one ring.
+pub struct Producer {
+    ring: Ring,
+    writing: Writing,
+    receiver: ProcessIndex,
+    bit: u32,
+    segment: Segment,
+}
+
+// SAFETY: - the ring lives as long as the process, and only the owner of the Producer writes records.
+unsafe impl Send for Producer {}
+
+impl Producer {
+    /// The sending end of `sender → receiver`. There must be only one in the job.
+    pub fn new(segment: Segment, sender: ProcessIndex, receiver: ProcessIndex) -> Self {
+        let ring = Ring(segment.ring(receiver, sender));
+        Self { ring, writing: Writing::default(), receiver, bit: sender.0, segment }
+    }
+
+    /// Whether the consumer says that it has consumed what it cannot have. The ring takes nothing any more.
+    pub fn is_broken(&self) -> bool {
+        self.writing.is_broken()
+    }
+
+    /// Bytes of the ring that records have taken so far.
+    pub fn produced_bytes(&self) -> u64 {
+        self.writing.produced_bytes()
+    }
+
+    /// Writes one frame: header, digest and body parts, one after the other. `false` when the ring has no room for it;
+    /// nothing is written then. `fill` writes the body's `body_bytes` bytes at the pointer it is given.
+    ///
+    /// Returns `None` for no room, else whether the consumer has to be woken through its wake socket.
+    #[inline(always)]
+    pub fn send(
+        &mut self,
+        header: &Header,
+        digest: Option<u128>,
+        body_bytes: usize,
+        fill: impl FnOnce(*mut u8),
+    ) -> Option<bool> {
+        // Word by word: reading several words at once that were written one by one, the processor would have to wait until all it has written
+        // before is visible, also the records before this one. In arguments they stay apart.
+        let [first, context, position, origin] = header.words();
+        let digest = digest.map(|digest| (digest as u64, (digest >> 64) as u64));
+        self.send_words(first, context, position, origin, digest, body_bytes, fill)
+    }
+
+    /// Likewise, with the words of the header and the two halves of the digest.
+    #[inline(always)]
+    #[allow(clippy::too_many_arguments)]
+    pub fn send_words(
+        &mut self,
+        first: u64,
+        context: u64,
+        position: u64,
+        origin: u64,
+        digest: Option<(u64, u64)>,
+        body_bytes: usize,
+        fill: impl FnOnce(*mut u8),
+    ) -> Option<bool> {
+        let digest_bytes = if digest.is_some() { 16 } else { 0 };
+        let bytes = HEADER_BYTES + digest_bytes + body_bytes;
+        debug_assert!(bytes <= FRAME_BYTES_MAX, "a frame of {bytes} bytes");
+        let space = bytes.next_multiple_of(ring::LINE_BYTES);
+        let record = self.ring.record(self.writing.reserve(&self.ring, space)?);
+        // SAFETY: - within the record, which has room for a header, and is aligned to a line.
+        unsafe { record.add(8).cast::<[u64; 3]>().write([context, position, origin]) };
+        if let Some((low, high)) = digest {
+            // SAFETY: - within the record, behind the header; aligned like it.
+            unsafe { record.add(HEADER_BYTES).cast::<[u64; 2]>().write([low, high]) };
+        }
+        // SAFETY: - body_bytes fit into the record after header and digest.
+        fill(unsafe { record.add(HEADER_BYTES + digest_bytes) });
+        self.writing.publish(&self.ring, space, frame::with_size(first, bytes as u32));
+        let must_wake = self.tell();
+        self.writing.clear_ahead(&self.ring);
+        Some(must_wake)
+    }
+
+    fn tell(&self) -> bool {
+        let slot = self.segment.slot(self.receiver);
+        if seen::is_seen(&self.ring.control().polled, &slot.sleep) {
+            return false;
+        }
+        if self.ring.control().polled.load(Ordering::SeqCst) == 0 {
+            slot.bits[self.bit as usize / 64].fetch_or(1 << (self.bit % 64), Ordering::SeqCst);
+            slot.pending.store(1, Ordering::SeqCst);
+        }
+        wake(&slot.sleep)
+    }
+}
+
 /// Wakes the process that sleeps on `sleep`, if it does. `true` when it has to be woken through its wake socket.
 pub fn wake(sleep: &AtomicU32) -> bool {
     match seen::rouse(sleep) {
@@ -222,4 +349,399 @@ pub fn futex_wait(word: &AtomicU32, value: u32, timeout: std::time::Duration) {
     let timeout = libc::timespec { tv_sec: timeout.as_secs() as i64, tv_nsec: i64::from(timeout.subsec_nanos()) };
     // SAFETY: - word and timeout are valid for the call.
     unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAIT, value, &raw const timeout) };
+}
+
+/// The receiving end of one ring.
+pub struct Consumer {
+    ring: Ring,
+    reading: Reading,
+}
+
+// SAFETY: - the ring lives as long as the process, and only the owner of the Consumer consumes records.
+unsafe impl Send for Consumer {}
+
+impl Consumer {
+    /// The receiving end of `sender → receiver`. There must be only one in the job.
+    pub fn new(segment: Segment, sender: ProcessIndex, receiver: ProcessIndex) -> Self {
+        Self { ring: Ring(segment.ring(receiver, sender)), reading: Reading::default() }
+    }
+
+    /// Says whether this ring is polled without being told.
+    pub fn set_polled(&self, polled: bool) {
+        self.ring.control().polled.store(u32::from(polled), Ordering::SeqCst);
+    }
+
+    /// Whether a record is published at the front.
+    #[inline]
+    pub fn has_record(&mut self) -> bool {
+        self.reading.front(&self.ring).is_some()
+    }
+
+    /// The record at the front, if one is published: its header, what it is, and where digest and body start. It stays
+    /// valid until [`Consumer::consume`]. An error when it is no frame, or does not fit into the ring: then where the next
+    /// one starts is unknown, and the ring is to be closed.
+    #[inline]
+    pub fn front(&mut self) -> Result<Option<(Header, Kind, *const u8)>, FrameError> {
+        let Some(offset) = self.reading.front(&self.ring) else { return Ok(None) };
+        let record = self.ring.record(offset);
+        // SAFETY: - in bounds: a header fits into a line; what was written before the record was published is seen since its first word was. Header is
+        //           plain data.
+        let mut header = unsafe { record.cast::<Header>().read() };
+        if !self.reading.is_of_this_lap(u64::from(header.flags) << 40) {
+            return Err(FrameError::Old);
+        }
+        header.flags &= !LAP_FLAG;
+        let kind = header.check()?;
+        let max = FRAME_BYTES_MAX.min(self.reading.space_max(&self.ring));
+        if header.size as usize > max {
+            return Err(FrameError::TooLong { size: header.size, max });
+        }
+        self.reading.found(header.size as usize);
+        // SAFETY: - within the record.
+        Ok(Some((header, kind, unsafe { record.add(HEADER_BYTES) })))
+    }
+
+    /// Gives the space of the record back that `front` has shown.
+    #[inline]
+    pub fn consume(&mut self) {
+        self.reading.consume(&self.ring);
+    }
+
+    /// Publishes consumption and says whether the producer was waiting for that.
+    fn relieve(&mut self) -> bool {
+        self.reading.relieve(&self.ring)
+    }
+
+    fn is_starved(&self) -> bool {
+        self.reading.is_starved(&self.ring)
+    }
+}
+
+/// The receiving side of one process: finds the rings that have something.
+pub struct Inbox {
+    segment: Segment,
+    me: ProcessIndex,
+    consumers: Vec<Option<Box<Consumer>>>,
+    /// Rings polled without being told, the longest there first.
+    polled: Vec<ProcessIndex>,
+    /// Rings that were polled, and still say so: that is taken back for all at once.
+    leaving: Vec<ProcessIndex>,
+    /// Where the round over `polled` goes on, so that a busy ring does not starve another.
+    cursor: usize,
+    /// Rings that were announced and are not drained yet.
+    told: Vec<ProcessIndex>,
+    turn: u32,
+    /// Producers that must be woken through their wake socket.
+    wakes: Vec<ProcessIndex>,
+}
+
+/// Most rings polled without being told: looking at each costs a cache hit.
+const POLLED_MAX: usize = 8;
+
+/// As many rings stop to say that they are polled at once: the barrier that it takes may cost 20 microseconds.
+const LEAVING_MAX: usize = 32;
+
+impl Inbox {
+    /// The inbox of process `me` for what `sender_count` processes send.
+    pub fn new(segment: Segment, me: ProcessIndex, sender_count: u32) -> Self {
+        let consumers = (0..segment.slot_count.min(sender_count)).map(|_| None).collect();
+        let (polled, leaving, told, wakes) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        Self { segment, me, consumers, polled, leaving, cursor: 0, told, turn: 0, wakes }
+    }
+
+    /// The sender of a ring that has a record at its front, if any has.
+    pub fn next_sender(&mut self) -> Option<ProcessIndex> {
+        self.turn = self.turn.wrapping_add(1);
+        if self.turn.is_multiple_of(16)
+            && let Some(process) = self.next_told().or_else(|| self.next_leaving())
+        {
+            return Some(process);
+        }
+        for _ in 0..self.polled.len() {
+            self.cursor = if self.cursor + 1 < self.polled.len() { self.cursor + 1 } else { 0 };
+            let process = self.polled[self.cursor];
+            if self.has_record(process) {
+                return Some(process);
+            }
+        }
+        self.next_told().or_else(|| self.next_leaving())
+    }
+
+    fn next_told(&mut self) -> Option<ProcessIndex> {
+        if self.told.is_empty() {
+            self.collect_announcements();
+        }
+        while let Some(process) = self.told.last().copied() {
+            if self.has_record(process) {
+                return Some(process);
+            }
+            self.told.pop();
+            self.adopt(process);
+        }
+        None
+    }
+
+    fn next_leaving(&mut self) -> Option<ProcessIndex> {
+        for place in 0..self.leaving.len() {
+            let process = self.leaving[place];
+            if self.has_record(process) {
+                return Some(process);
+            }
+        }
+        None
+    }
+
+    fn collect_announcements(&mut self) {
+        let slot = self.segment.slot(self.me);
+        if slot.pending.load(Ordering::Acquire) == 0 {
+            return;
+        }
+        slot.pending.store(0, Ordering::SeqCst);
+        atomic::fence(Ordering::SeqCst);
+        let words = (self.segment.slot_count as usize).div_ceil(64);
+        for (number, word) in slot.bits[..words].iter().enumerate() {
+            if word.load(Ordering::Relaxed) == 0 {
+                continue;
+            }
+            let mut bits = word.swap(0, Ordering::SeqCst);
+            while bits != 0 {
+                let sender = ProcessIndex((number * 64) as u32 + bits.trailing_zeros());
+                if (sender.0 as usize) < self.consumers.len() && sender != self.me {
+                    self.told.push(sender);
+                }
+                bits &= bits - 1;
+            }
+        }
+    }
+
+    /// Whether the ring has a record; an empty one gives a waiting producer its room.
+    fn has_record(&mut self, process: ProcessIndex) -> bool {
+        let consumer = self.consumer(process);
+        if consumer.has_record() {
+            return true;
+        }
+        if consumer.is_starved() {
+            self.relieve(process);
+        }
+        false
+    }
+
+    fn relieve(&mut self, process: ProcessIndex) {
+        if self.consumer(process).relieve() && wake(&self.segment.slot(process).sleep) {
+            self.wakes.push(process);
+        }
+    }
+
+    /// A ring that has just been drained after an announcement is polled from now on, in place of the oldest. What came
+    /// in before the flag was set is seen by the next look at `polled`, or was announced.
+    fn adopt(&mut self, process: ProcessIndex) {
+        if self.polled.contains(&process) {
+            return;
+        }
+        self.leaving.retain(|leaving| *leaving != process);
+        if self.polled.len() == POLLED_MAX {
+            let oldest = self.polled.remove(0);
+            self.leaving.push(oldest);
+            if self.leaving.len() == LEAVING_MAX {
+                self.leave();
+            }
+        }
+        self.polled.push(process);
+        self.consumer(process).set_polled(true);
+        atomic::fence(Ordering::SeqCst);
+    }
+
+    /// Rings that are not polled any more say so. What has come in by then is taken as if it had been announced.
+    fn leave(&mut self) {
+        let leaving = std::mem::take(&mut self.leaving);
+        for process in &leaving {
+            self.consumer(*process).set_polled(false);
+        }
+        seen::before_last_look(redrt_sync::fence::is_registered());
+        for process in leaving {
+            self.relieve(process);
+            if self.consumer(process).has_record() {
+                self.told.insert(0, process);
+            }
+        }
+    }
+
+    /// The ring from `sender`.
+    #[inline]
+    pub fn consumer(&mut self, sender: ProcessIndex) -> &mut Consumer {
+        let (segment, me) = (self.segment, self.me);
+        self.consumers[sender.0 as usize].get_or_insert_with(|| Box::new(Consumer::new(segment, sender, me)))
+    }
+
+    /// By sender, bytes of its ring that records have taken and given back so far.
+    pub fn consumed_bytes(&self) -> impl Iterator<Item = (ProcessIndex, u64)> + '_ {
+        let opened = self.consumers.iter().enumerate();
+        opened.filter_map(|(number, consumer)| {
+            Some((ProcessIndex(number as u32), consumer.as_ref()?.reading.consumed_bytes()))
+        })
+    }
+
+    /// Takes from `sender` again, from the begin of a ring that nobody has used.
+    pub fn reopen(&mut self, sender: ProcessIndex) {
+        let polled = self.polled.contains(&sender) || self.leaving.contains(&sender);
+        let consumer = Consumer::new(self.segment, sender, self.me);
+        consumer.set_polled(polled);
+        atomic::fence(Ordering::SeqCst);
+        self.consumers[sender.0 as usize] = Some(Box::new(consumer));
+        if !self.told.contains(&sender) {
+            self.told.push(sender);
+        }
+    }
+
+    /// Takes nothing more from `sender`.
+    pub fn close(&mut self, sender: ProcessIndex) {
+        self.consumer(sender).reading.close();
+    }
+
+    /// The look that must follow when the process has said that it sleeps: gives all waiting producers their room, and
+    /// says whether a record has come in.
+    pub fn look_before_sleep(&mut self) -> bool {
+        for number in 0..self.consumers.len() {
+            if self.consumers[number].as_ref().is_some_and(|consumer| consumer.is_starved()) {
+                self.relieve(ProcessIndex(number as u32));
+            }
+        }
+        self.next_sender().is_some()
+    }
+
+    /// The next producer that must be woken through its wake socket.
+    pub fn next_wake(&mut self) -> Option<ProcessIndex> {
+        self.wakes.pop()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::frame::Kind;
+    use super::*;
+
+    fn send(producer: &mut Producer, tag: i32, body: &[u8]) -> bool {
+        let mut header = Header::new(Kind::Eager, 9);
+        header.tag = tag;
+        producer
+            .send(&header, None, body.len(), |to| {
+                // SAFETY: - the ring gives body.len() writable bytes.
+                unsafe { std::ptr::copy_nonoverlapping(body.as_ptr(), to, body.len()) }
+            })
+            .is_some()
+    }
+
+    fn receive(inbox: &mut Inbox) -> Option<(ProcessIndex, i32, Vec<u8>)> {
+        let from = inbox.next_sender()?;
+        let consumer = inbox.consumer(from);
+        let (header, _, body) = consumer.front().unwrap().unwrap();
+        // SAFETY: - the record holds header.body_bytes() body bytes until consumed.
+        let bytes = unsafe { std::slice::from_raw_parts(body, header.body_bytes()) }.to_vec();
+        consumer.consume();
+        Some((from, header.tag, bytes))
+    }
+
+    #[test]
+    fn records_of_every_size_survive_many_laps() {
+        let segment = Segment::fresh(2);
+        let mut producer = Producer::new(segment, ProcessIndex(0), ProcessIndex(1));
+        let mut inbox = Inbox::new(segment, ProcessIndex(1), 2);
+        let mut next = 0;
+        for round in 0..20_000usize {
+            let body = vec![round as u8; (round * 37) % (FRAME_BYTES_MAX - HEADER_BYTES + 1)];
+            while !send(&mut producer, round as i32, &body) {
+                let (_, tag, bytes) = receive(&mut inbox).expect("a full ring has a record");
+                assert_eq!((tag, bytes.len()), (next, (next as usize * 37) % (FRAME_BYTES_MAX - HEADER_BYTES + 1)));
+                assert!(bytes.iter().all(|byte| *byte == next as u8));
+                next += 1;
+            }
+        }
+    }
+
+    #[test]
+    fn two_threads_that_sleep_lose_no_wake_up() {
+        let segment = Segment::fresh(2);
+        let exchange = |me: u32, first: bool| {
+            let other = ProcessIndex(1 - me);
+            let me = ProcessIndex(me);
+            let mut producer = Producer::new(segment, me, other);
+            let mut inbox = Inbox::new(segment, me, 2);
+            for round in 0..20_000 {
+                if first {
+                    assert!(send(&mut producer, round, b"x"));
+                }
+                loop {
+                    if let Some((_, tag, _)) = receive(&mut inbox) {
+                        assert_eq!(tag, round);
+                        break;
+                    }
+                    let word = segment.sleep_word(me);
+                    word.store(ASLEEP_FUTEX, Ordering::SeqCst);
+                    atomic::fence(Ordering::SeqCst);
+                    if !inbox.look_before_sleep() {
+                        futex_wait(word, ASLEEP_FUTEX, std::time::Duration::from_secs(20));
+                        assert_eq!(word.load(Ordering::SeqCst), AWAKE, "a wake-up was lost");
+                    }
+                    word.store(AWAKE, Ordering::SeqCst);
+                }
+                if !first {
+                    assert!(send(&mut producer, round, b"x"));
+                }
+            }
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(move || exchange(0, true));
+            scope.spawn(move || exchange(1, false));
+        });
+    }
+
+    #[test]
+    fn a_producer_that_waits_for_room_is_woken() {
+        let segment = Segment::fresh(2);
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                let mut producer = Producer::new(segment, ProcessIndex(0), ProcessIndex(1));
+                let word = segment.sleep_word(ProcessIndex(0));
+                for round in 0..5_000 {
+                    loop {
+                        word.store(ASLEEP_FUTEX, Ordering::SeqCst);
+                        if send(&mut producer, round, &[7; 4000]) {
+                            word.store(AWAKE, Ordering::SeqCst);
+                            break;
+                        }
+                        futex_wait(word, ASLEEP_FUTEX, std::time::Duration::from_secs(20));
+                        assert_eq!(word.load(Ordering::SeqCst), AWAKE, "a wake-up was lost");
+                    }
+                }
+            });
+            scope.spawn(move || {
+                let mut inbox = Inbox::new(segment, ProcessIndex(1), 2);
+                let mut expected = 0;
+                while expected < 5_000 {
+                    if let Some((_, tag, _)) = receive(&mut inbox) {
+                        assert_eq!(tag, expected);
+                        expected += 1;
+                    }
+                }
+            });
+        });
+    }
+
+    #[test]
+    fn more_senders_than_polled_rings_are_all_heard() {
+        let count = 3 * POLLED_MAX as u32;
+        let segment = Segment::fresh(count);
+        let me = ProcessIndex(0);
+        let mut inbox = Inbox::new(segment, me, count);
+        let mut producers: Vec<_> = (1..count).map(|n| Producer::new(segment, ProcessIndex(n), me)).collect();
+        for round in 0..50 {
+            for producer in &mut producers {
+                assert!(send(producer, round, b"hello"));
+            }
+            let mut heard: Vec<_> = (1..count).map(|_| receive(&mut inbox).unwrap().0.0).collect();
+            heard.sort_unstable();
+            assert_eq!(heard, (1..count).collect::<Vec<_>>());
+            assert!(receive(&mut inbox).is_none());
+        }
+    }
 }
