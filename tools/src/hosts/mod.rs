@@ -8,6 +8,7 @@
 //!      8 ticks without a beat ── Quiet ───▶     asks the others, so that their answers are there when they are needed
 //!     17 ticks without a beat ── Silent ──▶     two observers say so, or nobody else can be asked: dead
 //!     refused by the host     ── Gone ────▶     dead: the host has answered that the daemon has ended
+//!     one below has lost us   ── Parted ──▶     the root watches it itself: somebody always does
 //!                             ◀── Probe ──      one says so: what do the others hear?
 //!     5 ticks without redrun's beat: looks for another way to it
 //!     18 ticks: cut off; kills its processes and leaves
