@@ -4,8 +4,8 @@
 //! end is a window of messages that are not settled yet. Both are arrays indexed by sequence number minus a base.
 
 use crate::frame::PayloadKey;
-use redrt_types::{Digest, Envelope, ReplicaIndex, SeqNum};
-use sdc_detect::{ReplicaSet, Tally};
+use redrt_types::{Digest, Envelope, ReplicaIndex, ReplicaSet, SeqNum};
+use sdc_detect::Tally;
 use std::collections::VecDeque;
 use std::hash::{Hash, Hasher};
 
@@ -223,6 +223,8 @@ pub(crate) struct Slot {
     pub(crate) attempts: u16,
     /// It was reported that nobody can judge it, and it waits for arbiters.
     pub(crate) is_disputed: bool,
+    /// It was reported that nobody can judge it, and all receivers take the payload of one side.
+    pub(crate) is_undecided: bool,
     /// What the engine calls it.
     pub(crate) place: u32,
 }

@@ -20,8 +20,7 @@
 use crate::error::{Breach, ProtocolError};
 use crate::frame::{Frame, Output};
 use crate::table::Table;
-use redrt_types::{ContextId, ReplicaId, ReplicaIndex, Tag, VirtualRank};
-use sdc_detect::ReplicaSet;
+use redrt_types::{ContextId, ReplicaId, ReplicaIndex, ReplicaSet, Tag, VirtualRank};
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 

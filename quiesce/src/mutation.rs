@@ -32,12 +32,14 @@ pub enum Mutation {
     CorruptLogDelivered,
     /// A newcomer is not told of what is kept for it.
     IntroductionSkipped,
-    /// An arbiter's vote counts, though it says what its original says.
-    EchoCounted,
+    /// A copy's vote counts for itself, though it says what its source says.
+    KinshipIgnored,
     /// A message that is kept for newcomers only is not let go for the send that waits for it.
     DetachSkipped,
     /// A copy keeps nothing for those that have joined between its cut and its view.
     LateJoinersUnpinned,
+    /// Where nobody can judge, each receiver takes what its own plane sent, however many there are.
+    SidesTaken,
     /// A message in dispute waits also when nobody is left who could judge it.
     DisputeKept,
 }

@@ -1,7 +1,6 @@
 //! Membership → who supplies, who leads: pure functions of a view, the same in every process.
 
-use redrt_types::{ReplicaId, ReplicaIndex, View, ViewNumber, VirtualRank, World};
-use sdc_detect::ReplicaSet;
+use redrt_types::{ReplicaId, ReplicaIndex, ReplicaSet, View, ViewNumber, VirtualRank, World};
 
 /// What a replica of the sender does for a replica of the receiver.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, serde::Serialize, serde::Deserialize)]
@@ -21,12 +20,6 @@ pub enum Protocol {
     Hash,
     /// Every replica of the sender sends the payload.
     AllToAll,
-}
-
-/// The live replicas of a sphere.
-#[must_use]
-pub fn live_set(view: &View, rank: VirtualRank) -> ReplicaSet {
-    view.live(rank).map(|replica| replica.index).collect()
 }
 
 /// The replica of `sender` that supplies replica `index` of any receiver: the one in the same plane if it is live,
@@ -61,7 +54,7 @@ pub fn leader(view: &View, rank: VirtualRank) -> Option<ReplicaId> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use redrt_types::Incarnation;
+    use redrt_types::{Admission, CutNumber, Incarnation};
 
     fn set(indices: &[u16]) -> ReplicaSet {
         indices.iter().copied().map(ReplicaIndex).collect()
@@ -103,7 +96,12 @@ mod tests {
         assert_eq!(leader(&first, rank), Some(ReplicaId::new(0, 0)));
         let lost = first.without(&[ReplicaId::new(0, 0)]);
         assert_eq!(leader(&lost, rank), Some(ReplicaId::new(0, 1)));
-        let joined = lost.with(ReplicaId::new(0, 0), Incarnation(1));
+        let joined = lost.with(Admission {
+            replica: ReplicaId::new(0, 0),
+            incarnation: Incarnation(1),
+            source: ReplicaIndex(1),
+            cut: CutNumber(1),
+        });
         assert_eq!(leader(&joined, rank), Some(ReplicaId::new(0, 1)));
     }
 }

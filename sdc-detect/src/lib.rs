@@ -15,5 +15,5 @@ pub mod vote;
 
 pub use digest::{DigestStream, digest};
 pub use evidence::{Difference, Element, Sketch, difference};
-pub use tally::{ReplicaSet, Tally};
-pub use vote::{Verdict, Vote, judge};
+pub use tally::Tally;
+pub use vote::{Verdict, Vote, agreed, judge};

@@ -4,100 +4,7 @@
 //! payload stands until it is outvoted. A dead replica is neither waited for nor heard.
 
 use crate::vote::{Verdict, Vote, judge};
-use redrt_types::{Digest, ReplicaIndex};
-
-/// A set of replica indices of one sphere.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-pub struct ReplicaSet(u64);
-
-impl ReplicaSet {
-    /// The largest degree that fits.
-    pub const CAPACITY: u16 = 64;
-    /// No replica.
-    pub const EMPTY: Self = Self(0);
-    /// Every replica there can be.
-    pub const ALL: Self = Self(u64::MAX);
-
-    /// Only this one.
-    #[must_use]
-    #[inline]
-    pub fn only(replica: ReplicaIndex) -> Self {
-        debug_assert!(replica.0 < Self::CAPACITY);
-        Self(1 << replica.0)
-    }
-
-    /// Whether the replica is in the set.
-    #[must_use]
-    #[inline]
-    pub fn contains(self, replica: ReplicaIndex) -> bool {
-        replica.0 < Self::CAPACITY && self.0 & (1 << replica.0) != 0
-    }
-
-    /// Whether the set is empty.
-    #[must_use]
-    #[inline]
-    pub fn is_empty(self) -> bool {
-        self.0 == 0
-    }
-
-    /// Number of replicas.
-    #[must_use]
-    pub fn len(self) -> usize {
-        self.0.count_ones() as usize
-    }
-
-    /// Adds a replica.
-    #[inline]
-    pub fn insert(&mut self, replica: ReplicaIndex) {
-        self.0 |= Self::only(replica).0;
-    }
-
-    /// Removes a replica.
-    #[inline]
-    pub fn remove(&mut self, replica: ReplicaIndex) {
-        self.0 &= !Self::only(replica).0;
-    }
-
-    /// Those in both.
-    #[must_use]
-    #[inline]
-    pub fn intersection(self, other: Self) -> Self {
-        Self(self.0 & other.0)
-    }
-
-    /// Those in either.
-    #[must_use]
-    #[inline]
-    pub fn union(self, other: Self) -> Self {
-        Self(self.0 | other.0)
-    }
-
-    /// Those here but not in `other`.
-    #[must_use]
-    #[inline]
-    pub fn without(self, other: Self) -> Self {
-        Self(self.0 & !other.0)
-    }
-
-    /// The members, by index.
-    pub fn iter(self) -> impl Iterator<Item = ReplicaIndex> {
-        let mut left = self.0;
-        std::iter::from_fn(move || {
-            let index = left.trailing_zeros();
-            left &= left.checked_sub(1)?;
-            Some(ReplicaIndex(index as u16))
-        })
-    }
-}
-
-impl FromIterator<ReplicaIndex> for ReplicaSet {
-    fn from_iter<I: IntoIterator<Item = ReplicaIndex>>(replicas: I) -> Self {
-        replicas.into_iter().fold(Self::EMPTY, |mut set, replica| {
-            set.insert(replica);
-            set
-        })
-    }
-}
+use redrt_types::{Digest, Kinship, ReplicaIndex, ReplicaSet};
 
 /// Votes held inline; a larger sphere spills to the heap.
 const INLINE: usize = 3;
@@ -224,8 +131,8 @@ impl Tally {
         counting.iter().filter_map(vote).collect()
     }
 
-    /// The verdict on the payload that `supplier` sent, once every `live` replica's vote is final; `None` before. `original` says of an
-    /// arbiter whom it is a copy of.
+    /// The verdict on the payload that `supplier` sent, once every `live` replica's vote is final; `None` before. `kinship` says which of
+    /// the replicas share an image that may have been corrupt.
     #[must_use]
     #[inline]
     pub fn verdict(
@@ -233,7 +140,7 @@ impl Tally {
         computed: Digest,
         supplier: ReplicaIndex,
         live: ReplicaSet,
-        original: impl Fn(ReplicaIndex) -> Option<ReplicaIndex>,
+        kinship: &Kinship,
     ) -> Option<Verdict> {
         if !live.without(self.final_votes).is_empty() {
             return None;
@@ -243,12 +150,7 @@ impl Tally {
         if counting.iter().all(|replica| self.claim(replica) == Some(computed)) {
             return Some(Verdict::Unanimous);
         }
-        let is_echo = |arbiter: &ReplicaIndex| {
-            let original = original(*arbiter).filter(|original| counting.contains(*original));
-            original.is_some_and(|original| self.claim(original) == self.claim(*arbiter))
-        };
-        let echoes = counting.iter().filter(is_echo).collect();
-        Some(judge(computed, supplier, &self.votes(counting), echoes))
+        Some(judge(computed, supplier, &self.votes(counting), kinship))
     }
 }
 

@@ -8,13 +8,11 @@
 //! | B | B | most A | replica corrupt: the supplier, and others who do not say A |
 //! | A | A | no majority | undecidable |
 //!
-//! A majority is more than half of the votes that count. An *echo* does not: it is the vote of an arbiter, a copy that joined because the
-//! others differ, that says what the replica says of which it is a copy. What was wrong in that one when it was copied is wrong in both,
-//! so counted twice it could outvote the right side. An arbiter that contradicts its own original counts: then two that have nothing in
-//! common since before the copies agree, or all is open.
+//! A majority has more than half of the weight of all votes. Without copies each replica weighs one. Replicas that share an image which
+//! nothing has vouched for ([`Kinship`]) weigh one together while they agree: one fault in that image explains all of them. So a copy and
+//! its source never outvote a replica that has nothing in common with them, and whoever is named is contradicted by more faults than his own.
 
-use crate::tally::ReplicaSet;
-use redrt_types::{Digest, ReplicaIndex};
+use redrt_types::{Digest, Kinship, ReplicaIndex, ReplicaSet};
 
 /// What one replica says a message is.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -46,12 +44,12 @@ pub enum Verdict {
 }
 
 /// Judges the payload that `supplier` sent, whose digest on arrival is `computed`, by the votes that count; the
-/// supplier's own is among them. `echoes` makes no majority.
+/// supplier's own is among them.
 ///
 /// # Panics
 /// When the supplier has not voted: its claim travels beside the payload.
 #[must_use]
-pub fn judge(computed: Digest, supplier: ReplicaIndex, votes: &[Vote], echoes: ReplicaSet) -> Verdict {
+pub fn judge(computed: Digest, supplier: ReplicaIndex, votes: &[Vote], kinship: &Kinship) -> Verdict {
     let claim = votes.iter().find(|vote| vote.replica == supplier);
     let claim = claim.unwrap_or_else(|| panic!("supplier {supplier:?} is not among {votes:?}")).digest;
     if computed != claim {
@@ -60,10 +58,9 @@ pub fn judge(computed: Digest, supplier: ReplicaIndex, votes: &[Vote], echoes: R
     if votes.iter().all(|vote| vote.digest == claim) {
         return Verdict::Unanimous;
     }
-    let heard = || votes.iter().filter(|vote| !echoes.contains(vote.replica));
-    let count = |digest| heard().filter(|vote| vote.digest == digest).count();
-    match heard().find(|vote| count(vote.digest) * 2 > heard().count()) {
-        Some(&Vote { digest: agreed, .. }) => {
+    let votes_by_digest: Vec<_> = votes.iter().map(|vote| (vote.replica, vote.digest)).collect();
+    match agreed(&votes_by_digest, kinship).copied() {
+        Some(agreed) => {
             let mut culprits: Vec<_> =
                 votes.iter().filter(|vote| vote.digest != agreed).map(|vote| vote.replica).collect();
             culprits.sort_unstable();
@@ -71,4 +68,19 @@ pub fn judge(computed: Digest, supplier: ReplicaIndex, votes: &[Vote], echoes: R
         }
         None => Verdict::Undecidable,
     }
+}
+
+/// What replicas with more than half of the weight of all votes say; `None` when nothing has that much.
+#[must_use]
+pub fn agreed<'a, T: PartialEq>(votes: &'a [(ReplicaIndex, T)], kinship: &Kinship) -> Option<&'a T> {
+    let counting: ReplicaSet = votes.iter().map(|(replica, _)| *replica).collect();
+    let mut sides: Vec<(&T, usize)> = Vec::new();
+    for (_, says) in votes {
+        if !sides.iter().any(|(other, _)| *other == says) {
+            let agreeing = votes.iter().filter(|(_, other)| other == says).map(|(replica, _)| *replica).collect();
+            sides.push((says, kinship.weight(agreeing, counting)));
+        }
+    }
+    let total: usize = sides.iter().map(|(_, weight)| weight).sum();
+    sides.into_iter().find(|(_, weight)| weight * 2 > total).map(|(says, _)| says)
 }

@@ -18,8 +18,7 @@ use super::{Replica, Verification};
 use crate::decision::DecisionKey;
 use crate::frame::{Action, Finding, MessageId};
 use crate::mutation::Mutation;
-use redrt_types::{Digest, Origin, ReplicaId, ReplicaIndex, View, VirtualRank};
-use sdc_detect::ReplicaSet;
+use redrt_types::{Digest, Origin, ReplicaId, ReplicaIndex, ReplicaSet, View, VirtualRank};
 
 impl Replica {
     /// Whether a message that nobody can judge waits for arbiters.
@@ -92,12 +91,4 @@ impl Replica {
 /// Whether a place has an arbiter.
 pub(super) fn is_arbiter(view: &View, replica: ReplicaId) -> bool {
     view.member(replica).is_some_and(|member| member.origin.is_some())
-}
-
-/// Whom an arbiter is a copy of. If another has taken the place of that one, nobody.
-pub(super) fn original_of(view: Option<&View>, arbiter: ReplicaId) -> Option<ReplicaIndex> {
-    let view = view?;
-    let origin = view.member(arbiter)?.origin?;
-    let now = view.member(ReplicaId { rank: arbiter.rank, index: origin.index });
-    now.is_none_or(|member| member.incarnation == origin.incarnation).then_some(origin.index)
 }

@@ -9,7 +9,7 @@ use crate::decision::StreamId;
 use crate::frame::{MessageId, PayloadKey};
 use proptest::collection::vec;
 use proptest::prelude::*;
-use redrt_types::{ContextId, Digest, Envelope, Incarnation, ProcessIndex, SeqNum, Tag};
+use redrt_types::{Admission, ContextId, CutNumber, Digest, Envelope, Incarnation, ProcessIndex, SeqNum, Tag};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What is done to a frame on its way.
@@ -372,7 +372,10 @@ impl Job {
             self.asked.insert((place, stream), asked);
         }
         self.lives += 1;
-        self.new_view(self.view.with(newcomer, Incarnation(self.lives)));
+        let source = self.world.replica(ProcessIndex(source as u32)).index;
+        let cut = CutNumber(u64::from(self.lives));
+        let admission = Admission { replica: newcomer, incarnation: Incarnation(self.lives), source, cut };
+        self.new_view(self.view.with(admission));
     }
 }
 

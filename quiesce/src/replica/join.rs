@@ -27,8 +27,7 @@
 use super::Replica;
 use crate::mutation::Mutation;
 use crate::view::Service;
-use redrt_types::{ReplicaId, VirtualRank};
-use sdc_detect::ReplicaSet;
+use redrt_types::{ReplicaId, ReplicaSet, VirtualRank};
 
 impl Replica {
     /// Copies will be made, or are joining, in the places `awaited`, and stand ready to be arbiters in the places `ready`, and in no

@@ -8,9 +8,8 @@ use crate::channel::{Phase, Slot};
 use crate::error::ProtocolError;
 use crate::frame::{Frame, MessageId};
 use crate::mutation::Mutation;
-use crate::view::{Service, leader, live_set, service};
-use redrt_types::{ContextId, ReplicaId, ReplicaIndex, SeqNum, View, VirtualRank};
-use sdc_detect::ReplicaSet;
+use crate::view::{Service, leader, service};
+use redrt_types::{ContextId, ReplicaId, ReplicaIndex, ReplicaSet, SeqNum, View, VirtualRank};
 
 /// A copy waits for payloads that were on their way to its original: all its suppliers are lost to it.
 const ALL: ReplicaSet = ReplicaSet::ALL;
@@ -34,7 +33,7 @@ impl Replica {
             let gone =
                 |replica: &ReplicaId| before.is_live(*replica) && before.member(*replica) != self.view.member(*replica);
             let lost: ReplicaSet = self.world.sphere(rank).filter(gone).map(|replica| replica.index).collect();
-            let live = live_set(&self.view, rank);
+            let live = self.view.live_set(rank);
             if lost.is_empty() && live == self.live(rank) && !joins {
                 continue;
             }
@@ -50,9 +49,7 @@ impl Replica {
                 continue;
             }
             newcomers.iter().for_each(|index| self.introduce(ReplicaId { rank, index }));
-            if !joins {
-                self.forget_payloads(rank, newcomers);
-            }
+            self.forget_predecessors(rank, strangers);
             self.change_suppliers(rank, if joins { ALL } else { lost });
             if has_newcomers {
                 self.repeat_ahead(rank);
@@ -103,17 +100,24 @@ impl Replica {
         }
     }
 
-    /// Newcomers are not asked for what others in their places supplied: a payload that still waits for votes is taken again.
-    fn forget_payloads(&mut self, sender: VirtualRank, newcomers: ReplicaSet) {
+    /// Newcomers do not answer for what others in their places said and supplied: they vote anew, and a payload that still waits for votes
+    /// is taken again.
+    fn forget_predecessors(&mut self, sender: VirtualRank, newcomers: ReplicaSet) {
+        if newcomers.is_empty() {
+            return;
+        }
         let Some(supplier) = self.supplier(sender) else { return };
         for channel in self.inboxes.of(sender) {
             for sequence in self.inbox(channel).window() {
                 let message = MessageId { sender, context: channel.1, sequence };
                 let Some(slot) = self.inbox(channel).slot(sequence) else { continue };
-                let Phase::Complete { supplier: old, .. } = slot.phase else { continue };
-                if newcomers.contains(old) && !slot.verified {
-                    slot.tally.forget(ReplicaSet::only(old));
-                    slot.reported.remove(old);
+                let is_in_hand = matches!(slot.phase, Phase::Complete { supplier: old, .. } if newcomers.contains(old));
+                if is_in_hand && slot.verified {
+                    continue;
+                }
+                slot.tally.forget(newcomers);
+                slot.reported = slot.reported.without(newcomers);
+                if is_in_hand {
                     self.fetch(message, supplier);
                 }
             }

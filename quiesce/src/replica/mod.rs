@@ -31,10 +31,9 @@ use crate::error::ProtocolError;
 use crate::frame::{Frame, Output};
 use crate::mutation::Mutation;
 use crate::table::{ChannelKey, Channels};
-use crate::view::{Protocol, Service, leader, live_set, service};
-use redrt_types::{ReplicaId, ReplicaIndex, SeqNum, View, VirtualRank, World};
+use crate::view::{Protocol, Service, leader, service};
+use redrt_types::{ReplicaId, ReplicaIndex, ReplicaSet, SeqNum, View, VirtualRank, World};
 use rustc_hash::FxHashSet;
-use sdc_detect::ReplicaSet;
 use std::collections::{BTreeMap, VecDeque};
 use std::hash::{Hash, Hasher};
 
@@ -158,7 +157,7 @@ impl Replica {
         let Config { me, world, view, protocol, verification } = config;
         assert!(view.is_live(me), "{me} is not live in view {}", view.number.0);
         assert!(world.max_degree() <= ReplicaSet::CAPACITY, "degree {} is too large", world.max_degree());
-        let live: Vec<_> = (0..world.rank_count()).map(|rank| live_set(&view, VirtualRank(rank))).collect();
+        let live: Vec<_> = (0..world.rank_count()).map(|rank| view.live_set(VirtualRank(rank))).collect();
         let of = |server: ReplicaId, client: ReplicaId| {
             service(&world, live[server.rank.0 as usize], protocol, server, client.index)
         };

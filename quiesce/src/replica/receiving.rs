@@ -1,15 +1,14 @@
 //! The receiver's side: new messages and duplicates, votes and verdicts, acknowledgements.
 
-use super::arbitration::original_of;
 use super::{Replica, Verification};
 use crate::channel::{Inbox, Phase, Slot};
 use crate::error::Breach;
 use crate::frame::{Action, Finding, Frame, MessageId, MismatchReport, Output};
 use crate::mutation::Mutation;
 use crate::table::ChannelKey;
-use crate::view::Protocol;
-use redrt_types::{ContextId, Digest, Envelope, ReplicaId, ReplicaIndex, SeqNum, VirtualRank};
-use sdc_detect::{ReplicaSet, Verdict};
+use crate::view::{Protocol, leader};
+use redrt_types::{ContextId, Digest, Envelope, Kinship, ReplicaId, ReplicaIndex, ReplicaSet, SeqNum, VirtualRank};
+use sdc_detect::Verdict;
 
 /// Acknowledgements are batched up to this many messages of a channel …
 const ACK_COUNT: u32 = 16;
@@ -130,7 +129,9 @@ impl Replica {
     /// Acts on the verdict of a complete message, if it is in.
     pub(super) fn evaluate(&mut self, message: MessageId) {
         let live = self.live(message.sender);
-        let view = Some(&self.view).filter(|_| self.has_arbiters && !self.has(Mutation::EchoCounted));
+        let unrelated = Kinship::default();
+        let is_ignored = self.has(Mutation::KinshipIgnored);
+        let kinship = if is_ignored { &unrelated } else { self.view.kinship(message.sender) };
         let Some(slot) = self.inboxes.get_mut(channel(message)).and_then(|inbox| inbox.slot(message.sequence)) else {
             return;
         };
@@ -139,8 +140,7 @@ impl Replica {
             // Known without the others: nobody should wait for their votes to ask again.
             return self.correct_transport(message, supplier, computed);
         }
-        let original = |arbiter| original_of(view, ReplicaId { rank: message.sender, index: arbiter });
-        match slot.tally.verdict(computed, supplier, live, original) {
+        match slot.tally.verdict(computed, supplier, live, kinship) {
             None => {}
             Some(Verdict::Unanimous) => self.settle(message),
             Some(Verdict::ReplicaCorrupt { culprits, agreed }) => {
@@ -153,10 +153,26 @@ impl Replica {
                 self.report(message, supplier, computed, Finding::Undecidable, None, Action::Withheld);
                 self.slot(message).phase = Phase::Withheld { supplier, computed };
             }
-            Some(Verdict::TransportCorrupt | Verdict::Undecidable) => {
-                self.report(message, supplier, computed, Finding::Undecidable, None, Action::Delivered);
-                self.settle(message);
-            }
+            Some(Verdict::TransportCorrupt | Verdict::Undecidable) => self.take_one_side(message, supplier, computed),
+        }
+    }
+
+    /// Nobody can judge this message. Where the own rank has three replicas or more, all of them take what the sender's leader says:
+    /// taken by planes, two of three would take the same side, right or wrong, and outvote the third from then on. With fewer there is
+    /// no such majority, and each takes what it was sent, so that what comes of either side can be compared.
+    fn take_one_side(&mut self, message: MessageId, supplier: ReplicaIndex, computed: Digest) {
+        let is_shared = self.corrects && self.live(self.me.rank).len() > 2 && !self.has(Mutation::SidesTaken);
+        let leader = leader(&self.view, message.sender).map(|leader| leader.index);
+        let slot = self.slot(message);
+        let side = leader.and_then(|leader| slot.tally.claim(leader)).unwrap_or(computed);
+        let other = leader.filter(|_| is_shared && side != computed && !slot.verified);
+        if !std::mem::replace(&mut slot.is_undecided, true) {
+            let action = if other.is_some() { Action::Refetched } else { Action::Delivered };
+            self.report(message, supplier, computed, Finding::Undecidable, None, action);
+        }
+        match other {
+            Some(other) => self.fetch(message, other),
+            None => self.settle(message),
         }
     }
 

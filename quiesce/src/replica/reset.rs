@@ -22,8 +22,7 @@ use crate::channel::{Phase, Slot};
 use crate::frame::MessageId;
 use crate::mutation::Mutation;
 use crate::view::Service;
-use redrt_types::{ReplicaId, VirtualRank};
-use sdc_detect::ReplicaSet;
+use redrt_types::{ReplicaId, ReplicaSet, VirtualRank};
 
 impl Replica {
     /// The connection with this process was lost and begins anew. Nothing happens if the view does not have it: then

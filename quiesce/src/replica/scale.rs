@@ -3,7 +3,7 @@
 use super::*;
 use crate::frame::PayloadKey;
 use crate::view::Protocol;
-use redrt_types::{ContextId, Digest, Envelope, Incarnation, Tag};
+use redrt_types::{Admission, ContextId, CutNumber, Digest, Envelope, Incarnation, Tag};
 
 const CONTEXT: ContextId = ContextId(1);
 const DEGREE: u16 = 2;
@@ -50,7 +50,12 @@ fn join_messages(rank_count: u32, partner_count: u32) -> u64 {
     let newcomer = ReplicaId::new(0, 0);
     let world = World::uniform(rank_count, DEGREE);
     let lost = View::initial(&world).without(&[newcomer]);
-    let joined = lost.with(newcomer, Incarnation(1));
+    let joined = lost.with(Admission {
+        replica: newcomer,
+        incarnation: Incarnation(1),
+        source: ReplicaIndex(1),
+        cut: CutNumber(1),
+    });
     let mut source = start(ReplicaId::new(0, 1), rank_count);
     source.apply_view(lost.clone()).expect("it is sound");
     source.set_pins(&[newcomer], &[]);

@@ -7,9 +7,8 @@ use crate::frame::{Frame, Output, PayloadKey};
 use crate::mutation::Mutation;
 use crate::table::ChannelKey;
 use crate::view::Service;
-use redrt_types::{ContextId, Digest, Envelope, ReplicaId, SeqNum, VirtualRank};
+use redrt_types::{ContextId, Digest, Envelope, ReplicaId, ReplicaSet, SeqNum, VirtualRank};
 use rustc_hash::FxHashMap;
-use sdc_detect::ReplicaSet;
 
 impl Replica {
     /// Sends a message to all replicas of a virtual rank (this one's own rank included, then also to this process).

@@ -3,7 +3,7 @@
 use super::*;
 use crate::decision::{DecisionItem, StreamId};
 use crate::frame::{Action, Finding, MessageId, PayloadKey};
-use redrt_types::{ContextId, Digest, Envelope, Tag};
+use redrt_types::{Admission, ContextId, CutNumber, Digest, Envelope, Incarnation, Tag};
 
 const CONTEXT: ContextId = ContextId(9);
 const GOOD: Digest = Digest(1);
@@ -46,6 +46,11 @@ fn send(replica: &mut Replica, key: u64) -> SeqNum {
 
 fn thread(index: u64) -> DecisionKey {
     DecisionKey { stream: StreamId::Thread(0), index }
+}
+
+/// A copy of the sibling at `source` for a place, in its first life there.
+fn copy(replica: ReplicaId, source: u16) -> Admission {
+    Admission { replica, incarnation: Incarnation(1), source: ReplicaIndex(source), cut: CutNumber(1) }
 }
 
 #[test]
@@ -249,7 +254,7 @@ fn receiver_after_a_copy(lost: u16, said: Frame) -> Replica {
     }
     let without = receiver.view().without(&[lost]);
     receiver.apply_view(without.clone()).unwrap();
-    receiver.apply_view(without.with(lost, redrt_types::Incarnation(1))).unwrap();
+    receiver.apply_view(without.with(copy(lost, 1 - lost.index.0))).unwrap();
     outputs(&mut receiver);
     receiver
 }
@@ -335,7 +340,7 @@ fn an_arbiter_that_says_what_its_original_says_names_nobody() {
         let newcomer = ReplicaId::new(0, 2);
         receiver.set_pins(&[], &[newcomer]);
         let (mut receiver, _, _) = differing(receiver);
-        let view = receiver.view().with_arbiters(&[(newcomer, redrt_types::Incarnation(1), ReplicaIndex(0))]);
+        let view = receiver.view().with_arbiters(&[copy(newcomer, 0)]);
         receiver.apply_view(view).unwrap();
         receiver.handle(newcomer, digest(0, vote)).unwrap();
         let reports = outputs(&mut receiver).into_iter().filter_map(|output| match output {
@@ -353,7 +358,7 @@ fn an_arbiter_takes_nothing_that_nobody_can_judge() {
     original.set_pins(&[arbiter], &[]);
     original.flush();
     outputs(&mut original);
-    let view = original.view().with_arbiters(&[(arbiter, redrt_types::Incarnation(1), ReplicaIndex(0))]);
+    let view = original.view().with_arbiters(&[copy(arbiter, 0)]);
     original.take_place(arbiter);
     original.apply_view(view).unwrap();
     outputs(&mut original);

@@ -15,6 +15,8 @@ pub struct App {
     rank_count: u32,
     program: VecDeque<Instruction>,
     pub(super) state: u64,
+    /// What it computes with, without the path depending on it: part of every payload.
+    pub(super) data: u64,
     matched: u32,
     open: VecDeque<usize>,
     /// Position in the thread's stream of decisions.
@@ -57,6 +59,7 @@ impl App {
             rank_count,
             program: program.into(),
             state: mix(u64::from(rank)),
+            data: 0,
             matched: rank,
             open: VecDeque::new(),
             decision_index: 0,
@@ -73,6 +76,11 @@ impl App {
         self.program.front()
     }
 
+    /// Where in its program it is: how much of it is left. Polls do not change it.
+    pub(super) fn waits_for(&self) -> usize {
+        self.program.len()
+    }
+
     fn absorb(&mut self, outcome: u64) {
         self.state = mix(self.state ^ outcome);
         self.history.push(self.state);
@@ -82,6 +90,10 @@ impl App {
 impl Process {
     /// Executes one step of the program.
     pub(super) fn step(&mut self) -> Progress {
+        if self.corrupt_state.is_some_and(|count| self.sent.len() >= count) {
+            self.app.data ^= 1 << 17;
+            (self.corrupt_state, self.is_tainted) = (None, true);
+        }
         let Some(instruction) = self.app.program.front().copied() else { return Progress::Finished };
         let progress = self.execute(instruction);
         if let Some(progress) = progress {
@@ -124,7 +136,7 @@ impl Process {
     }
 
     fn send_state(&mut self, to: u32, context: ContextId, tag: Tag, length_bytes: u64) {
-        let payload = mix(self.app.state ^ (u64::from(to) << 32) ^ self.sent.len() as u64);
+        let payload = mix(self.app.state ^ self.app.data ^ (u64::from(to) << 32) ^ self.sent.len() as u64);
         self.send(to, context, tag, length_bytes, payload);
     }
 

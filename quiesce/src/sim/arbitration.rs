@@ -13,7 +13,7 @@ use super::process::{Control, Process};
 use super::random::Random;
 use super::world::Simulation;
 use crate::frame::{Action, Finding};
-use redrt_types::{Incarnation, ReplicaId, VirtualRank, World};
+use redrt_types::{ReplicaId, VirtualRank, World};
 use std::collections::BTreeSet;
 
 /// Two replicas of each rank, and a copy of each.
@@ -148,9 +148,7 @@ impl Simulation {
         }
         let mut arbiters = Vec::new();
         for join in &joins {
-            let place = self.world.process(join.newcomer).0 as usize;
-            self.lives[place] += 1;
-            arbiters.push((join.newcomer, Incarnation(self.lives[place]), join.source.index));
+            arbiters.push(self.admission(*join));
         }
         self.summary.joins += arbiters.len() as u64;
         self.summary.arbiters += arbiters.len() as u64;

@@ -1,5 +1,7 @@
 //! What must hold at the end of a run.
 
+mod rest;
+
 use super::process::Process;
 use super::world::Simulation;
 use crate::frame::{Action, Finding, MessageId, MismatchReport};
@@ -9,10 +11,20 @@ use std::collections::BTreeMap;
 /// Whether the run has shown what it can: two replicas that differ for good have been reported. What they do from
 /// then on differs too.
 pub(super) fn is_decided(simulation: &Simulation) -> bool {
-    let is_final =
-        |report: &MismatchReport| report.finding == Finding::Undecidable && report.action == Action::Delivered;
-    let undecidable = |process: &Process| process.reports.iter().any(is_final);
-    simulation.corrupt.is_some() && simulation.processes.iter().any(undecidable)
+    simulation.corrupt.is_some() && simulation.rest.is_none() && has_open(simulation)
+}
+
+/// Whether a receiver has taken a message that nobody could judge.
+pub(super) fn has_open(simulation: &Simulation) -> bool {
+    simulation.processes.iter().any(is_open)
+}
+
+/// Whether this one has.
+fn is_open(process: &Process) -> bool {
+    let is_open = |report: &MismatchReport| {
+        report.finding == Finding::Undecidable && matches!(report.action, Action::Delivered | Action::Refetched)
+    };
+    process.reports.iter().any(is_open)
 }
 
 /// Whether a corrupt replica was the only one of its rank while its message was on its way: whoever believed it goes a way of his own.
@@ -24,6 +36,9 @@ pub(super) fn is_believed(simulation: &Simulation) -> bool {
 
 /// Checks the end of a run in which nothing can happen any more.
 pub(super) fn end(simulation: &Simulation) -> Result<(), String> {
+    if simulation.rest.is_some() {
+        return rest::end(simulation);
+    }
     reports(simulation)?;
     if is_decided(simulation) || is_believed(simulation) {
         return Ok(());
@@ -60,11 +75,11 @@ pub(super) fn finished(process: &Process) -> Result<(), String> {
 
 /// All replicas of a rank went the same way; the dead went part of it.
 fn agreement(simulation: &Simulation, rank: VirtualRank) -> Result<(), String> {
-    let first = simulation.survivors(rank).next().ok_or("a sphere is lost")?;
-    for process in simulation.world.sphere(rank).map(|replica| simulation.process(replica)) {
-        let is_live = simulation.view.is_live(process.me());
-        // A leader may die with decisions that nobody has seen: it may have gone astray by then, in silence.
-        if is_live && process.app.history != first.app.history {
+    let sound = || simulation.survivors(rank).filter(|process| !process.is_tainted);
+    let first = sound().next().ok_or("a sphere is lost")?;
+    // A leader may die with decisions that nobody has seen: it may have gone astray by then, in silence.
+    for process in sound() {
+        if process.app.history != first.app.history {
             return Err(format!("{} and {} went different ways", process.me(), first.me()));
         }
     }
@@ -74,14 +89,15 @@ fn agreement(simulation: &Simulation, rank: VirtualRank) -> Result<(), String> {
 /// What was delivered is what was sent.
 fn payloads(simulation: &Simulation) -> Result<(), String> {
     for sender in (0..simulation.world.rank_count()).map(VirtualRank) {
-        let sane = |process: &&Process| process.corrupted.is_none();
+        let sane = |process: &&Process| process.corrupted.is_none() && !process.is_tainted;
         let Some(witness) = simulation.survivors(sender).find(sane) else { continue };
         let sent: BTreeMap<_, _> = witness
             .sent
             .iter()
             .map(|(to, context, sequence, payload)| ((*to, *context, *sequence), *payload))
             .collect();
-        for process in simulation.processes.iter().filter(|process| simulation.view.is_live(process.me())) {
+        let live = |process: &&Process| simulation.view.is_live(process.me()) && !process.is_tainted;
+        for process in simulation.processes.iter().filter(live) {
             for incoming in process.incoming.iter().filter(|incoming| incoming.message.sender == sender) {
                 let message = incoming.message;
                 let key = (process.me().rank, message.context, message.sequence.0);

@@ -10,7 +10,7 @@
 use super::process::{Control, Process};
 use super::random::Random;
 use super::world::Simulation;
-use redrt_types::{Incarnation, ReplicaId, View, World};
+use redrt_types::{Admission, CutNumber, Incarnation, ReplicaId, View, World};
 
 /// As many at a time.
 const AT_ONCE_MAX: usize = 3;
@@ -37,6 +37,8 @@ pub(super) struct Join {
     pub(super) stage: Stage,
     /// It waits until it is needed to judge.
     pub(super) is_arbiter: bool,
+    /// Which of all cuts its was.
+    cut: CutNumber,
 }
 
 impl Simulation {
@@ -78,7 +80,7 @@ impl Simulation {
             return None;
         }
         if !is_cut && self.is_pinned(join) && self.random.below(20) == 0 {
-            self.cut(join);
+            let join = self.cut(join);
             self.admit(join);
             return Some(Join { stage: Stage::Joining, ..join });
         }
@@ -100,9 +102,11 @@ impl Simulation {
             self.end_join(join, true);
             return None;
         }
+        let before = join.stage;
+        let mut join = join;
         let next = match join.stage {
             Stage::Pinning if self.is_pinned(join) && self.random.below(8) == 0 => {
-                self.cut(join);
+                join = self.cut(join);
                 Stage::Restoring
             }
             Stage::Restoring if join.is_arbiter && self.random.below(8) == 0 => Stage::Ready,
@@ -116,7 +120,7 @@ impl Simulation {
             }
             stage => stage,
         };
-        if next != join.stage {
+        if next != before {
             if next == Stage::Ready {
                 self.joins.iter_mut().filter(|other| other.newcomer == join.newcomer).for_each(|it| it.stage = next);
                 self.tell_pins(None);
@@ -203,11 +207,11 @@ impl Simulation {
 
     pub(super) fn begin(&mut self, newcomer: ReplicaId, source: ReplicaId, is_arbiter: bool) {
         self.say(|| format!("{newcomer}  join    as a copy of {source}{}", if is_arbiter { ", to judge" } else { "" }));
-        self.joins.push(Join { newcomer, source, stage: Stage::Pinning, is_arbiter });
+        self.joins.push(Join { newcomer, source, stage: Stage::Pinning, is_arbiter, cut: CutNumber(0) });
         self.tell_pins(None);
     }
 
-    fn cut(&mut self, join: Join) {
+    fn cut(&mut self, join: Join) -> Join {
         let Join { newcomer, source, .. } = join;
         let place = self.world.process(newcomer);
         let original = self.world.process(source).0 as usize;
@@ -221,15 +225,23 @@ impl Simulation {
         self.breaks.forget(place, newcomer);
         self.processes.iter_mut().for_each(|process| process.forget_epoch(newcomer));
         self.say(|| format!("{newcomer}  cut     from {source}"));
+        self.cut_count += 1;
+        Join { cut: CutNumber(self.cut_count), ..join }
+    }
+
+    /// The place that a copy takes, in its next life.
+    pub(super) fn admission(&mut self, join: Join) -> Admission {
+        let Join { newcomer, source, cut, .. } = join;
+        let place = self.world.process(newcomer).0 as usize;
+        self.lives[place] += 1;
+        Admission { replica: newcomer, incarnation: Incarnation(self.lives[place]), source: source.index, cut }
     }
 
     fn admit(&mut self, join: Join) {
         let newcomer = join.newcomer;
-        let place = self.world.process(newcomer).0 as usize;
         self.summary.joins += 1;
-        self.lives[place] += 1;
-        let life = Incarnation(self.lives[place]);
-        self.view = self.view.with(newcomer, life);
+        let admission = self.admission(join);
+        self.view = self.view.with(admission);
         self.say(|| format!("{newcomer}  admit   view {}", self.view.number.0));
         self.tell(&Control::View(self.view.clone()));
         self.tell_pins(None);

@@ -11,7 +11,7 @@ use crate::matching::Pattern;
 use crate::mutation::Mutation;
 use crate::replica::{Config, Verification};
 use crate::view::Protocol;
-use redrt_types::{ContextId, Incarnation, ReplicaId, Tag, View, World};
+use redrt_types::{Admission, ContextId, CutNumber, Incarnation, ReplicaId, Tag, View, World};
 use rustc_hash::FxHasher;
 use stateright::{Checker, Model, Property};
 use std::collections::{BTreeMap, VecDeque};
@@ -163,8 +163,10 @@ impl Small {
                 state.processes[place] = state.processes[source].copy(newcomer);
                 Join::Restoring(source)
             }
-            Join::Restoring(_) => {
-                state.view = state.view.with(newcomer, Incarnation(1));
+            Join::Restoring(source) => {
+                let source = state.processes[source].me().index;
+                let admission = Admission { replica: newcomer, incarnation: Incarnation(1), source, cut: CutNumber(1) };
+                state.view = state.view.with(admission);
                 Self::tell(state, &Control::View(state.view.clone()));
                 Self::tell(state, &Control::pins(vec![newcomer]));
                 Join::Joining

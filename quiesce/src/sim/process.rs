@@ -123,6 +123,10 @@ pub struct Process {
     pub(super) log_corrupted: Option<MessageId>,
     /// Whether what is to corrupt it is in its memory already, and so in a copy.
     pub(super) is_latent: bool,
+    /// When so many messages were sent, the state of the program is corrupted.
+    pub(super) corrupt_state: Option<usize>,
+    /// Whether it was, here or in whom this is a copy of.
+    pub(super) is_tainted: bool,
     /// Its program can go on only when copies that stand ready are dropped.
     pub(super) is_hindered: bool,
     /// Whether something has changed since its program blocked.
@@ -166,6 +170,8 @@ impl Process {
             corrupt_log: None,
             log_corrupted: None,
             is_latent: false,
+            corrupt_state: None,
+            is_tainted: false,
             is_hindered: false,
             runnable: true,
         }
@@ -279,6 +285,7 @@ impl Process {
         copy.controls.clear();
         copy.epochs.clear();
         copy.reports.clear();
+        copy.corrupt_state = None;
         copy.corrupt_send = copy.corrupt_send.filter(|_| copy.is_latent);
         (copy.runnable, copy.is_hindered) = (false, false);
         copy
@@ -414,8 +421,9 @@ impl Process {
                     self.arrived(message, envelope, from);
                     self.payload_offered(message, offer.expect("an offer is in hand"), false);
                 }
-                Output::Again { message, from, .. } => {
+                Output::Again { message, envelope, from, .. } => {
                     let incoming = &mut self.incoming[self.by_message[&message]];
+                    incoming.envelope = envelope;
                     incoming.supplier = from;
                     incoming.payload = None;
                     incoming.announced = None;

@@ -7,6 +7,7 @@ use super::process::{Control, Packet, Process};
 use super::program::{PhaseKinds, generate};
 use super::random::Random;
 use super::resets::Breaks;
+use super::rest::Rest;
 use super::{Failure, Faults, Options, Summary, check};
 use crate::frame::{Action, Frame, MessageId};
 use crate::replica::{Config, Verification};
@@ -43,10 +44,14 @@ pub(super) struct Simulation {
     pub(super) deaths_left: usize,
     pub(super) joins_left: usize,
     pub(super) joins: Vec<Join>,
+    /// Copies that were cut.
+    pub(super) cut_count: u64,
     /// Whether copies are what this run is about: several at a time, and everything that may go wrong with them.
     pub(super) is_about_clones: bool,
     /// Present where copies wait to judge.
     pub(super) arbitration: Option<Arbitration>,
+    /// Present where memory is corrupted at rest.
+    pub(super) rest: Option<Rest>,
     wire_flip_after: Option<usize>,
     /// Lives of each place, from 0.
     pub(super) lives: Vec<u32>,
@@ -80,10 +85,11 @@ impl Simulation {
         let protocol =
             options.protocol.unwrap_or_else(|| if random.chance(25) { Protocol::AllToAll } else { Protocol::Hash });
         // Deferred, a corrupt payload is delivered and corrupts its receiver: then everything may be reported.
-        let strict = random.chance(75) || matches!(faults, Faults::Memory | Faults::Arbitration);
+        let strict = random.chance(75) || matches!(faults, Faults::Memory | Faults::Arbitration | Faults::Rest);
         let verification = if strict { Verification::Strict } else { Verification::Deferred };
         // Copies take their time before they can judge anything.
-        let phase_count = if is_arbitrated { 4 + random.below(12) } else { 1 + random.below(6) };
+        let phase_count =
+            if is_arbitrated || faults == Faults::Rest { 4 + random.below(12) } else { 1 + random.below(6) };
         let kinds = if faults == Faults::Clones { PhaseKinds::WITH_COLLECTIVES } else { PhaseKinds::WITHOUT };
         let programs = generate(&mut random, rank_count, phase_count, kinds);
         let mut contexts = vec![ContextId(1), ContextId(2)];
@@ -116,6 +122,13 @@ impl Simulation {
             Some(arbitration) => arbitration.corrupt_one(&mut random, &mut processes),
             None => corrupt,
         };
+        let corrupt = if faults == Faults::Rest {
+            let place = random.below(processes.len());
+            processes[place].corrupt_state = Some(random.below(30));
+            Some(processes[place].me())
+        } else {
+            corrupt
+        };
         if faults == Faults::Log {
             let place = random.below(processes.len());
             processes[place].corrupt_log = Some(random.below(8));
@@ -125,13 +138,13 @@ impl Simulation {
             Faults::Resets => random.below(3),
             Faults::Clones => random.below(6),
             Faults::Wire => random.below(2),
-            Faults::Log => 1 + random.below(3),
+            Faults::Log | Faults::Rest => 1 + random.below(3),
             Faults::Arbitration => random.below(3),
             _ => 0,
         };
         let joins_left = match faults {
             Faults::Deaths | Faults::Resets | Faults::Arbitration => random.below(4),
-            Faults::Clones => 2 + random.below(6),
+            Faults::Clones | Faults::Rest => 2 + random.below(6),
             _ => 0,
         };
         let wire_flip_after = (faults == Faults::Wire).then(|| random.below(20));
@@ -150,8 +163,10 @@ impl Simulation {
             deaths_left,
             joins_left,
             joins: Vec::new(),
+            cut_count: 0,
             is_about_clones: faults == Faults::Clones,
             arbitration,
+            rest: (faults == Faults::Rest).then(Rest::default),
             wire_flip_after,
             lives: vec![0; processes_count],
             speeds,
@@ -171,8 +186,13 @@ impl Simulation {
             self.advance_joins();
             self.arbitrate();
             self.end_withholding();
+            self.watch_rest();
             let events = self.events();
-            if events.is_empty() && self.joins.is_empty() {
+            let ends = events.is_empty() && self.joins.is_empty();
+            if self.stands_still() || ends {
+                if self.retire_stray() {
+                    continue;
+                }
                 break;
             }
             if events.is_empty() && self.release_ready().map_err(|reason| self.failure(reason))? {
@@ -198,6 +218,7 @@ impl Simulation {
             }
         }
         self.count_verdicts(check::is_decided(&self));
+        self.summary.open += u64::from(self.rest.is_some() && check::has_open(&self));
         let summary = &mut self.summary;
         summary.steps = self.step;
         summary.messages = self.processes.iter().map(|process| process.sent.len() as u64).sum();
@@ -385,7 +406,8 @@ impl Simulation {
 
     /// The same, of a process of choice.
     pub(super) fn kill_at(&mut self, place: usize) {
-        if !self.may_lose(place) {
+        let is_last_lineage = self.rest.is_some() && self.would_be_one_lineage(self.processes[place].me());
+        if !self.may_lose(place) || is_last_lineage {
             return;
         }
         self.deaths_left -= 1;
@@ -477,6 +499,7 @@ impl Simulation {
 fn degree(random: &mut Random, faults: Faults) -> u16 {
     match faults {
         Faults::Memory => random.pick(&[2, 3, 3, 4, 5]),
+        Faults::Rest => random.pick(&[3, 3, 4, 5]),
         _ => random.pick(&[1, 2, 2, 2, 3, 3, 4]),
     }
 }

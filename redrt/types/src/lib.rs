@@ -1,16 +1,20 @@
 //! The newtypes every redrt crate shares: ranks, replicas, views, sequence numbers.
 //!
-//! The type is the glossary. Nothing here does more than display, parse and encode itself; what a view *means*
-//! (who supplies whom, who leads) is decided in `quiesce`.
+//! The type is the glossary. Nothing here does more than keep, display, parse and encode itself; what a view
+//! *means* (who supplies whom, who leads) is decided in `quiesce`.
 #![forbid(unsafe_code)]
 
+mod kinship;
 mod replica;
+mod replica_set;
 mod view;
 
+pub use kinship::{Clade, CutNumber, Kinship};
 pub use replica::{
     Incarnation, ParseReplicaError, ProcessIndex, ReplicaId, ReplicaIndex, VirtualRank, World, WorldError,
 };
-pub use view::{Member, Origin, View, ViewNumber};
+pub use replica_set::ReplicaSet;
+pub use view::{Admission, Member, Origin, View, ViewNumber};
 
 use serde::{Deserialize, Serialize};
 use std::fmt;

@@ -1,6 +1,6 @@
 //! The numbered membership: which replica incarnations are live.
 
-use crate::{Incarnation, ReplicaId, ReplicaIndex, VirtualRank, World};
+use crate::{CutNumber, Incarnation, Kinship, ReplicaId, ReplicaIndex, ReplicaSet, VirtualRank, World};
 use serde::{Deserialize, Serialize};
 
 /// Number of a view; each change of membership makes the next one. Only the coordinator makes views.
@@ -15,8 +15,7 @@ pub struct Member {
     /// The view in which this incarnation joined. The leader of a sphere is the live replica with the smallest
     /// (joined, index), so that a join never moves it.
     pub joined: ViewNumber,
-    /// For an arbiter, a copy that joined because its siblings differ: whom of them it is a copy of. What was wrong in that one when it
-    /// was copied is wrong here, too, so the two together say no more than one of them.
+    /// For an arbiter, a copy that joined because its siblings differ: whom of them it is a copy of.
     pub origin: Option<Origin>,
 }
 
@@ -35,6 +34,21 @@ pub struct View {
     /// The number of this view.
     pub number: ViewNumber,
     spheres: Vec<Vec<Option<Member>>>,
+    /// By rank: who descends from whom.
+    kinship: Vec<Kinship>,
+}
+
+/// A copy that takes a place in a view.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Admission {
+    /// The place.
+    pub replica: ReplicaId,
+    /// Its life there.
+    pub incarnation: Incarnation,
+    /// The sibling that it is a copy of.
+    pub source: ReplicaIndex,
+    /// When it was cut.
+    pub cut: CutNumber,
 }
 
 impl View {
@@ -42,10 +56,10 @@ impl View {
     #[must_use]
     pub fn initial(world: &World) -> Self {
         let first = Member { incarnation: Incarnation(0), joined: ViewNumber(0), origin: None };
-        let spheres = (0..world.rank_count())
+        let spheres: Vec<_> = (0..world.rank_count())
             .map(|rank| vec![Some(first); usize::from(world.degree(VirtualRank(rank)))])
             .collect();
-        Self { number: ViewNumber(0), spheres }
+        Self { number: ViewNumber(0), kinship: vec![Kinship::default(); spheres.len()], spheres }
     }
 
     /// The first view of a world that has more places than replicas: of each rank the first `degrees` places are live, in
@@ -70,6 +84,7 @@ impl View {
     pub fn fits(&self, world: &World) -> bool {
         let degrees = (0..world.rank_count()).map(|rank| usize::from(world.degree(VirtualRank(rank))));
         self.rank_count() == world.rank_count()
+            && self.kinship.len() == self.spheres.len()
             && self.spheres.iter().map(Vec::len).zip(degrees).all(|(has, may)| has <= may)
     }
 
@@ -85,6 +100,22 @@ impl View {
         let live =
             move |(index, member): (usize, &Option<Member>)| member.map(|_| ReplicaId::new(rank.0, index as u16));
         members.iter().enumerate().filter_map(live)
+    }
+
+    /// The same as a set.
+    #[must_use]
+    pub fn live_set(&self, rank: VirtualRank) -> ReplicaSet {
+        self.live(rank).map(|replica| replica.index).collect()
+    }
+
+    /// Which replicas of a rank share a memory image that nothing has vouched for.
+    ///
+    /// # Panics
+    /// When there is no such rank.
+    #[must_use]
+    #[inline]
+    pub fn kinship(&self, rank: VirtualRank) -> &Kinship {
+        &self.kinship[rank.0 as usize]
     }
 
     /// Number of live replicas of one virtual rank.
@@ -116,30 +147,44 @@ impl View {
         next
     }
 
-    /// The next view, in which `replica` is live as `incarnation`.
+    /// The next view, in which a copy is live.
     #[must_use]
-    pub fn with(&self, replica: ReplicaId, incarnation: Incarnation) -> Self {
+    pub fn with(&self, copy: Admission) -> Self {
         let mut next = self.clone();
         next.number.0 += 1;
-        next.seat(replica, Member { incarnation, joined: next.number, origin: None });
+        next.admit(copy, None);
         next
     }
 
-    /// The next view, in which each of these replicas is live as this incarnation and as an arbiter: a copy of a live sibling.
+    /// The next view, in which each of these copies of live siblings is live as an arbiter.
     ///
     /// # Panics
     /// When one of the siblings is not live.
     #[must_use]
-    pub fn with_arbiters(&self, arbiters: &[(ReplicaId, Incarnation, ReplicaIndex)]) -> Self {
+    pub fn with_arbiters(&self, arbiters: &[Admission]) -> Self {
         let mut next = self.clone();
         next.number.0 += 1;
-        for (replica, incarnation, source) in arbiters {
-            let source = ReplicaId { rank: replica.rank, index: *source };
-            let life = self.member(source).unwrap_or_else(|| panic!("{source}, whose copy {replica} is, is not live"));
-            let origin = Some(Origin { index: source.index, incarnation: life.incarnation });
-            next.seat(*replica, Member { incarnation: *incarnation, joined: next.number, origin });
+        for copy in arbiters {
+            let source = ReplicaId { rank: copy.replica.rank, index: copy.source };
+            let life = self.member(source);
+            let life = life.unwrap_or_else(|| panic!("{source}, whose copy {} is, is not live", copy.replica));
+            next.admit(*copy, Some(Origin { index: copy.source, incarnation: life.incarnation }));
         }
         next
+    }
+
+    /// The next view, in which the memory of a rank's replicas has been compared; see [`Kinship::prove`].
+    #[must_use]
+    pub fn with_proof(&self, rank: VirtualRank, compared: ReplicaSet, suspect: &[ReplicaSet], at: CutNumber) -> Self {
+        let mut next = self.clone();
+        next.number.0 += 1;
+        next.kinship[rank.0 as usize].prove(compared, suspect, at);
+        next
+    }
+
+    fn admit(&mut self, copy: Admission, origin: Option<Origin>) {
+        self.kinship[copy.replica.rank.0 as usize].join(copy.source, copy.replica.index, copy.cut);
+        self.seat(copy.replica, Member { incarnation: copy.incarnation, joined: self.number, origin });
     }
 
     fn seat(&mut self, replica: ReplicaId, member: Member) {
@@ -160,8 +205,18 @@ mod tests {
     fn an_arbiter_is_known_by_the_life_that_it_is_a_copy_of() {
         let world = World::new(vec![4]);
         let view = View::with_degrees(&world, &[2]).with_arbiters(&[
-            (ReplicaId::new(0, 2), Incarnation(1), ReplicaIndex(0)),
-            (ReplicaId::new(0, 3), Incarnation(1), ReplicaIndex(1)),
+            Admission {
+                replica: ReplicaId::new(0, 2),
+                incarnation: Incarnation(1),
+                source: ReplicaIndex(0),
+                cut: CutNumber(1),
+            },
+            Admission {
+                replica: ReplicaId::new(0, 3),
+                incarnation: Incarnation(1),
+                source: ReplicaIndex(1),
+                cut: CutNumber(2),
+            },
         ]);
         let member = view.member(ReplicaId::new(0, 3)).unwrap();
         assert_eq!((view.number, member.joined, view.degree(VirtualRank(0))), (ViewNumber(1), ViewNumber(1), 4));
@@ -181,7 +236,13 @@ mod tests {
             (live(&view), view.number, view.fits(&world)),
             (["0.0", "0.1", "1.0"].map(Into::into).to_vec(), ViewNumber(0), true)
         );
-        let next = view.with(ReplicaId::new(1, 1), Incarnation(1)).without(&[ReplicaId::new(1, 0)]);
+        let copy = Admission {
+            replica: ReplicaId::new(1, 1),
+            incarnation: Incarnation(1),
+            source: ReplicaIndex(0),
+            cut: CutNumber(1),
+        };
+        let next = view.with(copy).without(&[ReplicaId::new(1, 0)]);
         assert_eq!((live(&next), next.degree(VirtualRank(1))), (["0.0", "0.1", "1.1"].map(Into::into).to_vec(), 1));
         assert_eq!(View::with_degrees(&world, &[3, 2]), View::initial(&world));
     }

@@ -1,4 +1,5 @@
 use super::*;
+use redrt_types::CutNumber;
 
 #[test]
 fn set_iterates_its_members_by_index() {
@@ -33,7 +34,7 @@ fn who_comes_in_the_place_of_one_that_was_lost_votes_anew() {
         assert_eq!((tally.claim(replica), tally.claimed().len()), (None, 1));
         tally.record(replica, Digest(1), true);
         let live = [ReplicaIndex(0), replica].into_iter().collect();
-        assert_eq!(tally.verdict(Digest(1), ReplicaIndex(0), live, |_| None), Some(Verdict::Unanimous));
+        assert_eq!(tally.verdict(Digest(1), ReplicaIndex(0), live, &Kinship::default()), Some(Verdict::Unanimous));
     }
 }
 
@@ -88,7 +89,7 @@ fn verdict(supplier: Voter, others: &[Voter], places: &[usize], payload: Digest)
             live.insert(replica);
         }
     }
-    tally.verdict(payload, ReplicaIndex(places[0] as u16), live, |_| None)
+    tally.verdict(payload, ReplicaIndex(places[0] as u16), live, &Kinship::default())
 }
 
 fn text(verdict: Option<Verdict>, names: &[char]) -> String {
@@ -203,9 +204,11 @@ fn arbitrated(claims: [Option<u128>; 4]) -> Option<Vec<u16>> {
         claim.into_iter().for_each(|claim| tally.record(replica, Digest(claim), true));
     }
     let live = places().filter(|(_, claim)| claim.is_some()).map(|(replica, _)| replica).collect();
-    let original = |arbiter: ReplicaIndex| arbiter.0.checked_sub(2).map(ReplicaIndex);
+    let mut kinship = Kinship::default();
+    kinship.join(ReplicaIndex(0), ReplicaIndex(2), CutNumber(1));
+    kinship.join(ReplicaIndex(1), ReplicaIndex(3), CutNumber(2));
     let (supplier, claim) = places().find_map(|(replica, claim)| Some((replica, claim?))).unwrap();
-    match tally.verdict(Digest(claim), supplier, live, original).unwrap() {
+    match tally.verdict(Digest(claim), supplier, live, &kinship).unwrap() {
         Verdict::ReplicaCorrupt { culprits, .. } => Some(culprits.into_iter().map(|culprit| culprit.0).collect()),
         Verdict::Undecidable => None,
         other => panic!("{other:?}"),
@@ -251,4 +254,28 @@ fn whoever_is_named_is_contradicted_by_both_sides() {
             "{claims:?}: {culprits:?}"
         );
     }
+}
+
+/// Votes of replicas 0, 1 and 2, of which 1 is a copy of 2. Who is named.
+fn beside_a_copy(claims: [u128; 3]) -> Option<Vec<u16>> {
+    let mut tally = Tally::default();
+    let mut kinship = Kinship::default();
+    kinship.join(ReplicaIndex(2), ReplicaIndex(1), CutNumber(1));
+    let places: Vec<_> = (0..).map(ReplicaIndex).zip(claims).collect();
+    places.iter().for_each(|(replica, claim)| tally.record(*replica, Digest(*claim), true));
+    let live = places.iter().map(|(replica, _)| *replica).collect();
+    match tally.verdict(Digest(claims[0]), ReplicaIndex(0), live, &kinship).unwrap() {
+        Verdict::ReplicaCorrupt { culprits, .. } => Some(culprits.into_iter().map(|culprit| culprit.0).collect()),
+        Verdict::Undecidable => None,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_copy_and_its_source_do_not_outvote_a_replica_that_has_nothing_in_common_with_them() {
+    let (good, bad) = (7, 8);
+    assert_eq!(beside_a_copy([good, bad, bad]), None, "the source was corrupt before it was copied");
+    assert_eq!(beside_a_copy([bad, good, good]), None, "nothing tells that from the other");
+    assert_eq!(beside_a_copy([good, good, bad]), Some(vec![2]));
+    assert_eq!(beside_a_copy([good, bad, good]), Some(vec![1]));
 }

@@ -58,6 +58,7 @@ enum FaultsArgument {
     Log,
     Clones,
     Arbitration,
+    Rest,
 }
 
 impl Arguments {
@@ -76,6 +77,7 @@ impl Arguments {
             FaultsArgument::Log => Faults::Log,
             FaultsArgument::Clones => Faults::Clones,
             FaultsArgument::Arbitration => Faults::Arbitration,
+            FaultsArgument::Rest => Faults::Rest,
         });
         if self.trace {
             if self.count > 1 {

@@ -110,7 +110,7 @@ impl Coordinator {
     /// Nobody can go on. A replica that has left the path of two or more siblings may be why.
     pub(super) fn stalled(&mut self, now: Duration, stall: Stall) {
         let mut retired = false;
-        for stray in stall::strays(&stall) {
+        for stray in stall::strays(&stall, &self.view) {
             retired |= self.retire(stray, RetireReason::Strayed, SIBLINGS_BELIEVED);
         }
         if !retired && !self.give_up_cases(now, |_| true) {

@@ -1,7 +1,7 @@
 //! Processes that end, each of their own accord, and what follows for the others.
 
 use super::{Coordinator, EndReason, KILL_GRACE, Loss, Output, Phase, Process, Report, RetireReason, SIGKILL};
-use redrt_types::ReplicaId;
+use redrt_types::{ReplicaId, ReplicaSet};
 use redrt_wire::daemon::{Exit, ToDaemon};
 use std::time::Duration;
 
@@ -146,15 +146,17 @@ impl Coordinator {
         }
     }
 
-    /// Ends one replica that was found to be wrong, when its rank can go on without it: with so many others at least.
-    /// `false` when there are not, and nothing is done.
+    /// Ends one replica that was found to be wrong, when its rank can go on without it: with so many others at least, where those
+    /// that share an unproven image count once. `false` when there are not, and nothing is done.
     ///
     /// Its memory is known to be wrong. Left alone it could leave the path of its siblings, and then the job would wait for
     /// ever for what it does not send, acknowledge or finish.
     pub(super) fn retire(&mut self, replica: ReplicaId, reason: RetireReason, others_min: usize) -> bool {
         let counts = |other: &ReplicaId| self.processes[self.world().process(*other).0 as usize].counts();
         let is_fit = |other: &ReplicaId| *other != replica && counts(other) && self.is_in_step(*other);
-        let others = self.view.live(replica.rank).filter(is_fit).count();
+        let fit: ReplicaSet = self.view.live(replica.rank).filter(is_fit).map(|other| other.index).collect();
+        let counting = fit.union(ReplicaSet::only(replica.index));
+        let others = self.view.kinship(replica.rank).weight(fit, counting);
         let process = self.process(replica);
         if !process.counts() {
             return process.retired;

@@ -5,7 +5,8 @@
 //! how far apart they are does not matter. What is sent is counted before it goes and received after it came, so what was
 //! under way at the first wave shows in a count at the second.
 
-use redrt_types::{ReplicaId, View};
+use super::SIBLINGS_BELIEVED;
+use redrt_types::{ReplicaId, ReplicaSet, View};
 use redrt_wire::control::Passive;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -109,16 +110,18 @@ impl StallWatch {
     }
 }
 
-/// In a stalled job, the replicas that wait for something else than most of their rank do. Only where two or more agree:
-/// these have left the path of their siblings, and without them the others may go on.
-pub fn strays(stall: &Stall) -> Vec<ReplicaId> {
+/// In a stalled job, the replicas that wait for something else than most of their rank do, where two or more agree that have no image in
+/// common: the others have left the path of their siblings, and without them these may go on.
+pub fn strays(stall: &Stall, view: &View) -> Vec<ReplicaId> {
     let mut strays = Vec::new();
     for (replica, passive) in stall {
-        let siblings = || stall.iter().filter(|(other, _)| other.rank == replica.rank);
-        let votes = |waits_for: &[String]| siblings().filter(|(_, other)| other.waits_for == waits_for).count();
-        let best = siblings().map(|(_, other)| votes(&other.waits_for)).max().unwrap_or(0);
-        let count = siblings().count();
-        if best >= 2 && best * 2 > count && votes(&passive.waits_for) < best {
+        let siblings = stall.iter().filter(|(other, _)| other.rank == replica.rank);
+        let waits: Vec<_> = siblings.map(|(other, passive)| (other.index, &passive.waits_for)).collect();
+        let kinship = view.kinship(replica.rank);
+        let Some(most) = sdc_detect::agreed(&waits, kinship) else { continue };
+        let agreeing: ReplicaSet = waits.iter().filter(|(_, other)| other == most).map(|(index, _)| *index).collect();
+        let counting = waits.iter().map(|(index, _)| *index).collect();
+        if **most != passive.waits_for && kinship.weight(agreeing, counting) >= SIBLINGS_BELIEVED {
             strays.push(*replica);
         }
     }
@@ -128,7 +131,7 @@ pub fn strays(stall: &Stall) -> Vec<ReplicaId> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use redrt_types::{ViewNumber, World};
+    use redrt_types::{Admission, CutNumber, Incarnation, ReplicaIndex, ViewNumber, World};
 
     const NOW: Duration = Duration::from_secs(10);
 
@@ -164,7 +167,7 @@ mod tests {
         assert_eq!(rig.answer(1, second, Some(passive(5, 10))), Finding::Open);
         let Finding::Stalled(stall) = rig.answer(0, second, Some(passive(10, 5))) else { panic!("proved") };
         assert_eq!(stall.len(), 2);
-        assert!(strays(&stall).is_empty());
+        assert!(strays(&stall, &rig.view).is_empty());
     }
 
     #[test]
@@ -202,8 +205,17 @@ mod tests {
             waits.iter().map(entry).collect()
         };
         let three = stall(&[(0, 0, "a"), (0, 1, "b"), (0, 2, "a"), (1, 0, "a"), (1, 1, "b")]);
-        assert_eq!(strays(&three), [ReplicaId::new(0, 1)]);
+        let view = View::initial(&World::new(vec![3, 2]));
+        assert_eq!(strays(&three, &view), [ReplicaId::new(0, 1)]);
         let split = stall(&[(0, 0, "a"), (0, 1, "b"), (0, 2, "c")]);
-        assert!(strays(&split).is_empty());
+        assert!(strays(&split, &view).is_empty());
+        let lost = view.without(&[ReplicaId::new(0, 2)]);
+        let copy = Admission {
+            replica: ReplicaId::new(0, 2),
+            incarnation: Incarnation(1),
+            source: ReplicaIndex(0),
+            cut: CutNumber(1),
+        };
+        assert!(strays(&three, &lost.with(copy)).is_empty(), "0.2 is a copy of 0.0");
     }
 }

@@ -4,7 +4,7 @@ use super::missing::{Missing, Seat};
 use super::{Purpose, Recovered, Recovery};
 use crate::coordinator::{Coordinator, Exit, Output, Phase, Process, Report};
 use crate::pool::PlaceOrder;
-use redrt_types::{ReplicaId, VirtualRank};
+use redrt_types::{Admission, CutNumber, ReplicaId, VirtualRank};
 use redrt_wire::clone::{CloneId, CloneOrder, CloneStep, Cost, Newcomer, Pins, Position};
 use redrt_wire::control::Card;
 use redrt_wire::daemon::ToDaemon;
@@ -48,6 +48,8 @@ pub(super) struct Attempt {
     /// Where its source is.
     pub source_host: u32,
     pub stage: Stage,
+    /// Which of all cuts its was, once it is cut.
+    pub cut: CutNumber,
     begun_at: Duration,
     ready_at: Duration,
     /// When its source was stopped.
@@ -83,6 +85,7 @@ impl Attempt {
             number,
             source_host,
             stage: Stage::Opening,
+            cut: CutNumber(0),
             begun_at: now,
             ready_at: now,
             stopped_at: now,
@@ -313,7 +316,8 @@ impl Coordinator {
             |attempt: &Attempt| matches!(&attempt.stage, Stage::Pinning { missing, .. } if missing.is_empty());
         match recovery.attempts.iter_mut().find(|(_, attempt)| is_pinned(attempt)) {
             Some((id, attempt)) => {
-                attempt.stage = Stage::Cutting;
+                recovery.cut_count += 1;
+                (attempt.stage, attempt.cut) = (Stage::Cutting, CutNumber(recovery.cut_count));
                 let (id, host) = (*id, attempt.source_host);
                 self.order(host, id, CloneOrder::Cut);
             }
@@ -357,26 +361,24 @@ impl Coordinator {
     pub(super) fn let_in(&mut self, now: Duration, ids: &[CloneId]) {
         let Some(recovery) = &mut self.recovery else { return };
         let admitted: Vec<_> = ids.iter().map(|id| (*id, recovery.attempts[id].clone())).collect();
-        let mut arbiters = Vec::new();
+        let mut copies = Vec::new();
         let mut new_cards = Vec::new();
         for (_, attempt) in &admitted {
             let Newcomer { replica, incarnation, source } = attempt.newcomer;
             recovery.places.insert(replica, attempt.number);
             new_cards.extend(attempt.card.clone());
-            arbiters.push((replica, incarnation, source.index));
+            copies.push(Admission { replica, incarnation, source: source.index, cut: attempt.cut });
         }
         let is_to_judge = admitted.iter().any(|(_, attempt)| attempt.missing.purpose == Purpose::Arbitration);
         for (_, attempt) in &admitted {
             let Newcomer { replica, incarnation, .. } = attempt.newcomer;
             *self.process(replica) =
                 Process { phase: Phase::Ready, card: attempt.card.clone(), incarnation, ..Process::new() };
-            if !is_to_judge {
-                self.view = self.view.with(replica, incarnation);
-            }
         }
-        if is_to_judge {
-            self.view = self.view.with_arbiters(&arbiters);
-        }
+        self.view = match copies[..] {
+            [copy] if !is_to_judge => self.view.with(copy),
+            _ => self.view.with_arbiters(&copies),
+        };
         self.interrupt_scrub();
         self.stall.reset(now);
         let processes = self.settings.world.replicas().zip(&self.processes);

@@ -228,8 +228,8 @@ impl Coordinator {
         }
     }
 
-    /// Whom to copy: a sibling that is at work and is not being copied; the longest-serving of several is left alone if it can
-    /// be, because it decides for the others.
+    /// Whom to copy: a sibling that is at work and is not being copied, of the lineage that has the fewest replicas; the
+    /// longest-serving of several is left alone if it can be, because it decides for the others.
     fn source_for(&self, replica: ReplicaId) -> Option<ReplicaId> {
         let recovery = self.recovery.as_ref()?;
         let seniority = |sibling: &ReplicaId| (self.view.member(*sibling).map(|member| member.joined), sibling.index);
@@ -243,7 +243,11 @@ impl Coordinator {
         if let Some(source) = recovery.missing.get(&replica).and_then(|missing| missing.source) {
             return Some(source).filter(|source| self.view.is_live(*source) && is_fit(source));
         }
-        self.view.live(replica.rank).filter(is_fit).min_by_key(|source| (Some(*source) == leader, source.index))
+        // A lineage that few have rather than one that many have: a rank must not come to descend from one image.
+        let live = self.view.live_set(replica.rank);
+        let relatives = |source: &ReplicaId| self.view.kinship(replica.rank).relatives(source.index, live);
+        let rank = |source: &ReplicaId| (relatives(source), Some(*source) == leader, source.index);
+        self.view.live(replica.rank).filter(is_fit).min_by_key(rank)
     }
 
     fn begin_clone(&mut self, now: Duration, replica: ReplicaId, number: u64, host: u32) {

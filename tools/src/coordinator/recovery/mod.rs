@@ -102,6 +102,8 @@ pub struct Recovery {
     /// Absent where no copies stand ready to judge.
     holding: Option<Holding>,
     next_number: u64,
+    /// Cuts and comparisons of memory so far.
+    cut_count: u64,
     clone_count_max: usize,
 }
 
@@ -120,6 +122,7 @@ impl Recovery {
             untold: BTreeMap::new(),
             holding: None,
             next_number: 0,
+            cut_count: 0,
             clone_count_max,
         }
     }

@@ -1,0 +1,55 @@
+//! What must hold where memory is corrupted at rest, and replicas that have it are copied.
+
+use super::{Simulation, agreement, finished, has_open, is_open, payloads};
+use crate::frame::{Finding, MismatchReport};
+use redrt_types::{ReplicaId, ReplicaIndex, ReplicaSet, VirtualRank};
+
+/// Nobody sound is ever named; who is sound decides where two lineages of a rank are; nothing wrong is taken in silence.
+pub(super) fn end(simulation: &Simulation) -> Result<(), String> {
+    for process in &simulation.processes {
+        for report in &process.reports {
+            is_true(simulation, report).map_err(|why| format!("{} {why}: {report:?}", process.me()))?;
+        }
+    }
+    if has_open(simulation) || is_torn(simulation) {
+        return Ok(());
+    }
+    let mut live = simulation.processes.iter().filter(|process| simulation.view.is_live(process.me()));
+    live.try_for_each(finished)?;
+    for rank in (0..simulation.world.rank_count()).map(VirtualRank) {
+        agreement(simulation, rank)?;
+    }
+    payloads(simulation)
+}
+
+/// Whether one side of a rank with two lineages has left the path of the other: the job is ended with that reason.
+fn is_torn(simulation: &Simulation) -> bool {
+    let is_torn = |rank| {
+        let live = simulation.view.live_set(rank);
+        let tainted = |index: &ReplicaIndex| simulation.process(ReplicaId { rank, index: *index }).is_tainted;
+        let sound: ReplicaSet = live.iter().filter(|index| !tainted(index)).collect();
+        sound != live && simulation.view.kinship(rank).weight(sound, live) < 2
+    };
+    (0..simulation.world.rank_count()).map(VirtualRank).any(is_torn)
+}
+
+fn is_true(simulation: &Simulation, report: &MismatchReport) -> Result<(), String> {
+    let sender = report.message.sender;
+    let was_tainted = |index| simulation.was_tainted(ReplicaId { rank: sender, index }, report.view);
+    match report.finding {
+        Finding::ReplicaCorrupt => {
+            let culprit = report.culprit.ok_or("named nobody")?;
+            // Where two sides of a message were taken, the majority from then on may be the wrong one: nobody is blamed there.
+            let is_blamed = !simulation.processes.iter().any(|process| process.me().rank == sender && is_open(process));
+            (was_tainted(culprit.index) || !is_blamed).then_some(()).ok_or_else(|| "named a sound replica".to_owned())
+        }
+        Finding::TransportCorrupt => Err("blames a transport that was sound".into()),
+        Finding::Undecidable => {
+            let voters: ReplicaSet = report.votes.iter().map(|vote| vote.replica).collect();
+            let sound: ReplicaSet = voters.iter().filter(|index| !was_tainted(*index)).collect();
+            let kinship = simulation.kinship_in(report.view, sender);
+            let is_decidable = sound != voters && kinship.weight(sound, voters) > 1;
+            (!is_decidable).then_some(()).ok_or_else(|| "leaves open what two lineages agree on".into())
+        }
+    }
+}

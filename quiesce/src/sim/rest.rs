@@ -1,0 +1,120 @@
+//! Memory that is corrupted at rest: the state of one program changes, and with it all that it sends from then on. Copies that are made
+//! of it later have it, too.
+//!
+//! The coordinator's side: who is named goes, and is replaced. A rank keeps two lineages at least, so that it never consists of one
+//! image that may be corrupt: what nobody contradicts cannot be found.
+
+use super::world::Simulation;
+use crate::frame::Finding;
+use redrt_types::{Kinship, ReplicaId, ReplicaSet, View, ViewNumber, VirtualRank};
+use std::collections::BTreeSet;
+
+/// As many events without any progress are a stall: all that happens is that processes poll.
+const STALL: u64 = 20_000;
+
+/// What is known of the corruption.
+#[derive(Default)]
+pub(super) struct Rest {
+    /// All views, by number.
+    views: Vec<View>,
+    /// Places with the view in which a tainted replica came there, or was there when it was corrupted.
+    tainted: Vec<(ReplicaId, ViewNumber)>,
+    /// Who was named.
+    named: BTreeSet<ReplicaId>,
+    /// How far each process is, and since which event it has not changed.
+    stands: (Vec<usize>, u64),
+}
+
+impl Simulation {
+    /// Takes note of who is tainted and of the view, and ends who was named.
+    pub(super) fn watch_rest(&mut self) {
+        let Some(rest) = &mut self.rest else { return };
+        if rest.views.last().is_none_or(|view| view.number < self.view.number) {
+            rest.views.push(self.view.clone());
+        }
+        let mut found = Vec::new();
+        for process in self.processes.iter().filter(|process| process.is_tainted) {
+            let me = process.me();
+            let Some(member) = self.view.member(me) else { continue };
+            let since = member.joined;
+            if !rest.tainted.contains(&(me, since)) {
+                rest.tainted.push((me, since));
+                found.push(me);
+            }
+        }
+        let reports = self.processes.iter().flat_map(|process| &process.reports);
+        let named = reports.filter(|report| report.finding == Finding::ReplicaCorrupt);
+        let is_its = |replica: &ReplicaId, view: ViewNumber| {
+            self.view.member(*replica).is_some_and(|member| member.joined <= view)
+        };
+        let named = named.filter_map(|report| Some((report.culprit?, report.view)));
+        let named: BTreeSet<_> = named.filter(|(replica, view)| is_its(replica, *view)).map(|(it, _)| it).collect();
+        rest.named = named;
+        found.iter().for_each(|me| self.say(|| format!("{me}  corrupt at rest")));
+        for culprit in self.rest.iter().flat_map(|rest| rest.named.clone()).collect::<Vec<_>>() {
+            let place = self.world.process(culprit).0 as usize;
+            if self.random.below(20) == 0 && self.may_lose(place) {
+                self.summary.retired += 1;
+                self.summary.named += 1;
+                self.lose(place, false);
+            }
+        }
+    }
+
+    /// Whether who was at this place in a view was tainted.
+    pub(super) fn was_tainted(&self, replica: ReplicaId, view: ViewNumber) -> bool {
+        let Some(rest) = &self.rest else { return false };
+        let joined = |view: &View| view.member(replica).map(|member| member.joined);
+        // A payload counts also when its supplier has died since.
+        let last = rest.views.iter().rev().filter(|other| other.number <= view).find_map(joined);
+        last.is_some_and(|joined| rest.tainted.contains(&(replica, joined)))
+    }
+
+    /// Who was kin in a view.
+    pub(super) fn kinship_in(&self, number: ViewNumber, rank: VirtualRank) -> Kinship {
+        let views = self.rest.iter().flat_map(|rest| &rest.views);
+        views.filter(|view| view.number == number).map(|view| view.kinship(rank).clone()).next().unwrap_or_default()
+    }
+
+    /// Whether no process has come further for a while: some poll, and the others wait.
+    pub(super) fn stands_still(&mut self) -> bool {
+        let Some(rest) = &mut self.rest else { return false };
+        let stands = self.processes.iter().map(|process| process.app.waits_for()).collect();
+        if rest.stands.0 != stands {
+            rest.stands = (stands, self.step);
+        }
+        self.step - rest.stands.1 > STALL
+    }
+
+    /// Nothing can happen any more. A replica that has left the path of two siblings, which have no image in common, goes: the others may
+    /// go on without it. Whether there was one.
+    pub(super) fn retire_stray(&mut self) -> bool {
+        if self.rest.is_none() {
+            return false;
+        }
+        let is_stray = |simulation: &Self, replica: ReplicaId| {
+            let live = simulation.view.live(replica.rank);
+            let waits: Vec<_> = live.map(|other| (other.index, simulation.process(other).app.waits_for())).collect();
+            let kinship = simulation.view.kinship(replica.rank);
+            let most = sdc_detect::agreed(&waits, kinship);
+            most.is_some_and(|most| *most != simulation.process(replica).app.waits_for())
+        };
+        let live = |rank| self.view.live(VirtualRank(rank)).collect::<Vec<_>>();
+        let live: Vec<_> = (0..self.world.rank_count()).flat_map(live).collect();
+        let stray = live.into_iter().find(|replica| is_stray(self, *replica));
+        let place = stray.map(|stray| self.world.process(stray).0 as usize).filter(|place| self.may_lose(*place));
+        if let Some(place) = place {
+            self.summary.retired += 1;
+            self.lose(place, false);
+            self.rest.iter_mut().for_each(|rest| rest.stands.1 = self.step);
+        }
+        place.is_some()
+    }
+
+    /// Whether a rank would be left with one lineage only.
+    pub(super) fn would_be_one_lineage(&self, victim: ReplicaId) -> bool {
+        let others = self.view.live(victim.rank).filter(|other| *other != victim && self.is_full_member(*other));
+        let others: ReplicaSet = others.map(|other| other.index).collect();
+        others.len() < 2 || self.view.kinship(victim.rank).is_one_lineage(others)
+    }
+}

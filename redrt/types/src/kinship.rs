@@ -1,0 +1,211 @@
+//! Which replicas of a sphere descend from one memory image that nothing has vouched for.
+//!
+//! A copy has its source's memory. What was corrupt in the source at the cut is corrupt in both, so the two agree on a wrong value,
+//! and counted as two they would outvote a sound sibling. A *clade* is a set of replicas that share such an image. Clades nest:
+//!
+//! ```text
+//!   1.0        1.2 ──cut 1──▶ 1.1          clades: {2, 1, 3} by cut 1, {2, 3} by cut 2
+//!               └────cut 2──▶ 1.3          a fault of 1.2 before cut 1 is in all three,
+//!                                          one between the cuts in 1.2 and 1.3
+//! ```
+//! One fault explains the same wrong vote of a whole clade, and of no set that splits one. So agreeing votes weigh as many faults as it
+//! would take to make them all wrong: [`Kinship::weight`]. Without copies each replica weighs one.
+//!
+//! A comparison of memory dissolves a clade: what was corrupt at the cut would have shown. Members that have died stay until their
+//! place is taken, because a payload that they supplied may still be judged.
+
+use crate::{ReplicaIndex, ReplicaSet};
+use serde::{Deserialize, Serialize};
+use std::cmp::Reverse;
+
+/// Position in the sequence of cuts and memory comparisons of a job, from 1; 0 is before all of them.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default, Serialize, Deserialize)]
+pub struct CutNumber(pub u64);
+
+/// Replicas that share an image: a source, and who descends from it since.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+pub struct Clade {
+    /// Who has it.
+    pub members: ReplicaSet,
+    /// The cut at which the image was taken.
+    pub cut: CutNumber,
+}
+
+/// The clades of one sphere; see the module.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
+pub struct Kinship {
+    /// Larger ones first: a clade comes after those that contain it.
+    clades: Vec<Clade>,
+    /// The last comparison of memory that found the sphere's lineages equal.
+    proven: CutNumber,
+}
+
+impl Kinship {
+    /// The clades, larger ones first.
+    #[must_use]
+    pub fn clades(&self) -> &[Clade] {
+        &self.clades
+    }
+
+    /// Whether each replica stands for itself.
+    #[must_use]
+    #[inline]
+    pub fn is_trivial(&self) -> bool {
+        self.clades.is_empty()
+    }
+
+    /// How many independent faults it takes to make all of `agreeing` wrong in the same way, among the replicas that count: the number
+    /// of largest groups in it that one image explains.
+    #[must_use]
+    pub fn weight(&self, agreeing: ReplicaSet, counting: ReplicaSet) -> usize {
+        let mut left = agreeing.intersection(counting);
+        let mut group_count = 0;
+        for clade in &self.clades {
+            let members = clade.members.intersection(counting);
+            if !members.is_empty() && members.is_subset(left) {
+                left = left.without(members);
+                group_count += 1;
+            }
+        }
+        group_count + left.len()
+    }
+
+    /// Whether one unproven image is in all of these, of which there are several.
+    #[must_use]
+    pub fn is_one_lineage(&self, replicas: ReplicaSet) -> bool {
+        replicas.len() > 1 && self.clades.iter().any(|clade| replicas.is_subset(clade.members))
+    }
+
+    /// The size of the largest clade that a replica belongs to, of those that are in `live`; 1 when it stands for itself.
+    #[must_use]
+    pub fn relatives(&self, replica: ReplicaIndex, live: ReplicaSet) -> usize {
+        let its = self.clades.iter().filter(|clade| clade.members.contains(replica));
+        its.map(|clade| clade.members.intersection(live).len()).max().unwrap_or(1).max(1)
+    }
+
+    /// `copy` takes a place, with the memory that `source` had at `cut`.
+    pub fn join(&mut self, source: ReplicaIndex, copy: ReplicaIndex, cut: CutNumber) {
+        self.vacate(copy);
+        if cut <= self.proven {
+            // The source was compared since, and with it all that it had at the cut.
+            return self.arrange();
+        }
+        // Copies of the same source that were cut later are closer to it.
+        let mut near = ReplicaSet::only(source);
+        for clade in self.clades.iter_mut().filter(|clade| clade.members.contains(source)) {
+            if clade.cut <= cut {
+                clade.members.insert(copy);
+            } else {
+                near = near.union(clade.members);
+            }
+        }
+        near.insert(copy);
+        self.clades.push(Clade { members: near, cut });
+        self.arrange();
+    }
+
+    /// Nobody of before is at this place any more.
+    pub fn vacate(&mut self, place: ReplicaIndex) {
+        self.clades.iter_mut().for_each(|clade| clade.members.remove(place));
+        self.arrange();
+    }
+
+    /// The memory of `compared` was compared, at a point of the program after `at`, and nothing in it split along the lines of a clade,
+    /// but of those in `suspect`. A clade stays when no replica outside it was among them, or when it is suspect.
+    pub fn prove(&mut self, compared: ReplicaSet, suspect: &[ReplicaSet], at: CutNumber) {
+        let is_open = |clade: &Clade| {
+            let inside = clade.members.intersection(compared);
+            let outside = compared.without(clade.members);
+            inside.is_empty() || outside.is_empty() || clade.cut > at || suspect.contains(&inside)
+        };
+        self.clades.retain(is_open);
+        if suspect.is_empty() {
+            self.proven = self.proven.max(at);
+        }
+    }
+
+    /// Larger ones first, and none that says nothing.
+    fn arrange(&mut self) {
+        self.clades.retain(|clade| clade.members.len() > 1);
+        // Of two with the same members the later one is the image that they share last.
+        self.clades.sort_by_key(|clade| (Reverse(clade.members.len()), clade.members, Reverse(clade.cut)));
+        self.clades.dedup_by_key(|clade| clade.members);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set(indices: &[u16]) -> ReplicaSet {
+        indices.iter().copied().map(ReplicaIndex).collect()
+    }
+
+    fn copied(copies: &[(u16, u16)]) -> Kinship {
+        let mut kinship = Kinship::default();
+        for (number, (source, copy)) in (1..).zip(copies) {
+            kinship.join(ReplicaIndex(*source), ReplicaIndex(*copy), CutNumber(number));
+        }
+        kinship
+    }
+
+    fn clades(kinship: &Kinship) -> Vec<Vec<u16>> {
+        kinship.clades().iter().map(|clade| clade.members.iter().map(|index| index.0).collect()).collect()
+    }
+
+    #[test]
+    fn without_copies_each_replica_weighs_one() {
+        assert_eq!(Kinship::default().weight(set(&[0, 2]), set(&[0, 1, 2])), 2);
+        assert_eq!(Kinship::default().weight(set(&[0, 2]), set(&[0, 1])), 1);
+    }
+
+    #[test]
+    fn a_copy_and_its_source_weigh_one_when_they_agree_and_two_beside_one_that_differs_from_either() {
+        let kinship = copied(&[(2, 1)]);
+        let all = set(&[0, 1, 2]);
+        assert_eq!([set(&[1, 2]), set(&[0]), set(&[0, 1]), all].map(|votes| kinship.weight(votes, all)), [1, 1, 2, 2]);
+    }
+
+    /// 2 is copied to 1 and later to 3: a fault of 2 between the cuts is in 2 and 3.
+    #[test]
+    fn clades_nest_in_the_order_of_the_cuts() {
+        let kinship = copied(&[(2, 1), (2, 3)]);
+        assert_eq!(clades(&kinship), [vec![1, 2, 3], vec![2, 3]]);
+        let all = set(&[1, 2, 3]);
+        assert_eq!([set(&[1, 3]), set(&[2, 3]), set(&[1])].map(|votes| kinship.weight(votes, all)), [2, 1, 1]);
+        assert!(kinship.is_one_lineage(all) && !kinship.is_one_lineage(set(&[0, 1, 2])));
+    }
+
+    /// A copy that was kept ready is older than one that was made since, though it joins later.
+    #[test]
+    fn a_copy_that_was_cut_earlier_is_farther_from_its_source() {
+        let mut kinship = Kinship::default();
+        let [source, older, newer] = [0, 2, 1].map(ReplicaIndex);
+        kinship.join(source, newer, CutNumber(2));
+        kinship.join(source, older, CutNumber(1));
+        assert_eq!(clades(&kinship), [vec![0, 1, 2], vec![0, 1]]);
+    }
+
+    #[test]
+    fn who_has_died_is_kin_until_the_place_is_taken() {
+        let mut kinship = copied(&[(2, 1)]);
+        assert_eq!(clades(&kinship), [[1, 2]]);
+        kinship.join(ReplicaIndex(0), ReplicaIndex(2), CutNumber(2));
+        assert_eq!(clades(&kinship), [[0, 2]]);
+    }
+
+    #[test]
+    fn a_comparison_with_somebody_outside_dissolves_a_clade_and_one_within_does_not() {
+        let mut kinship = copied(&[(2, 1)]);
+        kinship.prove(set(&[1, 2]), &[], CutNumber(2));
+        assert_eq!(clades(&kinship), [[1, 2]]);
+        kinship.prove(set(&[0, 1, 2]), &[set(&[1, 2])], CutNumber(2));
+        assert_eq!(clades(&kinship), [[1, 2]], "pages differ along its lines");
+        kinship.prove(set(&[0, 2]), &[], CutNumber(0));
+        assert_eq!(clades(&kinship), [[1, 2]], "it was cut after that");
+        kinship.prove(set(&[0, 2]), &[], CutNumber(2));
+        assert!(kinship.is_trivial());
+        kinship.join(ReplicaIndex(2), ReplicaIndex(1), CutNumber(2));
+        assert!(kinship.is_trivial(), "it was cut before the comparison");
+    }
+}
