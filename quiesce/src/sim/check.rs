@@ -16,11 +16,12 @@ pub(super) fn is_decided(simulation: &Simulation) -> bool {
 
 /// Whether a receiver has taken a message that nobody could judge.
 pub(super) fn has_open(simulation: &Simulation) -> bool {
-    simulation.processes.iter().any(is_open)
+    let mut ranks = (0..simulation.world.rank_count()).map(VirtualRank);
+    simulation.processes.iter().any(is_open) || ranks.any(|rank| simulation.is_open(rank))
 }
 
 /// Whether this one has.
-fn is_open(process: &Process) -> bool {
+pub(super) fn is_open(process: &Process) -> bool {
     let is_open = |report: &MismatchReport| {
         report.finding == Finding::Undecidable && matches!(report.action, Action::Delivered | Action::Refetched)
     };

@@ -104,6 +104,10 @@ pub struct Summary {
     pub named: u64,
     /// See above.
     pub open: u64,
+    /// Sound replicas that were outvoted after a message that nobody could judge, and not blamed.
+    pub misnamed: u64,
+    /// Comparisons of memory after which replicas were not kin any more.
+    pub proven: u64,
 }
 
 /// What went wrong in a run.

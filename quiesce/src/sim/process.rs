@@ -37,6 +37,8 @@ pub enum Packet {
     Data {
         /// Which message it is.
         message: MessageId,
+        /// What it was sent with.
+        envelope: Envelope,
         /// The payload.
         payload: u64,
         /// Whether it is for a further copy.
@@ -229,17 +231,19 @@ impl Process {
                 self.drain(Some((from, eager, handle)));
             }
             Packet::Pull { message, handle, shadow } => {
-                if let Some((payload, _)) = self.payloads.get(&handle).copied() {
-                    self.put(from, Packet::Data { message, payload, shadow });
+                if let Some((payload, envelope)) = self.payloads.get(&handle).copied() {
+                    self.put(from, Packet::Data { message, envelope, payload, shadow });
                 }
             }
-            Packet::Data { message, payload, shadow } => self.receive_data(from, message, payload, shadow),
+            Packet::Data { message, envelope, payload, shadow } => {
+                self.receive_data(from, message, envelope, payload, shadow);
+            }
         }
     }
 
-    fn receive_data(&mut self, from: ReplicaId, message: MessageId, payload: u64, shadow: bool) {
+    fn receive_data(&mut self, from: ReplicaId, message: MessageId, envelope: Envelope, payload: u64, shadow: bool) {
         let incoming = &mut self.incoming[self.by_message[&message]];
-        let digest = digest(incoming.envelope.tag, incoming.envelope.length_bytes, payload);
+        let digest = digest(envelope.tag, envelope.length_bytes, payload);
         if shadow {
             self.replica.shadow_received(from, message, digest);
         } else if incoming.supplier == from {
@@ -419,7 +423,7 @@ impl Process {
                 Output::Transmit { to, frame, payload } => self.transmit(to, frame, payload),
                 Output::Arrived { message, envelope, from } => {
                     self.arrived(message, envelope, from);
-                    self.payload_offered(message, offer.expect("an offer is in hand"), false);
+                    self.payload_offered(message, envelope, offer.expect("an offer is in hand"), false);
                 }
                 Output::Again { message, envelope, from, .. } => {
                     let incoming = &mut self.incoming[self.by_message[&message]];
@@ -427,10 +431,10 @@ impl Process {
                     incoming.supplier = from;
                     incoming.payload = None;
                     incoming.announced = None;
-                    self.payload_offered(message, offer.expect("an offer is in hand"), false);
+                    self.payload_offered(message, envelope, offer.expect("an offer is in hand"), false);
                 }
-                Output::Shadow { message, .. } => {
-                    self.payload_offered(message, offer.expect("an offer is in hand"), true);
+                Output::Shadow { message, envelope, .. } => {
+                    self.payload_offered(message, envelope, offer.expect("an offer is in hand"), true);
                 }
                 Output::Verified { message, .. } => {
                     let incoming = &mut self.incoming[self.by_message[&message]];
@@ -515,13 +519,14 @@ impl Process {
     fn payload_offered(
         &mut self,
         message: MessageId,
+        envelope: Envelope,
         (from, eager, handle): (ReplicaId, Option<u64>, Option<PayloadKey>),
         shadow: bool,
     ) {
         let incoming = &mut self.incoming[self.by_message[&message]];
         match (eager, handle) {
             (Some(payload), _) => {
-                let digest = digest(incoming.envelope.tag, incoming.envelope.length_bytes, payload);
+                let digest = digest(envelope.tag, envelope.length_bytes, payload);
                 if shadow {
                     self.replica.shadow_received(from, message, digest);
                 } else {

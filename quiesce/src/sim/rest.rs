@@ -4,9 +4,11 @@
 //! The coordinator's side: who is named goes, and is replaced. A rank keeps two lineages at least, so that it never consists of one
 //! image that may be corrupt: what nobody contradicts cannot be found.
 
+use super::check;
+use super::process::Control;
 use super::world::Simulation;
-use crate::frame::Finding;
-use redrt_types::{Kinship, ReplicaId, ReplicaSet, View, ViewNumber, VirtualRank};
+use crate::frame::{Finding, MismatchReport};
+use redrt_types::{CutNumber, Kinship, ReplicaId, ReplicaSet, View, ViewNumber, VirtualRank};
 use std::collections::BTreeSet;
 
 /// As many events without any progress are a stall: all that happens is that processes poll.
@@ -19,6 +21,8 @@ pub(super) struct Rest {
     views: Vec<View>,
     /// Places with the view in which a tainted replica came there, or was there when it was corrupted.
     tainted: Vec<(ReplicaId, ViewNumber)>,
+    /// Ranks a replica of which has taken a message that nobody could judge, which is live or was.
+    open: BTreeSet<VirtualRank>,
     /// Who was named.
     named: BTreeSet<ReplicaId>,
     /// How far each process is, and since which event it has not changed.
@@ -35,14 +39,16 @@ impl Simulation {
         let mut found = Vec::new();
         for process in self.processes.iter().filter(|process| process.is_tainted) {
             let me = process.me();
-            let Some(member) = self.view.member(me) else { continue };
-            let since = member.joined;
+            // One that is cut off and taken for dead may still be heard.
+            let Some(since) = rest.views.iter().rev().find_map(|view| Some(view.member(me)?.joined)) else { continue };
             if !rest.tainted.contains(&(me, since)) {
                 rest.tainted.push((me, since));
                 found.push(me);
             }
         }
         let reports = self.processes.iter().flat_map(|process| &process.reports);
+        let open = self.processes.iter().filter(|process| check::is_open(process));
+        rest.open.extend(open.map(|process| process.me().rank));
         let named = reports.filter(|report| report.finding == Finding::ReplicaCorrupt);
         let is_its = |replica: &ReplicaId, view: ViewNumber| {
             self.view.member(*replica).is_some_and(|member| member.joined <= view)
@@ -61,6 +67,26 @@ impl Simulation {
         }
     }
 
+    /// Compares the memory of a rank's replicas now and then: who is found equal need not be kin any more.
+    pub(super) fn prove(&mut self) {
+        if self.rest.is_none() || self.random.below(400) > 0 {
+            return;
+        }
+        let rank = VirtualRank(self.random.below(self.world.rank_count() as usize) as u32);
+        let is_tainted = |index| self.process(ReplicaId { rank, index }).is_tainted;
+        let compared = self.view.live(rank).filter(|replica| self.is_full_member(*replica));
+        let compared: ReplicaSet = compared.map(|replica| replica.index).collect();
+        let tainted: ReplicaSet = compared.iter().filter(|index| is_tainted(*index)).collect();
+        let sides = if tainted.is_empty() { vec![] } else { vec![tainted, compared.without(tainted)] };
+        let view = self.view.with_proof(rank, compared, &sides, CutNumber(self.cut_count));
+        if view.kinship(rank) != self.view.kinship(rank) {
+            self.view = view;
+            self.summary.proven += 1;
+            self.say(|| format!("rank {}  proven  {compared:?}, sides {sides:?}", rank.0));
+            self.tell(&Control::View(self.view.clone()));
+        }
+    }
+
     /// Whether who was at this place in a view was tainted.
     pub(super) fn was_tainted(&self, replica: ReplicaId, view: ViewNumber) -> bool {
         let Some(rest) = &self.rest else { return false };
@@ -68,6 +94,21 @@ impl Simulation {
         // A payload counts also when its supplier has died since.
         let last = rest.views.iter().rev().filter(|other| other.number <= view).find_map(joined);
         last.is_some_and(|joined| rest.tainted.contains(&(replica, joined)))
+    }
+
+    /// Whether a replica of this rank has taken a message that nobody could judge.
+    pub(super) fn is_open(&self, rank: VirtualRank) -> bool {
+        self.rest.as_ref().is_some_and(|rest| rest.open.contains(&rank))
+    }
+
+    /// How many sound replicas were outvoted where two sides of a message had been taken.
+    pub(super) fn misnamed(&self) -> u64 {
+        let reports = self.processes.iter().flat_map(|process| &process.reports);
+        let is_sound = |report: &&MismatchReport| {
+            report.culprit.is_some_and(|culprit| self.rest.is_some() && !self.was_tainted(culprit, report.view))
+        };
+        let sound: BTreeSet<_> = reports.filter(is_sound).filter_map(|report| report.culprit).collect();
+        sound.len() as u64
     }
 
     /// Who was kin in a view.

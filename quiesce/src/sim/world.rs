@@ -179,6 +179,7 @@ impl Simulation {
     /// Runs until nothing can happen any more, and checks the end.
     pub(super) fn run(mut self) -> Result<Summary, Failure> {
         loop {
+            self.watch_rest();
             if self.deaths_left > 0 && self.random.below(60) == 0 {
                 self.kill();
             }
@@ -186,7 +187,7 @@ impl Simulation {
             self.advance_joins();
             self.arbitrate();
             self.end_withholding();
-            self.watch_rest();
+            self.prove();
             let events = self.events();
             let ends = events.is_empty() && self.joins.is_empty();
             if self.stands_still() || ends {
@@ -219,6 +220,7 @@ impl Simulation {
         }
         self.count_verdicts(check::is_decided(&self));
         self.summary.open += u64::from(self.rest.is_some() && check::has_open(&self));
+        self.summary.misnamed = self.misnamed();
         let summary = &mut self.summary;
         summary.steps = self.step;
         summary.messages = self.processes.iter().map(|process| process.sent.len() as u64).sum();

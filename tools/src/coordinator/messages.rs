@@ -4,7 +4,7 @@ use super::Report;
 use super::injection::{RandomKills, TimedKill};
 use crate::pool::{PlaceNews, PlaceOrder};
 use crate::stdio::mismatch::Finding;
-use redrt_types::{ReplicaId, View, VirtualRank, World};
+use redrt_types::{Kinship, ReplicaId, View, VirtualRank, World};
 use redrt_wire::clone::{CloneId, CloneStep, Newcomer, Progress};
 use redrt_wire::control::{FromAgent, OnSdc};
 use redrt_wire::daemon::{Exit, ToDaemon};
@@ -138,7 +138,11 @@ pub enum Output {
         source: ReplicaId,
         /// Bytes that the source had printed when it was copied.
         offset: u64,
+        /// Who descends from one unproven image in this rank, the copy among them.
+        kinship: Kinship,
     },
+    /// Who descends from one unproven image in this rank, from now on.
+    Kinship(VirtualRank, Kinship),
     /// This replica's output is waited for no more; its siblings will print what it owed.
     StreamLost(ReplicaId),
     /// This replica will print no more.

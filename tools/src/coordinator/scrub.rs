@@ -9,11 +9,14 @@
 //! An interval of time becomes a place in the program by this one decision, so that all replicas look at their memory in the same state. Some
 //! may have passed the place when they hear of it: then nothing is compared there, and next time it is farther ahead.
 //!
+//! A pass over all memory of a rank, in as many rounds as it takes, also says who need not be kin any more: what was corrupt in a source
+//! when it was copied would show as pages on which it and its copies differ from the others ([`Kinship::prove`]).
+//!
 //! Not all memory of replicas is the same. A page counts only after it was equal once; one that differs when it is first seen is left
 //! out from then on. So what corrupts a page before that is not found here, nor what hits a page that was left out.
 
-use super::{Coordinator, Report};
-use redrt_types::{ReplicaId, VirtualRank};
+use super::{Coordinator, Output, Report};
+use redrt_types::{CutNumber, Kinship, ReplicaId, ReplicaIndex, ReplicaSet, VirtualRank};
 use redrt_wire::daemon::ToDaemon;
 use redrt_wire::scrub::{Answer, Order, Scrub, Stretch};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -89,6 +92,17 @@ struct Rank {
     unmatched: u64,
     is_unfit: bool,
     is_done: bool,
+    pass: Option<Pass>,
+}
+
+/// Rounds that together look at all memory of the same replicas.
+#[derive(Debug)]
+struct Pass {
+    /// The last cut before it.
+    since: CutNumber,
+    compared: ReplicaSet,
+    /// Who was alike on a page on which not all were.
+    sides: BTreeSet<ReplicaSet>,
 }
 
 #[derive(Debug)]
@@ -107,6 +121,17 @@ pub enum Finding {
     Differs(Difference),
     /// The memory of a rank cannot be compared, why; told once.
     Unfit(ReplicaId, String),
+    /// All memory of a rank was compared.
+    Compared {
+        /// The rank.
+        rank: VirtualRank,
+        /// The last cut before.
+        since: CutNumber,
+        /// Whose memory.
+        compared: ReplicaSet,
+        /// Who was alike on a page on which not all were.
+        sides: Vec<ReplicaSet>,
+    },
     /// A round is over.
     Over(Coverage),
 }
@@ -134,6 +159,7 @@ impl ScrubWatch {
             unmatched: 0,
             is_unfit: false,
             is_done: false,
+            pass: None,
         };
         let ranks = (0..rank_count).map(|_| rank()).collect();
         Self { interval, next: interval, round: 0, phase: Phase::Resting, ranks, comparisons: 0, pages_compared: 0 }
@@ -157,9 +183,13 @@ impl ScrubWatch {
     }
 
     /// Begins a round if one is due. One that is not over is given up: a rank may be far from its next collective.
-    pub fn pass_time(&mut self, now: Duration) -> Vec<Finding> {
+    /// `cut`: the last one.
+    pub fn pass_time(&mut self, now: Duration, cut: CutNumber) -> Vec<Finding> {
         if now < self.next {
             return Vec::new();
+        }
+        for rank in self.ranks.iter_mut().filter(|rank| rank.from == 0) {
+            rank.pass = Some(Pass { since: cut, compared: ReplicaSet::EMPTY, sides: BTreeSet::new() });
         }
         let mut findings = Vec::new();
         if let Phase::Comparing { .. } = self.phase {
@@ -177,15 +207,18 @@ impl ScrubWatch {
     /// The membership changed: what was answered is void.
     pub fn reset(&mut self) {
         self.phase = Phase::Resting;
+        // The next pass begins with the first page.
+        self.ranks.iter_mut().for_each(|rank| (rank.pass, rank.from) = (None, 0));
     }
 
-    /// Takes an answer. `live`: all replicas that take part.
+    /// Takes an answer. `live`: all replicas that take part; `kinship`: of the replica's rank.
     pub fn answered(
         &mut self,
         replica: ReplicaId,
         round: u64,
         answer: Answer,
         live: &BTreeSet<ReplicaId>,
+        kinship: &Kinship,
     ) -> Vec<Finding> {
         if round != self.round || !live.contains(&replica) {
             return Vec::new();
@@ -204,7 +237,7 @@ impl ScrubWatch {
             }
             (Phase::Comparing { answers, .. }, answer) if !matches!(answer, Answer::Position(_)) => {
                 answers.insert(replica, answer);
-                self.judge(replica.rank, live)
+                self.judge(replica.rank, live, kinship)
             }
             _ => Vec::new(),
         }
@@ -224,7 +257,7 @@ impl ScrubWatch {
     }
 
     /// Compares what the replicas of a rank have found, if all have.
-    fn judge(&mut self, rank: VirtualRank, live: &BTreeSet<ReplicaId>) -> Vec<Finding> {
+    fn judge(&mut self, rank: VirtualRank, live: &BTreeSet<ReplicaId>, kinship: &Kinship) -> Vec<Finding> {
         let Phase::Comparing { orders, answers } = &mut self.phase else { return Vec::new() };
         let siblings: Vec<_> = live.iter().filter(|replica| replica.rank == rank).copied().collect();
         let number = rank.0 as usize;
@@ -243,10 +276,16 @@ impl ScrubWatch {
             findings.push(Finding::Unfit(replica, why));
         } else if found.iter().any(|(_, answer)| matches!(answer, Answer::Late)) {
             state.margin = (state.margin * 4).min(MARGIN_MAX);
-        } else if let Some(compared) = state.compare(rank, &found) {
+        } else if let Some(compared) = state.compare(rank, &found, kinship) {
             self.comparisons += 1;
             self.pages_compared += compared.page_count;
             findings.extend(compared.difference.map(Finding::Differs));
+            let is_whole = state.from == 0;
+            let pass = state.pass.take_if(|_| is_whole);
+            findings.extend(pass.map(|Pass { since, compared, sides }| {
+                let sides = sides.into_iter().collect();
+                Finding::Compared { rank, since, compared, sides }
+            }));
         }
         if self.ranks.iter().all(|rank| rank.is_done) {
             self.phase = Phase::Resting;
@@ -263,7 +302,7 @@ struct Compared {
 
 impl Rank {
     /// Nothing when they were not at the same place.
-    fn compare(&mut self, rank: VirtualRank, found: &[(ReplicaId, Answer)]) -> Option<Compared> {
+    fn compare(&mut self, rank: VirtualRank, found: &[(ReplicaId, Answer)], kinship: &Kinship) -> Option<Compared> {
         let mut collectives = BTreeSet::new();
         let mut nexts = BTreeSet::new();
         let mut memories: Vec<(ReplicaId, Vec<(u64, u64)>)> = Vec::new();
@@ -277,6 +316,11 @@ impl Rank {
             memories.push((*replica, pages));
         }
         let collective = *collectives.first().filter(|_| collectives.len() == 1)?;
+        let all: ReplicaSet = memories.iter().map(|(replica, _)| replica.index).collect();
+        if nexts.len() > 1 {
+            // They have looked at different stretches: the pass begins anew.
+            self.pass = None;
+        }
         self.from = *nexts.first().filter(|_| nexts.len() == 1).unwrap_or(&0);
         let mut difference = Difference { rank, collective, pages: Vec::new(), outvoted: BTreeSet::new() };
         let mut page_count = 0;
@@ -286,12 +330,15 @@ impl Rank {
             memories.iter().zip(at).filter_map(|((_, pages), at)| pages.get(*at)).map(|(page, _)| *page).min()
         };
         while let Some(page) = first(&at) {
-            let mut digests = Vec::with_capacity(memories.len());
+            let mut digests: Vec<(ReplicaIndex, u64)> = Vec::with_capacity(memories.len());
             for ((replica, pages), at) in memories.iter().zip(&mut at) {
                 let here = pages[*at..].iter().take_while(|(other, _)| *other == page);
                 let (count, last) = here.fold((0, None), |(count, _), (_, digest)| (count + 1, Some(*digest)));
                 *at += count;
-                digests.extend(last.map(|digest| (*replica, digest)));
+                digests.extend(last.map(|digest| (replica.index, digest)));
+            }
+            if let Some(pass) = &mut self.pass {
+                pass.note(all, &digests);
             }
             if digests.len() < memories.len() {
                 self.unmatched += 1;
@@ -303,7 +350,8 @@ impl Rank {
                 if self.equal.contains(page) {
                     page_count += 1;
                     difference.pages.push(page);
-                    difference.outvoted.extend(outvoted(&digests));
+                    let outvoted = outvoted(&digests, kinship);
+                    difference.outvoted.extend(outvoted.map(|index| ReplicaId { rank, index }));
                 }
             }
         }
@@ -318,13 +366,23 @@ pub(super) fn is_plausible(answer: &Answer) -> bool {
     pages as u64 <= ROUND_BYTES_MAX / redrt_wire::scrub::PAGE_BYTES
 }
 
-/// Those that most others contradict.
-fn outvoted(digests: &[(ReplicaId, u64)]) -> Vec<ReplicaId> {
-    let count = |digest: u64| digests.iter().filter(|(_, other)| *other == digest).count();
-    let agreed = digests.iter().map(|(_, digest)| *digest).find(|digest| count(*digest) * 2 > digests.len());
-    let contradicted =
-        |agreed: u64| digests.iter().filter(move |(_, digest)| *digest != agreed).map(|(replica, _)| *replica);
-    agreed.map_or_else(Vec::new, |agreed| contradicted(agreed).collect())
+impl Pass {
+    /// These are the digests of a page; who has none does not have it.
+    fn note(&mut self, all: ReplicaSet, digests: &[(ReplicaIndex, u64)]) {
+        self.compared = all;
+        let side = |like: &dyn Fn(u64) -> bool| -> ReplicaSet {
+            digests.iter().filter(|(_, digest)| like(*digest)).map(|(index, _)| *index).collect()
+        };
+        let others = all.without(side(&|_| true));
+        let sides = digests.iter().map(|(_, one)| side(&|digest| digest == *one)).chain([others]);
+        self.sides.extend(sides.filter(|side| !side.is_empty() && *side != all));
+    }
+}
+
+/// Those that the majority contradicts. A copy and its source count once: what differs may be what was copied.
+fn outvoted<'a>(digests: &'a [(ReplicaIndex, u64)], kinship: &Kinship) -> impl Iterator<Item = ReplicaIndex> + use<'a> {
+    let agreed = sdc_detect::agreed(digests, kinship).copied();
+    digests.iter().filter(move |(_, digest)| agreed.is_some_and(|agreed| *digest != agreed)).map(|(index, _)| *index)
 }
 
 impl Coordinator {
@@ -337,14 +395,18 @@ impl Coordinator {
 
     pub(super) fn pass_scrub_time(&mut self, now: Duration) {
         if self.is_under_way() {
-            let findings = self.scrub.as_mut().map(|scrub| scrub.pass_time(now));
+            let cut = CutNumber(self.recovery.as_ref().map_or(0, |recovery| recovery.cut_count));
+            let findings = self.scrub.as_mut().map(|scrub| scrub.pass_time(now, cut));
             findings.into_iter().flatten().for_each(|finding| self.act_on_scrub(finding));
         }
     }
 
     pub(super) fn scrubbed(&mut self, replica: ReplicaId, round: u64, answer: Answer) {
         let live = self.scrubbed_replicas();
-        let findings = self.scrub.as_mut().map(|scrub| scrub.answered(replica, round, answer, &live));
+        let findings = self
+            .scrub
+            .as_mut()
+            .map(|scrub| scrub.answered(replica, round, answer, &live, self.view.kinship(replica.rank)));
         findings.into_iter().flatten().for_each(|finding| self.act_on_scrub(finding));
     }
 
@@ -362,10 +424,21 @@ impl Coordinator {
         }
     }
 
+    /// Who was compared need not be kin any more.
+    fn note_proof(&mut self, rank: VirtualRank, compared: ReplicaSet, sides: &[ReplicaSet], since: CutNumber) {
+        let next = self.view.with_proof(rank, compared, sides, since);
+        if next.kinship(rank) != self.view.kinship(rank) {
+            self.view = next;
+            self.send(ToDaemon::View(self.view.clone()));
+            self.outputs.push_back(Output::Kinship(rank, self.view.kinship(rank).clone()));
+        }
+    }
+
     fn act_on_scrub(&mut self, finding: Finding) {
         match finding {
             Finding::Tell(message) => self.send(ToDaemon::Scrub(message)),
             Finding::Unfit(replica, why) => self.report(Report::ScrubUnfit { replica, why }),
+            Finding::Compared { rank, since, compared, sides } => self.note_proof(rank, compared, &sides, since),
             Finding::Over(coverage) => self.report(Report::Scrubbed(coverage)),
             // Not acted on: memory that was equal once may differ in sound replicas, too, as nobody orders what is done to it. What is
             // corrupt there is outvoted when a message carries it.

@@ -374,11 +374,13 @@ impl<'a> Shell<'a> {
                     self.held.remove(&Some(replica));
                 }
                 Output::Progress { newcomer, progress } => self.note_progress(newcomer, progress),
-                Output::StreamJoined { replica, source, offset } => {
+                Output::Kinship(rank, kinship) => self.outputs.set_kinship(rank, &kinship),
+                Output::StreamJoined { replica, source, offset, kinship } => {
                     if let Some(host) = self.host(replica).filter(|_| replica.rank == VirtualRank(0)) {
                         // It has been given what was sent before, which nobody has read meanwhile.
                         self.input_taken_bytes.entry(host).or_insert(self.input_sent_bytes);
                     }
+                    self.outputs.set_kinship(replica.rank, &kinship);
                     self.outputs.join(replica, source, offset);
                     self.after_output(replica);
                 }

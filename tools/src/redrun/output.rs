@@ -7,7 +7,7 @@ use crate::stdio::mismatch::Finding;
 use crate::stdio::sphere_stream::SphereStream;
 use anyhow::{Context, Result};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use redrt_types::{ReplicaId, VirtualRank, World};
+use redrt_types::{Kinship, ReplicaId, VirtualRank, World};
 use redrt_wire::daemon::Stream;
 use std::collections::VecDeque;
 use std::fs::File;
@@ -168,7 +168,7 @@ impl Outputs {
     /// A process printed this.
     pub fn take(&mut self, replica: ReplicaId, stream: Stream, bytes: &[u8]) {
         match stream {
-            Stream::Output => self.in_sphere(replica, |stream, out| stream.push(replica.index, bytes, out)),
+            Stream::Output => self.in_sphere(replica.rank, |stream, out| stream.push(replica.index, bytes, out)),
             Stream::Error => {
                 let process = self.world.process(replica).0 as usize;
                 if let Some(files) = &mut self.files {
@@ -187,17 +187,22 @@ impl Outputs {
 
     /// A replica was lost.
     pub fn lose(&mut self, replica: ReplicaId) {
-        self.in_sphere(replica, |stream, out| stream.lose(replica.index, out));
+        self.in_sphere(replica.rank, |stream, out| stream.lose(replica.index, out));
+    }
+
+    /// Who descends from one unproven image in a rank from now on.
+    pub fn set_kinship(&mut self, rank: VirtualRank, kinship: &Kinship) {
+        self.in_sphere(rank, |stream, out| stream.set_kinship(kinship, out));
     }
 
     /// A copy of `source` prints from now on, beginning with what its source printed after these bytes.
     pub fn join(&mut self, replica: ReplicaId, source: ReplicaId, printed_bytes: u64) {
-        self.in_sphere(replica, |stream, out| stream.join(replica.index, source.index, printed_bytes, out));
+        self.in_sphere(replica.rank, |stream, out| stream.join(replica.index, source.index, printed_bytes, out));
     }
 
     /// A replica's standard output has ended.
     pub fn end(&mut self, replica: ReplicaId) {
-        self.in_sphere(replica, |stream, out| stream.end(replica.index, out));
+        self.in_sphere(replica.rank, |stream, out| stream.end(replica.index, out));
     }
 
     /// A process's standard error has ended.
@@ -272,13 +277,13 @@ impl Outputs {
         self.prompt_due
     }
 
-    fn in_sphere(&mut self, replica: ReplicaId, act: impl FnOnce(&mut SphereStream, &mut Vec<u8>)) {
-        let (stream, cutter) = &mut self.spheres[replica.rank.0 as usize];
+    fn in_sphere(&mut self, rank: VirtualRank, act: impl FnOnce(&mut SphereStream, &mut Vec<u8>)) {
+        let (stream, cutter) = &mut self.spheres[rank.0 as usize];
         let mut released = Vec::new();
         act(stream, &mut released);
         match &mut self.files {
             // As above.
-            Some(files) => drop(files.outputs[replica.rank.0 as usize].write_all(&released)),
+            Some(files) => drop(files.outputs[rank.0 as usize].write_all(&released)),
             None => {
                 cutter.push(&released, &mut self.output.backlog);
                 if self.passes_parts.0 {
@@ -287,7 +292,7 @@ impl Outputs {
             }
         }
         while let Some(finding) = stream.poll_finding() {
-            self.findings.push_back((replica.rank, finding));
+            self.findings.push_back((rank, finding));
         }
     }
 }

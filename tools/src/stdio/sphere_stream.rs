@@ -7,7 +7,7 @@
 use super::leader::LeaderStream;
 use super::mismatch::Finding;
 use super::voted::VotedStream;
-use redrt_types::ReplicaIndex;
+use redrt_types::{Kinship, ReplicaIndex};
 
 /// How outputs of replicas become one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -68,6 +68,15 @@ impl SphereStream {
     /// its death is shown.
     pub fn lose(&mut self, replica: ReplicaIndex, out: &mut Vec<u8>) {
         either!(self, stream => stream.lose(replica, out));
+    }
+
+    /// Who descends from one unproven image from now on.
+    pub fn set_kinship(&mut self, kinship: &Kinship, out: &mut Vec<u8>) {
+        match &mut self.0 {
+            Mode::Voted(stream) => stream.set_kinship(kinship, out),
+            // What the leader prints is not compared.
+            Mode::Leader(_) => {}
+        }
     }
 
     /// A copy of `source` prints from now on. It was made when its source had printed `printed_bytes`.

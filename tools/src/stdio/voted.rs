@@ -1,7 +1,8 @@
 //! Standard output of a rank as its replicas agree on it, for `--stdout=voted`.
 //!
 //! A byte is shown, once, when more than half of the replicas that count have printed it at that place: at r = 2 both, at
-//! r = 3 two, so that a third that is slow or stands still holds nobody up. What is shown is kept until the
+//! r = 3 two, so that a third that is slow or stands still holds nobody up. A copy and its source count as one where they
+//! agree ([`Kinship`]): what is wrong in the source's memory both print. What is shown is kept until the
 //! others have come that far and were compared with it; a replica that prints something else there is outvoted. If no
 //! majority can come about any more, the side of the longest-serving replica is shown, and nobody is blamed.
 //!
@@ -27,7 +28,7 @@
 
 use super::mismatch::{EXCERPT_BYTES_MAX, Finding, OutputMismatch, Side};
 use super::place::Place;
-use redrt_types::ReplicaIndex;
+use redrt_types::{Kinship, ReplicaIndex, ReplicaSet};
 use std::collections::VecDeque;
 
 /// So much of what was shown is kept for those that have not printed it yet.
@@ -143,6 +144,8 @@ fn excerpt(place: &Place, rest: impl Iterator<Item = u8>) -> Vec<u8> {
 pub(super) struct VotedStream {
     /// In order of leadership.
     sources: Vec<Source>,
+    /// Who descends from one unproven image.
+    kinship: Kinship,
     /// The end of the shown text.
     history: VecDeque<u8>,
     shown: Place,
@@ -157,6 +160,7 @@ impl VotedStream {
     pub fn new(replicas: impl IntoIterator<Item = ReplicaIndex>, stops_undecided: bool) -> Self {
         Self {
             sources: replicas.into_iter().map(Source::new).collect(),
+            kinship: Kinship::default(),
             history: VecDeque::new(),
             shown: Place::default(),
             shown_bytes: 0,
@@ -164,6 +168,22 @@ impl VotedStream {
             has_stopped: false,
             findings: VecDeque::new(),
         }
+    }
+
+    /// Who descends from one unproven image from now on.
+    pub fn set_kinship(&mut self, kinship: &Kinship, out: &mut Vec<u8>) {
+        self.kinship = kinship.clone();
+        self.work(out);
+    }
+
+    /// How many independent faults it takes to make all of these print the same wrong thing.
+    fn weight(&self, replicas: impl Iterator<Item = ReplicaIndex>) -> usize {
+        let counting: ReplicaSet = self.counting().map(|source| source.index).collect();
+        self.kinship.weight(replicas.collect(), counting)
+    }
+
+    fn counting(&self) -> impl Iterator<Item = &Source> {
+        self.sources.iter().filter(|source| source.counts())
     }
 
     /// How far `replica` is ahead of what could be shown.
@@ -314,8 +334,7 @@ impl VotedStream {
         let next = (source.offset - begin) as usize;
         let agree = |other: &&Source| other.counts() && other.offset > source.offset;
         let others: Vec<_> = self.sources.iter().filter(agree).map(|other| other.index).collect();
-        let voters = self.sources.iter().filter(|source| source.counts()).count();
-        let is_majority = others.len() * 2 > voters;
+        let is_majority = self.weight(others.iter().copied()) > self.counting().count() - others.len();
         let shown = Side {
             replicas: others,
             text: excerpt(&source.place, self.history.range(next..).copied()),
@@ -328,12 +347,15 @@ impl VotedStream {
 
     /// Shows what more than half agree on. Whether there was something.
     fn show(&mut self, out: &mut Vec<u8>) -> bool {
-        let voters = self.sources.iter().filter(|source| source.counts()).count();
         let is_there = |source: &&Source| source.counts() && source.offset == self.shown_bytes;
         let there = || self.sources.iter().filter(is_there);
-        let votes_for = |vote: u8| there().filter(|source| source.vote() == Some(Some(vote))).count();
-        let winner = there().filter_map(|source| source.vote().flatten()).find(|byte| votes_for(*byte) * 2 > voters);
-        let Some(winner) = winner else { return false };
+        let is_agreed = |byte: &u8| {
+            let agrees = |source: &&Source| source.vote() == Some(Some(*byte));
+            // Who has yet to print may print anything.
+            let others = self.counting().count() - there().filter(agrees).count();
+            self.weight(there().filter(agrees).map(|source| source.index)) > others
+        };
+        let Some(winner) = there().filter_map(|source| source.vote().flatten()).find(is_agreed) else { return false };
         let agrees = |at: &usize| {
             let source = &self.sources[*at];
             is_there(&source) && source.vote() == Some(Some(winner))
@@ -366,22 +388,25 @@ impl VotedStream {
 
     /// No majority has come about. If none can, the longest-serving one decides. Whether that was so.
     fn settle(&mut self, out: &mut Vec<u8>) -> bool {
-        let counting = || self.sources.iter().enumerate().filter(|(_, source)| source.counts());
-        let votes: Vec<_> = counting()
-            .filter(|(_, source)| source.offset == self.shown_bytes)
-            .filter_map(|(at, source)| Some((at, source.vote()?)))
-            .collect();
-        let missing = counting().count() - votes.len();
-        let count_of = |vote: Option<u8>| votes.iter().filter(|(_, other)| *other == vote).count();
-        let most = votes.iter().map(|(_, vote)| count_of(*vote)).max().unwrap_or(0);
-        let agree_on_end = most == votes.len() && votes.iter().all(|(_, vote)| vote.is_none());
-        let voters = votes.len() + missing;
-        if votes.is_empty() || agree_on_end || ((most + missing) * 2 > voters && most * 2 <= voters) {
+        let there = |(_, source): &(usize, &Source)| source.counts() && source.offset == self.shown_bytes;
+        let votes = self.sources.iter().enumerate().filter(there);
+        let votes: Vec<_> = votes.filter_map(|(at, source)| Some((at, source.vote()?))).collect();
+        let missing = self.counting().count() - votes.len();
+        let mut sides: Vec<(Option<u8>, usize)> = Vec::new();
+        for (_, vote) in &votes {
+            if !sides.iter().any(|(other, _)| other == vote) {
+                let its = votes.iter().filter(|(_, other)| other == vote);
+                sides.push((*vote, self.weight(its.map(|(at, _)| self.sources[*at].index))));
+            }
+        }
+        let total: usize = sides.iter().map(|(_, weight)| weight).sum();
+        let agreed = sides.iter().find(|(_, weight)| weight * 2 > total + missing).map(|(vote, _)| *vote);
+        let may_agree = sides.iter().any(|(_, weight)| (weight + missing) * 2 > total + missing);
+        if sides.len() < 2 && votes.iter().all(|(_, vote)| vote.is_none()) || may_agree && agreed.is_none() {
             return false;
         }
-        // Only an end has a majority here: what is printed by more than half was shown.
-        let is_majority = most * 2 > voters;
-        let winner = if is_majority { None } else { votes[0].1 };
+        let is_majority = agreed.is_some();
+        let winner = agreed.unwrap_or(votes[0].1);
         let (keep, lose): (Vec<_>, Vec<_>) = votes.iter().partition(|(_, vote)| *vote == winner);
         if lose.is_empty() {
             return false;

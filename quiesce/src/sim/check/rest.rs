@@ -1,6 +1,6 @@
 //! What must hold where memory is corrupted at rest, and replicas that have it are copied.
 
-use super::{Simulation, agreement, finished, has_open, is_open, payloads};
+use super::{Simulation, agreement, finished, has_open, payloads};
 use crate::frame::{Finding, MismatchReport};
 use redrt_types::{ReplicaId, ReplicaIndex, ReplicaSet, VirtualRank};
 
@@ -40,7 +40,7 @@ fn is_true(simulation: &Simulation, report: &MismatchReport) -> Result<(), Strin
         Finding::ReplicaCorrupt => {
             let culprit = report.culprit.ok_or("named nobody")?;
             // Where two sides of a message were taken, the majority from then on may be the wrong one: nobody is blamed there.
-            let is_blamed = !simulation.processes.iter().any(|process| process.me().rank == sender && is_open(process));
+            let is_blamed = !simulation.is_open(sender);
             (was_tainted(culprit.index) || !is_blamed).then_some(()).ok_or_else(|| "named a sound replica".to_owned())
         }
         Finding::TransportCorrupt => Err("blames a transport that was sound".into()),

@@ -389,7 +389,8 @@ impl Coordinator {
             let position = attempt.position.clone().expect("it is complete");
             let offset = position.output_bytes;
             self.order(attempt.host, *id, CloneOrder::Meet { cards: cards.clone(), position });
-            self.outputs.push_back(Output::StreamJoined { replica, source, offset });
+            let kinship = self.view.kinship(replica.rank).clone();
+            self.outputs.push_back(Output::StreamJoined { replica, source, offset, kinship });
             if let Some(pid) = attempt.pid.filter(|_| is_to_judge) {
                 self.report(Report::CopyRuns { replica, pid });
             }

@@ -103,7 +103,7 @@ pub struct Recovery {
     holding: Option<Holding>,
     next_number: u64,
     /// Cuts and comparisons of memory so far.
-    cut_count: u64,
+    pub(super) cut_count: u64,
     clone_count_max: usize,
 }
 

@@ -1,4 +1,5 @@
 use super::*;
+use redrt_types::{CutNumber, Kinship, ReplicaIndex, ReplicaSet};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -7,23 +8,28 @@ struct Rig {
     watch: ScrubWatch,
     live: BTreeSet<ReplicaId>,
     now: Duration,
+    kinship: Kinship,
+    cuts: u64,
 }
 
 impl Rig {
     fn new(degree: u16) -> Self {
         let live = (0..degree).map(|index| ReplicaId::new(0, index)).collect();
-        Self { watch: ScrubWatch::new(SECOND, 1), live, now: Duration::ZERO }
+        Self { watch: ScrubWatch::new(SECOND, 1), live, now: Duration::ZERO, kinship: Kinship::default(), cuts: 0 }
     }
 
     fn answer(&mut self, index: u16, answer: Answer) -> Vec<Finding> {
         let round = self.watch.round;
-        self.watch.answered(ReplicaId::new(0, index), round, answer, &self.live)
+        self.watch.answered(ReplicaId::new(0, index), round, answer, &self.live, &self.kinship)
     }
 
     /// Begins a round in which the replicas are at these places; what they are told to do.
     fn order(&mut self, positions: &[u64]) -> Order {
         self.now += SECOND;
-        assert!(matches!(self.watch.pass_time(self.now).last(), Some(Finding::Tell(Scrub::Where { .. }))));
+        assert!(matches!(
+            self.watch.pass_time(self.now, CutNumber(self.cuts)).last(),
+            Some(Finding::Tell(Scrub::Where { .. }))
+        ));
         let mut told = Vec::new();
         for (index, position) in positions.iter().enumerate() {
             told = self.answer(index as u16, Answer::Position(*position));
@@ -98,7 +104,7 @@ fn a_place_that_somebody_has_passed_is_farther_ahead_next_time() {
     assert_eq!(rig.answer(1, Answer::Late), [Finding::Over(Coverage::default())]);
     assert_eq!(rig.order(&[20, 19]).collective, 24);
     // Not before the interval is over, and then nearer, as nobody has come there.
-    assert_eq!(rig.watch.pass_time(rig.now), []);
+    assert_eq!(rig.watch.pass_time(rig.now, CutNumber(0)), []);
     assert_eq!(rig.order(&[21, 21]).collective, 23);
 }
 
@@ -118,7 +124,10 @@ fn answers_of_another_round_and_of_the_lost_do_not_count() {
     rig.round(&[&[1], &[1], &[1]]);
     let order = rig.order(&[5, 5, 5]);
     let old = rig.watch.round - 1;
-    assert_eq!(rig.watch.answered(ReplicaId::new(0, 0), old, pages(order.collective, &[2]), &rig.live), []);
+    assert_eq!(
+        rig.watch.answered(ReplicaId::new(0, 0), old, pages(order.collective, &[2]), &rig.live, &rig.kinship),
+        []
+    );
     rig.live.remove(&ReplicaId::new(0, 2));
     assert_eq!(rig.answer(2, pages(order.collective, &[2])), []);
     rig.answer(0, pages(order.collective, &[1]));
@@ -157,4 +166,50 @@ fn memory_that_is_too_much_for_a_round_is_gone_on_with_in_the_next() {
         rig.answer(index, Answer::Pages { collective: order.collective, stretches, next: 8192 });
     }
     assert_eq!(rig.order(&[6, 6]).from, 8192);
+}
+
+/// The last pass that is over: whose memory, since which cut, who was alike where not all were.
+fn passes(findings: &[Finding]) -> Vec<(Vec<u16>, u64, Vec<Vec<u16>>)> {
+    let numbers = |set: &ReplicaSet| set.iter().map(|index| index.0).collect::<Vec<_>>();
+    let one = |finding: &Finding| match finding {
+        Finding::Compared { since, compared, sides, .. } => {
+            Some((numbers(compared), since.0, sides.iter().map(numbers).collect()))
+        }
+        _ => None,
+    };
+    findings.iter().filter_map(one).collect()
+}
+
+#[test]
+fn a_copy_and_its_source_do_not_outvote_a_page_of_a_replica_that_has_nothing_in_common_with_them() {
+    let mut rig = Rig::new(3);
+    assert_eq!(differences(&rig.round(&[&[1, 2], &[1, 2], &[1, 2]])), []);
+    rig.kinship.join(ReplicaIndex(2), ReplicaIndex(1), CutNumber(1));
+    assert_eq!(differences(&rig.round(&[&[1, 2], &[1, 7], &[1, 7]])), [(vec![2], vec![])]);
+    // What only the copy has came after the cut.
+    assert_eq!(differences(&rig.round(&[&[1, 2], &[8, 7], &[1, 7]])), [(vec![1], vec![1])]);
+}
+
+#[test]
+fn a_pass_says_who_was_alike_where_not_all_were() {
+    let mut rig = Rig::new(3);
+    rig.cuts = 4;
+    assert_eq!(passes(&rig.round(&[&[1, 2], &[1, 2], &[1, 2]])), [(vec![0, 1, 2], 4, vec![])]);
+    let split = rig.round(&[&[1, 2], &[1, 3], &[1, 3]]);
+    assert_eq!(passes(&split), [(vec![0, 1, 2], 4, vec![vec![0], vec![1, 2]])]);
+    // A page that one does not have is not compared.
+    assert_eq!(passes(&rig.round(&[&[1, 2], &[1, 2], &[1]])), [(vec![0, 1, 2], 4, vec![vec![0, 1], vec![2]])]);
+}
+
+#[test]
+fn a_pass_that_the_membership_interrupts_proves_nothing() {
+    let mut rig = Rig::new(3);
+    let order = rig.order(&[5, 5, 5]);
+    let next = Answer::Pages { collective: order.collective, stretches: Vec::new(), next: 1 << 20 };
+    let found: Vec<_> = (0..3).flat_map(|index| rig.answer(index, next.clone())).collect();
+    assert_eq!(passes(&found), []);
+    rig.watch.reset();
+    // It begins with the first page again.
+    let order = rig.order(&[5, 5, 5]);
+    assert_eq!(order.from, 0);
 }

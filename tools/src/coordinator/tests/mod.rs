@@ -198,7 +198,15 @@ fn words_for(output: &Output) -> Option<String> {
             };
             format!("host {host}: {order}")
         }
-        Output::StreamJoined { replica, source, offset } => format!("stream {replica} from {source} at {offset}"),
+        Output::Kinship(rank, kinship) => {
+            let clade = |clade: &redrt_types::Clade| {
+                let members: Vec<_> = clade.members.iter().map(|index| index.0.to_string()).collect();
+                members.join(" ")
+            };
+            let clades: Vec<_> = kinship.clades().iter().map(clade).collect();
+            format!("kin in rank {}: {}", rank.0, clades.join(", "))
+        }
+        Output::StreamJoined { replica, source, offset, .. } => format!("stream {replica} from {source} at {offset}"),
         Output::Report(Report::Recovered(recovered)) => match recovered.cost {
             Some(_) => format!("recovered {}", recovered.replica),
             None => format!("recovered {} at unknown cost", recovered.replica),

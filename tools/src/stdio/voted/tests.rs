@@ -1,5 +1,6 @@
 use super::*;
 use proptest::prelude::*;
+use redrt_types::CutNumber;
 
 fn index(number: u16) -> ReplicaIndex {
     ReplicaIndex(number)
@@ -19,7 +20,7 @@ fn mismatches(stream: &mut VotedStream) -> Vec<OutputMismatch> {
 }
 
 /// Runs a script such as `0:ab/ 1:a -0 1:b .1`: replica 0 prints "ab\n", …, 0 is lost, …, 1 ends. `2<1@3` makes a copy of 1 as 2,
-/// made when it had printed 3 bytes.
+/// made when it had printed 3 bytes; `2=1` says that 2 was copied from 1.
 fn run_in(stream: &mut VotedStream, script: &str) -> String {
     let mut out = Vec::new();
     for step in script.split_whitespace() {
@@ -35,6 +36,11 @@ fn run_in(stream: &mut VotedStream, script: &str) -> String {
                 printed.parse().unwrap(),
                 &mut out,
             );
+        } else if let Some((copy, source)) = step.split_once('=') {
+            let mut kinship = stream.kinship.clone();
+            let cut = CutNumber(kinship.clades().len() as u64 + 1);
+            kinship.join(index(source.parse().unwrap()), index(copy.parse().unwrap()), cut);
+            stream.set_kinship(&kinship, &mut out);
         } else {
             let (who, what) = step.split_once(':').unwrap();
             stream.push(index(who.parse().unwrap()), what.replace('/', "\n").as_bytes(), &mut out);
@@ -100,6 +106,14 @@ fn table_of_small_streams() {
         (2, "0:ab 1:a 2<0@1 -1 -0 2:bc", "abc", vec![]),
         (2, "0:ab 1:a 2<0@2 -1 -0 2:c", "abc", vec![]),
         (2, "0:a 1:a -1 0:b 1<0@2 0:c 1:x", "abc", tie(3)),
+        // A copy and its source count as one where they agree, and as two beside one who has nothing in common with them.
+        (3, "1=2 1:ab 2:ab", "", vec![]),
+        (3, "1=2 1:xb 2:xb 0:ab", "ab", tie(1)),
+        (3, "1=2 0:ab 1:ab 2:xb", "ab", outvoted(1, 2)),
+        (3, "1=2 0:ab 1:ab 2:ab", "ab", vec![]),
+        (4, "1=2 1:xb 2:xb 0:ab 3:ab", "ab", vec![(1, 1, vec![1]), (1, 1, vec![2])]),
+        (4, "1=2 3=2 1:xb 2:xb 3:xb 0:ab", "ab", tie(1)),
+        (2, "0=1 0:ab 1:ab", "ab", vec![]),
     ] {
         assert_eq!(run(degree, script), (shown.to_owned(), found), "{degree} replicas, {script}");
     }
