@@ -11,7 +11,8 @@ use sdc_detect::Element;
 /// Tells the audit log, and ends the job when the policy asks for that.
 pub(super) fn report(report: &MismatchReport, element: Element, excerpt: Option<Excerpt>) {
     let Some(job) = runtime::job() else { return };
-    let is_open = report.finding == quiesce::Finding::Undecidable && report.action == quiesce::Action::Delivered;
+    let is_taken = matches!(report.action, quiesce::Action::Delivered | quiesce::Action::Refetched);
+    let is_open = report.finding == quiesce::Finding::Undecidable && is_taken;
     let abort = job.welcome.options.on_sdc == OnSdc::Abort && is_open;
     let mismatch = Mismatch {
         receiver: job.welcome.me,

@@ -9,6 +9,10 @@
 //! Each replica that is ended like this is a strike against its host. A host with `--strikes` of them gets nothing more, its
 //! other replicas move away, each as soon as another has its part (as by `redctl drain`), and the command for the batch system is shown.
 //! A receiver that has taken a wrong payload is wrong as well, but its host is not to blame. One that could not be given a right one goes, too.
+//!
+//! Where a rank has taken a message that nobody could judge, some of its replicas may have the one payload and some the other. Which of
+//! them are right is not known, and not what the majority says from then on: a replica that is outvoted there goes, so that those that
+//! are left agree, but it is not called corrupt, and its host gets no strike.
 //! A line of standard output counts as a message,
 //! but what is shown of it is what the majority printed, whatever the policy is.
 
@@ -17,14 +21,48 @@ use crate::stdio::mismatch::OutputMismatch;
 use redrt_types::{ReplicaId, VirtualRank};
 use redrt_wire::control::OnSdc;
 use redrt_wire::event::{Action, Finding, Mismatch};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// By host: replicas that were ended there because they were wrong.
 #[derive(Debug, Default)]
 pub(super) struct Strikes(BTreeMap<u32, u32>);
 
+/// Ranks of which a replica has computed with a message that nobody could judge.
+#[derive(Debug, Default)]
+pub(super) struct Doubts(BTreeSet<VirtualRank>);
+
+impl Doubts {
+    /// All memory of a rank's replicas was found to be the same.
+    pub(super) fn settle(&mut self, rank: VirtualRank) {
+        self.0.remove(&rank);
+    }
+}
+
 impl Coordinator {
+    /// Takes note of a message that nobody could judge. If that was in the rank of the one who is named here, nobody is: returns it.
+    pub(super) fn doubt(&mut self, mismatch: &mut Mismatch) -> Option<ReplicaId> {
+        let is_taken = matches!(mismatch.action, Action::Delivered | Action::Refetched);
+        if mismatch.finding == Finding::Undecidable && is_taken {
+            self.doubts.0.insert(mismatch.receiver.rank);
+        }
+        if mismatch.finding != Finding::ReplicaCorrupt || !self.doubts.0.contains(&mismatch.sender) {
+            return None;
+        }
+        mismatch.finding = Finding::Undecidable;
+        if mismatch.action == Action::Refetched {
+            mismatch.action = Action::Outvoted;
+        }
+        mismatch.culprit.take()
+    }
+
+    /// Ends a replica that its siblings contradict where nobody knows which of them are right.
+    pub(super) fn part(&mut self, replica: Option<ReplicaId>) {
+        if let Some(replica) = replica.filter(|_| self.ends_corrupt()) {
+            self.retire(replica, RetireReason::Parted, SIBLINGS_BELIEVED);
+        }
+    }
+
     /// A comparison was not unanimous: whoever is known to be wrong goes.
     pub(super) fn heal(&mut self, now: Duration, mismatch: &Mismatch) {
         if mismatch.action == Action::Withheld {
@@ -47,11 +85,15 @@ impl Coordinator {
     }
 
     /// Replicas have printed different things, which counts as if it had been a message.
-    pub(super) fn output_differs(&mut self, now: Duration, rank: VirtualRank, mismatch: OutputMismatch) {
+    pub(super) fn output_differs(&mut self, now: Duration, rank: VirtualRank, mut mismatch: OutputMismatch) {
+        let doubted = mismatch.culprit.take_if(|_| self.doubts.0.contains(&rank));
+        let is_doubted = doubted.is_some();
+        self.part(doubted.map(|index| ReplicaId { rank, index }));
         let culprit = mismatch.culprit.map(|index| ReplicaId { rank, index });
-        let aborts = culprit.is_none() && self.settings.on_sdc == OnSdc::Abort;
+        let aborts = culprit.is_none() && !is_doubted && self.settings.on_sdc == OnSdc::Abort;
         let action = match culprit {
             Some(_) => Action::Outvoted,
+            None if is_doubted => Action::Outvoted,
             None if aborts => Action::Aborted,
             None => Action::Delivered,
         };

@@ -50,9 +50,9 @@ impl Coordinator {
                 self.report(Report::Disputed(mismatch));
             }
             FromAgent::Event(mut event) => {
-                let evidence = match &mut event {
-                    Event::Mismatch(mismatch) => self.excerpts.compare(mismatch),
-                    _ => None,
+                let (evidence, doubted) = match &mut event {
+                    Event::Mismatch(mismatch) => (self.excerpts.compare(mismatch), self.doubt(mismatch)),
+                    _ => (None, None),
                 };
                 let aborts = matches!(&event, Event::Mismatch(mismatch) if mismatch.action == Action::Aborted);
                 self.have_differed |= matches!(event, Event::Mismatch(_) | Event::Divergence { .. });
@@ -69,6 +69,7 @@ impl Coordinator {
                 }
                 if let Event::Mismatch(mismatch) = &event {
                     self.heal(now, mismatch);
+                    self.part(doubted);
                     self.judged(now, mismatch);
                 }
                 if aborts {

@@ -82,6 +82,7 @@ pub struct Coordinator {
     /// Payloads that nobody can judge.
     excerpts: evidence::Excerpts,
     strikes: health::Strikes,
+    doubts: health::Doubts,
     /// Absent where memory is not compared.
     scrub: Option<ScrubWatch>,
     /// Present where the program is being checked.
@@ -112,6 +113,7 @@ impl Coordinator {
             have_differed: false,
             excerpts: evidence::Excerpts::default(),
             strikes: health::Strikes::default(),
+            doubts: health::Doubts::default(),
             scrub: settings.scrub_interval.map(|interval| ScrubWatch::new(interval, settings.world.rank_count())),
             check: None,
             outputs: VecDeque::new(),

@@ -426,6 +426,9 @@ impl Coordinator {
 
     /// Who was compared need not be kin any more.
     fn note_proof(&mut self, rank: VirtualRank, compared: ReplicaSet, sides: &[ReplicaSet], since: CutNumber) {
+        if sides.is_empty() {
+            self.doubts.settle(rank);
+        }
         let next = self.view.with_proof(rank, compared, sides, since);
         if next.kinship(rank) != self.view.kinship(rank) {
             self.view = next;

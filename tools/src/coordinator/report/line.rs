@@ -104,6 +104,10 @@ impl Report {
             Self::Retired { replica, reason } => {
                 let what = match reason {
                     RetireReason::Outvoted => "was outvoted by its siblings".to_owned(),
+                    RetireReason::Parted => {
+                        "differs from its siblings since a message that nobody could judge; who is right is not known"
+                            .to_owned()
+                    }
                     RetireReason::Tainted => "has computed with a payload that was outvoted later".to_owned(),
                     RetireReason::Strayed => "waits for something that its siblings do not".to_owned(),
                     RetireReason::Withheld => "cannot have a message as it was sent".to_owned(),
@@ -241,6 +245,9 @@ fn mismatch_line(mismatch: &Mismatch, host: &dyn Fn(ReplicaId) -> String) -> Str
         (Finding::TransportCorrupt, _) => {
             format!("changed on its way from {} on {}", mismatch.supplier, host(mismatch.supplier))
         }
+        (Finding::Undecidable, _) if mismatch.action == Action::Outvoted => {
+            "its replicas differ since a message that nobody could judge, so that the majority may be wrong".into()
+        }
         (Finding::Undecidable, _) => {
             let votes: Vec<_> =
                 mismatch.votes.iter().map(|vote| format!("{}: {}", vote.replica, vote.digest)).collect();
@@ -249,6 +256,7 @@ fn mismatch_line(mismatch: &Mismatch, host: &dyn Fn(ReplicaId) -> String) -> Str
     };
     let action = match mismatch.action {
         Action::Delivered => "delivered as it came",
+        Action::Refetched if mismatch.finding == Finding::Undecidable => "delivered as the rank's leader sent it",
         Action::Refetched => "fetched again",
         Action::Outvoted => "the agreed payload was delivered",
         Action::Aborted => "ending the job",

@@ -102,6 +102,8 @@ pub enum EndReason {
 pub enum RetireReason {
     /// A message of it was outvoted.
     Outvoted,
+    /// Its siblings contradict it, where nobody knows which of them are right.
+    Parted,
     /// It has computed with a payload that was outvoted later.
     Tainted,
     /// It waits for something that its siblings do not, in a job that cannot go on.

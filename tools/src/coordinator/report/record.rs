@@ -106,6 +106,7 @@ impl Report {
             Self::Retired { replica, reason } => {
                 let reason = match reason {
                     RetireReason::Outvoted => "outvoted",
+                    RetireReason::Parted => "parted",
                     RetireReason::Tainted => "tainted",
                     RetireReason::Strayed => "strayed",
                     RetireReason::Withheld => "withheld",

@@ -142,3 +142,15 @@ fn a_line_of_output_counts_as_a_message() {
         assert_eq!(ends, on_sdc == OnSdc::Abort, "{on_sdc:?}");
     }
 }
+
+/// At a message that nobody could judge the replicas of a rank may have parted: which of them are right is not what most of them say.
+#[test]
+fn who_is_outvoted_after_a_message_that_nobody_could_judge_goes_without_blame() {
+    let mut table = recovering_with(&[3, 3], OnSdc::Heal, 3);
+    table.coordinator.handle(table.now, mismatch("1.0", "0.1", Finding::Undecidable, Action::Refetched));
+    assert_eq!(table.said().join(", "), "");
+    assert_eq!(table.found("0.0", "1.2", Action::Outvoted), "kill 1.2");
+    assert_eq!(table.step("1.2 signal 9"), "stream 1.2 lost, lost 1.2, view 1, host 2: receive 1.2 from 1.1");
+    // The other rank has taken nothing.
+    assert_eq!(table.found("1.0", "0.1", Action::Outvoted), "kill 0.1, strike 1 of 3 for 0.1");
+}
