@@ -14,6 +14,7 @@ mod fortran;
 mod healing;
 mod injection;
 mod instructions;
+mod lineages;
 mod listings;
 mod metrics;
 mod midst;

@@ -390,7 +390,12 @@ impl Coordinator {
             let offset = position.output_bytes;
             self.order(attempt.host, *id, CloneOrder::Meet { cards: cards.clone(), position });
             let kinship = self.view.kinship(replica.rank).clone();
+            let live = self.view.live_set(replica.rank);
+            let is_one = live.len() > 2 && kinship.is_one_lineage(live);
             self.outputs.push_back(Output::StreamJoined { replica, source, offset, kinship });
+            if is_one {
+                self.report(Report::OneLineage(replica.rank));
+            }
             if let Some(pid) = attempt.pid.filter(|_| is_to_judge) {
                 self.report(Report::CopyRuns { replica, pid });
             }

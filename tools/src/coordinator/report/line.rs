@@ -129,6 +129,13 @@ impl Report {
             Self::Strike { replica, count, limit } => {
                 (Severity::Warning, format!("host {} has {count} of {limit} strikes", host(*replica)))
             }
+            Self::OneLineage(rank) => (
+                Severity::Warning,
+                format!(
+                    "all replicas of rank {rank} descend from one copy: what was corrupt in it cannot be found, until --scrub \
+                     has compared their memory with that of a replica of another lineage"
+                ),
+            ),
             Self::HostBad { last, strikes, is_drained } => {
                 let name = host(*last);
                 let what = match is_drained {

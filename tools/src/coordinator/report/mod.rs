@@ -335,6 +335,8 @@ pub enum Report {
         /// With so many it is drained.
         limit: u32,
     },
+    /// All replicas of a rank, of which there are three or more, share an image that nothing has vouched for.
+    OneLineage(VirtualRank),
     /// A host has too many strikes.
     HostBad {
         /// The replica whose strike was the last one.

@@ -120,6 +120,7 @@ impl Report {
                 "strike",
                 json!({ "replica": replica.to_string(), "host": host(*replica), "strikes": count, "limit": limit }),
             ),
+            Self::OneLineage(rank) => ("one-lineage", json!({ "rank": rank.0 })),
             Self::HostBad { last, strikes, is_drained } => {
                 let (host, command) =
                     (host(*last), drain_command(&host(*last), &format!("{strikes} corrupt replicas")));

@@ -216,6 +216,7 @@ fn words_for(output: &Output) -> Option<String> {
         Output::Report(Report::Stays { replica, .. }) => format!("{replica} stays"),
         Output::Report(Report::HostFree { host }) => format!("{host} is free"),
         Output::Report(Report::Strike { replica, count, limit }) => format!("strike {count} of {limit} for {replica}"),
+        Output::Report(Report::OneLineage(rank)) => format!("rank {} is of one lineage", rank.0),
         Output::Report(Report::HostBad { last, is_drained, .. }) => {
             format!("the host of {last} is bad and {}", if *is_drained { "drained" } else { "stays" })
         }

@@ -37,6 +37,30 @@ fn a_copy_that_is_lost_is_replaced_like_any_other() {
     check_table(recovering(&[2, 2]), &[&CLONED[..], &again[..]].concat());
 }
 
+/// Replicas of a rank are copied from the lineage that has fewest. When one is all that is left, that is said.
+#[test]
+fn a_rank_that_descends_from_one_copy_is_told_of() {
+    let mut table = recovering(&[3]);
+    let mut said = Vec::new();
+    let mut copy = |lost: &str, from: u32, to: u32| {
+        let words = table.step(&format!("{lost} signal 9"));
+        said.push(words.split(", ").last().unwrap_or_default().to_owned());
+        let joins = ["clone listening TO", "clone ready FROM", "P pinned", "Q pinned", "clone stopped FROM", "C card"];
+        let siblings: Vec<_> = ["0.0", "0.1", "0.2"].into_iter().filter(|one| *one != lost).collect();
+        for step in joins {
+            let step = step.replace("TO", &to.to_string()).replace("FROM", &from.to_string());
+            table.step(&step.replace('P', siblings[0]).replace('Q', siblings[1]).replace('C', lost));
+        }
+        let words = table.step(&format!("clone running {to}"));
+        said.push(words.split(", ").find(|one| one.contains("lineage")).unwrap_or_default().to_owned());
+        table.step(&format!("clone sent {from}"));
+        table.step(&format!("{lost} in-step"));
+    };
+    copy("0.1", 0, 2);
+    copy("0.0", 2, 1);
+    assert_eq!(said, ["host 2: receive 0.1 from 0.2", "", "host 1: receive 0.0 from 0.1", "rank 0 is of one lineage"]);
+}
+
 #[test]
 fn a_copy_is_told_of_when_its_cost_is_known_or_never_will_be() {
     let told = [("sent", "recovered 0.1"), ("failed", "recovered 0.1 at unknown cost")];
