@@ -184,9 +184,13 @@ pub fn probe(context: u64, source: Option<u32>, tag: Option<i32>, take: bool, wa
         let found = if take { engine.take(context, source, tag) } else { engine.probe(context, source, tag) };
         found.map(|(source, tag, length, message)| Probed { source, tag, length, message })
     };
-    // A blocking probe with a named source is decided by the order of the channel.
-    if (wait && source.is_some()) || !needs_decisions(!wait) {
-        return simply(wait, |engine| look(engine, source, tag));
+    // A probe with a named source is decided by the order of the channel.
+    let is_agreed_anyway = source.is_some() || !needs_decisions(false);
+    if !needs_decisions(!wait) || wait && source.is_some() {
+        return match is_agreed_anyway {
+            true => simply(wait, |engine| look(engine, source, tag)),
+            false => look_for_any(tag, |engine, source, tag| look(engine, source, tag)),
+        };
     }
     decide(
         engine::cell(),
@@ -200,6 +204,32 @@ pub fn probe(context: u64, source: Option<u32>, tag: Option<i32>, take: bool, wa
             other => engine.diverged("what a probe found", other),
         },
     )
+}
+
+/// A probe for any source that does not wait, where the outcomes of tests are not agreed on (`--determinism=sends`). What it finds decides
+/// what is received, so that is agreed; that it finds nothing is not. A follower that has yet to hear what its leader has found has found
+/// nothing, and asks again.
+fn look_for_any(
+    tag: Option<i32>,
+    look: impl Fn(&mut Engine, Option<u32>, Option<i32>) -> Option<Probed>,
+) -> Option<Probed> {
+    let stream = Streams::of_this_thread();
+    simply(false, |engine| match engine.peek_outcome(stream) {
+        Some(Outcome::Message { source, tag: found }) if tag.is_none_or(|tag| tag == found.0) => {
+            let probed = look(engine, Some(source), Some(found.0))?;
+            engine.pass_outcome(stream);
+            Some(probed)
+        }
+        // Of another probe, or of a call that this thread has yet to come to.
+        Some(_) => None,
+        None if !engine.is_deciding() => None,
+        None => {
+            let probed = look(engine, None, tag)?;
+            engine.answer(stream, Outcome::Message { source: probed.source, tag: Tag(probed.tag) });
+            engine.flush();
+            Some(probed)
+        }
+    })
 }
 
 /// A number that differs between replicas, as the leader finds it.

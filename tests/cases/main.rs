@@ -26,6 +26,7 @@ mod programs;
 mod recovery;
 mod refused;
 mod scrub;
+mod sends;
 mod tools;
 
 use redrt_tests::{Ended, Job, Running};

@@ -66,6 +66,23 @@ impl Engine {
         }
     }
 
+    /// The next outcome of a stream, if it is known, which stays the next.
+    pub fn peek_outcome(&mut self, stream: StreamId) -> Option<Outcome> {
+        let index = self.next_outcome(stream);
+        self.replication().replica.peek(DecisionKey { stream, index }).cloned()
+    }
+
+    /// Takes the next outcome of a stream, which has been seen.
+    pub fn pass_outcome(&mut self, stream: StreamId) {
+        let asked = self.ask_any(stream);
+        debug_assert!(matches!(asked, Asked::Decided(_)), "it was just seen");
+    }
+
+    /// Whether this process decides what its sphere does.
+    pub fn is_deciding(&mut self) -> bool {
+        self.replication().replica.is_deciding()
+    }
+
     /// Says whether this process can cancel a receive, which is the next outcome of the stream.
     pub fn cast_ballot(&mut self, stream: StreamId, agrees: bool) {
         let index = self.next_outcome(stream);
