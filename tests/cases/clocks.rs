@@ -50,6 +50,12 @@ fn a_replica_that_reads_clocks_of_its_own_is_reported() {
     }
 }
 
+/// The leader's thread waits for a lock, and its owner for a message that depends on the follower whose thread reads a clock.
+#[test]
+fn a_reading_that_the_leader_makes_only_after_its_follower_has_gone_on_hangs_nobody() {
+    let _ = diverging(2, 2, &["lock"]);
+}
+
 #[test]
 fn a_thread_that_only_one_replica_has_hangs_nobody() {
     // Whether it is the leader's, which reads in vain, or a follower's, which waits for a while, is not known here.

@@ -1,10 +1,12 @@
 /* One replica of each rank reads clocks that the others do not read, which no program may do: the job must neither
  * hang nor go on in silence. Which replica that is depends on who makes the file first (with --files=all).
  *
- *   diverging DIRECTORY [thread] */
+ *   diverging DIRECTORY [thread|lock] */
 #include "../programs/check.h"
 #include <fcntl.h>
 #include <pthread.h>
+#include <semaphore.h>
+#include <string.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -17,17 +19,61 @@ static void *read_clocks(void *unused)
     return NULL;
 }
 
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static sem_t locked, answered;
+
+/* A thread that has called MPI. One replica's reads a clock with a lock held that its main thread needs; the other's waits for an answer
+ * that depends on that main thread. */
+static void *read_locked(void *is_first)
+{
+    int rank;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    if (is_first) {
+        pthread_mutex_lock(&mutex);
+        sem_post(&locked);
+        read_clocks(NULL);
+        pthread_mutex_unlock(&mutex);
+    } else {
+        sem_post(&locked);
+        sem_wait(&answered);
+    }
+    return NULL;
+}
+
+static void exchange_locked(int rank, void *is_first)
+{
+    int value = 1;
+    if (rank == 0) {
+        pthread_t thread;
+        sem_init(&locked, 0, 0);
+        sem_init(&answered, 0, 0);
+        pthread_create(&thread, NULL, read_locked, is_first);
+        sem_wait(&locked);
+        pthread_mutex_lock(&mutex);
+        pthread_mutex_unlock(&mutex);
+        MPI_Send(&value, 1, MPI_INT, 1, 1, MPI_COMM_WORLD);
+        MPI_Recv(&value, 1, MPI_INT, 1, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        sem_post(&answered);
+        pthread_join(thread, NULL);
+    } else if (rank == 1) {
+        MPI_Recv(&value, 1, MPI_INT, 0, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        MPI_Send(&value, 1, MPI_INT, 0, 1, MPI_COMM_WORLD);
+    }
+}
+
 int main(int argc, char **argv)
 {
     int rank, size, flag, value = 7;
-    MPI_Init(&argc, &argv);
+    MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &flag);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
     char name[300];
     for (int round = 0; round < 4; round++) {
         snprintf(name, sizeof name, "%s/%d.%d", argv[1], rank, round);
         int is_first = open(name, O_CREAT | O_EXCL, 0600) >= 0;
-        if (is_first) {
+        if (argc > 2 && strcmp(argv[2], "lock") == 0)
+            exchange_locked(rank, is_first ? argv : NULL);
+        else if (is_first) {
             pthread_t thread;
             if (argc > 2) {
                 pthread_create(&thread, NULL, read_clocks, NULL);

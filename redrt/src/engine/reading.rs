@@ -15,7 +15,9 @@
 //!      │ ◄──────────────── 8 calls, 13 outcomes   it has read: the decision came before this answer
 //!      │ ◄──────────────── 7 calls, 12 outcomes   it has not come so far: asked again after a while
 //! ```
-//! The leader answers whenever it is in an MPI call or reads a clock. One that computes does not, and is waited for.
+//! The leader answers whenever it is in an MPI call or reads a clock. One that computes does not, and is waited for. One that answers while
+//! the thread in question stands still outside of MPI for long may never read: that thread waits for a lock, for one, whose owner waits for
+//! a message that depends on this follower.
 
 use super::Engine;
 use super::refusal::Fault;
@@ -37,6 +39,12 @@ const ASK_INTERVAL_NS: u64 = 100_000_000;
 /// A thread that the leader has never seen is waited for no longer than this; once the replica is known to have
 /// diverged, the leader's next answer is enough.
 const UNKNOWN_WAIT_NS: u64 = 10_000_000_000;
+
+/// So is a thread that the leader has but that does not run, is in no MPI call and makes no progress, while other threads of the leader
+/// are in MPI calls: it may wait for a lock whose owner waits for what depends on this follower …
+const STANDING_NS: u64 = 10_000_000_000;
+/// … and so long once the replica is known to have diverged.
+const STANDING_AGAIN_NS: u64 = 1_000_000_000;
 
 /// This replica has taken another path than its leader, and that was reported.
 static HAS_DIVERGED: AtomicBool = AtomicBool::new(false);
@@ -82,6 +90,8 @@ pub enum Reading {
 pub struct Patience {
     began_ns: u64,
     next_ns: u64,
+    /// The leader's last answer, and since when it has been the same.
+    stands: Option<(Whereabouts, u64)>,
 }
 
 impl Patience {
@@ -97,11 +107,15 @@ impl Patience {
             engine.replication().readings.answers.remove(&thread);
         }
         if let Some(answer) = engine.replication().readings.answers.get_mut(&thread).and_then(Option::take) {
-            let is_unknown = answer == Whereabouts { calls: 0, outcomes: 0 };
+            let is_unknown = (answer.calls, answer.outcomes) == (0, 0);
             let asked = engine.replication().asked.get(&stream).copied().unwrap_or(0);
             let went_past = answer.calls > threads::call_count() && answer.outcomes <= asked;
-            let has_waited = now - self.began_ns > UNKNOWN_WAIT_NS || HAS_DIVERGED.load(Ordering::Relaxed);
-            if went_past || (is_unknown && has_waited) {
+            let has_diverged = HAS_DIVERGED.load(Ordering::Relaxed);
+            let has_waited = now - self.began_ns > UNKNOWN_WAIT_NS || has_diverged;
+            let (last, since_ns) = self.stands.filter(|(last, _)| *last == answer).unwrap_or((answer, now));
+            self.stands = Some((last, since_ns));
+            let stands_still = now - since_ns > if has_diverged { STANDING_AGAIN_NS } else { STANDING_NS };
+            if went_past || (is_unknown && has_waited) || stands_still {
                 engine.replication().readings.diverged.insert(stream);
                 return true;
             }
@@ -220,7 +234,7 @@ impl Engine {
             let calls = threads::calls_of(thread);
             let outcomes = self.replication().asked.get(&StreamId::Thread(thread)).copied().unwrap_or(0);
             self.flush();
-            let answer = Whereabouts { calls, outcomes };
+            let answer = Whereabouts { calls, outcomes, pulse: threads::pulse_of(thread) };
             self.links.send(from, Header::new(Kind::Whereabouts, thread), None, &answer.to_bytes());
         }
         Ok(())

@@ -6,6 +6,7 @@
 //! A callback of the program is the application again, at a place of its thread's order that all replicas agree on, unless a
 //! nonblocking collective makes it: that is moved on by whoever makes progress, whenever it does.
 
+use super::clock::monotonic_ns;
 use super::preload;
 use crate::events;
 use std::cell::Cell;
@@ -95,6 +96,27 @@ struct Thread {
     number: u64,
     /// MPI calls begun; `u64::MAX` when there will be no more.
     calls: AtomicU64,
+    /// Of these, those that are over.
+    ended: AtomicU64,
+    /// The kernel's number for it.
+    task: u32,
+}
+
+impl Thread {
+    /// A number that changes as long as this thread does anything, or may: for how long it has run outside of MPI calls.
+    fn pulse(&self) -> u64 {
+        let is_outside = self.calls.load(Ordering::Acquire) == self.ended.load(Ordering::Acquire);
+        // proc(5): time spent on the processor, time spent waiting for one, and how often it was there.
+        let ran = is_outside.then(|| std::fs::read_to_string(format!("/proc/self/task/{}/schedstat", self.task)).ok());
+        let ran = ran.flatten().and_then(|text| text.split_whitespace().next()?.parse().ok());
+        ran.unwrap_or_else(monotonic_ns)
+    }
+}
+
+/// The pulse of a thread with this number: two that are equal say that it has stood still between them, outside of MPI calls.
+pub fn pulse_of(number: u64) -> u64 {
+    let known = threads().iter().rev().find(|thread| thread.number == number).copied();
+    known.map_or_else(monotonic_ns, Thread::pulse)
 }
 
 static THREADS: Mutex<Vec<&'static Thread>> = Mutex::new(Vec::new());
@@ -110,6 +132,7 @@ impl Drop for End {
     fn drop(&mut self) {
         if let Some(thread) = self.0.get() {
             thread.calls.store(u64::MAX, Ordering::Release);
+            thread.ended.store(0, Ordering::Release);
             preload::set_internal(true);
         }
     }
@@ -120,11 +143,17 @@ thread_local! {
     static END: End = const { End(Cell::new(None)) };
 }
 
+fn task() -> u32 {
+    // SAFETY: - asks the kernel for a number, and changes nothing.
+    unsafe { libc::gettid() }.cast_unsigned()
+}
+
 fn register() -> &'static Thread {
     let number = number();
     let mut threads = threads();
     // A record stays when its thread ends: a follower may be behind and ask for it. It is small.
-    let thread: &'static Thread = Box::leak(Box::new(Thread { number, calls: AtomicU64::new(0) }));
+    let thread: &'static Thread =
+        Box::leak(Box::new(Thread { number, calls: 0.into(), ended: 0.into(), task: task() }));
     threads.push(thread);
     THREAD.set(Some(thread));
     let _ = END.try_with(|end| end.0.set(Some(thread)));
@@ -178,6 +207,9 @@ impl Drop for Inside {
             events::deliver();
         }
         if let Some(was_internal) = self.was_internal {
+            if let Some(thread) = THREAD.get() {
+                thread.ended.store(thread.ended.load(Ordering::Relaxed).saturating_add(1), Ordering::Release);
+            }
             preload::set_internal(was_internal);
         }
     }

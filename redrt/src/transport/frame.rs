@@ -301,6 +301,8 @@ pub struct Whereabouts {
     pub calls: u64,
     /// Outcomes it has asked for.
     pub outcomes: u64,
+    /// Changes as long as it does anything, or may.
+    pub pulse: u64,
 }
 
 macro_rules! words {
@@ -330,7 +332,7 @@ macro_rules! words {
 words!(Rendezvous { length, address, offer } 3);
 words!(Grant { offer, landing, length } 3);
 words!(Fragment { landing, offset } 2);
-words!(Whereabouts { calls, outcomes } 2);
+words!(Whereabouts { calls, outcomes, pulse } 3);
 
 #[cfg(test)]
 mod tests {
