@@ -5,6 +5,7 @@ mod attribution;
 mod clocks;
 mod corrupt;
 mod determinism;
+mod disks;
 mod dynamic;
 mod endings;
 mod evidence;

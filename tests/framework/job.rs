@@ -23,6 +23,10 @@ pub struct Job {
     options: Vec<String>,
     program: Vec<String>,
     environment: Vec<(String, String)>,
+    /// Where standard output goes in place of a file that is read.
+    standard_output: Option<PathBuf>,
+    /// Where the audit log goes, if not beside the rest.
+    audit: Option<PathBuf>,
     limit: Duration,
 }
 
@@ -32,7 +36,15 @@ impl Job {
     pub fn new(rank_count: u32, program: &Path) -> Self {
         let options = vec!["-n".into(), rank_count.to_string()];
         let program = vec![program.display().to_string()];
-        Self { place: Vec::new(), options, program, environment: Vec::new(), limit: Duration::from_secs(60) }
+        Self {
+            place: Vec::new(),
+            options,
+            program,
+            environment: Vec::new(),
+            standard_output: None,
+            audit: None,
+            limit: Duration::from_secs(60),
+        }
     }
 
     /// A job of one of the test programs.
@@ -96,6 +108,20 @@ impl Job {
         self
     }
 
+    /// With its standard output there.
+    #[must_use]
+    pub fn standard_output(mut self, path: &Path) -> Self {
+        self.standard_output = Some(path.to_owned());
+        self
+    }
+
+    /// With its audit log there.
+    #[must_use]
+    pub fn audit_at(mut self, path: &Path) -> Self {
+        self.audit = Some(path.to_owned());
+        self
+    }
+
     /// Stopped, as hung, after this time instead of a minute.
     #[must_use]
     pub fn limit(mut self, limit: Duration) -> Self {
@@ -126,8 +152,9 @@ impl Job {
         let files = tempfile::tempdir().expect("the temporary directory can be written");
         let path = |name: &str| files.path().join(name);
         // Not pipes: a process that outlives the job would keep them open.
-        let (out, err) =
-            (File::create(path("out")).expect("a new file"), File::create(path("err")).expect("a new file"));
+        let audit = self.audit.clone().unwrap_or_else(|| path("audit"));
+        let out = self.standard_output.clone().unwrap_or_else(|| path("out"));
+        let (out, err) = (File::create(out).expect("it can be opened"), File::create(path("err")).expect("a new file"));
         let mut words = self.place.iter().cloned().chain([prefix().join("bin/redrun").display().to_string()]);
         let mut redrun = Command::new(words.next().expect("redrun, at least"));
         redrun
@@ -136,7 +163,9 @@ impl Job {
             .arg("--json-summary")
             .arg(path("summary"))
             .arg("--audit")
-            .arg(path("audit"));
+            .arg(&audit)
+            .arg("--audit-heads")
+            .arg(path("heads"));
         redrun.args(&self.program).env(MARK, &mark).envs(self.environment.iter().cloned());
         redrun.stdin(Stdio::null()).stdout(out).stderr(err);
         // A test that is killed leaves no job behind.
@@ -154,6 +183,7 @@ impl Job {
             limit: self.limit,
             mark,
             files,
+            audit,
             child,
             begin: Instant::now(),
         }
@@ -182,6 +212,7 @@ pub struct Running {
     limit: Duration,
     mark: String,
     files: TempDir,
+    audit: PathBuf,
     child: Child,
     begin: Instant,
 }
@@ -232,21 +263,28 @@ impl Running {
         text(&self.files.path().join("err"))
     }
 
+    /// What redrun has said until now.
+    #[must_use]
+    pub fn said(&self) -> String {
+        text(&self.files.path().join("err"))
+    }
+
     /// The records of the audit log until now.
     #[must_use]
     pub fn audit(&self) -> Vec<Value> {
-        let text = text(&self.files.path().join("audit"));
+        let text = text(&self.audit);
         text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
     }
 
     /// What `redreport verify` says of the audit log, and its exit code.
     #[must_use]
     pub fn verify_audit(&self) -> (Option<i32>, String) {
-        if !self.files.path().join("audit").exists() {
+        if !self.audit.exists() {
             return (Some(0), "there is none".into());
         }
         let mut verify = Command::new(prefix().join("bin/redreport"));
-        let output = verify.arg("verify").arg(self.files.path().join("audit")).output().expect("redreport can be run");
+        verify.arg("verify").arg("--noted").arg(self.files.path().join("heads")).arg(&self.audit);
+        let output = verify.output().expect("redreport can be run");
         let said = [output.stdout, output.stderr].concat();
         (output.status.code(), String::from_utf8_lossy(&said).into_owned())
     }
@@ -294,7 +332,7 @@ impl Running {
             took,
             summary: serde_json::from_str(&text(&path("summary"))).unwrap_or_default(),
             audit: self.audit(),
-            log: text(&path("audit")),
+            log: text(&self.audit),
             verified: self.verify_audit(),
             stuck,
             left,

@@ -35,7 +35,7 @@ pub mod scrub;
 mod stall;
 
 pub use determinism::{Check, Nondeterministic};
-pub use ending::{FAREWELL, KILL_GRACE, SIGNAL_GRACE};
+pub use ending::{FAREWELL, KILL_GRACE, OUTPUT_CLOSED_CODE, OUTPUT_FAILED_CODE, SIGNAL_GRACE};
 pub use evidence::in_words;
 pub use injection::{Random, RandomKills, TimedKill};
 pub use messages::{Input, Output, Settings};
@@ -140,7 +140,10 @@ impl Coordinator {
             Input::DaemonLost { host, why, replicas } => self.daemon_lost(now, host, why, &replicas),
             Input::Interrupted(signal) => self.interrupted(now, signal),
             Input::SpawnedFailed { code } => self.end(EndReason::SpawnedFailed { code }, Some(code), now + KILL_GRACE),
-            Input::OutputClosed => self.end(EndReason::OutputClosed, Some(141), now + KILL_GRACE),
+            Input::OutputClosed => self.end(EndReason::OutputClosed, Some(OUTPUT_CLOSED_CODE), now + KILL_GRACE),
+            Input::OutputFailed { what } => {
+                self.end(EndReason::OutputFailed { what }, Some(OUTPUT_FAILED_CODE), now + KILL_GRACE);
+            }
         }
         self.pass_time(now);
         self.finish_when_all_are_gone();

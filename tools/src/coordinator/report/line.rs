@@ -299,6 +299,7 @@ fn reason_line(reason: &EndReason, host: &dyn Fn(ReplicaId) -> String) -> String
         ),
         EndReason::Corrupted => "replicas differ; ending the job, as --on-sdc=abort asks".into(),
         EndReason::OutputClosed => "standard output was closed; ending the job".into(),
+        EndReason::OutputFailed { what } => format!("{what}; ending the job (--on-output-error=wait would hold it up)"),
     }
 }
 

@@ -95,6 +95,11 @@ pub enum EndReason {
     Corrupted,
     /// The reader of standard output has gone.
     OutputClosed,
+    /// What the job prints could not be written.
+    OutputFailed {
+        /// What, and why.
+        what: String,
+    },
 }
 
 /// Why a replica is ended while its siblings go on.

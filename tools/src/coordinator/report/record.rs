@@ -253,6 +253,7 @@ fn reason_record(reason: &EndReason, host: &dyn Fn(ReplicaId) -> String) -> (&'s
         }
         EndReason::Corrupted => ("corrupted", json!({})),
         EndReason::OutputClosed => ("output-closed", json!({})),
+        EndReason::OutputFailed { what } => ("output-failed", json!({ "what": what })),
     }
 }
 
