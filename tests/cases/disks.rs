@@ -79,7 +79,7 @@ fn an_audit_log_whose_file_system_stands_still_holds_nobody_up() {
     disk.freeze();
     // SAFETY: - a signal to another process touches no memory of this one.
     assert_eq!(unsafe { libc::kill(pid, libc::SIGKILL) }, 0);
-    job.wait_until("warning", |job| job.said().contains("takes nothing: its file system stands still"));
+    job.wait_until("warning", |job| job.errors().contains("takes nothing: its file system stands still"));
     std::fs::write(&stop, "").expect("the directory is there");
     // The job computes to its end while its log cannot be written.
     job.wait_until("end", |job| job.output().contains("rank 2: right"));
@@ -99,7 +99,7 @@ fn output_files_whose_file_system_stands_still_are_whole_in_the_end() {
     job.wait_for("started", 4);
     disk.freeze();
     std::fs::write(&go, "").expect("the directory is there");
-    job.wait_until("warning", |job| job.said().contains("takes nothing: its file system stands still"));
+    job.wait_until("warning", |job| job.errors().contains("takes nothing: its file system stands still"));
     disk.thaw();
     let _ = job.wait().ended_with(0);
     for rank in 0..2 {

@@ -263,12 +263,6 @@ impl Running {
         text(&self.files.path().join("err"))
     }
 
-    /// What redrun has said until now.
-    #[must_use]
-    pub fn said(&self) -> String {
-        text(&self.files.path().join("err"))
-    }
-
     /// The records of the audit log until now.
     #[must_use]
     pub fn audit(&self) -> Vec<Value> {
