@@ -15,6 +15,7 @@ mod fortran;
 mod healing;
 mod injection;
 mod instructions;
+mod leftovers;
 mod listings;
 mod metrics;
 mod midst;

@@ -223,6 +223,12 @@ fn send(id: i32, signal: i32) {
     assert_eq!(unsafe { libc::kill(id, signal) }, 0);
 }
 
+/// The process that has started this one.
+fn parent(id: i32) -> Option<i32> {
+    let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
+    stat.rsplit_once(") ")?.1.split_whitespace().nth(1)?.parse().ok()
+}
+
 /// Whether a signal has stopped the process.
 fn is_stopped(id: i32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
@@ -240,6 +246,18 @@ impl Running {
     /// Sends a signal to redrun.
     pub fn signal(&self, signal: i32) {
         send(self.redrun(), signal);
+    }
+
+    /// The ids of redrun, of the guard of the daemon on its host, and of that daemon.
+    #[must_use]
+    pub fn chain(&self) -> [i32; 3] {
+        let child = |of| {
+            let found = marked(&self.mark).into_iter().find(|(id, name)| name == "redrtd" && parent(*id) == Some(of));
+            found.expect("it has one").0
+        };
+        let redrun = self.redrun();
+        let guard = child(redrun);
+        [redrun, guard, child(guard)]
     }
 
     /// Lets redrun go on after it was stopped. What has started it in another host stops with it, and is stopped for good if
