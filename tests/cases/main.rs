@@ -27,6 +27,7 @@ mod programs;
 mod recovery;
 mod refused;
 mod scrub;
+mod shortages;
 mod tools;
 
 use redrt_tests::{Ended, Job, Running};

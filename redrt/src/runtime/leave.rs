@@ -49,13 +49,24 @@ pub fn refused(peer: Option<ReplicaId>, what: String) {
     }
 }
 
+/// Ends this process, which lacks something of its host; the job goes on if its rank has another replica.
+pub fn unable<T>(why: String) -> T {
+    last_words(&why.clone(), FromAgent::Unable { why });
+    std::process::exit(1)
+}
+
 /// Ends the whole job with this exit code. `message` is for the user, empty when the application asked for the end.
 pub fn abort<T>(code: i32, message: String) -> T {
+    last_words(&message.clone(), FromAgent::Abort { code, message });
+    std::process::exit(if code == 0 { 1 } else { code })
+}
+
+/// Tells redrun and waits for the end, or tells the user where there is no redrun.
+fn last_words(message: &str, words: FromAgent) {
     if let Some(job) = job()
         && let Some(control) = job.control
     {
-        let said = control.send(&FromAgent::Abort { code, message });
-        if said.is_ok() {
+        if control.send(&words).is_ok() {
             // The daemon ends this process; if it cannot, its end is noticed by the agent thread.
             loop {
                 std::thread::park();
@@ -64,5 +75,4 @@ pub fn abort<T>(code: i32, message: String) -> T {
     } else if !message.is_empty() {
         host::say(format_args!("redrt: {message}"));
     }
-    std::process::exit(if code == 0 { 1 } else { code })
 }

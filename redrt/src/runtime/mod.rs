@@ -12,7 +12,7 @@ pub mod progress;
 pub mod threads;
 
 pub use agent::listen_for_links;
-pub use leave::{abort, end, refused, suspect};
+pub use leave::{abort, end, refused, suspect, unable};
 
 use crate::dynamic::contact;
 use crate::engine::link::{Identity, Links};

@@ -115,6 +115,7 @@ impl Report {
                         format!("is likelier to be wrong than others: {refusal}")
                     }
                     RetireReason::Refused(refusal) => format!("sent what no sound process sends: {refusal}"),
+                    RetireReason::Unable { why } => why.clone(),
                     RetireReason::BrokenLink { suspect, by } => {
                         let other = if suspect == replica { by } else { suspect };
                         format!("has lost its connection with {other} on {}, and both are alive", host(*other))
@@ -291,6 +292,13 @@ fn reason_line(reason: &EndReason, host: &dyn Fn(ReplicaId) -> String) -> String
         EndReason::Stalled { stall, have_differed } => stall_line(stall, *have_differed),
         EndReason::Refused(refusal) => {
             format!("{refusal}; the memory of one of the two is corrupt, and neither has a sibling: ending the job")
+        }
+        EndReason::Unable { replica, why } => {
+            format!(
+                "replica {replica} on {} {why}; rank {} has no other replica: ending the job",
+                host(*replica),
+                replica.rank
+            )
         }
         EndReason::BrokenLink { suspect, by } => format!(
             "the connection between {suspect} on {} and {by} on {} broke; neither has a sibling: ending the job",
