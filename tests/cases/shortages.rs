@@ -2,6 +2,7 @@
 
 use redrt_tests::{Disk, Job, Running, compile, compile_source};
 use std::process::Command;
+use std::time::Duration;
 
 /// Ranks that say that they are there, wait for a file, and then meet for the first time.
 const MEETING: &str = r#"
@@ -93,6 +94,25 @@ fn a_full_directory_of_temporary_files_blinds_no_redctl_and_stops_no_start_with_
     let identity = record["job"].as_str().expect("it has one").to_owned();
     let list = listed();
     assert!(list.contains(&identity), "{identity} is not in {list}");
+    std::fs::write(&stop, "").expect("the directory is there");
+    let _ = job.wait().ended_with(0);
+}
+
+#[test]
+fn a_redrun_without_descriptors_does_not_spin() {
+    let directory = tempfile::tempdir().expect("the temporary directory can be written");
+    let stop = directory.path().join("stop");
+    let job = Job::new(3, &compile("until")).degree(2).options(&["--metrics", "127.0.0.1:0"]);
+    let job = job.arguments(&[&stop.display().to_string()]).start();
+    job.wait_until("computing", |job| job.output().contains("computing"));
+    let said = job.errors();
+    let address = said.split("http://").nth(1).and_then(|rest| rest.split('/').next()).expect("it says where");
+    take_descriptors(job.redrun());
+    let _waiting = std::net::TcpStream::connect(address).expect("the kernel accepts it");
+    let before = job.processor_time();
+    std::thread::sleep(Duration::from_secs(2));
+    let took = job.processor_time() - before;
+    assert!(took < Duration::from_millis(500), "{took:?} of 2 s");
     std::fs::write(&stop, "").expect("the directory is there");
     let _ = job.wait().ended_with(0);
 }

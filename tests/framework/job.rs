@@ -243,6 +243,17 @@ impl Running {
         inside.unwrap_or_else(|| i32::try_from(self.child.id()).expect("a process id"))
     }
 
+    /// What redrun has had of a processor until now.
+    #[must_use]
+    pub fn processor_time(&self) -> Duration {
+        let stat = text(&PathBuf::from(format!("/proc/{}/stat", self.redrun())));
+        let fields = stat.rsplit_once(") ").map_or("", |(_, rest)| rest).split_whitespace().skip(11).take(2);
+        let ticks: u64 = fields.filter_map(|field| field.parse::<u64>().ok()).sum();
+        // SAFETY: - asks for a number.
+        let per_second = unsafe { libc::sysconf(libc::_SC_CLK_TCK) };
+        Duration::from_secs_f64(ticks as f64 / per_second as f64)
+    }
+
     /// Sends a signal to redrun.
     pub fn signal(&self, signal: i32) {
         send(self.redrun(), signal);

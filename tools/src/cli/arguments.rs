@@ -200,6 +200,10 @@ pub struct Arguments {
     #[arg(long, value_name = "FAULT", help_heading = "Testing")]
     pub inject: Vec<String>,
 
+    /// A fault of --inject that does not happen is an error: exit code 1 if the job went well. Without this it is told
+    #[arg(long = "inject-required", requires = "inject", help_heading = "Testing")]
+    pub inject_required: bool,
+
     /// Run every rank twice and tell where the program is not deterministic: what it sends, with the calls that led there in both replicas
     /// and the first element that differs. The exit code is 1 if it is not
     #[arg(long = "check-determinism", conflicts_with_all = ["replicate", "spares", "pool", "arbitrate"], help_heading = "Testing")]

@@ -62,6 +62,8 @@ pub struct Job {
     pub options: Options,
     /// Faults to inject.
     pub faults: Vec<Fault>,
+    /// Whether each of them has to happen.
+    pub needs_faults: bool,
     /// When to end the job.
     pub timeout: Option<Duration>,
     /// Whether lines of output begin with the rank.
@@ -204,6 +206,7 @@ fn assemble(arguments: &Arguments, locals: &[LocalArguments]) -> Result<Job, Usa
         applications: applications?,
         application_of_rank: shape.application_of_rank,
         faults,
+        needs_faults: arguments.inject_required,
         timeout,
         label: arguments.label,
         release: match (arguments.stdout, arguments.on_sdc) {

@@ -262,9 +262,12 @@ impl Coordinator {
         let spare = |rank| world.sphere(rank).filter(|replica| stays(*replica)).count() > 1;
         let may_die: Vec<_> = world.replicas().filter(|r| is_running(*r) && spare(r.rank)).collect();
         for (replica, fault) in self.injector.due(now, &may_die) {
-            self.process(replica).is_doomed = true;
-            self.send(ToDaemon::Kill(replica));
-            self.report(Report::Injected { replica, fault });
+            // One that is gone already cannot be killed.
+            if self.process(replica).counts() {
+                self.process(replica).is_doomed = true;
+                self.send(ToDaemon::Kill(replica));
+                self.report(Report::Injected { replica, fault });
+            }
         }
     }
 }

@@ -415,8 +415,8 @@ impl Daemon {
     /// A child has printed this.
     fn pass_on(&mut self, number: usize, stream: Stream, bytes: Vec<u8>) {
         let replica = self.children[number].replica;
-        for fault in std::mem::take(&mut self.children[number].corrupted) {
-            let event = FromAgent::Event(Event::Injected { replica, fault });
+        for (asked, fault) in std::mem::take(&mut self.children[number].corrupted) {
+            let event = FromAgent::Event(Event::Injected { replica, asked, fault });
             self.tell(&FromDaemon::Agent { replica, message: event });
         }
         self.tell(&FromDaemon::Output { replica, stream, bytes });

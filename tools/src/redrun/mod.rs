@@ -6,6 +6,7 @@ mod clones;
 mod console;
 mod determinism;
 mod fleet;
+mod injections;
 mod launching;
 mod layout;
 mod metrics;
@@ -34,6 +35,7 @@ use crate::jobs;
 use crate::worker::{self, Bell};
 use anyhow::{Context, Result, bail};
 use fleet::{Fleet, News};
+use injections::Injections;
 use metrics::{Counts, Metrics};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signalfd::SignalFd;
@@ -48,6 +50,8 @@ use std::time::{Duration, Instant};
 
 /// The exit code when a program that is being checked is not deterministic.
 const NONDETERMINISTIC_CODE: i32 = 1;
+/// The exit code when a fault that had to be injected was not.
+const NOT_INJECTED_CODE: i32 = 1;
 /// While last lines are being written, how often signals are looked for.
 const WRITERS_LOOK: Duration = Duration::from_millis(100);
 
@@ -93,6 +97,7 @@ struct Shell<'a> {
     /// Those that the user knows to have been held because of their siblings.
     told_of_hold: HashSet<ReplicaId>,
     reports: summary::Tally,
+    injections: Injections,
     metrics: Option<Metrics>,
     counts: Counts,
     attribution: attribution::Attribution,
@@ -169,6 +174,7 @@ impl<'a> Shell<'a> {
             held: HashSet::new(),
             told_of_hold: HashSet::new(),
             reports: summary::Tally::default(),
+            injections: Injections::new(&job.faults),
             metrics,
             counts: Counts::default(),
             attribution: attribution::Attribution::default(),
@@ -204,6 +210,8 @@ impl<'a> Shell<'a> {
             code => code,
         };
         let code = if code == 0 { self.lost_output.unwrap_or(0) } else { code };
+        let is_complete = self.tell_of_missing_faults();
+        let code = if code == 0 && self.job.needs_faults && !is_complete { NOT_INJECTED_CODE } else { code };
         let verdict = self.judge_determinism();
         let is_deterministic = verdict.as_ref().is_none_or(|verdict| verdict.is_deterministic);
         let code = if code == 0 && !is_deterministic { NONDETERMINISTIC_CODE } else { code };

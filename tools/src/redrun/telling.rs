@@ -63,7 +63,11 @@ impl Shell<'_> {
         counts.count(report, &host);
         self.counts = counts;
         let is_end = matches!(report, Report::Ended { .. });
+        let (fleet, host_count) = (&self.fleet, self.fleet.plan().hosts.len());
+        // A number comes from a process, and may be anything.
+        self.injections.count(report, |number| if (number as usize) < host_count { fleet.name(number) } else { "" });
         if is_end {
+            self.record_missing_faults();
             self.record_coverage();
             self.attribute(report, view);
         }
@@ -96,6 +100,26 @@ impl Shell<'_> {
         }
     }
 
+    fn record_missing_faults(&mut self) {
+        for fault in self.injections.missing().collect::<Vec<_>>() {
+            self.record("not-injected", &serde_json::json!({ "fault": fault }));
+        }
+    }
+
+    /// Whether all faults that were asked for have happened: else the job has not survived them.
+    pub(super) fn tell_of_missing_faults(&self) -> bool {
+        let mut is_complete = true;
+        for fault in self.injections.missing() {
+            is_complete = false;
+            let line = format!("{fault} was not injected: what it waited for did not happen");
+            match self.job.needs_faults {
+                true => self.console.error(&line),
+                false => self.console.warning(&line),
+            }
+        }
+        is_complete
+    }
+
     /// What each process has sent and compared.
     pub(super) fn record_coverage(&mut self) {
         let told: Vec<_> = self.coordinator.statistics().filter_map(|(replica, one)| Some((replica, one?))).collect();
@@ -117,6 +141,7 @@ impl Shell<'_> {
             self.now(),
             code,
             self.audit.as_ref().and_then(Recorder::head),
+            self.injections.missing().collect(),
         );
         if !self.job.quiet
             && let Some(lines) = summary.lines()

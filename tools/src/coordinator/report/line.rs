@@ -78,7 +78,7 @@ impl Report {
             Self::Event(Event::Divergence { replica, what }) => {
                 (Severity::Warning, format!("replica {replica} on {} diverged: {what}", host(*replica)))
             }
-            Self::Event(Event::Injected { replica, fault }) | Self::Injected { replica, fault } => {
+            Self::Event(Event::Injected { replica, fault, .. }) | Self::Injected { replica, fault } => {
                 (Severity::Note, format!("injected {fault} into {replica}"))
             }
             Self::OutputMismatch { rank, mismatch, action } => {

@@ -74,7 +74,7 @@ impl Report {
             Self::Event(Event::Reconnected { replica, peer }) => {
                 ("reconnected", json!({ "replica": replica.to_string(), "peer": peer.to_string() }))
             }
-            Self::Event(Event::Injected { replica, fault }) | Self::Injected { replica, fault } => {
+            Self::Event(Event::Injected { replica, fault, .. }) | Self::Injected { replica, fault } => {
                 ("injected", json!({ "replica": replica.to_string(), "host": host(*replica), "fault": fault }))
             }
             Self::OutputMismatch { rank, mismatch, action } => {

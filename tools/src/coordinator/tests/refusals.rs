@@ -78,7 +78,11 @@ fn a_process_that_speaks_of_strangers_is_not_believed() {
             pid: 1,
             data: None,
         }),
-        FromAgent::Event(Event::Injected { replica: ReplicaId::new(9, 9), fault: String::new() }),
+        FromAgent::Event(Event::Injected {
+            replica: ReplicaId::new(9, 9),
+            asked: redrt_wire::control::ProcessFault::Kill { send: 1 },
+            fault: String::new(),
+        }),
     ] {
         let mut table = Table::new(&[2, 2]);
         table.coordinator.handle(table.now, Input::Agent(ReplicaId::new(0, 1), FromAgent::Hello));
