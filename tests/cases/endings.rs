@@ -306,3 +306,32 @@ fn partial_degrees_work() {
         let _ = job.ended_well().printed(&alone.out);
     }
 }
+
+#[test]
+fn a_program_that_closes_all_descriptors_is_told_so() {
+    let closes = "for (int fd = 3; fd < 1024; fd++) close(fd)";
+    let program = |before: &str, after: &str| {
+        compile_source(&format!(
+            r#"
+            #include <mpi.h>
+            #include <unistd.h>
+            int main(int argc, char **argv) {{
+                {before};
+                MPI_Init(&argc, &argv);
+                {after};
+                for (int i = 0; i < 1000; i++)
+                    MPI_Barrier(MPI_COMM_WORLD);
+                MPI_Finalize();
+                return 0;
+            }}"#
+        ))
+    };
+    for (degree, transport) in [(1, "shm"), (2, "shm"), (2, "tcp")] {
+        let run = |program: &std::path::Path| Job::new(2, program).degree(degree).transport(transport).run();
+        let (_directory, before) = program(closes, "");
+        let _ = run(&before).ended_with(1).said("the program has closed descriptors that it did not open");
+        let (_directory, after) = program("", closes);
+        let ended = run(&after).said("the program has closed all descriptors after MPI_Init");
+        assert!(!matches!(ended.code, None | Some(0)) && ended.left.is_empty(), "{ended}");
+    }
+}

@@ -1,5 +1,6 @@
 //! Leaving the job: together in `MPI_Finalize`, or at once.
 
+use super::control::Control;
 use super::{agent, job};
 use crate::{engine, host};
 use redrt_types::ReplicaId;
@@ -26,6 +27,7 @@ pub fn end() {
             let statistics = engine.statistics();
             let coverage = engine.coverage();
             if control.send(&FromAgent::Finalizing { view, statistics, coverage }).is_err() {
+                say_if_closed(control);
                 std::process::abort();
             }
         }
@@ -72,7 +74,16 @@ fn last_words(message: &str, words: FromAgent) {
                 std::thread::park();
             }
         }
-    } else if !message.is_empty() {
+        say_if_closed(control);
+    }
+    if !message.is_empty() {
         host::say(format_args!("redrt: {message}"));
+    }
+}
+
+/// Says why nothing can be sent to the daemon, if it is the program that has seen to that.
+pub fn say_if_closed(control: &Control) {
+    if super::is_closed(control.fd()) {
+        host::say("redrt: the program has closed all descriptors after MPI_Init, redrun's connection with them");
     }
 }
