@@ -1,6 +1,6 @@
 //! The other end of the agent's socket: how one that clones asks for what only the process itself can do.
 
-use crate::error::{During, Error, Phase};
+use crate::error::{AGENT_CLOSED, During, Error, Phase};
 use cloner_agent::abi::{Ask, Block, MAGIC, Reply, Request, Slot, Timer, VERSION};
 use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg};
 use std::fs::{self, File};
@@ -67,13 +67,25 @@ impl Control {
     pub fn connect(pid: u32) -> Result<Self, Error> {
         let phase = Phase::Prepare;
         let path = socket_path(pid).during(phase, "cannot use the directory of control sockets")?;
-        let stream = UnixStream::connect(&path).map_err(|_| {
-            let alive = Path::new(&format!("/proc/{pid}")).exists();
-            let why =
-                if alive { "it was not started by redclone run, or not by you" } else { "there is no such process" };
-            Error::refused(phase, format!("process {pid} has no agent: {why}"))
-        })?;
-        Self::from_stream(stream)
+        Self::connect_at(&path, pid)
+    }
+
+    fn connect_at(path: &Path, pid: u32) -> Result<Self, Error> {
+        let phase = Phase::Prepare;
+        let reach = || {
+            UnixStream::connect(path).map_err(|error| {
+                let alive = Path::new(&format!("/proc/{pid}")).exists();
+                let why = match error.kind() {
+                    _ if !alive => "there is no such process",
+                    // Its file is there, and nobody has it open.
+                    io::ErrorKind::ConnectionRefused => AGENT_CLOSED,
+                    _ => "it was not started by redclone run, or not by you",
+                };
+                Error::refused(phase, format!("process {pid} has no agent: {why}"))
+            })
+        };
+        // An agent that finds its socket closed cannot accept the first that connects, and no other can.
+        Self::from_stream(reach()?).map_err(|error| reach().err().unwrap_or(error))
     }
 
     /// Greets the agent at the other end of `stream`.
@@ -304,4 +316,29 @@ fn try_exchange(mut stream: &UnixStream, ask: Ask, request: Request) -> io::Resu
     }
     let reply = Reply::read_from_bytes(&bytes).map_err(|_| io::Error::other("a reply has another size"))?;
     Ok((reply, fds))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::net::UnixListener;
+
+    #[test]
+    fn a_program_that_has_closed_the_agents_socket_is_named_as_such() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("1.sock");
+        let said = |pid| Control::connect_at(&path, pid).map(drop).unwrap_err().line();
+        assert!(said(std::process::id()).contains("was not started by redclone run"));
+        let listener = UnixListener::bind(&path).unwrap();
+        // One that connects while the agent sleeps in accept is let in, and cannot be answered.
+        let agent = std::thread::spawn(move || {
+            let connection = listener.accept().unwrap();
+            drop(listener);
+            drop(connection);
+        });
+        assert!(said(std::process::id()).contains(AGENT_CLOSED));
+        agent.join().unwrap();
+        assert!(said(std::process::id()).contains(AGENT_CLOSED));
+        assert!(said(i32::MAX as u32).contains("there is no such process"));
+    }
 }

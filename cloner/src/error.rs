@@ -42,6 +42,19 @@ impl fmt::Display for Phase {
     }
 }
 
+/// Reasons that hold as long as the process lives.
+pub const SECCOMP: &str = "it runs under a seccomp filter";
+/// As above.
+pub const NO_FIRST_THREAD: &str = "its first thread has ended";
+/// As above.
+pub const AGENT_CLOSED: &str = "the program has closed all descriptors, the agent's socket with them";
+
+/// Whether what is said of a failure, by either side, means that another attempt to copy the same process fails too.
+#[must_use]
+pub fn is_lasting(said: &str) -> bool {
+    [SECCOMP, NO_FIRST_THREAD, AGENT_CLOSED].iter().any(|reason| said.contains(reason))
+}
+
 /// Why there is no copy.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -104,5 +117,19 @@ pub trait During<T> {
 impl<T, E: Into<io::Error>> During<T> for Result<T, E> {
     fn during(self, phase: Phase, what: impl Into<String>) -> Result<T, Error> {
         self.map_err(|error| Error::Failed { phase, what: what.into(), cause: Some(error.into()) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whether_another_attempt_is_worth_while_is_known_on_both_sides() {
+        let refused = |reason: &str| Error::refused(Phase::Prepare, reason).line();
+        for reason in [SECCOMP, NO_FIRST_THREAD, &format!("process 7 has no agent: {AGENT_CLOSED}")] {
+            assert!(is_lasting(&refused(reason)) && is_lasting(&format!("the source says: {}", refused(reason))));
+        }
+        assert!(!is_lasting(&refused("process 2 traces it")));
     }
 }

@@ -19,4 +19,4 @@ pub mod secure;
 pub mod source;
 pub mod sys;
 
-pub use error::{During, Error, Phase};
+pub use error::{During, Error, Phase, is_lasting};

@@ -248,7 +248,7 @@ fn the_audit_log_of_a_killed_redrun_holds_all_until_then_and_its_end_is_missed()
     job.signal(libc::SIGKILL);
     let ended = job.wait();
     let (code, said) = &ended.verified;
-    let is_cut = *code == Some(3) && said.contains("unchanged") && said.contains("the last job has no end");
+    let is_cut = *code == Some(3) && said.contains("INCOMPLETE") && said.contains("the last job has no end");
     assert!(is_cut && ended.events("started").count() == 4, "{said}\n{ended}");
 }
 
@@ -304,5 +304,34 @@ fn partial_degrees_work() {
     for options in [["-r", "1.5"], ["--replicate", "0-1:3,2-3:1"], ["--replicate", "1:2"]] {
         let job = Job::of(&program).options(&options).run();
         let _ = job.ended_well().printed(&alone.out);
+    }
+}
+
+#[test]
+fn a_program_that_closes_all_descriptors_is_told_so() {
+    let closes = "for (int fd = 3; fd < 1024; fd++) close(fd)";
+    let program = |before: &str, after: &str| {
+        compile_source(&format!(
+            r#"
+            #include <mpi.h>
+            #include <unistd.h>
+            int main(int argc, char **argv) {{
+                {before};
+                MPI_Init(&argc, &argv);
+                {after};
+                for (int i = 0; i < 1000; i++)
+                    MPI_Barrier(MPI_COMM_WORLD);
+                MPI_Finalize();
+                return 0;
+            }}"#
+        ))
+    };
+    for (degree, transport) in [(1, "shm"), (2, "shm"), (2, "tcp")] {
+        let run = |program: &std::path::Path| Job::new(2, program).degree(degree).transport(transport).run();
+        let (_directory, before) = program(closes, "");
+        let _ = run(&before).ended_with(1).said("the program has closed descriptors that it did not open");
+        let (_directory, after) = program("", closes);
+        let ended = run(&after).said("the program has closed all descriptors after MPI_Init");
+        assert!(!matches!(ended.code, None | Some(0)) && ended.left.is_empty(), "{ended}");
     }
 }

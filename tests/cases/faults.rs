@@ -2,7 +2,7 @@
 //! and losses that come together.
 
 use redrt_tests::campaign::{Kind, Plan};
-use redrt_tests::{Job, Program, Random};
+use redrt_tests::{Job, Program, Random, compile_source};
 use std::time::Duration;
 
 fn plan(kinds: &[Kind], sample: usize) -> Plan {
@@ -119,4 +119,38 @@ fn all_replicas_but_one_of_every_rank_are_killed() {
     let faults: Vec<_> =
         faults.iter().map(|(rank, replica)| format!("kill:{rank}.{replica}@#{}", 5 + rank * 7)).collect();
     survives("heat", 3, &faults);
+}
+
+/// One rank sends ten messages, the last of them without a payload.
+const TEN_SENDS: &str = r#"
+    #include <mpi.h>
+    int main(int argc, char **argv) {
+        int rank, number = 0;
+        MPI_Init(&argc, &argv);
+        MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+        for (int i = 1; i <= 10; i++) {
+            if (rank == 0)
+                MPI_Send(&number, i < 10, MPI_INT, 1, 0, MPI_COMM_WORLD);
+            else
+                MPI_Recv(&number, 1, MPI_INT, 0, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        }
+        MPI_Finalize();
+        return 0;
+    }"#;
+
+#[test]
+fn a_fault_that_was_not_injected_is_told_and_an_error_where_it_is_required() {
+    let (_directory, program) = compile_source(TEN_SENDS);
+    for fault in ["flip:0.0@#10", "kill:0.0@#20", "kill:0.1@600s", "stdout:1.0@#1", "wire:1.0@#1"] {
+        let job = |options: &[&str]| Job::new(2, &program).degree(2).options(options).inject(fault).run();
+        let ended = job(&[]).ended_with(0).said(&format!("{fault} was not injected"));
+        assert_eq!(ended.summary["not_injected"], serde_json::json!([fault]), "{ended}");
+        assert!(ended.err.contains(&format!("not injected: {fault}")), "{ended}");
+        assert!(ended.events("not-injected").all(|record| record["fault"] == fault), "{ended}");
+        assert_eq!(ended.events("not-injected").count(), 1, "{ended}");
+        let _ = job(&["--inject-required"]).ended_with(1).said(&format!("{fault} was not injected"));
+    }
+    let job = Job::new(2, &program).degree(2).options(&["--inject-required"]).inject("kill:0.1@#5").run();
+    let ended = job.ended_with(0);
+    assert_eq!(ended.summary["not_injected"], serde_json::json!([]), "{ended}");
 }

@@ -1,7 +1,7 @@
 //! Lost replicas are replaced by copies of living ones, and the job's result stays what it is.
 
 use crate::disturbed;
-use redrt_tests::{Job, Program, Random, Running, compile};
+use redrt_tests::{Job, Program, Random, Running, compile, compile_source};
 use std::time::Duration;
 
 /// Kills the replica and waits until redundancy is back.
@@ -101,5 +101,61 @@ fn a_program_with_openmp_prints_the_same() {
         } else {
             assert!(ended.number("recovered") > 0, "{ended}");
         }
+    }
+}
+
+/// Rank 1 is traced by a process that it does not know as a child.
+const TRACED: &str = r#"
+    #include <mpi.h>
+    #include <stdio.h>
+    #include <sys/ptrace.h>
+    #include <sys/wait.h>
+    #include <unistd.h>
+    int main(int argc, char **argv) {
+        int rank, stop = 0, all = 0;
+        MPI_Init(&argc, &argv);
+        MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+        if (rank == 1) {
+            pid_t child = fork();
+            if (child == 0) {
+                if (fork() == 0) {
+                    // The program is the second process of its namespace.
+                    ptrace(PTRACE_SEIZE, 2, 0, 0);
+                    for (;;) {
+                        int status;
+                        if (waitpid(-1, &status, __WALL) < 0)
+                            _exit(0);
+                        ptrace(PTRACE_CONT, 2, 0, 0);
+                    }
+                }
+                _exit(0);
+            }
+            waitpid(child, 0, 0);
+        }
+        puts("computing");
+        fflush(stdout);
+        while (!all) {
+            if (rank == 0)
+                stop = access(argv[1], F_OK) == 0;
+            MPI_Allreduce(&stop, &all, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
+            usleep(1000);
+        }
+        MPI_Finalize();
+        return 0;
+    }"#;
+
+#[test]
+fn the_reason_of_a_refused_clone_is_told_whoever_is_heard_first() {
+    let (directory, program) = compile_source(TRACED);
+    let stop = directory.path().join("stop");
+    let job = Job::new(2, &program).degree(2).options(&["--spares", "1"]);
+    let job = job.arguments(&[&stop.display().to_string()]).start();
+    job.wait_until("computing", |job| job.output().matches("computing").count() == 2);
+    job.kill_replica("1.1");
+    job.wait_for("clone-failed", 4);
+    std::fs::write(&stop, "").expect("the directory is there");
+    let ended = job.wait().ended_with(0);
+    for failure in ended.events("clone-failed") {
+        assert!(failure["what"].as_str().is_some_and(|what| what.contains("traces it")), "{failure}\n{ended}");
     }
 }

@@ -23,6 +23,10 @@ pub struct Job {
     options: Vec<String>,
     program: Vec<String>,
     environment: Vec<(String, String)>,
+    /// Where standard output goes in place of a file that is read.
+    standard_output: Option<PathBuf>,
+    /// Where the audit log goes, if not beside the rest.
+    audit: Option<PathBuf>,
     limit: Duration,
 }
 
@@ -32,7 +36,15 @@ impl Job {
     pub fn new(rank_count: u32, program: &Path) -> Self {
         let options = vec!["-n".into(), rank_count.to_string()];
         let program = vec![program.display().to_string()];
-        Self { place: Vec::new(), options, program, environment: Vec::new(), limit: Duration::from_secs(60) }
+        Self {
+            place: Vec::new(),
+            options,
+            program,
+            environment: Vec::new(),
+            standard_output: None,
+            audit: None,
+            limit: Duration::from_secs(60),
+        }
     }
 
     /// A job of one of the test programs.
@@ -96,6 +108,20 @@ impl Job {
         self
     }
 
+    /// With its standard output there.
+    #[must_use]
+    pub fn standard_output(mut self, path: &Path) -> Self {
+        self.standard_output = Some(path.to_owned());
+        self
+    }
+
+    /// With its audit log there.
+    #[must_use]
+    pub fn audit_at(mut self, path: &Path) -> Self {
+        self.audit = Some(path.to_owned());
+        self
+    }
+
     /// Stopped, as hung, after this time instead of a minute.
     #[must_use]
     pub fn limit(mut self, limit: Duration) -> Self {
@@ -126,8 +152,9 @@ impl Job {
         let files = tempfile::tempdir().expect("the temporary directory can be written");
         let path = |name: &str| files.path().join(name);
         // Not pipes: a process that outlives the job would keep them open.
-        let (out, err) =
-            (File::create(path("out")).expect("a new file"), File::create(path("err")).expect("a new file"));
+        let audit = self.audit.clone().unwrap_or_else(|| path("audit"));
+        let out = self.standard_output.clone().unwrap_or_else(|| path("out"));
+        let (out, err) = (File::create(out).expect("it can be opened"), File::create(path("err")).expect("a new file"));
         let mut words = self.place.iter().cloned().chain([prefix().join("bin/redrun").display().to_string()]);
         let mut redrun = Command::new(words.next().expect("redrun, at least"));
         redrun
@@ -136,7 +163,9 @@ impl Job {
             .arg("--json-summary")
             .arg(path("summary"))
             .arg("--audit")
-            .arg(path("audit"));
+            .arg(&audit)
+            .arg("--audit-heads")
+            .arg(path("heads"));
         redrun.args(&self.program).env(MARK, &mark).envs(self.environment.iter().cloned());
         redrun.stdin(Stdio::null()).stdout(out).stderr(err);
         // A test that is killed leaves no job behind.
@@ -154,6 +183,7 @@ impl Job {
             limit: self.limit,
             mark,
             files,
+            audit,
             child,
             begin: Instant::now(),
         }
@@ -182,6 +212,7 @@ pub struct Running {
     limit: Duration,
     mark: String,
     files: TempDir,
+    audit: PathBuf,
     child: Child,
     begin: Instant,
 }
@@ -190,6 +221,12 @@ pub struct Running {
 fn send(id: i32, signal: i32) {
     // SAFETY: - a signal to another process touches no memory of this one.
     assert_eq!(unsafe { libc::kill(id, signal) }, 0);
+}
+
+/// The process that has started this one.
+fn parent(id: i32) -> Option<i32> {
+    let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
+    stat.rsplit_once(") ")?.1.split_whitespace().nth(1)?.parse().ok()
 }
 
 /// Whether a signal has stopped the process.
@@ -206,9 +243,32 @@ impl Running {
         inside.unwrap_or_else(|| i32::try_from(self.child.id()).expect("a process id"))
     }
 
+    /// What redrun has had of a processor until now.
+    #[must_use]
+    pub fn processor_time(&self) -> Duration {
+        let stat = text(&PathBuf::from(format!("/proc/{}/stat", self.redrun())));
+        let fields = stat.rsplit_once(") ").map_or("", |(_, rest)| rest).split_whitespace().skip(11).take(2);
+        let ticks: u64 = fields.filter_map(|field| field.parse::<u64>().ok()).sum();
+        // SAFETY: - asks for a number.
+        let per_second = unsafe { libc::sysconf(libc::_SC_CLK_TCK) };
+        Duration::from_secs_f64(ticks as f64 / per_second as f64)
+    }
+
     /// Sends a signal to redrun.
     pub fn signal(&self, signal: i32) {
         send(self.redrun(), signal);
+    }
+
+    /// The ids of redrun, of the guard of the daemon on its host, and of that daemon.
+    #[must_use]
+    pub fn chain(&self) -> [i32; 3] {
+        let child = |of| {
+            let found = marked(&self.mark).into_iter().find(|(id, name)| name == "redrtd" && parent(*id) == Some(of));
+            found.expect("it has one").0
+        };
+        let redrun = self.redrun();
+        let guard = child(redrun);
+        [redrun, guard, child(guard)]
     }
 
     /// Lets redrun go on after it was stopped. What has started it in another host stops with it, and is stopped for good if
@@ -235,18 +295,19 @@ impl Running {
     /// The records of the audit log until now.
     #[must_use]
     pub fn audit(&self) -> Vec<Value> {
-        let text = text(&self.files.path().join("audit"));
+        let text = text(&self.audit);
         text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
     }
 
     /// What `redreport verify` says of the audit log, and its exit code.
     #[must_use]
     pub fn verify_audit(&self) -> (Option<i32>, String) {
-        if !self.files.path().join("audit").exists() {
+        if !self.audit.exists() {
             return (Some(0), "there is none".into());
         }
         let mut verify = Command::new(prefix().join("bin/redreport"));
-        let output = verify.arg("verify").arg(self.files.path().join("audit")).output().expect("redreport can be run");
+        verify.arg("verify").arg("--noted").arg(self.files.path().join("heads")).arg(&self.audit);
+        let output = verify.output().expect("redreport can be run");
         let said = [output.stdout, output.stderr].concat();
         (output.status.code(), String::from_utf8_lossy(&said).into_owned())
     }
@@ -294,7 +355,7 @@ impl Running {
             took,
             summary: serde_json::from_str(&text(&path("summary"))).unwrap_or_default(),
             audit: self.audit(),
-            log: text(&path("audit")),
+            log: text(&self.audit),
             verified: self.verify_audit(),
             stuck,
             left,

@@ -6,6 +6,7 @@
 
 pub mod campaign;
 mod control;
+mod disk;
 pub mod injection;
 mod job;
 pub mod lab;
@@ -14,6 +15,7 @@ mod prefix;
 mod programs;
 mod random;
 
+pub use disk::Disk;
 pub use job::{Ended, Job, Mismatch, Running, report};
 pub use lab::Lab;
 pub use marked::marked;

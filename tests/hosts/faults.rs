@@ -2,7 +2,7 @@
 
 use crate::{HOSTS, nothing_left, program, undisturbed};
 use redrt_tests::lab::lab;
-use redrt_tests::{Ended, Job, Lab, Running};
+use redrt_tests::{Disk, Ended, Job, Lab, Running};
 use std::time::Duration;
 
 /// What is found out within the default of a second, and what follows from it.
@@ -258,4 +258,34 @@ fn a_time_limit_ends_the_job_on_all_hosts() {
     let job = endless(&lab, 2, HOSTS).options(&["--timeout", "2"]).run().ended_with(124);
     let job = job.within(AT_ONCE + Duration::from_secs(4));
     nothing_left(&lab, &job);
+}
+
+#[test]
+fn an_audit_log_whose_file_system_stands_still_costs_no_host() {
+    let Some(mut disk) = Disk::freezable() else { return };
+    let Some(lab) = lab(3) else { return };
+    let job = endless(&lab, 2, "h1,h2,h3").audit_at(&disk.path("audit")).start();
+    job.wait_until("computing", |job| job.output().contains("computing"));
+    disk.freeze();
+    // A loss is recorded, which waits for the disk: three times as long as hosts may be silent.
+    job.redctl(&["kill", "1.1"]).expect("it is there");
+    std::thread::sleep(Duration::from_secs(3));
+    disk.thaw();
+    job.wait_for("replica-lost", 1);
+    let ended = finish(&lab, job).ended_with(0);
+    assert_eq!(lost_hosts(&ended), [""; 0], "{ended}");
+    assert_eq!(ended.events("replica-lost").count(), 1, "{ended}");
+    nothing_left(&lab, &ended);
+}
+
+#[test]
+fn when_redrun_stood_still_that_is_the_reason() {
+    let Some(lab) = lab(3) else { return };
+    let job = running(&lab, 2, "h1,h2,h3", &[]);
+    job.signal(libc::SIGSTOP);
+    std::thread::sleep(Duration::from_secs(3));
+    job.resume();
+    let ended = job.wait().said("redrun stood still for 3.");
+    assert!(!matches!(ended.code, None | Some(0)) && ended.err.contains("so that the daemons gave it up"), "{ended}");
+    nothing_left(&lab, &ended);
 }

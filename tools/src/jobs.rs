@@ -30,16 +30,24 @@ pub struct Found {
     path: PathBuf,
 }
 
-fn directory() -> PathBuf {
-    match std::env::var_os("XDG_RUNTIME_DIR") {
+/// In memory: it has room when disks are full.
+const SHARED_MEMORY: &str = "/dev/shm";
+
+/// Where jobs are written down: in the first of these that has room.
+fn directories() -> [PathBuf; 2] {
+    let name = format!("redrt-{}", nix::unistd::geteuid());
+    let first = match std::env::var_os("XDG_RUNTIME_DIR") {
         Some(own) if Path::new(&own).is_dir() => Path::new(&own).join("redrt"),
-        _ => std::env::temp_dir().join(format!("redrt-{}", nix::unistd::geteuid())),
-    }
+        _ => std::env::temp_dir().join(&name),
+    };
+    [first, Path::new(SHARED_MEMORY).join(name)]
 }
 
 /// Writes a job down.
 pub fn write_down(job: u64, host: &str, address: SocketAddr, secret: &Secret) -> Result<Entry> {
-    write_into(&directory(), job, host, address, secret)
+    let [first, second] = directories();
+    write_into(&first, job, host, address, secret)
+        .or_else(|error| write_into(&second, job, host, address, secret).map_err(|_| error))
 }
 
 fn write_into(directory: &Path, job: u64, host: &str, address: SocketAddr, secret: &Secret) -> Result<Entry> {
@@ -57,7 +65,10 @@ fn write_into(directory: &Path, job: u64, host: &str, address: SocketAddr, secre
     let new = directory.join(format!("{job:016x}-{host}.{}", std::process::id()));
     let mut file =
         OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new).with_context(failed)?;
-    writeln!(file, "{address} {}", secret.to_text()).with_context(failed)?;
+    if let Err(error) = writeln!(file, "{address} {}", secret.to_text()) {
+        let _ = fs::remove_file(&new);
+        return Err(error).with_context(failed);
+    }
     // Where there are no locks, entries are taken for those of living jobs.
     let _ = file.lock();
     fs::rename(&new, &path).with_context(failed)?;
@@ -76,12 +87,16 @@ fn check(directory: &Path) -> Result<()> {
 impl Drop for Entry {
     fn drop(&mut self) {
         let _ = fs::remove_file(&self.path);
+        // Shared memory has to be given back; the directory stays while another job is in it.
+        if let Some(directory) = self.path.parent().filter(|directory| directory.starts_with(SHARED_MEMORY)) {
+            let _ = fs::remove_dir(directory);
+        }
     }
 }
 
 /// Crosses a job out for all hosts that share this directory: one that died did not do it.
 pub fn cross_out(job: u64) {
-    cross_out_in(&directory(), job);
+    directories().iter().for_each(|directory| cross_out_in(directory, job));
 }
 
 fn cross_out_in(directory: &Path, job: u64) {
@@ -95,7 +110,20 @@ fn cross_out_in(directory: &Path, job: u64) {
 
 /// The jobs of this user that are written down on this host, or all of them where hosts share the directory.
 pub fn find_all() -> Result<Vec<Found>> {
-    find_in(&directory())
+    find_in_either(&directories())
+}
+
+/// What is wrong with the first is told when nothing is found in the second.
+fn find_in_either([first, second]: &[PathBuf; 2]) -> Result<Vec<Found>> {
+    let mut found = find_in(second).unwrap_or_default();
+    match find_in(first) {
+        Ok(others) => found.extend(others),
+        Err(error) if found.is_empty() => return Err(error),
+        Err(_) => {}
+    }
+    found.sort_by(|one, other| one.job.cmp(&other.job));
+    found.dedup_by(|one, other| one.job == other.job);
+    Ok(found)
 }
 
 fn find_in(directory: &Path) -> Result<Vec<Found>> {
@@ -174,6 +202,25 @@ mod tests {
         drop(one);
         cross_out_in(&directory, 0xabc);
         assert_eq!(choose(all(), None).unwrap().job, "0000000000000def");
+    }
+
+    #[test]
+    fn a_job_is_found_where_there_was_room_to_write_it_down() {
+        let parent = tempfile::tempdir().unwrap();
+        let both = [parent.path().join("one"), parent.path().join("other")];
+        let address: SocketAddr = ([10, 0, 0, 1], 4000).into();
+        let write = |directory: &Path, job| write_into(directory, job, "h", address, &Secret::new([1; 32])).unwrap();
+        let _second = write(&both[1], 2);
+        let jobs = || find_in_either(&both).unwrap().into_iter().map(|found| found.job).collect::<Vec<_>>();
+        assert_eq!(jobs(), ["0000000000000002"]);
+        // redrun had no room in the first, and its daemon a moment later had.
+        let _first = (write(&both[0], 1), write(&both[0], 2));
+        assert_eq!(jobs(), ["0000000000000001", "0000000000000002"]);
+        // Somebody else's directory hides nothing.
+        fs::set_permissions(&both[1], fs::Permissions::from_mode(0o755)).unwrap();
+        assert_eq!(jobs(), ["0000000000000001", "0000000000000002"]);
+        fs::set_permissions(&both[0], fs::Permissions::from_mode(0o755)).unwrap();
+        assert!(find_in_either(&both).is_err());
     }
 
     #[test]

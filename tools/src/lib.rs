@@ -22,3 +22,4 @@ pub mod say;
 pub mod stdio;
 mod symbols;
 pub mod tree;
+mod worker;

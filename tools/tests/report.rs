@@ -1,5 +1,6 @@
 //! `redreport` on logs as redrun writes them, and its page in a real browser.
 
+use redrt_tools::audit::heads::{Note, Place};
 use redrt_tools::audit::log::Log;
 use redrt_tools::audit::{JOB_END, JOB_START};
 use serde_json::{Value, json};
@@ -304,6 +305,37 @@ fn a_head_that_was_noted_finds_what_was_cut_off() {
     std::fs::write(&path, first).unwrap();
     assert_eq!(redreport(&["verify", &name]).status.code(), Some(0), "whole jobs are cut off");
     assert_eq!(redreport(&["verify", "--head", &head, &name]).status.code(), Some(1));
+}
+
+#[test]
+fn a_log_that_was_cut_before_its_first_mismatch_emptied_or_left_open_is_not_called_unchanged() {
+    let directory = tempfile::tempdir().unwrap();
+    let (path, noted) = (directory.path().join("log"), directory.path().join("heads"));
+    write_job(&path, 1, 1, false);
+    let reading = redrt_tools::audit::read::read(&path).unwrap();
+    let note = Note::new(&path, "feed000000000001", reading.head.unwrap());
+    note.write(&Place::File(noted.clone())).unwrap();
+    let verify = || {
+        let output = redreport(&["verify", "--noted", &noted.display().to_string(), &path.display().to_string()]);
+        (output.status.code(), said(&output))
+    };
+    assert_eq!(verify().0, Some(0));
+    let whole = std::fs::read_to_string(&path).unwrap();
+    let before: Vec<_> = whole.lines().take_while(|line| !line.contains("\"event\":\"mismatch\"")).collect();
+    // With what was noted, it is known that there was more.
+    std::fs::write(&path, before.join("\n") + "\n").unwrap();
+    let (code, words) = verify();
+    assert!(code == Some(1) && words.contains("CHANGED") && words.contains("is not there"), "{words}");
+    // Without, that it has no end.
+    let output = redreport(&["verify", "--noted", "none", &path.display().to_string()]);
+    assert!(output.status.code() == Some(3) && said(&output).contains("INCOMPLETE"), "{output:?}");
+    // Nor has it one when another job goes on.
+    write_job(&path, 2, 0, false);
+    let output = redreport(&["verify", "--noted", "none", &path.display().to_string()]);
+    assert!(output.status.code() == Some(3) && said(&output).contains("line 1: the job that begins here has no end"));
+    std::fs::write(&path, "").unwrap();
+    let (code, words) = verify();
+    assert!(code == Some(3) && words.contains("there is no job in it") && words.contains("emptied"), "{words}");
 }
 
 #[test]

@@ -14,6 +14,8 @@ pub const HEADER_BYTES: usize = 40;
 pub const PAGES_BYTES_MAX: u32 = 1 << 20;
 /// Longest range of [`Kind::Expect`]: a huge page.
 pub const EXPECT_BYTES_MAX: u64 = 2 << 20;
+/// Longest payload of [`Kind::GivenUp`].
+pub const GIVEN_UP_BYTES_MAX: u32 = 4 << 10;
 /// Longest payload of other frames.
 pub const RECORD_BYTES_MAX: u32 = 64 << 20;
 const MAGIC: [u8; 4] = *b"RCL1";
@@ -43,6 +45,8 @@ pub enum Kind {
     /// Contents for all of the memory from the address on, as long as the argument says, follow in this round: it can be made ready
     /// in one step.
     Expect = 10,
+    /// There will be no copy: why, in words. The last frame of each stream.
+    GivenUp = 11,
 }
 
 /// How a payload is encoded.
@@ -137,7 +141,7 @@ impl Header {
         let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
         let long = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
         let unknown = FrameError::Unknown(bytes[4], bytes[5]);
-        let kinds = [Prologue, Layout, Pages, Fresh, RoundEnd, Object, Final, Commit, Reply, Expect];
+        let kinds = [Prologue, Layout, Pages, Fresh, RoundEnd, Object, Final, Commit, Reply, Expect, GivenUp];
         let Some(kind) = kinds.into_iter().find(|kind| *kind as u8 == bytes[4]) else { return Err(unknown) };
         let encodings = [Encoding::Plain, Encoding::Zstd, Encoding::Lz4];
         let Some(encoding) = encodings.into_iter().find(|encoding| *encoding as u8 == bytes[5]) else {
@@ -165,6 +169,7 @@ impl Header {
         let limit = match self.kind {
             Kind::Pages | Kind::Object => PAGES_BYTES_MAX,
             Kind::Fresh | Kind::Expect | Kind::RoundEnd | Kind::Commit => 0,
+            Kind::GivenUp => GIVEN_UP_BYTES_MAX,
             _ => RECORD_BYTES_MAX,
         };
         let longest = self.wire_len.max(self.raw_len);
@@ -210,7 +215,7 @@ mod tests {
                 bytes[..4].copy_from_slice(&MAGIC);
             }
             if like_one > 1 {
-                bytes[4] = bytes[4] % 10 + 1;
+                bytes[4] = bytes[4] % 11 + 1;
                 bytes[5] = 0;
                 bytes[6..8].fill(0);
             }

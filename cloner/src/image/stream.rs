@@ -1,6 +1,6 @@
 //! Frames through a byte stream, with a running digest of everything that went through.
 
-use super::frame::{FrameError, HEADER_BYTES, Header, Kind};
+use super::frame::{FrameError, GIVEN_UP_BYTES_MAX, HEADER_BYTES, Header, Kind};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::io::{self, IoSlice, Read, Write};
@@ -70,6 +70,13 @@ impl<W: Write> FrameWriter<W> {
         self.send(&Header::new(kind, address, argument, &[]), &[])
     }
 
+    /// Says that nothing more follows, and why.
+    pub fn give_up(&mut self, why: &str) -> io::Result<()> {
+        let room = why.floor_char_boundary(GIVEN_UP_BYTES_MAX as usize - 16);
+        self.send_record(Kind::GivenUp, &&why[..room])?;
+        self.flush()
+    }
+
     /// Pushes everything out.
     pub fn flush(&mut self) -> io::Result<()> {
         self.inner.flush()
@@ -104,13 +111,19 @@ impl<R: Read> FrameReader<R> {
         &mut self.inner
     }
 
-    /// Takes a header. The payload must be taken next.
+    /// Takes a header. The payload must be taken next. Fails with the sender's words when it has given up.
     pub fn header(&mut self) -> io::Result<Header> {
         let mut head = [0; HEADER_BYTES];
         self.inner.read_exact(&mut head)?;
         let header = Header::decode(&head)?;
         self.digest.write(&head);
         self.received_bytes += (head.len() as u64) + u64::from(header.wire_len);
+        if header.kind == Kind::GivenUp {
+            let why: String = self.record(&header)?;
+            // They come from another host, and may go to a terminal.
+            let why = why.replace(char::is_control, " ");
+            return Err(io::Error::new(io::ErrorKind::ConnectionAborted, format!("the source says: {why}")));
+        }
         Ok(header)
     }
 
@@ -189,6 +202,25 @@ mod tests {
         let mut reader = FrameReader::new(&bytes[..]);
         let header = reader.expect(Kind::Layout).unwrap();
         assert_eq!(reader.record::<Layout>(&header).unwrap(), Layout::default());
+    }
+
+    #[test]
+    fn the_reason_of_a_source_that_gives_up_is_what_the_destination_fails_with() {
+        let told = |why: &str| {
+            let mut writer = FrameWriter::new(Vec::new());
+            writer.send_mark(Kind::RoundEnd, 0, 0).unwrap();
+            writer.give_up(why).unwrap();
+            let mut reader = FrameReader::new(&writer.inner[..]);
+            reader.expect(Kind::RoundEnd).unwrap();
+            reader.expect(Kind::Layout).unwrap_err().to_string()
+        };
+        assert_eq!(
+            told("prepare: refused: process 2 traces it"),
+            "the source says: prepare: refused: process 2 traces it"
+        );
+        assert_eq!(told("a\x1b[2Jb"), "the source says: a [2Jb");
+        // Longer than a frame may be, and not cut within a character.
+        assert!(told(&"ä".repeat(5000)).len() > 4000);
     }
 
     proptest! {

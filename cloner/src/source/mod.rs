@@ -21,7 +21,7 @@ pub use precopy::Converging;
 
 use crate::control::Control;
 use crate::dirty::{self, DirtyTracker, Look, Method, Watched};
-use crate::error::{During, Error, Phase};
+use crate::error::{During, Error, NO_FIRST_THREAD, Phase, SECCOMP};
 use crate::host;
 use crate::image::frame::{Encoding, Kind};
 use crate::image::state::{Final, IMAGE_VERSION, Layout, MappedFile, ProcessState, Prologue, Reply};
@@ -162,9 +162,28 @@ pub fn subject(control: &Control) -> Result<Subject, Error> {
 
 /// Clones the process into `sink`.
 pub fn clone(control: &Control, options: &Options, sink: Sink, events: &mut dyn FnMut(Event)) -> Result<Report, Error> {
+    let mut outputs: Vec<Output> = sink.outputs.into_iter().map(FrameWriter::new).collect();
+    let answers = sink.answers.map(FrameReader::new);
+    let outcome = clone_into(control, options, &mut outputs, answers, events);
+    if let Err(error) = &outcome {
+        // The destination would else see that the streams end, and its words might be the ones that are told. If it is the one that has
+        // failed, it does not listen any more.
+        let why = error.line();
+        outputs.iter_mut().for_each(|output| drop(output.give_up(&why)));
+    }
+    outcome
+}
+
+fn clone_into(
+    control: &Control,
+    options: &Options,
+    outputs: &mut [Output],
+    answers: Option<FrameReader<Box<dyn Read + Send>>>,
+    events: &mut dyn FnMut(Event),
+) -> Result<Report, Error> {
     let begin = Instant::now();
     events(Event::Phase(Phase::Prepare));
-    let mut source = Source::prepare(control, options, sink, events)?;
+    let mut source = Source::prepare(control, options, outputs, answers, events)?;
     source.steps.note("prepare");
     events(Event::Tracking(source.tracker.name()));
     if source.tracker.tracks() {
@@ -181,7 +200,7 @@ pub fn clone(control: &Control, options: &Options, sink: Sink, events: &mut dyn 
 struct Source<'a> {
     control: &'a Control,
     options: &'a Options,
-    outputs: Vec<Output>,
+    outputs: &'a mut [Output],
     answers: Option<FrameReader<Box<dyn Read + Send>>>,
     tracker: Box<dyn DirtyTracker>,
     files: Files,
@@ -228,7 +247,8 @@ impl<'a> Source<'a> {
     fn prepare(
         control: &'a Control,
         options: &'a Options,
-        sink: Sink,
+        outputs: &'a mut [Output],
+        mut answers: Option<FrameReader<Box<dyn Read + Send>>>,
         events: &mut dyn FnMut(Event),
     ) -> Result<Self, Error> {
         let phase = Phase::Prepare;
@@ -247,7 +267,6 @@ impl<'a> Source<'a> {
         if !reasons.is_empty() {
             return Err(Error::Refused { phase, reasons });
         }
-        let mut outputs: Vec<Output> = sink.outputs.into_iter().map(FrameWriter::new).collect();
         let prologue = Prologue {
             version: IMAGE_VERSION,
             pid: block.pid,
@@ -258,7 +277,6 @@ impl<'a> Source<'a> {
             stream_count: outputs.len() as u32,
             files,
         };
-        let mut answers = sink.answers.map(FrameReader::new);
         outputs[0]
             .send_record(Kind::Prologue, &prologue)
             .and_then(|()| outputs[0].flush())
@@ -344,7 +362,7 @@ impl<'a> Source<'a> {
     }
 
     fn end_round(&mut self, last: bool, phase: Phase) -> Result<(), Error> {
-        for output in &mut self.outputs {
+        for output in self.outputs.iter_mut() {
             output
                 .send_mark(Kind::RoundEnd, 0, u64::from(last))
                 .and_then(|()| output.flush())
@@ -441,7 +459,7 @@ impl<'a> Source<'a> {
         }
         let memory = snapshot.as_ref().map_or(Memory::Live(&control.memory), Memory::Snapshot);
         let job = Job { memory, pieces: &pieces, encoding: self.options.encoding, cost: &self.cost, huge: &|_| false };
-        send::send(&job, &mut self.outputs, &mut || {}).during(phase, "cannot send to the destination")?;
+        send::send(&job, self.outputs, &mut || {}).during(phase, "cannot send to the destination")?;
         if !self.options.moves
             && let Some(parked) = held.take()
         {
@@ -571,10 +589,10 @@ fn refusals(control: &Control) -> std::io::Result<Vec<String>> {
     let status = control.proc_text("status")?;
     let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).map_or("", str::trim);
     if !matches!(field("Seccomp:"), "" | "0") {
-        reasons.push("it runs under a seccomp filter".into());
+        reasons.push(SECCOMP.into());
     }
     if field("State:").starts_with('Z') {
-        reasons.push("its first thread has ended".into());
+        reasons.push(NO_FIRST_THREAD.into());
     }
     if field("TracerPid:") != "0" {
         reasons.push(format!("process {} traces it", field("TracerPid:")));

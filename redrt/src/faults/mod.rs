@@ -15,10 +15,10 @@ static ARMED: AtomicBool = AtomicBool::new(false);
 static SENDS: AtomicU64 = AtomicU64::new(0);
 static RECEIVES: AtomicU64 = AtomicU64::new(0);
 static CHANGES: AtomicU64 = AtomicU64::new(0);
-/// The bit to flip in the next transmitted payload, -1 for none.
-static WIRE_BIT: AtomicI64 = AtomicI64::new(-1);
-/// The bit to flip in the next payload that is kept, -1 for none.
-static LOG_BIT: AtomicI64 = AtomicI64::new(-1);
+/// Which fault hits the next transmitted payload, -1 for none.
+static NEXT_WIRE: AtomicI64 = AtomicI64::new(-1);
+/// Which fault hits the next payload that is kept, -1 for none.
+static NEXT_LOG: AtomicI64 = AtomicI64::new(-1);
 
 /// The host that corrupts data, and how seldom; 0 if there is none.
 static SICK_HOST: AtomicU32 = AtomicU32::new(0);
@@ -65,34 +65,36 @@ fn carry_out(payload: &[u8]) {
     let Some(job) = runtime::job() else { return };
     let number = SENDS.fetch_add(1, Ordering::AcqRel) + 1;
     be_sick(job, payload, number);
-    for fault in &job.welcome.faults {
+    for (at, fault) in job.welcome.faults.iter().enumerate() {
         match *fault {
             ProcessFault::Kill { send } if send == number => {
-                report(format!("kill at send {number}"));
+                report(*fault, format!("kill at send {number}"));
                 end_this_process();
             }
             ProcessFault::FlipPayload { send, bit } if send == number && !payload.is_empty() => {
                 let bit = bit % (payload.len() as u64 * 8);
-                flip(payload, bit);
-                report(format!("bit {bit} of the payload of send {number} flipped in memory"));
+                if flip(payload, bit) {
+                    report(*fault, format!("bit {bit} of the payload of send {number} flipped in memory"));
+                }
             }
-            ProcessFault::FlipWire { send, bit } if send == number && !payload.is_empty() => {
-                let bit = bit % (payload.len() as u64 * 8);
-                WIRE_BIT.store(bit as i64, Ordering::Release);
-                report(format!("bit {bit} of the payload of send {number} flipped in flight"));
+            ProcessFault::FlipWire { send, .. } if send == number && !payload.is_empty() => {
+                NEXT_WIRE.store(at as i64, Ordering::Release);
             }
             ProcessFault::FlipHeap { send, bit } if send == number => {
                 if let Some((address, bit, kind)) = flip_memory(bit) {
-                    report(format!("bit {bit} of the word at {address:#x} ({kind}) flipped before send {number}"));
+                    report(
+                        *fault,
+                        format!("bit {bit} of the word at {address:#x} ({kind}) flipped before send {number}"),
+                    );
                 }
             }
-            ProcessFault::FlipLogged { send, bit } if send == number && !payload.is_empty() => {
-                LOG_BIT.store((bit % (payload.len() as u64 * 8)) as i64, Ordering::Release);
+            ProcessFault::FlipLogged { send, .. } if send == number && !payload.is_empty() => {
+                NEXT_LOG.store(at as i64, Ordering::Release);
             }
             ProcessFault::Reset { send, peer } if send == number => {
                 let process = job.welcome.world.process(peer);
                 if crate::engine::cell().lock().links.disconnect(process) {
-                    report(format!("reset of the connections with {peer} at send {number}"));
+                    report(*fault, format!("reset of the connections with {peer} at send {number}"));
                 }
             }
             _ => {}
@@ -120,8 +122,9 @@ pub fn after_change() {
 fn die_after_change() {
     let Some(job) = runtime::job() else { return };
     let number = CHANGES.fetch_add(1, Ordering::AcqRel) + 1;
-    if job.welcome.faults.contains(&ProcessFault::KillAfterChange { change: number }) {
-        report(format!("kill after change {number} of a file"));
+    let asked = ProcessFault::KillAfterChange { change: number };
+    if job.welcome.faults.contains(&asked) {
+        report(asked, format!("kill after change {number} of a file"));
         end_this_process();
     }
 }
@@ -134,8 +137,10 @@ fn be_sick(job: &runtime::Job, payload: &[u8], number: u64) {
     let is_hit = period > 0 && SICK_HOST.load(Ordering::Acquire) == job.welcome.host_number;
     if is_hit && !payload.is_empty() && (number + process.wrapping_mul(0x9e37_79b9)).is_multiple_of(period) {
         let bit = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) % (payload.len() as u64 * 8);
-        flip(payload, bit);
-        report(format!("bit {bit} of the payload of send {number} flipped by a sick host"));
+        let asked = ProcessFault::Sick { host: job.welcome.host_number, period };
+        if flip(payload, bit) {
+            report(asked, format!("bit {bit} of the payload of send {number} flipped by a sick host"));
+        }
     }
 }
 
@@ -159,37 +164,43 @@ fn flip_memory(drawn: u64) -> Option<(u64, u32, program_memory::Kind)> {
 }
 
 /// Flips a bit of the application's own memory, through the file that ignores page protection: a send buffer may be
-/// read-only.
-fn flip(payload: &[u8], bit: u64) {
+/// read-only. Whether that was possible.
+fn flip(payload: &[u8], bit: u64) -> bool {
     let address = payload.as_ptr() as u64 + bit / 8;
     let value = [payload[(bit / 8) as usize] ^ 1 << (bit % 8)];
     let written = OpenOptions::new().write(true).open("/proc/self/mem").and_then(|file| file.write_at(&value, address));
-    if let Err(error) = written {
-        report(format!("the flip could not be carried out: {error}"));
+    if let Err(error) = &written {
+        crate::host::say(format_args!("redrt: no bit could be flipped: {error}"));
     }
+    written.is_ok()
 }
 
 /// The bit to flip in the copy of a payload of `length` bytes that is about to be transmitted, if any; asked once. Another
 /// thread's message may come first: then it is hit.
 pub fn take_wire_bit(length: usize) -> Option<u64> {
-    take_bit(&WIRE_BIT, length)
+    let (asked, bit) = take(&NEXT_WIRE, length)?;
+    report(asked, format!("bit {bit} of a payload of {length} bytes flipped in flight"));
+    Some(bit)
 }
 
-fn take_bit(bit: &AtomicI64, length: usize) -> Option<u64> {
+/// The fault that hits a payload of `length` bytes, and the bit of it.
+fn take(next: &AtomicI64, length: usize) -> Option<(ProcessFault, u64)> {
     if !ARMED.load(Ordering::Relaxed) || length == 0 {
         return None;
     }
-    let bit = u64::try_from(bit.swap(-1, Ordering::AcqRel)).ok()?;
-    Some(bit % (length as u64 * 8))
+    let at = usize::try_from(next.swap(-1, Ordering::AcqRel)).ok()?;
+    let asked = *runtime::job()?.welcome.faults.get(at)?;
+    let (ProcessFault::FlipWire { bit, .. } | ProcessFault::FlipLogged { bit, .. }) = asked else { return None };
+    Some((asked, bit % (length as u64 * 8)))
 }
 
 /// A payload has been sent, and is kept: the copy to keep in its place, with a bit flipped, if that is
 /// asked for. What is on its way stays as it is.
 pub fn logged(payload: &Payload) -> Option<Payload> {
-    let bit = take_bit(&LOG_BIT, payload.len())?;
+    let (asked, bit) = take(&NEXT_LOG, payload.len())?;
     let mut bytes = payload.bytes().to_vec();
     bytes[(bit / 8) as usize] ^= 1 << (bit % 8);
-    report(format!("bit {bit} of a payload of {} bytes flipped in the retention log", bytes.len()));
+    report(asked, format!("bit {bit} of a payload of {} bytes flipped in the retention log", bytes.len()));
     Some(Payload::Owned(bytes.into()))
 }
 
@@ -211,16 +222,16 @@ fn deliver(target: &Target, length: u64) {
             let bit = bit % (length * 8);
             // SAFETY: - length bytes were placed in the receive's buffer, which is lent until it completes, and it has not.
             unsafe { target.flip(bit, length as usize) };
-            report(format!("bit {bit} of received message {number} flipped in its buffer"));
+            report(*fault, format!("bit {bit} of received message {number} flipped in its buffer"));
         }
     }
 }
 
-fn report(fault: String) {
+fn report(asked: ProcessFault, fault: String) {
     if let Some(job) = runtime::job()
         && let Some(control) = job.control
     {
         // If the daemon is gone, so is the job.
-        let _ = control.send(&FromAgent::Event(Event::Injected { replica: job.welcome.me, fault }));
+        let _ = control.send(&FromAgent::Event(Event::Injected { replica: job.welcome.me, asked, fault }));
     }
 }

@@ -113,6 +113,7 @@ fn listen_to_daemon(control: &Control) {
     };
     control.serve(help_others, heed_in_job);
     if !is_released() {
+        super::leave::say_if_closed(control);
         // The daemon is gone and the job with it: leave nothing behind.
         std::process::abort();
     }

@@ -1,5 +1,6 @@
 //! Leaving the job: together in `MPI_Finalize`, or at once.
 
+use super::control::Control;
 use super::{agent, job};
 use crate::{engine, host};
 use redrt_types::ReplicaId;
@@ -26,6 +27,7 @@ pub fn end() {
             let statistics = engine.statistics();
             let coverage = engine.coverage();
             if control.send(&FromAgent::Finalizing { view, statistics, coverage }).is_err() {
+                say_if_closed(control);
                 std::process::abort();
             }
         }
@@ -49,20 +51,39 @@ pub fn refused(peer: Option<ReplicaId>, what: String) {
     }
 }
 
+/// Ends this process, which lacks something of its host; the job goes on if its rank has another replica.
+pub fn unable<T>(why: String) -> T {
+    last_words(&why.clone(), FromAgent::Unable { why });
+    std::process::exit(1)
+}
+
 /// Ends the whole job with this exit code. `message` is for the user, empty when the application asked for the end.
 pub fn abort<T>(code: i32, message: String) -> T {
+    last_words(&message.clone(), FromAgent::Abort { code, message });
+    std::process::exit(if code == 0 { 1 } else { code })
+}
+
+/// Tells redrun and waits for the end, or tells the user where there is no redrun.
+fn last_words(message: &str, words: FromAgent) {
     if let Some(job) = job()
         && let Some(control) = job.control
     {
-        let said = control.send(&FromAgent::Abort { code, message });
-        if said.is_ok() {
+        if control.send(&words).is_ok() {
             // The daemon ends this process; if it cannot, its end is noticed by the agent thread.
             loop {
                 std::thread::park();
             }
         }
-    } else if !message.is_empty() {
+        say_if_closed(control);
+    }
+    if !message.is_empty() {
         host::say(format_args!("redrt: {message}"));
     }
-    std::process::exit(if code == 0 { 1 } else { code })
+}
+
+/// Says why nothing can be sent to the daemon, if it is the program that has seen to that.
+pub fn say_if_closed(control: &Control) {
+    if super::is_closed(control.fd()) {
+        host::say("redrt: the program has closed all descriptors after MPI_Init, redrun's connection with them");
+    }
 }

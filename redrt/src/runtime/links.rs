@@ -22,6 +22,9 @@ const ADMISSIONS_MAX: usize = 32;
 /// Between tries to reach a host that does not answer.
 const PAUSE: Duration = Duration::from_millis(50);
 
+/// For so long a process that cannot connect for want of descriptors or memory is waited for.
+const SHORTAGE_TIME_MAX: Duration = Duration::from_secs(3);
+
 /// A link that is being opened.
 struct Dial {
     opening: Opening,
@@ -40,20 +43,31 @@ impl Dial {
         Self { stage: Stage::Paused(if opening.has_failed { now + PAUSE } else { now }), opening }
     }
 
-    /// Goes on as far as it can. `None` when it is over.
-    fn advance(self) -> Option<Self> {
+    /// Goes on as far as it can. `None` when it is over. Fails when this process has been unable to for too long.
+    fn advance(self, shortage: &mut Shortage) -> io::Result<Option<Self>> {
         let Self { opening, stage } = self;
         // In a copy nobody wants what its source wanted.
         if !opening.is_wanted() {
-            return None;
+            return Ok(None);
         }
         let dialling = match stage {
-            Stage::Paused(until) if Instant::now() < until => return Some(Self { opening, stage }),
-            Stage::Paused(_) => Dialling::begin(opening.address, &opening.secret, opening.name).map(Box::new),
+            Stage::Paused(until) if Instant::now() < until => return Ok(Some(Self { opening, stage })),
+            Stage::Paused(_) => match Dialling::begin(opening.address, &opening.secret, opening.name) {
+                Ok(dialling) => {
+                    shortage.is_over();
+                    Ok(Box::new(dialling))
+                }
+                Err(error) => {
+                    shortage.note(&error, Instant::now())?;
+                    Err(error)
+                }
+            },
             Stage::Underway(dialling) => Ok(dialling),
         };
         let result = match dialling.map(|dialling| dialling.advance(|| opening.is_wanted())) {
-            Ok(ControlFlow::Continue(more)) => return Some(Self { opening, stage: Stage::Underway(Box::new(more)) }),
+            Ok(ControlFlow::Continue(more)) => {
+                return Ok(Some(Self { opening, stage: Stage::Underway(Box::new(more)) }));
+            }
             Ok(ControlFlow::Break(result)) => result,
             Err(error) => Err(error),
         };
@@ -63,10 +77,10 @@ impl Dial {
             matches!(error.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::PermissionDenied)
         };
         if result.as_ref().is_err_and(|error| !refused(error)) {
-            return Some(Self { opening, stage: Stage::Paused(Instant::now() + PAUSE) });
+            return Ok(Some(Self { opening, stage: Stage::Paused(Instant::now() + PAUSE) }));
         }
         engine::cell().link_dialled(Opened { to: opening.to, wanted: opening.wanted, result });
-        None
+        Ok(None)
     }
 
     fn entry(&self) -> Option<libc::pollfd> {
@@ -84,40 +98,92 @@ impl Dial {
     }
 }
 
-/// Serves wishes for links and those who connect, until the process ends.
+/// Serves wishes for links and those who connect, until the process ends. What this process lacks ends it alone.
 fn serve(wishes: &Wishes, listener: &TcpListener) {
     if let Err(error) = serve_all(wishes, listener) {
-        super::abort(1, format!("data connections cannot be accepted: {error}"))
+        super::unable(format!("cannot connect to other processes: {error}"))
     }
 }
 
 fn serve_all(wishes: &Wishes, listener: &TcpListener) -> io::Result<()> {
     let (mut dials, mut admissions) = (Vec::<Dial>::new(), Vec::<Admitting>::new());
+    let (mut shortage, mut is_knocked_at) = (Shortage::default(), false);
     loop {
         dials.extend(wishes.take().into_iter().map(Dial::begin));
-        dials = dials.into_iter().filter_map(Dial::advance).collect();
-        if let Some(job) = super::job() {
-            accept(listener, &mut admissions, &job.link_secret)?;
+        dials =
+            dials.into_iter().filter_map(|dial| dial.advance(&mut shortage).transpose()).collect::<io::Result<_>>()?;
+        // Only when somebody is there: without a free descriptor this fails even if nobody is.
+        if let Some(job) = super::job().filter(|_| is_knocked_at) {
+            accept(listener, &mut admissions, &job.link_secret, &mut shortage)?;
         }
         admissions = admissions.into_iter().filter_map(advance).collect();
-        let listens = (admissions.len() < ADMISSIONS_MAX).then_some(listener.as_raw_fd());
+        let pause = shortage.pause(Instant::now());
+        let listens = admissions.len() < ADMISSIONS_MAX && pause.is_none();
         let entry = |fd: RawFd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
-        let mut entries: Vec<_> = [wishes.bell()].into_iter().chain(listens).map(entry).collect();
+        // poll leaves out entries without a descriptor.
+        let listens = if listens { listener.as_raw_fd() } else { -1 };
+        let mut entries: Vec<_> = [wishes.bell(), listens].into_iter().map(entry).collect();
         entries.extend(dials.iter().filter_map(Dial::entry));
         entries.extend(admissions.iter().map(Admitting::entry));
-        let due = dials.iter().map(Dial::due).chain(admissions.iter().map(Admitting::deadline)).min();
+        let due = dials.iter().map(Dial::due).chain(admissions.iter().map(Admitting::deadline)).chain(pause).min();
         sleep(&mut entries, due)?;
+        is_knocked_at = entries[1].revents != 0;
+    }
+}
+
+/// A want of descriptors or memory. The program may soon give some back, but a replica that stays without links would hold up the
+/// job.
+#[derive(Default)]
+struct Shortage(Option<Want>);
+
+struct Want {
+    since: Instant,
+    /// Nothing is accepted before then.
+    until: Instant,
+}
+
+impl Shortage {
+    /// Whether this error is one. Fails when it has lasted too long.
+    fn note(&mut self, error: &io::Error, now: Instant) -> io::Result<bool> {
+        let wants = |error: &i32| [libc::EMFILE, libc::ENFILE, libc::ENOBUFS, libc::ENOMEM].contains(error);
+        let Some(number) = error.raw_os_error().filter(wants) else { return Ok(false) };
+        // One that nobody has met for a while is over.
+        let before = self.0.take().filter(|want| now < want.until + 4 * PAUSE);
+        let since = before.map_or(now, |want| want.since);
+        if now - since > SHORTAGE_TIME_MAX {
+            return Err(io::Error::from_raw_os_error(number));
+        }
+        self.0 = Some(Want { since, until: now + PAUSE });
+        Ok(true)
+    }
+
+    fn is_over(&mut self) {
+        self.0 = None;
+    }
+
+    /// Until when nothing is to be accepted.
+    fn pause(&self, now: Instant) -> Option<Instant> {
+        self.0.as_ref().map(|want| want.until).filter(|until| *until > now)
     }
 }
 
 /// Takes who has connected.
-fn accept(listener: &TcpListener, admissions: &mut Vec<Admitting>, secret: &Secret) -> io::Result<()> {
+fn accept(
+    listener: &TcpListener,
+    admissions: &mut Vec<Admitting>,
+    secret: &Secret,
+    shortage: &mut Shortage,
+) -> io::Result<()> {
     while admissions.len() < ADMISSIONS_MAX {
         match Connection::accept(listener) {
-            // Whoever is gone already is refused; there is nobody to tell.
-            Ok(stream) => admissions.extend(Admitting::begin(stream, secret)),
+            Ok(stream) => {
+                shortage.is_over();
+                // Whoever is gone already is refused; there is nobody to tell.
+                admissions.extend(Admitting::begin(stream, secret));
+            }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
             Err(error) if matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted) => {}
+            Err(error) if shortage.note(&error, Instant::now())? => return Ok(()),
             Err(error) => return Err(error),
         }
     }
@@ -144,4 +210,29 @@ fn advance(admitting: Admitting) -> Option<Admitting> {
 /// Starts it.
 pub fn start(wishes: &'static Wishes, listener: TcpListener) -> io::Result<()> {
     agent::spawn("redrt-links", Box::new(move || serve(wishes, &listener)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_want_of_descriptors_is_waited_for_and_not_for_ever() {
+        let (mut shortage, begin) = (Shortage::default(), Instant::now());
+        let none_left = io::Error::from_raw_os_error(libc::EMFILE);
+        let later = |count: u32| begin + count * PAUSE;
+        assert!(!shortage.note(&io::ErrorKind::ConnectionReset.into(), begin).unwrap());
+        assert!(shortage.pause(begin).is_none());
+        assert!(shortage.note(&none_left, begin).unwrap());
+        assert_eq!((shortage.pause(begin), shortage.pause(later(1))), (Some(later(1)), None));
+        let mut count = 0;
+        while shortage.note(&none_left, later(count)).is_ok() {
+            count += 1;
+        }
+        assert!(count * PAUSE > SHORTAGE_TIME_MAX && count * PAUSE <= SHORTAGE_TIME_MAX + 2 * PAUSE);
+        // One that has passed does not count.
+        assert!(shortage.note(&none_left, later(1000)).unwrap() && shortage.note(&none_left, later(2000)).unwrap());
+        shortage.is_over();
+        assert!(shortage.pause(later(2000)).is_none());
+    }
 }

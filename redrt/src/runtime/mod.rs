@@ -12,7 +12,7 @@ pub mod progress;
 pub mod threads;
 
 pub use agent::listen_for_links;
-pub use leave::{abort, end, refused, suspect};
+pub use leave::{abort, end, refused, suspect, unable};
 
 use crate::dynamic::contact;
 use crate::engine::link::{Identity, Links};
@@ -55,6 +55,12 @@ pub enum JoinError {
     /// The variable that names the control descriptor is damaged.
     #[error("{CONTROL_FD_VARIABLE} is '{0}', which is not redrun's connection: was the environment changed?")]
     Variable(String),
+    /// The control descriptor is not open any more.
+    #[error(
+        "descriptor {0} is closed, which is redrun's connection: the program has closed descriptors that it did not open; \
+         it may do so after MPI_Finalize, or leave those from {0} on"
+    )]
+    Closed(RawFd),
     /// `srun` started several processes, and no redrun is there to make one job of them.
     #[error(
         "srun started {0} of this program without redrun, and each would be a job of one rank: use redrun in the \
@@ -188,6 +194,9 @@ pub fn join(one_thread: bool) -> Result<&'static Job, JoinError> {
         Some(text) => {
             let text = text.to_string_lossy().into_owned();
             let fd: Option<RawFd> = text.parse().ok();
+            if let Some(fd) = fd.filter(|fd| is_closed(*fd)) {
+                return Err(JoinError::Closed(fd));
+            }
             Some(fd.and_then(adopt).ok_or(JoinError::Variable(text))?)
         }
     };
@@ -216,6 +225,12 @@ fn bare_srun(variable: &dyn Fn(&str) -> Option<String>) -> Option<u32> {
     let task_count = variable("SLURM_STEP_NUM_TASKS")?.parse().ok().filter(|count| *count > 1)?;
     let is_task = variable("SLURM_PROCID").is_some() && variable(SINGLETON_VARIABLE).is_none();
     is_task.then_some(task_count)
+}
+
+/// Whether this is the number of a descriptor that is not open.
+fn is_closed(fd: RawFd) -> bool {
+    // SAFETY: - asks for a flag; any number may be asked about.
+    fd >= 0 && unsafe { libc::fcntl(fd, libc::F_GETFD) } < 0
 }
 
 /// Takes over the descriptor of the control connection. `None` when the number is no descriptor, or something else's: then

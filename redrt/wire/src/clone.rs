@@ -105,6 +105,8 @@ pub enum CloneStep {
     Failed {
         /// Why.
         what: String,
+        /// Another copy of the same process would fail too.
+        is_lasting: bool,
     },
 }
 

@@ -364,6 +364,11 @@ pub enum FromAgent {
         /// One line for the user; empty when the application called `MPI_Abort`.
         message: String,
     },
+    /// This process lacks something of its host without which it cannot go on: descriptors, memory.
+    Unable {
+        /// What it could not do, and why.
+        why: String,
+    },
     /// Something for the audit log.
     Event(Event),
     /// The answer to `Ask`.

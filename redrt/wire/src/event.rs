@@ -1,5 +1,6 @@
 //! What a process reports for the audit log and the summary.
 
+use crate::control::ProcessFault;
 use redrt_types::{ContextId, Digest, ReplicaId, SeqNum, ViewNumber, VirtualRank};
 use sdc_detect::{Difference, Element, Sketch};
 use serde::{Deserialize, Serialize};
@@ -147,7 +148,9 @@ pub enum Event {
     Injected {
         /// Where.
         replica: ReplicaId,
-        /// Which, in the words of `--inject`.
+        /// What was asked for.
+        asked: ProcessFault,
+        /// What was done, in words.
         fault: String,
     },
 }

@@ -12,6 +12,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::SystemTime;
 
@@ -31,6 +32,12 @@ const SYNCED: [&str; 10] = [
     super::JOB_END,
 ];
 
+/// Whether a record goes to the disk at once.
+#[must_use]
+pub fn is_weighty(event: &str) -> bool {
+    SYNCED.contains(&event)
+}
+
 /// A log that is being written, or nothing.
 #[derive(Debug, Default)]
 pub struct Log(Option<Open>);
@@ -47,6 +54,8 @@ struct Open {
     lost_count: u64,
     error: Option<io::Error>,
     disk: Option<Disk>,
+    /// Of a thread that has ended.
+    disk_error: Option<io::Error>,
 }
 
 /// The thread that puts the file on the disk.
@@ -54,21 +63,32 @@ struct Open {
 struct Disk {
     wishes: Sender<()>,
     thread: JoinHandle<()>,
+    error: Arc<Mutex<Option<io::Error>>>,
 }
 
 impl Disk {
     fn new(file: &File) -> io::Result<Self> {
         let file = file.try_clone()?;
         let (wishes, wished) = channel::<()>();
+        let error = Arc::new(Mutex::new(None));
+        let told = error.clone();
         let serve = move || {
+            let mut has_failed = false;
             while wished.recv().is_ok() {
                 while wished.try_recv().is_ok() {}
-                // The records are in the file; a disk that refuses them now has been told of all the same.
-                let _ = file.sync_data();
+                match file.sync_data() {
+                    // A pipe, a terminal: there is no disk.
+                    Err(error) if matches!(error.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported) => {}
+                    Err(error) if !has_failed => {
+                        has_failed = true;
+                        told.lock().unwrap_or_else(PoisonError::into_inner).replace(error);
+                    }
+                    _ => {}
+                }
             }
         };
         let thread = std::thread::Builder::new().name("redrun-audit".into()).spawn(serve)?;
-        Ok(Self { wishes, thread })
+        Ok(Self { wishes, thread, error })
     }
 }
 
@@ -101,11 +121,33 @@ impl Log {
             Some(None) => bail!("{} ends in a line that is no audit record; name another file", path.display()),
         };
         let path = path.to_owned();
-        Ok(Self(Some(Open { file, path, number, chain, torn, lost_count: 0, error: None, disk: None })))
+        Ok(Self(Some(Open {
+            file,
+            path,
+            number,
+            chain,
+            torn,
+            lost_count: 0,
+            error: None,
+            disk: None,
+            disk_error: None,
+        })))
     }
 
     /// Appends a record. `fields` is an object.
     pub fn record(&mut self, event: &str, fields: &Value) {
+        self.record_at(SystemTime::now(), event, fields);
+    }
+
+    /// Records that were to be appended here are lost: the next one says so.
+    pub fn lose(&mut self, record_count: u64) {
+        if let Some(open) = &mut self.0 {
+            open.lost_count += record_count;
+        }
+    }
+
+    /// Appends a record of something that happened then.
+    pub fn record_at(&mut self, time: SystemTime, event: &str, fields: &Value) {
         let Some(open) = &mut self.0 else { return };
         if !open.torn.is_empty() || open.lost_count > 0 {
             let fields = json!({
@@ -113,15 +155,15 @@ impl Log {
                 "lost_records": open.lost_count,
             });
             let before = if open.torn.is_empty() { "" } else { "\n" };
-            if !open.append(before, RESUMED, &fields) {
+            if !open.append(before, time, RESUMED, &fields) {
                 open.lost_count += 1;
                 return;
             }
             open.lost_count = 0;
         }
-        if !open.append("", event, fields) {
+        if !open.append("", time, event, fields) {
             open.lost_count += 1;
-        } else if SYNCED.contains(&event) {
+        } else if is_weighty(event) {
             open.sync();
         }
     }
@@ -129,6 +171,14 @@ impl Log {
     /// Why a record could not be written, once for each time that begins.
     pub fn poll_error(&mut self) -> Option<io::Error> {
         self.0.as_mut()?.error.take()
+    }
+
+    /// Why what was written may not be on the disk, once.
+    pub fn poll_disk_error(&mut self) -> Option<io::Error> {
+        self.0.as_mut()?.disk_error.take().or_else(|| {
+            let disk = self.0.as_ref()?.disk.as_ref()?;
+            disk.error.lock().unwrap_or_else(PoisonError::into_inner).take()
+        })
     }
 
     /// The file and its last record.
@@ -140,10 +190,12 @@ impl Log {
 
     /// Waits until all that is to be on the disk is there.
     pub fn close(&mut self) {
-        let Some(Disk { wishes, thread }) = self.0.as_mut().and_then(|open| open.disk.take()) else { return };
+        let Some(open) = &mut self.0 else { return };
+        let Some(Disk { wishes, thread, error }) = open.disk.take() else { return };
         drop(wishes);
         // It does not panic; if it did, the records are in the file all the same.
         let _ = thread.join();
+        open.disk_error = error.lock().unwrap_or_else(PoisonError::into_inner).take();
     }
 }
 
@@ -158,8 +210,8 @@ impl Drop for Log {
 
 impl Open {
     /// Whether the record is in the file now. If it is there in part, it is torn.
-    fn append(&mut self, before: &str, event: &str, fields: &Value) -> bool {
-        let record = line_of(self.number, event, fields);
+    fn append(&mut self, before: &str, time: SystemTime, event: &str, fields: &Value) -> bool {
+        let record = line_of(self.number, time, event, fields);
         let chain = self.chain.next(&record);
         let line = format!("{before}{}", chain.close(&record));
         let mut rest = line.as_bytes();
@@ -199,12 +251,12 @@ impl Open {
 }
 
 /// The line of a record up to where its link stands. By hand, so that what is looked for first stands first.
-fn line_of(number: u64, event: &str, fields: &Value) -> String {
+fn line_of(number: u64, time: SystemTime, event: &str, fields: &Value) -> String {
     let fields = fields.to_string();
     let fields =
         fields.strip_prefix('{').and_then(|fields| fields.strip_suffix('}')).filter(|fields| !fields.is_empty());
     let rest = fields.map_or(String::new(), |fields| format!(",{fields}"));
-    let time = time::timestamp(SystemTime::now());
+    let time = time::timestamp(time);
     format!("{{\"v\":{VERSION},\"n\":{number},\"time\":\"{time}\",\"event\":\"{event}\"{rest}")
 }
 

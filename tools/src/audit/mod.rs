@@ -6,18 +6,22 @@
 //!    │     └ number in the file, from 0        form of the records
 //! ```
 //! - [`chain`]: the digest that ties each record to all before it
+//! - [`heads`]: where ends of logs are noted outside of them, and compared with them later
 //! - `lock`: one job writes at a time
 //! - [`log`]: writes, and keeps the end of a file that others may have left in the middle of a line
 //! - [`read`]: reads and verifies
+//! - [`recorder`]: the thread that a job's log is written by
 //! - [`time`](mod@time): moments as text
 //!
 //! A file may hold several jobs, one after the other. What is cut off at its end shows as a job without its last record, or by
 //! comparison with the last record's number and chain, its *head*, which `redrun` prints when it ends.
 
 pub mod chain;
+pub mod heads;
 mod lock;
 pub mod log;
 pub mod read;
+pub mod recorder;
 pub mod time;
 
 /// The form of the records, their field `v`. It grows when a field changes its meaning; new fields and events do not count.
@@ -27,5 +31,7 @@ pub const VERSION: u64 = 1;
 pub const JOB_START: &str = "job-start";
 /// The last record of a job.
 pub const JOB_END: &str = "job-end";
+/// The record before the end of a log that has lost records, if no other follows.
+pub const RECORDS_LOST: &str = "records-lost";
 /// The record after a line that is not whole: what was there, and how it is known.
 pub const RESUMED: &str = "log-resumed";

@@ -4,7 +4,9 @@
 //! |---|---|
 //! | a record changed | its link is not that of its text |
 //! | a record taken out, put in or moved | a number or a link does not follow on the one before |
-//! | the end cut off | the last job has no last record; or the record of a head that is known is not there |
+//! | the end cut off | the last job has no last record; or the record of a head that was noted ([`super::heads`]) is not there |
+//! | the end of a job cut off before another job went on | that job has no last record |
+//! | all of it | there is no job in it |
 //! | a line cut in two by a full disk or a killed `redrun` | nothing is wrong: the next record says so |
 
 use super::chain::{Chain, Head};
@@ -77,6 +79,8 @@ pub struct Reading {
     pub head: Option<Head>,
     /// How it ends.
     pub end: End,
+    /// The first lines of jobs that have no end though another job follows.
+    pub open_jobs: Vec<u64>,
     /// Lines that were not written to their end, and are accounted for.
     pub torn_count: u64,
     /// All links, by number, where they are as they should be.
@@ -153,7 +157,9 @@ struct Reader {
     /// The line before this one, if it was no record.
     torn: Option<Vec<u8>>,
     torn_count: u64,
-    is_open: bool,
+    /// The first line of the job that has no end yet.
+    open: Option<u64>,
+    open_jobs: Vec<u64>,
     is_unended: bool,
 }
 
@@ -212,8 +218,8 @@ impl Reader {
             return self.problem(self.line, format!("'{}' is no time", line.time));
         };
         match line.event.as_str() {
-            JOB_START => self.is_open = true,
-            JOB_END => self.is_open = false,
+            JOB_START => self.open_jobs.extend(self.open.replace(self.line)),
+            JOB_END => self.open = None,
             _ => {}
         }
         let mut fields = line.fields;
@@ -231,7 +237,7 @@ impl Reader {
         if self.torn.take().is_some() {
             self.problem(self.line, "this line is no record");
         }
-        let end = match (self.records.is_empty(), self.is_open || self.is_unended) {
+        let end = match (self.records.is_empty(), self.open.is_some() || self.is_unended) {
             _ if is_written => End::Running,
             (true, false) => End::Empty,
             (_, true) => End::Cut,
@@ -243,6 +249,7 @@ impl Reader {
             problems: self.problems,
             head,
             end,
+            open_jobs: self.open_jobs,
             torn_count: self.torn_count,
             heads: self.heads,
         }

@@ -2,6 +2,7 @@
 
 use super::UsageError;
 use super::hosts::{LauncherChoice, MapByChoice};
+use crate::audit::heads;
 use crate::plan::HostPlan;
 use clap::{ArgAction, Args, CommandFactory, FromArgMatches, Parser, ValueEnum};
 use redrt_types::World;
@@ -165,6 +166,11 @@ pub struct Arguments {
     #[arg(long = "output-dir", value_name = "DIR", help_heading = "Output")]
     pub output_directory: Option<PathBuf>,
 
+    /// What is done when output cannot be written, as on a full disk: end the job with exit code 74, or hold its processes and try again
+    /// until it can be written
+    #[arg(long = "on-output-error", value_enum, default_value_t, value_name = "HOW", help_heading = "Output")]
+    pub on_output_error: OnOutputError,
+
     /// No summary at the end, and no moving lines
     #[arg(short = 'q', long = "quiet", help_heading = "Output")]
     pub quiet: bool,
@@ -172,6 +178,11 @@ pub struct Arguments {
     /// Append every event to FILE, or to a file of its own in the directory FILE, for redreport. Readable while the job runs
     #[arg(long, value_name = "FILE", env = "REDRT_AUDIT", help_heading = "Output")]
     pub audit: Option<PathBuf>,
+
+    /// Note the heads of the audit log in FILE too, with those of other jobs, or in the system's log (syslog), or nowhere (none): what a log
+    /// that was cut or emptied cannot match (redreport verify) [default: ~/.local/state/redrt/audit-heads]
+    #[arg(long = "audit-heads", value_name = "FILE", env = "REDRT_AUDIT_HEADS", help_heading = "Output")]
+    pub audit_heads: Option<heads::Place>,
 
     /// Tell Prometheus how the job is, at http://ADDRESS/metrics: HOST:PORT, or PORT for this host alone; port 0 takes one that is free
     #[arg(long, value_name = "ADDRESS", help_heading = "Output")]
@@ -188,6 +199,10 @@ pub struct Arguments {
     /// be sent again (log), or in the K-th line it prints (stdout); a sick host flips one in one of N messages. May be repeated, or several separated by commas
     #[arg(long, value_name = "FAULT", help_heading = "Testing")]
     pub inject: Vec<String>,
+
+    /// A fault of --inject that does not happen is an error: exit code 1 if the job went well. Without this it is told
+    #[arg(long = "inject-required", requires = "inject", help_heading = "Testing")]
+    pub inject_required: bool,
 
     /// Run every rank twice and tell where the program is not deterministic: what it sends, with the calls that led there in both replicas
     /// and the first element that differs. The exit code is 1 if it is not
@@ -322,6 +337,16 @@ pub enum Stdout {
     Voted,
     /// What the leader prints.
     Leader,
+}
+
+/// `--on-output-error`.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum OnOutputError {
+    /// End the job.
+    #[default]
+    Abort,
+    /// Hold the processes and try again.
+    Wait,
 }
 
 /// What `--generate` prints.

@@ -24,6 +24,33 @@ pub enum Fault {
     },
 }
 
+impl std::fmt::Display for Fault {
+    /// In the words of `--inject`.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let at_send = |f: &mut std::fmt::Formatter<'_>, kind, replica, send| write!(f, "{kind}:{replica}@#{send}");
+        match self {
+            Self::Timed(kill) => write!(f, "{kill}"),
+            Self::Random(RandomKills { mean_time, seed, count }) => {
+                write!(f, "random:mtbf={}s,seed={seed}", mean_time.as_secs_f64())?;
+                count.map_or(Ok(()), |count| write!(f, ",count={count}"))
+            }
+            Self::Sick { host, period } => write!(f, "sick:{host}:{period}"),
+            Self::Process(replica, fault) => match fault {
+                ProcessFault::Kill { send } => at_send(f, "kill", replica, send),
+                ProcessFault::KillAfterChange { change } => write!(f, "kill:{replica}@file#{change}"),
+                ProcessFault::FlipPayload { send, .. } => at_send(f, "flip", replica, send),
+                ProcessFault::FlipWire { send, .. } => at_send(f, "wire", replica, send),
+                ProcessFault::FlipHeap { send, .. } => at_send(f, "heap", replica, send),
+                ProcessFault::FlipReceived { message, .. } => at_send(f, "recv", replica, message),
+                ProcessFault::FlipLogged { send, .. } => at_send(f, "log", replica, send),
+                ProcessFault::FlipOutput { line, .. } => at_send(f, "stdout", replica, line),
+                ProcessFault::Reset { send, peer } => write!(f, "reset:{replica}-{peer}@#{send}"),
+                ProcessFault::Sick { host, period } => write!(f, "sick:{host}:{period}"),
+            },
+        }
+    }
+}
+
 /// Why a fault cannot be injected.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum FaultError {

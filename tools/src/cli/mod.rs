@@ -13,12 +13,14 @@ mod inject;
 mod program;
 mod spawned;
 
+pub use arguments::OnOutputError;
 pub use arguments::{Arguments, Generate, command, one_line};
 pub use generate::{generate, generate_for};
 pub use hosts::parse_host;
 pub use inject::{Fault, FaultError};
 pub use spawned::{assemble_spawned, options_for_spawned};
 
+use crate::audit::heads;
 use crate::plan::HostPlan;
 use crate::pool::access;
 use crate::stdio::sphere_stream::Release;
@@ -60,6 +62,8 @@ pub struct Job {
     pub options: Options,
     /// Faults to inject.
     pub faults: Vec<Fault>,
+    /// Whether each of them has to happen.
+    pub needs_faults: bool,
     /// When to end the job.
     pub timeout: Option<Duration>,
     /// Whether lines of output begin with the rank.
@@ -68,10 +72,14 @@ pub struct Job {
     pub release: Release,
     /// Where what the ranks print goes, in files.
     pub output_directory: Option<PathBuf>,
+    /// What is done when output cannot be written.
+    pub on_output_error: OnOutputError,
     /// Whether the summary is left out.
     pub quiet: bool,
     /// Where the audit log goes.
     pub audit: Option<PathBuf>,
+    /// Where the heads of the audit log are noted.
+    pub audit_heads: heads::Place,
     /// Where metrics are told.
     pub metrics: Option<SocketAddr>,
     /// Where the summary goes in JSON.
@@ -198,6 +206,7 @@ fn assemble(arguments: &Arguments, locals: &[LocalArguments]) -> Result<Job, Usa
         applications: applications?,
         application_of_rank: shape.application_of_rank,
         faults,
+        needs_faults: arguments.inject_required,
         timeout,
         label: arguments.label,
         release: match (arguments.stdout, arguments.on_sdc) {
@@ -206,8 +215,14 @@ fn assemble(arguments: &Arguments, locals: &[LocalArguments]) -> Result<Job, Usa
             (Stdout::Voted, _) => Release::Voted,
         },
         output_directory: arguments.output_directory.clone(),
+        on_output_error: arguments.on_output_error,
         quiet: arguments.quiet,
         audit: arguments.audit.clone(),
+        audit_heads: arguments
+            .audit_heads
+            .clone()
+            .or_else(|| heads::default_file().map(heads::Place::File))
+            .unwrap_or(heads::Place::Nowhere),
         metrics: arguments.metrics.as_deref().map(metrics_address).transpose()?,
         json_summary: arguments.json_summary.clone(),
         strikes_max: arguments.strikes,

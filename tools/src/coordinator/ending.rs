@@ -13,6 +13,11 @@ pub const SIGNAL_GRACE: Duration = Duration::from_secs(5);
 /// After the processes were killed, how long their daemons get to say so.
 pub const FAREWELL: Duration = Duration::from_secs(2);
 
+/// The exit code when nobody reads standard output any more: that of a program that SIGPIPE has ended.
+pub const OUTPUT_CLOSED_CODE: i32 = 128 + 13;
+/// The exit code when output could not be written (`EX_IOERR` of sysexits.h).
+pub const OUTPUT_FAILED_CODE: i32 = 74;
+
 /// The end that has begun.
 #[derive(Clone, Debug)]
 pub struct Ending {

@@ -44,6 +44,7 @@ impl Coordinator {
                 }
                 self.end(EndReason::Aborted { replica, code, message }, Some(code), now + KILL_GRACE);
             }
+            FromAgent::Unable { why } => self.unable(now, replica, why),
             FromAgent::Event(Event::Mismatch(mismatch)) if mismatch.action == Action::Disputed => {
                 self.have_differed = true;
                 self.dispute(now, &mismatch);

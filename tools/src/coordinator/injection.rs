@@ -12,6 +12,13 @@ pub struct TimedKill {
     pub at: Duration,
 }
 
+impl std::fmt::Display for TimedKill {
+    /// In the words of `--inject`.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "kill:{}@{}s", self.replica, self.at.as_secs_f64())
+    }
+}
+
 /// `random:mtbf=5s,seed=7,count=20`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RandomKills {
@@ -77,7 +84,7 @@ impl Injector {
     pub(super) fn due(&mut self, now: Duration, may_die: &[ReplicaId]) -> Vec<(ReplicaId, String)> {
         let mut victims = Vec::new();
         while let Some(kill) = self.timed.pop_if(|kill| kill.at <= now) {
-            victims.push((kill.replica, format!("kill:{}@{}s", kill.replica, kill.at.as_secs_f64())));
+            victims.push((kill.replica, kill.to_string()));
         }
         if let Some((kills, generator, at)) = &mut self.random
             && *at <= now

@@ -99,6 +99,11 @@ pub enum Input {
     },
     /// Nobody reads the standard output of the job any more.
     OutputClosed,
+    /// What the job prints could not be written.
+    OutputFailed {
+        /// What, and why.
+        what: String,
+    },
     /// Nothing but time has passed.
     Tick,
 }

@@ -35,7 +35,7 @@ pub mod scrub;
 mod stall;
 
 pub use determinism::{Check, Nondeterministic};
-pub use ending::{FAREWELL, KILL_GRACE, SIGNAL_GRACE};
+pub use ending::{FAREWELL, KILL_GRACE, OUTPUT_CLOSED_CODE, OUTPUT_FAILED_CODE, SIGNAL_GRACE};
 pub use evidence::in_words;
 pub use injection::{Random, RandomKills, TimedKill};
 pub use messages::{Input, Output, Settings};
@@ -142,7 +142,10 @@ impl Coordinator {
             Input::DaemonLost { host, why, replicas } => self.daemon_lost(now, host, why, &replicas),
             Input::Interrupted(signal) => self.interrupted(now, signal),
             Input::SpawnedFailed { code } => self.end(EndReason::SpawnedFailed { code }, Some(code), now + KILL_GRACE),
-            Input::OutputClosed => self.end(EndReason::OutputClosed, Some(141), now + KILL_GRACE),
+            Input::OutputClosed => self.end(EndReason::OutputClosed, Some(OUTPUT_CLOSED_CODE), now + KILL_GRACE),
+            Input::OutputFailed { what } => {
+                self.end(EndReason::OutputFailed { what }, Some(OUTPUT_FAILED_CODE), now + KILL_GRACE);
+            }
         }
         self.pass_time(now);
         self.finish_when_all_are_gone();
@@ -261,9 +264,12 @@ impl Coordinator {
         let spare = |rank| world.sphere(rank).filter(|replica| stays(*replica)).count() > 1;
         let may_die: Vec<_> = world.replicas().filter(|r| is_running(*r) && spare(r.rank)).collect();
         for (replica, fault) in self.injector.due(now, &may_die) {
-            self.process(replica).is_doomed = true;
-            self.send(ToDaemon::Kill(replica));
-            self.report(Report::Injected { replica, fault });
+            // One that is gone already cannot be killed.
+            if self.process(replica).counts() {
+                self.process(replica).is_doomed = true;
+                self.send(ToDaemon::Kill(replica));
+                self.report(Report::Injected { replica, fault });
+            }
         }
     }
 }

@@ -43,6 +43,7 @@ impl Coordinator {
             | FromAgent::Ready(_)
             | FromAgent::Finalizing { .. }
             | FromAgent::Abort { .. }
+            | FromAgent::Unable { .. }
             | FromAgent::Trace(..)
             | FromAgent::Dynamic(..)
             | FromAgent::Answer { .. }
@@ -76,6 +77,14 @@ impl Coordinator {
             Some(peer) if refuses_another => self.remove(now, &[by, peer], refusal),
             Some(peer) => self.remove(now, &[peer, by], refusal),
             None => self.remove(now, &[by], refusal),
+        }
+    }
+
+    /// A process lacks something of its host: its siblings may have it.
+    pub(super) fn unable(&mut self, now: Duration, replica: ReplicaId, why: String) {
+        let is_over = self.released || self.ending.is_some();
+        if !is_over && !self.retire(replica, RetireReason::Unable { why: why.clone() }, 1) {
+            self.end(EndReason::Unable { replica, why }, Some(1), now + KILL_GRACE);
         }
     }
 

@@ -1,6 +1,7 @@
 //! The command line of `redreport`.
 
 use crate::audit::chain::Head;
+use crate::audit::heads::Place;
 use crate::cli::{Generate, UsageError};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::ffi::OsString;
@@ -39,8 +40,13 @@ pub struct Arguments {
 
 #[derive(Subcommand, Debug)]
 pub(super) enum What {
-    /// Find out whether logs are as they were written. Exit code: 1 if something was changed, 3 if the end of one is missing
+    /// Find out whether logs are as they were written. Exit code: 1 if something was changed, 3 if the end of a job is missing or a log is empty
     Verify {
+        /// Where redrun has noted heads of logs (redrun --audit-heads): those of these logs must be in them [default: the file
+        /// of this user]
+        #[arg(long, value_name = "FILE", env = "REDRT_AUDIT_HEADS")]
+        noted: Option<Place>,
+
         /// What redrun printed as the head when it ended (NUMBER:DIGITS): that record must be in one of the logs
         #[arg(long = "head", value_name = "HEAD")]
         heads: Vec<Head>,

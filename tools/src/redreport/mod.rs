@@ -47,7 +47,7 @@ fn run(arguments: Vec<OsString>) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     match arguments.what {
-        Some(What::Verify { heads, logs }) => verify::verify(&logs, &heads),
+        Some(What::Verify { noted, heads, logs }) => verify::verify(&logs, &heads, noted.as_ref()),
         None if arguments.logs.is_empty() => Err(UsageError("no log is named; see --help".into()).into()),
         None => tell(&arguments),
     }

@@ -1,10 +1,13 @@
 //! `redreport verify`: is a log as it was written, and is all of it there?
 
 use super::files;
+use crate::audit::JOB_START;
 use crate::audit::chain::Head;
+use crate::audit::heads::{self, Note, Place};
 use crate::audit::read::{End, Reading, read};
 use crate::say;
 use anyhow::{Context, Result};
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -15,15 +18,21 @@ const PROBLEMS_MAX: usize = 20;
 const CUT: u8 = 3;
 
 /// Tells what is wrong with the logs, and that nothing is.
-pub(super) fn verify(logs: &[PathBuf], heads: &[Head]) -> Result<ExitCode> {
+pub(super) fn verify(logs: &[PathBuf], heads: &[Head], noted: Option<&Place>) -> Result<ExitCode> {
+    let noted = noted.cloned().or_else(|| heads::default_file().map(Place::File));
+    let notes = match &noted {
+        Some(Place::File(path)) => heads::read(path).with_context(|| format!("Failed to read {}", path.display()))?,
+        Some(Place::Syslog | Place::Nowhere) | None => Vec::new(),
+    };
     let mut missing = heads.to_vec();
     let (mut is_changed, mut is_cut) = (false, false);
     for path in files(logs)? {
         let reading = read(&path).with_context(|| format!("Failed to read {}", path.display()))?;
         missing.retain(|head| !reading.holds(*head));
-        is_changed |= !reading.problems.is_empty();
-        is_cut |= reading.end == End::Cut;
-        for line in lines(&path, &reading) {
+        let findings = Findings::new(&notes, &path, &reading);
+        is_changed |= findings.is_changed();
+        is_cut |= findings.is_cut();
+        for line in findings.lines(&path) {
             say::line(line)?;
         }
     }
@@ -39,26 +48,72 @@ pub(super) fn verify(logs: &[PathBuf], heads: &[Head]) -> Result<ExitCode> {
     })
 }
 
-fn lines(path: &Path, reading: &Reading) -> Vec<String> {
-    let name = path.display();
-    let mut lines: Vec<_> =
-        reading.problems.iter().take(PROBLEMS_MAX).map(|problem| format!("{name}: {problem}")).collect();
-    let rest = reading.problems.len().saturating_sub(PROBLEMS_MAX);
-    if rest > 0 {
-        lines.push(format!("{name}: {rest} more"));
+/// What is wrong with one log.
+struct Findings<'a> {
+    reading: &'a Reading,
+    /// Records that were noted of jobs in it, and are not there.
+    lost: Vec<&'a Note>,
+    /// The last that was noted of each job that was in a log of this path, and is not in this one.
+    gone: Vec<&'a Note>,
+}
+
+impl<'a> Findings<'a> {
+    fn new(notes: &'a [Note], path: &Path, reading: &'a Reading) -> Self {
+        let path = path.canonicalize().ok();
+        let starts = reading.records.iter().filter(|record| record.event == JOB_START);
+        let jobs: BTreeSet<_> = starts.filter_map(|start| start.fields.get("job")?.as_str()).collect();
+        let (here, elsewhere): (Vec<_>, Vec<_>) = notes.iter().partition(|note| jobs.contains(note.job.as_str()));
+        let lost = here.into_iter().filter(|note| !reading.holds(note.head)).collect();
+        let gone = elsewhere.into_iter().filter(|note| Some(&note.log) == path.as_ref());
+        let gone: BTreeMap<_, _> = gone.map(|note| (&note.job, note)).collect();
+        Self { reading, lost, gone: gone.into_values().collect() }
     }
-    let head = reading.head.map_or_else(String::new, |head| format!(", head {head}"));
-    let end = match reading.end {
-        End::Complete => "",
-        End::Running => "; a job writes to it",
-        End::Cut => "; the last job has no end: redrun was killed, or the end was cut off",
-        End::Empty => "; there is no job in it",
-    };
-    let torn = match reading.torn_count {
-        0 => String::new(),
-        count => format!("; {count} torn lines are accounted for"),
-    };
-    let verdict = if reading.problems.is_empty() { "unchanged" } else { "CHANGED" };
-    lines.push(format!("{name}: {verdict}, {} records{head}{torn}{end}", reading.records.len()));
-    lines
+
+    fn is_changed(&self) -> bool {
+        !self.reading.problems.is_empty() || !self.lost.is_empty()
+    }
+
+    fn is_cut(&self) -> bool {
+        let has_open_end = matches!(self.reading.end, End::Cut | End::Empty);
+        has_open_end || !self.reading.open_jobs.is_empty() || !self.gone.is_empty()
+    }
+
+    fn lines(&self, path: &Path) -> Vec<String> {
+        let (name, reading) = (path.display(), self.reading);
+        let problems = reading.problems.iter().map(ToString::to_string);
+        let lost = self.lost.iter().map(|Note { head, job, time, .. }| {
+            format!("record {head} of job {job}, which was noted on {time}, is not there")
+        });
+        let gone = self.gone.iter().map(|Note { head, job, time, .. }| {
+            format!(
+                "job {job}, whose record {head} was noted on {time}, is not in it: the log was emptied or begun anew"
+            )
+        });
+        let open = reading.open_jobs.iter().map(|line| format!("line {line}: the job that begins here has no end"));
+        let all = problems.chain(lost).chain(gone).chain(open);
+        let mut lines: Vec<_> = all.map(|problem| format!("{name}: {problem}")).collect();
+        let rest = lines.len().saturating_sub(PROBLEMS_MAX);
+        if rest > 0 {
+            lines.truncate(PROBLEMS_MAX);
+            lines.push(format!("{name}: {rest} more"));
+        }
+        let head = reading.head.map_or_else(String::new, |head| format!(", head {head}"));
+        let end = match reading.end {
+            End::Complete => "",
+            End::Running => "; a job writes to it",
+            End::Cut => "; the last job has no end: redrun was killed, or the end was cut off",
+            End::Empty => "; there is no job in it",
+        };
+        let torn = match reading.torn_count {
+            0 => String::new(),
+            count => format!("; {count} torn lines are accounted for"),
+        };
+        let verdict = match (self.is_changed(), self.is_cut()) {
+            (true, _) => "CHANGED",
+            (false, true) => "INCOMPLETE",
+            (false, false) => "unchanged",
+        };
+        lines.push(format!("{name}: {verdict}, {} records{head}{torn}{end}", reading.records.len()));
+        lines
+    }
 }

@@ -9,7 +9,7 @@ use nix::sys::signal::{Signal, kill, killpg};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 use redrt_types::ReplicaId;
-use redrt_wire::control::ToAgent;
+use redrt_wire::control::{ProcessFault, ToAgent};
 use redrt_wire::daemon::{Exit, Stream};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -90,7 +90,7 @@ pub struct Child {
     /// Faults to be injected into that.
     pub corruptions: Vec<Corruption>,
     /// Those that were, and `redrun` is to be told of.
-    pub corrupted: Vec<String>,
+    pub corrupted: Vec<(ProcessFault, String)>,
     /// Readable when the process has died.
     pub pidfd: OwnedFd,
     /// Connection to the agent inside.
@@ -186,7 +186,7 @@ impl Child {
                     self.printed_bytes += count as u64;
                     for mut corruption in std::mem::take(&mut self.corruptions) {
                         match corruption.pass(&mut buffer) {
-                            Some(done) => self.corrupted.push(done),
+                            Some(done) => self.corrupted.push((corruption.asked(), done)),
                             None => self.corruptions.push(corruption),
                         }
                     }

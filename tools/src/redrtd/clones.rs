@@ -71,7 +71,7 @@ impl Daemon {
     }
 
     fn fail(&mut self, id: CloneId, what: String) {
-        self.tell(&FromDaemon::Clone { id, step: CloneStep::Failed { what } });
+        self.tell(&FromDaemon::Clone { id, step: failed(what) });
     }
 
     fn job(&self) -> Result<&Job> {
@@ -182,7 +182,7 @@ impl Daemon {
                     }
                     Reply::Failed(what) => {
                         sender.is_done = true;
-                        CloneStep::Failed { what }
+                        failed(what)
                     }
                     Reply::Running { .. } | Reply::Listening(_) => continue,
                 };
@@ -241,6 +241,10 @@ impl Daemon {
         // Its source may have been.
         child.tell(&ToAgent::Held(false));
     }
+}
+
+fn failed(what: String) -> CloneStep {
+    CloneStep::Failed { is_lasting: cloner::is_lasting(&what), what }
 }
 
 fn is_copy(child: &Child, id: CloneId) -> bool {

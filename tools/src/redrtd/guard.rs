@@ -1,12 +1,28 @@
-//! The parent of a daemon on another host. When the daemon is killed, what it leaves behind comes to this process, which
-//! ends it: on the host of `redrun`, that does the same.
+//! The parent of a daemon. What a daemon that is killed leaves behind becomes a child of this process, which ends it.
+//!
+//! ```text
+//!   redrun ── guard ── daemon ── processes of the job ── what they have started
+//! ```
+//! Each of the three ends everything below it when it ends, and is told of the end of the one above: the guard by SIGTERM, the
+//! daemon by SIGTERM and by its connection. So nothing is left when any two of them are killed, or when one is killed while
+//! another is stopped.
 
 use super::sweep;
 use anyhow::{Context, Result};
-use nix::sys::signal::{SigHandler, Signal, signal};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{SigHandler, SigSet, Signal, kill, signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::unistd::{Pid, getppid};
 use std::io;
+use std::os::fd::AsFd;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::process::Command;
+use std::process::{Child, Command, ExitStatus};
+use std::time::{Duration, Instant};
+
+/// How long a daemon gets to leave once the guard has been told to. It needs up to three seconds for those below it.
+const LEAVE_TIME_MAX: Duration = Duration::from_secs(4);
+/// The exit code when a daemon had to be killed.
+const KILLED_CODE: i32 = 128 + libc::SIGKILL;
 
 /// Runs this program with these arguments as a child, waits for its end, ends all that is left, returns its exit code.
 pub fn guard(arguments: impl Iterator<Item = String>) -> Result<i32> {
@@ -14,19 +30,70 @@ pub fn guard(arguments: impl Iterator<Item = String>) -> Result<i32> {
     // The login may end, and its terminal with it; the job goes on.
     // SAFETY: ignoring a signal installs no handler.
     unsafe { signal(Signal::SIGHUP, SigHandler::SigIgn) }.context("Failed to ignore SIGHUP")?;
+    let awaited = SigSet::from_iter([Signal::SIGTERM, Signal::SIGCHLD]);
+    awaited.thread_block()?;
+    let signals = SignalFd::with_flags(&awaited, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?;
     let mut command = Command::new(std::env::current_exe().context("Failed to find this program's own file")?);
     command.args(arguments);
     let parent = std::process::id() as libc::pid_t;
     let set_up = move || {
+        SigSet::empty().thread_set_mask()?;
         nix::sys::prctl::set_pdeathsig(Signal::SIGTERM)?;
-        if nix::unistd::getppid().as_raw() != parent {
+        if getppid().as_raw() != parent {
             return Err(io::Error::from_raw_os_error(libc::ESRCH));
         }
         Ok(())
     };
     // SAFETY: set_up runs in a forked child: it only makes system calls, and neither allocates nor takes locks.
     unsafe { command.pre_exec(set_up) };
-    let status = command.spawn().and_then(|mut child| child.wait()).context("Failed to run the daemon")?;
+    let mut daemon = command.spawn().context("Failed to run the daemon")?;
+    let ended = wait(&mut daemon, &signals).context("Failed to wait for the daemon");
     sweep::kill_descendants();
-    Ok(status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or_default()))
+    Ok(ended?.map_or(KILLED_CODE, |status| status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or_default())))
+}
+
+/// Waits until the daemon has ended; none if it does not though it was told to.
+fn wait(daemon: &mut Child, signals: &SignalFd) -> io::Result<Option<ExitStatus>> {
+    let pid = Pid::from_raw(daemon.id() as i32);
+    let mut leave_by: Option<Instant> = None;
+    loop {
+        if let Some(status) = daemon.try_wait()? {
+            return Ok(Some(status));
+        }
+        let left = leave_by.map(|at| at.saturating_duration_since(Instant::now()));
+        if left.is_some_and(|left| left.is_zero()) {
+            return Ok(None);
+        }
+        let timeout = left.map_or(PollTimeout::NONE, |left| PollTimeout::from(left.as_millis() as u16 + 1));
+        match poll(&mut [PollFd::new(signals.as_fd(), PollFlags::POLLIN)], timeout) {
+            Ok(_) | Err(nix::Error::EINTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        while let Ok(Some(signal)) = signals.read_signal() {
+            if signal.ssi_signo == Signal::SIGTERM as u32 && leave_by.is_none() {
+                leave_by = Some(Instant::now() + LEAVE_TIME_MAX);
+                // It has not been waited for, so its number is its own.
+                let _ = kill(pid, Signal::SIGTERM);
+                let _ = kill(pid, Signal::SIGCONT);
+            }
+        }
+    }
+}
+
+/// The process that is this one's guard, to be woken when this one ends: somebody may have stopped it.
+#[derive(Debug)]
+pub struct Guard(Pid);
+
+impl Guard {
+    /// The parent.
+    pub fn of_this_process() -> Self {
+        Self(getppid())
+    }
+
+    /// Lets it go on, if it is still there.
+    pub fn wake(&self) {
+        if getppid() == self.0 {
+            let _ = kill(self.0, Signal::SIGCONT);
+        }
+    }
 }

@@ -2,8 +2,8 @@
 //!
 //! Enters: frames from `redrun`, frames from agents, what processes print, their deaths. Leaves: the same, sorted. It
 //! decides nothing about the job; it only makes sure that its processes never outlive it, nor it `redrun`:
-//! the children get SIGKILL when it dies, it gets SIGTERM when `redrun` dies, the lost connection tells it on another
-//! host, and being a sub-reaper it finds every descendant that is left.
+//! the children get SIGKILL when it dies, the lost connection tells it that `redrun` has died, and being a sub-reaper it
+//! finds every descendant that is left. Its parent is a guard that does the same for it.
 
 mod child;
 mod clones;
@@ -20,6 +20,7 @@ use crate::stdio::corruption::Corruption;
 use crate::tree::launcher::Place;
 use anyhow::{Context, Result, bail};
 pub use copying::{HELPER_FLAG, help};
+use guard::Guard;
 pub use guard::guard;
 pub use spawn::open_pidfd;
 pub use sweep::{become_subreaper, kill_descendants};
@@ -54,6 +55,7 @@ const SIGNAL_TOKEN: u64 = u64::MAX - 1;
 
 /// Takes its place below `redrun`, runs its part of the job and returns when there is nothing left of it.
 pub fn run(place: Place, secret: &Secret) -> Result<()> {
+    let guard = Guard::of_this_process();
     // Where that cannot be had, news take a little longer.
     crate::prompt::wish();
     let name = nix::unistd::gethostname().map_or_else(|_| "localhost".into(), |name| name.to_string_lossy().into());
@@ -64,6 +66,7 @@ pub fn run(place: Place, secret: &Secret) -> Result<()> {
     daemon.children.iter().for_each(Child::kill_group);
     daemon.post.end();
     sweep::kill_descendants();
+    guard.wake();
     outcome
 }
 
@@ -412,8 +415,8 @@ impl Daemon {
     /// A child has printed this.
     fn pass_on(&mut self, number: usize, stream: Stream, bytes: Vec<u8>) {
         let replica = self.children[number].replica;
-        for fault in std::mem::take(&mut self.children[number].corrupted) {
-            let event = FromAgent::Event(Event::Injected { replica, fault });
+        for (asked, fault) in std::mem::take(&mut self.children[number].corrupted) {
+            let event = FromAgent::Event(Event::Injected { replica, asked, fault });
             self.tell(&FromDaemon::Agent { replica, message: event });
         }
         self.tell(&FromDaemon::Output { replica, stream, bytes });

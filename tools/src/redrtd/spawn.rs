@@ -59,7 +59,12 @@ pub fn prepare(launch: &Launch, child_count: usize) -> Result<Prepared> {
     let private = std::os::unix::fs::PermissionsExt::from_mode(0o700);
     let sockets = || {
         let mut builder = tempfile::Builder::new();
-        builder.prefix("redrt-").permissions(private).tempdir().context("Failed to make a directory")
+        builder.prefix("redrt-").permissions(private);
+        // In memory there is room when the disk of temporary files is full.
+        builder
+            .tempdir()
+            .or_else(|error| builder.tempdir_in("/dev/shm").map_err(|_| error))
+            .context("Failed to make a directory")
     };
     let sockets = launch.cloneable.then(sockets).transpose()?;
     sweep::become_subreaper().context("Failed to become the reaper of orphaned processes")?;

@@ -17,7 +17,8 @@ pub fn become_subreaper() -> nix::Result<()> {
 pub fn kill_descendants() {
     let give_up_at = Instant::now() + SWEEP_TIME_MAX;
     loop {
-        for pid in descendants() {
+        // Those above come last: should this process be killed meanwhile, a guard among them ends what is left.
+        for pid in descendants().into_iter().rev() {
             let _ = kill(pid, Signal::SIGKILL);
         }
         loop {
@@ -34,6 +35,7 @@ pub fn kill_descendants() {
     }
 }
 
+/// Each after its parent.
 fn descendants() -> Vec<Pid> {
     let mut children: HashMap<i32, Vec<i32>> = HashMap::new();
     for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {

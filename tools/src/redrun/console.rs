@@ -1,18 +1,21 @@
 //! Messages to the user, on standard error, coloured when that is a terminal.
 
 use super::spawned::{Upwards, lock};
-use super::status_lines::StatusLines;
+use super::standard::Standard;
 use crate::coordinator::Severity;
 use redrt_wire::dynamic::FromSpawned;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::io::{IsTerminal, Write, stderr};
+use std::sync::Arc;
 
 /// Writes lines that begin with the program's name.
 #[derive(Debug)]
 pub struct Console {
     name: String,
     coloured: bool,
-    status: RefCell<StatusLines>,
+    /// What writes for it while a job runs; else it writes itself.
+    standard: RefCell<Option<Arc<Standard>>>,
+    shows_status: Cell<bool>,
     /// In a job that was spawned, who is told of errors in place of the user.
     above: Option<Upwards>,
 }
@@ -25,7 +28,8 @@ impl Console {
         Self {
             name: name.to_owned(),
             coloured: wanted && stderr().is_terminal(),
-            status: RefCell::default(),
+            standard: RefCell::default(),
+            shows_status: Cell::new(false),
             above: None,
         }
     }
@@ -35,28 +39,32 @@ impl Console {
         self.above = Some(above);
     }
 
+    /// From now on these write: nobody waits for the terminal, file or pipe that standard error is.
+    pub(super) fn attach(&self, standard: Arc<Standard>) {
+        self.standard.replace(Some(standard));
+    }
+
+    /// From now on it writes itself.
+    pub(super) fn detach(&self) {
+        self.standard.replace(None);
+    }
+
     /// From now on there may be lines at the foot of the terminal, if it is one.
     pub fn allow_status(&self) {
-        self.status.replace(StatusLines::new());
+        self.shows_status.set(stderr().is_terminal());
     }
 
     /// Whether lines at the foot are seen.
     #[must_use]
     pub fn shows_status(&self) -> bool {
-        self.status.borrow().is_shown()
+        self.shows_status.get()
     }
 
     /// Shows these lines at the foot.
     pub fn show_status(&self, lines: Vec<String>) {
-        self.status.borrow_mut().set(lines);
-    }
-
-    /// Something else is written to the terminal. `write` says whether it ended with a line.
-    pub fn around<T>(&self, write: impl FnOnce() -> (T, bool)) -> T {
-        self.status.borrow_mut().clear();
-        let (result, is_at_start) = write();
-        self.status.borrow_mut().resume(is_at_start);
-        result
+        if let Some(standard) = self.standard.borrow().as_ref().filter(|_| self.shows_status()) {
+            standard.show_status(lines);
+        }
     }
 
     /// A line of some urgency.
@@ -94,6 +102,9 @@ impl Console {
         // What a process says of itself may be anything.
         let line = line.replace(char::is_control, " ");
         let whole = format!("{}: {on}{kind}{off}{line}\n", self.name);
-        self.around(|| (drop(stderr().write_all(whole.as_bytes())), true));
+        match &*self.standard.borrow() {
+            Some(standard) => standard.error(whole.into_bytes()),
+            None => drop(stderr().write_all(whole.as_bytes())),
+        }
     }
 }

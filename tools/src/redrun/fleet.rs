@@ -63,6 +63,8 @@ pub enum News {
         /// Why, in words.
         why: String,
     },
+    /// This program did not run for so long, and hosts may have given it up.
+    StoodStill(Duration),
     /// `redctl` asks.
     Asked(LinkId, Question),
     /// The job cannot be started.
@@ -109,6 +111,8 @@ pub struct Fleet {
     arbiter: Arbiter,
     next_tick: Option<Instant>,
     round: u64,
+    /// When this program was last seen to have stood still, and for how long.
+    stood_still: Option<(Instant, Duration)>,
     news: VecDeque<News>,
 }
 
@@ -131,6 +135,7 @@ impl Fleet {
             arbiter: Arbiter::new((0..count).collect()),
             next_tick: None,
             round: 0,
+            stood_still: None,
             news: VecDeque::new(),
             plan,
         };
@@ -226,6 +231,8 @@ impl Fleet {
 
     /// Does what there is to do; never blocks.
     pub fn work(&mut self) -> VecDeque<News> {
+        // Before anybody is blamed for what follows from it.
+        self.notice_standstill();
         for event in self.hub.events() {
             match event {
                 Event::Accepted(link) => drop(self.roles.insert(link, Role::New)),

@@ -47,7 +47,10 @@ impl Shell<'_> {
         let hosts: Vec<_> = (0..job.hosts.hosts.len() as u32).map(|host| self.fleet.name(host).to_owned()).collect();
         self.record(crate::audit::JOB_START, &start_record::start_record(job, &launch, &hosts));
         // A job that redctl does not find runs as well.
-        self.entry = jobs::write_down(self.job_number, &hosts[0], self.fleet.address(), self.fleet.secret()).ok();
+        let entry = jobs::write_down(self.job_number, &hosts[0], self.fleet.address(), self.fleet.secret());
+        self.entry = entry
+            .inspect_err(|error| self.console.warning(&format!("redctl will not find this job here: {error:#}")))
+            .ok();
         self.fleet.watch();
         self.launch = Some(launch.clone());
         self.fleet.send_all(&ToDaemon::Launch(Box::new(launch)));

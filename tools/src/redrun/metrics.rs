@@ -28,6 +28,8 @@ const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset
 const CONNECTIONS_MAX: usize = 64;
 /// Who says nothing, or reads nothing, for so long is left.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// Between tries to accept somebody, when that fails.
+const SHORTAGE_PAUSE: Duration = Duration::from_millis(100);
 /// A longer request is none.
 const REQUEST_BYTES_MAX: usize = 8 << 10;
 
@@ -104,7 +106,11 @@ fn serve(listener: &TcpListener, desk: &Desk, is_over: &AtomicBool) {
         if is_over.load(Ordering::Acquire) {
             return;
         }
-        let Ok(stream) = stream else { continue };
+        let Ok(stream) = stream else {
+            // No descriptors, as a rule, and then it fails at once again.
+            thread::sleep(SHORTAGE_PAUSE);
+            continue;
+        };
         if count.load(Ordering::Acquire) >= CONNECTIONS_MAX {
             continue;
         }

@@ -6,6 +6,7 @@ mod clones;
 mod console;
 mod determinism;
 mod fleet;
+mod injections;
 mod launching;
 mod layout;
 mod metrics;
@@ -13,6 +14,7 @@ mod output;
 mod signals;
 mod spares;
 mod spawned;
+mod standard;
 mod start_record;
 mod status;
 mod status_lines;
@@ -20,16 +22,20 @@ mod streams;
 mod summary;
 mod telling;
 mod wishes;
+mod writer;
 
 pub use console::Console;
 pub use spawned::{Upwards, begin as begin_spawned, relay};
 
 use crate::audit::log::{self, Log};
+use crate::audit::recorder::Recorder;
 use crate::cli::{Fault, Job};
-use crate::coordinator::{Coordinator, Input, Output, Settings};
+use crate::coordinator::{Coordinator, Input, OUTPUT_FAILED_CODE, Output, Settings};
 use crate::jobs;
+use crate::worker::{self, Bell};
 use anyhow::{Context, Result, bail};
 use fleet::{Fleet, News};
+use injections::Injections;
 use metrics::{Counts, Metrics};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signalfd::SignalFd;
@@ -44,6 +50,10 @@ use std::time::{Duration, Instant};
 
 /// The exit code when a program that is being checked is not deterministic.
 const NONDETERMINISTIC_CODE: i32 = 1;
+/// The exit code when a fault that had to be injected was not.
+const NOT_INJECTED_CODE: i32 = 1;
+/// While last lines are being written, how often signals are looked for.
+const WRITERS_LOOK: Duration = Duration::from_millis(100);
 
 /// Runs a job to its end and returns its exit code.
 pub fn run(job: &Job, console: &Console, upwards: Option<Upwards>) -> Result<i32> {
@@ -52,29 +62,11 @@ pub fn run(job: &Job, console: &Console, upwards: Option<Upwards>) -> Result<i32
     // Where that cannot be had, news take a little longer.
     crate::prompt::wish();
     let mut shell = Shell::new(job, console, upwards)?;
-    if let Some(metrics) = &shell.metrics {
-        console.plain(&format!("metrics are at http://{}/metrics", metrics.address()));
-    }
-    if !job.quiet {
-        console.allow_status();
-    }
-    let outcome = shell.serve();
-    console.show_status(Vec::new());
-    shell.fleet.end();
-    crate::redrtd::kill_descendants();
-    shell.entry = None;
-    shell.spares.leave();
-    jobs::cross_out(shell.job_number);
-    let code = match outcome? {
-        0 => shell.spawned.code(),
-        code => code,
-    };
-    let verdict = shell.judge_determinism();
-    let is_deterministic = verdict.as_ref().is_none_or(|verdict| verdict.is_deterministic);
-    let code = if code == 0 && !is_deterministic { NONDETERMINISTIC_CODE } else { code };
-    shell.summarize(code, verdict.as_ref().map(|verdict| &verdict.json))?;
-    verdict.iter().flat_map(|verdict| &verdict.lines).for_each(|line| console.plain(line));
-    Ok(code)
+    console.attach(shell.outputs.standard());
+    let outcome = shell.run_to_end();
+    let outcome = shell.let_writers_end(outcome);
+    console.detach();
+    outcome
 }
 
 struct Shell<'a> {
@@ -94,7 +86,7 @@ struct Shell<'a> {
     job_number: u64,
     entry: Option<jobs::Entry>,
     started_at: Instant,
-    audit: Log,
+    audit: Option<Recorder>,
     outputs: Outputs,
     input: Option<std::fs::File>,
     input_sent_bytes: u64,
@@ -105,19 +97,29 @@ struct Shell<'a> {
     /// Those that the user knows to have been held because of their siblings.
     told_of_hold: HashSet<ReplicaId>,
     reports: summary::Tally,
+    injections: Injections,
     metrics: Option<Metrics>,
     counts: Counts,
     attribution: attribution::Attribution,
     exit_code: Option<i32>,
     impatient: bool,
+    /// The exit code of a job that is else well, when not all it printed could be written.
+    lost_output: Option<i32>,
+    /// Rung by the threads that write.
+    bell: Bell,
 }
 
 impl<'a> Shell<'a> {
     fn new(job: &'a Job, console: &'a Console, upwards: Option<Upwards>) -> Result<Self> {
         let job_number = random_number();
-        let audit = job.audit.as_deref().map(|path| Log::open(&log::path_in(path, job_number)));
-        let audit = audit.transpose()?.unwrap_or_default();
+        let audit = job.audit.as_deref().map(|path| log::path_in(path, job_number));
+        // An error is told before anything is started.
+        let audit = audit.map(|path| anyhow::Ok((Log::open(&path)?, path))).transpose()?;
         let signals = signals::catch_signals()?;
+        let bell = worker::bell().context("Failed to make an event descriptor")?;
+        let job_name = format!("{job_number:016x}");
+        let start = |(log, path)| Recorder::start(log, path, job_name, job.audit_heads.clone(), bell.clone());
+        let audit = audit.map(start).transpose().context("Failed to start a thread")?;
         // Before anything is started, and after signals are caught: its thread is not to get any.
         let metrics = job.metrics.map(Metrics::listen).transpose()?;
         let (mut timed_kills, mut send_kills, mut random_kills) = (Vec::new(), Vec::new(), None);
@@ -161,9 +163,9 @@ impl<'a> Shell<'a> {
             entry: None,
             started_at: Instant::now(),
             audit,
-            outputs: Outputs::new(job)?,
+            outputs: Outputs::new(job, &bell)?,
             input: match job.origin {
-                None => Some(std::fs::File::from(std::io::stdin().as_fd().try_clone_to_owned()?)),
+                None => Some(streams::open_input()?),
                 Some(_) => None,
             },
             input_sent_bytes: 0,
@@ -172,11 +174,14 @@ impl<'a> Shell<'a> {
             held: HashSet::new(),
             told_of_hold: HashSet::new(),
             reports: summary::Tally::default(),
+            injections: Injections::new(&job.faults),
             metrics,
             counts: Counts::default(),
             attribution: attribution::Attribution::default(),
             exit_code: None,
             impatient: false,
+            lost_output: None,
+            bell,
             job,
             console,
         })
@@ -186,13 +191,58 @@ impl<'a> Shell<'a> {
         self.started_at.elapsed()
     }
 
+    fn run_to_end(&mut self) -> Result<i32> {
+        if let Some(metrics) = &self.metrics {
+            self.console.plain(&format!("metrics are at http://{}/metrics", metrics.address()));
+        }
+        if !self.job.quiet {
+            self.console.allow_status();
+        }
+        let outcome = self.serve();
+        self.console.show_status(Vec::new());
+        self.fleet.end();
+        crate::redrtd::kill_descendants();
+        self.entry = None;
+        self.spares.leave();
+        jobs::cross_out(self.job_number);
+        let code = match outcome? {
+            0 => self.spawned.code(),
+            code => code,
+        };
+        let code = if code == 0 { self.lost_output.unwrap_or(0) } else { code };
+        let is_complete = self.tell_of_missing_faults();
+        let code = if code == 0 && self.job.needs_faults && !is_complete { NOT_INJECTED_CODE } else { code };
+        let verdict = self.judge_determinism();
+        let is_deterministic = verdict.as_ref().is_none_or(|verdict| verdict.is_deterministic);
+        let code = if code == 0 && !is_deterministic { NONDETERMINISTIC_CODE } else { code };
+        self.summarize(code, verdict.as_ref().map(|verdict| &verdict.json))?;
+        verdict.iter().flat_map(|verdict| &verdict.lines).for_each(|line| self.console.plain(line));
+        Ok(code)
+    }
+
+    /// Waits until the last lines are written, or the user does not want to wait for that.
+    fn let_writers_end(&mut self, outcome: Result<i32>) -> Result<i32> {
+        let standard = self.outputs.standard();
+        standard.close();
+        while !standard.wait_for_end(WRITERS_LOOK) {
+            if let Ok(Some(signal)) = self.signals.read_signal() {
+                return Ok(128 + signal.ssi_signo as i32);
+            }
+        }
+        outcome
+    }
+
     /// Runs until the job has ended and everything it printed has been written.
     fn serve(&mut self) -> Result<i32> {
         loop {
-            if let Some(code) = self.exit_code
-                && (self.outputs.is_empty() && self.spawned.is_empty() || self.impatient)
-            {
-                return Ok(code);
+            if let Some(code) = self.exit_code {
+                let is_written = self.outputs.is_empty();
+                if is_written && self.spawned.is_empty() {
+                    return Ok(code);
+                }
+                if self.impatient {
+                    return Ok(if code == 0 && !is_written { OUTPUT_FAILED_CODE } else { code });
+                }
             }
             self.wait()?;
             self.handle(Input::Tick);
@@ -209,9 +259,7 @@ impl<'a> Shell<'a> {
         fds.extend(self.spares.fd().map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
         fds.extend(self.metrics.as_ref().map(|metrics| PollFd::new(metrics.fd(), PollFlags::POLLIN)));
         fds.push(PollFd::new(self.spawned.fd(), PollFlags::POLLIN));
-        for fd in self.outputs.waiting() {
-            fds.push(PollFd::new(fd, PollFlags::POLLOUT));
-        }
+        fds.push(PollFd::new(self.bell.as_fd(), PollFlags::POLLIN));
         match poll(&mut fds, timeout) {
             Ok(_) | Err(nix::Error::EINTR) => {}
             Err(error) => return Err(error).context("Failed to wait for events"),
@@ -219,6 +267,8 @@ impl<'a> Shell<'a> {
         let ready = |index: usize| fds[index].any().unwrap_or(false);
         let (signal, input) = (ready(0), has_input && ready(2));
         drop(fds);
+        // What was done until now is looked at below.
+        let _ = self.bell.read();
         if signal {
             self.read_signals();
         }
@@ -231,6 +281,7 @@ impl<'a> Shell<'a> {
         self.work_on_spares();
         self.work_on_spawned();
         self.answer_metrics();
+        self.hear_of_audit();
         self.write_outputs();
         Ok(())
     }
@@ -240,7 +291,8 @@ impl<'a> Shell<'a> {
         let deadline = [self.coordinator.next_deadline(), self.outputs.next_deadline(now)];
         let deadline = deadline.into_iter().flatten().min().map(|deadline| deadline.saturating_sub(now));
         let fleet = self.fleet.next_deadline().map(|at| at.saturating_duration_since(Instant::now()));
-        let Some(wait) = [deadline, fleet, self.spares.next_wait()].into_iter().flatten().min() else {
+        let audit = self.audit.as_ref().and_then(Recorder::next_wait);
+        let Some(wait) = [deadline, fleet, self.spares.next_wait(), audit].into_iter().flatten().min() else {
             return PollTimeout::NONE;
         };
         let wait_ms = wait.as_millis() as u64 + 1;
@@ -288,6 +340,12 @@ impl<'a> Shell<'a> {
             }
             News::Joined(host) => self.host_joined(host),
             News::NotJoined { host, why } => self.host_not_joined(host, &why),
+            News::StoodStill(late) => {
+                let seconds = late.as_secs_f64();
+                self.record("stood-still", &serde_json::json!({ "seconds": seconds }));
+                self.console
+                    .warning(&format!("redrun stood still for {seconds:.1} s; its daemons may have given it up"));
+            }
             News::Asked(link, question) => {
                 if let Some(answer) = self.answer(link, question) {
                     self.fleet.answer(link, answer);
@@ -394,7 +452,7 @@ impl<'a> Shell<'a> {
                 }
                 Output::Report(report) => self.report(&report),
                 Output::Finish(code) => {
-                    self.outputs.flush();
+                    self.outputs.finish();
                     self.exit_code = Some(code);
                     if code != 0 {
                         self.spawned.terminate();

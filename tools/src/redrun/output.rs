@@ -1,101 +1,44 @@
-//! What the processes print, on its last steps: through the sphere streams and line cutters to this program's own
-//! standard output and error.
+//! What the processes print, on its last steps: through the sphere streams and line cutters to the threads that write it, to this
+//! program's own standard output and error or to files.
 
+use super::standard::Standard;
+use super::writer::{BACKLOG_BYTES_MAX, BACKLOG_BYTES_MIN, Target, Trouble, Writer};
 use crate::cli::Job;
 use crate::stdio::lines::LineCutter;
 use crate::stdio::mismatch::Finding;
 use crate::stdio::sphere_stream::SphereStream;
+use crate::worker::Bell;
 use anyhow::{Context, Result};
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use redrt_types::{Kinship, ReplicaId, VirtualRank, World};
 use redrt_wire::daemon::Stream;
 use std::collections::VecDeque;
 use std::fs::File;
-use std::io::{self, IsTerminal, Write};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::io::{self, IsTerminal};
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
-/// With more than this waiting to be written, the processes are held.
-const BACKLOG_BYTES_MAX: usize = 4 << 20;
-/// With less than this they go on.
-const BACKLOG_BYTES_MIN: usize = 1 << 20;
 /// How far one replica may print ahead of its siblings.
 const AHEAD_BYTES_MAX: usize = 8 << 20;
-/// A pipe that is ready takes this much without blocking (PIPE_BUF).
-const WRITE_BYTES: usize = 4096;
 /// At a terminal, how long an unfinished line (a prompt) waits for its end.
 const PROMPT_DELAY: Duration = Duration::from_millis(100);
 
-/// A standard stream of this program that is written only when it will not block.
-struct Sink {
-    fd: OwnedFd,
-    backlog: Vec<u8>,
-    written_bytes: usize,
-    never_blocks: bool,
-    closed: bool,
-    /// The last byte that a terminal was given ended a line.
-    ends_line: bool,
-    is_terminal: bool,
-}
+/// A regular file that takes nothing for so long is told of.
+const STILL_TIME_MAX: Duration = Duration::from_secs(2);
 
-impl Sink {
-    fn new(fd: BorrowedFd<'_>) -> io::Result<Self> {
-        let fd = fd.try_clone_to_owned()?;
-        let file = std::fs::File::from(fd);
-        let never_blocks = file.metadata().is_ok_and(|metadata| metadata.is_file());
-        let is_terminal = file.is_terminal();
-        Ok(Self {
-            fd: file.into(),
-            backlog: Vec::new(),
-            written_bytes: 0,
-            never_blocks,
-            closed: false,
-            ends_line: true,
-            is_terminal,
-        })
-    }
-
-    fn waiting_bytes(&self) -> usize {
-        self.backlog.len() - self.written_bytes
-    }
-
-    fn write(&mut self) -> io::Result<()> {
-        while self.waiting_bytes() > 0 && !self.closed {
-            if !self.never_blocks && !self.is_ready() {
-                break;
-            }
-            let rest = &self.backlog[self.written_bytes..];
-            let piece = if self.never_blocks { rest } else { &rest[..rest.len().min(WRITE_BYTES)] };
-            match nix::unistd::write(&self.fd, piece) {
-                Ok(count) => {
-                    self.ends_line = !self.is_terminal || piece[..count].ends_with(b"\n");
-                    self.written_bytes += count;
-                }
-                Err(nix::Error::EINTR) => {}
-                Err(nix::Error::EAGAIN) => break,
-                Err(error) => {
-                    self.closed = true;
-                    self.backlog.clear();
-                    self.written_bytes = 0;
-                    return Err(error.into());
-                }
-            }
-        }
-        if self.closed || self.waiting_bytes() == 0 {
-            self.backlog.clear();
-            self.written_bytes = 0;
-        } else if self.written_bytes > BACKLOG_BYTES_MIN {
-            self.backlog.drain(..self.written_bytes);
-            self.written_bytes = 0;
-        }
-        Ok(())
-    }
-
-    fn is_ready(&self) -> bool {
-        let mut fds = [PollFd::new(self.fd.as_fd(), PollFlags::POLLOUT)];
-        poll(&mut fds, PollTimeout::ZERO).is_ok_and(|count| count > 0)
-    }
+/// What has become of what was to be written.
+#[derive(Debug)]
+pub enum OutputTrouble {
+    /// Nobody reads standard output any more.
+    Closed,
+    /// This could not be written, and is lost.
+    Failed(String),
+    /// This cannot be written now, and is tried again.
+    Waits(String),
+    /// It can be written again.
+    GoesOn(String),
+    /// The file system of this takes nothing.
+    Still(String),
 }
 
 /// All output of the job.
@@ -104,8 +47,12 @@ pub struct Outputs {
     spheres: Vec<(SphereStream, LineCutter)>,
     errors: Vec<LineCutter>,
     findings: VecDeque<(VirtualRank, Finding)>,
-    output: Sink,
-    error: Sink,
+    standard: Arc<Standard>,
+    /// Handed over by [`Outputs::write`].
+    output: Vec<u8>,
+    error: Vec<u8>,
+    /// It was told that a file takes nothing.
+    told_of_still: bool,
     /// With one process only there are no lines to keep apart.
     passes_parts: (bool, bool),
     at_terminal: bool,
@@ -113,35 +60,44 @@ pub struct Outputs {
     files: Option<Files>,
 }
 
-/// What `--output-dir` asks for: a file for what each rank prints, and one for the errors of each replica.
+/// What `--output-dir` asks for: a file for what each rank prints, and one for the errors of each replica, behind those.
 struct Files {
-    outputs: Vec<File>,
-    errors: Vec<File>,
+    writer: Writer,
+    rank_count: usize,
+    file_count: usize,
 }
 
 impl Files {
-    fn create(directory: &Path, world: &World, is_replicated: bool) -> Result<Self> {
+    fn create(directory: &Path, job: &Job, bell: &Bell) -> Result<Self> {
         let failed = || format!("Failed to write to --output-dir {}", directory.display());
         std::fs::create_dir_all(directory).with_context(failed)?;
-        let file = |name: String| File::create(directory.join(name)).with_context(failed);
+        let target = |name: String| {
+            let file = File::create(directory.join(&name)).with_context(failed)?;
+            anyhow::Ok(Target::new(directory.join(&name).display().to_string(), file))
+        };
+        let is_replicated = job.is_replicated();
         let errors = |replica: ReplicaId| match is_replicated {
             true => format!("rank.{replica}.err"),
             false => format!("rank.{}.err", replica.rank),
         };
-        Ok(Self {
-            outputs: (0..world.rank_count()).map(|rank| file(format!("rank.{rank}.out"))).collect::<Result<_>>()?,
-            errors: world.replicas().map(|replica| file(errors(replica))).collect::<Result<_>>()?,
-        })
+        let rank_count = job.world.rank_count();
+        let outputs = (0..rank_count).map(|rank| target(format!("rank.{rank}.out")));
+        let targets: Vec<_> =
+            outputs.chain(job.world.replicas().map(|replica| target(errors(replica)))).collect::<Result<_>>()?;
+        let file_count = targets.len();
+        let writer = Writer::start("redrun-files", targets, job.on_output_error, bell.clone())?;
+        Ok(Self { writer, rank_count: rank_count as usize, file_count })
     }
 }
 
 impl Outputs {
     /// For this job, which may put the rank before each line, or write what is printed to files.
-    pub fn new(job: &Job) -> Result<Self> {
+    pub fn new(job: &Job, bell: &Bell) -> Result<Self> {
         let (world, view, label) = (&job.world, &job.view, job.label);
         let is_replicated = job.is_replicated();
         let files = job.output_directory.as_deref();
-        let files = files.map(|directory| Files::create(directory, world, is_replicated)).transpose()?;
+        let files = files.map(|directory| Files::create(directory, job, bell)).transpose()?;
+        let standard = Standard::start(job.on_output_error, bell).context("Failed to write to standard output")?;
         let rank_label = |rank: u32| if label { format!("[{rank}] ") } else { String::new() };
         let error_label = |replica: ReplicaId| {
             if is_replicated { format!("[{replica}] ") } else { rank_label(replica.rank.0) }
@@ -150,14 +106,15 @@ impl Outputs {
             let present = view.live(VirtualRank(rank)).map(|replica| replica.index);
             (SphereStream::new(job.release, present), LineCutter::new(rank_label(rank)))
         };
-        let sink = |fd: BorrowedFd<'_>| Sink::new(fd).expect("the standard streams are open");
         Ok(Self {
             files,
             spheres: (0..world.rank_count()).map(sphere).collect(),
             errors: world.replicas().map(|replica| LineCutter::new(error_label(replica))).collect(),
             findings: VecDeque::new(),
-            output: sink(io::stdout().as_fd()),
-            error: sink(io::stderr().as_fd()),
+            standard: Arc::new(standard),
+            output: Vec::new(),
+            error: Vec::new(),
+            told_of_still: false,
             passes_parts: (world.rank_count() == 1, world.rank_count() == 1 && !is_replicated),
             at_terminal: io::stdout().is_terminal(),
             prompt_due: None,
@@ -171,15 +128,13 @@ impl Outputs {
             Stream::Output => self.in_sphere(replica.rank, |stream, out| stream.push(replica.index, bytes, out)),
             Stream::Error => {
                 let process = self.world.process(replica).0 as usize;
-                if let Some(files) = &mut self.files {
-                    // A full disk must not end the job.
-                    let _ = files.errors[process].write_all(bytes);
-                    return;
+                if let Some(files) = &self.files {
+                    return files.writer.write(files.rank_count + process, bytes.to_vec());
                 }
                 let cutter = &mut self.errors[process];
-                cutter.push(bytes, &mut self.error.backlog);
+                cutter.push(bytes, &mut self.error);
                 if self.passes_parts.1 {
-                    cutter.flush(&mut self.error.backlog);
+                    cutter.flush(&mut self.error);
                 }
             }
         }
@@ -207,16 +162,21 @@ impl Outputs {
 
     /// A process's standard error has ended.
     pub fn end_error(&mut self, replica: ReplicaId) {
-        self.errors[self.world.process(replica).0 as usize].flush(&mut self.error.backlog);
+        self.errors[self.world.process(replica).0 as usize].flush(&mut self.error);
     }
 
-    /// The job has ended: unfinished lines go out too.
-    pub fn flush(&mut self) {
+    /// The job has ended: unfinished lines go out too, and whether all has arrived is found out.
+    pub fn finish(&mut self) {
         for (_, cutter) in &mut self.spheres {
-            cutter.flush(&mut self.output.backlog);
+            cutter.flush(&mut self.output);
         }
         for cutter in &mut self.errors {
-            cutter.flush(&mut self.error.backlog);
+            cutter.flush(&mut self.error);
+        }
+        self.hand_over();
+        self.standard.settle();
+        if let Some(files) = &self.files {
+            (0..files.file_count).for_each(|target| files.writer.settle(target));
         }
     }
 
@@ -230,75 +190,95 @@ impl Outputs {
         self.spheres[replica.rank.0 as usize].0.ahead_bytes(replica.index) > AHEAD_BYTES_MAX
     }
 
-    /// Writes what can be written without blocking. Fails once, when nobody reads standard output any more.
-    pub fn write(&mut self, now: Duration) -> io::Result<()> {
+    /// Hands everything to those who write it. Never waits.
+    pub fn write(&mut self, now: Duration) {
         if self.prompt_due.is_some_and(|due| now >= due) {
             self.prompt_due = None;
             for (_, cutter) in &mut self.spheres {
-                cutter.flush(&mut self.output.backlog);
+                cutter.flush(&mut self.output);
             }
         } else if self.at_terminal && self.spheres.iter().any(|(_, cutter)| cutter.has_partial()) {
             self.prompt_due.get_or_insert(now + PROMPT_DELAY);
         }
-        // Nobody to read the errors is no reason to stop.
-        let _ = self.error.write();
-        self.output.write()
+        self.hand_over();
     }
 
-    /// Whether [`Outputs::write`] has nothing to do.
-    pub fn is_idle(&self, now: Duration) -> bool {
-        let has_prompt = self.at_terminal && self.spheres.iter().any(|(_, cutter)| cutter.has_partial());
-        self.is_empty() && !has_prompt && self.prompt_due.is_none_or(|due| now < due)
+    fn hand_over(&mut self) {
+        self.standard.output(std::mem::take(&mut self.output));
+        self.standard.error(std::mem::take(&mut self.error));
     }
 
-    /// Whether what terminals have been given ends with a line.
-    pub fn ends_line(&self) -> bool {
-        self.output.ends_line && self.error.ends_line
+    /// What has gone wrong since.
+    pub fn poll_trouble(&mut self) -> Option<OutputTrouble> {
+        let from_files = self.files.iter().find_map(|files| {
+            let trouble = files.writer.poll_trouble()?;
+            let (Trouble::Closed(at) | Trouble::Failed(at, _) | Trouble::Waits(at, _) | Trouble::GoesOn(at)) = trouble;
+            Some((trouble, files.writer.name(at), false))
+        });
+        if let Some((trouble, name, is_error)) = self.standard.poll_trouble().or(from_files) {
+            let failed = |error: io::Error| format!("Failed to write {name}: {error}");
+            return match trouble {
+                // Nobody to read the errors is no reason to stop.
+                Trouble::Closed(_) if is_error => self.poll_trouble(),
+                Trouble::Closed(_) => Some(OutputTrouble::Closed),
+                Trouble::Failed(_, error) => Some(OutputTrouble::Failed(failed(error))),
+                Trouble::Waits(_, error) => Some(OutputTrouble::Waits(failed(error))),
+                Trouble::GoesOn(_) => Some(OutputTrouble::GoesOn(name.to_owned())),
+            };
+        }
+        let still = self.still().map(|writer| writer.name(0).to_owned());
+        let is_told = std::mem::replace(&mut self.told_of_still, still.is_some());
+        still.filter(|_| !is_told).map(OutputTrouble::Still)
+    }
+
+    fn writers(&self) -> impl Iterator<Item = &Writer> {
+        self.standard.writers().iter().chain(self.files.iter().map(|files| &files.writer))
+    }
+
+    /// One whose file takes nothing.
+    fn still(&self) -> Option<&Writer> {
+        self.writers().find(|writer| writer.still_since().is_some_and(|since| since.elapsed() >= STILL_TIME_MAX))
+    }
+
+    /// What the console writes to as well.
+    pub fn standard(&self) -> Arc<Standard> {
+        self.standard.clone()
     }
 
     /// Whether (more waits than should, little enough waits).
     pub fn fill_state(&self) -> (bool, bool) {
-        let waiting = self.output.waiting_bytes().max(self.error.waiting_bytes());
+        let waiting = self.writers().map(Writer::waiting_bytes).max().unwrap_or_default();
         (waiting > BACKLOG_BYTES_MAX, waiting < BACKLOG_BYTES_MIN)
     }
 
     /// Whether all has been written.
     pub fn is_empty(&self) -> bool {
-        self.output.waiting_bytes() == 0 && self.error.waiting_bytes() == 0
+        self.output.is_empty() && self.error.is_empty() && self.writers().all(Writer::is_idle)
     }
 
-    /// The descriptors to wait for.
-    pub fn waiting(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        [&self.output, &self.error].into_iter().filter(|sink| sink.waiting_bytes() > 0).map(|sink| sink.fd.as_fd())
-    }
-
-    /// When [`Outputs::write`] has something to do though nothing has happened.
-    pub fn next_deadline(&self, _now: Duration) -> Option<Duration> {
-        self.prompt_due
+    /// When [`Outputs::write`] and [`Outputs::poll_trouble`] have something to do though nothing has happened.
+    pub fn next_deadline(&self, now: Duration) -> Option<Duration> {
+        let since = self.writers().filter_map(Writer::still_since).min();
+        let still =
+            since.filter(|_| !self.told_of_still).map(|since| now + STILL_TIME_MAX.saturating_sub(since.elapsed()));
+        [self.prompt_due, still].into_iter().flatten().min()
     }
 
     fn in_sphere(&mut self, rank: VirtualRank, act: impl FnOnce(&mut SphereStream, &mut Vec<u8>)) {
         let (stream, cutter) = &mut self.spheres[rank.0 as usize];
         let mut released = Vec::new();
         act(stream, &mut released);
-        match &mut self.files {
-            // As above.
-            Some(files) => drop(files.outputs[rank.0 as usize].write_all(&released)),
+        match &self.files {
+            Some(files) => files.writer.write(rank.0 as usize, released),
             None => {
-                cutter.push(&released, &mut self.output.backlog);
+                cutter.push(&released, &mut self.output);
                 if self.passes_parts.0 {
-                    cutter.flush(&mut self.output.backlog);
+                    cutter.flush(&mut self.output);
                 }
             }
         }
         while let Some(finding) = stream.poll_finding() {
             self.findings.push_back((rank, finding));
         }
-    }
-}
-
-impl Drop for Outputs {
-    fn drop(&mut self) {
-        let _ = io::stdout().flush();
     }
 }

@@ -258,7 +258,7 @@ impl Shell<'_> {
     fn open_host(&mut self, host: u32, place_count: u32) {
         let (now, name) = (self.spares.now(), self.fleet.name(host).to_owned());
         let fields = serde_json::json!({ "host": name, "places": place_count });
-        self.audit.record("spare-added", &fields);
+        self.record("spare-added", &fields);
         self.coordinator.open_host(host, name.clone());
         self.spares.places.add(&name, place_count, now);
         self.hear_of_places();

@@ -1,13 +1,32 @@
 //! Standard input on its way to rank 0, and what replicas print on its way to the user.
 
 use super::Shell;
-use crate::coordinator::{Input, Report};
+use super::output::OutputTrouble;
+use crate::coordinator::{Input, OUTPUT_CLOSED_CODE, OUTPUT_FAILED_CODE, Report};
+use anyhow::{Context, Result};
 use redrt_types::{ReplicaId, VirtualRank};
 use redrt_wire::daemon::ToDaemon;
+use serde_json::json;
+use std::fs::File;
 use std::io::Read;
+use std::os::fd::{AsFd, OwnedFd};
 
 /// Standard input read ahead of what rank 0 has taken.
 const INPUT_WINDOW_BYTES: u64 = 256 << 10;
+
+/// Standard input, to be read when it is readable. A regular file always says it is, also when its file system stands still: a thread
+/// reads that, into a pipe.
+pub(super) fn open_input() -> Result<File> {
+    let mut input = File::from(std::io::stdin().as_fd().try_clone_to_owned()?);
+    if !input.metadata().is_ok_and(|metadata| metadata.is_file()) {
+        return Ok(input);
+    }
+    let (reader, mut writer) = std::io::pipe().context("Failed to make a pipe")?;
+    // When the job has ended nobody reads the pipe any more.
+    let pump = move || drop(std::io::copy(&mut input, &mut writer));
+    std::thread::Builder::new().name("redrun-input".into()).spawn(pump)?;
+    Ok(File::from(OwnedFd::from(reader)))
+}
 
 impl Shell<'_> {
     /// Sends on what comes out, and stops those who print faster than it can be shown or compared.
@@ -24,13 +43,9 @@ impl Shell<'_> {
     }
 
     pub(super) fn write_outputs(&mut self) {
-        let elapsed = self.started_at.elapsed();
-        let written = match self.outputs.is_idle(elapsed) {
-            true => Ok(()),
-            false => self.console.around(|| (self.outputs.write(elapsed), self.outputs.ends_line())),
-        };
-        if written.is_err() && self.exit_code.is_none() {
-            self.handle(Input::OutputClosed);
+        self.outputs.write(self.started_at.elapsed());
+        while let Some(trouble) = self.outputs.poll_trouble() {
+            self.output_trouble(trouble);
         }
         let (full, drained) = self.outputs.fill_state();
         if full {
@@ -41,6 +56,42 @@ impl Shell<'_> {
         for replica in self.held.iter().copied().flatten().collect::<Vec<_>>() {
             let ahead = self.outputs.is_far_ahead(replica);
             self.hold(Some(replica), ahead);
+        }
+    }
+
+    /// Output that is lost ends the job; output that waits holds its processes, since what waits is bounded.
+    fn output_trouble(&mut self, trouble: OutputTrouble) {
+        match trouble {
+            OutputTrouble::Closed => self.lose_output(OUTPUT_CLOSED_CODE, Input::OutputClosed, None),
+            OutputTrouble::Failed(what) => {
+                let input = Input::OutputFailed { what: what.clone() };
+                self.lose_output(OUTPUT_FAILED_CODE, input, Some(what));
+            }
+            OutputTrouble::Waits(what) => {
+                self.record("output-waits", &json!({ "what": what }));
+                let line = format!("{what}; the job is held up until it can be written (--on-output-error=wait)");
+                self.console.warning(&line);
+            }
+            OutputTrouble::GoesOn(name) => {
+                self.record("output-goes-on", &json!({ "name": name }));
+                self.console.plain(&format!("{name} can be written again"));
+            }
+            OutputTrouble::Still(name) => {
+                self.record("output-still", &json!({ "name": name }));
+                self.console.warning(&format!(
+                    "{name} takes nothing: its file system stands still; processes that print much are held until it answers"
+                ));
+            }
+        }
+    }
+
+    fn lose_output(&mut self, code: i32, input: Input, what: Option<String>) {
+        self.lost_output = self.lost_output.or(Some(code));
+        if self.exit_code.is_none() {
+            self.handle(input);
+        } else if let Some(what) = what {
+            self.record("output-failed", &json!({ "what": what }));
+            self.console.error(&format!("{what}; not everything that the job printed is there"));
         }
     }
 

@@ -108,6 +108,8 @@ pub struct Summary<'a> {
     lost: Vec<(ReplicaId, Exit)>,
     /// The audit log and its last record.
     audit: Option<(&'a Path, Head)>,
+    /// Faults that were asked for and have not happened.
+    not_injected: Vec<String>,
 }
 
 impl<'a> Summary<'a> {
@@ -118,6 +120,7 @@ impl<'a> Summary<'a> {
         elapsed: Duration,
         code: i32,
         audit: Option<(&'a Path, Head)>,
+        not_injected: Vec<String>,
     ) -> Self {
         let mut total = Statistics::default();
         for (_, statistics) in coordinator.statistics() {
@@ -138,7 +141,7 @@ impl<'a> Summary<'a> {
             .exits()
             .filter(|(replica, _, lost)| *lost && !tally.losses.iter().any(|(told, _)| told == replica));
         lost.extend(untold.filter_map(|(replica, exit, _)| Some((replica, exit?))));
-        Self { coordinator, tally, elapsed, code, total, lost, audit }
+        Self { coordinator, tally, elapsed, code, total, lost, audit, not_injected }
     }
 
     /// The lines for the user; none for an unreplicated job in which nothing happened, which is to be as quiet as any
@@ -209,6 +212,9 @@ impl<'a> Summary<'a> {
         }
         if tally.injected > 0 {
             lines.push(format!("  {} injected", counted(tally.injected, "fault")));
+        }
+        if !self.not_injected.is_empty() {
+            lines.push(format!("  not injected: {}", self.not_injected.join(", ")));
         }
         if let Some((path, head)) = self.audit {
             lines.push(format!("  audit log {}, head {head}", path.display()));
@@ -282,6 +288,7 @@ impl<'a> Summary<'a> {
             "windows_ms": self.tally.windows.iter().map(|window| milliseconds(window.as_nanos() as u64)).collect::<Vec<_>>(),
             "divergences": self.tally.divergences, "output_mismatches": self.tally.output_mismatches,
             "reconnections": self.tally.reconnections(), "injected": self.tally.injected,
+            "not_injected": self.not_injected,
             "audit": self.audit.map(|(path, head)| json!({ "file": path, "head": head.to_string() })),
         })
     }

@@ -1,6 +1,7 @@
 //! What the user, the audit log and the metrics are told of the job.
 
-use super::{Shell, summary};
+use super::{Shell, WRITERS_LOOK, summary};
+use crate::audit::recorder::Recorder;
 use crate::coordinator::Report;
 use anyhow::Result;
 use redrt_types::{ReplicaId, ViewNumber};
@@ -19,9 +20,33 @@ impl Shell<'_> {
 
     /// Writes to the audit log.
     pub(super) fn record(&mut self, event: &str, fields: &serde_json::Value) {
-        self.audit.record(event, fields);
-        if let Some(error) = self.audit.poll_error() {
-            self.console.warning(&format!("the audit log has gaps from here on: {error}"));
+        if let Some(audit) = &mut self.audit {
+            audit.record(event, fields);
+        }
+    }
+
+    /// What the thread that writes the audit log has to say.
+    pub(super) fn hear_of_audit(&mut self) {
+        while let Some(what) = self.audit.as_mut().and_then(Recorder::poll_trouble) {
+            self.console.warning(&what);
+        }
+    }
+
+    /// Waits until the audit log is written, or the user does not want to wait for that.
+    fn close_audit(&mut self) {
+        while let Some(audit) = &mut self.audit
+            && !audit.close(WRITERS_LOOK)
+        {
+            self.hear_of_audit();
+            if let Ok(Some(_)) = self.signals.read_signal() {
+                return self.console.warning("the audit log has no end: it was not waited for");
+            }
+        }
+        self.hear_of_audit();
+        let lost_count = self.audit.as_ref().map_or(0, Recorder::lost_in_all);
+        if lost_count > 0 {
+            self.console
+                .warning(&format!("{lost_count} records are missing from the audit log, which took none for long"));
         }
     }
 
@@ -38,7 +63,11 @@ impl Shell<'_> {
         counts.count(report, &host);
         self.counts = counts;
         let is_end = matches!(report, Report::Ended { .. });
+        let (fleet, host_count) = (&self.fleet, self.fleet.plan().hosts.len());
+        // A number comes from a process, and may be anything.
+        self.injections.count(report, |number| if (number as usize) < host_count { fleet.name(number) } else { "" });
         if is_end {
+            self.record_missing_faults();
             self.record_coverage();
             self.attribute(report, view);
         }
@@ -71,6 +100,26 @@ impl Shell<'_> {
         }
     }
 
+    fn record_missing_faults(&mut self) {
+        for fault in self.injections.missing().collect::<Vec<_>>() {
+            self.record("not-injected", &serde_json::json!({ "fault": fault }));
+        }
+    }
+
+    /// Whether all faults that were asked for have happened: else the job has not survived them.
+    pub(super) fn tell_of_missing_faults(&self) -> bool {
+        let mut is_complete = true;
+        for fault in self.injections.missing() {
+            is_complete = false;
+            let line = format!("{fault} was not injected: what it waited for did not happen");
+            match self.job.needs_faults {
+                true => self.console.error(&line),
+                false => self.console.warning(&line),
+            }
+        }
+        is_complete
+    }
+
     /// What each process has sent and compared.
     pub(super) fn record_coverage(&mut self) {
         let told: Vec<_> = self.coordinator.statistics().filter_map(|(replica, one)| Some((replica, one?))).collect();
@@ -85,8 +134,15 @@ impl Shell<'_> {
     }
 
     pub(super) fn summarize(&mut self, code: i32, determinism: Option<&serde_json::Value>) -> Result<()> {
-        self.audit.close();
-        let summary = summary::Summary::new(&self.coordinator, &self.reports, self.now(), code, self.audit.head());
+        self.close_audit();
+        let summary = summary::Summary::new(
+            &self.coordinator,
+            &self.reports,
+            self.now(),
+            code,
+            self.audit.as_ref().and_then(Recorder::head),
+            self.injections.missing().collect(),
+        );
         if !self.job.quiet
             && let Some(lines) = summary.lines()
         {

@@ -36,7 +36,7 @@ impl Shell<'_> {
         if !self.coordinator.view().is_live(replica) {
             return Err(format!("there is no live replica {replica}"));
         }
-        self.audit.record("killed-by-user", &json!({ "replica": replica.to_string() }));
+        self.record("killed-by-user", &json!({ "replica": replica.to_string() }));
         if let Some(host) = self.host(replica) {
             self.fleet.send(host, &ToDaemon::Kill(replica));
         }

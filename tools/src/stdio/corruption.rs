@@ -17,6 +17,7 @@ pub struct Corruption {
     bytes_left: u64,
     bit: u32,
     line: u64,
+    asked: ProcessFault,
 }
 
 impl Corruption {
@@ -25,7 +26,13 @@ impl Corruption {
     pub fn of(fault: &ProcessFault) -> Option<Self> {
         let ProcessFault::FlipOutput { line, bit } = *fault else { return None };
         let (byte, bit) = (bit / 8 % BYTES_DRAWN_FROM, (bit % 8) as u32);
-        Some(Self { lines_left: line.saturating_sub(1), bytes_left: byte, bit, line })
+        Some(Self { lines_left: line.saturating_sub(1), bytes_left: byte, bit, line, asked: *fault })
+    }
+
+    /// The fault that it is of.
+    #[must_use]
+    pub fn asked(&self) -> ProcessFault {
+        self.asked
     }
 
     /// What was printed passes. When the byte is among it, it is changed, and what was done is returned.

@@ -5,7 +5,8 @@
 
 use anyhow::{Context, Result, bail};
 use nix::sys::memfd::{MFdFlags, memfd_create};
-use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signal::{SigSet, Signal, kill};
+use nix::unistd::Pid;
 use redrt_wire::auth::Secret;
 use redrt_wire::daemon::{HostName, Remote};
 use std::fs::File;
@@ -96,7 +97,8 @@ impl Starting {
     }
 }
 
-/// Waits until all these have ended, or `time_max` is over; then kills what is left. `work` is done meanwhile, again and
+/// Waits until all these have ended, or `time_max` is over; then asks those that are left to end: a guard ends what is below it,
+/// also when this process is killed. Who calls this kills all of its descendants after it. `work` is done meanwhile, again and
 /// again: those who are waited for may still be waiting for something.
 pub fn end(all: &mut [Starting], time_max: Duration, mut work: impl FnMut()) {
     let deadline = Instant::now() + time_max;
@@ -105,8 +107,8 @@ pub fn end(all: &mut [Starting], time_max: Duration, mut work: impl FnMut()) {
         std::thread::sleep(Duration::from_millis(1));
     }
     for starting in all.iter_mut().filter_map(|starting| (!starting.has_ended()).then_some(starting)) {
-        let _ = starting.child.kill();
-        let _ = starting.child.wait();
+        // It has not been waited for, so its number is its own.
+        let _ = kill(Pid::from_raw(starting.child.id() as i32), Signal::SIGTERM);
     }
 }
 
@@ -122,7 +124,7 @@ pub fn daemon_executable() -> Result<PathBuf> {
 pub fn fork(place: &Place, secret: &Secret) -> Result<Starting> {
     let executable = daemon_executable()?;
     let mut command = Command::new(&executable);
-    command.args(place.arguments()).stdin(Stdio::piped()).stdout(Stdio::null());
+    command.arg("--guard").args(place.arguments()).stdin(Stdio::piped()).stdout(Stdio::null());
     dies_with_this(&mut command);
     let child = command.spawn().with_context(|| format!("Failed to start {}", executable.display()))?;
     Starting { host: place.host, child, said: None }.with_secret(secret)

@@ -195,6 +195,28 @@ impl Coordinator {
         }
     }
 
+    /// An attempt has failed, and so would every other one from the same source.
+    fn give_up_source(&mut self, now: Duration, id: CloneId, why: &str) {
+        let Some(attempt) = self.recovery.as_ref().and_then(|recovery| recovery.attempts.get(&id)) else { return };
+        let (newcomer, source, wanted) = (attempt.newcomer.replica, attempt.newcomer.source, attempt.missing.source);
+        let life = self.view.member(source).map(|member| (source, member.incarnation));
+        if let Some(recovery) = &mut self.recovery {
+            recovery.unfit.extend(life);
+        }
+        if !self.is_hopeless(newcomer.rank, wanted) {
+            return self.give_up(now, id, why, false);
+        }
+        self.give_up(now, id, &format!("{why}; this is not tried again"), false);
+        // Places for others of its rank are of no use either.
+        let Some(recovery) = &mut self.recovery else { return };
+        let of_rank = recovery.missing.iter_mut().filter(|(place, missing)| {
+            place.rank == newcomer.rank && (missing.source == wanted || missing.source == Some(source))
+        });
+        let seats: Vec<_> = of_rank.map(|(_, missing)| std::mem::replace(&mut missing.seat, Seat::None)).collect();
+        seats.into_iter().for_each(|seat| self.give_seat_back(seat));
+        self.cancel_move_for(newcomer, why);
+    }
+
     pub(super) fn give_up_late_pins(&mut self, now: Duration) {
         let Some(recovery) = &self.recovery else { return };
         let late = recovery.attempts.iter().filter_map(|(id, attempt)| match attempt.stage {
@@ -255,13 +277,18 @@ impl Coordinator {
             (CloneStep::Failed { .. }, Stage::Joining) if is_source && !is_destination => {
                 attempt.source_has_ended = true
             }
-            (CloneStep::Failed { what }, Stage::Joining) if is_destination => {
+            (CloneStep::Failed { what, .. }, Stage::Joining) if is_destination => {
                 // It ended before it was known here that it has its place.
                 let (replica, source) = (newcomer.replica, newcomer.source);
                 self.report(Report::CloneFailed { replica, source, host: String::new(), what });
                 self.handle_end_of_newcomer(now, replica);
             }
-            (CloneStep::Failed { what }, stage) if stage != Stage::Joining && (is_source || is_destination) => {
+            (CloneStep::Failed { what, is_lasting }, stage)
+                if stage != Stage::Joining && (is_source || is_destination) =>
+            {
+                if is_lasting {
+                    return self.give_up_source(now, id, &what);
+                }
                 self.give_up(now, id, &what, is_destination && !is_source);
             }
             // Out of turn: it is about what has been given up already, or changes nothing.

@@ -126,9 +126,9 @@ impl Coordinator {
     /// Asks for places, and begins clones where there are some.
     pub(super) fn fill_places(&mut self, now: Duration) {
         let Some(recovery) = &self.recovery else { return };
-        let due = |missing: &Missing| now >= missing.not_before;
-        let due: Vec<_> =
-            recovery.missing.iter().filter(|(_, missing)| due(missing)).map(|(replica, _)| *replica).collect();
+        let due = recovery.missing.iter().filter(|(_, missing)| now >= missing.not_before);
+        let due = due.filter(|(replica, missing)| !self.is_hopeless(replica.rank, missing.source));
+        let due: Vec<_> = due.map(|(replica, _)| *replica).collect();
         for replica in due {
             let Some(recovery) = &self.recovery else { return };
             match recovery.missing[&replica].seat {
@@ -228,6 +228,18 @@ impl Coordinator {
         }
     }
 
+    /// Whether it cannot be copied as long as it lives.
+    fn is_unfit(&self, source: ReplicaId) -> bool {
+        let life = self.view.member(source).map(|member| (source, member.incarnation));
+        self.recovery.as_ref().zip(life).is_some_and(|(recovery, life)| recovery.unfit.contains(&life))
+    }
+
+    /// Whether a place of this rank stays empty, since nobody whose copy may be there can be copied.
+    pub(super) fn is_hopeless(&self, rank: VirtualRank, wanted: Option<ReplicaId>) -> bool {
+        let mut sources = self.view.live(rank).filter(|source| wanted.is_none_or(|wanted| wanted == *source));
+        sources.all(|source| self.is_unfit(source))
+    }
+
     /// Whom to copy: a sibling that is at work and is not being copied, of the lineage that has the fewest replicas; the
     /// longest-serving of several is left alone if it can be, because it decides for the others.
     fn source_for(&self, replica: ReplicaId) -> Option<ReplicaId> {
@@ -238,7 +250,7 @@ impl Coordinator {
             let process = &self.processes[self.world().process(*source).0 as usize];
             let is_busy = |attempt: &Attempt| attempt.newcomer.source == *source || attempt.newcomer.replica == *source;
             let mut at_work = recovery.attempts.values().filter(|attempt| attempt.is_at_work());
-            process.counts() && process.phase == Phase::Ready && !at_work.any(is_busy)
+            process.counts() && process.phase == Phase::Ready && !at_work.any(is_busy) && !self.is_unfit(*source)
         };
         if let Some(source) = recovery.missing.get(&replica).and_then(|missing| missing.source) {
             return Some(source).filter(|source| self.view.is_live(*source) && is_fit(source));

@@ -30,10 +30,10 @@ use crate::pool::PlaceOrder;
 use attempt::{Attempt, PIN_TIME_MAX, Stage, Untold};
 use holding::Holding;
 use missing::{Missing, Seat};
-use redrt_types::{ReplicaId, VirtualRank, World};
+use redrt_types::{Incarnation, ReplicaId, VirtualRank, World};
 use redrt_wire::clone::{CloneId, CloneOrder, Cost, Newcomer};
 use redrt_wire::daemon::ToDaemon;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// Why a copy is made.
@@ -99,6 +99,8 @@ pub struct Recovery {
     attempts: BTreeMap<CloneId, Attempt>,
     /// Copies in step that wait to be told of, until the hosts of their sources say what they cost.
     untold: BTreeMap<CloneId, Untold>,
+    /// Replicas that cannot be copied as long as they live.
+    unfit: BTreeSet<(ReplicaId, Incarnation)>,
     /// Absent where no copies stand ready to judge.
     holding: Option<Holding>,
     next_number: u64,
@@ -120,6 +122,7 @@ impl Recovery {
             leaving: BTreeMap::new(),
             attempts: BTreeMap::new(),
             untold: BTreeMap::new(),
+            unfit: BTreeSet::new(),
             holding: None,
             next_number: 0,
             cut_count: 0,

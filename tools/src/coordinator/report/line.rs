@@ -78,7 +78,7 @@ impl Report {
             Self::Event(Event::Divergence { replica, what }) => {
                 (Severity::Warning, format!("replica {replica} on {} diverged: {what}", host(*replica)))
             }
-            Self::Event(Event::Injected { replica, fault }) | Self::Injected { replica, fault } => {
+            Self::Event(Event::Injected { replica, fault, .. }) | Self::Injected { replica, fault } => {
                 (Severity::Note, format!("injected {fault} into {replica}"))
             }
             Self::OutputMismatch { rank, mismatch, action } => {
@@ -119,6 +119,7 @@ impl Report {
                         format!("is likelier to be wrong than others: {refusal}")
                     }
                     RetireReason::Refused(refusal) => format!("sent what no sound process sends: {refusal}"),
+                    RetireReason::Unable { why } => why.clone(),
                     RetireReason::BrokenLink { suspect, by } => {
                         let other = if suspect == replica { by } else { suspect };
                         format!("has lost its connection with {other} on {}, and both are alive", host(*other))
@@ -307,6 +308,13 @@ fn reason_line(reason: &EndReason, host: &dyn Fn(ReplicaId) -> String) -> String
         EndReason::Refused(refusal) => {
             format!("{refusal}; the memory of one of the two is corrupt, and neither has a sibling: ending the job")
         }
+        EndReason::Unable { replica, why } => {
+            format!(
+                "replica {replica} on {} {why}; rank {} has no other replica: ending the job",
+                host(*replica),
+                replica.rank
+            )
+        }
         EndReason::BrokenLink { suspect, by } => format!(
             "the connection between {suspect} on {} and {by} on {} broke; neither has a sibling: ending the job",
             host(*suspect),
@@ -314,6 +322,7 @@ fn reason_line(reason: &EndReason, host: &dyn Fn(ReplicaId) -> String) -> String
         ),
         EndReason::Corrupted => "replicas differ; ending the job, as --on-sdc=abort asks".into(),
         EndReason::OutputClosed => "standard output was closed; ending the job".into(),
+        EndReason::OutputFailed { what } => format!("{what}; ending the job (--on-output-error=wait would hold it up)"),
     }
 }
 

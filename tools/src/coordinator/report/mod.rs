@@ -84,6 +84,13 @@ pub enum EndReason {
     },
     /// A process sent what no sound process sends, and there is no sibling to go on in its place.
     Refused(Refusal),
+    /// A process lacks something of its host, and there is no sibling to go on in its place.
+    Unable {
+        /// Which.
+        replica: ReplicaId,
+        /// What it could not do, and why.
+        why: String,
+    },
     /// A connection between two living processes broke, and neither has a sibling.
     BrokenLink {
         /// Whose end is said to be the broken one.
@@ -95,6 +102,11 @@ pub enum EndReason {
     Corrupted,
     /// The reader of standard output has gone.
     OutputClosed,
+    /// What the job prints could not be written.
+    OutputFailed {
+        /// What, and why.
+        what: String,
+    },
 }
 
 /// Why a replica is ended while its siblings go on.
@@ -119,6 +131,11 @@ pub enum RetireReason {
     },
     /// It sent what no sound process sends, or says so of others and is not believed.
     Refused(Refusal),
+    /// It lacks something of its host.
+    Unable {
+        /// What it could not do, and why.
+        why: String,
+    },
     /// A connection of it with another living process broke.
     BrokenLink {
         /// Whose end is said to be the broken one.

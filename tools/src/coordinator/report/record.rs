@@ -74,7 +74,7 @@ impl Report {
             Self::Event(Event::Reconnected { replica, peer }) => {
                 ("reconnected", json!({ "replica": replica.to_string(), "peer": peer.to_string() }))
             }
-            Self::Event(Event::Injected { replica, fault }) | Self::Injected { replica, fault } => {
+            Self::Event(Event::Injected { replica, fault, .. }) | Self::Injected { replica, fault } => {
                 ("injected", json!({ "replica": replica.to_string(), "host": host(*replica), "fault": fault }))
             }
             Self::OutputMismatch { rank, mismatch, action } => {
@@ -104,6 +104,10 @@ impl Report {
             Self::Scrubbed(coverage) => ("scrub", scrub_record(coverage)),
             Self::ScrubEnded(coverage) => ("scrub-end", scrub_record(coverage)),
             Self::Retired { replica, reason } => {
+                let why = match reason {
+                    RetireReason::Unable { why } => Some(why),
+                    _ => None,
+                };
                 let reason = match reason {
                     RetireReason::Outvoted => "outvoted",
                     RetireReason::Parted => "parted",
@@ -112,9 +116,14 @@ impl Report {
                     RetireReason::Withheld => "withheld",
                     RetireReason::Abort { .. } => "abort",
                     RetireReason::Refused(_) => "refused",
+                    RetireReason::Unable { .. } => "unable",
                     RetireReason::BrokenLink { .. } => "broken-link",
                 };
-                ("retired", json!({ "replica": replica.to_string(), "host": host(*replica), "reason": reason }))
+                let mut fields = json!({ "replica": replica.to_string(), "host": host(*replica), "reason": reason });
+                if let Some(why) = why {
+                    fields["why"] = json!(why);
+                }
+                ("retired", fields)
             }
             Self::Strike { replica, count, limit } => (
                 "strike",
@@ -249,12 +258,16 @@ fn reason_record(reason: &EndReason, host: &dyn Fn(ReplicaId) -> String) -> (&'s
                 stall.iter().map(|(replica, passive)| (replica.to_string(), json!(passive.waits_for))).collect();
             ("stalled", json!({ "waits_for": waits, "replicas_differed": have_differed }))
         }
+        EndReason::Unable { replica, why } => {
+            ("end-unable", json!({ "replica": replica.to_string(), "host": host(*replica), "why": why }))
+        }
         EndReason::Refused(refusal) => ("end-refused", json!({ "what": refusal.to_string() })),
         EndReason::BrokenLink { suspect, by } => {
             ("broken-link", json!({ "replica": suspect.to_string(), "by": by.to_string() }))
         }
         EndReason::Corrupted => ("corrupted", json!({})),
         EndReason::OutputClosed => ("output-closed", json!({})),
+        EndReason::OutputFailed { what } => ("output-failed", json!({ "what": what })),
     }
 }
 

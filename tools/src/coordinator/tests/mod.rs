@@ -131,7 +131,8 @@ impl Table {
             "stopped" => CloneStep::Stopped(Position { output_bytes: 7, ..Position::default() }),
             "running" => CloneStep::Running { pid: 3 },
             "sent" => CloneStep::Sent(Cost { stopped_ns: 5, ..Cost::default() }),
-            "failed" => CloneStep::Failed { what: format!("no copy of {}", newcomer.source) },
+            "failed" => CloneStep::Failed { what: format!("no copy of {}", newcomer.source), is_lasting: false },
+            "refused" => CloneStep::Failed { what: format!("no copy of {}", newcomer.source), is_lasting: true },
             other => panic!("no such step: {other}"),
         };
         vec![Input::Clone { host, id, step }]

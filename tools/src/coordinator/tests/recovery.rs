@@ -109,6 +109,26 @@ fn a_failed_clone_is_tried_again_after_a_rest() {
 }
 
 #[test]
+fn a_replica_that_can_never_be_copied_is_not_tried_again() {
+    let mut table = recovering(&[2, 1]);
+    table.step("0.1 signal 9");
+    table.step("clone listening 2");
+    table.step("clone refused 0");
+    for wait in ["wait 5", "wait 500"] {
+        let words = table.step(wait);
+        assert!(!words.contains("receive"), "{words}");
+    }
+    // Another of its rank is.
+    let mut table = recovering(&[3, 1]);
+    let words = table.step("0.2 signal 9");
+    let source = words.split(" from ").nth(1).expect("one is copied").to_owned();
+    table.step("clone refused 0");
+    table.step("clone refused 1");
+    let words = table.step("wait 5");
+    assert!(words.contains("receive 0.2 from") && !words.ends_with(&source), "{source}: {words}");
+}
+
+#[test]
 fn a_partner_that_dies_is_not_waited_for() {
     let mut table = recovering(&[2, 2]);
     for step in ["0.1 signal 9", "clone listening 2", "clone ready 0", "0.0 pinned", "1.0 pinned"] {

@@ -48,6 +48,25 @@ fn whoever_sends_rubbish_goes_if_its_rank_can_do_without_it() {
 }
 
 #[test]
+fn a_replica_that_lacks_descriptors_ends_alone_while_its_rank_has_another() {
+    for (degree, beginning) in [(2, "retiring replica 1.0 on h: it cannot"), (1, "replica 1.0 on h cannot")] {
+        let mut table = Table::new(&[2, degree]);
+        for replica in table.coordinator.world().replicas().collect::<Vec<_>>() {
+            table.step(&format!("{replica} ready"));
+        }
+        let unable = FromAgent::Unable { why: "cannot connect: Too many open files".into() };
+        table.coordinator.handle(table.now, Input::Agent("1.0".parse().unwrap(), unable));
+        let outputs: Vec<_> = std::iter::from_fn(|| table.coordinator.poll_output()).collect();
+        let lines = outputs.iter().filter_map(|output| match output {
+            Output::Report(report) => Some(report.line(&|_| "h".into())?.1),
+            _ => None,
+        });
+        let lines: Vec<_> = lines.collect();
+        assert!(lines.len() == 1 && lines[0].starts_with(beginning), "{lines:?}");
+    }
+}
+
+#[test]
 fn a_process_that_speaks_of_strangers_is_not_believed() {
     for message in [
         FromAgent::Suspect(ReplicaId::new(7, 0)),
@@ -59,7 +78,11 @@ fn a_process_that_speaks_of_strangers_is_not_believed() {
             pid: 1,
             data: None,
         }),
-        FromAgent::Event(Event::Injected { replica: ReplicaId::new(9, 9), fault: String::new() }),
+        FromAgent::Event(Event::Injected {
+            replica: ReplicaId::new(9, 9),
+            asked: redrt_wire::control::ProcessFault::Kill { send: 1 },
+            fault: String::new(),
+        }),
     ] {
         let mut table = Table::new(&[2, 2]);
         table.coordinator.handle(table.now, Input::Agent(ReplicaId::new(0, 1), FromAgent::Hello));

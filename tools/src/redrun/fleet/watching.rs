@@ -7,6 +7,9 @@ use redrt_wire::tree::Down;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+/// Losses of hosts so soon after this program stood still follow from that.
+const STANDSTILL_FELT: Duration = Duration::from_secs(5);
+
 impl Fleet {
     /// The hosts that are there are told of each other, and watched.
     pub fn watch(&mut self) {
@@ -61,6 +64,23 @@ impl Fleet {
         self.carry_out(verdicts);
     }
 
+    /// A tick that is late by half of the detection timeout shows that this program did not run.
+    pub(super) fn notice_standstill(&mut self) {
+        let late = self.next_tick.map_or(Duration::ZERO, |at| at.elapsed());
+        if late > self.plan.detect_timeout / 2 {
+            self.stood_still = Some((Instant::now(), late));
+            self.news.push_back(News::StoodStill(late));
+        }
+    }
+
+    /// Why a host is given up: what this program did itself shortly before comes first.
+    fn true_reason(&self, why: String) -> String {
+        let recent = self.stood_still.filter(|(at, _)| at.elapsed() < STANDSTILL_FELT);
+        recent.map_or(why.clone(), |(_, late)| {
+            format!("redrun stood still for {:.1} s, so that the daemons gave it up ({why})", late.as_secs_f64())
+        })
+    }
+
     pub(super) fn observed_here(&mut self, duty: Duty) {
         if let Duty::Report(host, sign) = duty {
             self.observed(Who::Root, host, sign);
@@ -99,6 +119,7 @@ impl Fleet {
         if std::mem::replace(&mut member.dead, true) {
             return;
         }
+        let why = self.true_reason(why);
         let reason = format!("this host was taken for dead: {why}");
         if let Some(way) = way {
             self.hub.send(way, &Down::Stop { host, reason });

@@ -1,0 +1,86 @@
+//! Nothing of a job is left, whoever of those that end it is killed or stopped.
+
+use redrt_tests::{Job, Running, compile_source};
+
+/// Processes whose children have children that left their group and session, and ignore what can be ignored.
+const PARENTS: &str = r#"
+    #include <mpi.h>
+    #include <signal.h>
+    #include <stdio.h>
+    #include <unistd.h>
+    int main(int argc, char **argv) {
+        MPI_Init(&argc, &argv);
+        if (fork() == 0) {
+            signal(SIGTERM, SIG_IGN);
+            signal(SIGHUP, SIG_IGN);
+            if (fork() == 0)
+                setsid();
+            for (;;)
+                pause();
+        }
+        MPI_Barrier(MPI_COMM_WORLD);
+        puts("waiting");
+        fflush(stdout);
+        for (;;)
+            pause();
+    }"#;
+
+/// Sends a signal to a process that may have ended, since one before it was killed.
+fn send(id: i32, signal: i32) {
+    // SAFETY: - a signal to another process touches no memory of this one.
+    let _ = unsafe { libc::kill(id, signal) };
+}
+
+/// A job of these, with this process as the next parent of what it leaves: otherwise the kernel lets stopped process groups
+/// that nobody is left for go on, and hides what is missed here.
+fn parents(degree: u16, options: &[&str]) -> (tempfile::TempDir, Running) {
+    // SAFETY: - sets a flag of this process.
+    assert_eq!(unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1) }, 0);
+    let (directory, program) = compile_source(PARENTS);
+    let job = Job::new(2, &program).degree(degree).options(options).start();
+    job.wait_until("output", |job| job.output().matches("waiting").count() == 2);
+    (directory, job)
+}
+
+#[test]
+fn nothing_is_left_when_two_of_redrun_guard_and_daemon_are_killed() {
+    for degree in [1, 2] {
+        for pair in [[0, 2], [2, 0], [0, 1], [1, 0], [1, 2], [2, 1]] {
+            let (_directory, job) = parents(degree, &[]);
+            let chain = job.chain();
+            pair.iter().for_each(|at| send(chain[*at], libc::SIGKILL));
+            let ended = job.wait();
+            assert!(ended.left.is_empty() && !matches!(ended.code, None | Some(0)), "{pair:?}\n{ended}");
+        }
+    }
+}
+
+#[test]
+fn nothing_is_left_of_a_job_with_spares_when_redrun_and_daemon_are_killed() {
+    let (_directory, job) = parents(2, &["--spares", "1"]);
+    let [redrun, _, daemon] = job.chain();
+    send(redrun, libc::SIGKILL);
+    send(daemon, libc::SIGKILL);
+    let _ = job.wait().ended_with(128 + libc::SIGKILL);
+}
+
+#[test]
+fn nothing_is_left_when_redrun_is_killed_while_its_daemon_stands_still() {
+    for stopped in [1, 2] {
+        let (_directory, job) = parents(2, &[]);
+        let chain = job.chain();
+        send(chain[stopped], libc::SIGSTOP);
+        send(chain[0], libc::SIGKILL);
+        let _ = job.wait().ended_with(128 + libc::SIGKILL);
+    }
+}
+
+#[test]
+fn nothing_is_left_when_a_job_whose_daemon_stands_still_is_asked_to_end() {
+    let (_directory, job) = parents(2, &[]);
+    let [redrun, _, daemon] = job.chain();
+    send(daemon, libc::SIGSTOP);
+    send(redrun, libc::SIGTERM);
+    let ended = job.wait();
+    assert!(ended.left.is_empty() && !matches!(ended.code, None | Some(0)), "{ended}");
+}

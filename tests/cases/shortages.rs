@@ -1,0 +1,118 @@
+//! What one process, or its host, has no more of: descriptors, room for temporary files.
+
+use redrt_tests::{Disk, Job, Running, compile, compile_source};
+use std::process::Command;
+use std::time::Duration;
+
+/// Ranks that say that they are there, wait for a file, and then meet for the first time.
+const MEETING: &str = r#"
+    #include <mpi.h>
+    #include <stdio.h>
+    #include <unistd.h>
+    int main(int argc, char **argv) {
+        int rank, sum = 0;
+        MPI_Init(&argc, &argv);
+        MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+        puts("there");
+        fflush(stdout);
+        while (access(argv[1], F_OK) != 0)
+            usleep(2000);
+        MPI_Allreduce(&rank, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+        printf("rank %d: %d\n", rank, sum);
+        MPI_Finalize();
+        return 0;
+    }"#;
+
+/// The descriptors that a process has may stay; it gets no others.
+fn take_descriptors(id: i32) {
+    let is_used = |number: &u64| std::fs::symlink_metadata(format!("/proc/{id}/fd/{number}")).is_ok();
+    let first_free = (0..).find(|number| !is_used(number)).expect("one is free");
+    let limit = libc::rlimit { rlim_cur: first_free, rlim_max: first_free };
+    // SAFETY: - reads one limit; another process's memory is not touched.
+    let failed = unsafe { libc::prlimit(id, libc::RLIMIT_NOFILE, &raw const limit, std::ptr::null_mut()) };
+    assert_eq!(failed, 0, "{}", std::io::Error::last_os_error());
+}
+
+fn meeting(degree: u16) -> (tempfile::TempDir, Running) {
+    let (directory, program) = compile_source(MEETING);
+    let go = directory.path().join("go");
+    let job = Job::new(3, &program).degree(degree).transport("tcp").arguments(&[&go.display().to_string()]).start();
+    job.wait_until("output", |job| job.output().matches("there").count() == 3);
+    (directory, job)
+}
+
+#[test]
+fn a_replica_without_descriptors_ends_alone() {
+    let (directory, job) = meeting(2);
+    take_descriptors(job.pid_of("1.1"));
+    std::fs::write(directory.path().join("go"), "").expect("the directory is there");
+    let ended = job.wait().ended_with(0).said("Too many open files");
+    assert_eq!(ended.summary["lost"], serde_json::json!(["1.1"]), "{ended}");
+    for rank in 0..3 {
+        assert!(ended.out.contains(&format!("rank {rank}: 3\n")), "{ended}");
+    }
+}
+
+#[test]
+fn a_rank_without_descriptors_ends_the_job_and_says_why() {
+    let (directory, job) = meeting(1);
+    take_descriptors(job.pid_of("1.0"));
+    std::fs::write(directory.path().join("go"), "").expect("the directory is there");
+    let _ = job.wait().ended_with(1).said("Too many open files").said("replica 1.0");
+}
+
+#[test]
+fn a_replica_that_has_no_descriptors_from_the_beginning_ends_alone() {
+    let directory = tempfile::tempdir().expect("the temporary directory can be written");
+    // The first that comes is the one.
+    let script = "mkdir $0.lock 2>/dev/null && ulimit -n 5; exec $0";
+    let program = compile("collectives");
+    let copy = directory.path().join("program");
+    std::fs::copy(&program, &copy).expect("it can be copied");
+    let copy = copy.display().to_string();
+    let ended = Job::new(2, "/bin/sh".as_ref()).arguments(&["-c", script, &copy]).degree(2).transport("tcp").run();
+    let ended = ended.ended_with(0);
+    assert_eq!(ended.summary["lost"].as_array().map(Vec::len), Some(1), "{ended}");
+}
+
+#[test]
+fn a_full_directory_of_temporary_files_blinds_no_redctl_and_stops_no_start_with_spares() {
+    let Some(disk) = Disk::small(1 << 20) else { return };
+    let directory = tempfile::tempdir().expect("the temporary directory can be written");
+    let stop = directory.path().join("stop");
+    disk.fill();
+    let full = disk.path("").display().to_string();
+    let job = Job::new(3, &compile("until")).degree(2).options(&["--spares", "1"]).environment("TMPDIR", &full);
+    let job = job.arguments(&[&stop.display().to_string()]).start();
+    job.wait_until("computing", |job| job.output().contains("computing"));
+    let redctl = redrt_tests::prefix().join("bin/redctl");
+    let listed = || {
+        let output = Command::new(&redctl).arg("list").env("TMPDIR", &full).env_remove("XDG_RUNTIME_DIR").output();
+        String::from_utf8_lossy(&output.expect("redctl can be run").stdout).into_owned()
+    };
+    let record = job.audit().into_iter().find(|record| record["event"] == "job-start").expect("it has begun");
+    let identity = record["job"].as_str().expect("it has one").to_owned();
+    let list = listed();
+    assert!(list.contains(&identity), "{identity} is not in {list}");
+    std::fs::write(&stop, "").expect("the directory is there");
+    let _ = job.wait().ended_with(0);
+}
+
+#[test]
+fn a_redrun_without_descriptors_does_not_spin() {
+    let directory = tempfile::tempdir().expect("the temporary directory can be written");
+    let stop = directory.path().join("stop");
+    let job = Job::new(3, &compile("until")).degree(2).options(&["--metrics", "127.0.0.1:0"]);
+    let job = job.arguments(&[&stop.display().to_string()]).start();
+    job.wait_until("computing", |job| job.output().contains("computing"));
+    let said = job.errors();
+    let address = said.split("http://").nth(1).and_then(|rest| rest.split('/').next()).expect("it says where");
+    take_descriptors(job.redrun());
+    let _waiting = std::net::TcpStream::connect(address).expect("the kernel accepts it");
+    let before = job.processor_time();
+    std::thread::sleep(Duration::from_secs(2));
+    let took = job.processor_time() - before;
+    assert!(took < Duration::from_millis(500), "{took:?} of 2 s");
+    std::fs::write(&stop, "").expect("the directory is there");
+    let _ = job.wait().ended_with(0);
+}

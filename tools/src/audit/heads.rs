@@ -1,0 +1,143 @@
+//! Heads of logs, noted elsewhere while jobs run: what a log that was cut, emptied or written anew cannot match.
+//!
+//! One file for all jobs of a user, a JSON object a line, each appended by one call:
+//!
+//! ```text
+//! {"time":"2026-03-01T12:00:00.000123Z","log":"/data/log.jsonl","job":"00c0ffee00c0ffee","head":"17:8d0f…"}
+//! ```
+//! Or the system's log, which only the administrator can change.
+
+use super::chain::Head;
+use super::time;
+use serde::{Deserialize, Serialize};
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::net::UnixDatagram;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+/// The socket of the system's log.
+const SYSLOG: &str = "/dev/log";
+/// Facility authpriv, severity notice.
+const PRIORITY: u8 = 10 * 8 + 5;
+
+/// Where heads are noted.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Place {
+    /// In this file.
+    File(PathBuf),
+    /// In the system's log.
+    Syslog,
+    /// Nowhere.
+    Nowhere,
+}
+
+impl std::str::FromStr for Place {
+    type Err = std::convert::Infallible;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Ok(match text {
+            "syslog" => Self::Syslog,
+            "none" => Self::Nowhere,
+            path => Self::File(path.into()),
+        })
+    }
+}
+
+/// The file of this user: below `$XDG_STATE_HOME`, or `~/.local/state`. None for a user without a home.
+#[must_use]
+pub fn default_file() -> Option<PathBuf> {
+    let absolute = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let state = absolute("XDG_STATE_HOME").or_else(|| Some(absolute("HOME")?.join(".local/state")))?;
+    Some(state.join("redrt/audit-heads"))
+}
+
+/// One line.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Note {
+    /// When it was noted.
+    pub time: String,
+    /// The log's absolute path then.
+    pub log: PathBuf,
+    /// The job that wrote to it.
+    pub job: String,
+    #[serde(with = "as_text")]
+    /// Its last record then.
+    pub head: Head,
+}
+
+mod as_text {
+    use super::Head;
+    use serde::{Deserialize, Deserializer, Serializer, de};
+
+    pub(super) fn serialize<S: Serializer>(head: &Head, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(head)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Head, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(de::Error::custom)
+    }
+}
+
+impl Note {
+    /// Of a log as it is now.
+    #[must_use]
+    pub fn new(log: &Path, job: &str, head: Head) -> Self {
+        let log = fs::canonicalize(log).unwrap_or_else(|_| log.to_owned());
+        Self { time: time::timestamp(SystemTime::now()), log, job: job.to_owned(), head }
+    }
+
+    /// Writes it there.
+    pub fn write(&self, place: &Place) -> io::Result<()> {
+        match place {
+            Place::Nowhere => Ok(()),
+            Place::Syslog => {
+                let socket = UnixDatagram::unbound()?;
+                socket.set_nonblocking(true)?;
+                let Self { log, job, head, .. } = self;
+                let text = format!("<{PRIORITY}>redrun: job {job}: head {head} of audit log {}", log.display());
+                socket.send_to(text.as_bytes(), SYSLOG).map(drop)
+            }
+            Place::File(path) => {
+                if let Some(directory) = path.parent() {
+                    fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
+                }
+                let mut file = OpenOptions::new().append(true).create(true).mode(0o600).open(path)?;
+                let mut line = serde_json::to_string(self)?;
+                line.push('\n');
+                // By one call, so that lines of several jobs do not mix.
+                file.write_all(line.as_bytes())
+            }
+        }
+    }
+}
+
+/// All that is noted in a file; lines that are none are left out. Nothing where there is no file.
+pub fn read(path: &Path) -> io::Result<Vec<Note>> {
+    let text = match fs::read_to_string(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        text => text?,
+    };
+    Ok(text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::audit::chain::Chain;
+
+    #[test]
+    fn what_is_noted_is_read_and_a_torn_line_hides_no_other() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("below/heads");
+        assert_eq!(read(&path).unwrap(), []);
+        let note = |number| Note::new(Path::new("/no/log"), "7", Head { number, chain: Chain::START.next("x") });
+        let place = Place::File(path.clone());
+        note(1).write(&place).unwrap();
+        OpenOptions::new().append(true).open(&path).unwrap().write_all(b"{\"time\":\n").unwrap();
+        note(2).write(&place).unwrap();
+        assert_eq!(read(&path).unwrap().iter().map(|note| note.head.number).collect::<Vec<_>>(), [1, 2]);
+        assert_eq!(("none".parse(), "syslog".parse()), (Ok(Place::Nowhere), Ok(Place::Syslog)));
+    }
+}

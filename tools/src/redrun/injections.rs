@@ -1,0 +1,94 @@
+//! Which of the faults that `--inject` asked for have happened.
+
+use crate::cli::Fault;
+use crate::coordinator::Report;
+use redrt_types::ReplicaId;
+use redrt_wire::control::ProcessFault;
+use redrt_wire::event::Event;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct Injections(Vec<(Fault, u64)>);
+
+impl Injections {
+    /// None of these has happened.
+    pub fn new(faults: &[Fault]) -> Self {
+        Self(faults.iter().map(|fault| (fault.clone(), 0)).collect())
+    }
+
+    /// Takes note of one that has; `host_name` is that of a host's number.
+    pub fn count<'a>(&mut self, report: &Report, host_name: impl Fn(u32) -> &'a str) {
+        let is_it = |fault: &Fault| match report {
+            Report::Event(Event::Injected { replica, asked, .. }) => is_asked(fault, *replica, *asked, &host_name),
+            Report::Injected { replica, fault: text } => match fault {
+                Fault::Timed(kill) => kill.replica == *replica && kill.to_string() == *text,
+                Fault::Random(kills) => text.starts_with("random:") && text.ends_with(&format!("={}", kills.seed)),
+                Fault::Process(..) | Fault::Sick { .. } => false,
+            },
+            _ => false,
+        };
+        self.0.iter_mut().filter(|(fault, _)| is_it(fault)).for_each(|(_, count)| *count += 1);
+    }
+
+    /// Those that have not happened, in the words of `--inject`; of random kills, how many have.
+    pub fn missing(&self) -> impl Iterator<Item = String> {
+        self.0.iter().filter_map(|(fault, count)| match fault {
+            Fault::Random(kills) => {
+                let wanted = kills.count.map_or(1, u64::from);
+                (*count < wanted).then(|| format!("{fault} ({count} of {wanted})"))
+            }
+            _ => (*count == 0).then(|| fault.to_string()),
+        })
+    }
+}
+
+fn is_asked<'a>(fault: &Fault, by: ReplicaId, asked: ProcessFault, host_name: impl Fn(u32) -> &'a str) -> bool {
+    match (fault, asked) {
+        (Fault::Process(replica, fault), _) => *replica == by && *fault == asked,
+        (Fault::Sick { host, period }, ProcessFault::Sick { host: number, period: other }) => {
+            *period == other && host == host_name(number)
+        }
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::coordinator::{RandomKills, TimedKill};
+    use std::time::Duration;
+
+    #[test]
+    fn what_has_not_happened_is_told_in_the_words_that_asked_for_it() {
+        let (one, other) = (ReplicaId::new(1, 0), ReplicaId::new(1, 1));
+        let flip = ProcessFault::FlipPayload { send: 10, bit: 3 };
+        let kill = TimedKill { replica: one, at: Duration::from_millis(2500) };
+        let random = RandomKills { mean_time: Duration::from_secs(5), seed: 7, count: Some(2) };
+        let faults = [
+            Fault::Process(one, flip),
+            Fault::Process(other, flip),
+            Fault::Timed(kill),
+            Fault::Random(random),
+            Fault::Sick { host: "h2".into(), period: 900 },
+        ];
+        let mut injections = Injections::new(&faults);
+        let mut note = |report| {
+            injections.count(&report, |number| ["h1", "h2"][number as usize]);
+            injections.missing().collect::<Vec<_>>().join(" ")
+        };
+        let event = |replica, asked| Report::Event(Event::Injected { replica, asked, fault: String::new() });
+        assert_eq!(
+            note(event(one, flip)),
+            "flip:1.1@#10 kill:1.0@2.5s random:mtbf=5s,seed=7,count=2 (0 of 2) sick:h2:900"
+        );
+        // The same host is meant, and the same fault.
+        let sick = |host| event(one, ProcessFault::Sick { host, period: 900 });
+        assert!(note(sick(0)).ends_with("sick:h2:900"));
+        assert!(!note(sick(1)).contains("sick"));
+        assert!(!note(Report::Injected { replica: one, fault: kill.to_string() }).contains("2.5s"));
+        let random = || Report::Injected { replica: other, fault: "random:seed=7".into() };
+        assert_eq!(note(random()), "flip:1.1@#10 random:mtbf=5s,seed=7,count=2 (1 of 2)");
+        assert_eq!(note(random()), "flip:1.1@#10");
+        assert_eq!(note(event(other, flip)), "");
+    }
+}

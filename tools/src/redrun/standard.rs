@@ -1,0 +1,90 @@
+//! This program's standard output and standard error, which the processes and the console share.
+
+use super::writer::{Target, TargetIndex, Trouble, Writer};
+use crate::cli::OnOutputError;
+use crate::worker::Bell;
+use std::fs::File;
+use std::io::{self, IsTerminal};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::MetadataExt;
+use std::time::Duration;
+
+/// A writer and which of its targets.
+type Place = (usize, TargetIndex);
+
+/// Both streams: of one thread if they are the same file or terminals, so that order is kept; else of one each, so that one that
+/// stands still does not silence the other.
+#[derive(Debug)]
+pub struct Standard {
+    writers: Vec<Writer>,
+    output: Place,
+    error: Place,
+}
+
+fn file(fd: BorrowedFd<'_>) -> io::Result<File> {
+    Ok(File::from(fd.try_clone_to_owned()?))
+}
+
+fn are_one(output: &File, error: &File) -> bool {
+    let identity = |file: &File| file.metadata().map(|metadata| (metadata.dev(), metadata.ino())).ok();
+    (output.is_terminal() && error.is_terminal()) || identity(output).is_some_and(|one| Some(one) == identity(error))
+}
+
+impl Standard {
+    /// Starts what writes to them.
+    pub fn start(on_error: OnOutputError, bell: &Bell) -> io::Result<Self> {
+        let (output, error) = (file(io::stdout().as_fd())?, file(io::stderr().as_fd())?);
+        let is_one = are_one(&output, &error);
+        let output = Target::new("standard output".into(), output);
+        let error = Target::new("standard error".into(), error);
+        let start = |targets| Writer::start("redrun-output", targets, on_error, bell.clone());
+        Ok(match is_one {
+            true => Self { writers: vec![start(vec![output, error])?], output: (0, 0), error: (0, 1) },
+            false => Self { writers: vec![start(vec![output])?, start(vec![error])?], output: (0, 0), error: (1, 0) },
+        })
+    }
+
+    /// To standard output.
+    pub fn output(&self, bytes: Vec<u8>) {
+        self.writers[self.output.0].write(self.output.1, bytes);
+    }
+
+    /// To standard error.
+    pub fn error(&self, bytes: Vec<u8>) {
+        self.writers[self.error.0].write(self.error.1, bytes);
+    }
+
+    /// At the foot of the terminal that standard error is.
+    pub fn show_status(&self, lines: Vec<String>) {
+        self.writers[self.error.0].show_status(lines);
+    }
+
+    /// The job prints no more.
+    pub fn settle(&self) {
+        self.writers[self.output.0].settle(self.output.1);
+    }
+
+    /// The threads.
+    pub fn writers(&self) -> &[Writer] {
+        &self.writers
+    }
+
+    /// What has gone wrong, and with which stream; whether that is standard error.
+    pub fn poll_trouble(&self) -> Option<(Trouble, &str, bool)> {
+        self.writers.iter().enumerate().find_map(|(number, writer)| {
+            let trouble = writer.poll_trouble()?;
+            let (Trouble::Closed(at) | Trouble::Failed(at, _) | Trouble::Waits(at, _) | Trouble::GoesOn(at)) = trouble;
+            Some((trouble, writer.name(at), (number, at) == self.error))
+        })
+    }
+
+    /// Nothing more will be written.
+    pub fn close(&self) {
+        self.writers.iter().for_each(Writer::close);
+    }
+
+    /// Waits until everything is written, no longer than this for each. Whether it is.
+    pub fn wait_for_end(&self, time_max: Duration) -> bool {
+        self.writers.iter().all(|writer| writer.wait_for_end(time_max))
+    }
+}

@@ -1,0 +1,210 @@
+//! A thread for work that may take any time, above all writing to files, with a queue before it.
+//!
+//! Whoever gives it work never waits: a file system that stands still (NFS without its server, `fsfreeze`) stops this thread and
+//! nobody else. The giver sees how much waits, and for how long, and stops those that cause the work. What goes wrong comes back as
+//! events. Both are announced by a bell, an `eventfd` that the giver's loop waits for.
+
+use nix::sys::eventfd::{EfdFlags, EventFd};
+use std::collections::VecDeque;
+use std::io;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// What wakes the loop that has given work.
+pub type Bell = Arc<EventFd>;
+
+/// A new bell.
+pub fn bell() -> io::Result<Bell> {
+    Ok(Arc::new(EventFd::from_flags(EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC)?))
+}
+
+/// The giver's end. The thread ends when this is dropped and everything has been done; nobody waits for that.
+#[derive(Debug)]
+pub struct Worker<T, E>(Arc<Shared<T, E>>);
+
+/// The thread's end.
+#[derive(Debug)]
+pub struct Inbox<T, E>(Arc<Shared<T, E>>);
+
+#[derive(Debug)]
+struct Shared<T, E> {
+    state: Mutex<State<T, E>>,
+    changed: Condvar,
+    bell: Bell,
+    /// The bell rings when so little waits again.
+    low_bytes: usize,
+}
+
+#[derive(Debug)]
+struct State<T, E> {
+    queue: VecDeque<(T, usize)>,
+    /// Bytes of the queue and of what is being done.
+    waiting_bytes: usize,
+    /// The bytes of what is being done, and when it last moved.
+    underway: Option<(usize, Instant)>,
+    events: VecDeque<E>,
+    is_closed: bool,
+    is_over: bool,
+}
+
+impl<T, E> Shared<T, E> {
+    fn lock(&self) -> MutexGuard<'_, State<T, E>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn ring(&self) {
+        // Full only when it rings already.
+        let _ = self.bell.write(1);
+    }
+}
+
+impl<T: Send + 'static, E: Send + 'static> Worker<T, E> {
+    /// Starts the thread, which takes what it is to do from its inbox until there is no more.
+    pub fn start(
+        name: &str,
+        bell: Bell,
+        low_bytes: usize,
+        serve: impl FnOnce(&Inbox<T, E>) + Send + 'static,
+    ) -> io::Result<Self> {
+        let state = State {
+            queue: VecDeque::new(),
+            waiting_bytes: 0,
+            underway: None,
+            events: VecDeque::new(),
+            is_closed: false,
+            is_over: false,
+        };
+        let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new(), bell, low_bytes });
+        let inbox = Inbox(shared.clone());
+        thread::Builder::new().name(name.to_owned()).spawn(move || serve(&inbox))?;
+        Ok(Self(shared))
+    }
+
+    /// Gives it something to do, of so many bytes.
+    pub fn give(&self, work: T, byte_count: usize) {
+        let mut state = self.0.lock();
+        state.queue.push_back((work, byte_count));
+        state.waiting_bytes += byte_count;
+        drop(state);
+        self.0.changed.notify_all();
+    }
+
+    /// Bytes that are not done.
+    #[must_use]
+    pub fn waiting_bytes(&self) -> usize {
+        self.0.lock().waiting_bytes
+    }
+
+    /// Whether everything is done.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        let state = self.0.lock();
+        state.queue.is_empty() && state.underway.is_none()
+    }
+
+    /// Since when what is being done has not moved.
+    #[must_use]
+    pub fn still_since(&self) -> Option<Instant> {
+        self.0.lock().underway.map(|(_, since)| since)
+    }
+
+    /// What the thread has to say.
+    pub fn poll_event(&self) -> Option<E> {
+        self.0.lock().events.pop_front()
+    }
+
+    /// Nothing more will be given: the thread ends when everything is done.
+    pub fn close(&self) {
+        self.0.lock().is_closed = true;
+        self.0.changed.notify_all();
+    }
+
+    /// Waits for the thread's end, no longer than this. Whether it has come.
+    pub fn wait_for_end(&self, time_max: Duration) -> bool {
+        let state = self.0.lock();
+        let waited = self.0.changed.wait_timeout_while(state, time_max, |state| !state.is_over);
+        waited.unwrap_or_else(PoisonError::into_inner).0.is_over
+    }
+}
+
+impl<T, E> Drop for Worker<T, E> {
+    fn drop(&mut self) {
+        self.0.lock().is_closed = true;
+        self.0.changed.notify_all();
+    }
+}
+
+impl<T, E> Inbox<T, E> {
+    /// The next thing to do; what was taken before is done. `None` when nothing more will come.
+    #[must_use]
+    pub fn next(&self) -> Option<T> {
+        let mut state = self.0.lock();
+        if let Some((byte_count, _)) = state.underway.take() {
+            let before = state.waiting_bytes;
+            state.waiting_bytes -= byte_count;
+            let is_low = before > self.0.low_bytes && state.waiting_bytes <= self.0.low_bytes;
+            if is_low || state.queue.is_empty() {
+                self.0.ring();
+            }
+        }
+        loop {
+            if let Some((work, byte_count)) = state.queue.pop_front() {
+                state.underway = Some((byte_count, Instant::now()));
+                return Some(work);
+            }
+            if state.is_closed {
+                return None;
+            }
+            state = self.0.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// What is being done has moved on.
+    pub fn moved(&self) {
+        if let Some((_, since)) = &mut self.0.lock().underway {
+            *since = Instant::now();
+        }
+    }
+
+    /// Tells the giver.
+    pub fn tell(&self, event: E) {
+        self.0.lock().events.push_back(event);
+        self.0.ring();
+    }
+}
+
+impl<T, E> Drop for Inbox<T, E> {
+    fn drop(&mut self) {
+        self.0.lock().is_over = true;
+        self.0.changed.notify_all();
+        self.0.ring();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::channel;
+
+    #[test]
+    fn whoever_gives_work_never_waits_and_sees_what_is_not_done() {
+        let (go, may_go) = channel::<()>();
+        let worker = Worker::start("test", bell().unwrap(), 0, move |inbox: &Inbox<u32, u32>| {
+            while let Some(work) = inbox.next() {
+                let _ = may_go.recv();
+                inbox.tell(work);
+            }
+        })
+        .unwrap();
+        worker.give(1, 10);
+        worker.give(2, 5);
+        assert!(!worker.is_idle() && worker.waiting_bytes() == 15);
+        worker.close();
+        assert!(!worker.wait_for_end(Duration::ZERO));
+        drop(go);
+        assert!(worker.wait_for_end(Duration::from_secs(60)));
+        assert!(worker.is_idle() && worker.waiting_bytes() == 0);
+        assert_eq!([worker.poll_event(), worker.poll_event(), worker.poll_event()], [Some(1), Some(2), None]);
+    }
+}
