@@ -15,6 +15,7 @@ mod fortran;
 mod healing;
 mod injection;
 mod instructions;
+mod laggards;
 mod leftovers;
 mod lineages;
 mod listings;

@@ -3,7 +3,7 @@
 use super::{Job, cloning, control::Control, links};
 use crate::dynamic::redrun as dynamic;
 use crate::engine::{self, opening};
-use redrt_wire::control::{FromAgent, ToAgent};
+use redrt_wire::control::{Determinism, FromAgent, ToAgent};
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -149,6 +149,13 @@ fn heed(job: &Job, control: &Control, message: ToAgent) {
             let _ = control.send(&FromAgent::Pinned(pins.awaited));
         }
         ToAgent::Ask { wave } => {
+            if job.welcome.world.degree(job.welcome.me.rank) > 1 {
+                // Where polls are not agreed on, each replica makes as many calls as it happens to.
+                let is_counted = job.welcome.options.determinism == Determinism::Full;
+                let calls = if is_counted { super::threads::calls_of(0) } else { 0 };
+                // If the daemon is gone, so is the job.
+                let _ = control.send(&FromAgent::Pace { calls });
+            }
             let thread_count = super::threads::mpi_thread_count(OWN_THREADS.load(Ordering::Relaxed));
             let may_be_passive = !crate::dynamic::is_used();
             let passive = may_be_passive.then(|| cell.passive(thread_count, &job.welcome.view)).flatten();

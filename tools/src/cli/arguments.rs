@@ -59,6 +59,15 @@ pub struct Arguments {
     #[arg(long = "on-sdc", value_enum, default_value_t, value_name = "WHAT", help_heading = "Replication")]
     pub on_sdc: OnSdc,
 
+    /// When a replica stands still while its siblings wait for it, because it is stopped or computes for ever: end it if two siblings are
+    /// ahead; end it if one is (-r 2); or only tell
+    #[arg(long = "on-stall", value_enum, default_value_t, value_name = "WHAT", help_heading = "Replication")]
+    pub on_stall: OnStall,
+
+    /// How long it may stand still, 5 or more [default: 4 times as long as replicas of its rank have stood at one MPI call, and 30 at least]
+    #[arg(long = "stall-timeout", value_name = "SECONDS", help_heading = "Replication")]
+    pub stall_timeout: Option<String>,
+
     /// Compare the memory of replicas every so many seconds, at a collective, to find what is corrupt before it reaches a message. 60
     /// costs little. Programs with threads of their own are left alone
     #[arg(long, value_name = "SECONDS", help_heading = "Replication")]
@@ -319,6 +328,10 @@ choice!(
 choice!(
     /// `--determinism`.
     Determinism => control::Determinism { Full => Full, Sends => Sends }
+);
+choice!(
+    /// `--on-stall`.
+    OnStall => crate::coordinator::OnStall { Majority => Majority, Retire => Retire, Wait => Wait }
 );
 choice!(
     /// `--files`.

@@ -84,6 +84,10 @@ pub struct Job {
     pub metrics: Option<SocketAddr>,
     /// Where the summary goes in JSON.
     pub json_summary: Option<PathBuf>,
+    /// What is done about a replica that stands still.
+    pub on_stall: crate::coordinator::OnStall,
+    /// How long it may.
+    pub stall_time: Option<Duration>,
     /// A host with so many strikes is drained.
     pub strikes_max: u32,
     /// How often the memory of replicas is compared.
@@ -179,6 +183,11 @@ fn assemble(arguments: &Arguments, locals: &[LocalArguments]) -> Result<Job, Usa
     }
     let timeout = arguments.timeout.as_deref().map(inject::parse_seconds).transpose();
     let timeout = timeout.map_err(|error| UsageError(format!("--timeout: {error}")))?;
+    let stall_time = arguments.stall_timeout.as_deref().map(inject::parse_seconds).transpose();
+    let stall_time = stall_time.map_err(|error| UsageError(format!("--stall-timeout: {error}")))?;
+    if stall_time.is_some_and(|time| time < crate::coordinator::STALL_TIME_MIN) {
+        return Err(UsageError("--stall-timeout: processes are asked every 2 seconds, so say 5 or more".into()));
+    }
     let scrub_interval = arguments.scrub.as_deref().map(inject::parse_seconds).transpose();
     let scrub_interval = scrub_interval.map_err(|error| UsageError(format!("--scrub: {error}")))?;
     if scrub_interval.is_some_and(|interval| interval.is_zero()) {
@@ -225,6 +234,8 @@ fn assemble(arguments: &Arguments, locals: &[LocalArguments]) -> Result<Job, Usa
             .unwrap_or(heads::Place::Nowhere),
         metrics: arguments.metrics.as_deref().map(metrics_address).transpose()?,
         json_summary: arguments.json_summary.clone(),
+        on_stall: arguments.on_stall.into(),
+        stall_time,
         strikes_max: arguments.strikes,
         scrub_interval,
         arbitration_interval,

@@ -16,7 +16,7 @@
 //! A line of standard output counts as a message,
 //! but what is shown of it is what the majority printed, whatever the policy is.
 
-use super::{Coordinator, EndReason, KILL_GRACE, Report, RetireReason, SIBLINGS_BELIEVED};
+use super::{Coordinator, EndReason, KILL_GRACE, Laggard, OnStall, Report, RetireReason, SIBLINGS_BELIEVED};
 use crate::stdio::mismatch::OutputMismatch;
 use redrt_types::{ReplicaId, VirtualRank};
 use redrt_wire::control::OnSdc;
@@ -115,6 +115,36 @@ impl Coordinator {
         let was_retired = !self.process(replica).counts();
         if self.ends_corrupt() && self.retire(replica, RetireReason::Outvoted, SIBLINGS_BELIEVED) && !was_retired {
             self.strike(now, replica);
+        }
+    }
+
+    /// Whose pace is watched: all that take part.
+    pub(super) fn paced_replicas(&self) -> Vec<ReplicaId> {
+        let counts = |replica: &ReplicaId| self.processes[self.world().process(*replica).0 as usize].counts();
+        let live = self.world().replicas().filter(|replica| self.view.is_live(*replica) && self.is_in_step(*replica));
+        live.filter(counts).collect()
+    }
+
+    /// A replica stands still, and its siblings wait for it: they may go on without it.
+    pub(super) fn judge_pace(&mut self, now: Duration) {
+        if !self.is_under_way() {
+            return;
+        }
+        let live = self.paced_replicas();
+        for laggard in self.pace.laggards(now, self.stall.next_deadline(), &live) {
+            let Laggard { replica, ahead, .. } = laggard;
+            let counting = self.view.live_set(replica.rank);
+            let weight = self.view.kinship(replica.rank).weight(ahead, counting);
+            let believed_min = match self.settings.on_stall {
+                OnStall::Majority => SIBLINGS_BELIEVED,
+                OnStall::Retire => 1,
+                OnStall::Wait => usize::MAX,
+            };
+            let is_retired = weight >= believed_min;
+            self.report(Report::Lags { laggard, is_retired });
+            if is_retired {
+                self.retire(replica, RetireReason::Lagging, 1);
+            }
         }
     }
 

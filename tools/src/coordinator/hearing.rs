@@ -77,8 +77,10 @@ impl Coordinator {
                     self.end(EndReason::Corrupted, Some(1), now + KILL_GRACE);
                 }
             }
+            FromAgent::Pace { calls } => self.pace.heard(now, replica, calls),
             FromAgent::Answer { wave, passive, statistics } => {
                 self.process(replica).latest = statistics;
+                self.pace.waits(now, replica, passive.is_some());
                 self.answered(now, replica, wave, passive);
             }
             FromAgent::Scrubbed { round, answer } => self.scrubbed(replica, round, answer),
@@ -88,6 +90,13 @@ impl Coordinator {
             FromAgent::Suspect(suspect) => self.suspected(now, suspect, replica),
             FromAgent::Refused { peer, what } => self.refused(now, replica, peer, what),
         }
+    }
+
+    /// Asks all processes whether they can do anything by themselves.
+    pub(super) fn ask(&mut self, now: Duration, wave: u64) {
+        let live = self.paced_replicas();
+        self.pace.asked(now, &live);
+        self.send(ToDaemon::Ask { wave });
     }
 
     pub(super) fn answered(&mut self, now: Duration, replica: ReplicaId, wave: u64, passive: Option<Passive>) {
@@ -104,7 +113,7 @@ impl Coordinator {
             .filter(|other| view.is_live(*other) && processes[world.process(*other).0 as usize].exit.is_none());
         match self.stall.answered(now, replica, (wave, passive), view, live) {
             Finding::Open => {}
-            Finding::Ask(wave) => self.send(ToDaemon::Ask { wave }),
+            Finding::Ask(wave) => self.ask(now, wave),
             Finding::Stalled(stall) => self.stalled(now, stall),
         }
     }

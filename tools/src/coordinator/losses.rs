@@ -73,6 +73,7 @@ impl Coordinator {
     pub(super) fn lose(&mut self, now: Duration, replicas: &[ReplicaId]) {
         for replica in replicas {
             self.process(*replica).lost = true;
+            self.pace.forget(*replica);
         }
         self.view = self.view.without(replicas);
         self.interrupt_scrub();

@@ -23,6 +23,10 @@ pub struct Settings {
     pub death_time_max: Duration,
     /// What is done about replicas that differ.
     pub on_sdc: OnSdc,
+    /// What is done about a replica that stands still while its siblings wait for it.
+    pub on_stall: OnStall,
+    /// How long a replica may stand still; as its rank's own pace says if absent.
+    pub stall_time: Option<Duration>,
     /// With so many strikes a host is drained.
     pub strikes_max: u32,
     /// How often the memory of replicas is compared.
@@ -33,6 +37,18 @@ pub struct Settings {
     pub send_kills: Vec<ReplicaId>,
     /// Kills at random times.
     pub random_kills: Option<RandomKills>,
+}
+
+/// What is done about a replica that stands still while its siblings wait for it (`--on-stall`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum OnStall {
+    /// It is ended if two siblings of different lineages are ahead.
+    #[default]
+    Majority,
+    /// It is ended if a sibling is ahead.
+    Retire,
+    /// It is waited for.
+    Wait,
 }
 
 /// What happens.

@@ -27,6 +27,7 @@ mod look;
 mod losses;
 mod messages;
 mod output;
+mod pace;
 mod process;
 mod recovery;
 mod refusal;
@@ -38,7 +39,8 @@ pub use determinism::{Check, Nondeterministic};
 pub use ending::{FAREWELL, KILL_GRACE, OUTPUT_CLOSED_CODE, OUTPUT_FAILED_CODE, SIGNAL_GRACE};
 pub use evidence::in_words;
 pub use injection::{Random, RandomKills, TimedKill};
-pub use messages::{Input, Output, Settings};
+pub use messages::{Input, OnStall, Output, Settings};
+pub use pace::{Laggard, STALL_TIME_MIN};
 pub use report::{EndReason, Loss, Report, RetireReason, Severity, drain_command, exit_text, signal_name, time_text};
 
 pub use recovery::{Arbiter, Arbitration, Move, Purpose, Recovered, Recovery, Wish};
@@ -46,6 +48,7 @@ pub use recovery::{Arbiter, Arbitration, Move, Purpose, Recovered, Recovery, Wis
 use crate::stdio::mismatch::Finding;
 use ending::Ending;
 use injection::Injector;
+use pace::PaceWatch;
 use process::{Phase, Process};
 use redrt_types::{Incarnation, ReplicaId, View};
 use redrt_wire::daemon::{Exit, ToDaemon};
@@ -75,6 +78,7 @@ pub struct Coordinator {
     injector: Injector,
     broken_links: Vec<link::BrokenLink>,
     stall: StallWatch,
+    pace: PaceWatch,
     /// Absent where lost replicas are not replaced.
     recovery: Option<Recovery>,
     /// Replicas have been found to differ.
@@ -109,6 +113,7 @@ impl Coordinator {
             injector,
             broken_links: Vec::new(),
             stall: StallWatch::new(settings.world.process_count()),
+            pace: PaceWatch::new(settings.stall_time),
             recovery: None,
             have_differed: false,
             excerpts: evidence::Excerpts::default(),
@@ -164,7 +169,7 @@ impl Coordinator {
             Some(ending) if ending.killed => Some(ending.kill_at + FAREWELL),
             Some(ending) => Some(ending.kill_at),
             None => {
-                let stall = self.is_under_way().then(|| self.stall.next_deadline()).flatten();
+                let stall = self.is_under_way().then(|| self.stall.next_deadline());
                 let recovery = self.recovery.as_ref().and_then(|recovery| recovery.next_deadline(self.latest));
                 let scrub = self.scrub.as_ref().filter(|_| self.is_under_way()).map(ScrubWatch::next_deadline);
                 let (injection, link) = (self.injector.next_deadline(), self.next_link_deadline());
@@ -245,8 +250,9 @@ impl Coordinator {
         if self.is_under_way()
             && let Some(wave) = self.stall.pass_time(now)
         {
-            self.send(ToDaemon::Ask { wave });
+            self.ask(now, wave);
         }
+        self.judge_pace(now);
         self.pass_scrub_time(now);
     }
 

@@ -47,6 +47,7 @@ impl Coordinator {
             | FromAgent::Trace(..)
             | FromAgent::Dynamic(..)
             | FromAgent::Answer { .. }
+            | FromAgent::Pace { .. }
             | FromAgent::Scrubbed { .. } => Vec::new(),
         };
         if named.iter().all(|named| world.contains(*named)) { Ok(()) } else { Err("speaks of replicas there are not") }

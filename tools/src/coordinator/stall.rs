@@ -17,6 +17,9 @@ const INTERVAL_MIN: Duration = Duration::from_secs(2);
 /// The same for each process of the job: all answers go to one place.
 const INTERVAL_OF_A_PROCESS: Duration = Duration::from_millis(1);
 
+/// A wave that has not been answered by all for so many intervals is given up, and another begins: who is stopped answers none.
+const WAVE_INTERVALS: u32 = 4;
+
 /// What each process waits for, in a job that does not go on.
 pub type Stall = BTreeMap<ReplicaId, Passive>;
 
@@ -50,18 +53,22 @@ impl StallWatch {
         Self { interval, wave: 0, answers: None, before: None, next: Duration::ZERO }
     }
 
-    /// When a wave is due; none while one is under way. A process that is stopped, or computes with its agent starved,
-    /// delays its answer and with it all further questions.
-    pub fn next_deadline(&self) -> Option<Duration> {
-        self.answers.is_none().then_some(self.next)
+    /// When a wave is due. One that is under way is given time: a process may compute with its agent starved.
+    pub fn next_deadline(&self) -> Duration {
+        self.next
     }
 
     /// Begins a wave if one is due: its number.
     pub fn pass_time(&mut self, now: Duration) -> Option<u64> {
-        (self.answers.is_none() && now >= self.next).then(|| self.begin())
+        if now < self.next {
+            return None;
+        }
+        self.before = None;
+        Some(self.begin(now))
     }
 
-    fn begin(&mut self) -> u64 {
+    fn begin(&mut self, now: Duration) -> u64 {
+        self.next = now + self.interval * WAVE_INTERVALS;
         self.wave += 1;
         self.answers = Some(Stall::new());
         self.wave
@@ -106,7 +113,7 @@ impl StallWatch {
             return Finding::Stalled(answers);
         }
         self.before = Some(answers);
-        Finding::Ask(self.begin())
+        Finding::Ask(self.begin(now))
     }
 }
 
@@ -163,11 +170,25 @@ mod tests {
         let wave = rig.watch.pass_time(NOW).unwrap();
         assert_eq!(rig.answer(0, wave, Some(passive(10, 5))), Finding::Open);
         let Finding::Ask(second) = rig.answer(1, wave, Some(passive(5, 10))) else { panic!("asks once more") };
-        assert_eq!(rig.watch.next_deadline(), None);
+        assert_eq!(rig.watch.pass_time(NOW), None);
         assert_eq!(rig.answer(1, second, Some(passive(5, 10))), Finding::Open);
         let Finding::Stalled(stall) = rig.answer(0, second, Some(passive(10, 5))) else { panic!("proved") };
         assert_eq!(stall.len(), 2);
         assert!(strays(&stall, &rig.view).is_empty());
+    }
+
+    /// One that is stopped does not keep the others from being asked.
+    #[test]
+    fn a_wave_that_one_does_not_answer_is_given_up() {
+        let mut rig = Rig::new();
+        let wave = rig.watch.pass_time(NOW).unwrap();
+        rig.answer(0, wave, Some(passive(10, 5)));
+        let later = rig.watch.next_deadline();
+        assert!(later > NOW);
+        let second = rig.watch.pass_time(later).unwrap();
+        assert_eq!(rig.answer(1, wave, Some(passive(5, 10))), Finding::Open);
+        assert_eq!(rig.answer(0, second, Some(passive(10, 5))), Finding::Open);
+        assert!(matches!(rig.answer(1, second, Some(passive(5, 10))), Finding::Ask(_)));
     }
 
     #[test]

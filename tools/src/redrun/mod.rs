@@ -140,6 +140,8 @@ impl<'a> Shell<'a> {
             death_time_max: 2 * job.hosts.detect_timeout,
             on_sdc: job.options.on_sdc,
             strikes_max: job.strikes_max,
+            on_stall: job.on_stall,
+            stall_time: job.stall_time,
             scrub_interval: job.scrub_interval,
             timed_kills,
             send_kills,

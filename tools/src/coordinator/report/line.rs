@@ -2,6 +2,7 @@
 
 use super::{EndReason, Loss, Report, RetireReason, Severity, drain_command, signal_name, time_text};
 use crate::attribution;
+use crate::coordinator::Laggard;
 use crate::coordinator::recovery::{Arbiter, Arbitration, Purpose, Recovered};
 use crate::coordinator::scrub::{self, Difference};
 use crate::coordinator::stall::Stall;
@@ -104,6 +105,7 @@ impl Report {
             Self::Retired { replica, reason } => {
                 let what = match reason {
                     RetireReason::Outvoted => "was outvoted by its siblings".to_owned(),
+                    RetireReason::Lagging => "stands still while its siblings wait for it".to_owned(),
                     RetireReason::Parted => {
                         "differs from its siblings since a message that nobody could judge; who is right is not known"
                             .to_owned()
@@ -129,6 +131,26 @@ impl Report {
             }
             Self::Strike { replica, count, limit } => {
                 (Severity::Warning, format!("host {} has {count} of {limit} strikes", host(*replica)))
+            }
+            Self::Lags { laggard, is_retired } => {
+                let Laggard { replica, ahead, stood, is_silent } = laggard;
+                let ahead: Vec<_> =
+                    ahead.iter().map(|index| ReplicaId { rank: replica.rank, index }.to_string()).collect();
+                let what = match is_silent {
+                    true => "has not answered",
+                    false => "has come to no MPI call",
+                };
+                let (host, ahead, stood) = (host(*replica), ahead.join(", "), stood.as_secs());
+                let follows = match is_retired {
+                    true => String::new(),
+                    false => format!(
+                        "; the job waits for it. Is it stopped? `redctl kill {replica}` goes on without it, and --on-stall=retire does so"
+                    ),
+                };
+                (
+                    Severity::Warning,
+                    format!("replica {replica} on {host} {what} for {stood} s, while {ahead} waits{follows}"),
+                )
             }
             Self::OneLineage(rank) => (
                 Severity::Warning,

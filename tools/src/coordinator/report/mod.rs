@@ -3,6 +3,7 @@
 mod line;
 mod record;
 
+use super::Laggard;
 use super::recovery::{Arbitration, Purpose, Recovered};
 use super::scrub::{self, Difference};
 use super::stall::Stall;
@@ -114,6 +115,8 @@ pub enum EndReason {
 pub enum RetireReason {
     /// A message of it was outvoted.
     Outvoted,
+    /// It stands still, and its siblings wait for it.
+    Lagging,
     /// Its siblings contradict it, where nobody knows which of them are right.
     Parted,
     /// It has computed with a payload that was outvoted later.
@@ -351,6 +354,13 @@ pub enum Report {
         count: u32,
         /// With so many it is drained.
         limit: u32,
+    },
+    /// A replica stands still, and its siblings wait for it.
+    Lags {
+        /// Who, and since when.
+        laggard: Laggard,
+        /// Whether it is ended for that.
+        is_retired: bool,
     },
     /// All replicas of a rank, of which there are three or more, share an image that nothing has vouched for.
     OneLineage(VirtualRank),

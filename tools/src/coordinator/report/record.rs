@@ -1,9 +1,9 @@
 //! What the audit log keeps.
 
 use super::{EndReason, Loss, Report, RetireReason, drain_command};
-use crate::coordinator::output;
 use crate::coordinator::recovery::{Arbiter, Arbitration, Purpose, Recovered};
 use crate::coordinator::scrub::{self, Difference};
+use crate::coordinator::{Laggard, output};
 use redrt_types::ReplicaId;
 use redrt_wire::daemon::Exit;
 use redrt_wire::event::{Event, Evidence, Mismatch, Vote};
@@ -110,6 +110,7 @@ impl Report {
                 };
                 let reason = match reason {
                     RetireReason::Outvoted => "outvoted",
+                    RetireReason::Lagging => "lagging",
                     RetireReason::Parted => "parted",
                     RetireReason::Tainted => "tainted",
                     RetireReason::Strayed => "strayed",
@@ -129,6 +130,17 @@ impl Report {
                 "strike",
                 json!({ "replica": replica.to_string(), "host": host(*replica), "strikes": count, "limit": limit }),
             ),
+            Self::Lags { laggard, is_retired } => {
+                let Laggard { replica, ahead, stood, is_silent } = laggard;
+                let ahead: Vec<_> =
+                    ahead.iter().map(|index| ReplicaId { rank: replica.rank, index }.to_string()).collect();
+                let (stood_s, silent, retired) = (stood.as_secs_f64(), is_silent, is_retired);
+                (
+                    "laggard",
+                    json!({ "replica": replica.to_string(), "host": host(*replica), "ahead": ahead, "stood_s": stood_s,
+                        "silent": silent, "retired": retired }),
+                )
+            }
             Self::OneLineage(rank) => ("one-lineage", json!({ "rank": rank.0 })),
             Self::HostBad { last, strikes, is_drained } => {
                 let (host, command) =

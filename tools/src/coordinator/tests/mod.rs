@@ -25,6 +25,8 @@ fn settings(degrees: &[u16]) -> Settings {
         death_time_max: Duration::from_secs(2),
         on_sdc: OnSdc::Heal,
         strikes_max: 3,
+        on_stall: OnStall::Majority,
+        stall_time: None,
         scrub_interval: None,
         timed_kills: Vec::new(),
         send_kills: Vec::new(),
