@@ -9,6 +9,7 @@
 //! | [`first_point`] | from when on a checkpoint pays at all |
 //! | [`spare_choice`], [`room`] | a spare, or go on with fewer nodes |
 //! | [`overhead`], [`cloning`], [`sphere`], [`spheres`] | time at redundancy r, with and without clones, partly replicated |
+//! | [`clusters`] | who rolls back with whom, and who shares a code |
 //! | [`exposure`], [`capacity`], [`detection`], [`checksum`] | windows, node hours, failure detectors, checksums |
 //!
 //! The models are those of published papers. Where a paper's own formula is wrong, [`Version`] chooses between what it printed and
@@ -19,6 +20,7 @@
 pub mod capacity;
 pub mod checksum;
 pub mod cloning;
+pub mod clusters;
 pub mod detection;
 pub mod exposure;
 pub mod first_point;
