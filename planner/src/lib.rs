@@ -10,6 +10,7 @@
 //! | [`spare_choice`], [`room`] | a spare, or go on with fewer nodes |
 //! | [`overhead`], [`cloning`], [`sphere`], [`spheres`] | time at redundancy r, with and without clones, partly replicated |
 //! | [`clusters`] | who rolls back with whom, and who shares a code |
+//! | [`policy`], [`simulation`] | the time of a job under all of it, in closed form and by Monte Carlo |
 //! | [`exposure`], [`capacity`], [`detection`], [`checksum`] | windows, node hours, failure detectors, checksums |
 //!
 //! The models are those of published papers. Where a paper's own formula is wrong, [`Version`] chooses between what it printed and
@@ -26,7 +27,10 @@ pub mod exposure;
 pub mod first_point;
 pub mod interval;
 pub mod overhead;
+pub mod policy;
+pub mod regions;
 pub mod room;
+pub mod simulation;
 pub mod spare_choice;
 pub mod sphere;
 pub mod spheres;

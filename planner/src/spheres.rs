@@ -39,7 +39,9 @@ impl Spheres {
     #[must_use]
     pub fn survival(&self, time: f64) -> f64 {
         let lost = -(-time / self.mttf).exp_m1();
-        let log: f64 = self.counts.iter().map(|(degree, count)| count * (-lost.powi(*degree as i32)).ln_1p()).sum();
+        // None of a kind times a survival of 0 would not be a number.
+        let some = self.counts.iter().filter(|(_, count)| *count > 0.0);
+        let log: f64 = some.map(|(degree, count)| count * (-lost.powi(*degree as i32)).ln_1p()).sum();
         log.exp()
     }
 
