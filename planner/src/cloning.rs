@@ -52,10 +52,18 @@ impl Cloning {
     }
 }
 
+/// Terms of Poisson's distribution are summed up to this mean.
+const SUMMED_MAX: f64 = 1e5;
+
 /// Spares such that they suffice with probability `confidence`, when `failures` are expected until one is back, or the job ends:
 /// a quantile of Poisson's distribution. (The published sizes are means: they are exceeded in about half of the runs.)
 #[must_use]
 pub fn spares_with_confidence(failures: f64, confidence: f64) -> u64 {
+    if failures > SUMMED_MAX {
+        // Chernoff's bound, which at this size is hardly more than the quantile.
+        let log = -(1.0 - confidence).ln();
+        return (failures + (2.0 * failures * log).sqrt() + log).ceil() as u64;
+    }
     let mut log_term = -failures;
     let mut sum = log_term.exp();
     let mut count = 0;

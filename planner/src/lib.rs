@@ -11,6 +11,7 @@
 //! | [`overhead`], [`cloning`], [`sphere`], [`spheres`] | time at redundancy r, with and without clones, partly replicated |
 //! | [`clusters`] | who rolls back with whom, and who shares a code |
 //! | [`policy`], [`simulation`] | the time of a job under all of it, in closed form and by Monte Carlo |
+//! | [`profile`], [`advise`] | what is known of a program and site, and which protection suits it |
 //! | [`exposure`], [`capacity`], [`detection`], [`checksum`] | windows, node hours, failure detectors, checksums |
 //!
 //! The models are those of published papers. Where a paper's own formula is wrong, [`Version`] chooses between what it printed and
@@ -18,6 +19,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod advise;
 pub mod capacity;
 pub mod checksum;
 pub mod cloning;
@@ -28,6 +30,7 @@ pub mod first_point;
 pub mod interval;
 pub mod overhead;
 pub mod policy;
+pub mod profile;
 pub mod regions;
 pub mod room;
 pub mod simulation;

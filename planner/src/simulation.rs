@@ -36,9 +36,24 @@ pub struct Outcomes {
 /// If there are no runs, or `time_max` is not finite: a job that never ends would never be done.
 #[must_use]
 pub fn simulate(policy: &Policy, seed: u64, runs: u32, time_max: f64) -> Outcomes {
+    simulate_within(policy, seed, runs, time_max, u64::MAX).expect("it ends, for time is limited")
+}
+
+/// The same if no more than `steps_max` steps are needed, each of which takes a constant time: `None` otherwise.
+///
+/// # Panics
+/// As [`simulate`].
+#[must_use]
+pub fn simulate_within(policy: &Policy, seed: u64, runs: u32, time_max: f64, steps_max: u64) -> Option<Outcomes> {
     assert!(runs > 0 && time_max.is_finite(), "{runs} runs of {time_max}");
     let mut rng = Rng::with_seed(seed);
-    let all: Vec<_> = (0..runs).map(|_| Run::new(policy, &mut rng).carry_out(time_max)).collect();
+    let mut steps_left = steps_max;
+    let all: Option<Vec<_>> =
+        (0..runs).map(|_| Run::new(policy, &mut rng).carry_out(time_max, &mut steps_left)).collect();
+    Some(outcomes(&all?, runs))
+}
+
+fn outcomes(all: &[Outcome], runs: u32) -> Outcomes {
     let share = |count: usize| count as f64 / f64::from(runs);
     let mean = |value: &dyn Fn(&Outcome) -> f64| all.iter().map(value).sum::<f64>() / f64::from(runs);
     let mut times: Vec<_> = all.iter().filter_map(|outcome| outcome.time).collect();
@@ -158,18 +173,21 @@ impl<'a> Run<'a> {
         };
     }
 
-    fn carry_out(mut self, time_max: f64) -> Outcome {
+    /// `None` if there are not enough steps left.
+    fn carry_out(mut self, time_max: f64, steps_left: &mut u64) -> Option<Outcome> {
         loop {
+            let steps = 1 + self.clones.len() + self.repairs.len() + self.degraded.len();
+            *steps_left = steps_left.checked_sub(steps as u64)?;
             let (at, event) = self.next();
             if at > time_max {
-                return self.outcome;
+                return Some(self.outcome);
             }
             self.progress += (at - self.now) * self.speed();
             self.now = at;
             match event {
                 Event::End => {
                     self.outcome.time = Some(self.now);
-                    return self.outcome;
+                    return Some(self.outcome);
                 }
                 Event::Failure => self.fail(),
                 Event::CloneDone(place) => {
