@@ -2,11 +2,13 @@
 
 use super::answer::{Answer, Cell, Table};
 use super::arguments::{Advise, By};
+use super::learn::mtbf_note;
 use super::picture::Picture;
+use super::store::Store;
 use crate::cli::UsageError;
 use anyhow::{Context, Result, bail};
 use planner::advise::{Corruption, Objective, Question, Row, Source};
-use planner::profile::{Learned, Profile};
+use planner::profile::{Learned, Mtbf, Profile};
 use std::path::Path;
 
 /// The most that a profile file may have; a matrix of a thousand ranks with each other is below it.
@@ -46,10 +48,37 @@ fn learned(paths: &[std::path::PathBuf]) -> Result<Option<Learned>> {
     Ok(Learned::new(&profiles))
 }
 
-pub(super) fn answer(arguments: &Advise) -> Result<Answer> {
-    let known = learned(&arguments.profiles)?;
+/// What was learned of the program that is named.
+fn learned_before(store: &Store, program: &str, ranks: u32) -> Result<Learned> {
+    let mut programs = store.programs()?;
+    let place = programs.iter().position(|known| known.program == program && known.ranks == ranks);
+    let unknown =
+        || UsageError(format!("--program: no run of {program} with {ranks} ranks was learned; see redplan known"));
+    Ok(programs.swap_remove(place.ok_or_else(unknown)?))
+}
+
+/// Mean time between failures of the hosts whose jobs were learned.
+fn site_mtbf(store: &Store) -> Result<(f64, String)> {
+    let mtbf = Mtbf::new(&store.hosts()?);
+    let mtbf = mtbf.ok_or_else(|| UsageError("--mtbf is needed, for no job was learned; see redplan learn".into()))?;
+    Ok((mtbf.estimate_h * planner::HOUR_S, mtbf_note(&mtbf)))
+}
+
+pub(super) fn answer(arguments: &Advise, store: Option<&Path>) -> Result<Answer> {
+    let store = match (&arguments.program, arguments.mtbf) {
+        (None, Some(_)) => None,
+        _ => Some(Store::open(&super::store_path(store)?)?),
+    };
+    let known = match (&store, &arguments.program, arguments.ranks) {
+        (Some(store), Some(program), Some(ranks)) => Some(learned_before(store, program, ranks)?),
+        _ => learned(&arguments.profiles)?,
+    };
     let known = known.as_ref();
-    let missing = |what: &str| UsageError(format!("{what} is needed, or --profile with a profile of the program"));
+    let (mttf_s, mtbf_said) = match (arguments.mtbf, &store) {
+        (None, Some(store)) => site_mtbf(store).map(|(mttf, said)| (mttf, Some(said)))?,
+        (mtbf, _) => (mtbf.unwrap_or(0.0), None),
+    };
+    let missing = |what: &str| UsageError(format!("{what} is needed, or --profile or --program to take it from"));
     let mut assumed = Vec::new();
     let mut or_assumed = |given: Option<f64>, value: f64, what: &str| {
         given.unwrap_or_else(|| {
@@ -62,7 +91,7 @@ pub(super) fn answer(arguments: &Advise) -> Result<Answer> {
         ranks: arguments.ranks.or(known.map(|known| known.ranks)).ok_or_else(|| missing("--ranks"))?,
         beta: or_assumed(arguments.beta.or(known.and_then(|known| known.beta)), 0.05, "--beta 0.05"),
         per_host: arguments.per_host,
-        mttf_s: arguments.mtbf,
+        mttf_s,
         hosts: arguments.hosts,
         repair_s: arguments.repair,
         restart_s: or_assumed(arguments.restart.or(known.and_then(|known| known.restart_s)), 60.0, "--restart 60s"),
@@ -88,6 +117,7 @@ pub(super) fn answer(arguments: &Advise) -> Result<Answer> {
             notes.push(format!("with checkpoints that the program makes itself, every {interval:.0} s of its work"));
         }
     }
+    notes.extend(mtbf_said);
     if !assumed.is_empty() {
         notes.push(format!("Assumed, for nothing was measured: {}", assumed.join(", ")));
     }

@@ -21,6 +21,10 @@ pub(super) struct Arguments {
     #[arg(long, global = true, value_name = "FILE")]
     pub(super) svg: Option<PathBuf>,
 
+    /// What was learned [default: redrt/plan.redb in $XDG_DATA_HOME or ~/.local/share]
+    #[arg(long, global = true, env = "REDRT_PLAN_STORE", value_name = "FILE")]
+    pub(super) store: Option<PathBuf>,
+
     #[command(subcommand)]
     pub(super) what: What,
 }
@@ -41,6 +45,14 @@ pub(super) enum What {
     SpareChoice(SpareChoice),
     /// How long it takes until a failure is known
     Detect(Detect),
+    /// Keep the times of runs, and the losses of hosts, for advice
+    Learn {
+        /// Audit logs (redrun --audit), directories of them, or profiles (*.json)
+        #[arg(value_name = "FILE", required = true)]
+        files: Vec<PathBuf>,
+    },
+    /// Show what was learned
+    Known,
     /// Divide the hosts of a job into clusters and encoding groups
     Cluster(Cluster),
     /// Print a manual page or shell completions
@@ -60,6 +72,10 @@ pub(super) enum By {
 
 #[derive(Args, Debug)]
 pub(super) struct Advise {
+    /// The program as redplan known names it, whose runs were learned; with --ranks
+    #[arg(long, value_name = "NAME", requires = "ranks", conflicts_with = "profiles")]
+    pub(super) program: Option<String>,
+
     /// A profile of the program, or several of one program and number of ranks; what is given below counts more
     #[arg(long = "profile", value_name = "FILE")]
     pub(super) profiles: Vec<PathBuf>,
@@ -76,9 +92,9 @@ pub(super) struct Advise {
     #[arg(short = 'N', long = "per-host", value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(super) per_host: u32,
 
-    /// Mean time between failures of one host
+    /// Mean time between failures of one host [default: of the losses that were learned]
     #[arg(long, value_name = "TIME", value_parser = seconds)]
-    pub(super) mtbf: f64,
+    pub(super) mtbf: Option<f64>,
 
     /// Share of the time that each replica more adds [default: of the profiles, else 0.05]
     #[arg(long, value_name = "SHARE", value_parser = share)]

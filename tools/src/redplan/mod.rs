@@ -4,15 +4,18 @@ mod advise;
 mod answer;
 mod arguments;
 mod cluster;
+mod learn;
 mod models;
 mod picture;
 mod quantity;
+mod store;
 
 use crate::cli::{UsageError, generate_for};
 use crate::say;
 use anyhow::Result;
 use arguments::{Parsed, What};
 use std::ffi::OsString;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// Runs the command line, which includes the program's own name.
@@ -36,7 +39,9 @@ fn run(arguments: Vec<OsString>) -> Result<()> {
         What::Generate { what } => {
             return Ok(say::text(&generate_for(arguments::command(), "redplan", *what))?);
         }
-        What::Advise(question) => advise::answer(question)?,
+        What::Advise(question) => advise::answer(question, arguments.store.as_deref())?,
+        What::Learn { files } => learn::learn(&store_path(arguments.store.as_deref())?, files)?,
+        What::Known => learn::known(&store::Store::open(&store_path(arguments.store.as_deref())?)?)?,
         What::Interval(question) => models::interval(question)?,
         What::Scale(question) => models::scale(question)?,
         What::Partial(question) => models::partial(question)?,
@@ -55,4 +60,9 @@ fn run(arguments: Vec<OsString>) -> Result<()> {
         say::text(answer.to_text().as_bytes())?;
     }
     Ok(())
+}
+
+/// The store that was named, or the user's.
+fn store_path(named: Option<&Path>) -> Result<PathBuf, UsageError> {
+    named.map_or_else(store::default_path, |path| Ok(path.to_owned()))
 }
