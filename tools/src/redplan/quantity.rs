@@ -36,14 +36,21 @@ fn quantity(text: &str, units: &[(&str, f64)]) -> Option<f64> {
     (value.is_finite() && value >= 0.0).then_some(value)
 }
 
+/// Clusters are found for so many ranks in bearable time and memory.
+const RANK_COUNT_MAX: u32 = 1 << 17;
+
 /// `64x16`: hosts, and processes for each.
 ///
 /// # Errors
 /// Says what is accepted.
 pub(super) fn layout(text: &str) -> Result<(u32, u32), String> {
     let parsed = text.split_once('x').and_then(|(hosts, each)| Some((hosts.parse().ok()?, each.parse().ok()?)));
-    let fits = |(hosts, each): &(u32, u32)| *hosts > 0 && *each > 0 && hosts.checked_mul(*each).is_some();
-    parsed.filter(fits).ok_or_else(|| format!("{text:?} is not HOSTSxRANKS, like 64x16"))
+    let fits = |(hosts, each): &(u32, u32)| {
+        *hosts > 0 && *each > 0 && hosts.checked_mul(*each).is_some_and(|ranks| ranks <= RANK_COUNT_MAX)
+    };
+    parsed
+        .filter(fits)
+        .ok_or_else(|| format!("{text:?} is not HOSTSxRANKS, like 64x16, with {RANK_COUNT_MAX} ranks at most"))
 }
 
 /// A share from 0 to 1.
