@@ -1,7 +1,7 @@
 #!/bin/sh
 # Builds redrt in release mode and installs it as an MPI prefix: scripts/install.sh PREFIX [--no-build]
 #
-#   PREFIX/bin            redrun, mpiexec, mpirun, redrtd, redctl, redspared, redreport, redrt-srun, redrt-sim, redclone, mpicc,
+#   PREFIX/bin            redrun, mpiexec, mpirun, redrtd, redctl, redspared, redreport, redplan, redrt-srun, redrt-sim, redclone, mpicc,
 #                         mpicxx, mpifort, redrt-fortran-modules, …
 #   PREFIX/lib            libmpi_abi.so.1, libredrt_mpifort.so.1, libredrt_preload.so, libredclone.so, pkgconfig/redrt.pc
 #   PREFIX/include        mpi.h, mpif.h, in redrt-fortran/ the modules for the Fortran compiler, if there is one
@@ -38,7 +38,7 @@ put() {
     mv -f "$3.new" "$3"
 }
 
-for program in redrun redrtd redctl redspared redreport redrt-sim redclone redrt-fortran-modules; do
+for program in redrun redrtd redctl redspared redreport redplan redrt-sim redclone redrt-fortran-modules; do
     if [ -f "$built/$program" ]; then
         put 755 "$built/$program" "$prefix/bin/$program"
     fi
@@ -81,6 +81,7 @@ pages() {
 pages redrun "$prefix/bin/redrun" --generate
 pages redspared "$prefix/bin/redspared" --generate
 pages redreport "$prefix/bin/redreport" --generate
+pages redplan "$prefix/bin/redplan" generate
 pages redclone "$prefix/bin/redclone" generate
 pages redctl "$prefix/bin/redctl" generate
 ln -sf redrun.1 "$prefix/share/man/man1/mpiexec.1"

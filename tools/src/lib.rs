@@ -14,6 +14,7 @@ pub mod plan;
 pub mod pool;
 mod prompt;
 pub mod redclone;
+pub mod redplan;
 pub mod redreport;
 pub mod redrtd;
 pub mod redrun;

@@ -3,10 +3,10 @@
 mod arguments;
 mod attribution;
 mod builder;
-mod hosts;
+pub(crate) mod hosts;
 mod html;
-mod job;
-mod report;
+pub(crate) mod job;
+pub(crate) mod report;
 mod text;
 mod verify;
 
@@ -76,7 +76,7 @@ fn tell(arguments: &Arguments) -> Result<ExitCode> {
 }
 
 /// The logs that are named, and those in the directories that are.
-fn files(logs: &[PathBuf]) -> Result<Vec<PathBuf>> {
+pub(crate) fn files(logs: &[PathBuf]) -> Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for path in logs {
         let failed = || format!("Failed to read {}", path.display());

@@ -1,0 +1,208 @@
+//! The expected time of a job under a whole policy, as redrt carries it out: replicas that are replaced while the job runs on,
+//! checkpoints with a short stop and a slow-down behind them, and a return to the last of them when a sphere is lost.
+//!
+//! The unit that fails is a host. A *sphere* is here the hosts that hold the same ranks: with r replicas, placed host after host as
+//! `redrun` does, r hosts have the same ranks, and the job is interrupted when all r are gone. Where replicas are placed otherwise, more pairs
+//! of hosts are fatal, and the job is interrupted more often than this says.
+//!
+//! [`Policy::expected_time`] is the closed form where there is one; [`crate::simulation`] has all of it.
+
+use crate::exposure::sphere_loss_rate;
+use crate::spheres::Spheres;
+use serde::{Deserialize, Serialize};
+use std::cmp::Ordering;
+
+/// How lost replicas are replaced.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Replacement {
+    /// Time from a failure until the sphere has its replica again: detection and clone.
+    pub window: f64,
+    /// Time for which the job stands still for one: short here, all of the clone in the model of DINO.
+    pub stop: f64,
+    /// Share of its speed that the job loses while anything is cloned.
+    pub slowdown: f64,
+    /// Spare hosts at the beginning. Absent: as many as are needed.
+    pub spares: Option<u32>,
+    /// Time until a host that has failed is back as a spare. Absent: never.
+    pub repair: Option<f64>,
+}
+
+/// How the state of the whole job is saved.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Saving {
+    /// Work between two checkpoints.
+    pub interval: f64,
+    /// Work before which none is made, if that is more than the interval: the first protection point.
+    pub first: f64,
+    /// Time for which the job stands still.
+    pub stop: f64,
+    /// Time after it until the checkpoint counts.
+    pub background: f64,
+    /// Share of its speed that the job loses in that time.
+    pub slowdown: f64,
+}
+
+/// What is done about failures in one job. All times in one unit.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Policy {
+    /// Time of the job at these degrees without failures and checkpoints.
+    pub work: f64,
+    /// Degrees, and how many spheres have each.
+    pub spheres: Vec<(u32, u32)>,
+    /// Mean time to failure of a host.
+    pub mttf: f64,
+    /// Time from the loss of a sphere until the job works again, from a checkpoint or its beginning.
+    pub restart: f64,
+    /// Absent: what is lost stays lost, until the job is started again.
+    pub replacement: Option<Replacement>,
+    /// Absent: the job begins anew.
+    pub saving: Option<Saving>,
+}
+
+impl Policy {
+    /// Hosts that run the job, without spares.
+    #[must_use]
+    pub fn host_count(&self) -> u64 {
+        self.spheres.iter().map(|(degree, count)| u64::from(*degree) * u64::from(*count)).sum()
+    }
+
+    /// Rate at which spheres are lost whose replicas are replaced; of those that have one replica, the rate of failures.
+    #[must_use]
+    pub fn interruption_rate(&self) -> f64 {
+        let window = self.replacement.map_or(f64::INFINITY, |replacement| replacement.window);
+        let rate = |(degree, count): &(u32, u32)| sphere_loss_rate(f64::from(*count), *degree, self.mttf, window);
+        self.spheres.iter().filter(|(_, count)| *count > 0).map(rate).sum()
+    }
+
+    /// Rate of the failures after which a replica is replaced.
+    #[must_use]
+    pub fn replacement_rate(&self) -> f64 {
+        let replaced = self.spheres.iter().filter(|(degree, _)| *degree > 1 && self.replacement.is_some());
+        replaced.map(|(degree, count)| f64::from(*degree) * f64::from(*count) / self.mttf).sum()
+    }
+
+    /// Time of the job over that of its work, for the replacing alone.
+    #[must_use]
+    pub fn replacement_stretch(&self) -> f64 {
+        let Some(Replacement { window, stop, slowdown, .. }) = self.replacement else { return 1.0 };
+        let rate = self.replacement_rate();
+        let standing = rate * stop;
+        if standing >= 1.0 {
+            return f64::INFINITY;
+        }
+        let cloning = -(-rate * window).exp_m1();
+        1.0 / ((1.0 - standing) * (1.0 - cloning * slowdown))
+    }
+
+    /// Expected time of the job. `None` where only a simulation tells: with a limited number of spares, or with checkpoints and
+    /// replicas that are not replaced. Infinite where it will not end.
+    ///
+    /// Exact for one replica of each rank, and for replicas without replacement and checkpoints. With replacement, to the first order in
+    /// window over MTTF.
+    #[must_use]
+    pub fn expected_time(&self) -> Option<f64> {
+        let is_single = self.spheres.iter().all(|(degree, count)| *degree == 1 || *count == 0);
+        match (&self.replacement, &self.saving) {
+            (None, None) => Some(self.time_from_scratch()),
+            (Some(Replacement { spares: Some(_), .. }), _) if !is_single => None,
+            (None, Some(_)) if !is_single => None,
+            _ => Some(self.time_by_segments()),
+        }
+    }
+
+    /// The job begins anew until it gets through; its hosts are all there at each beginning, and can fail from then on.
+    fn time_from_scratch(&self) -> f64 {
+        let counts = self.spheres.iter().map(|(degree, count)| (*degree, f64::from(*count))).collect();
+        let spheres = Spheres { counts, mttf: self.mttf };
+        let again = self.restart + self.work;
+        let lost = 1.0 - spheres.survival(self.work);
+        if lost == 0.0 {
+            return self.work;
+        }
+        spheres.mean_time_within(self.work) + lost * spheres.mean_time_within(again) / spheres.survival(again)
+    }
+
+    /// Interruptions are Poisson; between two points that count, everything is repeated.
+    fn time_by_segments(&self) -> f64 {
+        let stretch = self.replacement_stretch();
+        let rate = self.interruption_rate();
+        let mtti = if rate > 0.0 { 1.0 / rate } else { f64::INFINITY };
+        // Until the point that counts is reached from the one before it, of which a first attempt has done some already.
+        let segment = |first_attempt: f64, again: f64| {
+            if mtti.is_infinite() {
+                return first_attempt;
+            }
+            -mtti * (-first_attempt / mtti).exp_m1() * ((self.restart + again) / mtti).exp()
+        };
+        let Some(saving) = self.saving else { return segment(self.work * stretch, self.work * stretch) };
+        // Work done while a checkpoint is under way counts only with the next one.
+        let ahead = (saving.background * (1.0 - saving.slowdown) / stretch).min(saving.interval);
+        let cost = saving.stop + saving.background;
+        let first = saving.first_work();
+        if first >= self.work {
+            return segment(self.work * stretch, self.work * stretch);
+        }
+        let more = ((self.work - first) / saving.interval).ceil() - 1.0;
+        let last = self.work - first - more * saving.interval;
+        let begin = first * stretch + cost;
+        let again = saving.interval * stretch + cost;
+        let mut time = segment(begin, begin);
+        time += more * segment(again - ahead * stretch, again);
+        // If the job ends before the last checkpoint counts, it ends so much the earlier.
+        let ahead = ahead.min(last);
+        time += segment((last - ahead) * stretch, last * stretch);
+        time
+    }
+
+    /// The same policy with the interval that makes the expected time least, if there is a closed form: `None` otherwise, or
+    /// without checkpoints.
+    #[must_use]
+    pub fn with_best_interval(&self) -> Option<Self> {
+        let saving = self.saving?;
+        let with = |interval: f64| Self { saving: Some(Saving { interval, ..saving }), ..self.clone() };
+        // A checkpoint that is not complete when the next begins is worth nothing.
+        let least = (saving.stop + saving.background).max(self.work * 1e-4);
+        let rough = least_at(least, self.work.max(least), |interval| with(interval).expected_time())?;
+        // Intervals that divide the work evenly are better than those around them.
+        let even = |work: f64| (1..=EVEN_COUNT).map(move |count| work / f64::from(count));
+        let even = even(self.work).chain(even(self.work - saving.first)).filter(|interval| *interval >= least);
+        let timed = even.chain([rough]).map(|interval| (with(interval).expected_time(), interval));
+        let best = timed.min_by(|one, other| one.0.partial_cmp(&other.0).unwrap_or(Ordering::Equal))?.1;
+        Some(with(best))
+    }
+
+    /// The same policy with the first checkpoint where the expected time is least: the counterpart of the first protection point of
+    /// [`crate::first_point`], which asks what is best if there is a failure.
+    #[must_use]
+    pub fn with_best_first(&self) -> Option<Self> {
+        let saving = self.saving?;
+        let with = |first: f64| Self { saving: Some(Saving { first, ..saving }), ..self.clone() };
+        let best = least_at(saving.interval, self.work.max(saving.interval), |first| with(first).expected_time())?;
+        Some(with(best))
+    }
+}
+
+impl Saving {
+    /// Work before the first checkpoint.
+    #[must_use]
+    pub fn first_work(&self) -> f64 {
+        self.first.max(self.interval)
+    }
+}
+
+/// Up to so many equal parts of the work are tried.
+const EVEN_COUNT: u32 = 1000;
+/// Points of the search for a minimum, on a logarithmic scale; then as many between the neighbours of the best.
+const POINT_COUNT: u32 = 256;
+
+fn least_at(low: f64, high: f64, value: impl Fn(f64) -> Option<f64>) -> Option<f64> {
+    let search = |low: f64, high: f64| {
+        let at = |number: u32| low * (high / low).powf(f64::from(number) / f64::from(POINT_COUNT));
+        let values = (0..=POINT_COUNT).map(|number| Some((value(at(number))?, at(number))));
+        let values: Option<Vec<_>> = values.collect();
+        values?.into_iter().min_by(|one, other| one.0.total_cmp(&other.0)).map(|(_, at)| at)
+    };
+    let step = (high / low).powf(1.0 / f64::from(POINT_COUNT));
+    let rough = search(low, high)?;
+    search((rough / step).max(low), (rough * step).min(high))
+}

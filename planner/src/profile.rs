@@ -1,0 +1,268 @@
+//! What is known of a program and of a site, as files hold it: the input of advice.
+
+use crate::clusters::Traffic;
+use crate::overhead::{CallTimes, measured_beta};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// The form of a profile file.
+pub const FORMAT: u32 = 1;
+
+/// One run of a program. Of all but its name, ranks and time, absent is unknown.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Profile {
+    /// [`FORMAT`].
+    pub format: u32,
+    /// The program, as it was started.
+    pub program: String,
+    /// Virtual ranks.
+    pub ranks: u32,
+    /// Hosts it had.
+    #[serde(default)]
+    pub hosts: Option<u32>,
+    /// Replicas of a rank, in the mean.
+    #[serde(default = "one")]
+    pub degree: f64,
+    /// Seconds it took, without failures.
+    pub elapsed_s: f64,
+    /// Seconds in MPI by kind of call, means over the ranks.
+    #[serde(default)]
+    pub calls: Option<Calls>,
+    /// Bytes by pair of ranks: sender, receiver, bytes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub traffic: Vec<(u32, u32, f64)>,
+    /// Memory of a process.
+    #[serde(default)]
+    pub image_bytes: Option<f64>,
+    /// Seconds from the loss of a replica until its place is filled: the mean.
+    #[serde(default)]
+    pub window_s: Option<f64>,
+    /// Seconds for which the job stands still for one checkpoint, of its own or of the runtime.
+    #[serde(default)]
+    pub checkpoint_s: Option<f64>,
+    /// Seconds from an interruption until the program works again.
+    #[serde(default)]
+    pub restart_s: Option<f64>,
+}
+
+fn one() -> f64 {
+    1.0
+}
+
+/// Seconds in MPI, means over the ranks.
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Calls {
+    /// All calls.
+    pub mpi_s: f64,
+    /// Blocking sends.
+    pub send_s: f64,
+    /// Nonblocking sends.
+    pub isend_s: f64,
+    /// Blocking receives.
+    pub recv_s: f64,
+    /// Nonblocking receives.
+    pub irecv_s: f64,
+    /// Waits and tests.
+    pub wait_s: f64,
+}
+
+/// Why a profile cannot be used.
+#[derive(Clone, PartialEq, Debug, thiserror::Error)]
+pub enum ProfileError {
+    /// Of another version.
+    #[error("it has format {0}; this version reads {FORMAT}")]
+    Format(u32),
+    /// A figure that cannot be.
+    #[error("{0} is {1}, which cannot be")]
+    Figure(&'static str, f64),
+}
+
+impl Profile {
+    /// Checks the figures.
+    ///
+    /// # Errors
+    /// Names the first that cannot be.
+    pub fn check(&self) -> Result<(), ProfileError> {
+        if self.format != FORMAT {
+            return Err(ProfileError::Format(self.format));
+        }
+        let above_zero = [("ranks", f64::from(self.ranks)), ("elapsed_s", self.elapsed_s)];
+        if let Some((name, value)) = above_zero.into_iter().find(|(_, value)| !(*value > 0.0 && value.is_finite())) {
+            return Err(ProfileError::Figure(name, value));
+        }
+        if !(self.degree >= 1.0 && self.degree.is_finite()) {
+            return Err(ProfileError::Figure("degree", self.degree));
+        }
+        let calls = self.calls.unwrap_or_default();
+        let others = [
+            ("mpi_s", calls.mpi_s),
+            ("send_s", calls.send_s),
+            ("isend_s", calls.isend_s),
+            ("recv_s", calls.recv_s),
+            ("irecv_s", calls.irecv_s),
+            ("wait_s", calls.wait_s),
+            ("image_bytes", self.image_bytes.unwrap_or(0.0)),
+            ("window_s", self.window_s.unwrap_or(0.0)),
+            ("checkpoint_s", self.checkpoint_s.unwrap_or(0.0)),
+            ("restart_s", self.restart_s.unwrap_or(0.0)),
+        ];
+        match others.into_iter().find(|(_, value)| !(*value >= 0.0 && value.is_finite())) {
+            Some((name, value)) => Err(ProfileError::Figure(name, value)),
+            None => Ok(()),
+        }
+    }
+
+    /// What was sent, if that is known.
+    #[must_use]
+    pub fn matrix(&self) -> Option<Traffic> {
+        (!self.traffic.is_empty()).then(|| Traffic { ranks: self.ranks, pairs: self.traffic.clone() })
+    }
+
+    /// Serial share of communication, by DINO's equation 3.3, of a run without replicas.
+    #[must_use]
+    pub fn beta(&self) -> Option<f64> {
+        let Calls { mpi_s, send_s, isend_s, recv_s, irecv_s, wait_s } = self.calls.filter(|_| self.degree == 1.0)?;
+        let times = CallTimes {
+            application: self.elapsed_s,
+            mpi: mpi_s,
+            send: send_s,
+            isend: isend_s,
+            recv: recv_s,
+            irecv: irecv_s,
+            wait: wait_s,
+        };
+        Some(times.beta())
+    }
+}
+
+/// What many runs of one program at one number of ranks say.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Learned {
+    /// The program.
+    pub program: String,
+    /// Virtual ranks.
+    pub ranks: u32,
+    /// Runs.
+    pub runs: usize,
+    /// Median seconds by degree.
+    pub times_s: Vec<(f64, f64)>,
+    /// Share of the run that each replica more adds: measured if there are runs at two degrees, else by the model from calls.
+    pub beta: Option<f64>,
+    /// Whether it was measured.
+    pub is_beta_measured: bool,
+    /// Memory of a process, the most.
+    pub image_bytes: Option<f64>,
+    /// Median window of a lost replica.
+    pub window_s: Option<f64>,
+    /// Median checkpoint.
+    pub checkpoint_s: Option<f64>,
+    /// Median restart.
+    pub restart_s: Option<f64>,
+}
+
+impl Learned {
+    /// Adds up runs of one program and number of ranks. `None` if there are none.
+    #[must_use]
+    pub fn new(runs: &[Profile]) -> Option<Self> {
+        let first = runs.first()?;
+        let mut by_degree = BTreeMap::<u64, Vec<f64>>::new();
+        for run in runs {
+            by_degree.entry((run.degree * 1000.0).round() as u64).or_default().push(run.elapsed_s);
+        }
+        let times = by_degree.into_iter().filter_map(|(degree, times)| Some((degree as f64 / 1000.0, median(times)?)));
+        let times_s: Vec<_> = times.collect();
+        // The least degree, which is 1 if that was run, against the next.
+        let measured = match times_s.as_slice() {
+            [(1.0, single), rest @ ..] if !rest.is_empty() => {
+                median(rest.iter().map(|(degree, time)| measured_beta(*single, *time, *degree)).collect())
+            }
+            _ => None,
+        };
+        let of = |figure: fn(&Profile) -> Option<f64>| median(runs.iter().filter_map(figure).collect());
+        Some(Self {
+            program: first.program.clone(),
+            ranks: first.ranks,
+            runs: runs.len(),
+            beta: measured.map(|beta| beta.max(0.0)).or_else(|| of(Profile::beta)),
+            is_beta_measured: measured.is_some(),
+            times_s,
+            image_bytes: runs.iter().filter_map(|run| run.image_bytes).max_by(f64::total_cmp),
+            window_s: of(|run| run.window_s),
+            checkpoint_s: of(|run| run.checkpoint_s),
+            restart_s: of(|run| run.restart_s),
+        })
+    }
+
+    /// Seconds without replicas: measured, or by the model from the least degree that was.
+    #[must_use]
+    pub fn work_s(&self) -> Option<f64> {
+        let (degree, time) = *self.times_s.first()?;
+        Some(time / (1.0 + self.beta.unwrap_or(0.0) * (degree - 1.0)))
+    }
+}
+
+fn median(mut values: Vec<f64>) -> Option<f64> {
+    values.sort_by(f64::total_cmp);
+    let middle = values.len() / 2;
+    match values.len() {
+        0 => None,
+        odd if odd % 2 == 1 => Some(values[middle]),
+        _ => Some(f64::midpoint(values[middle - 1], values[middle])),
+    }
+}
+
+/// How one host of a site has fared.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct HostFacts {
+    /// Its name.
+    pub host: String,
+    /// Hours in which jobs had it.
+    pub hours: f64,
+    /// Times that it lost replicas; those lost together count once.
+    pub losses: u32,
+    /// Whether it was found to corrupt data.
+    pub is_sick: bool,
+}
+
+/// Mean time to failure of a host, from what was seen.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+pub struct Mtbf {
+    /// Hours in all.
+    pub hours: f64,
+    /// Losses in all.
+    pub losses: u32,
+    /// The estimate, hours over losses. Without a loss, the lower bound.
+    pub estimate_h: f64,
+    /// What it is more than, with 95 % confidence.
+    pub low_h: f64,
+}
+
+impl Mtbf {
+    /// From the facts of all hosts. `None` if nothing was seen.
+    #[must_use]
+    pub fn new(hosts: &[HostFacts]) -> Option<Self> {
+        let hours: f64 = hosts.iter().map(|host| host.hours).sum();
+        let losses: u32 = hosts.iter().map(|host| host.losses).sum();
+        let low_h = hours / losses_max(losses);
+        let estimate_h = if losses == 0 { low_h } else { hours / f64::from(losses) };
+        (hours > 0.0).then_some(Self { hours, losses, estimate_h, low_h })
+    }
+}
+
+/// The mean of Poisson's distribution for which so few or fewer are seen in 5 % of all cases.
+fn losses_max(seen: u32) -> f64 {
+    let (mut low, mut high) = (f64::from(seen), 2.0 * f64::from(seen) + 10.0);
+    for _ in 0..100 {
+        let mean = f64::midpoint(low, high);
+        // In logarithms, for the first terms are too small for anything else.
+        let mut log_term = -mean;
+        let mut sum = log_term.exp();
+        for count in 1..=seen {
+            log_term += (mean / f64::from(count)).ln();
+            sum += log_term.exp();
+        }
+        if sum > 0.05 { low = mean } else { high = mean }
+    }
+    high
+}

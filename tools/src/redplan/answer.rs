@@ -1,0 +1,144 @@
+//! What a command answers: tables, and what was assumed; as text, or as JSON with full digits in base units.
+
+use super::picture::Picture;
+use serde_json::{Map, Value, json};
+use std::fmt::Write;
+
+/// An answer.
+pub(super) struct Answer {
+    pub(super) tables: Vec<Table>,
+    /// What was assumed, and what to do next.
+    pub(super) notes: Vec<String>,
+    pub(super) picture: Option<Picture>,
+}
+
+/// One table.
+pub(super) struct Table {
+    pub(super) title: String,
+    /// The name in JSON, which has the unit, and the heading.
+    pub(super) columns: Vec<(&'static str, &'static str)>,
+    pub(super) rows: Vec<Vec<Cell>>,
+}
+
+/// One entry.
+pub(super) struct Cell {
+    value: Value,
+    text: String,
+}
+
+impl Cell {
+    pub(super) fn text(text: impl Into<String>) -> Self {
+        let text = text.into();
+        Self { value: Value::String(text.clone()), text }
+    }
+
+    pub(super) fn number(value: f64, decimals: usize) -> Self {
+        let text = if value.is_finite() { format!("{value:.decimals$}") } else { "never".into() };
+        Self { value: json!(value), text }
+    }
+
+    pub(super) fn count(value: impl Into<u64>) -> Self {
+        let value = value.into();
+        Self { value: json!(value), text: value.to_string() }
+    }
+
+    pub(super) fn share(value: f64) -> Self {
+        let percent = value * 100.0;
+        let text = match percent {
+            0.0 => "0 %".into(),
+            small if small < 0.01 => format!("{percent:.1e} %"),
+            _ => format!("{percent:.2} %"),
+        };
+        Self { value: json!(value), text }
+    }
+
+    pub(super) fn tiny(value: f64) -> Self {
+        Self { value: json!(value), text: if value == 0.0 { "0".into() } else { format!("{value:.2e}") } }
+    }
+
+    pub(super) fn seconds(value: f64) -> Self {
+        Self { value: json!(value), text: seconds_text(value) }
+    }
+
+    pub(super) fn bytes(value: f64) -> Self {
+        let (mut shown, mut unit) = (value, 0);
+        let units = ["bytes", "kB", "MB", "GB", "TB", "PB"];
+        while shown >= 1000.0 && unit + 1 < units.len() {
+            (shown, unit) = (shown / 1000.0, unit + 1);
+        }
+        Self { value: json!(value), text: format!("{shown:.1} {}", units[unit]) }
+    }
+
+    pub(super) fn absent() -> Self {
+        Self { value: Value::Null, text: "-".into() }
+    }
+
+    pub(super) fn or_absent(cell: Option<Self>) -> Self {
+        cell.unwrap_or_else(Self::absent)
+    }
+}
+
+fn seconds_text(value: f64) -> String {
+    match value {
+        infinite if !infinite.is_finite() => "never".into(),
+        small if small < 1.0 => format!("{:.1} ms", small * 1e3),
+        short if short < 600.0 => format!("{short:.2} s"),
+        middle if middle < 7200.0 => format!("{:.2} min", middle / 60.0),
+        long if long < 1000.0 * 3600.0 => format!("{:.2} h", long / 3600.0),
+        years => format!("{:.2} y", years / 31_557_600.0),
+    }
+}
+
+impl Answer {
+    pub(super) fn new(tables: Vec<Table>) -> Self {
+        Self { tables, notes: Vec::new(), picture: None }
+    }
+
+    pub(super) fn to_json(&self) -> Value {
+        let row = |table: &Table, cells: &Vec<Cell>| {
+            let pairs = table.columns.iter().zip(cells).map(|((key, _), cell)| ((*key).to_owned(), cell.value.clone()));
+            Value::Object(pairs.collect::<Map<_, _>>())
+        };
+        let tables = self.tables.iter().map(|table| {
+            let rows: Vec<_> = table.rows.iter().map(|cells| row(table, cells)).collect();
+            json!({"title": table.title, "rows": rows})
+        });
+        json!({"tables": tables.collect::<Vec<_>>(), "notes": self.notes})
+    }
+
+    pub(super) fn to_text(&self) -> String {
+        let mut text = String::new();
+        for table in &self.tables {
+            table.write(&mut text);
+            text.push('\n');
+        }
+        for note in &self.notes {
+            let _ = writeln!(text, "{note}");
+        }
+        text
+    }
+}
+
+impl Table {
+    fn write(&self, text: &mut String) {
+        let _ = writeln!(text, "{}", self.title);
+        let length = |text: &str| text.chars().count();
+        let widths: Vec<_> = (0..self.columns.len())
+            .map(|column| {
+                let cells = self.rows.iter().map(|row| length(&row[column].text));
+                cells.chain([length(self.columns[column].1)]).max().unwrap_or(0)
+            })
+            .collect();
+        // Words to the left, figures to the right.
+        let is_left: Vec<_> =
+            (0..self.columns.len()).map(|column| self.rows.iter().all(|row| row[column].value.is_string())).collect();
+        let mut line = |cells: Vec<&str>| {
+            let padded = cells.iter().zip(&widths).enumerate().map(|(column, (cell, width))| {
+                if is_left[column] { format!("{cell:<width$}") } else { format!("{cell:>width$}") }
+            });
+            let _ = writeln!(text, "  {}", padded.collect::<Vec<_>>().join("  ").trim_end());
+        };
+        line(self.columns.iter().map(|(_, heading)| *heading).collect());
+        self.rows.iter().for_each(|row| line(row.iter().map(|cell| cell.text.as_str()).collect()));
+    }
+}

@@ -1,0 +1,68 @@
+//! `redplan`: which protection a job should have, and what it will cost. The models are those of the crate `planner`.
+
+mod advise;
+mod answer;
+mod arguments;
+mod cluster;
+mod learn;
+mod models;
+mod picture;
+mod quantity;
+mod store;
+
+use crate::cli::{UsageError, generate_for};
+use crate::say;
+use anyhow::Result;
+use arguments::{Parsed, What};
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Runs the command line, which includes the program's own name.
+#[must_use]
+pub fn main(arguments: Vec<OsString>) -> ExitCode {
+    match run(arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            say::error(format_args!("redplan: {error:#}"));
+            if error.is::<UsageError>() { ExitCode::from(2) } else { ExitCode::FAILURE }
+        }
+    }
+}
+
+fn run(arguments: Vec<OsString>) -> Result<()> {
+    let arguments = match arguments::parse(arguments)? {
+        Parsed::Arguments(arguments) => *arguments,
+        Parsed::Text(text) => return Ok(say::text(&text)?),
+    };
+    let answer = match &arguments.what {
+        What::Generate { what } => {
+            return Ok(say::text(&generate_for(arguments::command(), "redplan", *what))?);
+        }
+        What::Advise(question) => advise::answer(question, arguments.store.as_deref())?,
+        What::Learn { files } => learn::learn(&store_path(arguments.store.as_deref())?, files)?,
+        What::Known => learn::known(&store::Store::open(&store_path(arguments.store.as_deref())?)?)?,
+        What::Interval(question) => models::interval(question)?,
+        What::Scale(question) => models::scale(question)?,
+        What::Partial(question) => models::partial(question)?,
+        What::Spares(question) => models::spares(question)?,
+        What::SpareChoice(question) => models::spare_choice(question)?,
+        What::Detect(question) => models::detect(question)?,
+        What::Cluster(question) => cluster::answer(question)?,
+    };
+    if let Some(path) = &arguments.svg {
+        let no_picture = || UsageError("--svg: this command has no picture".into());
+        answer.picture.as_ref().ok_or_else(no_picture)?.draw(path)?;
+    }
+    if arguments.json {
+        say::line(serde_json::to_string_pretty(&answer.to_json())?)?;
+    } else {
+        say::text(answer.to_text().as_bytes())?;
+    }
+    Ok(())
+}
+
+/// The store that was named, or the user's.
+fn store_path(named: Option<&Path>) -> Result<PathBuf, UsageError> {
+    named.map_or_else(store::default_path, |path| Ok(path.to_owned()))
+}

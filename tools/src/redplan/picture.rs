@@ -1,0 +1,159 @@
+//! Pictures in SVG: lines over an axis, and a radar.
+
+use anyhow::{Context, Result, anyhow};
+use plotters::prelude::*;
+use std::path::Path;
+
+const SIZE: (u32, u32) = (760, 480);
+const COLOURS: [RGBColor; 6] = [
+    RGBColor(196, 30, 58),
+    RGBColor(31, 119, 180),
+    RGBColor(44, 130, 60),
+    RGBColor(214, 130, 20),
+    RGBColor(120, 80, 160),
+    RGBColor(90, 90, 90),
+];
+
+/// A name and its points.
+pub(super) type Line = (String, Vec<(f64, f64)>);
+
+/// What is drawn.
+pub(super) enum Picture {
+    Lines {
+        title: String,
+        across: String,
+        up: String,
+        is_log: bool,
+        lines: Vec<Line>,
+    },
+    /// Distances from the centre by axis; 1 is the dashed limit.
+    Radar {
+        title: String,
+        axes: Vec<String>,
+        shapes: Vec<(String, Vec<f64>)>,
+    },
+}
+
+type Drawn<'a> = Result<(), Box<dyn std::error::Error + 'a>>;
+
+impl Picture {
+    /// Writes the file.
+    pub(super) fn draw(&self, path: &Path) -> Result<()> {
+        let area = SVGBackend::new(path, SIZE).into_drawing_area();
+        let drawn = || -> Drawn<'_> {
+            area.fill(&WHITE)?;
+            match self {
+                Self::Lines { title, across, up, is_log, lines } => {
+                    let caption = (title.as_str(), across.as_str(), up.as_str());
+                    draw_lines(&area, caption, *is_log, lines)?;
+                }
+                Self::Radar { title, axes, shapes } => draw_radar(&area, title, axes, shapes)?,
+            }
+            Ok(area.present()?)
+        };
+        drawn().map_err(|error| anyhow!("{error}")).with_context(|| format!("Failed to draw {}", path.display()))
+    }
+}
+
+type Area<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
+
+fn draw_lines<'a>(area: &Area<'a>, caption: (&str, &str, &str), is_log: bool, lines: &[Line]) -> Drawn<'a> {
+    // A job that never ends has no point.
+    let points = || lines.iter().flat_map(|(_, points)| points).filter(|point| point.1.is_finite());
+    let most = |value: fn(&(f64, f64)) -> f64| points().map(value).fold(0.0, f64::max);
+    let least_x = points().map(|point| point.0).fold(f64::INFINITY, f64::min);
+    let (most_x, most_y) = (most(|point| point.0), most(|point| point.1) * 1.05);
+    if points().next().is_none() {
+        return Ok(());
+    }
+    // Both scales are needed as types of their own; on the logarithmic one the axis has decades.
+    let scale = |x: f64| if is_log { x.log10() } else { x };
+    let mut builder = ChartBuilder::on(area);
+    builder.caption(caption.0, ("sans-serif", 18)).margin(14).x_label_area_size(42).y_label_area_size(58);
+    let mut chart = builder.build_cartesian_2d(scale(least_x)..scale(most_x), 0.0..most_y)?;
+    let label = |x: &f64| if is_log { short(10_f64.powf(*x)) } else { short(*x) };
+    let mut mesh = chart.configure_mesh();
+    mesh.light_line_style(TRANSPARENT).x_desc(caption.1).y_desc(caption.2).x_label_formatter(&label).draw()?;
+    for ((name, points), colour) in lines.iter().zip(COLOURS.iter().cycle()) {
+        let shown = points.iter().filter(|point| point.1.is_finite()).map(|(x, y)| (scale(*x), *y));
+        let legend = |(x, y)| PathElement::new([(x, y), (x + 14, y)], colour.stroke_width(2));
+        chart.draw_series(LineSeries::new(shown, colour.stroke_width(2)))?.label(name).legend(legend);
+    }
+    let mut legend = chart.configure_series_labels();
+    legend.background_style(WHITE.mix(0.85)).border_style(BLACK.mix(0.3)).position(SeriesLabelPosition::UpperLeft);
+    Ok(legend.draw()?)
+}
+
+fn short(value: f64) -> String {
+    match value {
+        million if million >= 1e6 => format!("{:.3} M", million / 1e6),
+        thousand if thousand >= 1e4 => format!("{:.0} K", thousand / 1e3),
+        _ => format!("{value:.2}"),
+    }
+}
+
+/// What is farther out than this is drawn at the edge.
+const RADAR_MAX: f64 = 3.0;
+
+fn draw_radar<'a>(area: &Area<'a>, title: &str, axes: &[String], shapes: &[(String, Vec<f64>)]) -> Drawn<'a> {
+    let (centre, radius) = ((f64::from(SIZE.0) * 0.36, f64::from(SIZE.1) * 0.54), f64::from(SIZE.1) * 0.34);
+    let at = |axis: usize, distance: f64| {
+        let angle = std::f64::consts::TAU * axis as f64 / axes.len() as f64 - std::f64::consts::FRAC_PI_2;
+        let length = distance.clamp(0.0, RADAR_MAX) / RADAR_MAX * radius;
+        ((centre.0 + length * angle.cos()) as i32, (centre.1 + length * angle.sin()) as i32)
+    };
+    let ring = |distance: f64| (0..=axes.len()).map(move |axis| at(axis % axes.len(), distance)).collect::<Vec<_>>();
+    let words = |size: i32| ("sans-serif", size).into_font().color(&BLACK);
+    area.draw(&Text::new(title.to_owned(), (14, 14), words(18)))?;
+    for distance in [1.0, 2.0, 3.0] {
+        let style = if distance == 1.0 { BLACK.stroke_width(2) } else { BLACK.mix(0.2).stroke_width(1) };
+        area.draw(&PathElement::new(ring(distance), style))?;
+    }
+    for (axis, name) in axes.iter().enumerate() {
+        area.draw(&PathElement::new([at(axis, 0.0), at(axis, RADAR_MAX)], BLACK.mix(0.2)))?;
+        let end = at(axis, RADAR_MAX);
+        let place = match axis {
+            0 => (end.0 - 40, end.1 - 20),
+            1 => (end.0 - 10, end.1 + 12),
+            2 => (end.0 - 40, end.1 + 8),
+            _ => (end.0 - 84, end.1 + 12),
+        };
+        area.draw(&Text::new(name.clone(), place, words(13)))?;
+    }
+    for (number, ((name, distances), colour)) in shapes.iter().zip(COLOURS.iter().cycle()).enumerate() {
+        let corners = (0..=axes.len()).map(|axis| at(axis % axes.len(), distances[axis % axes.len()]));
+        area.draw(&PathElement::new(corners.collect::<Vec<_>>(), colour.stroke_width(2)))?;
+        let y = 60 + 20 * number as i32;
+        area.draw(&PathElement::new([(500, y + 6), (520, y + 6)], colour.stroke_width(2)))?;
+        area.draw(&Text::new(name.clone(), (528, y), words(13)))?;
+    }
+    let last = 70 + 20 * shapes.len() as i32;
+    area.draw(&Text::new("black ring: the baseline", (500, last), words(12)))?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pictures_have_their_lines_and_leave_out_what_never_ends() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("one.svg");
+        let lines = vec![
+            ("two".to_owned(), vec![(10.0, 1.0), (100.0, f64::INFINITY)]),
+            ("three".to_owned(), vec![(10.0, 2.0), (100.0, 3.0)]),
+        ];
+        let (title, across, up) = ("t".to_owned(), "a".to_owned(), "u".to_owned());
+        Picture::Lines { title, across, up, is_log: true, lines }.draw(&path).unwrap();
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert!(text.contains("two") && text.contains("three") && !text.contains("inf") && !text.contains("NaN"));
+        let axes = ["a", "b", "c", "d"].map(str::to_owned).to_vec();
+        let shapes = vec![("one".to_owned(), vec![0.5, 1.0, 99.0, f64::INFINITY])];
+        Picture::Radar { title: "r".into(), axes, shapes }.draw(&path).unwrap();
+        assert!(std::fs::read_to_string(&path).unwrap().contains("baseline"));
+        let missing = directory.path().join("no/one.svg");
+        let empty = Picture::Radar { title: String::new(), axes: vec!["a".into()], shapes: Vec::new() };
+        assert!(empty.draw(&missing).unwrap_err().to_string().contains("one.svg"));
+    }
+}

@@ -1,0 +1,100 @@
+//! Times and sizes on the command line: a number with a unit.
+
+/// `90`, `1.5h`, `5y`: seconds. A year has 365.25 days.
+///
+/// # Errors
+/// Says what is accepted.
+pub(super) fn seconds(text: &str) -> Result<f64, String> {
+    const UNITS: [(&str, f64); 7] =
+        [("ms", 1e-3), ("min", 60.0), ("s", 1.0), ("m", 60.0), ("h", 3600.0), ("d", 86_400.0), ("y", 31_557_600.0)];
+    quantity(text, &UNITS).ok_or_else(|| format!("{text:?} is not a time like 90s, 10min, 1.5h, 20d or 5y"))
+}
+
+/// `4096`, `2GB`, `1.5GiB`: bytes.
+///
+/// # Errors
+/// Says what is accepted.
+pub(super) fn bytes(text: &str) -> Result<f64, String> {
+    const UNITS: [(&str, f64); 8] = [
+        ("KiB", 1024.0),
+        ("MiB", 1_048_576.0),
+        ("GiB", 1_073_741_824.0),
+        ("TiB", 1_099_511_627_776.0),
+        ("kB", 1e3),
+        ("MB", 1e6),
+        ("GB", 1e9),
+        ("TB", 1e12),
+    ];
+    quantity(text, &UNITS).ok_or_else(|| format!("{text:?} is not a size like 4096, 200MB or 1.5GiB"))
+}
+
+/// A finite number that is not negative, without a unit the number itself.
+fn quantity(text: &str, units: &[(&str, f64)]) -> Option<f64> {
+    let with_unit = |(unit, factor): &(&str, f64)| text.strip_suffix(unit).map(|number| (number, *factor));
+    let (number, factor) = units.iter().find_map(with_unit).unwrap_or((text, 1.0));
+    let value = number.trim().parse::<f64>().ok()? * factor;
+    (value.is_finite() && value >= 0.0).then_some(value)
+}
+
+/// Clusters are found for so many ranks in bearable time and memory.
+const RANK_COUNT_MAX: u32 = 1 << 17;
+
+/// `64x16`: hosts, and processes for each.
+///
+/// # Errors
+/// Says what is accepted.
+pub(super) fn layout(text: &str) -> Result<(u32, u32), String> {
+    let parsed = text.split_once('x').and_then(|(hosts, each)| Some((hosts.parse().ok()?, each.parse().ok()?)));
+    let fits = |(hosts, each): &(u32, u32)| {
+        *hosts > 0 && *each > 0 && hosts.checked_mul(*each).is_some_and(|ranks| ranks <= RANK_COUNT_MAX)
+    };
+    parsed
+        .filter(fits)
+        .ok_or_else(|| format!("{text:?} is not HOSTSxRANKS, like 64x16, with {RANK_COUNT_MAX} ranks at most"))
+}
+
+/// A share from 0 to 1.
+///
+/// # Errors
+/// Says what is accepted.
+pub(super) fn share(text: &str) -> Result<f64, String> {
+    let value = text.parse::<f64>().ok().filter(|value| (0.0..=1.0).contains(value));
+    value.ok_or_else(|| format!("{text:?} is not a share from 0 to 1"))
+}
+
+/// A number of at least 0.
+///
+/// # Errors
+/// Says what is accepted.
+pub(super) fn number(text: &str) -> Result<f64, String> {
+    quantity(text, &[]).ok_or_else(|| format!("{text:?} is not a number of at least 0"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_and_sizes_have_units() {
+        assert_eq!(seconds("90"), Ok(90.0));
+        assert_eq!(seconds("250ms"), Ok(0.25));
+        assert_eq!(seconds("1.5h"), Ok(5400.0));
+        assert_eq!(seconds("10min"), seconds("10m"));
+        assert_eq!(seconds("50y"), Ok(50.0 * 8766.0 * 3600.0));
+        assert_eq!(bytes("1.5GiB"), Ok(1_610_612_736.0));
+        assert_eq!(bytes("2GB"), Ok(2e9));
+        assert_eq!(layout("64x16"), Ok((64, 16)));
+    }
+
+    #[test]
+    fn what_is_no_quantity_is_refused() {
+        for text in ["", "h", "-1s", "nan", "inf", "1e999", "3 weeks", "1,5h"] {
+            assert!(seconds(text).unwrap_err().contains("is not a time"), "{text}");
+        }
+        assert!(bytes("1XB").is_err());
+        for text in ["64", "0x16", "64x0", "x", "65536x65536", "-1x2"] {
+            assert!(layout(text).is_err(), "{text}");
+        }
+        assert!(share("1.1").is_err() && share("NaN").is_err() && number("-1").is_err());
+    }
+}

@@ -1,0 +1,115 @@
+//! What was learned: profiles by program and ranks, and how hosts fared by job, in an embedded database.
+
+use crate::cli::UsageError;
+use anyhow::{Context, Result, ensure};
+use planner::profile::{HostFacts, Learned, Profile};
+use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// Profiles by program, ranks and identity.
+const PROFILES: TableDefinition<'_, (&str, u32, &str), &[u8]> = TableDefinition::new("profiles");
+/// Facts by job and host.
+const HOSTS: TableDefinition<'_, (&str, &str), &[u8]> = TableDefinition::new("hosts");
+const NUMBERS: TableDefinition<'_, &str, u64> = TableDefinition::new("numbers");
+const FORMAT_KEY: &str = "format";
+/// Of what is written here.
+const FORMAT: u64 = 1;
+
+/// The file. Only one process can have it open.
+pub(super) struct Store {
+    database: Database,
+}
+
+/// What one command adds.
+#[derive(Default)]
+pub(super) struct Additions {
+    /// With an identity: the same one again replaces what was there.
+    pub(super) profiles: Vec<(String, Profile)>,
+    /// By job.
+    pub(super) hosts: Vec<(String, HostFacts)>,
+}
+
+/// Where the store is if nobody says: `$XDG_DATA_HOME/redrt/plan.redb`, or below `~/.local/share`.
+pub(super) fn default_path() -> Result<PathBuf, UsageError> {
+    let home = std::env::var_os("HOME").map(|home| Path::new(&home).join(".local/share"));
+    let data = std::env::var_os("XDG_DATA_HOME").map(PathBuf::from).or(home);
+    let missing = || UsageError("--store is needed, for there is neither HOME nor XDG_DATA_HOME".into());
+    Ok(data.ok_or_else(missing)?.join("redrt/plan.redb"))
+}
+
+impl Store {
+    /// Opens the file, which is made if it is not there.
+    pub(super) fn open(path: &Path) -> Result<Self> {
+        let shown = path.display();
+        if let Some(directory) = path.parent() {
+            std::fs::create_dir_all(directory).with_context(|| format!("Failed to make {}", directory.display()))?;
+        }
+        let database = Database::create(path).with_context(|| format!("Failed to open what was learned, {shown}"))?;
+        let writing = database.begin_write()?;
+        {
+            let mut numbers = writing.open_table(NUMBERS)?;
+            let format = numbers.get(FORMAT_KEY)?.map(|format| format.value());
+            match format {
+                None => drop(numbers.insert(FORMAT_KEY, FORMAT)?),
+                Some(format) => ensure!(format == FORMAT, "{shown} was written by another version of redrt"),
+            }
+            writing.open_table(PROFILES)?;
+            writing.open_table(HOSTS)?;
+        }
+        writing.commit()?;
+        Ok(Self { database })
+    }
+
+    /// Adds all of it, or nothing.
+    pub(super) fn add(&self, additions: &Additions) -> Result<()> {
+        let writing = self.database.begin_write()?;
+        {
+            let mut profiles = writing.open_table(PROFILES)?;
+            for (identity, profile) in &additions.profiles {
+                let key = (profile.program.as_str(), profile.ranks, identity.as_str());
+                profiles.insert(key, serde_json::to_vec(profile)?.as_slice())?;
+            }
+            let mut hosts = writing.open_table(HOSTS)?;
+            for (job, facts) in &additions.hosts {
+                hosts.insert((job.as_str(), facts.host.as_str()), serde_json::to_vec(facts)?.as_slice())?;
+            }
+        }
+        writing.commit()?;
+        Ok(())
+    }
+
+    /// What is known of each program and number of ranks.
+    pub(super) fn programs(&self) -> Result<Vec<Learned>> {
+        let mut runs = BTreeMap::<(String, u32), Vec<Profile>>::new();
+        for row in self.database.begin_read()?.open_table(PROFILES)?.iter()? {
+            let (key, value) = row?;
+            let (program, ranks, identity) = key.value();
+            let profile = serde_json::from_slice(value.value());
+            let profile = profile.with_context(|| format!("The profile {identity} of {program} is damaged"))?;
+            runs.entry((program.to_owned(), ranks)).or_default().push(profile);
+        }
+        Ok(runs.values().filter_map(|runs| Learned::new(runs)).collect())
+    }
+
+    /// What is known of each host, sums over jobs.
+    pub(super) fn hosts(&self) -> Result<Vec<HostFacts>> {
+        let mut hosts = BTreeMap::<String, HostFacts>::new();
+        for row in self.database.begin_read()?.open_table(HOSTS)?.iter()? {
+            let (key, value) = row?;
+            let (job, host) = key.value();
+            let facts: HostFacts = serde_json::from_slice(value.value())
+                .with_context(|| format!("What is known of {host} in job {job} is damaged"))?;
+            let sum = hosts.entry(facts.host.clone()).or_insert_with(|| HostFacts {
+                host: facts.host.clone(),
+                hours: 0.0,
+                losses: 0,
+                is_sick: false,
+            });
+            sum.hours += facts.hours;
+            sum.losses += facts.losses;
+            sum.is_sick |= facts.is_sick;
+        }
+        Ok(hosts.into_values().collect())
+    }
+}

@@ -1,0 +1,264 @@
+//! The program `redplan`: its answers, its pictures, and what it says of wrong input.
+
+use redrt_tools::audit::log::Log;
+use redrt_tools::audit::{JOB_END, JOB_START};
+use serde_json::{Value, json};
+use std::path::Path;
+use std::process::{Command, Output};
+
+fn redplan(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_redplan")).args(arguments).output().unwrap()
+}
+
+#[track_caller]
+fn text(arguments: &[&str]) -> String {
+    let output = redplan(arguments);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn answer_json(arguments: &[&str]) -> Value {
+    let with: Vec<_> = arguments.iter().copied().chain(["--json"]).collect();
+    serde_json::from_str(&text(&with)).unwrap()
+}
+
+/// One line that says what is wrong, and this exit code.
+#[track_caller]
+fn refused(arguments: &[&str], code: i32) -> String {
+    let output = redplan(arguments);
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(code), "{error}");
+    assert!(error.starts_with("redplan: ") && error.lines().count() == 1 && output.stdout.is_empty(), "{error}");
+    error
+}
+
+const SCALE: [&str; 11] =
+    ["scale", "--work", "256h", "--mttf", "438000h", "--clone", "2min", "--relaunch", "2min", "--beta", "0.1"];
+
+#[test]
+fn figure_3_9_of_dino_comes_out_as_published_and_corrected() {
+    let hours =
+        |answer: &Value, row: usize, key: &str| answer["tables"][0]["rows"][row][key].as_f64().unwrap() / 3600.0;
+    let published = answer_json(&[SCALE.as_slice(), &["--as-published"]].concat());
+    assert!((hours(&published, 0, "two_s") - 282.77).abs() < 0.006);
+    assert!((hours(&published, 8, "two_s") - 719.67).abs() < 0.006);
+    assert!((hours(&published, 8, "two_with_cloning_s") - 404.84).abs() < 0.006);
+    let corrected = answer_json(&SCALE);
+    assert!((hours(&corrected, 8, "two_s") - 438.01).abs() < 0.006);
+    assert!(corrected["notes"][0].as_str().unwrap().contains("faster than r = 3 up to 54"), "{corrected}");
+}
+
+#[test]
+fn advice_ends_with_a_line_to_paste_and_says_what_it_assumed() {
+    let job = ["advise", "--work", "24h", "-n", "1024", "-N", "16", "--mtbf", "10d"];
+    let advice = text(&job);
+    assert!(advice.contains("\nredrun -r 2 -n 1024 -N 16 --spares "), "{advice}");
+    assert!(advice.contains("Assumed, for nothing was measured: --beta 0.05, --restart 60s, --window 30s"), "{advice}");
+    let rows = answer_json(&job);
+    assert_eq!(rows["tables"][0]["rows"][0]["degree"], 2.0);
+    // What never ends has no figure, and is the last.
+    let never = answer_json(&["advise", "--work", "24h", "-n", "64", "-N", "1", "--mtbf", "10s", "--window", "1s"]);
+    assert_eq!(never["tables"][0]["rows"].as_array().unwrap().last().unwrap()["time_s"], Value::Null);
+}
+
+#[test]
+fn advice_takes_the_time_of_runs_from_profiles() {
+    let directory = tempfile::tempdir().unwrap();
+    let write = |name: &str, degree: u32, elapsed: u32, ranks: u32| {
+        let path = directory.path().join(name);
+        let profile =
+            format!(r#"{{"format":1,"program":"app","ranks":{ranks},"degree":{degree},"elapsed_s":{elapsed}}}"#);
+        std::fs::write(&path, profile).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let (one, two, other) = (write("1", 1, 1000, 8), write("2", 2, 1200, 8), write("3", 1, 1000, 16));
+    let answer = answer_json(&["advise", "--profile", &one, "--profile", &two, "-N", "4", "--mtbf", "1000y"]);
+    let rows = answer["tables"][0]["rows"].as_array().unwrap();
+    let double = rows.iter().find(|row| row["degree"] == 2.0).unwrap();
+    assert!((double["time_s"].as_f64().unwrap() - 1200.0).abs() < 0.1, "{double}");
+    let error = refused(&["advise", "--profile", &one, "--profile", &other, "-N", "4", "--mtbf", "1y"], 1);
+    assert!(error.contains("app with 8 ranks, another of app with 16"));
+    std::fs::write(&one, r#"{"format":7,"program":"app","ranks":8,"elapsed_s":1}"#).unwrap();
+    assert!(refused(&["advise", "--profile", &one, "-N", "4", "--mtbf", "1y"], 1).contains("format 7"));
+}
+
+#[test]
+fn the_chain_of_1024_ranks_has_sixteen_clusters_within_the_baseline() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
+    let (clusters, radar) = (path("clusters.json"), path("radar.svg"));
+    let answer = answer_json(&["cluster", "--chain", "--hosts", "64x16", "--output", &clusters, "--svg", &radar]);
+    assert!(answer["notes"][0].as_str().unwrap().ends_with("16 clusters"), "{answer}");
+    let written: Value = serde_json::from_slice(&std::fs::read(clusters).unwrap()).unwrap();
+    assert_eq!(written["cluster_of_rank"].as_array().unwrap().len(), 1024);
+    assert_eq!(written["groups"].as_array().unwrap().len(), 256);
+    assert!(std::fs::read_to_string(radar).unwrap().contains("baseline"));
+    // A sixteenth of it, measured and scaled, is divided alike.
+    let pairs: Vec<_> = (1..64).flat_map(|rank| [(rank - 1, rank, 8), (rank, rank - 1, 8)]).collect();
+    let matrix = path("m.json");
+    std::fs::write(&matrix, serde_json::json!({"ranks": 64, "pairs": pairs}).to_string()).unwrap();
+    let scaled = answer_json(&["cluster", "--matrix", &matrix, "--scale", "16", "--hosts", "64x16"]);
+    assert_eq!(scaled["tables"], answer["tables"]);
+}
+
+#[test]
+fn matrices_that_do_not_fit_are_refused_in_one_line() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("m.json");
+    let matrix = path.to_str().unwrap();
+    let with = |text: &str, hosts: &str, code: i32| {
+        std::fs::write(&path, text).unwrap();
+        refused(&["cluster", "--matrix", matrix, "--hosts", hosts], code)
+    };
+    assert!(with(r#"{"ranks":4,"pairs":[]}"#, "3x1", 2).contains("4 ranks are not 3 hosts x 1"));
+    assert!(with(r#"{"ranks":4,"pairs":[[0,4,1]]}"#, "4x1", 2).contains("0 → 4"));
+    assert!(with(r#"{"ranks":4,"pairs":[[0,3,-1]]}"#, "4x1", 2).contains("-1 bytes"));
+    assert!(with("no json", "4x1", 1).contains("m.json"));
+    assert!(refused(&["cluster", "--matrix", "/nowhere/m.json", "--hosts", "4x1"], 1).contains("/nowhere/m.json"));
+}
+
+#[test]
+fn first_points_and_choices_of_spares_are_those_of_the_tables() {
+    // Table 5.6, BT-C, with the slow-down in three digits.
+    let choice = text(&[
+        "spare-choice",
+        "--work",
+        "631.51",
+        "--overhead",
+        "0.05924",
+        "--slowdown",
+        "1.285",
+        "--interval",
+        "85.34",
+        "--restart-remaining",
+        "2.22",
+        "--copy",
+        "16.65",
+        "--restart-spare",
+        "2",
+    ]);
+    assert!(choice.contains("From 97.7"), "{choice}");
+    // Fialho's interval of table 5.5, CG-D.
+    let interval =
+        answer_json(&["interval", "--mtti", "720", "--checkpoint", "120.7", "--restart", "110", "--work", "1792.66"]);
+    assert!((interval["tables"][0]["rows"][2]["interval_s"].as_f64().unwrap() - 278.35).abs() < 0.006);
+    let points = interval["tables"][1]["rows"].as_array().unwrap();
+    let time = |row: usize| points[row]["time_s"].as_f64().unwrap();
+    assert!(time(2) <= time(0) && time(2) <= time(1) && time(2) <= time(3), "{points:?}");
+}
+
+#[test]
+fn every_command_answers_and_wrong_figures_have_one_line() {
+    assert!(
+        text(&["partial", "--hosts", "100000", "--mttf", "43800h", "--checkpoint", "15min", "--restart", "15min"])
+            .contains("6.47")
+    );
+    assert!(
+        text(&["spares", "--time", "200h", "--hosts", "64000", "--mttf", "50y", "--window", "10min"])
+            .contains("Spare hosts")
+    );
+    assert!(text(&["detect", "--hosts", "256", "--interval", "94s"]).contains("47.00 s"));
+    for what in ["man", "bash", "zsh", "fish"] {
+        assert!(text(&["generate", what]).contains("redplan"));
+    }
+    assert!(
+        refused(&["advise", "--work", "24h", "-n", "4", "-N", "1", "--mtbf", "0s"], 2)
+            .contains("failures of a host is 0")
+    );
+    assert!(refused(&["advise", "-n", "4", "-N", "1", "--mtbf", "1y"], 2).contains("--work is needed"));
+    assert!(refused(&["interval", "--mtti", "3 weeks", "--checkpoint", "1s"], 2).contains("is not a time"));
+    assert!(refused(&["detect", "--hosts", "4", "--svg", "x.svg"], 2).contains("no picture"));
+    assert!(
+        refused(&["spares", "--time", "200h", "--hosts", "64000", "--mttf", "1h", "--window", "1h"], 2)
+            .contains("faster")
+    );
+    refused(
+        &[
+            "scale",
+            "--work",
+            "1h",
+            "--beta",
+            "0",
+            "--mttf",
+            "1y",
+            "--clone",
+            "1s",
+            "--relaunch",
+            "1s",
+            "--from",
+            "9",
+            "--to",
+            "9",
+        ],
+        2,
+    );
+    refused(&[], 2);
+}
+
+/// The log of a job of two ranks on hosts a and b; of rank 1 and its host b if `loses`.
+fn write_log(path: &Path, number: u64, degrees: [u64; 2], loses: bool) {
+    let mut log = Log::open(path).unwrap();
+    let start = json!({
+        "job": format!("{number:016x}"), "hosts": ["a", "b"], "programs": ["./heat"], "ranks": 2, "degrees": degrees, "seed": "0",
+    });
+    log.record(JOB_START, &start);
+    for index in 0..degrees[0] {
+        for rank in 0..2 {
+            let host = if (rank + index) % 2 == 0 { "a" } else { "b" };
+            log.record("started", &json!({ "replica": format!("{rank}.{index}"), "host": host, "pid": 9 }));
+        }
+    }
+    // The times of records are the real ones, and a job takes some.
+    std::thread::sleep(std::time::Duration::from_millis(20));
+    if loses {
+        let lost = json!({ "replica": "1.0", "host": "b", "exit": { "signal": 9 }, "left": 0, "view": 1 });
+        log.record("rank-lost", &lost);
+    }
+    log.record(JOB_END, &json!({ "exit_code": if loses { 1 } else { 0 } }));
+}
+
+#[test]
+fn what_audit_logs_and_profiles_say_is_kept_once_and_advice_uses_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
+    let (store, profile) = (path("deep/plan.redb"), path("p.json"));
+    write_log(Path::new(&path("1.jsonl")), 1, [1, 1], false);
+    write_log(Path::new(&path("2.jsonl")), 2, [2, 2], false);
+    write_log(Path::new(&path("3.jsonl")), 3, [1, 1], true);
+    std::fs::write(&profile, r#"{"format":1,"program":"other","ranks":8,"elapsed_s":1000}"#).unwrap();
+    let learn = ["learn", &path("1.jsonl"), &path("2.jsonl"), &path("3.jsonl"), &profile, "--store", &store];
+    let first = answer_json(&learn);
+    assert_eq!(first["notes"][0], "Runs whose time was learned: 3");
+    assert!(first["notes"][1].as_str().unwrap().starts_with("Jobs that tell no time: 1."), "{first}");
+    // The same files again change nothing.
+    assert_eq!(answer_json(&learn), first);
+    let known = answer_json(&["known", "--store", &store]);
+    assert_eq!(known["tables"], first["tables"]);
+    let (programs, hosts) = (&known["tables"][0]["rows"], &known["tables"][1]["rows"]);
+    assert_eq!(
+        (&programs[0]["program"], &programs[0]["runs"], &programs[0]["ranks"]),
+        (&json!("./heat"), &json!(2), &json!(2))
+    );
+    assert_eq!((&programs[0]["beta_by"], &programs[1]["work_s"]), (&json!("measured"), &json!(1000.0)));
+    assert_eq!((&hosts[0]["losses"], &hosts[1]["losses"]), (&json!(0), &json!(1)));
+    // Time of the program and failures of the site are found there.
+    let advice =
+        answer_json(&["advise", "--program", "other", "-n", "8", "-N", "4", "--mtbf", "1000y", "--store", &store]);
+    assert!((advice["tables"][0]["rows"][0]["time_s"].as_f64().unwrap() - 1000.0).abs() < 0.1, "{advice}");
+    let site = text(&["advise", "--work", "1ms", "-n", "8", "-N", "4", "--store", &store]);
+    assert!(site.contains("Hosts lost: 1 in "), "{site}");
+    let advise =
+        |more: &[&str]| refused(&[&["advise", "-N", "1", "--store", &store, "--mtbf", "1y"], more].concat(), 2);
+    assert!(advise(&["--program", "none", "-n", "8"]).contains("no run of none with 8 ranks"));
+    let empty = path("empty.redb");
+    assert!(
+        refused(&["advise", "--work", "1h", "-n", "8", "-N", "4", "--store", &empty], 2).contains("no job was learned")
+    );
+    // What was changed teaches nothing.
+    let changed = std::fs::read_to_string(path("1.jsonl")).unwrap().replace("./heat", "./cool");
+    std::fs::write(path("4.jsonl"), changed).unwrap();
+    assert!(refused(&["learn", &path("4.jsonl"), "--store", &store], 1).contains("nothing is learned"));
+    assert_eq!(answer_json(&["known", "--store", &store])["tables"], first["tables"]);
+    // Nor is something else taken for the store.
+    assert!(refused(&["known", "--store", &profile], 1).contains("p.json"));
+}
