@@ -51,6 +51,21 @@ fn standard_output_to_a_full_disk_is_not_called_closed() {
 }
 
 #[test]
+fn a_limit_of_file_sizes_ends_the_job_with_exit_code_74() {
+    let (directory, program) = printing(4_000);
+    let (out, go) = (directory.path().join("out"), directory.path().join("go"));
+    let job = Job::new(2, &program).degree(2).options(&["--output-dir", &out.display().to_string()]);
+    let job = job.arguments(&[&go.display().to_string()]).start();
+    job.wait_for("started", 4);
+    let limit = libc::rlimit { rlim_cur: 64 << 10, rlim_max: 64 << 10 };
+    // SAFETY: - reads one limit; another process's memory is not touched.
+    let failed = unsafe { libc::prlimit(job.redrun(), libc::RLIMIT_FSIZE, &raw const limit, std::ptr::null_mut()) };
+    assert_eq!(failed, 0, "{}", std::io::Error::last_os_error());
+    std::fs::write(&go, "").expect("the directory is there");
+    let _ = job.wait().ended_with(74).said("File too large").said("rank.");
+}
+
+#[test]
 fn with_wait_a_job_goes_on_when_there_is_room_again() {
     let Some(disk) = Disk::small(1 << 20) else { return };
     let (_program, program) = printing(2_000);

@@ -5,7 +5,7 @@
 
 use clap::Parser;
 use redrt_tests::lab::lab;
-use redrt_tests::{Job, Lab, Program, Random, Running};
+use redrt_tests::{Disk, Job, Lab, Program, Random, Running};
 use std::collections::HashMap;
 use std::process::ExitCode;
 use std::thread::sleep;
@@ -16,6 +16,33 @@ const HOSTS: &str = "h1,h2,h3,h4";
 const HOSTS_AND_SPARE: &str = "h1,h2,h3,h4,h5:12";
 /// Shorter than the time after which a host is taken for dead, with room for a busy machine.
 const SHORT: Duration = Duration::from_millis(300);
+
+/// Where audit logs are in jobs of which that is part. Absent, with the reason printed, where such cannot be had. Made before the lab,
+/// whose hosts see what was mounted before them.
+struct Disks {
+    full: Option<Disk>,
+    frozen: Option<Disk>,
+}
+
+impl Disks {
+    /// Room for the beginning of an audit log.
+    const FULL_BYTES: usize = 16 << 10;
+
+    fn new() -> Self {
+        Self { full: Disk::small(Self::FULL_BYTES), frozen: Disk::freezable() }
+    }
+
+    fn for_fault(&mut self, fault: Fault) -> Option<&mut Disk> {
+        match fault {
+            Fault::FullDisk => self.full.as_mut(),
+            Fault::FrozenDisk => self.frozen.as_mut(),
+            _ => None,
+        }
+    }
+}
+
+/// Longer than the time after which a host is taken for dead.
+const LONG: Duration = Duration::from_secs(2);
 
 /// Runs random programs with random faults on four hosts until the time is over.
 #[derive(Parser)]
@@ -48,6 +75,14 @@ enum Fault {
     Daemon,
     /// A daemon is stopped for a moment.
     Pause,
+    /// redrun is stopped for a moment.
+    PauseRoot,
+    /// A replica is stopped for a moment.
+    PauseReplica,
+    /// The audit log is on a disk that is full.
+    FullDisk,
+    /// The audit log is on a file system that stands still for longer than hosts may be silent.
+    FrozenDisk,
     /// A host loses its power.
     Power,
     /// A host is cut off for good.
@@ -63,12 +98,16 @@ enum Fault {
 }
 
 impl Fault {
-    const ALL: [Self; 11] = [
+    const ALL: [Self; 15] = [
         Self::None,
         Self::Send,
         Self::Process,
         Self::Daemon,
         Self::Pause,
+        Self::PauseRoot,
+        Self::PauseReplica,
+        Self::FullDisk,
+        Self::FrozenDisk,
         Self::Power,
         Self::Cut,
         Self::Flicker,
@@ -148,7 +187,7 @@ impl Trial {
         format!("{} at r = {degree}, {spare}fan-out {fan_out}, {fault:?} {what}", program.name)
     }
 
-    fn start(&self, lab: &Lab) -> Running {
+    fn start(&self, lab: &Lab, disk: Option<&Disk>) -> Running {
         let job = Job::of(&self.program).degree(self.degree).options(&["--fan-out", self.fan_out]);
         let job = match self.has_spare {
             true => job.options(&["--spares", "1", "--max-degree", "3"]).on_hosts(lab, HOSTS_AND_SPARE),
@@ -156,6 +195,7 @@ impl Trial {
         };
         let job = if self.arbitrates { job.options(&["--arbitrate=0.5"]) } else { job };
         let job = self.inject.iter().fold(job, |job, fault| job.inject(fault));
+        let job = disk.iter().fold(job, |job, disk| job.audit_at(&disk.path("audit")));
         job.limit(Duration::from_secs(120)).start()
     }
 
@@ -183,7 +223,7 @@ impl Trial {
         }
     }
 
-    fn strike(&self, random: &mut Random, lab: &Lab, job: &Running) {
+    fn strike(&self, random: &mut Random, lab: &Lab, job: &Running, disk: Option<&mut Disk>) {
         if matches!(self.fault, Fault::None | Fault::Send | Fault::Process) {
             return;
         }
@@ -191,12 +231,13 @@ impl Trial {
         job.wait_until("launch", |job| job.audit().iter().any(|record| record["event"] == "job-start"));
         sleep(self.after);
         let daemon = lab.processes(self.host, "redrtd").into_iter().max();
-        let signal = |signal: i32| {
-            if let Some(daemon) = daemon {
+        let send = |process: Option<i32>, signal: i32| {
+            if let Some(process) = process {
                 // SAFETY: - takes any number; the process is one of the lab's.
-                unsafe { libc::kill(daemon, signal) };
+                unsafe { libc::kill(process, signal) };
             }
         };
+        let signal = |signal: i32| send(daemon, signal);
         match self.fault {
             Fault::Daemon => signal(libc::SIGKILL),
             Fault::Pause => {
@@ -204,6 +245,22 @@ impl Trial {
                 sleep(SHORT);
                 signal(libc::SIGCONT);
             }
+            Fault::PauseRoot => job.pause(SHORT),
+            Fault::PauseReplica => {
+                let replicas = lab.processes(self.host, self.program.name);
+                let replica = (!replicas.is_empty()).then(|| *random.one_of(&replicas));
+                send(replica, libc::SIGSTOP);
+                sleep(3 * SHORT);
+                send(replica, libc::SIGCONT);
+            }
+            Fault::FrozenDisk => {
+                if let Some(disk) = disk {
+                    disk.freeze();
+                    sleep(LONG);
+                    disk.thaw();
+                }
+            }
+            Fault::FullDisk => {}
             Fault::Power => lab.cut_power(self.host),
             Fault::Cut => lab.cut_link(self.host),
             Fault::Flicker => {
@@ -224,6 +281,7 @@ impl Trial {
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
+    let mut disks = Disks::new();
     let Some(mut hosts) = lab(5) else { return ExitCode::SUCCESS };
     let mut known = Known::default();
     let begin = Instant::now();
@@ -248,9 +306,14 @@ fn main() -> ExitCode {
             }
             let name = format!("job {number} of seed {}: {}", arguments.seed, trial.name());
             eprintln!("{name}");
-            let job = trial.start(&hosts);
-            trial.strike(&mut random, &hosts, &job);
+            let mut disk = disks.for_fault(trial.fault);
+            let job = trial.start(&hosts, disk.as_deref());
+            trial.strike(&mut random, &hosts, &job, disk.as_deref_mut());
             let ended = job.wait();
+            if let Some(disk) = disk {
+                // The next one needs the room.
+                let _ = std::fs::remove_file(disk.path("audit"));
+            }
             if trial.fault == Fault::Cut {
                 hosts.heal_link(trial.host);
             }

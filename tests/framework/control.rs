@@ -31,7 +31,8 @@ impl Running {
     /// The helpers of the daemon on this machine: parents of replicas, and those who send and receive images.
     #[must_use]
     pub fn helpers(&self) -> Vec<i32> {
-        let daemons = children(&[self.redrun()]);
+        let guards = children(&[self.redrun()]);
+        let daemons = children(&guards);
         let is_helper = |id: &i32| {
             let line = std::fs::read(format!("/proc/{id}/cmdline")).unwrap_or_default();
             String::from_utf8_lossy(&line).contains("--helper")

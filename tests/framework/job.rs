@@ -229,6 +229,12 @@ fn parent(id: i32) -> Option<i32> {
     stat.rsplit_once(") ")?.1.split_whitespace().nth(1)?.parse().ok()
 }
 
+/// Whether there is no such process any more, or nobody has asked yet how it ended.
+fn has_ended(id: i32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with(['Z', 'X']))
+}
+
 /// Whether a signal has stopped the process.
 fn is_stopped(id: i32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
@@ -269,6 +275,26 @@ impl Running {
         let redrun = self.redrun();
         let guard = child(redrun);
         [redrun, guard, child(guard)]
+    }
+
+    /// Stops redrun for so long, unless it has ended.
+    pub fn pause(&self, time: Duration) {
+        let outer = i32::try_from(self.child.id()).expect("a process id");
+        let inner = if self.place.is_empty() { Some(outer) } else { lab::child_of(self.child.id()) };
+        let Some(inner) = inner else { return };
+        // SAFETY: - signals to other processes touch no memory of this one.
+        let signal = |id: i32, signal: i32| unsafe { libc::kill(id, signal) };
+        signal(inner, libc::SIGSTOP);
+        sleep(time);
+        // What has started it in another host stops with it.
+        while !(is_stopped(inner) && is_stopped(outer)) {
+            if has_ended(inner) {
+                return;
+            }
+            sleep(Duration::from_millis(2));
+        }
+        signal(outer, libc::SIGCONT);
+        signal(inner, libc::SIGCONT);
     }
 
     /// Lets redrun go on after it was stopped. What has started it in another host stops with it, and is stopped for good if

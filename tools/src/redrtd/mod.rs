@@ -103,6 +103,8 @@ impl Daemon {
         mask.add(Signal::SIGTERM);
         mask.add(Signal::SIGINT);
         mask.add(Signal::SIGHUP);
+        // A limit of file sizes (`ulimit -f`), which holds for shared memory too, is an error as others are.
+        mask.add(Signal::SIGXFSZ);
         mask.thread_block()?;
         let signals = SignalFd::with_flags(&mask, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?;
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
