@@ -86,3 +86,23 @@ fn a_replica_that_computes_for_ever_is_outrun_by_two_siblings() {
     let retired = reasons(&ended);
     assert!(retired.len() == 1 && retired[0].0.starts_with("1.") && retired[0].1 == "lagging", "{ended}");
 }
+
+/// Nobody watches the daemon of the only host but who asks its processes.
+#[test]
+fn a_stopped_daemon_of_the_only_host_is_told_of() {
+    let out = run(2, &[], |_| {}).ended_well().out;
+    let ended = run(2, &[], |job| {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", job.pid_of("0.0"))).expect("it lives");
+        let parent = status.lines().find_map(|line| line.strip_prefix("PPid:")).expect("proc(5)");
+        let daemon: i32 = parent.trim().parse().expect("a process id");
+        let send = |signal| {
+            // SAFETY: - a signal to another process touches no memory of this one.
+            unsafe { libc::kill(daemon, signal) };
+        };
+        send(libc::SIGSTOP);
+        job.wait_for("quiet", 1);
+        send(libc::SIGCONT);
+    });
+    let ended = ended.ended_with(0).printed(&out).said("no process has answered for");
+    assert_eq!(reasons(&ended), [], "{ended}");
+}

@@ -131,6 +131,9 @@ impl Coordinator {
             return;
         }
         let live = self.paced_replicas();
+        if let Some(since) = self.pace.quiet_since(now, &live) {
+            self.report(Report::Quiet { silence: now.saturating_sub(since) });
+        }
         for laggard in self.pace.laggards(now, self.stall.next_deadline(), &live) {
             let Laggard { replica, ahead, .. } = laggard;
             let counting = self.view.live_set(replica.rank);

@@ -72,13 +72,15 @@ pub struct PaceWatch {
     told: BTreeMap<ReplicaId, ReplicaSet>,
     /// When it is looked again at the latest.
     due: Duration,
+    /// Nobody answered when it was last looked.
+    is_quiet: bool,
 }
 
 impl PaceWatch {
     /// `limit`: the patience with every rank, in place of what its own pace says.
     pub fn new(limit: Option<Duration>) -> Self {
         let due = Duration::MAX;
-        Self { limit, stands: BTreeMap::new(), longest: BTreeMap::new(), told: BTreeMap::new(), due }
+        Self { limit, stands: BTreeMap::new(), longest: BTreeMap::new(), told: BTreeMap::new(), due, is_quiet: false }
     }
 
     /// All these are asked.
@@ -107,7 +109,7 @@ impl PaceWatch {
     /// A replica says whether it waits in MPI.
     pub fn waits(&mut self, now: Duration, replica: ReplicaId, waits: bool) {
         if let Some(stand) = self.stands.get_mut(&replica) {
-            stand.answered = now;
+            (stand.answered, stand.asked) = (now, None);
             stand.waits_since = waits.then(|| stand.waits_since.unwrap_or(now));
         }
     }
@@ -137,6 +139,16 @@ impl PaceWatch {
             is_news
         };
         found.into_iter().filter(is_news).collect()
+    }
+
+    /// Since when nobody at all has answered, told once: then it is a daemon, or the way to it, that stands still.
+    pub fn quiet_since(&mut self, now: Duration, live: &[ReplicaId]) -> Option<Duration> {
+        let asked = live.iter().map(|replica| self.stands.get(replica).and_then(|stand| stand.asked));
+        // The latest question that somebody has not answered, if nobody has.
+        let since = asked.collect::<Option<Vec<_>>>().and_then(|asked| asked.into_iter().max());
+        let since = since.filter(|since| now.saturating_sub(*since) >= self.limit.unwrap_or(FLOOR));
+        let was_quiet = std::mem::replace(&mut self.is_quiet, since.is_some());
+        since.filter(|_| !was_quiet)
     }
 
     /// Time in which nobody could be heard does not count.
@@ -293,6 +305,23 @@ mod tests {
                 assert_eq!(watch.laggards(now, now + 8 * SECOND, &live), []);
             }
         }
+    }
+
+    #[test]
+    fn that_nobody_answers_is_told_once_until_somebody_does() {
+        let live: Vec<_> = (0..3).map(|index| ReplicaId::new(0, index)).collect();
+        let mut rig = Rig::new(None);
+        rig.pass(2, [AT_WORK; 3]);
+        rig.pass(29, [None; 3]);
+        assert_eq!(rig.watch.quiet_since(rig.now, &live), None);
+        rig.pass(2, [None; 3]);
+        assert_eq!(rig.watch.quiet_since(rig.now, &live), Some(3 * SECOND));
+        assert_eq!(rig.watch.quiet_since(rig.now, &live), None);
+        rig.pass(1, [None, AT_WORK, None]);
+        assert_eq!(rig.watch.quiet_since(rig.now, &live), None);
+        rig.pass(40, [None; 3]);
+        assert!(rig.watch.quiet_since(rig.now, &live).is_some());
+        assert_eq!(rig.watch.quiet_since(rig.now, &[]), None);
     }
 
     #[test]

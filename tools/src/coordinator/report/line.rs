@@ -152,6 +152,14 @@ impl Report {
                     format!("replica {replica} on {host} {what} for {stood} s, while {ahead} waits{follows}"),
                 )
             }
+            Self::Quiet { silence } => (
+                Severity::Warning,
+                format!(
+                    "no process has answered for {} s, and the job waits: is the daemon (redrtd) of its host stopped, or the host out of \
+                     memory?",
+                    silence.as_secs()
+                ),
+            ),
             Self::OneLineage(rank) => (
                 Severity::Warning,
                 format!(

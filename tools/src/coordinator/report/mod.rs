@@ -362,6 +362,11 @@ pub enum Report {
         /// Whether it is ended for that.
         is_retired: bool,
     },
+    /// No process of the job answers.
+    Quiet {
+        /// For how long.
+        silence: Duration,
+    },
     /// All replicas of a rank, of which there are three or more, share an image that nothing has vouched for.
     OneLineage(VirtualRank),
     /// A host has too many strikes.

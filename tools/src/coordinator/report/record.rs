@@ -141,6 +141,7 @@ impl Report {
                         "silent": silent, "retired": retired }),
                 )
             }
+            Self::Quiet { silence } => ("quiet", json!({ "silence_s": silence.as_secs_f64() })),
             Self::OneLineage(rank) => ("one-lineage", json!({ "rank": rank.0 })),
             Self::HostBad { last, strikes, is_drained } => {
                 let (host, command) =
