@@ -214,7 +214,7 @@ fn look_for_any(
     look: impl Fn(&mut Engine, Option<u32>, Option<i32>) -> Option<Probed>,
 ) -> Option<Probed> {
     let stream = Streams::of_this_thread();
-    simply(false, |engine| match engine.peek_outcome(stream) {
+    let found = simply(false, |engine| match engine.peek_outcome(stream) {
         Some(Outcome::Message { source, tag: found }) if tag.is_none_or(|tag| tag == found.0) => {
             let probed = look(engine, Some(source), Some(found.0))?;
             engine.pass_outcome(stream);
@@ -229,7 +229,12 @@ fn look_for_any(
             engine.flush();
             Some(probed)
         }
-    })
+    });
+    let cell = engine::cell();
+    if found.is_none() && !cell.lock().is_deciding() {
+        cell.idle_follow();
+    }
+    found
 }
 
 /// A number that differs between replicas, as the leader finds it.

@@ -279,6 +279,9 @@ impl Wanted {
 /// After so many calls that found nothing a process that has a core to itself offers it to others.
 const IDLE_POLLS: u32 = 16;
 
+/// A follower that polls in vain, where processes share cores, lets others run for so long.
+const FOLLOW_PAUSE: Duration = Duration::from_micros(100);
+
 /// What a thread that sleeps must be woken for, when another thread of the process brings it about.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Happened {
@@ -576,6 +579,15 @@ impl Cell {
         drop(engine);
         if shares_core || COUNT.fetch_add(1, Ordering::Relaxed).is_multiple_of(IDLE_POLLS) {
             std::thread::yield_now();
+        }
+    }
+
+    /// The same of a follower whose leader has yet to say what it has found. Where processes share a core, the leader is one of those that
+    /// need it: a follower that polls again at once would take a share of the processor for nothing.
+    pub fn idle_follow(&self) {
+        let shares_core = self.lock().shares_core;
+        if shares_core {
+            std::thread::sleep(FOLLOW_PAUSE);
         }
     }
 

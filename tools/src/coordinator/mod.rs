@@ -156,6 +156,12 @@ impl Coordinator {
         self.finish_when_all_are_gone();
     }
 
+    /// Whether all processes are gone, so that the exit code stands and nothing is heeded any more.
+    #[must_use]
+    pub fn is_finished(&self) -> bool {
+        self.finished
+    }
+
     /// The next thing to do.
     pub fn poll_output(&mut self) -> Option<Output> {
         self.outputs.pop_front()

@@ -66,6 +66,8 @@ pub struct Laggard {
 #[derive(Debug)]
 pub struct PaceWatch {
     limit: Option<Duration>,
+    /// [`FACTOR`], but where a test plants a mistake.
+    factor: u32,
     stands: BTreeMap<ReplicaId, Stand>,
     longest: BTreeMap<VirtualRank, Duration>,
     /// Who was told of and has not moved since, and who was ahead then.
@@ -80,7 +82,15 @@ impl PaceWatch {
     /// `limit`: the patience with every rank, in place of what its own pace says.
     pub fn new(limit: Option<Duration>) -> Self {
         let due = Duration::MAX;
-        Self { limit, stands: BTreeMap::new(), longest: BTreeMap::new(), told: BTreeMap::new(), due, is_quiet: false }
+        Self {
+            limit,
+            factor: FACTOR,
+            stands: BTreeMap::new(),
+            longest: BTreeMap::new(),
+            told: BTreeMap::new(),
+            due,
+            is_quiet: false,
+        }
     }
 
     /// All these are asked.
@@ -123,7 +133,7 @@ impl PaceWatch {
     /// For how long a replica of this rank may stand.
     fn patience(&self, rank: VirtualRank) -> Duration {
         let longest = self.longest.get(&rank).copied().unwrap_or_default();
-        self.limit.unwrap_or_else(|| FLOOR.max(longest * FACTOR))
+        self.limit.unwrap_or_else(|| FLOOR.max(longest * self.factor))
     }
 
     /// Those of the live replicas that lag and were not told of; each is told of once, until it moves or more siblings are ahead. `due`: when it is looked again, at
@@ -194,6 +204,9 @@ impl PaceWatch {
         (!ahead.is_empty()).then_some(laggard)
     }
 }
+
+#[cfg(test)]
+mod simulation;
 
 #[cfg(test)]
 mod tests {

@@ -239,6 +239,8 @@ impl<'a> Shell<'a> {
         loop {
             if let Some(code) = self.exit_code {
                 let is_written = self.outputs.is_empty();
+                // What went wrong last is known by now, and was perhaps not looked at.
+                self.write_outputs();
                 if is_written && self.spawned.is_empty() {
                     return Ok(code);
                 }

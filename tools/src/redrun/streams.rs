@@ -87,7 +87,8 @@ impl Shell<'_> {
 
     fn lose_output(&mut self, code: i32, input: Input, what: Option<String>) {
         self.lost_output = self.lost_output.or(Some(code));
-        if self.exit_code.is_none() {
+        // Between the end of the last process and that of the job nothing is taken any more.
+        if self.exit_code.is_none() && !self.coordinator.is_finished() {
             self.handle(input);
         } else if let Some(what) = what {
             self.record("output-failed", &json!({ "what": what }));
