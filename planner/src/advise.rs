@@ -1,4 +1,5 @@
-//! Which protection for a job: configurations that this runtime can carry out, each with its expected time, cost and risk, in order.
+//! Which protection for a job: configurations that this runtime can carry out, each with its expected time, cost and
+//! risk, in order.
 //!
 //! Times are seconds. A row says whether its time comes from a closed form or from the simulation.
 
@@ -230,7 +231,8 @@ impl Question {
         (row.time_s.is_infinite(), is_late, figures.0, figures.1)
     }
 
-    /// Without and with spares where there is a replica to copy, each without and with checkpoints if the program makes any.
+    /// Without and with spares where there is a replica to copy, each without and with checkpoints if the program makes
+    /// any.
     fn policies(&self, degree: f64, plane: u32, doubled: u32) -> Vec<Policy> {
         let whole = degree.floor() as u32;
         let spheres = vec![(whole, plane - doubled), (whole + 1, doubled)];
@@ -346,8 +348,8 @@ fn interrupted(policy: &Policy, time_s: f64) -> f64 {
     1.0 - Spheres { counts, mttf: policy.mttf }.survival(policy.work)
 }
 
-/// Checkpoints at the interval, and from the point, where the expected time is least. Where there is no closed form, Daly's interval for
-/// the mean time to the first loss of a sphere.
+/// Checkpoints at the interval, and from the point, where the expected time is least. Where there is no closed form,
+/// Daly's interval for the mean time to the first loss of a sphere.
 fn with_interval(policy: &Policy, saving: Saving) -> Policy {
     let saved = Policy { saving: Some(saving), ..policy.clone() };
     if let Some(best) = saved.with_best_interval() {

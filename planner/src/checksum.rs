@@ -8,8 +8,8 @@ pub fn extra_elements(n: u64) -> u64 {
     2 * n + 1
 }
 
-/// The same where each block of k × k has a row and a column of sums: `n²/k² + 2n²/k`. As published the second term is `2n/k`, which
-/// is not what the thesis' own figure has.
+/// The same where each block of k × k has a row and a column of sums: `n²/k² + 2n²/k`. As published the second term is
+/// `2n/k`, which is not what the thesis' own figure has.
 #[must_use]
 pub fn extra_elements_by_block(n: u64, k: u64, version: Version) -> u64 {
     let blocks = (n / k) * (n / k);

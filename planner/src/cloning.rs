@@ -1,7 +1,7 @@
 //! A job whose lost replicas are replaced by clones while it stands still (thesis on DINO, section 3.7.2).
 //!
-//! redrt does not stop the job while it clones: [`crate::policy`] has that model. Both ignore nothing but the loss of a whole sphere,
-//! which [`crate::policy`] adds.
+//! redrt does not stop the job while it clones: [`crate::policy`] has that model. Both ignore nothing but the loss of a
+//! whole sphere, which [`crate::policy`] adds.
 
 /// Replicas on nodes of their own, one unit of time for all.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -23,8 +23,8 @@ impl Cloning {
         self.ranks * self.degree / self.mttf
     }
 
-    /// Time with recoveries, of a run that takes `redundant` without (eq. 3.7). Infinite when failures come faster than clones
-    /// are made.
+    /// Time with recoveries, of a run that takes `redundant` without (eq. 3.7). Infinite when failures come faster than
+    /// clones are made.
     #[must_use]
     pub fn time(&self, redundant: f64) -> f64 {
         let working = 1.0 - self.failure_rate() * self.clone;
@@ -43,8 +43,8 @@ impl Cloning {
         self.failures(redundant).ceil()
     }
 
-    /// Spare nodes that are needed if what fails is back, as a spare, after `mttr` (section 3.9.1): those of all the run, spread
-    /// over the whole repair times in it. A run shorter than one repair needs them all.
+    /// Spare nodes that are needed if what fails is back, as a spare, after `mttr` (section 3.9.1): those of all the
+    /// run, spread over the whole repair times in it. A run shorter than one repair needs them all.
     #[must_use]
     pub fn spares_with_repair(&self, redundant: f64, mttr: f64) -> f64 {
         let repairs = (self.time(redundant) / mttr).floor().max(1.0);
@@ -55,8 +55,9 @@ impl Cloning {
 /// Terms of Poisson's distribution are summed up to this mean.
 const SUMMED_MAX: f64 = 1e5;
 
-/// Spares such that they suffice with probability `confidence`, when `failures` are expected until one is back, or the job ends:
-/// a quantile of Poisson's distribution. (The published sizes are means: they are exceeded in about half of the runs.)
+/// Spares such that they suffice with probability `confidence`, when `failures` are expected until one is back, or the
+/// job ends: a quantile of Poisson's distribution. (The published sizes are means: they are exceeded in about half of
+/// the runs.)
 #[must_use]
 pub fn spares_with_confidence(failures: f64, confidence: f64) -> u64 {
     if failures > SUMMED_MAX {

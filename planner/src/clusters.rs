@@ -1,5 +1,5 @@
-//! Clusters of ranks for hierarchical checkpoints: whole hosts that roll back together, with messages between clusters logged, and
-//! within each cluster groups over distinct hosts that share an erasure code (paper on FTI and HydEE).
+//! Clusters of ranks for hierarchical checkpoints: whole hosts that roll back together, with messages between clusters
+//! logged, and within each cluster groups over distinct hosts that share an erasure code (paper on FTI and HydEE).
 //!
 //! - [`Traffic`]: bytes by pair of ranks, and the hosts they run on
 //! - [`partition`]: hosts into clusters, by recursive bisection with refinement
@@ -119,9 +119,9 @@ impl Traffic {
         Self { ranks, pairs: pairs.collect() }
     }
 
-    /// What a run with `factor` times the ranks would send, if it did the same on a domain that is as many times longer: the traffic of
-    /// each part is that of the run which was measured, and the ends of neighbouring parts exchange what its first and last ranks do
-    /// with their own neighbours at that distance.
+    /// What a run with `factor` times the ranks would send, if it did the same on a domain that is as many times
+    /// longer: the traffic of each part is that of the run which was measured, and the ends of neighbouring parts
+    /// exchange what its first and last ranks do with their own neighbours at that distance.
     ///
     /// Right for domains in strips; of anything else it keeps the distances, and is a guess.
     #[must_use]

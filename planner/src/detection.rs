@@ -48,15 +48,15 @@ pub fn fit_line(points: &[(f64, f64)]) -> (f64, f64) {
     (mean_y - slope * mean_x, slope)
 }
 
-/// Shortest, mean and longest time from a failure until it is known, where each node leaves a stamp every `heartbeat` and is
-/// dead when the last one is `timeout` old (RaaS, thesis on FTM, chapter 6).
+/// Shortest, mean and longest time from a failure until it is known, where each node leaves a stamp every `heartbeat`
+/// and is dead when the last one is `timeout` old (RaaS, thesis on FTM, chapter 6).
 #[must_use]
 pub fn heartbeat_detection(heartbeat: f64, timeout: f64) -> (f64, f64, f64) {
     (timeout - heartbeat, timeout - heartbeat / 2.0, timeout)
 }
 
-/// Mean cost of one failure: detection, rebuilding, reading data back, and the work that is done again. That is half of the distance of
-/// checkpoints on average (the paper on GASPI says all of it).
+/// Mean cost of one failure: detection, rebuilding, reading data back, and the work that is done again. That is half of
+/// the distance of checkpoints on average (the paper on GASPI says all of it).
 #[must_use]
 pub fn failure_cost_mean(detection: f64, rebuild: f64, read: f64, checkpoint_interval: f64) -> f64 {
     detection + rebuild + read + redo_mean(checkpoint_interval)

@@ -1,7 +1,8 @@
 //! First Protection Point: the share of a run before which a checkpoint costs more than starting again would.
 //!
-//! It concerns the first failure only, which is uniform over the run (thesis on FTM, section 5.2). Shares are of *progress*, not of
-//! time on the clock: a run that is protected reaches half of its work at half of its own, longer, time.
+//! It concerns the first failure only, which is uniform over the run (thesis on FTM, section 5.2). Shares are of
+//! *progress*, not of time on the clock: a run that is protected reaches half of its work at half of its own, longer,
+//! time.
 
 use crate::Version;
 
@@ -27,7 +28,8 @@ pub fn overhead(work: f64, protected: f64) -> f64 {
 }
 
 impl FirstPoint {
-    /// Share k from which on protection pays, with uncoordinated checkpoints, whose overhead is a share of the run (eq. 5.5).
+    /// Share k from which on protection pays, with uncoordinated checkpoints, whose overhead is a share of the run (eq.
+    /// 5.5).
     #[must_use]
     pub fn uncoordinated(&self, overhead: f64) -> f64 {
         let lost = self.lost_share * self.interval + self.restart;
@@ -36,8 +38,8 @@ impl FirstPoint {
 
     /// The same with coordinated checkpoints, each of which takes `checkpoint` (eq. 5.9).
     ///
-    /// As published, the denominator has the interval and 1 in place of the interval and the checkpoint: it begins to protect
-    /// too late.
+    /// As published, the denominator has the interval and 1 in place of the interval and the checkpoint: it begins to
+    /// protect too late.
     #[must_use]
     pub fn coordinated(&self, checkpoint: f64, version: Version) -> f64 {
         let lost = self.lost_share * self.interval + self.restart - self.relaunch;
@@ -49,8 +51,8 @@ impl FirstPoint {
         top / ((self.interval + beside) * self.work)
     }
 
-    /// Time that remains after a failure at share `done` of a run with coordinated checkpoints (eq. 5.8). At the corrected k it is
-    /// the time of starting again.
+    /// Time that remains after a failure at share `done` of a run with coordinated checkpoints (eq. 5.8). At the
+    /// corrected k it is the time of starting again.
     #[must_use]
     pub fn remaining(&self, checkpoint: f64, done: f64) -> f64 {
         let left = (1.0 - done) * self.work;

@@ -2,8 +2,8 @@
 
 /// Work between checkpoints, by Daly's first order: `sqrt(2 M d) - d` (thesis on FTM, section 3.3.2 and eq. 6.1).
 ///
-/// `mtti` is the mean time between interruptions of the whole job, `checkpoint` the time one checkpoint takes. The result is not
-/// positive when a checkpoint takes twice the MTTI or more: then no interval helps.
+/// `mtti` is the mean time between interruptions of the whole job, `checkpoint` the time one checkpoint takes. The
+/// result is not positive when a checkpoint takes twice the MTTI or more: then no interval helps.
 #[must_use]
 pub fn daly_first_order(mtti: f64, checkpoint: f64) -> f64 {
     (2.0 * mtti * checkpoint).sqrt() - checkpoint
@@ -21,8 +21,8 @@ pub fn daly_higher_order(mtti: f64, checkpoint: f64) -> f64 {
 
 /// Work between checkpoints, by Fialho (thesis on FTM, eq. 5.15).
 ///
-/// `dependency` is how many processes roll back when one does: 1 if all do. `log_time` is the time a message log takes to
-/// process: 0 with coordinated checkpoints.
+/// `dependency` is how many processes roll back when one does: 1 if all do. `log_time` is the time a message log takes
+/// to process: 0 with coordinated checkpoints.
 #[must_use]
 pub fn fialho(mtti: f64, checkpoint: f64, dependency: f64, log_time: f64) -> f64 {
     (dependency * checkpoint * (2.0 * mtti - checkpoint - 2.0 * log_time)).sqrt() / dependency - checkpoint
@@ -40,8 +40,8 @@ pub struct Checkpoints {
 }
 
 impl Checkpoints {
-    /// Expected time of `work` by Daly's complete model: interruptions are Poisson with mean distance `mtti` and may hit
-    /// checkpoints and restarts too. Every interval ends with a checkpoint, also the last.
+    /// Expected time of `work` by Daly's complete model: interruptions are Poisson with mean distance `mtti` and may
+    /// hit checkpoints and restarts too. Every interval ends with a checkpoint, also the last.
     #[must_use]
     pub fn time_complete(&self, work: f64, mtti: f64) -> f64 {
         segment(self.interval + self.checkpoint, self.restart, mtti) * work / self.interval
@@ -59,8 +59,8 @@ impl Checkpoints {
     }
 }
 
-/// Expected time until `length` passes without an interruption, when each costs `restart`, which may be interrupted itself:
-/// `M e^(R/M) (e^(length/M) - 1)`. Exact for Poisson interruptions.
+/// Expected time until `length` passes without an interruption, when each costs `restart`, which may be interrupted
+/// itself: `M e^(R/M) (e^(length/M) - 1)`. Exact for Poisson interruptions.
 #[must_use]
 pub fn segment(length: f64, restart: f64, mtti: f64) -> f64 {
     if mtti.is_infinite() {

@@ -1,7 +1,8 @@
-//! Models of what protection costs and what it saves: closed forms, a seeded simulation, and a choice among configurations.
+//! Models of what protection costs and what it saves: closed forms, a seeded simulation, and a choice among
+//! configurations.
 //!
-//! Nothing here does I/O. Times that one function takes have one unit, which the caller chooses; where a name ends in `_s` it is
-//! seconds. Failures are independent and Poisson unless a function says otherwise.
+//! Nothing here does I/O. Times that one function takes have one unit, which the caller chooses; where a name ends in
+//! `_s` it is seconds. Failures are independent and Poisson unless a function says otherwise.
 //!
 //! | Module | Answers |
 //! |---|---|
@@ -14,8 +15,8 @@
 //! | [`profile`], [`advise`] | what is known of a program and site, and which protection suits it |
 //! | [`exposure`], [`capacity`], [`detection`], [`checksum`] | windows, node hours, failure detectors, checksums |
 //!
-//! The models are those of published papers. Where a paper's own formula is wrong, [`Version`] chooses between what it printed and
-//! what is right; `tests/` has each paper's tables both ways.
+//! The models are those of published papers. Where a paper's own formula is wrong, [`Version`] chooses between what it
+//! printed and what is right; `tests/` has each paper's tables both ways.
 
 #![forbid(unsafe_code)]
 

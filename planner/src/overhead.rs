@@ -54,7 +54,8 @@ fn share(part: f64, whole: f64) -> f64 {
     if whole > 0.0 { part / whole } else { 0.0 }
 }
 
-/// Serial share of communication β, from the shares of MPI time in sending and receiving and the share α of the run in MPI (eq. 3.3).
+/// Serial share of communication β, from the shares of MPI time in sending and receiving and the share α of the run in
+/// MPI (eq. 3.3).
 #[must_use]
 pub fn beta(send_share: f64, receive_share: f64, mpi_share: f64) -> f64 {
     send_share.min(receive_share) * mpi_share

@@ -1,9 +1,10 @@
-//! The expected time of a job under a whole policy, as redrt carries it out: replicas that are replaced while the job runs on,
-//! checkpoints with a short stop and a slow-down behind them, and a return to the last of them when a sphere is lost.
+//! The expected time of a job under a whole policy, as redrt carries it out: replicas that are replaced while the job
+//! runs on, checkpoints with a short stop and a slow-down behind them, and a return to the last of them when a sphere
+//! is lost.
 //!
-//! The unit that fails is a host. A *sphere* is here the hosts that hold the same ranks: with r replicas, placed host after host as
-//! `redrun` does, r hosts have the same ranks, and the job is interrupted when all r are gone. Where replicas are placed otherwise, more pairs
-//! of hosts are fatal, and the job is interrupted more often than this says.
+//! The unit that fails is a host. A *sphere* is here the hosts that hold the same ranks: with r replicas, placed host
+//! after host as `redrun` does, r hosts have the same ranks, and the job is interrupted when all r are gone. Where
+//! replicas are placed otherwise, more pairs of hosts are fatal, and the job is interrupted more often than this says.
 //!
 //! [`Policy::expected_time`] is the closed form where there is one; [`crate::simulation`] has all of it.
 
@@ -66,7 +67,8 @@ impl Policy {
         self.spheres.iter().map(|(degree, count)| u64::from(*degree) * u64::from(*count)).sum()
     }
 
-    /// Rate at which spheres are lost whose replicas are replaced; of those that have one replica, the rate of failures.
+    /// Rate at which spheres are lost whose replicas are replaced; of those that have one replica, the rate of
+    /// failures.
     #[must_use]
     pub fn interruption_rate(&self) -> f64 {
         let window = self.replacement.map_or(f64::INFINITY, |replacement| replacement.window);
@@ -94,11 +96,11 @@ impl Policy {
         1.0 / ((1.0 - standing) * (1.0 - cloning * slowdown))
     }
 
-    /// Expected time of the job. `None` where only a simulation tells: with a limited number of spares, or with checkpoints and
-    /// replicas that are not replaced. Infinite where it will not end.
+    /// Expected time of the job. `None` where only a simulation tells: with a limited number of spares, or with
+    /// checkpoints and replicas that are not replaced. Infinite where it will not end.
     ///
-    /// Exact for one replica of each rank, and for replicas without replacement and checkpoints. With replacement, to the first order in
-    /// window over MTTF.
+    /// Exact for one replica of each rank, and for replicas without replacement and checkpoints. With replacement, to
+    /// the first order in window over MTTF.
     #[must_use]
     pub fn expected_time(&self) -> Option<f64> {
         let is_single = self.spheres.iter().all(|(degree, count)| *degree == 1 || *count == 0);
@@ -127,7 +129,8 @@ impl Policy {
         let stretch = self.replacement_stretch();
         let rate = self.interruption_rate();
         let mtti = if rate > 0.0 { 1.0 / rate } else { f64::INFINITY };
-        // Until the point that counts is reached from the one before it, of which a first attempt has done some already.
+        // Until the point that counts is reached from the one before it, of which a first attempt has done some
+        // already.
         let segment = |first_attempt: f64, again: f64| {
             if mtti.is_infinite() {
                 return first_attempt;
@@ -154,8 +157,8 @@ impl Policy {
         time
     }
 
-    /// The same policy with the interval that makes the expected time least, if there is a closed form: `None` otherwise, or
-    /// without checkpoints.
+    /// The same policy with the interval that makes the expected time least, if there is a closed form: `None`
+    /// otherwise, or without checkpoints.
     #[must_use]
     pub fn with_best_interval(&self) -> Option<Self> {
         let saving = self.saving?;
@@ -171,8 +174,8 @@ impl Policy {
         Some(with(best))
     }
 
-    /// The same policy with the first checkpoint where the expected time is least: the counterpart of the first protection point of
-    /// [`crate::first_point`], which asks what is best if there is a failure.
+    /// The same policy with the first checkpoint where the expected time is least: the counterpart of the first
+    /// protection point of [`crate::first_point`], which asks what is best if there is a failure.
     #[must_use]
     pub fn with_best_first(&self) -> Option<Self> {
         let saving = self.saving?;

@@ -147,7 +147,8 @@ pub struct Learned {
     pub runs: usize,
     /// Median seconds by degree.
     pub times_s: Vec<(f64, f64)>,
-    /// Share of the run that each replica more adds: measured if there are runs at two degrees, else by the model from calls.
+    /// Share of the run that each replica more adds: measured if there are runs at two degrees, else by the model from
+    /// calls.
     pub beta: Option<f64>,
     /// Whether it was measured.
     pub is_beta_measured: bool,

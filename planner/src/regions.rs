@@ -1,5 +1,6 @@
-//! Completion time of a chain of protected regions under memory faults (thesis on DINO, section 4.6, figure 4.22): two products of matrices,
-//! C = A·B and E = C·D, checked where data is used last; what cannot be corrected in place is computed again.
+//! Completion time of a chain of protected regions under memory faults (thesis on DINO, section 4.6, figure 4.22): two
+//! products of matrices, C = A·B and E = C·D, checked where data is used last; what cannot be corrected in place is
+//! computed again.
 
 use fastrand::Rng;
 
@@ -34,7 +35,8 @@ impl Chain {
 
     fn run(&self, rate: f64, rng: &mut Rng) -> f64 {
         let mut time = 0.0;
-        // A fault in an input is found at its last use, corrected, and the product made again; one in C stays for the next region.
+        // A fault in an input is found at its last use, corrected, and the product made again; one in C stays for the
+        // next region.
         let mut c_is_hit = loop {
             let hit = faults(rate, self.first, rng);
             time += self.first;

@@ -1,5 +1,5 @@
-//! Room for recovery without a spare: memory for a neighbour's processes, and a store for its checkpoints (thesis on FTM,
-//! section 5.3.1, figure 5.5).
+//! Room for recovery without a spare: memory for a neighbour's processes, and a store for its checkpoints (thesis on
+//! FTM, section 5.3.1, figure 5.5).
 
 /// One node while the program and its protection run, in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -43,8 +43,8 @@ impl Node {
         if self.free_memory >= self.processes { Spare::Optional } else { Spare::Mandatory }
     }
 
-    /// The fastest store that holds a node's own checkpoints and its neighbour's. What memory holds of them is not there for
-    /// processes: memory counts only as far as it is not needed to take the neighbour's.
+    /// The fastest store that holds a node's own checkpoints and its neighbour's. What memory holds of them is not
+    /// there for processes: memory counts only as far as it is not needed to take the neighbour's.
     #[must_use]
     pub fn store(&self) -> Option<Store> {
         let needed = self.checkpoints.checked_mul(2)?;

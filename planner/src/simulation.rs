@@ -1,7 +1,7 @@
 //! A seeded Monte-Carlo simulation of a [`Policy`]: every failure, clone, checkpoint and restart of a run, many runs.
 //!
-//! Failures may hit at any moment, also checkpoints, clones and restarts. Spare hosts do not fail before they are used. The same seed gives
-//! the same result.
+//! Failures may hit at any moment, also checkpoints, clones and restarts. Spare hosts do not fail before they are used.
+//! The same seed gives the same result.
 
 use crate::policy::{Policy, Replacement};
 use fastrand::Rng;

@@ -1,5 +1,5 @@
-//! Spare Node Configuration: the share of a run from which on going on with fewer nodes ends sooner than waiting for a spare
-//! (thesis on FTM, section 5.3.2).
+//! Spare Node Configuration: the share of a run from which on going on with fewer nodes ends sooner than waiting for a
+//! spare (thesis on FTM, section 5.3.2).
 
 /// What is known of a program on a machine. One unit of time for all.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -37,8 +37,8 @@ impl SpareChoice {
         self.slowdown * (self.lost_share * self.interval + left) + self.restart_remaining
     }
 
-    /// Share s of the progress from which on the remaining nodes end sooner (eq. 5.14). 1 or more: a spare is always better;
-    /// 0 or less: never.
+    /// Share s of the progress from which on the remaining nodes end sooner (eq. 5.14). 1 or more: a spare is always
+    /// better; 0 or less: never.
     #[must_use]
     pub fn point(&self) -> f64 {
         let slower = self.slowdown - 1.0;

@@ -1,12 +1,12 @@
-//! Reliability of spheres that are not repaired, and the time of a job that starts again when one is lost (thesis on DINO,
-//! section 3.8; Elliott, Duda).
+//! Reliability of spheres that are not repaired, and the time of a job that starts again when one is lost (thesis on
+//! DINO, section 3.8; Elliott, Duda).
 
 use crate::Version;
 
 /// Probability that no sphere is lost in `time`: `(1 - (T/θ)^r)^e` (eq. E3).
 ///
-/// The exponent is the number of spheres n. As published it is n·r, the number of nodes. The probability that a node fails is T/θ, the linear
-/// form of the papers; [`crate::spheres`] has the exact one.
+/// The exponent is the number of spheres n. As published it is n·r, the number of nodes. The probability that a node
+/// fails is T/θ, the linear form of the papers; [`crate::spheres`] has the exact one.
 #[must_use]
 pub fn reliability(time: f64, mttf: f64, ranks: f64, degree: f64, version: Version) -> f64 {
     log_reliability(time, mttf, ranks, degree, version).exp()
@@ -48,7 +48,8 @@ pub fn time_without_cloning(
     duda(redundant, failure_rate(redundant, mttf, ranks, degree, version), relaunch)
 }
 
-/// The number of ranks in `low..high` at which `difference` becomes 0, to within one. `None` if it has the same sign at both ends.
+/// The number of ranks in `low..high` at which `difference` becomes 0, to within one. `None` if it has the same sign at
+/// both ends.
 #[must_use]
 pub fn crossover(mut low: f64, mut high: f64, difference: impl Fn(f64) -> f64) -> Option<f64> {
     let sign = difference(low).signum();

@@ -1,5 +1,6 @@
-//! Spheres of any degrees whose nodes fail with exponential lifetimes and are not replaced: survival, and mean time to the first
-//! loss of a sphere, exactly. Partial replication (thesis on DINO, figure 3.1) is the case of degrees 1 and 2.
+//! Spheres of any degrees whose nodes fail with exponential lifetimes and are not replaced: survival, and mean time to
+//! the first loss of a sphere, exactly. Partial replication (thesis on DINO, figure 3.1) is the case of degrees 1 and
+//! 2.
 
 use crate::interval::{Checkpoints, daly_higher_order};
 
@@ -74,16 +75,17 @@ impl Spheres {
         sum * step / 3.0
     }
 
-    /// Expected time of `work` that starts again from its beginning, with all nodes, `relaunch` after a sphere is lost. Exact, where
-    /// [`crate::sphere::duda`] takes the mean failure rate for a constant one. Nothing fails while it is launched.
+    /// Expected time of `work` that starts again from its beginning, with all nodes, `relaunch` after a sphere is lost.
+    /// Exact, where [`crate::sphere::duda`] takes the mean failure rate for a constant one. Nothing fails while it is
+    /// launched.
     #[must_use]
     pub fn time_from_scratch(&self, work: f64, relaunch: f64) -> f64 {
         let done = self.survival(work);
         (self.mean_time_within(work) + (1.0 - done) * relaunch) / done
     }
 
-    /// Expected time of a job that returns to its last checkpoint when a sphere is lost, over that of its work; with Daly's
-    /// complete model and interval, for this set's MTTI (figure 3.1).
+    /// Expected time of a job that returns to its last checkpoint when a sphere is lost, over that of its work; with
+    /// Daly's complete model and interval, for this set's MTTI (figure 3.1).
     #[must_use]
     pub fn checkpointed_stretch(&self, checkpoint: f64, restart: f64) -> f64 {
         let mtti = self.mtti();

@@ -14,8 +14,8 @@ fn near(name: &str, value: f64, expected: f64, tolerance: f64) {
     assert!((value - expected).abs() <= tolerance, "{name}: {value} is not {expected}");
 }
 
-/// A row of table 3.2: seconds without redundancy, α, the shares of sending and receiving, and as published β, and seconds with
-/// redundancy as measured and by the model.
+/// A row of table 3.2: seconds without redundancy, α, the shares of sending and receiving, and as published β, and
+/// seconds with redundancy as measured and by the model.
 type Row = (&'static str, f64, f64, f64, f64, f64, f64, f64);
 
 const TABLE_3_2: [Row; 16] = [
@@ -120,7 +120,8 @@ fn spare_nodes_of_table_3_4() {
         }
         assert_eq!(repaired_max, repaired, "{ranks}");
     }
-    // The example in the text has the time of 16,000 ranks, 283.45 h; that of 64,000 is 294.33 h. Both are 14 repair times.
+    // The example in the text has the time of 16,000 ranks, 283.45 h; that of 64,000 is 294.33 h. Both are 14 repair
+    // times.
     assert_eq!((283.45_f64 / 20.0).floor(), (294.33_f64 / 20.0).floor());
 }
 

@@ -1,4 +1,5 @@
-//! Table II and figure 4a of the paper on FTI and HydEE. Its traffic is a chain: 1024 ranks in strips, on 64 hosts of 16.
+//! Table II and figure 4a of the paper on FTI and HydEE. Its traffic is a chain: 1024 ranks in strips, on 64 hosts of
+//! 16.
 
 use planner::clusters::catastrophe::FailureLaw;
 use planner::clusters::dimensions::{Dimensions, Judge, PUBLISHED_ENCODE_S, best, front};

@@ -1,4 +1,5 @@
-//! The tables of the thesis on FTM (checkpoint interval, first protection point, choice of a spare, RaaS), as published and right.
+//! The tables of the thesis on FTM (checkpoint interval, first protection point, choice of a spare, RaaS), as published
+//! and right.
 
 use planner::Version::{AsPublished, Corrected};
 use planner::detection::heartbeat_detection;

@@ -108,8 +108,8 @@ fn the_published_form_without_cloning_is_near_the_simulation_only_if_corrected()
     let outcomes = simulate(&policy, SEED, 4000, 1e6);
     let form = |version| time_without_cloning(work, mttf, f64::from(ranks), 2.0, 0.5, version);
     let error = |version| (form(version) / outcomes.time - 1.0).abs();
-    // Duda's formula takes failures for Poisson, while spheres that are not repaired are lost more and more often: on average
-    // they survive longer, and more is lost when they do not.
+    // Duda's formula takes failures for Poisson, while spheres that are not repaired are lost more and more often: on
+    // average they survive longer, and more is lost when they do not.
     assert!(error(Corrected) < 0.2, "{}", error(Corrected));
     assert!(error(planner::Version::AsPublished) > 2.0 * error(Corrected));
 }

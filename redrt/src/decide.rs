@@ -185,12 +185,11 @@ pub fn probe(context: u64, source: Option<u32>, tag: Option<i32>, take: bool, wa
         found.map(|(source, tag, length, message)| Probed { source, tag, length, message })
     };
     // A probe with a named source is decided by the order of the channel.
-    let is_agreed_anyway = source.is_some() || !needs_decisions(false);
-    if !needs_decisions(!wait) || wait && source.is_some() {
-        return match is_agreed_anyway {
-            true => simply(wait, |engine| look(engine, source, tag)),
-            false => look_for_any(tag, |engine, source, tag| look(engine, source, tag)),
-        };
+    if (wait && source.is_some()) || !needs_decisions(!wait) {
+        if !wait && source.is_none() && needs_decisions(false) {
+            return look_for_any(tag, look);
+        }
+        return simply(wait, |engine| look(engine, source, tag));
     }
     decide(
         engine::cell(),
@@ -206,9 +205,9 @@ pub fn probe(context: u64, source: Option<u32>, tag: Option<i32>, take: bool, wa
     )
 }
 
-/// A probe for any source that does not wait, where the outcomes of tests are not agreed on (`--determinism=sends`). What it finds decides
-/// what is received, so that is agreed; that it finds nothing is not. A follower that has yet to hear what its leader has found has found
-/// nothing, and asks again.
+/// A probe for any source that does not wait, where the outcomes of tests are not agreed on (`--determinism=sends`).
+/// What it finds decides what is received, so that is agreed; that it finds nothing is not. A follower that has yet to
+/// hear what its leader has found has found nothing, and asks again.
 fn look_for_any(
     tag: Option<i32>,
     look: impl Fn(&mut Engine, Option<u32>, Option<i32>) -> Option<Probed>,
@@ -230,9 +229,8 @@ fn look_for_any(
             Some(probed)
         }
     });
-    let cell = engine::cell();
-    if found.is_none() && !cell.lock().is_deciding() {
-        cell.idle_follow();
+    if found.is_none() {
+        engine::cell().idle_follow();
     }
     found
 }

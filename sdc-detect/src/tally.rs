@@ -131,8 +131,8 @@ impl Tally {
         counting.iter().filter_map(vote).collect()
     }
 
-    /// The verdict on the payload that `supplier` sent, once every `live` replica's vote is final; `None` before. `kinship` says which of
-    /// the replicas share an image that may have been corrupt.
+    /// The verdict on the payload that `supplier` sent, once every `live` replica's vote is final; `None` before.
+    /// `kinship` says which of the replicas share an image that may have been corrupt.
     #[must_use]
     #[inline]
     pub fn verdict(

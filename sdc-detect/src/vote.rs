@@ -8,9 +8,10 @@
 //! | B | B | most A | replica corrupt: the supplier, and others who do not say A |
 //! | A | A | no majority | undecidable |
 //!
-//! A majority has more than half of the weight of all votes. Without copies each replica weighs one. Replicas that share an image which
-//! nothing has vouched for ([`Kinship`]) weigh one together while they agree: one fault in that image explains all of them. So a copy and
-//! its source never outvote a replica that has nothing in common with them, and whoever is named is contradicted by more faults than his own.
+//! A majority has more than half of the weight of all votes. Without copies each replica weighs one. Replicas that
+//! share an image which nothing has vouched for ([`Kinship`]) weigh one together while they agree: one fault in that
+//! image explains all of them. So a copy and its source never outvote a replica that has nothing in common with them,
+//! and whoever is named is contradicted by more faults than his own.
 
 use redrt_types::{Digest, Kinship, ReplicaIndex, ReplicaSet};
 

@@ -34,8 +34,7 @@ fn wait_until_held(job: &Running, rank: u32, times: usize) {
 
 /// Flips a bit of what a replica computes with.
 fn flip(job: &Running, replica: &str) {
-    // SAFETY: - a signal to another process touches no memory of this one.
-    unsafe { libc::kill(job.pid_of(replica), libc::SIGUSR1) };
+    job.signal_replica(replica, libc::SIGUSR1);
 }
 
 /// Of each arbitration: rank, verdict and who is wrong.

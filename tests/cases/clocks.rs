@@ -50,7 +50,8 @@ fn a_replica_that_reads_clocks_of_its_own_is_reported() {
     }
 }
 
-/// The leader's thread waits for a lock, and its owner for a message that depends on the follower whose thread reads a clock.
+/// The leader's thread waits for a lock, and its owner for a message that depends on the follower whose thread reads a
+/// clock.
 #[test]
 fn a_reading_that_the_leader_makes_only_after_its_follower_has_gone_on_hangs_nobody() {
     let _ = diverging(2, 2, &["lock"]);

@@ -1,5 +1,6 @@
 //! What `--on-sdc` makes of a replica that is wrong.
 
+use crate::reasons;
 use redrt_tests::{Ended, Job, Program};
 use std::time::Duration;
 
@@ -14,12 +15,6 @@ fn flipped(name: &str, arguments: &'static [&'static str], options: &[&str]) -> 
         ended.fail("1.1 is not named");
     }
     ended
-}
-
-fn reasons(ended: &Ended) -> Vec<(&str, &str)> {
-    let retired = ended.audit.iter().filter(|record| record["event"] == "retired");
-    let both = retired.map(|record| (record["replica"].as_str(), record["reason"].as_str()));
-    both.filter_map(|(replica, reason)| Some((replica?, reason?))).collect()
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! A replica that stands still does not hold up its job for ever, nor in silence.
 
-use crate::while_computing;
+use crate::{reasons, while_computing};
 use redrt_tests::{Ended, Job, Running, compile_case, compile_source};
 use std::time::Duration;
 
@@ -9,21 +9,11 @@ fn run(degree: u16, options: &[&str], disturb: impl FnOnce(&Running)) -> Ended {
     while_computing(Duration::from_secs(240), job, disturb)
 }
 
-fn signal(job: &Running, replica: &str, signal: i32) {
-    // SAFETY: - a signal to another process touches no memory of this one.
-    unsafe { libc::kill(job.pid_of(replica), signal) };
-}
-
-fn reasons(ended: &Ended) -> Vec<(&str, &str)> {
-    let both = ended.events("retired").map(|record| (record["replica"].as_str(), record["reason"].as_str()));
-    both.filter_map(|(replica, reason)| Some((replica?, reason?))).collect()
-}
-
 #[test]
 fn a_stopped_replica_of_three_is_ended() {
     let out = run(3, &[], |_| {}).ended_well().out;
     for (transport, stopped) in [("shm", "1.2"), ("tcp", "0.0"), ("shm", "2.0")] {
-        let ended = run(3, &["--transport", transport], |job| signal(job, stopped, libc::SIGSTOP));
+        let ended = run(3, &["--transport", transport], |job| job.signal_replica(stopped, libc::SIGSTOP));
         let ended = ended.ended_with(0).printed(&out).said(stopped);
         assert_eq!(reasons(&ended), [(stopped, "lagging")], "{ended}");
     }
@@ -33,11 +23,11 @@ fn a_stopped_replica_of_three_is_ended() {
 fn of_two_who_is_stopped_is_told_and_goes_on_when_it_is_continued() {
     let out = run(2, &[], |_| {}).ended_well().out;
     let ended = run(2, &[], |job| {
-        signal(job, "1.1", libc::SIGSTOP);
+        job.signal_replica("1.1", libc::SIGSTOP);
         job.wait_until("word of who stands still", |job| {
             job.audit().iter().any(|record| record["event"] == "laggard" && record["replica"] == "1.1")
         });
-        signal(job, "1.1", libc::SIGCONT);
+        job.signal_replica("1.1", libc::SIGCONT);
     });
     let ended = ended.ended_with(0).printed(&out).said("has not answered for");
     assert_eq!(reasons(&ended), [], "{ended}");
@@ -46,7 +36,7 @@ fn of_two_who_is_stopped_is_told_and_goes_on_when_it_is_continued() {
 #[test]
 fn of_two_who_is_stopped_is_ended_with_on_stall_retire() {
     let out = run(2, &[], |_| {}).ended_well().out;
-    let ended = run(2, &["--on-stall", "retire"], |job| signal(job, "1.1", libc::SIGSTOP));
+    let ended = run(2, &["--on-stall", "retire"], |job| job.signal_replica("1.1", libc::SIGSTOP));
     let ended = ended.ended_with(0).printed(&out);
     assert_eq!(reasons(&ended), [("1.1", "lagging")], "{ended}");
 }

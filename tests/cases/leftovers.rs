@@ -31,8 +31,8 @@ fn send(id: i32, signal: i32) {
     let _ = unsafe { libc::kill(id, signal) };
 }
 
-/// A job of these, with this process as the next parent of what it leaves: otherwise the kernel lets stopped process groups
-/// that nobody is left for go on, and hides what is missed here.
+/// A job of these, with this process as the next parent of what it leaves: otherwise the kernel lets stopped process
+/// groups that nobody is left for go on, and hides what is missed here.
 fn parents(degree: u16, options: &[&str]) -> (tempfile::TempDir, Running) {
     // SAFETY: - sets a flag of this process.
     assert_eq!(unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1) }, 0);

@@ -9,14 +9,9 @@ fn run(options: &[&str], disturb: impl FnOnce(&Running)) -> Ended {
     while_computing(Duration::from_secs(240), job, disturb)
 }
 
-fn signal(job: &Running, replica: &str, signal: i32) {
-    // SAFETY: - a signal to another process touches no memory of this one.
-    unsafe { libc::kill(job.pid_of(replica), signal) };
-}
-
 /// Kills 1.1 and waits until there is a copy of 1.2 in its place.
 fn replace_with_copy_of_the_last(job: &Running) {
-    signal(job, "1.1", libc::SIGKILL);
+    job.kill_replica("1.1");
     job.wait_until("a copy of 1.2", |job| {
         let is_it = |record: &serde_json::Value| record["event"] == "recovered" && record["replica"] == "1.1";
         job.audit().iter().any(|record| is_it(record) && record["source"] == "1.2")
@@ -27,7 +22,7 @@ fn replace_with_copy_of_the_last(job: &Running) {
 #[test]
 fn a_source_that_was_corrupt_before_it_was_copied_does_not_outvote_its_sound_sibling() {
     let corrupt = |job: &Running| {
-        signal(job, "1.2", libc::SIGUSR1);
+        job.signal_replica("1.2", libc::SIGUSR1);
         replace_with_copy_of_the_last(job);
     };
     for transport in ["shm", "tcp"] {
@@ -49,7 +44,7 @@ fn a_copy_and_a_sibling_of_another_lineage_outvote_its_source() {
     let out = run(&[], |_| {}).ended_well().out;
     let ended = run(&[], |job| {
         replace_with_copy_of_the_last(job);
-        signal(job, "1.2", libc::SIGUSR1);
+        job.signal_replica("1.2", libc::SIGUSR1);
     });
     let ended = ended.ended_with(0).printed(&out);
     let retired: Vec<_> = ended.events("retired").map(|record| &record["replica"]).collect();

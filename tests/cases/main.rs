@@ -60,3 +60,9 @@ pub fn while_computing(limit: Duration, job: Job, disturb: impl FnOnce(&Running)
     std::fs::write(&stop, "").expect("the directory is there");
     job.wait()
 }
+
+/// Who was retired, and why.
+fn reasons(ended: &Ended) -> Vec<(&str, &str)> {
+    let both = ended.events("retired").map(|record| (record["replica"].as_str(), record["reason"].as_str()));
+    both.filter_map(|(replica, reason)| Some((replica?, reason?))).collect()
+}

@@ -3,8 +3,8 @@
 use redrt_tests::{Job, Program, compile_source};
 use std::time::Duration;
 
-/// Rank 0 takes messages from all others in the order in which its probes find them, with each way of probing; a running sum of what
-/// came, weighed by when it came, goes back to all of them.
+/// Rank 0 takes messages from all others in the order in which its probes find them, with each way of probing; a
+/// running sum of what came, weighed by when it came, goes back to all of them.
 const PROBING: &str = r#"
     #include <mpi.h>
     #include <stdio.h>
@@ -93,7 +93,8 @@ fn probes_outlive_their_leader() {
     }
 }
 
-/// Programs that the other tests run with everything agreed on. Not `polling`: what it does next depends on polls that find nothing.
+/// Programs that the other tests run with everything agreed on. Not `polling`: what it does next depends on polls that
+/// find nothing.
 #[test]
 fn programs_that_look_at_no_clock_print_the_same() {
     for name in ["master_worker", "cancel", "ring", "heat"] {

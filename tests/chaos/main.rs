@@ -17,8 +17,8 @@ const HOSTS_AND_SPARE: &str = "h1,h2,h3,h4,h5:12";
 /// Shorter than the time after which a host is taken for dead, with room for a busy machine.
 const SHORT: Duration = Duration::from_millis(300);
 
-/// Where audit logs are in jobs of which that is part. Absent, with the reason printed, where such cannot be had. Made before the lab,
-/// whose hosts see what was mounted before them.
+/// Where audit logs are in jobs of which that is part. Absent, with the reason printed, where such cannot be had. Made
+/// before the lab, whose hosts see what was mounted before them.
 struct Disks {
     full: Option<Disk>,
     frozen: Option<Disk>,

@@ -42,8 +42,13 @@ impl Running {
 
     /// Kills a replica.
     pub fn kill_replica(&self, replica: &str) {
+        self.signal_replica(replica, libc::SIGKILL);
+    }
+
+    /// Sends a replica a signal.
+    pub fn signal_replica(&self, replica: &str, signal: i32) {
         // SAFETY: - a signal to another process touches no memory of this one.
-        assert_eq!(unsafe { libc::kill(self.pid_of(replica), libc::SIGKILL) }, 0, "{replica} is there");
+        assert_eq!(unsafe { libc::kill(self.pid_of(replica), signal) }, 0, "{replica} is there");
     }
 
     /// What `redctl` prints, or says on standard error.

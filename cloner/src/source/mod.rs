@@ -166,8 +166,8 @@ pub fn clone(control: &Control, options: &Options, sink: Sink, events: &mut dyn 
     let answers = sink.answers.map(FrameReader::new);
     let outcome = clone_into(control, options, &mut outputs, answers, events);
     if let Err(error) = &outcome {
-        // The destination would else see that the streams end, and its words might be the ones that are told. If it is the one that has
-        // failed, it does not listen any more.
+        // The destination would else see that the streams end, and its words might be the ones that are told. If it is
+        // the one that has failed, it does not listen any more.
         let why = error.line();
         outputs.iter_mut().for_each(|output| drop(output.give_up(&why)));
     }

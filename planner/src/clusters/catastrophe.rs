@@ -37,10 +37,11 @@ impl FailureLaw {
         }
     }
 
-    /// Probability that a failure is one that some group does not survive, where half of a group's members, rounded down, may be lost.
+    /// Probability that a failure is one that some group does not survive, where half of a group's members, rounded
+    /// down, may be lost.
     ///
-    /// Groups on the same hosts are lost together. The probabilities of others are added (the union bound), which is exact as long as
-    /// two are not lost at once.
+    /// Groups on the same hosts are lost together. The probabilities of others are added (the union bound), which is
+    /// exact as long as two are not lost at once.
     #[must_use]
     pub fn catastrophe(&self, clustering: &Clustering, layout: &Layout) -> f64 {
         // Host sets of the same size and tolerance are alike.
@@ -75,7 +76,8 @@ fn hosts_tolerated(members: impl Iterator<Item = u32>, tolerance: u32) -> u32 {
     members.iter().take_while(is_tolerated).count() as u32
 }
 
-/// Probability that of `failed` hosts among `hosts` more than `tolerated` are among the `size` of a group (hypergeometric).
+/// Probability that of `failed` hosts among `hosts` more than `tolerated` are among the `size` of a group
+/// (hypergeometric).
 fn more_than(tolerated: u32, size: u32, hosts: u32, failed: u32) -> f64 {
     let hits = tolerated + 1..=size.min(failed);
     let ways = hits.filter(|hits| failed - hits <= hosts - size);

@@ -21,8 +21,8 @@ pub struct Dimensions {
 }
 
 impl Dimensions {
-    /// What the paper asks for at the least: 20 % logged, 20 % restarted, a minute to encode a gigabyte, and one failure in a thousand that
-    /// loses data ("several thousand").
+    /// What the paper asks for at the least: 20 % logged, 20 % restarted, a minute to encode a gigabyte, and one
+    /// failure in a thousand that loses data ("several thousand").
     pub const BASELINE: Self = Self { logged: 0.2, restarted: 0.2, encode_s_per_gb: 60.0, catastrophe: 1e-3 };
 
     /// In the order of the fields.
@@ -37,8 +37,8 @@ impl Dimensions {
         self.values().iter().zip(other.values()).all(|(own, other)| *own <= other)
     }
 
-    /// Distance from the centre of a radar picture, by quantity: 1 is the baseline. Shares and time are relative to it; of the probability the
-    /// orders of magnitude are, from 10⁻¹⁵ on.
+    /// Distance from the centre of a radar picture, by quantity: 1 is the baseline. Shares and time are relative to it;
+    /// of the probability the orders of magnitude are, from 10⁻¹⁵ on.
     #[must_use]
     pub fn radar(&self, baseline: &Self) -> [f64; 4] {
         let orders = |probability: f64| (probability.max(1e-15).log10() + 15.0).max(0.0);
@@ -119,8 +119,8 @@ impl Judge<'_> {
         Candidate { name, dimensions: self.dimensions(&clustering), clusters, clustering }
     }
 
-    /// Clusterings of all kinds that fit the layout: those of the paper to compare with, and hierarchical ones with weights from
-    /// rather logging to rather restarting.
+    /// Clusterings of all kinds that fit the layout: those of the paper to compare with, and hierarchical ones with
+    /// weights from rather logging to rather restarting.
     #[must_use]
     pub fn candidates(&self, hosts_min: u32) -> Vec<Candidate> {
         let ranks = self.layout.rank_count();
@@ -165,8 +165,8 @@ pub fn front(candidates: &[Candidate]) -> Vec<&Candidate> {
     front
 }
 
-/// The candidate to take: within the baseline in all quantities if one is, and then, or else, with the least sum of distances from the centre of the
-/// radar.
+/// The candidate to take: within the baseline in all quantities if one is, and then, or else, with the least sum of
+/// distances from the centre of the radar.
 #[must_use]
 pub fn best<'a>(candidates: &[&'a Candidate], baseline: &Dimensions) -> Option<&'a Candidate> {
     let score = |of: &Dimensions| {

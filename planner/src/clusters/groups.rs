@@ -1,5 +1,5 @@
-//! Encoding groups: ranks whose checkpoints share an erasure code. Their hosts, and as far as possible their racks, are distinct, so that one
-//! failure takes one member.
+//! Encoding groups: ranks whose checkpoints share an erasure code. Their hosts, and as far as possible their racks, are
+//! distinct, so that one failure takes one member.
 
 use super::Layout;
 use serde::{Deserialize, Serialize};
@@ -30,7 +30,8 @@ impl Clustering {
         Self::of_groups(layout.rank_count(), groups)
     }
 
-    /// Clusters of whole hosts, each with groups across `group_size` of its hosts, or more where it does not divide evenly.
+    /// Clusters of whole hosts, each with groups across `group_size` of its hosts, or more where it does not divide
+    /// evenly.
     #[must_use]
     pub fn hierarchical(layout: &Layout, clusters: &[Vec<u32>], group_size: u32) -> Self {
         let mut cluster_of_rank = vec![0; layout.rank_count() as usize];
@@ -75,7 +76,8 @@ fn across(hosts: &[u32], layout: &Layout) -> Vec<Vec<u32>> {
     (0..layout.per_host).map(|place| hosts.iter().map(|host| host * layout.per_host + place).collect()).collect()
 }
 
-/// Hosts of a cluster in groups of `size` or a little more, as equal as possible. Those of one rack are dealt to different groups.
+/// Hosts of a cluster in groups of `size` or a little more, as equal as possible. Those of one rack are dealt to
+/// different groups.
 fn host_groups(hosts: &[u32], layout: &Layout, size: u32) -> Vec<Vec<u32>> {
     let count = (hosts.len() / size.max(1) as usize).max(1);
     let mut by_rack = hosts.to_vec();

@@ -1,10 +1,10 @@
 //! Hosts into clusters that roll back together: few bytes between clusters, and small clusters.
 //!
-//! The cost of a partition is `a · logged + b · restarted`: the share of bytes between clusters, which have to be logged, and the mean share of
-//! hosts that restart when one fails, `Σ (|C|/N)²`. The set of hosts is divided in two again and again, each time by growing one part
-//! from a host and moving hosts to and fro while the cost falls (Fiduccia and Mattheyses). In the tree of
-//! divisions those are kept that lower the cost, which takes all their descendants into account. In the end hosts move
-//! between clusters where that lowers the cost.
+//! The cost of a partition is `a · logged + b · restarted`: the share of bytes between clusters, which have to be
+//! logged, and the mean share of hosts that restart when one fails, `Σ (|C|/N)²`. The set of hosts is divided in two
+//! again and again, each time by growing one part from a host and moving hosts to and fro while the cost falls
+//! (Fiduccia and Mattheyses). In the tree of divisions those are kept that lower the cost, which takes all their
+//! descendants into account. In the end hosts move between clusters where that lowers the cost.
 
 use super::HostGraph;
 
@@ -203,8 +203,8 @@ impl<'a> Halves<'a> {
         size > self.divider.least()
     }
 
-    /// Passes in which each host moves once, the best first though it may be for the worse, and all after the cheapest state
-    /// are taken back.
+    /// Passes in which each host moves once, the best first though it may be for the worse, and all after the cheapest
+    /// state are taken back.
     fn refine(&mut self) {
         for _ in 0..ROUND_COUNT_MAX {
             let before = self.cost();

@@ -100,8 +100,8 @@ impl Replica {
         }
     }
 
-    /// Newcomers do not answer for what others in their places said and supplied: they vote anew, and a payload that still waits for votes
-    /// is taken again.
+    /// Newcomers do not answer for what others in their places said and supplied: they vote anew, and a payload that
+    /// still waits for votes is taken again.
     fn forget_predecessors(&mut self, sender: VirtualRank, newcomers: ReplicaSet) {
         if newcomers.is_empty() {
             return;

@@ -157,9 +157,10 @@ impl Replica {
         }
     }
 
-    /// Nobody can judge this message. Where the own rank has three replicas or more, all of them take what the sender's leader says:
-    /// taken by planes, two of three would take the same side, right or wrong, and outvote the third from then on. With fewer there is
-    /// no such majority, and each takes what it was sent, so that what comes of either side can be compared.
+    /// Nobody can judge this message. Where the own rank has three replicas or more, all of them take what the sender's
+    /// leader says: taken by planes, two of three would take the same side, right or wrong, and outvote the third from
+    /// then on. With fewer there is no such majority, and each takes what it was sent, so that what comes of either
+    /// side can be compared.
     fn take_one_side(&mut self, message: MessageId, supplier: ReplicaIndex, computed: Digest) {
         let is_shared = self.corrects && self.live(self.me.rank).len() > 2 && !self.has(Mutation::SidesTaken);
         let leader = leader(&self.view, message.sender).map(|leader| leader.index);

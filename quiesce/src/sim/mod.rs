@@ -42,8 +42,8 @@ pub enum Faults {
     /// Ranks have two replicas, and copies of both that wait until the two differ; a replica sends a payload that its memory corrupted, before
     /// or after it was copied; anybody dies at any time.
     Arbitration,
-    /// Memory is corrupted at rest in one replica of three or more, which is copied before and after; replicas die, and who is named is
-    /// replaced.
+    /// Memory is corrupted at rest in one replica of three or more, which is copied before and after; replicas die, and
+    /// who is named is replaced.
     Rest,
 }
 

@@ -1,8 +1,8 @@
-//! Memory that is corrupted at rest: the state of one program changes, and with it all that it sends from then on. Copies that are made
-//! of it later have it, too.
+//! Memory that is corrupted at rest: the state of one program changes, and with it all that it sends from then on.
+//! Copies that are made of it later have it, too.
 //!
-//! The coordinator's side: who is named goes, and is replaced. A rank keeps two lineages at least, so that it never consists of one
-//! image that may be corrupt: what nobody contradicts cannot be found.
+//! The coordinator's side: who is named goes, and is replaced. A rank keeps two lineages at least, so that it never
+//! consists of one image that may be corrupt: what nobody contradicts cannot be found.
 
 use super::check;
 use super::process::Control;
@@ -127,8 +127,8 @@ impl Simulation {
         self.step - rest.stands.1 > STALL
     }
 
-    /// Nothing can happen any more. A replica that has left the path of two siblings, which have no image in common, goes: the others may
-    /// go on without it. Whether there was one.
+    /// Nothing can happen any more. A replica that has left the path of two siblings, which have no image in common,
+    /// goes: the others may go on without it. Whether there was one.
     pub(super) fn retire_stray(&mut self) -> bool {
         if self.rest.is_none() {
             return false;

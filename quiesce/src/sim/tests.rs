@@ -36,8 +36,8 @@ fn every_seed_of_arbitration_ends_right() {
     assert!(total.arbiters > count() / 10 && total.named > count() / 30 && total.open > count() / 20, "{total:?}");
 }
 
-/// Memory that is corrupted at rest, in a replica that is copied before or after: nobody sound is named, and what two lineages agree on is
-/// what is computed with.
+/// Memory that is corrupted at rest, in a replica that is copied before or after: nobody sound is named, and what two
+/// lineages agree on is what is computed with.
 #[test]
 fn every_seed_of_corruption_at_rest_ends_right() {
     let options = Options { faults: Some(Faults::Rest), ..Options::default() };
@@ -145,7 +145,8 @@ fn every_planted_bug_of_corruption_at_rest_is_found() {
     }
 }
 
-/// What nobody can judge is taken by a whole rank as its sender's leader says. Taken by planes, a majority would outvote sound replicas.
+/// What nobody can judge is taken by a whole rank as its sender's leader says. Taken by planes, a majority would
+/// outvote sound replicas.
 #[test]
 fn sides_that_are_taken_by_planes_are_seen_in_who_is_outvoted() {
     let outvoted = |mutation| {

@@ -582,11 +582,14 @@ impl Cell {
         }
     }
 
-    /// The same of a follower whose leader has yet to say what it has found. Where processes share a core, the leader is one of those that
-    /// need it: a follower that polls again at once would take a share of the processor for nothing.
+    /// The same of a follower whose leader has yet to say what it has found. Where processes share a core, the leader
+    /// is one of those that need it: a follower that polls again at once would take a share of the processor for
+    /// nothing.
     pub fn idle_follow(&self) {
-        let shares_core = self.lock().shares_core;
-        if shares_core {
+        let mut engine = self.lock();
+        let pauses = engine.shares_core && !engine.is_deciding();
+        drop(engine);
+        if pauses {
             std::thread::sleep(FOLLOW_PAUSE);
         }
     }

@@ -15,9 +15,9 @@
 //!      │ ◄──────────────── 8 calls, 13 outcomes   it has read: the decision came before this answer
 //!      │ ◄──────────────── 7 calls, 12 outcomes   it has not come so far: asked again after a while
 //! ```
-//! The leader answers whenever it is in an MPI call or reads a clock. One that computes does not, and is waited for. One that answers while
-//! the thread in question stands still outside of MPI for long may never read: that thread waits for a lock, for one, whose owner waits for
-//! a message that depends on this follower.
+//! The leader answers whenever it is in an MPI call or reads a clock. One that computes does not, and is waited for.
+//! One that answers while the thread in question stands still outside of MPI for long may never read: that thread waits
+//! for a lock, for one, whose owner waits for a message that depends on this follower.
 
 use super::Engine;
 use super::refusal::Fault;
@@ -40,8 +40,8 @@ const ASK_INTERVAL_NS: u64 = 100_000_000;
 /// diverged, the leader's next answer is enough.
 const UNKNOWN_WAIT_NS: u64 = 10_000_000_000;
 
-/// So is a thread that the leader has but that does not run, is in no MPI call and makes no progress, while other threads of the leader
-/// are in MPI calls: it may wait for a lock whose owner waits for what depends on this follower …
+/// So is a thread that the leader has but that does not run, is in no MPI call and makes no progress, while other
+/// threads of the leader are in MPI calls: it may wait for a lock whose owner waits for what depends on this follower …
 const STANDING_NS: u64 = 10_000_000_000;
 /// … and so long once the replica is known to have diverged.
 const STANDING_AGAIN_NS: u64 = 1_000_000_000;

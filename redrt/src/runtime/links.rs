@@ -131,8 +131,8 @@ fn serve_all(wishes: &Wishes, listener: &TcpListener) -> io::Result<()> {
     }
 }
 
-/// A want of descriptors or memory. The program may soon give some back, but a replica that stays without links would hold up the
-/// job.
+/// A want of descriptors or memory. The program may soon give some back, but a replica that stays without links would
+/// hold up the job.
 #[derive(Default)]
 struct Shortage(Option<Want>);
 

@@ -103,7 +103,8 @@ struct Thread {
 }
 
 impl Thread {
-    /// A number that changes as long as this thread does anything, or may: for how long it has run outside of MPI calls.
+    /// A number that changes as long as this thread does anything, or may: for how long it has run outside of MPI
+    /// calls.
     fn pulse(&self) -> u64 {
         let is_outside = self.calls.load(Ordering::Acquire) == self.ended.load(Ordering::Acquire);
         // proc(5): time spent on the processor, time spent waiting for one, and how often it was there.
@@ -113,7 +114,8 @@ impl Thread {
     }
 }
 
-/// The pulse of a thread with this number: two that are equal say that it has stood still between them, outside of MPI calls.
+/// The pulse of a thread with this number: two that are equal say that it has stood still between them, outside of MPI
+/// calls.
 pub fn pulse_of(number: u64) -> u64 {
     let known = threads().iter().rev().find(|thread| thread.number == number).copied();
     known.map_or_else(monotonic_ns, Thread::pulse)

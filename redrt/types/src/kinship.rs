@@ -1,18 +1,19 @@
 //! Which replicas of a sphere descend from one memory image that nothing has vouched for.
 //!
-//! A copy has its source's memory. What was corrupt in the source at the cut is corrupt in both, so the two agree on a wrong value,
-//! and counted as two they would outvote a sound sibling. A *clade* is a set of replicas that share such an image. Clades nest:
+//! A copy has its source's memory. What was corrupt in the source at the cut is corrupt in both, so the two agree on a
+//! wrong value, and counted as two they would outvote a sound sibling. A *clade* is a set of replicas that share such
+//! an image. Clades nest:
 //!
 //! ```text
 //!   1.0        1.2 ──cut 1──▶ 1.1          clades: {2, 1, 3} by cut 1, {2, 3} by cut 2
 //!               └────cut 2──▶ 1.3          a fault of 1.2 before cut 1 is in all three,
 //!                                          one between the cuts in 1.2 and 1.3
 //! ```
-//! One fault explains the same wrong vote of a whole clade, and of no set that splits one. So agreeing votes weigh as many faults as it
-//! would take to make them all wrong: [`Kinship::weight`]. Without copies each replica weighs one.
+//! One fault explains the same wrong vote of a whole clade, and of no set that splits one. So agreeing votes weigh as
+//! many faults as it would take to make them all wrong: [`Kinship::weight`]. Without copies each replica weighs one.
 //!
-//! A comparison of memory dissolves a clade: what was corrupt at the cut would have shown. Members that have died stay until their
-//! place is taken, because a payload that they supplied may still be judged.
+//! A comparison of memory dissolves a clade: what was corrupt at the cut would have shown. Members that have died stay
+//! until their place is taken, because a payload that they supplied may still be judged.
 
 use crate::{ReplicaIndex, ReplicaSet};
 use serde::{Deserialize, Serialize};
@@ -54,8 +55,8 @@ impl Kinship {
         self.clades.is_empty()
     }
 
-    /// How many independent faults it takes to make all of `agreeing` wrong in the same way, among the replicas that count: the number
-    /// of largest groups in it that one image explains.
+    /// How many independent faults it takes to make all of `agreeing` wrong in the same way, among the replicas that
+    /// count: the number of largest groups in it that one image explains.
     #[must_use]
     pub fn weight(&self, agreeing: ReplicaSet, counting: ReplicaSet) -> usize {
         let mut left = agreeing.intersection(counting);
@@ -76,7 +77,8 @@ impl Kinship {
         replicas.len() > 1 && self.clades.iter().any(|clade| replicas.is_subset(clade.members))
     }
 
-    /// The size of the largest clade that a replica belongs to, of those that are in `live`; 1 when it stands for itself.
+    /// The size of the largest clade that a replica belongs to, of those that are in `live`; 1 when it stands for
+    /// itself.
     #[must_use]
     pub fn relatives(&self, replica: ReplicaIndex, live: ReplicaSet) -> usize {
         let its = self.clades.iter().filter(|clade| clade.members.contains(replica));
@@ -110,8 +112,9 @@ impl Kinship {
         self.arrange();
     }
 
-    /// The memory of `compared` was compared, at a point of the program after `at`, and nothing in it split along the lines of a clade,
-    /// but of those in `suspect`. A clade stays when no replica outside it was among them, or when it is suspect.
+    /// The memory of `compared` was compared, at a point of the program after `at`, and nothing in it split along the
+    /// lines of a clade, but of those in `suspect`. A clade stays when no replica outside it was among them, or when it
+    /// is suspect.
     pub fn prove(&mut self, compared: ReplicaSet, suspect: &[ReplicaSet], at: CutNumber) {
         let is_open = |clade: &Clade| {
             let inside = clade.members.intersection(compared);

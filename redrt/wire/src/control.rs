@@ -380,7 +380,8 @@ pub enum FromAgent {
         /// Its counters so far.
         statistics: Statistics,
     },
-    /// Said before each answer to a wave, also by a process that cannot answer because it waits for something outside of MPI.
+    /// Said before each answer to a wave, also by a process that cannot answer because it waits for something outside
+    /// of MPI.
     Pace {
         /// MPI calls that its main thread has begun; 0 where siblings need not make the same calls.
         calls: u64,

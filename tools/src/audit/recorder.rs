@@ -1,5 +1,5 @@
-//! The threads by which a running job's log is written: one for the log, one for its heads. Whoever records something never waits for
-//! a file system; a queue that is full loses records, and the log says how many.
+//! The threads by which a running job's log is written: one for the log, one for its heads. Whoever records something
+//! never waits for a file system; a queue that is full loses records, and the log says how many.
 
 use super::chain::Head;
 use super::heads::{Note, Place};
@@ -88,7 +88,8 @@ impl Recorder {
             }
             log.close();
             tell(&mut log);
-            // The last record's head is told here; if it cannot be noted elsewhere too, that is known by now or stands still.
+            // The last record's head is told here; if it cannot be noted elsewhere too, that is known by now or stands
+            // still.
             notes.close();
             notes.wait_for_end(STILL_TIME_MAX);
             if let Some(error) = notes.poll_event().filter(|_| !told_of_notes) {

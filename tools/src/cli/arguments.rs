@@ -59,12 +59,13 @@ pub struct Arguments {
     #[arg(long = "on-sdc", value_enum, default_value_t, value_name = "WHAT", help_heading = "Replication")]
     pub on_sdc: OnSdc,
 
-    /// When a replica stands still while its siblings wait for it, because it is stopped or computes for ever: end it if two siblings are
-    /// ahead; end it if one is (-r 2); or only tell
+    /// When a replica stands still while its siblings wait for it, because it is stopped or computes for ever: end it
+    /// if two siblings are ahead; end it if one is (-r 2); or only tell
     #[arg(long = "on-stall", value_enum, default_value_t, value_name = "WHAT", help_heading = "Replication")]
     pub on_stall: OnStall,
 
-    /// How long it may stand still, 5 or more [default: 4 times as long as replicas of its rank have stood at one MPI call, and 30 at least]
+    /// How long it may stand still, 5 or more [default: 4 times as long as replicas of its rank have stood at one MPI
+    /// call, and 30 at least]
     #[arg(long = "stall-timeout", value_name = "SECONDS", help_heading = "Replication")]
     pub stall_timeout: Option<String>,
 
@@ -175,8 +176,8 @@ pub struct Arguments {
     #[arg(long = "output-dir", value_name = "DIR", help_heading = "Output")]
     pub output_directory: Option<PathBuf>,
 
-    /// What is done when output cannot be written, as on a full disk: end the job with exit code 74, or hold its processes and try again
-    /// until it can be written
+    /// What is done when output cannot be written, as on a full disk: end the job with exit code 74, or hold its
+    /// processes and try again until it can be written
     #[arg(long = "on-output-error", value_enum, default_value_t, value_name = "HOW", help_heading = "Output")]
     pub on_output_error: OnOutputError,
 
@@ -188,8 +189,9 @@ pub struct Arguments {
     #[arg(long, value_name = "FILE", env = "REDRT_AUDIT", help_heading = "Output")]
     pub audit: Option<PathBuf>,
 
-    /// Note the heads of the audit log in FILE too, with those of other jobs, or in the system's log (syslog), or nowhere (none): what a log
-    /// that was cut or emptied cannot match (redreport verify) [default: ~/.local/state/redrt/audit-heads]
+    /// Note the heads of the audit log in FILE too, with those of other jobs, or in the system's log (syslog), or
+    /// nowhere (none): what a log that was cut or emptied cannot match (redreport verify) [default:
+    /// ~/.local/state/redrt/audit-heads]
     #[arg(long = "audit-heads", value_name = "FILE", env = "REDRT_AUDIT_HEADS", help_heading = "Output")]
     pub audit_heads: Option<heads::Place>,
 

@@ -10,11 +10,10 @@
 //! other replicas move away, each as soon as another has its part (as by `redctl drain`), and the command for the batch system is shown.
 //! A receiver that has taken a wrong payload is wrong as well, but its host is not to blame. One that could not be given a right one goes, too.
 //!
-//! Where a rank has taken a message that nobody could judge, some of its replicas may have the one payload and some the other. Which of
-//! them are right is not known, and not what the majority says from then on: a replica that is outvoted there goes, so that those that
-//! are left agree, but it is not called corrupt, and its host gets no strike.
-//! A line of standard output counts as a message,
-//! but what is shown of it is what the majority printed, whatever the policy is.
+//! Where a rank has taken a message that nobody could judge, some of its replicas may have the one payload and some the
+//! other. Which of them are right is not known, and not what the majority says from then on: a replica that is outvoted
+//! there goes, so that those that are left agree, but it is not called corrupt, and its host gets no strike. A line of
+//! standard output counts as a message, but what is shown of it is what the majority printed, whatever the policy is.
 
 use super::{Coordinator, EndReason, KILL_GRACE, Laggard, OnStall, Report, RetireReason, SIBLINGS_BELIEVED};
 use crate::stdio::mismatch::OutputMismatch;
@@ -40,7 +39,8 @@ impl Doubts {
 }
 
 impl Coordinator {
-    /// Takes note of a message that nobody could judge. If that was in the rank of the one who is named here, nobody is: returns it.
+    /// Takes note of a message that nobody could judge. If that was in the rank of the one who is named here, nobody
+    /// is: returns it.
     pub(super) fn doubt(&mut self, mismatch: &mut Mismatch) -> Option<ReplicaId> {
         let is_taken = matches!(mismatch.action, Action::Delivered | Action::Refetched);
         if mismatch.finding == Finding::Undecidable && is_taken {

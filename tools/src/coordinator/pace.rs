@@ -1,16 +1,18 @@
-//! Finds a replica that stands still while its siblings have gone on, so that the job does not wait for it for ever and in silence.
+//! Finds a replica that stands still while its siblings have gone on, so that the job does not wait for it for ever and
+//! in silence.
 //!
-//! Processes are asked again and again how far they are and whether they wait in MPI (the stall detector's waves). A replica *lags* when
-//! for the whole patience of its rank
+//! Processes are asked again and again how far they are and whether they wait in MPI (the stall detector's waves). A
+//! replica *lags* when for the whole patience of its rank
 //!
 //! - it has not answered at all, while its siblings have: it is stopped, or its host gives it no processor; or
 //! - it has answered that it is at work, at the same MPI call, while siblings that have begun later calls wait in MPI.
 //!
-//! The patience is a multiple of the longest time for which any replica of that rank has stood at one call and then gone on, and no less
-//! than a floor; or what `--stall-timeout` says. A program that computes for an hour between two calls has shown that it does, except
-//! the first time: then its siblings compute as long, and do not wait.
+//! The patience is a multiple of the longest time for which any replica of that rank has stood at one call and then
+//! gone on, and no less than a floor; or what `--stall-timeout` says. A program that computes for an hour between two
+//! calls has shown that it does, except the first time: then its siblings compute as long, and do not wait.
 //!
-//! What follows is not decided here (`health`): at r ≥ 3 two siblings are believed, at r = 2 nobody knows which of the two is right.
+//! What follows is not decided here (`health`): at r ≥ 3 two siblings are believed, at r = 2 nobody knows which of the
+//! two is right.
 
 use redrt_types::{ReplicaId, ReplicaSet, VirtualRank};
 use std::collections::BTreeMap;
@@ -60,6 +62,14 @@ pub struct Laggard {
     pub stood: Duration,
     /// Whether it does not even answer.
     pub is_silent: bool,
+}
+
+impl Laggard {
+    /// The names of those that are ahead.
+    pub fn ahead_names(&self) -> Vec<String> {
+        let name = |index| ReplicaId { rank: self.replica.rank, index }.to_string();
+        self.ahead.iter().map(name).collect()
+    }
 }
 
 /// The state machine.
@@ -136,8 +146,8 @@ impl PaceWatch {
         self.limit.unwrap_or_else(|| FLOOR.max(longest * self.factor))
     }
 
-    /// Those of the live replicas that lag and were not told of; each is told of once, until it moves or more siblings are ahead. `due`: when it is looked again, at
-    /// the latest.
+    /// Those of the live replicas that lag and were not told of; each is told of once, until it moves or more siblings
+    /// are ahead. `due`: when it is looked again, at the latest.
     pub fn laggards(&mut self, now: Duration, due: Duration, live: &[ReplicaId]) -> Vec<Laggard> {
         self.look(now);
         self.due = due;
@@ -225,7 +235,8 @@ mod tests {
             Self { watch: PaceWatch::new(limit.map(Duration::from_secs)), now: Duration::ZERO }
         }
 
-        /// For so many seconds each replica says this: its calls and whether it waits, or nothing. Who lags, since how many seconds.
+        /// For so many seconds each replica says this: its calls and whether it waits, or nothing. Who lags, since how
+        /// many seconds.
         fn pass(&mut self, seconds: u32, says: [Option<(u64, bool)>; 3]) -> Vec<(u16, Vec<u16>, u64, bool)> {
             let live: Vec<_> = (0..3).map(|index| ReplicaId::new(0, index)).collect();
             let mut found = Vec::new();

@@ -9,8 +9,9 @@
 //! An interval of time becomes a place in the program by this one decision, so that all replicas look at their memory in the same state. Some
 //! may have passed the place when they hear of it: then nothing is compared there, and next time it is farther ahead.
 //!
-//! A pass over all memory of a rank, in as many rounds as it takes, also says who need not be kin any more: what was corrupt in a source
-//! when it was copied would show as pages on which it and its copies differ from the others ([`Kinship::prove`]).
+//! A pass over all memory of a rank, in as many rounds as it takes, also says who need not be kin any more: what was
+//! corrupt in a source when it was copied would show as pages on which it and its copies differ from the others
+//! ([`Kinship::prove`]).
 //!
 //! Not all memory of replicas is the same. A page counts only after it was equal once; one that differs when it is first seen is left
 //! out from then on. So what corrupts a page before that is not found here, nor what hits a page that was left out.
@@ -325,6 +326,7 @@ impl Rank {
         let mut difference = Difference { rank, collective, pages: Vec::new(), outvoted: BTreeSet::new() };
         let mut page_count = 0;
         self.unmatched = 0;
+        self.pass.iter_mut().for_each(|pass| pass.compared = all);
         let mut at = vec![0; memories.len()];
         let first = |at: &[usize]| {
             memories.iter().zip(at).filter_map(|((_, pages), at)| pages.get(*at)).map(|(page, _)| *page).min()
@@ -337,14 +339,12 @@ impl Rank {
                 *at += count;
                 digests.extend(last.map(|digest| (replica.index, digest)));
             }
-            if let Some(pass) = &mut self.pass {
-                pass.note(all, &digests);
-            }
             if digests.len() < memories.len() {
                 self.unmatched += 1;
             } else if digests.iter().all(|(_, digest)| *digest == digests[0].1) {
                 page_count += 1;
                 self.equal.insert(page);
+                continue;
             } else if !self.excluded.contains(page) {
                 self.excluded.insert(page);
                 if self.equal.contains(page) {
@@ -353,6 +353,9 @@ impl Rank {
                     let outvoted = outvoted(&digests, kinship);
                     difference.outvoted.extend(outvoted.map(|index| ReplicaId { rank, index }));
                 }
+            }
+            if let Some(pass) = &mut self.pass {
+                pass.note(all, &digests);
             }
         }
         Some(Compared { page_count, difference: Some(difference).filter(|difference| !difference.pages.is_empty()) })
@@ -367,9 +370,8 @@ pub(super) fn is_plausible(answer: &Answer) -> bool {
 }
 
 impl Pass {
-    /// These are the digests of a page; who has none does not have it.
+    /// These are the digests of a page on which not all are alike; who has none does not have it.
     fn note(&mut self, all: ReplicaSet, digests: &[(ReplicaIndex, u64)]) {
-        self.compared = all;
         let side = |like: &dyn Fn(u64) -> bool| -> ReplicaSet {
             digests.iter().filter(|(_, digest)| like(*digest)).map(|(index, _)| *index).collect()
         };

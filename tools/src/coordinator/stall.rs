@@ -17,7 +17,8 @@ const INTERVAL_MIN: Duration = Duration::from_secs(2);
 /// The same for each process of the job: all answers go to one place.
 const INTERVAL_OF_A_PROCESS: Duration = Duration::from_millis(1);
 
-/// A wave that has not been answered by all for so many intervals is given up, and another begins: who is stopped answers none.
+/// A wave that has not been answered by all for so many intervals is given up, and another begins: who is stopped
+/// answers none.
 const WAVE_INTERVALS: u32 = 4;
 
 /// What each process waits for, in a job that does not go on.
@@ -117,8 +118,8 @@ impl StallWatch {
     }
 }
 
-/// In a stalled job, the replicas that wait for something else than most of their rank do, where two or more agree that have no image in
-/// common: the others have left the path of their siblings, and without them these may go on.
+/// In a stalled job, the replicas that wait for something else than most of their rank do, where two or more agree that
+/// have no image in common: the others have left the path of their siblings, and without them these may go on.
 pub fn strays(stall: &Stall, view: &View) -> Vec<ReplicaId> {
     let mut strays = Vec::new();
     for (replica, passive) in stall {

@@ -8,8 +8,8 @@ use std::path::PathBuf;
 
 /// Say which protection suits a job, and what it will cost.
 ///
-/// Times have a unit: 90s, 10min, 1.5h, 20d, 5y (of 365.25 days); without one they are seconds. So have sizes: 200MB, 1.5GiB. The
-/// models and where they are from: docs/planning.md.
+/// Times have a unit: 90s, 10min, 1.5h, 20d, 5y (of 365.25 days); without one they are seconds. So have sizes: 200MB,
+/// 1.5GiB. The models and where they are from: docs/planning.md.
 #[derive(Parser, Debug)]
 #[command(name = "redplan", version, max_term_width = 100)]
 pub(super) struct Arguments {

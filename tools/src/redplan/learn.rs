@@ -86,8 +86,8 @@ fn profile(job: &Job) -> Option<Profile> {
     (is_clean && profile.check().is_ok()).then_some(profile)
 }
 
-/// For how long the job had each host, and how often it lost one. A host is lost when all replicas that live there are lost together; where only
-/// some are, a process failed.
+/// For how long the job had each host, and how often it lost one. A host is lost when all replicas that live there are
+/// lost together; where only some are, a process failed.
 fn host_facts(job: &Job) -> Vec<HostFacts> {
     let mut by_host = BTreeMap::<&str, Vec<&Life>>::new();
     job.lives.iter().for_each(|life| by_host.entry(&life.host).or_default().push(life));

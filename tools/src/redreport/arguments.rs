@@ -40,10 +40,11 @@ pub struct Arguments {
 
 #[derive(Subcommand, Debug)]
 pub(super) enum What {
-    /// Find out whether logs are as they were written. Exit code: 1 if something was changed, 3 if the end of a job is missing or a log is empty
+    /// Find out whether logs are as they were written. Exit code: 1 if something was changed, 3 if the end of a job is
+    /// missing or a log is empty
     Verify {
-        /// Where redrun has noted heads of logs (redrun --audit-heads): those of these logs must be in them [default: the file
-        /// of this user]
+        /// Where redrun has noted heads of logs (redrun --audit-heads): those of these logs must be in them [default:
+        /// the file of this user]
         #[arg(long, value_name = "FILE", env = "REDRT_AUDIT_HEADS")]
         noted: Option<Place>,
 

@@ -3,9 +3,9 @@
 //! ```text
 //!   redrun ── guard ── daemon ── processes of the job ── what they have started
 //! ```
-//! Each of the three ends everything below it when it ends, and is told of the end of the one above: the guard by SIGTERM, the
-//! daemon by SIGTERM and by its connection. So nothing is left when any two of them are killed, or when one is killed while
-//! another is stopped.
+//! Each of the three ends everything below it when it ends, and is told of the end of the one above: the guard by
+//! SIGTERM, the daemon by SIGTERM and by its connection. So nothing is left when any two of them are killed, or when
+//! one is killed while another is stopped.
 
 use super::sweep;
 use anyhow::{Context, Result};

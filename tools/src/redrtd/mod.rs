@@ -1,9 +1,9 @@
 //! The daemon of one host: holds the replicas as its children, between `redrun` and the agents inside them.
 //!
 //! Enters: frames from `redrun`, frames from agents, what processes print, their deaths. Leaves: the same, sorted. It
-//! decides nothing about the job; it only makes sure that its processes never outlive it, nor it `redrun`:
-//! the children get SIGKILL when it dies, the lost connection tells it that `redrun` has died, and being a sub-reaper it
-//! finds every descendant that is left. Its parent is a guard that does the same for it.
+//! decides nothing about the job; it only makes sure that its processes never outlive it, nor it `redrun`: the children
+//! get SIGKILL when it dies, the lost connection tells it that `redrun` has died, and being a sub-reaper it finds every
+//! descendant that is left. Its parent is a guard that does the same for it.
 
 mod child;
 mod clones;

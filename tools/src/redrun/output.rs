@@ -1,5 +1,5 @@
-//! What the processes print, on its last steps: through the sphere streams and line cutters to the threads that write it, to this
-//! program's own standard output and error or to files.
+//! What the processes print, on its last steps: through the sphere streams and line cutters to the threads that write
+//! it, to this program's own standard output and error or to files.
 
 use super::standard::Standard;
 use super::writer::{BACKLOG_BYTES_MAX, BACKLOG_BYTES_MIN, Target, Trouble, Writer};
@@ -60,7 +60,8 @@ pub struct Outputs {
     files: Option<Files>,
 }
 
-/// What `--output-dir` asks for: a file for what each rank prints, and one for the errors of each replica, behind those.
+/// What `--output-dir` asks for: a file for what each rank prints, and one for the errors of each replica, behind
+/// those.
 struct Files {
     writer: Writer,
     rank_count: usize,

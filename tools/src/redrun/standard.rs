@@ -12,8 +12,8 @@ use std::time::Duration;
 /// A writer and which of its targets.
 type Place = (usize, TargetIndex);
 
-/// Both streams: of one thread if they are the same file or terminals, so that order is kept; else of one each, so that one that
-/// stands still does not silence the other.
+/// Both streams: of one thread if they are the same file or terminals, so that order is kept; else of one each, so that
+/// one that stands still does not silence the other.
 #[derive(Debug)]
 pub struct Standard {
     writers: Vec<Writer>,

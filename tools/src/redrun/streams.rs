@@ -14,8 +14,8 @@ use std::os::fd::{AsFd, OwnedFd};
 /// Standard input read ahead of what rank 0 has taken.
 const INPUT_WINDOW_BYTES: u64 = 256 << 10;
 
-/// Standard input, to be read when it is readable. A regular file always says it is, also when its file system stands still: a thread
-/// reads that, into a pipe.
+/// Standard input, to be read when it is readable. A regular file always says it is, also when its file system stands
+/// still: a thread reads that, into a pipe.
 pub(super) fn open_input() -> Result<File> {
     let mut input = File::from(std::io::stdin().as_fd().try_clone_to_owned()?);
     if !input.metadata().is_ok_and(|metadata| metadata.is_file()) {

@@ -109,7 +109,8 @@ impl Writer {
         }
     }
 
-    /// Nothing more will be written there: if what was written is refused only when a file is closed, as by NFS, that is found out.
+    /// Nothing more will be written there: if what was written is refused only when a file is closed, as by NFS, that
+    /// is found out.
     pub fn settle(&self, target: TargetIndex) {
         self.worker.give(Piece::Settle(target), 0);
     }
@@ -149,8 +150,8 @@ impl Writer {
         self.worker.wait_for_end(time_max)
     }
 
-    /// Since when a regular file has taken nothing of what is to be written to it. That a reader of a pipe takes its time is
-    /// nothing special.
+    /// Since when a regular file has taken nothing of what is to be written to it. That a reader of a pipe takes its
+    /// time is nothing special.
     pub fn still_since(&self) -> Option<Instant> {
         self.worker.still_since().filter(|_| self.is_regular)
     }

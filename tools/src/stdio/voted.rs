@@ -1,10 +1,10 @@
 //! Standard output of a rank as its replicas agree on it, for `--stdout=voted`.
 //!
-//! A byte is shown, once, when more than half of the replicas that count have printed it at that place: at r = 2 both, at
-//! r = 3 two, so that a third that is slow or stands still holds nobody up. A copy and its source count as one where they
-//! agree ([`Kinship`]): what is wrong in the source's memory both print. What is shown is kept until the
-//! others have come that far and were compared with it; a replica that prints something else there is outvoted. If no
-//! majority can come about any more, the side of the longest-serving replica is shown, and nobody is blamed.
+//! A byte is shown, once, when more than half of the replicas that count have printed it at that place: at r = 2 both,
+//! at r = 3 two, so that a third that is slow or stands still holds nobody up. A copy and its source count as one where
+//! they agree ([`Kinship`]): what is wrong in the source's memory both print. What is shown is kept until the others
+//! have come that far and were compared with it; a replica that prints something else there is outvoted. If no majority
+//! can come about any more, the side of the longest-serving replica is shown, and nobody is blamed.
 //!
 //! ```text
 //!            prints what is shown

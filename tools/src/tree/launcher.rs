@@ -97,9 +97,9 @@ impl Starting {
     }
 }
 
-/// Waits until all these have ended, or `time_max` is over; then asks those that are left to end: a guard ends what is below it,
-/// also when this process is killed. Who calls this kills all of its descendants after it. `work` is done meanwhile, again and
-/// again: those who are waited for may still be waiting for something.
+/// Waits until all these have ended, or `time_max` is over; then asks those that are left to end: a guard ends what is
+/// below it, also when this process is killed. Who calls this kills all of its descendants after it. `work` is done
+/// meanwhile, again and again: those who are waited for may still be waiting for something.
 pub fn end(all: &mut [Starting], time_max: Duration, mut work: impl FnMut()) {
     let deadline = Instant::now() + time_max;
     while !all.iter_mut().all(Starting::has_ended) && Instant::now() < deadline {

@@ -4,7 +4,8 @@ use super::{Simulation, agreement, finished, has_open, payloads};
 use crate::frame::{Finding, MismatchReport};
 use redrt_types::{ReplicaId, ReplicaIndex, ReplicaSet, VirtualRank};
 
-/// Nobody sound is ever named; who is sound decides where two lineages of a rank are; nothing wrong is taken in silence.
+/// Nobody sound is ever named; who is sound decides where two lineages of a rank are; nothing wrong is taken in
+/// silence.
 pub(super) fn end(simulation: &Simulation) -> Result<(), String> {
     for process in &simulation.processes {
         for report in &process.reports {
@@ -39,7 +40,8 @@ fn is_true(simulation: &Simulation, report: &MismatchReport) -> Result<(), Strin
     match report.finding {
         Finding::ReplicaCorrupt => {
             let culprit = report.culprit.ok_or("named nobody")?;
-            // Where two sides of a message were taken, the majority from then on may be the wrong one: nobody is blamed there.
+            // Where two sides of a message were taken, the majority from then on may be the wrong one: nobody is blamed
+            // there.
             let is_blamed = !simulation.is_open(sender);
             (was_tainted(culprit.index) || !is_blamed).then_some(()).ok_or_else(|| "named a sound replica".to_owned())
         }

@@ -1,4 +1,5 @@
-//! A rank whose replicas compute at their own speeds and wait for each other, one of which may stop or never end a computation.
+//! A rank whose replicas compute at their own speeds and wait for each other, one of which may stop or never end a
+//! computation.
 
 use super::*;
 use fastrand::Rng;
@@ -105,7 +106,8 @@ fn whoever_stops_or_loops_is_found_in_time() {
     for seed in 0..120 {
         let fault = if seed % 2 == 0 { Fault::Stopped } else { Fault::Loops };
         let when = 1_000 + seed * 7_919 % 900_000;
-        // Four times the longest computation of the slowest, and the time that its siblings take to come to their next call.
+        // Four times the longest computation of the slowest, and the time that its siblings take to come to their next
+        // call.
         let limit = when + 4 * 900_000 + 900_000 + 60_000;
         let told = run(seed, FACTOR, Some((fault, when)), limit);
         assert!(

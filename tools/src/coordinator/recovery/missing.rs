@@ -240,8 +240,8 @@ impl Coordinator {
         sources.all(|source| self.is_unfit(source))
     }
 
-    /// Whom to copy: a sibling that is at work and is not being copied, of the lineage that has the fewest replicas; the
-    /// longest-serving of several is left alone if it can be, because it decides for the others.
+    /// Whom to copy: a sibling that is at work and is not being copied, of the lineage that has the fewest replicas;
+    /// the longest-serving of several is left alone if it can be, because it decides for the others.
     fn source_for(&self, replica: ReplicaId) -> Option<ReplicaId> {
         let recovery = self.recovery.as_ref()?;
         let seniority = |sibling: &ReplicaId| (self.view.member(*sibling).map(|member| member.joined), sibling.index);

@@ -133,14 +133,12 @@ impl Report {
                 (Severity::Warning, format!("host {} has {count} of {limit} strikes", host(*replica)))
             }
             Self::Lags { laggard, is_retired } => {
-                let Laggard { replica, ahead, stood, is_silent } = laggard;
-                let ahead: Vec<_> =
-                    ahead.iter().map(|index| ReplicaId { rank: replica.rank, index }.to_string()).collect();
+                let Laggard { replica, stood, is_silent, .. } = laggard;
                 let what = match is_silent {
                     true => "has not answered",
                     false => "has come to no MPI call",
                 };
-                let (host, ahead, stood) = (host(*replica), ahead.join(", "), stood.as_secs());
+                let (host, ahead, stood) = (host(*replica), laggard.ahead_names().join(", "), stood.as_secs());
                 let follows = match is_retired {
                     true => String::new(),
                     false => format!(

@@ -131,13 +131,11 @@ impl Report {
                 json!({ "replica": replica.to_string(), "host": host(*replica), "strikes": count, "limit": limit }),
             ),
             Self::Lags { laggard, is_retired } => {
-                let Laggard { replica, ahead, stood, is_silent } = laggard;
-                let ahead: Vec<_> =
-                    ahead.iter().map(|index| ReplicaId { rank: replica.rank, index }.to_string()).collect();
+                let Laggard { replica, stood, is_silent, .. } = laggard;
                 let (stood_s, silent, retired) = (stood.as_secs_f64(), is_silent, is_retired);
                 (
                     "laggard",
-                    json!({ "replica": replica.to_string(), "host": host(*replica), "ahead": ahead, "stood_s": stood_s,
+                    json!({ "replica": replica.to_string(), "host": host(*replica), "ahead": laggard.ahead_names(), "stood_s": stood_s,
                         "silent": silent, "retired": retired }),
                 )
             }

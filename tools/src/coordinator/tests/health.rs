@@ -143,7 +143,8 @@ fn a_line_of_output_counts_as_a_message() {
     }
 }
 
-/// At a message that nobody could judge the replicas of a rank may have parted: which of them are right is not what most of them say.
+/// At a message that nobody could judge the replicas of a rank may have parted: which of them are right is not what
+/// most of them say.
 #[test]
 fn who_is_outvoted_after_a_message_that_nobody_could_judge_goes_without_blame() {
     let mut table = recovering_with(&[3, 3], OnSdc::Heal, 3);

@@ -106,7 +106,8 @@ fn table_of_small_streams() {
         (2, "0:ab 1:a 2<0@1 -1 -0 2:bc", "abc", vec![]),
         (2, "0:ab 1:a 2<0@2 -1 -0 2:c", "abc", vec![]),
         (2, "0:a 1:a -1 0:b 1<0@2 0:c 1:x", "abc", tie(3)),
-        // A copy and its source count as one where they agree, and as two beside one who has nothing in common with them.
+        // A copy and its source count as one where they agree, and as two beside one who has nothing in common with
+        // them.
         (3, "1=2 1:ab 2:ab", "", vec![]),
         (3, "1=2 1:xb 2:xb 0:ab", "ab", tie(1)),
         (3, "1=2 0:ab 1:ab 2:xb", "ab", outvoted(1, 2)),
