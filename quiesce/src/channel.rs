@@ -215,6 +215,8 @@ pub(crate) struct Slot {
     pub(crate) tally: Tally,
     /// As it arrived first.
     pub(crate) envelope: Option<Envelope>,
+    /// Its envelope is vouched for: matching has it, or gets it after those before it.
+    pub(crate) is_agreed: bool,
     /// Whether the engine has been told that it may deliver it.
     pub(crate) verified: bool,
     /// Replicas that were reported as outvoted on this message.
@@ -234,8 +236,10 @@ pub(crate) struct Slot {
 pub(crate) struct Inbox {
     base: u64,
     slots: VecDeque<Slot>,
-    /// The position of the next message that matching has not seen.
+    /// The position of the next message that has not arrived.
     pub(crate) arrived: u64,
+    /// The position of the next message that matching has not seen.
+    pub(crate) matched: u64,
     /// Everything before this position has been acknowledged.
     acked: u64,
     /// Settled out of order and not acknowledged.
@@ -297,6 +301,14 @@ impl Inbox {
         self.slots.get_mut(offset).filter(|slot| slot.phase != Phase::Settled)
     }
 
+    /// The next message that matching is to get, if it is agreed: matching has it from now on.
+    pub(crate) fn next_agreed(&mut self) -> Option<(SeqNum, u32)> {
+        let offset = usize::try_from(self.matched.checked_sub(self.base)?).ok()?;
+        let place = self.slots.get(offset).filter(|slot| slot.is_agreed)?.place;
+        self.matched += 1;
+        Some((SeqNum(self.matched - 1), place))
+    }
+
     /// All positions in the window.
     pub(crate) fn window(&self) -> impl Iterator<Item = SeqNum> + use<> {
         (self.base..self.base + self.slots.len() as u64).map(SeqNum)
@@ -309,7 +321,8 @@ impl Inbox {
         let length_bytes = slot.envelope.map_or(0, |envelope| envelope.length_bytes);
         self.unacked_bytes = self.unacked_bytes.saturating_add(length_bytes);
         if sequence.0 > self.base {
-            *slot = Slot { phase: Phase::Settled, ..Slot::default() };
+            let (is_agreed, place) = (slot.is_agreed, slot.place);
+            *slot = Slot { phase: Phase::Settled, is_agreed, place, ..Slot::default() };
             self.ahead.push(sequence);
             return length_bytes;
         }

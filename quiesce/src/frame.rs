@@ -141,8 +141,8 @@ pub enum Output {
         /// The payload of an `Offer`.
         payload: Option<PayloadKey>,
     },
-    /// The `Offer` being handled is a new logical message: give it to matching, and its payload, when complete and
-    /// hashed, to `payload_received`.
+    /// The `Offer` being handled is a new logical message: keep it, give it to matching if it is agreed, and its
+    /// payload, when complete and hashed, to `payload_received`.
     Arrived {
         /// The message.
         message: MessageId,
@@ -150,9 +150,19 @@ pub enum Output {
         envelope: Envelope,
         /// The supplier: the payload comes with this offer, or is to be pulled from there.
         from: ReplicaId,
+        /// Whether matching gets it now. If not, `Agreed` follows.
+        is_agreed: bool,
+    },
+    /// The envelope of a message that has arrived is vouched for, and those before it on its channel are: give it to
+    /// matching, with the envelope of the last offer that was taken of it.
+    Agreed {
+        /// The message.
+        message: MessageId,
+        /// What the engine calls it: see `Replica::set_place`.
+        place: u32,
     },
     /// The `Offer` being handled is a message that arrived before and whose payload is still wanted: its supplier was
-    /// lost before the payload was complete, or the payload was corrupt. Matching has it already. Take the payload
+    /// lost before the payload was complete, or the payload or its envelope was corrupt. Take the payload
     /// from this offer; what another replica still sends of it is void.
     Again {
         /// The message.

@@ -40,6 +40,8 @@ pub enum Mutation {
     LateJoinersUnpinned,
     /// Where nobody can judge, each receiver takes what its own plane sent, however many there are.
     SidesTaken,
+    /// Matching gets a message as its first offer has it, before anybody else has spoken.
+    EnvelopeBelieved,
     /// A message in dispute waits also when nobody is left who could judge it.
     DisputeKept,
 }

@@ -1,5 +1,5 @@
 /* Exchanges numbers in a ring, waits until a file is there, and goes on as before: gated FILE. Every tenth message is long. SIGUSR1
-   flips a bit of what this process computes with. At the end rank 0 prints a sum over all that was received. */
+   flips a bit of what this process computes with, SIGUSR2 one of the tag that it sends with. At the end rank 0 prints a sum over all that was received. */
 #include <mpi.h>
 #include <signal.h>
 #include <stdio.h>
@@ -11,6 +11,7 @@
 #define LONG 40000
 
 static volatile long own[SHORT];
+static volatile int tag = 1;
 static long out[LONG], in[LONG];
 
 static void flip(int signal) {
@@ -18,12 +19,17 @@ static void flip(int signal) {
     own[3] ^= 1L << 7;
 }
 
+static void flip_tag(int signal) {
+    (void)signal;
+    tag ^= 2;
+}
+
 static void exchange(int rank, int size, long from) {
     for (long step = from; step < from + STEPS; step++) {
         int count = step % 10 == 9 ? LONG : SHORT;
         for (int i = 0; i < count; i++)
             out[i] = own[i % SHORT] + i / SHORT;
-        MPI_Sendrecv(out, count, MPI_LONG, (rank + 1) % size, 1, in, count, MPI_LONG, (rank + size - 1) % size, 1,
+        MPI_Sendrecv(out, count, MPI_LONG, (rank + 1) % size, tag, in, count, MPI_LONG, (rank + size - 1) % size, 1,
                      MPI_COMM_WORLD, MPI_STATUS_IGNORE);
         for (int i = 0; i < SHORT; i++)
             own[i] = own[i] * 3 + in[i] % 1000003 + step;
@@ -41,6 +47,7 @@ int main(int argc, char **argv) {
         MPI_Abort(MPI_COMM_WORLD, 2);
     }
     signal(SIGUSR1, flip);
+    signal(SIGUSR2, flip_tag);
     for (int i = 0; i < SHORT; i++)
         own[i] = rank * 1000 + i;
     exchange(rank, size, 0);

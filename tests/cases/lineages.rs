@@ -51,3 +51,15 @@ fn a_copy_and_a_sibling_of_another_lineage_outvote_its_source() {
     assert_eq!(retired, ["1.2"], "{ended}");
     assert_eq!(ended.events("strike").count(), 1, "{ended}");
 }
+
+/// An envelope that has matched a receive cannot be taken back: it waits for the majority.
+#[test]
+fn a_replica_whose_tags_are_corrupt_is_outvoted_before_a_receive_is_matched() {
+    let out = run(&[], |_| {}).ended_well().out;
+    for (transport, culprit) in [("shm", "1.0"), ("tcp", "1.2")] {
+        let corrupt = |job: &Running| job.signal_replica(culprit, libc::SIGUSR2);
+        let ended = run(&["--transport", transport], corrupt).ended_with(0).printed(&out);
+        let retired: Vec<_> = ended.events("retired").map(|record| &record["replica"]).collect();
+        assert_eq!(retired, [culprit], "{ended}");
+    }
+}

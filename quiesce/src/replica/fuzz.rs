@@ -83,6 +83,7 @@ fn operation() -> impl Strategy<Value = Operation> {
 #[derive(Clone, Default)]
 struct Promises {
     arrived: BTreeSet<MessageId>,
+    agreed: BTreeSet<MessageId>,
     verified: BTreeSet<MessageId>,
     payloads: BTreeSet<PayloadKey>,
     frames: u64,
@@ -275,9 +276,10 @@ impl Job {
                     let link = (ProcessIndex(place as u32), self.world.process(to));
                     self.links.entry(link).or_default().push_back(frame);
                 }
-                Output::Arrived { message, from, .. } => {
+                Output::Arrived { message, from, is_agreed, .. } => {
                     assert_eq!(offer.take(), Some(from), "the offer in hand is not this one's");
                     assert!(promises.arrived.insert(message), "{message:?} arrives twice");
+                    assert!(!is_agreed || promises.agreed.insert(message), "{message:?} is matched twice");
                     machine.payload_received(from, message, Digest(7));
                 }
                 Output::Again { message, from, .. } => {
@@ -288,6 +290,10 @@ impl Job {
                 Output::Shadow { message, from, .. } => {
                     assert_eq!(offer.take(), Some(from), "the offer in hand is not this one's");
                     machine.shadow_received(from, message, Digest(7));
+                }
+                Output::Agreed { message, .. } => {
+                    assert!(promises.arrived.contains(&message), "{message:?} is matched before it arrives");
+                    assert!(promises.agreed.insert(message), "{message:?} is matched twice");
                 }
                 Output::Verified { message, .. } => {
                     assert!(promises.arrived.contains(&message), "{message:?} is verified before it arrives");

@@ -13,6 +13,7 @@
 //! its view does not know, and keeps back frames of one its view does not know *yet*.
 
 mod arbitration;
+mod envelopes;
 #[cfg(test)]
 mod fuzz;
 mod join;

@@ -6,7 +6,7 @@ use crate::error::Breach;
 use crate::frame::{Action, Finding, Frame, MessageId, MismatchReport, Output};
 use crate::mutation::Mutation;
 use crate::table::ChannelKey;
-use crate::view::{Protocol, leader};
+use crate::view::Protocol;
 use redrt_types::{ContextId, Digest, Envelope, Kinship, ReplicaId, ReplicaIndex, ReplicaSet, SeqNum, VirtualRank};
 use sdc_detect::Verdict;
 
@@ -45,12 +45,18 @@ impl Replica {
                 slot.phase = Phase::Incomplete { supplier: from.index };
                 slot.envelope = Some(envelope);
                 inbox.arrived += 1;
-                self.outputs.push_back(Output::Arrived { message, envelope, from });
+                let is_agreed = self.agrees_on_arrival(message, from.index);
+                self.outputs.push_back(Output::Arrived { message, envelope, from, is_agreed });
+                if !is_agreed {
+                    self.agree(message);
+                }
             }
             Phase::Wanted { .. } | Phase::Withheld { .. } => {
                 slot.phase = Phase::Incomplete { supplier: from.index };
                 let place = slot.place;
+                slot.envelope = Some(envelope);
                 self.outputs.push_back(Output::Again { message, envelope, from, place });
+                self.agree(message);
             }
             Phase::Incomplete { .. } | Phase::Complete { .. } => {
                 if !is_final && is_new_vote {
@@ -75,7 +81,7 @@ impl Replica {
         let Some(slot) = inbox.admit(sequence).map_err(far_ahead)? else { return Ok(()) };
         slot.tally.record(from.index, digest, true);
         slot.tally.note_core(from.index, core);
-        if matches!(slot.phase, Phase::Complete { .. }) {
+        if !slot.is_agreed || matches!(slot.phase, Phase::Complete { .. }) {
             self.evaluate(MessageId { sender: from.rank, context, sequence });
         }
         Ok(())
@@ -126,7 +132,8 @@ impl Replica {
         self.evaluate(message);
     }
 
-    /// Acts on the verdict of a complete message, if it is in.
+    /// Acts on what is known of a message: gives it to matching once its envelope is agreed, and on the verdict, if it
+    /// is complete and the verdict is in.
     pub(super) fn evaluate(&mut self, message: MessageId) {
         let live = self.live(message.sender);
         let unrelated = Kinship::default();
@@ -135,19 +142,20 @@ impl Replica {
         let Some(slot) = self.inboxes.get_mut(channel(message)).and_then(|inbox| inbox.slot(message.sequence)) else {
             return;
         };
-        let Phase::Complete { supplier, computed } = slot.phase else { return };
+        let Phase::Complete { supplier, computed } = slot.phase else { return self.agree(message) };
         if slot.tally.claim(supplier) != Some(computed) {
             // Known without the others: nobody should wait for their votes to ask again.
             return self.correct_transport(message, supplier, computed);
         }
         match slot.tally.verdict(computed, supplier, live, kinship) {
-            None => {}
+            None => self.agree(message),
             Some(Verdict::Unanimous) => self.settle(message),
             Some(Verdict::ReplicaCorrupt { culprits, agreed }) => {
                 self.correct_replica(message, supplier, computed, &culprits, agreed);
             }
             Some(Verdict::Undecidable) if self.is_left_to_arbiters(message) => {
                 self.dispute(message, supplier, computed);
+                self.agree(message);
             }
             Some(Verdict::Undecidable) if self.judges_a_sibling() => {
                 self.report(message, supplier, computed, Finding::Undecidable, None, Action::Withheld);
@@ -162,11 +170,9 @@ impl Replica {
     /// then on. With fewer there is no such majority, and each takes what it was sent, so that what comes of either
     /// side can be compared.
     fn take_one_side(&mut self, message: MessageId, supplier: ReplicaIndex, computed: Digest) {
-        let is_shared = self.corrects && self.live(self.me.rank).len() > 2 && !self.has(Mutation::SidesTaken);
-        let leader = leader(&self.view, message.sender).map(|leader| leader.index);
+        let other = self.shared_side(message, supplier);
         let slot = self.slot(message);
-        let side = leader.and_then(|leader| slot.tally.claim(leader)).unwrap_or(computed);
-        let other = leader.filter(|_| is_shared && side != computed && !slot.verified);
+        let other = other.filter(|_| !slot.verified);
         if !std::mem::replace(&mut slot.is_undecided, true) {
             let action = if other.is_some() { Action::Refetched } else { Action::Delivered };
             self.report(message, supplier, computed, Finding::Undecidable, None, action);
@@ -260,6 +266,10 @@ impl Replica {
 
     /// The message needs nothing more from anyone: delivers it unless that was done, and acknowledges it in time.
     fn settle(&mut self, message: MessageId) {
+        if !self.slot(message).is_agreed {
+            // There is nothing better to be had than what has come.
+            self.match_agreed(message);
+        }
         let live = self.live(message.sender);
         let inbox = self.inboxes.get_mut(channel(message)).expect("a message has its channel");
         let slot = inbox.slot(message.sequence).expect("it is not settled yet");

@@ -142,7 +142,8 @@ fn outvoted_payload_is_fetched_from_who_agrees_and_its_sender_named_once() {
     receiver.handle(second, offer(0, GOOD)).unwrap();
     receiver.payload_received(second, message(0), GOOD);
     let again = Output::Again { message: message(0), envelope: envelope(8), from: second, place: 0 };
-    assert_eq!(outputs(&mut receiver), [again, Output::Verified { message: message(0), place: 0 }]);
+    let agreed = Output::Agreed { message: message(0), place: 0 };
+    assert_eq!(outputs(&mut receiver), [again, agreed, Output::Verified { message: message(0), place: 0 }]);
 }
 
 #[test]

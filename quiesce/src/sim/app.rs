@@ -17,6 +17,8 @@ pub struct App {
     pub(super) state: u64,
     /// What it computes with, without the path depending on it: part of every payload.
     pub(super) data: u64,
+    /// Added to the tags and lengths of what it sends: 0 unless it is corrupt.
+    skew: u16,
     matched: u32,
     open: VecDeque<usize>,
     /// Position in the thread's stream of decisions.
@@ -37,6 +39,17 @@ enum Pending {
     Found(u32, Tag),
     /// Waits for this receive, then perhaps for a token.
     Announcement(usize),
+}
+
+/// What a corruption of memory at rest reaches.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Part {
+    /// Payloads.
+    Data,
+    /// Tags and lengths.
+    Envelope,
+    /// What the program does next, and payloads.
+    Path,
 }
 
 /// Whether a program can go on by itself.
@@ -60,6 +73,7 @@ impl App {
             program: program.into(),
             state: mix(u64::from(rank)),
             data: 0,
+            skew: 0,
             matched: rank,
             open: VecDeque::new(),
             decision_index: 0,
@@ -81,6 +95,14 @@ impl App {
         self.program.len()
     }
 
+    fn corrupt(&mut self, part: Part) {
+        match part {
+            Part::Data => self.data ^= 1 << 17,
+            Part::Envelope => self.skew = 1,
+            Part::Path => self.state ^= 1 << 17,
+        }
+    }
+
     fn absorb(&mut self, outcome: u64) {
         self.state = mix(self.state ^ outcome);
         self.history.push(self.state);
@@ -90,9 +112,9 @@ impl App {
 impl Process {
     /// Executes one step of the program.
     pub(super) fn step(&mut self) -> Progress {
-        if self.corrupt_state.is_some_and(|count| self.sent.len() >= count) {
-            self.app.data ^= 1 << 17;
-            (self.corrupt_state, self.is_tainted) = (None, true);
+        if let Some((part, _)) = self.corrupt_at_rest.take_if(|(_, count)| self.sent.len() >= *count) {
+            self.app.corrupt(part);
+            self.is_tainted = true;
         }
         let Some(instruction) = self.app.program.front().copied() else { return Progress::Finished };
         let progress = self.execute(instruction);
@@ -137,7 +159,8 @@ impl Process {
 
     fn send_state(&mut self, to: u32, context: ContextId, tag: Tag, length_bytes: u64) {
         let payload = mix(self.app.state ^ self.app.data ^ (u64::from(to) << 32) ^ self.sent.len() as u64);
-        self.send(to, context, tag, length_bytes, payload);
+        let skew = self.app.skew;
+        self.send(to, context, Tag(tag.0 + i32::from(skew)), length_bytes + u64::from(skew), payload);
     }
 
     /// Ends the open receive at this place in the list, if it is complete.

@@ -2,7 +2,7 @@
 
 mod rest;
 
-use super::process::Process;
+use super::process::{Incoming, Process};
 use super::world::Simulation;
 use crate::frame::{Action, Finding, MessageId, MismatchReport};
 use redrt_types::{ReplicaId, VirtualRank};
@@ -56,22 +56,35 @@ pub(super) fn end(simulation: &Simulation) -> Result<(), String> {
 
 /// No deadlock, nothing left over.
 pub(super) fn finished(process: &Process) -> Result<(), String> {
+    ended(process, &[])?;
+    match process.replica.unsettled_count() {
+        0 => Ok(()),
+        _ => Err(format!("{} waits for more of a message", process.me())),
+    }
+}
+
+/// No deadlock, and nothing left over but these messages.
+pub(super) fn ended(process: &Process, strays: &[MessageId]) -> Result<(), String> {
     let me = process.me();
     let replica = &process.replica;
     if !process.app.is_finished() {
         return Err(format!("{me} hangs"));
     }
-    let unread = |incoming: &&super::process::Incoming| incoming.payload.is_none() || !incoming.verified;
+    let unread = |incoming: &&Incoming| !is_read(incoming) && !strays.contains(&incoming.message);
     if let Some(incoming) = process.incoming.iter().find(unread) {
         return Err(format!("{me} has not received {incoming:?}"));
     }
-    if replica.retained_count() + replica.unsettled_count() + replica.held_count() > 0 {
+    if replica.retained_count() + replica.held_count() > 0 {
         return Err(format!("{me} has not emptied its logs"));
     }
     if replica.counters().retained_bytes > 0 {
         return Err(format!("{me} accounts for {} bytes too many", replica.counters().retained_bytes));
     }
     Ok(())
+}
+
+pub(super) fn is_read(incoming: &Incoming) -> bool {
+    incoming.payload.is_some() && incoming.verified
 }
 
 /// All replicas of a rank went the same way; the dead went part of it.
@@ -99,7 +112,8 @@ fn payloads(simulation: &Simulation) -> Result<(), String> {
             .collect();
         let live = |process: &&Process| simulation.view.is_live(process.me()) && !process.is_tainted;
         for process in simulation.processes.iter().filter(live) {
-            for incoming in process.incoming.iter().filter(|incoming| incoming.message.sender == sender) {
+            let delivered = process.incoming.iter().filter(|incoming| is_read(incoming));
+            for incoming in delivered.filter(|incoming| incoming.message.sender == sender) {
                 let message = incoming.message;
                 let key = (process.me().rank, message.context, message.sequence.0);
                 if sent.get(&key) != incoming.payload.as_ref() && !had_no_choice(simulation, process, message) {

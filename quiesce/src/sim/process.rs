@@ -1,6 +1,6 @@
 //! One simulated process: the machine, the matching queues and the program, joined as an engine joins them.
 
-use super::app::App;
+use super::app::{App, Part};
 use super::program::{Instruction, LARGE_BYTES};
 use crate::decision::{DecisionKey, Lookup, Outcome, StreamId};
 use crate::error::ProtocolError;
@@ -125,8 +125,8 @@ pub struct Process {
     pub(super) log_corrupted: Option<MessageId>,
     /// Whether what is to corrupt it is in its memory already, and so in a copy.
     pub(super) is_latent: bool,
-    /// When so many messages were sent, the state of the program is corrupted.
-    pub(super) corrupt_state: Option<usize>,
+    /// What is to be corrupted at rest, and after which number of sends.
+    pub(super) corrupt_at_rest: Option<(Part, usize)>,
     /// Whether it was, here or in whom this is a copy of.
     pub(super) is_tainted: bool,
     /// Its program can go on only when copies that stand ready are dropped.
@@ -172,7 +172,7 @@ impl Process {
             corrupt_log: None,
             log_corrupted: None,
             is_latent: false,
-            corrupt_state: None,
+            corrupt_at_rest: None,
             is_tainted: false,
             is_hindered: false,
             runnable: true,
@@ -289,7 +289,7 @@ impl Process {
         copy.controls.clear();
         copy.epochs.clear();
         copy.reports.clear();
-        copy.corrupt_state = None;
+        copy.corrupt_at_rest = None;
         copy.corrupt_send = copy.corrupt_send.filter(|_| copy.is_latent);
         (copy.runnable, copy.is_hindered) = (false, false);
         copy
@@ -421,8 +421,8 @@ impl Process {
         while let Some(output) = self.replica.poll_output() {
             match output {
                 Output::Transmit { to, frame, payload } => self.transmit(to, frame, payload),
-                Output::Arrived { message, envelope, from } => {
-                    self.arrived(message, envelope, from);
+                Output::Arrived { message, envelope, from, is_agreed } => {
+                    self.arrived(message, envelope, from, is_agreed);
                     self.payload_offered(message, envelope, offer.expect("an offer is in hand"), false);
                 }
                 Output::Again { message, envelope, from, .. } => {
@@ -433,11 +433,16 @@ impl Process {
                     incoming.announced = None;
                     self.payload_offered(message, envelope, offer.expect("an offer is in hand"), false);
                 }
+                Output::Agreed { message, place } => {
+                    let token = self.token(message, place);
+                    self.agreed(token);
+                }
                 Output::Shadow { message, envelope, .. } => {
                     self.payload_offered(message, envelope, offer.expect("an offer is in hand"), true);
                 }
-                Output::Verified { message, .. } => {
-                    let incoming = &mut self.incoming[self.by_message[&message]];
+                Output::Verified { message, place } => {
+                    let token = self.token(message, place);
+                    let incoming = &mut self.incoming[token];
                     if incoming.verified || incoming.payload.is_none() {
                         self.failure.get_or_insert(format!("{message:?} verified twice or without payload"));
                     }
@@ -493,7 +498,7 @@ impl Process {
         self.put(to, Packet::Frame { frame, eager, handle });
     }
 
-    fn arrived(&mut self, message: MessageId, envelope: Envelope, from: ReplicaId) {
+    fn arrived(&mut self, message: MessageId, envelope: Envelope, from: ReplicaId, is_agreed: bool) {
         let token = self.incoming.len();
         let incoming = Incoming {
             message,
@@ -508,10 +513,27 @@ impl Process {
         if self.by_message.insert(message, token).is_some() {
             self.failure.get_or_insert(format!("{message:?} arrived twice"));
         }
+        self.replica.set_place(message, token as u32);
+        if is_agreed {
+            self.agreed(token);
+        }
+    }
+
+    /// The number of a message that the machine speaks of, which it has been told.
+    fn token(&mut self, message: MessageId, place: u32) -> usize {
+        let token = self.by_message[&message];
+        if token != place as usize {
+            self.failure.get_or_insert(format!("{message:?} is called {place}, and is {token}"));
+        }
+        token
+    }
+
+    /// The envelope of a message is agreed: matching gets it.
+    fn agreed(&mut self, token: usize) {
+        let Incoming { message, envelope: Envelope { source, tag, .. }, .. } = self.incoming[token];
         let queues = self.queues.get_mut(&message.context).expect("all contexts exist");
-        if let Arrived::Matched { receive, decided } = queues.arrive(envelope.source, envelope.tag, token) {
-            let taken = Taken { message: token, source: envelope.source, tag: envelope.tag, decided };
-            self.pair(message.context, receive, taken);
+        if let Arrived::Matched { receive, decided } = queues.arrive(source, tag, token) {
+            self.pair(message.context, receive, Taken { message: token, source, tag, decided });
         }
     }
 

@@ -32,10 +32,8 @@ pub(super) struct Rest {
 impl Simulation {
     /// Takes note of who is tainted and of the view, and ends who was named.
     pub(super) fn watch_rest(&mut self) {
+        self.note_view();
         let Some(rest) = &mut self.rest else { return };
-        if rest.views.last().is_none_or(|view| view.number < self.view.number) {
-            rest.views.push(self.view.clone());
-        }
         let mut found = Vec::new();
         for process in self.processes.iter().filter(|process| process.is_tainted) {
             let me = process.me();
@@ -64,6 +62,15 @@ impl Simulation {
                 self.summary.named += 1;
                 self.lose(place, false);
             }
+        }
+    }
+
+    /// Remembers the view, if it is new: there may be two between two events.
+    pub(super) fn note_view(&mut self) {
+        if let Some(rest) = &mut self.rest
+            && rest.views.last().is_none_or(|view| view.number < self.view.number)
+        {
+            rest.views.push(self.view.clone());
         }
     }
 

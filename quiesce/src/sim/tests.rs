@@ -137,7 +137,7 @@ fn a_corrupt_log_that_is_delivered_is_found() {
 #[test]
 fn every_planted_bug_of_corruption_at_rest_is_found() {
     use crate::Mutation as Bug;
-    for mutation in [Bug::KinshipIgnored, Bug::VerdictIgnored] {
+    for mutation in [Bug::KinshipIgnored, Bug::VerdictIgnored, Bug::EnvelopeBelieved] {
         let options = Options { mutation: Some(mutation), faults: Some(Faults::Rest), ..Options::default() };
         let found = (0..20_000).find_map(|seed| Some((seed, outcome(seed, &options).err()?)));
         let (seed, reason) = found.unwrap_or_else(|| panic!("{mutation:?} is not found"));

@@ -1,6 +1,6 @@
 //! The simulated network, coordinator and faults, and the scheduler that picks what happens next.
 
-use super::app::Progress;
+use super::app::{Part, Progress};
 use super::arbitration::{Arbitration, PLACES};
 use super::joins::{Join, with_free_places};
 use super::process::{Control, Packet, Process};
@@ -124,7 +124,8 @@ impl Simulation {
         };
         let corrupt = if faults == Faults::Rest {
             let place = random.below(processes.len());
-            processes[place].corrupt_state = Some(random.below(30));
+            let part = random.pick(&[Part::Data, Part::Data, Part::Envelope, Part::Path]);
+            processes[place].corrupt_at_rest = Some((part, random.below(30)));
             Some(processes[place].me())
         } else {
             corrupt
@@ -470,6 +471,7 @@ impl Simulation {
 
     /// Copies hear nothing before there is a view that has them.
     pub(super) fn tell(&mut self, control: &Control) {
+        self.note_view();
         for process in self.processes.iter_mut().filter(|process| process.alive) {
             if !process.is_new() || self.view.is_live(process.me()) {
                 process.controls.push_back(control.clone());

@@ -246,6 +246,7 @@ impl Engine {
         match output {
             Output::Transmit { to, frame, payload } => self.transmit(to, frame, payload),
             Output::Verified { message, place } => self.verified(message, place),
+            Output::Agreed { message, place } => self.agreed(message, place),
             Output::Release { payload } => {
                 let id = OutgoingId(payload.0);
                 if let Some(outgoing) = self.outgoing.get(id).filter(|outgoing| outgoing.granted) {

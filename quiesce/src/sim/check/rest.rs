@@ -1,7 +1,7 @@
 //! What must hold where memory is corrupted at rest, and replicas that have it are copied.
 
-use super::{Simulation, agreement, finished, has_open, payloads};
-use crate::frame::{Finding, MismatchReport};
+use super::{Process, Simulation, agreement, ended, has_open, is_read, payloads};
+use crate::frame::{Finding, MessageId, MismatchReport};
 use redrt_types::{ReplicaId, ReplicaIndex, ReplicaSet, VirtualRank};
 
 /// Nobody sound is ever named; who is sound decides where two lineages of a rank are; nothing wrong is taken in
@@ -16,11 +16,22 @@ pub(super) fn end(simulation: &Simulation) -> Result<(), String> {
         return Ok(());
     }
     let mut live = simulation.processes.iter().filter(|process| simulation.view.is_live(process.me()));
-    live.try_for_each(finished)?;
+    live.try_for_each(|process| ended(process, &strays(simulation, process)))?;
     for rank in (0..simulation.world.rank_count()).map(VirtualRank) {
         agreement(simulation, rank)?;
     }
     payloads(simulation)
+}
+
+/// Messages that a process has not taken, and that nobody sound has sent.
+fn strays(simulation: &Simulation, process: &Process) -> Vec<MessageId> {
+    let is_sent = |message: &MessageId| {
+        let key = (process.me().rank, message.context, message.sequence.0);
+        let mut sound = simulation.survivors(message.sender).filter(|sender| !sender.is_tainted);
+        sound.any(|sender| sender.sent.iter().any(|(to, context, number, _)| (*to, *context, *number) == key))
+    };
+    let unread = process.incoming.iter().filter(|incoming| !is_read(incoming)).map(|incoming| incoming.message);
+    unread.filter(|message| !is_sent(message)).collect()
 }
 
 /// Whether one side of a rank with two lineages has left the path of the other: the job is ended with that reason.

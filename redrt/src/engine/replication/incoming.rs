@@ -123,9 +123,9 @@ impl Engine {
         let handled = self.replication().replica.handle(replica, frame);
         while let Some(output) = self.replication().replica.poll_output() {
             match output {
-                Output::Arrived { message, .. } => {
+                Output::Arrived { message, is_agreed, .. } => {
                     let element = Element::from_number(header.element);
-                    self.arrived(message, (envelope, element), from, offered);
+                    self.arrived(message, (envelope, element, is_agreed), from, offered);
                 }
                 Output::Again { message, place, .. } => self.again(message, place, envelope, from, offered),
                 Output::Shadow { message, .. } => self.shadow(message, envelope, from, offered),
@@ -138,7 +138,7 @@ impl Engine {
     fn arrived(
         &mut self,
         id: MessageId,
-        (envelope, element): (Envelope, Element),
+        (envelope, element, is_agreed): (Envelope, Element, bool),
         from: ProcessIndex,
         offered: Offered,
     ) {
@@ -147,17 +147,27 @@ impl Engine {
         let Envelope { source, tag, length_bytes } = envelope;
         let mut message = Message::new(context, source, tag.0, length_bytes);
         (message.id, message.element) = (Some(id), element);
-        let arrived = self.contexts.get(context).queues.arrive(source, tag, key);
-        if let Arrived::Matched { receive, .. } = arrived {
+        let arrived = is_agreed.then(|| self.contexts.get(context).queues.arrive(source, tag, key));
+        if let Some(Arrived::Matched { receive, .. }) = arrived {
             message.receive = Some(receive);
         }
         self.messages.insert(message);
         // More messages than that would need more memory than there is.
         self.replication().replica.set_place(id, key as u32);
-        if let Arrived::Matched { decided, .. } = arrived {
+        if let Some(Arrived::Matched { decided, .. }) = arrived {
             self.record_match(context, decided, source);
         }
         self.take_payload(key, from, offered);
+    }
+
+    /// The envelope of a message that has arrived is agreed: gives it to matching.
+    pub(super) fn agreed(&mut self, id: MessageId, place: u32) {
+        let key = self.record_at(place, id).expect("it cannot be delivered before");
+        let Message { context, source, tag, .. } = self.messages[key];
+        if let Arrived::Matched { receive, decided } = self.contexts.get(context).queues.arrive(source, Tag(tag), key) {
+            self.record_match(context, decided, source);
+            self.deliver(key, receive);
+        }
     }
 
     /// Takes the payload that an offer brings, or where it can be had, for a message with a record.
