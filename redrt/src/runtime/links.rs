@@ -97,7 +97,7 @@ fn serve_all(wishes: &Wishes, listener: &TcpListener) -> io::Result<()> {
         dials.extend(wishes.take().into_iter().map(Dial::begin));
         dials = dials.into_iter().filter_map(Dial::advance).collect();
         if let Some(job) = super::job() {
-            accept(listener, &mut admissions, &job.link_secret)?;
+            accept(listener, &mut admissions, &job.welcome.link_secret)?;
         }
         admissions = admissions.into_iter().filter_map(advance).collect();
         let listens = (admissions.len() < ADMISSIONS_MAX).then_some(listener.as_raw_fd());

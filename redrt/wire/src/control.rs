@@ -218,8 +218,8 @@ pub fn shared_memory_bytes(slot_count: u32) -> u64 {
 pub struct Welcome {
     /// Random identity of the job.
     pub job: u64,
-    /// The job's secret, for data connections.
-    pub secret: Secret,
+    /// The secret of the job's links, which opens nothing else.
+    pub link_secret: Secret,
     /// The place this process takes.
     pub me: ReplicaId,
     /// Its incarnation.

@@ -28,7 +28,6 @@ impl Shell<'_> {
         let start_time_ns = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos() as u64);
         let launch = Launch {
             job: self.job_number,
-            secret: self.fleet.secret().clone(),
             world: job.world.clone(),
             view: self.coordinator.view().clone(),
             options: job.options.clone(),
