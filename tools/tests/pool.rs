@@ -299,7 +299,9 @@ fn strangers_are_refused_and_written_down() {
     assert_eq!(site.host("h1")["leased"], 0);
     // One who knows the secret and makes no sense is closed, and nothing else happens.
     let mut mad = redrt_tools::tree::door::dial(site.address, &site.secret(), PATIENCE).expect("it listens");
-    mad.stream.write_all(&[0xff; 64]).expect("it is taken");
+    let mut sealed = Vec::new();
+    mad.cipher.seal(&[0xff; 64], &mut sealed);
+    mad.stream.write_all(&sealed).expect("it is taken");
     assert_eq!(mad.stream.read_to_end(&mut answer).expect("it is closed"), 0);
     assert!(site.ask(Question::Status).is_ok());
 }

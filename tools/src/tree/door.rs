@@ -10,8 +10,8 @@
 //! of the handshake, whose size is known. What strangers can cost is bounded: [`GUESTS_MAX`] descriptors, [`ACCEPTED_AT_ONCE`]
 //! connections each time the loop comes here, a few lines of a log each minute.
 //!
-//! When there are too many guests, one has to go. It is one who has not said anything that only those who know a secret can say;
-//! among those, of the address that has most of them; among those, the oldest. So a flood drives out itself.
+//! When there are too many guests, one has to go: the oldest of the largest crowd. A crowd is all guests of one address that are
+//! equally far, because a greeting proves nothing: it may be a recorded one. So a flood drives out itself, of silence or of replays.
 
 use super::quota::Quota;
 use anyhow::{Context, Result};
@@ -174,13 +174,6 @@ impl Door {
         self.address
     }
 
-    /// Whoever comes from now on has to know one of these.
-    pub fn set_keys(&mut self, keys: Vec<Secret>) {
-        self.keys = sealing(keys);
-        // Their numbers are of the keys from before.
-        self.guests.retain(|_, guest| !matches!(guest.stage, Stage::Answered(_)));
-    }
-
     /// Readable when [`Door::met`] has something to tell.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.epoll.0.as_fd()
@@ -282,9 +275,12 @@ impl Door {
         match (guest.step(&self.keys, self.name_bytes), purpose) {
             (Ok(None), _) => {
                 let flags = guest.waits_for();
-                let watched = self.epoll.modify(&guest.stream, &mut EpollEvent::new(flags, number));
-                if watched.is_ok() {
-                    self.guests.insert(number, guest);
+                match (self.epoll.modify(&guest.stream, &mut EpollEvent::new(flags, number)), purpose) {
+                    (Ok(()), _) => drop(self.guests.insert(number, guest)),
+                    (Err(error), Some(purpose)) => {
+                        self.met.push(Met::Dialled { purpose, result: Err(error.into()) });
+                    }
+                    (Err(error), None) => self.refuse(guest.address, error.into()),
                 }
             }
             (Ok(Some(end)), purpose) => {
@@ -450,7 +446,7 @@ fn superfluous(guests: impl Iterator<Item = Rank>) -> Option<u64> {
     guests.iter().for_each(|guest| *counts.entry((guest.is_answered, guest.address)).or_default() += 1);
     let order = |guest: &&Rank| {
         let count = counts[&(guest.is_answered, guest.address)];
-        (guest.is_answered, std::cmp::Reverse(count), guest.number)
+        (std::cmp::Reverse(count), guest.is_answered, guest.number)
     };
     guests.iter().min_by_key(order).map(|guest| guest.number)
 }

@@ -63,11 +63,6 @@ impl Hub {
         Self::behind(Door::new(address, vec![secret.clone()], 0)?, secret)
     }
 
-    /// Listens at this address for those who know one of `others` as well.
-    pub fn with_others(address: SocketAddr, secret: Secret, others: Vec<Secret>) -> Result<Self> {
-        Self::behind(Door::new(address, keys(&secret, others), 0)?, secret)
-    }
-
     /// For dialling only: listens nowhere.
     pub fn without_door(secret: Secret) -> Result<Self> {
         Self::behind(Door::without_listener(vec![secret.clone()])?, secret)
@@ -89,11 +84,6 @@ impl Hub {
     #[must_use]
     pub fn secret(&self) -> &Secret {
         &self.secret
-    }
-
-    /// Whoever connects from now on has to know its secret, which has the number 0, or one of these.
-    pub fn set_others(&mut self, others: Vec<Secret>) {
-        self.door.set_keys(keys(&self.secret, others));
     }
 
     /// Readable when [`Hub::events`] has something to tell.
@@ -213,10 +203,6 @@ impl Hub {
         }
         self.watch_for_writing(id);
     }
-}
-
-fn keys(secret: &Secret, others: Vec<Secret>) -> Vec<Secret> {
-    std::iter::once(secret.clone()).chain(others).collect()
 }
 
 #[cfg(test)]
