@@ -1,18 +1,18 @@
 //! The connections of a clone: who may connect, and which streams belong together.
 //!
-//! Both ends prove that they know the secret before anything else is read. Then the source says, in a record of fixed size, to which
-//! image the stream belongs.
+//! Both ends prove that they know the secret before anything else is read; the source says with its proof, in a record of fixed
+//! size, to which image the stream belongs. The image itself is encrypted anew between the two processes that carry it
+//! ([`crate::secure`]): whoever accepted the stream is another one.
 
 use crate::secure::{self, Keys, SecureReader, SecureWriter};
 use redrt_wire::auth::{self, Secret};
+use redrt_wire::deadline::Limited;
 use std::io::{self, Read, Write};
-use std::net::{Shutdown, TcpListener, TcpStream, ToSocketAddrs};
+use std::net::{Shutdown, TcpStream, ToSocketAddrs};
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-const MAGIC: [u8; 8] = *b"redclon1";
-/// The stream goes on with the handshake of [`crate::secure`].
-const MAGIC_SECURE: [u8; 8] = *b"redclonS";
+const MAGIC: [u8; 8] = *b"redclon2";
 /// A connection on which nothing moves for so long is given up, also when the other host has vanished.
 pub const STALL_LIMIT: Duration = Duration::from_secs(20);
 const AUTHENTICATION_LIMIT: Duration = Duration::from_secs(5);
@@ -30,8 +30,6 @@ pub struct Greeting {
     pub count: u16,
     /// The process id that the copy must have.
     pub pid: u32,
-    /// What follows is encrypted.
-    pub secure: bool,
 }
 
 impl Greeting {
@@ -42,7 +40,7 @@ impl Greeting {
     #[must_use]
     pub fn encode(&self) -> [u8; Self::BYTES] {
         let mut bytes = [0; Self::BYTES];
-        bytes[..8].copy_from_slice(if self.secure { &MAGIC_SECURE } else { &MAGIC });
+        bytes[..8].copy_from_slice(&MAGIC);
         bytes[8..24].copy_from_slice(&self.session);
         bytes[24..26].copy_from_slice(&self.index.to_le_bytes());
         bytes[26..28].copy_from_slice(&self.count.to_le_bytes());
@@ -59,32 +57,23 @@ impl Greeting {
             index: half(24),
             count: half(26),
             pid: u32::from_le_bytes(bytes[28..].try_into().expect("four bytes")),
-            secure: bytes[..8] == MAGIC_SECURE,
         };
         let fits = (1..=STREAM_COUNT_MAX).contains(&greeting.count) && greeting.index < greeting.count;
-        let known = bytes[..8] == MAGIC || bytes[..8] == MAGIC_SECURE;
-        (known && fits && (2..1 << 22).contains(&greeting.pid)).then_some(greeting)
+        (bytes[..8] == MAGIC && fits && (2..1 << 22).contains(&greeting.pid)).then_some(greeting)
     }
 }
 
 /// One stream of an image, open at both ends.
 pub struct Stream {
     socket: TcpStream,
-    /// If what goes over it is encrypted.
-    keys: Option<Keys>,
+    keys: Keys,
 }
 
 impl Stream {
-    /// The accepting end of a stream, whose greeting has been read. Agrees on keys if that says so.
+    /// The accepting end of a stream, which has been greeted. Agrees on keys.
     pub fn accepted(mut socket: TcpStream, secret: &Secret, greeting: &Greeting) -> io::Result<Self> {
-        let keys = greeting.secure.then(|| secure::respond(&mut socket, secret, &greeting.encode())).transpose()?;
+        let keys = secure::respond(&mut socket, secret, &greeting.encode())?;
         Ok(Self { socket, keys })
-    }
-
-    /// The accepting end of one that is not encrypted.
-    #[must_use]
-    pub fn plain(socket: TcpStream) -> Self {
-        Self { socket, keys: None }
     }
 
     /// The same stream once more.
@@ -95,19 +84,13 @@ impl Stream {
     /// What is written to it. Those who write one after the other to the same stream have numbers of their own.
     #[must_use]
     pub fn into_writer(self, number: u16) -> Box<dyn Write + Send> {
-        match self.keys {
-            Some(keys) => Box::new(SecureWriter::new(self.socket, keys, number)),
-            None => Box::new(self.socket),
-        }
+        Box::new(SecureWriter::new(self.socket, self.keys, number))
     }
 
     /// What comes from it.
     #[must_use]
     pub fn into_reader(self) -> Box<dyn Read + Send> {
-        match self.keys {
-            Some(keys) => Box::new(SecureReader::new(self.socket, keys)),
-            None => Box::new(self.socket),
-        }
+        Box::new(SecureReader::new(self.socket, self.keys))
     }
 
     /// The other end is not to wait for more.
@@ -117,13 +100,13 @@ impl Stream {
     }
 }
 
-/// Connects `count` streams for a copy with process id `pid`, encrypted if the secret says so.
+/// Connects `count` streams for a copy with process id `pid`.
 pub fn connect(destination: &str, secret: &Secret, pid: u32, count: u16) -> io::Result<Vec<Stream>> {
     // The other side goes on when it has all streams.
     let opened = open(destination, secret, pid, count)?;
     let agree = |(mut socket, greeting): (TcpStream, Greeting)| {
-        let agreed = greeting.secure.then(|| secure::initiate(&mut socket, secret, &greeting.encode()));
-        Ok(Stream { keys: agreed.transpose().map_err(authentication)?, socket })
+        let keys = secure::initiate(&mut socket, secret, &greeting.encode()).map_err(authentication)?;
+        Ok(Stream { keys, socket })
     };
     opened.into_iter().map(agree).collect()
 }
@@ -145,35 +128,23 @@ fn open(destination: &str, secret: &Secret, pid: u32, count: u16) -> io::Result<
                     Err(error) => last = error,
                 }
             }
-            let mut stream = stream.ok_or(last)?;
-            prepare(&stream, AUTHENTICATION_LIMIT)?;
-            auth::connect(&mut stream, &secret.clone().sealing(false)).map_err(authentication)?;
-            prepare(&stream, STALL_LIMIT)?;
-            let greeting = Greeting { session, index, count, pid, secure: secret.is_sealing() };
-            stream.write_all(&greeting.encode())?;
+            let stream = stream.ok_or(last)?;
+            prepare(&stream)?;
+            let greeting = Greeting { session, index, count, pid };
+            let mut limited = Limited::new(&stream, Instant::now() + AUTHENTICATION_LIMIT);
+            auth::connect(&mut limited, &secret.clone().sealing(true), &greeting.encode()).map_err(authentication)?;
+            prepare(&stream)?;
             Ok((stream, greeting))
         })
         .collect()
 }
 
-/// Accepts a stream: authenticates it and reads its greeting. One that is not encrypted is refused where the secret says that all are.
-pub fn accept(stream: &mut TcpStream, secret: &Secret) -> io::Result<Greeting> {
-    prepare(stream, AUTHENTICATION_LIMIT)?;
-    auth::accept(stream, &secret.clone().sealing(false)).map_err(authentication)?;
-    let mut bytes = [0; Greeting::BYTES];
-    stream.read_exact(&mut bytes)?;
-    prepare(stream, STALL_LIMIT)?;
-    let greeting = Greeting::decode(&bytes)
-        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "this is not redclone of this version"))?;
-    if secret.is_sealing() && !greeting.secure {
-        return Err(io::Error::new(io::ErrorKind::PermissionDenied, "its connection is not encrypted"));
-    }
-    Ok(greeting)
-}
-
-/// Listens at `address`.
-pub fn listen(address: &str) -> io::Result<TcpListener> {
-    TcpListener::bind(address)
+/// Takes a stream whose other end has authenticated itself and said this of itself.
+pub fn accept(stream: &TcpStream, name: &[u8]) -> io::Result<Greeting> {
+    stream.set_nonblocking(false)?;
+    prepare(stream)?;
+    let greeting = name.try_into().ok().and_then(Greeting::decode);
+    greeting.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "this is not redclone of this version"))
 }
 
 /// Streams that were handed over by number, by a parent that left them open for this process alone.
@@ -201,10 +172,10 @@ fn authentication(error: io::Error) -> io::Error {
     }
 }
 
-fn prepare(stream: &TcpStream, limit: Duration) -> io::Result<()> {
+fn prepare(stream: &TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
-    stream.set_read_timeout(Some(limit))?;
-    stream.set_write_timeout(Some(limit))?;
+    stream.set_read_timeout(Some(STALL_LIMIT))?;
+    stream.set_write_timeout(Some(STALL_LIMIT))?;
     let socket = socket2::SockRef::from(stream);
     socket.set_tcp_user_timeout(Some(STALL_LIMIT))?;
     // Control of congestion by bandwidth estimates costs more than it brings between hosts of one machine room.
@@ -220,9 +191,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn fuzz_greetings_survive_and_rubbish_does_not(mut bytes: [u8; Greeting::BYTES], real: bool, secure: bool) {
+        fn fuzz_greetings_survive_and_rubbish_does_not(mut bytes: [u8; Greeting::BYTES], real: bool) {
             if real {
-                bytes[..8].copy_from_slice(if secure { &MAGIC_SECURE } else { &MAGIC });
+                bytes[..8].copy_from_slice(&MAGIC);
                 bytes[24..28].copy_from_slice(&[1, 0, 4, 0]);
                 bytes[28..].copy_from_slice(&[7, 0, 0, 0]);
             }

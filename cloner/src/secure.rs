@@ -1,4 +1,4 @@
-//! Encryption of a stream: Noise, pattern NNpsk0 with the shared secret, ChaChaPoly and BLAKE2s.
+//! Encryption of a stream: Noise, pattern NNpsk0 with the shared secret, AES-256-GCM and BLAKE2s.
 //!
 //! ```text
 //!  source                        destination
@@ -18,7 +18,7 @@ use snow::{Builder, HandshakeState, StatelessTransportState};
 use std::io::{self, Read, Write};
 use std::sync::Arc;
 
-const PATTERN: &str = "Noise_NNpsk0_25519_ChaChaPoly_BLAKE2s";
+const PATTERN: &str = "Noise_NNpsk0_25519_AESGCM_BLAKE2s";
 /// A record on the wire is at most so long, besides its head.
 const RECORD_BYTES_MAX: usize = 65_535;
 const TAG_BYTES: usize = 16;

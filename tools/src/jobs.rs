@@ -3,12 +3,13 @@
 //! A file for each job, host and writer in a directory that only the user can read: where `redrun` listens, and the job's
 //! secret. Whoever wrote it has it locked as long as it lives: what nobody has locked was left behind by somebody that was killed.
 
+use crate::secret_file;
 use anyhow::{Context, Result, bail, ensure};
 use redrt_wire::auth::Secret;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
 use std::net::SocketAddr;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// A job that is written down; crossed out when this is dropped.
@@ -79,7 +80,7 @@ fn write_into(directory: &Path, job: u64, host: &str, address: SocketAddr, secre
 fn check(directory: &Path) -> Result<()> {
     let metadata =
         fs::symlink_metadata(directory).with_context(|| format!("Failed to look at {}", directory.display()))?;
-    let is_own = metadata.is_dir() && metadata.uid() == nix::unistd::geteuid().as_raw() && metadata.mode() & 0o077 == 0;
+    let is_own = metadata.is_dir() && secret_file::is_own(&metadata);
     ensure!(is_own, "{} is not a directory that only you can read", directory.display());
     Ok(())
 }
@@ -136,7 +137,12 @@ fn find_in(directory: &Path) -> Result<Vec<Found>> {
         let Some(job) = entry.file_name().to_str().and_then(|name| Some(name.split_once('@')?.0.to_owned())) else {
             continue;
         };
-        let Ok(file) = File::open(entry.path()) else { continue };
+        let opened = OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(entry.path());
+        let Ok(file) = opened else { continue };
+        // It says whom redctl tells the secret that is in it.
+        if !file.metadata().is_ok_and(|metadata| metadata.is_file() && secret_file::is_own(&metadata)) {
+            continue;
+        }
         // Nobody has it locked.
         if file.try_lock_shared().is_ok() {
             let _ = fs::remove_file(entry.path());
@@ -180,7 +186,7 @@ impl Found {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
     #[test]
     fn what_is_written_down_is_found_until_it_is_crossed_out() {
@@ -232,6 +238,17 @@ mod tests {
         fs::copy(&entry.path, &copy).unwrap();
         assert_eq!(find_in(&directory).unwrap().len(), 1);
         assert!(entry.path.exists() && !copy.exists());
+    }
+
+    #[test]
+    fn an_entry_that_others_can_read_or_that_is_elsewhere_is_not_believed() {
+        let parent = tempfile::tempdir().unwrap();
+        let directory = parent.path().join("jobs");
+        let entry = write_into(&directory, 1, "h", ([1, 2, 3, 4], 5).into(), &Secret::new([0; 32])).unwrap();
+        std::os::unix::fs::symlink(&entry.path, directory.join("0000000000000002@h")).unwrap();
+        assert_eq!(find_in(&directory).unwrap().len(), 1);
+        fs::set_permissions(&entry.path, fs::Permissions::from_mode(0o644)).unwrap();
+        assert!(find_in(&directory).unwrap().is_empty());
     }
 
     #[test]

@@ -20,6 +20,7 @@ pub mod redrtd;
 pub mod redrun;
 pub mod redspared;
 pub mod say;
+pub mod secret_file;
 pub mod stdio;
 mod symbols;
 pub mod tree;

@@ -1,13 +1,14 @@
 //! Lines for the user that must cost nobody anything, wherever they go: the standard library's own macros panic when the reader
 //! has gone, and a daemon whose login has ended, or `redctl status | head -1`, would be ended by what it says.
 
+use std::borrow::Cow;
 use std::fmt::Display;
 use std::io::{ErrorKind, Write, stderr, stdout};
 
 /// A line on standard error, if anybody reads it.
 pub fn error(line: impl Display) {
     // Nobody is left to be told.
-    let _ = stderr().write_all(format!("{line}\n").as_bytes());
+    let _ = stderr().write_all(format!("{}\n", shown(&line.to_string())).as_bytes());
 }
 
 /// A text on standard output. A reader that wants no more is no failure.
@@ -18,7 +19,32 @@ pub fn text(text: &[u8]) -> std::io::Result<()> {
     }
 }
 
-/// The same for a line.
+/// The same for a line, or several.
 pub fn line(line: impl Display) -> std::io::Result<()> {
-    text(format!("{line}\n").as_bytes())
+    text(format!("{}\n", shown(&line.to_string())).as_bytes())
+}
+
+/// A text as a terminal may be given it: what others have written, in a log or a name, must not move its cursor or set its title.
+#[must_use]
+pub fn shown(text: &str) -> Cow<'_, str> {
+    let is_obeyed = |char: char| char.is_control() && char != '\n' && char != '\t';
+    if !text.contains(is_obeyed) {
+        return text.into();
+    }
+    let mut shown = String::new();
+    for char in text.chars() {
+        if is_obeyed(char) { shown.extend(char.escape_default()) } else { shown.push(char) }
+    }
+    shown.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_terminal_obeys_nothing_that_others_have_written() {
+        assert_eq!(shown("h1\tä\nh2"), "h1\tä\nh2");
+        assert_eq!(shown("a\x1b]0;title\x07\r\u{9b}2J"), r"a\u{1b}]0;title\u{7}\r\u{9b}2J");
+    }
 }

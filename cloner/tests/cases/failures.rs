@@ -118,7 +118,7 @@ fn a_wrong_secret_is_refused_by_both_sides() {
     let push = Push::run_with_secret(source.pid, &host.address, &"5b".repeat(32));
     assert_eq!(push.code, PREPARE, "{}", push.message);
     assert!(push.message.contains("secret"), "{}", push.message);
-    let _ = host.message("turned away");
+    let _ = host.message("refused a connection");
     let push = Push::run_with_secret(source.pid, &host.address, "short");
     assert_eq!(push.code, 2, "{}", push.message);
     assert_eq!(source.finish().code, Some(0));

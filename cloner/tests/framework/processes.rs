@@ -248,14 +248,6 @@ impl Host {
         Self::from_command(command)
     }
 
-    /// The same with more options.
-    #[must_use]
-    pub fn start_with(options: &[&str]) -> Self {
-        let mut command = command(None);
-        command.args(["serve", "--listen", "127.0.0.1:0"]).args(options);
-        Self::from_command(command)
-    }
-
     /// Starts it with a limit to its addresses, in bytes: a host that is short of memory.
     #[must_use]
     pub fn start_with_limit(bytes: u64) -> Self {

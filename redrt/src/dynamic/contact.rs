@@ -149,6 +149,6 @@ pub fn own() -> Result<Contact> {
         tree: job.welcome.origin.tree,
         process: job.welcome.world.process(job.welcome.me),
         address: Some(address),
-        secret: job.link_secret.clone(),
+        secret: job.welcome.link_secret.clone(),
     })
 }

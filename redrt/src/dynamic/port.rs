@@ -16,6 +16,7 @@ use crate::error::{Error, Result};
 use crate::runtime::agent;
 use crate::{engine, fail};
 use redrt_wire::auth::{self, Secret};
+use redrt_wire::deadline::Limited;
 use redrt_wire::frame::{FrameReader, encode};
 use redrt_wire::seal::Cipher;
 use serde::{Deserialize, Serialize};
@@ -24,7 +25,7 @@ use std::collections::HashMap;
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long a step of a handshake may take.
 const STEP_TIME_MAX: Duration = Duration::from_secs(10);
@@ -187,21 +188,16 @@ enum Side {
 }
 
 /// The two ends tell each other their terms.
-fn meet(mut stream: TcpStream, secret: &Secret, mine: &Terms, side: Side) -> io::Result<Terms> {
+fn meet(stream: TcpStream, secret: &Secret, mine: &Terms, side: Side) -> io::Result<Terms> {
     stream.set_nodelay(true)?;
-    stream.set_write_timeout(Some(STEP_TIME_MAX))?;
     let cipher = match side {
-        Side::Accepting => {
-            stream.set_read_timeout(Some(STEP_TIME_MAX))?;
-            auth::accept(&mut stream, secret)?
-        }
+        Side::Accepting => auth::accept(&mut Limited::new(&stream, Instant::now() + STEP_TIME_MAX), secret, 0)?.1,
         Side::Connecting(patience) => {
-            stream.set_read_timeout(Some(patience))?;
-            auth::connect(&mut stream, secret)?
+            auth::connect(&mut Limited::new(&stream, Instant::now() + patience), secret, b"")?
         }
     };
     let mut cipher = cipher.ok_or(io::ErrorKind::InvalidData)?;
-    stream.set_read_timeout(Some(STEP_TIME_MAX))?;
+    let mut stream = Limited::new(&stream, Instant::now() + STEP_TIME_MAX);
     match side {
         Side::Accepting => {
             let theirs = hear(&mut stream, &mut cipher)?;
@@ -215,13 +211,13 @@ fn meet(mut stream: TcpStream, secret: &Secret, mine: &Terms, side: Side) -> io:
     }
 }
 
-fn tell(stream: &mut TcpStream, cipher: &mut Cipher, terms: &Terms) -> io::Result<()> {
+fn tell(stream: &mut impl Write, cipher: &mut Cipher, terms: &Terms) -> io::Result<()> {
     let mut sealed = Vec::new();
     cipher.seal(&encode(terms), &mut sealed);
     stream.write_all(&sealed)
 }
 
-fn hear(stream: &mut TcpStream, cipher: &mut Cipher) -> io::Result<Terms> {
+fn hear(stream: &mut impl Read, cipher: &mut Cipher) -> io::Result<Terms> {
     let mut frames = FrameReader::default();
     loop {
         if let Some(terms) = frames.next().map_err(io::Error::other)? {

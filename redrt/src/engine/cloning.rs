@@ -92,7 +92,7 @@ impl Cell {
 impl Held<'_> {
     /// In the copy: it is this process from now on.
     pub fn become_copy(&mut self, me: ReplicaId, identity: Identity, shares_core: bool) -> io::Result<()> {
-        self.cell.sleeper.become_process(identity.me, identity.segment, shares_core)?;
+        self.cell.sleeper.become_process(&identity, shares_core)?;
         self.engine.become_copy(me, identity, shares_core);
         self.cell.choose_bias(&mut self.engine);
         Ok(())

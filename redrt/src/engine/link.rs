@@ -494,7 +494,7 @@ impl Links {
 
     fn ring_wake_socket(&self, to: ProcessIndex) {
         if let Some(card) = &self.peers[to.0 as usize].card {
-            super::sleep::poke(self.identity.job, card.process);
+            super::sleep::poke(card.process);
         }
     }
 }

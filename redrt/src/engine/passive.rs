@@ -64,11 +64,12 @@ impl Engine {
         let (sent_bytes, received_bytes) = self.links.traffic();
         // What is posted on a board is there at once; but that the program has come further must show.
         let (sent_bytes, received_bytes) = (sent_bytes + self.meetings.count(), received_bytes + self.meetings.count());
-        Some(Passive { view, sent_bytes, received_bytes, waits_for: self.waits_for() })
+        let (waits_for, awaits_leader) = self.waits_for();
+        Some(Passive { view, sent_bytes, received_bytes, waits_for, awaits_leader })
     }
 
-    /// The oldest operations that are not complete, in words.
-    fn waits_for(&mut self) -> Vec<String> {
+    /// The oldest operations that are not complete, in words, and whether it is its leader alone that it waits for.
+    fn waits_for(&mut self) -> (Vec<String>, bool) {
         let mut told = Vec::new();
         for (context, pattern) in self.contexts.posted().filter(|(context, _)| !crate::window::serves(*context)) {
             let Pattern { source, tag } = pattern;
@@ -95,6 +96,8 @@ impl Engine {
         if sends > 0 {
             told.push(format!("{sends} sends to be received"));
         }
+        let follows = self.replication.as_ref().is_some_and(|replication| !replication.replica.is_deciding());
+        let awaits_leader = told.is_empty() && follows;
         if told.is_empty()
             && let Some(replication) = &self.replication
         {
@@ -106,14 +109,15 @@ impl Engine {
             }
         }
         if told.is_empty() {
-            told.push("the other ranks".to_owned());
+            let what = if awaits_leader { "its leader's decision" } else { "the other ranks" };
+            told.push(what.to_owned());
         }
         let more = told.len().saturating_sub(TOLD_MAX);
         told.truncate(TOLD_MAX);
         if more > 0 {
             told.push(format!("{more} more"));
         }
-        told
+        (told, awaits_leader)
     }
 }
 

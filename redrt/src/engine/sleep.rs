@@ -3,8 +3,11 @@
 //! With shared memory only, a process sleeps on its futex word, and senders wake it there. As soon as it has TCP links it
 //! sleeps in poll, and senders over shared memory wake it through a datagram socket with an abstract name, which leaves
 //! nothing behind. Either way the agent thread can wake it too.
+//!
+//! Everybody on a host may bind an abstract name, so one that could be guessed could be taken before its process is there. Names
+//! are made from the secret of the job's links, another for each incarnation of a process, and told to the others in the shared memory.
 
-use super::link::Links;
+use super::link::{Identity, Links};
 use crate::transport::descriptors;
 use crate::transport::shm::{self, Segment};
 use redrt_sync::fence;
@@ -15,7 +18,7 @@ use std::os::fd::AsRawFd;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 /// Longest sleep. Every wake-up is signalled; this only bounds the harm if one of the kernel's were lost.
@@ -79,25 +82,56 @@ pub fn switches() -> u64 {
     (usage.ru_nvcsw + usage.ru_nivcsw) as u64
 }
 
-fn wake_address(job: u64, process: ProcessIndex) -> io::Result<SocketAddr> {
-    SocketAddr::from_abstract_name(format!("redrt-{job:016x}-{}", process.0))
+/// The name of a socket.
+type WakeName = [u64; 2];
+
+/// Nobody finds it who does not know the secret, also not from the names of other processes.
+fn wake_name(identity: &Identity) -> WakeName {
+    let Identity { secret, me, incarnation, .. } = identity;
+    let key = secret.derive(&format!("redrt wake socket of {} incarnation {}", me.0, incarnation.0));
+    let half = |at: usize| u64::from_le_bytes(key.key()[at..at + 8].try_into().expect("eight bytes"));
+    [half(0), half(8)]
+}
+
+fn wake_address([high, low]: WakeName) -> io::Result<SocketAddr> {
+    SocketAddr::from_abstract_name(format!("redrt-{high:016x}{low:016x}"))
 }
 
 /// The socket by which this process is woken, and wakes others.
 static SOCKET: OnceLock<UnixDatagram> = OnceLock::new();
+/// The shared memory of its host, where names are found; null where there is none. Of a copy it is another one.
+static SEGMENT: AtomicPtr<Segment> = AtomicPtr::new(std::ptr::null_mut());
 
 /// Wakes a process of this host that waits in poll.
-pub fn poke(job: u64, process: ProcessIndex) {
-    if let (Some(socket), Ok(address)) = (SOCKET.get(), wake_address(job, process)) {
+pub fn poke(process: ProcessIndex) {
+    // SAFETY: - null, or leaked by `publish`.
+    if let Some(segment) = unsafe { SEGMENT.load(Ordering::Acquire).as_ref() } {
+        poke_by(segment.wake_name(process).each_ref().map(|half| half.load(Ordering::Relaxed)));
+    }
+}
+
+fn poke_by(name: WakeName) {
+    if let (Some(socket), Ok(address)) = (SOCKET.get(), wake_address(name)) {
         // A full queue means that a wake-up is already waiting there.
         let _ = socket.send_to_addr(&[1], &address);
     }
 }
 
-fn bind(job: u64, me: ProcessIndex) -> io::Result<UnixDatagram> {
-    let socket = UnixDatagram::bind_addr(&wake_address(job, me)?)?;
+fn bind(name: WakeName) -> io::Result<UnixDatagram> {
+    let socket = UnixDatagram::bind_addr(&wake_address(name)?)?;
     socket.set_nonblocking(true)?;
     Ok(socket)
+}
+
+/// Tells the others of this host by which name this process is woken. It is not asleep yet.
+fn publish(identity: &Identity, name: WakeName) {
+    let segment = identity.segment.map_or(std::ptr::null_mut(), |segment| {
+        for (place, half) in segment.wake_name(identity.me).iter().zip(name) {
+            place.store(half, Ordering::SeqCst);
+        }
+        Box::into_raw(Box::new(segment))
+    });
+    SEGMENT.store(segment, Ordering::Release);
 }
 
 fn is_alert(shares_core: bool) -> bool {
@@ -110,8 +144,8 @@ fn word_of(segment: Option<Segment>, me: ProcessIndex) -> *mut AtomicU32 {
 
 /// How this process sleeps and is woken. Used without the engine's lock.
 pub struct Sleeper {
-    job: u64,
-    me: AtomicU32,
+    /// By which it is woken.
+    name: [AtomicU64; 2],
     socket: &'static UnixDatagram,
     /// The sleep word in the node's shared memory; null where there is none.
     shared_word: AtomicPtr<AtomicU32>,
@@ -130,27 +164,31 @@ pub enum Bed {
 }
 
 impl Sleeper {
-    /// The sleeper of process `me`, awake.
-    pub fn new(job: u64, me: ProcessIndex, segment: Option<Segment>, shares_core: bool) -> io::Result<Self> {
-        let bound = bind(job, me)?;
+    /// The sleeper of this process, awake.
+    pub fn new(identity: &Identity, shares_core: bool) -> io::Result<Self> {
+        let name = wake_name(identity);
+        let bound = bind(name)?;
         descriptors::note(bound.as_raw_fd());
         let socket = SOCKET.get_or_init(|| bound);
-        let shared_word = AtomicPtr::new(word_of(segment, me));
-        let (me, own_word) = (AtomicU32::new(me.0), AtomicU32::new(seen::AWAKE));
-        let sleeper = Self { job, me, socket, shared_word, own_word, alert: AtomicBool::new(is_alert(shares_core)) };
+        let shared_word = AtomicPtr::new(word_of(identity.segment, identity.me));
+        let (own_word, alert) = (AtomicU32::new(seen::AWAKE), AtomicBool::new(is_alert(shares_core)));
+        let sleeper = Self { name: name.map(AtomicU64::new), socket, shared_word, own_word, alert };
+        publish(identity, name);
         sleeper.awake();
         Ok(sleeper)
     }
 
-    /// In a copy: it sleeps and is woken as process `me` from now on.
-    pub fn become_process(&self, me: ProcessIndex, segment: Option<Segment>, shares_core: bool) -> io::Result<()> {
-        descriptors::replace(self.socket.as_raw_fd(), &bind(self.job, me)?)?;
-        self.me.store(me.0, Ordering::SeqCst);
+    /// In a copy: it sleeps and is woken as this process from now on.
+    pub fn become_process(&self, identity: &Identity, shares_core: bool) -> io::Result<()> {
+        let name = wake_name(identity);
+        descriptors::replace(self.socket.as_raw_fd(), &bind(name)?)?;
+        publish(identity, name);
+        self.name.iter().zip(name).for_each(|(place, half)| place.store(half, Ordering::SeqCst));
         self.alert.store(is_alert(shares_core), Ordering::SeqCst);
-        self.shared_word.store(word_of(segment, me), Ordering::SeqCst);
+        self.shared_word.store(word_of(identity.segment, identity.me), Ordering::SeqCst);
         // A thread may go on sleeping here in a bed that was made in the source: the word there is no longer one that others look at, and its
         // sockets are not these, though new ones may have their numbers.
-        poke(self.job, me);
+        poke_by(name);
         Ok(())
     }
 
@@ -217,7 +255,7 @@ impl Sleeper {
     /// Wakes this process, from its own agent thread.
     pub fn wake(&self) {
         if shm::wake(self.word()) {
-            poke(self.job, ProcessIndex(self.me.load(Ordering::Relaxed)));
+            poke_by(self.name.each_ref().map(|half| half.load(Ordering::Relaxed)));
         }
     }
 }
@@ -230,6 +268,26 @@ mod tests {
     fn yields_before_sleep(switches: impl Fn() -> u64) -> u32 {
         let mut yielding = Yielding::default();
         (0..).take_while(|_| yielding.goes_on(&switches)).count() as u32
+    }
+
+    #[test]
+    fn the_name_of_a_wake_socket_cannot_be_guessed_from_what_others_see() {
+        use redrt_types::Incarnation;
+        let identity = |byte: u8, me, incarnation| Identity {
+            job: 1,
+            me: ProcessIndex(me),
+            incarnation: Incarnation(incarnation),
+            host_number: 0,
+            secret: redrt_wire::auth::Secret::new([byte; 32]),
+            segment: None,
+        };
+        // The number of the job and of the process are known, and so are the names of sockets that are there.
+        let names =
+            [identity(1, 0, 0), identity(2, 0, 0), identity(1, 1, 0), identity(1, 0, 1)].map(|one| wake_name(&one));
+        for (number, name) in names.iter().enumerate() {
+            assert!(names[..number].iter().all(|other| other[0] != name[0] && other[1] != name[1]));
+        }
+        assert_eq!(names[0], wake_name(&identity(1, 0, 0)));
     }
 
     #[test]

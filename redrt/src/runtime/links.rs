@@ -114,7 +114,7 @@ fn serve_all(wishes: &Wishes, listener: &TcpListener) -> io::Result<()> {
             dials.into_iter().filter_map(|dial| dial.advance(&mut shortage).transpose()).collect::<io::Result<_>>()?;
         // Only when somebody is there: without a free descriptor this fails even if nobody is.
         if let Some(job) = super::job().filter(|_| is_knocked_at) {
-            accept(listener, &mut admissions, &job.link_secret, &mut shortage)?;
+            accept(listener, &mut admissions, &job.welcome.link_secret, &mut shortage)?;
         }
         admissions = admissions.into_iter().filter_map(advance).collect();
         let pause = shortage.pause(Instant::now());

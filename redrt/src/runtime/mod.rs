@@ -87,18 +87,12 @@ pub struct Job {
     pub welcome: Welcome,
     /// The connection to the daemon; `None` for a program started by itself.
     pub control: Option<&'static Control>,
-    /// The secret of the job's links, which other jobs may be told; the job's own is not.
-    pub link_secret: Secret,
 }
 
 impl Job {
     fn new(welcome: Welcome, control: Option<&'static Control>) -> Self {
-        Self { link_secret: link_secret(&welcome), welcome, control }
+        Self { welcome, control }
     }
-}
-
-fn link_secret(welcome: &Welcome) -> Secret {
-    welcome.secret.derive("redrt links of processes")
 }
 
 /// As long as the process has one thread that costs nothing; see there.
@@ -212,7 +206,7 @@ pub fn join(one_thread: bool) -> Result<&'static Job, JoinError> {
     let shares_core = shares_core(&welcome);
     let engine = make_engine(&welcome, segment, cards, shares_core);
     fence::register();
-    let sleeper = Sleeper::new(welcome.job, welcome.world.process(welcome.me), segment, shares_core)?;
+    let sleeper = Sleeper::new(&identity(&welcome, segment), shares_core)?;
     engine::install(engine, sleeper, one_thread);
     let job = set_job(Job::new(welcome, control));
     agent::start(job, listener)?;
@@ -293,7 +287,7 @@ fn alone() -> std::io::Result<Welcome> {
     let pid = u64::from(std::process::id());
     Ok(Welcome {
         job,
-        secret,
+        link_secret: secret,
         me: ReplicaId::default(),
         incarnation: Incarnation(0),
         view: View::initial(&world),
@@ -366,7 +360,7 @@ fn identity(welcome: &Welcome, segment: Option<Segment>) -> Identity {
         me,
         incarnation: welcome.incarnation,
         host_number: welcome.host_number,
-        secret: link_secret(welcome),
+        secret: welcome.link_secret.clone(),
         segment,
     }
 }

@@ -124,14 +124,10 @@ impl Dialling {
             return Ok(None);
         }
         let connecting = self.greeted.take().expect("it has been greeted");
-        let (mut said, mut cipher) = connecting.finish(&self.hearing.heard)?;
+        let (said, cipher) = connecting.finish(&self.hearing.heard, &self.name.to_bytes())?;
         // In the copy of a process nobody speaks in its source's name.
         if !is_wanted() {
             return Err(io::ErrorKind::ConnectionAborted.into());
-        }
-        match &mut cipher {
-            Some(cipher) => cipher.seal(&self.name.to_bytes(), &mut said),
-            None => said.extend(self.name.to_bytes()),
         }
         self.hearing.say(&said)?;
         Ok(Some(cipher))
@@ -188,26 +184,20 @@ impl Admitting {
 
     fn step(&mut self) -> io::Result<Option<(Name, Option<Cipher>)>> {
         if self.answered.is_none() {
-            if !self.hearing.has_heard(Accepting::greeting_bytes(&self.secret))? {
+            if !self.hearing.has_heard(Accepting::greeting_bytes(self.secret.is_sealing()))? {
                 return Ok(None);
             }
             let greeting = std::mem::take(&mut self.hearing.heard);
-            let (accepting, answer) = Accepting::begin(&self.secret, &greeting)?;
+            let (accepting, answer) = Accepting::begin(std::slice::from_ref(&self.secret), &greeting)?;
             self.hearing.say(&answer)?;
             self.answered = Some(accepting);
         }
-        let proof_bytes = self.answered.as_ref().map_or(0, Accepting::proof_bytes);
-        let name_bytes = if self.secret.is_sealing() { Cipher::sealed_bytes(Name::BYTES) } else { Name::BYTES };
-        if !self.hearing.has_heard(proof_bytes + name_bytes)? {
+        let proof_bytes = self.answered.as_ref().map_or(0, |accepting| accepting.proof_bytes(Name::BYTES));
+        if !self.hearing.has_heard(proof_bytes)? {
             return Ok(None);
         }
-        let (proof, said) = self.hearing.heard.split_at(proof_bytes);
-        let mut cipher = self.answered.take().expect("it was answered").finish(proof)?;
-        let mut name = Vec::new();
-        match &mut cipher {
-            Some(cipher) => cipher.open(said, &mut name)?,
-            None => name.extend_from_slice(said),
-        }
+        let accepting = self.answered.take().expect("it was answered");
+        let (name, cipher) = accepting.finish(&self.hearing.heard)?;
         let name: [u8; Name::BYTES] = name.try_into().map_err(|_| io::ErrorKind::InvalidData)?;
         Ok(Some((Name::from_bytes(name), cipher)))
     }

@@ -37,7 +37,10 @@ const LAP_FLAG: u8 = (ring::LAP >> 40) as u8;
 #[repr(C, align(64))]
 struct Slot {
     sleep: AtomicU32,
-    _line: [u8; 60],
+    _word: [u8; 4],
+    /// Of the socket by which its process is woken; see `engine::sleep`.
+    wake_name: [AtomicU64; 2],
+    _line: [u8; 40],
     pending: AtomicU32,
     _line2: [u8; 60],
     bits: [AtomicU64; (SLOT_BYTES - 128) / 8],
@@ -183,6 +186,11 @@ impl Segment {
         let boards = HEAD_BYTES + slots * SLOT_BYTES + slots * slots * RING_BYTES;
         // SAFETY: - in bounds by the assertion.
         unsafe { self.base.add(boards + process.0 as usize * BOARDS_BYTES) }
+    }
+
+    /// The name of the socket by which a process is woken. Others of the host may have written anything there.
+    pub fn wake_name(&self, process: ProcessIndex) -> &'static [AtomicU64; 2] {
+        &self.slot(process).wake_name
     }
 
     /// The sleep word of a process.

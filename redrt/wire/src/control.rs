@@ -218,8 +218,8 @@ pub fn shared_memory_bytes(slot_count: u32) -> u64 {
 pub struct Welcome {
     /// Random identity of the job.
     pub job: u64,
-    /// The job's secret, for data connections.
-    pub secret: Secret,
+    /// The secret of the job's links, which opens nothing else.
+    pub link_secret: Secret,
     /// The place this process takes.
     pub me: ReplicaId,
     /// Its incarnation.
@@ -338,6 +338,8 @@ pub struct Passive {
     pub received_bytes: u64,
     /// What it waits for, in words.
     pub waits_for: Vec<String>,
+    /// Whether it waits for its leader's next decision, and for nothing else.
+    pub awaits_leader: bool,
 }
 
 /// From an agent to its daemon.

@@ -15,7 +15,6 @@
 //! ```
 //! How these travel through the tree of daemons, and what happens when a connection breaks, is said in `tree`.
 
-use crate::auth::Secret;
 use crate::clone::{CloneId, CloneOrder, CloneStep, Pins};
 use crate::control::{Card, FromAgent, Options, ProcessFault};
 use crate::dynamic::{Answer, Origin};
@@ -44,8 +43,6 @@ pub struct Application {
 pub struct Launch {
     /// Random identity of the job.
     pub job: u64,
-    /// The job's secret, handed on to the processes for their data connections.
-    pub secret: Secret,
     /// Shape of the job.
     pub world: World,
     /// Membership now.
@@ -137,6 +134,17 @@ pub struct HostName {
     pub user: Option<String>,
     /// Its name or address.
     pub name: String,
+}
+
+impl HostName {
+    /// Whether it can be a host's: it becomes a word of a command, and must not be taken for one of its options.
+    #[must_use]
+    pub fn is_sound(&self) -> bool {
+        let is_word = |word: &str| {
+            !word.is_empty() && !word.starts_with('-') && !word.contains(|c: char| c.is_whitespace() || c.is_control())
+        };
+        is_word(&self.name) && self.user.as_deref().is_none_or(is_word)
+    }
 }
 
 /// How daemons are started on other hosts.

@@ -40,7 +40,7 @@ fn welcome() -> Welcome {
     let world = World::new(vec![2, 1, 3]);
     Welcome {
         job: 1,
-        secret: Secret::new([5; 32]),
+        link_secret: Secret::new([5; 32]),
         me: ReplicaId::new(2, 1),
         incarnation: Incarnation(0),
         view: View::initial(&world).without(&[ReplicaId::new(0, 1)]),
@@ -83,7 +83,6 @@ fn launch() -> Launch {
     };
     Launch {
         job: 1,
-        secret: Secret::new([5; 32]),
         placement: vec![0; world.process_count() as usize],
         world,
         view,
@@ -334,9 +333,11 @@ proptest! {
     /// Nobody comes in without the secret, whatever they say.
     #[test]
     fn strangers_are_refused(said in proptest::collection::vec(any::<u8>(), 0..200)) {
-        let secret = Secret::new([9; 32]);
-        prop_assert!(auth::accept(&mut Stranger(&said), &secret).is_err());
-        prop_assert!(auth::connect(&mut Stranger(&said), &secret).is_err());
+        for is_sealing in [false, true] {
+            let secret = Secret::new([9; 32]).sealing(is_sealing);
+            prop_assert!(auth::accept(&mut Stranger(&said), &secret, 24).is_err());
+            prop_assert!(auth::connect(&mut Stranger(&said), &secret, b"name").is_err());
+        }
     }
 
     #[test]

@@ -9,6 +9,7 @@ pub mod auth;
 pub mod clone;
 pub mod control;
 pub mod daemon;
+pub mod deadline;
 pub mod dynamic;
 pub mod event;
 pub mod frame;

@@ -1,9 +1,10 @@
-//! Encryption of a connection, by the Noise protocol `NNpsk0_25519_ChaChaPoly_BLAKE2s` with the job's secret.
+//! Encryption of a connection, by the Noise protocol `NNpsk0_25519_AESGCM_BLAKE2s` with the job's secret.
 //!
 //! ```text
 //!  client                                   server
 //!    psk, e (48)               ──────────▶
 //!                              ◀──────────  e, ee (48)
+//!    record                    ──────────▶             the server sends nothing before it has opened this one
 //!    records                   ◀─────────▶
 //!
 //!  record:  | length u16, little-endian | ciphertext and tag, `length` bytes |
@@ -16,12 +17,14 @@ use crate::auth::Secret;
 use snow::{Builder, HandshakeState, TransportState};
 use std::io;
 
-const PATTERN: &str = "Noise_NNpsk0_25519_ChaChaPoly_BLAKE2s";
+const PATTERN: &str = "Noise_NNpsk0_25519_AESGCM_BLAKE2s";
 /// Distinguishes this use of the secret from any other.
 const PROLOGUE: &[u8] = b"redrt-noise-1";
 pub(crate) const HANDSHAKE_BYTES: usize = 48;
 const TAG_BYTES: usize = 16;
 const LENGTH_BYTES: usize = 2;
+/// After so many records a direction gets a new key: with AES-GCM the same key must not encrypt petabytes.
+const RECORDS_PER_KEY: u64 = if cfg!(test) { 8 } else { 1 << 22 };
 /// Plain bytes of the longest record.
 pub const RECORD_BYTES_MAX: usize = u16::MAX as usize - TAG_BYTES;
 
@@ -72,8 +75,8 @@ impl Handshake {
         Ok(message)
     }
 
-    /// Takes what the other end says. A recorded first message is accepted once more, but nothing after it: what the recorder
-    /// does not know is the key.
+    /// Takes what the other end says. A recorded first message passes here, and what is said after it does not: the recorder does
+    /// not know the key.
     pub(crate) fn hear(&mut self, message: &[u8]) -> io::Result<()> {
         let mut payload = [0; HANDSHAKE_BYTES];
         self.0.read_message(message, &mut payload).map(drop).map_err(|_| crate::auth::refused())
@@ -92,14 +95,20 @@ impl Cipher {
     /// # Panics
     /// After 2⁶⁴ records.
     pub fn seal(&mut self, plain: &[u8], out: &mut Vec<u8>) {
-        for piece in plain.chunks(RECORD_BYTES_MAX) {
-            let begin = out.len();
-            out.resize(begin + LENGTH_BYTES + piece.len() + TAG_BYTES, 0);
-            let length = self.state.write_message(piece, &mut out[begin + LENGTH_BYTES..]);
-            let length = length.expect("a record fits, and numbers do not run out");
-            let length = u16::try_from(length).expect("a record has at most 65535 bytes");
-            out[begin..begin + LENGTH_BYTES].copy_from_slice(&length.to_le_bytes());
+        plain.chunks(RECORD_BYTES_MAX).for_each(|piece| self.seal_record(piece, out));
+    }
+
+    /// Appends one record of at most [`RECORD_BYTES_MAX`] bytes, which may be none.
+    pub(crate) fn seal_record(&mut self, plain: &[u8], out: &mut Vec<u8>) {
+        let begin = out.len();
+        out.resize(begin + Self::sealed_bytes(plain.len()), 0);
+        let length = self.state.write_message(plain, &mut out[begin + LENGTH_BYTES..]);
+        let length = length.expect("a record fits, and numbers do not run out");
+        if self.state.sending_nonce().is_multiple_of(RECORDS_PER_KEY) {
+            self.state.rekey_outgoing();
         }
+        let length = u16::try_from(length).expect("a record has at most 65535 bytes");
+        out[begin..begin + LENGTH_BYTES].copy_from_slice(&length.to_le_bytes());
     }
 
     /// Takes bytes that were received and appends to `out` what all complete records hold.
@@ -121,6 +130,9 @@ impl Cipher {
             let opened = self.state.read_message(record, &mut out[at..]);
             out.truncate(at + opened.as_ref().map_or(0, |length| *length));
             opened.map_err(|_| Forged)?;
+            if self.state.receiving_nonce().is_multiple_of(RECORDS_PER_KEY) {
+                self.state.rekey_incoming();
+            }
             self.opened = begin + length;
         }
         self.sealed.drain(..self.opened);
@@ -150,11 +162,11 @@ mod tests {
     use std::os::unix::net::UnixStream;
 
     fn connect(stream: &mut UnixStream, secret: &Secret) -> io::Result<Cipher> {
-        auth::connect(stream, &secret.clone().sealing(true)).map(|cipher| cipher.expect("it seals"))
+        auth::connect(stream, &secret.clone().sealing(true), b"").map(|cipher| cipher.expect("it seals"))
     }
 
     fn accept(stream: &mut UnixStream, secret: &Secret) -> io::Result<Cipher> {
-        auth::accept(stream, &secret.clone().sealing(true)).map(|cipher| cipher.expect("it seals"))
+        auth::accept(stream, &secret.clone().sealing(true), 0).map(|(_, cipher)| cipher.expect("it seals"))
     }
 
     fn meet(client: Secret, server: Secret) -> (io::Result<Cipher>, io::Result<Cipher>) {
@@ -181,23 +193,45 @@ mod tests {
     #[test]
     fn a_client_without_a_secret_learns_nothing_and_says_nothing() {
         let (mut left, mut right) = UnixStream::pair().unwrap();
-        left.write_all(&[7; HANDSHAKE_BYTES]).unwrap();
+        left.write_all(&[7; 8 + HANDSHAKE_BYTES]).unwrap();
         assert!(accept(&mut right, &Secret::generate().unwrap()).is_err());
         drop(right);
         assert_eq!(left.read(&mut [0; 64]).unwrap(), 0, "a stranger was answered");
     }
 
-    /// The first message of a client can be repeated by anybody; what follows cannot.
+    /// The first message of a client can be repeated by anybody; the proof cannot, and without it nobody comes in.
     #[test]
-    fn a_recorded_beginning_opens_nothing() {
-        let secret = Secret::generate().unwrap();
-        let recorded = Handshake::new(&secret, true).unwrap().say().unwrap();
-        let (mut left, mut right) = UnixStream::pair().unwrap();
-        left.write_all(&recorded).unwrap();
-        let mut server = accept(&mut right, &secret).unwrap();
-        let mut record = vec![32, 0];
-        record.extend([1; 32]);
-        assert_eq!(server.open(&record, &mut Vec::new()), Err(Forged));
+    fn a_recorded_conversation_opens_nothing() {
+        let secret = Secret::generate().unwrap().sealing(true);
+        let (connecting, greeting) = auth::Connecting::begin(&secret).unwrap();
+        let (accepting, answer) = auth::Accepting::begin(std::slice::from_ref(&secret), &greeting).unwrap();
+        let (proof, _) = connecting.finish(&answer, b"").unwrap();
+        assert!(accepting.finish(&proof).is_ok());
+        let (again, _) = auth::Accepting::begin(std::slice::from_ref(&secret), &greeting).unwrap();
+        assert!(again.finish(&proof).is_err(), "a repeated proof");
+        for made_up in [[16, 0, 1], [255, 255, 1], [0, 0, 0]] {
+            let (again, _) = auth::Accepting::begin(std::slice::from_ref(&secret), &greeting).unwrap();
+            let mut record = made_up.to_vec();
+            record.resize(again.proof_bytes(0), 1);
+            assert!(again.finish(&record).is_err(), "{made_up:?}");
+        }
+    }
+
+    #[test]
+    fn both_directions_change_their_keys_at_the_same_record() {
+        let (mut client, mut server) = pair();
+        for number in 0..5 * RECORDS_PER_KEY as u8 {
+            let pass = |from: &mut Cipher, to: &mut Cipher| {
+                let (mut sealed, mut plain) = (Vec::new(), Vec::new());
+                from.seal(&[number], &mut sealed);
+                to.open(&sealed, &mut plain).unwrap();
+                assert_eq!(plain, [number]);
+            };
+            pass(&mut client, &mut server);
+            if number % 3 == 0 {
+                pass(&mut server, &mut client);
+            }
+        }
     }
 
     #[test]

@@ -7,7 +7,7 @@ use redrt_tools::jobs::{self, Found};
 use redrt_tools::link::{Link, Received};
 use redrt_tools::pool::control as pool;
 use redrt_tools::say;
-use redrt_tools::tree::hub;
+use redrt_tools::tree::door;
 use redrt_types::ReplicaId;
 use redrt_wire::tree::{Down, Question, Up};
 use serde_json::Value;
@@ -151,7 +151,7 @@ fn run(arguments: &Arguments) -> Result<()> {
     let found = jobs::find(arguments.job.as_deref())?;
     let answer = ask(&found, question)?;
     match &arguments.what {
-        What::Status { json: false } => say::text(table(&serde_json::from_str(&answer)?)?.as_bytes())?,
+        What::Status { json: false } => say::text(say::shown(&table(&serde_json::from_str(&answer)?)?).as_bytes())?,
         What::Status { json: true } => say::line(answer)?,
         _ if !answer.is_empty() => bail!("{answer}"),
         What::Migrate { replica, wait: true, .. } => wait_for(&found, &|at| at.replica == replica.to_string())?,
@@ -188,7 +188,7 @@ fn wait_for(found: &Found, is_meant: &dyn Fn(&At) -> bool) -> Result<()> {
 
 fn ask(found: &Found, question: Question) -> Result<String> {
     let time_max = if matches!(question, Question::AddSpare { .. }) { START_TIME_MAX } else { ANSWER_TIME_MAX };
-    let opened = match hub::dial(found.address, &found.secret, time_max) {
+    let opened = match door::dial(found.address, &found.secret, time_max) {
         Ok(opened) => opened,
         Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
             found.cross_out();
@@ -196,7 +196,7 @@ fn ask(found: &Found, question: Question) -> Result<String> {
         }
         Err(error) => return Err(error).with_context(|| format!("Failed to reach redrun at {}", found.address)),
     };
-    let mut link = Link::new(opened.stream, opened.cipher);
+    let mut link = Link::new(opened.stream, Some(opened.cipher));
     link.send(&Up::Ask(question))?;
     loop {
         match link.next_message::<Down>()? {

@@ -5,8 +5,8 @@ use clap::{Args, Parser};
 use redrt_tools::pool::facts;
 use redrt_tools::redrtd;
 use redrt_tools::say;
-use redrt_tools::tree::launcher::{HOST_BY_SLURM, Place, SECRET_VARIABLE};
-use redrt_wire::auth::Secret;
+use redrt_tools::tree::handing;
+use redrt_tools::tree::launcher::{HOST_BY_SLURM, Place};
 use std::net::SocketAddr;
 
 /// Holds the processes of a redrt job on one host. Started by redrun, which passes a secret on standard input.
@@ -80,7 +80,7 @@ fn run() -> Result<i32> {
         return redrtd::guard(std::env::args().skip(1).filter(|argument| argument != "--guard"));
     }
     let host = host_number(&arguments.host)?;
-    let secret = secret()?;
+    let secret = handing::read_line(std::io::stdin())?;
     let Daemon { fan_out, root, interface, connect, .. } = arguments;
     redrtd::run(Place { host: Some(host), parent: connect, root, fan_out, interface }, &secret)?;
     Ok(0)
@@ -92,13 +92,4 @@ fn host_number(text: &str) -> Result<u32> {
     }
     let number = std::env::var("SLURM_NODEID").context("Slurm says no node number (SLURM_NODEID)")?;
     number.parse().context("Failed to read SLURM_NODEID")
-}
-
-fn secret() -> Result<Secret> {
-    if let Ok(text) = std::env::var(SECRET_VARIABLE) {
-        return Secret::from_text(&text).with_context(|| format!("{SECRET_VARIABLE} holds no secret"));
-    }
-    let mut line = String::new();
-    std::io::stdin().read_line(&mut line).context("Failed to read the job's secret")?;
-    Secret::from_text(line.trim_end()).context("Standard input holds no secret")
 }

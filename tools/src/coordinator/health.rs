@@ -6,7 +6,7 @@
 //! | correct | what the majority sent | stays, until it leaves the path of its siblings |
 //! | heal, abort | what the majority sent | is ended, and a copy of a sound sibling takes its place where there is a spare |
 //!
-//! Each replica that is ended like this is a strike against its host. A host with `--strikes` of them gets nothing more, its
+//! Each replica that is ended like this is a strike against its host, and so is that it is slow (`slowness`). A host with `--strikes` of them gets nothing more, its
 //! other replicas move away, each as soon as another has its part (as by `redctl drain`), and the command for the batch system is shown.
 //! A receiver that has taken a wrong payload is wrong as well, but its host is not to blame. One that could not be given a right one goes, too.
 //!
@@ -23,7 +23,7 @@ use redrt_wire::event::{Action, Finding, Mismatch};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// By host: replicas that were ended there because they were wrong.
+/// By host: replicas that were ended there because they were wrong, and once when it was slow.
 #[derive(Debug, Default)]
 pub(super) struct Strikes(BTreeMap<u32, u32>);
 
@@ -148,6 +148,17 @@ impl Coordinator {
             if is_retired {
                 self.retire(replica, RetireReason::Lagging, 1);
             }
+        }
+    }
+
+    /// Hosts that have turned out slow: the job runs at the pace of the slowest.
+    pub(super) fn judge_hosts(&mut self, now: Duration) {
+        let mut slowness = std::mem::take(&mut self.slowness);
+        let found = slowness.slow_hosts(|replica| self.host_of(replica));
+        self.slowness = slowness;
+        for slow in found {
+            self.report(Report::SlowHost(slow));
+            self.strike(now, slow.replica);
         }
     }
 

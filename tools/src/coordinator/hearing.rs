@@ -81,6 +81,8 @@ impl Coordinator {
             FromAgent::Answer { wave, passive, statistics } => {
                 self.process(replica).latest = statistics;
                 self.pace.waits(now, replica, passive.is_some());
+                self.slowness.looked(replica, passive.as_ref().is_none_or(|passive| passive.awaits_leader));
+                self.judge_hosts(now);
                 self.answered(now, replica, wave, passive);
             }
             FromAgent::Scrubbed { round, answer } => self.scrubbed(replica, round, answer),

@@ -74,6 +74,7 @@ impl Coordinator {
         for replica in replicas {
             self.process(*replica).lost = true;
             self.pace.forget(*replica);
+            self.slowness.forget(*replica);
         }
         self.view = self.view.without(replicas);
         self.interrupt_scrub();

@@ -33,6 +33,7 @@ mod recovery;
 mod refusal;
 mod report;
 pub mod scrub;
+mod slowness;
 mod stall;
 
 pub use determinism::{Check, Nondeterministic};
@@ -42,6 +43,7 @@ pub use injection::{Random, RandomKills, TimedKill};
 pub use messages::{Input, OnStall, Output, Settings};
 pub use pace::{Laggard, STALL_TIME_MIN};
 pub use report::{EndReason, Loss, Report, RetireReason, Severity, drain_command, exit_text, signal_name, time_text};
+pub use slowness::SlowHost;
 
 pub use recovery::{Arbiter, Arbitration, Move, Purpose, Recovered, Recovery, Wish};
 
@@ -53,6 +55,7 @@ use process::{Phase, Process};
 use redrt_types::{Incarnation, ReplicaId, View};
 use redrt_wire::daemon::{Exit, ToDaemon};
 use scrub::ScrubWatch;
+use slowness::SlownessWatch;
 use stall::StallWatch;
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -79,6 +82,9 @@ pub struct Coordinator {
     broken_links: Vec<link::BrokenLink>,
     stall: StallWatch,
     pace: PaceWatch,
+    slowness: SlownessWatch,
+    /// Numbers of the hosts where processes were launched, by process.
+    placement: Vec<u32>,
     /// Absent where lost replicas are not replaced.
     recovery: Option<Recovery>,
     /// Replicas have been found to differ.
@@ -114,6 +120,8 @@ impl Coordinator {
             broken_links: Vec::new(),
             stall: StallWatch::new(settings.world.process_count()),
             pace: PaceWatch::new(settings.stall_time),
+            slowness: SlownessWatch::default(),
+            placement: Vec::new(),
             recovery: None,
             have_differed: false,
             excerpts: evidence::Excerpts::default(),
@@ -124,6 +132,11 @@ impl Coordinator {
             outputs: VecDeque::new(),
             settings,
         }
+    }
+
+    /// Processes are about to be launched on these hosts, by process.
+    pub fn launched_on(&mut self, placement: Vec<u32>) {
+        self.placement = placement;
     }
 
     /// Takes one input. `now` never goes back.

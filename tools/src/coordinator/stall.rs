@@ -144,7 +144,13 @@ mod tests {
     const NOW: Duration = Duration::from_secs(10);
 
     fn passive(sent_bytes: u64, received_bytes: u64) -> Passive {
-        Passive { view: ViewNumber(0), sent_bytes, received_bytes, waits_for: vec!["a message".into()] }
+        Passive {
+            view: ViewNumber(0),
+            sent_bytes,
+            received_bytes,
+            waits_for: vec!["a message".into()],
+            awaits_leader: false,
+        }
     }
 
     struct Rig {

@@ -4,12 +4,13 @@
 //! one user, or a group.
 
 use super::wire::DEFAULT_PORT;
-use anyhow::{Context, Result, bail, ensure};
+use crate::secret_file;
+use anyhow::{Context, Result, bail};
 use redrt_wire::auth::Secret;
-use std::fs::{self, OpenOptions};
+use std::fs::OpenOptions;
 use std::io::{ErrorKind, Write};
 use std::net::{SocketAddr, ToSocketAddrs};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 /// Environment variable that names a pool's address.
@@ -56,15 +57,7 @@ fn secret_path(said: Option<&Path>) -> Result<PathBuf> {
 
 /// The secret of a pool.
 pub fn secret(said: Option<&Path>) -> Result<Secret> {
-    read_secret(&secret_path(said)?)
-}
-
-fn read_secret(path: &Path) -> Result<Secret> {
-    let shown = path.display();
-    let text = fs::read_to_string(path).with_context(|| format!("Failed to read the pool's secret from {shown}"))?;
-    let metadata = fs::metadata(path)?;
-    ensure!(metadata.mode() & 0o007 == 0, "{shown} can be read by everybody: chmod o= {shown}");
-    Secret::from_text(text.trim()).with_context(|| format!("{shown} does not hold 64 hexadecimal digits"))
+    secret_file::read(&secret_path(said)?)
 }
 
 /// The secret in a file, which is made if it is not there.
@@ -76,7 +69,7 @@ pub fn secret_or_new(path: &Path) -> Result<Secret> {
             written.with_context(|| format!("Failed to write the pool's secret to {}", path.display()))?;
             Ok(secret)
         }
-        Err(error) if error.kind() == ErrorKind::AlreadyExists => read_secret(path),
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => secret_file::read(path),
         Err(error) => Err(error).with_context(|| format!("Failed to make {}", path.display())),
     }
 }
@@ -84,6 +77,7 @@ pub fn secret_or_new(path: &Path) -> Result<Secret> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
     use std::os::unix::fs::PermissionsExt;
 
     #[test]

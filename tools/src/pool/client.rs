@@ -6,7 +6,8 @@
 
 use super::spares::{News, Spares};
 use super::wire::{End, FromPool, ToPool};
-use crate::tree::hub::{self, Event, Hub, LinkId};
+use crate::tree::door;
+use crate::tree::hub::{Event, Hub, LinkId};
 use anyhow::{Context, Result, bail};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use redrt_wire::auth::Secret;
@@ -72,7 +73,7 @@ impl Client {
     /// Connects to a pool and presents the job. Blocks.
     pub fn connect(address: SocketAddr, secret: &Secret, job: JobId, now: Duration) -> Result<Self> {
         let mut hub = Hub::without_door(secret.clone())?;
-        let opened = hub::dial(address, secret, ANSWER_TIME_MAX)
+        let opened = door::dial(address, secret, ANSWER_TIME_MAX)
             .with_context(|| format!("Failed to reach the pool of spares at {address}"))?;
         let link = hub.adopt(opened)?;
         let mut client = Self {
@@ -302,7 +303,7 @@ impl Spares for Client {
                         self.part("it closed the connection", now);
                     }
                 }
-                Event::Accepted(_) | Event::Refused { .. } => unreachable!("it listens nowhere"),
+                Event::Accepted(..) | Event::Refused(_) => unreachable!("it listens nowhere"),
             }
         }
         self.keep_time(now);

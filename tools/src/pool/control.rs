@@ -5,7 +5,7 @@ use super::wire::{FromPool, Question, ToPool};
 use crate::cli::parse_host;
 use crate::link::{Link, Received};
 use crate::say;
-use crate::tree::hub;
+use crate::tree::door;
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
@@ -109,7 +109,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         Err(error) => return Err(error),
     };
     match (&arguments.what, arguments.json) {
-        (What::Status, false) => say::text(table(&serde_json::from_str(&answer)?).to_string().as_bytes())?,
+        (What::Status, false) => say::text(say::shown(&table(&serde_json::from_str(&answer)?)).as_bytes())?,
         (What::Status, true) => say::line(answer)?,
         (_, true) => say::line(json!({ "done": true }))?,
         (_, false) => {}
@@ -119,9 +119,9 @@ pub fn run(arguments: &Arguments) -> Result<()> {
 
 /// Asks one question.
 pub fn ask(address: std::net::SocketAddr, secret: &redrt_wire::auth::Secret, question: Question) -> Result<String> {
-    let opened = hub::dial(address, secret, ANSWER_TIME_MAX);
+    let opened = door::dial(address, secret, ANSWER_TIME_MAX);
     let opened = opened.with_context(|| format!("Failed to reach the pool at {address}"))?;
-    let mut link = Link::new(opened.stream, opened.cipher);
+    let mut link = Link::new(opened.stream, Some(opened.cipher));
     link.send(&ToPool::Ask { version: env!("CARGO_PKG_VERSION").into(), question })?;
     loop {
         match link.next_message::<FromPool>()? {

@@ -88,9 +88,6 @@ pub struct Serve {
     /// See there.
     #[command(flatten)]
     pub secret: SecretOptions,
-    /// Take only encrypted connections
-    #[arg(long)]
-    pub secure: bool,
     /// Write address and port to this file, once they are known
     #[arg(long, value_name = "FILE")]
     pub address_file: Option<PathBuf>,
@@ -200,9 +197,6 @@ pub struct Push {
     /// End the source once the copy runs
     #[arg(long = "move")]
     pub moves: bool,
-    /// Encrypt the connections
-    #[arg(long)]
-    pub secure: bool,
     /// Connections to use
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=64))]
     pub streams: u16,
@@ -245,7 +239,7 @@ pub struct Receive {
     /// Numbers of the streams' descriptors.
     #[arg(long, value_delimiter = ',')]
     pub streams: Vec<i32>,
-    /// Number of the descriptor from which greetings and secret are read, for encrypted streams.
+    /// Number of the descriptor from which secret and greetings are read.
     #[arg(long)]
-    pub secure: Option<i32>,
+    pub told: i32,
 }

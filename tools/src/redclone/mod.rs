@@ -9,14 +9,15 @@ pub use run::standard;
 
 use crate::cli::generate_for;
 use crate::redrun::Console;
-use crate::say;
-use anyhow::Context;
+use crate::{say, secret_file};
 use arguments::{Arguments, Command, SecretOptions};
 use clap::{CommandFactory, Parser};
 use redrt_wire::auth::Secret;
 use std::ffi::OsString;
 
 const USAGE_EXIT_CODE: i32 = 2;
+/// Holds the secret, where no file does.
+const SECRET_VARIABLE: &str = "REDCLONE_SECRET";
 
 /// Runs the command; its exit code.
 #[must_use]
@@ -64,21 +65,14 @@ fn print(text: &[u8]) -> anyhow::Result<i32> {
 
 /// The secret that both sides share. Never from the command line, where everybody on the host can read it.
 fn secret(options: &SecretOptions) -> anyhow::Result<Secret> {
-    const VARIABLE: &str = "REDCLONE_SECRET";
-    let (text, from) = match &options.secret_file {
-        Some(path) => {
-            let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-            (text, path.display().to_string())
-        }
-        None => match std::env::var(VARIABLE) {
-            Ok(text) => (text, VARIABLE.to_owned()),
-            Err(_) => {
-                return Err(UsageError(format!("a secret is needed: --secret-file or {VARIABLE}")).into());
-            }
-        },
+    if let Some(path) = &options.secret_file {
+        return secret_file::read(path).map_err(|error| UsageError(format!("{error:#}")).into());
+    }
+    let Ok(text) = std::env::var(SECRET_VARIABLE) else {
+        return Err(UsageError(format!("a secret is needed: --secret-file or {SECRET_VARIABLE}")).into());
     };
     Secret::from_text(text.trim()).ok_or_else(|| {
-        UsageError(format!("{from} does not hold 64 hexadecimal digits; redclone secret makes some")).into()
+        UsageError(format!("{SECRET_VARIABLE} does not hold 64 hexadecimal digits; redclone secret makes some")).into()
     })
 }
 

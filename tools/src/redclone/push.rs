@@ -15,7 +15,7 @@ use std::io::{IsTerminal, stderr};
 
 /// `redclone push`.
 pub fn push(options: &Push, console: &Console) -> anyhow::Result<i32> {
-    let secret = secret(&options.secret)?.sealing(options.secure);
+    let secret = secret(&options.secret)?;
     let control = Control::connect(options.pid)?;
     let subject = source::subject(&control)?;
     let sink = net::connect(&options.destination, &secret, subject.pid, options.streams)

@@ -4,6 +4,7 @@ use super::arguments::{Receive, Serve};
 use super::run::standard;
 use super::secret;
 use crate::redrun::Console;
+use crate::tree::door::{Door, Met};
 use anyhow::Context;
 use cloner::destination::{Receiver, receive as receive_image};
 use cloner::image::frame::Kind;
@@ -12,10 +13,11 @@ use cloner::image::stream::FrameWriter;
 use cloner::launch::{self, Inside, Running};
 use cloner::net::{self, Greeting, Stream};
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use redrt_wire::auth::Secret;
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
@@ -56,9 +58,11 @@ impl Sessions {
 
 /// `redclone serve`.
 pub fn serve(options: &Serve, console: &Console) -> anyhow::Result<i32> {
-    let secret = secret(&options.secret)?.sealing(options.secure);
-    let listener = net::listen(&options.listen).with_context(|| format!("cannot listen at {}", options.listen))?;
-    let address = listener.local_addr()?;
+    let secret = secret(&options.secret)?;
+    let found = options.listen.to_socket_addrs().ok().and_then(|mut all| all.next());
+    let wanted = found.with_context(|| format!("cannot listen at {}: it is no address and port", options.listen))?;
+    let mut door = Door::new(wanted, vec![secret.clone()], Greeting::BYTES)?;
+    let address = door.address();
     if let Some(path) = &options.address_file {
         let new = path.with_extension("new");
         std::fs::write(&new, format!("{address}\n"))
@@ -66,33 +70,54 @@ pub fn serve(options: &Serve, console: &Console) -> anyhow::Result<i32> {
             .with_context(|| format!("cannot write {}", path.display()))?;
     }
     console.plain(&format!("listening at {address}"));
-    let sessions = Arc::new(Mutex::new(Sessions::default()));
+    let mut sessions = Sessions::default();
     // Processes that are started leave each other's streams alone: descriptors are passed on by one at a time.
     let spawning = Arc::new(Mutex::new(()));
     loop {
-        let (mut stream, peer) = match listener.accept() {
-            Ok(accepted) => accepted,
-            Err(error) => {
-                console.warning(&format!("a connection could not be accepted: {error}"));
-                // Most often there are too many descriptors; others must end first.
-                std::thread::yield_now();
-                continue;
+        match poll(&mut [PollFd::new(door.fd(), PollFlags::POLLIN)], PollTimeout::NONE) {
+            Ok(_) | Err(nix::errno::Errno::EINTR) => {}
+            Err(error) => return Err(error).context("cannot wait for connections"),
+        }
+        for met in door.met() {
+            match met {
+                Met::Accepted(opened) => {
+                    let peer = opened.address;
+                    let greeting = match net::accept(&opened.stream, &opened.name) {
+                        Ok(greeting) => greeting,
+                        Err(error) => {
+                            console.warning(&format!("{peer} was turned away: {error}"));
+                            continue;
+                        }
+                    };
+                    if let Some(streams) = sessions.add(&greeting, opened.stream) {
+                        become_process(peer, greeting, streams, &secret, &spawning, console);
+                    }
+                }
+                Met::Refused(refusal) => console.warning(&refusal.to_string()),
+                Met::Dialled { .. } => unreachable!("nobody is dialled"),
             }
-        };
-        let (secret, sessions, spawning) = (secret.clone(), sessions.clone(), spawning.clone());
-        let console = Console::new("redclone");
-        std::thread::spawn(move || {
-            let greeting = match net::accept(&mut stream, &secret) {
-                Ok(greeting) => greeting,
-                Err(error) => return console.warning(&format!("{peer} was turned away: {error}")),
-            };
-            let complete = sessions.lock().expect("no thread panics").add(&greeting, stream);
-            if let Some(streams) = complete
-                && let Err(error) = session(&greeting, streams, &secret, &spawning)
-            {
-                console.warning(&format!("the image from {peer} did not become a process: {error:#}"));
-            }
-        });
+        }
+    }
+}
+
+/// Hands a whole image over to a process. Whoever sent it knows the secret, and may have as many threads here as images.
+fn become_process(
+    peer: SocketAddr,
+    greeting: Greeting,
+    streams: Vec<(TcpStream, Greeting)>,
+    secret: &Secret,
+    spawning: &Arc<Mutex<()>>,
+    console: &Console,
+) {
+    let (secret, spawning) = (secret.clone(), spawning.clone());
+    let receive = move || {
+        if let Err(error) = session(&greeting, streams, &secret, &spawning) {
+            let why = format!("the image from {peer} did not become a process: {error:#}");
+            Console::new("redclone").warning(&why);
+        }
+    };
+    if let Err(error) = std::thread::Builder::new().spawn(receive) {
+        console.warning(&format!("the image from {peer} cannot be received: {error}"));
     }
 }
 
@@ -120,20 +145,18 @@ fn spawn(
     let numbers: Vec<String> = streams.iter().map(|stream| stream.as_raw_fd().to_string()).collect();
     let mut command = Command::new("/proc/self/exe");
     command.args(["receive", "--pid", &greeting.pid.to_string(), "--streams", &numbers.join(",")]).stdin(Stdio::null());
+    // The program that becomes the copy inherits nothing of it.
+    command.env_remove(super::SECRET_VARIABLE);
     let _turn = spawning.lock().expect("no thread panics");
     let mut inherited: Vec<BorrowedFd<'_>> = streams.iter().map(AsFd::as_fd).collect();
-    let told;
-    if greeting.secure {
-        // What the receiver needs for its handshakes fits into the pipe.
-        let (out, mut into) = io::pipe()?;
-        into.write_all(secret.key())?;
-        for greeting in greetings {
-            into.write_all(&greeting.encode())?;
-        }
-        command.args(["--secure", &out.as_raw_fd().to_string()]);
-        told = out;
-        inherited.push(told.as_fd());
+    // What the receiver needs for its handshakes fits into the pipe.
+    let (told, mut into) = io::pipe()?;
+    into.write_all(secret.key())?;
+    for greeting in greetings {
+        into.write_all(&greeting.encode())?;
     }
+    command.args(["--told", &told.as_raw_fd().to_string()]);
+    inherited.push(told.as_fd());
     for fd in &inherited {
         fcntl(fd, FcntlArg::F_SETFD(FdFlag::empty()))?;
     }
@@ -144,13 +167,12 @@ fn spawn(
     child.context("cannot start the receiver")
 }
 
-/// The streams that were handed over, after their handshakes if they are encrypted.
+/// The streams that were handed over, after their handshakes.
 fn streams_of(options: &Receive) -> anyhow::Result<Vec<Stream>> {
     // SAFETY: - serve left these numbers open for this process, which has just begun.
     let sockets = unsafe { net::inherited(&options.streams) }?;
-    let Some(number) = options.secure else { return Ok(sockets.into_iter().map(Stream::plain).collect()) };
     // SAFETY: - serve left this number open for this process, which has just begun.
-    let mut told = unsafe { std::fs::File::from_raw_fd(number) };
+    let mut told = unsafe { std::fs::File::from_raw_fd(options.told) };
     let mut key = [0; 32];
     told.read_exact(&mut key)?;
     let secret = Secret::new(key);

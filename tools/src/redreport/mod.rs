@@ -66,7 +66,7 @@ fn tell(arguments: &Arguments) -> Result<ExitCode> {
     if arguments.json {
         say::line(serde_json::to_string_pretty(&report)?)?;
     } else if arguments.html.is_none() {
-        say::text(text::summary(&report).as_bytes())?;
+        say::text(say::shown(&text::summary(&report)).as_bytes())?;
     }
     if report.is_doubtful() {
         say::error("redreport: a log is not as it was written; see redreport verify");

@@ -81,7 +81,8 @@ impl Daemon {
     fn receive_copy(&mut self, id: CloneId, newcomer: Newcomer) -> Result<()> {
         let job = self.job()?;
         anyhow::ensure!(job.launch.world.contains(newcomer.replica), "there is no place {}", newcomer.replica);
-        let mut child = job.prepared.receive(&job.launch, newcomer.replica, self.post.address())?;
+        let secret = self.post.secret().of_images();
+        let mut child = job.prepared.receive(&job.launch, newcomer.replica, secret, self.post.address())?;
         child.copy = Some(Copy { id, incarnation: newcomer.incarnation, has_failed: false });
         self.adopt(child)
     }
@@ -92,7 +93,7 @@ impl Daemon {
         let program = self.children[*number].program.filter(|_| self.children[*number].exit.is_none());
         let pid = program.with_context(|| format!("replica {source} has ended"))?.as_raw();
         let job = self.job()?;
-        let task = Task::Send { secret: job.launch.secret.clone(), pid, destination };
+        let task = Task::Send { secret: self.post.secret().of_images(), pid, destination };
         let (child, link) = job.prepared.send(&task)?;
         self.epoll.add(link.fd(), EpollEvent::new(EpollFlags::EPOLLIN, Kind::Sender.token(id.0 as usize)))?;
         self.senders.insert(id, Sender { child, link, source, is_done: false });

@@ -282,7 +282,7 @@ impl Daemon {
         let shared_memory = (launch.options.transport != Transport::Tcp)
             .then_some(SharedMemory { fd: spawn::SHARED_MEMORY_FD, slot_count: launch.world.process_count() });
         self.unstarted = own.into();
-        let entry = jobs::write_down(launch.job, &self.host, self.post.root(), &launch.secret);
+        let entry = jobs::write_down(launch.job, &self.host, self.post.root(), self.post.secret());
         self.job = Some(Job { _entry: entry.ok(), view: launch.view.clone(), launch, prepared, shared_memory });
         Ok(())
     }
@@ -386,7 +386,7 @@ impl Daemon {
         let faults = launch.faults.iter().filter(|(replica, _)| *replica == me).map(|(_, fault)| *fault).collect();
         let welcome = Welcome {
             job: launch.job,
-            secret: launch.secret.clone(),
+            link_secret: self.post.secret().of_links(),
             me,
             incarnation,
             world: launch.world.clone(),

@@ -4,7 +4,8 @@
 //! passed on. What happens when a connection breaks is said in `redrt_wire::tree`, who watches whom in [`crate::hosts`].
 
 use crate::hosts::{Arbiter, Duty, Observer, Refusals, TICKS};
-use crate::tree::hub::{self, Event, Hub, LinkId};
+use crate::tree::door;
+use crate::tree::hub::{Event, Hub, LinkId};
 use crate::tree::launcher::{self, Place, Starting};
 use crate::tree::session::Session;
 use crate::tree::shape;
@@ -80,7 +81,7 @@ impl Post {
     /// Connects to the parent and attaches.
     pub fn take(place: Place, name: String, secret: &Secret) -> Result<Self> {
         let what = if place.parent == place.root { "redrun" } else { "the daemon above" };
-        let opened = hub::dial(place.parent, secret, CONNECT_TIME_MAX)
+        let opened = door::dial(place.parent, secret, CONNECT_TIME_MAX)
             .with_context(|| format!("Failed to connect to {what} at {}", place.parent))?;
         let own = match &place.interface {
             Some(interface) => crate::interface::address(interface)?,
@@ -115,6 +116,11 @@ impl Post {
     /// Number of this host.
     pub fn host(&self) -> u32 {
         self.place.host.expect("the number was found out before the daemon took its post")
+    }
+
+    /// The job's secret.
+    pub fn secret(&self) -> &Secret {
+        self.hub.secret()
     }
 
     /// Where redrun listens.
@@ -179,10 +185,8 @@ impl Post {
     pub fn work(&mut self) -> VecDeque<Errand> {
         for event in self.hub.events() {
             match event {
-                Event::Accepted(link) => drop(self.roles.insert(link, Role::New)),
-                Event::Refused { address, .. } => {
-                    self.tell(&FromDaemon::Note(format!("{} refused a connection from {address}", self.name)));
-                }
+                Event::Accepted(link, _) => drop(self.roles.insert(link, Role::New)),
+                Event::Refused(refusal) => self.tell(&FromDaemon::Note(format!("{} {refusal}", self.name))),
                 Event::Readable(link) => self.read(link),
                 Event::Closed(link) => {
                     self.read(link);

@@ -16,6 +16,7 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{SigSet, Signal};
 use nix::unistd::{Pid, pipe2};
 use redrt_types::{ReplicaId, VirtualRank};
+use redrt_wire::auth::Secret;
 use redrt_wire::control::{CLONER_FD_VARIABLE, CONTROL_FD_VARIABLE, Transport, shared_memory_bytes};
 use redrt_wire::daemon::{Application, Launch};
 use std::collections::BTreeMap;
@@ -110,9 +111,9 @@ impl Prepared {
     }
 
     /// Starts the process that will become the copy of a replica.
-    pub fn receive(&self, launch: &Launch, replica: ReplicaId, address: IpAddr) -> Result<Child> {
+    pub fn receive(&self, launch: &Launch, replica: ReplicaId, secret: Secret, address: IpAddr) -> Result<Child> {
         let has_input = launch.standard_input && replica.rank == VirtualRank(0);
-        let task = Task::Receive { secret: launch.secret.clone(), address };
+        let task = Task::Receive { secret, address };
         self.start(self.helper()?, Some(&task), replica, has_input)
     }
 

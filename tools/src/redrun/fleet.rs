@@ -9,6 +9,7 @@ mod watching;
 
 use crate::hosts::{Arbiter, Observer, Refusals, Who};
 use crate::plan::HostPlan;
+use crate::tree::door::Refusal;
 use crate::tree::hub::{Event, Hub, LinkId};
 use crate::tree::launcher::{self, Starting};
 use crate::tree::session::Session;
@@ -48,12 +49,7 @@ pub enum News {
     /// One who was taken for dead came back and was told to leave.
     Fenced(u32),
     /// A stranger was refused.
-    Refused {
-        /// Where it came from.
-        address: SocketAddr,
-        /// What went wrong.
-        error: io::Error,
-    },
+    Refused(Refusal),
     /// A host that was added to the running job is there.
     Joined(u32),
     /// It could not be had.
@@ -235,8 +231,8 @@ impl Fleet {
         self.notice_standstill();
         for event in self.hub.events() {
             match event {
-                Event::Accepted(link) => drop(self.roles.insert(link, Role::New)),
-                Event::Refused { address, error } => self.news.push_back(News::Refused { address, error }),
+                Event::Accepted(link, _) => drop(self.roles.insert(link, Role::New)),
+                Event::Refused(refusal) => self.news.push_back(News::Refused(refusal)),
                 Event::Readable(link) => self.read(link),
                 Event::Closed(link) => {
                     self.read(link);

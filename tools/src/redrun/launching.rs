@@ -19,6 +19,7 @@ impl Shell<'_> {
             layout.notes(&job.world, &self.fleet).iter().for_each(|line| self.console.plain(line));
         }
         self.placement = layout.placement;
+        self.coordinator.launched_on(self.placement_for_daemons());
         if job.is_cloneable {
             self.recover();
         }
@@ -28,7 +29,6 @@ impl Shell<'_> {
         let start_time_ns = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos() as u64);
         let launch = Launch {
             job: self.job_number,
-            secret: self.fleet.secret().clone(),
             world: job.world.clone(),
             view: self.coordinator.view().clone(),
             options: job.options.clone(),

@@ -13,6 +13,7 @@ use super::Shell;
 use anyhow::{Context, Result};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use redrt_types::VirtualRank;
+use redrt_wire::deadline::Limited;
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -20,13 +21,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use text::{Snapshot, Totals};
 
 const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 /// So many may be asking at once; whoever comes then is turned away.
 const CONNECTIONS_MAX: usize = 64;
-/// Who says nothing, or reads nothing, for so long is left.
+/// Who has not said, or then not read, everything after so long is left.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Between tries to accept somebody, when that fails.
 const SHORTAGE_PAUSE: Duration = Duration::from_millis(100);
@@ -128,12 +129,11 @@ fn serve(listener: &TcpListener, desk: &Desk, is_over: &AtomicBool) {
 }
 
 /// Reads one request and answers it.
-fn answer(mut stream: TcpStream, desk: &Desk) -> io::Result<()> {
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
+fn answer(stream: TcpStream, desk: &Desk) -> io::Result<()> {
+    let mut asking = Limited::new(&stream, Instant::now() + PATIENCE);
     let (mut request, mut bytes) = (Vec::new(), [0; 1024]);
     while !request.windows(4).any(|end| end == b"\r\n\r\n") {
-        match stream.read(&mut bytes)? {
+        match asking.read(&mut bytes)? {
             0 => return Ok(()),
             _ if request.len() > REQUEST_BYTES_MAX => break,
             count => request.extend_from_slice(&bytes[..count]),
@@ -143,9 +143,10 @@ fn answer(mut stream: TcpStream, desk: &Desk) -> io::Result<()> {
     let length = text.len();
     let head =
         format!("HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n");
-    stream.write_all(head.as_bytes())?;
+    let mut answering = Limited::new(&stream, Instant::now() + PATIENCE);
+    answering.write_all(head.as_bytes())?;
     if !request.starts_with(b"HEAD ") {
-        stream.write_all(text.as_bytes())?;
+        answering.write_all(text.as_bytes())?;
     }
     stream.shutdown(Shutdown::Write)
 }

@@ -337,10 +337,10 @@ impl<'a> Shell<'a> {
                 self.console
                     .warning(&format!("host {host} came back after it was taken for dead, and was told to leave"));
             }
-            News::Refused { address, error } => {
-                let line = format!("refused a connection from {address}: {error}");
-                self.record("connection-refused", &serde_json::json!({ "address": address.to_string() }));
-                self.console.warning(&line);
+            News::Refused(refusal) => {
+                let (address, others) = (refusal.address.to_string(), refusal.untold_count);
+                self.record("connection-refused", &serde_json::json!({ "address": address, "others": others }));
+                self.console.warning(&refusal.to_string());
             }
             News::Joined(host) => self.host_joined(host),
             News::NotJoined { host, why } => self.host_not_joined(host, &why),

@@ -13,6 +13,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
@@ -38,7 +39,7 @@ pub struct Looks {
     sender: Sender<Look>,
     receiver: Receiver<Look>,
     wake: UnixStream,
-    waker: UnixStream,
+    waker: Arc<UnixStream>,
 }
 
 impl Looks {
@@ -49,6 +50,7 @@ impl Looks {
         waker.set_nonblocking(true)?;
         let (sender, receiver) = channel();
         let (daemon, waiting) = (daemon_executable()?, VecDeque::new());
+        let waker = Arc::new(waker);
         Ok(Self { launcher, daemon, time_max, waiting, under_way: 0, sender, receiver, wake, waker })
     }
 
@@ -78,18 +80,16 @@ impl Looks {
             && let Some(spare) = self.waiting.pop_front()
         {
             self.under_way += 1;
-            let (sender, time_max) = (self.sender.clone(), self.time_max);
-            let waker = self.waker.try_clone();
-            let command = self.command(&spare);
-            std::thread::spawn(move || {
+            let (time_max, host, command) = (self.time_max, spare.name.clone(), self.command(&spare));
+            let (found_by, waker) = (self.sender.clone(), self.waker.clone());
+            let look = move || {
                 let found = command.and_then(|command| ask(command, time_max));
-                let found = found.map_err(|error| format!("{error:#}"));
-                if sender.send(Look { host: spare.name, found }).is_ok()
-                    && let Ok(mut waker) = waker
-                {
-                    let _ = waker.write(&[0]);
-                }
-            });
+                tell(&found_by, &waker, Look { host, found: found.map_err(|error| format!("{error:#}")) });
+            };
+            if let Err(error) = std::thread::Builder::new().spawn(look) {
+                let why = format!("redspared cannot look at it: {error}");
+                tell(&self.sender, &self.waker, Look { host: spare.name, found: Err(why) });
+            }
         }
     }
 
@@ -104,6 +104,13 @@ impl Looks {
         let own: Vec<_> = own.into_iter().map(str::to_owned).collect();
         let launcher = if own.is_empty() { &self.launcher } else { &own };
         shell_on(launcher, &HostName { user: spare.user.clone(), name: spare.name.clone() }, words)
+    }
+}
+
+/// Tells what was found, and wakes who wants to know.
+fn tell(sender: &Sender<Look>, mut waker: &UnixStream, look: Look) {
+    if sender.send(look).is_ok() {
+        let _ = waker.write(&[0]);
     }
 }
 

@@ -11,6 +11,7 @@ use anyhow::{Context, Result};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signalfd::SignalFd;
 use redrt_wire::auth::Secret;
+use redrt_wire::daemon::HostName;
 use spare_pool::{JobId, Lease, LeaseId, Output, Pool, Spare, Ticket};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -109,10 +110,8 @@ impl<'a> Server<'a> {
 
     fn happen(&mut self, event: Event) -> Result<()> {
         match event {
-            Event::Accepted(_) | Event::Dialled { .. } => {}
-            Event::Refused { address, error } => {
-                self.console.warning(&format!("refused a connection from {address}: {error}"));
-            }
+            Event::Accepted(..) | Event::Dialled { .. } => {}
+            Event::Refused(refusal) => self.console.warning(&refusal.to_string()),
             Event::Readable(link) => self.read(link)?,
             Event::Closed(link) => {
                 self.read(link)?;
@@ -353,11 +352,8 @@ impl<'a> Server<'a> {
 
 /// Why this cannot be a host, if so: its name becomes a word of a command.
 fn unsound(spare: &Spare) -> Option<String> {
-    let is_word = |word: &str| {
-        !word.is_empty() && !word.starts_with('-') && !word.contains(|c: char| c.is_whitespace() || c.is_control())
-    };
-    let names = [Some(&spare.name), spare.user.as_ref()];
-    if !names.into_iter().flatten().all(|name| is_word(name)) {
+    let host = HostName { user: spare.user.clone(), name: spare.name.clone() };
+    if !host.is_sound() {
         Some(format!("'{}' is not a host", spare.name))
     } else if spare.slot_count == 0 {
         Some(format!("host {} has no places", spare.name))

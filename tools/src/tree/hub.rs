@@ -1,28 +1,22 @@
-//! Authenticated connections, those that others open and those opened to others, behind one descriptor to wait on.
+//! Connections that have proved themselves, those that others open and those opened to others, behind one descriptor to wait on.
 //!
-//! Enters: addresses to dial, messages to send. Leaves: [`Event`]s. Handshakes and dialling block, so each runs in a thread of its
-//! own: a stranger who says nothing, or a host that does not answer, delays nobody. No frame is read from a connection whose
-//! other end has not proved that it knows the job's secret.
+//! Enters: addresses to dial, messages to send. Leaves: [`Event`]s. Handshakes are the [`Door`]'s. No frame is read from a connection
+//! whose other end has not proved that it knows a secret of this hub, and everything is encrypted.
 
+use super::door::{Door, Met, Opened, Refusal};
 use crate::link::{Link, Received};
-use anyhow::{Context, Result};
+use anyhow::Result;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
-use redrt_wire::auth::{self, Secret};
-use redrt_wire::seal::Cipher;
+use redrt_wire::auth::Secret;
 use serde::{Serialize, de::DeserializeOwned};
 use std::collections::HashMap;
-use std::io::{self, Read, Write};
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::io;
+use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::net::UnixStream;
-use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
-/// How long a stranger may take to prove that it is none.
-const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(5);
 const EVENTS_AT_ONCE: usize = 256;
-const LISTENER_TOKEN: u64 = u64::MAX;
-const WAKE_TOKEN: u64 = u64::MAX - 1;
+const DOOR_TOKEN: u64 = u64::MAX;
 
 /// One of a hub's connections.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -31,15 +25,10 @@ pub struct LinkId(u64);
 /// What has happened.
 #[derive(Debug)]
 pub enum Event {
-    /// Someone who knows the secret has connected.
-    Accepted(LinkId),
+    /// Someone who knows a secret has connected: with which one, by its number.
+    Accepted(LinkId, usize),
     /// Someone who does not has tried.
-    Refused {
-        /// From where.
-        address: SocketAddr,
-        /// What went wrong.
-        error: io::Error,
-    },
+    Refused(Refusal),
     /// What was dialled for this purpose is connected, or is not.
     Dialled {
         /// As given to [`Hub::dial`].
@@ -53,21 +42,6 @@ pub enum Event {
     Closed(LinkId),
 }
 
-enum Met {
-    Accepted(Opened),
-    Refused { address: SocketAddr, error: io::Error },
-    Dialled { purpose: u64, result: io::Result<Opened> },
-}
-
-/// A connection that has proved itself.
-#[derive(Debug)]
-pub struct Opened {
-    /// The connection, blocking.
-    pub stream: TcpStream,
-    /// What it is encrypted with, if it is.
-    pub cipher: Option<Cipher>,
-}
-
 struct Entry {
     link: Link<TcpStream>,
     local: IpAddr,
@@ -77,13 +51,8 @@ struct Entry {
 /// See the module.
 pub struct Hub {
     secret: Secret,
+    door: Door,
     epoll: Epoll,
-    listener: Option<TcpListener>,
-    address: SocketAddr,
-    wake: UnixStream,
-    waker: UnixStream,
-    sender: Sender<Met>,
-    receiver: Receiver<Met>,
     entries: HashMap<LinkId, Entry>,
     next: u64,
 }
@@ -91,35 +60,27 @@ pub struct Hub {
 impl Hub {
     /// Listens at this address, of which the port may be 0.
     pub fn new(address: SocketAddr, secret: Secret) -> Result<Self> {
-        let listener = TcpListener::bind(address).with_context(|| format!("Failed to listen at {address}"))?;
-        listener.set_nonblocking(true)?;
-        let address = listener.local_addr()?;
-        let mut hub = Self::without_door(secret)?;
-        hub.epoll.add(&listener, EpollEvent::new(EpollFlags::EPOLLIN, LISTENER_TOKEN))?;
-        hub.address = address;
-        hub.listener = Some(listener);
-        Ok(hub)
+        Self::behind(Door::new(address, vec![secret.clone()], 0)?, secret)
     }
 
     /// For dialling only: listens nowhere.
     pub fn without_door(secret: Secret) -> Result<Self> {
-        let (wake, waker) = UnixStream::pair()?;
-        wake.set_nonblocking(true)?;
-        waker.set_nonblocking(true)?;
+        Self::behind(Door::without_listener(vec![secret.clone()])?, secret)
+    }
+
+    fn behind(door: Door, secret: Secret) -> Result<Self> {
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
-        epoll.add(&wake, EpollEvent::new(EpollFlags::EPOLLIN, WAKE_TOKEN))?;
-        let (sender, receiver) = channel();
-        let (entries, listener, address) = (HashMap::new(), None, ([0, 0, 0, 0], 0).into());
-        Ok(Self { secret, epoll, listener, address, wake, waker, sender, receiver, entries, next: 0 })
+        epoll.add(door.fd(), EpollEvent::new(EpollFlags::EPOLLIN, DOOR_TOKEN))?;
+        Ok(Self { secret, door, epoll, entries: HashMap::new(), next: 0 })
     }
 
     /// Where it listens; port 0 if nowhere.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
-        self.address
+        self.door.address()
     }
 
-    /// The job's secret.
+    /// The secret that it dials with.
     #[must_use]
     pub fn secret(&self) -> &Secret {
         &self.secret
@@ -131,13 +92,14 @@ impl Hub {
     }
 
     /// Takes over a connection that has proved itself.
-    pub fn adopt(&mut self, Opened { stream, cipher }: Opened) -> Result<LinkId> {
+    pub fn adopt(&mut self, opened: Opened) -> io::Result<LinkId> {
+        let Opened { stream, cipher, .. } = opened;
         stream.set_nonblocking(true)?;
         let local = stream.local_addr()?.ip();
         let id = LinkId(self.next);
         self.next += 1;
         self.epoll.add(&stream, EpollEvent::new(EpollFlags::EPOLLIN, id.0))?;
-        self.entries.insert(id, Entry { link: Link::new(stream, cipher), local, watched_for_writing: false });
+        self.entries.insert(id, Entry { link: Link::new(stream, Some(cipher)), local, watched_for_writing: false });
         Ok(id)
     }
 
@@ -147,20 +109,9 @@ impl Hub {
         self.entries.get(&id).map(|entry| entry.local)
     }
 
-    /// Connects to another daemon; [`Event::Dialled`] follows within `time_max`, more or less.
-    pub fn dial(&self, purpose: u64, address: SocketAddr, time_max: Duration) {
-        let secret = self.secret.clone();
-        self.in_thread(move || Met::Dialled { purpose, result: dial(address, &secret, time_max) });
-    }
-
-    fn in_thread(&self, meet: impl FnOnce() -> Met + Send + 'static) {
-        let sender = self.sender.clone();
-        let Ok(mut waker) = self.waker.try_clone() else { return };
-        std::thread::spawn(move || {
-            if sender.send(meet()).is_ok() {
-                let _ = waker.write(&[0]);
-            }
-        });
+    /// Connects to another daemon; [`Event::Dialled`] follows within `time_max`.
+    pub fn dial(&mut self, purpose: u64, address: SocketAddr, time_max: Duration) {
+        self.door.dial(purpose, address, time_max);
     }
 
     /// Sends a message, now or when the connection takes it. To one that is broken it is lost.
@@ -206,37 +157,30 @@ impl Hub {
         let mut raw = [EpollEvent::empty(); EVENTS_AT_ONCE];
         let count = self.epoll.wait(&mut raw, EpollTimeout::ZERO).unwrap_or(0);
         let mut events = Vec::new();
+        let mut is_knocked_at = false;
         for event in &raw[..count] {
             match event.data() {
-                LISTENER_TOKEN => self.answer_door(),
-                WAKE_TOKEN => self.meet(&mut events),
+                // Last: strangers are served when friends have been.
+                DOOR_TOKEN => is_knocked_at = true,
                 token => self.link_ready(LinkId(token), event.events(), &mut events),
             }
+        }
+        if is_knocked_at {
+            self.meet(&mut events);
         }
         events
     }
 
-    fn answer_door(&self) {
-        while let Some(Ok((stream, address))) = self.listener.as_ref().map(TcpListener::accept) {
-            let secret = self.secret.clone();
-            self.in_thread(move || match admit(stream, &secret) {
-                Ok(opened) => Met::Accepted(opened),
-                Err(error) => Met::Refused { address, error },
-            });
-        }
-    }
-
     fn meet(&mut self, events: &mut Vec<Event>) {
-        let mut bytes = [0; 64];
-        while (&self.wake).read(&mut bytes).is_ok_and(|count| count > 0) {}
-        while let Ok(met) = self.receiver.try_recv() {
-            let adopted =
-                |hub: &mut Self, opened| hub.adopt(opened).map_err(|error| io::Error::other(error.to_string()));
+        for met in self.door.met() {
             events.extend(match met {
-                Met::Accepted(opened) => adopted(self, opened).ok().map(Event::Accepted),
-                Met::Refused { address, error } => Some(Event::Refused { address, error }),
+                Met::Accepted(opened) => {
+                    let key = opened.key;
+                    self.adopt(opened).ok().map(|id| Event::Accepted(id, key))
+                }
+                Met::Refused(refusal) => Some(Event::Refused(refusal)),
                 Met::Dialled { purpose, result } => {
-                    Some(Event::Dialled { purpose, result: result.and_then(|opened| adopted(self, opened)) })
+                    Some(Event::Dialled { purpose, result: result.and_then(|opened| self.adopt(opened)) })
                 }
             });
         }
@@ -261,32 +205,6 @@ impl Hub {
     }
 }
 
-fn admit(mut stream: TcpStream, secret: &Secret) -> io::Result<Opened> {
-    stream.set_nonblocking(false)?;
-    tune(&stream, HANDSHAKE_TIME_MAX)?;
-    let cipher = auth::accept(&mut stream, secret)?;
-    Ok(Opened { stream, cipher })
-}
-
-/// Connects and authenticates; blocks.
-pub fn dial(address: SocketAddr, secret: &Secret, time_max: Duration) -> io::Result<Opened> {
-    let mut stream = TcpStream::connect_timeout(&address, time_max)?;
-    tune(&stream, time_max)?;
-    let cipher = auth::connect(&mut stream, secret)?;
-    Ok(Opened { stream, cipher })
-}
-
-fn tune(stream: &TcpStream, time_max: Duration) -> io::Result<()> {
-    stream.set_nodelay(true)?;
-    stream.set_read_timeout(Some(time_max))?;
-    stream.set_write_timeout(Some(time_max))?;
-    // What was sent and is not acknowledged for so long breaks the connection, instead of after a quarter of an hour.
-    nix::sys::socket::setsockopt(&stream, nix::sys::socket::sockopt::TcpUserTimeout, &UNACKNOWLEDGED_MS_MAX)?;
-    Ok(())
-}
-
-const UNACKNOWLEDGED_MS_MAX: u32 = 20_000;
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -297,41 +215,48 @@ mod tests {
         Hub::new(([127, 0, 0, 1], 0).into(), secret.clone()).unwrap()
     }
 
-    /// Waits for the next events of a hub.
-    fn events(hub: &mut Hub) -> Vec<Event> {
+    /// The next event at one of two hubs, which may wait for each other.
+    fn next(hubs: &mut [&mut Hub; 2]) -> (usize, Event) {
         loop {
-            let mut fds = [PollFd::new(hub.fd(), PollFlags::POLLIN)];
-            assert_eq!(poll(&mut fds, PollTimeout::from(10_000u16)), Ok(1), "nothing has happened for 10 s");
-            let events = hub.events();
-            if !events.is_empty() {
-                return events;
+            let mut fds = hubs.each_ref().map(|hub| PollFd::new(hub.fd(), PollFlags::POLLIN));
+            assert!(poll(&mut fds, PollTimeout::from(10_000u16)).unwrap() > 0, "nothing has happened for 10 s");
+            for (number, hub) in hubs.iter_mut().enumerate() {
+                if let Some(event) = hub.events().pop() {
+                    return (number, event);
+                }
             }
         }
     }
 
     #[test]
     fn who_knows_the_secret_is_heard_and_others_are_refused() {
-        for sealing in [false, true] {
-            meet(&Secret::generate().unwrap().sealing(sealing));
-        }
-    }
-
-    fn meet(secret: &Secret) {
-        let (mut one, mut other) = (hub(secret), hub(secret));
+        let secret = Secret::generate().unwrap();
+        let (mut one, mut other) = (hub(&secret), hub(&secret));
         other.dial(7, one.address(), Duration::from_secs(5));
-        let [Event::Accepted(here)] = events(&mut one)[..] else { panic!("expected a connection") };
-        let [Event::Dialled { purpose: 7, result: Ok(there) }] = events(&mut other)[..] else {
-            panic!("not connected")
-        };
-        other.send(there, &Up::Neighbour { host: 3 });
-        assert!(matches!(events(&mut one)[..], [Event::Readable(id)] if id == here));
-        assert!(matches!(one.next_message(here), Ok(Some(Up::Neighbour { host: 3 }))));
-        one.close(here);
-        assert!(matches!(events(&mut other)[..], [Event::Closed(id)] if id == there));
+        let mut hubs = [&mut one, &mut other];
+        let (mut here, mut there) = (None, None);
+        while here.is_none() || there.is_none() {
+            match next(&mut hubs) {
+                (0, Event::Accepted(link, 0)) => here = Some(link),
+                (1, Event::Dialled { purpose: 7, result: Ok(link) }) => there = Some(link),
+                (number, event) => panic!("{number}: {event:?}"),
+            }
+        }
+        let (here, there) = (here.unwrap(), there.unwrap());
+        hubs[1].send(there, &Up::Neighbour { host: 3 });
+        assert!(matches!(next(&mut hubs), (0, Event::Readable(link)) if link == here));
+        assert!(matches!(hubs[0].next_message(here), Ok(Some(Up::Neighbour { host: 3 }))));
+        hubs[0].close(here);
+        assert!(matches!(next(&mut hubs), (1, Event::Closed(link)) if link == there));
 
-        let mut stranger = hub(&Secret::generate().unwrap().sealing(secret.is_sealing()));
+        let mut stranger = hub(&Secret::generate().unwrap());
         stranger.dial(8, one.address(), Duration::from_secs(5));
-        assert!(matches!(events(&mut one)[..], [Event::Refused { .. }]));
-        assert!(matches!(events(&mut stranger)[..], [Event::Dialled { purpose: 8, result: Err(_) }]));
+        let mut hubs = [&mut one, &mut stranger];
+        for _ in 0..2 {
+            match next(&mut hubs) {
+                (0, Event::Refused(_)) | (1, Event::Dialled { purpose: 8, result: Err(_) }) => {}
+                (number, event) => panic!("{number}: {event:?}"),
+            }
+        }
     }
 }

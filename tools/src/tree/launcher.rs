@@ -1,9 +1,12 @@
 //! Starting daemons: here by fork, on other hosts by ssh or one like it, in a Slurm allocation by one srun for all.
 //!
-//! The job's secret goes by standard input, or by the environment where there is no standard input for each; never by the
-//! command line, which everybody on a host can read.
+//! The job's secret goes by standard input; never by the command line, which everybody on a host can read, nor by the environment,
+//! which is copied to all that a process starts. What srun carries is not encrypted: there the secret is sealed by MUNGE, which
+//! Slurm itself uses, so that only processes of the same user can open it. How it is written and read is in [`super::handing`].
 
-use anyhow::{Context, Result, bail};
+use super::handing;
+use crate::say;
+use anyhow::{Context, Result, bail, ensure};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::signal::{SigSet, Signal, kill};
 use nix::unistd::Pid;
@@ -17,8 +20,6 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-/// Holds the secret where standard input cannot; the daemon takes it out of its environment.
-pub const SECRET_VARIABLE: &str = "REDRT_JOB_SECRET";
 /// What a daemon's command line says in place of its host's number when Slurm is to tell it.
 pub const HOST_BY_SLURM: &str = "slurm";
 /// Of what a launcher says on standard error, so much is looked at.
@@ -127,7 +128,7 @@ pub fn fork(place: &Place, secret: &Secret) -> Result<Starting> {
     command.arg("--guard").args(place.arguments()).stdin(Stdio::piped()).stdout(Stdio::null());
     dies_with_this(&mut command);
     let child = command.spawn().with_context(|| format!("Failed to start {}", executable.display()))?;
-    Starting { host: place.host, child, said: None }.with_secret(secret)
+    Starting { host: place.host, child, said: None }.told(&handing::line(secret))
 }
 
 /// Starts the daemon of another host.
@@ -137,16 +138,18 @@ pub fn remote(remote: &Remote, host: &HostName, place: &Place, secret: &Secret) 
     let said = quiet(&mut command)?;
     command.stdin(Stdio::piped());
     let child = command.spawn().with_context(|| format!("Failed to run {}", remote.command[0]))?;
-    Starting { host: place.host, child, said: Some(said) }.with_secret(secret)
+    Starting { host: place.host, child, said: Some(said) }.told(&handing::line(secret))
 }
 
 /// The command that runs these words on a host, by a launcher that is used as `ssh` is.
 pub fn shell_on(launcher: &[String], host: &HostName, words: impl IntoIterator<Item = String>) -> Result<Command> {
     let Some((program, options)) = launcher.split_first() else { bail!("the launcher's command is empty") };
+    // Whoever has named it: a command line, a pool, redctl, or redrun.
+    ensure!(host.is_sound(), "'{}' is not the name of a host", say::shown(&host.name));
     let mut command = Command::new(program);
     command.args(options);
     if Path::new(program).file_name().is_some_and(|name| name == "ssh") {
-        command.args(["-x", "-o", "BatchMode=yes", "-o", "ConnectTimeout=7"]);
+        command.args(["-x", "-o", "BatchMode=yes", "-o", "ConnectTimeout=7", "--"]);
     }
     let address = match &host.user {
         Some(user) => format!("{user}@{}", host.name),
@@ -166,7 +169,7 @@ pub fn slurm(srun: &[String], nodes: &[String], place: &Place, secret: &Secret) 
     command.args([&format!("--nodes={count}"), &format!("--ntasks={count}"), "--ntasks-per-node=1"]);
     command.arg(format!("--nodelist={}", nodes.join(",")));
     // One task that ends, or a node that fails, must not end the others.
-    command.args(["--no-kill", "--kill-on-bad-exit=0", "--wait=0", "--mpi=none", "--overlap", "--input=none"]);
+    command.args(["--no-kill", "--kill-on-bad-exit=0", "--wait=0", "--mpi=none", "--overlap", "--input=all"]);
     command.args(["--cpu-bind=none", "--mem=0", "--export=ALL", "--unbuffered"]);
     command.arg(daemon_executable()?).arg("--guard").args(place.arguments());
     // Counts of the surrounding job would be taken for this step's.
@@ -174,17 +177,18 @@ pub fn slurm(srun: &[String], nodes: &[String], place: &Place, secret: &Secret) 
     {
         command.env_remove(name);
     }
-    command.env(SECRET_VARIABLE, secret.to_text()).stdin(Stdio::null());
+    command.stdin(Stdio::piped());
     let said = quiet(&mut command)?;
     let child = command.spawn().with_context(|| format!("Failed to run {program}"))?;
-    Ok(Starting { host: None, child, said: Some(said) })
+    Starting { host: None, child, said: Some(said) }.told(&handing::sealed_line(secret))
 }
 
 impl Starting {
-    fn with_secret(mut self, secret: &Secret) -> Result<Self> {
+    /// Hands it this line on standard input, and nothing more.
+    fn told(mut self, line: &str) -> Result<Self> {
         let mut input = self.child.stdin.take().context("the launcher has no standard input")?;
         // A launcher that has failed already says why when it is asked how it ended.
-        let _ = writeln!(input, "{}", secret.to_text());
+        let _ = input.write_all(line.as_bytes());
         Ok(self)
     }
 }
@@ -232,6 +236,22 @@ mod tests {
             let output = Command::new("sh").arg("-c").arg(format!("printf %s {}", quoted(word))).output().unwrap();
             assert_eq!(output.stdout, word.as_bytes());
         }
+    }
+
+    #[test]
+    fn the_name_of_a_host_is_never_an_option_of_the_launcher() {
+        let run = |name: &str, user: Option<&str>| {
+            let host = HostName { user: user.map(str::to_owned), name: name.into() };
+            shell_on(&["ssh".into()], &host, ["true".to_owned()])
+        };
+        for (name, user) in
+            [("-oProxyCommand=evil", None), ("h1", Some("-l")), ("", None), ("h 1", None), ("h\x1b", None)]
+        {
+            assert!(run(name, user).is_err(), "{name:?}");
+        }
+        let command = run("h1", Some("me")).unwrap();
+        let words: Vec<_> = command.get_args().map(|word| word.to_str().unwrap()).collect();
+        assert!(words.ends_with(&["--", "me@h1", "exec true"]), "{words:?}");
     }
 
     #[test]

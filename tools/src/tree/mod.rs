@@ -3,7 +3,10 @@
 
 #[cfg(test)]
 mod cost;
+pub mod door;
+pub mod handing;
 pub mod hub;
 pub mod launcher;
+mod quota;
 pub mod session;
 pub mod shape;

@@ -22,7 +22,6 @@ use crate::engine::sleep;
 use crate::error::Error;
 use crate::memory::Region;
 use crate::transport::board::{Awaited, Board, Posted};
-use redrt_types::ProcessIndex;
 use std::sync::Arc;
 
 /// After so many operations messages are taken in, though nobody here waits for any: others may wait for what only this process can do.
@@ -33,16 +32,14 @@ pub struct Table {
     board: Arc<Board>,
     /// Context of the communicator.
     context: u64,
-    /// The job, whose processes are woken.
-    job: u64,
     /// There are more processes than cores.
     shares_core: bool,
 }
 
 impl Table {
-    /// The table of a communicator with this context, in this job.
-    fn new(board: Arc<Board>, context: u64, job: u64) -> Self {
-        Self { board, context, job, shares_core: engine::cell().lock().shares_core() }
+    /// The table of a communicator with this context.
+    fn new(board: Arc<Board>, context: u64) -> Self {
+        Self { board, context, shares_core: engine::cell().lock().shares_core() }
     }
 
     fn wait(&self, awaited: Awaited) {
@@ -63,7 +60,7 @@ impl Table {
     }
 
     fn post(&self, number: u64) {
-        self.board.post(number, |process: ProcessIndex| sleep::poke(self.job, process));
+        self.board.post(number, sleep::poke);
     }
 
     /// Comes to the next operation, and posts `piece` for all.

@@ -83,7 +83,7 @@ impl Table {
             let offset = part as usize * PART_BYTES;
             copy(offset, piece.part(offset, PART_BYTES.min(piece.len() - offset)))
         };
-        self.board.help(member, number, parts_of(piece), |process| sleep::poke(self.job, process), part);
+        self.board.help(member, number, parts_of(piece), sleep::poke, part);
     }
 }
 

@@ -147,7 +147,7 @@ fn agree_on(
     let direct = all.iter().all(|card| card[0] == 1);
     let Some((segment, members)) = sharing.filter(|_| free != 0) else { return Ok(None) };
     let board = Board::new(segment, free.trailing_zeros(), members, comm.rank as usize, direct, base);
-    Ok(job().map(|job| Table::new(Arc::new(board), comm.context, job.welcome.job)))
+    Ok(job().map(|_| Table::new(Arc::new(board), comm.context)))
 }
 
 fn can_read(member: &Member, probe: u64) -> bool {

@@ -79,12 +79,12 @@ pub(super) fn parse_host(text: &str) -> Result<HostLine, String> {
         Some((name, rest)) => (name, rest.strip_prefix(':')),
         None => rest.split_once(':').map_or((rest, None), |(name, count)| (name, Some(count))),
     };
-    let is_word = |word: &str| !word.is_empty() && !word.starts_with('-') && !word.contains(char::is_whitespace);
-    if !is_word(name) || user.as_deref().is_some_and(|user| !is_word(user)) {
+    let host = HostName { user, name: name.to_owned() };
+    if !host.is_sound() {
         return Err(format!("'{text}' is not a host: expected HOST, HOST:SLOTS or USER@HOST"));
     }
     let slot_count = count.map(parse_count).transpose()?;
-    Ok(HostLine { name: HostName { user, name: name.to_owned() }, slot_count, spare: false })
+    Ok(HostLine { name: host, slot_count, spare: false })
 }
 
 pub(super) fn parse_count(text: &str) -> Result<u32, String> {

@@ -287,9 +287,13 @@ impl Coordinator {
         self.recovery.as_ref().is_none_or(|recovery| !recovery.is_joining(replica))
     }
 
-    /// The number of the host that a replica is on, where replicas can be copied.
+    /// The number of the host that a replica is on.
     pub(super) fn host_of(&self, replica: ReplicaId) -> Option<u32> {
-        self.recovery.as_ref().map(|recovery| recovery.host(self.world(), replica))
+        match &self.recovery {
+            Some(recovery) => Some(recovery.host(self.world(), replica)),
+            // Nobody moves.
+            None => self.placement.get(self.world().process(replica).0 as usize).copied(),
+        }
     }
 
     /// Whether copies may be put on another host than this one.

@@ -2,10 +2,10 @@
 
 use super::{EndReason, Loss, Report, RetireReason, Severity, drain_command, signal_name, time_text};
 use crate::attribution;
-use crate::coordinator::Laggard;
 use crate::coordinator::recovery::{Arbiter, Arbitration, Purpose, Recovered};
 use crate::coordinator::scrub::{self, Difference};
 use crate::coordinator::stall::Stall;
+use crate::coordinator::{Laggard, SlowHost};
 use crate::coordinator::{evidence, output};
 use redrt_types::ReplicaId;
 use redrt_wire::daemon::Exit;
@@ -150,6 +150,16 @@ impl Report {
                     format!("replica {replica} on {host} {what} for {stood} s, while {ahead} waits{follows}"),
                 )
             }
+            Self::SlowHost(SlowHost { replica, factor, at_work, peers_at_work }) => (
+                Severity::Warning,
+                format!(
+                    "host {} is {factor:.1} times slower than its peers: its replicas were at work in {:.0} % of the looks, their \
+                     siblings on other hosts in {:.0} %",
+                    host(*replica),
+                    at_work * 100.0,
+                    peers_at_work * 100.0
+                ),
+            ),
             Self::Quiet { silence } => (
                 Severity::Warning,
                 format!(

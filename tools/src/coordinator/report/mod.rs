@@ -3,10 +3,10 @@
 mod line;
 mod record;
 
-use super::Laggard;
 use super::recovery::{Arbitration, Purpose, Recovered};
 use super::scrub::{self, Difference};
 use super::stall::Stall;
+use super::{Laggard, SlowHost};
 use crate::attribution::Conclusion;
 use crate::stdio::mismatch::OutputMismatch;
 use redrt_types::{ReplicaId, ViewNumber, VirtualRank};
@@ -346,7 +346,7 @@ pub enum Report {
         /// What it did.
         reason: RetireReason,
     },
-    /// A replica that was wrong counts against its host.
+    /// A replica that was wrong, or that its host makes slow, counts against the host.
     Strike {
         /// Which replica.
         replica: ReplicaId,
@@ -362,6 +362,8 @@ pub enum Report {
         /// Whether it is ended for that.
         is_retired: bool,
     },
+    /// A host holds up the others.
+    SlowHost(SlowHost),
     /// No process of the job answers.
     Quiet {
         /// For how long.

@@ -3,7 +3,7 @@
 use super::{EndReason, Loss, Report, RetireReason, drain_command};
 use crate::coordinator::recovery::{Arbiter, Arbitration, Purpose, Recovered};
 use crate::coordinator::scrub::{self, Difference};
-use crate::coordinator::{Laggard, output};
+use crate::coordinator::{Laggard, SlowHost, output};
 use redrt_types::ReplicaId;
 use redrt_wire::daemon::Exit;
 use redrt_wire::event::{Event, Evidence, Mismatch, Vote};
@@ -139,6 +139,10 @@ impl Report {
                         "silent": silent, "retired": retired }),
                 )
             }
+            Self::SlowHost(SlowHost { replica, factor, at_work, peers_at_work }) => (
+                "slow-host",
+                json!({ "host": host(*replica), "factor": factor, "at_work": at_work, "peers_at_work": peers_at_work }),
+            ),
             Self::Quiet { silence } => ("quiet", json!({ "silence_s": silence.as_secs_f64() })),
             Self::OneLineage(rank) => ("one-lineage", json!({ "rank": rank.0 })),
             Self::HostBad { last, strikes, is_drained } => {

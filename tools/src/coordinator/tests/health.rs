@@ -118,6 +118,24 @@ fn a_host_that_is_the_only_one_is_said_to_be_bad_and_stays() {
     assert_eq!(words, "kill 0.1, strike 1 of 1 for 0.1, the host of 0.1 is bad and stays");
 }
 
+/// Host b, where replicas 1 are, takes three times as long: with copies or without, it is told of and gets a strike.
+#[test]
+fn a_host_that_is_slower_than_its_peers_gets_a_strike() {
+    let mut without = Table::new(&[2, 2]);
+    without.coordinator.launched_on(vec![0, 1, 0, 1]);
+    for mut table in [recovering(&[2, 2]), without] {
+        let mut said = Vec::new();
+        for look in 0..120 {
+            for replica in ["0.0", "0.1", "1.0", "1.1"] {
+                let works = look % 10 < if replica.ends_with('1') { 9 } else { 3 };
+                said.push(table.step(&format!("{replica} {} 0", if works { "busy" } else { "passive" })));
+            }
+        }
+        said.retain(|words| !words.is_empty());
+        assert_eq!(said, ["the host of 0.1 is 3.0 times slower, strike 1 of 3 for 0.1"]);
+    }
+}
+
 #[test]
 fn a_line_of_output_counts_as_a_message() {
     use crate::stdio::mismatch::{Finding as OutputFinding, OutputMismatch};

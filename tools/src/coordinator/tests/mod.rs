@@ -152,8 +152,13 @@ impl Table {
             "exit" => gone(Exit::Status(number())),
             "signal" => gone(Exit::Signal(number())),
             "passive" | "stray" => {
-                let passive =
-                    Passive { view: ViewNumber(0), sent_bytes: 0, received_bytes: 0, waits_for: vec![verb.to_owned()] };
+                let passive = Passive {
+                    view: ViewNumber(0),
+                    sent_bytes: 0,
+                    received_bytes: 0,
+                    waits_for: vec![verb.to_owned()],
+                    awaits_leader: false,
+                };
                 vec![Input::Agent(
                     replica,
                     FromAgent::Answer {
@@ -219,6 +224,9 @@ fn words_for(output: &Output) -> Option<String> {
         Output::Report(Report::Stays { replica, .. }) => format!("{replica} stays"),
         Output::Report(Report::HostFree { host }) => format!("{host} is free"),
         Output::Report(Report::Strike { replica, count, limit }) => format!("strike {count} of {limit} for {replica}"),
+        Output::Report(Report::SlowHost(slow)) => {
+            format!("the host of {} is {:.1} times slower", slow.replica, slow.factor)
+        }
         Output::Report(Report::OneLineage(rank)) => format!("rank {} is of one lineage", rank.0),
         Output::Report(Report::HostBad { last, is_drained, .. }) => {
             format!("the host of {last} is bad and {}", if *is_drained { "drained" } else { "stays" })

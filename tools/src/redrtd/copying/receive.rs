@@ -3,7 +3,8 @@
 use super::super::spawn::{CONTROL_FD, SHARED_MEMORY_FD};
 use super::{Daemon, Reply, hold};
 use crate::redclone::standard;
-use anyhow::{Context, Result, bail};
+use crate::tree::door::{Door, Met, Opened};
+use anyhow::{Context, Result, bail, ensure};
 use cloner::destination::{Receiver, receive as receive_image};
 use cloner::image::frame::Kind;
 use cloner::image::state::Reply as Answer;
@@ -14,18 +15,19 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use redrt_wire::auth::Secret;
 use std::convert::Infallible;
 use std::io;
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
+use std::time::{Duration, Instant};
 
-/// The source connects within this, in milliseconds.
-const CONNECT_MS_MAX: u16 = 20_000;
+/// The source connects all streams within this.
+const CONNECT_TIME_MAX: Duration = Duration::from_secs(20);
 
 /// Receives one image.
 pub fn receive(secret: &Secret, address: IpAddr, daemon: &mut Daemon) -> Result<Infallible> {
-    let listener = TcpListener::bind(SocketAddr::new(address, 0)).context("Failed to listen for an image")?;
-    daemon.say(&Reply::Listening(listener.local_addr()?))?;
-    let (greeting, streams) = gather(&listener, secret, daemon)?;
-    drop(listener);
+    let mut door = Door::new(SocketAddr::new(address, 0), vec![secret.clone()], Greeting::BYTES)?;
+    daemon.say(&Reply::Listening(door.address()))?;
+    let (greeting, streams) = gather(&mut door, secret, daemon)?;
+    drop(door);
     let first = streams[0].try_clone()?;
     let mut answers = FrameWriter::new(first.try_clone()?.into_writer(1));
     let answers_inside = first.try_clone()?.into_writer(0);
@@ -68,28 +70,31 @@ pub fn receive(secret: &Secret, address: IpAddr, daemon: &mut Daemon) -> Result<
     hold::stay(running)
 }
 
-/// Accepts the streams of one image. Whoever does not know the secret is turned away and waited for no more.
-fn gather(listener: &TcpListener, secret: &Secret, daemon: &Daemon) -> Result<(Greeting, Vec<Stream>)> {
+/// Accepts the streams of one image. Whoever does not know the secret is turned away, and nobody waits for them.
+fn gather(door: &mut Door, secret: &Secret, daemon: &Daemon) -> Result<(Greeting, Vec<Stream>)> {
+    let until = Instant::now() + CONNECT_TIME_MAX;
     let mut first: Option<Greeting> = None;
     let mut streams: Vec<Option<(TcpStream, Greeting)>> = Vec::new();
     loop {
+        let left = until.saturating_duration_since(Instant::now());
+        ensure!(!left.is_zero(), "the source did not connect");
         let mut fds =
-            [PollFd::new(listener.as_fd(), PollFlags::POLLIN), PollFd::new(daemon.stream.as_fd(), PollFlags::POLLIN)];
-        if poll(&mut fds, PollTimeout::from(CONNECT_MS_MAX))? == 0 {
-            bail!("the source did not connect");
+            [PollFd::new(door.fd(), PollFlags::POLLIN), PollFd::new(daemon.stream.as_fd(), PollFlags::POLLIN)];
+        poll(&mut fds, PollTimeout::try_from(left + Duration::from_millis(1)).unwrap_or(PollTimeout::MAX))?;
+        ensure!(!fds[1].any().unwrap_or(false), "the daemon is gone");
+        for met in door.met() {
+            let Met::Accepted(Opened { stream, name, .. }) = met else { continue };
+            let Ok(greeting) = net::accept(&stream, &name) else { continue };
+            let session = *first.get_or_insert(greeting);
+            if greeting.session != session.session || greeting.count != session.count {
+                continue;
+            }
+            streams.resize_with(usize::from(session.count), || None);
+            streams[usize::from(greeting.index)] = Some((stream, greeting));
         }
-        if fds[1].any().unwrap_or(false) {
-            bail!("the daemon is gone");
-        }
-        let (mut stream, _) = listener.accept().context("Failed to accept a stream")?;
-        let Ok(greeting) = net::accept(&mut stream, secret) else { continue };
-        let session = *first.get_or_insert(greeting);
-        if greeting.session != session.session || greeting.count != session.count {
-            continue;
-        }
-        streams.resize_with(usize::from(session.count), || None);
-        streams[usize::from(greeting.index)] = Some((stream, greeting));
-        if streams.iter().all(Option::is_some) {
+        if let Some(session) = first
+            && streams.iter().all(Option::is_some)
+        {
             let accepted = |(stream, greeting)| Stream::accepted(stream, secret, &greeting);
             let streams: io::Result<_> = streams.into_iter().flatten().map(accepted).collect();
             return Ok((session, streams.context("Failed to encrypt a stream")?));

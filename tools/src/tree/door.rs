@@ -1,0 +1,526 @@
+//! Who comes in, and who is let in elsewhere: all handshakes of a daemon at once, on the thread of its loop, none of which it waits for.
+//!
+//! ```text
+//!  strangers ──▶ guests, who have 5 s in all ──▶ Met::Accepted, who know a secret
+//!                     │  too many, too late, or wrong
+//!                     └──▶ Met::Refused, a few of them; the others are counted
+//!  dial ────────▶ Met::Dialled
+//! ```
+//! Enters: connections, addresses to dial, time. Leaves: [`Met`]. Nothing that a stranger sends is kept but the bytes of one step
+//! of the handshake, whose size is known. What strangers can cost is bounded: [`GUESTS_MAX`] descriptors, [`ACCEPTED_AT_ONCE`]
+//! connections each time the loop comes here, a few lines of a log each minute.
+//!
+//! When there are too many guests, one has to go: the oldest of the largest crowd. A crowd is all guests of one address that are
+//! equally far, because a greeting proves nothing: it may be a recorded one. So a flood drives out itself, of silence or of replays.
+
+use super::quota::Quota;
+use anyhow::{Context, Result};
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+use nix::sys::time::TimeSpec;
+use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
+use redrt_wire::auth::{self, Accepting, Connecting, Secret};
+use redrt_wire::deadline::Limited;
+use redrt_wire::seal::Cipher;
+use socket2::{Domain, SockRef, Socket, Type};
+use std::collections::{BTreeMap, HashMap};
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::{Duration, Instant};
+
+/// How long a stranger may take, in all, to prove that it is none.
+pub const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(5);
+/// So many may be proving themselves.
+pub const GUESTS_MAX: usize = 128;
+/// So many are accepted before the loop does something else.
+const ACCEPTED_AT_ONCE: usize = 64;
+/// As many wait in the kernel.
+const BACKLOG: i32 = 1024;
+/// How long nobody is accepted when there are no descriptors or there is no memory.
+const CLOSED_TIME: Duration = Duration::from_millis(100);
+/// How often a connection that was dropped before anything was said on it is tried again: the other end may have been flooded.
+const TRIES: u32 = 3;
+const EVENTS_AT_ONCE: usize = 256;
+const LISTENER_TOKEN: u64 = u64::MAX;
+const TIMER_TOKEN: u64 = u64::MAX - 1;
+const UNACKNOWLEDGED_TIME_MAX: Duration = Duration::from_secs(20);
+
+/// What has happened.
+#[derive(Debug)]
+pub enum Met {
+    /// Someone who knows a secret has connected.
+    Accepted(Opened),
+    /// Someone who does not has tried.
+    Refused(Refusal),
+    /// What was dialled for this purpose is connected, or is not.
+    Dialled {
+        /// As given to [`Door::dial`].
+        purpose: u64,
+        /// The connection.
+        result: io::Result<Opened>,
+    },
+}
+
+/// A stranger that was refused.
+#[derive(Debug)]
+pub struct Refusal {
+    /// From where it came.
+    pub address: SocketAddr,
+    /// What went wrong.
+    pub error: io::Error,
+    /// How many others were refused since the last one that was told.
+    pub untold_count: u64,
+}
+
+impl std::fmt::Display for Refusal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "refused a connection from {}: {}", self.address, self.error)?;
+        if self.untold_count > 0 {
+            write!(f, " (and {} others since the last such line)", self.untold_count)?;
+        }
+        Ok(())
+    }
+}
+
+/// A connection that has proved itself.
+#[derive(Debug)]
+pub struct Opened {
+    /// The connection; what it does is the taker's to set.
+    pub stream: TcpStream,
+    /// The other end.
+    pub address: SocketAddr,
+    /// What it is encrypted with.
+    pub cipher: Cipher,
+    /// Which of the door's secrets the other end has used; 0 if it was dialled.
+    pub key: usize,
+    /// What it says of itself; empty if it was dialled.
+    pub name: Vec<u8>,
+}
+
+/// A handshake that is under way.
+struct Guest {
+    stream: TcpStream,
+    address: SocketAddr,
+    until: Instant,
+    heard: Vec<u8>,
+    stage: Stage,
+}
+
+enum Stage {
+    /// Is being connected.
+    Dialled { purpose: u64, secret: Secret },
+    /// Was greeted, and has to answer.
+    Greeted { purpose: u64, connecting: Connecting },
+    /// Has to greet.
+    Stranger,
+    /// Was answered, and has to prove itself.
+    Answered(Accepting),
+}
+
+/// See the module.
+pub struct Door {
+    keys: Vec<Secret>,
+    /// Bytes of what the others say of themselves.
+    name_bytes: usize,
+    epoll: Epoll,
+    timer: TimerFd,
+    listener: Option<TcpListener>,
+    address: SocketAddr,
+    /// Nobody is accepted before then.
+    closed_until: Option<Instant>,
+    guests: BTreeMap<u64, Guest>,
+    next: u64,
+    quota: Quota<(SocketAddr, io::Error)>,
+    /// What could be said at once.
+    met: Vec<Met>,
+}
+
+impl Door {
+    /// Listens at this address, of which the port may be 0, for those who know one of these secrets and say `name_bytes` bytes
+    /// of themselves.
+    pub fn new(address: SocketAddr, keys: Vec<Secret>, name_bytes: usize) -> Result<Self> {
+        let listener = listen(address).with_context(|| format!("Failed to listen at {address}"))?;
+        let mut door = Self::without_listener(keys)?;
+        door.name_bytes = name_bytes;
+        door.address = listener.local_addr()?;
+        door.epoll.add(&listener, EpollEvent::new(EpollFlags::EPOLLIN, LISTENER_TOKEN))?;
+        door.listener = Some(listener);
+        Ok(door)
+    }
+
+    /// For dialling only.
+    pub fn without_listener(keys: Vec<Secret>) -> Result<Self> {
+        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
+        let timer = TimerFd::new(ClockId::CLOCK_MONOTONIC, TimerFlags::TFD_CLOEXEC | TimerFlags::TFD_NONBLOCK)?;
+        epoll.add(timer.as_fd(), EpollEvent::new(EpollFlags::EPOLLIN, TIMER_TOKEN))?;
+        Ok(Self {
+            keys: sealing(keys),
+            name_bytes: 0,
+            epoll,
+            timer,
+            listener: None,
+            address: ([0, 0, 0, 0], 0).into(),
+            closed_until: None,
+            guests: BTreeMap::new(),
+            next: 0,
+            quota: Quota::new(Instant::now()),
+            met: Vec::new(),
+        })
+    }
+
+    /// Where it listens; port 0 if nowhere.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Readable when [`Door::met`] has something to tell.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.epoll.0.as_fd()
+    }
+
+    /// Connects to another door; [`Met::Dialled`] follows within `time_max`.
+    pub fn dial(&mut self, purpose: u64, address: SocketAddr, time_max: Duration) {
+        let until = Instant::now() + time_max;
+        let outcome = self.keys.first().cloned().ok_or_else(|| ErrorKind::InvalidInput.into()).and_then(|secret| {
+            let stage = Stage::Dialled { purpose, secret };
+            let guest = Guest { stream: begin_to_connect(address)?, address, until, heard: Vec::new(), stage };
+            self.admit(guest, EpollFlags::EPOLLOUT)
+        });
+        if let Err(error) = outcome {
+            self.met.push(Met::Dialled { purpose, result: Err(error) });
+        }
+        self.set_timer();
+    }
+
+    fn admit(&mut self, guest: Guest, flags: EpollFlags) -> io::Result<()> {
+        let number = self.next;
+        self.next += 1;
+        self.epoll.add(&guest.stream, EpollEvent::new(flags, number))?;
+        self.guests.insert(number, guest);
+        Ok(())
+    }
+
+    /// What has happened since the last call. Does not block.
+    pub fn met(&mut self) -> Vec<Met> {
+        let mut raw = [EpollEvent::empty(); EVENTS_AT_ONCE];
+        let count = self.epoll.wait(&mut raw, EpollTimeout::ZERO).unwrap_or(0);
+        let mut is_knocked_at = false;
+        for event in &raw[..count] {
+            match event.data() {
+                // Last: those who are known to have said something go first.
+                LISTENER_TOKEN => is_knocked_at = true,
+                TIMER_TOKEN => drop(self.timer.wait()),
+                number => self.advance(number),
+            }
+        }
+        if is_knocked_at {
+            self.accept();
+        }
+        self.keep_time();
+        self.set_timer();
+        std::mem::take(&mut self.met)
+    }
+
+    fn accept(&mut self) {
+        for _ in 0..ACCEPTED_AT_ONCE {
+            let Some(listener) = self.listener.as_ref().filter(|_| self.closed_until.is_none()) else { return };
+            match listener.accept() {
+                Ok((stream, address)) => self.greet(stream, address),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+                Err(error) if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::ConnectionAborted) => {}
+                // No descriptors, or no memory. It would be readable again and again.
+                Err(_) => {
+                    self.closed_until = Some(Instant::now() + CLOSED_TIME);
+                    let _ = self.epoll.delete(listener);
+                }
+            }
+        }
+    }
+
+    fn greet(&mut self, stream: TcpStream, address: SocketAddr) {
+        let until = Instant::now() + HANDSHAKE_TIME_MAX;
+        let guest = Guest { stream, address, until, heard: Vec::new(), stage: Stage::Stranger };
+        let number = self.next;
+        let tuned = guest.stream.set_nonblocking(true).and_then(|()| tune(&guest.stream));
+        match tuned.and_then(|()| self.admit(guest, EpollFlags::EPOLLIN)) {
+            // Most have said something by now.
+            Ok(()) => self.advance(number),
+            Err(error) => self.refuse(address, error),
+        }
+        let strangers = || self.guests.iter().filter(|(_, guest)| guest.is_visitor());
+        if strangers().count() > GUESTS_MAX
+            && let Some(number) = superfluous(strangers().map(|(number, guest)| guest.rank(*number)))
+            && let Some(guest) = self.guests.remove(&number)
+        {
+            self.refuse(guest.address, io::Error::other("too many connect at once"));
+        }
+    }
+
+    fn refuse(&mut self, address: SocketAddr, error: io::Error) {
+        self.tell(Instant::now(), Some((address, error)));
+    }
+
+    /// Tells of this refusal, or of those that were kept back, if it may.
+    fn tell(&mut self, now: Instant, refused: Option<(SocketAddr, io::Error)>) {
+        if let Some(((address, error), untold_count)) = self.quota.pass(now, refused) {
+            self.met.push(Met::Refused(Refusal { address, error, untold_count }));
+        }
+    }
+
+    /// Goes on with a handshake as far as it can.
+    fn advance(&mut self, number: u64) {
+        let Some(mut guest) = self.guests.remove(&number) else { return };
+        let purpose = guest.purpose();
+        match (guest.step(&self.keys, self.name_bytes), purpose) {
+            (Ok(None), _) => {
+                let flags = guest.waits_for();
+                match (self.epoll.modify(&guest.stream, &mut EpollEvent::new(flags, number)), purpose) {
+                    (Ok(()), _) => drop(self.guests.insert(number, guest)),
+                    (Err(error), Some(purpose)) => {
+                        self.met.push(Met::Dialled { purpose, result: Err(error.into()) });
+                    }
+                    (Err(error), None) => self.refuse(guest.address, error.into()),
+                }
+            }
+            (Ok(Some(end)), purpose) => {
+                let _ = self.epoll.delete(&guest.stream);
+                let End { cipher, key, name } = end;
+                let opened = Opened { stream: guest.stream, address: guest.address, cipher, key, name };
+                self.met.push(match purpose {
+                    Some(purpose) => Met::Dialled { purpose, result: Ok(opened) },
+                    None => Met::Accepted(opened),
+                });
+            }
+            (Err(error), Some(purpose)) => self.met.push(Met::Dialled { purpose, result: Err(error) }),
+            (Err(error), None) => self.refuse(guest.address, error),
+        }
+    }
+
+    fn keep_time(&mut self) {
+        let now = Instant::now();
+        let late: Vec<_> = self.guests.extract_if(.., |_, guest| guest.until <= now).map(|(_, guest)| guest).collect();
+        for guest in late {
+            let error = io::Error::new(ErrorKind::TimedOut, "it took too long to prove that it knows the secret");
+            match guest.purpose() {
+                Some(purpose) => self.met.push(Met::Dialled { purpose, result: Err(error) }),
+                None => self.refuse(guest.address, error),
+            }
+        }
+        self.tell(now, None);
+        if self.closed_until.is_some_and(|until| until <= now)
+            && let Some(listener) = &self.listener
+        {
+            let opened = self.epoll.add(listener, EpollEvent::new(EpollFlags::EPOLLIN, LISTENER_TOKEN));
+            self.closed_until = opened.err().map(|_| now + CLOSED_TIME);
+        }
+    }
+
+    /// Has the descriptor readable when the next limit of time is reached, or when something can be told now.
+    fn set_timer(&self) {
+        let guests = self.guests.values().map(|guest| guest.until);
+        let told_at = if self.met.is_empty() { None } else { Some(Instant::now()) };
+        let due = guests.chain(self.closed_until).chain(self.quota.due()).chain(told_at).min();
+        let set = match due {
+            Some(due) => {
+                // A timer of no time at all would be off.
+                let left = due.saturating_duration_since(Instant::now()).max(Duration::from_nanos(1));
+                let expiration = Expiration::OneShot(TimeSpec::from_duration(left));
+                self.timer.set(expiration, TimerSetTimeFlags::empty())
+            }
+            None => self.timer.unset(),
+        };
+        debug_assert!(set.is_ok(), "{set:?}");
+    }
+}
+
+/// What came of a handshake.
+struct End {
+    cipher: Cipher,
+    key: usize,
+    name: Vec<u8>,
+}
+
+impl Guest {
+    /// For what it was dialled, if it was.
+    fn purpose(&self) -> Option<u64> {
+        match self.stage {
+            Stage::Dialled { purpose, .. } | Stage::Greeted { purpose, .. } => Some(purpose),
+            Stage::Stranger | Stage::Answered(_) => None,
+        }
+    }
+
+    fn is_visitor(&self) -> bool {
+        self.purpose().is_none()
+    }
+
+    fn rank(&self, number: u64) -> Rank {
+        Rank { number, address: self.address.ip(), is_answered: matches!(self.stage, Stage::Answered(_)) }
+    }
+
+    fn waits_for(&self) -> EpollFlags {
+        if matches!(self.stage, Stage::Dialled { .. }) { EpollFlags::EPOLLOUT } else { EpollFlags::EPOLLIN }
+    }
+
+    fn step(&mut self, keys: &[Secret], name_bytes: usize) -> io::Result<Option<End>> {
+        loop {
+            match std::mem::replace(&mut self.stage, Stage::Stranger) {
+                Stage::Dialled { purpose, secret } => {
+                    if !is_connected(&self.stream)? {
+                        self.stage = Stage::Dialled { purpose, secret };
+                        return Ok(None);
+                    }
+                    tune(&self.stream)?;
+                    let (connecting, greeting) = Connecting::begin(&secret)?;
+                    self.say(&greeting)?;
+                    self.stage = Stage::Greeted { purpose, connecting };
+                }
+                Stage::Greeted { purpose, connecting } => {
+                    if !self.has_heard(connecting.answer_bytes())? {
+                        self.stage = Stage::Greeted { purpose, connecting };
+                        return Ok(None);
+                    }
+                    let (proof, cipher) = connecting.finish(&self.heard, &[])?;
+                    self.say(&proof)?;
+                    return end(0, Vec::new(), cipher);
+                }
+                Stage::Stranger => {
+                    if !self.has_heard(Accepting::greeting_bytes(true))? {
+                        return Ok(None);
+                    }
+                    let (accepting, answer) = Accepting::begin(keys, &std::mem::take(&mut self.heard))?;
+                    self.say(&answer)?;
+                    self.stage = Stage::Answered(accepting);
+                }
+                Stage::Answered(accepting) => {
+                    if !self.has_heard(accepting.proof_bytes(name_bytes))? {
+                        self.stage = Stage::Answered(accepting);
+                        return Ok(None);
+                    }
+                    let key = accepting.key();
+                    let (name, cipher) = accepting.finish(&self.heard)?;
+                    return end(key, name, cipher);
+                }
+            }
+        }
+    }
+
+    /// Whether `count` bytes of this step have come. What comes behind them stays in the socket.
+    fn has_heard(&mut self, count: usize) -> io::Result<bool> {
+        while self.heard.len() < count {
+            let mut piece = [0; 128];
+            let wanted = piece.len().min(count - self.heard.len());
+            match (&self.stream).read(&mut piece[..wanted]) {
+                Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+                Ok(length) => self.heard.extend_from_slice(&piece[..length]),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(true)
+    }
+
+    /// A new socket takes what is said in a handshake.
+    fn say(&self, bytes: &[u8]) -> io::Result<()> {
+        (&self.stream).write_all(bytes)
+    }
+}
+
+fn end(key: usize, name: Vec<u8>, cipher: Option<Cipher>) -> io::Result<Option<End>> {
+    let cipher = cipher.ok_or(ErrorKind::InvalidData)?;
+    Ok(Some(End { cipher, key, name }))
+}
+
+/// What decides which guest has to go.
+struct Rank {
+    number: u64,
+    address: IpAddr,
+    is_answered: bool,
+}
+
+/// Which of these guests has to go.
+fn superfluous(guests: impl Iterator<Item = Rank>) -> Option<u64> {
+    let guests: Vec<_> = guests.collect();
+    let mut counts = HashMap::<(bool, IpAddr), usize>::new();
+    guests.iter().for_each(|guest| *counts.entry((guest.is_answered, guest.address)).or_default() += 1);
+    let order = |guest: &&Rank| {
+        let count = counts[&(guest.is_answered, guest.address)];
+        (std::cmp::Reverse(count), guest.is_answered, guest.number)
+    };
+    guests.iter().min_by_key(order).map(|guest| guest.number)
+}
+
+/// Everything a door lets in is encrypted.
+fn sealing(keys: Vec<Secret>) -> Vec<Secret> {
+    keys.into_iter().map(|secret| secret.sealing(true)).collect()
+}
+
+fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM.nonblocking().cloexec(), None)?;
+    socket.set_reuse_address(true)?;
+    socket.bind(&address.into())?;
+    socket.listen(BACKLOG)?;
+    Ok(socket.into())
+}
+
+fn begin_to_connect(address: SocketAddr) -> io::Result<TcpStream> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM.nonblocking().cloexec(), None)?;
+    match socket.connect(&address.into()) {
+        Err(error) if error.raw_os_error() != Some(libc::EINPROGRESS) => Err(error),
+        _ => Ok(socket.into()),
+    }
+}
+
+fn is_connected(stream: &TcpStream) -> io::Result<bool> {
+    if let Some(error) = stream.take_error()? {
+        return Err(error);
+    }
+    match stream.peer_addr() {
+        Ok(_) => Ok(true),
+        Err(error) if error.kind() == ErrorKind::NotConnected => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+fn tune(stream: &TcpStream) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    // What was sent and is not acknowledged for so long breaks the connection, instead of after a quarter of an hour.
+    SockRef::from(stream).set_tcp_user_timeout(Some(UNACKNOWLEDGED_TIME_MAX))
+}
+
+/// Connects to a door and authenticates, within `time_max`; blocks.
+pub fn dial(address: SocketAddr, secret: &Secret, time_max: Duration) -> io::Result<Opened> {
+    dial_as(address, secret, &[], time_max)
+}
+
+/// The same under a name.
+pub fn dial_as(address: SocketAddr, secret: &Secret, name: &[u8], time_max: Duration) -> io::Result<Opened> {
+    let until = Instant::now() + time_max;
+    let secret = secret.clone().sealing(true);
+    for tries_left in (0..TRIES).rev() {
+        let left = until.saturating_duration_since(Instant::now()).max(Duration::from_nanos(1));
+        let stream = TcpStream::connect_timeout(&address, left)?;
+        tune(&stream)?;
+        match auth::connect(&mut Limited::new(&stream, until), &secret, name) {
+            Ok(cipher) => {
+                stream.set_read_timeout(Some(time_max))?;
+                stream.set_write_timeout(Some(time_max))?;
+                let cipher = cipher.ok_or(ErrorKind::InvalidData)?;
+                return Ok(Opened { stream, address, cipher, key: 0, name: Vec::new() });
+            }
+            Err(error) => match error.kind() {
+                ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset | ErrorKind::BrokenPipe if tries_left > 0 => {}
+                ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => {
+                    let why = "the other end refuses the secret";
+                    return Err(io::Error::new(ErrorKind::PermissionDenied, why));
+                }
+                _ => return Err(error),
+            },
+        }
+    }
+    unreachable!("the last try returns")
+}
+
+#[cfg(test)]
+mod tests;

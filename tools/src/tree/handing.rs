@@ -1,0 +1,75 @@
+//! The line by which a daemon is handed the job's secret, on its standard input: in plain where what carries it is protected (a pipe,
+//! ssh), sealed by MUNGE where it is not (srun).
+
+use anyhow::{Context, Result, ensure};
+use redrt_wire::auth::Secret;
+use std::io::{self, BufRead, Write};
+use std::process::{Command, Stdio};
+
+/// What a sealed line begins with.
+const SEALED: &str = "MUNGE:";
+/// A longer line is none. MUNGE's are about 250 bytes.
+const LINE_BYTES_MAX: u64 = 4096;
+
+/// The line in plain.
+#[must_use]
+pub fn line(secret: &Secret) -> String {
+    format!("{}\n", secret.to_text())
+}
+
+/// The line that only processes of this user can open, on hosts that share MUNGE's key; in plain where there is no MUNGE.
+#[must_use]
+pub fn sealed_line(secret: &Secret) -> String {
+    let user = format!("--restrict-uid={}", nix::unistd::geteuid());
+    let sealed = pass_through("munge", &[&user], &line(secret)).ok().filter(|sealed| sealed.starts_with(SEALED));
+    sealed.unwrap_or_else(|| line(secret))
+}
+
+/// Reads the line and opens it if it is sealed.
+pub fn read_line(input: impl io::Read) -> Result<Secret> {
+    let mut line = String::new();
+    let mut input = io::BufReader::new(input.take(LINE_BYTES_MAX));
+    input.read_line(&mut line).context("Failed to read the job's secret")?;
+    if line.starts_with(SEALED) {
+        line = pass_through("unmunge", &["--metadata=/dev/null"], &line)
+            .context("Failed to open the job's secret, which was sealed by MUNGE")?;
+    }
+    Secret::from_text(line.trim_end()).context("Standard input holds no secret")
+}
+
+/// What a program prints when it is given this text.
+fn pass_through(program: &str, arguments: &[&str], text: &str) -> Result<String> {
+    let mut command = Command::new(program);
+    command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut child = command.spawn().with_context(|| format!("Failed to run {program}"))?;
+    let mut input = child.stdin.take().context("it has no standard input")?;
+    // Fits into the pipe; a program that has failed says so by its status.
+    let _ = input.write_all(text.as_bytes());
+    drop(input);
+    let output = child.wait_with_output()?;
+    ensure!(output.status.success(), "{program} failed ({})", output.status);
+    Ok(String::from_utf8(output.stdout)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_line_is_read_and_rubbish_is_refused() {
+        for secret in [Secret::new([0x5c; 32]), Secret::new([1; 32]).sealing(true)] {
+            assert_eq!(read_line(line(&secret).as_bytes()).unwrap(), secret);
+        }
+        let long = vec![b'a'; 1 << 20];
+        for rubbish in [&b""[..], b"no secret\n", b"MUNGE:rubbish:\n", b"\xff\xff\n", &long] {
+            assert!(read_line(rubbish).is_err());
+        }
+    }
+
+    #[test]
+    fn text_passes_through_a_program_or_it_fails() {
+        assert_eq!(pass_through("cat", &[], "text").unwrap(), "text");
+        assert!(pass_through("false", &[], "text").is_err());
+        assert!(pass_through("/no/such/program", &[], "text").is_err());
+    }
+}
