@@ -79,8 +79,7 @@ impl Listener {
 
     /// Whether this was to be heard.
     fn has_heard(&self, what: impl AsRef<[u8]>) -> bool {
-        let what = what.as_ref();
-        self.heard().windows(what.len()).any(|window| window == what)
+        memchr::memmem::find(&self.heard(), what.as_ref()).is_some()
     }
 }
 
