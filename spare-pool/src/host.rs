@@ -16,7 +16,7 @@ pub struct Spare {
     pub slot_count: u32,
     /// What else fails with it.
     pub rack: Option<String>,
-    /// The command by which daemons are started there, if not the usual one: as `ssh` is used, the host and a line for its shell follow.
+    /// By what daemons are started there, if not as usual: a name, which each host that starts daemons looks up for itself.
     pub launcher: Option<String>,
 }
 

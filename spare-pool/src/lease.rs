@@ -36,6 +36,8 @@ pub struct Lease {
     pub id: LeaseId,
     /// Who has it.
     pub job: JobId,
+    /// Whose job that is, where users are told apart.
+    pub user: Option<String>,
     /// The host, which no other job has meanwhile.
     pub spare: Spare,
     /// Memory that was asked for.
@@ -47,6 +49,8 @@ pub struct Lease {
 pub struct Request {
     /// The job.
     pub job: JobId,
+    /// Whose job it is, where users are told apart: the pool knows by the key that was used.
+    pub user: Option<String>,
     /// Memory of the largest replica.
     pub memory_bytes: u64,
     /// Processor features that its replicas run with; empty if any processor will do.
@@ -67,6 +71,7 @@ impl Request {
     pub fn new(job: JobId) -> Self {
         Self {
             job,
+            user: None,
             memory_bytes: 0,
             cpu_features: BTreeSet::new(),
             version: None,

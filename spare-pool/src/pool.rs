@@ -481,7 +481,8 @@ impl Pool {
         let entry = self.hosts.get_mut(name).expect("it was just found");
         let id = LeaseId(self.next_lease);
         self.next_lease += 1;
-        let lease = Lease { id, job: request.job, spare: entry.spare.clone(), memory_bytes: request.memory_bytes };
+        let (job, user, memory_bytes) = (request.job, request.user.clone(), request.memory_bytes);
+        let lease = Lease { id, job, user, spare: entry.spare.clone(), memory_bytes };
         entry.leases.insert(id, lease.clone());
         self.leases.insert(id, name.to_owned());
         self.heard.insert(request.job, now);

@@ -99,7 +99,7 @@ fn pool(lab: &Lab, hosts: &[&str]) -> Daemon {
     let secret = lab.path("pool.secret");
     wait("the daemon listens", || redctl(lab, "h1", "h1", &secret, &["status"]).map(drop));
     let words: Vec<_> = ["add"].into_iter().chain(hosts.iter().copied()).collect();
-    redctl(lab, "h1", "h1", &secret, &words).expect("they are hosts");
+    redctl(lab, "h1", "h1", &lab.path("pool.admin"), &words).expect("they are hosts");
     wait("they are seen", || {
         let states = states(lab);
         if states.iter().all(|state| state.ends_with(" idle true")) { Ok(()) } else { Err(states.join(", ")) }
@@ -142,7 +142,7 @@ fn a_pool_lends_hosts_and_gets_them_back() {
     std::thread::sleep(Duration::from_secs(4));
     assert!(is("leased"), "{:?}", states(&lab));
     // The pool wants it back: its replicas move to the other one.
-    redctl(&lab, "h1", "h1", &secret, &["drain", lent]).expect("it is there");
+    redctl(&lab, "h1", "h1", &lab.path("pool.admin"), &["drain", lent]).expect("it is there");
     job.wait_for("host-free", 1);
     wait("it is given back", || is_so(is("drained"), &lab));
     assert_on_host(&job, lent, 0);
@@ -163,7 +163,7 @@ fn a_lent_host_that_fails_is_marked_and_another_one_lent() {
     lab.cut_power("h3");
     lab.cut_power("h2");
     job.wait_for("replica-lost", 4);
-    redctl(&lab, "h1", "h1", &secret, &["add", "h4:4"]).expect("it is a host");
+    redctl(&lab, "h1", "h1", &lab.path("pool.admin"), &["add", "h4:4"]).expect("it is a host");
     job.wait_for("recovered", 4);
     assert_on_host(&job, "h4", 4);
     let ended = finish(&lab, job);

@@ -58,18 +58,23 @@ impl Drop for Daemon {
 #[test]
 fn spare_hosts_are_watched_by_ssh() {
     let Some(lab) = lab(3) else { return };
-    let (state, secret) = (lab.path("pool"), lab.path("pool.secret"));
+    let (state, secret, admin) = (lab.path("pool"), lab.path("pool.secret"), lab.path("pool.admin"));
     let mut command = lab.on("h1");
     command.arg(program("redspared")).args(["--listen", "7480", "--watch-interval", "0.2", "--watch-timeout", "2"]);
     command.args(["--launcher-exec", &lab.ssh(), "--state"]).arg(&state);
     let daemon = Daemon(command.stderr(Stdio::null()).spawn().expect("redspared can be run"));
     wait("the daemon listens", || redctl(&lab, "h2", "h1", &secret, &["status"]).map(drop));
-    redctl(&lab, "h2", "h1", &secret, &["add", "h2:2", "h3"]).expect("they are hosts");
+    // Who may lease may not say which hosts there are, and nobody may say from afar what is run.
+    let refused = redctl(&lab, "h2", "h1", &secret, &["add", "h2:2"]).expect_err("this key is for jobs");
+    assert!(refused.contains("administrator"), "{refused}");
+    let refused = redctl(&lab, "h2", "h1", &admin, &["add", "h2", "--launcher", "sh -c id"]).expect_err("no name");
+    assert!(refused.contains("expected a name"), "{refused}");
+    redctl(&lab, "h2", "h1", &admin, &["add", "h2:2", "h3"]).expect("they are hosts");
     let status = || redctl(&lab, "h2", "h1", &secret, &["status", "--json"]);
     wait("both are seen", || are(&status(), &["h2 idle true", "h3 idle true"]));
     lab.cut_power("h3");
     wait("one is missed", || are(&status(), &["h2 idle true", "h3 unreachable false"]));
-    redctl(&lab, "h2", "h1", &secret, &["drain", "h2"]).expect("it is there");
+    redctl(&lab, "h2", "h1", &admin, &["drain", "h2"]).expect("it is there");
     wait("one is drained", || are(&status(), &["h2 drained true", "h3 unreachable false"]));
     // Another secret opens nothing.
     let other = lab.path("other.secret");

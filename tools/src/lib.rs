@@ -9,6 +9,7 @@ pub mod coordinator;
 pub mod hosts;
 pub mod interface;
 pub mod jobs;
+pub mod launchers;
 pub mod link;
 pub mod plan;
 pub mod pool;

@@ -1,7 +1,7 @@
 //! Where a pool is and what opens it.
 //!
-//! Whoever knows a pool's secret may lease from it and change it. So the file that holds it is readable for those who may:
-//! one user, or a group.
+//! Whoever knows the key of jobs may lease from a pool, whoever knows the administrator's may change it. So the files that hold
+//! them are readable for those who may: one user, or a group.
 
 use super::wire::DEFAULT_PORT;
 use crate::secret_file;
@@ -17,7 +17,9 @@ use std::path::{Path, PathBuf};
 pub const ADDRESS_VARIABLE: &str = "REDRT_POOL";
 /// Environment variable that names the file with its secret.
 pub const SECRET_VARIABLE: &str = "REDRT_POOL_SECRET_FILE";
-const SITE_FILE: &str = "/etc/redrt/pool.secret";
+/// Environment variable that names the file with the administrator's key.
+pub const ADMIN_VARIABLE: &str = "REDRT_POOL_ADMIN_FILE";
+const SITE: &str = "/etc";
 
 /// `HOST`, `HOST:PORT`, `[ADDRESS]:PORT`.
 pub fn resolve(text: &str) -> Result<SocketAddr> {
@@ -33,31 +35,33 @@ pub fn resolve(text: &str) -> Result<SocketAddr> {
     found.next().with_context(|| format!("{text} has no address"))
 }
 
-/// The file that holds the secret: as said, as the environment says, the user's own, or the site's.
-fn secret_path(said: Option<&Path>) -> Result<PathBuf> {
+/// The file that holds a key: as said, as the environment says, the user's own, or the site's.
+fn secret_path(said: Option<&Path>, variable: &str, name: &str) -> Result<PathBuf> {
     if let Some(path) = said {
         return Ok(path.to_owned());
     }
-    if let Some(path) = std::env::var_os(SECRET_VARIABLE) {
+    if let Some(path) = std::env::var_os(variable) {
         return Ok(path.into());
     }
     let home = std::env::var_os("HOME").map(|home| Path::new(&home).join(".config"));
     let own = std::env::var_os("XDG_CONFIG_HOME").map(PathBuf::from).or(home);
-    let candidates = own.into_iter().map(|own| own.join("redrt/pool.secret")).chain([SITE_FILE.into()]);
+    let candidates = own.into_iter().map(|own| own.join(name)).chain([Path::new(SITE).join(name)]);
     let candidates: Vec<_> = candidates.collect();
     let Some(found) = candidates.iter().find(|path| path.exists()) else {
         let looked: Vec<_> = candidates.iter().map(|path| path.display().to_string()).collect();
-        bail!(
-            "the pool's secret is needed: --pool-secret FILE, or {SECRET_VARIABLE}; there is no {}",
-            looked.join(" or ")
-        );
+        bail!("the pool's key is needed: --pool-secret FILE, or {variable}; there is no {}", looked.join(" or "));
     };
     Ok(found.clone())
 }
 
-/// The secret of a pool.
+/// The key of a pool's jobs.
 pub fn secret(said: Option<&Path>) -> Result<Secret> {
-    secret_file::read(&secret_path(said)?)
+    secret_file::read(&secret_path(said, SECRET_VARIABLE, "redrt/pool.secret")?)
+}
+
+/// The key of a pool's administrator.
+pub fn admin_secret(said: Option<&Path>) -> Result<Secret> {
+    secret_file::read(&secret_path(said, ADMIN_VARIABLE, "redrt/pool.admin")?)
 }
 
 /// The secret in a file, which is made if it is not there.

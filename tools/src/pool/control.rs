@@ -2,7 +2,8 @@
 
 use super::access;
 use super::wire::{FromPool, Question, ToPool};
-use crate::cli::parse_host;
+use crate::cli::{UsageError, parse_host};
+use crate::launchers;
 use crate::link::{Link, Received};
 use crate::say;
 use crate::tree::door;
@@ -22,8 +23,8 @@ pub struct Arguments {
     #[arg(long, env = access::ADDRESS_VARIABLE, value_name = "ADDRESS", global = true)]
     pool: Option<String>,
 
-    /// File that holds the secret of the pool [default: ~/.config/redrt/pool.secret, /etc/redrt/pool.secret]
-    #[arg(long = "pool-secret", env = access::SECRET_VARIABLE, value_name = "FILE", global = true)]
+    /// File that holds the key of jobs, or to change the pool, the administrator's [default: pool.secret or pool.admin in ~/.config/redrt or /etc/redrt]
+    #[arg(long = "pool-secret", value_name = "FILE", global = true)]
     secret: Option<PathBuf>,
 
     /// Answer in JSON
@@ -46,8 +47,9 @@ enum What {
         /// What else fails with them
         #[arg(long, value_name = "NAME")]
         rack: Option<String>,
-        /// Command by which daemons are started there, used as ssh is
-        #[arg(long, value_name = "COMMAND")]
+        /// What starts daemons there: a name of ~/.config/redrt/launchers or /etc/redrt/launchers on the hosts of
+        /// redspared and of jobs, or srun:JOB
+        #[arg(long, value_name = "NAME")]
         launcher: Option<String>,
     },
     /// Remove hosts.
@@ -80,12 +82,15 @@ fn question(what: &What) -> Result<Question> {
     Ok(match what {
         What::Status => Question::Status,
         What::Add { hosts, rack, launcher } => {
+            if let Some(name) = launcher.as_ref().filter(|name| !launchers::is_name(name)) {
+                return Err(UsageError(format!("--launcher {name}: expected a name, or srun:JOB")).into());
+            }
             let spare = |text: &String| {
                 let (name, slot_count) = parse_host(text)?;
                 let (rack, launcher) = (rack.clone(), launcher.clone());
                 Ok(Spare { name: name.name, user: name.user, slot_count: slot_count.unwrap_or(1), rack, launcher })
             };
-            Question::Add(hosts.iter().map(spare).collect::<Result<_, crate::cli::UsageError>>()?)
+            Question::Add(hosts.iter().map(spare).collect::<Result<_, UsageError>>()?)
         }
         What::Remove { hosts, force } => Question::Remove { hosts: hosts.clone(), force: *force },
         What::Drain { hosts } => Question::Drain(hosts.clone()),
@@ -96,10 +101,14 @@ fn question(what: &What) -> Result<Question> {
 /// Asks the pool and prints what it says.
 pub fn run(arguments: &Arguments) -> Result<()> {
     let Some(address) = &arguments.pool else {
-        bail!(crate::cli::UsageError(format!("which pool? --pool ADDRESS, or {}", access::ADDRESS_VARIABLE)))
+        bail!(UsageError(format!("which pool? --pool ADDRESS, or {}", access::ADDRESS_VARIABLE)))
     };
     let question = question(&arguments.what)?;
-    let secret = access::secret(arguments.secret.as_deref())?;
+    let said = arguments.secret.as_deref();
+    let secret = match question {
+        Question::Status => access::secret(said)?,
+        _ => access::admin_secret(said)?,
+    };
     let answer = match ask(access::resolve(address)?, &secret, question) {
         Ok(answer) => answer,
         Err(error) if arguments.json => {

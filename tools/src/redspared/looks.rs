@@ -1,7 +1,8 @@
 //! Looking at hosts: `redrtd --probe` is run there, as daemons are started there. Each look has a thread of its own, a few at a
 //! time; what it found comes back through a descriptor that can be waited on.
 
-use crate::tree::launcher::{daemon_executable, dies_with_this, shell_on};
+use crate::launchers;
+use crate::tree::launcher::{dies_with_this, shell_on};
 use anyhow::{Context, Result, bail};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use redrt_wire::daemon::HostName;
@@ -43,14 +44,13 @@ pub struct Looks {
 }
 
 impl Looks {
-    /// Uses this command in place of `ssh`; a look that takes longer than `time_max` has failed.
-    pub fn new(launcher: Vec<String>, time_max: Duration) -> Result<Self> {
+    /// Runs this program on hosts, by this command in place of `ssh`; a look that takes longer than `time_max` has failed.
+    pub fn new(daemon: PathBuf, launcher: Vec<String>, time_max: Duration) -> Result<Self> {
         let (wake, waker) = UnixStream::pair()?;
         wake.set_nonblocking(true)?;
         waker.set_nonblocking(true)?;
         let (sender, receiver) = channel();
-        let (daemon, waiting) = (daemon_executable()?, VecDeque::new());
-        let waker = Arc::new(waker);
+        let (waker, waiting) = (Arc::new(waker), VecDeque::new());
         Ok(Self { launcher, daemon, time_max, waiting, under_way: 0, sender, receiver, wake, waker })
     }
 
@@ -95,14 +95,13 @@ impl Looks {
 
     fn command(&self, spare: &Spare) -> Result<Command> {
         let words = [self.daemon.display().to_string(), "--probe".into()];
-        let own: Vec<_> = spare.launcher.iter().flat_map(|launcher| launcher.split_whitespace()).collect();
-        if own.is_empty() && spare.user.is_none() && is_here(&spare.name) {
+        if spare.launcher.is_none() && spare.user.is_none() && is_here(&spare.name) {
             let mut command = Command::new(&words[0]);
             command.arg(&words[1]);
             return Ok(command);
         }
-        let own: Vec<_> = own.into_iter().map(str::to_owned).collect();
-        let launcher = if own.is_empty() { &self.launcher } else { &own };
+        let named = spare.launcher.as_deref().map(launchers::command).transpose()?;
+        let launcher = named.as_ref().unwrap_or(&self.launcher);
         shell_on(launcher, &HostName { user: spare.user.clone(), name: spare.name.clone() }, words)
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! The decisions are `spare_pool`'s; here are the file, the connections and the clock.
 
+mod keys;
 mod looks;
 mod report;
 mod server;
@@ -12,6 +13,7 @@ use crate::pool::access;
 use crate::pool::wire::DEFAULT_PORT;
 use crate::redrun::Console;
 use crate::say;
+use crate::tree::launcher::daemon_executable;
 use anyhow::{Context, Result};
 use clap::{CommandFactory, Parser};
 use nix::sys::signal::{SigSet, Signal};
@@ -38,9 +40,17 @@ struct Arguments {
     #[arg(long, value_name = "FILE", required_unless_present = "generate")]
     state: Option<PathBuf>,
 
-    /// File that holds the secret of the pool; made if it is not there [default: FILE.secret beside the state]
+    /// File that holds the key of jobs, which may lease and look; made if it is not there [default: FILE.secret beside the state]
     #[arg(long = "secret-file", value_name = "FILE")]
     secret_file: Option<PathBuf>,
+
+    /// File that holds the administrator's key, which may change the pool; made if it is not there [default: FILE.admin beside the state]
+    #[arg(long = "admin-secret-file", value_name = "FILE")]
+    admin_file: Option<PathBuf>,
+
+    /// Directory with a file NAME.key for each user: jobs that use it are that user's
+    #[arg(long = "user-keys", value_name = "DIRECTORY")]
+    user_keys: Option<PathBuf>,
 
     /// Time after which the leases of a job that is not heard of end
     #[arg(long = "lease-time", value_name = "SECONDS", default_value = "60", value_parser = seconds)]
@@ -78,7 +88,7 @@ struct Arguments {
 const EXAMPLES: &str = "\
 Examples:
   redspared --state /var/lib/redrt/pool
-  redctl pool --pool spares1 --pool-secret /var/lib/redrt/pool.secret add h7 h8:4
+  redctl pool --pool spares1 --pool-secret /var/lib/redrt/pool.admin add h7 h8:4
   redrun --pool spares1 -r 2 -n 64 ./app";
 
 fn seconds(text: &str) -> Result<Duration, String> {
@@ -115,11 +125,13 @@ fn run(arguments: Arguments, console: &Console) -> Result<()> {
         return Ok(());
     }
     let state = arguments.state.context("--state is missing")?;
-    let secret_file = arguments.secret_file.unwrap_or_else(|| {
+    let beside = |suffix: &str| {
         let mut name = state.clone().into_os_string();
-        name.push(".secret");
-        name.into()
-    });
+        name.push(suffix);
+        PathBuf::from(name)
+    };
+    let secret_file = arguments.secret_file.unwrap_or_else(|| beside(".secret"));
+    let admin_file = arguments.admin_file.unwrap_or_else(|| beside(".admin"));
     let settings = Settings {
         lease_time: Some(arguments.lease_time),
         rest_first: arguments.rest,
@@ -137,13 +149,13 @@ fn run(arguments: Arguments, console: &Console) -> Result<()> {
     anyhow::ensure!(!launcher.is_empty(), "--launcher-exec is empty");
     // Before any thread is started, so that all have them blocked.
     let signals = catch_signals()?;
-    let secret = access::secret_or_new(&secret_file)?;
+    let keys = keys::Keys::load(&secret_file, &admin_file, arguments.user_keys.as_deref())?;
     let store = store::Store::open(&state)?;
     let stored = store.load().with_context(|| format!("Failed to read the pool's state {}", state.display()))?;
     let pool = Pool::restore(settings, stored, Duration::ZERO);
-    let looks = looks::Looks::new(launcher, arguments.watch_timeout)?;
+    let looks = looks::Looks::new(daemon_executable()?, launcher, arguments.watch_timeout)?;
     let address = listen_address(&arguments.listen)?;
-    server::Server::new(address, secret, pool, store, looks, console)?.run(&signals)
+    server::Server::new(address, keys, pool, store, looks, console)?.run(&signals)
 }
 
 fn listen_address(text: &str) -> Result<SocketAddr> {

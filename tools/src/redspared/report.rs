@@ -14,9 +14,11 @@ pub fn status(pool: &Pool, connected: &[JobId], now: Duration) -> Value {
     let jobs: Vec<_> = known
         .into_iter()
         .map(|job| {
+            let user = pool.leases(job).find_map(|lease| lease.user.clone());
             let leases = pool.leases(job).map(|lease| json!({ "lease": lease.id.0, "host": lease.spare.name }));
             json!({
                 "job": job.to_string(),
+                "user": user,
                 "connected": connected.contains(&job),
                 "leases": leases.collect::<Vec<_>>(),
             })

@@ -1,8 +1,10 @@
 //! The daemon's loop: connections, looks and time in; the pool decides; changes to the disk, then messages out.
 
+use super::keys::{Holder, Keys};
 use super::looks::Looks;
 use super::report;
 use super::store::Store;
+use crate::launchers;
 use crate::pool::spares::ended;
 use crate::pool::wire::{End, FromPool, Question, ToPool};
 use crate::redrun::Console;
@@ -10,9 +12,8 @@ use crate::tree::hub::{Event, Hub, LinkId};
 use anyhow::{Context, Result};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signalfd::SignalFd;
-use redrt_wire::auth::Secret;
 use redrt_wire::daemon::HostName;
-use spare_pool::{JobId, Lease, LeaseId, Output, Pool, Spare, Ticket};
+use spare_pool::{JobId, Lease, LeaseId, Output, Pool, Request, Spare, Ticket};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
@@ -29,6 +30,9 @@ pub struct Server<'a> {
     looks: Looks,
     console: &'a Console,
     begin: Instant,
+    keys: Keys,
+    /// Whose key each connection was opened with.
+    holders: BTreeMap<LinkId, Holder>,
     /// Who is connected, once they have said so.
     jobs: BTreeMap<JobId, LinkId>,
     /// Which request of which connection waits for a ticket.
@@ -41,15 +45,16 @@ impl<'a> Server<'a> {
     /// Listens for jobs.
     pub fn new(
         address: SocketAddr,
-        secret: Secret,
+        keys: Keys,
         pool: Pool,
         store: Store,
         looks: Looks,
         console: &'a Console,
     ) -> Result<Self> {
-        let hub = Hub::new(address, secret)?;
-        let (jobs, tickets, outgoing) = (BTreeMap::new(), BTreeMap::new(), Vec::new());
-        let server = Self { hub, pool, store, looks, console, begin: Instant::now(), jobs, tickets, outgoing };
+        let hub = Hub::with_keys(address, keys.secrets())?;
+        let (holders, jobs, tickets, outgoing) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new(), Vec::new());
+        let begin = Instant::now();
+        let server = Self { hub, pool, store, looks, console, begin, keys, holders, jobs, tickets, outgoing };
         let (hosts, leases) = (server.pool.hosts(Duration::ZERO).count(), server.pool.stored().leases.len());
         server.say(&format!("listening at {}: {hosts} hosts, {leases} leases", server.hub.address()));
         Ok(server)
@@ -110,7 +115,11 @@ impl<'a> Server<'a> {
 
     fn happen(&mut self, event: Event) -> Result<()> {
         match event {
-            Event::Accepted(..) | Event::Dialled { .. } => {}
+            Event::Accepted(link, key) => {
+                let holder = self.keys.holder(key).cloned().unwrap_or(Holder::Jobs);
+                self.holders.insert(link, holder);
+            }
+            Event::Dialled { .. } => {}
             Event::Refused(refusal) => self.console.warning(&refusal.to_string()),
             Event::Readable(link) => self.read(link)?,
             Event::Closed(link) => {
@@ -141,6 +150,7 @@ impl<'a> Server<'a> {
     /// What waits on a connection is asked for again on the next; leases are not touched.
     fn drop_link(&mut self, link: LinkId) {
         self.hub.close(link);
+        self.holders.remove(&link);
         self.jobs.retain(|_, other| *other != link);
         let gone: Vec<_> =
             self.tickets.iter().filter(|(_, (other, _))| *other == link).map(|(ticket, _)| *ticket).collect();
@@ -168,7 +178,7 @@ impl<'a> Server<'a> {
             (ToPool::Ask { version, question }, None) => {
                 let answer = match version_is_wrong(&version) {
                     Some(why) => Err(why),
-                    None => self.ask(question, now),
+                    None => self.ask(link, question, now),
                 };
                 self.answer(link, FromPool::Answer(answer));
             }
@@ -186,6 +196,11 @@ impl<'a> Server<'a> {
 
     /// A job is here, perhaps again. A lease that it has not heard of was granted while its connection broke.
     fn greet(&mut self, link: LinkId, job: JobId, leases: &[LeaseId], now: Duration) {
+        let user = self.user_of(link);
+        let connected = self.jobs.get(&job).map(|other| self.user_of(*other));
+        if connected.is_some_and(|other| other != user) || self.pool.leases(job).any(|lease| lease.user != user) {
+            return self.answer(link, FromPool::Refused(format!("job {job} is another user's")));
+        }
         if let Some(before) = self.jobs.insert(job, link) {
             self.drop_link(before);
             self.jobs.insert(job, link);
@@ -198,6 +213,11 @@ impl<'a> Server<'a> {
         let lease_time_ms = self.pool.settings().lease_time.map_or(u64::MAX, |time| time.as_millis() as u64);
         let leases = self.lease_ids(job);
         self.answer(link, FromPool::Welcome { lease_time_ms, leases });
+    }
+
+    /// Whose job is at the other end, where users are told apart.
+    fn user_of(&self, link: LinkId) -> Option<String> {
+        self.holders.get(&link).and_then(Holder::user).map(str::to_owned)
     }
 
     fn lease_ids(&self, job: JobId) -> Vec<LeaseId> {
@@ -215,6 +235,7 @@ impl<'a> Server<'a> {
                 if request.job != job || count >= REQUEST_COUNT_MAX {
                     return self.answer(link, FromPool::Refused("its requests make no sense".into()));
                 }
+                let request = Request { user: self.user_of(link), ..request };
                 let ticket = self.pool.request(request, now);
                 self.tickets.insert(ticket, (link, number));
             }
@@ -261,7 +282,12 @@ impl<'a> Server<'a> {
         self.pool.failed(id, why, now)
     }
 
-    fn ask(&mut self, question: Question, now: Duration) -> Result<String, String> {
+    fn ask(&mut self, link: LinkId, question: Question, now: Duration) -> Result<String, String> {
+        if question != Question::Status && self.holders.get(&link) != Some(&Holder::Administrator) {
+            return Err("this key may lease and look; the pool is changed with the administrator's (--pool-secret \
+                        FILE.admin, beside the pool's state)"
+                .into());
+        }
         let known = |pool: &Pool, names: &[String]| match names.iter().find(|name| !pool.has_host(name)) {
             Some(name) => Err(format!("host {name} is not in the pool")),
             None => Ok(()),
@@ -355,9 +381,14 @@ fn unsound(spare: &Spare) -> Option<String> {
     let host = HostName { user: spare.user.clone(), name: spare.name.clone() };
     if !host.is_sound() {
         Some(format!("'{}' is not a host", spare.name))
+    } else if let Some(name) = spare.launcher.as_ref().filter(|name| !launchers::is_name(name)) {
+        Some(format!("{name:?} is no name of a launcher"))
     } else if spare.slot_count == 0 {
         Some(format!("host {} has no places", spare.name))
     } else {
         None
     }
 }
+
+#[cfg(test)]
+mod tests;

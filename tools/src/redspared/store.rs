@@ -14,7 +14,7 @@ const NUMBERS: TableDefinition<'_, &str, u64> = TableDefinition::new("numbers");
 const FORMAT_KEY: &str = "format";
 const NEXT_LEASE_KEY: &str = "next lease";
 /// Of what is written here.
-const FORMAT: u64 = 1;
+const FORMAT: u64 = 2;
 /// How long another process may have the file before it is taken for another daemon.
 const LOCK_TIME_MAX: Duration = Duration::from_secs(2);
 const LOCK_PAUSE: Duration = Duration::from_millis(10);

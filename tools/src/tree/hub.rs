@@ -60,7 +60,16 @@ pub struct Hub {
 impl Hub {
     /// Listens at this address, of which the port may be 0.
     pub fn new(address: SocketAddr, secret: Secret) -> Result<Self> {
-        Self::behind(Door::new(address, vec![secret.clone()], 0)?, secret)
+        Self::with_keys(address, vec![secret])
+    }
+
+    /// Likewise, for those who know one of several secrets.
+    ///
+    /// # Panics
+    /// When there is none.
+    pub fn with_keys(address: SocketAddr, secrets: Vec<Secret>) -> Result<Self> {
+        let first = secrets[0].clone();
+        Self::behind(Door::new(address, secrets, 0)?, first)
     }
 
     /// For dialling only: listens nowhere.

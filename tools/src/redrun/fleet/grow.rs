@@ -1,6 +1,7 @@
 //! Hosts that come and go while the job runs.
 
 use super::{Fleet, Member, News};
+use crate::launchers;
 use crate::plan::{Launcher, PlannedHost};
 use crate::tree::launcher::{self, Place};
 use anyhow::{Context, Result, ensure};
@@ -30,7 +31,7 @@ impl Fleet {
         let host = self.members.len() as u32;
         let name = HostName { user: spare.user.clone(), name: spare.name.clone() };
         let command = match (&spare.launcher, &self.plan.launcher) {
-            (Some(command), _) => command.split_whitespace().map(str::to_owned).collect(),
+            (Some(name), _) => launchers::command(name).with_context(|| format!("host {}", spare.name))?,
             (None, Launcher::Remote(command)) => command.clone(),
             (None, Launcher::Slurm(_)) => vec!["ssh".to_owned()],
         };

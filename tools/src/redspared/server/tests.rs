@@ -1,0 +1,88 @@
+use super::*;
+use crate::link::{Link, Received};
+use crate::tree::door;
+use nix::sys::signal::SigSet;
+use nix::sys::signalfd::SfdFlags;
+use spare_pool::Settings;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+const TIME_MAX: Duration = Duration::from_secs(10);
+
+/// A pool with keys of adam and eve; its state lies in the directory.
+fn serve(directory: &std::path::Path) -> (SocketAddr, Vec<redrt_wire::auth::Secret>) {
+    let users = directory.join("users");
+    fs::create_dir(&users).unwrap();
+    for (name, digits) in [("adam.key", "11"), ("eve.key", "22")] {
+        fs::write(users.join(name), digits.repeat(32)).unwrap();
+        fs::set_permissions(users.join(name), fs::Permissions::from_mode(0o600)).unwrap();
+    }
+    let keys = Keys::load(&directory.join("secret"), &directory.join("admin"), Some(&users)).unwrap();
+    let secrets = keys.secrets();
+    let state = directory.join("state");
+    let (told, address) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let store = Store::open(&state).unwrap();
+        // A host is there when a look at it says so: this one never does.
+        let looks = Looks::new("redrtd".into(), vec!["false".into()], TIME_MAX).unwrap();
+        let pool = Pool::restore(Settings::shared(), store.load().unwrap(), Duration::ZERO);
+        let console = Console::new("redspared");
+        let server = Server::new(([127, 0, 0, 1], 0).into(), keys, pool, store, looks, &console).unwrap();
+        told.send(server.hub.address()).unwrap();
+        // It ends with this program.
+        let signals = SignalFd::with_flags(&SigSet::empty(), SfdFlags::SFD_NONBLOCK).unwrap();
+        let _ = server.run(&signals);
+    });
+    (address.recv().unwrap(), secrets)
+}
+
+fn say(
+    address: SocketAddr,
+    secret: &redrt_wire::auth::Secret,
+    message: &ToPool,
+) -> (Link<std::net::TcpStream>, FromPool) {
+    let opened = door::dial(address, secret, TIME_MAX).unwrap();
+    let mut link = Link::new(opened.stream, Some(opened.cipher));
+    link.send(message).unwrap();
+    loop {
+        if let Some(answer) = link.next_message().unwrap() {
+            return (link, answer);
+        }
+        assert!(matches!(link.receive().unwrap(), Received::Bytes), "it does not answer");
+    }
+}
+
+#[test]
+fn each_key_opens_what_its_holder_may_do() {
+    let directory = tempfile::tempdir().unwrap();
+    let (address, secrets) = serve(directory.path());
+    let [jobs, administrator, adam, eve] = &secrets[..] else { panic!("four keys") };
+    let version = || env!("CARGO_PKG_VERSION").to_owned();
+    let ask = |secret, question| match say(address, secret, &ToPool::Ask { version: version(), question }).1 {
+        FromPool::Answer(answer) => answer,
+        other => panic!("{other:?}"),
+    };
+    let add = |launcher: Option<&str>| {
+        Question::Add(vec![Spare { launcher: launcher.map(str::to_owned), ..Spare::new("h9", 1) }])
+    };
+    for secret in [jobs, adam] {
+        for question in [add(None), Question::Drain(vec!["h9".into()])] {
+            let why = ask(secret, question).unwrap_err();
+            assert!(why.contains("administrator"), "{why}");
+        }
+        ask(secret, Question::Status).unwrap();
+    }
+    // Not even the administrator says what is run.
+    assert!(ask(administrator, add(Some("sh -c id"))).unwrap_err().contains("no name of a launcher"));
+    ask(administrator, add(None)).unwrap();
+
+    let hello = || ToPool::Hello { version: version(), job: JobId(7), leases: Vec::new() };
+    let (_link, welcome) = say(address, adam, &hello());
+    assert!(matches!(welcome, FromPool::Welcome { .. }), "{welcome:?}");
+    for stranger in [eve, jobs] {
+        let (_link, refused) = say(address, stranger, &hello());
+        assert!(matches!(&refused, FromPool::Refused(why) if why.contains("another user")), "{refused:?}");
+    }
+    let (_link, again) = say(address, adam, &hello());
+    assert!(matches!(again, FromPool::Welcome { .. }), "{again:?}");
+}
