@@ -1,11 +1,12 @@
 //! Control messages that are damaged on the way, and strangers that answer a handshake with anything.
 
 use crate::auth::{self, Secret};
+use crate::clone::{CloneId, CloneOrder, CloneStep, Cost, Newcomer, Pins, Position, Progress};
 use crate::control::{
-    Card, Determinism, Files, FromAgent, OnSdc, Options, ProcessFault, Protocol, SharedMemory, ToAgent, Transport,
-    Verification, Welcome,
+    Card, Determinism, Files, FromAgent, OnSdc, Options, Passive, Place, ProcessFault, Protocol, SharedMemory, ToAgent,
+    Transport, Verification, Welcome,
 };
-use crate::daemon::{Application, FromDaemon, HostName, Launch, Sign, ToDaemon, Watch};
+use crate::daemon::{Application, Exit, FromDaemon, HostName, Launch, Sign, ToDaemon, Watch};
 use crate::dynamic::{self, NameAnswer, NameRequest, Origin, Request};
 use crate::event::{Action, Coverage, Event, Excerpt, Finding, Mismatch, Statistics, Vote};
 use crate::frame::{FrameReader, decode_body, encode, encode_body};
@@ -125,6 +126,63 @@ fn sending() -> Sending {
     Sending { to: VirtualRank(1), context: ContextId(2), sequence: SeqNum(3) }
 }
 
+fn pins() -> Pins {
+    Pins { awaited: vec![ReplicaId::new(0, 1)], ready: vec![ReplicaId::new(2, 1); 2] }
+}
+
+fn position() -> Position {
+    Position { output_bytes: 1 << 33, input: vec![7; 40], input_has_ended: true }
+}
+
+fn place() -> Place {
+    Place {
+        me: ReplicaId::new(2, 1),
+        incarnation: Incarnation(1),
+        host: "host".into(),
+        host_number: 2,
+        local_process_count: 3,
+        listen: ([127, 0, 0, 1], 0).into(),
+    }
+}
+
+fn passive() -> Passive {
+    Passive {
+        view: ViewNumber(3),
+        sent_bytes: 1,
+        received_bytes: 2,
+        waits_for: vec!["a message".into()],
+        awaits_leader: true,
+    }
+}
+
+/// All that a clone's daemons are told.
+fn clone_orders(card: &Card) -> impl Iterator<Item = ToDaemon> {
+    let newcomer =
+        Newcomer { replica: ReplicaId::new(0, 1), incarnation: Incarnation(1), source: ReplicaId::new(0, 0) };
+    let orders = [
+        CloneOrder::Receive(newcomer),
+        CloneOrder::Send { newcomer, address: ([127, 0, 0, 1], 80).into() },
+        CloneOrder::Cut,
+        CloneOrder::Meet { cards: vec![card.clone(); 2], position: position() },
+        CloneOrder::Abandon,
+    ];
+    orders.into_iter().map(|order| ToDaemon::Clone { id: CloneId(5), order })
+}
+
+/// All that they say.
+fn clone_steps() -> impl Iterator<Item = FromDaemon> {
+    let steps = [
+        CloneStep::Listening(([127, 0, 0, 1], 80).into()),
+        CloneStep::Progress(Progress { round: 1, done_bytes: 2, total_bytes: 1 << 40, bytes_per_second: 3 }),
+        CloneStep::Ready,
+        CloneStep::Stopped(position()),
+        CloneStep::Sent(Cost { round_count: 2, sent_bytes: 1 << 40, ..Cost::default() }),
+        CloneStep::Running { pid: 7 },
+        CloneStep::Failed { what: "why".into(), is_lasting: true },
+    ];
+    steps.into_iter().map(|step| FromDaemon::Clone { id: CloneId(5), step })
+}
+
 fn scrub() -> Scrub {
     Scrub::Orders { round: 4, orders: vec![Order { collective: 9, from: 0, bytes_max: 1 << 30 }; 2] }
 }
@@ -145,6 +203,10 @@ fn messages() -> [Vec<Vec<u8>>; 6] {
         ToAgent::Cards(vec![card(); 3]),
         ToAgent::View(welcome().view),
         ToAgent::Trace(sending()),
+        ToAgent::Place(Box::new(place())),
+        ToAgent::Pins(pins()),
+        ToAgent::Held(true),
+        ToAgent::Ask { wave: 4 },
         ToAgent::Scrub(scrub()),
         ToAgent::Dynamic(3, dynamic::Answer::NotSpawned("why".into())),
         ToAgent::Dynamic(3, dynamic::Answer::Name(NameAnswer::Port("port".into()))),
@@ -173,6 +235,10 @@ fn messages() -> [Vec<Vec<u8>>; 6] {
         },
         FromAgent::Dynamic(5, Request::Spawn { commands: vec![spawned(); 2], port: "port".into() }),
         FromAgent::Dynamic(6, Request::Name(NameRequest::Lookup { service: "name".into() })),
+        FromAgent::Unable { why: "no descriptors".into() },
+        FromAgent::Pace { calls: 1 << 40 },
+        FromAgent::Answer { wave: 4, passive: Some(passive()), statistics: Statistics::default() },
+        FromAgent::Pinned(vec![replica; 2]),
         refused.clone(),
     ];
     let to_daemon = [
@@ -186,14 +252,20 @@ fn messages() -> [Vec<Vec<u8>>; 6] {
         ToDaemon::Dynamic(replica, 3, dynamic::Answer::Name(NameAnswer::Taken)),
         ToDaemon::Scrub(scrub()),
         ToDaemon::Watch(Watch { ring: vec![(3, ([127, 0, 0, 1], 80).into()); 4], timeout_ms: 1000 }),
+        ToDaemon::Pins(pins()),
+        ToDaemon::Signal(15),
     ];
+    let to_daemon: Vec<_> = to_daemon.into_iter().chain(clone_orders(&card())).collect();
     let from_daemon = [
         FromDaemon::HostFailed { host: 1, message: "no route".into() },
         FromDaemon::Observed { host: 1, sign: Sign::Silent },
         FromDaemon::Started { replica, pid: 4 },
         FromDaemon::Agent { replica, message: refused },
         FromDaemon::Output { replica, stream: crate::daemon::Stream::Error, bytes: vec![2; 40] },
+        FromDaemon::Exited { replica, exit: Exit::Signal(9) },
+        FromDaemon::Note("odd".into()),
     ];
+    let from_daemon: Vec<_> = from_daemon.into_iter().chain(clone_steps()).collect();
     let attach = Attach {
         host: 3,
         attachment: 1,

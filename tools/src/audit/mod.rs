@@ -17,6 +17,8 @@
 //! comparison with the last record's number and chain, its *head*, which `redrun` prints when it ends.
 
 pub mod chain;
+#[cfg(test)]
+mod fuzz;
 pub mod heads;
 mod lock;
 pub mod log;

@@ -112,11 +112,17 @@ struct Resumed {
     lost_records: u64,
 }
 
+/// The parts of a record: what its link is made from, its link, its fields. None if the line is no record. The last number of
+/// all is no record's, so that a number always has a successor.
+fn parts_of(line: &str) -> Option<(&str, Chain, Line)> {
+    let (record, chain) = Chain::split(line)?;
+    let fields: Line = serde_json::from_str(line).ok()?;
+    (fields.n < u64::MAX).then_some((record, chain, fields))
+}
+
 /// Number and link of a line, if it is a record at all.
 pub(super) fn head_of(line: &str) -> Option<Head> {
-    let (_, chain) = Chain::split(line)?;
-    let line: Line = serde_json::from_str(line).ok()?;
-    Some(Head { number: line.n, chain })
+    parts_of(line).map(|(_, chain, line)| Head { number: line.n, chain })
 }
 
 /// Whether a record's line follows on the record with this head, or begins a log.
@@ -132,8 +138,12 @@ pub fn read(path: &Path) -> io::Result<Reading> {
     let file = File::open(path)?;
     // Asked first: what is written after that is only missing here.
     let is_written = lock::is_taken(&file);
+    read_from(BufReader::new(file), is_written)
+}
+
+/// Reads what a log holds.
+pub(super) fn read_from(mut lines: impl BufRead, is_written: bool) -> io::Result<Reading> {
     let mut reader = Reader::default();
-    let mut lines = BufReader::new(file);
     let mut line = Vec::new();
     while lines.read_until(b'\n', &mut line)? > 0 {
         let is_whole = line.last() == Some(&b'\n');
@@ -170,9 +180,7 @@ impl Reader {
 
     fn take(&mut self, bytes: &[u8], is_whole: bool, is_written: bool) {
         self.line += 1;
-        let text = std::str::from_utf8(bytes).ok();
-        let parts = text.and_then(|text| Some((Chain::split(text)?, serde_json::from_str::<Line>(text).ok()?)));
-        let Some(((record, stated), line)) = parts else {
+        let Some((record, stated, line)) = std::str::from_utf8(bytes).ok().and_then(parts_of) else {
             self.settle_torn();
             if is_whole {
                 self.torn = Some(bytes.to_vec());

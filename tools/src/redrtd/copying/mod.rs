@@ -8,6 +8,8 @@
 //! Each is a program of one thread when it begins, because namespaces are entered, and processes forked, by such only. It talks to
 //! the daemon over a socket: a [`Task`] comes in, then [`Word`]s; [`Reply`]s go out.
 
+#[cfg(test)]
+mod fuzz;
 mod hold;
 mod receive;
 mod send;

@@ -1,0 +1,95 @@
+//! What daemons and their helpers say to each other, damaged.
+
+use super::{Reply, Task, Word};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use redrt_wire::auth::Secret;
+use redrt_wire::clone::{Cost, Progress};
+use redrt_wire::daemon::Application;
+use redrt_wire::frame::{FrameReader, encode};
+use serde::de::DeserializeOwned;
+
+fn messages() -> [Vec<Vec<u8>>; 3] {
+    let application = Application {
+        program: "/bin/true".into(),
+        arguments: vec!["true".into(); 3],
+        environment: vec![("A".into(), "B".into()); 3],
+        directory: "/".into(),
+    };
+    let secret = || Secret::new([3; 32]);
+    let tasks = [
+        Task::Hold(application),
+        Task::Receive { secret: secret(), address: [127, 0, 0, 1].into() },
+        Task::Send { secret: secret(), pid: 7, destination: ([127, 0, 0, 1], 80).into() },
+    ];
+    let replies = [
+        Reply::Running { pid: 7 },
+        Reply::Listening(([127, 0, 0, 1], 80).into()),
+        Reply::Progress(Progress { round: 1, done_bytes: 2, total_bytes: 1 << 40, bytes_per_second: 3 }),
+        Reply::Ready,
+        Reply::Stopped { unread: vec![1; 40] },
+        Reply::Sent(Cost::default()),
+        Reply::Failed("why".into()),
+    ];
+    [
+        tasks.iter().map(encode).collect(),
+        [Word::Cut, Word::GoOn].iter().map(encode).collect(),
+        replies.iter().map(encode).collect(),
+    ]
+}
+
+/// How many messages are read, up to an error or the end. None of them can hold more than has arrived.
+fn read_all<T: DeserializeOwned>(bytes: &[u8], step: usize) -> usize {
+    let (mut reader, mut count) = (FrameReader::default(), 0);
+    for chunk in bytes.chunks(step) {
+        reader.push(chunk);
+        loop {
+            match reader.next::<T>() {
+                Ok(Some(_)) => count += 1,
+                Ok(None) => break,
+                Err(error) => {
+                    assert!(!error.to_string().contains('\n'));
+                    return count;
+                }
+            }
+        }
+    }
+    count
+}
+
+fn read_as(direction: usize, bytes: &[u8], step: usize) -> usize {
+    match direction {
+        0 => read_all::<Task>(bytes, step),
+        1 => read_all::<Word>(bytes, step),
+        _ => read_all::<Reply>(bytes, step),
+    }
+}
+
+proptest! {
+    #[test]
+    fn damaged_messages_of_helpers_are_read_or_refused(
+        direction in 0usize..3,
+        which in any::<prop::sample::Index>(),
+        damage in vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
+        cut in proptest::option::weighted(0.2, any::<prop::sample::Index>()),
+        step in 1usize..100,
+    ) {
+        let messages = &messages()[direction];
+        let mut bytes = messages[which.index(messages.len())].clone();
+        for (place, value) in damage {
+            let place = place.index(bytes.len());
+            bytes[place] = value;
+        }
+        if let Some(cut) = cut {
+            bytes.truncate(cut.index(bytes.len()));
+        }
+        prop_assert!(read_as(direction, &bytes, step) <= 1);
+    }
+}
+
+#[test]
+fn undamaged_messages_of_helpers_are_read() {
+    for (direction, messages) in messages().iter().enumerate() {
+        assert_eq!(read_as(direction, &messages.concat(), 7), messages.len());
+    }
+}
