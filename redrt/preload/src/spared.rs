@@ -106,31 +106,3 @@ pub unsafe extern "C" fn closefrom(first: c_int) {
         next!(closefrom(first => c_int) -> (), ());
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn ranges(first: c_uint, last: c_uint, marked: &[c_uint]) -> Vec<(c_uint, c_uint)> {
-        let mut found = Vec::new();
-        assert!(around(
-            first,
-            last,
-            |fd| marked.contains(&fd),
-            |first, last| {
-                found.push((first, last));
-                true
-            }
-        ));
-        found
-    }
-
-    #[test]
-    fn a_range_goes_around_what_is_spared() {
-        assert_eq!(ranges(3, c_uint::MAX, &[200, 201, 203]), [(3, 199), (202, 202), (204, c_uint::MAX)]);
-        assert_eq!(ranges(200, 201, &[200, 201]), []);
-        assert_eq!(ranges(3, 9, &[]), [(3, 9)]);
-        assert_eq!(ranges(3, 200, &[3, 200]), [(4, 199)]);
-        assert_eq!(ranges(5000, c_uint::MAX, &[200]), [(5000, c_uint::MAX)]);
-    }
-}
