@@ -122,3 +122,21 @@ fn output_files_whose_file_system_stands_still_are_whole_in_the_end() {
         assert!(text == expected(rank, 2_000), "{} bytes", text.len());
     }
 }
+
+#[test]
+fn a_summary_whose_file_system_stands_still_is_told_of_and_written_in_the_end() {
+    let Some(mut disk) = Disk::freezable() else { return };
+    let directory = tempfile::tempdir().expect("the temporary directory can be written");
+    let (stop, summary) = (directory.path().join("stop"), disk.path("summary.json"));
+    let job = Job::new(3, &compile("until")).degree(2).summary_at(&summary);
+    let job = job.arguments(&[&stop.display().to_string()]).start();
+    job.wait_until("computing", |job| job.output().contains("computing"));
+    disk.freeze();
+    std::fs::write(&stop, "").expect("the directory is there");
+    // The job has ended, and says so, while its summary cannot be written.
+    job.wait_until("warning", |job| job.errors().contains("summary.json takes nothing"));
+    assert!(job.output().contains("rank 2: right"), "{}", job.output());
+    disk.thaw();
+    let ended = job.wait().ended_with(0);
+    assert_eq!(ended.summary["exit_code"], 0, "{ended}");
+}

@@ -84,3 +84,15 @@ fn nothing_is_left_when_a_job_whose_daemon_stands_still_is_asked_to_end() {
     let ended = job.wait();
     assert!(ended.left.is_empty() && !matches!(ended.code, None | Some(0)), "{ended}");
 }
+
+#[test]
+fn nothing_is_left_when_redrun_is_killed_while_guard_and_daemon_stand_still() {
+    for degree in [1, 2] {
+        let (_directory, job) = parents(degree, &[]);
+        let [redrun, guard, daemon] = job.chain();
+        send(daemon, libc::SIGSTOP);
+        send(guard, libc::SIGSTOP);
+        send(redrun, libc::SIGKILL);
+        let _ = job.wait().ended_with(128 + libc::SIGKILL);
+    }
+}

@@ -31,6 +31,7 @@ mod refused;
 mod scrub;
 mod sends;
 mod shortages;
+mod single_copies;
 mod tools;
 
 use redrt_tests::{Ended, Job, Running};

@@ -116,3 +116,59 @@ fn a_redrun_without_descriptors_does_not_spin() {
     std::fs::write(&stop, "").expect("the directory is there");
     let _ = job.wait().ended_with(0);
 }
+
+/// Closes every descriptor that it does not know, as programs do that become daemons, and says which of its own are still
+/// open and which of the library's it could have closed.
+fn closing(how: &str, before: bool) -> String {
+    let (before, after) = if before { (how, "") } else { ("", how) };
+    format!(
+        r#"
+        #define _GNU_SOURCE
+        #include <errno.h>
+        #include <fcntl.h>
+        #include <mpi.h>
+        #include <stdio.h>
+        #include <unistd.h>
+        int main(int argc, char **argv) {{
+            int rank, one = 1, all, sum = 0;
+            int own[] = {{150, 202, 300}};
+            for (int i = 0; i < 3; i++)
+                dup2(0, own[i]);
+            {before}
+            MPI_Init(&argc, &argv);
+            MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+            for (int i = 0; i < 20; i++) {{
+                MPI_Allreduce(&one, &all, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+                sum += all;
+                if (i == 5) {{
+                    {after}
+                }}
+            }}
+            for (int i = 0; i < 3; i++)
+                if (fcntl(own[i], F_GETFD) != -1)
+                    printf("%d is still open\n", own[i]);
+            if (close(200) != -1 || errno != EBADF)
+                printf("200 could be closed\n");
+            printf("rank %d: %d\n", rank, sum);
+            MPI_Finalize();
+            return 0;
+        }}"#
+    )
+}
+
+#[test]
+fn a_program_that_closes_all_descriptors_keeps_the_librarys() {
+    for how in ["for (int fd = 3; fd < 1024; fd++) close(fd);", "close_range(3, ~0U, 0);", "closefrom(3);"] {
+        for before in [true, false] {
+            let (_directory, program) = compile_source(&closing(how, before));
+            for transport in ["shm", "tcp"] {
+                let job = Job::new(3, &program).degree(2).transport(transport).options(&["--spares", "1"]);
+                let ended = job.run().ended_well();
+                assert_eq!(ended.summary["lost"], serde_json::json!([]), "{how} {before}\n{ended}");
+                let mut lines: Vec<_> = ended.out.lines().collect();
+                lines.sort_unstable();
+                assert_eq!(lines, ["rank 0: 60", "rank 1: 60", "rank 2: 60"], "{how} {before}\n{ended}");
+            }
+        }
+    }
+}

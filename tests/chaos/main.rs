@@ -79,6 +79,10 @@ enum Fault {
     PauseRoot,
     /// A replica is stopped for a moment.
     PauseReplica,
+    /// A guard is stopped, its daemon is killed, and the guard goes on when the host has been given up.
+    StoppedGuard,
+    /// A replica gets no more descriptors.
+    Descriptors,
     /// The audit log is on a disk that is full.
     FullDisk,
     /// The audit log is on a file system that stands still for longer than hosts may be silent.
@@ -98,7 +102,7 @@ enum Fault {
 }
 
 impl Fault {
-    const ALL: [Self; 15] = [
+    const ALL: [Self; 17] = [
         Self::None,
         Self::Send,
         Self::Process,
@@ -106,6 +110,8 @@ impl Fault {
         Self::Pause,
         Self::PauseRoot,
         Self::PauseReplica,
+        Self::StoppedGuard,
+        Self::Descriptors,
         Self::FullDisk,
         Self::FrozenDisk,
         Self::Power,
@@ -156,7 +162,12 @@ impl Trial {
         let has_spare = fault.is_wish() || random.draw().is_multiple_of(4);
         // Copies take a moment. The iterations of cg take minutes where twelve processes over four hosts share a few processors.
         let long: Vec<_> = Program::LONG.into_iter().filter(|program| program.name != "cg").collect();
+        // An error of `open` is the program's to deal with, and these do not.
+        let opens_files = |program: &Program| {
+            ["posix", "files", "datareps", "listings", "clocks", "fortran_f08", "heat"].contains(&program.name)
+        };
         let program = if has_spare { *random.one_of(&long) } else { *random.one_of(&Program::ALL) };
+        let fault = if fault == Fault::Descriptors && opens_files(&program) { Fault::Process } else { fault };
         let degree = *random.one_of(if fault.is_wish() { &[1u16, 2, 3] } else { &[2u16, 2, 3] });
         let host = *random.one_of(&["h2", "h3", "h4"]);
         let fan_out = *random.one_of(&["32", "1", "2"]);
@@ -230,7 +241,14 @@ impl Trial {
         // A host that is lost before it has its part of the job ends the launch.
         job.wait_until("launch", |job| job.audit().iter().any(|record| record["event"] == "job-start"));
         sleep(self.after);
-        let daemon = lab.processes(self.host, "redrtd").into_iter().max();
+        let (guard, daemon) = {
+            let of_redrtd = lab.processes(self.host, "redrtd");
+            (of_redrtd.iter().copied().min(), of_redrtd.into_iter().max())
+        };
+        let replica = {
+            let replicas = lab.processes(self.host, self.program.name);
+            (!replicas.is_empty()).then(|| *random.one_of(&replicas))
+        };
         let send = |process: Option<i32>, signal: i32| {
             if let Some(process) = process {
                 // SAFETY: - takes any number; the process is one of the lab's.
@@ -247,12 +265,17 @@ impl Trial {
             }
             Fault::PauseRoot => job.pause(SHORT),
             Fault::PauseReplica => {
-                let replicas = lab.processes(self.host, self.program.name);
-                let replica = (!replicas.is_empty()).then(|| *random.one_of(&replicas));
                 send(replica, libc::SIGSTOP);
                 sleep(3 * SHORT);
                 send(replica, libc::SIGCONT);
             }
+            Fault::StoppedGuard => {
+                send(guard, libc::SIGSTOP);
+                signal(libc::SIGKILL);
+                sleep(LONG);
+                send(guard, libc::SIGCONT);
+            }
+            Fault::Descriptors => drop(replica.map(take_descriptors)),
             Fault::FrozenDisk => {
                 if let Some(disk) = disk {
                     disk.freeze();
@@ -277,6 +300,15 @@ impl Trial {
     fn breaks_the_lab(&self) -> bool {
         matches!(self.fault, Fault::Power | Fault::Cut)
     }
+}
+
+/// A replica keeps the descriptors it has, and gets no others. It may have ended.
+fn take_descriptors(id: i32) {
+    let is_used = |number: &u64| std::fs::symlink_metadata(format!("/proc/{id}/fd/{number}")).is_ok();
+    let first_free = (0..).find(|number| !is_used(number)).expect("one is free");
+    let limit = libc::rlimit { rlim_cur: first_free, rlim_max: first_free };
+    // SAFETY: - reads one limit; another process's memory is not touched.
+    unsafe { libc::prlimit(id, libc::RLIMIT_NOFILE, &raw const limit, std::ptr::null_mut()) };
 }
 
 fn main() -> ExitCode {

@@ -27,6 +27,8 @@ pub struct Job {
     standard_output: Option<PathBuf>,
     /// Where the audit log goes, if not beside the rest.
     audit: Option<PathBuf>,
+    /// Where the summary goes, likewise.
+    summary: Option<PathBuf>,
     limit: Duration,
 }
 
@@ -43,6 +45,7 @@ impl Job {
             environment: Vec::new(),
             standard_output: None,
             audit: None,
+            summary: None,
             limit: Duration::from_secs(60),
         }
     }
@@ -122,6 +125,13 @@ impl Job {
         self
     }
 
+    /// With its summary there.
+    #[must_use]
+    pub fn summary_at(mut self, path: &Path) -> Self {
+        self.summary = Some(path.to_owned());
+        self
+    }
+
     /// Stopped, as hung, after this time instead of a minute.
     #[must_use]
     pub fn limit(mut self, limit: Duration) -> Self {
@@ -153,6 +163,7 @@ impl Job {
         let path = |name: &str| files.path().join(name);
         // Not pipes: a process that outlives the job would keep them open.
         let audit = self.audit.clone().unwrap_or_else(|| path("audit"));
+        let summary = self.summary.clone().unwrap_or_else(|| path("summary"));
         let out = self.standard_output.clone().unwrap_or_else(|| path("out"));
         let (out, err) = (File::create(out).expect("it can be opened"), File::create(path("err")).expect("a new file"));
         let mut words = self.place.iter().cloned().chain([prefix().join("bin/redrun").display().to_string()]);
@@ -161,7 +172,7 @@ impl Job {
             .args(words)
             .args(&self.options)
             .arg("--json-summary")
-            .arg(path("summary"))
+            .arg(&summary)
             .arg("--audit")
             .arg(&audit)
             .arg("--audit-heads")
@@ -184,6 +195,7 @@ impl Job {
             mark,
             files,
             audit,
+            summary,
             child,
             begin: Instant::now(),
         }
@@ -213,6 +225,7 @@ pub struct Running {
     mark: String,
     files: TempDir,
     audit: PathBuf,
+    summary: PathBuf,
     child: Child,
     begin: Instant,
 }
@@ -379,7 +392,7 @@ impl Running {
             out: text(&path("out")),
             err: text(&path("err")),
             took,
-            summary: serde_json::from_str(&text(&path("summary"))).unwrap_or_default(),
+            summary: serde_json::from_str(&text(&self.summary)).unwrap_or_default(),
             audit: self.audit(),
             log: text(&self.audit),
             verified: self.verify_audit(),

@@ -289,3 +289,19 @@ fn when_redrun_stood_still_that_is_the_reason() {
     assert!(!matches!(ended.code, None | Some(0)) && ended.err.contains("so that the daemons gave it up"), "{ended}");
     nothing_left(&lab, &ended);
 }
+
+#[test]
+fn a_guard_and_daemon_that_stand_still_lose_their_host_and_leave_when_they_go_on() {
+    let Some(lab) = lab(4) else { return };
+    let job = running(&lab, 2, HOSTS, &[]);
+    let stopped = lab.processes("h2", "redrtd");
+    assert!(stopped.len() >= 2, "{stopped:?}");
+    stopped.iter().for_each(|process| send(libc::SIGSTOP, *process));
+    job.wait_until("host lost", |job| job.audit().iter().any(|record| record["event"] == "daemon-lost"));
+    let ended = finish(&lab, job);
+    assert_eq!(ended.code, Some(0), "{ended}");
+    assert_eq!(lost_hosts(&ended), ["h2"], "{ended}");
+    // What is stopped cannot end anything; as soon as it goes on, nothing is left.
+    stopped.iter().for_each(|process| send(libc::SIGCONT, *process));
+    nothing_left(&lab, &ended);
+}

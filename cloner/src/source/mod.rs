@@ -57,6 +57,8 @@ pub struct Options {
     pub close_unsupported: bool,
     /// Compare a digest of all memory at the cut with the copy's.
     pub verify_memory: bool,
+    /// Flip this bit, modulo their number, of what is copied at the cut: a fault to be found by that comparison.
+    pub flipped_bit: Option<u64>,
     /// The process moves: it stays stopped from the cut on and ends once the copy runs.
     pub moves: bool,
 }
@@ -71,6 +73,7 @@ impl Default for Options {
             must_converge: false,
             close_unsupported: false,
             verify_memory: false,
+            flipped_bit: None,
             moves: false,
         }
     }
@@ -439,8 +442,11 @@ impl<'a> Source<'a> {
             None
         } else {
             shared = self.objects.changes(control, &parts, &open).during(phase, "cannot read shared memory")?;
-            let snapshot = Snapshot::take(&control.memory, &pieces, room, self.outputs.len())
+            let mut snapshot = Snapshot::take(&control.memory, &pieces, room, self.outputs.len())
                 .during(phase, "no memory for what is left at the cut")?;
+            if let Some(bit) = self.options.flipped_bit {
+                snapshot.flip(bit);
+            }
             self.steps.note("cut: copy pages");
             parked.release().during(phase, "the process cannot go on")?;
             self.steps.note("cut: go on");

@@ -86,6 +86,15 @@ impl Snapshot {
         Ok(memory)
     }
 
+    /// Flips a bit, modulo their number.
+    pub fn flip(&mut self, bit: u64) {
+        let bytes = self.memory.bytes_mut();
+        let copied_bits = 8 * self.offsets.last().map_or(0, |last| *last as u64 + PAGE as u64);
+        if let Some(bit) = bit.checked_rem(copied_bits) {
+            bytes[(bit / 8) as usize] ^= 1 << (bit % 8);
+        }
+    }
+
     /// Copies `pieces` with `thread_count` threads into `memory`, which is replaced if it is too small.
     pub fn take(process: &File, pieces: &[Piece], memory: Mapped, thread_count: usize) -> io::Result<Self> {
         let mut offsets = Vec::with_capacity(pieces.len());

@@ -24,6 +24,7 @@ mod files;
 mod identity;
 mod random;
 mod real;
+mod spared;
 mod state;
 mod syscall;
 mod threads;

@@ -207,7 +207,11 @@ impl Engine {
         body: Body,
     ) -> Result<(), Fault> {
         let is_message = matches!(kind, Kind::Eager | Kind::Offer);
-        let flags = if self.is_replicated() && (is_message || kind == Kind::Digest) { FLAG_DIGEST } else { 0 };
+        let flags = if self.is_replicated() && (is_message || matches!(kind, Kind::Digest | Kind::Protocol)) {
+            FLAG_DIGEST
+        } else {
+            0
+        };
         if header.flags != flags {
             return Err(FrameError::Flags { kind, flags: header.flags }.into());
         }

@@ -43,6 +43,9 @@ pub enum Fault {
     /// A protocol frame that is none.
     #[error("sent a protocol frame that cannot be decoded")]
     Undecodable,
+    /// A protocol frame that is not what was sent.
+    #[error("sent a protocol frame that does not fit its checksum")]
+    Checksum,
     /// A protocol frame without end.
     #[error("sent a protocol frame of more than {0} bytes")]
     Endless(usize),

@@ -359,11 +359,24 @@ impl Engine {
             let message = format!("replica {} has {} bytes to tell {} at once: too many", self.me, bytes.len(), to.0);
             return runtime::abort(1, message);
         }
+        let seed = self.replication().seed;
+        let flip = if matches!(frame, Frame::Decisions { .. }) { faults::take_decision_bit(bytes.len()) } else { None };
+        let mut sent_bytes = 0;
         let mut parts = bytes.chunks(PROTOCOL_PART_BYTES).peekable();
         while let Some(part) = parts.next() {
             let mut header = Header::new(Kind::Protocol, 0);
+            header.flags = FLAG_DIGEST;
             header.tag = if parts.peek().is_some() { MORE } else { 0 };
-            self.links.send(to, header, None, part);
+            let digest = digest(seed, Tag(header.tag), part);
+            match flip.and_then(|bit| bit.checked_sub(8 * sent_bytes)).filter(|bit| *bit < 8 * part.len() as u64) {
+                None => self.links.send(to, header, Some(digest.0), part),
+                Some(bit) => {
+                    let mut part = part.to_vec();
+                    part[(bit / 8) as usize] ^= 1 << (bit % 8);
+                    self.links.send(to, header, Some(digest.0), &part);
+                }
+            }
+            sent_bytes += part.len() as u64;
         }
     }
 

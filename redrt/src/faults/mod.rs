@@ -15,6 +15,10 @@ static ARMED: AtomicBool = AtomicBool::new(false);
 static SENDS: AtomicU64 = AtomicU64::new(0);
 static RECEIVES: AtomicU64 = AtomicU64::new(0);
 static CHANGES: AtomicU64 = AtomicU64::new(0);
+/// Frames with decisions that this process has sent.
+static DECISIONS: AtomicU64 = AtomicU64::new(0);
+/// Pieces of files that it has read for its rank.
+static READS: AtomicU64 = AtomicU64::new(0);
 /// Which fault hits the next transmitted payload, -1 for none.
 static NEXT_WIRE: AtomicI64 = AtomicI64::new(-1);
 /// Which fault hits the next payload that is kept, -1 for none.
@@ -34,7 +38,7 @@ pub fn arm(faults: &[ProcessFault], host: u32) {
                 SICK_PERIOD.store(period, Ordering::Release);
                 armed |= sick == host;
             }
-            ProcessFault::FlipOutput { .. } => {}
+            ProcessFault::FlipOutput { .. } | ProcessFault::FlipClone { .. } => {}
             _ => armed = true,
         }
     }
@@ -181,6 +185,44 @@ pub fn take_wire_bit(length: usize) -> Option<u64> {
     let (asked, bit) = take(&NEXT_WIRE, length)?;
     report(asked, format!("bit {bit} of a payload of {length} bytes flipped in flight"));
     Some(bit)
+}
+
+/// The bit to flip in the next frame with decisions, of `length` bytes, after its checksum was taken; asked once for each frame.
+pub fn take_decision_bit(length: usize) -> Option<u64> {
+    let (asked, bit, number) = numbered(&DECISIONS, length, |fault| match fault {
+        ProcessFault::FlipDecision { frame, bit } => Some((frame, bit)),
+        _ => None,
+    })?;
+    report(asked, format!("bit {bit} of decision frame {number} flipped in flight"));
+    Some(bit)
+}
+
+/// This process has read a piece of a file for its rank, and its siblings have not been told: flips a bit if that is asked for.
+pub fn after_read(bytes: &mut [u8]) {
+    let hit = numbered(&READS, bytes.len(), |fault| match fault {
+        ProcessFault::FlipRead { read, bit } => Some((read, bit)),
+        _ => None,
+    });
+    if let Some((asked, bit, number)) = hit {
+        bytes[(bit / 8) as usize] ^= 1 << (bit % 8);
+        report(asked, format!("bit {bit} of piece {number} flipped that was read from a file"));
+    }
+}
+
+/// Counts something of `length` bytes, and finds the fault that is to hit it: that, the bit, and its number.
+fn numbered(
+    counter: &AtomicU64,
+    length: usize,
+    of: impl Fn(ProcessFault) -> Option<(u64, u64)>,
+) -> Option<(ProcessFault, u64, u64)> {
+    if !ARMED.load(Ordering::Relaxed) || length == 0 {
+        return None;
+    }
+    let number = counter.fetch_add(1, Ordering::AcqRel) + 1;
+    let faults = &runtime::job()?.welcome.faults;
+    let hit = |fault: &ProcessFault| of(*fault).filter(|(at, _)| *at == number).map(|(_, bit)| (*fault, bit));
+    let (asked, bit) = faults.iter().find_map(hit)?;
+    Some((asked, bit % (length as u64 * 8), number))
 }
 
 /// The fault that hits a payload of `length` bytes, and the bit of it.

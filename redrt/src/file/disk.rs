@@ -12,7 +12,9 @@ use crate::comm::lock;
 use crate::decide;
 use crate::engine;
 use crate::error::{Error, Result};
+use crate::file::witness;
 use crate::transport::descriptors;
+use std::cell::Cell;
 use std::fs::{self, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
@@ -175,7 +177,7 @@ impl Disk {
     /// Reads what is at these stretches, up to the end of the file.
     pub fn read(&self, stretches: &[Stretch], atomic: bool) -> Result<Vec<u8>> {
         let total = stretches.iter().map(|stretch| stretch.length).sum::<u64>() as usize;
-        self.agreed("read", |file| {
+        let look = |file: &fs::File| {
             let _lock = atomic.then(|| RangeLock::new(file, stretches, libc::F_RDLCK)).transpose()?;
             let mut bytes = vec![0; total];
             let mut done = 0;
@@ -189,7 +191,13 @@ impl Disk {
             }
             bytes.truncate(done);
             Ok(bytes)
-        })
+        };
+        let was_here = Cell::new(false);
+        let bytes = self.agreed("read", |file| {
+            was_here.set(true);
+            witness::read(file, || look(file))
+        })?;
+        Ok(witness::confirmed(bytes, !was_here.get(), self.name(), || self.here(Creation::No), look))
     }
 
     /// Writes `bytes` to these stretches. In a replicated world the answer is the digest of what was written: a sibling that would have

@@ -17,6 +17,7 @@ pub(crate) mod open;
 pub(crate) mod representation;
 pub(crate) mod shared;
 pub(crate) mod view;
+pub(crate) mod witness;
 
 use crate::abi::MPI_ERR_FILE;
 use crate::comm::{Comm, lock};

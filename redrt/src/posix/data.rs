@@ -10,15 +10,17 @@ use super::table::{Description, Shared, find};
 use super::{Done, Outcome, directories, paths};
 use crate::comm::lock;
 use crate::file::disk::{PIECE_BYTES, lock_range, read_at};
+use crate::file::witness;
 use crate::{engine, host};
 use std::cell::RefCell;
 use std::ffi::{OsStr, c_int};
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io;
 use std::mem::ManuallyDrop;
 use std::os::fd::{FromRawFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::Path;
 use std::sync::MutexGuard;
 
 /// The byte that whoever appends locks. No program writes there.
@@ -116,6 +118,20 @@ fn total_of(memory: &[libc::iovec]) -> usize {
     memory.iter().map(|part| part.iov_len).sum()
 }
 
+/// What is there of so many bytes.
+fn read_piece(file: &File, at: u64, length: usize) -> io::Result<Vec<u8>> {
+    let mut bytes = vec![0; length];
+    let found = read_at(file, at, &mut bytes)?;
+    bytes.truncate(found);
+    Ok(bytes)
+}
+
+/// The file itself, apart from the program's descriptors, which may stand for it or be for writing only. Never waits.
+fn reader(path: &Path) -> io::Result<File> {
+    let path = OsStr::from_bytes(paths::as_c(path).to_bytes()).to_owned();
+    OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)
+}
+
 /// `read` and its like.
 pub fn read(call: &Call) -> Outcome {
     let Some(shared) = find(call.fd) else { return Ok(Done::Left) };
@@ -129,16 +145,19 @@ pub fn read(call: &Call) -> Outcome {
     for (from, length) in pieces(total_of(&memory)) {
         let look = || {
             let at = explicit.map_or_else(|| open.position(), |at| at + from as u64);
-            let mut bytes = vec![0; length];
-            let found = read_at(&*open.file()?, at, &mut bytes).map_err(|error| code(&error))?;
-            bytes.truncate(found);
+            let file = open.file()?;
+            let bytes = witness::read(&file, || read_piece(&file, at, length)).map_err(|error| code(&error))?;
             Ok((at.cast_signed(), bytes))
         };
-        let (at, mut bytes) = match observe(look).0 {
+        let (found, author) = observe(look);
+        let (at, bytes) = match found {
             Err(error) if done == 0 => return Err(error),
             Err(_) => break,
             Ok(found) => found,
         };
+        let path = open.description.borrow().path.clone();
+        let again = |file: &File| read_piece(file, at.cast_unsigned(), length);
+        let mut bytes = witness::confirmed(bytes, author.is_another(), path.display(), || reader(&path), again);
         bytes.truncate(length);
         scatter(&memory, from, &bytes);
         done += bytes.len();
@@ -244,9 +263,7 @@ fn append(open: &Open<'_>, bytes: &[u8], digest: u128) -> Found {
 
 /// Where a predecessor has begun to append these bytes, if it has.
 fn trace_of(open: &Open<'_>, bytes: &[u8], bound: u64, end: u64) -> Result<Option<u64>, c_int> {
-    let path = OsStr::from_bytes(paths::as_c(&open.description.borrow().path).to_bytes()).to_owned();
-    // The program's own descriptor may be for writing only.
-    let reader = File::open(path).map_err(|error| code(&error))?;
+    let reader = reader(&open.description.borrow().path).map_err(|error| code(&error))?;
     let mut tail = vec![0; end.saturating_sub(bound) as usize];
     let found = read_at(&reader, bound, &mut tail).map_err(|error| code(&error))?;
     tail.truncate(found);

@@ -302,6 +302,8 @@ fn alone() -> std::io::Result<Welcome> {
             seed: pid,
             sums_messages: false,
             scrubs: false,
+            verifies_reads: false,
+            verifies_clones: false,
             traces: false,
             checks_collectives: false,
         },

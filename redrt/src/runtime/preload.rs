@@ -9,6 +9,7 @@ type RandomHook = unsafe extern "C" fn(*mut u8, usize) -> c_int;
 type InstallFunction = unsafe extern "C" fn(*const Hooks);
 type InternalFunction = extern "C" fn(bool) -> bool;
 type FilesFunction = unsafe extern "C" fn(Option<Answer>) -> bool;
+type SpareFunction = extern "C" fn(c_int, bool);
 type NumberFunction = extern "C" fn() -> u64;
 
 /// What this library answers in place of the C library.
@@ -31,6 +32,7 @@ struct Functions {
     internal: InternalFunction,
     number: NumberFunction,
     files: FilesFunction,
+    spare: SpareFunction,
 }
 
 fn symbol(name: &CStr) -> Option<*mut c_void> {
@@ -45,6 +47,7 @@ fn functions() -> Option<&'static Functions> {
         let (install, internal) = (symbol(c"redrt_preload_install")?, symbol(c"redrt_preload_internal_thread")?);
         let number = symbol(c"redrt_thread_number")?;
         let files = symbol(c"redrt_preload_install_files")?;
+        let spare = symbol(c"redrt_preload_spare")?;
         Some(Functions {
             // SAFETY: - the preloaded library exports a function of this type under this name.
             install: unsafe { std::mem::transmute::<*mut c_void, InstallFunction>(install) },
@@ -54,6 +57,8 @@ fn functions() -> Option<&'static Functions> {
             number: unsafe { std::mem::transmute::<*mut c_void, NumberFunction>(number) },
             // SAFETY: - as above.
             files: unsafe { std::mem::transmute::<*mut c_void, FilesFunction>(files) },
+            // SAFETY: - as above.
+            spare: unsafe { std::mem::transmute::<*mut c_void, SpareFunction>(spare) },
         })
     };
     FUNCTIONS.get_or_init(find).as_ref()
@@ -76,6 +81,13 @@ pub fn install(hooks: Option<&'static Hooks>) {
 pub fn install_files(answer: Option<Answer>) -> Option<bool> {
     // SAFETY: - the function stays for good, as above.
     functions().map(|functions| unsafe { (functions.files)(answer) })
+}
+
+/// The program cannot close this descriptor of the library's, or can again.
+pub fn spare(fd: c_int, is_spared: bool) {
+    if let Some(functions) = functions() {
+        (functions.spare)(fd, is_spared);
+    }
 }
 
 /// While `internal`, what the calling thread is shown is real. What held before.

@@ -1,5 +1,6 @@
 //! The library's own descriptors, which a copy of the process does not have, and which life of the process this is.
 
+use crate::runtime::preload;
 use cloner_agent::Exclusions;
 use std::fs::File;
 use std::io;
@@ -29,6 +30,7 @@ pub fn note(fd: RawFd) {
     if let Some((word, bit)) = word(fd) {
         word.fetch_or(bit, Ordering::Relaxed);
     }
+    preload::spare(fd, true);
     if let Some(exclusions) = EXCLUSIONS.get() {
         exclusions.add_descriptor(fd);
     }
@@ -39,6 +41,7 @@ pub fn forget(fd: RawFd) {
     if let Some((word, bit)) = word(fd) {
         word.fetch_and(!bit, Ordering::Relaxed);
     }
+    preload::spare(fd, false);
     if let Some(exclusions) = EXCLUSIONS.get() {
         exclusions.remove_descriptor(fd);
     }
@@ -107,6 +110,8 @@ pub fn event() -> io::Result<File> {
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
+    // It is carried to copies, so it is not noted.
+    preload::spare(fd, true);
     // SAFETY: - open, and nobody else's.
     Ok(File::from(unsafe { OwnedFd::from_raw_fd(fd) }))
 }

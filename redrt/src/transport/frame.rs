@@ -80,7 +80,7 @@ pub enum Kind {
     Ack = 7,
     /// Acknowledgement of the one message `sequence`.
     AckOne = 8,
-    /// Any other protocol frame, postcard-encoded.
+    /// Any other protocol frame, postcard-encoded, with a digest of its body.
     Protocol = 9,
     /// Between siblings: how far a thread has come (`context` is its number). A question when the body is empty, else
     /// the answer, a [`Whereabouts`].

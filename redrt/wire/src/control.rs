@@ -111,6 +111,10 @@ pub struct Options {
     pub sums_messages: bool,
     /// The memory of replicas is compared now and then.
     pub scrubs: bool,
+    /// Siblings read for themselves what a leader has read from a file, and compare.
+    pub verifies_reads: bool,
+    /// A copy's memory is compared with its source's by a digest before it joins.
+    pub verifies_clones: bool,
     /// Every send notes where in the program it was made.
     pub traces: bool,
     /// The members of a communicator compare what collectives they call.
@@ -169,6 +173,27 @@ pub enum ProcessFault {
     FlipHeap {
         /// Number of the send.
         send: u64,
+        /// Which bit.
+        bit: u64,
+    },
+    /// Flip bit `bit` (modulo its bits) of a frame with decisions, after its checksum was taken.
+    FlipDecision {
+        /// Number of the frame.
+        frame: u64,
+        /// Which bit.
+        bit: u64,
+    },
+    /// Flip bit `bit` (modulo its bits) of what was read from a file for the rank, before its siblings are told.
+    FlipRead {
+        /// Number of the piece.
+        read: u64,
+        /// Which bit.
+        bit: u64,
+    },
+    /// Flip bit `bit` (modulo its bits) of what is copied of the process at the cut; carried out by its daemon's helper.
+    FlipClone {
+        /// Number of the clone that is made of it on its host.
+        clone: u64,
         /// Which bit.
         bit: u64,
     },

@@ -32,6 +32,8 @@ fn options() -> Options {
         seed: 7,
         sums_messages: true,
         scrubs: true,
+        verifies_reads: false,
+        verifies_clones: false,
         traces: false,
         checks_collectives: true,
     }

@@ -88,17 +88,20 @@ impl Note {
         Self { time: time::timestamp(SystemTime::now()), log, job: job.to_owned(), head }
     }
 
+    /// Sends it to the system's log, which listens there. Never waits.
+    fn send(&self, log_socket: &Path) -> io::Result<()> {
+        let socket = UnixDatagram::unbound()?;
+        socket.set_nonblocking(true)?;
+        let Self { log, job, head, .. } = self;
+        let text = format!("<{PRIORITY}>redrun: job {job}: head {head} of audit log {}", log.display());
+        socket.send_to(text.as_bytes(), log_socket).map(drop)
+    }
+
     /// Writes it there.
     pub fn write(&self, place: &Place) -> io::Result<()> {
         match place {
             Place::Nowhere => Ok(()),
-            Place::Syslog => {
-                let socket = UnixDatagram::unbound()?;
-                socket.set_nonblocking(true)?;
-                let Self { log, job, head, .. } = self;
-                let text = format!("<{PRIORITY}>redrun: job {job}: head {head} of audit log {}", log.display());
-                socket.send_to(text.as_bytes(), SYSLOG).map(drop)
-            }
+            Place::Syslog => self.send(Path::new(SYSLOG)),
             Place::File(path) => {
                 if let Some(directory) = path.parent() {
                     fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
@@ -139,5 +142,23 @@ mod tests {
         note(2).write(&place).unwrap();
         assert_eq!(read(&path).unwrap().iter().map(|note| note.head.number).collect::<Vec<_>>(), [1, 2]);
         assert_eq!(("none".parse(), "syslog".parse()), (Ok(Place::Nowhere), Ok(Place::Syslog)));
+    }
+
+    #[test]
+    fn the_systems_log_gets_each_head_in_one_message_and_holds_nobody_up() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("log");
+        let note = Note::new(Path::new("/no/log"), "7", Head { number: 3, chain: Chain::START.next("x") });
+        // No such log, as in a container.
+        assert_eq!(note.send(&path).unwrap_err().kind(), io::ErrorKind::NotFound);
+        let daemon = UnixDatagram::bind(&path).unwrap();
+        note.send(&path).unwrap();
+        let mut message = [0; 1000];
+        let length = daemon.recv(&mut message).unwrap();
+        let text = std::str::from_utf8(&message[..length]).unwrap();
+        assert_eq!(text, format!("<85>redrun: job 7: head {} of audit log /no/log", note.head));
+        // One that reads nothing.
+        let refused = (0..10_000).find_map(|_| note.send(&path).err());
+        assert_eq!(refused.map(|error| error.kind()), Some(io::ErrorKind::WouldBlock));
     }
 }

@@ -46,6 +46,14 @@ pub struct Arguments {
     #[arg(long, value_enum, default_value_t, value_name = "WHEN", help_heading = "Replication")]
     pub verify: Verify,
 
+    /// Have each replica read for itself what its leader has read from a file, where the file has not changed, and compare
+    #[arg(long, help_heading = "Replication")]
+    pub verify_reads: bool,
+
+    /// Compare the memory of each copy with its source's, by a digest, before it joins; the source is stopped for longer
+    #[arg(long, help_heading = "Replication")]
+    pub verify_clones: bool,
+
     /// Agree on all outcomes that depend on timing, or only on those that decide what is received
     #[arg(long, value_enum, default_value_t, value_name = "WHAT", help_heading = "Replication")]
     pub determinism: Determinism,
@@ -203,7 +211,7 @@ pub struct Arguments {
     #[arg(long = "json-summary", value_name = "FILE", help_heading = "Output")]
     pub json_summary: Option<PathBuf>,
 
-    /// Inject faults: kill:V.I@#K, kill:V.I@file#K, kill:V.I@SECONDSs, flip:V.I@#K, wire:V.I@#K, heap:V.I@#K, recv:V.I@#K, log:V.I@#K, stdout:V.I@#K,
+    /// Inject faults: kill:V.I@#K, kill:V.I@file#K, kill:V.I@SECONDSs, flip:V.I@#K, wire:V.I@#K, heap:V.I@#K, recv:V.I@#K, log:V.I@#K, decision:V.I@#K, read:V.I@#K, clone:V.I@#K, stdout:V.I@#K,
     /// reset:V.I-W.J@#K, sick:HOST:N, random:mtbf=SECONDSs,seed=S,count=C. V.I is replica I of rank V, #K its K-th send, file#K the
     /// moment after its K-th change of a file. A bit flips in the payload before it is
     /// sent (flip), on its way (wire), in the heap or static data (heap), in the K-th message it has received (recv), in what is kept to

@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStringExt;
 
 /// Words that mean something to `redrun`, numbers that are hard to read, and anything else.
 fn word() -> impl Strategy<Value = OsString> {
-    const WORDS: [&str; 50] = [
+    const WORDS: [&str; 51] = [
         "-r",
         "-n",
         "-np",
@@ -54,6 +54,7 @@ fn word() -> impl Strategy<Value = OsString> {
         "kill:0.0@#1",
         "random:mtbf=1s",
         "flip:0.0@#1,wire:0.0@#2",
+        "decision:0.0@#1,read:0.0@#2",
         "-lq",
         "-n2",
         "--seed=1",

@@ -42,6 +42,9 @@ impl std::fmt::Display for Fault {
                 ProcessFault::FlipWire { send, .. } => at_send(f, "wire", replica, send),
                 ProcessFault::FlipHeap { send, .. } => at_send(f, "heap", replica, send),
                 ProcessFault::FlipReceived { message, .. } => at_send(f, "recv", replica, message),
+                ProcessFault::FlipDecision { frame, .. } => at_send(f, "decision", replica, frame),
+                ProcessFault::FlipClone { clone, .. } => at_send(f, "clone", replica, clone),
+                ProcessFault::FlipRead { read, .. } => at_send(f, "read", replica, read),
                 ProcessFault::FlipLogged { send, .. } => at_send(f, "log", replica, send),
                 ProcessFault::FlipOutput { line, .. } => at_send(f, "stdout", replica, line),
                 ProcessFault::Reset { send, peer } => write!(f, "reset:{replica}-{peer}@#{send}"),
@@ -55,7 +58,9 @@ impl std::fmt::Display for Fault {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum FaultError {
     /// No such fault.
-    #[error("unknown fault: expected kill, flip, wire, heap, recv, log, stdout, reset, sick or random")]
+    #[error(
+        "unknown fault: expected kill, flip, wire, heap, recv, log, decision, read, clone, stdout, reset, sick or random"
+    )]
     Kind,
     /// Not of the right form.
     #[error("expected {0}")]
@@ -69,7 +74,7 @@ pub enum FaultError {
 }
 
 const KILL_FORM: &str = "kill:V.I@#K, kill:V.I@file#K or kill:V.I@SECONDSs";
-const FLIP_FORM: &str = "flip:V.I@#K, or wire, heap, recv or log in its place";
+const FLIP_FORM: &str = "flip:V.I@#K, or wire, heap, recv, log, decision, read or clone in its place";
 const STDOUT_FORM: &str = "stdout:V.I@#K, K being the number of a line";
 const RESET_FORM: &str = "reset:V.I-W.J@#K";
 const SICK_FORM: &str = "sick:HOST:N, for one message in N";
@@ -107,7 +112,7 @@ fn parse(text: &str, world: &World, bit: u64) -> Result<Fault, FaultError> {
     let (kind, rest) = text.split_once(':').ok_or(FaultError::Kind)?;
     let form = match kind {
         "kill" => KILL_FORM,
-        "flip" | "wire" | "heap" | "recv" | "log" => FLIP_FORM,
+        "flip" | "wire" | "heap" | "recv" | "log" | "decision" | "read" | "clone" => FLIP_FORM,
         "stdout" => STDOUT_FORM,
         "reset" => return parse_reset(rest, world),
         "random" => return parse_random(rest).map(Fault::Random),
@@ -141,6 +146,9 @@ fn parse(text: &str, world: &World, bit: u64) -> Result<Fault, FaultError> {
         "flip" => ProcessFault::FlipPayload { send, bit },
         "wire" => ProcessFault::FlipWire { send, bit },
         "heap" => ProcessFault::FlipHeap { send, bit },
+        "decision" => ProcessFault::FlipDecision { frame: send, bit },
+        "clone" => ProcessFault::FlipClone { clone: send, bit },
+        "read" => ProcessFault::FlipRead { read: send, bit },
         "recv" => ProcessFault::FlipReceived { message: send, bit },
         "stdout" => ProcessFault::FlipOutput { line: send, bit },
         _ => ProcessFault::FlipLogged { send, bit },
@@ -216,6 +224,9 @@ mod tests {
             ("heap:1.0", "heap"),
             ("recv:1.0@#0", "recv"),
             ("log:1.5@#3", "no replica 1.5"),
+            ("decision:1.0@2s", "decision"),
+            ("read:1.0@#0", "read"),
+            ("clone:1.0", "clone"),
             ("stdout:1.0@2s", "stdout:V.I@#K"),
             ("stdout:1.0@#0", "stdout:V.I@#K"),
             ("kill:1.0@#0", "kill:V.I@#K"),

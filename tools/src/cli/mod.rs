@@ -204,6 +204,8 @@ fn assemble(arguments: &Arguments, locals: &[LocalArguments]) -> Result<Job, Usa
             seed,
             sums_messages: !faults.is_empty(),
             scrubs: scrub_interval.is_some(),
+            verifies_reads: arguments.verify_reads,
+            verifies_clones: arguments.verify_clones,
             traces: arguments.check_determinism,
             checks_collectives: arguments.check_collectives,
         },

@@ -146,6 +146,7 @@ impl CloneOptions {
             must_converge: self.no_converge == NoConverge::Fail,
             close_unsupported: self.close_unsupported,
             verify_memory: self.verify_memory,
+            flipped_bit: None,
             moves,
         }
     }

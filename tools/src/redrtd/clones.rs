@@ -8,8 +8,9 @@ use anyhow::{Context, Result};
 use nix::sys::epoll::{EpollEvent, EpollFlags};
 use redrt_types::{Incarnation, ReplicaId};
 use redrt_wire::clone::{CloneId, CloneOrder, CloneStep, Newcomer, Position};
-use redrt_wire::control::{Place, ToAgent};
+use redrt_wire::control::{FromAgent, Place, ProcessFault, ToAgent};
 use redrt_wire::daemon::{FromDaemon, Stream};
+use redrt_wire::event::Event;
 use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
 
@@ -93,11 +94,33 @@ impl Daemon {
         let program = self.children[*number].program.filter(|_| self.children[*number].exit.is_none());
         let pid = program.with_context(|| format!("replica {source} has ended"))?.as_raw();
         let job = self.job()?;
-        let task = Task::Send { secret: self.post.secret().of_images(), pid, destination };
-        let (child, link) = job.prepared.send(&task)?;
+        let verifies = job.launch.options.verifies_clones;
+        let secret = self.post.secret().of_images();
+        let fault = self.next_clone_fault(source);
+        let flipped_bit = fault.and_then(|fault| match fault {
+            ProcessFault::FlipClone { bit, .. } => Some(bit),
+            _ => None,
+        });
+        let task = Task::Send { secret, pid, destination, verifies, flipped_bit };
+        let (child, link) = self.job()?.prepared.send(&task)?;
+        if let Some(asked) = fault {
+            let fault = "a bit of what is copied at the cut flipped".to_owned();
+            let event = FromAgent::Event(Event::Injected { replica: source, asked, fault });
+            self.tell(&FromDaemon::Agent { replica: source, message: event });
+        }
         self.epoll.add(link.fd(), EpollEvent::new(EpollFlags::EPOLLIN, Kind::Sender.token(id.0 as usize)))?;
         self.senders.insert(id, Sender { child, link, source, is_done: false });
         Ok(())
+    }
+
+    /// Counts a clone of this replica, and finds the fault that is to hit it.
+    fn next_clone_fault(&mut self, source: ReplicaId) -> Option<ProcessFault> {
+        let count = self.clone_counts.entry(source).or_default();
+        *count += 1;
+        let number = *count;
+        let faults = &self.job().ok()?.launch.faults;
+        let is_hit = |fault: &ProcessFault| matches!(fault, ProcessFault::FlipClone { clone, .. } if *clone == number);
+        faults.iter().find(|(replica, fault)| *replica == source && is_hit(fault)).map(|(_, fault)| *fault)
     }
 
     fn abandon(&mut self, id: CloneId) {

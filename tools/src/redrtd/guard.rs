@@ -30,8 +30,9 @@ pub fn guard(arguments: impl Iterator<Item = String>) -> Result<i32> {
     // The login may end, and its terminal with it; the job goes on.
     // SAFETY: ignoring a signal installs no handler.
     unsafe { signal(Signal::SIGHUP, SigHandler::SigIgn) }.context("Failed to ignore SIGHUP")?;
-    let awaited = SigSet::from_iter([Signal::SIGTERM, Signal::SIGCHLD]);
+    let awaited = SigSet::from_iter([Signal::SIGTERM, Signal::SIGCHLD, Signal::SIGCONT]);
     awaited.thread_block()?;
+    let above = Above::watched()?;
     let signals = SignalFd::with_flags(&awaited, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?;
     let mut command = Command::new(std::env::current_exe().context("Failed to find this program's own file")?);
     command.args(arguments);
@@ -47,13 +48,13 @@ pub fn guard(arguments: impl Iterator<Item = String>) -> Result<i32> {
     // SAFETY: set_up runs in a forked child: it only makes system calls, and neither allocates nor takes locks.
     unsafe { command.pre_exec(set_up) };
     let mut daemon = command.spawn().context("Failed to run the daemon")?;
-    let ended = wait(&mut daemon, &signals).context("Failed to wait for the daemon");
+    let ended = wait(&mut daemon, &signals, above).context("Failed to wait for the daemon");
     sweep::kill_descendants();
     Ok(ended?.map_or(KILLED_CODE, |status| status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or_default())))
 }
 
 /// Waits until the daemon has ended; none if it does not though it was told to.
-fn wait(daemon: &mut Child, signals: &SignalFd) -> io::Result<Option<ExitStatus>> {
+fn wait(daemon: &mut Child, signals: &SignalFd, above: Above) -> io::Result<Option<ExitStatus>> {
     let pid = Pid::from_raw(daemon.id() as i32);
     let mut leave_by: Option<Instant> = None;
     loop {
@@ -70,13 +71,39 @@ fn wait(daemon: &mut Child, signals: &SignalFd) -> io::Result<Option<ExitStatus>
             Err(error) => return Err(error.into()),
         }
         while let Ok(Some(signal)) = signals.read_signal() {
-            if signal.ssi_signo == Signal::SIGTERM as u32 && leave_by.is_none() {
+            let is_to_leave = signal.ssi_signo == Signal::SIGTERM as u32 || above.has_ended();
+            if is_to_leave && leave_by.is_none() {
                 leave_by = Some(Instant::now() + LEAVE_TIME_MAX);
                 // It has not been waited for, so its number is its own.
                 let _ = kill(pid, Signal::SIGTERM);
                 let _ = kill(pid, Signal::SIGCONT);
             }
         }
+    }
+}
+
+/// The process that has started the guard: `redrun`, or the launcher of another host.
+///
+/// The trap: a guard that is stopped does not get the SIGTERM that its parent's end sends it, and if the daemon is stopped too, nobody
+/// is left to end anything. SIGCONT is the one signal that a stopped process takes, and takes up its work again with.
+#[derive(Clone, Copy)]
+struct Above(Option<Pid>);
+
+impl Above {
+    /// From now on its end wakes this process. A launcher's end is none of a guard's business that asked for no signal: there the
+    /// daemon's connection tells it.
+    fn watched() -> Result<Self> {
+        if nix::sys::prctl::get_pdeathsig().context("Failed to ask for the signal of the parent's end")?.is_none() {
+            return Ok(Self(None));
+        }
+        let parent = getppid();
+        nix::sys::prctl::set_pdeathsig(Signal::SIGCONT).context("Failed to ask for the parent's end")?;
+        // It may have ended before, with the signal that it had set.
+        Ok(Self(Some(parent)))
+    }
+
+    fn has_ended(self) -> bool {
+        self.0.is_some_and(|parent| getppid() != parent)
     }
 }
 

@@ -82,6 +82,8 @@ struct Daemon {
     number_of: HashMap<ReplicaId, usize>,
     input: input::Input,
     senders: HashMap<CloneId, clones::Sender>,
+    /// Clones made of each replica here.
+    clone_counts: HashMap<ReplicaId, u64>,
     /// Whether `redrun` asked not to be sent output.
     held: bool,
     leaving: bool,
@@ -122,6 +124,7 @@ impl Daemon {
             number_of: HashMap::new(),
             input: input::Input::default(),
             senders: HashMap::new(),
+            clone_counts: HashMap::new(),
             held: false,
             leaving: false,
         })

@@ -3,6 +3,7 @@
 
 mod attribution;
 mod clones;
+mod closed;
 mod console;
 mod determinism;
 mod fleet;

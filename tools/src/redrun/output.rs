@@ -24,7 +24,7 @@ const AHEAD_BYTES_MAX: usize = 8 << 20;
 const PROMPT_DELAY: Duration = Duration::from_millis(100);
 
 /// A regular file that takes nothing for so long is told of.
-const STILL_TIME_MAX: Duration = Duration::from_secs(2);
+pub(super) const STILL_TIME_MAX: Duration = Duration::from_secs(2);
 
 /// What has become of what was to be written.
 #[derive(Debug)]

@@ -1,5 +1,6 @@
 //! This program's standard output and standard error, which the processes and the console share.
 
+use super::closed;
 use super::writer::{Target, TargetIndex, Trouble, Writer};
 use crate::cli::OnOutputError;
 use crate::worker::Bell;
@@ -33,7 +34,12 @@ fn are_one(output: &File, error: &File) -> bool {
 impl Standard {
     /// Starts what writes to them.
     pub fn start(on_error: OnOutputError, bell: &Bell) -> io::Result<Self> {
-        let (output, error) = (file(io::stdout().as_fd())?, file(io::stderr().as_fd())?);
+        let output = match closed::standard_output_was_closed() {
+            // Not open for writing: whatever is written there fails.
+            true => File::open("/dev/null")?,
+            false => file(io::stdout().as_fd())?,
+        };
+        let error = file(io::stderr().as_fd())?;
         let is_one = are_one(&output, &error);
         let output = Target::new("standard output".into(), output);
         let error = Target::new("standard error".into(), error);

@@ -3,7 +3,7 @@
 use super::status::milliseconds;
 use crate::audit::chain::Head;
 use crate::coordinator::{Coordinator, Purpose, Report, signal_name, time_text};
-use anyhow::{Context, Result};
+use anyhow::Result;
 use redrt_types::ReplicaId;
 use redrt_wire::daemon::Exit;
 use redrt_wire::event::{Event, Statistics};
@@ -238,15 +238,15 @@ impl<'a> Summary<'a> {
         if named.is_empty() { compared } else { format!("{compared} ({})", named.join(", ")) }
     }
 
-    /// Writes the same as JSON, with what was found of the program if it was checked.
-    pub fn write_json(&self, path: &Path, determinism: Option<&Value>) -> Result<()> {
+    /// The same as JSON, with what was found of the program if it was checked.
+    pub fn json_text(&self, determinism: Option<&Value>) -> Result<String> {
         let mut json = self.json();
         if let Some(determinism) = determinism {
             json["determinism"] = determinism.clone();
         }
         let mut text = serde_json::to_string_pretty(&json)?;
         text.push('\n');
-        std::fs::write(path, text).with_context(|| format!("Failed to write the summary {}", path.display()))
+        Ok(text)
     }
 
     fn json(&self) -> Value {

@@ -1,11 +1,16 @@
 //! What the user, the audit log and the metrics are told of the job.
 
-use super::{Shell, WRITERS_LOOK, summary};
+use super::output::STILL_TIME_MAX;
+use super::{Console, Shell, WRITERS_LOOK, summary};
 use crate::audit::recorder::Recorder;
 use crate::coordinator::Report;
-use anyhow::Result;
+use anyhow::{Context, Result, bail};
+use nix::sys::signalfd::SignalFd;
 use redrt_types::{ReplicaId, ViewNumber};
 use redrt_wire::event::Event;
+use std::path::Path;
+use std::sync::mpsc;
+use std::time::Instant;
 
 /// Corruption that cannot be outvoted spreads; nobody reads thousands of lines about it.
 const MISMATCH_LINES_MAX: u64 = 10;
@@ -148,9 +153,31 @@ impl Shell<'_> {
         {
             lines.iter().for_each(|line| self.console.plain(line));
         }
-        if let Some(path) = &self.job.json_summary {
-            summary.write_json(path, determinism)?;
+        match &self.job.json_summary {
+            Some(path) => write_summary(path, summary.json_text(determinism)?, &self.signals, self.console),
+            None => Ok(()),
         }
-        Ok(())
+    }
+}
+
+/// Writes the summary in a thread of its own: its file system may stand still. Then the user is told, and may interrupt.
+fn write_summary(path: &Path, text: String, signals: &SignalFd, console: &Console) -> Result<()> {
+    let (name, file) = (path.display().to_string(), path.to_owned());
+    let (tell, told) = mpsc::channel();
+    let write = move || drop(tell.send(std::fs::write(file, text)));
+    std::thread::Builder::new().name("redrun-summary".into()).spawn(write).context("Failed to start a thread")?;
+    let (begin, mut is_told) = (Instant::now(), false);
+    loop {
+        match told.recv_timeout(WRITERS_LOOK) {
+            Ok(written) => return written.with_context(|| format!("Failed to write the summary {name}")),
+            Err(mpsc::RecvTimeoutError::Disconnected) => bail!("Failed to write the summary {name}: its thread ended"),
+            Err(mpsc::RecvTimeoutError::Timeout) => {}
+        }
+        if begin.elapsed() >= STILL_TIME_MAX && !std::mem::replace(&mut is_told, true) {
+            console.warning(&format!("{name} takes nothing: its file system stands still; the job has ended"));
+        }
+        if let Ok(Some(signal)) = signals.read_signal() {
+            bail!("Failed to write the summary {name}: interrupted by signal {}", signal.ssi_signo);
+        }
     }
 }

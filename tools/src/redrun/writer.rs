@@ -17,6 +17,7 @@ use std::io::{self, IsTerminal};
 use std::os::fd::{AsFd, IntoRawFd};
 use std::thread;
 use std::time::{Duration, Instant};
+use twox_hash::XxHash3_64;
 
 /// With more than this waiting to be written, the processes are held.
 pub const BACKLOG_BYTES_MAX: usize = 4 << 20;
@@ -56,7 +57,8 @@ pub type TargetIndex = usize;
 /// What the thread does.
 #[derive(Debug)]
 enum Piece {
-    Bytes(TargetIndex, Vec<u8>),
+    /// With a checksum that is taken when they are handed over: what replicas have agreed on may lie here for long, and exists once.
+    Bytes(TargetIndex, Vec<u8>, u64),
     /// All bytes for it have been given: have they arrived?
     Settle(TargetIndex),
     /// These lines stand at the foot of the terminal from now on.
@@ -105,7 +107,8 @@ impl Writer {
     pub fn write(&self, target: TargetIndex, bytes: Vec<u8>) {
         let byte_count = bytes.len();
         if byte_count > 0 {
-            self.worker.give(Piece::Bytes(target, bytes), byte_count);
+            let checksum = checksum(&bytes);
+            self.worker.give(Piece::Bytes(target, bytes, checksum), byte_count);
         }
     }
 
@@ -157,6 +160,10 @@ impl Writer {
     }
 }
 
+fn checksum(bytes: &[u8]) -> u64 {
+    XxHash3_64::oneshot(bytes)
+}
+
 fn xfsz() -> SigSet {
     let mut set = SigSet::empty();
     set.add(Signal::SIGXFSZ);
@@ -173,7 +180,14 @@ struct Thread<'a> {
 impl Thread<'_> {
     fn take(&mut self, piece: Piece) {
         match piece {
-            Piece::Bytes(target, bytes) => {
+            Piece::Bytes(at, bytes, sum) if sum != checksum(&bytes) => {
+                let target = &mut self.targets[at];
+                if !std::mem::replace(&mut target.is_closed, true) {
+                    let error = io::Error::other("it has changed in redrun's memory since it was agreed on");
+                    self.inbox.tell(Trouble::Failed(at, error));
+                }
+            }
+            Piece::Bytes(target, bytes, _) => {
                 let is_terminal = self.targets[target].is_terminal;
                 if is_terminal {
                     self.status.clear();
@@ -207,7 +221,7 @@ impl Thread<'_> {
                 }
                 Err(Errno::EINTR) => {}
                 Err(Errno::EAGAIN) => wait_for_room(&target.file),
-                Err(error) if error == Errno::EPIPE || target.is_terminal => {
+                Err(error) if matches!(error, Errno::EPIPE | Errno::EBADF) || target.is_terminal => {
                     target.is_closed = true;
                     self.inbox.tell(Trouble::Closed(at));
                 }
@@ -276,10 +290,34 @@ mod tests {
     }
 
     #[test]
+    fn what_has_changed_in_memory_is_not_written() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let target = Target::new("file".into(), file.reopen().unwrap());
+        let writer = Writer::start("test", vec![target], OnOutputError::Wait, bell().unwrap()).unwrap();
+        writer.write(0, b"sound\n".to_vec());
+        let sum = checksum(b"agreed\n");
+        writer.worker.give(Piece::Bytes(0, b"aggeed\n".to_vec(), sum), 7);
+        writer.write(0, b"later\n".to_vec());
+        let troubles = ended(&writer);
+        let [Trouble::Failed(0, error)] = &troubles[..] else { panic!("{troubles:?}") };
+        assert!(error.to_string().contains("has changed in redrun's memory"), "{error}");
+        assert_eq!(std::fs::read(file.path()).unwrap(), b"sound\n");
+    }
+
+    #[test]
     fn a_reader_that_is_gone_is_not_called_a_full_disk() {
         let (read, write) = nix::unistd::pipe().unwrap();
         drop(read);
         let target = Target::new("pipe".into(), write.into());
+        let writer = Writer::start("test", vec![target], OnOutputError::Wait, bell().unwrap()).unwrap();
+        writer.write(0, b"one".to_vec());
+        let troubles = ended(&writer);
+        assert!(matches!(troubles[..], [Trouble::Closed(0)]), "{troubles:?}");
+    }
+
+    #[test]
+    fn what_is_not_open_for_writing_is_closed() {
+        let target = Target::new("null".into(), File::open("/dev/null").unwrap());
         let writer = Writer::start("test", vec![target], OnOutputError::Wait, bell().unwrap()).unwrap();
         writer.write(0, b"one".to_vec());
         let troubles = ended(&writer);

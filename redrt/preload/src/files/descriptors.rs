@@ -3,10 +3,10 @@
 use super::call::{Call, Operation};
 use super::{ask, interpose, is_known};
 use crate::real::{self, next};
+use crate::spared;
 use libc::{c_int, c_long, c_uint, c_void, iovec, off_t};
 
 interpose! {
-    fn close(fd: c_int) -> c_int => Close { fd };
     fn dup(fd: c_int) -> c_int => Duplicate { fd, offset: 0 };
     fn dup2(fd: c_int, other: c_int) -> c_int => Duplicate { fd, other };
     fn dup3(fd: c_int, other: c_int, flags: c_int) -> c_int => Duplicate { fd, other, flags };
@@ -79,6 +79,22 @@ interpose! {
     };
     fn fsync(fd: c_int) -> c_int => Synchronize { fd };
     fn fdatasync(fd: c_int) -> c_int => Synchronize { fd };
+}
+
+/// Replaces the C library's.
+///
+/// # Safety
+/// As for the function of the C library.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn close(fd: c_int) -> c_int {
+    if spared::is_spared(fd) {
+        real::set_errno(libc::EBADF);
+        return -1;
+    }
+    match ask(&mut Call { fd, ..Call::new(Operation::Close) }) {
+        Some(result) => result as c_int,
+        None => next!(close(fd => c_int) -> c_int, -1),
+    }
 }
 
 /// The C library refuses negative offsets where it is given one; -1 must not be taken for the position.

@@ -18,6 +18,7 @@ mod trees;
 
 use crate::{real, state};
 use call::{Answer, Call, Operation};
+pub use descriptors::close;
 use libc::{c_int, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
@@ -63,12 +64,12 @@ fn ask(call: &mut Call) -> Option<i64> {
 }
 
 /// Whether there is anybody to ask, for the program.
-fn asks() -> bool {
+pub fn asks() -> bool {
     !ANSWER.load(Ordering::Acquire).is_null() && state::job().is_some_and(|job| job.is_first_process())
 }
 
 /// Whether a descriptor is of a file that is agreed upon.
-fn is_known(fd: c_int) -> bool {
+pub fn is_known(fd: c_int) -> bool {
     ask(&mut Call { fd, ..Call::new(Operation::IsKnown) }).is_some()
 }
 

@@ -39,6 +39,12 @@ fn core_of(header: &Header) -> Option<u16> {
     Some(header.core).filter(|core| *core != NO_CORE)
 }
 
+/// Whether a part of a protocol frame is as it was sent.
+fn check_part(seed: u64, header: &Header, checksum: u128, body: &[u8]) -> Result<(), Fault> {
+    let is_whole = digest(seed, Tag(header.tag), body).0 == checksum;
+    if is_whole { Ok(()) } else { Err(Fault::Checksum) }
+}
+
 /// The protocol frame that these bytes are. Frames that have kinds of their own do not come this way.
 fn decode_protocol(bytes: &[u8]) -> Result<Frame, Fault> {
     match postcard::take_from_bytes(bytes) {
@@ -74,7 +80,7 @@ impl Engine {
             }
             Kind::Ack => Frame::Ack { context, upto: sequence },
             Kind::AckOne => Frame::AckOne { context, sequence },
-            Kind::Protocol => match self.collect_parts(from, header, body)? {
+            Kind::Protocol => match self.collect_parts(from, header, digest, body)? {
                 Some(frame) => frame,
                 None => return Ok(()),
             },
@@ -87,7 +93,16 @@ impl Engine {
         Ok(handled?)
     }
 
-    fn collect_parts(&mut self, from: ProcessIndex, header: &Header, body: &[u8]) -> Result<Option<Frame>, Fault> {
+    /// A wrong decision would send this replica another way than its siblings, and nobody would see why. So a frame that decides,
+    /// or says who holds which decision, is compared with its checksum before it is read.
+    fn collect_parts(
+        &mut self,
+        from: ProcessIndex,
+        header: &Header,
+        checksum: u128,
+        body: &[u8],
+    ) -> Result<Option<Frame>, Fault> {
+        check_part(self.replication().seed, header, checksum, body)?;
         let partial = self.replication().partial.entry(from).or_default();
         if partial.len() + body.len() > PROTOCOL_BYTES_MAX {
             *partial = Vec::new();
@@ -288,5 +303,29 @@ impl Engine {
         if let Some([_, sum]) = &mut replication.sums {
             *sum = sum.wrapping_add(summand);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use quiesce::{DecisionItem, DecisionKey, Outcome, StreamId};
+
+    #[test]
+    fn a_decision_frame_with_any_bit_flipped_is_refused() {
+        let key = DecisionKey { stream: StreamId::Thread(1), index: 4 };
+        let item = DecisionItem { key, repeat: 1, outcome: Outcome::Bytes(b"read from a file".to_vec()) };
+        let body = postcard::to_stdvec(&Frame::Decisions { first: 3, items: vec![item] }).unwrap();
+        let mut header = Header::new(Kind::Protocol, 0);
+        let checksum = digest(7, Tag(header.tag), &body).0;
+        assert_eq!(check_part(7, &header, checksum, &body), Ok(()));
+        for bit in 0..body.len() * 8 {
+            let mut wrong = body.clone();
+            wrong[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(check_part(7, &header, checksum, &wrong), Err(Fault::Checksum), "bit {bit}");
+        }
+        // One of which more is to come was not meant to end.
+        header.tag = MORE;
+        assert_eq!(check_part(7, &header, checksum, &body), Err(Fault::Checksum));
     }
 }

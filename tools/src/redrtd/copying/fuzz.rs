@@ -20,7 +20,13 @@ fn messages() -> [Vec<Vec<u8>>; 3] {
     let tasks = [
         Task::Hold(application),
         Task::Receive { secret: secret(), address: [127, 0, 0, 1].into() },
-        Task::Send { secret: secret(), pid: 7, destination: ([127, 0, 0, 1], 80).into() },
+        Task::Send {
+            secret: secret(),
+            pid: 7,
+            destination: ([127, 0, 0, 1], 80).into(),
+            verifies: true,
+            flipped_bit: None,
+        },
     ];
     let replies = [
         Reply::Running { pid: 7 },

@@ -15,6 +15,7 @@ mod receive;
 mod send;
 
 use anyhow::{Context, Result, bail};
+use cloner::source::Options;
 use redrt_wire::auth::Secret;
 use redrt_wire::clone::{Cost, Progress};
 use redrt_wire::daemon::Application;
@@ -55,6 +56,10 @@ pub enum Task {
         pid: i32,
         /// Where the receiver listens.
         destination: SocketAddr,
+        /// The copy's memory is compared with this one's.
+        verifies: bool,
+        /// A fault to inject.
+        flipped_bit: Option<u64>,
     },
 }
 
@@ -138,7 +143,10 @@ pub fn help() -> Result<i32> {
         Task::Receive { secret, address } => {
             receive::receive(&secret, address, &mut daemon).map(|never| match never {})
         }
-        Task::Send { secret, pid, destination } => send::send(&secret, pid, destination, &mut daemon),
+        Task::Send { secret, pid, destination, verifies, flipped_bit } => {
+            let options = Options { verify_memory: verifies, flipped_bit, ..Options::default() };
+            send::send(&secret, pid, destination, &options, &mut daemon)
+        }
     };
     match outcome {
         Ok(()) => Ok(0),

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 const TELL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Clones process `pid`.
-pub fn send(secret: &Secret, pid: i32, destination: SocketAddr, daemon: &mut Daemon) -> Result<()> {
+pub fn send(secret: &Secret, pid: i32, destination: SocketAddr, options: &Options, daemon: &mut Daemon) -> Result<()> {
     nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL)?;
     let control = Control::connect(pid as u32)?;
     let subject = source::subject(&control)?;
@@ -23,7 +23,7 @@ pub fn send(secret: &Secret, pid: i32, destination: SocketAddr, daemon: &mut Dae
         .and_then(Sink::over)
         .with_context(|| format!("Failed to connect to {destination}"))?;
     let mut told = Instant::now();
-    let report = source::clone(&control, &Options::default(), sink, &mut |event| {
+    let report = source::clone(&control, options, sink, &mut |event| {
         let heard = match event {
             Event::Phase(Phase::Cut) => daemon.say(&Reply::Ready).and_then(|()| daemon.wait_for(Word::Cut)),
             Event::Stopped => source::unread(&control, 0)
