@@ -41,6 +41,14 @@ pub(super) struct Join {
     cut: CutNumber,
 }
 
+impl Join {
+    /// How many steps it takes on average until a copy has its memory: some take so long that others join and leave
+    /// meanwhile.
+    fn restore_pause(&self) -> usize {
+        if self.cut.0 % 3 == 1 { 300 } else { 8 }
+    }
+}
+
 impl Simulation {
     /// Moves joins on.
     pub(super) fn advance_joins(&mut self) {
@@ -110,7 +118,7 @@ impl Simulation {
                 Stage::Restoring
             }
             Stage::Restoring if join.is_arbiter && self.random.below(8) == 0 => Stage::Ready,
-            Stage::Restoring if !join.is_arbiter && self.random.below(8) == 0 => {
+            Stage::Restoring if !join.is_arbiter && self.random.below(join.restore_pause()) == 0 => {
                 self.admit(join);
                 Stage::Joining
             }

@@ -7,7 +7,7 @@
 //!  dial ────────▶ Met::Dialled
 //! ```
 //! Enters: connections, addresses to dial, time. Leaves: [`Met`]. Nothing that a stranger sends is kept but the bytes of one step
-//! of the handshake, whose size is known. What strangers can cost is bounded: [`GUESTS_MAX`] descriptors, [`ACCEPTED_AT_ONCE`]
+//! of the handshake, whose size is known. What strangers can cost is bounded: [`GUESTS_MAX`] descriptors, `ACCEPTED_AT_ONCE`
 //! connections each time the loop comes here, a few lines of a log each minute.
 //!
 //! When there are too many guests, one has to go: the oldest of the largest crowd. A crowd is all guests of one address that are
