@@ -99,7 +99,7 @@ impl Simulation {
     fn advance(&mut self, join: Join) -> Option<Join> {
         let is_lost = match join.stage {
             Stage::Pinning | Stage::Restoring => {
-                let rarity = if join.is_arbiter { 3_000 } else { 80 };
+                let rarity = if join.is_arbiter { 3_000 } else { 10 * join.restore_pause() };
                 !self.view.is_live(join.source) || self.random.below(rarity) == 0
             }
             // Held copies are dropped now and then, to be made anew.
