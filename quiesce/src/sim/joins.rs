@@ -45,7 +45,7 @@ impl Join {
     /// How many steps it takes on average until a copy has its memory: some take so long that others join and leave
     /// meanwhile.
     fn restore_pause(&self) -> usize {
-        if self.cut.0 % 3 == 1 { 300 } else { 8 }
+        if self.cut.0 % 3 == 1 { 80 } else { 8 }
     }
 }
 
