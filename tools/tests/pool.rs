@@ -86,7 +86,8 @@ impl Site {
     }
 
     fn ask(&self, question: Question) -> Result<String, String> {
-        ask(self.address, &self.secret(), question).map_err(|error| format!("{error:#}"))
+        let secret = access::admin_secret(Some(&self.path("pool.admin"))).expect("the daemon has made it");
+        ask(self.address, &secret, question).map_err(|error| format!("{error:#}"))
     }
 
     fn status(&self) -> Value {
@@ -118,7 +119,7 @@ impl Site {
 
     fn redctl(&self, words: &[&str]) -> Output {
         let mut command = Command::new(env!("CARGO_BIN_EXE_redctl"));
-        command.args(["pool", "--pool", &self.address.to_string(), "--pool-secret"]).arg(self.path("pool.secret"));
+        command.args(["pool", "--pool", &self.address.to_string(), "--pool-secret"]).arg(self.path("pool.admin"));
         command.args(words).output().expect("redctl can be run")
     }
 }
