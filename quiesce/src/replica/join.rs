@@ -100,15 +100,16 @@ impl Replica {
     }
 
     /// In a copy, which no view had: others may have joined since the cut whom its source was asked to keep for after that. What they may
-    /// ask for is in the log: what is not had been settled before the cut, and so before theirs.
-    pub(super) fn pin_late_joiners(&mut self, rank: VirtualRank, joiners: ReplicaSet) {
+    /// ask for is in the log: what is not had been settled before the cut, and so before theirs. Returns for whom something is kept.
+    pub(super) fn pin_late_joiners(&mut self, rank: VirtualRank, joiners: ReplicaSet) -> ReplicaSet {
         if self.has(Mutation::LateJoinersUnpinned) {
-            return;
+            return ReplicaSet::EMPTY;
         }
         for channel in self.outboxes.of(rank) {
             let outbox = self.outboxes.get_mut(channel).expect("it was just listed");
             joiners.iter().for_each(|index| outbox.pin(index));
         }
+        joiners
     }
 
     /// Whether a sibling is expected to join: only then may this process be copied.

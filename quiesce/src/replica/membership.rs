@@ -41,10 +41,9 @@ impl Replica {
             let newcomers = if joins { live } else { strangers };
             let has_newcomers = !newcomers.is_empty();
             self.live[rank.0 as usize] = live;
-            self.forget(rank, lost);
-            if joins {
-                self.pin_late_joiners(rank, strangers);
-            }
+            // Before the lost are forgotten: what only they could want at the cut, the newcomers may want now.
+            let pinned = if joins { self.pin_late_joiners(rank, strangers) } else { ReplicaSet::EMPTY };
+            self.forget(rank, lost, pinned);
             if self.joining {
                 continue;
             }
@@ -66,8 +65,9 @@ impl Replica {
         outcome
     }
 
-    /// The sender's side: nothing is kept for the lost, and nothing sent until a newcomer asks.
-    fn forget(&mut self, rank: VirtualRank, lost: ReplicaSet) {
+    /// The sender's side: nothing is kept for the lost, and nothing sent until a newcomer asks. In the places `pinned`
+    /// there are others already, for whom something is kept.
+    fn forget(&mut self, rank: VirtualRank, lost: ReplicaSet, pinned: ReplicaSet) {
         for index in lost.iter() {
             self.services[self.world.process(ReplicaId { rank, index }).0 as usize] = Service::None;
             self.wanted[self.world.process(ReplicaId { rank, index }).0 as usize] = Service::None;
@@ -75,7 +75,8 @@ impl Replica {
         let awaited = self.awaited(rank);
         for channel in self.outboxes.of(rank) {
             let outbox = self.outboxes.get_mut(channel).expect("it was just listed");
-            lost.iter().for_each(|index| outbox.forget(index, awaited, &mut self.released));
+            lost.without(pinned).iter().for_each(|index| outbox.forget(index, awaited, &mut self.released));
+            outbox.fetches.retain(|(from, _)| !lost.contains(*from));
         }
         self.release();
         self.forget_votes(rank, lost);

@@ -366,3 +366,32 @@ fn an_arbiter_takes_nothing_that_nobody_can_judge() {
     let (_, reports, is_delivered) = differing(original);
     assert_eq!((reports, is_delivered), (vec![(Finding::Undecidable, Action::Withheld)], false));
 }
+
+/// Between its cut and its view a copy hears nothing: its receiver has moved meanwhile, and the new one wants what the
+/// old one had not settled by its own cut.
+#[test]
+fn a_copy_keeps_for_a_newcomer_what_only_one_that_has_left_could_want_at_the_cut() {
+    let world = World::uniform(2, 2);
+    let view = View::with_degrees(&world, &[1, 1]);
+    let (protocol, verification) = (Protocol::Hash, Verification::Strict);
+    let [source, place, old, new] = [(0, 0), (0, 1), (1, 0), (1, 1)].map(|(rank, index)| ReplicaId::new(rank, index));
+    let mut sender = Replica::new(Config { me: source, view: view.clone(), world, protocol, verification });
+    for key in 0..3 {
+        send(&mut sender, key);
+    }
+    sender.set_pins(&[place], &[]);
+    sender.flush();
+    outputs(&mut sender);
+    let mut copied = sender.clone();
+    copied.take_place(place);
+    let moved = view.with(copy(new, 0)).without(&[old]);
+    copied.apply_view(moved.with(copy(place, 0))).unwrap();
+    outputs(&mut copied);
+    let (service, bookmarks) = (Service::Payload, vec![(CONTEXT, SeqNum(0))]);
+    copied.handle(new, Frame::Resume { service, bookmarks, view: copied.view().number }).unwrap();
+    let offered = outputs(&mut copied).into_iter().filter_map(|output| match output {
+        Output::Transmit { to, frame: Frame::Offer { sequence, .. }, .. } => Some((to, sequence.0)),
+        _ => None,
+    });
+    assert_eq!(offered.collect::<Vec<_>>(), [(new, 0), (new, 1), (new, 2)]);
+}
