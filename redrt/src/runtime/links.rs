@@ -101,7 +101,14 @@ impl Dial {
 /// Serves wishes for links and those who connect, until the process ends. What this process lacks ends it alone.
 fn serve(wishes: &Wishes, listener: &TcpListener) {
     if let Err(error) = serve_all(wishes, listener) {
-        super::unable(format!("cannot connect to other processes: {error}"))
+        // This thread may find it before the connection with redrun does.
+        let why = match error.raw_os_error() {
+            Some(libc::EBADF) => {
+                "the program has closed all descriptors after MPI_Init, the library's with them".into()
+            }
+            _ => format!("cannot connect to other processes: {error}"),
+        };
+        super::unable(why)
     }
 }
 
