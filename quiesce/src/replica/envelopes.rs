@@ -37,26 +37,25 @@ enum Judged {
 
 impl Replica {
     /// Whether messages of this rank wait for others' claims.
-    fn awaits_majority(&self, sender: VirtualRank) -> bool {
+    #[inline]
+    pub(super) fn awaits_majority(&self, sender: VirtualRank) -> bool {
         self.corrects
             && self.verification == Verification::Strict
             && self.live(sender).len() >= MAJORITY_DEGREE
             && !self.has(Mutation::EnvelopeBelieved)
     }
 
-    /// The offer of a new message is being handled: whether matching gets it at once, because its envelope is agreed
-    /// and no earlier message is missing.
-    #[inline]
+    /// The offer of a new message that awaits a majority is being handled: whether matching gets it at once, because its
+    /// envelope is agreed and no earlier message is missing.
     pub(super) fn agrees_on_arrival(&mut self, message: MessageId, supplier: ReplicaIndex) -> bool {
-        let is_agreed =
-            !self.awaits_majority(message.sender) || self.judge_envelope(message, supplier) == Judged::Agreed;
+        if self.judge_envelope(message, supplier) != Judged::Agreed {
+            return false;
+        }
         let inbox = self.inbox((message.sender, message.context));
         let is_next = inbox.matched == message.sequence.0;
-        if is_agreed {
-            inbox.slot(message.sequence).expect("it has just come").is_agreed = true;
-            inbox.matched += u64::from(is_next);
-        }
-        is_agreed && is_next
+        inbox.slot(message.sequence).expect("it has just come").is_agreed = true;
+        inbox.matched += u64::from(is_next);
+        is_next
     }
 
     /// Looks whether the envelope of a message that has arrived can be agreed on now. One that has waited goes on to

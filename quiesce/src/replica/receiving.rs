@@ -27,6 +27,7 @@ impl Replica {
         (digest, core): (Digest, Option<u16>),
     ) -> Result<(), Breach> {
         let message = MessageId { sender: from.rank, context, sequence };
+        let awaits_majority = self.awaits_majority(from.rank);
         let inbox = self.inboxes.get_or_insert_with((from.rank, context), Inbox::default);
         let arrived = inbox.arrived;
         // Each replica sends a channel in order, from a position not after the first one missing here.
@@ -44,7 +45,15 @@ impl Replica {
             Phase::Announced => {
                 slot.phase = Phase::Incomplete { supplier: from.index };
                 slot.envelope = Some(envelope);
+                slot.is_agreed = !awaits_majority;
+                // What is announced only has not arrived, so this is the first that has not.
+                let is_next = inbox.matched == arrived;
                 inbox.arrived += 1;
+                if !awaits_majority {
+                    inbox.matched += u64::from(is_next);
+                    self.outputs.push_back(Output::Arrived { message, envelope, from, is_agreed: is_next });
+                    return Ok(());
+                }
                 let is_agreed = self.agrees_on_arrival(message, from.index);
                 self.outputs.push_back(Output::Arrived { message, envelope, from, is_agreed });
                 if !is_agreed {
@@ -266,13 +275,14 @@ impl Replica {
 
     /// The message needs nothing more from anyone: delivers it unless that was done, and acknowledges it in time.
     fn settle(&mut self, message: MessageId) {
-        if !self.slot(message).is_agreed {
-            // There is nothing better to be had than what has come.
-            self.match_agreed(message);
-        }
         let live = self.live(message.sender);
         let inbox = self.inboxes.get_mut(channel(message)).expect("a message has its channel");
         let slot = inbox.slot(message.sequence).expect("it is not settled yet");
+        if !slot.is_agreed {
+            // There is nothing better to be had than what has come.
+            self.match_agreed(message);
+            return self.settle(message);
+        }
         let (verified, place) = (slot.verified, slot.place);
         if slot.tally.final_votes().intersection(live).len() >= 2 {
             self.counters.messages_compared += 1;
