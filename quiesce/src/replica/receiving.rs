@@ -90,7 +90,12 @@ impl Replica {
         let Some(slot) = inbox.admit(sequence).map_err(far_ahead)? else { return Ok(()) };
         slot.tally.record(from.index, digest, true);
         slot.tally.note_core(from.index, core);
-        if !slot.is_agreed || matches!(slot.phase, Phase::Complete { .. }) {
+        let is_judged = match slot.phase {
+            Phase::Announced => false,
+            Phase::Complete { .. } => true,
+            _ => !slot.is_agreed,
+        };
+        if is_judged {
             self.evaluate(MessageId { sender: from.rank, context, sequence });
         }
         Ok(())
@@ -157,6 +162,7 @@ impl Replica {
             return self.correct_transport(message, supplier, computed);
         }
         match slot.tally.verdict(computed, supplier, live, kinship) {
+            None if slot.is_agreed => {}
             None => self.agree(message),
             Some(Verdict::Unanimous) => self.settle(message),
             Some(Verdict::ReplicaCorrupt { culprits, agreed }) => {
