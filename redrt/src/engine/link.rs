@@ -156,11 +156,16 @@ impl Links {
         }
     }
 
-    /// Learns who is there when this process begins.
+    /// Learns who is there when this process begins. Of others nothing is taken until they join: a ring is read from its
+    /// begin then, and what was read before might have been written over.
     pub fn set_members(&mut self, world: &World, view: &View) {
         for replica in world.replicas() {
             let process = world.process(replica);
-            self.peers[process.0 as usize].live = view.member(replica).map(|member| member.incarnation);
+            let live = view.member(replica).map(|member| member.incarnation);
+            self.peers[process.0 as usize].live = live;
+            if let Some(inbox) = self.inbox.as_mut().filter(|_| live.is_none()) {
+                inbox.close(process);
+            }
         }
     }
 

@@ -3,6 +3,7 @@
 use super::*;
 use crate::transport::tcp::{Connection, Received};
 use crate::transport::{Landings, handshake};
+use redrt_types::ReplicaId;
 use std::net::TcpListener;
 use std::os::fd::AsRawFd;
 use std::thread::{self, JoinHandle};
@@ -48,6 +49,21 @@ fn what_a_dead_process_has_left_is_not_taken_for_words_of_its_successor_on_anoth
     assert_eq!(heard(&mut survivor), None);
     speak(&mut links(segment, 1));
     assert_eq!(heard(&mut survivor), Some(process));
+}
+
+#[test]
+fn a_copy_takes_nothing_from_a_process_that_its_view_does_not_have_yet() {
+    let segment = Segment::fresh(2);
+    let (world, process) = (World::new(vec![1, 1]), ProcessIndex(1));
+    let mut copy = links(segment, 0);
+    copy.set_members(&world, &View::initial(&world).without(&[ReplicaId::new(1, 0)]));
+    let heard = |links: &mut Links| links.inbox().expect("there is one").next_sender();
+    // The view that has both reaches the other one first.
+    let mut other = links(segment, 1);
+    other.send(ProcessIndex(0), Header::new(Kind::Eager, 0), None, b"x");
+    assert_eq!(heard(&mut copy), None);
+    copy.join(process, Incarnation(1));
+    assert_eq!(heard(&mut copy), Some(process));
 }
 
 /// Links of a process whose only partner listens there.
