@@ -1,19 +1,30 @@
 #!/bin/sh
-# Fuzzes every decoder for as long as it is told: scripts/fuzz.sh [CASES]
+# Fuzzes every decoder for as long as it is told: scripts/fuzz.sh [CASES [--quick]]
 #
-# CASES is the number of cases of each fuzz test, 100000 if it is not given; the test suite itself runs 256. What makes a test
-# fail is printed and kept in a file proptest-regressions beside the test, and is tried first the next time.
+# CASES is the number of cases of each fuzz test, a million if it is not given. The unit tests run 256, and scripts/test.sh as many
+# as take about a minute. --quick uses the build of the unit tests in place of an optimized one. What makes a test fail is printed
+# and kept in a file proptest-regressions beside the test, and is tried first the next time.
 set -eu
 
-cases=${1:-100000}
-case $cases in
-'' | *[!0-9]* | 0*)
-    echo "usage: $0 [CASES]" >&2
+usage() {
+    echo "usage: $0 [CASES [--quick]]" >&2
     exit 2
-    ;;
+}
+
+cases=${1:-1000000}
+case $cases in
+'' | *[!0-9]* | 0*) usage ;;
 esac
+[ $# -le 2 ] && [ "${2:---quick}" = --quick ] || usage
 cd "$(dirname -- "$0")/.."
-# Optimized, but with what a test build checks, and apart from what is built for use.
+export PROPTEST_CASES="$cases"
+packages="-p quiesce -p redrt -p redrt-wire -p redrt-tools -p cloner -p spare-pool"
+if [ $# = 2 ]; then
+    # shellcheck disable=SC2086
+    exec cargo test --locked --lib $packages -- fuzz or_refused
+fi
+# With what a test build checks, and apart from what is built for use.
 export CARGO_PROFILE_RELEASE_OVERFLOW_CHECKS=true CARGO_PROFILE_RELEASE_DEBUG_ASSERTIONS=true
-export CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-target}/fuzz" PROPTEST_CASES="$cases"
-cargo test --release --lib -p quiesce -p redrt -p redrt-wire -p redrt-tools -p cloner -- fuzz or_refused
+export CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-target}/fuzz"
+# shellcheck disable=SC2086
+cargo test --locked --release --lib $packages -- fuzz or_refused

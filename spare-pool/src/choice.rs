@@ -116,7 +116,7 @@ pub(crate) fn cost(entry: &Entry, request: &Request) -> impl Ord + use<> {
     let in_rack = entry.spare.rack.as_ref().is_some_and(|rack| request.apart_from_racks.contains(rack));
     let facts = entry.facts.as_ref();
     // In quarters of its processors: smaller differences are chance.
-    let load = facts.map_or(0, |facts| facts.load_milli * 4 / 1000 / u64::from(facts.cpu_count.max(1)));
+    let load = facts.map_or(0, |facts| facts.load_milli / 250 / u64::from(facts.cpu_count.max(1)));
     let surplus = facts.map_or(0, |facts| facts.cpu_features.difference(&request.cpu_features).count());
     let free_bytes = facts.map_or(0, |facts| entry.free_bytes(facts));
     (beside_sibling, in_rack, entry.health.strikes, entry.job().is_none(), load, surplus, free_bytes, name)

@@ -8,6 +8,9 @@ use crate::lease::{Lease, LeaseId};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
+/// More leases than any pool gives.
+const NUMBER_MAX: u64 = 1 << 62;
+
 /// One host.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct HostRecord {
@@ -44,6 +47,30 @@ pub struct Stored {
 }
 
 impl Stored {
+    /// Whether a pool can have been stored so. What does not fit was damaged, or written by somebody else.
+    ///
+    /// # Errors
+    /// The entry that cannot be.
+    pub fn check(&self) -> Result<(), String> {
+        if let Some((name, _)) = self.hosts.iter().find(|(name, record)| record.spare.name != **name) {
+            return Err(format!("the entry of host {name} is another host's"));
+        }
+        if self.next_lease > NUMBER_MAX {
+            return Err("the number of the next lease cannot be".into());
+        }
+        let mut jobs = BTreeMap::new();
+        for (id, lease) in &self.leases {
+            if lease.id != *id || id.0 >= self.next_lease {
+                return Err(format!("the entry of lease {id} is another lease's"));
+            }
+            let name = &lease.spare.name;
+            if *jobs.entry(name).or_insert(lease.job) != lease.job {
+                return Err(format!("host {name} is leased to two jobs"));
+            }
+        }
+        Ok(())
+    }
+
     /// Makes a change.
     pub fn apply(&mut self, change: Change) {
         match change {
@@ -54,6 +81,86 @@ impl Stored {
                 self.leases.insert(lease.id, lease);
             }
             Change::LeaseEnded(id) => drop(self.leases.remove(&id)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lease::{JobId, Request};
+    use crate::pool::{Output, Pool, Settings};
+    use proptest::prelude::*;
+    use std::time::Duration;
+
+    /// Two hosts, of which a job has both places of one, and one has failed.
+    fn sound() -> Stored {
+        let mut pool = Pool::new(Settings { watch: None, ..Settings::shared() });
+        pool.add(Spare { rack: Some("r1".into()), ..Spare::new("a", 2) }, Duration::ZERO);
+        pool.add(Spare::new("b", 1), Duration::ZERO);
+        let leases: Vec<_> =
+            (0..3).map(|_| pool.lease(Request::new(JobId(1)).with_memory(7), Duration::ZERO).unwrap()).collect();
+        pool.failed(leases[2].id, "it broke", Duration::ZERO);
+        pool.mark_bad("b", "it burns", Duration::ZERO);
+        pool.stored()
+    }
+
+    #[test]
+    fn what_a_pool_stores_can_be() {
+        sound().check().unwrap();
+    }
+
+    type Edit = fn(&mut Stored);
+
+    #[test]
+    fn what_no_pool_stores_is_refused() {
+        let edits: [(Edit, &str); 4] = [
+            (|stored| stored.hosts.get_mut("a").unwrap().spare.name = "c".into(), "another host's"),
+            (|stored| stored.next_lease = u64::MAX, "next lease"),
+            (|stored| stored.next_lease = 1, "another lease's"),
+            (|stored| stored.leases.get_mut(&LeaseId(0)).unwrap().job = JobId(2), "two jobs"),
+        ];
+        for (edit, why) in edits {
+            let mut stored = sound();
+            edit(&mut stored);
+            assert!(stored.check().unwrap_err().contains(why), "{why}");
+        }
+    }
+
+    /// Any pool that is restored lends, and all its leases end.
+    fn live_on(stored: Stored) {
+        let settings = Settings { watch: None, ..Settings::shared() };
+        let mut pool = Pool::restore(settings.clone(), stored, Duration::ZERO);
+        pool.request(Request::new(JobId(77)), Duration::ZERO);
+        let mut now = Duration::ZERO;
+        while let Some(at) = pool.next_event(now) {
+            assert!(at > now, "time goes on");
+            now = at;
+            pool.advance(now);
+            assert!(now < Duration::from_secs(100_000), "it comes to rest");
+        }
+        let is_of_another = |output: Output| matches!(output, Output::Granted(_, lease) if lease.job != JobId(77));
+        assert!(!std::iter::from_fn(|| pool.poll_output()).any(is_of_another));
+        assert_eq!(pool.stored().leases.len(), 0);
+    }
+
+    proptest! {
+        #[test]
+        fn fuzz_damaged_rows_are_refused_or_restored(
+            damage in prop::collection::vec((any::<prop::sample::Index>(), "[0-9a-z\"{}:,-]"), 1..4),
+        ) {
+            let mut text = serde_json::to_string(&sound()).unwrap();
+            for (place, by) in damage {
+                let at = place.index(text.len());
+                if text.is_char_boundary(at) && text.is_char_boundary(at + 1) {
+                    text.replace_range(at..=at, &by);
+                }
+            }
+            if let Ok(stored) = serde_json::from_str::<Stored>(&text)
+                && stored.check().is_ok()
+            {
+                live_on(stored);
+            }
         }
     }
 }

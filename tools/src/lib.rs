@@ -6,6 +6,8 @@ pub mod attribution;
 pub mod audit;
 pub mod cli;
 pub mod coordinator;
+#[cfg(test)]
+mod damage;
 pub mod hosts;
 pub mod interface;
 pub mod jobs;

@@ -136,7 +136,7 @@ fn make(descriptor: &Descriptor, memory: &Memory, standard: &[OwnedFd; 3], ends:
     // SAFETY: - called with results of system calls that make a descriptor: errors are negative, others are nobody else's.
     let own = |fd: i32| Errno::result(fd).map(|fd| unsafe { OwnedFd::from_raw_fd(fd) }).map_err(io::Error::from);
     let fd = match &descriptor.open {
-        Open::Standard(number) => return standard[usize::from(*number).min(2)].try_clone(),
+        Open::Standard(number) => return standard[usize::from(*number)].try_clone(),
         Open::Path { path, position } => {
             let path = CString::new(path.as_str())?;
             // SAFETY: - path ends with NUL.

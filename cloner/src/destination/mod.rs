@@ -5,6 +5,7 @@
 //! ```
 //! Until the last arrow any failure ends this process, and with it all that was received.
 
+pub mod check;
 pub mod files;
 pub mod memory;
 pub mod plan;
@@ -115,7 +116,7 @@ fn try_receive(receiver: Receiver) -> io::Result<std::convert::Infallible> {
             return Err(io::Error::other(format!("memory hashes to {hash:#x}, in the source to {expected:#x}")));
         }
     }
-    check_state(&end.state)?;
+    check::check_state(&end.state, memory.layout(), &own_system_areas()?, std::process::id())?;
     // Everything that can fail happens before the source hears that the image is good; what the restorer does can hardly fail.
     if let Some(answers) = &mut answers {
         answers.send_record(Kind::Reply, &Reply::Staged)?;
@@ -167,26 +168,6 @@ fn differences(prologue: &Prologue, stream_count: usize) -> io::Result<Vec<Strin
         reasons.push(format!("the kernel lends other code (vdso) than {}", prologue.host.release));
     }
     Ok(reasons)
-}
-
-/// What would be noticed too late otherwise.
-fn check_state(state: &ProcessState) -> io::Result<()> {
-    let wrong = |text: &str| Err(io::Error::new(io::ErrorKind::InvalidData, text.to_owned()));
-    if state.threads.first().is_none_or(|first| first.tid != std::process::id()) {
-        return wrong("the first thread of the image is not the process");
-    }
-    let own = own_system_areas()?;
-    for area in &state.system_areas {
-        if !own.iter().any(|own| own.name == area.name && own.end - own.start == area.end - area.start) {
-            return wrong(&format!("{} is of another size here", area.name));
-        }
-    }
-    for pair in state.descriptors.windows(2) {
-        if pair[0].fd >= pair[1].fd || pair[0].fd < 0 {
-            return wrong("descriptors are not in order");
-        }
-    }
-    Ok(())
 }
 
 fn own_system_areas() -> io::Result<Vec<SystemArea>> {
@@ -272,9 +253,8 @@ fn become_copy(
     let data_at = memory.hole(0, hole)?;
     let own_system_areas = own_system_areas()?;
     let kept_memory = memory.kept();
-    let step_count = 3 * kept_memory.len() + 12 * memory.layout().areas.len() + state.threads.len() + 64;
-    let list_bytes =
-        (restorer::CODE_BYTES + 64 * step_count + 8 * (16 * state.threads.len() + 4 * 4096)).next_multiple_of(4096);
+    let room = plan::Room::new(kept_memory.len(), memory.layout().areas.len(), state.threads.len());
+    let plan::Room { step_count, list_bytes } = room;
     if list_bytes as u64 > hole / 2 {
         return Err(io::Error::other("too many areas or threads for the restorer"));
     }
@@ -285,7 +265,7 @@ fn become_copy(
         own_system_areas: &own_system_areas,
         restorer: (data_at, list_bytes as u64),
         scratch: (data_at + hole / 2, hole / 2),
-        data: data_at + (restorer::CODE_BYTES + 64 * step_count) as u64,
+        data: data_at + room.data_offset() as u64,
         executable: if has_executable { numbers[2] } else { -1 },
         closed: &[&numbers[..1], if state.agent.own_files { &numbers[1..] } else { &numbers[2..] }].concat(),
         state,

@@ -4,7 +4,7 @@ use crate::image::state::{
     ADVICE_DONT_DUMP, ADVICE_DONT_FORK, ADVICE_HUGE, ADVICE_LOCKED, ADVICE_MERGEABLE, ADVICE_NO_HUGE,
     ADVICE_WIPE_ON_FORK, Area, ProcessState, SystemArea,
 };
-use crate::sys::restorer::{Expect, Step};
+use crate::sys::restorer::{CODE_BYTES, Expect, Step};
 
 /// End of a program's addresses.
 pub const ADDRESSES_END: u64 = 0x7fff_ffff_f000;
@@ -42,6 +42,29 @@ pub struct Situation<'a> {
     pub closed: &'a [i32],
     /// The state.
     pub state: &'a ProcessState,
+}
+
+/// How much memory the restorer needs.
+#[derive(Clone, Copy, Debug)]
+pub struct Room {
+    /// Steps, at most.
+    pub step_count: usize,
+    /// Code, steps and their data, in bytes: whole pages.
+    pub list_bytes: usize,
+}
+
+impl Room {
+    /// For so many pieces of memory, areas and threads.
+    pub fn new(kept_count: usize, area_count: usize, thread_count: usize) -> Self {
+        let step_count = 3 * kept_count + 12 * area_count + thread_count + 64;
+        let bytes = CODE_BYTES + size_of::<Step>() * step_count + 8 * (16 * thread_count + 4 * 4096);
+        Self { step_count, list_bytes: bytes.next_multiple_of(4096) }
+    }
+
+    /// Where data begins, from the begin of that memory.
+    pub fn data_offset(self) -> usize {
+        CODE_BYTES + size_of::<Step>() * self.step_count
+    }
 }
 
 /// The list, and the data that belongs to `Situation::data`.

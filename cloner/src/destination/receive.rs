@@ -91,7 +91,8 @@ fn round(input: &mut Input, memory: &RwLock<Memory>) -> io::Result<bool> {
                 let memory = memory.read().expect("no thread panics");
                 let object = memory.object(header.argument).ok_or_else(|| invalid("contents of an unknown object"))?;
                 let known = memory.layout().objects.iter().find(|object| object.id == header.argument);
-                if known.is_none_or(|known| header.address + bytes.len() as u64 > known.len.next_multiple_of(4096)) {
+                let end = header.address.checked_add(bytes.len() as u64);
+                if known.zip(end).is_none_or(|(known, end)| end > known.len.next_multiple_of(4096)) {
                     return Err(invalid("contents beyond the end of an object"));
                 }
                 std::fs::File::from(object.as_fd().try_clone_to_owned()?).write_all_at(bytes, header.address)?;

@@ -15,6 +15,8 @@
 
 pub mod connection;
 pub mod contact;
+#[cfg(test)]
+mod fuzz;
 pub mod port;
 pub mod redrun;
 
@@ -166,14 +168,7 @@ pub fn members_as_words(peers: Peers, root: usize) -> Result<Vec<u64>> {
     if !is_root {
         return Ok(Vec::new());
     }
-    let bytes = postcard::to_stdvec(&contacts(gathered)?).expect("it is plain data");
-    // The last word says how many bytes there are.
-    let words = bytes.chunks(8).map(|part| {
-        let mut word = [0; 8];
-        word[..part.len()].copy_from_slice(part);
-        u64::from_le_bytes(word)
-    });
-    Ok(words.chain([bytes.len() as u64]).collect())
+    Ok(words_of_contacts(&contacts(gathered)?))
 }
 
 /// Whom those words mean.
@@ -181,14 +176,27 @@ pub fn members_as_words(peers: Peers, root: usize) -> Result<Vec<u64>> {
 /// # Errors
 /// `MPI_ERR_OTHER` when they cannot be understood.
 pub fn members_from_words(words: &[u64]) -> Result<Vec<redrt_types::VirtualRank>> {
-    let members = words.split_last().and_then(|(length, words)| {
-        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-        postcard::from_bytes(bytes.get(..*length as usize)?).ok()
-    });
-    match members {
+    match contacts_from_words(words) {
         Some(members) => contact::learn(members),
         None => fail!(MPI_ERR_OTHER, "the leader of the other group said something that cannot be understood"),
     }
+}
+
+fn contacts_from_words(words: &[u64]) -> Option<Vec<Contact>> {
+    let (length, words) = words.split_last()?;
+    let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+    postcard::from_bytes(bytes.get(..*length as usize)?).ok()
+}
+
+/// The members of a group, so that words of eight bytes can carry them: the last word says how many bytes there are.
+fn words_of_contacts(contacts: &[Contact]) -> Vec<u64> {
+    let bytes = postcard::to_stdvec(contacts).expect("it is plain data");
+    let words = bytes.chunks(8).map(|part| {
+        let mut word = [0; 8];
+        word[..part.len()].copy_from_slice(part);
+        u64::from_le_bytes(word)
+    });
+    words.chain([bytes.len() as u64]).collect()
 }
 
 /// What each member says, at the root; empty where it has nothing to say.

@@ -3,6 +3,7 @@
 use super::chain::{Chain, Head};
 use super::read::{End, Reading, follows, head_of, read_from};
 use super::{JOB_END, JOB_START, RESUMED, time};
+use crate::damage::damage;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -68,18 +69,10 @@ proptest! {
     #[test]
     fn damage_to_a_log_shows(
         job_count in 1u64..4,
-        damage in vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
-        cut in proptest::option::weighted(0.2, any::<prop::sample::Index>()),
+        damage in damage(),
     ) {
         let (whole, head) = sound(job_count);
-        let mut bytes = whole.clone();
-        for (place, value) in damage {
-            let place = place.index(bytes.len());
-            bytes[place] = value;
-        }
-        if let Some(cut) = cut {
-            bytes.truncate(cut.index(bytes.len()));
-        }
+        let bytes = damage.done_to(&whole);
         // Without the end of its last line alone, a log says all that it said.
         let is_same = bytes == whole || bytes == whole[..whole.len() - 1];
         let reading = reading_of(&bytes, false);

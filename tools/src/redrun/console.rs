@@ -18,6 +18,9 @@ pub struct Console {
     shows_status: Cell<bool>,
     /// In a job that was spawned, who is told of errors in place of the user.
     above: Option<Upwards>,
+    /// Says nothing: a test that says much would hide what others say.
+    #[cfg(test)]
+    pub is_silent: bool,
 }
 
 impl Console {
@@ -31,6 +34,8 @@ impl Console {
             standard: RefCell::default(),
             shows_status: Cell::new(false),
             above: None,
+            #[cfg(test)]
+            is_silent: false,
         }
     }
 
@@ -97,6 +102,10 @@ impl Console {
     }
 
     fn write(&self, colour: &str, kind: &str, line: &str) {
+        #[cfg(test)]
+        if self.is_silent {
+            return;
+        }
         let (on, off) = if self.coloured && !colour.is_empty() { (colour, "\x1b[0m") } else { ("", "") };
         // One write a line, so that it does not mix with what others print.
         // What a process says of itself may be anything.

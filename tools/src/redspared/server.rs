@@ -377,7 +377,7 @@ impl<'a> Server<'a> {
 }
 
 /// Why this cannot be a host, if so: its name becomes a word of a command.
-fn unsound(spare: &Spare) -> Option<String> {
+pub fn unsound(spare: &Spare) -> Option<String> {
     let host = HostName { user: spare.user.clone(), name: spare.name.clone() };
     if !host.is_sound() {
         Some(format!("'{}' is not a host", spare.name))
@@ -390,5 +390,7 @@ fn unsound(spare: &Spare) -> Option<String> {
     }
 }
 
+#[cfg(test)]
+mod fuzz;
 #[cfg(test)]
 mod tests;

@@ -1,7 +1,8 @@
 //! Where the pool is written down: an embedded database, so that a daemon that is killed at any moment finds all that it has told
 //! anybody.
 
-use anyhow::{Context, Result, ensure};
+use super::server::unsound;
+use anyhow::{Context, Result, bail, ensure};
 use redb::{Database, DatabaseError, ReadableDatabase, ReadableTable, TableDefinition};
 use serde::de::DeserializeOwned;
 use spare_pool::{Change, LeaseId, Stored};
@@ -44,7 +45,17 @@ impl Store {
         Ok(Self { database })
     }
 
+    /// A store that is gone with this process.
+    #[cfg(test)]
+    pub fn in_memory() -> Self {
+        let backend = redb::backends::InMemoryBackend::new();
+        Self { database: Database::builder().create_with_backend(backend).expect("there is memory") }
+    }
+
     /// All that was stored.
+    ///
+    /// # Errors
+    /// The entry that is damaged, or cannot be.
     pub fn load(&self) -> Result<Stored> {
         let reading = self.database.begin_read()?;
         let mut stored = Stored::default();
@@ -59,7 +70,9 @@ impl Store {
             stored.leases.insert(LeaseId(id.value()), lease);
         }
         stored.next_lease = reading.open_table(NUMBERS)?.get(NEXT_LEASE_KEY)?.map_or(0, |number| number.value());
-        Ok(stored)
+        stored.check().map_err(anyhow::Error::msg)?;
+        let unsound = stored.hosts.values().find_map(|record| unsound(&record.spare));
+        unsound.map_or(Ok(stored), |why| bail!("{why}"))
     }
 
     /// Makes all these changes, or none. On `Ok` they are on the disk.
@@ -140,6 +153,36 @@ mod tests {
         let store = Store::open(&path).unwrap();
         assert_eq!(store.load().unwrap(), pool.stored());
         assert_eq!(store.load().unwrap().next_lease, 3);
+    }
+
+    #[test]
+    fn rows_that_no_pool_has_written_are_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let record = |name: &str| {
+            format!(
+                r#"{{"spare":{{"name":"{name}","user":null,"slot_count":1,"rack":null,"launcher":null}},"admission":"Open","strikes":0}}"#
+            )
+        };
+        let sound = record("a");
+        for (number, (name, row, why)) in [
+            ("a", sound.as_str(), None),
+            ("b", &sound, Some("another host's")),
+            ("-oProxyCommand=x", &record("-oProxyCommand=x"), Some("not a host")),
+            ("a", "{}", Some("is damaged")),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            let store = Store::open(&directory.path().join(number.to_string())).unwrap();
+            let writing = store.database.begin_write().unwrap();
+            writing.open_table(HOSTS).unwrap().insert(name, row.as_bytes()).unwrap();
+            writing.commit().unwrap();
+            let loaded = store.load().map(drop).map_err(|error| format!("{error:#}"));
+            match why {
+                None => loaded.unwrap(),
+                Some(why) => assert!(loaded.as_ref().unwrap_err().contains(why), "{loaded:?}"),
+            }
+        }
     }
 
     #[test]

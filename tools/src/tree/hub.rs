@@ -22,6 +22,14 @@ const DOOR_TOKEN: u64 = u64::MAX;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct LinkId(u64);
 
+#[cfg(test)]
+impl LinkId {
+    /// Of a connection that is not there.
+    pub const fn of_nobody(number: u64) -> Self {
+        Self(u64::MAX - number)
+    }
+}
+
 /// What has happened.
 #[derive(Debug)]
 pub enum Event {

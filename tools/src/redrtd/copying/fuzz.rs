@@ -1,7 +1,7 @@
 //! What daemons and their helpers say to each other, damaged.
 
 use super::{Reply, Task, Word};
-use proptest::collection::vec;
+use crate::damage::damage;
 use proptest::prelude::*;
 use redrt_wire::auth::Secret;
 use redrt_wire::clone::{Cost, Progress};
@@ -76,19 +76,11 @@ proptest! {
     fn damaged_messages_of_helpers_are_read_or_refused(
         direction in 0usize..3,
         which in any::<prop::sample::Index>(),
-        damage in vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
-        cut in proptest::option::weighted(0.2, any::<prop::sample::Index>()),
+        damage in damage(),
         step in 1usize..100,
     ) {
         let messages = &messages()[direction];
-        let mut bytes = messages[which.index(messages.len())].clone();
-        for (place, value) in damage {
-            let place = place.index(bytes.len());
-            bytes[place] = value;
-        }
-        if let Some(cut) = cut {
-            bytes.truncate(cut.index(bytes.len()));
-        }
+        let bytes = damage.done_to(which.get::<Vec<u8>>(messages));
         prop_assert!(read_as(direction, &bytes, step) <= 1);
     }
 }

@@ -1,0 +1,185 @@
+//! Whether a state that was read can become a process here. What the list of steps and the descriptors are made from is
+//! believed afterwards.
+
+use super::plan::ADDRESSES_END;
+use crate::image::state::{Layout, Open, ProcessState, SystemArea};
+use std::io;
+
+/// What lies between a signal frame and the stack below it, at most.
+const BELOW_FRAME_BYTES: u64 = 512;
+/// More words than any kernel's auxiliary vector has.
+const AUXILIARY_WORDS_MAX: usize = 512;
+/// The highest number of a descriptor: room is needed above it.
+const DESCRIPTOR_MAX: i32 = 1 << 30;
+
+/// Checks what would be noticed too late otherwise. `own` is what the kernel maps here, `pid` the number of this process.
+///
+/// # Errors
+/// `InvalidData`, with what cannot be.
+pub fn check_state(state: &ProcessState, layout: &Layout, own: &[SystemArea], pid: u32) -> io::Result<()> {
+    let wrong = |text: &str| Err(io::Error::new(io::ErrorKind::InvalidData, text.to_owned()));
+    if state.threads.first().is_none_or(|first| first.tid != pid) {
+        return wrong("the first thread of the image is not the process");
+    }
+    if let Some(area) = state.system_areas.iter().find(|area| !fits(area, layout, own)) {
+        return wrong(&format!("{} is of another size here, or lies where it cannot", area.name));
+    }
+    let has_stack = |thread: &&crate::image::state::ThreadState| {
+        let from = thread.frame.checked_sub(BELOW_FRAME_BYTES);
+        from.is_some_and(|from| is_mapped(layout, from, BELOW_FRAME_BYTES)) && is_mapped(layout, thread.slot, 8)
+    };
+    if let Some(thread) = state.threads.iter().find(|thread| !has_stack(thread)) {
+        return wrong(&format!("thread {} has no memory for its stack", thread.tid));
+    }
+    let stack = state.agent.stack.checked_sub(BELOW_FRAME_BYTES);
+    if stack.is_none_or(|from| !is_mapped(layout, from, BELOW_FRAME_BYTES)) {
+        return wrong("the agent has no memory for its stack");
+    }
+    if state.auxiliary.len() > AUXILIARY_WORDS_MAX {
+        return wrong("the auxiliary vector is too long");
+    }
+    check_descriptors(state)
+}
+
+fn check_descriptors(state: &ProcessState) -> io::Result<()> {
+    let mut last = -1;
+    for descriptor in &state.descriptors {
+        let is_known = !matches!(descriptor.open, Open::Standard(3..));
+        if !(last + 1..=DESCRIPTOR_MAX).contains(&descriptor.fd) || !is_known {
+            let text = format!("descriptor {} is out of order, or unknown", descriptor.fd);
+            return Err(io::Error::new(io::ErrorKind::InvalidData, text));
+        }
+        last = descriptor.fd;
+    }
+    Ok(())
+}
+
+/// Whether all of these bytes belong to the copy's memory.
+fn is_mapped(layout: &Layout, address: u64, len: u64) -> bool {
+    let Some(end) = address.checked_add(len) else { return false };
+    let mut from = address;
+    for area in &layout.areas {
+        if (area.start..area.end).contains(&from) {
+            from = area.end;
+        }
+        if from >= end {
+            return true;
+        }
+    }
+    false
+}
+
+/// Whether what the kernel maps here can be moved there.
+fn fits(area: &SystemArea, layout: &Layout, own: &[SystemArea]) -> bool {
+    let is_place = area.start.is_multiple_of(4096) && area.start < area.end && area.end <= ADDRESSES_END;
+    let is_free = layout.areas.iter().all(|other| other.end <= area.start || area.end <= other.start);
+    let has_size = |own: &SystemArea| own.name == area.name && own.end - own.start == area.end - area.start;
+    is_place && is_free && own.iter().any(has_size)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::plan::{self, Kept, Situation};
+    use super::*;
+    use crate::image::state::tests::state;
+    use crate::image::state::{Area, Backing, Descriptor};
+    use proptest::prelude::*;
+
+    const PID: u32 = 11;
+
+    fn area(start: u64, end: u64) -> Area {
+        Area { start, end, protection: 3, grows_down: false, advice: 0, backing: Backing::Anonymous }
+    }
+
+    fn layout() -> Layout {
+        let areas = vec![area(0x4000, 0x7000), area(0x1fff_f000, 0x2000_1000), area(0x6fff_0000, 0x7000_1000)];
+        Layout { areas, objects: Vec::new() }
+    }
+
+    fn vdso(start: u64) -> SystemArea {
+        SystemArea { name: "[vdso]".into(), start, end: start + 0x2000 }
+    }
+
+    fn sound() -> ProcessState {
+        let descriptor = |fd| Descriptor { fd, flags: 0, same_as: None, open: Open::Standard(fd as u8) };
+        ProcessState {
+            system_areas: vec![vdso(0x7f00_0000)],
+            descriptors: (0..3).map(descriptor).collect(),
+            auxiliary: vec![7; 40],
+            ..state()
+        }
+    }
+
+    fn checked(state: &ProcessState) -> io::Result<()> {
+        check_state(state, &layout(), &[vdso(0x9000)], PID)
+    }
+
+    /// What is made from a state that was not refused: every step has room, and every address is one.
+    fn plan_of(state: &ProcessState) {
+        let areas = layout().areas;
+        let kept: Vec<_> =
+            areas.iter().map(|area| Kept { start: area.start, len: area.end - area.start, at: area.start }).collect();
+        let room = plan::Room::new(kept.len(), areas.len(), state.threads.len());
+        let situation = Situation {
+            kept: &kept,
+            areas: &areas,
+            own_system_areas: &[vdso(0x9000)],
+            restorer: (0x10_0000, room.list_bytes as u64),
+            scratch: (0x200_0000, 1 << 20),
+            data: 0x10_0000 + room.data_offset() as u64,
+            executable: 5,
+            closed: &[3, 4],
+            state,
+        };
+        let (steps, data) = plan::make(&situation);
+        assert!(steps.len() <= room.step_count && room.data_offset() + 8 * data.len() <= room.list_bytes);
+        let ends = steps.iter().filter(|step| step.number == 0).count();
+        assert_eq!(ends, 1, "one step leaves, the last");
+    }
+
+    #[test]
+    fn a_sound_state_passes_and_has_a_plan() {
+        checked(&sound()).unwrap();
+        plan_of(&sound());
+    }
+
+    #[test]
+    fn states_that_cannot_be_are_refused() {
+        let edits: [fn(&mut ProcessState); 9] = [
+            |state| state.threads.clear(),
+            |state| state.threads[0].tid = 12,
+            |state| state.threads[1].frame = 8,
+            |state| state.threads[1].slot = u64::MAX,
+            |state| state.agent.stack = 0,
+            |state| state.auxiliary = vec![0; 100_000],
+            |state| state.system_areas[0].end = 0,
+            |state| state.descriptors[2].fd = i32::MAX,
+            |state| state.descriptors[0].open = Open::Standard(3),
+        ];
+        for (number, edit) in edits.into_iter().enumerate() {
+            let mut state = sound();
+            edit(&mut state);
+            assert!(checked(&state).is_err(), "edit {number}");
+        }
+        let overlapping = ProcessState { system_areas: vec![vdso(0x6000)], ..sound() };
+        assert!(checked(&overlapping).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn fuzz_damaged_states_are_refused_or_have_a_plan(
+            damage in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>(), any::<bool>()), 1..4),
+        ) {
+            let mut bytes = postcard::to_stdvec(&sound()).unwrap();
+            for (place, value, is_flip) in damage {
+                let byte = place.get_mut(&mut bytes);
+                *byte = if is_flip { *byte ^ 1 << (value % 8) } else { value };
+            }
+            if let Ok(state) = postcard::from_bytes::<ProcessState>(&bytes)
+                && checked(&state).is_ok()
+            {
+                plan_of(&state);
+            }
+        }
+    }
+}
