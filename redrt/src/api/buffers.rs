@@ -5,7 +5,7 @@ use crate::datatype::{self, Datatype};
 use crate::engine::payload::{Payload, Scatter, Target};
 use crate::error::{Error, Result};
 use crate::handle::{DatatypeHandle, Held};
-use crate::memory::Scratch;
+use redrt_transport::memory::Scratch;
 use sdc_detect::Element;
 use std::ffi::c_void;
 

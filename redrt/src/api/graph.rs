@@ -9,8 +9,8 @@ use crate::comm::{self, Comm, handle_of};
 use crate::error::{Error, Result};
 use crate::fail;
 use crate::handle::{CommHandle, InfoHandle};
-use crate::memory::Scratch;
 use crate::objects::info;
+use redrt_transport::memory::Scratch;
 use std::ffi::c_int;
 
 fn ranks(comm: &Comm, ranks: &[c_int]) -> Result<Vec<usize>> {

@@ -9,9 +9,9 @@ use crate::dynamic::{self, contact};
 use crate::error::{Error, Result};
 use crate::fail;
 use crate::handle::{CommHandle, ErrhandlerHandle, GroupHandle, InfoHandle};
-use crate::memory::Scratch;
 use crate::objects::{group, info, session};
 use crate::runtime;
+use redrt_transport::memory::Scratch;
 use redrt_types::VirtualRank;
 use std::ffi::{c_char, c_int};
 use std::sync::Arc;
@@ -255,7 +255,7 @@ pub fn split(comm: &Comm, color: c_int, key: c_int) -> Result<Option<Arc<Comm>>>
     const BYTES: usize = 8;
     let remote = remote(comm)?;
     let (mut own, mut other) = (Scratch::new(BYTES * comm.size()), Scratch::new(BYTES * remote.len()));
-    let parts = |whole: crate::memory::Region, count: usize| -> Vec<_> {
+    let parts = |whole: redrt_transport::memory::Region, count: usize| -> Vec<_> {
         (0..count).map(|rank| whole.part(rank * BYTES, BYTES)).collect()
     };
     let (own, other) = (parts(own.region(), comm.size()), parts(other.region(), remote.len()));
@@ -270,7 +270,7 @@ pub fn split(comm: &Comm, color: c_int, key: c_int) -> Result<Option<Arc<Comm>>>
         two_groups::alltoall(&across, vec![mine], other.clone()).await?;
         gather::allgather(local, None, own.clone()).await
     })?;
-    let chosen = |pieces: &[crate::memory::Region], members: &[VirtualRank]| -> Vec<VirtualRank> {
+    let chosen = |pieces: &[redrt_transport::memory::Region], members: &[VirtualRank]| -> Vec<VirtualRank> {
         let int = |bytes: &[u8]| c_int::from_ne_bytes(bytes.try_into().expect("4 bytes"));
         let said = pieces.iter().map(|piece| piece.with_bytes(|bytes| (int(&bytes[..4]), int(&bytes[4..]))));
         let mut chosen: Vec<_> =

@@ -1,7 +1,7 @@
 //! All-to-all: everything at once while pieces are short, else in pairs.
 
 use super::{Outcome, Peers, all, board};
-use crate::memory::{Region, Scratch};
+use redrt_transport::memory::{Region, Scratch};
 
 /// From this piece length on, members exchange in pairs, so that one receiver is not swamped.
 const PAIRWISE_BYTES_MIN: usize = 32 << 10;

@@ -1,7 +1,7 @@
 //! Barrier by dissemination: in round k each member signals the one 2^k further on.
 
 use super::{Outcome, Peers, board};
-use crate::memory::Region;
+use redrt_transport::memory::Region;
 
 /// Returns once all members have called it.
 pub async fn barrier(peers: Peers) -> Outcome {

@@ -1,7 +1,7 @@
 //! Broadcast: a binomial tree while the message is short, else scatter over the tree and a ring to collect the pieces.
 
 use super::{Outcome, Peers, all, board};
-use crate::memory::Region;
+use redrt_transport::memory::Region;
 
 /// From this length on, each member's share of the work matters more than the number of steps.
 const RING_BYTES_MIN: usize = 512 << 10;

@@ -4,7 +4,7 @@ use super::gather::allgather;
 use super::schedule::block_on;
 use crate::comm::Comm;
 use crate::error::Result;
-use crate::memory::Scratch;
+use redrt_transport::memory::Scratch;
 
 const WORDS: usize = 4;
 

@@ -1,7 +1,7 @@
 //! Gather, scatter and allgather, with equal or given lengths.
 
 use super::{Outcome, Peers, all, board};
-use crate::memory::{Region, Scratch};
+use redrt_transport::memory::{Region, Scratch};
 
 /// Below this many bytes in all, allgather takes few steps (Bruck); above it moves each byte along a ring.
 const RING_BYTES_MIN: usize = 64 << 10;

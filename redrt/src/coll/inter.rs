@@ -3,7 +3,7 @@
 
 use super::reduce::{Combine, reduce, stretches};
 use super::{Outcome, Peers, all, barrier::barrier as local_barrier, bcast::bcast as local_bcast, gather::scatter};
-use crate::memory::{Region, Scratch};
+use redrt_transport::memory::{Region, Scratch};
 
 /// Who a member is in a collective with a root.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -26,7 +26,7 @@ use crate::engine::request::RequestId;
 use crate::engine::send::{SendArguments, Sent};
 use crate::engine::{self, Engine};
 use crate::error::Error;
-use crate::memory::Region;
+use redrt_transport::memory::Region;
 use redrt_types::VirtualRank;
 use std::future::Future;
 use std::pin::Pin;

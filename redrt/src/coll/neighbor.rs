@@ -1,7 +1,7 @@
 //! Messages between neighbours of a topology.
 
 use super::{Outcome, Peers, all};
-use crate::memory::Region;
+use redrt_transport::memory::Region;
 
 /// Sends each piece of `out` to its member and receives each of `into` from its. The k-th message from one member to another
 /// goes into the k-th place for it: both sides list them in the same order.

@@ -3,7 +3,7 @@
 
 use super::gather::scatter;
 use super::{Failure, Outcome, Peers, board};
-use crate::memory::{Region, Scratch};
+use redrt_transport::memory::{Region, Scratch};
 
 /// From this length on, allreduce gives each member a share to combine.
 pub(super) const RING_BYTES_MIN: usize = 64 << 10;

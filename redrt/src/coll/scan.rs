@@ -2,7 +2,7 @@
 
 use super::reduce::{Combine, join};
 use super::{Outcome, Peers};
-use crate::memory::{Region, Scratch};
+use redrt_transport::memory::{Region, Scratch};
 
 /// Leaves in `buffer` the combination of `buffer` of all members up to this one.
 pub async fn scan(peers: Peers, buffer: Region, combine: &dyn Combine) -> Outcome {

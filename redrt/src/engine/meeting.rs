@@ -5,7 +5,7 @@
 
 use super::{Cell, Engine};
 use crate::comm;
-use crate::transport::board::{Awaited, Board};
+use redrt_transport::board::{Awaited, Board};
 use std::sync::Arc;
 
 /// Looks at a board in a row, where a process has a core to itself.

@@ -38,8 +38,6 @@ mod verdict;
 
 use crate::coll::schedule;
 use crate::runtime::clock::monotonic_ns;
-use crate::transport::Landings;
-use crate::transport::tcp::Receiver;
 use cloning::Joining;
 use link::Links;
 use matching::Contexts;
@@ -49,6 +47,8 @@ use passive::Waiters;
 use receive::Message;
 use redrt_sync::biased::{Biased, Guard};
 use redrt_sync::fence;
+use redrt_transport::Landings;
+use redrt_transport::tcp::Receiver;
 use redrt_types::{ProcessIndex, ReplicaId, View, VirtualRank, World};
 use redrt_wire::control::Passive;
 use refusal::Fault;

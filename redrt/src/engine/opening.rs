@@ -8,8 +8,8 @@
 //!   the thread that shakes hands (`runtime::links`)
 //! ```
 
-use crate::transport::tcp::{Name, Sender};
-use crate::transport::{descriptors, handshake};
+use redrt_transport::tcp::{Name, Sender};
+use redrt_transport::{descriptors, handshake};
 use redrt_types::ProcessIndex;
 use redrt_wire::auth::Secret;
 use std::fs::File;

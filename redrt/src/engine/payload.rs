@@ -1,7 +1,7 @@
 //! Payload bytes on their way out, and the places received bytes go to.
 
-use crate::memory::Scratch;
-use crate::transport::tcp::Source;
+use redrt_transport::memory::Scratch;
+use redrt_transport::tcp::Source;
 use std::sync::Arc;
 
 /// The bytes of one outgoing message.

@@ -8,13 +8,13 @@ use super::payload::{Scatter, Target};
 use super::refusal::Fault;
 use super::request::{Operation, RequestId, Status};
 use crate::dynamic;
-use crate::memory::Scratch;
-use crate::transport::frame::{FLAG_DIGEST, Fragment, FrameError, Grant, Header, Kind, Rendezvous};
-use crate::transport::shm::Inbox;
-use crate::transport::tcp::{Received, Receiver, Source};
-use crate::transport::{Body, LandingId};
 use quiesce::MessageId;
 use quiesce::matching::{Arrived, Pattern, Posted};
+use redrt_transport::frame::{FLAG_DIGEST, Fragment, FrameError, Grant, Header, Kind, Rendezvous};
+use redrt_transport::memory::Scratch;
+use redrt_transport::shm::Inbox;
+use redrt_transport::tcp::{Received, Receiver, Source};
+use redrt_transport::{Body, LandingId};
 use redrt_types::{ProcessIndex, Tag, World};
 use sdc_detect::Element;
 

@@ -6,10 +6,10 @@
 
 use super::Engine;
 use crate::runtime;
-use crate::transport::frame::{FrameError, Kind};
-use crate::transport::landing::LandingError;
-use crate::transport::tcp::Rubbish;
 use quiesce::{Breach, ProtocolError};
+use redrt_transport::frame::{FrameError, Kind};
+use redrt_transport::landing::LandingError;
+use redrt_transport::tcp::Rubbish;
 use redrt_types::{Incarnation, ProcessIndex, ReplicaId};
 
 /// What is wrong with a frame, in words that follow on the name of who sent it.

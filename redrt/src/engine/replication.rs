@@ -21,11 +21,12 @@ use super::link::Body;
 use super::outgoing::OutgoingId;
 use super::reading::Readings;
 use super::send::{SendArguments, Sent};
-use crate::transport::frame::{FLAG_DIGEST, Header, Kind, Rendezvous};
-use crate::transport::tcp::Source;
-use crate::{comm, events, faults, memory, runtime};
+use crate::{comm, events, faults, runtime};
 use quiesce::matching::{Match, Order};
 use quiesce::{Frame, Output, PayloadKey, Replica, StreamId};
+use redrt_transport::frame::{FLAG_DIGEST, Header, Kind, Rendezvous};
+use redrt_transport::memory;
+use redrt_transport::tcp::Source;
 use redrt_types::{ContextId, Digest, Envelope, ProcessIndex, ReplicaId, SeqNum, Tag, View, VirtualRank};
 use redrt_wire::control::{Determinism, Options};
 use redrt_wire::event::{Coverage, Statistics};
@@ -35,7 +36,7 @@ use sdc_detect::{DigestStream, digest};
 use std::collections::BTreeMap;
 
 /// Longest payload that is copied to the retention log, so that its send completes at once.
-pub const EAGER_BYTES_MAX: usize = crate::transport::shm::FRAME_BYTES_MAX - 64;
+pub const EAGER_BYTES_MAX: usize = redrt_transport::shm::FRAME_BYTES_MAX - 64;
 
 /// More parts of this protocol frame follow (in `Header::tag`).
 const MORE: i32 = 1;

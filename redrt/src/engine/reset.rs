@@ -10,7 +10,7 @@ use super::link::{Admission, Broken};
 use super::receive::Data;
 use crate::events;
 use crate::runtime;
-use crate::transport::tcp::Receiver;
+use redrt_transport::tcp::Receiver;
 use redrt_types::ProcessIndex;
 use redrt_wire::control::FromAgent;
 use redrt_wire::event::Event;

@@ -6,9 +6,9 @@ use super::outgoing::{Outgoing, OutgoingId};
 use super::payload::Payload;
 use super::receive::{Data, Message};
 use super::request::{RequestId, Status};
-use crate::transport::frame::{Header, Kind, Rendezvous};
-use crate::transport::tcp::Source;
 use quiesce::matching::Arrived;
+use redrt_transport::frame::{Header, Kind, Rendezvous};
+use redrt_transport::tcp::Source;
 use redrt_types::{ProcessIndex, Tag, VirtualRank};
 use sdc_detect::Element;
 

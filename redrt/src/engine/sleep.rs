@@ -8,10 +8,10 @@
 //! are made from the secret of the job's links, another for each incarnation of a process, and told to the others in the shared memory.
 
 use super::link::{Identity, Links};
-use crate::transport::descriptors;
-use crate::transport::shm::{self, Segment};
 use redrt_sync::fence;
 use redrt_sync::seen::{self, ASLEEP_FUTEX, ASLEEP_POLL};
+use redrt_transport::descriptors;
+use redrt_transport::shm::{self, Segment};
 use redrt_types::ProcessIndex;
 use std::io;
 use std::os::fd::AsRawFd;

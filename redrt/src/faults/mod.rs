@@ -2,8 +2,8 @@
 //! of a file.
 
 use crate::engine::payload::{Payload, Target};
-use crate::transport::tcp::Source;
 use crate::{program_memory, runtime};
+use redrt_transport::tcp::Source;
 use redrt_wire::control::{FromAgent, ProcessFault};
 use redrt_wire::event::Event;
 use std::fs::OpenOptions;

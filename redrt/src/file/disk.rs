@@ -13,7 +13,7 @@ use crate::decide;
 use crate::engine;
 use crate::error::{Error, Result};
 use crate::file::witness;
-use crate::transport::descriptors;
+use redrt_transport::descriptors;
 use std::cell::Cell;
 use std::fs::{self, OpenOptions};
 use std::io;

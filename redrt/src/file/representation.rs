@@ -14,7 +14,7 @@ use crate::datatype::{self, Datatype, external_size, from_external, to_external}
 use crate::error::Result;
 use crate::fail;
 use crate::handle::DatatypeHandle;
-use crate::memory::Scratch;
+use redrt_transport::memory::Scratch;
 use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
 use std::sync::{Arc, Mutex};

@@ -2,7 +2,7 @@
 
 use super::{is_agreed, writes_alone};
 use crate::decide;
-use crate::transport::descriptors;
+use redrt_transport::descriptors;
 use std::cell::Cell;
 use std::ffi::c_int;
 use std::io;

@@ -10,7 +10,7 @@ use super::listing::Listing;
 use super::{Done, Outcome, paths};
 use crate::comm::lock;
 use crate::host;
-use crate::transport::descriptors;
+use redrt_transport::descriptors;
 use std::collections::BTreeMap;
 use std::ffi::c_int;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};

@@ -12,11 +12,11 @@
 use super::control::{Control, Hushed};
 use super::{Job, agent, clock, job, set_job};
 use crate::engine::cloning::Held;
-use crate::transport::descriptors;
-use crate::transport::shm::Segment;
 use crate::{engine, faults, host};
 use cloner_agent::{Agent, Exclusions, Hooks, Setup};
 use redrt_sync::fence;
+use redrt_transport::descriptors;
+use redrt_transport::shm::Segment;
 use redrt_wire::control::{CLONER_FD_VARIABLE, FromAgent, Place, SharedMemory, ToAgent, Welcome};
 use std::cell::RefCell;
 use std::ffi::c_void;

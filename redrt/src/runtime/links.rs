@@ -7,8 +7,8 @@
 use super::agent;
 use crate::engine;
 use crate::engine::opening::{Opened, Opening, Wishes};
-use crate::transport::handshake::{Admitting, Dialling, sleep};
-use crate::transport::tcp::{Connection, Receiver};
+use redrt_transport::handshake::{Admitting, Dialling, sleep};
+use redrt_transport::tcp::{Connection, Receiver};
 use redrt_wire::auth::Secret;
 use std::io;
 use std::net::TcpListener;

@@ -20,11 +20,11 @@ use crate::engine::replication::Replication;
 use crate::engine::sleep::Sleeper;
 use crate::engine::traces::Traces;
 use crate::engine::{self, Engine, Setup};
-use crate::transport::direct;
-use crate::transport::shm::Segment;
 use control::Control;
 use quiesce::Replica;
 use redrt_sync::fence;
+use redrt_transport::direct;
+use redrt_transport::shm::Segment;
 use redrt_types::{Incarnation, ProcessIndex, ReplicaId, View, World};
 use redrt_wire::auth::Secret;
 use redrt_wire::control::{
@@ -125,6 +125,7 @@ fn set_job(job: Job) -> &'static Job {
 pub fn begin(one_thread: bool) -> Result<(), JoinError> {
     // The agent thread inherits it, and whatever the set-up asks for is real.
     let was_internal = preload::set_internal(true);
+    redrt_transport::descriptors::spare_by(preload::spare);
     let joined = join(one_thread);
     preload::set_internal(was_internal);
     let job = joined?;

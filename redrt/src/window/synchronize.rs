@@ -9,7 +9,7 @@ use crate::comm::lock;
 use crate::engine::payload::{Payload, Target};
 use crate::engine::{self};
 use crate::error::{Error, Result};
-use crate::memory::{Region, Scratch};
+use redrt_transport::memory::{Region, Scratch};
 
 /// Sums of 64-bit counts.
 struct Sum;

@@ -8,7 +8,7 @@ use crate::coll::{Outcome, Peers, alltoall as exchange, barrier as signal, bcast
 use crate::comm::Comm;
 use crate::error::{Error, Result};
 use crate::handle::DatatypeHandle;
-use crate::memory::Region;
+use redrt_transport::memory::Region;
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 

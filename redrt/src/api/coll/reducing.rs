@@ -10,8 +10,8 @@ use crate::comm::Comm;
 use crate::datatype::{self, Datatype};
 use crate::error::{Error, Result};
 use crate::handle::{DatatypeHandle, Held, OpHandle};
-use crate::memory::{Region, Scratch};
 use crate::op::{self, Op};
+use redrt_transport::memory::{Region, Scratch};
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 

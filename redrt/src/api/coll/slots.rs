@@ -5,7 +5,7 @@ use crate::abi::{Counts, Input, MPI_ERR_COUNT};
 use crate::datatype::{self, Datatype};
 use crate::error::{Error, Result};
 use crate::handle::{DatatypeHandle, Held};
-use crate::memory::{Region, Scratch};
+use redrt_transport::memory::{Region, Scratch};
 use std::ffi::c_void;
 
 /// A buffer of the program. Nothing of it is read or written before it is packed.

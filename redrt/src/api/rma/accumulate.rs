@@ -11,9 +11,9 @@ use crate::error::{Error, Result};
 use crate::fail;
 use crate::handle::{DatatypeHandle, OpHandle, RequestHandle, WinHandle};
 use crate::op;
-use crate::transport::tcp::Source;
 use crate::window::order::{Combination, Order};
 use crate::window::{self, Effect, Window};
+use redrt_transport::tcp::Source;
 use std::ffi::{c_int, c_void};
 
 /// The predefined type that all elements of a type have, if they have one.

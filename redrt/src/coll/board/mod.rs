@@ -20,8 +20,8 @@ use crate::abi::MPI_ERR_INTERN;
 use crate::engine;
 use crate::engine::sleep;
 use crate::error::Error;
-use crate::memory::Region;
-use crate::transport::board::{Awaited, Board, Posted};
+use redrt_transport::board::{Awaited, Board, Posted};
+use redrt_transport::memory::Region;
 use std::sync::Arc;
 
 /// After so many operations messages are taken in, though nobody here waits for any: others may wait for what only this process can do.

@@ -4,8 +4,8 @@ use super::{Table, following};
 use crate::coll::gather::{Mine, copy};
 use crate::coll::{Failure, Outcome, Peers, all};
 use crate::engine::sleep;
-use crate::memory::Region;
-use crate::transport::board::{Board, Posted};
+use redrt_transport::board::{Board, Posted};
+use redrt_transport::memory::Region;
 use std::io;
 
 /// Returns once all members have called it.

@@ -3,8 +3,8 @@
 use super::{Table, following};
 use crate::coll::reduce::{Combine, RING_BYTES_MIN, even_shares, join};
 use crate::coll::{Failure, Outcome, Peers};
-use crate::memory::{Region, Scratch};
-use crate::transport::board::ANNEX_BYTES_MAX;
+use redrt_transport::board::ANNEX_BYTES_MAX;
+use redrt_transport::memory::{Region, Scratch};
 use smallvec::SmallVec;
 
 /// So many bytes of each member are combined at a time: they and their combination stay in a core's cache.

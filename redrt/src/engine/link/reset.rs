@@ -17,7 +17,7 @@
 //! then when it polls.
 
 use super::{Links, Route};
-use crate::transport::tcp::Receiver;
+use redrt_transport::tcp::Receiver;
 use redrt_types::{Incarnation, ProcessIndex};
 use std::sync::atomic::Ordering;
 

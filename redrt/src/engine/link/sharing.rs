@@ -13,8 +13,8 @@
 //! carry the acknowledgement: with traffic one way, every message or every second one had such a packet.
 
 use super::{Broken, Links, Route};
-use crate::transport::frame::{Header, Kind};
-use crate::transport::tcp::{Name, Receiver};
+use redrt_transport::frame::{Header, Kind};
+use redrt_transport::tcp::{Name, Receiver};
 use redrt_types::ProcessIndex;
 
 /// What the other end sends comes over the connection that this process opens, as soon as that is there.

@@ -1,8 +1,8 @@
 //! Rings of places in which one process follows another, and connections that two processes share.
 
 use super::*;
-use crate::transport::tcp::{Connection, Received};
-use crate::transport::{Landings, handshake};
+use redrt_transport::tcp::{Connection, Received};
+use redrt_transport::{Landings, handshake};
 use redrt_types::ReplicaId;
 use std::net::TcpListener;
 use std::os::fd::AsRawFd;

@@ -6,9 +6,9 @@ use super::super::refusal::Fault;
 use super::super::request::Operation;
 use super::{MORE, PROTOCOL_BYTES_MAX};
 use crate::faults;
-use crate::transport::frame::{Header, Kind, NO_CORE, Rendezvous};
 use quiesce::matching::Arrived;
 use quiesce::{Frame, MessageId, Output};
+use redrt_transport::frame::{Header, Kind, NO_CORE, Rendezvous};
 use redrt_types::{ContextId, Digest, Envelope, ProcessIndex, SeqNum, Tag};
 use sdc_detect::{Element, digest};
 

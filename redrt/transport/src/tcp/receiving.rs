@@ -3,9 +3,9 @@
 use super::{
     AHEAD_BYTES, Accepted, BUFFER_BYTES, DATA_FRAME_BYTES_MAX, FRAME_BYTES_MAX, Name, Sender, Wire, disconnect,
 };
-use crate::transport::frame::{FLAG_DIGEST, Fragment, FrameError, HEADER_BYTES, Header, Kind};
-use crate::transport::landing::LandingError;
-use crate::transport::{Body, LandingId, Landings};
+use crate::frame::{FLAG_DIGEST, Fragment, FrameError, HEADER_BYTES, Header, Kind};
+use crate::landing::LandingError;
+use crate::{Body, LandingId, Landings};
 use redrt_types::{Incarnation, ProcessIndex};
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};

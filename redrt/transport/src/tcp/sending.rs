@@ -1,7 +1,7 @@
 //! The sending end of a link.
 
 use super::{Connection, Receiver, Source, Wire, disconnect, send_quietly};
-use crate::transport::frame::Header;
+use crate::frame::Header;
 use redrt_wire::seal::Cipher;
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -36,7 +36,7 @@ pub struct Sender {
 
 impl Sender {
     /// Takes over a link that was opened.
-    pub(in crate::transport) fn new(stream: Connection, cipher: Option<Cipher>) -> Self {
+    pub(crate) fn new(stream: Connection, cipher: Option<Cipher>) -> Self {
         let wire = Arc::new(Wire { stream, cipher: cipher.map(Mutex::new) });
         Self { wire, queue: VecDeque::new(), gone: 0, sent_bytes: 0, broken: false, next: None }
     }

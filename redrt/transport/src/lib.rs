@@ -12,6 +12,7 @@ pub mod frame;
 mod fuzz;
 pub mod handshake;
 pub mod landing;
+pub mod memory;
 pub mod shm;
 pub mod tcp;
 
@@ -29,11 +30,13 @@ impl Body {
     ///
     /// # Safety
     /// The bytes must stay readable and unchanged until the frame is consumed, and the Body must not be used after that.
+    #[inline]
     pub unsafe fn new(start: *const u8, length: usize) -> Self {
         Self { start, length }
     }
 
     /// The bytes.
+    #[inline]
     pub fn bytes(&self) -> &[u8] {
         // SAFETY: - the maker promised that the bytes are readable and unchanged while the Body is used.
         unsafe { std::slice::from_raw_parts(self.start, self.length) }
@@ -41,6 +44,7 @@ impl Body {
 
     /// The body after its first `count` bytes; empty when there are fewer.
     #[must_use]
+    #[inline]
     pub fn skip(&self, count: usize) -> Self {
         let count = count.min(self.length);
         // SAFETY: - count is within the body.

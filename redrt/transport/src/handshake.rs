@@ -231,7 +231,7 @@ pub fn open(address: SocketAddr, secret: &Secret, name: Name) -> io::Result<Send
 }
 
 /// Lets a connection that was accepted prove itself, and waits for that.
-#[cfg(test)]
+#[cfg(any(test, feature = "testing"))]
 pub fn admit(stream: Connection, secret: &Secret) -> io::Result<Accepted> {
     let mut admitting = Admitting::begin(stream, secret)?;
     loop {

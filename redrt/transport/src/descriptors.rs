@@ -1,6 +1,5 @@
 //! The library's own descriptors, which a copy of the process does not have, and which life of the process this is.
 
-use crate::runtime::preload;
 use cloner_agent::Exclusions;
 use std::fs::File;
 use std::io;
@@ -17,6 +16,8 @@ static EXCLUSIONS: OnceLock<Exclusions> = OnceLock::new();
 /// Held while there is a socket that is not noted, or one that was forgotten and is not closed: an image that is taken then
 /// would be refused for it.
 static CHANGING: Mutex<()> = Mutex::new(());
+/// What keeps the program from closing a descriptor, or lets it again.
+static SPARING: OnceLock<fn(RawFd, bool)> = OnceLock::new();
 /// How often this process has become another's copy.
 static EPOCH: AtomicU32 = AtomicU32::new(0);
 
@@ -25,12 +26,24 @@ fn word(fd: RawFd) -> Option<(&'static AtomicU64, u64)> {
     NOTED.get(at / 64).map(|word| (word, 1 << (at % 64)))
 }
 
+fn spare(fd: RawFd, is_spared: bool) {
+    if let Some(sparing) = SPARING.get() {
+        sparing(fd, is_spared);
+    }
+}
+
+/// From now on this is called with each descriptor that the program may not close, and again when it may.
+pub fn spare_by(sparing: fn(RawFd, bool)) {
+    let sparing = SPARING.get_or_init(|| sparing);
+    noted().for_each(|fd| sparing(fd, true));
+}
+
 /// Leaves a descriptor out of copies. One with a very large number is not, and keeps the process from being copied.
 pub fn note(fd: RawFd) {
     if let Some((word, bit)) = word(fd) {
         word.fetch_or(bit, Ordering::Relaxed);
     }
-    preload::spare(fd, true);
+    spare(fd, true);
     if let Some(exclusions) = EXCLUSIONS.get() {
         exclusions.add_descriptor(fd);
     }
@@ -41,7 +54,7 @@ pub fn forget(fd: RawFd) {
     if let Some((word, bit)) = word(fd) {
         word.fetch_and(!bit, Ordering::Relaxed);
     }
-    preload::spare(fd, false);
+    spare(fd, false);
     if let Some(exclusions) = EXCLUSIONS.get() {
         exclusions.remove_descriptor(fd);
     }
@@ -111,7 +124,7 @@ pub fn event() -> io::Result<File> {
         return Err(io::Error::last_os_error());
     }
     // It is carried to copies, so it is not noted.
-    preload::spare(fd, true);
+    spare(fd, true);
     // SAFETY: - open, and nobody else's.
     Ok(File::from(unsafe { OwnedFd::from_raw_fd(fd) }))
 }

@@ -32,33 +32,39 @@ impl Region {
     /// # Safety
     /// They must be valid for reads, and for writes if the region is written, as long as the region or a part of it is
     /// used; MPI forbids the application to access them meanwhile.
+    #[inline]
     pub unsafe fn new(start: *mut u8, length: usize) -> Self {
         Self { start, length, element: Element::Unknown }
     }
 
     /// The same bytes, which are known to be such elements.
     #[must_use]
+    #[inline]
     pub fn of(self, element: Element) -> Self {
         Self { element, ..self }
     }
 
     /// What the bytes are known to be.
+    #[inline]
     pub fn element(self) -> Element {
         self.element
     }
 
     /// No bytes.
+    #[inline]
     pub fn empty() -> Self {
         Self { start: std::ptr::NonNull::dangling().as_ptr(), length: 0, element: Element::Unknown }
     }
 
     /// First byte.
+    #[inline]
     pub fn start(self) -> *mut u8 {
         self.start
     }
 
     /// Number of bytes.
     #[allow(clippy::len_without_is_empty)]
+    #[inline]
     pub fn len(self) -> usize {
         self.length
     }
@@ -68,6 +74,7 @@ impl Region {
     /// # Panics
     /// When they are not within the region.
     #[must_use]
+    #[inline]
     pub fn part(self, offset: usize, length: usize) -> Self {
         assert!(offset + length <= self.length, "{offset}+{length} is outside of {} bytes", self.length);
         // SAFETY: - within the region: checked.
@@ -78,6 +85,7 @@ impl Region {
     ///
     /// # Panics
     /// When `from` is longer.
+    #[inline]
     pub fn copy_from(self, from: Self) {
         assert!(from.length <= self.length, "{} bytes into {}", from.length, self.length);
         // SAFETY: - both are valid for from.length bytes: checked, and promised to `new`.
@@ -85,6 +93,7 @@ impl Region {
     }
 
     /// The bytes, for one call that does not write them.
+    #[inline]
     pub fn with_bytes<T>(self, read: impl FnOnce(&[u8]) -> T) -> T {
         if self.length == 0 {
             return read(&[]);
@@ -95,6 +104,7 @@ impl Region {
     }
 
     /// The bytes, for one call that writes them.
+    #[inline]
     pub fn with_bytes_mut<T>(self, write: impl FnOnce(&mut [u8]) -> T) -> T {
         if self.length == 0 {
             return write(&mut []);
@@ -181,6 +191,7 @@ impl Scratch {
     }
 
     /// The bytes.
+    #[inline]
     pub fn bytes(&self) -> &[u8] {
         let start = Self::start(self.words.as_ptr().cast_mut());
         // SAFETY: - so many bytes of the vector, behind the first that is aligned; who has a region has the scratch for itself.
@@ -188,6 +199,7 @@ impl Scratch {
     }
 
     /// The bytes. Valid until the scratch is dropped.
+    #[inline]
     pub fn region(&mut self) -> Region {
         let start = Self::start(self.words.as_mut_ptr());
         // SAFETY: - the vector is never resized, so the bytes stay where they are until it is dropped, and users of the

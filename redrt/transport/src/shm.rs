@@ -115,7 +115,7 @@ impl Segment {
     }
 
     /// A fresh one that nobody else has.
-    #[cfg(test)]
+    #[cfg(any(test, feature = "testing"))]
     pub fn fresh(slot_count: u32) -> Self {
         use std::os::fd::AsRawFd;
         let file = tempfile::tempfile().expect("a file can be made");
@@ -151,13 +151,13 @@ impl Segment {
     }
 
     /// Where it is mapped.
-    #[cfg(test)]
+    #[cfg(any(test, feature = "testing"))]
     pub fn start(&self) -> *mut u8 {
         self.base
     }
 
     /// Which words of the segment a ring is.
-    #[cfg(test)]
+    #[cfg(any(test, feature = "testing"))]
     pub fn ring_words(&self, receiver: ProcessIndex, sender: ProcessIndex) -> std::ops::Range<usize> {
         let first = (self.ring(receiver, sender) as usize - self.base as usize) / 8;
         first..first + RING_BYTES / 8
@@ -194,6 +194,7 @@ impl Segment {
     }
 
     /// The sleep word of a process.
+    #[inline]
     pub fn sleep_word(&self, process: ProcessIndex) -> &'static AtomicU32 {
         &self.slot(process).sleep
     }
@@ -257,6 +258,7 @@ impl Producer {
     }
 
     /// Whether the consumer says that it has consumed what it cannot have. The ring takes nothing any more.
+    #[inline]
     pub fn is_broken(&self) -> bool {
         self.writing.is_broken()
     }
@@ -331,6 +333,7 @@ impl Producer {
 }
 
 /// Wakes the process that sleeps on `sleep`, if it does. `true` when it has to be woken through its wake socket.
+#[inline]
 pub fn wake(sleep: &AtomicU32) -> bool {
     match seen::rouse(sleep) {
         AWAKE => false,
@@ -618,6 +621,7 @@ impl Inbox {
     }
 
     /// The next producer that must be woken through its wake socket.
+    #[inline]
     pub fn next_wake(&mut self) -> Option<ProcessIndex> {
         self.wakes.pop()
     }

@@ -100,7 +100,7 @@ impl Connection {
     }
 
     /// The next that somebody opens to a listener. Waits for that beforehand: others make sockets too, which takes turns.
-    #[cfg(test)]
+    #[cfg(any(test, feature = "testing"))]
     pub fn await_next(listener: &TcpListener) -> Self {
         let mut entry = libc::pollfd { fd: listener.as_raw_fd(), events: libc::POLLIN, revents: 0 };
         // SAFETY: - one entry, valid during the call.
@@ -214,8 +214,8 @@ impl Accepted {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::transport::frame::{FLAG_DIGEST, FrameError, Header, Kind};
-    use crate::transport::{Landings, handshake};
+    use crate::frame::{FLAG_DIGEST, FrameError, Header, Kind};
+    use crate::{Landings, handshake};
     use redrt_wire::auth::Secret;
     use std::time::Instant;
 

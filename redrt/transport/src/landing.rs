@@ -76,6 +76,7 @@ impl Landings {
     }
 
     /// Whether no payload is on its way.
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.slots.is_empty()
     }

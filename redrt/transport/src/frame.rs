@@ -91,6 +91,7 @@ pub enum Kind {
 
 impl Kind {
     /// The kind with this number, `None` for rubbish.
+    #[inline]
     pub fn from_u8(number: u8) -> Option<Self> {
         Some(match number {
             1 => Self::Eager,
@@ -178,6 +179,7 @@ impl Header {
     }
 
     /// The header of a frame with a body of so many bytes and no digest.
+    #[inline]
     pub fn of_size(kind: Kind, body_bytes: usize) -> Self {
         Self { size: (HEADER_BYTES + body_bytes) as u32, ..Self::new(kind, 0) }
     }
@@ -197,11 +199,13 @@ impl Header {
     }
 
     /// The header as it travels over a byte stream.
+    #[inline]
     pub fn to_bytes(self) -> [u8; HEADER_BYTES] {
         head_bytes(self.words())
     }
 
     /// The header that these bytes hold.
+    #[inline]
     pub fn from_bytes(bytes: &[u8; HEADER_BYTES]) -> Self {
         let u32_at = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
         Self {
@@ -220,6 +224,7 @@ impl Header {
     }
 
     /// Bytes between the header and the body.
+    #[inline]
     pub fn digest_bytes(&self) -> usize {
         if self.flags & FLAG_DIGEST != 0 { DIGEST_BYTES } else { 0 }
     }
@@ -312,6 +317,7 @@ macro_rules! words {
             pub const BYTES: usize = 8 * $count;
 
             /// Encodes as little-endian words.
+            #[inline]
             pub fn to_bytes(self) -> [u8; Self::BYTES] {
                 let mut bytes = [0; Self::BYTES];
                 for (chunk, word) in bytes.chunks_exact_mut(8).zip([$(self.$field),+]) {
@@ -321,6 +327,7 @@ macro_rules! words {
             }
 
             /// Decodes; `None` when there are too few bytes.
+            #[inline]
             pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
                 let mut words = bytes.chunks_exact(8).map(|chunk| u64::from_le_bytes(chunk.try_into().expect("8 bytes")));
                 Some(Self { $($field: words.next()?),+ })

@@ -1,0 +1,157 @@
+//! The structure that ARCHITECTURE.md shows is the one that the code has.
+
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Crates among whose top-level modules there are cycles still. None may be added.
+const WITH_CYCLES: [&str; 9] = [
+    "cloner",
+    "cloner-agent",
+    "planner",
+    "quiesce",
+    "redrt",
+    "redrt-preload",
+    "redrt-tools",
+    "redrt-wire",
+    "spare-pool",
+];
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace").to_owned()
+}
+
+/// By name, the directory of each crate of the workspace and the crates of the workspace that it depends on, but for tests.
+fn crates() -> BTreeMap<String, (PathBuf, BTreeSet<String>)> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let asked = ["metadata", "--no-deps", "--offline", "--locked", "--format-version", "1"];
+    let output = Command::new(cargo).args(asked).current_dir(root()).output().expect("cargo runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let metadata: Value = serde_json::from_slice(&output.stdout).expect("cargo prints JSON");
+    let packages = metadata["packages"].as_array().expect("there are some");
+    let text = |value: &Value| value.as_str().expect("it is text").to_owned();
+    let names: BTreeSet<_> = packages.iter().map(|package| text(&package["name"])).collect();
+    let of_package = |package: &Value| {
+        let uses = package["dependencies"].as_array().expect("there may be some").iter();
+        let uses = uses.filter(|used| used["kind"] != "dev").map(|used| text(&used["name"]));
+        let uses = uses.filter(|name| names.contains(name)).collect();
+        let directory = Path::new(&text(&package["manifest_path"])).parent().expect("it is in one").to_owned();
+        (text(&package["name"]), (directory, uses))
+    };
+    packages.iter().map(of_package).collect()
+}
+
+/// The rows of the table below `## Crates`: name, directory, what it uses.
+fn shown() -> Vec<(String, String, BTreeSet<String>)> {
+    let text = std::fs::read_to_string(root().join("ARCHITECTURE.md")).expect("it is there");
+    let section =
+        text.split("\n## Crates\n").nth(1).expect("a section Crates").split("\n## ").next().unwrap_or_default();
+    let rows = section.lines().filter(|line| line.starts_with("| `"));
+    let names = |cell: &str| cell.split('`').skip(1).step_by(2).map(str::to_owned).collect::<Vec<_>>();
+    let row = |line: &str| {
+        let cells: Vec<_> = line.split('|').map(str::trim).collect();
+        let [_, name, directory, _, uses, _] = cells[..] else { panic!("not four cells: {line}") };
+        let one = |cell: &str| names(cell).pop().unwrap_or_else(|| panic!("no name in {line}"));
+        (one(name), one(directory), names(uses).into_iter().collect())
+    };
+    rows.map(row).collect()
+}
+
+#[test]
+fn the_table_in_architecture_md_shows_the_crates_and_what_they_use() {
+    let (crates, mut below) = (crates(), BTreeSet::new());
+    for (name, directory, uses) in shown() {
+        let (at, really) = crates.get(&name).unwrap_or_else(|| panic!("there is no crate {name}"));
+        assert_eq!(*at, root().join(directory), "{name}");
+        assert_eq!(uses, *really, "what {name} uses");
+        let upward: Vec<_> = uses.difference(&below).collect();
+        assert!(upward.is_empty(), "{name} uses {upward:?}, which the table does not have above it");
+        below.insert(name);
+    }
+    let missing: Vec<_> = crates.keys().filter(|name| !below.contains(*name)).collect();
+    assert!(missing.is_empty(), "ARCHITECTURE.md does not show {missing:?}");
+}
+
+/// All sources below a directory.
+fn sources(directory: &Path, found: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            sources(&path, found);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            found.push(path);
+        }
+    }
+}
+
+/// What top-level modules name with `crate::`, by module. Tests do not count, where they are files of their own.
+fn imports(directory: &Path) -> BTreeMap<String, BTreeSet<String>> {
+    let (source, mut files) = (directory.join("src"), Vec::new());
+    sources(&source, &mut files);
+    let module_of = |file: &Path| {
+        let first = file.strip_prefix(&source).ok()?.components().next()?;
+        let name = Path::new(first.as_os_str()).file_stem()?.to_str()?.to_owned();
+        (!["lib", "main", "bin"].contains(&&*name)).then_some(name)
+    };
+    let modules: BTreeSet<_> = files.iter().filter_map(|file| module_of(file)).collect();
+    let mut all: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for file in &files {
+        let is_test =
+            file.components().any(|part| ["tests", "tests.rs", "fuzz.rs"].iter().any(|name| part.as_os_str() == *name));
+        let Some(module) = module_of(file).filter(|_| !is_test) else { continue };
+        let text = std::fs::read_to_string(file).expect("it can be read");
+        let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+        for after in code.split("crate::").skip(1) {
+            let names = match after.strip_prefix('{') {
+                Some(list) => list.split('}').next().unwrap_or_default().split(", ").collect(),
+                None => vec![after],
+            };
+            for name in names {
+                let name: String = name.trim().chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
+                if name != module && modules.contains(&name) {
+                    all.entry(module.clone()).or_default().insert(name);
+                }
+            }
+        }
+    }
+    all
+}
+
+/// A module from which its own imports lead back to it, and one that does.
+fn cycle(imports: &BTreeMap<String, BTreeSet<String>>) -> Option<(String, String)> {
+    let reached = |from: &String| {
+        let (mut reached, mut open) = (BTreeSet::new(), vec![from]);
+        while let Some(module) = open.pop() {
+            open.extend(imports.get(module).into_iter().flatten().filter(|next| reached.insert((*next).clone())));
+        }
+        reached
+    };
+    imports.iter().find_map(|(module, direct)| {
+        let back = direct.iter().find(|next| reached(next).contains(module));
+        back.map(|back| (module.clone(), back.clone()))
+    })
+}
+
+#[test]
+fn no_crate_gets_a_cycle_among_its_top_level_modules() {
+    let (mut with, mut told) = (Vec::new(), Vec::new());
+    for (name, (directory, _)) in crates() {
+        if let Some((module, back)) = cycle(&imports(&directory)) {
+            told.push(format!("{name}: {module} imports {back}, which imports it, perhaps by way of others"));
+            with.push(name);
+        }
+    }
+    assert_eq!(with, WITH_CYCLES, "{}", told.join("; "));
+}
+
+#[test]
+fn a_cycle_is_found() {
+    let imports = |pairs: &[(&str, &str)]| {
+        let mut all: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+        pairs.iter().for_each(|(from, to)| _ = all.entry((*from).into()).or_default().insert((*to).into()));
+        all
+    };
+    assert_eq!(cycle(&imports(&[("a", "b"), ("b", "c"), ("a", "c")])), None);
+    assert!(cycle(&imports(&[("a", "b"), ("b", "c"), ("c", "b")])).is_some());
+}
