@@ -71,11 +71,16 @@ struct Resting {
 
 impl Resting {
     fn start(degree: u16, place: &str) -> Self {
+        Self::start_with(degree, place, &[])
+    }
+
+    fn start_with(degree: u16, place: &str, options: &[&str]) -> Self {
         let (directory, program) = compile_source(&RESTING.replace("WHERE", place));
         // One replica alone is to find that it is the first.
         let job = Job::new(3, &program)
             .degree(degree)
             .options(&["--scrub", "0.05", "--files", "all"])
+            .options(options)
             .limit(Duration::from_secs(120));
         let job = job.environment("REDRT_TEST_DIRECTORY", &directory.path().display().to_string()).start();
         Self { directory, job }
@@ -142,4 +147,26 @@ fn sound_replicas_are_left_alone() {
     resting.wait_until("rounds", |record| is_watched(record) && record["comparisons"].as_u64() >= Some(20));
     let ended = resting.end();
     assert!(ended.retired().is_empty() && ended.mismatches().is_empty(), "{ended}");
+}
+
+/// One of three replicas is corrupt at rest, and another one dies: the copy is made of the third.
+#[test]
+fn a_replica_whose_memory_no_other_has_is_not_copied() {
+    let resting = Resting::start_with(3, "block[5000]", &["--spares", "1"]);
+    resting.wait_until("rounds", is_watched);
+    resting.make("corrupt");
+    resting.wait_until("difference", |record| record["event"] == "memory-differs");
+    let audit = resting.job.audit();
+    let found = audit.iter().find(|record| record["event"] == "memory-differs").expect("it was just there");
+    let corrupt =
+        found["outvoted"][0]["replica"].as_str().unwrap_or_else(|| panic!("of three, one is outvoted: {found}"));
+    // The leader is copied only if nobody else can be, so the corrupt one would be.
+    let killed = if corrupt == "1.1" { "1.2" } else { "1.1" };
+    let sound = ["1.0", "1.1", "1.2"].into_iter().find(|one| *one != corrupt && *one != killed).expect("one is left");
+    resting.job.kill_replica(killed);
+    resting.wait_until("recovery", |record| record["event"] == "recovered");
+    let ended = resting.end();
+    let recovered = ended.events("recovered").next().expect("it was waited for");
+    assert_eq!((&recovered["replica"], &recovered["source"]), (&killed.into(), &sound.into()), "{ended}");
+    assert_eq!(ended.events("copy-unproven").count(), 0, "{ended}");
 }

@@ -85,7 +85,7 @@ impl Coordinator {
                 self.judge_hosts(now);
                 self.answered(now, replica, wave, passive);
             }
-            FromAgent::Scrubbed { round, answer } => self.scrubbed(replica, round, answer),
+            FromAgent::Scrubbed { round, answer } => self.scrubbed(now, replica, round, answer),
             FromAgent::Trace(sending, trace) => self.check_trace(replica, sending, trace),
             // Whoever carries this out sees to it: no decision of the job's depends on it.
             FromAgent::Dynamic(..) => {}

@@ -94,6 +94,24 @@ struct Rank {
     is_unfit: bool,
     is_done: bool,
     pass: Option<Pass>,
+    /// The round of the last comparison.
+    compared: Option<u64>,
+    /// Who had something on a page that was equal before, and none but its kin had it. The page is left out from then on, so
+    /// this is kept.
+    alone: ReplicaSet,
+}
+
+/// What others of its rank say of the memory of a replica, since a round was asked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Vouching {
+    /// It is not compared yet.
+    Open,
+    /// Memory that was equal once is equal still, or a replica of another lineage has the same.
+    Vouched,
+    /// Of memory that was equal once, nobody but its kin has what it has.
+    Alone,
+    /// Its memory is not compared with anybody's.
+    Impossible,
 }
 
 /// Rounds that together look at all memory of the same replicas.
@@ -147,6 +165,8 @@ pub struct ScrubWatch {
     ranks: Vec<Rank>,
     comparisons: u64,
     pages_compared: u64,
+    /// Another round is to follow this one at once.
+    is_wanted: bool,
 }
 
 impl ScrubWatch {
@@ -161,14 +181,48 @@ impl ScrubWatch {
             is_unfit: false,
             is_done: false,
             pass: None,
+            compared: None,
+            alone: ReplicaSet::EMPTY,
         };
         let ranks = (0..rank_count).map(|_| rank()).collect();
-        Self { interval, next: interval, round: 0, phase: Phase::Resting, ranks, comparisons: 0, pages_compared: 0 }
+        Self {
+            interval,
+            next: interval,
+            round: 0,
+            phase: Phase::Resting,
+            ranks,
+            comparisons: 0,
+            pages_compared: 0,
+            is_wanted: false,
+        }
     }
 
     /// When the next round is due.
     pub fn next_deadline(&self) -> Duration {
         self.next
+    }
+
+    /// Wants the memory of a rank compared soon; the number of the round that does it, or of the first that may.
+    pub fn demand(&mut self, now: Duration, rank: VirtualRank) -> u64 {
+        match self.phase {
+            Phase::Resting => self.next = self.next.min(now),
+            Phase::Comparing { .. } if self.ranks[rank.0 as usize].is_done => self.is_wanted = true,
+            // This one will.
+            Phase::Asking(_) | Phase::Comparing { .. } => return self.round,
+        }
+        self.round + 1
+    }
+
+    /// What others say of a replica's memory, in a round with this number or a later one.
+    pub fn vouching(&self, replica: ReplicaId, round: u64) -> Vouching {
+        let rank = &self.ranks[replica.rank.0 as usize];
+        match rank.compared {
+            _ if rank.is_unfit => Vouching::Impossible,
+            None => Vouching::Open,
+            Some(last) if last < round => Vouching::Open,
+            Some(_) if rank.alone.contains(replica.index) => Vouching::Alone,
+            Some(_) => Vouching::Vouched,
+        }
     }
 
     /// What was compared so far.
@@ -205,11 +259,14 @@ impl ScrubWatch {
         findings
     }
 
-    /// The membership changed: what was answered is void.
-    pub fn reset(&mut self) {
+    /// The membership changed: what was answered is void. `live`: of each rank.
+    pub fn reset(&mut self, live: impl Fn(VirtualRank) -> ReplicaSet) {
         self.phase = Phase::Resting;
-        // The next pass begins with the first page.
-        self.ranks.iter_mut().for_each(|rank| (rank.pass, rank.from) = (None, 0));
+        for (number, rank) in (0..).zip(&mut self.ranks) {
+            // The next pass begins with the first page.
+            (rank.pass, rank.from) = (None, 0);
+            rank.alone = rank.alone.intersection(live(VirtualRank(number)));
+        }
     }
 
     /// Takes an answer. `live`: all replicas that take part; `kinship`: of the replica's rank.
@@ -280,6 +337,8 @@ impl ScrubWatch {
         } else if let Some(compared) = state.compare(rank, &found, kinship) {
             self.comparisons += 1;
             self.pages_compared += compared.page_count;
+            state.compared = Some(self.round);
+            state.alone = state.alone.union(compared.alone);
             findings.extend(compared.difference.map(Finding::Differs));
             let is_whole = state.from == 0;
             let pass = state.pass.take_if(|_| is_whole);
@@ -290,6 +349,9 @@ impl ScrubWatch {
         }
         if self.ranks.iter().all(|rank| rank.is_done) {
             self.phase = Phase::Resting;
+            if std::mem::take(&mut self.is_wanted) {
+                self.next = Duration::ZERO;
+            }
             findings.push(Finding::Over(self.coverage()));
         }
         findings
@@ -298,6 +360,8 @@ impl ScrubWatch {
 
 struct Compared {
     page_count: u64,
+    /// Who had something on a page that none but its kin had.
+    alone: ReplicaSet,
     difference: Option<Difference>,
 }
 
@@ -324,7 +388,7 @@ impl Rank {
         }
         self.from = *nexts.first().filter(|_| nexts.len() == 1).unwrap_or(&0);
         let mut difference = Difference { rank, collective, pages: Vec::new(), outvoted: BTreeSet::new() };
-        let mut page_count = 0;
+        let (mut page_count, mut alone) = (0, ReplicaSet::EMPTY);
         self.unmatched = 0;
         self.pass.iter_mut().for_each(|pass| pass.compared = all);
         let mut at = vec![0; memories.len()];
@@ -352,13 +416,15 @@ impl Rank {
                     difference.pages.push(page);
                     let outvoted = outvoted(&digests, kinship);
                     difference.outvoted.extend(outvoted.map(|index| ReplicaId { rank, index }));
+                    alone = alone.union(alone_among(&digests, kinship));
                 }
             }
             if let Some(pass) = &mut self.pass {
                 pass.note(all, &digests);
             }
         }
-        Some(Compared { page_count, difference: Some(difference).filter(|difference| !difference.pages.is_empty()) })
+        let difference = Some(difference).filter(|difference| !difference.pages.is_empty());
+        Some(Compared { page_count, alone, difference })
     }
 }
 
@@ -387,6 +453,15 @@ fn outvoted<'a>(digests: &'a [(ReplicaIndex, u64)], kinship: &Kinship) -> impl I
     digests.iter().filter(move |(_, digest)| agreed.is_some_and(|agreed| *digest != agreed)).map(|(index, _)| *index)
 }
 
+/// Those with whom none agrees that is not kin.
+fn alone_among(digests: &[(ReplicaIndex, u64)], kinship: &Kinship) -> ReplicaSet {
+    let has_witness = |index: ReplicaIndex, digest: u64| {
+        let alike: ReplicaSet = digests.iter().filter(|(_, other)| *other == digest).map(|(other, _)| *other).collect();
+        alike.len() > kinship.relatives(index, alike)
+    };
+    digests.iter().filter(|(index, digest)| !has_witness(*index, *digest)).map(|(index, _)| *index).collect()
+}
+
 impl Coordinator {
     /// Who takes part in a round.
     fn scrubbed_replicas(&self) -> BTreeSet<ReplicaId> {
@@ -403,19 +478,20 @@ impl Coordinator {
         }
     }
 
-    pub(super) fn scrubbed(&mut self, replica: ReplicaId, round: u64, answer: Answer) {
+    pub(super) fn scrubbed(&mut self, now: Duration, replica: ReplicaId, round: u64, answer: Answer) {
         let live = self.scrubbed_replicas();
         let findings = self
             .scrub
             .as_mut()
             .map(|scrub| scrub.answered(replica, round, answer, &live, self.view.kinship(replica.rank)));
         findings.into_iter().flatten().for_each(|finding| self.act_on_scrub(finding));
+        self.heed_vouching(now);
     }
 
     /// The membership changed.
     pub(super) fn interrupt_scrub(&mut self) {
         if let Some(scrub) = &mut self.scrub {
-            scrub.reset();
+            scrub.reset(|rank| self.view.live_set(rank));
         }
     }
 

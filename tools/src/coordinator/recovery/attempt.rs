@@ -36,6 +36,17 @@ pub(super) enum Stage {
     Joining,
 }
 
+/// Whether others vouch for the memory that is to be copied.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Proof {
+    /// Nobody was asked yet.
+    Unasked,
+    /// A round of comparisons with this number or a later one says it. It is not waited for longer than `until`.
+    Asked { round: u64, until: Duration },
+    /// As much is known as can be.
+    Settled,
+}
+
 /// One attempt.
 #[derive(Clone, Debug)]
 pub(super) struct Attempt {
@@ -48,6 +59,7 @@ pub(super) struct Attempt {
     /// Where its source is.
     pub source_host: u32,
     pub stage: Stage,
+    pub proof: Proof,
     /// Which of all cuts its was, once it is cut.
     pub cut: CutNumber,
     begun_at: Duration,
@@ -85,6 +97,7 @@ impl Attempt {
             number,
             source_host,
             stage: Stage::Opening,
+            proof: Proof::Unasked,
             cut: CutNumber(0),
             begun_at: now,
             ready_at: now,
@@ -258,6 +271,7 @@ impl Coordinator {
             (CloneStep::Ready, Stage::Copying) if is_source => {
                 attempt.stage = Stage::Ready;
                 attempt.ready_at = now;
+                self.ask_for_proof(now, id);
                 self.pin_next(now);
             }
             (CloneStep::Stopped(position), Stage::Cutting) if is_source => {
@@ -310,7 +324,8 @@ impl Coordinator {
         if recovery.is_cutting() {
             return;
         }
-        let next = recovery.attempts.values_mut().find(|attempt| attempt.stage == Stage::Ready);
+        let can_be_cut = |attempt: &&mut Attempt| attempt.stage == Stage::Ready && attempt.proof == Proof::Settled;
+        let next = recovery.attempts.values_mut().find(can_be_cut);
         let Some(attempt) = next else { return };
         attempt.stage = Stage::Pinning { missing: live, since: now };
         self.tell_pins();

@@ -258,7 +258,9 @@ impl Coordinator {
         // A lineage that few have rather than one that many have: a rank must not come to descend from one image.
         let live = self.view.live_set(replica.rank);
         let relatives = |source: &ReplicaId| self.view.kinship(replica.rank).relatives(source.index, live);
-        let rank = |source: &ReplicaId| (relatives(source), Some(*source) == leader, source.index);
+        let rank = |source: &ReplicaId| {
+            (self.is_distrusted(*source), relatives(source), Some(*source) == leader, source.index)
+        };
         self.view.live(replica.rank).filter(is_fit).min_by_key(rank)
     }
 

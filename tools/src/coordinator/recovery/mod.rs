@@ -21,9 +21,11 @@ mod holding;
 mod judging;
 mod leaving;
 mod missing;
+mod proof;
 
 pub use judging::{Arbiter, Arbitration};
 pub use leaving::{Move, Wish};
+pub use proof::Unproven;
 
 use super::{Coordinator, Output};
 use crate::pool::PlaceOrder;
@@ -101,6 +103,8 @@ pub struct Recovery {
     untold: BTreeMap<CloneId, Untold>,
     /// Replicas that cannot be copied as long as they live.
     unfit: BTreeSet<(ReplicaId, Incarnation)>,
+    /// Replicas that were to be copied, and whose memory others have contradicted.
+    distrusted: BTreeSet<(ReplicaId, Incarnation)>,
     /// Absent where no copies stand ready to judge.
     holding: Option<Holding>,
     next_number: u64,
@@ -123,6 +127,7 @@ impl Recovery {
             attempts: BTreeMap::new(),
             untold: BTreeMap::new(),
             unfit: BTreeSet::new(),
+            distrusted: BTreeSet::new(),
             holding: None,
             next_number: 0,
             cut_count: 0,
@@ -169,7 +174,7 @@ impl Recovery {
             Stage::Pinning { since, .. } => Some(since + PIN_TIME_MAX),
             _ => None,
         });
-        rests.chain(pins).chain(self.next_renewal(now)).min()
+        rests.chain(pins).chain(self.proof_deadline()).chain(self.next_renewal(now)).min()
     }
 }
 
@@ -239,6 +244,7 @@ impl Coordinator {
             return;
         }
         self.give_up_late_pins(now);
+        self.heed_vouching(now);
         self.conclude_cases(now);
         self.let_leave();
         self.hold_copies(now);

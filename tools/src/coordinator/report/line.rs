@@ -2,7 +2,7 @@
 
 use super::{EndReason, Loss, Report, RetireReason, Severity, drain_command, signal_name, time_text};
 use crate::attribution;
-use crate::coordinator::recovery::{Arbiter, Arbitration, Purpose, Recovered};
+use crate::coordinator::recovery::{Arbiter, Arbitration, Purpose, Recovered, Unproven};
 use crate::coordinator::scrub::{self, Difference};
 use crate::coordinator::stall::Stall;
 use crate::coordinator::{Laggard, SlowHost};
@@ -166,6 +166,22 @@ impl Report {
                     "no process has answered for {} s, and the job waits: is the daemon (redrtd) of its host stopped, or the host out of \
                      memory?",
                     silence.as_secs()
+                ),
+            ),
+            Self::CopyUnproven { replica, source, why: Unproven::Late(time) } => (
+                Severity::Note,
+                format!(
+                    "replica {replica} is copied from {source}, whose memory was not compared in {} s: its rank has come to no \
+                     collective, or others have not",
+                    time.as_secs()
+                ),
+            ),
+            Self::CopyUnproven { replica, source, why: Unproven::Contradicted } => (
+                Severity::Warning,
+                format!(
+                    "replica {replica} is copied from {source} though no replica of another lineage has the memory that it has; \
+                     none of rank {} has a witness",
+                    replica.rank
                 ),
             ),
             Self::OneLineage(rank) => (

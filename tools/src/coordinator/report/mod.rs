@@ -3,7 +3,7 @@
 mod line;
 mod record;
 
-use super::recovery::{Arbitration, Purpose, Recovered};
+use super::recovery::{Arbitration, Purpose, Recovered, Unproven};
 use super::scrub::{self, Difference};
 use super::stall::Stall;
 use super::{Laggard, SlowHost};
@@ -328,6 +328,15 @@ pub enum Report {
     },
     /// Memory of a rank's replicas was equal and is not any more.
     MemoryDiffers(Difference),
+    /// A replica is copied for whose memory no other has vouched, though memory is compared in this job.
+    CopyUnproven {
+        /// The place of the copy.
+        replica: ReplicaId,
+        /// Who is copied.
+        source: ReplicaId,
+        /// Why nobody has.
+        why: Unproven,
+    },
     /// The memory of a rank cannot be compared.
     ScrubUnfit {
         /// Who says so.

@@ -1,7 +1,7 @@
 //! What the audit log keeps.
 
 use super::{EndReason, Loss, Report, RetireReason, drain_command};
-use crate::coordinator::recovery::{Arbiter, Arbitration, Purpose, Recovered};
+use crate::coordinator::recovery::{Arbiter, Arbitration, Purpose, Recovered, Unproven};
 use crate::coordinator::scrub::{self, Difference};
 use crate::coordinator::{Laggard, SlowHost, output};
 use redrt_types::ReplicaId;
@@ -144,6 +144,13 @@ impl Report {
                 json!({ "host": host(*replica), "factor": factor, "at_work": at_work, "peers_at_work": peers_at_work }),
             ),
             Self::Quiet { silence } => ("quiet", json!({ "silence_s": silence.as_secs_f64() })),
+            Self::CopyUnproven { replica, source, why } => {
+                let why = match why {
+                    Unproven::Late(_) => "not compared in time",
+                    Unproven::Contradicted => "contradicted",
+                };
+                ("copy-unproven", json!({ "replica": replica.to_string(), "source": source.to_string(), "why": why }))
+            }
             Self::OneLineage(rank) => ("one-lineage", json!({ "rank": rank.0 })),
             Self::HostBad { last, strikes, is_drained } => {
                 let (host, command) =

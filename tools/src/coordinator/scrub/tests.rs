@@ -133,7 +133,7 @@ fn answers_of_another_round_and_of_the_lost_do_not_count() {
     rig.answer(0, pages(order.collective, &[1]));
     assert_eq!(differences(&rig.answer(1, pages(order.collective, &[1]))), []);
     assert_eq!(rig.watch.coverage().comparisons, 2);
-    rig.watch.reset();
+    rig.watch.reset(|_| ReplicaSet::EMPTY);
     assert_eq!(rig.answer(0, pages(order.collective, &[3])), []);
 }
 
@@ -208,7 +208,7 @@ fn a_pass_that_the_membership_interrupts_proves_nothing() {
     let next = Answer::Pages { collective: order.collective, stretches: Vec::new(), next: 1 << 20 };
     let found: Vec<_> = (0..3).flat_map(|index| rig.answer(index, next.clone())).collect();
     assert_eq!(passes(&found), []);
-    rig.watch.reset();
+    rig.watch.reset(|_| ReplicaSet::EMPTY);
     // It begins with the first page again.
     let order = rig.order(&[5, 5, 5]);
     assert_eq!(order.from, 0);

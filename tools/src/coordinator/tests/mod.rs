@@ -5,6 +5,7 @@ mod determinism;
 mod endings;
 mod health;
 mod moves;
+mod proof;
 mod recovery;
 mod refusals;
 mod simulation;
@@ -15,6 +16,7 @@ use redrt_types::{ReplicaId, ViewNumber, VirtualRank, World};
 use redrt_wire::clone::{CloneOrder, CloneStep, Cost, Position};
 use redrt_wire::control::{Card, FromAgent, OnSdc, Passive};
 use redrt_wire::event::{Action, Event, Statistics};
+use redrt_wire::scrub::Scrub;
 use spare_pool::{JobId, Request};
 
 fn settings(degrees: &[u16]) -> Settings {
@@ -227,6 +229,9 @@ fn words_for(output: &Output) -> Option<String> {
         Output::Report(Report::SlowHost(slow)) => {
             format!("the host of {} is {:.1} times slower", slow.replica, slow.factor)
         }
+        Output::Report(Report::CopyUnproven { replica, why, .. }) => format!("{replica} unproven: {why:?}"),
+        Output::Send(ToDaemon::Scrub(Scrub::Where { round })) => format!("where {round}"),
+        Output::Send(ToDaemon::Scrub(Scrub::Orders { orders, .. })) => format!("compare at {}", orders[0].collective),
         Output::Report(Report::OneLineage(rank)) => format!("rank {} is of one lineage", rank.0),
         Output::Report(Report::HostBad { last, is_drained, .. }) => {
             format!("the host of {last} is bad and {}", if *is_drained { "drained" } else { "stays" })
@@ -271,9 +276,13 @@ fn check_table(mut table: Table, steps: &[(&str, &str)]) {
 
 /// Two planes on hosts a and b, which meet; host c has two places for copies. Each rank has one place more than replicas.
 fn recovering(degrees: &[u16]) -> Table {
+    recovering_with(degrees, settings(degrees))
+}
+
+fn recovering_with(degrees: &[u16], settings: Settings) -> Table {
     let world = World::new(degrees.iter().map(|degree| degree + 1).collect());
     let view = View::with_degrees(&world, degrees);
-    let mut table = Table::with(Settings { world: world.clone(), view: view.clone(), ..settings(degrees) });
+    let mut table = Table::with(Settings { world: world.clone(), view: view.clone(), ..settings });
     table.hosts = ["a", "b", "c"].map(str::to_owned).to_vec();
     table.places.add("c", 2, Duration::ZERO);
     let host_of = world.replicas().map(|replica| u32::from(replica.index.0 % 2)).collect();
