@@ -10,14 +10,17 @@ use crate::engine::opening::{Opened, Opening, Wishes};
 use redrt_transport::handshake::{Admitting, Dialling, sleep};
 use redrt_transport::tcp::{Connection, Receiver};
 use redrt_wire::auth::Secret;
+use redrt_wire::crowd;
 use std::io;
-use std::net::TcpListener;
+use std::net::{IpAddr, TcpListener};
 use std::ops::ControlFlow;
 use std::os::fd::{AsRawFd, RawFd};
 use std::time::{Duration, Instant};
 
-/// Connections that have not proved themselves yet, at most. Whoever opens more waits for those before.
-const ADMISSIONS_MAX: usize = 32;
+/// Connections that have not proved themselves yet, at most. Of more, one goes: see [`redrt_wire::crowd`].
+const GUESTS_MAX: usize = 64;
+/// As many are accepted before this thread does something else.
+const ACCEPTED_AT_ONCE: usize = 32;
 
 /// Between tries to reach a host that does not answer.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -98,6 +101,63 @@ impl Dial {
     }
 }
 
+/// A connection that has not proved itself yet.
+struct Guest {
+    number: u64,
+    address: IpAddr,
+    admitting: Admitting,
+}
+
+/// Those who have connected, and are no strangers once they have proved that they know the secret.
+#[derive(Default)]
+struct Guests {
+    all: Vec<Guest>,
+    next: u64,
+}
+
+impl Guests {
+    /// Takes who has connected. Where there are too many, one of the largest crowd is sent away.
+    fn accept(&mut self, listener: &TcpListener, secret: &Secret, shortage: &mut Shortage) -> io::Result<()> {
+        for _ in 0..ACCEPTED_AT_ONCE {
+            match Connection::accept(listener) {
+                Ok((stream, address)) => {
+                    shortage.is_over();
+                    // Whoever is gone already is refused; there is nobody to tell.
+                    if let Ok(admitting) = Admitting::begin(stream, secret) {
+                        self.add(address, admitting);
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted) => {
+                }
+                Err(error) if shortage.note(&error, Instant::now())? => return Ok(()),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, address: IpAddr, admitting: Admitting) {
+        self.next += 1;
+        // Most have said something by now.
+        self.all.extend(advance(Guest { number: self.next, address, admitting }));
+        if self.all.len() > GUESTS_MAX {
+            let guests = self.all.iter().map(|guest| crowd::Guest {
+                number: guest.number,
+                address: guest.address,
+                is_answered: guest.admitting.is_answered(),
+            });
+            let superfluous = crowd::superfluous(guests);
+            self.all.retain(|guest| Some(guest.number) != superfluous);
+        }
+    }
+
+    /// All go on as far as they can.
+    fn advance(&mut self) {
+        self.all = std::mem::take(&mut self.all).into_iter().filter_map(advance).collect();
+    }
+}
+
 /// Serves wishes for links and those who connect, until the process ends. What this process lacks ends it alone.
 fn serve(wishes: &Wishes, listener: &TcpListener) {
     if let Err(error) = serve_all(wishes, listener) {
@@ -113,7 +173,7 @@ fn serve(wishes: &Wishes, listener: &TcpListener) {
 }
 
 fn serve_all(wishes: &Wishes, listener: &TcpListener) -> io::Result<()> {
-    let (mut dials, mut admissions) = (Vec::<Dial>::new(), Vec::<Admitting>::new());
+    let (mut dials, mut guests) = (Vec::<Dial>::new(), Guests::default());
     let (mut shortage, mut is_knocked_at) = (Shortage::default(), false);
     loop {
         dials.extend(wishes.take().into_iter().map(Dial::begin));
@@ -121,18 +181,19 @@ fn serve_all(wishes: &Wishes, listener: &TcpListener) -> io::Result<()> {
             dials.into_iter().filter_map(|dial| dial.advance(&mut shortage).transpose()).collect::<io::Result<_>>()?;
         // Only when somebody is there: without a free descriptor this fails even if nobody is.
         if let Some(job) = super::job().filter(|_| is_knocked_at) {
-            accept(listener, &mut admissions, &job.welcome.link_secret, &mut shortage)?;
+            guests.accept(listener, &job.welcome.link_secret, &mut shortage)?;
         }
-        admissions = admissions.into_iter().filter_map(advance).collect();
+        guests.advance();
         let pause = shortage.pause(Instant::now());
-        let listens = admissions.len() < ADMISSIONS_MAX && pause.is_none();
+        let listens = pause.is_none();
         let entry = |fd: RawFd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
         // poll leaves out entries without a descriptor.
         let listens = if listens { listener.as_raw_fd() } else { -1 };
         let mut entries: Vec<_> = [wishes.bell(), listens].into_iter().map(entry).collect();
         entries.extend(dials.iter().filter_map(Dial::entry));
-        entries.extend(admissions.iter().map(Admitting::entry));
-        let due = dials.iter().map(Dial::due).chain(admissions.iter().map(Admitting::deadline)).chain(pause).min();
+        entries.extend(guests.all.iter().map(|guest| guest.admitting.entry()));
+        let deadlines = guests.all.iter().map(|guest| guest.admitting.deadline());
+        let due = dials.iter().map(Dial::due).chain(deadlines).chain(pause).min();
         sleep(&mut entries, due)?;
         is_knocked_at = entries[1].revents != 0;
     }
@@ -174,37 +235,14 @@ impl Shortage {
     }
 }
 
-/// Takes who has connected.
-fn accept(
-    listener: &TcpListener,
-    admissions: &mut Vec<Admitting>,
-    secret: &Secret,
-    shortage: &mut Shortage,
-) -> io::Result<()> {
-    while admissions.len() < ADMISSIONS_MAX {
-        match Connection::accept(listener) {
-            Ok(stream) => {
-                shortage.is_over();
-                // Whoever is gone already is refused; there is nobody to tell.
-                admissions.extend(Admitting::begin(stream, secret));
-            }
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
-            Err(error) if matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted) => {}
-            Err(error) if shortage.note(&error, Instant::now())? => return Ok(()),
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(())
-}
-
 /// Goes on as far as it can. `None` when it is over: whoever does not know the secret is refused.
-fn advance(admitting: Admitting) -> Option<Admitting> {
+fn advance(guest: Guest) -> Option<Guest> {
     // One that a copy found in its memory is its source's.
-    if !admitting.is_current() {
+    if !guest.admitting.is_current() {
         return None;
     }
-    match admitting.advance() {
-        ControlFlow::Continue(more) => Some(more),
+    match guest.admitting.advance() {
+        ControlFlow::Continue(admitting) => Some(Guest { admitting, ..guest }),
         ControlFlow::Break(accepted) => {
             if let Ok(accepted) = accepted {
                 engine::cell().link_opened(Receiver::new(accepted));

@@ -212,6 +212,11 @@ impl Admitting {
         self.hearing.deadline
     }
 
+    /// Whether its greeting was answered.
+    pub fn is_answered(&self) -> bool {
+        self.answered.is_some()
+    }
+
     /// Whether it was accepted in this life of the process: see `descriptors`.
     pub fn is_current(&self) -> bool {
         self.hearing.is_current()

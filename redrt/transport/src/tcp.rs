@@ -16,7 +16,7 @@ use redrt_types::{Incarnation, ProcessIndex};
 use redrt_wire::seal::Cipher;
 use std::io::{self, IoSlice};
 use std::mem::ManuallyDrop;
-use std::net::{TcpListener, TcpStream};
+use std::net::{IpAddr, TcpListener, TcpStream};
 use std::ops::Deref;
 use std::os::fd::AsRawFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -94,9 +94,16 @@ impl Connection {
         Ok(Self { stream: ManuallyDrop::new(socket.into()), epoch: descriptors::epoch() })
     }
 
-    /// The next that somebody has opened to a listener that does not block.
-    pub fn accept(listener: &TcpListener) -> io::Result<Self> {
-        Self::make(|| listener.accept().map(|(stream, _)| stream))
+    /// The next that somebody has opened to a listener that does not block, and from which address.
+    pub fn accept(listener: &TcpListener) -> io::Result<(Self, IpAddr)> {
+        let mut from = IpAddr::from([0; 4]);
+        let accept = || {
+            listener.accept().map(|(stream, address)| {
+                from = address.ip();
+                stream
+            })
+        };
+        Self::make(accept).map(|made| (made, from))
     }
 
     /// The next that somebody opens to a listener. Waits for that beforehand: others make sockets too, which takes turns.
@@ -106,7 +113,7 @@ impl Connection {
         // SAFETY: - one entry, valid during the call.
         let count = unsafe { libc::poll(&raw mut entry, 1, -1) };
         assert_eq!(count, 1, "{}", io::Error::last_os_error());
-        Self::accept(listener).expect("somebody has connected")
+        Self::accept(listener).expect("somebody has connected").0
     }
 
     /// Whether it was made in this life of the process.

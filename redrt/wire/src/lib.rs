@@ -8,6 +8,7 @@
 pub mod auth;
 pub mod clone;
 pub mod control;
+pub mod crowd;
 pub mod daemon;
 pub mod deadline;
 pub mod dynamic;

@@ -10,8 +10,7 @@
 //! of the handshake, whose size is known. What strangers can cost is bounded: [`GUESTS_MAX`] descriptors, `ACCEPTED_AT_ONCE`
 //! connections each time the loop comes here, a few lines of a log each minute.
 //!
-//! When there are too many guests, one has to go: the oldest of the largest crowd. A crowd is all guests of one address that are
-//! equally far, because a greeting proves nothing: it may be a recorded one. So a flood drives out itself, of silence or of replays.
+//! When there are too many guests, one has to go: see [`crowd`].
 
 use super::quota::Quota;
 use anyhow::{Context, Result};
@@ -19,12 +18,13 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTime
 use nix::sys::time::TimeSpec;
 use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
 use redrt_wire::auth::{self, Accepting, Connecting, Secret};
+use redrt_wire::crowd;
 use redrt_wire::deadline::Limited;
 use redrt_wire::seal::Cipher;
 use socket2::{Domain, SockRef, Socket, Type};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
@@ -250,7 +250,7 @@ impl Door {
         }
         let strangers = || self.guests.iter().filter(|(_, guest)| guest.is_visitor());
         if strangers().count() > GUESTS_MAX
-            && let Some(number) = superfluous(strangers().map(|(number, guest)| guest.rank(*number)))
+            && let Some(number) = crowd::superfluous(strangers().map(|(number, guest)| guest.rank(*number)))
             && let Some(guest) = self.guests.remove(&number)
         {
             self.refuse(guest.address, io::Error::other("too many connect at once"));
@@ -354,8 +354,8 @@ impl Guest {
         self.purpose().is_none()
     }
 
-    fn rank(&self, number: u64) -> Rank {
-        Rank { number, address: self.address.ip(), is_answered: matches!(self.stage, Stage::Answered(_)) }
+    fn rank(&self, number: u64) -> crowd::Guest {
+        crowd::Guest { number, address: self.address.ip(), is_answered: matches!(self.stage, Stage::Answered(_)) }
     }
 
     fn waits_for(&self) -> EpollFlags {
@@ -430,25 +430,6 @@ impl Guest {
 fn end(key: usize, name: Vec<u8>, cipher: Option<Cipher>) -> io::Result<Option<End>> {
     let cipher = cipher.ok_or(ErrorKind::InvalidData)?;
     Ok(Some(End { cipher, key, name }))
-}
-
-/// What decides which guest has to go.
-struct Rank {
-    number: u64,
-    address: IpAddr,
-    is_answered: bool,
-}
-
-/// Which of these guests has to go.
-fn superfluous(guests: impl Iterator<Item = Rank>) -> Option<u64> {
-    let guests: Vec<_> = guests.collect();
-    let mut counts = HashMap::<(bool, IpAddr), usize>::new();
-    guests.iter().for_each(|guest| *counts.entry((guest.is_answered, guest.address)).or_default() += 1);
-    let order = |guest: &&Rank| {
-        let count = counts[&(guest.is_answered, guest.address)];
-        (std::cmp::Reverse(count), guest.is_answered, guest.number)
-    };
-    guests.iter().min_by_key(order).map(|guest| guest.number)
 }
 
 /// Everything a door lets in is encrypted.

@@ -180,20 +180,6 @@ fn a_door_without_descriptors_opens_again() {
 }
 
 #[test]
-fn who_goes_is_a_stranger_of_the_largest_crowd() {
-    let rank = |number, from: u8, is_answered| Rank { number, address: [10, 0, 0, from].into(), is_answered };
-    // The oldest of the largest crowd; between crowds of one size, who has said nothing sound goes first.
-    let crowd = [rank(1, 1, true), rank(2, 1, true), rank(3, 2, false), rank(4, 3, false), rank(5, 3, false)];
-    assert_eq!(superfluous(crowd.into_iter()), Some(4));
-    assert_eq!(superfluous([rank(1, 1, true), rank(2, 2, false)].into_iter()), Some(2));
-    assert_eq!(superfluous([rank(1, 1, true), rank(2, 2, true), rank(3, 2, true)].into_iter()), Some(2));
-    // A sound greeting may be a recorded one.
-    assert_eq!(superfluous([rank(1, 1, true), rank(2, 1, true), rank(3, 2, false)].into_iter()), Some(1));
-    assert_eq!(superfluous([rank(1, 1, true), rank(2, 1, true), rank(3, 1, false)].into_iter()), Some(1));
-    assert_eq!(superfluous(std::iter::empty()), None);
-}
-
-#[test]
 fn a_visitor_that_goes_away_leaves_nothing() {
     let mut door = door(&[1], 0);
     let gone = stranger([127, 0, 0, 1], door.address());
