@@ -5,6 +5,7 @@ mod determinism;
 mod endings;
 mod health;
 mod moves;
+mod paces;
 mod recovery;
 mod refusals;
 mod simulation;
