@@ -5,6 +5,7 @@ mod determinism;
 mod endings;
 mod health;
 mod moves;
+mod paces;
 mod proof;
 mod recovery;
 mod refusals;

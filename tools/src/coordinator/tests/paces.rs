@@ -1,0 +1,198 @@
+//! Whole jobs on three hosts, with a replica of each rank on each: one host may be slow, one replica may stop or never
+//! end a computation. The coordinator must retire and name the right one, and nobody else.
+
+use super::*;
+use fastrand::Rng;
+use std::collections::BTreeMap;
+
+const RANKS: u32 = 2;
+const DEGREE: u16 = 3;
+const STEP: Duration = Duration::from_millis(250);
+
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Fault {
+    None,
+    /// A replica answers nothing and does nothing.
+    Stops,
+    /// A replica answers that it is at work, for ever.
+    Loops,
+    /// All that a host computes takes three times as long.
+    SlowHost,
+}
+
+/// What a test plants, to see that the simulation finds it.
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Mistake {
+    None,
+    /// A replica is given up before its computation can be over.
+    Impatience,
+    /// Replicas of rank 1 are taken to be on other hosts than they are.
+    WrongPlacement,
+    /// Nobody is ever retired.
+    Indifference,
+}
+
+#[derive(Default)]
+struct Process {
+    calls: u64,
+    /// When it comes to its next call; none while it waits for its siblings.
+    arrives: Option<Duration>,
+    /// When it answers which wave.
+    answers: Option<(Duration, u64)>,
+}
+
+struct Simulation {
+    coordinator: Coordinator,
+    seed: u64,
+    random: Rng,
+    now: Duration,
+    view: View,
+    processes: BTreeMap<ReplicaId, Process>,
+    /// The replica of rank 0 that has the fault, or whose host has it.
+    victim: ReplicaId,
+    fault: Fault,
+    retired: Vec<ReplicaId>,
+    slow: Vec<ReplicaId>,
+}
+
+impl Simulation {
+    fn new(seed: u64, fault: Fault, mistake: Mistake) -> Self {
+        let mut random = Rng::with_seed(seed);
+        let mut settings = settings(&[DEGREE; RANKS as usize]);
+        match mistake {
+            Mistake::None | Mistake::WrongPlacement => {}
+            Mistake::Impatience => settings.stall_time = Some(Duration::from_secs(5)),
+            Mistake::Indifference => settings.on_stall = OnStall::Wait,
+        }
+        let (world, view) = (settings.world.clone(), settings.view.clone());
+        let mut coordinator = Coordinator::new(settings);
+        let host = |replica: ReplicaId| match mistake {
+            Mistake::WrongPlacement => (u32::from(replica.index.0) + replica.rank.0) % u32::from(DEGREE),
+            _ => u32::from(replica.index.0),
+        };
+        coordinator.launched_on(world.replicas().map(host).collect());
+        let processes = world.replicas().map(|replica| (replica, Process::default())).collect();
+        let victim = ReplicaId::new(0, random.u16(..DEGREE));
+        let now = Duration::ZERO;
+        let (retired, slow) = (Vec::new(), Vec::new());
+        let mut it = Self { coordinator, seed, random, now, view, processes, victim, fault, retired, slow };
+        for replica in world.replicas() {
+            let process = world.process(replica);
+            let card = Card { process, host_number: 0, host: "h".into(), pid: 1, data: None };
+            it.give(Input::Agent(replica, FromAgent::Hello));
+            it.give(Input::Agent(replica, FromAgent::Ready(card)));
+        }
+        it
+    }
+
+    fn give(&mut self, input: Input) {
+        self.coordinator.handle(self.now, input);
+        while let Some(output) = self.coordinator.poll_output() {
+            match output {
+                Output::Send(ToDaemon::View(view)) => {
+                    self.processes.retain(|replica, _| view.is_live(*replica));
+                    self.view = view;
+                }
+                Output::Send(ToDaemon::Ask { wave }) => {
+                    for process in self.processes.values_mut() {
+                        let delay = Duration::from_millis(self.random.u64(..500));
+                        process.answers = Some((self.now + delay, wave));
+                    }
+                }
+                Output::Report(Report::Lags { laggard, is_retired: true }) => self.retired.push(laggard.replica),
+                Output::Report(Report::SlowHost(slow)) => self.slow.push(slow.replica),
+                Output::Finish(code) => panic!("the job ends with exit code {code}"),
+                _ => {}
+            }
+        }
+    }
+
+    fn has_fault(&self, replica: ReplicaId, fault: Fault) -> bool {
+        self.fault == fault && replica == self.victim
+    }
+
+    /// Lets all processes compute and wait for their siblings for one step, and answer what they were asked.
+    fn step(&mut self) {
+        self.now += STEP;
+        let live: Vec<_> = self.processes.keys().copied().collect();
+        for replica in &live {
+            let siblings = self.processes.iter().filter(|(other, _)| other.rank == replica.rank);
+            let slowest = siblings.map(|(_, process)| process.calls).min().unwrap_or(0);
+            let is_slow = self.fault == Fault::SlowHost && replica.index == self.victim.index;
+            let stands = self.has_fault(*replica, Fault::Stops) || self.has_fault(*replica, Fault::Loops);
+            let process = self.processes.get_mut(replica).expect("it is live");
+            match process.arrives {
+                _ if stands && process.calls > 3 => process.arrives = Some(Duration::MAX),
+                Some(arrives) if self.now >= arrives => (process.calls, process.arrives) = (process.calls + 1, None),
+                None if slowest >= process.calls => {
+                    // Replicas of a rank do the same work.
+                    let mut random = Rng::with_seed(self.seed ^ ((process.calls << 8) | u64::from(replica.rank.0)));
+                    let seconds = [1, 2, 5, 20][random.usize(..4)] * if is_slow { 3 } else { 1 };
+                    process.arrives = Some(self.now + Duration::from_secs(seconds));
+                }
+                _ => {}
+            }
+        }
+        for replica in live {
+            let is_stopped = self.has_fault(replica, Fault::Stops);
+            let Some(process) = self.processes.get_mut(&replica) else { continue };
+            let is_due = process.answers.is_some_and(|(when, _)| self.now >= when);
+            if !is_due || is_stopped && process.calls > 3 {
+                continue;
+            }
+            let (_, wave) = process.answers.take().expect("it is due");
+            let (calls, waits) = (process.calls, process.arrives.is_none());
+            let passive = waits.then(|| Passive {
+                view: self.view.number,
+                sent_bytes: calls,
+                received_bytes: calls,
+                waits_for: vec!["a message".into()],
+                awaits_leader: false,
+            });
+            self.give(Input::Agent(replica, FromAgent::Pace { calls }));
+            let statistics = Statistics::default();
+            self.give(Input::Agent(replica, FromAgent::Answer { wave, passive, statistics }));
+        }
+        self.give(Input::Tick);
+    }
+}
+
+/// Half an hour of a job. An error says what the coordinator has done wrong.
+fn run(seed: u64, fault: Fault, mistake: Mistake) -> Result<(), String> {
+    let mut simulation = Simulation::new(seed, fault, mistake);
+    while simulation.now < Duration::from_secs(1800) {
+        simulation.step();
+    }
+    let Simulation { victim, retired, slow, .. } = simulation;
+    let told = format!("seed {seed}, {fault:?} at {victim}: {retired:?} retired, hosts of {slow:?} slow");
+    let is_right = match fault {
+        Fault::None => retired.is_empty() && slow.is_empty(),
+        Fault::Stops | Fault::Loops => retired == [victim],
+        Fault::SlowHost => retired.is_empty() && slow.len() == 1 && slow[0].index == victim.index,
+    };
+    if is_right { Ok(()) } else { Err(told) }
+}
+
+const SEEDS: u64 = 8;
+
+#[test]
+fn whoever_stops_or_loops_is_retired_and_a_slow_host_is_named() {
+    for fault in [Fault::None, Fault::Stops, Fault::Loops, Fault::SlowHost] {
+        for seed in 0..SEEDS {
+            assert_eq!(run(seed, fault, Mistake::None), Ok(()));
+        }
+    }
+}
+
+#[test]
+fn the_simulation_of_paces_finds_planted_mistakes() {
+    let planted = [
+        (Fault::SlowHost, Mistake::Impatience),
+        (Fault::SlowHost, Mistake::WrongPlacement),
+        (Fault::Stops, Mistake::Indifference),
+        (Fault::Loops, Mistake::Indifference),
+    ];
+    for (fault, mistake) in planted {
+        assert!((0..SEEDS).any(|seed| run(seed, fault, mistake).is_err()), "{mistake:?} is not found with {fault:?}");
+    }
+}
