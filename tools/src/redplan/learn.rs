@@ -82,6 +82,13 @@ fn profile(job: &Job) -> Option<Profile> {
         window_s: None,
         checkpoint_s: None,
         restart_s: None,
+        copy_s: None,
+        stop_s: None,
+        retained_bytes: None,
+        exit_code: 0,
+        losses: 0,
+        copies: 0,
+        injected: 0,
     };
     (is_clean && profile.check().is_ok()).then_some(profile)
 }
