@@ -296,7 +296,11 @@ fn advice_counts_on_no_host_that_was_found_to_corrupt_data() {
     let store = path("plan.redb");
     write_verdicts(Path::new(&path("1.jsonl")), 1, 2);
     write_verdicts(Path::new(&path("2.jsonl")), 2, 2);
-    let known = answer_json(&["learn", &path("1.jsonl"), &path("2.jsonl"), "--store", &store]);
+    // In a directory there are profiles too, and what is neither.
+    std::fs::write(path("x.profile.json"), r#"{"format":1,"program":"other","ranks":8,"elapsed_s":1000}"#).unwrap();
+    std::fs::write(path("summary.json"), "{}").unwrap();
+    let known = answer_json(&["learn", directory.path().to_str().unwrap(), "--store", &store]);
+    assert_eq!(known["tables"][0]["rows"].as_array().map(Vec::len), Some(2), "{known}");
     let hours = |host: usize| known["tables"][1]["rows"][host]["hours"].as_f64().unwrap();
     assert_eq!(known["tables"][1]["rows"][1]["state"], "sick", "{known}");
     let advise = |more: &[&str]| {

@@ -12,7 +12,7 @@ mod launching;
 mod layout;
 mod metrics;
 mod output;
-mod profile;
+pub(crate) mod profile;
 mod signals;
 mod spares;
 mod spawned;

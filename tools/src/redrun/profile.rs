@@ -14,9 +14,12 @@ use std::fs::OpenOptions;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+/// What the name of a profile ends with, in a directory.
+pub(crate) const PROFILE_END: &str = ".profile.json";
+
 /// Where it goes: the file, or one of its own in a directory.
 pub(super) fn path_in(path: &Path, job: u64) -> PathBuf {
-    if path.is_dir() { path.join(format!("redrt-{job:016x}.profile.json")) } else { path.to_owned() }
+    if path.is_dir() { path.join(format!("redrt-{job:016x}{PROFILE_END}")) } else { path.to_owned() }
 }
 
 /// Whether the profile can be written there, before anything is started.
