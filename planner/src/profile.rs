@@ -43,6 +43,27 @@ pub struct Profile {
     /// Seconds from an interruption until the program works again.
     #[serde(default)]
     pub restart_s: Option<f64>,
+    /// Seconds from the begin of a copy of a process until it runs: the mean.
+    #[serde(default)]
+    pub copy_s: Option<f64>,
+    /// Of these, seconds for which its source was stopped: the mean.
+    #[serde(default)]
+    pub stop_s: Option<f64>,
+    /// The most bytes of sent messages that a process kept at once for siblings that might need them.
+    #[serde(default)]
+    pub retained_bytes: Option<f64>,
+    /// What it ended with. The time of a run that failed is not what the program takes.
+    #[serde(default)]
+    pub exit_code: i32,
+    /// Replicas lost.
+    #[serde(default)]
+    pub losses: u32,
+    /// Copies made of processes.
+    #[serde(default)]
+    pub copies: u32,
+    /// Faults injected.
+    #[serde(default)]
+    pub injected: u64,
 }
 
 fn one() -> f64 {
@@ -63,8 +84,10 @@ pub struct Calls {
     pub recv_s: f64,
     /// Nonblocking receives.
     pub irecv_s: f64,
-    /// Waits and tests.
+    /// Waits, tests and probes.
     pub wait_s: f64,
+    /// Collectives.
+    pub collective_s: f64,
 }
 
 /// Why a profile cannot be used.
@@ -102,6 +125,10 @@ impl Profile {
             ("recv_s", calls.recv_s),
             ("irecv_s", calls.irecv_s),
             ("wait_s", calls.wait_s),
+            ("collective_s", calls.collective_s),
+            ("copy_s", self.copy_s.unwrap_or(0.0)),
+            ("stop_s", self.stop_s.unwrap_or(0.0)),
+            ("retained_bytes", self.retained_bytes.unwrap_or(0.0)),
             ("image_bytes", self.image_bytes.unwrap_or(0.0)),
             ("window_s", self.window_s.unwrap_or(0.0)),
             ("checkpoint_s", self.checkpoint_s.unwrap_or(0.0)),
@@ -113,6 +140,19 @@ impl Profile {
         }
     }
 
+    /// Whether nothing happened that made it longer, or shorter, than the program takes.
+    #[must_use]
+    pub fn is_undisturbed(&self) -> bool {
+        self.exit_code == 0 && self.losses == 0 && self.copies == 0 && self.injected == 0
+    }
+
+    /// Bytes a second that a process sends, the mean over the ranks: as fast a log of messages grows. `None` if traffic is not known.
+    #[must_use]
+    pub fn sent_rate(&self) -> Option<f64> {
+        let sum: f64 = self.traffic.iter().map(|(_, _, bytes)| bytes).sum();
+        (!self.traffic.is_empty()).then(|| sum / f64::from(self.ranks) / self.elapsed_s)
+    }
+
     /// What was sent, if that is known.
     #[must_use]
     pub fn matrix(&self) -> Option<Traffic> {
@@ -122,7 +162,8 @@ impl Profile {
     /// Serial share of communication, by DINO's equation 3.3, of a run without replicas.
     #[must_use]
     pub fn beta(&self) -> Option<f64> {
-        let Calls { mpi_s, send_s, isend_s, recv_s, irecv_s, wait_s } = self.calls.filter(|_| self.degree == 1.0)?;
+        let Calls { mpi_s, send_s, isend_s, recv_s, irecv_s, wait_s, .. } =
+            self.calls.filter(|_| self.degree == 1.0)?;
         let times = CallTimes {
             application: self.elapsed_s,
             mpi: mpi_s,
@@ -160,6 +201,8 @@ pub struct Learned {
     pub checkpoint_s: Option<f64>,
     /// Median restart.
     pub restart_s: Option<f64>,
+    /// Median stop of a process that is copied.
+    pub stop_s: Option<f64>,
 }
 
 impl Learned {
@@ -168,7 +211,7 @@ impl Learned {
     pub fn new(runs: &[Profile]) -> Option<Self> {
         let first = runs.first()?;
         let mut by_degree = BTreeMap::<u64, Vec<f64>>::new();
-        for run in runs {
+        for run in runs.iter().filter(|run| run.is_undisturbed()) {
             by_degree.entry((run.degree * 1000.0).round() as u64).or_default().push(run.elapsed_s);
         }
         let times = by_degree.into_iter().filter_map(|(degree, times)| Some((degree as f64 / 1000.0, median(times)?)));
@@ -192,6 +235,7 @@ impl Learned {
             window_s: of(|run| run.window_s),
             checkpoint_s: of(|run| run.checkpoint_s),
             restart_s: of(|run| run.restart_s),
+            stop_s: of(|run| run.stop_s),
         })
     }
 

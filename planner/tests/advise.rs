@@ -30,6 +30,22 @@ fn question() -> Question {
 }
 
 #[test]
+fn the_time_of_a_disturbed_run_is_not_the_time_of_the_program() {
+    let disturbed = [
+        Profile { exit_code: 1, ..run(1.0, 3.0) },
+        Profile { losses: 1, window_s: Some(4.0), ..run(1.0, 150.0) },
+        Profile { copies: 1, stop_s: Some(0.5), ..run(1.0, 150.0) },
+        Profile { injected: 1, ..run(1.0, 150.0) },
+    ];
+    let alone = Learned::new(&disturbed).unwrap();
+    assert_eq!((alone.runs, alone.work_s()), (4, None));
+    // What the disturbance itself took is known from them.
+    assert_eq!((alone.window_s, alone.stop_s), (Some(4.0), Some(0.5)));
+    let with_another: Vec<_> = disturbed.into_iter().chain([run(1.0, 100.0)]).collect();
+    assert_eq!(Learned::new(&with_another).unwrap().work_s(), Some(100.0));
+}
+
+#[test]
 fn where_hosts_hardly_fail_one_replica_is_cheapest() {
     let advice = Question { mttf_s: 1e12, ..question() }.advise().unwrap();
     let best = &advice.rows[0];

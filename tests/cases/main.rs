@@ -25,6 +25,7 @@ mod mismatch;
 mod moves;
 mod output;
 mod posix;
+mod profile;
 mod programs;
 mod recovery;
 mod refused;

@@ -78,6 +78,7 @@ impl Agent {
                     view: redrt_types::ViewNumber(self.view),
                     statistics,
                     coverage: Vec::new(),
+                    profile: None,
                 });
             }
             self.receive();

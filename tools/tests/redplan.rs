@@ -262,3 +262,60 @@ fn what_audit_logs_and_profiles_say_is_kept_once_and_advice_uses_it() {
     // Nor is something else taken for the store.
     assert!(refused(&["known", "--store", &profile], 1).contains("p.json"));
 }
+
+/// The log of a job of one rank with three replicas on hosts a, b and c, of which that on b sends `count` messages that are outvoted.
+fn write_verdicts(path: &Path, number: u64, count: u64) {
+    let mut log = Log::open(path).unwrap();
+    let start = json!({
+        "job": format!("{number:016x}"), "hosts": ["a", "b", "c"], "programs": ["./heat"], "ranks": 1, "degrees": [3], "seed": "0",
+    });
+    log.record(JOB_START, &start);
+    for (index, host) in ["a", "b", "c"].iter().enumerate() {
+        log.record("started", &json!({ "replica": format!("0.{index}"), "host": host, "pid": 9 }));
+    }
+    std::thread::sleep(std::time::Duration::from_millis(20));
+    for sequence in 0..count {
+        let votes = ["a", "b", "c"].iter().enumerate().map(|(index, host)| {
+            json!({ "replica": format!("0.{index}"), "host": host, "core": 1, "digest": format!("{:032x}", index % 2) })
+        });
+        let mismatch = json!({
+            "receiver": "0.0", "receiver_host": "a", "sender": 0, "supplier": "0.0", "supplier_host": "a", "core": 1, "element": "f64",
+            "communicator": "MPI_COMM_WORLD", "context": "0000000000001000", "tag": 7, "sequence": sequence, "length_bytes": 800,
+            "payload": "00", "votes": votes.collect::<Vec<_>>(), "finding": "replica-corrupt", "culprit": "0.1", "host": "b",
+            "action": "outvoted", "view": 1,
+        });
+        log.record("mismatch", &mismatch);
+    }
+    log.record(JOB_END, &json!({ "exit_code": 0 }));
+}
+
+#[test]
+fn advice_counts_on_no_host_that_was_found_to_corrupt_data() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
+    let store = path("plan.redb");
+    write_verdicts(Path::new(&path("1.jsonl")), 1, 2);
+    write_verdicts(Path::new(&path("2.jsonl")), 2, 2);
+    // In a directory there are profiles too, and what is neither.
+    std::fs::write(path("x.profile.json"), r#"{"format":1,"program":"other","ranks":8,"elapsed_s":1000}"#).unwrap();
+    std::fs::write(path("summary.json"), "{}").unwrap();
+    let known = answer_json(&["learn", directory.path().to_str().unwrap(), "--store", &store]);
+    assert_eq!(known["tables"][0]["rows"].as_array().map(Vec::len), Some(2), "{known}");
+    let hours = |host: usize| known["tables"][1]["rows"][host]["hours"].as_f64().unwrap();
+    assert_eq!(known["tables"][1]["rows"][1]["state"], "sick", "{known}");
+    let advise = |more: &[&str]| {
+        let job = ["advise", "--work", "1ms", "-n", "2", "-N", "1", "--store", &store];
+        [job.as_slice(), more].concat().iter().map(|word| (*word).to_owned()).collect::<Vec<_>>()
+    };
+    let words = |advise: &[String]| text(&advise.iter().map(String::as_str).collect::<Vec<_>>());
+    let open = words(&advise(&[]));
+    assert!(open.contains("Sick, so leave them out of --hosts of redrun: b\n"), "{open}");
+    // How long hosts live is told by the sound ones.
+    assert!(open.contains(&format!("in {:.1} host hours", hours(0) + hours(2))), "{open}");
+    let three = words(&advise(&["--hosts", "3"]));
+    assert!(three.contains("Of 3 hosts, 2 are counted on, without those that are sick: b\n"), "{three}");
+    assert!(!three.contains("redrun -r 2"), "two ranks twice need four hosts, or three at least: {three}");
+    let none = advise(&["--hosts", "1"]);
+    let error = refused(&none.iter().map(String::as_str).collect::<Vec<_>>(), 2);
+    assert!(error.contains("--hosts 1: as many or more are sick: b"), "{error}");
+}

@@ -20,6 +20,7 @@ use crate::handle::{
     CommHandle, DatatypeHandle, ErrhandlerHandle, FileHandle, GroupHandle, InfoHandle, MessageHandle, OpHandle,
     RequestHandle, SessionHandle, WinHandle,
 };
+use redrt_wire::profile::CallKind;
 use std::ffi::{c_char, c_int, c_void};
 
 /// The handle that an in-out argument points to: 0, which is no handle, when it points to nothing.

@@ -189,10 +189,11 @@ fn engine(me: ReplicaId, world: &World, segment: Segment) -> Engine {
             verifies_clones: false,
             traces: false,
             checks_collectives: false,
+            profiles: false,
         };
         Box::new(Replication::new(replica, &options, world.degree(me.rank) > 1))
     });
-    Engine::new(Setup { me, world: world.clone(), links, shares_core: false, replication, traces: None })
+    Engine::new(Setup { me, world: world.clone(), links, shares_core: false, replication, traces: None, traffic: None })
 }
 
 impl Job {

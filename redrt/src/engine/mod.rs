@@ -34,6 +34,7 @@ pub mod send;
 pub mod sleep;
 mod stalls;
 pub mod traces;
+pub mod traffic;
 mod verdict;
 
 use crate::coll::schedule;
@@ -62,6 +63,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Condvar, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 use traces::Traces;
+use traffic::Traffic;
 
 /// `MPI_ANY_SOURCE` of the standard ABI.
 pub const ANY_SOURCE: i32 = crate::abi::MPI_ANY_SOURCE;
@@ -89,6 +91,8 @@ pub struct Engine {
     excerpt_count: u32,
     /// Where messages were sent, if the program is being checked.
     pub traces: Option<Traces>,
+    /// What was sent to whom, if that is wanted.
+    traffic: Option<Box<Traffic>>,
     shares_core: bool,
     /// Whether a thread is polling or sleeping on the transports now.
     polling: bool,
@@ -122,6 +126,8 @@ pub struct Setup {
     pub replication: Option<Box<Replication>>,
     /// Where messages are sent, if the program is being checked.
     pub traces: Option<Traces>,
+    /// What is sent to whom, if that is wanted.
+    pub traffic: Option<Box<Traffic>>,
 }
 
 impl Engine {
@@ -143,6 +149,7 @@ impl Engine {
             direct_refused: false,
             excerpt_count: 0,
             traces: setup.traces,
+            traffic: setup.traffic,
             shares_core: setup.shares_core,
             polling: false,
             waiters: Waiters::default(),

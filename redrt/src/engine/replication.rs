@@ -30,6 +30,7 @@ use redrt_transport::tcp::Source;
 use redrt_types::{ContextId, Digest, Envelope, ProcessIndex, ReplicaId, SeqNum, Tag, View, VirtualRank};
 use redrt_wire::control::{Determinism, Options};
 use redrt_wire::event::{Coverage, Statistics};
+use redrt_wire::profile::SentTo;
 use redrt_wire::trace::Sending;
 use rustc_hash::FxHashMap;
 use sdc_detect::{DigestStream, digest};
@@ -195,6 +196,11 @@ impl Engine {
         }
     }
 
+    /// What was sent to whom, if that was wanted.
+    pub fn sent(&self) -> Option<Vec<SentTo>> {
+        self.traffic.as_ref().map(|traffic| traffic.sent())
+    }
+
     /// What was compared, by communicator.
     pub fn coverage(&self) -> Vec<Coverage> {
         let compared = self.replication.as_ref().map(|replication| replication.replica.coverage());
@@ -214,6 +220,9 @@ impl Engine {
     pub(super) fn send_replicated(&mut self, arguments: SendArguments) -> Sent {
         let SendArguments { context, source, to, tag, payload, element, synchronous } = arguments;
         let length = payload.len();
+        if let Some(traffic) = &mut self.traffic {
+            traffic.note(to, length);
+        }
         let eager = length <= EAGER_BYTES_MAX && !synchronous;
         let payload = if eager { payload.into_owned() } else { payload };
         let digest = digest(self.replication().seed, Tag(tag), payload.bytes());

@@ -101,6 +101,9 @@ impl Engine {
 
     #[inline]
     fn send_plain(&mut self, arguments: SendArguments) -> Sent {
+        if let Some(traffic) = &mut self.traffic {
+            traffic.note(arguments.to, arguments.payload.len());
+        }
         let to = self.process_of(arguments.to);
         let mut header = Header::new(Kind::Eager, arguments.context);
         header.tag = arguments.tag;

@@ -1,10 +1,11 @@
 //! Leaving the job: together in `MPI_Finalize`, or at once.
 
 use super::control::Control;
-use super::{agent, job};
+use super::{agent, calls, job};
 use crate::{engine, host};
 use redrt_types::ReplicaId;
 use redrt_wire::control::FromAgent;
+use redrt_wire::profile::ProcessProfile;
 
 /// Waits until everything this process owes has arrived and every process of the job is leaving too: until then another
 /// replica may need what only this one still has.
@@ -26,7 +27,8 @@ pub fn end() {
             said = Some(view);
             let statistics = engine.statistics();
             let coverage = engine.coverage();
-            if control.send(&FromAgent::Finalizing { view, statistics, coverage }).is_err() {
+            let profile = engine.sent().map(|sent| Box::new(ProcessProfile { calls: calls::times(), sent }));
+            if control.send(&FromAgent::Finalizing { view, statistics, coverage, profile }).is_err() {
                 say_if_closed(control);
                 std::process::abort();
             }

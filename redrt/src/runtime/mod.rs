@@ -1,6 +1,7 @@
 //! The process's place in the job: taking it in `MPI_Init`, hearing of changes, leaving in `MPI_Finalize`.
 
 pub mod agent;
+mod calls;
 pub mod clock;
 mod cloning;
 pub mod control;
@@ -19,6 +20,7 @@ use crate::engine::link::{Identity, Links};
 use crate::engine::replication::Replication;
 use crate::engine::sleep::Sleeper;
 use crate::engine::traces::Traces;
+use crate::engine::traffic::Traffic;
 use crate::engine::{self, Engine, Setup};
 use control::Control;
 use quiesce::Replica;
@@ -138,6 +140,9 @@ pub fn begin(one_thread: bool) -> Result<(), JoinError> {
     }
     if job.welcome.options.checks_collectives {
         crate::coll::check::begin();
+    }
+    if job.welcome.options.profiles {
+        threads::time_calls();
     }
     crate::host::install(Box::new(host::InJob));
     let attached = || std::sync::Arc::new(crate::objects::attached::Attached::new());
@@ -307,6 +312,7 @@ fn alone() -> std::io::Result<Welcome> {
             verifies_clones: false,
             traces: false,
             checks_collectives: false,
+            profiles: false,
         },
         host: host.unwrap_or_else(|_| "localhost".to_owned()),
         host_number: 0,
@@ -353,6 +359,7 @@ fn make_engine(welcome: &Welcome, segment: Option<Segment>, cards: Vec<Card>, sh
         shares_core,
         replication,
         traces: welcome.options.traces.then(Traces::begin),
+        traffic: welcome.options.profiles.then(|| Box::new(Traffic::new(welcome.world.rank_count()))),
     })
 }
 

@@ -7,8 +7,9 @@
 //! nonblocking collective makes it: that is moved on by whoever makes progress, whenever it does.
 
 use super::clock::monotonic_ns;
-use super::preload;
+use super::{calls, preload};
 use crate::events;
+use redrt_wire::profile::CallKind;
 use std::cell::Cell;
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
@@ -34,6 +35,8 @@ static WATCHED: AtomicU8 = AtomicU8::new(0);
 const AGREES: u8 = 1;
 /// A tool wants to be told of events, as calls end.
 const DELIVERS: u8 = 2;
+/// Calls are timed.
+const TIMES: u8 = 4;
 
 /// From now on calls are marked and counted.
 pub fn watch() {
@@ -43,6 +46,11 @@ pub fn watch() {
 /// From now on events are delivered at the ends of calls.
 pub fn deliver_events() {
     WATCHED.fetch_or(DELIVERS, Ordering::Release);
+}
+
+/// From now on calls are timed.
+pub fn time_calls() {
+    WATCHED.fetch_or(TIMES, Ordering::Release);
 }
 
 fn is_watched() -> bool {
@@ -173,40 +181,67 @@ pub fn make_known() {
 /// The calling thread is in an MPI call until this is dropped.
 pub struct Inside {
     was_internal: Option<bool>,
+    extra: Option<Extra>,
+}
+
+/// What else is done at the end of a call, seldom asked for.
+struct Extra {
     delivers: bool,
+    times: Option<CallKind>,
 }
 
 /// Begins an MPI call, at the end of which no lock is held.
 #[inline]
-pub fn enter() -> Inside {
+pub fn enter(kind: CallKind) -> Inside {
     let watched = WATCHED.load(Ordering::Relaxed);
     if watched == 0 {
-        return Inside { was_internal: None, delivers: false };
+        return Inside { was_internal: None, extra: None };
     }
     let mut inside = enter_quietly();
-    inside.delivers = watched & DELIVERS != 0 && !is_aside() && !is_in_callback();
+    if watched & (DELIVERS | TIMES) != 0 {
+        inside.extra = begin_extra(watched, kind);
+    }
     inside
+}
+
+#[cold]
+fn begin_extra(watched: u8, kind: CallKind) -> Option<Extra> {
+    if is_aside() {
+        return None;
+    }
+    let times = (watched & TIMES != 0 && calls::begin()).then_some(kind);
+    Some(Extra { delivers: watched & DELIVERS != 0 && !is_in_callback(), times })
+}
+
+#[cold]
+fn end_extra(extra: &Extra) {
+    if extra.delivers {
+        events::deliver();
+    }
+    if let Some(kind) = extra.times {
+        calls::end(kind);
+    }
 }
 
 /// Begins something that is as an MPI call is, but no place to tell the program of anything.
 pub fn enter_quietly() -> Inside {
     // A callback that is made now in this replica and at another time in others: its calls do not count.
     if !is_watched() || is_aside() {
-        return Inside { was_internal: None, delivers: false };
+        return Inside { was_internal: None, extra: None };
     }
     // First of all: what follows may allocate.
     let was_internal = preload::set_internal(true);
     let thread = THREAD.get().unwrap_or_else(register);
     // Only this thread writes it.
     thread.calls.store(thread.calls.load(Ordering::Relaxed).saturating_add(1), Ordering::Release);
-    Inside { was_internal: Some(was_internal), delivers: false }
+    Inside { was_internal: Some(was_internal), extra: None }
 }
 
 impl Drop for Inside {
     #[inline]
     fn drop(&mut self) {
-        if self.delivers {
-            events::deliver();
+        if let Some(extra) = &self.extra {
+            end_extra(extra);
         }
         if let Some(was_internal) = self.was_internal {
             if let Some(thread) = THREAD.get() {

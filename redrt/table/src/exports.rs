@@ -174,7 +174,8 @@ fn body(function: &Function, large: bool, bound: bool) -> String {
     if !function.early {
         text += &format!("    if !crate::host::is_active() {{ return inactive(\"{name}\"); }}\n");
     }
-    text += "    let _inside = crate::runtime::threads::enter();\n";
+    let kind = call_kind(function);
+    text += &format!("    let _inside = crate::runtime::threads::enter(CallKind::{kind});\n");
     text += "    // SAFETY: the pointers are those of the C call, which must be valid as MPI says.\n";
     text += &format!("    match unsafe {{ {call} }} {{\n        Ok(()) => MPI_SUCCESS,\n");
     // MPI-5.0 section 15.3: the tool interface never invokes an error handler.
@@ -183,6 +184,20 @@ fn body(function: &Function, large: bool, bound: bool) -> String {
         _ => format!("raise(\"{name}\", error, {scope})"),
     };
     text + &format!("        Err(error) => {handled},\n    }}")
+}
+
+/// As what its time is counted: a variant of `redrt_wire::profile::CallKind`.
+fn call_kind(function: &Function) -> &'static str {
+    match function.name.trim_start_matches("MPI_") {
+        "Send" | "Bsend" | "Rsend" | "Ssend" => "Send",
+        "Isend" | "Ibsend" | "Irsend" | "Issend" | "Isendrecv" | "Isendrecv_replace" | "Start" | "Startall" => "Isend",
+        "Recv" | "Mrecv" | "Sendrecv" | "Sendrecv_replace" => "Recv",
+        "Irecv" | "Imrecv" => "Irecv",
+        "Wait" | "Waitall" | "Waitany" | "Waitsome" | "Test" | "Testall" | "Testany" | "Testsome" | "Probe"
+        | "Iprobe" | "Mprobe" | "Improbe" => "Wait",
+        _ if function.collective || function.module == "coll" => "Collective",
+        _ => "Other",
+    }
 }
 
 /// `MPI_X_toint`, `_c2f`: the value of the handle; `_fromint`, `_f2c`: the handle of that value.

@@ -11,6 +11,7 @@ use crate::auth::Secret;
 use crate::clone::Pins;
 use crate::dynamic::{Answer as DynamicAnswer, Origin, Request};
 use crate::event::{Coverage, Event, Statistics};
+use crate::profile::ProcessProfile;
 use crate::scrub::{Answer, Scrub};
 use crate::trace::{Sending, Trace};
 use redrt_types::{Incarnation, ProcessIndex, ReplicaId, View, ViewNumber, World};
@@ -119,6 +120,8 @@ pub struct Options {
     pub traces: bool,
     /// The members of a communicator compare what collectives they call.
     pub checks_collectives: bool,
+    /// Calls are timed and messages counted, to be told at the end.
+    pub profiles: bool,
 }
 
 /// A fault to carry out inside a process, counted in its sends to other virtual ranks, or what it receives from them, from 1.
@@ -383,6 +386,8 @@ pub enum FromAgent {
         statistics: Statistics,
         /// What was compared, by communicator.
         coverage: Vec<Coverage>,
+        /// What it was seen to do, where that is wanted.
+        profile: Option<Box<ProcessProfile>>,
     },
     /// `MPI_Abort` was called, or the library cannot go on.
     Abort {

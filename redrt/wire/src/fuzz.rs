@@ -10,6 +10,7 @@ use crate::daemon::{Application, Exit, FromDaemon, HostName, Launch, Sign, ToDae
 use crate::dynamic::{self, NameAnswer, NameRequest, Origin, Request};
 use crate::event::{Action, Coverage, Event, Excerpt, Finding, Mismatch, Statistics, Vote};
 use crate::frame::{FrameReader, decode_body, encode, encode_body};
+use crate::profile::{CallKind, CallTime, ProcessProfile, SentTo};
 use crate::scrub::{Answer, Order, Scrub, Stretch};
 use crate::trace::{Frame, Sending, Trace};
 use crate::tree::{Attach, Down, Question, Up};
@@ -36,6 +37,7 @@ fn options() -> Options {
         verifies_clones: false,
         traces: false,
         checks_collectives: true,
+        profiles: true,
     }
 }
 
@@ -219,6 +221,10 @@ fn messages() -> [Vec<Vec<u8>>; 6] {
             view: ViewNumber(3),
             statistics: Statistics::default(),
             coverage: vec![Coverage { communicator: "c".into(), messages: 1, bytes: 2 }],
+            profile: Some(Box::new(ProcessProfile {
+                calls: [CallTime { count: 3, time_ns: 1 << 40 }; CallKind::COUNT],
+                sent: vec![SentTo { rank: 1, messages: 2, bytes: 3 }],
+            })),
         },
         FromAgent::Abort { code: 3, message: "why".into() },
         FromAgent::Event(event()),

@@ -16,6 +16,7 @@ pub mod event;
 pub mod frame;
 #[cfg(test)]
 mod fuzz;
+pub mod profile;
 pub mod scrub;
 pub mod seal;
 pub mod trace;

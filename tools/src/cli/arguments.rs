@@ -207,6 +207,10 @@ pub struct Arguments {
     #[arg(long, value_name = "ADDRESS", help_heading = "Output")]
     pub metrics: Option<String>,
 
+    /// Write a profile of the run to FILE as JSON, for redplan: time in MPI by kind of call, bytes by pair of ranks, memory, copies
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    pub profile: Option<PathBuf>,
+
     /// Write the summary to FILE as JSON
     #[arg(long = "json-summary", value_name = "FILE", help_heading = "Output")]
     pub json_summary: Option<PathBuf>,

@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStringExt;
 
 /// Words that mean something to `redrun`, numbers that are hard to read, and anything else.
 fn word() -> impl Strategy<Value = OsString> {
-    const WORDS: [&str; 51] = [
+    const WORDS: [&str; 52] = [
         "-r",
         "-n",
         "-np",
@@ -22,6 +22,7 @@ fn word() -> impl Strategy<Value = OsString> {
         "--stdout",
         "--check-determinism",
         "--metrics",
+        "--profile",
         "leader",
         "--spares",
         "--arbitrate",

@@ -82,6 +82,8 @@ pub struct Job {
     pub audit_heads: heads::Place,
     /// Where metrics are told.
     pub metrics: Option<SocketAddr>,
+    /// Where a profile of the run goes.
+    pub profile: Option<PathBuf>,
     /// Where the summary goes in JSON.
     pub json_summary: Option<PathBuf>,
     /// What is done about a replica that stands still.
@@ -208,6 +210,7 @@ fn assemble(arguments: &Arguments, locals: &[LocalArguments]) -> Result<Job, Usa
             verifies_clones: arguments.verify_clones,
             traces: arguments.check_determinism,
             checks_collectives: arguments.check_collectives,
+            profiles: arguments.profile.is_some(),
         },
         view: View::with_degrees(&world, &Vec::from(launched)),
         world,
@@ -235,6 +238,7 @@ fn assemble(arguments: &Arguments, locals: &[LocalArguments]) -> Result<Job, Usa
             .or_else(|| heads::default_file().map(heads::Place::File))
             .unwrap_or(heads::Place::Nowhere),
         metrics: arguments.metrics.as_deref().map(metrics_address).transpose()?,
+        profile: arguments.profile.clone(),
         json_summary: arguments.json_summary.clone(),
         on_stall: arguments.on_stall.into(),
         stall_time,

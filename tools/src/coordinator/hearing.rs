@@ -25,8 +25,9 @@ impl Coordinator {
                 process.phase = Phase::Ready;
                 self.check_barriers(now);
             }
-            FromAgent::Finalizing { view, statistics, coverage } => {
+            FromAgent::Finalizing { view, statistics, coverage, profile } => {
                 let process = self.process(replica);
+                process.profile = profile;
                 process.coverage = coverage;
                 process.statistics = Some(statistics);
                 process.phase = Phase::Finalizing(view);

@@ -4,6 +4,7 @@ use super::{Coordinator, Phase};
 use redrt_types::{Incarnation, ReplicaId, View, VirtualRank, World};
 use redrt_wire::daemon::Exit;
 use redrt_wire::event::{Coverage, Statistics};
+use redrt_wire::profile::ProcessProfile;
 
 impl Coordinator {
     /// The membership now.
@@ -50,6 +51,12 @@ impl Coordinator {
     /// What each process has compared, by communicator, as it told at the end.
     pub fn coverage(&self, replica: ReplicaId) -> &[Coverage] {
         &self.processes[self.world().process(replica).0 as usize].coverage
+    }
+
+    /// What each process was seen to do, where that is wanted and it has told at the end.
+    pub fn profiles(&self) -> impl Iterator<Item = (ReplicaId, &ProcessProfile)> + '_ {
+        let told = self.world().replicas().zip(&self.processes);
+        told.filter_map(|(replica, process)| Some((replica, process.profile.as_deref()?)))
     }
 
     /// How far the job has come, in a word.

@@ -4,6 +4,7 @@ use redrt_types::{Incarnation, ReplicaId, ViewNumber};
 use redrt_wire::control::Card;
 use redrt_wire::daemon::Exit;
 use redrt_wire::event::{Coverage, Statistics};
+use redrt_wire::profile::ProcessProfile;
 
 /// How far a process has come.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -22,6 +23,8 @@ pub struct Process {
     pub statistics: Option<Statistics>,
     /// What it has compared, by communicator.
     pub coverage: Vec<Coverage>,
+    /// What it was seen to do, as it told at the end.
+    pub profile: Option<Box<ProcessProfile>>,
     /// What it has last told of its counters while it runs.
     pub latest: Statistics,
     pub exit: Option<Exit>,
@@ -50,6 +53,7 @@ impl Process {
             card: None,
             statistics: None,
             coverage: Vec::new(),
+            profile: None,
             latest: Statistics::default(),
             exit: None,
             drained: false,

@@ -8,7 +8,7 @@ use super::store::Store;
 use crate::cli::UsageError;
 use anyhow::{Context, Result, bail};
 use planner::advise::{Corruption, Objective, Question, Row, Source};
-use planner::profile::{Learned, Mtbf, Profile};
+use planner::profile::{HostFacts, Learned, Mtbf, Profile};
 use std::path::Path;
 
 /// The most that a profile file may have; a matrix of a thousand ranks with each other is below it.
@@ -57,26 +57,62 @@ fn learned_before(store: &Store, program: &str, ranks: u32) -> Result<Learned> {
     Ok(programs.swap_remove(place.ok_or_else(unknown)?))
 }
 
-/// Mean time between failures of the hosts whose jobs were learned.
-fn site_mtbf(store: &Store) -> Result<(f64, String)> {
-    let mtbf = Mtbf::new(&store.hosts()?);
-    let mtbf = mtbf.ok_or_else(|| UsageError("--mtbf is needed, for no job was learned; see redplan learn".into()))?;
-    Ok((mtbf.estimate_h * planner::HOUR_S, mtbf_note(&mtbf)))
+/// What is known of the hosts of the site.
+struct Site {
+    sound: Vec<HostFacts>,
+    /// Names of those that corrupt data.
+    sick: Vec<String>,
+}
+
+impl Site {
+    fn new(hosts: Vec<HostFacts>) -> Self {
+        let (sick, sound): (Vec<_>, Vec<_>) = hosts.into_iter().partition(|host| host.is_sick);
+        Self { sound, sick: sick.into_iter().map(|host| host.host).collect() }
+    }
+
+    /// Mean time between failures of the hosts that jobs are to have. A sick one is drained, so how it fared says nothing of them.
+    fn mtbf(&self) -> Result<(f64, String), UsageError> {
+        let none = match self.sick.as_slice() {
+            [] => "--mtbf is needed, for no job was learned; see redplan learn",
+            _ => "--mtbf is needed, for jobs were learned on sick hosts only; see redplan known",
+        };
+        let mtbf = Mtbf::new(&self.sound).ok_or_else(|| UsageError(none.into()))?;
+        Ok((mtbf.estimate_h * planner::HOUR_S, mtbf_note(&mtbf)))
+    }
+
+    /// How many of `hosts` a job can be given, and why not all.
+    fn usable(&self, hosts: Option<u32>) -> Result<(Option<u32>, Option<String>), UsageError> {
+        if self.sick.is_empty() {
+            return Ok((hosts, None));
+        }
+        let names = self.sick.join(", ");
+        let Some(given) = hosts else {
+            return Ok((None, Some(format!("Sick, so leave them out of --hosts of redrun: {names}"))));
+        };
+        let left = given.saturating_sub(u32::try_from(self.sick.len()).unwrap_or(u32::MAX));
+        if left == 0 {
+            return Err(UsageError(format!("--hosts {given}: as many or more are sick: {names}")));
+        }
+        Ok((Some(left), Some(format!("Of {given} hosts, {left} are counted on, without those that are sick: {names}"))))
+    }
 }
 
 pub(super) fn answer(arguments: &Advise, store: Option<&Path>) -> Result<Answer> {
+    // With both told, there is nothing to look up.
     let store = match (&arguments.program, arguments.mtbf) {
         (None, Some(_)) => None,
         _ => Some(Store::open(&super::store_path(store)?)?),
     };
+    let site = Site::new(store.as_ref().map(Store::hosts).transpose()?.unwrap_or_default());
+    let (hosts, sick_said) = site.usable(arguments.hosts)?;
     let known = match (&store, &arguments.program, arguments.ranks) {
         (Some(store), Some(program), Some(ranks)) => Some(learned_before(store, program, ranks)?),
         _ => learned(&arguments.profiles)?,
     };
     let known = known.as_ref();
-    let (mttf_s, mtbf_said) = match (arguments.mtbf, &store) {
-        (None, Some(store)) => site_mtbf(store).map(|(mttf, said)| (mttf, Some(said)))?,
-        (mtbf, _) => (mtbf.unwrap_or(0.0), None),
+    let (mttf_s, mtbf_said) = match arguments.mtbf {
+        None => site.mtbf().map(|(mttf, said)| (mttf, Some(said)))?,
+        Some(mtbf) => (mtbf, None),
     };
     let missing = |what: &str| UsageError(format!("{what} is needed, or --profile or --program to take it from"));
     let mut assumed = Vec::new();
@@ -92,11 +128,15 @@ pub(super) fn answer(arguments: &Advise, store: Option<&Path>) -> Result<Answer>
         beta: or_assumed(arguments.beta.or(known.and_then(|known| known.beta)), 0.05, "--beta 0.05"),
         per_host: arguments.per_host,
         mttf_s,
-        hosts: arguments.hosts,
+        hosts,
         repair_s: arguments.repair,
         restart_s: or_assumed(arguments.restart.or(known.and_then(|known| known.restart_s)), 60.0, "--restart 60s"),
         window_s: or_assumed(arguments.window.or(known.and_then(|known| known.window_s)), 30.0, "--window 30s"),
-        clone_stop_s: arguments.clone_stop,
+        clone_stop_s: or_assumed(
+            arguments.clone_stop.or(known.and_then(|known| known.stop_s)),
+            0.1,
+            "--clone-stop 100ms",
+        ),
         clone_slowdown: arguments.clone_slowdown,
         checkpoint_s: arguments.checkpoint.or(known.and_then(|known| known.checkpoint_s)),
         image_bytes: arguments.image.or(known.and_then(|known| known.image_bytes)),
@@ -118,6 +158,7 @@ pub(super) fn answer(arguments: &Advise, store: Option<&Path>) -> Result<Answer>
         }
     }
     notes.extend(mtbf_said);
+    notes.extend(sick_said);
     if !assumed.is_empty() {
         notes.push(format!("Assumed, for nothing was measured: {}", assumed.join(", ")));
     }

@@ -116,9 +116,9 @@ pub(super) struct Advise {
     #[arg(long, value_name = "TIME", value_parser = seconds)]
     pub(super) window: Option<f64>,
 
-    /// The job stands still for this when a replica is copied
-    #[arg(long = "clone-stop", value_name = "TIME", value_parser = seconds, default_value = "100ms")]
-    pub(super) clone_stop: f64,
+    /// The job stands still for this when a replica is copied [default: of the profiles, else 100ms]
+    #[arg(long = "clone-stop", value_name = "TIME", value_parser = seconds)]
+    pub(super) clone_stop: Option<f64>,
 
     /// Share of its speed that the job loses while one is copied
     #[arg(long = "clone-slowdown", value_name = "SHARE", value_parser = share, default_value = "0.1")]

@@ -4,9 +4,11 @@ use super::advise::read_profile;
 use super::answer::{Answer, Cell, Table};
 use super::store::{Additions, Store};
 use crate::audit::read::read;
+use crate::redreport::LOG_END;
 use crate::redreport::hosts::State;
 use crate::redreport::job::{Job, Life};
 use crate::redreport::report::Report;
+use crate::redrun::profile::PROFILE_END;
 use anyhow::{Context, Result, bail};
 use planner::profile::{FORMAT, HostFacts, Mtbf, Profile};
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,7 +20,7 @@ const TOGETHER_S: f64 = 5.0;
 pub(super) fn learn(store: &Path, files: &[PathBuf]) -> Result<Answer> {
     let mut additions = Additions::default();
     let (mut logs, mut notes) = (Vec::new(), Vec::new());
-    for path in crate::redreport::files(files)? {
+    for path in crate::redreport::files(files, &[LOG_END, PROFILE_END])? {
         if path.extension().is_some_and(|end| end == "json") {
             let profile = read_profile(&path)?;
             // The same file again is the same run.
@@ -82,6 +84,13 @@ fn profile(job: &Job) -> Option<Profile> {
         window_s: None,
         checkpoint_s: None,
         restart_s: None,
+        copy_s: None,
+        stop_s: None,
+        retained_bytes: None,
+        exit_code: 0,
+        losses: 0,
+        copies: 0,
+        injected: 0,
     };
     (is_clean && profile.check().is_ok()).then_some(profile)
 }

@@ -55,7 +55,7 @@ fn run(arguments: Vec<OsString>) -> Result<ExitCode> {
 
 fn tell(arguments: &Arguments) -> Result<ExitCode> {
     let mut readings = Vec::new();
-    for path in files(&arguments.logs)? {
+    for path in files(&arguments.logs, &[LOG_END])? {
         let reading = read(&path).with_context(|| format!("Failed to read {}", path.display()))?;
         readings.push((path.display().to_string(), reading));
     }
@@ -75,10 +75,17 @@ fn tell(arguments: &Arguments) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The logs that are named, and those in the directories that are.
-pub(crate) fn files(logs: &[PathBuf]) -> Result<Vec<PathBuf>> {
+/// What the name of an audit log ends with, in a directory.
+pub(crate) const LOG_END: &str = ".jsonl";
+
+/// The files that are named, and those with one of these ends in the directories that are.
+pub(crate) fn files(named: &[PathBuf], ends: &[&str]) -> Result<Vec<PathBuf>> {
+    let is_wanted = |path: &PathBuf| {
+        let name = path.file_name().unwrap_or_default().as_encoded_bytes();
+        ends.iter().any(|end| name.ends_with(end.as_bytes()))
+    };
     let mut files = Vec::new();
-    for path in logs {
+    for path in named {
         let failed = || format!("Failed to read {}", path.display());
         if !path.is_dir() {
             files.push(path.clone());
@@ -86,10 +93,9 @@ pub(crate) fn files(logs: &[PathBuf]) -> Result<Vec<PathBuf>> {
         }
         let entries = std::fs::read_dir(path).with_context(failed)?;
         let paths = entries.map(|entry| Ok(entry?.path())).collect::<std::io::Result<Vec<_>>>().with_context(failed)?;
-        let mut found: Vec<_> =
-            paths.into_iter().filter(|path| path.extension().is_some_and(|end| end == "jsonl")).collect();
+        let mut found: Vec<_> = paths.into_iter().filter(is_wanted).collect();
         if found.is_empty() {
-            bail!("There is no file *.jsonl in {}", path.display());
+            bail!("There is no file *{} in {}", ends.join(" or *"), path.display());
         }
         found.sort();
         files.append(&mut found);

@@ -1,6 +1,6 @@
 //! `redreport verify`: is a log as it was written, and is all of it there?
 
-use super::files;
+use super::{LOG_END, files};
 use crate::audit::JOB_START;
 use crate::audit::chain::Head;
 use crate::audit::heads::{self, Note, Place};
@@ -26,7 +26,7 @@ pub(super) fn verify(logs: &[PathBuf], heads: &[Head], noted: Option<&Place>) ->
     };
     let mut missing = heads.to_vec();
     let (mut is_changed, mut is_cut) = (false, false);
-    for path in files(logs)? {
+    for path in files(logs, &[LOG_END])? {
         let reading = read(&path).with_context(|| format!("Failed to read {}", path.display()))?;
         missing.retain(|head| !reading.holds(*head));
         let findings = Findings::new(&notes, &path, &reading);

@@ -12,6 +12,7 @@ mod launching;
 mod layout;
 mod metrics;
 mod output;
+pub(crate) mod profile;
 mod signals;
 mod spares;
 mod spawned;
@@ -47,6 +48,7 @@ use redrt_wire::control::{FromAgent, ProcessFault};
 use redrt_wire::daemon::{FromDaemon, Launch, ToDaemon};
 use std::collections::{BTreeMap, HashSet};
 use std::os::fd::AsFd;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 /// The exit code when a program that is being checked is not deterministic.
@@ -100,6 +102,8 @@ struct Shell<'a> {
     reports: summary::Tally,
     injections: Injections,
     metrics: Option<Metrics>,
+    /// Where the profile goes.
+    profile_path: Option<PathBuf>,
     counts: Counts,
     attribution: attribution::Attribution,
     exit_code: Option<i32>,
@@ -116,6 +120,8 @@ impl<'a> Shell<'a> {
         let audit = job.audit.as_deref().map(|path| log::path_in(path, job_number));
         // An error is told before anything is started.
         let audit = audit.map(|path| anyhow::Ok((Log::open(&path)?, path))).transpose()?;
+        let profile_path = job.profile.as_deref().map(|path| profile::path_in(path, job_number));
+        profile_path.as_deref().map(profile::check).transpose()?;
         let signals = signals::catch_signals()?;
         let bell = worker::bell().context("Failed to make an event descriptor")?;
         let job_name = format!("{job_number:016x}");
@@ -179,6 +185,7 @@ impl<'a> Shell<'a> {
             reports: summary::Tally::default(),
             injections: Injections::new(&job.faults),
             metrics,
+            profile_path,
             counts: Counts::default(),
             attribution: attribution::Attribution::default(),
             exit_code: None,

@@ -1,10 +1,13 @@
 //! The summary at the end: what was run, what was lost, what was compared.
 
+use super::profile;
 use super::status::milliseconds;
 use crate::audit::chain::Head;
 use crate::coordinator::{Coordinator, Purpose, Report, signal_name, time_text};
 use anyhow::Result;
+use planner::profile::Profile;
 use redrt_types::ReplicaId;
+use redrt_wire::clone::Cost;
 use redrt_wire::daemon::Exit;
 use redrt_wire::event::{Event, Statistics};
 use serde_json::{Value, json};
@@ -24,11 +27,15 @@ pub struct Tally {
     /// Lines of standard output that differed.
     output_mismatches: u64,
     divergences: u64,
-    injected: u64,
+    pub(super) injected: u64,
     /// In order; a place may be lost several times.
-    losses: Vec<(ReplicaId, Exit)>,
+    pub(super) losses: Vec<(ReplicaId, Exit)>,
     /// Copies that have taken a place, and how long each was missing.
-    windows: Vec<Duration>,
+    pub(super) windows: Vec<Duration>,
+    /// Copies made for any reason …
+    pub(super) copies: u64,
+    /// … and what they cost, as far as that was told.
+    pub(super) costs: Vec<Cost>,
     /// Copies that were made because somebody wanted them.
     joined: u64,
     /// Replicas that left because somebody wanted it.
@@ -58,6 +65,10 @@ impl Tally {
 
     /// Takes note of one report.
     pub fn count(&mut self, report: &Report) {
+        if let Report::Recovered(recovered) = report {
+            self.copies += 1;
+            self.costs.extend(recovered.cost);
+        }
         match report {
             Report::Event(Event::Mismatch(mismatch)) => {
                 self.mismatches += 1;
@@ -110,6 +121,8 @@ pub struct Summary<'a> {
     audit: Option<(&'a Path, Head)>,
     /// Faults that were asked for and have not happened.
     not_injected: Vec<String>,
+    /// What the run was seen to do, and where that was written.
+    profile: Option<(&'a Path, &'a Profile)>,
 }
 
 impl<'a> Summary<'a> {
@@ -121,6 +134,7 @@ impl<'a> Summary<'a> {
         code: i32,
         audit: Option<(&'a Path, Head)>,
         not_injected: Vec<String>,
+        profile: Option<(&'a Path, &'a Profile)>,
     ) -> Self {
         let mut total = Statistics::default();
         for (_, statistics) in coordinator.statistics() {
@@ -141,7 +155,7 @@ impl<'a> Summary<'a> {
             .exits()
             .filter(|(replica, _, lost)| *lost && !tally.losses.iter().any(|(told, _)| told == replica));
         lost.extend(untold.filter_map(|(replica, exit, _)| Some((replica, exit?))));
-        Self { coordinator, tally, elapsed, code, total, lost, audit, not_injected }
+        Self { coordinator, tally, elapsed, code, total, lost, audit, not_injected, profile }
     }
 
     /// The lines for the user; none for an unreplicated job in which nothing happened, which is to be as quiet as any
@@ -151,7 +165,7 @@ impl<'a> Summary<'a> {
         let nothing_happened = tally.mismatches() + tally.divergences + tally.injected + tally.joined == 0;
         let world = self.coordinator.world();
         let degrees = self.coordinator.first_degrees();
-        if degrees.iter().all(|degree| *degree == 1) && nothing_happened {
+        if degrees.iter().all(|degree| *degree == 1) && nothing_happened && self.profile.is_none() {
             return None;
         }
         let mut lines = vec![format!(
@@ -215,6 +229,9 @@ impl<'a> Summary<'a> {
         }
         if !self.not_injected.is_empty() {
             lines.push(format!("  not injected: {}", self.not_injected.join(", ")));
+        }
+        if let Some((path, profile)) = self.profile {
+            lines.extend(profile::lines(profile, path));
         }
         if let Some((path, head)) = self.audit {
             lines.push(format!("  audit log {}, head {head}", path.display()));
@@ -289,6 +306,7 @@ impl<'a> Summary<'a> {
             "divergences": self.tally.divergences, "output_mismatches": self.tally.output_mismatches,
             "reconnections": self.tally.reconnections(), "injected": self.tally.injected,
             "not_injected": self.not_injected,
+            "profile": self.profile.map(|(path, profile)| json!({ "file": path, "calls": profile.calls })),
             "audit": self.audit.map(|(path, head)| json!({ "file": path, "head": head.to_string() })),
         })
     }

@@ -1,7 +1,7 @@
 //! What the user, the audit log and the metrics are told of the job.
 
 use super::output::STILL_TIME_MAX;
-use super::{Console, Shell, WRITERS_LOOK, summary};
+use super::{Console, Shell, WRITERS_LOOK, profile, summary};
 use crate::audit::recorder::Recorder;
 use crate::coordinator::Report;
 use anyhow::{Context, Result, bail};
@@ -140,6 +140,14 @@ impl Shell<'_> {
 
     pub(super) fn summarize(&mut self, code: i32, determinism: Option<&serde_json::Value>) -> Result<()> {
         self.close_audit();
+        let profile = self.profile_path.as_deref().map(|path| (path, self.profile(code)));
+        if let Some((path, (profile, missing))) = &profile {
+            if let Some(missing) = missing {
+                self.console.warning(missing);
+            }
+            write(Written::Profile, path, profile::text(profile)?, &self.signals, self.console)?;
+        }
+        let profile = profile.as_ref().map(|(path, (profile, _))| (*path, profile));
         let summary = summary::Summary::new(
             &self.coordinator,
             &self.reports,
@@ -147,6 +155,7 @@ impl Shell<'_> {
             code,
             self.audit.as_ref().and_then(Recorder::head),
             self.injections.missing().collect(),
+            profile,
         );
         if !self.job.quiet
             && let Some(lines) = summary.lines()
@@ -154,30 +163,49 @@ impl Shell<'_> {
             lines.iter().for_each(|line| self.console.plain(line));
         }
         match &self.job.json_summary {
-            Some(path) => write_summary(path, summary.json_text(determinism)?, &self.signals, self.console),
+            Some(path) => write(Written::Summary, path, summary.json_text(determinism)?, &self.signals, self.console),
             None => Ok(()),
         }
     }
 }
 
-/// Writes the summary in a thread of its own: its file system may stand still. Then the user is told, and may interrupt.
-fn write_summary(path: &Path, text: String, signals: &SignalFd, console: &Console) -> Result<()> {
-    let (name, file) = (path.display().to_string(), path.to_owned());
+/// What is written at the end.
+#[derive(Clone, Copy)]
+enum Written {
+    Summary,
+    Profile,
+}
+
+impl Written {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Summary => "summary",
+            Self::Profile => "profile",
+        }
+    }
+}
+
+/// Writes the summary, or the profile, in a thread of its own: its file system may stand still. Then the user is told, and may interrupt.
+fn write(what: Written, path: &Path, text: String, signals: &SignalFd, console: &Console) -> Result<()> {
+    let (name, file) = (format!("{} {}", what.name(), path.display()), path.to_owned());
     let (tell, told) = mpsc::channel();
     let write = move || drop(tell.send(std::fs::write(file, text)));
-    std::thread::Builder::new().name("redrun-summary".into()).spawn(write).context("Failed to start a thread")?;
+    std::thread::Builder::new()
+        .name(format!("redrun-{}", what.name()))
+        .spawn(write)
+        .context("Failed to start a thread")?;
     let (begin, mut is_told) = (Instant::now(), false);
     loop {
         match told.recv_timeout(WRITERS_LOOK) {
-            Ok(written) => return written.with_context(|| format!("Failed to write the summary {name}")),
-            Err(mpsc::RecvTimeoutError::Disconnected) => bail!("Failed to write the summary {name}: its thread ended"),
+            Ok(written) => return written.with_context(|| format!("Failed to write the {name}")),
+            Err(mpsc::RecvTimeoutError::Disconnected) => bail!("Failed to write the {name}: its thread ended"),
             Err(mpsc::RecvTimeoutError::Timeout) => {}
         }
         if begin.elapsed() >= STILL_TIME_MAX && !std::mem::replace(&mut is_told, true) {
             console.warning(&format!("{name} takes nothing: its file system stands still; the job has ended"));
         }
         if let Ok(Some(signal)) = signals.read_signal() {
-            bail!("Failed to write the summary {name}: interrupted by signal {}", signal.ssi_signo);
+            bail!("Failed to write the {name}: interrupted by signal {}", signal.ssi_signo);
         }
     }
 }

@@ -188,7 +188,12 @@ impl Table {
 }
 
 fn finalizing(view: u64) -> FromAgent {
-    FromAgent::Finalizing { view: ViewNumber(view), statistics: Statistics::default(), coverage: Vec::new() }
+    FromAgent::Finalizing {
+        view: ViewNumber(view),
+        statistics: Statistics::default(),
+        coverage: Vec::new(),
+        profile: None,
+    }
 }
 
 fn words_for(output: &Output) -> Option<String> {

@@ -1,0 +1,156 @@
+//! `--profile`: what a run was seen to do, as `redplan` reads it.
+//!
+//! Replicas of a rank send the same, so what one of them tells at the end stands for the rank: the others may be dead. A copy has the
+//! counts of its source. Where no replica of some rank told anything, as when a job fails, calls and traffic are left out.
+
+use super::Shell;
+use super::summary::bytes_text;
+use anyhow::{Context, Result, bail};
+use planner::profile::{Calls, FORMAT, Profile};
+use redrt_wire::clone::Cost;
+use redrt_wire::profile::{CallKind, ProcessProfile};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::OpenOptions;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+/// What the name of a profile ends with, in a directory.
+pub(crate) const PROFILE_END: &str = ".profile.json";
+
+/// Where it goes: the file, or one of its own in a directory.
+pub(super) fn path_in(path: &Path, job: u64) -> PathBuf {
+    if path.is_dir() { path.join(format!("redrt-{job:016x}{PROFILE_END}")) } else { path.to_owned() }
+}
+
+/// Whether the profile can be written there, before anything is started.
+///
+/// # Errors
+/// Says why not. A file that is there is left as it is; none is left behind that was not.
+pub(super) fn check(path: &Path) -> Result<()> {
+    let failed = || format!("Failed to open --profile {}", path.display());
+    let was_there = path.symlink_metadata().is_ok();
+    // A pipe that nobody reads is refused, not waited for.
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(false).custom_flags(libc::O_NONBLOCK);
+    options.open(path).with_context(failed)?;
+    if !was_there {
+        std::fs::remove_file(path).with_context(failed)?;
+    }
+    Ok(())
+}
+
+fn mean(values: impl ExactSizeIterator<Item = f64>) -> Option<f64> {
+    let count = values.len();
+    (count > 0).then(|| values.sum::<f64>() / count as f64)
+}
+
+/// Means over the ranks; of each rank, over the replicas that told.
+fn calls(by_rank: &BTreeMap<u32, Vec<&ProcessProfile>>) -> Calls {
+    let seconds = |kind: CallKind| {
+        let of_one = |one: &&ProcessProfile| one.calls[kind as usize].time_ns as f64 / 1e9;
+        mean(by_rank.values().map(|told| mean(told.iter().map(of_one)).unwrap_or(0.0))).unwrap_or(0.0)
+    };
+    let mut calls = Calls {
+        mpi_s: 0.0,
+        send_s: seconds(CallKind::Send),
+        isend_s: seconds(CallKind::Isend),
+        recv_s: seconds(CallKind::Recv),
+        irecv_s: seconds(CallKind::Irecv),
+        wait_s: seconds(CallKind::Wait),
+        collective_s: seconds(CallKind::Collective),
+    };
+    let Calls { send_s, isend_s, recv_s, irecv_s, wait_s, collective_s, .. } = calls;
+    calls.mpi_s = send_s + isend_s + recv_s + irecv_s + wait_s + collective_s + seconds(CallKind::Other);
+    calls
+}
+
+fn traffic(by_rank: &BTreeMap<u32, Vec<&ProcessProfile>>) -> Vec<(u32, u32, f64)> {
+    let of_rank = |(rank, told): (&u32, &Vec<&ProcessProfile>)| -> Vec<_> {
+        // A process that ended its part early in some way has sent less; the one that came furthest stands for the rank.
+        let sum = |one: &&&ProcessProfile| one.sent.iter().map(|to| to.messages).sum::<u64>();
+        let furthest = told.iter().max_by_key(sum);
+        furthest.iter().flat_map(|one| &one.sent).map(|to| (*rank, to.rank, to.bytes as f64)).collect()
+    };
+    by_rank.iter().flat_map(of_rank).collect()
+}
+
+impl Shell<'_> {
+    /// What is known of the run, and what is missing, for the user.
+    pub(super) fn profile(&self, code: i32) -> (Profile, Option<String>) {
+        let coordinator = &self.coordinator;
+        let ranks = coordinator.world().rank_count();
+        let degrees = coordinator.first_degrees();
+        let mut by_rank = BTreeMap::<u32, Vec<&ProcessProfile>>::new();
+        for (replica, told) in coordinator.profiles() {
+            by_rank.entry(replica.rank.0).or_default().push(told);
+        }
+        let silent: Vec<_> = (0..ranks).filter(|rank| !by_rank.contains_key(rank)).collect();
+        let is_complete = silent.is_empty();
+        let missing = silent.first().map(|first| {
+            format!("the profile has no calls and no traffic: {} of {ranks} ranks, rank {first} first, did not reach MPI_Finalize", silent.len())
+        });
+        let present: Vec<_> = coordinator.statistics().collect();
+        let statistics = |replica, told: Option<_>| told.unwrap_or_else(|| coordinator.latest(replica));
+        let most = |figure: fn(&redrt_wire::event::Statistics) -> u64| {
+            let all = present.iter().map(|(replica, told)| figure(&statistics(*replica, *told)));
+            all.max().filter(|most| *most > 0).map(|most| most as f64)
+        };
+        let hosts: BTreeSet<_> = present.iter().map(|(replica, _)| self.host_name(*replica)).collect();
+        let costs = &self.reports.costs;
+        let seconds = |figure: fn(&Cost) -> u64| mean(costs.iter().map(|cost| figure(cost) as f64 / 1e9));
+        let programs = self.job.applications.iter().map(|application| application.program.display().to_string());
+        let profile = Profile {
+            format: FORMAT,
+            program: programs.collect::<Vec<_>>().join(" : "),
+            ranks,
+            hosts: u32::try_from(hosts.len()).ok(),
+            degree: degrees.iter().copied().map(f64::from).sum::<f64>() / f64::from(ranks),
+            elapsed_s: self.now().as_secs_f64(),
+            calls: is_complete.then(|| calls(&by_rank)),
+            traffic: if is_complete { traffic(&by_rank) } else { Vec::new() },
+            image_bytes: most(|one| one.resident_bytes),
+            window_s: mean(self.reports.windows.iter().map(std::time::Duration::as_secs_f64)),
+            checkpoint_s: None,
+            restart_s: None,
+            copy_s: seconds(|cost| cost.total_ns),
+            stop_s: seconds(|cost| cost.stopped_ns),
+            retained_bytes: most(|one| one.retention_bytes_max),
+            exit_code: code,
+            losses: u32::try_from(self.reports.losses.len()).unwrap_or(u32::MAX),
+            copies: u32::try_from(self.reports.copies).unwrap_or(u32::MAX),
+            injected: self.reports.injected,
+        };
+        (profile, missing)
+    }
+}
+
+/// The lines for the user.
+pub(super) fn lines(profile: &Profile, path: &Path) -> Vec<String> {
+    let mut text = String::new();
+    if let Some(calls) = &profile.calls {
+        let share = |seconds: f64| format!("{:.0} %", 100.0 * seconds / profile.elapsed_s);
+        let sending = calls.send_s + calls.isend_s;
+        let receiving = calls.recv_s + calls.irecv_s + calls.wait_s;
+        text = format!(
+            "{} of the time in MPI (sends {}, receives and waits {}, collectives {}), ",
+            share(calls.mpi_s),
+            share(sending),
+            share(receiving),
+            share(calls.collective_s)
+        );
+        let sum: f64 = profile.traffic.iter().map(|(_, _, bytes)| bytes).sum();
+        text += &format!("{} between ranks, ", bytes_text(sum as u64));
+    }
+    vec![format!("  {text}profile {}", path.display())]
+}
+
+/// The text of the file.
+///
+/// # Errors
+/// If some figure cannot be, which would be a bug.
+pub(super) fn text(profile: &Profile) -> Result<String> {
+    if let Err(error) = profile.check() {
+        bail!("Failed to make the profile: {error}");
+    }
+    Ok(serde_json::to_string(profile)? + "\n")
+}
