@@ -6,6 +6,7 @@
 use clap::Parser;
 use redrt_tests::lab::lab;
 use redrt_tests::{Disk, Job, Lab, Program, Random, Running};
+use serde_json::Value;
 use std::collections::HashMap;
 use std::process::ExitCode;
 use std::thread::sleep;
@@ -353,7 +354,10 @@ fn main() -> ExitCode {
             ended.err.lines().filter(|line| line.contains("stood still")).for_each(|line| eprintln!("{line}"));
             let left = hosts.left_behind(Duration::from_secs(4));
             let is_right = ended.code == Some(0) && ended.out == known.of(&trial.program).0;
-            let well = is_right && left.is_empty() && ended.crashes().is_empty();
+            // A replica that needs a descriptor in MPI_Init ends by itself, and says why.
+            let ends_alone = |loss: &Value| trial.fault == Fault::Descriptors && loss["exit"]["signal"].is_null();
+            let crashes = ended.crashes().into_iter().filter(|loss| !ends_alone(loss)).count();
+            let well = is_right && left.is_empty() && crashes == 0;
             if !well {
                 // The name again, where a long report is read from its end.
                 println!("WRONG: {name}; left: {left:?}\n{ended}\nThat was {name}");
