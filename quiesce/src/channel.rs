@@ -62,6 +62,12 @@ impl Outbox {
         self.log.iter()
     }
 
+    /// Gives memory back that only long queues need.
+    pub(crate) fn shrink(&mut self) {
+        self.log.shrink_to_fit();
+        self.fetches.shrink_to_fit();
+    }
+
     pub(crate) fn next(&self) -> SeqNum {
         SeqNum(self.base + self.log.len() as u64)
     }
@@ -277,6 +283,12 @@ impl Inbox {
 
     pub(crate) fn len(&self) -> usize {
         self.slots.len()
+    }
+
+    /// Gives memory back that only long windows need.
+    pub(crate) fn shrink(&mut self) {
+        self.slots.shrink_to_fit();
+        self.ahead.shrink_to_fit();
     }
 
     /// The slot of a message that somebody speaks of, `None` when it is settled. Everyone speaks of the messages of a

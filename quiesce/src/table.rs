@@ -50,11 +50,13 @@ pub(crate) struct Channels<T> {
     index: FxHashMap<ChannelKey, u32>,
     all: Vec<(ChannelKey, T)>,
     last: usize,
+    /// So many were there when [`Channels::new_ones`] was asked.
+    seen: usize,
 }
 
 impl<T> Channels<T> {
     pub(crate) fn new() -> Self {
-        Self { index: FxHashMap::default(), all: Vec::new(), last: 0 }
+        Self { index: FxHashMap::default(), all: Vec::new(), last: 0, seen: 0 }
     }
 
     #[inline]
@@ -72,6 +74,12 @@ impl<T> Channels<T> {
             self.all.push((key, make()));
         }
         &mut self.all[self.last].1
+    }
+
+    /// The channels that were made since this was asked last.
+    pub(crate) fn new_ones(&mut self) -> impl Iterator<Item = &mut T> {
+        let first = std::mem::replace(&mut self.seen, self.all.len());
+        self.all[first..].iter_mut().map(|(_, channel)| channel)
     }
 
     pub(crate) fn values(&self) -> impl Iterator<Item = &T> {

@@ -156,6 +156,13 @@ impl<R: Copy + Eq, M: Copy + Eq> MatchQueues<R, M> {
         }
     }
 
+    /// Whether these queues are as good as new ones: nothing waits. `counts`: wildcards have numbers that others know.
+    #[must_use]
+    pub fn is_idle(&self, counts: bool) -> bool {
+        let is_empty = self.posted.len() == 0 && self.unexpected.len() == 0 && self.decided_early.is_empty();
+        is_empty && (self.wildcard_count == 0 || !counts)
+    }
+
     /// Who chooses the sources of wildcards.
     #[must_use]
     pub fn order(&self) -> Order {

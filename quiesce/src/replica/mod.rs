@@ -279,6 +279,13 @@ impl Replica {
         coverage
     }
 
+    /// Gives memory back that channels do not need now, of those that are new since the last time. What is known of each stays:
+    /// siblings and newcomers may still speak of it.
+    pub fn shrink(&mut self) {
+        self.outboxes.new_ones().for_each(Outbox::shrink);
+        self.inboxes.new_ones().for_each(Inbox::shrink);
+    }
+
     /// Sends that wait for a decision to become stable.
     #[must_use]
     pub fn held_count(&self) -> usize {

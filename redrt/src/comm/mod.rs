@@ -394,6 +394,7 @@ pub fn remove(handle: CommHandle) -> Result {
     if comm.is_mixed {
         connection::end(&comm);
     }
+    crate::engine::cell().lock().sweep_contexts();
     Ok(())
 }
 

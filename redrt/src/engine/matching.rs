@@ -2,7 +2,8 @@
 
 use quiesce::matching::{Match, MatchQueues, Order, Pattern};
 use redrt_types::ContextId;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
+use slab::Slab;
 
 use super::request::RequestId;
 
@@ -17,18 +18,30 @@ pub struct Context {
     pub queues: MatchQueues<RequestId, usize>,
 }
 
-/// All contexts of a process. One appears when its communicator is made or when the first message for it arrives,
-/// whichever comes first.
+/// All contexts of a process. One appears when something is posted in it or the first message for it arrives, whichever comes
+/// first. A communicator that is freed leaves its contexts behind. One in which nothing waits says nothing, so it can go
+/// at any time and appears again when it is needed.
 pub struct Contexts {
-    list: Vec<Context>,
+    list: Slab<Context>,
     by_id: FxHashMap<u64, ContextIndex>,
     last: (u64, ContextIndex),
     order: Order,
+    /// With so many it is worth while to look which can go.
+    sweep_at: usize,
 }
+
+/// So few contexts are kept, whether they are used or not.
+const FEW: usize = 64;
 
 impl Default for Contexts {
     fn default() -> Self {
-        Self { list: Vec::new(), by_id: FxHashMap::default(), last: (0, u32::MAX), order: Order::Deciding }
+        Self {
+            list: Slab::new(),
+            by_id: FxHashMap::default(),
+            last: (0, u32::MAX),
+            order: Order::Deciding,
+            sweep_at: FEW,
+        }
     }
 }
 
@@ -39,31 +52,89 @@ impl Contexts {
         if self.last == (id, self.last.1) && self.last.1 != u32::MAX {
             return self.last.1;
         }
-        let next = self.list.len() as u32;
-        let index = *self.by_id.entry(id).or_insert(next);
-        if index == next {
-            self.list.push(Context { id: ContextId(id), queues: MatchQueues::new(self.order) });
-        }
+        let index = match self.by_id.get(&id) {
+            Some(index) => *index,
+            None => self.insert(id),
+        };
         self.last = (id, index);
         index
+    }
+
+    #[cold]
+    fn insert(&mut self, id: u64) -> ContextIndex {
+        let index =
+            self.list.insert(Context { id: ContextId(id), queues: MatchQueues::new(self.order) }) as ContextIndex;
+        self.by_id.insert(id, index);
+        index
+    }
+
+    /// Whether it is worth while to look which can go.
+    pub fn is_due(&self) -> bool {
+        self.list.len() > self.sweep_at
+    }
+
+    /// Lets contexts go in which nothing waits, and whose numbers nobody has. `counts`: their wildcards have numbers that
+    /// siblings know.
+    pub fn sweep(&mut self, used: &FxHashSet<ContextIndex>, counts: bool) {
+        let can_go = |index: ContextIndex, context: &Context| !used.contains(&index) && context.queues.is_idle(counts);
+        self.list.retain(|index, context| !can_go(index as ContextIndex, context));
+        let list = &self.list;
+        self.by_id.retain(|_, index| list.contains(*index as usize));
+        self.list.shrink_to_fit();
+        self.last = (0, u32::MAX);
+        // As many again have to appear before the next look.
+        self.sweep_at = 2 * self.list.len() + FEW;
+    }
+
+    /// How many there are.
+    #[cfg(test)]
+    pub fn len(&self) -> usize {
+        self.list.len()
     }
 
     /// Changes who chooses the sources of wildcard receives; the matches that this makes possible.
     pub fn set_order(&mut self, order: Order, matched: &mut Vec<Match<RequestId, usize>>) {
         self.order = order;
-        for context in &mut self.list {
+        for (_, context) in &mut self.list {
             context.queues.set_order(order, matched);
         }
     }
 
     /// All posted receives: context and pattern.
     pub fn posted(&self) -> impl Iterator<Item = (u64, Pattern)> + '_ {
-        self.list.iter().flat_map(|context| context.queues.posted().map(|(pattern, _)| (context.id.0, pattern)))
+        self.list.iter().flat_map(|(_, context)| context.queues.posted().map(|(pattern, _)| (context.id.0, pattern)))
     }
 
     /// The context with this number.
     #[inline]
     pub fn get(&mut self, index: ContextIndex) -> &mut Context {
         &mut self.list[index as usize]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use quiesce::matching::Arrived;
+    use redrt_types::Tag;
+
+    #[test]
+    fn contexts_in_which_nothing_waits_go_and_the_others_stay() {
+        let mut contexts = Contexts::default();
+        let waiting = contexts.index(7);
+        let arrived = contexts.get(waiting).queues.arrive(0, Tag(1), 5);
+        assert!(matches!(arrived, Arrived::Queued));
+        let held = contexts.index(8);
+        let used = FxHashSet::from_iter([held]);
+        for id in 1000..11_000 {
+            contexts.index(id);
+            if contexts.is_due() {
+                contexts.sweep(&used, true);
+                assert_eq!(contexts.len(), 2);
+            }
+        }
+        assert!(contexts.len() <= 2 * FEW + 4, "{}", contexts.len());
+        assert_eq!((contexts.index(7), contexts.index(8)), (waiting, held));
+        assert_eq!(contexts.get(waiting).queues.unexpected_depth(), 1);
     }
 }

@@ -100,6 +100,23 @@ impl Message {
 }
 
 impl Engine {
+    /// Lets go of contexts that communicators have left behind, if there are many.
+    pub fn sweep_contexts(&mut self) {
+        if !self.contexts.is_due() {
+            return;
+        }
+        let receives = self.requests.iter().filter_map(|request| match request.operation {
+            Operation::Receive { context, .. } => Some(context),
+            _ => None,
+        });
+        let messages = self.messages.iter().map(|(_, message)| message.context);
+        let used = messages.chain(receives).collect();
+        self.contexts.sweep(&used, self.replication.is_some());
+        if let Some(replication) = &mut self.replication {
+            replication.replica.shrink();
+        }
+    }
+
     /// Takes frames out of one ring, a few at most, until so many operations are complete; `false` when no ring has any.
     pub(super) fn receive_shm(&mut self, enough: u64) -> bool {
         let Some(from) = self.links.inbox().and_then(Inbox::next_sender) else { return false };
