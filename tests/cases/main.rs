@@ -11,6 +11,7 @@ mod endings;
 mod evidence;
 mod faults;
 mod files;
+mod flat;
 mod fortran;
 mod healing;
 mod injection;

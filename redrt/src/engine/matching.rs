@@ -88,7 +88,7 @@ impl Contexts {
 
     /// How many there are.
     #[cfg(test)]
-    pub fn len(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.list.len()
     }
 
@@ -130,10 +130,10 @@ mod tests {
             contexts.index(id);
             if contexts.is_due() {
                 contexts.sweep(&used, true);
-                assert_eq!(contexts.len(), 2);
+                assert_eq!(contexts.count(), 2);
             }
         }
-        assert!(contexts.len() <= 2 * FEW + 4, "{}", contexts.len());
+        assert!(contexts.count() <= 2 * FEW + 4, "{}", contexts.count());
         assert_eq!((contexts.index(7), contexts.index(8)), (waiting, held));
         assert_eq!(contexts.get(waiting).queues.unexpected_depth(), 1);
     }

@@ -4,6 +4,7 @@
 use anyhow::{Context, Result, ensure};
 use redrt_wire::auth::Secret;
 use std::io::{self, BufRead, Write};
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 /// What a sealed line begins with.
@@ -17,12 +18,39 @@ pub fn line(secret: &Secret) -> String {
     format!("{}\n", secret.to_text())
 }
 
-/// The line that only processes of this user can open, on hosts that share MUNGE's key; in plain where there is no MUNGE.
-#[must_use]
-pub fn sealed_line(secret: &Secret) -> String {
+/// Set to 1 by a user who lets srun carry secrets in clear.
+const IN_CLEAR_VARIABLE: &str = "REDRT_SRUN_IN_CLEAR";
+
+/// The line for a launcher with this program: only what srun carries can be read on its way.
+///
+/// # Errors
+/// When it would be srun's, MUNGE cannot seal it, and the user has not allowed it to go in clear.
+pub fn line_for(program: &str, secret: &Secret) -> Result<String> {
+    let is_srun = Path::new(program).file_name().is_some_and(|name| name == "srun" || name == "redrt-srun");
+    if is_srun { sealed_line(secret) } else { Ok(line(secret)) }
+}
+
+/// The line that only processes of this user can open, on hosts that share MUNGE's key.
+///
+/// # Errors
+/// As for [`line_for`].
+pub fn sealed_line(secret: &Secret) -> Result<String> {
+    let is_allowed = std::env::var_os(IN_CLEAR_VARIABLE).is_some_and(|value| value == "1");
+    sealed_by("munge", secret).or_else(|error| if is_allowed { Ok(line(secret)) } else { Err(error) })
+}
+
+fn sealed_by(munge: &str, secret: &Secret) -> Result<String> {
     let user = format!("--restrict-uid={}", nix::unistd::geteuid());
-    let sealed = pass_through("munge", &[&user], &line(secret)).ok().filter(|sealed| sealed.starts_with(SEALED));
-    sealed.unwrap_or_else(|| line(secret))
+    let sealed = pass_through(munge, &[&user], &line(secret)).and_then(|sealed| {
+        ensure!(sealed.starts_with(SEALED), "{munge} printed something else");
+        Ok(sealed)
+    });
+    sealed.with_context(|| {
+        format!(
+            "srun would carry the job's secret over the network in clear, and MUNGE cannot seal it. Use --launcher ssh, or \
+             set {IN_CLEAR_VARIABLE}=1 where nobody can listen"
+        )
+    })
 }
 
 /// Reads the line and opens it if it is sealed.
@@ -64,6 +92,17 @@ mod tests {
         for rubbish in [&b""[..], b"no secret\n", b"MUNGE:rubbish:\n", b"\xff\xff\n", &long] {
             assert!(read_line(rubbish).is_err());
         }
+    }
+
+    #[test]
+    fn srun_gets_no_secret_that_munge_cannot_seal() {
+        let secret = Secret::new([3; 32]);
+        let digits = secret.to_text();
+        for munge in ["/no/such/munge", "false", "cat"] {
+            let why = format!("{:#}", sealed_by(munge, &secret).unwrap_err());
+            assert!(why.contains("--launcher ssh") && !why.contains(&digits), "{why}");
+        }
+        assert_eq!(line_for("/usr/bin/ssh", &secret).unwrap(), line(&secret));
     }
 
     #[test]

@@ -137,8 +137,9 @@ pub fn remote(remote: &Remote, host: &HostName, place: &Place, secret: &Secret) 
     let mut command = shell_on(&remote.command, host, words)?;
     let said = quiet(&mut command)?;
     command.stdin(Stdio::piped());
+    let line = handing::line_for(&remote.command[0], secret)?;
     let child = command.spawn().with_context(|| format!("Failed to run {}", remote.command[0]))?;
-    Starting { host: place.host, child, said: Some(said) }.told(&handing::line(secret))
+    Starting { host: place.host, child, said: Some(said) }.told(&line)
 }
 
 /// The command that runs these words on a host, by a launcher that is used as `ssh` is.
@@ -179,8 +180,10 @@ pub fn slurm(srun: &[String], nodes: &[String], place: &Place, secret: &Secret) 
     }
     command.stdin(Stdio::piped());
     let said = quiet(&mut command)?;
+    // Before it runs: without it nothing is to be started.
+    let line = handing::sealed_line(secret)?;
     let child = command.spawn().with_context(|| format!("Failed to run {program}"))?;
-    Starting { host: None, child, said: Some(said) }.told(&handing::sealed_line(secret))
+    Starting { host: None, child, said: Some(said) }.told(&line)
 }
 
 impl Starting {

@@ -1,0 +1,55 @@
+/* Makes, uses and frees objects again and again, and prints how many bytes of memory each has left behind in this process:
+ *
+ *   flat WHAT COUNT */
+#include <mpi.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static long resident(void)
+{
+    long all, resident;
+    FILE *file = fopen("/proc/self/statm", "r");
+    if (!file || fscanf(file, "%ld %ld", &all, &resident) != 2)
+        abort();
+    fclose(file);
+    return resident * 4096;
+}
+
+static void once(const char *what, int rank)
+{
+    int one = 1, sum;
+    if (!strcmp(what, "communicator")) {
+        MPI_Comm made;
+        MPI_Comm_dup(MPI_COMM_WORLD, &made);
+        MPI_Allreduce(&one, &sum, 1, MPI_INT, MPI_SUM, made);
+        MPI_Sendrecv(&one, 1, MPI_INT, 1 - rank, 0, &sum, 1, MPI_INT, 1 - rank, 0, made, MPI_STATUS_IGNORE);
+        MPI_Comm_free(&made);
+    } else if (!strcmp(what, "file")) {
+        MPI_File file;
+        MPI_File_open(MPI_COMM_WORLD, "/dev/null", MPI_MODE_RDWR, MPI_INFO_NULL, &file);
+        MPI_File_close(&file);
+    } else {
+        MPI_Win window;
+        char *memory;
+        MPI_Win_allocate(64, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &memory, &window);
+        MPI_Win_free(&window);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    int rank;
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    long count = atol(argv[2]), first = 0;
+    for (long i = 0; i < count; i++) {
+        /* By then all that is there once is there. */
+        if (i == count / 4)
+            first = resident();
+        once(argv[1], rank);
+    }
+    fprintf(stderr, "left behind: %ld\n", (resident() - first) / (count - count / 4));
+    MPI_Finalize();
+    return 0;
+}

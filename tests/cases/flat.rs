@@ -1,0 +1,31 @@
+//! What is made and freed again and again leaves little behind.
+
+use redrt_tests::{Job, compile_case};
+
+/// What, how often, at how many replicas, and the most bytes that each may leave behind. With replicas it is remembered of each
+/// channel how far it came, as siblings may still speak of it.
+const LIMITS: [(&str, u32, u16, i64); 6] = [
+    ("communicator", 12_000, 1, 400),
+    ("file", 2_000, 1, 600),
+    ("window", 2_000, 1, 1_600),
+    ("communicator", 12_000, 2, 1_500),
+    ("file", 2_000, 2, 6_000),
+    ("window", 2_000, 2, 4_500),
+];
+
+#[test]
+fn what_is_freed_leaves_little_behind() {
+    let program = compile_case("flat");
+    for (what, count, degree, limit) in LIMITS {
+        let job = Job::new(2, &program).degree(degree).arguments(&[what, &count.to_string()]);
+        let ended = job.run().ended_well();
+        let bytes = |line: &str| line.rsplit_once("left behind: ")?.1.parse::<i64>().ok();
+        let left: Vec<_> = ended.err.lines().filter_map(bytes).collect();
+        println!("{what} at r = {degree}: {left:?} bytes, {limit} at most");
+        assert_eq!(left.len(), 2 * usize::from(degree), "{ended}");
+        assert!(
+            left.iter().all(|bytes| *bytes <= limit),
+            "{what} at r = {degree}: {left:?}, more than {limit}\n{ended}"
+        );
+    }
+}
