@@ -14,6 +14,7 @@ impl Traffic {
     }
 
     /// A message is sent.
+    #[cold]
     pub fn note(&mut self, to: VirtualRank, bytes: usize) {
         if let Some((messages, sum)) = self.0.get_mut(to.0 as usize) {
             *messages += 1;

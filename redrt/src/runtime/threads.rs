@@ -181,21 +181,20 @@ pub fn make_known() {
 /// The calling thread is in an MPI call until this is dropped.
 pub struct Inside {
     was_internal: Option<bool>,
-    extra: Option<Extra>,
+    /// What else is done at the end of the call: 0 in all calls but those of programs that are timed or have tools. One word, and no
+    /// type with more to it, since every call writes and reads it.
+    extra: u32,
 }
 
-/// What else is done at the end of a call, seldom asked for.
-struct Extra {
-    delivers: bool,
-    times: Option<CallKind>,
-}
+/// In [`Inside::extra`]: a tool is told of events. Below it is the kind of a call that is timed, and one more.
+const TELLS: u32 = 1 << 8;
 
 /// Begins an MPI call, at the end of which no lock is held.
 #[inline]
 pub fn enter(kind: CallKind) -> Inside {
     let watched = WATCHED.load(Ordering::Relaxed);
     if watched == 0 {
-        return Inside { was_internal: None, extra: None };
+        return Inside { was_internal: None, extra: 0 };
     }
     let mut inside = enter_quietly();
     if watched & (DELIVERS | TIMES) != 0 {
@@ -205,20 +204,21 @@ pub fn enter(kind: CallKind) -> Inside {
 }
 
 #[cold]
-fn begin_extra(watched: u8, kind: CallKind) -> Option<Extra> {
+fn begin_extra(watched: u8, kind: CallKind) -> u32 {
     if is_aside() {
-        return None;
+        return 0;
     }
-    let times = (watched & TIMES != 0 && calls::begin()).then_some(kind);
-    Some(Extra { delivers: watched & DELIVERS != 0 && !is_in_callback(), times })
+    let timed = if watched & TIMES != 0 && calls::begin() { kind as u32 + 1 } else { 0 };
+    let tells = watched & DELIVERS != 0 && !is_in_callback();
+    timed | if tells { TELLS } else { 0 }
 }
 
 #[cold]
-fn end_extra(extra: &Extra) {
-    if extra.delivers {
+fn end_extra(extra: u32) {
+    if extra & TELLS != 0 {
         events::deliver();
     }
-    if let Some(kind) = extra.times {
+    if let Some(kind) = CallKind::ALL.into_iter().find(|kind| *kind as u32 + 1 == extra & !TELLS) {
         calls::end(kind);
     }
 }
@@ -227,21 +227,21 @@ fn end_extra(extra: &Extra) {
 pub fn enter_quietly() -> Inside {
     // A callback that is made now in this replica and at another time in others: its calls do not count.
     if !is_watched() || is_aside() {
-        return Inside { was_internal: None, extra: None };
+        return Inside { was_internal: None, extra: 0 };
     }
     // First of all: what follows may allocate.
     let was_internal = preload::set_internal(true);
     let thread = THREAD.get().unwrap_or_else(register);
     // Only this thread writes it.
     thread.calls.store(thread.calls.load(Ordering::Relaxed).saturating_add(1), Ordering::Release);
-    Inside { was_internal: Some(was_internal), extra: None }
+    Inside { was_internal: Some(was_internal), extra: 0 }
 }
 
 impl Drop for Inside {
     #[inline]
     fn drop(&mut self) {
-        if let Some(extra) = &self.extra {
-            end_extra(extra);
+        if self.extra != 0 {
+            end_extra(self.extra);
         }
         if let Some(was_internal) = self.was_internal {
             if let Some(thread) = THREAD.get() {

@@ -24,7 +24,11 @@ pub enum CallKind {
 
 impl CallKind {
     /// How many there are.
-    pub const COUNT: usize = Self::Other as usize + 1;
+    pub const COUNT: usize = Self::ALL.len();
+
+    /// All of them, by number.
+    pub const ALL: [Self; 7] =
+        [Self::Send, Self::Isend, Self::Recv, Self::Irecv, Self::Wait, Self::Collective, Self::Other];
 }
 
 /// All calls of one kind.
