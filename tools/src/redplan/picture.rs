@@ -69,26 +69,43 @@ fn draw_lines<'a>(area: &Area<'a>, caption: (&str, &str, &str), is_log: bool, li
     // Both scales are needed as types of their own; on the logarithmic one the axis has decades.
     let scale = |x: f64| if is_log { x.log10() } else { x };
     let mut builder = ChartBuilder::on(area);
-    builder.caption(caption.0, ("sans-serif", 18)).margin(14).x_label_area_size(42).y_label_area_size(58);
+    // The names of the lines stand beside the chart, where they cover none.
+    builder.caption(caption.0, ("sans-serif", 18)).margin(14).margin_right((SIZE.0 - LEGEND_AT) as i32 + 16);
+    builder.x_label_area_size(42).y_label_area_size(58);
     let mut chart = builder.build_cartesian_2d(scale(least_x)..scale(most_x), 0.0..most_y)?;
     let label = |x: &f64| if is_log { short(10_f64.powf(*x)) } else { short(*x) };
     let mut mesh = chart.configure_mesh();
-    mesh.light_line_style(TRANSPARENT).x_desc(caption.1).y_desc(caption.2).x_label_formatter(&label).draw()?;
-    for ((name, points), colour) in lines.iter().zip(COLOURS.iter().cycle()) {
+    let up = |y: &f64| short(*y);
+    mesh.light_line_style(TRANSPARENT).x_desc(caption.1).y_desc(caption.2);
+    mesh.x_label_formatter(&label).y_label_formatter(&up).draw()?;
+    for ((_, points), colour) in lines.iter().zip(COLOURS.iter().cycle()) {
         let shown = points.iter().filter(|point| point.1.is_finite()).map(|(x, y)| (scale(*x), *y));
-        let legend = |(x, y)| PathElement::new([(x, y), (x + 14, y)], colour.stroke_width(2));
-        chart.draw_series(LineSeries::new(shown, colour.stroke_width(2)))?.label(name).legend(legend);
+        chart.draw_series(LineSeries::new(shown, colour.stroke_width(2)))?;
     }
-    let mut legend = chart.configure_series_labels();
-    legend.background_style(WHITE.mix(0.85)).border_style(BLACK.mix(0.3)).position(SeriesLabelPosition::UpperLeft);
-    Ok(legend.draw()?)
+    draw_legend(area, lines.iter().map(|(name, _)| name))
+}
+
+/// Where the names of lines and shapes begin.
+const LEGEND_AT: u32 = 520;
+
+fn words(size: i32) -> TextStyle<'static> {
+    ("sans-serif", size).into_font().color(&BLACK)
+}
+
+fn draw_legend<'a, 'b>(area: &Area<'a>, names: impl Iterator<Item = &'b String>) -> Drawn<'a> {
+    for ((number, name), colour) in names.enumerate().zip(COLOURS.iter().cycle()) {
+        let (x, y) = (LEGEND_AT as i32, 60 + 20 * number as i32);
+        area.draw(&PathElement::new([(x, y + 6), (x + 16, y + 6)], colour.stroke_width(2)))?;
+        area.draw(&Text::new(name.clone(), (x + 22, y), words(12)))?;
+    }
+    Ok(())
 }
 
 fn short(value: f64) -> String {
     match value {
-        million if million >= 1e6 => format!("{:.3} M", million / 1e6),
-        thousand if thousand >= 1e4 => format!("{:.0} K", thousand / 1e3),
-        _ => format!("{value:.2}"),
+        million if million >= 1e6 => format!("{} M", (million / 1e4).round() / 100.0),
+        thousand if thousand >= 1e4 => format!("{} K", (thousand / 1e3).round()),
+        _ => format!("{}", (value * 100.0).round() / 100.0),
     }
 }
 
@@ -103,7 +120,6 @@ fn draw_radar<'a>(area: &Area<'a>, title: &str, axes: &[String], shapes: &[(Stri
         ((centre.0 + length * angle.cos()) as i32, (centre.1 + length * angle.sin()) as i32)
     };
     let ring = |distance: f64| (0..=axes.len()).map(move |axis| at(axis % axes.len(), distance)).collect::<Vec<_>>();
-    let words = |size: i32| ("sans-serif", size).into_font().color(&BLACK);
     area.draw(&Text::new(title.to_owned(), (14, 14), words(18)))?;
     for distance in [1.0, 2.0, 3.0] {
         let style = if distance == 1.0 { BLACK.stroke_width(2) } else { BLACK.mix(0.2).stroke_width(1) };
@@ -120,15 +136,13 @@ fn draw_radar<'a>(area: &Area<'a>, title: &str, axes: &[String], shapes: &[(Stri
         };
         area.draw(&Text::new(name.clone(), place, words(13)))?;
     }
-    for (number, ((name, distances), colour)) in shapes.iter().zip(COLOURS.iter().cycle()).enumerate() {
+    for ((_, distances), colour) in shapes.iter().zip(COLOURS.iter().cycle()) {
         let corners = (0..=axes.len()).map(|axis| at(axis % axes.len(), distances[axis % axes.len()]));
         area.draw(&PathElement::new(corners.collect::<Vec<_>>(), colour.stroke_width(2)))?;
-        let y = 60 + 20 * number as i32;
-        area.draw(&PathElement::new([(500, y + 6), (520, y + 6)], colour.stroke_width(2)))?;
-        area.draw(&Text::new(name.clone(), (528, y), words(13)))?;
     }
+    draw_legend(area, shapes.iter().map(|(name, _)| name))?;
     let last = 70 + 20 * shapes.len() as i32;
-    area.draw(&Text::new("black ring: the baseline", (500, last), words(12)))?;
+    area.draw(&Text::new("black ring: the baseline", (LEGEND_AT as i32, last), words(12)))?;
     Ok(())
 }
 
