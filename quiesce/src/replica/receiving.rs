@@ -54,11 +54,9 @@ impl Replica {
                     self.outputs.push_back(Output::Arrived { message, envelope, from, is_agreed: is_next });
                     return Ok(());
                 }
+                // One that is outvoted is fetched from another when its payload is here, and can be compared with the right one.
                 let is_agreed = self.agrees_on_arrival(message, from.index);
                 self.outputs.push_back(Output::Arrived { message, envelope, from, is_agreed });
-                if !is_agreed {
-                    self.agree(message);
-                }
             }
             Phase::Wanted { .. } | Phase::Withheld { .. } => {
                 slot.phase = Phase::Incomplete { supplier: from.index };
@@ -128,6 +126,11 @@ impl Replica {
             self.outputs.push_back(Output::Verified { message, place });
         }
         self.evaluate(message);
+    }
+
+    /// The payload of a message that has arrived, and is not agreed, comes only when it is matched.
+    pub fn payload_awaits_match(&mut self, message: MessageId) {
+        self.agree(message);
     }
 
     /// The payload of a further copy (announced as `Shadow`) has been hashed and dropped.

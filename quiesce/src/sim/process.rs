@@ -559,7 +559,10 @@ impl Process {
             (None, Some(handle)) if shadow || incoming.matched => {
                 self.put(from, Packet::Pull { message, handle, shadow });
             }
-            (None, handle) => incoming.announced = handle,
+            (None, handle) => {
+                incoming.announced = handle;
+                self.replica.payload_awaits_match(message);
+            }
         }
     }
 }

@@ -172,7 +172,11 @@ impl Engine {
         if let Some(Arrived::Matched { decided, .. }) = arrived {
             self.record_match(context, decided, source);
         }
+        let awaits_match = !is_agreed && matches!(offered, Offered::Remote(_));
         self.take_payload(key, from, offered);
+        if awaits_match {
+            self.replication().replica.payload_awaits_match(id);
+        }
     }
 
     /// The envelope of a message that has arrived is agreed: gives it to matching.
