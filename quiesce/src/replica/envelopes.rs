@@ -15,7 +15,7 @@
 
 use super::{Replica, Verification};
 use crate::channel::Phase;
-use crate::frame::{MessageId, Output};
+use crate::frame::{Action, Finding, MessageId, Output};
 use crate::mutation::Mutation;
 use crate::view::leader;
 use redrt_types::{Digest, Kinship, ReplicaIndex, ReplicaSet, VirtualRank};
@@ -31,7 +31,9 @@ enum Judged {
     Open,
     /// It is to be taken.
     Agreed,
-    /// This replica's is to be taken.
+    /// This replica's is to be taken, because a majority has it.
+    Outvoted(ReplicaIndex),
+    /// This replica's is to be taken, though nobody can judge.
     Other(ReplicaIndex),
 }
 
@@ -70,14 +72,30 @@ impl Replica {
         if slot.is_agreed {
             return;
         }
-        match self.judge_envelope(message, supplier) {
+        let judged = self.judge_envelope(message, supplier);
+        match judged {
             Judged::Open => {}
             Judged::Agreed => self.match_agreed(message),
-            Judged::Other(other) => {
+            Judged::Outvoted(other) | Judged::Other(other) => {
+                if let Judged::Outvoted(_) = judged {
+                    self.report_outvoted(message);
+                }
                 // The payload in hand will not be hashed: this vote is what it claims.
                 self.slot(message).tally.confirm(supplier);
                 self.fetch(message, other);
             }
+        }
+    }
+
+    /// The payload in hand is not what a majority has: that is told while it can be compared.
+    fn report_outvoted(&mut self, message: MessageId) {
+        let slot = self.slot(message);
+        if let Phase::Complete { supplier, computed } = slot.phase
+            && !slot.reported.contains(supplier)
+        {
+            slot.reported.insert(supplier);
+            let (finding, action) = (Finding::ReplicaCorrupt, Action::Refetched);
+            self.report(message, supplier, computed, finding, Some(supplier), action);
         }
     }
 
@@ -114,7 +132,7 @@ impl Replica {
         match claimants(tally, (supplier, claim), live, kinship) {
             Claimants::Open => Judged::Open,
             Claimants::Most(most) if most.contains(supplier) => Judged::Agreed,
-            Claimants::Most(most) => most.iter().next().map_or(Judged::Open, Judged::Other),
+            Claimants::Most(most) => most.iter().next().map_or(Judged::Open, Judged::Outvoted),
             Claimants::Tied => self.shared_side(message, supplier).map_or(Judged::Agreed, Judged::Other),
         }
     }
