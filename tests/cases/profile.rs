@@ -9,7 +9,7 @@ use std::time::Duration;
 
 const RANKS: u32 = 4;
 
-/// Bytes by sender and receiver of `known.c`, at so many ranks.
+/// Bytes by sender and receiver of `known.c`, run with this number of ranks.
 fn known_traffic(ranks: u32) -> BTreeMap<(u64, u64), f64> {
     let mut traffic = BTreeMap::new();
     for rank in 0..ranks {

@@ -1,6 +1,6 @@
 """Attacks on everything that listens on a host: attack.py UID KIND [ARGUMENTS]. Prints "attacking", and ends when it is killed.
 
-silent ADDRESS COUNT PORT...   so many connections that say nothing, opened again when they are closed
+silent ADDRESS COUNT PORT...   COUNT connections that say nothing, opened again when they are closed
 slow ADDRESS PORT...           connections that say a byte every second
 flood ADDRESS PORT...          connections that say rubbish and go, one after the other
 replay ADDRESS FILE PORT...    what others have said first, again and again

@@ -27,7 +27,7 @@ impl<'a> Attack<'a> {
         Self::start(lab, host, NOBODY, words)
     }
 
-    /// By whoever may listen on a link.
+    /// By root, who may listen on a link.
     fn by_root(lab: &'a Lab, host: &str, words: &[String]) -> Self {
         Self::start(lab, host, "0", words)
     }

@@ -12,7 +12,7 @@ pub struct Damage {
 }
 
 impl Damage {
-    /// The bytes, of which there is one at least, after it.
+    /// The damaged bytes. There must be at least one.
     pub fn done_to(&self, bytes: &[u8]) -> Vec<u8> {
         let mut bytes = bytes.to_vec();
         for (place, value, is_flip) in &self.changed {

@@ -12,7 +12,7 @@ const AUXILIARY_WORDS_MAX: usize = 512;
 /// The highest number of a descriptor: room is needed above it.
 const DESCRIPTOR_MAX: i32 = 1 << 30;
 
-/// Checks what would be noticed too late otherwise. `own` is what the kernel maps here, `pid` the number of this process.
+/// Checks what would be noticed too late otherwise. `own`: what the kernel maps here. `pid`: of this process.
 ///
 /// # Errors
 /// `InvalidData`, with what cannot be.

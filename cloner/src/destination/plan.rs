@@ -54,7 +54,7 @@ pub struct Room {
 }
 
 impl Room {
-    /// For so many pieces of memory, areas and threads.
+    /// For this number of pieces of memory, areas and threads.
     pub fn new(kept_count: usize, area_count: usize, thread_count: usize) -> Self {
         let step_count = 3 * kept_count + 12 * area_count + thread_count + 64;
         let bytes = CODE_BYTES + size_of::<Step>() * step_count + 8 * (16 * thread_count + 4 * 4096);

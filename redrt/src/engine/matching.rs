@@ -26,7 +26,7 @@ pub struct Contexts {
     by_id: FxHashMap<u64, ContextIndex>,
     last: (u64, ContextIndex),
     order: Order,
-    /// With so many it is worth while to look which can go.
+    /// A sweep is due when there are more contexts than this.
     sweep_at: usize,
 }
 

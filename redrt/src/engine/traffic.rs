@@ -8,7 +8,7 @@ use redrt_wire::profile::SentTo;
 pub struct Traffic(Vec<(u64, u64)>);
 
 impl Traffic {
-    /// None yet, to so many ranks.
+    /// No message was sent yet. `rank_count`: ranks of the job.
     pub fn new(rank_count: u32) -> Self {
         Self(vec![(0, 0); rank_count as usize])
     }

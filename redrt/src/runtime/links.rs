@@ -122,7 +122,7 @@ impl Guests {
             match Connection::accept(listener) {
                 Ok((stream, address)) => {
                     shortage.is_over();
-                    // Whoever is gone already is refused; there is nobody to tell.
+                    // An error means that the other end is gone already: there is nobody to tell.
                     if let Ok(admitting) = Admitting::begin(stream, secret) {
                         self.add(address, admitting);
                     }

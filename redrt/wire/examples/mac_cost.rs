@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 const SLICE: Duration = Duration::from_millis(300);
 const SLICES: usize = 5;
 
-/// MB/s of `work` over pieces of so many bytes: the best slice.
+/// MB/s of `work`, which handles `bytes` bytes each time: the best slice.
 fn rate(bytes: usize, mut work: impl FnMut()) -> f64 {
     let slice = |work: &mut dyn FnMut()| {
         let (begin, mut count) = (Instant::now(), 0_u64);

@@ -176,7 +176,7 @@ fn run(seed: u64, fault: Fault, mistake: Mistake) -> Result<(), String> {
 const SEEDS: u64 = 8;
 
 #[test]
-fn whoever_stops_or_loops_is_retired_and_a_slow_host_is_named() {
+fn a_replica_that_stops_or_loops_is_retired_and_a_slow_host_is_named() {
     for fault in [Fault::None, Fault::Stops, Fault::Loops, Fault::SlowHost] {
         for seed in 0..SEEDS {
             assert_eq!(run(seed, fault, Mistake::None), Ok(()));

@@ -3,7 +3,7 @@
 use super::*;
 use redrt_wire::scrub::{Answer, Stretch};
 
-/// A rank of so many replicas, whose memory was compared once and was equal.
+/// A rank with `degree` replicas, whose memory was compared once and was equal.
 fn compared(degree: u16) -> Table {
     let interval = Some(Duration::from_secs(1000));
     let mut table = recovering_with(&[degree], Settings { scrub_interval: interval, ..settings(&[degree]) });
