@@ -2,7 +2,7 @@
 
 use crate::nothing_left;
 use crate::pool::{Daemon, hosts_of, program, redctl, wait};
-use redrt_tests::lab::lab;
+use redrt_tests::lab::{lab, slurm_lab};
 use redrt_tests::{Ended, Job, Lab, Random, Running, compile};
 use serde_json::Value;
 use std::process::Stdio;
@@ -90,14 +90,20 @@ fn a_host_that_is_added_takes_what_was_lost() {
     nothing_left(&lab, &finish(&lab, job));
 }
 
-/// A pool on h1 that keeps these hosts, and has seen them.
-fn pool(lab: &Lab, hosts: &[&str]) -> Daemon {
+/// `redspared` on h1, with these options too.
+fn begin_pool(lab: &Lab, options: &[&str]) -> Daemon {
     let mut command = lab.on("h1");
     command.arg(program("redspared")).args(["--listen", "7480", "--watch-interval", "0.2", "--watch-timeout", "2"]);
-    command.args(["--launcher-exec", &lab.ssh(), "--lease-time", "3", "--state"]).arg(lab.path("pool"));
+    command.args(["--launcher-exec", &lab.ssh(), "--lease-time", "3", "--state"]).arg(lab.path("pool")).args(options);
     let daemon = Daemon(command.stdin(Stdio::null()).stderr(Stdio::null()).spawn().expect("redspared can be run"));
     let secret = lab.path("pool.secret");
     wait("the daemon listens", || redctl(lab, "h1", "h1", &secret, &["status"]).map(drop));
+    daemon
+}
+
+/// A pool on h1 that keeps these hosts, and has seen them.
+fn pool(lab: &Lab, hosts: &[&str], options: &[&str]) -> Daemon {
+    let daemon = begin_pool(lab, options);
     let words: Vec<_> = ["add"].into_iter().chain(hosts.iter().copied()).collect();
     redctl(lab, "h1", "h1", &lab.path("pool.admin"), &words).expect("they are hosts");
     wait("they are seen", || {
@@ -130,7 +136,7 @@ fn is_so(condition: bool, lab: &Lab) -> Result<(), String> {
 #[test]
 fn a_pool_lends_hosts_and_gets_them_back() {
     let Some(lab) = lab(5) else { return };
-    let daemon = pool(&lab, &["h4:4", "h5:4"]);
+    let daemon = pool(&lab, &["h4:4", "h5:4"], &[]);
     let secret = lab.path("pool.secret");
     let job = start(&lab, 2, "h1,h2,h3", &["--pool", "h1", "--pool-secret", &secret.display().to_string()]);
     lab.cut_power("h2");
@@ -153,11 +159,37 @@ fn a_pool_lends_hosts_and_gets_them_back() {
     nothing_left(&lab, &ended);
 }
 
+/// MUNGE runs where Slurm does.
+#[test]
+fn a_pool_knows_by_munge_whose_a_job_is_and_still_does_when_it_was_restarted() {
+    let Some(lab) = slurm_lab(3) else { return };
+    let daemon = pool(&lab, &["h3:4"], &["--munge"]);
+    let secret = lab.path("pool.secret");
+    let job = start(&lab, 2, "h1,h2", &["--pool", "h1", "--pool-secret", &secret.display().to_string()]);
+    lab.cut_power("h2");
+    job.wait_until("recovery", |job| job.count("recovered") == 4);
+    let known = || -> Result<(), String> {
+        let status = redctl(&lab, "h1", "h1", &secret, &["status", "--json"])?;
+        let status: Value = serde_json::from_str(&status).map_err(|error| error.to_string())?;
+        let job = &status["jobs"][0];
+        let is_known = job["user"] == "root" && job["connected"] == true;
+        if is_known { Ok(()) } else { Err(status["jobs"].to_string()) }
+    };
+    wait("the job is root's", known);
+    end_pool(&lab, daemon);
+    let daemon = begin_pool(&lab, &["--munge"]);
+    wait("the job has come back", known);
+    let ended = finish(&lab, job);
+    assert_eq!(ended.events("host-free").count(), 0, "no lease was lost\n{ended}");
+    end_pool(&lab, daemon);
+    nothing_left(&lab, &ended);
+}
+
 #[test]
 fn a_lent_host_that_fails_is_marked_and_another_one_lent() {
     let Some(lab) = lab(4) else { return };
     // h3 cannot be reached when it is needed, though it was seen a moment ago.
-    let daemon = pool(&lab, &["h3:4"]);
+    let daemon = pool(&lab, &["h3:4"], &[]);
     let secret = lab.path("pool.secret");
     let job = start(&lab, 2, "h1,h2", &["--pool", "h1", "--pool-secret", &secret.display().to_string()]);
     lab.cut_power("h3");

@@ -13,6 +13,7 @@ pub mod interface;
 pub mod jobs;
 pub mod launchers;
 pub mod link;
+mod munge;
 pub mod plan;
 pub mod pool;
 mod prompt;

@@ -4,8 +4,10 @@
 //! Leases are the job's for their time, counted from when the last renewal that was answered was *sent*, so they end here no
 //! later than there.
 
+use super::identity::{self, Pass, Proof};
 use super::spares::{News, Spares};
 use super::wire::{End, FromPool, ToPool};
+use crate::munge::Munge;
 use crate::tree::door;
 use crate::tree::hub::{Event, Hub, LinkId};
 use anyhow::{Context, Result, bail};
@@ -54,6 +56,12 @@ pub struct Client {
     told_to_leave: BTreeSet<LeaseId>,
     /// Leases given back, until the pool says that it knows.
     ends: BTreeMap<LeaseId, End>,
+    /// Says whose job it is, where the pool tells users apart.
+    pass: Option<Pass>,
+    /// The job has not begun, so it may wait.
+    is_starting: bool,
+    /// The pool wants to know whose job it is.
+    is_asked_for_user: bool,
     lease_time: Duration,
     /// When the last renewal that was answered was sent.
     renewed_at: Duration,
@@ -72,6 +80,17 @@ pub struct Client {
 impl Client {
     /// Connects to a pool and presents the job. Blocks.
     pub fn connect(address: SocketAddr, secret: &Secret, job: JobId, now: Duration) -> Result<Self> {
+        Self::connect_by(&Munge::default(), address, secret, job, now)
+    }
+
+    /// The same with other commands for MUNGE.
+    pub(crate) fn connect_by(
+        munge: &Munge,
+        address: SocketAddr,
+        secret: &Secret,
+        job: JobId,
+        now: Duration,
+    ) -> Result<Self> {
         let mut hub = Hub::without_door(secret.clone())?;
         let opened = door::dial(address, secret, ANSWER_TIME_MAX)
             .with_context(|| format!("Failed to reach the pool of spares at {address}"))?;
@@ -85,6 +104,9 @@ impl Client {
             leases: BTreeMap::new(),
             told_to_leave: BTreeSet::new(),
             ends: BTreeMap::new(),
+            pass: None,
+            is_starting: true,
+            is_asked_for_user: false,
             lease_time: ANSWER_TIME_MAX,
             renewed_at: now,
             renew_at: now + ANSWER_TIME_MAX,
@@ -96,14 +118,32 @@ impl Client {
             now,
             news: VecDeque::new(),
         };
-        client.present(link, now);
-        let is_answered = |client: &Self| !matches!(client.connection, Connection::Up { is_welcome: false, .. });
+        client.present(link, None, now);
+        let is_answered = |client: &Self| {
+            client.is_asked_for_user || !matches!(client.connection, Connection::Up { is_welcome: false, .. })
+        };
         client.wait_for(is_answered, ANSWER_TIME_MAX, now)?;
+        if std::mem::take(&mut client.is_asked_for_user) {
+            let sealed = munge.seal(&identity::words(job), None).with_context(|| {
+                format!("the pool of spares at {address} tells users apart by MUNGE, which does not work here")
+            })?;
+            client.present(link, Some(Proof::Munge(sealed)), now);
+            client.wait_for(is_answered, ANSWER_TIME_MAX, now)?;
+        }
+        client.is_starting = false;
         match (client.connection, client.news.pop_front()) {
             (Connection::Up { is_welcome: true, .. }, None) => Ok(client),
             (_, Some(News::Note(line))) => bail!("{line}"),
             _ => bail!("the pool of spares at {address} does not answer"),
         }
+    }
+
+    /// Works until the pool was away and has let the job in again. Whether it has in this time.
+    #[cfg(test)]
+    pub(crate) fn comes_back(&mut self, time_max: Duration) -> bool {
+        let is_back = |news: &News| matches!(news, News::Note(line) if line.ends_with("is back"));
+        let _ = self.wait_for(|client| client.news.iter().any(is_back), time_max, self.now);
+        self.news.iter().any(is_back)
     }
 
     fn wait_for(&mut self, is_done: impl Fn(&Self) -> bool, time_max: Duration, now: Duration) -> Result<()> {
@@ -113,8 +153,12 @@ impl Client {
             if left.is_zero() {
                 break;
             }
+            let passed = now + begin.elapsed();
+            let until_next = self.next_event(passed).map_or(left, |at| at.saturating_sub(passed));
+            // Rounded up: waking too early would find nothing to do, again and again.
+            let pause = left.min(until_next + Duration::from_millis(1));
             let mut fds = [PollFd::new(self.hub.fd(), PollFlags::POLLIN)];
-            match poll(&mut fds, PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX)) {
+            match poll(&mut fds, PollTimeout::try_from(pause).unwrap_or(PollTimeout::MAX)) {
                 Ok(_) | Err(nix::errno::Errno::EINTR) => {}
                 Err(error) => return Err(error.into()),
             }
@@ -123,11 +167,18 @@ impl Client {
         Ok(())
     }
 
-    fn present(&mut self, link: LinkId, now: Duration) {
+    /// Says who is there; all else follows when the pool has answered.
+    fn present(&mut self, link: LinkId, proof: Option<Proof>, now: Duration) {
         self.connection = Connection::Up { link, is_welcome: false };
         let leases = self.leases.keys().chain(self.ends.keys()).copied().collect();
         let version = env!("CARGO_PKG_VERSION").into();
-        self.say(&ToPool::Hello { version, job: self.job, leases });
+        self.hub.send(link, &ToPool::Hello { version, job: self.job, leases, proof });
+        self.unanswered.clear();
+        self.renew(now);
+    }
+
+    /// Says what the pool has not heard, or not on this connection.
+    fn say_all(&mut self, now: Duration) {
         for (lease, end) in self.ends.clone() {
             self.say(&ToPool::End { lease, end });
         }
@@ -141,8 +192,9 @@ impl Client {
         self.renew(now);
     }
 
+    /// To a pool that knows the job.
     fn say(&mut self, message: &ToPool) {
-        if let Connection::Up { link, .. } = self.connection {
+        if let Connection::Up { link, is_welcome: true } = self.connection {
             self.hub.send(link, message);
         }
     }
@@ -165,6 +217,13 @@ impl Client {
         }
     }
 
+    fn refuse(&mut self, why: &str, now: Duration) {
+        self.part(why, now);
+        self.connection = Connection::Refused;
+        let line = format!("the pool of spares at {} refuses this job: {why}", self.address);
+        self.news.push_back(News::Note(line));
+    }
+
     fn read(&mut self, link: LinkId, now: Duration) {
         loop {
             match self.hub.next_message::<FromPool>(link) {
@@ -177,7 +236,13 @@ impl Client {
 
     fn hear(&mut self, message: FromPool, now: Duration) {
         match message {
-            FromPool::Welcome { lease_time_ms, leases } => {
+            FromPool::Prove if self.is_starting => self.is_asked_for_user = true,
+            // A new key of the administrator, or `--munge` since it was started again.
+            FromPool::Prove => {
+                self.refuse("it asks anew whose job this is, and a running job cannot wait for MUNGE", now)
+            }
+            FromPool::Welcome { lease_time_ms, leases, pass } => {
+                self.pass = pass.or(self.pass.take());
                 self.lease_time = Duration::from_millis(lease_time_ms.max(1));
                 self.renew_at = self.renew_at.min(now + self.lease_time / RENEWALS);
                 if let Connection::Up { is_welcome, .. } = &mut self.connection {
@@ -188,13 +253,9 @@ impl Client {
                     self.is_missed = false;
                     self.news.push_back(News::Note(format!("the pool of spares at {} is back", self.address)));
                 }
+                self.say_all(now);
             }
-            FromPool::Refused(why) => {
-                self.part(&why, now);
-                self.connection = Connection::Refused;
-                let line = format!("the pool of spares at {} refuses this job: {why}", self.address);
-                self.news.push_back(News::Note(line));
-            }
+            FromPool::Refused(why) => self.refuse(&why, now),
             FromPool::Granted { number, lease } if self.requests.remove(&number).is_some() => {
                 self.leases.insert(lease.id, lease.clone());
                 self.news.push_back(News::Granted { number, lease });
@@ -294,7 +355,9 @@ impl Spares for Client {
         self.now = now;
         for event in self.hub.events() {
             match event {
-                Event::Dialled { result: Ok(link), .. } => self.present(link, now),
+                Event::Dialled { result: Ok(link), .. } => {
+                    self.present(link, self.pass.clone().map(Proof::Pass), now);
+                }
                 Event::Dialled { result: Err(error), .. } => self.part(&error.to_string(), now),
                 Event::Readable(link) => self.read(link, now),
                 Event::Closed(link) => {

@@ -5,6 +5,7 @@ pub mod access;
 pub mod client;
 pub mod control;
 pub mod facts;
+pub mod identity;
 pub mod places;
 pub mod spares;
 pub mod wire;

@@ -3,6 +3,8 @@
 //! ```text
 //! redrun                                     redspared
 //!   │ ── Hello{leases it has} ────────────────▶ │   the first message, on every new connection
+//!   │ ◀── Prove ────────────────────────────────│   where users are told apart by MUNGE, unless it has a pass
+//!   │ ── Hello{leases it has, proof} ─────────▶ │
 //!   │ ◀── Welcome{leases it has here} | Refused │   what it does not know of is taken back
 //!   │ ── Request ─────────────────────────────▶ │
 //!   │ ◀── Granted ──────────────────────────────│   now or later
@@ -17,6 +19,7 @@
 //! ```
 //! A connection that breaks costs requests, which are made again on the next, but no lease.
 
+use super::identity::{Pass, Proof};
 use serde::{Deserialize, Serialize};
 use spare_pool::{JobId, Lease, LeaseId, Request, Spare};
 
@@ -68,6 +71,8 @@ pub enum ToPool {
         job: JobId,
         /// What it believes to have.
         leases: Vec<LeaseId>,
+        /// Whose job it is, if it was asked for that on this or an earlier connection.
+        proof: Option<Proof>,
     },
     /// It needs a place.
     Request {
@@ -109,12 +114,16 @@ pub enum ToPool {
 /// From the pool.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum FromPool {
+    /// The job is to say Hello again, with a proof of whose it is.
+    Prove,
     /// The job is known from now on.
     Welcome {
         /// How long its leases last when it is not heard of.
         lease_time_ms: u64,
         /// What it has.
         leases: Vec<LeaseId>,
+        /// For its next connections.
+        pass: Option<Pass>,
     },
     /// The connection is of no use, for this reason.
     Refused(String),

@@ -2,11 +2,12 @@
 //!
 //! | key | file | may |
 //! |---|---|---|
-//! | of jobs | `FILE.secret`, for a group | lease, look |
+//! | of jobs | `FILE.secret`, for a group | lease, look; with `--munge`, as the user that MUNGE says |
 //! | of a user | `DIR/NAME.key` | lease as NAME, look; nobody else has a say in what NAME's jobs have |
 //! | of the administrator | `FILE.admin` | all that, and change which hosts there are |
 
 use crate::pool::access;
+use crate::pool::identity::Authority;
 use crate::secret_file;
 use anyhow::{Context, Result, ensure};
 use redrt_wire::auth::Secret;
@@ -65,6 +66,13 @@ impl Keys {
     #[must_use]
     pub fn secrets(&self) -> Vec<Secret> {
         self.0.iter().map(|(_, secret)| secret.clone()).collect()
+    }
+
+    /// Makes passes for users, and knows them again for as long as the administrator's key is the same.
+    #[must_use]
+    pub fn authority(&self) -> Authority {
+        let (_, key) = self.0.iter().find(|(holder, _)| *holder == Holder::Administrator).expect("it was loaded");
+        Authority::new(key)
     }
 
     /// Who has the key with this number.

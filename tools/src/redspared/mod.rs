@@ -7,8 +7,10 @@ mod looks;
 mod report;
 mod server;
 mod store;
+mod users;
 
 use crate::cli::{Generate, generate_for};
+use crate::munge::Munge;
 use crate::pool::access;
 use crate::pool::wire::DEFAULT_PORT;
 use crate::redrun::Console;
@@ -51,6 +53,10 @@ struct Arguments {
     /// Directory with a file NAME.key for each user: jobs that use it are that user's
     #[arg(long = "user-keys", value_name = "DIRECTORY")]
     user_keys: Option<PathBuf>,
+
+    /// Tell the users of the key of jobs apart by MUNGE: no job of another user can give back or take over what a user's jobs have
+    #[arg(long)]
+    munge: bool,
 
     /// Time after which the leases of a job that is not heard of end
     #[arg(long = "lease-time", value_name = "SECONDS", default_value = "60", value_parser = seconds)]
@@ -150,12 +156,13 @@ fn run(arguments: Arguments, console: &Console) -> Result<()> {
     // Before any thread is started, so that all have them blocked.
     let signals = catch_signals()?;
     let keys = keys::Keys::load(&secret_file, &admin_file, arguments.user_keys.as_deref())?;
+    let users = arguments.munge.then(|| users::Users::by(Munge::default(), keys.authority())).transpose()?;
     let store = store::Store::open(&state)?;
     let stored = store.load().with_context(|| format!("Failed to read the pool's state {}", state.display()))?;
     let pool = Pool::restore(settings, stored, Duration::ZERO);
     let looks = looks::Looks::new(daemon_executable()?, launcher, arguments.watch_timeout)?;
     let address = listen_address(&arguments.listen)?;
-    server::Server::new(address, keys, pool, store, looks, console)?.run(&signals)
+    server::Server::new(address, keys, users, pool, store, looks, console)?.run(&signals)
 }
 
 fn listen_address(text: &str) -> Result<SocketAddr> {

@@ -4,7 +4,9 @@ use super::keys::{Holder, Keys};
 use super::looks::Looks;
 use super::report;
 use super::store::Store;
+use super::users::{Known, Users, Verdict};
 use crate::launchers;
+use crate::pool::identity::{Pass, Proof};
 use crate::pool::spares::ended;
 use crate::pool::wire::{End, FromPool, Question, ToPool};
 use crate::redrun::Console;
@@ -31,7 +33,9 @@ pub struct Server<'a> {
     console: &'a Console,
     begin: Instant,
     keys: Keys,
-    /// Whose key each connection was opened with.
+    /// Where users are told apart by MUNGE.
+    users: Option<Users>,
+    /// Whose key each connection was opened with, or whom MUNGE has named.
     holders: BTreeMap<LinkId, Holder>,
     /// Who is connected, once they have said so.
     jobs: BTreeMap<JobId, LinkId>,
@@ -46,6 +50,7 @@ impl<'a> Server<'a> {
     pub fn new(
         address: SocketAddr,
         keys: Keys,
+        users: Option<Users>,
         pool: Pool,
         store: Store,
         looks: Looks,
@@ -54,7 +59,7 @@ impl<'a> Server<'a> {
         let hub = Hub::with_keys(address, keys.secrets())?;
         let (holders, jobs, tickets, outgoing) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new(), Vec::new());
         let begin = Instant::now();
-        let server = Self { hub, pool, store, looks, console, begin, keys, holders, jobs, tickets, outgoing };
+        let server = Self { hub, pool, store, looks, console, begin, keys, users, holders, jobs, tickets, outgoing };
         let (hosts, leases) = (server.pool.hosts(Duration::ZERO).count(), server.pool.stored().leases.len());
         server.say(&format!("listening at {}: {hosts} hosts, {leases} leases", server.hub.address()));
         Ok(server)
@@ -79,11 +84,12 @@ impl<'a> Server<'a> {
                 let left = at.saturating_sub(now) + Duration::from_millis(1);
                 PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX)
             });
-            let mut fds = [
+            let mut fds = vec![
                 PollFd::new(self.hub.fd(), PollFlags::POLLIN),
                 PollFd::new(self.looks.fd(), PollFlags::POLLIN),
                 PollFd::new(signals.as_fd(), PollFlags::POLLIN),
             ];
+            fds.extend(self.users.as_ref().map(|users| PollFd::new(users.fd(), PollFlags::POLLIN)));
             match poll(&mut fds, timeout) {
                 Ok(_) | Err(nix::errno::Errno::EINTR) => {}
                 Err(error) => return Err(error).context("Failed to wait for events"),
@@ -96,6 +102,13 @@ impl<'a> Server<'a> {
                 self.note_look(&look.host, look.found.as_ref().err());
                 let now = self.now();
                 self.pool.seen(&look.host, look.found, now);
+            }
+            for found in self.users.as_mut().map(Users::found).unwrap_or_default() {
+                let now = self.now();
+                match found {
+                    Ok(known) => self.greet_known(known, now),
+                    Err((link, why)) => self.answer(link, FromPool::Refused(why)),
+                }
             }
             for event in self.hub.events() {
                 self.happen(event)?;
@@ -151,6 +164,9 @@ impl<'a> Server<'a> {
     fn drop_link(&mut self, link: LinkId) {
         self.hub.close(link);
         self.holders.remove(&link);
+        if let Some(users) = &mut self.users {
+            users.forget(link);
+        }
         self.jobs.retain(|_, other| *other != link);
         let gone: Vec<_> =
             self.tickets.iter().filter(|(_, (other, _))| *other == link).map(|(ticket, _)| *ticket).collect();
@@ -182,9 +198,9 @@ impl<'a> Server<'a> {
                 };
                 self.answer(link, FromPool::Answer(answer));
             }
-            (ToPool::Hello { version, job, leases }, None) => match version_is_wrong(&version) {
+            (ToPool::Hello { version, job, leases, proof }, None) => match version_is_wrong(&version) {
                 Some(why) => self.answer(link, FromPool::Refused(why)),
-                None => self.greet(link, job, &leases, now),
+                None => self.meet(link, job, leases, proof, now),
             },
             (message, Some(job)) => self.serve(link, job, message, now),
             (message, None) => {
@@ -194,14 +210,34 @@ impl<'a> Server<'a> {
         }
     }
 
+    /// A job presents itself. A key of a user says whose it is; who has the key of jobs may have to prove it.
+    fn meet(&mut self, link: LinkId, job: JobId, leases: Vec<LeaseId>, proof: Option<Proof>, now: Duration) {
+        let is_anybodys = self.holders.get(&link).is_none_or(|holder| *holder == Holder::Jobs);
+        let Some(users) = self.users.as_mut().filter(|_| is_anybodys) else {
+            return self.greet(link, job, &leases, None, now);
+        };
+        match users.judge(link, job, leases, proof) {
+            Verdict::Prove => self.answer(link, FromPool::Prove),
+            Verdict::Wait => {}
+            Verdict::Known(known) => self.greet_known(known, now),
+            Verdict::Refused(why) => self.answer(link, FromPool::Refused(why)),
+        }
+    }
+
+    fn greet_known(&mut self, known: Known, now: Duration) {
+        let Known { link, job, leases, user, pass } = known;
+        self.holders.insert(link, Holder::User(user));
+        self.greet(link, job, &leases, Some(pass), now);
+    }
+
     /// A job is here, perhaps again. A lease that it has not heard of was granted while its connection broke.
-    fn greet(&mut self, link: LinkId, job: JobId, leases: &[LeaseId], now: Duration) {
+    fn greet(&mut self, link: LinkId, job: JobId, leases: &[LeaseId], pass: Option<Pass>, now: Duration) {
         let user = self.user_of(link);
         let connected = self.jobs.get(&job).map(|other| self.user_of(*other));
         if connected.is_some_and(|other| other != user) || self.pool.leases(job).any(|lease| lease.user != user) {
             return self.answer(link, FromPool::Refused(format!("job {job} is another user's")));
         }
-        if let Some(before) = self.jobs.insert(job, link) {
+        if let Some(before) = self.jobs.insert(job, link).filter(|before| *before != link) {
             self.drop_link(before);
             self.jobs.insert(job, link);
         }
@@ -212,7 +248,7 @@ impl<'a> Server<'a> {
         self.pool.renew(job, now);
         let lease_time_ms = self.pool.settings().lease_time.map_or(u64::MAX, |time| time.as_millis() as u64);
         let leases = self.lease_ids(job);
-        self.answer(link, FromPool::Welcome { lease_time_ms, leases });
+        self.answer(link, FromPool::Welcome { lease_time_ms, leases, pass });
     }
 
     /// Whose job is at the other end, where users are told apart.

@@ -1,16 +1,11 @@
 //! The line by which a daemon is handed the job's secret, on its standard input: in plain where what carries it is protected (a pipe,
 //! ssh), sealed by MUNGE where it is not (srun).
 
-use anyhow::{Context, Result, ensure};
+use crate::munge::{Munge, SEALED, SEALED_BYTES_MAX};
+use anyhow::{Context, Result};
 use redrt_wire::auth::Secret;
-use std::io::{self, BufRead, Write};
+use std::io::{self, BufRead};
 use std::path::Path;
-use std::process::{Command, Stdio};
-
-/// What a sealed line begins with.
-const SEALED: &str = "MUNGE:";
-/// A longer line is none. MUNGE's are about 250 bytes.
-const LINE_BYTES_MAX: u64 = 4096;
 
 /// The line in plain.
 #[must_use]
@@ -36,16 +31,11 @@ pub fn line_for(program: &str, secret: &Secret) -> Result<String> {
 /// As for [`line_for`].
 pub fn sealed_line(secret: &Secret) -> Result<String> {
     let is_allowed = std::env::var_os(IN_CLEAR_VARIABLE).is_some_and(|value| value == "1");
-    sealed_by("munge", secret).or_else(|error| if is_allowed { Ok(line(secret)) } else { Err(error) })
+    sealed_by(&Munge::default(), secret).or_else(|error| if is_allowed { Ok(line(secret)) } else { Err(error) })
 }
 
-fn sealed_by(munge: &str, secret: &Secret) -> Result<String> {
-    let user = format!("--restrict-uid={}", nix::unistd::geteuid());
-    let sealed = pass_through(munge, &[&user], &line(secret)).and_then(|sealed| {
-        ensure!(sealed.starts_with(SEALED), "{munge} printed something else");
-        Ok(sealed)
-    });
-    sealed.with_context(|| {
+fn sealed_by(munge: &Munge, secret: &Secret) -> Result<String> {
+    munge.seal(&line(secret), Some(nix::unistd::geteuid().as_raw())).with_context(|| {
         format!(
             "srun would carry the job's secret over the network in clear, and MUNGE cannot seal it. Use --launcher ssh, or \
              set {IN_CLEAR_VARIABLE}=1 where nobody can listen"
@@ -56,27 +46,13 @@ fn sealed_by(munge: &str, secret: &Secret) -> Result<String> {
 /// Reads the line and opens it if it is sealed.
 pub fn read_line(input: impl io::Read) -> Result<Secret> {
     let mut line = String::new();
-    let mut input = io::BufReader::new(input.take(LINE_BYTES_MAX));
+    let mut input = io::BufReader::new(input.take(SEALED_BYTES_MAX as u64));
     input.read_line(&mut line).context("Failed to read the job's secret")?;
     if line.starts_with(SEALED) {
-        line = pass_through("unmunge", &["--metadata=/dev/null"], &line)
-            .context("Failed to open the job's secret, which was sealed by MUNGE")?;
+        let opened = Munge::default().open(&line);
+        line = opened.context("Failed to open the job's secret, which was sealed by MUNGE")?.text;
     }
     Secret::from_text(line.trim_end()).context("Standard input holds no secret")
-}
-
-/// What a program prints when it is given this text.
-fn pass_through(program: &str, arguments: &[&str], text: &str) -> Result<String> {
-    let mut command = Command::new(program);
-    command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
-    let mut child = command.spawn().with_context(|| format!("Failed to run {program}"))?;
-    let mut input = child.stdin.take().context("it has no standard input")?;
-    // Fits into the pipe; a program that has failed says so by its status.
-    let _ = input.write_all(text.as_bytes());
-    drop(input);
-    let output = child.wait_with_output()?;
-    ensure!(output.status.success(), "{program} failed ({})", output.status);
-    Ok(String::from_utf8(output.stdout)?)
 }
 
 #[cfg(test)]
@@ -99,16 +75,9 @@ mod tests {
         let secret = Secret::new([3; 32]);
         let digits = secret.to_text();
         for munge in ["/no/such/munge", "false", "cat"] {
-            let why = format!("{:#}", sealed_by(munge, &secret).unwrap_err());
+            let why = format!("{:#}", sealed_by(&Munge::with(munge, munge), &secret).unwrap_err());
             assert!(why.contains("--launcher ssh") && !why.contains(&digits), "{why}");
         }
         assert_eq!(line_for("/usr/bin/ssh", &secret).unwrap(), line(&secret));
-    }
-
-    #[test]
-    fn text_passes_through_a_program_or_it_fails() {
-        assert_eq!(pass_through("cat", &[], "text").unwrap(), "text");
-        assert!(pass_through("false", &[], "text").is_err());
-        assert!(pass_through("/no/such/program", &[], "text").is_err());
     }
 }

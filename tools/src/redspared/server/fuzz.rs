@@ -31,8 +31,9 @@ fn messages() -> Vec<Vec<u8>> {
     let request = Request::new(JobId(7)).with_memory(1 << 20).apart_from(["h1"]).excluding(["h9"]);
     let hosts = || HOSTS.map(str::to_owned).to_vec();
     let all = [
-        ToPool::Hello { version: version(), job: JobId(7), leases: vec![LeaseId(0), LeaseId(3)] },
-        ToPool::Hello { version: version(), job: JobId(7), leases: Vec::new() },
+        ToPool::Hello { version: version(), job: JobId(7), leases: vec![LeaseId(0), LeaseId(3)], proof: None },
+        ToPool::Hello { version: version(), job: JobId(7), leases: Vec::new(), proof: None },
+        ToPool::Hello { version: version(), job: JobId(7), leases: Vec::new(), proof: Some(Proof::Munge("x".into())) },
         ToPool::Request { number: 1, request: request.clone() },
         ToPool::Request { number: 2, request: Request { version: Some(version()), ..request } },
         ToPool::Withdraw { number: 1 },
@@ -88,7 +89,7 @@ fn server() -> Server<'static> {
     let mut console = Console::new("redspared");
     console.is_silent = true;
     let console = Box::leak(Box::new(console));
-    Server::new(([127, 0, 0, 1], 0).into(), keys, new_pool(), Store::in_memory(), looks, console).unwrap()
+    Server::new(([127, 0, 0, 1], 0).into(), keys, None, new_pool(), Store::in_memory(), looks, console).unwrap()
 }
 
 thread_local! {

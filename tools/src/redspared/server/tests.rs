@@ -1,5 +1,7 @@
 use super::*;
 use crate::link::{Link, Received};
+use crate::munge::Munge;
+use crate::pool::{Client, identity};
 use crate::tree::door;
 use nix::sys::signal::SigSet;
 use nix::sys::signalfd::SfdFlags;
@@ -10,7 +12,7 @@ use std::os::unix::fs::PermissionsExt;
 const TIME_MAX: Duration = Duration::from_secs(10);
 
 /// A pool with keys of adam and eve; its state lies in the directory.
-fn serve(directory: &std::path::Path) -> (SocketAddr, Vec<redrt_wire::auth::Secret>) {
+fn serve(directory: &std::path::Path, munge: Option<Munge>) -> (SocketAddr, Vec<redrt_wire::auth::Secret>) {
     let users = directory.join("users");
     fs::create_dir(&users).unwrap();
     for (name, digits) in [("adam.key", "11"), ("eve.key", "22")] {
@@ -19,6 +21,7 @@ fn serve(directory: &std::path::Path) -> (SocketAddr, Vec<redrt_wire::auth::Secr
     }
     let keys = Keys::load(&directory.join("secret"), &directory.join("admin"), Some(&users)).unwrap();
     let secrets = keys.secrets();
+    let users = munge.map(|munge| Users::by(munge, keys.authority()).unwrap());
     let state = directory.join("state");
     let (told, address) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
@@ -27,7 +30,7 @@ fn serve(directory: &std::path::Path) -> (SocketAddr, Vec<redrt_wire::auth::Secr
         let looks = Looks::new("redrtd".into(), vec!["false".into()], TIME_MAX).unwrap();
         let pool = Pool::restore(Settings::shared(), store.load().unwrap(), Duration::ZERO);
         let console = Console::new("redspared");
-        let server = Server::new(([127, 0, 0, 1], 0).into(), keys, pool, store, looks, &console).unwrap();
+        let server = Server::new(([127, 0, 0, 1], 0).into(), keys, users, pool, store, looks, &console).unwrap();
         told.send(server.hub.address()).unwrap();
         // It ends with this program.
         let signals = SignalFd::with_flags(&SigSet::empty(), SfdFlags::SFD_NONBLOCK).unwrap();
@@ -55,7 +58,7 @@ fn say(
 #[test]
 fn each_key_opens_what_its_holder_may_do() {
     let directory = tempfile::tempdir().unwrap();
-    let (address, secrets) = serve(directory.path());
+    let (address, secrets) = serve(directory.path(), None);
     let [jobs, administrator, adam, eve] = &secrets[..] else { panic!("four keys") };
     let version = || env!("CARGO_PKG_VERSION").to_owned();
     let ask = |secret, question| match say(address, secret, &ToPool::Ask { version: version(), question }).1 {
@@ -76,7 +79,7 @@ fn each_key_opens_what_its_holder_may_do() {
     assert!(ask(administrator, add(Some("sh -c id"))).unwrap_err().contains("no name of a launcher"));
     ask(administrator, add(None)).unwrap();
 
-    let hello = || ToPool::Hello { version: version(), job: JobId(7), leases: Vec::new() };
+    let hello = || ToPool::Hello { version: version(), job: JobId(7), leases: Vec::new(), proof: None };
     let (_link, welcome) = say(address, adam, &hello());
     assert!(matches!(welcome, FromPool::Welcome { .. }), "{welcome:?}");
     for stranger in [eve, jobs] {
@@ -85,4 +88,61 @@ fn each_key_opens_what_its_holder_may_do() {
     }
     let (_link, again) = say(address, adam, &hello());
     assert!(matches!(again, FromPool::Welcome { .. }), "{again:?}");
+}
+
+/// Commands that seal as user `uid` and open, without a key.
+fn commands(directory: &std::path::Path, uid: u32) -> Munge {
+    let program = |name: String, script: &str| {
+        let path = directory.join(name);
+        fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        path.display().to_string()
+    };
+    let seal = program(format!("seal-{uid}"), &format!("printf MUNGE:{uid}:; cat"));
+    let open = program(format!("open-{uid}"), r"sed '1s/^MUNGE:\([0-9]*\):/UID:   \1\n\n/'");
+    Munge::with(&seal, &open)
+}
+
+#[test]
+fn users_of_one_key_are_told_apart_by_munge() {
+    let directory = tempfile::tempdir().unwrap();
+    let root = commands(directory.path(), 0);
+    let (address, secrets) = serve(directory.path(), Some(root.clone()));
+    let [jobs, _, adam, _] = &secrets[..] else { panic!("four keys") };
+    let hello = |proof| {
+        let version = env!("CARGO_PKG_VERSION").into();
+        ToPool::Hello { version, job: JobId(7), leases: Vec::new(), proof }
+    };
+    let sealed = |munge: &Munge, job| Some(Proof::Munge(munge.seal(&identity::words(job), None).unwrap()));
+    let (_link, asked) = say(address, jobs, &hello(None));
+    assert_eq!(asked, FromPool::Prove);
+    let (_link, welcome) = say(address, jobs, &hello(sealed(&root, JobId(7))));
+    let FromPool::Welcome { pass: Some(pass), .. } = welcome else { panic!("{welcome:?}") };
+    let (_link, again) = say(address, jobs, &hello(Some(Proof::Pass(pass.clone()))));
+    assert!(matches!(again, FromPool::Welcome { .. }), "{again:?}");
+
+    let nobody = commands(directory.path(), 65534);
+    let why = |secret, proof| match say(address, secret, &hello(proof)).1 {
+        FromPool::Refused(why) => why,
+        other => panic!("{other:?}"),
+    };
+    assert!(why(jobs, sealed(&nobody, JobId(7))).contains("another user"));
+    assert!(why(jobs, sealed(&nobody, JobId(8))).contains("for something else"));
+    assert!(why(jobs, Some(Proof::Munge("rubbish".into()))).contains("cannot be opened"));
+    assert!(why(adam, None).contains("another user"), "a key of a user says whose job it is");
+}
+
+#[test]
+fn a_job_proves_whose_it_is_once_and_its_later_connections_need_no_munge() {
+    let directory = tempfile::tempdir().unwrap();
+    let munge = commands(directory.path(), 0);
+    let (address, secrets) = serve(directory.path(), Some(munge.clone()));
+    let connect = |munge: &Munge| Client::connect_by(munge, address, &secrets[0], JobId(9), Duration::ZERO);
+    let mut job = connect(&munge).unwrap();
+    // Another connection of the same job takes the place of its first, which it opens again.
+    let other = connect(&munge).unwrap();
+    drop(other);
+    assert!(job.comes_back(TIME_MAX), "it was let in by its pass");
+    let why = format!("{:#}", connect(&Munge::with("/no/such/munge", "")).err().expect("there is no MUNGE"));
+    assert!(why.contains("tells users apart by MUNGE"), "{why}");
 }

@@ -1,0 +1,126 @@
+//! MUNGE, where a site has it: text that one user seals on one host, and a process opens on another that has the same key. Who opens
+//! it learns which user has sealed it.
+//!
+//! Its commands are run, not its library: only sites that use it have it.
+
+use anyhow::{Context, Result, ensure};
+use std::io::{Read, Write};
+use std::process::{Command, Stdio};
+use std::sync::mpsc;
+use std::time::Duration;
+
+/// What sealed text begins with.
+pub const SEALED: &str = "MUNGE:";
+/// Sealed text that is longer was not sealed by us: what we seal takes about 250 bytes.
+pub const SEALED_BYTES_MAX: usize = 4096;
+/// Its daemon answers within milliseconds, or not at all.
+const TIME_MAX: Duration = Duration::from_secs(5);
+
+/// The two commands.
+#[derive(Clone, Debug)]
+pub struct Munge {
+    seal: String,
+    open: String,
+}
+
+impl Default for Munge {
+    fn default() -> Self {
+        Self::with("munge", "unmunge")
+    }
+}
+
+/// What was opened.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Opened {
+    /// Number of the user who has sealed it.
+    pub uid: u32,
+    /// The text.
+    pub text: String,
+}
+
+impl Munge {
+    /// Other commands with the same options.
+    #[must_use]
+    pub fn with(seal: &str, open: &str) -> Self {
+        Self { seal: seal.into(), open: open.into() }
+    }
+
+    /// Seals a text. With `only_for`, no other user can open it.
+    ///
+    /// # Errors
+    /// When there is no MUNGE, or its daemon does not answer.
+    pub fn seal(&self, text: &str, only_for: Option<u32>) -> Result<String> {
+        let restriction = only_for.map(|uid| format!("--restrict-uid={uid}"));
+        let sealed = pass_through(&self.seal, restriction.as_slice(), text)?;
+        ensure!(sealed.starts_with(SEALED), "{} printed something else", self.seal);
+        Ok(sealed)
+    }
+
+    /// Opens a text. It can be opened once on a host, and for five minutes.
+    ///
+    /// # Errors
+    /// When it was not sealed with this site's key, is too old or was opened before, is for another user, or MUNGE does not answer.
+    pub fn open(&self, sealed: &str) -> Result<Opened> {
+        ensure!(sealed.starts_with(SEALED) && sealed.len() <= SEALED_BYTES_MAX, "this was not sealed by MUNGE");
+        let printed = pass_through(&self.open, &["--numeric".into(), "--keys=UID".into()], sealed)?;
+        let opened = printed.split_once("\n\n").and_then(|(head, text)| {
+            let uid = head.strip_prefix("UID:")?.trim().parse().ok()?;
+            Some(Opened { uid, text: text.to_owned() })
+        });
+        opened.with_context(|| format!("{} printed something else", self.open))
+    }
+}
+
+/// What a program prints when it is given this text. A program that takes too long is ended.
+fn pass_through(program: &str, arguments: &[String], text: &str) -> Result<String> {
+    let mut command = Command::new(program);
+    command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut child = command.spawn().with_context(|| format!("Failed to run {program}"))?;
+    let mut input = child.stdin.take().context("it has no standard input")?;
+    let mut output = child.stdout.take().context("it has no standard output")?;
+    // Fits into the pipe; a program that has failed says so by its status.
+    let _ = input.write_all(text.as_bytes());
+    drop(input);
+    let (sender, printed) = mpsc::channel();
+    std::thread::Builder::new().name("munge".into()).spawn(move || {
+        let mut bytes = Vec::new();
+        let _ = sender.send(output.read_to_end(&mut bytes).map(|_| bytes));
+    })?;
+    let printed = printed.recv_timeout(TIME_MAX);
+    if printed.is_err() {
+        let _ = child.kill();
+    }
+    let status = child.wait()?;
+    let printed = printed.with_context(|| format!("{program} has not answered in {} s", TIME_MAX.as_secs()))??;
+    ensure!(status.success(), "{program} failed ({status})");
+    Ok(String::from_utf8(printed)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_passes_through_a_program_or_it_fails() {
+        assert_eq!(pass_through("cat", &[], "text").unwrap(), "text");
+        assert!(pass_through("false", &[], "text").is_err());
+        assert!(pass_through("/no/such/program", &[], "text").is_err());
+    }
+
+    #[test]
+    fn a_program_that_does_not_answer_is_ended() {
+        let why = pass_through("sleep", &["1000".into()], "text").unwrap_err().to_string();
+        assert!(why.contains("has not answered"), "{why}");
+    }
+
+    #[test]
+    fn what_munge_does_not_print_is_refused() {
+        for program in ["cat", "true", "false", "/no/such/program"] {
+            let munge = Munge::with(program, program);
+            assert!(munge.seal("text", None).is_err());
+            assert!(munge.open("MUNGE:text:").is_err());
+        }
+        assert!(Munge::default().open("text").is_err());
+        assert!(Munge::default().open(&format!("{SEALED}{}", "a".repeat(SEALED_BYTES_MAX))).is_err());
+    }
+}
