@@ -2,6 +2,7 @@
 //! end.
 
 use crate::nothing_left;
+use crate::pool::{Daemon, program, redctl, wait};
 use redrt_tests::lab::{address, lab};
 use redrt_tests::{Job, Lab, Running, compile};
 use std::io::{BufRead, BufReader};
@@ -157,4 +158,58 @@ fn names_that_another_user_has_taken_cost_no_redundancy() {
     let attacks: Vec<_> = ["h1", "h2", "h3"].map(|host| Attack::by_nobody(&lab, host, &words(&["squat"], &[]))).into();
     let job = start(&lab);
     comes_through(&lab, job, attacks);
+}
+
+/// One that has no job: `redspared` on h1, which lends hosts, and `redclone serve` on h2, which takes copies.
+#[test]
+fn daemons_of_no_job_serve_while_they_are_attacked() {
+    const PUSHES: u32 = 3;
+    let Some(lab) = lab(4) else { return };
+    let spawn = |command: &mut std::process::Command| {
+        let command = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        Daemon(command.spawn().expect("it can be run"))
+    };
+    let mut pool = lab.on("h1");
+    pool.arg(program("redspared")).args(["--listen", "7480", "--state"]).arg(lab.path("pool"));
+    let _pool = spawn(pool.args(["--launcher-exec", &lab.ssh()]));
+    let (secret, admin) = (lab.path("pool.secret"), lab.path("pool.admin"));
+    wait("the pool is there", || redctl(&lab, "h3", "h1", &secret, &["status"]).map(drop));
+
+    let (key, place) = (lab.path("clone.secret"), lab.path("clone.address"));
+    std::fs::write(&key, "5a".repeat(32)).expect("it can be written");
+    std::fs::set_permissions(&key, std::os::unix::fs::PermissionsExt::from_mode(0o600)).expect("it is there");
+    let mut receiver = lab.on("h2");
+    receiver.arg(program("redclone")).args(["serve", "--listen", "0.0.0.0:7777", "--secret-file"]).arg(&key);
+    let _receiver = spawn(receiver.arg("--address-file").arg(&place));
+    wait("the receiver is there", || std::fs::metadata(&place).map(drop).map_err(|error| error.to_string()));
+    let mut source = lab.on("h3");
+    // What this test was started with may hold pipes, and a process with a pipe to another cannot be copied.
+    source.args(["python3", "-c", "import os, sys; os.closerange(3, 1024); os.execv(sys.argv[1], sys.argv[1:])"]);
+    source.arg(program("redclone")).args(["run", "--", "tail", "-f", "/dev/null"]).stderr(Stdio::piped());
+    let mut source = source.stdin(Stdio::null()).spawn().expect("redclone can be run");
+    let mut said = String::new();
+    BufReader::new(source.stderr.take().expect("it has a pipe")).read_line(&mut said).expect("it says something");
+    let _source = Daemon(source);
+    let process = said.trim().strip_prefix("redclone: process ").unwrap_or_else(|| panic!("{said}"));
+
+    let mut attacks = Vec::new();
+    for host in ["h1", "h2"] {
+        let (target, ports) = (address(host), ports(&lab, host));
+        assert!(!ports.is_empty(), "something listens on {host}");
+        for from in [host, "h4"] {
+            attacks.push(Attack::by_nobody(&lab, from, &words(&["silent", &target, SILENT_COUNT], &ports)));
+            attacks.push(Attack::by_nobody(&lab, from, &words(&["slow", &target], &ports)));
+            attacks.push(Attack::by_nobody(&lab, from, &words(&["flood", &target], &ports)));
+        }
+    }
+    for round in 1..=PUSHES {
+        redctl(&lab, "h3", "h1", &admin, &["add", &format!("h{round}")]).expect("the pool answers");
+        let mut push = lab.on("h3");
+        push.arg(program("redclone")).args(["push", process, "h2:7777", "--secret-file"]).arg(&key);
+        let output = push.stdin(Stdio::null()).output().expect("redclone can be run");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+    let status = redctl(&lab, "h3", "h1", &secret, &["status", "--json"]).expect("the pool answers");
+    assert_eq!(crate::pool::hosts_of(&status).len(), PUSHES as usize, "{status}");
+    drop(attacks);
 }

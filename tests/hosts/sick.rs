@@ -4,6 +4,9 @@ use crate::nothing_left;
 use redrt_tests::lab::lab;
 use redrt_tests::{Job, compile, compile_case, report};
 use serde_json::json;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 #[test]
@@ -36,6 +39,66 @@ fn a_host_that_corrupts_messages_is_named_and_drained_and_the_answer_is_right() 
     let reasons: Vec<_> = ended.events("attribution").map(|record| (&record["cause"], &record["hosts"])).collect();
     assert_eq!(reasons, [(&json!("hardware"), &json!(["h2"]))], "{ended}");
     assert_eq!(report(&[&ended])["attribution"][0]["cause"], "hardware", "{ended}");
+    nothing_left(&lab, &ended);
+}
+
+/// A host that gives its processes a third of the time: they are stopped and let go on, again and again.
+struct Slow {
+    is_over: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Slow {
+    fn new(processes: Vec<i32>) -> Self {
+        let is_over = Arc::new(AtomicBool::new(false));
+        let ends = is_over.clone();
+        let send = move |signal| {
+            for process in &processes {
+                // SAFETY: - takes any number; these are the lab's processes, which end with it.
+                unsafe { libc::kill(*process, signal) };
+            }
+        };
+        let thread = std::thread::spawn(move || {
+            while !ends.load(Ordering::Relaxed) {
+                for (signal, milliseconds) in [(libc::SIGSTOP, 40), (libc::SIGCONT, 20)] {
+                    send(signal);
+                    std::thread::sleep(Duration::from_millis(milliseconds));
+                }
+            }
+        });
+        Self { is_over, thread: Some(thread) }
+    }
+}
+
+impl Drop for Slow {
+    fn drop(&mut self) {
+        self.is_over.store(true, Ordering::Relaxed);
+        drop(self.thread.take().map(JoinHandle::join));
+    }
+}
+
+#[test]
+fn a_host_that_is_three_times_slower_is_told_of_and_gets_a_strike() {
+    let Some(lab) = lab(3) else { return };
+    let stop = lab.path("stop");
+    let job = Job::new(3, &compile("until"))
+        .arguments(&[&stop.display().to_string()])
+        .degree(3)
+        .environment("UNTIL_PAUSE", "5000")
+        .options(&["--look-interval", "0.1"])
+        .on_hosts(&lab, "h1:3,h2:3,h3:3")
+        .limit(Duration::from_secs(240))
+        .start();
+    job.wait_until("computing", |job| job.output().contains("computing"));
+    let slow = Slow::new(lab.processes("h2", "until"));
+    job.wait_for("slow-host", 1);
+    drop(slow);
+    std::fs::write(&stop, "").expect("it can be written");
+    let ended = job.wait().ended_with(0).said("h2");
+    let told: Vec<_> = ended.events("slow-host").map(|record| record["host"].clone()).collect();
+    assert_eq!(told, [json!("h2")], "{ended}");
+    let strikes: Vec<_> = ended.events("strike").map(|record| record["host"].clone()).collect();
+    assert_eq!(strikes, [json!("h2")], "{ended}");
     nothing_left(&lab, &ended);
 }
 

@@ -1,7 +1,7 @@
 /* Computes until a file is there: until FILE. Rank 0 waits for the file; the others exchange numbers in a ring until it
    tells the first of them. At the end each prints whether all it received was what it had to be. Replicas see the file at
    different times, which makes no difference to what they do: they only wait for it. UNTIL_MIB in the environment makes the
-   processes that large, and each step writes to some of that. */
+   processes that large, and each step writes to some of that. UNTIL_PAUSE is how many microseconds each step takes outside MPI. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,6 +15,7 @@ int main(int argc, char **argv) {
     long out[COUNT], in[COUNT];
     MPI_Comm workers;
     const char *mebibytes = getenv("UNTIL_MIB");
+    const char *pause = getenv("UNTIL_PAUSE");
     size_t ballast_size = mebibytes ? (size_t)atol(mebibytes) << 20 : 0;
     unsigned char *ballast = malloc(ballast_size + 1);
     MPI_Init(&argc, &argv);
@@ -33,6 +34,8 @@ int main(int argc, char **argv) {
         MPI_Send(&stop, 1, MPI_INT, 1, 9, MPI_COMM_WORLD);
     }
     for (long step = 0; rank != 0 && !stop; step++) {
+        if (pause)
+            usleep((useconds_t)atol(pause));
         int right = rank % (size - 1) + 1, left = (rank + size - 3) % (size - 1) + 1;
         for (int i = 0; i < COUNT; i++)
             out[i] = step * 1000 + rank * 7 + i;

@@ -72,8 +72,13 @@ pub struct Arguments {
     #[arg(long = "on-stall", value_enum, default_value_t, value_name = "WHAT", help_heading = "Replication")]
     pub on_stall: OnStall,
 
-    /// How long it may stand still, 5 or more [default: 4 times as long as replicas of its rank have stood at one MPI
-    /// call, and 30 at least]
+    /// How often processes are asked whether they wait in MPI, 0.1 or more. That finds deadlocks, replicas that stand
+    /// still, and slow hosts, which takes 120 looks. Less often in jobs of more than 2000 processes
+    #[arg(long = "look-interval", value_name = "SECONDS", help_heading = "Replication")]
+    pub look_interval: Option<String>,
+
+    /// How long a replica may stand still, 2.5 times --look-interval or more [default: 4 times as long as replicas of its
+    /// rank have stood at one MPI call, and 30 at least]
     #[arg(long = "stall-timeout", value_name = "SECONDS", help_heading = "Replication")]
     pub stall_timeout: Option<String>,
 

@@ -21,6 +21,7 @@ pub use inject::{Fault, FaultError};
 pub use spawned::{assemble_spawned, options_for_spawned};
 
 use crate::audit::heads;
+use crate::coordinator::{LOOK_INTERVAL_USUAL, STALL_LOOKS_MIN};
 use crate::plan::HostPlan;
 use crate::pool::access;
 use crate::stdio::sphere_stream::Release;
@@ -34,6 +35,9 @@ use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
+
+/// More often than that is of no use, and costs.
+const LOOK_INTERVAL_MIN: Duration = Duration::from_millis(100);
 
 /// A command line that cannot be carried out, in one line. The exit code is 2.
 #[derive(Debug, thiserror::Error)]
@@ -90,6 +94,8 @@ pub struct Job {
     pub on_stall: crate::coordinator::OnStall,
     /// How long it may.
     pub stall_time: Option<Duration>,
+    /// How often processes are asked whether they wait in MPI, at most.
+    pub look_interval: Duration,
     /// A host with so many strikes is drained.
     pub strikes_max: u32,
     /// How often the memory of replicas is compared.
@@ -187,8 +193,17 @@ fn assemble(arguments: &Arguments, locals: &[LocalArguments]) -> Result<Job, Usa
     let timeout = timeout.map_err(|error| UsageError(format!("--timeout: {error}")))?;
     let stall_time = arguments.stall_timeout.as_deref().map(inject::parse_seconds).transpose();
     let stall_time = stall_time.map_err(|error| UsageError(format!("--stall-timeout: {error}")))?;
-    if stall_time.is_some_and(|time| time < crate::coordinator::STALL_TIME_MIN) {
-        return Err(UsageError("--stall-timeout: processes are asked every 2 seconds, so say 5 or more".into()));
+    let look_interval = arguments.look_interval.as_deref().map(inject::parse_seconds).transpose();
+    let look_interval = look_interval.map_err(|error| UsageError(format!("--look-interval: {error}")))?;
+    let look_interval = look_interval.unwrap_or(LOOK_INTERVAL_USUAL);
+    if look_interval < LOOK_INTERVAL_MIN {
+        return Err(UsageError("--look-interval: say 0.1 seconds or more".into()));
+    }
+    let stall_time_min = look_interval.mul_f64(STALL_LOOKS_MIN);
+    if stall_time.is_some_and(|time| time < stall_time_min) {
+        let (asked, needed) = (look_interval.as_secs_f64(), stall_time_min.as_secs_f64());
+        let why = format!("--stall-timeout: processes are asked every {asked} seconds, so say {needed} or more");
+        return Err(UsageError(why));
     }
     let scrub_interval = arguments.scrub.as_deref().map(inject::parse_seconds).transpose();
     let scrub_interval = scrub_interval.map_err(|error| UsageError(format!("--scrub: {error}")))?;
@@ -242,6 +257,7 @@ fn assemble(arguments: &Arguments, locals: &[LocalArguments]) -> Result<Job, Usa
         json_summary: arguments.json_summary.clone(),
         on_stall: arguments.on_stall.into(),
         stall_time,
+        look_interval,
         strikes_max: arguments.strikes,
         scrub_interval,
         arbitration_interval,

@@ -27,6 +27,8 @@ pub struct Settings {
     pub on_stall: OnStall,
     /// How long a replica may stand still; as its rank's own pace says if absent.
     pub stall_time: Option<Duration>,
+    /// How often processes are asked whether they wait in MPI, at most.
+    pub look_interval: Duration,
     /// With so many strikes a host is drained.
     pub strikes_max: u32,
     /// How often the memory of replicas is compared.

@@ -41,9 +41,10 @@ pub use ending::{FAREWELL, KILL_GRACE, OUTPUT_CLOSED_CODE, OUTPUT_FAILED_CODE, S
 pub use evidence::in_words;
 pub use injection::{Random, RandomKills, TimedKill};
 pub use messages::{Input, OnStall, Output, Settings};
-pub use pace::{Laggard, STALL_TIME_MIN};
+pub use pace::{Laggard, STALL_LOOKS_MIN};
 pub use report::{EndReason, Loss, Report, RetireReason, Severity, drain_command, exit_text, signal_name, time_text};
 pub use slowness::SlowHost;
+pub use stall::INTERVAL_USUAL as LOOK_INTERVAL_USUAL;
 
 pub use recovery::{Arbiter, Arbitration, Move, Purpose, Recovered, Recovery, Wish};
 
@@ -118,7 +119,7 @@ impl Coordinator {
             latest: Duration::ZERO,
             injector,
             broken_links: Vec::new(),
-            stall: StallWatch::new(settings.world.process_count()),
+            stall: StallWatch::new(settings.world.process_count(), settings.look_interval),
             pace: PaceWatch::new(settings.stall_time),
             slowness: SlownessWatch::default(),
             placement: Vec::new(),

@@ -21,8 +21,8 @@ use std::time::Duration;
 /// Nobody is said to lag before that.
 const FLOOR: Duration = Duration::from_secs(30);
 
-/// What `--stall-timeout` may say at least: processes are asked at intervals.
-pub const STALL_TIME_MIN: Duration = Duration::from_secs(5);
+/// How many looks have to fit into `--stall-timeout`.
+pub const STALL_LOOKS_MIN: f64 = 2.5;
 
 /// A replica may stand so many times as long as any of its rank has.
 const FACTOR: u32 = 4;

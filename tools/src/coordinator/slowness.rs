@@ -12,7 +12,7 @@
 use redrt_types::{ReplicaId, VirtualRank};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Looks of a window; every two seconds, more slowly in large jobs.
+/// Looks of a window; four minutes, if nothing else is said (`--look-interval`).
 const WINDOW: u32 = 120;
 
 /// From here on a host is slow.

@@ -11,8 +11,8 @@ use redrt_wire::control::Passive;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Between one question that found work being done and the next, at least.
-const INTERVAL_MIN: Duration = Duration::from_secs(2);
+/// Between one question that found work being done and the next, if nothing else is said (`--look-interval`).
+pub const INTERVAL_USUAL: Duration = Duration::from_secs(2);
 
 /// The same for each process of the job: all answers go to one place.
 const INTERVAL_OF_A_PROCESS: Duration = Duration::from_millis(1);
@@ -48,9 +48,9 @@ pub enum Finding {
 }
 
 impl StallWatch {
-    /// For a job of so many processes.
-    pub fn new(process_count: u32) -> Self {
-        let interval = INTERVAL_MIN.max(INTERVAL_OF_A_PROCESS * process_count);
+    /// For a job of so many processes, which are asked no more often than this.
+    pub fn new(process_count: u32, interval_min: Duration) -> Self {
+        let interval = interval_min.max(INTERVAL_OF_A_PROCESS * process_count);
         Self { interval, wave: 0, answers: None, before: None, next: Duration::ZERO }
     }
 
@@ -162,7 +162,7 @@ mod tests {
     impl Rig {
         fn new() -> Self {
             let world = World::new(vec![1, 1]);
-            Self { view: View::initial(&world), world, watch: StallWatch::new(2) }
+            Self { view: View::initial(&world), world, watch: StallWatch::new(2, INTERVAL_USUAL) }
         }
 
         fn answer(&mut self, rank: u32, wave: u64, passive: Option<Passive>) -> Finding {
@@ -221,7 +221,7 @@ mod tests {
         // The wave is over; the next is due after a while.
         assert_eq!(rig.answer(1, wave, Some(passive(0, 0))), Finding::Open);
         assert_eq!(rig.watch.pass_time(NOW), None);
-        assert!(rig.watch.pass_time(NOW + INTERVAL_MIN).is_some());
+        assert!(rig.watch.pass_time(NOW + INTERVAL_USUAL).is_some());
     }
 
     #[test]

@@ -149,6 +149,7 @@ impl<'a> Shell<'a> {
             strikes_max: job.strikes_max,
             on_stall: job.on_stall,
             stall_time: job.stall_time,
+            look_interval: job.look_interval,
             scrub_interval: job.scrub_interval,
             timed_kills,
             send_kills,

@@ -30,6 +30,7 @@ fn settings(degrees: &[u16]) -> Settings {
         strikes_max: 3,
         on_stall: OnStall::Majority,
         stall_time: None,
+        look_interval: LOOK_INTERVAL_USUAL,
         scrub_interval: None,
         timed_kills: Vec::new(),
         send_kills: Vec::new(),
