@@ -7,6 +7,7 @@ use super::memory::Memory;
 use crate::image::frame::{Encoding, Header, Kind, PAGES_BYTES_MAX};
 use crate::image::state::Layout;
 use crate::image::stream::FrameReader;
+use crate::net::STALL_LIMIT;
 use std::io::{self, Read};
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
@@ -35,7 +36,17 @@ pub fn rounds(mut inputs: Vec<Input>, memory: &RwLock<Memory>) -> io::Result<(In
 
 /// One stream that fails must not leave others waiting for it: the process says so and ends.
 fn or_exit<T>(result: io::Result<T>) -> T {
-    result.unwrap_or_else(|error| super::fail(&format!("receiving the image: {error}")))
+    result.unwrap_or_else(|error| super::fail(&format!("receiving the image: {}", reason(&error))))
+}
+
+/// Why nothing can be received. A time limit that has passed looks to the system as if there were nothing to read yet.
+fn reason(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
+            format!("the source has sent nothing for {} s", STALL_LIMIT.as_secs())
+        }
+        _ => error.to_string(),
+    }
 }
 
 fn first_stream(input: &mut Input, memory: &RwLock<Memory>, barrier: &Barrier) -> io::Result<()> {
@@ -144,5 +155,18 @@ fn payload<'a>(input: &mut Input, header: &Header, buffer: &'a mut Vec<u8>) -> i
         Ok(&unpacked[..raw])
     } else {
         Err(invalid("a compressed frame has another length than it states"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_source_that_stands_still_is_named_as_the_reason() {
+        for kind in [io::ErrorKind::WouldBlock, io::ErrorKind::TimedOut] {
+            assert_eq!(reason(&kind.into()), "the source has sent nothing for 20 s");
+        }
+        assert_eq!(reason(&io::Error::other("a page is damaged")), "a page is damaged");
     }
 }
