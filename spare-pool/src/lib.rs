@@ -1,6 +1,8 @@
 //! Where processes run: the placement of replicas on hosts when a job begins, and the pool of spare hosts that replace
 //! what it loses. Pure: no clock, socket or thread; what happens and the time come in, what is to be done goes out.
 //!
+//! A job sees the pool as [`Spares`], and all places that it may use, its own and a site's, as [`Places`].
+//!
 //! The pool is used in two ways: inside `redrun`, with the spares of one job, and in `redspared`, where many jobs share it.
 //! Inside a job:
 //!
@@ -32,12 +34,16 @@ mod health;
 mod host;
 mod lease;
 mod placement;
+mod places;
 mod pool;
+mod spares;
 mod stored;
 
 pub use choice::Unfit;
 pub use host::{Admission, Facts, HostStatus, Spare};
 pub use lease::{JobId, Lease, LeaseId, Request, Ticket};
 pub use placement::{Host, Order, Placement, PlacementError, place};
+pub use places::{PlaceNews, PlaceOrder, Places};
 pub use pool::{Ended, Output, Pool, Settings, Watch};
+pub use spares::{Embedded, News, Spares, ended};
 pub use stored::{Change, HostRecord, Stored};

@@ -85,7 +85,7 @@ fn sources(directory: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// What top-level modules name with `crate::`, by module. Tests do not count, where they are files of their own.
+/// What top-level modules name with `crate::`, or with `super::` in a file beside `lib.rs`, by module. Tests do not count, where they are files of their own.
 fn imports(directory: &Path) -> BTreeMap<String, BTreeSet<String>> {
     let (source, mut files) = (directory.join("src"), Vec::new());
     sources(&source, &mut files);
@@ -102,7 +102,9 @@ fn imports(directory: &Path) -> BTreeMap<String, BTreeSet<String>> {
         let Some(module) = module_of(file).filter(|_| !is_test) else { continue };
         let text = std::fs::read_to_string(file).expect("it can be read");
         let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
-        for after in code.split("crate::").skip(1) {
+        let is_at_top = file.parent() == Some(&*source);
+        let beside = if is_at_top { code.split("super::").skip(1).collect() } else { Vec::new() };
+        for after in code.split("crate::").skip(1).chain(beside) {
             let names = match after.strip_prefix('{') {
                 Some(list) => list.split('}').next().unwrap_or_default().split(", ").collect(),
                 None => vec![after],

@@ -2,13 +2,10 @@
 
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
 
-pub mod attribution;
 pub mod audit;
 pub mod cli;
-pub mod coordinator;
 #[cfg(test)]
 mod damage;
-pub mod hosts;
 pub mod interface;
 pub mod jobs;
 pub mod launchers;
@@ -25,7 +22,6 @@ pub mod redrun;
 pub mod redspared;
 pub mod say;
 pub mod secret_file;
-pub mod stdio;
 mod symbols;
 pub mod tree;
 mod worker;

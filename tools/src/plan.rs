@@ -75,7 +75,7 @@ impl HostPlan {
         Self {
             hosts: vec![PlannedHost { name: None, slot_count: None, spare: false, local: true }],
             launcher: Launcher::Remote(vec!["ssh".into()]),
-            fan_out: crate::tree::shape::FAN_OUT,
+            fan_out: host_watch::shape::FAN_OUT,
             interface: None,
             secure: false,
             root_address: Ipv4Addr::LOCALHOST.into(),

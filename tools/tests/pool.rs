@@ -2,11 +2,11 @@
 
 use redrt_tools::pool::control::ask;
 use redrt_tools::pool::wire::{Question, ToPool};
-use redrt_tools::pool::{Client, News, Spares, access};
+use redrt_tools::pool::{Client, access};
 use redrt_wire::auth::Secret;
 use redrt_wire::frame::encode;
 use serde_json::Value;
-use spare_pool::{JobId, Lease, LeaseId, Request, Spare};
+use spare_pool::{JobId, Lease, LeaseId, News, Request, Spare, Spares};
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};

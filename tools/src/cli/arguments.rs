@@ -350,7 +350,7 @@ choice!(
 );
 choice!(
     /// `--on-stall`.
-    OnStall => crate::coordinator::OnStall { Majority => Majority, Retire => Retire, Wait => Wait }
+    OnStall => coordinator::OnStall { Majority => Majority, Retire => Retire, Wait => Wait }
 );
 choice!(
     /// `--files`.

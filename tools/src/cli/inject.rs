@@ -1,7 +1,7 @@
 //! The faults of `--inject`.
 
 use super::UsageError;
-use crate::coordinator::{Random, RandomKills, TimedKill};
+use coordinator::{Random, RandomKills, TimedKill};
 use redrt_types::{ReplicaId, World};
 use redrt_wire::control::ProcessFault;
 use std::time::Duration;

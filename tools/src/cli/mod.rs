@@ -21,16 +21,16 @@ pub use inject::{Fault, FaultError};
 pub use spawned::{assemble_spawned, options_for_spawned};
 
 use crate::audit::heads;
-use crate::coordinator::{LOOK_INTERVAL_USUAL, STALL_LOOKS_MIN};
 use crate::plan::HostPlan;
 use crate::pool::access;
-use crate::stdio::sphere_stream::Release;
 use arguments::{LocalArguments, OnSdc, Shape, Stdout};
+use coordinator::{LOOK_INTERVAL_USUAL, STALL_LOOKS_MIN};
 use redrt_types::{View, VirtualRank, World};
 use redrt_wire::auth::Secret;
 use redrt_wire::control::{Options, Verification};
 use redrt_wire::daemon::Application;
 use redrt_wire::dynamic::Origin;
+use replica_output::sphere_stream::Release;
 use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -91,7 +91,7 @@ pub struct Job {
     /// Where the summary goes in JSON.
     pub json_summary: Option<PathBuf>,
     /// What is done about a replica that stands still.
-    pub on_stall: crate::coordinator::OnStall,
+    pub on_stall: coordinator::OnStall,
     /// How long it may.
     pub stall_time: Option<Duration>,
     /// How often processes are asked whether they wait in MPI, at most.

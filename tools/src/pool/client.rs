@@ -5,7 +5,6 @@
 //! later than there.
 
 use super::identity::{self, Pass, Proof};
-use super::spares::{News, Spares};
 use super::wire::{End, FromPool, ToPool};
 use crate::munge::Munge;
 use crate::tree::door;
@@ -13,7 +12,7 @@ use crate::tree::hub::{Event, Hub, LinkId};
 use anyhow::{Context, Result, bail};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use redrt_wire::auth::Secret;
-use spare_pool::{JobId, Lease, LeaseId, Request};
+use spare_pool::{JobId, Lease, LeaseId, News, Request, Spares};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
@@ -165,6 +164,12 @@ impl Client {
             self.work(now + begin.elapsed());
         }
         Ok(())
+    }
+
+    /// Readable when [`Spares::work`] has something to do.
+    #[must_use]
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.hub.fd()
     }
 
     /// Says who is there; all else follows when the pool has answered.
@@ -384,10 +389,6 @@ impl Spares for Client {
             Connection::Dialling | Connection::Refused => None,
         };
         expiry.into_iter().chain(other).min().map(|at| at.max(now))
-    }
-
-    fn fd(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.hub.fd())
     }
 
     fn leave(&mut self) {

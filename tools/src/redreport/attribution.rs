@@ -1,7 +1,7 @@
-//! Software or hardware, over the jobs of all logs: verdicts in, what they have in common out (`crate::attribution`).
+//! Software or hardware, over the jobs of all logs: verdicts in, what they have in common out (`attribution`).
 
 use super::job::{Job, Placed, Verdict, rank_of};
-use crate::attribution::{Evidence, Finding, Judgement, Life, Site, Standing, Who};
+use attribution::{Evidence, Finding, Judgement, Life, Site, Standing, Who};
 use std::collections::BTreeSet;
 
 /// What follows, and what each verdict is taken for.
@@ -85,7 +85,7 @@ impl Attribution {
     }
 
     /// What follows from all of them.
-    pub fn into_conclusions(self) -> Vec<crate::attribution::Conclusion> {
+    pub fn into_conclusions(self) -> Vec<attribution::Conclusion> {
         self.judgement.conclusions
     }
 }

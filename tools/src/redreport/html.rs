@@ -8,7 +8,7 @@ use super::hosts::{Host, State};
 use super::job::{Coverage, Job};
 use super::report::Report;
 use super::text::{bytes_text, counted, evidence_text, seconds_text, verdict_text};
-use crate::attribution::{Cause, Conclusion};
+use attribution::{Cause, Conclusion};
 use std::fmt::{self, Write};
 
 const STYLE: &str = include_str!("html/style.css");

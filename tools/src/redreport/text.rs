@@ -3,7 +3,7 @@
 use super::hosts::State;
 use super::job::{Job, Verdict};
 use super::report::Report;
-use crate::coordinator::time_text;
+use job_report::time_text;
 use std::fmt::Write;
 use std::time::Duration;
 

@@ -2,7 +2,6 @@
 
 use super::clones::Copy;
 use crate::link::Link;
-use crate::stdio::corruption::Corruption;
 use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollEvent, EpollFlags};
 use nix::sys::signal::{Signal, kill, killpg};
@@ -11,6 +10,7 @@ use nix::unistd::Pid;
 use redrt_types::ReplicaId;
 use redrt_wire::control::{ProcessFault, ToAgent};
 use redrt_wire::daemon::{Exit, Stream};
+use replica_output::corruption::Corruption;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::time::Instant;

@@ -16,12 +16,12 @@ mod sweep;
 
 use crate::jobs;
 use crate::link::Received;
-use crate::stdio::corruption::Corruption;
 use crate::tree::launcher::Place;
 use anyhow::{Context, Result, bail};
 pub use copying::{HELPER_FLAG, help};
 use guard::Guard;
 pub use guard::guard;
+use replica_output::corruption::Corruption;
 pub use spawn::open_pidfd;
 pub use sweep::{become_subreaper, kill_descendants};
 
@@ -457,7 +457,7 @@ impl Daemon {
             child.input = None;
             self.drop_agent(number);
             self.helper_ready(number);
-            self.copy_failed(number, format!("the copy has ended: {}", crate::coordinator::exit_text(exit)));
+            self.copy_failed(number, format!("the copy has ended: {}", job_report::exit_text(exit)));
             return Ok(());
         }
         child.drain_deadline = Some(Instant::now() + DRAIN_GRACE);

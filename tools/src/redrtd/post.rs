@@ -1,15 +1,15 @@
 //! This daemon's place in the tree: the way to the root, the daemons below it, its neighbours in the ring.
 //!
 //! Enters: messages for `redrun`, time. Leaves: messages from it, or the end. Frames that are not for this host are
-//! passed on. What happens when a connection breaks is said in `redrt_wire::tree`, who watches whom in [`crate::hosts`].
+//! passed on. What happens when a connection breaks is said in `redrt_wire::tree`, who watches whom in [`host_watch`].
 
-use crate::hosts::{Arbiter, Duty, Observer, Refusals, TICKS};
 use crate::tree::door;
 use crate::tree::hub::{Event, Hub, LinkId};
 use crate::tree::launcher::{self, Place, Starting};
 use crate::tree::session::Session;
-use crate::tree::shape;
 use anyhow::{Context, Result};
+use host_watch::shape;
+use host_watch::{Arbiter, Duty, Observer, Refusals, TICKS};
 use redrt_wire::auth::Secret;
 use redrt_wire::daemon::{FromDaemon, Growth, Sign, ToDaemon, Watch};
 use redrt_wire::frame::{decode_body, encode_body};

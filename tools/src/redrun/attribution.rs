@@ -1,10 +1,10 @@
 //! Software or hardware, while the job runs: what is reported goes in, what follows from it and was not said yet comes out.
 
-use crate::attribution::{Cause, Conclusion, Evidence, Finding, Life, Site, Who};
-use crate::coordinator::{Purpose, Report};
-use crate::stdio::mismatch::OutputMismatch;
+use attribution::{Cause, Conclusion, Evidence, Finding, Life, Site, Who};
+use coordinator::{Purpose, Report};
 use redrt_types::{ReplicaId, VirtualRank};
 use redrt_wire::event::{Action, Event, Finding as Comparison, Mismatch};
+use replica_output::mismatch::OutputMismatch;
 use std::collections::BTreeSet;
 
 /// So many findings are looked at: more say nothing new.

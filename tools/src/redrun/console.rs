@@ -2,7 +2,7 @@
 
 use super::spawned::{Upwards, lock};
 use super::standard::Standard;
-use crate::coordinator::Severity;
+use job_report::Severity;
 use redrt_wire::dynamic::FromSpawned;
 use std::cell::{Cell, RefCell};
 use std::io::{IsTerminal, Write, stderr};

@@ -1,8 +1,9 @@
 //! What `--check-determinism` says at the end: where the program is not deterministic.
 
 use super::Shell;
-use crate::coordinator::{Check, Nondeterministic, in_words};
 use crate::symbols::{Location, Symbols};
+use coordinator::{Check, Nondeterministic};
+use job_report::in_words;
 use redrt_types::ReplicaId;
 use redrt_wire::trace::Trace;
 use serde_json::{Value, json};

@@ -1,20 +1,20 @@
 //! The daemons of the job, as `redrun` sees them: started, attached, spoken to, watched, given up.
 //!
 //! Enters: messages for them, time. Leaves: [`News`]. How messages survive a change of way is said in `redrt_wire::tree`, who is
-//! taken for dead in [`crate::hosts`].
+//! taken for dead in [`host_watch`].
 
 mod grow;
 mod launch;
 mod watching;
 
-use crate::hosts::{Arbiter, Observer, Refusals, Who};
 use crate::plan::HostPlan;
 use crate::tree::door::Refusal;
 use crate::tree::hub::{Event, Hub, LinkId};
 use crate::tree::launcher::{self, Starting};
 use crate::tree::session::Session;
-use crate::tree::shape;
 use anyhow::Result;
+use host_watch::shape;
+use host_watch::{Arbiter, Observer, Refusals, Who};
 use redrt_wire::auth::Secret;
 use redrt_wire::daemon::{FromDaemon, Sign, ToDaemon};
 use redrt_wire::tree::{Attach, Down, Question, Up};

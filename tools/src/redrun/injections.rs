@@ -1,7 +1,7 @@
 //! Which of the faults that `--inject` asked for have happened.
 
 use crate::cli::Fault;
-use crate::coordinator::Report;
+use coordinator::Report;
 use redrt_types::ReplicaId;
 use redrt_wire::control::ProcessFault;
 use redrt_wire::event::Event;
@@ -55,7 +55,7 @@ fn is_asked<'a>(fault: &Fault, by: ReplicaId, asked: ProcessFault, host_name: im
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::coordinator::{RandomKills, TimedKill};
+    use coordinator::{RandomKills, TimedKill};
     use std::time::Duration;
 
     #[test]

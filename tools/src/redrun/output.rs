@@ -4,13 +4,13 @@
 use super::standard::Standard;
 use super::writer::{BACKLOG_BYTES_MAX, BACKLOG_BYTES_MIN, Target, Trouble, Writer};
 use crate::cli::Job;
-use crate::stdio::lines::LineCutter;
-use crate::stdio::mismatch::Finding;
-use crate::stdio::sphere_stream::SphereStream;
 use crate::worker::Bell;
 use anyhow::{Context, Result};
 use redrt_types::{Kinship, ReplicaId, VirtualRank, World};
 use redrt_wire::daemon::Stream;
+use replica_output::lines::LineCutter;
+use replica_output::mismatch::Finding;
+use replica_output::sphere_stream::SphereStream;
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, IsTerminal};

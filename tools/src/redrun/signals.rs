@@ -1,8 +1,8 @@
 //! The user's signals.
 
 use super::Shell;
-use crate::coordinator::Input;
 use anyhow::Result;
+use coordinator::Input;
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 

@@ -2,13 +2,13 @@
 
 use super::Shell;
 use crate::cli::Job;
-use crate::coordinator::{Input, Recovery};
-use crate::pool::{Client, PlaceNews, PlaceOrder, Places, facts, spares};
+use crate::pool::{Client, facts};
 use crate::tree::hub::LinkId;
 use anyhow::Result;
+use coordinator::{Input, Recovery};
 use redrt_types::VirtualRank;
 use redrt_wire::daemon::{HostName, ToDaemon};
-use spare_pool::{JobId, Request, Spare};
+use spare_pool::{JobId, PlaceNews, PlaceOrder, Places, Request, Spare};
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
@@ -23,7 +23,7 @@ enum Awaited {
 
 /// All that the shell knows of places.
 pub struct Spares {
-    places: Places,
+    places: Places<Client>,
     /// Leases are counted from here on: the job's own time begins anew when it is launched.
     begun_at: Instant,
     awaited: BTreeMap<u32, Awaited>,
@@ -37,10 +37,8 @@ impl Spares {
     /// Connects to the site's pool, if the job is to use it.
     pub fn new(job: &Job, job_number: u64) -> Result<Self> {
         let begun_at = Instant::now();
-        let connect = |pool: &crate::cli::Pool| -> Result<Box<dyn spares::Spares>> {
-            let client = Client::connect(pool.address, &pool.secret, JobId(job_number), Duration::ZERO)?;
-            Ok(Box::new(client))
-        };
+        let connect =
+            |pool: &crate::cli::Pool| Client::connect(pool.address, &pool.secret, JobId(job_number), Duration::ZERO);
         let site = job.pool.as_ref().map(connect).transpose()?;
         let request = Request {
             cpu_features: if site.is_some() { facts::here()?.cpu_features } else { BTreeSet::new() },
@@ -57,7 +55,7 @@ impl Spares {
     }
 
     pub fn fd(&self) -> Option<BorrowedFd<'_>> {
-        self.places.fd()
+        self.places.site().map(Client::fd)
     }
 
     fn now(&self) -> Duration {

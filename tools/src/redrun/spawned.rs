@@ -11,10 +11,10 @@
 
 use super::{Console, Shell};
 use crate::cli;
-use crate::coordinator::Input;
 use crate::link::{Link, Received};
 use crate::redrtd::open_pidfd;
 use anyhow::{Context, Result, bail};
+use coordinator::Input;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;

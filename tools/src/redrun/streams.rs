@@ -2,8 +2,8 @@
 
 use super::Shell;
 use super::output::OutputTrouble;
-use crate::coordinator::{Input, OUTPUT_CLOSED_CODE, OUTPUT_FAILED_CODE, Report};
 use anyhow::{Context, Result};
+use coordinator::{Input, OUTPUT_CLOSED_CODE, OUTPUT_FAILED_CODE, Report};
 use redrt_types::{ReplicaId, VirtualRank};
 use redrt_wire::daemon::ToDaemon;
 use serde_json::json;

@@ -3,8 +3,9 @@
 use super::profile;
 use super::status::milliseconds;
 use crate::audit::chain::Head;
-use crate::coordinator::{Coordinator, Purpose, Report, signal_name, time_text};
 use anyhow::Result;
+use coordinator::{Coordinator, Purpose, Report};
+use job_report::{signal_name, time_text};
 use planner::profile::Profile;
 use redrt_types::ReplicaId;
 use redrt_wire::clone::Cost;

@@ -3,8 +3,8 @@
 use super::output::STILL_TIME_MAX;
 use super::{Console, Shell, WRITERS_LOOK, profile, summary};
 use crate::audit::recorder::Recorder;
-use crate::coordinator::Report;
 use anyhow::{Context, Result, bail};
+use coordinator::Report;
 use nix::sys::signalfd::SignalFd;
 use redrt_types::{ReplicaId, ViewNumber};
 use redrt_wire::event::Event;
@@ -64,7 +64,7 @@ impl Shell<'_> {
         };
         let mut counts = std::mem::take(&mut self.counts);
         let host = |replica: ReplicaId| self.host_name_in(replica, view);
-        let ((name, fields), line) = (report.record(&host), report.line(&host));
+        let ((name, fields), line) = (job_report::record(report, &host), job_report::line(report, &host));
         counts.count(report, &host);
         self.counts = counts;
         let is_end = matches!(report, Report::Ended { .. });

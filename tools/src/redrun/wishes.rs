@@ -1,8 +1,8 @@
 //! What users want of a running job, by `redctl`.
 
 use super::Shell;
-use crate::coordinator::{Input, Wish};
 use crate::tree::hub::LinkId;
+use coordinator::{Input, Wish};
 use nix::sys::signal::Signal;
 use redrt_types::{ReplicaId, VirtualRank};
 use redrt_wire::daemon::ToDaemon;

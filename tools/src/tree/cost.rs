@@ -5,7 +5,7 @@
 //! the daemons below it, these to those below them; each hands it to its processes. Then every process that the lost replica has
 //! sent anything sends one `Resume` to the next of its sphere. That is one for each partner, whatever the size of the job.
 
-use super::shape;
+use host_watch::shape;
 use quiesce::{Config, Frame, Output, Protocol, Replica, Verification};
 use redrt_types::{ContextId, Digest, Envelope, ReplicaId, SeqNum, Tag, View, VirtualRank, World};
 

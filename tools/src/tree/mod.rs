@@ -1,4 +1,4 @@
-//! The tree of daemons below `redrun`: its shape, the connections it is made of, and streams of messages that survive when
+//! The tree of daemons below `redrun`: the connections it is made of, and streams of messages that survive when
 //! one of them breaks. Both `redrun` and `redrtd` are built on it.
 
 #[cfg(test)]
@@ -9,4 +9,3 @@ pub mod hub;
 pub mod launcher;
 mod quota;
 pub mod session;
-pub mod shape;

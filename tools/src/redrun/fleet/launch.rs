@@ -3,8 +3,8 @@
 use super::{Fleet, News};
 use crate::plan::Launcher;
 use crate::tree::launcher::{self, Place};
-use crate::tree::shape;
 use anyhow::{Context, Result};
+use host_watch::shape;
 use redrt_wire::daemon::{Growth, HostName, Remote, ToDaemon};
 use std::time::{Duration, Instant};
 

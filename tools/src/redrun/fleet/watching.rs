@@ -1,7 +1,7 @@
 //! Who of the hosts is still there: the beats of this program, what it hears itself and what the daemons say.
 
 use super::{Fleet, News, Role};
-use crate::hosts::{Duty, TICKS, Verdict, Who};
+use host_watch::{Duty, TICKS, Verdict, Who};
 use redrt_wire::daemon::{Sign, ToDaemon, Watch};
 use redrt_wire::tree::Down;
 use std::collections::BTreeMap;

@@ -1,7 +1,7 @@
 //! What is counted for `--metrics` as it happens.
 
 use super::text::Totals;
-use crate::coordinator::{Coordinator, Purpose, Report};
+use coordinator::{Coordinator, Purpose, Report};
 use redrt_types::{Incarnation, ReplicaId};
 use redrt_wire::event::{Event, Finding, Statistics};
 use std::collections::{BTreeMap, BTreeSet};

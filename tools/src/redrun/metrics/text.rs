@@ -193,7 +193,7 @@ fn vulnerability(page: &mut Page, snapshot: &Snapshot<'_>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::coordinator::Report;
+    use coordinator::Report;
     use redrt_types::ReplicaId;
     use redrt_wire::event::Event;
 

@@ -1,0 +1,154 @@
+//! What `--check-determinism` gathers: messages that differ between two replicas, where each of the two sent them, and in what
+//! they differ.
+//!
+//! The receivers tell of a message; the senders are asked for their stacks, which they remember for a while. Both
+//! receivers tell of the same message. After the first difference others follow from it, so when it was sent counts, not when it was
+//! told.
+
+use super::Coordinator;
+use redrt_types::{ReplicaId, VirtualRank};
+use redrt_wire::daemon::ToDaemon;
+use redrt_wire::event::{Evidence, Finding, Mismatch};
+use redrt_wire::trace::{Sending, Trace};
+use replica_output::mismatch::OutputMismatch;
+use sdc_detect::Difference;
+use std::collections::BTreeMap;
+
+/// So many messages are looked at; what follows is counted.
+const MESSAGES_MAX: usize = 256;
+/// The same of lines, and of what was found besides both.
+const LINES_MAX: usize = 32;
+
+/// A message that was not the same.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Nondeterministic {
+    /// Who sent it.
+    pub sender: VirtualRank,
+    /// To whom, and which.
+    pub sending: Sending,
+    /// Name of the communicator.
+    pub communicator: String,
+    /// Message tag.
+    pub tag: i32,
+    /// Payload bytes.
+    pub length_bytes: u64,
+    /// Where it was sent, by replica.
+    pub traces: BTreeMap<ReplicaId, Trace>,
+    /// The replicas and in what their payloads differ, if that is known.
+    pub difference: Option<([ReplicaId; 2], Difference)>,
+}
+
+impl Nondeterministic {
+    /// When it was sent, as far as that is known.
+    #[must_use]
+    pub fn sent_at_ns(&self) -> u64 {
+        self.traces.values().map(|trace| trace.time_ns).min().unwrap_or(u64::MAX)
+    }
+}
+
+/// All that was found.
+#[derive(Debug, Default)]
+pub struct Check {
+    messages: BTreeMap<(VirtualRank, Sending), Nondeterministic>,
+    /// Lines of output, and of which rank.
+    pub lines: Vec<(VirtualRank, OutputMismatch)>,
+    /// What was found outside of messages and output, by whom.
+    pub others: Vec<(ReplicaId, String)>,
+    /// What is not among these because there is too much of it.
+    pub untold_count: u64,
+}
+
+impl Check {
+    /// Whether nothing was found.
+    #[must_use]
+    pub fn is_clean(&self) -> bool {
+        self.messages.is_empty() && self.lines.is_empty() && self.others.is_empty()
+    }
+
+    /// The messages, in the order in which they were sent as far as clocks tell.
+    #[must_use]
+    pub fn messages(&self) -> Vec<&Nondeterministic> {
+        let mut all: Vec<_> = self.messages.values().collect();
+        all.sort_by_key(|one| one.sent_at_ns());
+        all
+    }
+
+    /// Takes a line that differs.
+    pub(super) fn line(&mut self, rank: VirtualRank, mismatch: &OutputMismatch) {
+        match self.lines.len() {
+            LINES_MAX.. => self.untold_count += 1,
+            _ => self.lines.push((rank, mismatch.clone())),
+        }
+    }
+
+    /// Takes something else that differs.
+    pub(super) fn other(&mut self, replica: ReplicaId, what: String) {
+        match self.others.len() {
+            LINES_MAX.. => self.untold_count += 1,
+            _ => self.others.push((replica, what)),
+        }
+    }
+
+    /// Takes a report. Who is to be asked.
+    fn message(&mut self, mismatch: &Mismatch) -> Vec<(ReplicaId, Sending)> {
+        if mismatch.finding != Finding::Undecidable {
+            return Vec::new();
+        }
+        let Mismatch { sender, receiver, context, sequence, .. } = *mismatch;
+        let sending = Sending { to: receiver.rank, context, sequence };
+        if self.messages.contains_key(&(sender, sending)) {
+            return Vec::new();
+        }
+        if self.messages.len() == MESSAGES_MAX {
+            self.untold_count += 1;
+            return Vec::new();
+        }
+        let new = Nondeterministic {
+            sender,
+            sending,
+            communicator: mismatch.communicator.clone(),
+            tag: mismatch.tag,
+            length_bytes: mismatch.length_bytes,
+            traces: BTreeMap::new(),
+            difference: None,
+        };
+        self.messages.insert((sender, sending), new);
+        mismatch.votes.iter().map(|vote| (vote.replica, sending)).collect()
+    }
+}
+
+impl Coordinator {
+    /// Everything that differs is gathered from now on.
+    pub fn check_determinism(&mut self) {
+        self.check = Some(Check::default());
+    }
+
+    /// What was found, if that was asked for.
+    #[must_use]
+    pub fn determinism(&self) -> Option<&Check> {
+        self.check.as_ref()
+    }
+
+    pub(super) fn check_message(&mut self, mismatch: &Mismatch) {
+        let asked = self.check.as_mut().map(|check| check.message(mismatch)).unwrap_or_default();
+        for (replica, sending) in asked {
+            self.send(ToDaemon::Trace(replica, sending));
+        }
+    }
+
+    pub(super) fn check_evidence(&mut self, evidence: &Evidence) {
+        let Evidence { sender, receiver, context, sequence, .. } = *evidence;
+        let sending = Sending { to: receiver.rank, context, sequence };
+        let known = self.check.as_mut().and_then(|check| check.messages.get_mut(&(sender, sending)));
+        if let Some(known) = known {
+            known.difference = Some((evidence.suppliers, evidence.difference.clone()));
+        }
+    }
+
+    pub(super) fn check_trace(&mut self, replica: ReplicaId, sending: Sending, trace: Option<Trace>) {
+        let known = self.check.as_mut().and_then(|check| check.messages.get_mut(&(replica.rank, sending)));
+        if let (Some(known), Some(trace)) = (known, trace) {
+            known.traces.insert(replica, trace);
+        }
+    }
+}

@@ -1,0 +1,303 @@
+//! The coordinator: who is alive, in which view, and how the job ends.
+//!
+//! Enters ([`Input`]): what daemons and processes report, the user's signals, time. Leaves ([`Output`]): messages for the
+//! daemons, reports for the user and the audit log, at the end the exit code. No clock, socket or random source
+//! inside: `now` is the time since the start of the job, seeds come with the settings.
+//!
+//! ```text
+//!             all live replicas Ready        all live replicas Finalizing(current view)
+//!  launching ───────────────────────▶ running ───────────────────────▶ released ─────▶ finished
+//!      │  └────────── a loss with survivors: next View ──────┘            │              ▲
+//!      └────────── sphere lost, MPI_Abort, signal, timeout ──▶ ending ───┴── all exited ┘
+//! ```
+//! A program that never calls `MPI_Init` goes from launching to finished: its processes just exit.
+//!
+//! What counts as a loss: an exit of any kind between `Hello` and `Release`, because the others count on that process;
+//! without `Hello`, an exit that is not with status 0. After `Release` every exit is the process's own affair and
+//! only its status counts.
+#![forbid(unsafe_code)]
+
+mod determinism;
+mod ending;
+mod evidence;
+mod health;
+mod hearing;
+mod injection;
+mod link;
+mod look;
+mod losses;
+mod messages;
+mod pace;
+mod process;
+mod recovery;
+mod refusal;
+mod report;
+pub mod scrub;
+mod slowness;
+mod stall;
+
+pub use determinism::{Check, Nondeterministic};
+pub use ending::{FAREWELL, KILL_GRACE, OUTPUT_CLOSED_CODE, OUTPUT_FAILED_CODE, SIGNAL_GRACE};
+pub use injection::{Random, RandomKills, TimedKill};
+pub use messages::{Input, OnStall, Output, Settings};
+pub use pace::{Laggard, STALL_LOOKS_MIN};
+pub use report::{EndReason, Loss, Refusal, Report, RetireReason};
+pub use slowness::SlowHost;
+pub use stall::{INTERVAL_USUAL as LOOK_INTERVAL_USUAL, Stall};
+
+pub use recovery::{Arbiter, Arbitration, Move, Purpose, Recovered, Recovery, Unproven, Wish};
+
+use ending::Ending;
+use injection::Injector;
+use pace::PaceWatch;
+use process::{Phase, Process};
+use redrt_types::{Incarnation, ReplicaId, View};
+use redrt_wire::daemon::{Exit, ToDaemon};
+use replica_output::mismatch::Finding;
+use scrub::ScrubWatch;
+use slowness::SlownessWatch;
+use stall::StallWatch;
+use std::collections::VecDeque;
+use std::time::Duration;
+
+const SIGKILL: i32 = 9;
+const SIGTERM: i32 = 15;
+
+/// So many siblings that contradict a replica are believed.
+const SIBLINGS_BELIEVED: usize = 2;
+
+/// The state machine; see the module.
+#[derive(Debug)]
+pub struct Coordinator {
+    settings: Settings,
+    view: View,
+    processes: Vec<Process>,
+    cards_sent: bool,
+    released: bool,
+    ending: Option<Ending>,
+    finished: bool,
+    /// The latest time that it was told.
+    latest: Duration,
+    injector: Injector,
+    broken_links: Vec<link::BrokenLink>,
+    stall: StallWatch,
+    pace: PaceWatch,
+    slowness: SlownessWatch,
+    /// Numbers of the hosts where processes were launched, by process.
+    placement: Vec<u32>,
+    /// Absent where lost replicas are not replaced.
+    recovery: Option<Recovery>,
+    /// Replicas have been found to differ.
+    have_differed: bool,
+    /// Payloads that nobody can judge.
+    excerpts: evidence::Excerpts,
+    strikes: health::Strikes,
+    doubts: health::Doubts,
+    /// Absent where memory is not compared.
+    scrub: Option<ScrubWatch>,
+    /// Present where the program is being checked.
+    check: Option<Check>,
+    outputs: VecDeque<Output>,
+}
+
+impl Coordinator {
+    /// A job whose processes are about to be launched.
+    #[must_use]
+    pub fn new(settings: Settings) -> Self {
+        let view = settings.view.clone();
+        let process = |replica| if view.is_live(replica) { Process::new() } else { Process::vacant(Incarnation(0)) };
+        let processes = settings.world.replicas().map(process).collect();
+        let injector = Injector::new(settings.timed_kills.clone(), settings.random_kills);
+        Self {
+            view,
+            processes,
+            cards_sent: false,
+            released: false,
+            ending: None,
+            finished: false,
+            latest: Duration::ZERO,
+            injector,
+            broken_links: Vec::new(),
+            stall: StallWatch::new(settings.world.process_count(), settings.look_interval),
+            pace: PaceWatch::new(settings.stall_time),
+            slowness: SlownessWatch::default(),
+            placement: Vec::new(),
+            recovery: None,
+            have_differed: false,
+            excerpts: evidence::Excerpts::default(),
+            strikes: health::Strikes::default(),
+            doubts: health::Doubts::default(),
+            scrub: settings.scrub_interval.map(|interval| ScrubWatch::new(interval, settings.world.rank_count())),
+            check: None,
+            outputs: VecDeque::new(),
+            settings,
+        }
+    }
+
+    /// Processes are about to be launched on these hosts, by process.
+    pub fn launched_on(&mut self, placement: Vec<u32>) {
+        self.placement = placement;
+    }
+
+    /// Takes one input. `now` never goes back.
+    pub fn handle(&mut self, now: Duration, input: Input) {
+        if self.finished {
+            return;
+        }
+        self.latest = now;
+        match input {
+            Input::Started { .. } | Input::Tick => {}
+            Input::NotStarted { replica, message } => self.could_not_start(now, replica, message),
+            Input::Agent(replica, message) => self.hear(now, replica, message),
+            Input::Exited(replica, exit) => self.exited(now, replica, exit),
+            Input::Drained(replica) => self.drained(replica),
+            Input::Clone { host, id, step } => self.clone_step(now, host, id, step),
+            Input::Place { news, host } => self.hear_of_place(now, news, host),
+            Input::Output { rank, finding: Finding::Mismatch(mismatch) } => self.output_differs(now, rank, mismatch),
+            Input::Output { rank, finding: Finding::Uncompared { replica: index } } => {
+                self.report(Report::OutputUncompared { replica: ReplicaId { rank, index } });
+            }
+            Input::DaemonLost { host, why, replicas } => self.daemon_lost(now, host, why, &replicas),
+            Input::Interrupted(signal) => self.interrupted(now, signal),
+            Input::SpawnedFailed { code } => self.end(EndReason::SpawnedFailed { code }, Some(code), now + KILL_GRACE),
+            Input::OutputClosed => self.end(EndReason::OutputClosed, Some(OUTPUT_CLOSED_CODE), now + KILL_GRACE),
+            Input::OutputFailed { what } => {
+                self.end(EndReason::OutputFailed { what }, Some(OUTPUT_FAILED_CODE), now + KILL_GRACE);
+            }
+        }
+        self.pass_time(now);
+        self.finish_when_all_are_gone();
+    }
+
+    /// Whether all processes are gone, so that the exit code stands and nothing is heeded any more.
+    #[must_use]
+    pub fn is_finished(&self) -> bool {
+        self.finished
+    }
+
+    /// The next thing to do.
+    pub fn poll_output(&mut self) -> Option<Output> {
+        self.outputs.pop_front()
+    }
+
+    /// When [`Input::Tick`] is due at the latest.
+    #[must_use]
+    pub fn next_deadline(&self) -> Option<Duration> {
+        match &self.ending {
+            _ if self.finished => None,
+            Some(ending) if ending.killed => Some(ending.kill_at + FAREWELL),
+            Some(ending) => Some(ending.kill_at),
+            None => {
+                let stall = self.is_under_way().then(|| self.stall.next_deadline());
+                let recovery = self.recovery.as_ref().and_then(|recovery| recovery.next_deadline(self.latest));
+                let scrub = self.scrub.as_ref().filter(|_| self.is_under_way()).map(ScrubWatch::next_deadline);
+                let (injection, link) = (self.injector.next_deadline(), self.next_link_deadline());
+                let deadlines = [self.settings.timeout, injection, stall, link, recovery, scrub];
+                deadlines.into_iter().flatten().min()
+            }
+        }
+    }
+
+    fn process(&mut self, replica: ReplicaId) -> &mut Process {
+        let process = self.settings.world.process(replica);
+        &mut self.processes[process.0 as usize]
+    }
+
+    fn send(&mut self, message: ToDaemon) {
+        self.outputs.push_back(Output::Send(message));
+    }
+
+    fn report(&mut self, report: Report) {
+        self.outputs.push_back(Output::Report(report));
+    }
+
+    /// Whether the processes have met and not left yet.
+    fn is_under_way(&self) -> bool {
+        self.cards_sent && !self.released && self.ending.is_none()
+    }
+
+    fn check_barriers(&mut self, now: Duration) {
+        if self.ending.is_some() {
+            return;
+        }
+        let live = || {
+            let world = &self.settings.world;
+            world.replicas().zip(&self.processes).filter(|(replica, _)| self.view.is_live(*replica))
+        };
+        if !self.cards_sent && live().all(|(_, process)| process.card.is_some()) {
+            let cards = live().filter_map(|(_, process)| process.card.clone()).collect();
+            self.cards_sent = true;
+            self.stall.reset(now);
+            self.send(ToDaemon::Cards(cards));
+        }
+        let current = Phase::Finalizing(self.view.number);
+        let complete = self.cards_sent
+            && self
+                .settings
+                .world
+                .replicas()
+                .zip(&self.processes)
+                .all(|(replica, process)| !self.view.is_live(replica) || process.phase == current);
+        if complete && !self.released {
+            self.end_recovery(now);
+            self.released = true;
+            self.send(ToDaemon::Release);
+        }
+    }
+
+    fn pass_time(&mut self, now: Duration) {
+        if self.ending.is_none() && self.settings.timeout.is_some_and(|timeout| now >= timeout) {
+            let timeout = self.settings.timeout.expect("just checked");
+            self.end(EndReason::TimedOut { timeout }, Some(124), now + Duration::from_secs(1));
+            self.send(ToDaemon::Signal(SIGTERM));
+        }
+        match &self.ending {
+            Some(ending) if !ending.killed && now >= ending.kill_at => self.kill_all(now),
+            Some(ending) if ending.killed && now >= ending.kill_at + FAREWELL => {
+                for process in self.processes.iter_mut().filter(|process| !process.is_vacant) {
+                    process.exit.get_or_insert(Exit::Signal(9));
+                    process.drained = true;
+                }
+            }
+            Some(_) => {}
+            None => {
+                self.inject(now);
+                self.judge_links(now);
+                self.pass_recovery_time(now);
+            }
+        }
+        if self.is_under_way()
+            && let Some(wave) = self.stall.pass_time(now)
+        {
+            self.ask(now, wave);
+        }
+        self.judge_pace(now);
+        self.pass_scrub_time(now);
+    }
+
+    fn inject(&mut self, now: Duration) {
+        let (view, world, processes) = (&self.view, &self.settings.world, &self.processes);
+        let is_running = |replica: ReplicaId| {
+            let process = &processes[world.process(replica).0 as usize];
+            view.is_live(replica) && process.counts() && !process.is_doomed && self.is_in_step(replica)
+        };
+        // Whoever will end itself may do so at any moment, and is nobody's last resort.
+        let stays = |replica: ReplicaId| {
+            let is_first = view.member(replica).is_some_and(|member| member.incarnation == Incarnation(0));
+            is_running(replica) && !(is_first && self.settings.send_kills.contains(&replica))
+        };
+        let spare = |rank| world.sphere(rank).filter(|replica| stays(*replica)).count() > 1;
+        let may_die: Vec<_> = world.replicas().filter(|r| is_running(*r) && spare(r.rank)).collect();
+        for (replica, fault) in self.injector.due(now, &may_die) {
+            // One that is gone already cannot be killed.
+            if self.process(replica).counts() {
+                self.process(replica).is_doomed = true;
+                self.send(ToDaemon::Kill(replica));
+                self.report(Report::Injected { replica, fault });
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,502 @@
+//! One attempt to make a copy, from its first order to the copy in step.
+
+use super::missing::{Missing, Seat};
+use super::{Purpose, Recovered, Recovery};
+use crate::{Coordinator, Exit, Output, Phase, Process, Report};
+use redrt_types::{Admission, CutNumber, ReplicaId, VirtualRank};
+use redrt_wire::clone::{CloneId, CloneOrder, CloneStep, Cost, Newcomer, Pins, Position};
+use redrt_wire::control::Card;
+use redrt_wire::daemon::ToDaemon;
+use spare_pool::PlaceOrder;
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+/// Every process answers at once that it keeps what a copy may need. One that was stopped does not, and the source is not
+/// kept ready for it for ever.
+pub(super) const PIN_TIME_MAX: Duration = Duration::from_secs(20);
+/// The rest after a first failure; it doubles with each.
+const REST_FIRST: Duration = Duration::from_millis(250);
+/// The longest rest.
+const REST_MAX: Duration = Duration::from_secs(60);
+/// Nobody waits for ever for a copy on a host of the user's choice.
+const TRIES_ON_ONE_HOST: u32 = 3;
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Stage {
+    Opening,
+    Copying,
+    Ready,
+    Pinning {
+        missing: BTreeSet<ReplicaId>,
+        since: Duration,
+    },
+    Cutting,
+    /// It is to judge, and stands ready.
+    Held,
+    Joining,
+}
+
+/// Whether others vouch for the memory that is to be copied.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Proof {
+    /// Nobody was asked yet.
+    Unasked,
+    /// A round of comparisons with this number or a later one says it. It is not waited for longer than `until`.
+    Asked { round: u64, until: Duration },
+    /// As much is known as can be.
+    Settled,
+}
+
+/// One attempt.
+#[derive(Clone, Debug)]
+pub(super) struct Attempt {
+    pub newcomer: Newcomer,
+    /// What it is to make good; its seat is that of this attempt.
+    pub missing: Missing,
+    /// Where the copy is to be, and the number of that place.
+    pub host: u32,
+    pub number: u64,
+    /// Where its source is.
+    pub source_host: u32,
+    pub stage: Stage,
+    pub proof: Proof,
+    /// Which of all cuts its was, once it is cut.
+    pub cut: CutNumber,
+    begun_at: Duration,
+    ready_at: Duration,
+    /// When its source was stopped.
+    pub stopped_at: Duration,
+    position: Option<Position>,
+    /// Its process id, once it runs.
+    pid: Option<i32>,
+    card: Option<Card>,
+    cost: Option<Cost>,
+    /// Its cost will not be said.
+    source_has_ended: bool,
+}
+
+/// What is to be told when its cost is known, and whose daemon knows it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Untold {
+    pub recovered: Recovered,
+    pub source_host: u32,
+}
+
+impl Attempt {
+    pub(super) fn new(
+        newcomer: Newcomer,
+        missing: Missing,
+        (host, number): (u32, u64),
+        source_host: u32,
+        now: Duration,
+    ) -> Self {
+        Self {
+            newcomer,
+            missing,
+            host,
+            number,
+            source_host,
+            stage: Stage::Opening,
+            proof: Proof::Unasked,
+            cut: CutNumber(0),
+            begun_at: now,
+            ready_at: now,
+            stopped_at: now,
+            position: None,
+            pid: None,
+            card: None,
+            cost: None,
+            source_has_ended: false,
+        }
+    }
+
+    /// Whether all keep for its copy what that may ask for.
+    fn is_awaited(&self) -> bool {
+        matches!(self.stage, Stage::Pinning { .. } | Stage::Cutting | Stage::Held | Stage::Joining)
+    }
+
+    /// Whether it is being made, and keeps its source and its host busy.
+    pub(super) fn is_at_work(&self) -> bool {
+        self.stage != Stage::Held
+    }
+}
+
+impl Coordinator {
+    /// Clones that need one of these end.
+    pub(super) fn give_up_without(&mut self, now: Duration, lost: &[ReplicaId]) {
+        let Some(recovery) = &mut self.recovery else { return };
+        let mut given_up = Vec::new();
+        for (id, attempt) in &mut recovery.attempts {
+            if attempt.stage == Stage::Joining {
+                if lost.contains(&attempt.newcomer.replica) {
+                    given_up.push((*id, None));
+                }
+                continue;
+            }
+            if lost.contains(&attempt.newcomer.source) {
+                given_up.push((*id, Some("its source was lost")));
+            }
+            if let Stage::Pinning { missing, .. } = &mut attempt.stage {
+                missing.retain(|replica| !lost.contains(replica));
+            }
+        }
+        for (id, why) in given_up {
+            match why {
+                Some(why) => self.give_up(now, id, why, false),
+                None => self.forget(id),
+            }
+        }
+    }
+
+    /// A newcomer was in the view, and is lost like any other.
+    fn forget(&mut self, id: CloneId) {
+        if self.recovery.as_mut().is_some_and(|recovery| recovery.attempts.remove(&id).is_some()) {
+            self.tell_pins();
+        }
+    }
+
+    /// Copies that were to be put on this host will not be.
+    pub(super) fn give_up_on_host(&mut self, now: Duration, host: u32, why: &str) {
+        let Some(recovery) = &self.recovery else { return };
+        let concerned = |attempt: &Attempt| attempt.host == host && attempt.stage != Stage::Joining;
+        let concerned = recovery.attempts.iter().filter(|(_, attempt)| concerned(attempt));
+        for id in concerned.map(|(id, _)| *id).collect::<Vec<_>>() {
+            self.give_up(now, id, why, false);
+        }
+    }
+
+    /// An attempt ends without a copy in the view; tells everybody who has done something for it. `blame` is what its host is
+    /// blamed for.
+    pub(super) fn withdraw(&mut self, now: Duration, id: CloneId, blame: Option<&str>) -> Option<Attempt> {
+        let attempt = self.recovery.as_mut()?.attempts.remove(&id)?;
+        let number = attempt.number;
+        match blame {
+            Some(why) => self.place(PlaceOrder::Failed { number, why: why.to_owned() }),
+            None if attempt.stage != Stage::Joining => self.place(PlaceOrder::Release(number)),
+            None => {}
+        }
+        if attempt.is_awaited() {
+            self.tell_pins();
+        }
+        if attempt.stage != Stage::Joining {
+            self.order(attempt.source_host, id, CloneOrder::Abandon);
+            self.order(attempt.host, id, CloneOrder::Abandon);
+            self.pin_next(now);
+        }
+        Some(attempt)
+    }
+
+    /// An attempt has failed; another follows after a rest.
+    pub(super) fn give_up(&mut self, now: Duration, id: CloneId, why: &str, blames_host: bool) {
+        let Some(attempt) = self.withdraw(now, id, blames_host.then_some(why)) else { return };
+        let Some(recovery) = &mut self.recovery else { return };
+        let failure_count = attempt.missing.failure_count + 1;
+        let rest = REST_FIRST.saturating_mul(1 << (failure_count - 1).min(16)).min(REST_MAX);
+        let (replica, source) = (attempt.newcomer.replica, attempt.newcomer.source);
+        let is_for_arbitration = attempt.missing.purpose == Purpose::Arbitration;
+        let missing = Missing { not_before: now + rest, failure_count, seat: Seat::None, ..attempt.missing };
+        let gives_up = missing.only.is_some() && failure_count >= TRIES_ON_ONE_HOST;
+        recovery.missing.insert(replica, missing);
+        let host = recovery.name(attempt.host).to_owned();
+        // What cannot be copied is tried again and again, and that it cannot be is said once.
+        if is_for_arbitration {
+            return self.tell_not_held(replica.rank, why);
+        }
+        self.report(Report::CloneFailed { replica, source, host, what: why.to_owned() });
+        if gives_up {
+            self.cancel_move_for(replica, why);
+        }
+    }
+
+    /// An attempt has failed, and so would every other one from the same source.
+    fn give_up_source(&mut self, now: Duration, id: CloneId, why: &str) {
+        let Some(attempt) = self.recovery.as_ref().and_then(|recovery| recovery.attempts.get(&id)) else { return };
+        let (newcomer, source, wanted) = (attempt.newcomer.replica, attempt.newcomer.source, attempt.missing.source);
+        let life = self.view.member(source).map(|member| (source, member.incarnation));
+        if let Some(recovery) = &mut self.recovery {
+            recovery.unfit.extend(life);
+        }
+        if !self.is_hopeless(newcomer.rank, wanted) {
+            return self.give_up(now, id, why, false);
+        }
+        self.give_up(now, id, &format!("{why}; this is not tried again"), false);
+        // Places for others of its rank are of no use either.
+        let Some(recovery) = &mut self.recovery else { return };
+        let of_rank = recovery.missing.iter_mut().filter(|(place, missing)| {
+            place.rank == newcomer.rank && (missing.source == wanted || missing.source == Some(source))
+        });
+        let seats: Vec<_> = of_rank.map(|(_, missing)| std::mem::replace(&mut missing.seat, Seat::None)).collect();
+        seats.into_iter().for_each(|seat| self.give_seat_back(seat));
+        self.cancel_move_for(newcomer, why);
+    }
+
+    pub(super) fn give_up_late_pins(&mut self, now: Duration) {
+        let Some(recovery) = &self.recovery else { return };
+        let late = recovery.attempts.iter().filter_map(|(id, attempt)| match attempt.stage {
+            Stage::Pinning { since, .. } if now >= since + PIN_TIME_MAX => Some(*id),
+            _ => None,
+        });
+        for id in late.collect::<Vec<_>>() {
+            self.give_up(now, id, "a process does not answer", false);
+        }
+    }
+
+    /// A daemon says how far a clone has come.
+    pub(crate) fn clone_step(&mut self, now: Duration, host: u32, id: CloneId, step: CloneStep) {
+        let Some(recovery) = &mut self.recovery else { return };
+        let Some(attempt) = recovery.attempts.get_mut(&id) else {
+            let cost = match step {
+                CloneStep::Sent(cost) => Some(cost),
+                CloneStep::Failed { .. } => None,
+                _ => return,
+            };
+            if let Some(untold) = recovery.untold.get_mut(&id).filter(|untold| untold.source_host == host) {
+                untold.recovered.cost = cost;
+                let replica = untold.recovered.replica;
+                self.tell_recovered(|untold| untold.recovered.replica == replica);
+            }
+            return;
+        };
+        let (is_source, is_destination) = (host == attempt.source_host, host == attempt.host);
+        let newcomer = attempt.newcomer;
+        match (step, attempt.stage.clone()) {
+            (CloneStep::Listening(address), Stage::Opening) if is_destination => {
+                attempt.stage = Stage::Copying;
+                let source_host = attempt.source_host;
+                self.order(source_host, id, CloneOrder::Send { newcomer, address });
+            }
+            (CloneStep::Progress(progress), Stage::Copying) if is_source => {
+                self.outputs.push_back(Output::Progress { newcomer, progress });
+            }
+            (CloneStep::Ready, Stage::Copying) if is_source => {
+                attempt.stage = Stage::Ready;
+                attempt.ready_at = now;
+                self.ask_for_proof(now, id);
+                self.pin_next(now);
+            }
+            (CloneStep::Stopped(position), Stage::Cutting) if is_source => {
+                attempt.position = Some(position);
+                attempt.stopped_at = now;
+                self.admit_when_complete(now, id);
+            }
+            (CloneStep::Running { pid }, Stage::Cutting) if is_destination => {
+                attempt.pid = Some(pid);
+                // One that is to judge is no replica before it is let in.
+                if attempt.missing.purpose != Purpose::Arbitration {
+                    self.report(Report::CopyRuns { replica: newcomer.replica, pid });
+                }
+                self.admit_when_complete(now, id);
+            }
+            (CloneStep::Sent(cost), _) if is_source => attempt.cost = Some(cost),
+            (CloneStep::Failed { .. }, Stage::Joining) if is_source && !is_destination => {
+                attempt.source_has_ended = true
+            }
+            (CloneStep::Failed { what, .. }, Stage::Joining) if is_destination => {
+                // It ended before it was known here that it has its place.
+                let (replica, source) = (newcomer.replica, newcomer.source);
+                self.report(Report::CloneFailed { replica, source, host: String::new(), what });
+                self.handle_end_of_newcomer(now, replica);
+            }
+            (CloneStep::Failed { what, is_lasting }, stage)
+                if stage != Stage::Joining && (is_source || is_destination) =>
+            {
+                if is_lasting {
+                    return self.give_up_source(now, id, &what);
+                }
+                self.give_up(now, id, &what, is_destination && !is_source);
+            }
+            // Out of turn: it is about what has been given up already, or changes nothing.
+            _ => {}
+        }
+    }
+
+    fn handle_end_of_newcomer(&mut self, now: Duration, replica: ReplicaId) {
+        self.process(replica).drained = true;
+        self.exited(now, replica, Exit::Signal(crate::SIGKILL));
+        self.place_freed(replica);
+    }
+
+    /// The next clone whose source can be stopped may do so, when no other is about to.
+    pub(super) fn pin_next(&mut self, now: Duration) {
+        let live: BTreeSet<_> =
+            (0..self.world().rank_count()).flat_map(|rank| self.view.live(VirtualRank(rank))).collect();
+        let Some(recovery) = &mut self.recovery else { return };
+        if recovery.is_cutting() {
+            return;
+        }
+        let can_be_cut = |attempt: &&mut Attempt| attempt.stage == Stage::Ready && attempt.proof == Proof::Settled;
+        let next = recovery.attempts.values_mut().find(can_be_cut);
+        let Some(attempt) = next else { return };
+        attempt.stage = Stage::Pinning { missing: live, since: now };
+        self.tell_pins();
+    }
+
+    /// Says to all, as a whole, for whom they are to keep more than the view says.
+    pub(super) fn tell_pins(&mut self) {
+        let attempts = self.recovery.iter().flat_map(|recovery| recovery.attempts.values());
+        let kept = attempts.filter(|attempt| attempt.is_awaited());
+        let (ready, awaited): (Vec<_>, Vec<_>) = kept.partition(|attempt| attempt.stage == Stage::Held);
+        let places = |attempts: Vec<&Attempt>| attempts.into_iter().map(|attempt| attempt.newcomer.replica).collect();
+        let pins = Pins { awaited: places(awaited), ready: places(ready) };
+        self.send(ToDaemon::Pins(pins));
+    }
+
+    /// A process keeps what these newcomers may ask for.
+    pub(crate) fn pinned(&mut self, now: Duration, by: ReplicaId, newcomers: &[ReplicaId]) {
+        let Some(recovery) = &mut self.recovery else { return };
+        for attempt in recovery.attempts.values_mut().filter(|attempt| newcomers.contains(&attempt.newcomer.replica)) {
+            if let Stage::Pinning { missing, .. } = &mut attempt.stage {
+                missing.remove(&by);
+            }
+        }
+        self.cut_when_pinned(now);
+    }
+
+    pub(super) fn cut_when_pinned(&mut self, now: Duration) {
+        let Some(recovery) = &mut self.recovery else { return };
+        let is_pinned =
+            |attempt: &Attempt| matches!(&attempt.stage, Stage::Pinning { missing, .. } if missing.is_empty());
+        match recovery.attempts.iter_mut().find(|(_, attempt)| is_pinned(attempt)) {
+            Some((id, attempt)) => {
+                recovery.cut_count += 1;
+                (attempt.stage, attempt.cut) = (Stage::Cutting, CutNumber(recovery.cut_count));
+                let (id, host) = (*id, attempt.source_host);
+                self.order(host, id, CloneOrder::Cut);
+            }
+            None => self.pin_next(now),
+        }
+    }
+
+    /// A copy says how it can be reached. `false` when the process is none that is awaited.
+    pub(crate) fn copy_ready(&mut self, now: Duration, replica: ReplicaId, card: &Card) -> bool {
+        let Some(recovery) = &mut self.recovery else { return false };
+        let waits = |attempt: &Attempt| attempt.newcomer.replica == replica && attempt.stage == Stage::Cutting;
+        let Some((id, attempt)) = recovery.attempts.iter_mut().find(|(_, attempt)| waits(attempt)) else {
+            return false;
+        };
+        attempt.card = Some(card.clone());
+        let id = *id;
+        self.admit_when_complete(now, id);
+        true
+    }
+
+    /// The copy runs and can be reached: it gets its place, or stands ready.
+    fn admit_when_complete(&mut self, now: Duration, id: CloneId) {
+        let Some(recovery) = &mut self.recovery else { return };
+        let attempt = recovery.attempts.get_mut(&id).expect("the caller has seen it");
+        if attempt.position.is_none() || attempt.card.is_none() || attempt.pid.is_none() {
+            return;
+        }
+        let (source, is_to_judge) = (attempt.newcomer.source, attempt.missing.purpose == Purpose::Arbitration);
+        if !self.view.is_live(source) || !self.process(source).counts() {
+            return self.give_up(now, id, "its source was lost", false);
+        }
+        if is_to_judge {
+            self.hold(id);
+        } else {
+            self.let_in(now, &[id]);
+        }
+        self.pin_next(now);
+    }
+
+    /// Gives copies that run and can be reached their places, all in one view: copies for one purpose.
+    pub(super) fn let_in(&mut self, now: Duration, ids: &[CloneId]) {
+        let Some(recovery) = &mut self.recovery else { return };
+        let admitted: Vec<_> = ids.iter().map(|id| (*id, recovery.attempts[id].clone())).collect();
+        let mut copies = Vec::new();
+        let mut new_cards = Vec::new();
+        for (_, attempt) in &admitted {
+            let Newcomer { replica, incarnation, source } = attempt.newcomer;
+            recovery.places.insert(replica, attempt.number);
+            new_cards.extend(attempt.card.clone());
+            copies.push(Admission { replica, incarnation, source: source.index, cut: attempt.cut });
+        }
+        let is_to_judge = admitted.iter().any(|(_, attempt)| attempt.missing.purpose == Purpose::Arbitration);
+        for (_, attempt) in &admitted {
+            let Newcomer { replica, incarnation, .. } = attempt.newcomer;
+            *self.process(replica) =
+                Process { phase: Phase::Ready, card: attempt.card.clone(), incarnation, ..Process::new() };
+        }
+        self.view = match copies[..] {
+            [copy] if !is_to_judge => self.view.with(copy),
+            _ => self.view.with_arbiters(&copies),
+        };
+        self.interrupt_scrub();
+        self.stall.reset(now);
+        let processes = self.settings.world.replicas().zip(&self.processes);
+        let live = processes.filter(|(replica, _)| self.view.is_live(*replica));
+        let cards: Vec<_> = live.filter_map(|(_, process)| process.card.clone()).collect();
+        for (id, attempt) in &admitted {
+            let Newcomer { replica, source, .. } = attempt.newcomer;
+            let position = attempt.position.clone().expect("it is complete");
+            let offset = position.output_bytes;
+            self.order(attempt.host, *id, CloneOrder::Meet { cards: cards.clone(), position });
+            let kinship = self.view.kinship(replica.rank).clone();
+            let live = self.view.live_set(replica.rank);
+            let is_one = live.len() > 2 && kinship.is_one_lineage(live);
+            self.outputs.push_back(Output::StreamJoined { replica, source, offset, kinship });
+            if is_one {
+                self.report(Report::OneLineage(replica.rank));
+            }
+            if let Some(pid) = attempt.pid.filter(|_| is_to_judge) {
+                self.report(Report::CopyRuns { replica, pid });
+            }
+        }
+        if is_to_judge {
+            // Others may be awaited since it was cut. It must not let go what they may ask for when it hears from those in the view.
+            self.tell_pins();
+        }
+        self.send(ToDaemon::Cards(new_cards));
+        self.send(ToDaemon::View(self.view.clone()));
+        let Some(recovery) = &mut self.recovery else { return };
+        for (id, _) in admitted {
+            recovery.attempts.get_mut(&id).expect("as above").stage = Stage::Joining;
+        }
+        // The copy has heard nothing since the cut.
+        self.tell_pins();
+    }
+
+    /// A copy has heard its leader: it counts like any other.
+    pub(crate) fn in_step(&mut self, now: Duration, replica: ReplicaId) {
+        let Some(recovery) = &mut self.recovery else { return };
+        let joins = |attempt: &Attempt| attempt.newcomer.replica == replica && attempt.stage == Stage::Joining;
+        let Some(id) = recovery.attempts.iter().find(|(_, attempt)| joins(attempt)).map(|(id, _)| *id) else { return };
+        let attempt = recovery.attempts.remove(&id).expect("it was just found");
+        self.place(PlaceOrder::Succeeded(attempt.number));
+        self.tell_pins();
+        let since = attempt.missing.since;
+        let recovered = Recovered {
+            replica,
+            source: attempt.newcomer.source,
+            purpose: attempt.missing.purpose,
+            window: now.saturating_sub(since),
+            waited: attempt.begun_at.saturating_sub(since),
+            copied: attempt.ready_at.saturating_sub(attempt.begun_at),
+            cost: attempt.cost,
+        };
+        let source_host = attempt.source_host;
+        let Some(recovery) = &mut self.recovery else { return };
+        let is_told_of = attempt.cost.is_some() || attempt.source_has_ended || !recovery.hosts[&source_host].is_alive;
+        recovery.untold.insert(id, Untold { recovered, source_host });
+        if is_told_of {
+            self.tell_recovered(|untold| untold.recovered.replica == replica);
+        }
+    }
+
+    /// Tells of copies in step, whatever is known of what they cost.
+    pub(super) fn tell_recovered(&mut self, which: impl Fn(&Untold) -> bool) {
+        let Some(recovery) = &mut self.recovery else { return };
+        let told: Vec<_> = recovery.untold.extract_if(.., |_, untold| which(untold)).collect();
+        for (_, untold) in told {
+            self.report(Report::Recovered(untold.recovered));
+        }
+    }
+}
+
+impl Recovery {
+    /// Sources that are being copied.
+    pub(super) fn is_source(&self, replica: ReplicaId) -> bool {
+        let is_its = |attempt: &Attempt| attempt.newcomer.source == replica && attempt.stage != Stage::Joining;
+        self.attempts.values().any(|attempt| attempt.is_at_work() && is_its(attempt))
+    }
+}

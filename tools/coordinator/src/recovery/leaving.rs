@@ -1,0 +1,370 @@
+//! Replicas that are to leave though they are well: they are moved to another host, their host is to become free, or their
+//! rank is to have fewer.
+//!
+//! A replica leaves by being ended, as if it had died: that is what the protocol can bear at any moment. It is ended only when
+//! so many others are in step that its rank has as many as before.
+
+use super::Purpose;
+use super::attempt::Stage;
+use super::missing::Seat;
+use crate::{Coordinator, Output, Report};
+use redrt_types::{ReplicaId, VirtualRank};
+use redrt_wire::daemon::ToDaemon;
+use spare_pool::PlaceOrder;
+use std::time::Duration;
+
+/// Of a replica that is to leave.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Move {
+    /// Where its part is to be taken over, if that was said.
+    pub to: Option<u32>,
+    /// Its rank has more than it is to have: nobody takes its part.
+    is_surplus: bool,
+    /// It is being ended.
+    is_ending: bool,
+}
+
+impl Move {
+    /// Its rank has more than it is to have.
+    pub(super) fn surplus() -> Self {
+        Self { to: None, is_surplus: true, is_ending: false }
+    }
+
+    pub(super) fn is_surplus(&self) -> bool {
+        self.is_surplus
+    }
+}
+
+/// What a user wants changed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Wish {
+    /// One replica is to be elsewhere.
+    Migrate {
+        /// Which.
+        replica: ReplicaId,
+        /// On this host; where it suits best if absent.
+        to: Option<u32>,
+    },
+    /// No replica is to be on this host.
+    Drain {
+        /// Which.
+        host: u32,
+    },
+    /// Ranks are to have so many replicas.
+    Degree {
+        /// So many.
+        degree: u16,
+        /// Which ranks.
+        ranks: Vec<VirtualRank>,
+    },
+}
+
+impl Coordinator {
+    /// Changes where replicas are, and how many. `room` is how many more copies can be put where the wish leads to, if that is known.
+    ///
+    /// # Errors
+    /// In one line, when it cannot be. Nothing has changed then.
+    pub fn wish(&mut self, now: Duration, wish: Wish, room: Option<u32>) -> Result<(), String> {
+        if self.recovery.is_none() {
+            return Err("this job was started so that its replicas cannot be copied: redrun --spares 0 or more makes it possible".into());
+        }
+        if !self.is_under_way() {
+            return Err(format!("replicas are copied while a job is running, and this one is {}", self.phase()));
+        }
+        match wish {
+            Wish::Migrate { replica, to } => self.migrate(now, replica, to, room)?,
+            Wish::Drain { host } => self.drain(now, host, room)?,
+            Wish::Degree { degree, ranks } => self.change_degree(now, degree, &ranks, room)?,
+        }
+        self.pass_recovery_time(now);
+        Ok(())
+    }
+
+    /// Places of a rank that nobody has and nobody is to have.
+    fn free_place_count(&self, rank: VirtualRank) -> usize {
+        let Some(recovery) = &self.recovery else { return 0 };
+        let is_used = |replica: &ReplicaId| {
+            let mut attempts = recovery.attempts.values();
+            self.view.is_live(*replica)
+                || recovery.missing.contains_key(replica)
+                || attempts.any(|attempt| attempt.newcomer.replica == *replica)
+        };
+        self.world().sphere(rank).filter(|replica| !is_used(replica)).count()
+    }
+
+    fn migrate(&mut self, now: Duration, replica: ReplicaId, to: Option<u32>, room: Option<u32>) -> Result<(), String> {
+        let Some(recovery) = &self.recovery else { return Ok(()) };
+        if !self.world().contains(replica)
+            || !self.view.is_live(replica)
+            || !self.processes[self.world().process(replica).0 as usize].counts()
+        {
+            return Err(format!("there is no live replica {replica}"));
+        }
+        if recovery.leaving.contains_key(&replica) {
+            return Err(format!("replica {replica} is on its way already"));
+        }
+        if let Some(to) = to.filter(|to| recovery.host(self.world(), replica) == *to) {
+            return Err(format!("replica {replica} is on {} already", recovery.name(to)));
+        }
+        if let Some(to) = to.filter(|to| recovery.hosts[to].is_closed) {
+            let host = recovery.name(to);
+            return Err(format!("host {host} is to become free: redctl spare add {host} opens it again"));
+        }
+        self.check_room(replica.rank, 1, to, room)?;
+        self.let_go(now, replica, to);
+        Ok(())
+    }
+
+    fn check_room(&self, rank: VirtualRank, count: u32, to: Option<u32>, room: Option<u32>) -> Result<(), String> {
+        let Some(recovery) = &self.recovery else { return Ok(()) };
+        if self.free_place_count(rank) == 0 {
+            let place_count = self.world().degree(rank);
+            return Err(format!(
+                "rank {rank} has no place for another replica: its {place_count} are in use (redrun --max-degree gives more)"
+            ));
+        }
+        match (room, to) {
+            (Some(0), Some(to)) => {
+                let host = recovery.name(to);
+                Err(format!("there is no place free on {host}: redctl spare add {host}:1 makes one"))
+            }
+            (Some(room), _) if room < count => {
+                Err(format!("{count} places are needed and {room} are free: redctl spare add HOST brings more"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// This replica is to leave when another has its part.
+    fn let_go(&mut self, now: Duration, replica: ReplicaId, to: Option<u32>) {
+        let Some(recovery) = &mut self.recovery else { return };
+        recovery.leaving.entry(replica).or_insert(Move { to, is_surplus: false, is_ending: false }).is_surplus = false;
+        let name = to.map(|to| recovery.name(to).to_owned());
+        self.report(Report::Leaving { replica, to: name });
+        self.plan(now, replica.rank, Purpose::Move, to);
+    }
+
+    /// The replicas on a host that count.
+    fn replicas_on(&self, host: u32) -> Vec<ReplicaId> {
+        let Some(recovery) = &self.recovery else { return Vec::new() };
+        let is_there = |replica: &ReplicaId| {
+            let process = self.world().process(*replica).0 as usize;
+            recovery.host_of[process] == host && self.view.is_live(*replica) && self.processes[process].counts()
+        };
+        self.world().replicas().filter(is_there).collect()
+    }
+
+    fn drain(&mut self, now: Duration, host: u32, room: Option<u32>) -> Result<(), String> {
+        let Some(recovery) = &self.recovery else { return Ok(()) };
+        if recovery.hosts[&host].is_closed {
+            return Err(format!("host {} is to become free already", recovery.name(host)));
+        }
+        let there: Vec<_> =
+            self.replicas_on(host).into_iter().filter(|replica| !recovery.leaving.contains_key(replica)).collect();
+        for replica in &there {
+            self.check_room(replica.rank, there.len() as u32, None, room)?;
+        }
+        self.close_host(now, host);
+        there.into_iter().for_each(|replica| self.let_go(now, replica, None));
+        Ok(())
+    }
+
+    /// Nothing is put on this host any more.
+    fn close_host(&mut self, now: Duration, host: u32) {
+        let Some(recovery) = &mut self.recovery else { return };
+        if let Some(host) = recovery.hosts.get_mut(&host) {
+            host.is_closed = true;
+        }
+        let name = recovery.name(host).to_owned();
+        let is_there = |seat: &Seat| matches!(seat, Seat::Granted { host: other, .. } if *other == host);
+        let seats = recovery.missing.values_mut().filter(|missing| is_there(&missing.seat));
+        let seats: Vec<_> = seats.map(|missing| std::mem::replace(&mut missing.seat, Seat::None)).collect();
+        self.place(PlaceOrder::Close(name));
+        seats.into_iter().for_each(|seat| self.give_seat_back(seat));
+        self.give_up_on_host(now, host, "its host is to become free");
+        self.cancel_moves_to(host);
+    }
+
+    /// The host of a place is to become free, by the wish of its pool.
+    pub(super) fn leave_place(&mut self, now: Duration, number: u64) {
+        let Some(recovery) = &self.recovery else { return };
+        let replica = recovery.places.iter().find(|(_, other)| **other == number).map(|(replica, _)| *replica);
+        let host = replica.map(|replica| recovery.host(self.world(), replica));
+        let host = host.or_else(|| {
+            recovery.attempts.values().find(|attempt| attempt.number == number).map(|attempt| attempt.host)
+        });
+        let Some(host) = host.filter(|host| !recovery.hosts[host].is_closed) else { return };
+        self.free_host(now, host);
+    }
+
+    /// Nothing is put on this host any more, and what is there moves away.
+    pub(crate) fn free_host(&mut self, now: Duration, host: u32) {
+        if self.recovery.as_ref().is_none_or(|recovery| recovery.hosts[&host].is_closed) {
+            return;
+        }
+        self.close_host(now, host);
+        for replica in self.replicas_on(host) {
+            self.let_go(now, replica, None);
+        }
+    }
+
+    fn change_degree(
+        &mut self,
+        now: Duration,
+        degree: u16,
+        ranks: &[VirtualRank],
+        room: Option<u32>,
+    ) -> Result<(), String> {
+        let world = &self.settings.world;
+        if degree == 0 {
+            return Err("a rank has one replica at least".into());
+        }
+        if let Some(rank) = ranks.iter().find(|rank| world.degree(**rank) < degree) {
+            let place_count = world.degree(*rank);
+            return Err(format!("rank {rank} has places for {place_count} replicas (redrun --max-degree gives more)"));
+        }
+        let Some(recovery) = &mut self.recovery else { return Ok(()) };
+        let more = ranks.iter().map(|rank| degree.saturating_sub(recovery.degrees[rank.0 as usize]));
+        let more: u32 = more.map(u32::from).sum();
+        if let Some(room) = room.filter(|room| *room < more) {
+            return Err(format!("{more} places are needed and {room} are free: redctl spare add HOST brings more"));
+        }
+        for rank in ranks {
+            recovery.degrees[rank.0 as usize] = degree;
+        }
+        self.report(Report::Degree { degree, rank_count: ranks.len() });
+        for rank in ranks {
+            if let Some(recovery) = &mut self.recovery {
+                recovery.leaving.retain(|replica, going| replica.rank != *rank || !going.is_surplus || going.is_ending);
+            }
+            self.plan(now, *rank, Purpose::Growth, None);
+            self.choose_surplus(*rank);
+        }
+        Ok(())
+    }
+
+    /// Who of a rank that has too many leaves: not the one that decides, rather one that shares its host with another, rather a
+    /// young one.
+    fn choose_surplus(&mut self, rank: VirtualRank) {
+        let Some(recovery) = &self.recovery else { return };
+        let age = |replica: &ReplicaId| (self.view.member(*replica).map(|member| member.joined), replica.index);
+        let mut staying: Vec<_> =
+            self.view.live(rank).filter(|replica| !recovery.leaving.contains_key(replica)).collect();
+        staying.sort_by_key(age);
+        let surplus = staying.len().saturating_sub(usize::from(recovery.degrees[rank.0 as usize]));
+        let host = |replica: &ReplicaId| recovery.host(self.world(), *replica);
+        let mut candidates: Vec<_> = staying.iter().skip(1).copied().collect();
+        candidates.sort_by_key(|replica| staying.iter().filter(|other| host(other) == host(replica)).count());
+        let going: Vec<_> = candidates.into_iter().rev().take(surplus).collect();
+        if let Some(recovery) = &mut self.recovery {
+            let going = going.into_iter();
+            recovery.leaving.extend(going.map(|replica| (replica, Move::surplus())));
+        }
+    }
+
+    /// Ends those that are to leave and whose ranks can do without them, one of each rank at a time.
+    pub(super) fn let_leave(&mut self) {
+        let Some(recovery) = &self.recovery else { return };
+        let is_free = |(replica, going): &(&ReplicaId, &Move)| {
+            let rank = replica.rank;
+            let is_whole = |other: &ReplicaId| {
+                let process = &self.processes[self.world().process(*other).0 as usize];
+                process.counts() && !process.is_doomed && self.is_in_step(*other)
+            };
+            let count = self.view.live(rank).filter(is_whole).count();
+            let wanted = recovery.degrees[rank.0 as usize].min(self.world().degree(rank) - 1);
+            let is_first = recovery.leaving.keys().find(|other| other.rank == rank) == Some(replica);
+            let is_idle = !recovery.is_source(**replica) && is_whole(replica);
+            is_first && is_idle && !going.is_ending && count > usize::from(wanted)
+        };
+        let free: Vec<_> = recovery.leaving.iter().filter(is_free).map(|(replica, _)| *replica).collect();
+        for replica in free {
+            if let Some(going) = self.recovery.as_mut().and_then(|recovery| recovery.leaving.get_mut(&replica)) {
+                going.is_ending = true;
+            }
+            let process = self.process(replica);
+            (process.retired, process.leaves) = (true, true);
+            self.send(ToDaemon::Kill(replica));
+        }
+        self.tell_free_hosts();
+    }
+
+    /// Says of hosts that are to become free when they are.
+    fn tell_free_hosts(&mut self) {
+        let Some(recovery) = &self.recovery else { return };
+        let is_empty = |host: u32| {
+            let here = self.world().replicas().filter(|replica| recovery.host(self.world(), *replica) == host);
+            let mut processes = here.map(|replica| &self.processes[self.world().process(replica).0 as usize]);
+            let mut attempts = recovery.attempts.values();
+            processes.all(|process| process.is_gone())
+                && !attempts.any(|attempt| {
+                    attempt.source_host == host || attempt.host == host && attempt.stage != Stage::Joining
+                })
+        };
+        let may_be_told = |host: &super::Host| host.is_closed && host.is_alive && !host.is_told_free;
+        let closed = recovery.hosts.iter().filter(|(_, host)| may_be_told(host)).map(|(number, _)| *number);
+        for host in closed.filter(|host| is_empty(*host)).collect::<Vec<_>>() {
+            let Some(at) = self.recovery.as_mut().and_then(|recovery| recovery.hosts.get_mut(&host)) else { return };
+            at.is_told_free = true;
+            let name = at.name.clone();
+            self.report(Report::HostFree { host: name });
+            self.outputs.push_back(Output::HostFree(host));
+        }
+    }
+
+    /// A replica is not in the view any more. If it was to leave and has died instead, its rank is short of one.
+    pub(super) fn forget_mover(&mut self, now: Duration, replica: ReplicaId) {
+        let Some(recovery) = &mut self.recovery else { return };
+        let Some(going) = recovery.leaving.remove(&replica) else { return };
+        if going.is_ending || going.is_surplus {
+            return;
+        }
+        let missing = recovery.missing.iter_mut().map(|(place, missing)| (*place, missing));
+        let copied = recovery.attempts.values_mut().map(|attempt| (attempt.newcomer.replica, &mut attempt.missing));
+        let mut awaited = missing.chain(copied);
+        let found = awaited.find(|(place, missing)| place.rank == replica.rank && missing.purpose == Purpose::Move);
+        if let Some((_, missing)) = found {
+            (missing.purpose, missing.since, missing.only) = (Purpose::Loss, now, None);
+        }
+    }
+
+    /// Nobody can be moved to this host any more: those who were to be stay where they are.
+    pub(super) fn cancel_moves_to(&mut self, host: u32) {
+        let Some(recovery) = &self.recovery else { return };
+        let to_host = |going: &Move| going.to == Some(host) && !going.is_ending;
+        let replicas: Vec<_> =
+            recovery.leaving.iter().filter(|(_, going)| to_host(going)).map(|(replica, _)| *replica).collect();
+        for replica in replicas {
+            self.stay(replica, "that host cannot be used any more");
+        }
+    }
+
+    /// The copy that was to be in this place has failed too often: the one that was to be moved stays.
+    pub(super) fn cancel_move_for(&mut self, place: ReplicaId, why: &str) {
+        let Some(recovery) = &self.recovery else { return };
+        let only = recovery.missing.get(&place).and_then(|missing| missing.only);
+        let is_its = |replica: &ReplicaId, going: &Move| {
+            replica.rank == place.rank && going.to == only && only.is_some() && !going.is_ending
+        };
+        let mover =
+            recovery.leaving.iter().find(|(replica, going)| is_its(replica, going)).map(|(replica, _)| *replica);
+        if let Some(replica) = mover {
+            self.stay(replica, why);
+        }
+    }
+
+    fn stay(&mut self, replica: ReplicaId, why: &str) {
+        let now = self.latest;
+        if let Some(recovery) = &mut self.recovery {
+            recovery.leaving.remove(&replica);
+        }
+        self.report(Report::Stays { replica, why: why.to_owned() });
+        self.plan(now, replica.rank, Purpose::Move, None);
+    }
+
+    /// The replicas that are to leave, and the number of the host that each is to be moved to, if that was said.
+    pub fn leaving(&self) -> impl Iterator<Item = (ReplicaId, Option<u32>)> + '_ {
+        let leaving = self.recovery.iter().flat_map(|recovery| &recovery.leaving);
+        leaving.map(|(replica, going)| (*replica, going.to))
+    }
+}

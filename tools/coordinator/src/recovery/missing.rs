@@ -1,0 +1,292 @@
+//! What is missing: which places are to be filled, and where.
+
+use super::attempt::{Attempt, Stage};
+use super::{Purpose, Recovery};
+use crate::{Coordinator, Output, Phase, Report};
+use redrt_types::{ReplicaId, VirtualRank};
+use redrt_wire::clone::{CloneId, CloneOrder, Newcomer};
+use spare_pool::{PlaceNews, PlaceOrder};
+use std::time::Duration;
+
+/// A pool that gives places which it takes back is not asked again at once.
+const REST_AFTER_LOSS: Duration = Duration::from_secs(1);
+
+/// Where a copy may be put.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Seat {
+    None,
+    /// A pool was asked.
+    Asked {
+        number: u64,
+    },
+    Granted {
+        number: u64,
+        host: u32,
+    },
+}
+
+/// A place that is to be filled.
+#[derive(Clone, Debug)]
+pub(super) struct Missing {
+    pub purpose: Purpose,
+    /// When it was lost, or wished for.
+    pub since: Duration,
+    pub not_before: Duration,
+    pub failure_count: u32,
+    /// The user was told that there is no spare.
+    pub was_told: bool,
+    /// Nowhere but on this host.
+    pub only: Option<u32>,
+    /// A copy of this one and no other.
+    pub source: Option<ReplicaId>,
+    pub seat: Seat,
+}
+
+impl Coordinator {
+    /// Replicas are not in the view any more: clones that need them end, and what is missing is to be made good.
+    pub(crate) fn replace(&mut self, now: Duration, lost: &[ReplicaId]) {
+        if self.recovery.is_none() {
+            return;
+        }
+        for replica in lost {
+            self.forget_difference(*replica);
+            self.forget_mover(now, *replica);
+        }
+        self.give_up_without(now, lost);
+        let mut ranks: Vec<_> = lost.iter().map(|replica| replica.rank).collect();
+        ranks.dedup();
+        for rank in ranks {
+            self.plan(now, rank, Purpose::Loss, None);
+        }
+        self.cut_when_pinned(now);
+    }
+
+    /// Makes as many places of a rank missing as it has too few replicas, or gives up what would be too many.
+    pub(super) fn plan(&mut self, now: Duration, rank: VirtualRank, purpose: Purpose, only: Option<u32>) {
+        let Some(recovery) = &self.recovery else { return };
+        let stays = |replica: &ReplicaId| !recovery.leaving.contains_key(replica);
+        let staying = self.view.live(rank).filter(stays).count();
+        let is_awaited = |replica: &ReplicaId| {
+            let is_copied = |attempt: &Attempt| attempt.newcomer.replica == *replica && attempt.stage != Stage::Joining;
+            recovery.missing.contains_key(replica) || recovery.attempts.values().any(is_copied)
+        };
+        let taken: Vec<_> = self.world().sphere(rank).filter(is_awaited).collect();
+        // Who stands ready to judge makes nothing good.
+        let awaited: Vec<_> = taken.iter().copied().filter(|replica| !recovery.is_to_judge(*replica)).collect();
+        let degree = usize::from(recovery.degrees[rank.0 as usize]);
+        if degree <= staying + awaited.len() {
+            let surplus = staying + awaited.len() - degree;
+            return awaited.into_iter().rev().take(surplus).for_each(|replica| self.want_no_more(now, replica));
+        }
+        let count = degree - staying - awaited.len();
+        let is_free = |replica: &ReplicaId| !self.view.is_live(*replica) && !taken.contains(replica);
+        let mut free: Vec<_> = self.world().sphere(rank).filter(is_free).collect();
+        // Those that have lost their replica rather than those that never had one.
+        free.sort_by_key(|replica| self.processes[self.world().process(*replica).0 as usize].is_vacant);
+        let (not_before, failure_count, was_told) = (now, 0, false);
+        let moving = self.view.live(rank).filter(|replica| !stays(replica)).count();
+        let missing = recovery.missing.iter().map(|(place, missing)| (place.rank, missing));
+        let copied = recovery.attempts.values().filter(|attempt| attempt.stage != Stage::Joining);
+        let copied = copied.map(|attempt| (attempt.newcomer.replica.rank, &attempt.missing));
+        let is_move = |(of, missing): &(VirtualRank, &Missing)| *of == rank && missing.purpose == Purpose::Move;
+        let mut moves_left = moving.saturating_sub(missing.chain(copied).filter(is_move).count());
+        for replica in free.into_iter().take(count) {
+            // Another may have had to wait for a place, and it is his turn.
+            let purpose = if moves_left > 0 { Purpose::Move } else { purpose };
+            moves_left = moves_left.saturating_sub(1);
+            let (source, seat) = (None, Seat::None);
+            let missing = Missing { purpose, since: now, not_before, failure_count, was_told, only, source, seat };
+            if let Some(recovery) = &mut self.recovery {
+                recovery.missing.insert(replica, missing);
+            }
+        }
+    }
+
+    /// A place needs not be filled after all.
+    pub(super) fn want_no_more(&mut self, now: Duration, replica: ReplicaId) {
+        let Some(recovery) = &mut self.recovery else { return };
+        if let Some(missing) = recovery.missing.remove(&replica) {
+            return self.give_seat_back(missing.seat);
+        }
+        let is_its = |attempt: &Attempt| attempt.newcomer.replica == replica && attempt.stage != Stage::Joining;
+        let id = recovery.attempts.iter().find(|(_, attempt)| is_its(attempt)).map(|(id, _)| *id);
+        if let Some(id) = id {
+            self.withdraw(now, id, None);
+        }
+    }
+
+    pub(super) fn give_seat_back(&mut self, seat: Seat) {
+        match seat {
+            Seat::None => {}
+            Seat::Asked { number } => self.place(PlaceOrder::Withdraw(number)),
+            Seat::Granted { number, .. } => self.place(PlaceOrder::Release(number)),
+        }
+    }
+
+    /// Asks for places, and begins clones where there are some.
+    pub(super) fn fill_places(&mut self, now: Duration) {
+        let Some(recovery) = &self.recovery else { return };
+        let due = recovery.missing.iter().filter(|(_, missing)| now >= missing.not_before);
+        let due = due.filter(|(replica, missing)| !self.is_hopeless(replica.rank, missing.source));
+        let due: Vec<_> = due.map(|(replica, _)| *replica).collect();
+        for replica in due {
+            let Some(recovery) = &self.recovery else { return };
+            match recovery.missing[&replica].seat {
+                Seat::None => self.ask_for_place(replica),
+                Seat::Asked { .. } => {}
+                Seat::Granted { number, host } => self.begin_clone(now, replica, number, host),
+            }
+        }
+    }
+
+    fn ask_for_place(&mut self, replica: ReplicaId) {
+        // One that is to judge rather not where its original is: where the other one is it is well.
+        let original = self.recovery.as_ref().and_then(|recovery| recovery.missing.get(&replica)?.source);
+        let siblings: Vec<_> =
+            original.map_or_else(|| self.view.live(replica.rank).collect(), |original| vec![original]);
+        let memory_bytes = self.processes.iter().map(|process| process.latest.resident_bytes).max().unwrap_or(0);
+        let (world, process) = (&self.settings.world, &self.processes[self.world().process(replica).0 as usize]);
+        let had_host = !process.is_vacant;
+        let Some(recovery) = &mut self.recovery else { return };
+        // Not where a sibling is, and rather not where it was lost.
+        let apart = siblings.into_iter().chain(had_host.then_some(replica));
+        let apart_from = apart.map(|other| recovery.host_name(world, other).to_owned()).collect();
+        let number = recovery.next_number();
+        let missing = recovery.missing.get_mut(&replica).expect("it is due");
+        missing.seat = Seat::Asked { number };
+        let only = missing.only.map(|host| recovery.name(host).to_owned());
+        self.place(PlaceOrder::Ask { number, memory_bytes, apart_from, only });
+    }
+
+    /// A pool has something to say. `host` is the number of the host that a place is on.
+    pub(crate) fn hear_of_place(&mut self, now: Duration, news: PlaceNews, host: Option<u32>) {
+        let Some(recovery) = &mut self.recovery else { return };
+        let asked = |number: u64, recovery: &Recovery| {
+            let is_its = |missing: &Missing| missing.seat == Seat::Asked { number };
+            recovery.missing.iter().find(|(_, missing)| is_its(missing)).map(|(replica, _)| *replica)
+        };
+        match news {
+            PlaceNews::Granted { number, .. } => {
+                let usable =
+                    host.filter(|host| recovery.hosts.get(host).is_some_and(|host| host.is_alive && !host.is_closed));
+                match (asked(number, recovery), usable) {
+                    (Some(replica), Some(host)) => {
+                        let missing = recovery.missing.get_mut(&replica).expect("it was just found");
+                        missing.seat = Seat::Granted { number, host };
+                    }
+                    (replica, _) => {
+                        if let Some(missing) = replica.and_then(|replica| recovery.missing.get_mut(&replica)) {
+                            missing.seat = Seat::None;
+                        }
+                        self.place(PlaceOrder::Release(number));
+                    }
+                }
+            }
+            PlaceNews::NoneYet { number, why } => {
+                let Some(replica) = asked(number, recovery) else { return };
+                let missing = recovery.missing.get_mut(&replica).expect("it was just found");
+                let purpose = missing.purpose;
+                if purpose == Purpose::Arbitration {
+                    let why = if why.is_empty() { "there is no place".to_owned() } else { why.join("; ") };
+                    return self.tell_not_held(replica.rank, &why);
+                }
+                if self.make_room(now) {
+                    return;
+                }
+                let Some(recovery) = &mut self.recovery else { return };
+                let missing = recovery.missing.get_mut(&replica).expect("it was just found");
+                if !std::mem::replace(&mut missing.was_told, true) {
+                    self.report(Report::NoSpare { replica, purpose, why });
+                }
+            }
+            PlaceNews::Lost { number, why } => self.lose_place(now, number, &why),
+            PlaceNews::Leave(number) => self.leave_place(now, number),
+            PlaceNews::Note(_) => {}
+        }
+    }
+
+    /// Somebody else may have this place. A copy that is there already is moved away.
+    fn lose_place(&mut self, now: Duration, number: u64, why: &str) {
+        let Some(recovery) = &mut self.recovery else { return };
+        let has_it = |missing: &Missing| match missing.seat {
+            Seat::Asked { number: other } | Seat::Granted { number: other, .. } => other == number,
+            Seat::None => false,
+        };
+        if let Some(missing) = recovery.missing.values_mut().find(|missing| has_it(missing)) {
+            (missing.seat, missing.not_before) = (Seat::None, now + REST_AFTER_LOSS);
+            return;
+        }
+        let replica = recovery.places.iter().find(|(_, other)| **other == number).map(|(replica, _)| *replica);
+        let id = recovery.attempts.iter().find(|(_, attempt)| attempt.number == number).map(|(id, _)| *id);
+        match (id, replica) {
+            (_, Some(replica)) => {
+                self.report(Report::PlaceLost { replica, why: why.to_owned() });
+                self.leave_place(now, number);
+            }
+            (Some(id), None) => self.give_up(now, id, why, false),
+            (None, None) => {}
+        }
+    }
+
+    /// Whether it cannot be copied as long as it lives.
+    fn is_unfit(&self, source: ReplicaId) -> bool {
+        let life = self.view.member(source).map(|member| (source, member.incarnation));
+        self.recovery.as_ref().zip(life).is_some_and(|(recovery, life)| recovery.unfit.contains(&life))
+    }
+
+    /// Whether a place of this rank stays empty, since nobody whose copy may be there can be copied.
+    pub(super) fn is_hopeless(&self, rank: VirtualRank, wanted: Option<ReplicaId>) -> bool {
+        let mut sources = self.view.live(rank).filter(|source| wanted.is_none_or(|wanted| wanted == *source));
+        sources.all(|source| self.is_unfit(source))
+    }
+
+    /// Whom to copy: a sibling that is at work and is not being copied, of the lineage that has the fewest replicas;
+    /// the longest-serving of several is left alone if it can be, because it decides for the others.
+    fn source_for(&self, replica: ReplicaId) -> Option<ReplicaId> {
+        let recovery = self.recovery.as_ref()?;
+        let seniority = |sibling: &ReplicaId| (self.view.member(*sibling).map(|member| member.joined), sibling.index);
+        let leader = self.view.live(replica.rank).min_by_key(seniority);
+        let is_fit = |source: &ReplicaId| {
+            let process = &self.processes[self.world().process(*source).0 as usize];
+            let is_busy = |attempt: &Attempt| attempt.newcomer.source == *source || attempt.newcomer.replica == *source;
+            let mut at_work = recovery.attempts.values().filter(|attempt| attempt.is_at_work());
+            process.counts() && process.phase == Phase::Ready && !at_work.any(is_busy) && !self.is_unfit(*source)
+        };
+        if let Some(source) = recovery.missing.get(&replica).and_then(|missing| missing.source) {
+            return Some(source).filter(|source| self.view.is_live(*source) && is_fit(source));
+        }
+        // A lineage that few have rather than one that many have: a rank must not come to descend from one image.
+        let live = self.view.live_set(replica.rank);
+        let relatives = |source: &ReplicaId| self.view.kinship(replica.rank).relatives(source.index, live);
+        let rank = |source: &ReplicaId| {
+            (self.is_distrusted(*source), relatives(source), Some(*source) == leader, source.index)
+        };
+        self.view.live(replica.rank).filter(is_fit).min_by_key(rank)
+    }
+
+    fn begin_clone(&mut self, now: Duration, replica: ReplicaId, number: u64, host: u32) {
+        // What the dead one printed must have arrived before another speaks in its name.
+        if !self.process(replica).is_gone() {
+            return;
+        }
+        let Some(source) = self.source_for(replica) else { return };
+        let world = self.settings.world.clone();
+        let Some(recovery) = &mut self.recovery else { return };
+        if recovery.attempts.values().filter(|attempt| attempt.is_at_work()).count() >= recovery.clone_count_max {
+            return;
+        }
+        let missing = recovery.missing.remove(&replica).expect("the caller has seen it");
+        let purpose = missing.purpose;
+        let source_host = recovery.host(&world, source);
+        let id = CloneId(recovery.next_number());
+        recovery.host_of[world.process(replica).0 as usize] = host;
+        let process = &mut self.processes[world.process(replica).0 as usize];
+        process.incarnation.0 += 1;
+        let newcomer = Newcomer { replica, incarnation: process.incarnation, source };
+        let host_name = recovery.name(host).to_owned();
+        recovery.attempts.insert(id, Attempt::new(newcomer, missing, (host, number), source_host, now));
+        self.outputs.push_back(Output::Moved { replica, host });
+        self.report(Report::CloneBegun { replica, source, purpose, host: host_name });
+        self.order(host, id, CloneOrder::Receive(newcomer));
+    }
+}

@@ -1,0 +1,117 @@
+//! Whether a source is sound: before it is stopped for a copy, its memory is compared with that of its siblings, where
+//! `--scrub` compares memory at all.
+//!
+//! ```text
+//!   ready ──▶ asked ──a sibling of another lineage has the same────────▶ pinning
+//!               ├──nobody has, but another replica is vouched for──────▶ given up, the other one is copied
+//!               ├──nobody has, and nobody is vouched for───────────────▶ pinning, and that is said
+//!               └──not compared in PROOF_TIME_MAX──────────────────────▶ pinning, and that is said
+//! ```
+//! Memory is compared at a collective, and only what was equal once counts: see [`scrub`](super::super::scrub).
+
+use super::attempt::{Proof, Stage};
+use super::{Purpose, Recovery};
+use crate::scrub::Vouching;
+use crate::{Coordinator, Report};
+use redrt_types::ReplicaId;
+use redrt_wire::clone::CloneId;
+use std::time::Duration;
+
+/// A program may be far from its next collective, and a rank without redundancy should not wait for that.
+const PROOF_TIME_MAX: Duration = Duration::from_secs(10);
+
+/// Why nobody vouches for a source that is copied all the same.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Unproven {
+    /// Its memory was not compared in time.
+    Late(Duration),
+    /// No replica of another lineage has the memory that it has, and none is vouched for.
+    Contradicted,
+}
+
+impl Recovery {
+    /// When the next source is copied without proof.
+    pub(super) fn proof_deadline(&self) -> Option<Duration> {
+        let until = |proof| if let Proof::Asked { until, .. } = proof { Some(until) } else { None };
+        self.attempts
+            .values()
+            .filter(|attempt| attempt.stage == Stage::Ready)
+            .filter_map(|attempt| until(attempt.proof))
+            .min()
+    }
+}
+
+impl Coordinator {
+    /// A source can be stopped: others of its rank are to vouch for it first, if they can.
+    pub(super) fn ask_for_proof(&mut self, now: Duration, id: CloneId) {
+        let Some(attempt) = self.recovery.as_ref().and_then(|recovery| recovery.attempts.get(&id)) else { return };
+        let rank = attempt.newcomer.replica.rank;
+        // Copies that stand ready to judge are made anew all the time, and judge where siblings differ anyway.
+        let is_wanted = attempt.missing.purpose != Purpose::Arbitration && self.view.live(rank).count() > 1;
+        let round = self.scrub.as_mut().filter(|_| is_wanted).map(|scrub| scrub.demand(now, rank));
+        let proof = round.map_or(Proof::Settled, |round| Proof::Asked { round, until: now + PROOF_TIME_MAX });
+        self.set_proof(id, proof);
+    }
+
+    fn set_proof(&mut self, id: CloneId, proof: Proof) {
+        if let Some(attempt) = self.recovery.as_mut().and_then(|recovery| recovery.attempts.get_mut(&id)) {
+            attempt.proof = proof;
+        }
+    }
+
+    /// Looks what has become known of sources that wait for proof.
+    pub(crate) fn heed_vouching(&mut self, now: Duration) {
+        let attempts = self.recovery.iter().flat_map(|recovery| &recovery.attempts);
+        let asked = attempts.filter(|(_, attempt)| attempt.stage == Stage::Ready).filter_map(|(id, attempt)| {
+            let Proof::Asked { round, until } = attempt.proof else { return None };
+            Some((*id, attempt.newcomer.replica, attempt.newcomer.source, attempt.missing.source, round, until))
+        });
+        let mut is_settled = false;
+        for (id, replica, source, wanted, round, until) in asked.collect::<Vec<_>>() {
+            let said = self.scrub.as_ref().map_or(Vouching::Impossible, |scrub| scrub.vouching(source, round));
+            let is_alone = self.view.live(source.rank).count() < 2;
+            let unproven = match said {
+                _ if is_alone => None,
+                Vouching::Vouched | Vouching::Impossible => None,
+                Vouching::Open if now < until => {
+                    self.scrub.as_mut().map(|scrub| scrub.demand(now, source.rank));
+                    continue;
+                }
+                Vouching::Open => Some(Unproven::Late(PROOF_TIME_MAX)),
+                Vouching::Alone if wanted.is_none() && self.has_vouched_sibling(source, round) => {
+                    self.distrust(source);
+                    self.give_up(now, id, "no replica of another lineage has the memory that its source has", false);
+                    continue;
+                }
+                Vouching::Alone => Some(Unproven::Contradicted),
+            };
+            if let Some(why) = unproven {
+                self.report(Report::CopyUnproven { replica, source, why });
+            }
+            self.set_proof(id, Proof::Settled);
+            is_settled = true;
+        }
+        if is_settled {
+            self.pin_next(now);
+        }
+    }
+
+    fn has_vouched_sibling(&self, source: ReplicaId, round: u64) -> bool {
+        let Some(scrub) = &self.scrub else { return false };
+        let mut others = self.view.live(source.rank).filter(|other| *other != source && !self.is_distrusted(*other));
+        others.any(|other| scrub.vouching(other, round) == Vouching::Vouched)
+    }
+
+    fn distrust(&mut self, source: ReplicaId) {
+        let life = self.view.member(source).map(|member| (source, member.incarnation));
+        if let Some(recovery) = &mut self.recovery {
+            recovery.distrusted.extend(life);
+        }
+    }
+
+    /// Whether others have contradicted its memory when it was to be copied. It is copied again only if no other can be.
+    pub(super) fn is_distrusted(&self, source: ReplicaId) -> bool {
+        let life = self.view.member(source).map(|member| (source, member.incarnation));
+        self.recovery.as_ref().zip(life).is_some_and(|(recovery, life)| recovery.distrusted.contains(&life))
+    }
+}

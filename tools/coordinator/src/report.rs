@@ -1,0 +1,394 @@
+//! What the coordinator has to tell. In which words is not said here.
+
+use super::recovery::{Arbitration, Purpose, Recovered, Unproven};
+use super::scrub::{self, Difference};
+use super::stall::Stall;
+use super::{Laggard, SlowHost};
+use attribution::Conclusion;
+use redrt_types::{ReplicaId, ViewNumber, VirtualRank};
+use redrt_wire::daemon::Exit;
+use redrt_wire::event::{Action, Event, Mismatch};
+use replica_output::mismatch::OutputMismatch;
+use std::time::Duration;
+
+/// The loss of one replica.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Loss {
+    /// Which.
+    pub replica: ReplicaId,
+    /// How it ended.
+    pub exit: Exit,
+    /// Whether it had called `MPI_Init`.
+    pub greeted: bool,
+    /// Live replicas left in its sphere.
+    pub left: usize,
+    /// The view without it.
+    pub view: ViewNumber,
+}
+
+/// Why a job ends before its processes do.
+#[derive(Clone, PartialEq, Debug)]
+pub enum EndReason {
+    /// A rank has no live replica left.
+    SphereLost(Loss),
+    /// `MPI_Abort`, or the library gave up.
+    Aborted {
+        /// Who.
+        replica: ReplicaId,
+        /// The exit code.
+        code: i32,
+        /// Why; empty when the application asked.
+        message: String,
+    },
+    /// A process could not be started.
+    NotStarted {
+        /// Which.
+        replica: ReplicaId,
+        /// Why.
+        message: String,
+    },
+    /// A rank ended without calling `MPI_Init` while others had called it, and would wait for ever.
+    MissedInit {
+        /// Which.
+        rank: VirtualRank,
+    },
+    /// A replica, or a program it ran, called `MPI_Init` once more.
+    SecondInit {
+        /// Which.
+        replica: ReplicaId,
+    },
+    /// A job that was spawned has failed.
+    SpawnedFailed {
+        /// Its exit code.
+        code: i32,
+    },
+    /// A signal to `redrun`.
+    Interrupted {
+        /// Its number.
+        signal: i32,
+    },
+    /// `--timeout`.
+    TimedOut {
+        /// As given.
+        timeout: Duration,
+    },
+    /// Every process waits in MPI and nothing is under way.
+    Stalled {
+        /// What each waits for.
+        stall: Stall,
+        /// Replicas were found to differ before.
+        have_differed: bool,
+    },
+    /// A process sent what no sound process sends, and there is no sibling to go on in its place.
+    Refused(Refusal),
+    /// A process lacks something of its host, and there is no sibling to go on in its place.
+    Unable {
+        /// Which.
+        replica: ReplicaId,
+        /// What it could not do, and why.
+        why: String,
+    },
+    /// A connection between two living processes broke, and neither has a sibling.
+    BrokenLink {
+        /// Whose end is said to be the broken one.
+        suspect: ReplicaId,
+        /// Who says so.
+        by: ReplicaId,
+    },
+    /// Replicas differ, and `--on-sdc=abort` was given.
+    Corrupted,
+    /// The reader of standard output has gone.
+    OutputClosed,
+    /// What the job prints could not be written.
+    OutputFailed {
+        /// What, and why.
+        what: String,
+    },
+}
+
+/// Why a replica is ended while its siblings go on.
+#[derive(Clone, PartialEq, Debug)]
+pub enum RetireReason {
+    /// A message of it was outvoted.
+    Outvoted,
+    /// It stands still, and its siblings wait for it.
+    Lagging,
+    /// Its siblings contradict it, where nobody knows which of them are right.
+    Parted,
+    /// It has computed with a payload that was outvoted later.
+    Tainted,
+    /// It waits for something that its siblings do not, in a job that cannot go on.
+    Strayed,
+    /// A message for it is corrupt wherever it is kept.
+    Withheld,
+    /// It alone called `MPI_Abort`, or left the path of its leader.
+    Abort {
+        /// The exit code it asked for.
+        code: i32,
+        /// What the library says; empty when the program called `MPI_Abort`.
+        message: String,
+    },
+    /// It sent what no sound process sends, or says so of others and is not believed.
+    Refused(Refusal),
+    /// It lacks something of its host.
+    Unable {
+        /// What it could not do, and why.
+        why: String,
+    },
+    /// A connection of it with another living process broke.
+    BrokenLink {
+        /// Whose end is said to be the broken one.
+        suspect: ReplicaId,
+        /// Who says so.
+        by: ReplicaId,
+    },
+}
+
+/// Something that a process was told and that cannot be.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Refusal {
+    /// Who refused it; `redrun` when absent.
+    pub by: Option<ReplicaId>,
+    /// Who said it, when that is known.
+    pub peer: Option<ReplicaId>,
+    /// What was wrong, in words that follow on the name of who said it.
+    pub what: String,
+}
+
+/// Something to tell.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Report {
+    /// A replica was lost and its sphere goes on.
+    Lost(Loss),
+    /// A process ended in the ordinary course of events.
+    Exited {
+        /// Which.
+        replica: ReplicaId,
+        /// How.
+        exit: Exit,
+    },
+    /// A replica's connections broke; whether it is dead is for its daemon to say.
+    Suspected {
+        /// Which.
+        replica: ReplicaId,
+        /// Who noticed.
+        by: ReplicaId,
+    },
+    /// A frame was refused; what follows from that is reported as well.
+    Refused(Refusal),
+    /// A replica is being copied, to take a lost one's place.
+    CloneBegun {
+        /// Whose place.
+        replica: ReplicaId,
+        /// Who is copied.
+        source: ReplicaId,
+        /// What for.
+        purpose: Purpose,
+        /// Name of the host it is copied to.
+        host: String,
+    },
+    /// The copy runs on its host.
+    CopyRuns {
+        /// Whose place.
+        replica: ReplicaId,
+        /// Its process id there.
+        pid: i32,
+    },
+    /// Nothing came of it; it is tried again.
+    CloneFailed {
+        /// Whose place.
+        replica: ReplicaId,
+        /// Who was to be copied.
+        source: ReplicaId,
+        /// Where to; empty when the copy had its place already.
+        host: String,
+        /// Why.
+        what: String,
+    },
+    /// There is no host for a copy; said once for each loss.
+    NoSpare {
+        /// Whose place stays free.
+        replica: ReplicaId,
+        /// What the copy is for.
+        purpose: Purpose,
+        /// Why each host cannot be given, as far as that is known.
+        why: Vec<String>,
+    },
+    /// A replica is to leave when another has its part.
+    Leaving {
+        /// Which.
+        replica: ReplicaId,
+        /// Name of the host that it is to be moved to, if that was said.
+        to: Option<String>,
+    },
+    /// It has left, and its rank has as many replicas as it is to have.
+    Left {
+        /// Which.
+        replica: ReplicaId,
+    },
+    /// It does not leave after all.
+    Stays {
+        /// Which.
+        replica: ReplicaId,
+        /// Why.
+        why: String,
+    },
+    /// Ranks are to have so many replicas.
+    Degree {
+        /// So many.
+        degree: u16,
+        /// How many ranks.
+        rank_count: usize,
+    },
+    /// A host that was to become free is.
+    HostFree {
+        /// Its name.
+        host: String,
+    },
+    /// The place that a replica is in is the job's no more.
+    PlaceLost {
+        /// Which.
+        replica: ReplicaId,
+        /// Why.
+        why: String,
+    },
+    /// A copy has taken a lost replica's place and is in step.
+    Recovered(Recovered),
+    /// A copy stands ready, to judge if its rank's replicas differ.
+    CopyHeld {
+        /// The place that it would have.
+        replica: ReplicaId,
+        /// Who was copied.
+        source: ReplicaId,
+    },
+    /// No copy of a rank stands ready; said once.
+    NotHeld {
+        /// Of which.
+        rank: VirtualRank,
+        /// Why.
+        why: String,
+    },
+    /// Two replicas differ, and those that stand ready are asked.
+    Disputed(Box<Mismatch>),
+    /// They have judged.
+    Arbitrated(Arbitration),
+    /// A whole daemon was lost.
+    DaemonLost {
+        /// On which host.
+        host: String,
+        /// How that is known.
+        why: String,
+        /// How many processes went with it.
+        process_count: usize,
+    },
+    /// A process reported something.
+    Event(Event),
+    /// Replicas printed different things.
+    OutputMismatch {
+        /// Of which rank.
+        rank: VirtualRank,
+        /// What.
+        mismatch: OutputMismatch,
+        /// What was done.
+        action: Action,
+    },
+    /// A replica is so far behind that what it prints next is not compared.
+    OutputUncompared {
+        /// Which.
+        replica: ReplicaId,
+    },
+    /// A replica must stop printing until others have printed as much.
+    OutputHeld {
+        /// Which.
+        replica: ReplicaId,
+    },
+    /// Memory of a rank's replicas was equal and is not any more.
+    MemoryDiffers(Difference),
+    /// A replica is copied for whose memory no other has vouched, though memory is compared in this job.
+    CopyUnproven {
+        /// The place of the copy.
+        replica: ReplicaId,
+        /// Who is copied.
+        source: ReplicaId,
+        /// Why nobody has.
+        why: Unproven,
+    },
+    /// The memory of a rank cannot be compared.
+    ScrubUnfit {
+        /// Who says so.
+        replica: ReplicaId,
+        /// Why, in words that follow on its name.
+        why: String,
+    },
+    /// A round of comparing memory is over.
+    Scrubbed(scrub::Coverage),
+    /// There will be no more.
+    ScrubEnded(scrub::Coverage),
+    /// A replica that its siblings contradict is being ended.
+    Retired {
+        /// Which.
+        replica: ReplicaId,
+        /// What it did.
+        reason: RetireReason,
+    },
+    /// A replica that was wrong, or that its host makes slow, counts against the host.
+    Strike {
+        /// Which replica.
+        replica: ReplicaId,
+        /// So many its host has now.
+        count: u32,
+        /// With so many it is drained.
+        limit: u32,
+    },
+    /// A replica stands still, and its siblings wait for it.
+    Lags {
+        /// Who, and since when.
+        laggard: Laggard,
+        /// Whether it is ended for that.
+        is_retired: bool,
+    },
+    /// A host holds up the others.
+    SlowHost(SlowHost),
+    /// No process of the job answers.
+    Quiet {
+        /// For how long.
+        silence: Duration,
+    },
+    /// All replicas of a rank, of which there are three or more, share an image that nothing has vouched for.
+    OneLineage(VirtualRank),
+    /// A host has too many strikes.
+    HostBad {
+        /// The replica whose strike was the last one.
+        last: ReplicaId,
+        /// How many there are.
+        strikes: u32,
+        /// Whether its replicas move away: there may be no other host.
+        is_drained: bool,
+    },
+    /// What the verdicts until now have in common: software or hardware.
+    Attribution(Box<Conclusion>),
+    /// A fault was carried out from here.
+    Injected {
+        /// On whom.
+        replica: ReplicaId,
+        /// In the words of `--inject`.
+        fault: String,
+    },
+    /// The job is being ended.
+    Ending(EndReason),
+    /// A second signal: no more grace.
+    Impatient,
+    /// All processes have ended.
+    Ended {
+        /// The exit code of the job.
+        code: i32,
+    },
+}
+
+impl Report {
+    /// Whether it is about something that did not compare equal.
+    #[must_use]
+    pub fn is_mismatch(&self) -> bool {
+        matches!(self, Self::Event(Event::Mismatch(_) | Event::Evidence(_)) | Self::OutputMismatch { .. })
+    }
+}

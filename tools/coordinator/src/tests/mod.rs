@@ -1,0 +1,301 @@
+//! The coordinator, driven by tables of steps and by proptest.
+
+mod arbitration;
+mod determinism;
+mod endings;
+mod health;
+mod moves;
+mod paces;
+mod proof;
+mod recovery;
+mod refusals;
+mod simulation;
+
+use super::*;
+use redrt_types::{ReplicaId, ViewNumber, VirtualRank, World};
+use redrt_wire::clone::{CloneOrder, CloneStep, Cost, Position};
+use redrt_wire::control::{Card, FromAgent, OnSdc, Passive};
+use redrt_wire::event::{Action, Event, Statistics};
+use redrt_wire::scrub::Scrub;
+use spare_pool::{JobId, Request};
+use spare_pool::{PlaceNews, Places};
+
+fn settings(degrees: &[u16]) -> Settings {
+    Settings {
+        world: World::new(degrees.to_vec()),
+        view: View::initial(&World::new(degrees.to_vec())),
+        timeout: None,
+        death_time_max: Duration::from_secs(2),
+        on_sdc: OnSdc::Heal,
+        strikes_max: 3,
+        on_stall: OnStall::Majority,
+        stall_time: None,
+        look_interval: LOOK_INTERVAL_USUAL,
+        scrub_interval: None,
+        timed_kills: Vec::new(),
+        send_kills: Vec::new(),
+        random_kills: None,
+    }
+}
+
+/// A coordinator and what came out of it, in words.
+struct Table {
+    coordinator: Coordinator,
+    now: Duration,
+    places: Places,
+    /// Names of the hosts, by number.
+    hosts: Vec<String>,
+}
+
+impl Table {
+    fn new(degrees: &[u16]) -> Self {
+        Self::with(settings(degrees))
+    }
+
+    fn with(settings: Settings) -> Self {
+        let places = Places::new(1, None, Request::new(JobId(1)));
+        Self { coordinator: Coordinator::new(settings), now: Duration::ZERO, places, hosts: Vec::new() }
+    }
+
+    fn card(&self, replica: ReplicaId) -> Card {
+        Card {
+            process: self.coordinator.world().process(replica),
+            host_number: 0,
+            host: "h".into(),
+            pid: 1,
+            data: None,
+        }
+    }
+
+    /// One step such as `0.1 ready`, `0.1 exit 3`, `0.1 signal 9`, `wait 5`, `interrupt 2`.
+    fn step(&mut self, step: &str) -> String {
+        let words: Vec<_> = step.split(' ').collect();
+        let number = || words.last().unwrap().parse::<i32>().unwrap();
+        let inputs = match words[0] {
+            "wait" => {
+                self.now += Duration::from_secs(number() as u64);
+                vec![Input::Tick]
+            }
+            "interrupt" => vec![Input::Interrupted(number())],
+            "clone" => self.clone_step(false, words[1], words[2].parse().unwrap()),
+            "first" => self.clone_step(true, words[1], words[2].parse().unwrap()),
+            "host" => {
+                let (name, number) = (words[1].to_owned(), number() as u64);
+                let world = self.coordinator.world().clone();
+                let replicas = world.replicas().filter(|replica| u64::from(replica.index.0) == number).collect();
+                vec![Input::DaemonLost { host: name, why: String::new(), replicas }]
+            }
+            replica => self.replica_step(replica.parse().unwrap(), words[1], number),
+        };
+        for input in inputs {
+            if let Input::DaemonLost { host, .. } = &input {
+                self.places.remove(host, self.now);
+            }
+            self.coordinator.handle(self.now, input);
+        }
+        self.places.work(self.now);
+        self.said().join(", ")
+    }
+
+    /// What comes out, until the pool has nothing more to say either.
+    fn said(&mut self) -> Vec<String> {
+        let mut said = Vec::new();
+        loop {
+            while let Some(output) = self.coordinator.poll_output() {
+                said.extend(words_for(&output));
+                if let Output::Place(order) = output {
+                    self.places.obey(order, self.now);
+                }
+            }
+            let Some(news) = self.places.poll_news() else { return said };
+            let host = match &news {
+                PlaceNews::Granted { spare, .. } => {
+                    self.hosts.iter().position(|name| *name == spare.name).map(|host| host as u32)
+                }
+                _ => None,
+            };
+            self.coordinator.handle(self.now, Input::Place { news, host });
+        }
+    }
+
+    /// Says what a wish is answered and what comes out.
+    fn wish(&mut self, wish: Wish, room: Option<u32>) -> String {
+        match self.coordinator.wish(self.now, wish, room) {
+            Ok(()) => self.said().join(", "),
+            Err(why) => why,
+        }
+    }
+
+    /// A host says something of the only clone, or the last one begun; or of the first of several.
+    fn clone_step(&self, is_first: bool, verb: &str, host: u32) -> Vec<Input> {
+        let mut attempts = self.coordinator.attempts();
+        let attempt = if is_first { attempts.next() } else { attempts.last() };
+        let (id, newcomer) = attempt.expect("a clone is under way");
+        let step = match verb {
+            "listening" => CloneStep::Listening(([127, 0, 0, 1], 9).into()),
+            "ready" => CloneStep::Ready,
+            "stopped" => CloneStep::Stopped(Position { output_bytes: 7, ..Position::default() }),
+            "running" => CloneStep::Running { pid: 3 },
+            "sent" => CloneStep::Sent(Cost { stopped_ns: 5, ..Cost::default() }),
+            "failed" => CloneStep::Failed { what: format!("no copy of {}", newcomer.source), is_lasting: false },
+            "refused" => CloneStep::Failed { what: format!("no copy of {}", newcomer.source), is_lasting: true },
+            other => panic!("no such step: {other}"),
+        };
+        vec![Input::Clone { host, id, step }]
+    }
+
+    fn replica_step(&self, replica: ReplicaId, verb: &str, number: impl Fn() -> i32) -> Vec<Input> {
+        let gone = |exit| vec![Input::Exited(replica, exit), Input::Drained(replica)];
+        match verb {
+            "hello" => vec![Input::Agent(replica, FromAgent::Hello)],
+            "ready" => vec![
+                Input::Agent(replica, FromAgent::Hello),
+                Input::Agent(replica, FromAgent::Ready(self.card(replica))),
+            ],
+            "finalizing" => vec![Input::Agent(replica, finalizing(number() as u64))],
+            "exit" => gone(Exit::Status(number())),
+            "signal" => gone(Exit::Signal(number())),
+            "passive" | "stray" => {
+                let passive = Passive {
+                    view: ViewNumber(0),
+                    sent_bytes: 0,
+                    received_bytes: 0,
+                    waits_for: vec![verb.to_owned()],
+                    awaits_leader: false,
+                };
+                vec![Input::Agent(
+                    replica,
+                    FromAgent::Answer {
+                        wave: number() as u64,
+                        passive: Some(passive),
+                        statistics: Statistics::default(),
+                    },
+                )]
+            }
+            "busy" => vec![Input::Agent(
+                replica,
+                FromAgent::Answer { wave: number() as u64, passive: None, statistics: Statistics::default() },
+            )],
+            "abort" => vec![Input::Agent(replica, FromAgent::Abort { code: number(), message: String::new() })],
+            "pinned" => {
+                let newcomer = self.coordinator.attempts().next().expect("a clone is under way").1.replica;
+                vec![Input::Agent(replica, FromAgent::Pinned(vec![newcomer]))]
+            }
+            "card" => vec![Input::Agent(replica, FromAgent::Ready(self.card(replica)))],
+            "in-step" => vec![Input::Agent(replica, FromAgent::InStep)],
+            other => panic!("no such step: {other}"),
+        }
+    }
+}
+
+fn finalizing(view: u64) -> FromAgent {
+    FromAgent::Finalizing {
+        view: ViewNumber(view),
+        statistics: Statistics::default(),
+        coverage: Vec::new(),
+        profile: None,
+    }
+}
+
+fn words_for(output: &Output) -> Option<String> {
+    Some(match output {
+        Output::Send(ToDaemon::Cards(cards)) => format!("{} cards", cards.len()),
+        Output::Send(ToDaemon::View(view)) => format!("view {}", view.number.0),
+        Output::Send(ToDaemon::Release) => "release".into(),
+        Output::Send(ToDaemon::Ask { .. }) => "ask".into(),
+        Output::Send(ToDaemon::KillAll) => "kill all".into(),
+        Output::Send(ToDaemon::Signal(signal)) => format!("signal {signal}"),
+        Output::SendTo(host, ToDaemon::Clone { order, .. }) => {
+            let order = match order {
+                CloneOrder::Receive(newcomer) => format!("receive {} from {}", newcomer.replica, newcomer.source),
+                CloneOrder::Send { .. } => "send".into(),
+                CloneOrder::Cut => "cut".into(),
+                CloneOrder::Meet { cards, .. } => format!("meet {}", cards.len()),
+                CloneOrder::Abandon => "abandon".into(),
+            };
+            format!("host {host}: {order}")
+        }
+        Output::Kinship(rank, kinship) => {
+            let clade = |clade: &redrt_types::Clade| {
+                let members: Vec<_> = clade.members.iter().map(|index| index.0.to_string()).collect();
+                members.join(" ")
+            };
+            let clades: Vec<_> = kinship.clades().iter().map(clade).collect();
+            format!("kin in rank {}: {}", rank.0, clades.join(", "))
+        }
+        Output::StreamJoined { replica, source, offset, .. } => format!("stream {replica} from {source} at {offset}"),
+        Output::Report(Report::Recovered(recovered)) => match recovered.cost {
+            Some(_) => format!("recovered {}", recovered.replica),
+            None => format!("recovered {} at unknown cost", recovered.replica),
+        },
+        Output::Report(Report::NoSpare { replica, .. }) => format!("no spare for {replica}"),
+        Output::Report(Report::Left { replica }) => format!("{replica} has left"),
+        Output::Report(Report::Stays { replica, .. }) => format!("{replica} stays"),
+        Output::Report(Report::HostFree { host }) => format!("{host} is free"),
+        Output::Report(Report::Strike { replica, count, limit }) => format!("strike {count} of {limit} for {replica}"),
+        Output::Report(Report::SlowHost(slow)) => {
+            format!("the host of {} is {:.1} times slower", slow.replica, slow.factor)
+        }
+        Output::Report(Report::CopyUnproven { replica, why, .. }) => format!("{replica} unproven: {why:?}"),
+        Output::Send(ToDaemon::Scrub(Scrub::Where { round })) => format!("where {round}"),
+        Output::Send(ToDaemon::Scrub(Scrub::Orders { orders, .. })) => format!("compare at {}", orders[0].collective),
+        Output::Report(Report::OneLineage(rank)) => format!("rank {} is of one lineage", rank.0),
+        Output::Report(Report::HostBad { last, is_drained, .. }) => {
+            format!("the host of {last} is bad and {}", if *is_drained { "drained" } else { "stays" })
+        }
+        Output::Send(ToDaemon::Pins(pins)) => {
+            let names = |places: &[ReplicaId]| places.iter().map(ToString::to_string).collect::<Vec<_>>().join("+");
+            let awaited = if pins.awaited.is_empty() { "none".into() } else { names(&pins.awaited) };
+            let ready = if pins.ready.is_empty() { String::new() } else { format!(" ready {}", names(&pins.ready)) };
+            format!("pins {awaited}{ready}")
+        }
+        Output::Report(Report::CopyHeld { replica, source }) => format!("{replica} of {source} is held"),
+        Output::Report(Report::NotHeld { rank, .. }) => format!("nothing held of {rank}"),
+        Output::Report(Report::Arbitrated(arbitration)) => match arbitration.culprit {
+            Some(culprit) => format!("{culprit} is wrong"),
+            None => format!("rank {} is open", arbitration.rank),
+        },
+        Output::Send(ToDaemon::Kill(replica)) => format!("kill {replica}"),
+        Output::StreamLost(replica) => format!("stream {replica} lost"),
+        Output::Report(Report::Ending(_)) => "ending".into(),
+        Output::Report(Report::Lost(loss)) => format!("lost {}", loss.replica),
+        Output::Finish(code) => format!("finish {code}"),
+        Output::Send(other) | Output::SendTo(_, other) => format!("{other:?}"),
+        Output::Report(_)
+        | Output::Place(_)
+        | Output::Vacated(_)
+        | Output::HostFree(_)
+        | Output::StreamEnded { .. }
+        | Output::Moved { .. }
+        | Output::Progress { .. } => return None,
+    })
+}
+
+fn check(degrees: &[u16], steps: &[(&str, &str)]) {
+    check_table(Table::new(degrees), steps);
+}
+
+fn check_table(mut table: Table, steps: &[(&str, &str)]) {
+    for (number, (step, expected)) in steps.iter().enumerate() {
+        assert_eq!(table.step(step), *expected, "step {number} ({step}) of {steps:?}");
+    }
+}
+
+/// Two planes on hosts a and b, which meet; host c has two places for copies. Each rank has one place more than replicas.
+fn recovering(degrees: &[u16]) -> Table {
+    recovering_with(degrees, settings(degrees))
+}
+
+fn recovering_with(degrees: &[u16], settings: Settings) -> Table {
+    let world = World::new(degrees.iter().map(|degree| degree + 1).collect());
+    let view = View::with_degrees(&world, degrees);
+    let mut table = Table::with(Settings { world: world.clone(), view: view.clone(), ..settings });
+    table.hosts = ["a", "b", "c"].map(str::to_owned).to_vec();
+    table.places.add("c", 2, Duration::ZERO);
+    let host_of = world.replicas().map(|replica| u32::from(replica.index.0 % 2)).collect();
+    table.coordinator.recover_with(Recovery::new(table.hosts.clone(), degrees.to_vec(), host_of, 4));
+    for replica in world.replicas().filter(|replica| view.is_live(*replica)) {
+        table.step(&format!("{replica} ready"));
+    }
+    table
+}

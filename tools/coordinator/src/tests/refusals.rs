@@ -1,0 +1,172 @@
+//! Messages and frames that no sound process sends, and connections that break.
+
+use super::*;
+use proptest::prelude::*;
+
+/// Who is ended when processes refuse frames, in order, and the refusal if it is the job.
+fn after_refusals(degrees: &[u16], refusals: &[(&str, Option<&str>)]) -> (Vec<String>, Option<Refusal>) {
+    let mut table = Table::new(degrees);
+    let all: Vec<_> = table.coordinator.world().replicas().collect();
+    for replica in &all {
+        table.step(&format!("{replica} ready"));
+    }
+    let (mut retired, mut end) = (Vec::new(), None);
+    for (by, peer) in refusals {
+        let peer = peer.map(|peer| peer.parse().unwrap());
+        let refused = FromAgent::Refused { peer, what: "sent rubbish".into() };
+        table.coordinator.handle(table.now, Input::Agent(by.parse().unwrap(), refused));
+        while let Some(output) = table.coordinator.poll_output() {
+            match output {
+                Output::Report(Report::Retired { replica, reason: RetireReason::Refused(_), .. }) => {
+                    retired.push(replica.to_string());
+                }
+                Output::Report(Report::Ending(EndReason::Refused(refusal))) => end = Some(refusal),
+                _ => {}
+            }
+        }
+    }
+    (retired, end)
+}
+
+#[test]
+fn whoever_sends_rubbish_goes_if_its_rank_can_do_without_it() {
+    let retired = |degrees: &[u16], refusals: &[(&str, Option<&str>)]| {
+        let (retired, end) = after_refusals(degrees, refusals);
+        assert_eq!(end, None);
+        retired
+    };
+    assert_eq!(retired(&[2, 2], &[("0.0", Some("1.1"))]), ["1.1"]);
+    assert_eq!(retired(&[2, 1], &[("0.0", Some("1.0"))]), ["0.0"], "the last of its rank: the other goes instead");
+    assert_eq!(retired(&[2, 2], &[("0.1", None)]), ["0.1"], "who sent it is unknown");
+    // One that refuses two is likelier to be wrong than both.
+    assert_eq!(retired(&[3, 2, 2], &[("0.0", Some("1.1")), ("0.0", Some("2.1"))]), ["1.1", "0.0"]);
+    assert_eq!(retired(&[2, 2], &[("0.0", Some("1.1")), ("0.1", Some("1.1"))]), ["1.1"], "heard once");
+    // Nobody can go.
+    let (retired, end) = after_refusals(&[1, 1], &[("0.0", Some("1.0"))]);
+    let (by, peer) = (Some(ReplicaId::new(0, 0)), Some(ReplicaId::new(1, 0)));
+    assert_eq!((retired, end), (Vec::new(), Some(Refusal { by, peer, what: "sent rubbish".into() })));
+}
+
+#[test]
+fn a_replica_that_lacks_descriptors_ends_alone_while_its_rank_has_another() {
+    for degree in [2, 1] {
+        let mut table = Table::new(&[2, degree]);
+        for replica in table.coordinator.world().replicas().collect::<Vec<_>>() {
+            table.step(&format!("{replica} ready"));
+        }
+        let why = "cannot connect: Too many open files".to_owned();
+        let it = ReplicaId::new(1, 0);
+        table.coordinator.handle(table.now, Input::Agent(it, FromAgent::Unable { why: why.clone() }));
+        let outputs: Vec<_> = std::iter::from_fn(|| table.coordinator.poll_output()).collect();
+        let ends_alone = outputs.iter().any(|output| {
+            let reason = match output {
+                Output::Report(Report::Retired { replica, reason, .. }) if *replica == it => reason,
+                _ => return false,
+            };
+            *reason == RetireReason::Unable { why: why.clone() }
+        });
+        let end = Report::Ending(EndReason::Unable { replica: it, why: why.clone() });
+        let ends_job = outputs.iter().any(|output| matches!(output, Output::Report(report) if *report == end));
+        assert_eq!((ends_alone, ends_job), (degree == 2, degree == 1), "{outputs:?}");
+    }
+}
+
+#[test]
+fn a_process_that_speaks_of_strangers_is_not_believed() {
+    for message in [
+        FromAgent::Suspect(ReplicaId::new(7, 0)),
+        FromAgent::Refused { peer: Some(ReplicaId::new(0, 9)), what: String::new() },
+        FromAgent::Ready(Card {
+            process: redrt_types::ProcessIndex(3),
+            host_number: 0,
+            host: "h".into(),
+            pid: 1,
+            data: None,
+        }),
+        FromAgent::Event(Event::Injected {
+            replica: ReplicaId::new(9, 9),
+            asked: redrt_wire::control::ProcessFault::Kill { send: 1 },
+            fault: String::new(),
+        }),
+    ] {
+        let mut table = Table::new(&[2, 2]);
+        table.coordinator.handle(table.now, Input::Agent(ReplicaId::new(0, 1), FromAgent::Hello));
+        table.coordinator.handle(table.now, Input::Agent(ReplicaId::new(0, 1), message));
+        let outputs: Vec<_> = std::iter::from_fn(|| table.coordinator.poll_output()).collect();
+        let is_kill = |output: &Output| matches!(output, Output::Send(ToDaemon::Kill(replica)) if *replica == ReplicaId::new(0, 1));
+        assert!(outputs.iter().any(is_kill), "{outputs:?}");
+    }
+}
+
+proptest! {
+    /// Agents say anything in any order: the coordinator goes on, and ends when all processes have.
+    #[test]
+    fn anything_agents_say_is_heeded_or_refused(
+        degrees in proptest::collection::vec(1u16..4, 1..4),
+        said in proptest::collection::vec((any::<prop::sample::Index>(), proptest::collection::vec(any::<u8>(), 1..40), 0u8..6), 0..40),
+    ) {
+        let mut coordinator = Coordinator::new(settings(&degrees));
+        let all: Vec<_> = coordinator.world().replicas().collect();
+        let mut finished = false;
+        let mut now = Duration::ZERO;
+        for (who, bytes, kind) in said {
+            let replica = all[who.index(all.len())];
+            now += Duration::from_millis(1);
+            // Any bytes in the shape of a message: variant first.
+            let mut frame = (bytes.len() as u32 + 3).to_le_bytes().to_vec();
+            frame.extend(redrt_wire::frame::WIRE_VERSION.to_le_bytes());
+            frame.push(kind);
+            frame.extend(&bytes);
+            let mut reader = redrt_wire::frame::FrameReader::default();
+            reader.push(&frame);
+            if let Ok(Some(message)) = reader.next::<FromAgent>() {
+                coordinator.handle(now, Input::Agent(replica, message));
+            }
+            while coordinator.poll_output().is_some() {}
+        }
+        for replica in all {
+            coordinator.handle(now, Input::Exited(replica, Exit::Status(0)));
+            coordinator.handle(now, Input::Drained(replica));
+        }
+        while let Some(output) = coordinator.poll_output() {
+            finished |= matches!(output, Output::Finish(_));
+        }
+        prop_assert!(finished);
+    }
+}
+
+#[test]
+fn of_two_living_processes_with_a_broken_connection_one_goes() {
+    let suspects = |table: &mut Table, by: &str, suspect: &str| {
+        let message = FromAgent::Suspect(suspect.parse().unwrap());
+        table.coordinator.handle(table.now, Input::Agent(by.parse().unwrap(), message));
+        while table.coordinator.poll_output().is_some() {}
+    };
+    let met = |degrees: &[u16]| {
+        let mut table = Table::new(degrees);
+        for replica in table.coordinator.world().replicas().collect::<Vec<_>>() {
+            table.step(&format!("{replica} ready"));
+        }
+        table
+    };
+    // The suspect goes, if its rank has another.
+    let mut table = met(&[2, 2]);
+    suspects(&mut table, "0.0", "1.1");
+    assert!(!table.step("wait 1").contains("kill"));
+    assert!(table.step("wait 2").contains("kill 1.1"));
+    // Else the one that says so.
+    let mut table = met(&[2, 1]);
+    suspects(&mut table, "0.1", "1.0");
+    assert!(table.step("wait 2").contains("kill 0.1"));
+    // Else the job ends.
+    let mut table = met(&[1, 1]);
+    suspects(&mut table, "0.0", "1.0");
+    // All wait for what was lost: that is no deadlock of the program.
+    assert_eq!(table.step("0.0 passive 1") + &table.step("1.0 passive 1") + &table.step("1.0 passive 2"), "");
+    assert!(table.step("wait 2").starts_with("ending"));
+    // One that has died meanwhile was why.
+    let mut table = met(&[2, 2]);
+    suspects(&mut table, "0.0", "1.1");
+    table.step("1.1 signal 9");
+    assert!(!table.step("wait 2").contains("kill"));
+}

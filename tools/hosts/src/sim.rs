@@ -1,0 +1,443 @@
+//! A network of observers and an arbiter on one thread, from a seed: hosts die, parts of the network are cut off and come
+//! back, daemons do not run for a while. Time is counted in ticks; beats take no time or are lost with a cut; what
+//! observers and `redrun` tell each other, and connecting to a new neighbour or to the root, takes a while from the seed. Daemons form a
+//! tree, so that beats and messages are stopped by whoever is above, until a daemon has found a way of its own.
+//!
+//! What must hold: a dead host is found within the timeout, or within one for each level of the tree that dies with it; a daemon that
+//! is cut off from the root for so long has left; nobody who was not dead, cut off or stopped is taken for dead.
+
+use super::*;
+use crate::shape;
+use redrt_wire::daemon::Sign;
+use std::collections::BTreeMap;
+
+/// splitmix64.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)) % bound
+    }
+}
+
+/// Where a daemon is attached.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Uplink {
+    /// To whoever is above in the tree.
+    Tree,
+    Root,
+    /// It is on its way to the root, and attached when this tick has come.
+    Dialling(u32),
+}
+
+struct Daemon {
+    observer: Observer,
+    ring: Vec<u32>,
+    uplink: Uplink,
+    alive: bool,
+    /// On the root's side of the network.
+    reachable: bool,
+    stopped_for: u32,
+    left: bool,
+}
+
+#[derive(Clone)]
+enum Message {
+    /// By whom, whom, what.
+    Observed(u32, u32, Sign),
+    Probe(u32, u32),
+    /// A daemon learns who is left.
+    Watch(u32, Vec<u32>),
+}
+
+/// How long things take at most, in ticks.
+#[derive(Clone, Copy, Default)]
+struct Delays {
+    message: u32,
+    connecting: u32,
+}
+
+/// What has been sent and has no way waits for one.
+struct Network {
+    random: Random,
+    now: u32,
+    fan_out: u32,
+    delays: Delays,
+    /// Under way, with the tick at which it arrives.
+    under_way: Vec<(u32, Message)>,
+    /// Neighbours, the lower first, and since when they are connected.
+    connections: BTreeMap<(u32, u32), u32>,
+    daemons: Vec<Daemon>,
+    root: Observer,
+    arbiter: Arbiter,
+    dead: Vec<u32>,
+    log: Vec<String>,
+}
+
+impl Network {
+    /// All attached to the root, and connected at once.
+    fn flat(seed: u64, count: u32) -> Self {
+        Self::new(seed, count, count, Delays::default())
+    }
+
+    /// A moment after the daemons were told of each other.
+    fn new(seed: u64, count: u32, fan_out: u32, delays: Delays) -> Self {
+        let ring: Vec<_> = (0..count).collect();
+        let daemon = |_| {
+            let (observer, uplink) = (Observer::new(true), Uplink::Tree);
+            Daemon { observer, ring: ring.clone(), uplink, alive: true, reachable: true, stopped_for: 0, left: false }
+        };
+        let mut arbiter = Arbiter::new(ring.clone());
+        for host in 0..count {
+            arbiter.attached(host, shape::parent(host, fan_out).map_or(Who::Root, Who::Host));
+        }
+        let daemons = ring.iter().map(daemon).collect();
+        let (under_way, connections, dead, log) = (Vec::new(), BTreeMap::new(), Vec::new(), Vec::new());
+        let (random, root) = (Random(seed), Observer::new(false));
+        let mut network =
+            Self { random, now: 0, fan_out, delays, under_way, connections, daemons, root, arbiter, dead, log };
+        for host in ring {
+            network.rewatch(host);
+            network.connect(host);
+        }
+        network.rewatch_root();
+        network
+    }
+
+    fn daemon(&mut self, host: u32) -> &mut Daemon {
+        &mut self.daemons[host as usize]
+    }
+
+    fn hosts(&self) -> std::ops::Range<u32> {
+        0..self.daemons.len() as u32
+    }
+
+    fn exists(&self, host: u32) -> bool {
+        let daemon = &self.daemons[host as usize];
+        daemon.alive && !daemon.left
+    }
+
+    fn runs(&self, host: u32) -> bool {
+        self.exists(host) && self.daemons[host as usize].stopped_for == 0
+    }
+
+    /// The daemon above, if it is that one that this daemon is attached to.
+    fn parent(&self, host: u32) -> Option<u32> {
+        let is_below = self.daemons[host as usize].uplink == Uplink::Tree;
+        shape::parent(host, self.fan_out).filter(|_| is_below)
+    }
+
+    fn see_each_other(&self, one: u32, other: u32) -> bool {
+        self.daemons[one as usize].reachable == self.daemons[other as usize].reachable
+    }
+
+    /// Whether what is sent between the root and a daemon passes all who are on the way.
+    fn has_way(&self, host: u32) -> bool {
+        match self.parent(host) {
+            Some(parent) => self.runs(parent) && self.see_each_other(host, parent) && self.has_way(parent),
+            None => {
+                let daemon = &self.daemons[host as usize];
+                daemon.reachable && !matches!(daemon.uplink, Uplink::Dialling(_))
+            }
+        }
+    }
+
+    fn rewatch(&mut self, host: u32) {
+        let ring = self.daemons[host as usize].ring.clone();
+        // Of a host that has lost its power nobody sees the end of a connection.
+        let is_below = |other: &u32| self.parent(*other) == Some(host) && !self.daemons[*other as usize].left;
+        let below: Vec<_> = ring.iter().copied().filter(is_below).collect();
+        self.daemon(host).observer.watch(Arbiter::neighbours(&ring, host), below);
+    }
+
+    fn rewatch_root(&mut self) {
+        self.root.watch([], self.arbiter.below_root());
+    }
+
+    /// Connects a daemon to its neighbours, which takes some time.
+    fn connect(&mut self, host: u32) {
+        for other in Arbiter::neighbours(&self.daemons[host as usize].ring, host) {
+            let since = self.now + self.random.below(u64::from(self.delays.connecting) + 1) as u32;
+            self.connections.entry((host.min(other), host.max(other))).or_insert(since);
+        }
+    }
+
+    fn connected(&self, one: u32, other: u32) -> bool {
+        let since = self.connections.get(&(one.min(other), one.max(other)));
+        since.is_some_and(|since| *since <= self.now) && self.see_each_other(one, other)
+    }
+
+    fn send(&mut self, message: Message) {
+        let due = self.now + self.random.below(u64::from(self.delays.message) + 1) as u32;
+        self.under_way.push((due, message));
+    }
+
+    /// One tick: everybody who runs beats, what is under way arrives; then everybody's tick.
+    fn tick(&mut self) {
+        self.now += 1;
+        for host in self.hosts() {
+            let daemon = self.daemon(host);
+            daemon.stopped_for = daemon.stopped_for.saturating_sub(1);
+        }
+        self.hosts().for_each(|host| self.dialled(host));
+        let running: Vec<_> = self.hosts().filter(|host| self.runs(*host)).collect();
+        running.iter().for_each(|host| self.beat(*host));
+        for host in self.hosts() {
+            if self.has_way(host) && !self.dead.contains(&host) {
+                self.daemon(host).observer.heard_root();
+            }
+        }
+        self.deliver();
+        for host in running {
+            for duty in self.daemon(host).observer.tick() {
+                self.fulfil(Who::Host(host), duty);
+            }
+        }
+        self.root.tick().into_iter().for_each(|duty| self.fulfil(Who::Root, duty));
+        self.deliver();
+        let reachable: Vec<_> = self.hosts().map(|host| self.has_way(host)).collect();
+        let verdicts = self.arbiter.tick(|host| reachable[host as usize]);
+        self.carry_out(verdicts);
+        self.deliver();
+    }
+
+    /// To the neighbours, and to whoever is above.
+    fn beat(&mut self, host: u32) {
+        let mut others = Arbiter::neighbours(&self.daemons[host as usize].ring, host);
+        others.retain(|other| self.connected(host, *other));
+        match self.parent(host) {
+            Some(parent) if self.see_each_other(host, parent) => others.push(parent),
+            Some(_) => {}
+            None if self.has_way(host) => {
+                let duty = self.root.heard(host);
+                duty.into_iter().for_each(|duty| self.fulfil(Who::Root, duty));
+            }
+            None => {}
+        }
+        for other in others.into_iter().filter(|other| self.exists(*other)).collect::<Vec<_>>() {
+            let duty = self.daemon(other).observer.heard(host);
+            duty.into_iter().for_each(|duty| self.fulfil(Who::Host(other), duty));
+        }
+    }
+
+    /// A daemon that was on its way to the root may have come there.
+    fn dialled(&mut self, host: u32) {
+        let Uplink::Dialling(due) = self.daemons[host as usize].uplink else { return };
+        if due > self.now || !self.runs(host) || !self.daemons[host as usize].reachable {
+            return;
+        }
+        self.daemon(host).uplink = Uplink::Root;
+        if !self.dead.contains(&host) {
+            self.arbiter.attached(host, Who::Root);
+            self.rewatch_root();
+        }
+    }
+
+    fn find_way(&mut self, host: u32) {
+        let above = match self.daemons[host as usize].uplink {
+            Uplink::Dialling(_) => return,
+            Uplink::Root => None,
+            Uplink::Tree => self.parent(host),
+        };
+        let due = self.now + 1 + self.random.below(u64::from(self.delays.message) + 1) as u32;
+        self.daemon(host).uplink = Uplink::Dialling(due);
+        // The daemon above sees the end of the connection.
+        if let Some(above) = above.filter(|above| self.exists(*above) && self.see_each_other(host, *above)) {
+            self.rewatch(above);
+            self.send(Message::Observed(above, host, Sign::Parted));
+        }
+    }
+
+    fn fulfil(&mut self, by: Who, duty: Duty) {
+        match (by, duty) {
+            (Who::Host(host), Duty::Leave) => self.daemon(host).left = true,
+            (Who::Host(host), Duty::FindWay) => self.find_way(host),
+            (Who::Host(host), Duty::Report(other, sign)) => self.send(Message::Observed(host, other, sign)),
+            (Who::Root, Duty::Report(other, sign)) => self.observed(Who::Root, other, sign),
+            (Who::Root, _) => {}
+        }
+    }
+
+    /// Hands over all that arrives now, and what follows from it at once.
+    fn deliver(&mut self) {
+        loop {
+            let arrives = |(due, message): &(u32, Message)| {
+                let (Message::Observed(host, ..) | Message::Probe(host, _) | Message::Watch(host, _)) = message;
+                *due <= self.now && self.runs(*host) && self.has_way(*host)
+            };
+            let Some(at) = self.under_way.iter().position(arrives) else { return };
+            match self.under_way.remove(at).1 {
+                Message::Observed(by, host, sign) => self.observed(Who::Host(by), host, sign),
+                Message::Probe(by, host) => {
+                    if let Some(sign) = self.daemons[by as usize].observer.sign(host) {
+                        self.send(Message::Observed(by, host, sign));
+                    }
+                }
+                Message::Watch(host, ring) => {
+                    // A later ring may have overtaken this one.
+                    if ring.len() < self.daemons[host as usize].ring.len() {
+                        self.daemon(host).ring = ring;
+                        self.rewatch(host);
+                        self.connect(host);
+                    }
+                }
+            }
+        }
+    }
+
+    fn observed(&mut self, by: Who, host: u32, sign: Sign) {
+        let verdicts = self.arbiter.observed(by, host, sign);
+        if sign == Sign::Parted {
+            self.rewatch_root();
+        }
+        self.carry_out(verdicts);
+    }
+
+    fn carry_out(&mut self, verdicts: Vec<Verdict>) {
+        for verdict in verdicts {
+            self.log.push(format!("{}: {verdict:?}", self.now));
+            match verdict {
+                Verdict::Probe(Who::Root, host) => {
+                    if let Some(sign) = self.root.sign(host) {
+                        self.observed(Who::Root, host, sign);
+                    }
+                }
+                Verdict::Probe(Who::Host(by), host) => self.send(Message::Probe(by, host)),
+                Verdict::Dead { host, .. } => {
+                    self.dead.push(host);
+                    self.rewatch_root();
+                    let ring = self.arbiter.ring().to_vec();
+                    for number in self.hosts() {
+                        self.send(Message::Watch(number, ring.clone()));
+                    }
+                }
+            }
+        }
+    }
+
+    fn ticks(&mut self, count: u32) {
+        (0..count).for_each(|_| self.tick());
+    }
+}
+
+#[test]
+fn dead_hosts_are_found_in_time_however_many_die_at_once() {
+    for seed in 0..300 {
+        let mut network = Network::flat(seed, 2 + (seed % 9) as u32);
+        let count = network.daemons.len() as u64;
+        network.ticks(5);
+        let mut victims: Vec<u32> =
+            (0..1 + network.random.below(count)).map(|_| network.random.below(count) as u32).collect();
+        victims.sort_unstable();
+        victims.dedup();
+        for victim in &victims {
+            network.daemons[*victim as usize].alive = false;
+            let pause = network.random.below(3) as u32;
+            network.ticks(pause);
+        }
+        network.ticks(TICKS);
+        network.dead.sort_unstable();
+        assert_eq!(network.dead, victims, "seed {seed}: {:?}", network.log);
+        assert!(network.daemons.iter().all(|daemon| !daemon.left), "seed {seed}");
+    }
+}
+
+#[test]
+fn the_side_without_the_root_stops_itself_and_the_other_goes_on() {
+    for seed in 0..300 {
+        let mut network = Network::flat(seed, 2 + (seed % 9) as u32);
+        let count = network.daemons.len() as u64;
+        let cut: Vec<u32> = (0..count as u32).filter(|_| network.random.below(2) == 0).collect();
+        cut.iter().for_each(|host| network.daemons[*host as usize].reachable = false);
+        network.ticks(LEASE_TICKS);
+        let left: Vec<u32> = (0..count as u32).filter(|host| network.daemons[*host as usize].left).collect();
+        assert_eq!(left, cut, "seed {seed}");
+        network.ticks(TICKS - LEASE_TICKS);
+        network.dead.sort_unstable();
+        assert_eq!(network.dead, cut, "seed {seed}: {:?}", network.log);
+    }
+}
+
+#[test]
+fn short_silences_are_no_deaths() {
+    for seed in 0..300 {
+        let mut network = Network::new(seed, 2 + (seed % 9) as u32, 1 + (seed % 4) as u32, Delays::default());
+        let count = network.daemons.len() as u64;
+        for _ in 0..40 {
+            let host = network.random.below(count) as usize;
+            let length = network.random.below(u64::from(SUSPECT_TICKS) - 1) as u32;
+            match network.random.below(3) {
+                // A daemon, or the whole host, does not run.
+                0 => network.daemons[host].stopped_for = length,
+                // Its link is cut, and heals.
+                1 => {
+                    network.daemons[host].reachable = false;
+                    network.ticks(length);
+                    network.daemons[host].reachable = true;
+                }
+                _ => {}
+            }
+            let rest = 1 + network.random.below(5) as u32;
+            network.ticks(SUSPECT_TICKS + rest);
+        }
+        assert!(network.dead.is_empty(), "seed {seed}: {:?}", network.log);
+        assert!(network.daemons.iter().all(|daemon| !daemon.left), "seed {seed}");
+    }
+}
+
+#[test]
+fn deaths_beside_short_silences_and_slow_connections_take_nobody_with_them() {
+    for seed in 0..2000 {
+        let delays = Delays { message: 1 + (seed % 5) as u32, connecting: 40 };
+        let mut network = Network::new(seed, 2 + (seed % 9) as u32, 1 + (seed % 4) as u32, delays);
+        let count = network.daemons.len() as u64;
+        let mut victims = Vec::new();
+        network.ticks(5);
+        for _ in 0..6 {
+            for _ in 0..network.random.below(3) {
+                let host = network.random.below(count) as u32;
+                network.daemons[host as usize].alive = false;
+                victims.push(host);
+                let pause = network.random.below(4) as u32;
+                network.ticks(pause);
+            }
+            let host = network.random.below(count) as usize;
+            let length = network.random.below(u64::from(SUSPECT_TICKS) - 1) as u32;
+            network.daemons[host].stopped_for = length;
+            // Two silences of the same host with no beat between them are one.
+            let rest = length + 1 + network.random.below(u64::from(2 * TICKS)) as u32;
+            network.ticks(rest);
+        }
+        network.ticks(10 * TICKS);
+        victims.sort_unstable();
+        victims.dedup();
+        network.dead.sort_unstable();
+        assert_eq!(network.dead, victims, "seed {seed}: {:#?}", network.log);
+    }
+}
+
+#[test]
+fn hosts_that_die_before_anybody_has_heard_them_are_found() {
+    for seed in 0..2000 {
+        let delays = Delays { message: (seed % 3) as u32, connecting: 40 };
+        let (count, fan_out) = (2 + (seed % 9) as u32, 1 + (seed % 4) as u32);
+        let mut network = Network::new(seed, count, fan_out, delays);
+        let mut victims: Vec<_> = network.hosts().filter(|_| network.random.below(4) == 0).collect();
+        for victim in &victims {
+            // Some had lost their connection to the daemon above, and were on their way to the root.
+            if network.random.below(2) == 0 {
+                network.find_way(*victim);
+            }
+            network.daemon(*victim).alive = false;
+        }
+        let levels = std::iter::successors(Some(count - 1), |host| shape::parent(*host, fan_out)).count() as u32;
+        network.ticks(levels * (TICKS + 2 * delays.message) + TICKS);
+        victims.sort_unstable();
+        network.dead.sort_unstable();
+        assert_eq!(network.dead, victims, "seed {seed}: {:#?}", network.log);
+    }
+}

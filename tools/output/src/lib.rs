@@ -1,0 +1,11 @@
+//! What processes print, on its way to the user: compared between replicas, then kept in whole lines. Pure: bytes in,
+//! bytes out.
+#![forbid(unsafe_code)]
+
+pub mod corruption;
+mod leader;
+pub mod lines;
+pub mod mismatch;
+mod place;
+pub mod sphere_stream;
+mod voted;

@@ -1,0 +1,27 @@
+//! What the coordinator has to tell, in words for people ([`line()`]) and as records of the audit log ([`record()`]). Nothing is
+//! decided here.
+
+#![forbid(unsafe_code)]
+
+mod line;
+mod output;
+mod record;
+mod words;
+
+pub use line::line;
+pub use record::record;
+pub use words::{drain_command, exit_text, in_words, signal_name, time_text};
+
+/// How urgent a line is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Severity {
+    /// Worth knowing.
+    Note,
+    /// Something went wrong and was dealt with.
+    Warning,
+    /// The job fails.
+    Error,
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,301 @@
+//! What the audit log keeps.
+
+use crate::output;
+use crate::words::{drain_command, refusal_text};
+use coordinator::scrub::{self, Difference};
+use coordinator::{Arbiter, Arbitration, Purpose, Recovered, Unproven};
+use coordinator::{EndReason, Loss, Report, RetireReason};
+use coordinator::{Laggard, SlowHost};
+use redrt_types::ReplicaId;
+use redrt_wire::daemon::Exit;
+use redrt_wire::event::{Event, Evidence, Mismatch, Vote};
+use serde_json::{Value, json};
+
+/// The name and fields of the audit record.
+#[must_use]
+pub fn record(report: &Report, host: &dyn Fn(ReplicaId) -> String) -> (&'static str, Value) {
+    match report {
+        Report::Lost(loss) => ("replica-lost", loss_record(loss, host)),
+        Report::CloneBegun { replica, source, purpose, host } => (
+            "clone",
+            json!({
+                "replica": replica.to_string(), "source": source.to_string(), "host": host,
+                "purpose": purpose_name(*purpose),
+            }),
+        ),
+        Report::CopyHeld { replica, source } => {
+            ("held", json!({ "replica": replica.to_string(), "source": source.to_string(), "host": host(*replica) }))
+        }
+        Report::NotHeld { rank, why } => ("not-held", json!({ "rank": rank.0, "why": why })),
+        Report::Disputed(mismatch) => ("dispute", mismatch_record(mismatch, host)),
+        Report::Arbitrated(arbitration) => ("arbitration", arbitration_record(arbitration, host)),
+        Report::CopyRuns { replica, pid } => {
+            ("copy-runs", json!({ "replica": replica.to_string(), "host": host(*replica), "pid": pid }))
+        }
+        Report::CloneFailed { replica, source, host, what } => (
+            "clone-failed",
+            json!({ "replica": replica.to_string(), "source": source.to_string(), "host": host, "what": what }),
+        ),
+        Report::NoSpare { replica, why, .. } => ("no-spare", json!({ "replica": replica.to_string(), "why": why })),
+        Report::Leaving { replica, to } => {
+            ("leaving", json!({ "replica": replica.to_string(), "host": host(*replica), "to": to }))
+        }
+        Report::Left { replica } => ("left", json!({ "replica": replica.to_string(), "host": host(*replica) })),
+        Report::Stays { replica, why } => {
+            ("stays", json!({ "replica": replica.to_string(), "host": host(*replica), "why": why }))
+        }
+        Report::Degree { degree, rank_count } => ("degree", json!({ "degree": degree, "ranks": rank_count })),
+        Report::HostFree { host } => ("host-free", json!({ "host": host })),
+        Report::PlaceLost { replica, why } => {
+            ("place-lost", json!({ "replica": replica.to_string(), "host": host(*replica), "why": why }))
+        }
+        Report::Recovered(recovered) => {
+            let name = if recovered.purpose == Purpose::Loss { "recovered" } else { "joined" };
+            (name, recovered_record(recovered, host))
+        }
+        Report::Exited { replica, exit } => {
+            ("exit", json!({ "replica": replica.to_string(), "host": host(*replica), "exit": exit_record(*exit) }))
+        }
+        Report::Suspected { replica, by } => {
+            ("suspect", json!({ "replica": replica.to_string(), "by": by.to_string() }))
+        }
+        Report::Refused(refusal) => {
+            let name = |replica: ReplicaId| replica.to_string();
+            ("refused", json!({ "by": refusal.by.map(name), "peer": refusal.peer.map(name), "what": refusal.what }))
+        }
+        Report::DaemonLost { host, why, process_count } => {
+            ("daemon-lost", json!({ "host": host, "why": why, "processes": process_count }))
+        }
+        Report::Event(Event::Mismatch(mismatch)) => ("mismatch", mismatch_record(mismatch, host)),
+        Report::Event(Event::Evidence(evidence)) => ("evidence", evidence_record(evidence, host)),
+        Report::Event(Event::Divergence { replica, what }) => {
+            ("divergence", json!({ "replica": replica.to_string(), "host": host(*replica), "what": what }))
+        }
+        Report::Event(Event::Reconnected { replica, peer }) => {
+            ("reconnected", json!({ "replica": replica.to_string(), "peer": peer.to_string() }))
+        }
+        Report::Event(Event::Injected { replica, fault, .. }) | Report::Injected { replica, fault } => {
+            ("injected", json!({ "replica": replica.to_string(), "host": host(*replica), "fault": fault }))
+        }
+        Report::OutputMismatch { rank, mismatch, action } => {
+            ("output-mismatch", output::record(*rank, mismatch, *action, host))
+        }
+        Report::OutputUncompared { replica } => {
+            ("output-uncompared", json!({ "replica": replica.to_string(), "host": host(*replica) }))
+        }
+        Report::OutputHeld { replica } => {
+            ("output-held", json!({ "replica": replica.to_string(), "host": host(*replica) }))
+        }
+        Report::MemoryDiffers(difference) => {
+            let Difference { rank, collective, pages, outvoted } = difference;
+            let outvoted: Vec<_> = outvoted
+                .iter()
+                .map(|replica| json!({ "replica": replica.to_string(), "host": host(*replica) }))
+                .collect();
+            let pages: Vec<_> = pages.iter().map(|page| format!("{page:#x}")).collect();
+            (
+                "memory-differs",
+                json!({ "rank": rank.0, "collective": collective, "pages": pages, "outvoted": outvoted }),
+            )
+        }
+        Report::ScrubUnfit { replica, why } => {
+            ("scrub-unfit", json!({ "rank": replica.rank.0, "replica": replica.to_string(), "why": why }))
+        }
+        Report::Scrubbed(coverage) => ("scrub", scrub_record(coverage)),
+        Report::ScrubEnded(coverage) => ("scrub-end", scrub_record(coverage)),
+        Report::Retired { replica, reason } => {
+            let why = match reason {
+                RetireReason::Unable { why } => Some(why),
+                _ => None,
+            };
+            let reason = match reason {
+                RetireReason::Outvoted => "outvoted",
+                RetireReason::Lagging => "lagging",
+                RetireReason::Parted => "parted",
+                RetireReason::Tainted => "tainted",
+                RetireReason::Strayed => "strayed",
+                RetireReason::Withheld => "withheld",
+                RetireReason::Abort { .. } => "abort",
+                RetireReason::Refused(_) => "refused",
+                RetireReason::Unable { .. } => "unable",
+                RetireReason::BrokenLink { .. } => "broken-link",
+            };
+            let mut fields = json!({ "replica": replica.to_string(), "host": host(*replica), "reason": reason });
+            if let Some(why) = why {
+                fields["why"] = json!(why);
+            }
+            ("retired", fields)
+        }
+        Report::Strike { replica, count, limit } => (
+            "strike",
+            json!({ "replica": replica.to_string(), "host": host(*replica), "strikes": count, "limit": limit }),
+        ),
+        Report::Lags { laggard, is_retired } => {
+            let Laggard { replica, stood, is_silent, .. } = laggard;
+            let (stood_s, silent, retired) = (stood.as_secs_f64(), is_silent, is_retired);
+            (
+                "laggard",
+                json!({ "replica": replica.to_string(), "host": host(*replica), "ahead": laggard.ahead_names(), "stood_s": stood_s,
+                        "silent": silent, "retired": retired }),
+            )
+        }
+        Report::SlowHost(SlowHost { replica, factor, at_work, peers_at_work }) => (
+            "slow-host",
+            json!({ "host": host(*replica), "factor": factor, "at_work": at_work, "peers_at_work": peers_at_work }),
+        ),
+        Report::Quiet { silence } => ("quiet", json!({ "silence_s": silence.as_secs_f64() })),
+        Report::CopyUnproven { replica, source, why } => {
+            let why = match why {
+                Unproven::Late(_) => "not compared in time",
+                Unproven::Contradicted => "contradicted",
+            };
+            ("copy-unproven", json!({ "replica": replica.to_string(), "source": source.to_string(), "why": why }))
+        }
+        Report::OneLineage(rank) => ("one-lineage", json!({ "rank": rank.0 })),
+        Report::HostBad { last, strikes, is_drained } => {
+            let (host, command) = (host(*last), drain_command(&host(*last), &format!("{strikes} corrupt replicas")));
+            ("host-bad", json!({ "host": host, "strikes": strikes, "drained": is_drained, "command": command }))
+        }
+        Report::Attribution(conclusion) => ("attribution", json!(conclusion)),
+        Report::Ending(reason) => reason_record(reason, host),
+        Report::Impatient => ("killing", json!({})),
+        Report::Ended { code } => ("job-end", json!({ "exit_code": code })),
+    }
+}
+
+fn scrub_record(coverage: &scrub::Coverage) -> Value {
+    let scrub::Coverage { comparisons, pages_compared, pages_watched, pages_excluded, pages_unmatched } = *coverage;
+    json!({
+        "comparisons": comparisons, "pages_compared": pages_compared, "pages_watched": pages_watched,
+        "pages_excluded": pages_excluded, "pages_unmatched": pages_unmatched,
+    })
+}
+
+fn arbitration_record(arbitration: &Arbitration, host: &dyn Fn(ReplicaId) -> String) -> Value {
+    let Arbitration { rank, arbiters, culprit, took } = arbitration;
+    let arbiters: Vec<_> = arbiters
+        .iter()
+        .map(|Arbiter { replica, source, age }| {
+            json!({
+                "replica": replica.to_string(), "host": host(*replica), "source": source.to_string(),
+                "source_host": host(*source), "age_s": age.as_secs_f64(),
+            })
+        })
+        .collect();
+    json!({
+        "rank": rank.0, "verdict": if culprit.is_some() { "named" } else { "open" }, "arbiters": arbiters,
+        "culprit": culprit.map(|culprit| culprit.to_string()), "host": culprit.map(host),
+        "took_ms": took.as_secs_f64() * 1e3,
+    })
+}
+
+fn recovered_record(recovered: &Recovered, host: &dyn Fn(ReplicaId) -> String) -> Value {
+    let Recovered { replica, source, purpose, window, waited, copied, cost } = recovered;
+    let cost = cost.map(|cost| {
+        json!({
+            "rounds": cost.round_count, "sent_bytes": cost.sent_bytes, "cut_bytes": cost.cut_bytes,
+            "stopped_ms": cost.stopped_ns as f64 / 1e6, "total_ms": cost.total_ns as f64 / 1e6,
+        })
+    });
+    json!({
+        "replica": replica.to_string(), "source": source.to_string(), "host": host(*replica),
+        "purpose": purpose_name(*purpose),
+        "window_ms": window.as_secs_f64() * 1e3, "waited_ms": waited.as_secs_f64() * 1e3,
+        "copied_ms": copied.as_secs_f64() * 1e3, "clone": cost,
+    })
+}
+
+fn exit_record(exit: Exit) -> Value {
+    match exit {
+        Exit::Status(status) => json!({ "status": status }),
+        Exit::Signal(signal) => json!({ "signal": signal }),
+    }
+}
+
+fn loss_record(loss: &Loss, host: &dyn Fn(ReplicaId) -> String) -> Value {
+    json!({
+        "replica": loss.replica.to_string(), "host": host(loss.replica), "exit": exit_record(loss.exit),
+        "left": loss.left, "view": loss.view.0,
+    })
+}
+
+fn mismatch_record(mismatch: &Mismatch, host: &dyn Fn(ReplicaId) -> String) -> Value {
+    let votes: Vec<_> = mismatch
+        .votes
+        .iter()
+        .map(|vote| {
+            json!({
+                "replica": vote.replica.to_string(), "host": host(vote.replica), "core": vote.core,
+                "digest": vote.digest.to_string(),
+            })
+        })
+        .collect();
+    let its = |vote: &&Vote| Some(vote.replica) == mismatch.culprit;
+    let core = mismatch.votes.iter().find(its).and_then(|vote| vote.core);
+    json!({
+        "receiver": mismatch.receiver.to_string(), "receiver_host": host(mismatch.receiver), "sender": mismatch.sender.0,
+        "supplier": mismatch.supplier.to_string(), "supplier_host": host(mismatch.supplier), "core": core,
+        "element": mismatch.element, "communicator": mismatch.communicator,
+        "context": format!("{:016x}", mismatch.context.0), "tag": mismatch.tag, "sequence": mismatch.sequence.0,
+        "length_bytes": mismatch.length_bytes, "payload": mismatch.payload.to_string(), "votes": votes,
+        "finding": mismatch.finding, "culprit": mismatch.culprit.map(|culprit| culprit.to_string()),
+        "host": mismatch.culprit.map(host), "action": mismatch.action, "view": mismatch.view.0,
+    })
+}
+
+fn evidence_record(evidence: &Evidence, host: &dyn Fn(ReplicaId) -> String) -> Value {
+    let [one, other] = evidence.suppliers;
+    let difference = &evidence.difference;
+    let xor: String = difference.xor.iter().map(|byte| format!("{byte:02x}")).collect();
+    json!({
+        "receiver": evidence.receiver.to_string(), "sender": evidence.sender.0,
+        "context": format!("{:016x}", evidence.context.0), "tag": evidence.tag, "sequence": evidence.sequence.0,
+        "one": one.to_string(), "one_host": host(one), "other": other.to_string(), "other_host": host(other),
+        "other_is_right": evidence.is_decided, "first_byte": difference.offset, "xor": xor,
+        "element": difference.element, "index": difference.index,
+        "one_value": difference.values.as_ref().map(|[one, _]| one), "ulps": difference.ulps,
+        "other_value": difference.values.as_ref().map(|[_, other]| other), "bytes": difference.byte_count,
+        "bits": difference.bit_count, "lengths": difference.lengths,
+    })
+}
+
+fn reason_record(reason: &EndReason, host: &dyn Fn(ReplicaId) -> String) -> (&'static str, Value) {
+    match reason {
+        EndReason::SphereLost(loss) => ("rank-lost", loss_record(loss, host)),
+        EndReason::Aborted { replica, code, message } => {
+            ("abort", json!({ "replica": replica.to_string(), "code": code, "message": message }))
+        }
+        EndReason::NotStarted { replica, message } => {
+            ("not-started", json!({ "replica": replica.to_string(), "message": message }))
+        }
+        EndReason::MissedInit { rank } => ("missed-init", json!({ "rank": rank.0 })),
+        EndReason::SecondInit { replica } => ("second-init", json!({ "replica": replica.to_string() })),
+        EndReason::SpawnedFailed { code } => ("spawned-failed", json!({ "code": code })),
+        EndReason::Interrupted { signal } => ("interrupted", json!({ "signal": signal })),
+        EndReason::TimedOut { timeout } => ("timed-out", json!({ "timeout_s": timeout.as_secs_f64() })),
+        EndReason::Stalled { stall, have_differed } => {
+            let waits: serde_json::Map<_, _> =
+                stall.iter().map(|(replica, passive)| (replica.to_string(), json!(passive.waits_for))).collect();
+            ("stalled", json!({ "waits_for": waits, "replicas_differed": have_differed }))
+        }
+        EndReason::Unable { replica, why } => {
+            ("end-unable", json!({ "replica": replica.to_string(), "host": host(*replica), "why": why }))
+        }
+        EndReason::Refused(refusal) => ("end-refused", json!({ "what": refusal_text(refusal) })),
+        EndReason::BrokenLink { suspect, by } => {
+            ("broken-link", json!({ "replica": suspect.to_string(), "by": by.to_string() }))
+        }
+        EndReason::Corrupted => ("corrupted", json!({})),
+        EndReason::OutputClosed => ("output-closed", json!({})),
+        EndReason::OutputFailed { what } => ("output-failed", json!({ "what": what })),
+    }
+}
+
+fn purpose_name(purpose: Purpose) -> &'static str {
+    match purpose {
+        Purpose::Loss => "loss",
+        Purpose::Move => "move",
+        Purpose::Growth => "growth",
+        Purpose::Arbitration => "arbitration",
+    }
+}

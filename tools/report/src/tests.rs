@@ -1,0 +1,45 @@
+use super::*;
+use coordinator::{EndReason, Refusal, Report, RetireReason};
+use proptest::prelude::*;
+use redrt_types::ReplicaId;
+use redrt_wire::event::Event;
+
+fn told(report: &Report) -> String {
+    line(report, &|_| "h".into()).expect("it has a line").1
+}
+
+#[test]
+fn whoever_goes_is_told_of_with_its_host_and_the_reason() {
+    let (by, peer) = (ReplicaId::new(0, 0), ReplicaId::new(1, 1));
+    let refusal = || Refusal { by: Some(by), peer: Some(peer), what: "sent rubbish".into() };
+    let retired = told(&Report::Retired { replica: peer, reason: RetireReason::Refused(refusal()) });
+    let beginning = "retiring replica 1.1 on h: it sent what no sound process sends: replica 0.0";
+    assert!(retired.starts_with(beginning), "{retired}");
+    let ending = told(&Report::Ending(EndReason::Refused(refusal())));
+    assert!(ending.contains("replica 0.0 refused a frame: replica 1.1 sent rubbish"), "{ending}");
+    assert!(ending.contains("ending the job"), "{ending}");
+    let why = || "cannot connect: Too many open files".to_owned();
+    let unable = told(&Report::Retired { replica: by, reason: RetireReason::Unable { why: why() } });
+    assert!(unable.starts_with("retiring replica 0.0 on h: it cannot"), "{unable}");
+    let unable = told(&Report::Ending(EndReason::Unable { replica: by, why: why() }));
+    assert!(unable.starts_with("replica 0.0 on h cannot"), "{unable}");
+}
+
+proptest! {
+    /// Whatever an agent says happened can be told.
+    #[test]
+    fn fuzz_any_event_has_a_record_and_perhaps_a_line(kind in 0u8..12, bytes in proptest::collection::vec(any::<u8>(), 1..80)) {
+        // Any bytes in the shape of a message: variant first.
+        let mut frame = (bytes.len() as u32 + 3).to_le_bytes().to_vec();
+        frame.extend(redrt_wire::frame::WIRE_VERSION.to_le_bytes());
+        frame.push(kind);
+        frame.extend(&bytes);
+        let mut reader = redrt_wire::frame::FrameReader::default();
+        reader.push(&frame);
+        if let Ok(Some(event)) = reader.next::<Event>() {
+            let report = Report::Event(event);
+            let _ = line(&report, &|_| "h".into());
+            prop_assert!(!record(&report, &|_| "h".into()).0.is_empty());
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! Parts of sentences.
+
+use coordinator::Refusal;
+use redrt_wire::daemon::Exit;
+use sdc_detect::{Difference, Element};
+use std::time::Duration;
+
+/// `12.3 ms`, `4.56 s`.
+#[must_use]
+pub fn time_text(time: Duration) -> String {
+    let seconds = time.as_secs_f64();
+    if seconds < 1.0 { format!("{:.1} ms", seconds * 1e3) } else { format!("{seconds:.2} s") }
+}
+
+/// Who was told what, and by whom.
+pub fn refusal_text(refusal: &Refusal) -> String {
+    let by = match refusal.by {
+        Some(by) => format!("replica {by} refused a frame"),
+        None => "redrun refused a message".to_owned(),
+    };
+    match refusal.peer {
+        Some(peer) => format!("{by}: replica {peer} {}", refusal.what),
+        None => format!("{by}: somebody {}", refusal.what),
+    }
+}
+
+/// How a process ended, in words.
+#[must_use]
+pub fn exit_text(exit: Exit) -> String {
+    match exit {
+        Exit::Signal(signal) => signal_name(signal),
+        Exit::Status(status) => format!("status {status}"),
+    }
+}
+
+/// `signal 11 (SIGSEGV)`.
+#[must_use]
+pub fn signal_name(signal: i32) -> String {
+    match nix::sys::signal::Signal::try_from(signal) {
+        Ok(name) => format!("signal {signal} ({})", name.as_str()),
+        Err(_) => format!("signal {signal}"),
+    }
+}
+
+/// The command that takes a host out of Slurm's hands. Names are quoted for a shell.
+#[must_use]
+pub fn drain_command(host: &str, reason: &str) -> String {
+    let plain = |c: char| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '_' };
+    let name: String = host.chars().map(plain).collect();
+    format!("scontrol update nodename={name} state=drain reason=\"redrt: {reason}\"")
+}
+
+/// The difference in words: where, how much, and the values.
+#[must_use]
+pub fn in_words(difference: &Difference) -> String {
+    let Difference { offset, index, bit_count, .. } = difference;
+    let bits = if *bit_count == 1 { "1 bit differs".to_owned() } else { format!("{bit_count} bits differ") };
+    let mut text = match difference.element {
+        Element::Unknown => format!("{bits}, the first in byte {offset}"),
+        element => {
+            format!("{bits}, the first in byte {offset}, element {index} ({})", format!("{element:?}").to_lowercase())
+        }
+    };
+    if let Some([one, other]) = &difference.values {
+        text += &format!(": {one} and {other}");
+    }
+    if let Some(ulps) = difference.ulps {
+        text += &format!(", {ulps} ulp apart");
+    }
+    if let Some([one, other]) = difference.lengths {
+        text += &format!("; lengths {one} and {other}");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sdc_detect::difference;
+
+    #[test]
+    fn a_difference_is_told_with_its_place_and_values() {
+        let found = difference(&[5, 0, 0, 0], &[7, 0, 0, 0], Element::I32).unwrap();
+        assert_eq!(in_words(&found), "1 bit differs, the first in byte 0, element 0 (i32): 5 and 7");
+    }
+}
