@@ -2,15 +2,9 @@
 
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
 
-pub mod audit;
 pub mod cli;
-#[cfg(test)]
-mod damage;
 pub mod interface;
 pub mod jobs;
-pub mod launchers;
-pub mod link;
-mod munge;
 pub mod plan;
 pub mod pool;
 mod prompt;
@@ -20,8 +14,5 @@ pub mod redreport;
 pub mod redrtd;
 pub mod redrun;
 pub mod redspared;
-pub mod say;
 pub mod secret_file;
 mod symbols;
-pub mod tree;
-mod worker;

@@ -299,7 +299,7 @@ fn strangers_are_refused_and_written_down() {
     wait("all are written down", || site.log().matches("refused a connection from 127.0.0.1").count() == 7);
     assert_eq!(site.host("h1")["leased"], 0);
     // One who knows the secret and makes no sense is closed, and nothing else happens.
-    let mut mad = redrt_tools::tree::door::dial(site.address, &site.secret(), PATIENCE).expect("it listens");
+    let mut mad = control_network::door::dial(site.address, &site.secret(), PATIENCE).expect("it listens");
     let mut sealed = Vec::new();
     mad.cipher.seal(&[0xff; 64], &mut sealed);
     mad.stream.write_all(&sealed).expect("it is taken");

@@ -1,7 +1,7 @@
 //! The program `redplan`: its answers, its pictures, and what it says of wrong input.
 
-use redrt_tools::audit::log::Log;
-use redrt_tools::audit::{JOB_END, JOB_START};
+use audit_log::log::Log;
+use audit_log::{JOB_END, JOB_START};
 use serde_json::{Value, json};
 use std::path::Path;
 use std::process::{Command, Output};

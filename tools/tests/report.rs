@@ -1,8 +1,8 @@
 //! `redreport` on logs as redrun writes them, and its page in a real browser.
 
-use redrt_tools::audit::heads::{Note, Place};
-use redrt_tools::audit::log::Log;
-use redrt_tools::audit::{JOB_END, JOB_START};
+use audit_log::heads::{Note, Place};
+use audit_log::log::Log;
+use audit_log::{JOB_END, JOB_START};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -312,7 +312,7 @@ fn a_log_that_was_cut_before_its_first_mismatch_emptied_or_left_open_is_not_call
     let directory = tempfile::tempdir().unwrap();
     let (path, noted) = (directory.path().join("log"), directory.path().join("heads"));
     write_job(&path, 1, 1, false);
-    let reading = redrt_tools::audit::read::read(&path).unwrap();
+    let reading = audit_log::read::read(&path).unwrap();
     let note = Note::new(&path, "feed000000000001", reading.head.unwrap());
     note.write(&Place::File(noted.clone())).unwrap();
     let verify = || {

@@ -12,16 +12,5 @@ pub use line::line;
 pub use record::record;
 pub use words::{drain_command, exit_text, in_words, signal_name, time_text};
 
-/// How urgent a line is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Severity {
-    /// Worth knowing.
-    Note,
-    /// Something went wrong and was dealt with.
-    Warning,
-    /// The job fails.
-    Error,
-}
-
 #[cfg(test)]
 mod tests;

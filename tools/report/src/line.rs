@@ -1,7 +1,7 @@
 //! What the user reads.
 
+use crate::output;
 use crate::words::{drain_command, in_words, refusal_text, signal_name, time_text};
-use crate::{Severity, output};
 use coordinator::Stall;
 use coordinator::scrub::{self, Difference};
 use coordinator::{Arbiter, Arbitration, Purpose, Recovered, Unproven};
@@ -10,6 +10,7 @@ use coordinator::{Laggard, SlowHost};
 use redrt_types::ReplicaId;
 use redrt_wire::daemon::Exit;
 use redrt_wire::event::{Event, Evidence, Mismatch};
+use say::Severity;
 use std::fmt;
 use std::time::Duration;
 

@@ -2,12 +2,11 @@
 
 use anyhow::{Context, Result, bail};
 use clap::{CommandFactory, Parser, Subcommand};
+use control_network::door;
+use control_network::link::{Link, Received};
 use redrt_tools::cli::{Generate, UsageError, generate_for, parse_host};
 use redrt_tools::jobs::{self, Found};
-use redrt_tools::link::{Link, Received};
 use redrt_tools::pool::control as pool;
-use redrt_tools::say;
-use redrt_tools::tree::door;
 use redrt_types::ReplicaId;
 use redrt_wire::tree::{Down, Question, Up};
 use serde_json::Value;

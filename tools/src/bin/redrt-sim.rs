@@ -4,7 +4,6 @@ use anyhow::{Result, bail};
 use clap::{Parser, ValueEnum};
 use quiesce::Protocol;
 use quiesce::sim::{Faults, Options, run};
-use redrt_tools::say;
 use std::process::ExitCode;
 
 /// Simulates a job of replicated ranks with faults, from a seed, and checks that it ends right.

@@ -2,11 +2,10 @@
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, Parser};
+use control_network::handing;
+use control_network::launcher::{HOST_BY_SLURM, Place};
 use redrt_tools::pool::facts;
 use redrt_tools::redrtd;
-use redrt_tools::say;
-use redrt_tools::tree::handing;
-use redrt_tools::tree::launcher::{HOST_BY_SLURM, Place};
 use std::net::SocketAddr;
 
 /// Holds the processes of a redrt job on one host. Started by redrun, which passes a secret on standard input.

@@ -1,8 +1,8 @@
 //! `redrun`, also installed as `mpiexec` and `mpirun`.
 
 use redrt_tools::cli::{self, Request};
-use redrt_tools::redrun::{self, Console};
-use redrt_tools::say;
+use redrt_tools::redrun;
+use say::Console;
 
 const USAGE_EXIT_CODE: i32 = 2;
 

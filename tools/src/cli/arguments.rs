@@ -2,8 +2,8 @@
 
 use super::UsageError;
 use super::hosts::{LauncherChoice, MapByChoice};
-use crate::audit::heads;
 use crate::plan::HostPlan;
+use audit_log::heads;
 use clap::{ArgAction, Args, CommandFactory, FromArgMatches, Parser, ValueEnum};
 use redrt_types::World;
 use redrt_wire::control;

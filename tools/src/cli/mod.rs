@@ -20,10 +20,10 @@ pub use hosts::parse_host;
 pub use inject::{Fault, FaultError};
 pub use spawned::{assemble_spawned, options_for_spawned};
 
-use crate::audit::heads;
 use crate::plan::HostPlan;
 use crate::pool::access;
 use arguments::{LocalArguments, OnSdc, Shape, Stdout};
+use audit_log::heads;
 use coordinator::{LOOK_INTERVAL_USUAL, STALL_LOOKS_MIN};
 use redrt_types::{View, VirtualRank, World};
 use redrt_wire::auth::Secret;

@@ -6,10 +6,10 @@
 
 use super::identity::{self, Pass, Proof};
 use super::wire::{End, FromPool, ToPool};
-use crate::munge::Munge;
-use crate::tree::door;
-use crate::tree::hub::{Event, Hub, LinkId};
 use anyhow::{Context, Result, bail};
+use control_network::door;
+use control_network::hub::{Event, Hub, LinkId};
+use control_network::munge::Munge;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use redrt_wire::auth::Secret;
 use spare_pool::{JobId, Lease, LeaseId, News, Request, Spares};

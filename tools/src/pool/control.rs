@@ -3,12 +3,12 @@
 use super::access;
 use super::wire::{FromPool, Question, ToPool};
 use crate::cli::{UsageError, parse_host};
-use crate::launchers;
-use crate::link::{Link, Received};
-use crate::say;
-use crate::tree::door;
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
+use control_network::door;
+use control_network::launchers;
+use control_network::link::{Link, Received};
+use say;
 use serde_json::{Value, json};
 use spare_pool::Spare;
 use std::path::PathBuf;

@@ -8,11 +8,11 @@ mod serve;
 pub use run::standard;
 
 use crate::cli::generate_for;
-use crate::redrun::Console;
-use crate::{say, secret_file};
+use crate::secret_file;
 use arguments::{Arguments, Command, SecretOptions};
 use clap::{CommandFactory, Parser};
 use redrt_wire::auth::Secret;
+use say::Console;
 use std::ffi::OsString;
 
 const USAGE_EXIT_CODE: i32 = 2;

@@ -2,13 +2,13 @@
 
 use super::arguments::{CloneOptions, Push, Save};
 use super::secret;
-use crate::redrun::Console;
-use crate::say;
 use cloner::control::Control;
 use cloner::net;
 use cloner::source::{self, Event, Report, Sink};
 use cloner::{During, Phase};
 use indicatif::{ProgressBar, ProgressStyle};
+use say;
+use say::Console;
 use serde_json::json;
 use std::fs::File;
 use std::io::{IsTerminal, stderr};

@@ -1,7 +1,6 @@
 //! `run` and `load`: a process in the foreground, the program's own or a copy.
 
 use super::arguments::{Load, Run};
-use crate::redrun::Console;
 use anyhow::{Context, bail};
 use cloner::destination::{Receiver, receive};
 use cloner::image::frame::Kind;
@@ -9,6 +8,7 @@ use cloner::image::state::Prologue;
 use cloner::image::stream::FrameReader;
 use cloner::launch::{self, Inside, Running};
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
+use say::Console;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, BufReader};

@@ -3,13 +3,13 @@
 use super::advise::read_profile;
 use super::answer::{Answer, Cell, Table};
 use super::store::{Additions, Store};
-use crate::audit::read::read;
 use crate::redreport::LOG_END;
 use crate::redreport::hosts::State;
 use crate::redreport::job::{Job, Life};
 use crate::redreport::report::Report;
 use crate::redrun::profile::PROFILE_END;
 use anyhow::{Context, Result, bail};
+use audit_log::read::read;
 use planner::profile::{FORMAT, HostFacts, Mtbf, Profile};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

@@ -11,9 +11,9 @@ mod quantity;
 mod store;
 
 use crate::cli::{UsageError, generate_for};
-use crate::say;
 use anyhow::Result;
 use arguments::{Parsed, What};
+use say;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

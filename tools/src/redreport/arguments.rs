@@ -1,8 +1,8 @@
 //! The command line of `redreport`.
 
-use crate::audit::chain::Head;
-use crate::audit::heads::Place;
 use crate::cli::{Generate, UsageError};
+use audit_log::chain::Head;
+use audit_log::heads::Place;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::ffi::OsString;
 use std::path::PathBuf;

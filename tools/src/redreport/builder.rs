@@ -1,8 +1,8 @@
 //! The records of a log → what became of each of its jobs. What several receivers report of one message is one verdict.
 
 use super::job::*;
-use crate::audit::read::{Reading, Record};
-use crate::audit::{JOB_END, JOB_START, time};
+use audit_log::read::{Reading, Record};
+use audit_log::{JOB_END, JOB_START, time};
 use serde::Deserialize;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};

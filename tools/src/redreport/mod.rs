@@ -12,12 +12,12 @@ mod verify;
 
 pub use arguments::Arguments;
 
-use crate::audit::read::read;
 use crate::cli::{UsageError, generate_for};
-use crate::say;
 use anyhow::{Context, Result, bail};
 use arguments::{Parsed, What};
+use audit_log::read::read;
 use report::Report;
+use say;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -4,8 +4,8 @@ use super::attribution::Attribution;
 use super::builder::jobs;
 use super::hosts::{Host, hosts};
 use super::job::{Communicator, Job, Window, rank_of};
-use crate::audit::read::{End, Reading};
 use attribution::Conclusion;
+use audit_log::read::{End, Reading};
 use serde::Serialize;
 use std::collections::BTreeMap;
 

@@ -1,12 +1,12 @@
 //! `redreport verify`: is a log as it was written, and is all of it there?
 
 use super::{LOG_END, files};
-use crate::audit::JOB_START;
-use crate::audit::chain::Head;
-use crate::audit::heads::{self, Note, Place};
-use crate::audit::read::{End, Reading, read};
-use crate::say;
 use anyhow::{Context, Result};
+use audit_log::JOB_START;
+use audit_log::chain::Head;
+use audit_log::heads::{self, Note, Place};
+use audit_log::read::{End, Reading, read};
+use say;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

@@ -1,7 +1,7 @@
 //! One process the daemon holds: its pid, its agent's socket, its pipes.
 
 use super::clones::Copy;
-use crate::link::Link;
+use control_network::link::Link;
 use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollEvent, EpollFlags};
 use nix::sys::signal::{Signal, kill, killpg};

@@ -3,8 +3,8 @@
 use super::child::{Child, Kind, Read};
 use super::copying::{Reply, Task, Word};
 use super::{Daemon, Job};
-use crate::link::{Link, Received};
 use anyhow::{Context, Result};
+use control_network::link::{Link, Received};
 use nix::sys::epoll::{EpollEvent, EpollFlags};
 use redrt_types::{Incarnation, ReplicaId};
 use redrt_wire::clone::{CloneId, CloneOrder, CloneStep, Newcomer, Position};

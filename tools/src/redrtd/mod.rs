@@ -15,9 +15,9 @@ mod spawn;
 mod sweep;
 
 use crate::jobs;
-use crate::link::Received;
-use crate::tree::launcher::Place;
 use anyhow::{Context, Result, bail};
+use control_network::launcher::Place;
+use control_network::link::Received;
 pub use copying::{HELPER_FLAG, help};
 use guard::Guard;
 pub use guard::guard;

@@ -3,11 +3,11 @@
 //! Enters: messages for `redrun`, time. Leaves: messages from it, or the end. Frames that are not for this host are
 //! passed on. What happens when a connection breaks is said in `redrt_wire::tree`, who watches whom in [`host_watch`].
 
-use crate::tree::door;
-use crate::tree::hub::{Event, Hub, LinkId};
-use crate::tree::launcher::{self, Place, Starting};
-use crate::tree::session::Session;
 use anyhow::{Context, Result};
+use control_network::door;
+use control_network::hub::{Event, Hub, LinkId};
+use control_network::launcher::{self, Place, Starting};
+use control_network::session::Session;
 use host_watch::shape;
 use host_watch::{Arbiter, Duty, Observer, Refusals, TICKS};
 use redrt_wire::auth::Secret;

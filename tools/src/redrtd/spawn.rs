@@ -7,8 +7,8 @@
 use super::child::{Child, Pipe};
 use super::copying::{CLONER_FD, HELPER_FD, HELPER_FLAG, Task};
 use super::sweep;
-use crate::link::Link;
 use anyhow::{Context, Result};
+use control_network::link::Link;
 use nix::fcntl::{FcntlArg, FdFlag, OFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::personality::{self, Persona};

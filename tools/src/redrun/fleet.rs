@@ -8,11 +8,11 @@ mod launch;
 mod watching;
 
 use crate::plan::HostPlan;
-use crate::tree::door::Refusal;
-use crate::tree::hub::{Event, Hub, LinkId};
-use crate::tree::launcher::{self, Starting};
-use crate::tree::session::Session;
 use anyhow::Result;
+use control_network::door::Refusal;
+use control_network::hub::{Event, Hub, LinkId};
+use control_network::launcher::{self, Starting};
+use control_network::session::Session;
 use host_watch::shape;
 use host_watch::{Arbiter, Observer, Refusals, Who};
 use redrt_wire::auth::Secret;

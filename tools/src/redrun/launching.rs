@@ -45,7 +45,7 @@ impl Shell<'_> {
             standard_input: job.origin.is_none(),
         };
         let hosts: Vec<_> = (0..job.hosts.hosts.len() as u32).map(|host| self.fleet.name(host).to_owned()).collect();
-        self.record(crate::audit::JOB_START, &start_record::start_record(job, &launch, &hosts));
+        self.record(audit_log::JOB_START, &start_record::start_record(job, &launch, &hosts));
         // A job that redctl does not find runs as well.
         let entry = jobs::write_down(self.job_number, &hosts[0], self.fleet.address(), self.fleet.secret());
         self.entry = entry

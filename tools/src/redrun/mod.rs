@@ -4,7 +4,6 @@
 mod attribution;
 mod clones;
 mod closed;
-mod console;
 mod determinism;
 mod fleet;
 mod injections;
@@ -26,15 +25,14 @@ mod telling;
 mod wishes;
 mod writer;
 
-pub use console::Console;
 pub use spawned::{Upwards, begin as begin_spawned, relay};
 
-use crate::audit::log::{self, Log};
-use crate::audit::recorder::Recorder;
 use crate::cli::{Fault, Job};
 use crate::jobs;
-use crate::worker::{self, Bell};
 use anyhow::{Context, Result, bail};
+use audit_log::log::{self, Log};
+use audit_log::recorder::Recorder;
+use background_worker::Bell;
 use coordinator::{Coordinator, Input, OUTPUT_FAILED_CODE, Output, Settings};
 use fleet::{Fleet, News};
 use injections::Injections;
@@ -46,6 +44,7 @@ use redrt_types::{ReplicaId, ViewNumber, VirtualRank};
 use redrt_wire::auth::Secret;
 use redrt_wire::control::{FromAgent, ProcessFault};
 use redrt_wire::daemon::{FromDaemon, Launch, ToDaemon};
+use say::Console;
 use std::collections::{BTreeMap, HashSet};
 use std::os::fd::AsFd;
 use std::path::PathBuf;
@@ -123,7 +122,7 @@ impl<'a> Shell<'a> {
         let profile_path = job.profile.as_deref().map(|path| profile::path_in(path, job_number));
         profile_path.as_deref().map(profile::check).transpose()?;
         let signals = signals::catch_signals()?;
-        let bell = worker::bell().context("Failed to make an event descriptor")?;
+        let bell = background_worker::bell().context("Failed to make an event descriptor")?;
         let job_name = format!("{job_number:016x}");
         let start = |(log, path)| Recorder::start(log, path, job_name, job.audit_heads.clone(), bell.clone());
         let audit = audit.map(start).transpose().context("Failed to start a thread")?;

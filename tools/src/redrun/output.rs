@@ -4,13 +4,14 @@
 use super::standard::Standard;
 use super::writer::{BACKLOG_BYTES_MAX, BACKLOG_BYTES_MIN, Target, Trouble, Writer};
 use crate::cli::Job;
-use crate::worker::Bell;
 use anyhow::{Context, Result};
+use background_worker::Bell;
 use redrt_types::{Kinship, ReplicaId, VirtualRank, World};
 use redrt_wire::daemon::Stream;
 use replica_output::lines::LineCutter;
 use replica_output::mismatch::Finding;
 use replica_output::sphere_stream::SphereStream;
+use say::Lines;
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, IsTerminal};

@@ -3,8 +3,8 @@
 use super::Shell;
 use crate::cli::Job;
 use crate::pool::{Client, facts};
-use crate::tree::hub::LinkId;
 use anyhow::Result;
+use control_network::hub::LinkId;
 use coordinator::{Input, Recovery};
 use redrt_types::VirtualRank;
 use redrt_wire::daemon::{HostName, ToDaemon};

@@ -9,11 +9,11 @@
 //! of the lower one ends the upper one with its exit code, and whichever way the upper one ends, the lower one is told by a signal, or
 //! by the end of the socket. Names of ports are kept by the uppermost.
 
-use super::{Console, Shell};
+use super::Shell;
 use crate::cli;
-use crate::link::{Link, Received};
 use crate::redrtd::open_pidfd;
 use anyhow::{Context, Result, bail};
+use control_network::link::{Link, Received};
 use coordinator::Input;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::signal::{Signal, kill};
@@ -24,6 +24,7 @@ use redrt_wire::dynamic::{
     Answer, Command as SpawnCommand, FromSpawned, NameAnswer, NameRequest, Origin, Request, ToSpawned,
 };
 use redrt_wire::frame::FrameReader;
+use say::Console;
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsString;
 use std::io::Read;
@@ -365,6 +366,7 @@ impl Shell<'_> {
 /// The console of a job that was spawned tells the one above of its errors.
 pub fn relay(console: &mut Console, stream: UnixStream) -> Upwards {
     let upwards: Upwards = Arc::new(Mutex::new(Link::new(stream, None)));
-    console.tell_above(upwards.clone());
+    let above = upwards.clone();
+    console.tell_above(move |line| lock(&above).send(&FromSpawned::Error(line.to_owned())).is_ok());
     upwards
 }

@@ -3,7 +3,7 @@
 use super::closed;
 use super::writer::{Target, TargetIndex, Trouble, Writer};
 use crate::cli::OnOutputError;
-use crate::worker::Bell;
+use background_worker::Bell;
 use std::fs::File;
 use std::io::{self, IsTerminal};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -31,6 +31,16 @@ fn are_one(output: &File, error: &File) -> bool {
     (output.is_terminal() && error.is_terminal()) || identity(output).is_some_and(|one| Some(one) == identity(error))
 }
 
+impl say::Lines for Standard {
+    fn error(&self, line: Vec<u8>) {
+        self.writers[self.error.0].write(self.error.1, line);
+    }
+
+    fn show_status(&self, lines: Vec<String>) {
+        self.writers[self.error.0].show_status(lines);
+    }
+}
+
 impl Standard {
     /// Starts what writes to them.
     pub fn start(on_error: OnOutputError, bell: &Bell) -> io::Result<Self> {
@@ -53,16 +63,6 @@ impl Standard {
     /// To standard output.
     pub fn output(&self, bytes: Vec<u8>) {
         self.writers[self.output.0].write(self.output.1, bytes);
-    }
-
-    /// To standard error.
-    pub fn error(&self, bytes: Vec<u8>) {
-        self.writers[self.error.0].write(self.error.1, bytes);
-    }
-
-    /// At the foot of the terminal that standard error is.
-    pub fn show_status(&self, lines: Vec<String>) {
-        self.writers[self.error.0].show_status(lines);
     }
 
     /// The job prints no more.

@@ -2,8 +2,8 @@
 
 use super::profile;
 use super::status::milliseconds;
-use crate::audit::chain::Head;
 use anyhow::Result;
+use audit_log::chain::Head;
 use coordinator::{Coordinator, Purpose, Report};
 use job_report::{signal_name, time_text};
 use planner::profile::Profile;

@@ -1,13 +1,14 @@
 //! What the user, the audit log and the metrics are told of the job.
 
 use super::output::STILL_TIME_MAX;
-use super::{Console, Shell, WRITERS_LOOK, profile, summary};
-use crate::audit::recorder::Recorder;
+use super::{Shell, WRITERS_LOOK, profile, summary};
 use anyhow::{Context, Result, bail};
+use audit_log::recorder::Recorder;
 use coordinator::Report;
 use nix::sys::signalfd::SignalFd;
 use redrt_types::{ReplicaId, ViewNumber};
 use redrt_wire::event::Event;
+use say::Console;
 use std::path::Path;
 use std::sync::mpsc;
 use std::time::Instant;

@@ -1,7 +1,7 @@
 //! What users want of a running job, by `redctl`.
 
 use super::Shell;
-use crate::tree::hub::LinkId;
+use control_network::hub::LinkId;
 use coordinator::{Input, Wish};
 use nix::sys::signal::Signal;
 use redrt_types::{ReplicaId, VirtualRank};

@@ -8,7 +8,7 @@
 
 use super::status_lines::StatusLines;
 use crate::cli::OnOutputError;
-use crate::worker::{Bell, Inbox, Worker};
+use background_worker::{Bell, Inbox, Worker};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, Signal};
@@ -264,7 +264,7 @@ fn wait_for_room(file: &File) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::worker::bell;
+    use background_worker::bell;
     use std::io::Read;
 
     const LONG: Duration = Duration::from_secs(60);

@@ -1,9 +1,9 @@
 //! Looking at hosts: `redrtd --probe` is run there, as daemons are started there. Each look has a thread of its own, a few at a
 //! time; what it found comes back through a descriptor that can be waited on.
 
-use crate::launchers;
-use crate::tree::launcher::{dies_with_this, shell_on};
 use anyhow::{Context, Result, bail};
+use control_network::launcher::{dies_with_this, shell_on};
+use control_network::launchers;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use redrt_wire::daemon::HostName;
 use spare_pool::{Facts, Spare};

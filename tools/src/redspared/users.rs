@@ -1,10 +1,10 @@
 //! Finds out whose job it is, where users are told apart by MUNGE: on a thread of its own, as MUNGE's daemon may not answer.
 
-use crate::munge::Munge;
 use crate::pool::identity::{self, Authority, Pass, Proof};
-use crate::tree::hub::LinkId;
-use crate::worker::{self, Bell, Inbox, Worker};
 use anyhow::{Context, Result, ensure};
+use background_worker::{Bell, Inbox, Worker};
+use control_network::hub::LinkId;
+use control_network::munge::Munge;
 use nix::unistd::{Uid, User};
 use spare_pool::{JobId, LeaseId};
 use std::collections::BTreeMap;
@@ -56,7 +56,7 @@ impl Users {
     /// # Errors
     /// When the system gives no thread or descriptor.
     pub fn by(munge: Munge, authority: Authority) -> Result<Self> {
-        let bell = worker::bell()?;
+        let bell = background_worker::bell()?;
         let worker = Worker::start("munge", bell.clone(), 0, move |inbox: &Inbox<Claim, _>| {
             while let Some((link, job, sealed)) = inbox.next() {
                 inbox.tell((link, user_of(&munge, job, &sealed)));

@@ -1,7 +1,7 @@
 //! What daemons and their helpers say to each other, damaged.
 
 use super::{Reply, Task, Word};
-use crate::damage::damage;
+use damage::damage;
 use proptest::prelude::*;
 use redrt_wire::auth::Secret;
 use redrt_wire::clone::{Cost, Progress};

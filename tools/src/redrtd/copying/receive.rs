@@ -3,7 +3,6 @@
 use super::super::spawn::{CONTROL_FD, SHARED_MEMORY_FD};
 use super::{Daemon, Reply, hold};
 use crate::redclone::standard;
-use crate::tree::door::{Door, Met, Opened};
 use anyhow::{Context, Result, bail, ensure};
 use cloner::destination::{Receiver, receive as receive_image};
 use cloner::image::frame::Kind;
@@ -11,6 +10,7 @@ use cloner::image::state::Reply as Answer;
 use cloner::image::stream::FrameWriter;
 use cloner::launch::{self, Inside};
 use cloner::net::{self, Greeting, Stream};
+use control_network::door::{Door, Met, Opened};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use redrt_wire::auth::Secret;
 use std::convert::Infallible;

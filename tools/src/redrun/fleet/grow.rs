@@ -1,10 +1,10 @@
 //! Hosts that come and go while the job runs.
 
 use super::{Fleet, Member, News};
-use crate::launchers;
 use crate::plan::{Launcher, PlannedHost};
-use crate::tree::launcher::{self, Place};
 use anyhow::{Context, Result, ensure};
+use control_network::launcher::{self, Place};
+use control_network::launchers;
 use redrt_wire::daemon::{HostName, Remote, ToDaemon};
 use spare_pool::Spare;
 use std::time::{Duration, Instant};

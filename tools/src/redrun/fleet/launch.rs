@@ -2,8 +2,8 @@
 
 use super::{Fleet, News};
 use crate::plan::Launcher;
-use crate::tree::launcher::{self, Place};
 use anyhow::{Context, Result};
+use control_network::launcher::{self, Place};
 use host_watch::shape;
 use redrt_wire::daemon::{Growth, HostName, Remote, ToDaemon};
 use std::time::{Duration, Instant};

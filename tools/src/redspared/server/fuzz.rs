@@ -1,7 +1,7 @@
 //! What jobs, administrators and looks at hosts tell a pool, damaged.
 
 use super::*;
-use crate::damage::{Damage, damage};
+use damage::{Damage, damage};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use redrt_wire::frame::{FrameReader, encode};
@@ -86,9 +86,7 @@ fn server() -> Server<'static> {
     let directory = tempfile::tempdir().unwrap();
     let keys = Keys::load(&directory.path().join("jobs"), &directory.path().join("admin"), None).unwrap();
     let looks = Looks::new("redrtd".into(), vec!["false".into()], TIME_MAX).unwrap();
-    let mut console = Console::new("redspared");
-    console.is_silent = true;
-    let console = Box::leak(Box::new(console));
+    let console = Box::leak(Box::new(Console::silent("redspared")));
     Server::new(([127, 0, 0, 1], 0).into(), keys, None, new_pool(), Store::in_memory(), looks, console).unwrap()
 }
 

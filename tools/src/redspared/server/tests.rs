@@ -1,8 +1,8 @@
 use super::*;
-use crate::link::{Link, Received};
-use crate::munge::Munge;
 use crate::pool::{Client, identity};
-use crate::tree::door;
+use control_network::door;
+use control_network::link::{Link, Received};
+use control_network::munge::Munge;
 use nix::sys::signal::SigSet;
 use nix::sys::signalfd::SfdFlags;
 use spare_pool::Settings;

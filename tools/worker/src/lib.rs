@@ -4,6 +4,8 @@
 //! thread and nobody else. The giver sees how much waits, and for how long, and stops those that cause the work. What
 //! goes wrong comes back as events. Both are announced by a bell, an `eventfd` that the giver's loop waits for.
 
+#![forbid(unsafe_code)]
+
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use std::collections::VecDeque;
 use std::io;

@@ -5,7 +5,7 @@ use super::chain::Head;
 use super::heads::{Note, Place};
 use super::log::{Log, is_weighty};
 use super::{JOB_END, JOB_START, RECORDS_LOST};
-use crate::worker::{Bell, Inbox, Worker};
+use background_worker::{Bell, Inbox, Worker};
 use nix::sys::signal::{SigSet, Signal};
 use serde_json::Value;
 use std::io;
@@ -173,7 +173,7 @@ mod tests {
     use super::super::heads;
     use super::super::read::{End, read};
     use super::*;
-    use crate::worker::bell;
+    use background_worker::bell;
     use serde_json::json;
 
     const LONG: Duration = Duration::from_secs(60);

@@ -1,26 +1,41 @@
 //! Messages to the user, on standard error, coloured when that is a terminal.
 
-use super::spawned::{Upwards, lock};
-use super::standard::Standard;
-use job_report::Severity;
-use redrt_wire::dynamic::FromSpawned;
 use std::cell::{Cell, RefCell};
 use std::io::{IsTerminal, Write, stderr};
 use std::sync::Arc;
 
+/// How urgent a line is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Severity {
+    /// Worth knowing.
+    Note,
+    /// Something went wrong and was dealt with.
+    Warning,
+    /// The job fails.
+    Error,
+}
+
+/// Where a console's lines go while others write to standard error too.
+pub trait Lines: std::fmt::Debug {
+    /// Writes a line.
+    fn error(&self, line: Vec<u8>);
+    /// Shows these lines at the foot of the terminal.
+    fn show_status(&self, lines: Vec<String>);
+}
+
+/// Is told of an error in place of the user; whether it was.
+type Above = Box<dyn Fn(&str) -> bool>;
+
 /// Writes lines that begin with the program's name.
-#[derive(Debug)]
 pub struct Console {
     name: String,
     coloured: bool,
     /// What writes for it while a job runs; else it writes itself.
-    standard: RefCell<Option<Arc<Standard>>>,
+    standard: RefCell<Option<Arc<dyn Lines>>>,
     shows_status: Cell<bool>,
     /// In a job that was spawned, who is told of errors in place of the user.
-    above: Option<Upwards>,
-    /// Says nothing: a test that says much would hide what others say.
-    #[cfg(test)]
-    pub is_silent: bool,
+    above: Option<Above>,
+    is_silent: bool,
 }
 
 impl Console {
@@ -34,23 +49,28 @@ impl Console {
             standard: RefCell::default(),
             shows_status: Cell::new(false),
             above: None,
-            #[cfg(test)]
             is_silent: false,
         }
     }
 
+    /// A console that says nothing: a test that says much would hide what others say.
+    #[must_use]
+    pub fn silent(name: &str) -> Self {
+        Self { is_silent: true, ..Self::new(name) }
+    }
+
     /// From now on errors are told there.
-    pub(super) fn tell_above(&mut self, above: Upwards) {
-        self.above = Some(above);
+    pub fn tell_above(&mut self, above: impl Fn(&str) -> bool + 'static) {
+        self.above = Some(Box::new(above));
     }
 
     /// From now on these write: nobody waits for the terminal, file or pipe that standard error is.
-    pub(super) fn attach(&self, standard: Arc<Standard>) {
+    pub fn attach(&self, standard: Arc<dyn Lines>) {
         self.standard.replace(Some(standard));
     }
 
     /// From now on it writes itself.
-    pub(super) fn detach(&self) {
+    pub fn detach(&self) {
         self.standard.replace(None);
     }
 
@@ -88,9 +108,7 @@ impl Console {
 
     /// An error.
     pub fn error(&self, line: &str) {
-        if let Some(above) = &self.above
-            && lock(above).send(&FromSpawned::Error(line.to_owned())).is_ok()
-        {
+        if self.above.as_ref().is_some_and(|above| above(line)) {
             return;
         }
         self.write("\x1b[31m", "error: ", line);
@@ -102,7 +120,6 @@ impl Console {
     }
 
     fn write(&self, colour: &str, kind: &str, line: &str) {
-        #[cfg(test)]
         if self.is_silent {
             return;
         }

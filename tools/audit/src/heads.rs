@@ -128,7 +128,7 @@ pub fn read(path: &Path) -> io::Result<Vec<Note>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::audit::chain::Chain;
+    use crate::chain::Chain;
 
     #[test]
     fn what_is_noted_is_read_and_a_torn_line_hides_no_other() {

@@ -1,5 +1,7 @@
 //! Sound bytes that were damaged on the way, for tests.
 
+#![forbid(unsafe_code)]
+
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::Index;

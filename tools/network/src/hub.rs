@@ -22,9 +22,9 @@ const DOOR_TOKEN: u64 = u64::MAX;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct LinkId(u64);
 
-#[cfg(test)]
 impl LinkId {
-    /// Of a connection that is not there.
+    /// Of a connection that is not there, for tests of what is said on it.
+    #[must_use]
     pub const fn of_nobody(number: u64) -> Self {
         Self(u64::MAX - number)
     }

@@ -1,6 +1,6 @@
 use super::*;
-use crate::audit::read::{End, Reading, read};
-use crate::audit::{JOB_END, JOB_START};
+use crate::read::{End, Reading, read};
+use crate::{JOB_END, JOB_START};
 use std::fs;
 
 fn read_whole(path: &Path) -> Reading {

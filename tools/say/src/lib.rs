@@ -1,6 +1,12 @@
 //! Lines for the user that must cost nobody anything, wherever they go: the standard library's own macros panic when the reader
 //! has gone, and a daemon whose login has ended, or `redctl status | head -1`, would be ended by what it says.
 
+#![forbid(unsafe_code)]
+
+mod console;
+
+pub use console::{Console, Lines, Severity};
+
 use std::borrow::Cow;
 use std::fmt::Display;
 use std::io::{ErrorKind, Write, stderr, stdout};

@@ -5,13 +5,13 @@
 //! Slurm itself uses, so that only processes of the same user can open it. How it is written and read is in [`super::handing`].
 
 use super::handing;
-use crate::say;
 use anyhow::{Context, Result, bail, ensure};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::signal::{SigSet, Signal, kill};
 use nix::unistd::Pid;
 use redrt_wire::auth::Secret;
 use redrt_wire::daemon::{HostName, Remote};
+use say;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::net::SocketAddr;
@@ -205,7 +205,7 @@ fn quiet(command: &mut Command) -> Result<File> {
 }
 
 /// The child ends when the thread that starts it does.
-pub(crate) fn dies_with_this(command: &mut Command) {
+pub fn dies_with_this(command: &mut Command) {
     // A process group of its own: Ctrl-C is for redrun, which tells the daemons what it means.
     command.process_group(0);
     let parent = std::process::id() as libc::pid_t;

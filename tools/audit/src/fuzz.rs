@@ -3,7 +3,7 @@
 use super::chain::{Chain, Head};
 use super::read::{End, Reading, follows, head_of, read_from};
 use super::{JOB_END, JOB_START, RESUMED, time};
-use crate::damage::damage;
+use damage::damage;
 use proptest::collection::vec;
 use proptest::prelude::*;
 

@@ -16,6 +16,8 @@
 //! A file may hold several jobs, one after the other. What is cut off at its end shows as a job without its last record, or by
 //! comparison with the last record's number and chain, its *head*, which `redrun` prints when it ends.
 
+#![forbid(unsafe_code)]
+
 pub mod chain;
 #[cfg(test)]
 mod fuzz;

@@ -1,0 +1,14 @@
+//! The control network: connections between `redrun`, its daemons and a pool of spares, how daemons are started, and streams
+//! of messages that survive when a connection of the tree breaks.
+
+#[cfg(test)]
+mod cost;
+pub mod door;
+pub mod handing;
+pub mod hub;
+pub mod launcher;
+pub mod launchers;
+pub mod link;
+pub mod munge;
+mod quota;
+pub mod session;
