@@ -9,6 +9,7 @@ pub mod plan;
 pub mod pool;
 mod prompt;
 pub mod redclone;
+pub mod redctl;
 pub mod redplan;
 pub mod redreport;
 pub mod redrtd;

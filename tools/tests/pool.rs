@@ -1,8 +1,8 @@
 //! `redspared` as a process, jobs as clients of it, and `redctl pool`. The hosts are names: their launcher runs here what it is given.
 
-use redrt_tools::pool::control::ask;
 use redrt_tools::pool::wire::{Question, ToPool};
 use redrt_tools::pool::{Client, access};
+use redrt_tools::redctl::pool::ask;
 use redrt_wire::auth::Secret;
 use redrt_wire::frame::encode;
 use serde_json::Value;

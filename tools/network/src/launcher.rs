@@ -11,7 +11,6 @@ use nix::sys::signal::{SigSet, Signal, kill};
 use nix::unistd::Pid;
 use redrt_wire::auth::Secret;
 use redrt_wire::daemon::{HostName, Remote};
-use say;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::net::SocketAddr;

@@ -6,7 +6,7 @@ use control_network::door;
 use control_network::link::{Link, Received};
 use redrt_tools::cli::{Generate, UsageError, generate_for, parse_host};
 use redrt_tools::jobs::{self, Found};
-use redrt_tools::pool::control as pool;
+use redrt_tools::redctl::pool;
 use redrt_types::ReplicaId;
 use redrt_wire::tree::{Down, Question, Up};
 use serde_json::Value;

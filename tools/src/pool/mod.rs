@@ -1,8 +1,7 @@
-//! The ways to a pool of spare hosts that jobs share, a `redspared`: a job's ([`Client`]) and `redctl pool`'s ([`control`]).
+//! The way to a pool of spare hosts that jobs share, a `redspared`: a job's side of it is [`Client`].
 
 pub mod access;
 pub mod client;
-pub mod control;
 pub mod facts;
 pub mod identity;
 pub mod wire;

@@ -7,7 +7,6 @@ use cloner::net;
 use cloner::source::{self, Event, Report, Sink};
 use cloner::{During, Phase};
 use indicatif::{ProgressBar, ProgressStyle};
-use say;
 use say::Console;
 use serde_json::json;
 use std::fs::File;

@@ -13,7 +13,6 @@ mod store;
 use crate::cli::{UsageError, generate_for};
 use anyhow::Result;
 use arguments::{Parsed, What};
-use say;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

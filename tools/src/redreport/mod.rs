@@ -17,7 +17,6 @@ use anyhow::{Context, Result, bail};
 use arguments::{Parsed, What};
 use audit_log::read::read;
 use report::Report;
-use say;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;

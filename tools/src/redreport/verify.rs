@@ -6,7 +6,6 @@ use audit_log::JOB_START;
 use audit_log::chain::Head;
 use audit_log::heads::{self, Note, Place};
 use audit_log::read::{End, Reading, read};
-use say;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

@@ -18,7 +18,6 @@ use control_network::launcher::daemon_executable;
 use control_network::munge::Munge;
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
-use say;
 use say::Console;
 use spare_pool::{Pool, Settings, Watch};
 use std::ffi::OsString;

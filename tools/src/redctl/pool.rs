@@ -1,14 +1,13 @@
 //! `redctl pool`: looks at a pool that jobs share, and changes it.
 
-use super::access;
-use super::wire::{FromPool, Question, ToPool};
 use crate::cli::{UsageError, parse_host};
+use crate::pool::access;
+use crate::pool::wire::{FromPool, Question, ToPool};
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
 use control_network::door;
 use control_network::launchers;
 use control_network::link::{Link, Received};
-use say;
 use serde_json::{Value, json};
 use spare_pool::Spare;
 use std::path::PathBuf;

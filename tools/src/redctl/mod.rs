@@ -1,0 +1,3 @@
+//! What `redctl` does that takes more than a question to a job.
+
+pub mod pool;
