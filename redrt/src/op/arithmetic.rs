@@ -1,6 +1,6 @@
 //! Sums and products of floating point that Rust has no type for, on the bits of the operands.
 
-use crate::datatype::basic::Scalar;
+use redrt_datatype::basic::Scalar;
 
 /// A number of up to 16 bytes, in the low ones; the others are zero.
 pub(super) type Bits = [u8; 16];

@@ -2,7 +2,7 @@
 
 use super::Standard;
 use super::wide_float;
-use crate::datatype::basic::{Basic, Class, Scalar};
+use redrt_datatype::basic::{Basic, Class, Scalar};
 use std::ops::{Add, Mul, Sub};
 
 /// `in_out[i] = f(input[i], in_out[i])`.

@@ -8,11 +8,11 @@ mod tests;
 mod wide_float;
 
 use crate::abi::{Callback, MPI_ERR_OP, callbacks};
-use crate::datatype::basic::{Basic, Class, Scalar};
 use crate::datatype::{self, Datatype};
 use crate::error::{Error, Result};
 use crate::fail;
 use crate::handle::{Held, OpHandle, Table};
+use redrt_datatype::basic::{Basic, Class, Scalar};
 use std::ffi::c_int;
 use std::sync::{Arc, LazyLock};
 

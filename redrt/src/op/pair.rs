@@ -1,8 +1,8 @@
 //! `MPI_MINLOC` and `MPI_MAXLOC` on value-index pairs (MPI-5.0 section 6.9.4).
 
 use super::{Standard, wide_float};
-use crate::datatype::basic::Scalar;
 use crate::handle::DatatypeHandle;
+use redrt_datatype::basic::Scalar;
 use std::cmp::Ordering;
 
 /// A pair as C lays it out.

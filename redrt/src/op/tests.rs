@@ -152,7 +152,7 @@ fn every_defined_combination_runs_and_every_other_is_refused() {
     }
     assert!(defined_count > 300, "{defined_count}");
     let int = datatype::resolve(DatatypeHandle::INT).unwrap();
-    let derived = Arc::new(datatype::duplicate(&int));
+    let derived = Arc::new(Datatype::duplicate(&int));
     assert!(resolve(OpHandle::SUM).unwrap().check(&derived).is_err());
     assert!(resolve(OpHandle::NULL).is_err() && free(OpHandle::SUM).is_err());
 }

@@ -5,7 +5,7 @@
 use super::Standard;
 use super::arithmetic::{self, Arithmetic, Bits};
 use super::kernel::each;
-use crate::datatype::basic::Scalar;
+use redrt_datatype::basic::Scalar;
 use std::cmp::Ordering;
 
 /// Whether sums and products can be formed on this machine.
