@@ -13,6 +13,20 @@ pub struct Basic {
     pub external_size: u8,
 }
 
+/// What one element is to a reduction.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Operand {
+    /// A basic element.
+    Basic(Basic),
+    /// A value and its index, as a C struct of the two has them.
+    Pair {
+        /// The value.
+        value: Basic,
+        /// The index.
+        index: Basic,
+    },
+}
+
 /// The machine representation.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Scalar {

@@ -2,7 +2,7 @@
 //!
 //! The caller has checked that no count is negative. A size or an extent that 64 bits cannot hold is an error.
 
-use crate::basic::Basic;
+use crate::basic::{Basic, Operand};
 use crate::error::{Error, Result};
 use crate::layout::{Builder, Layout};
 use crate::map::{Bounds, TypeMap};
@@ -73,17 +73,17 @@ fn span(ranges: impl IntoIterator<Item = Result<(i64, i64)>>) -> Result<(i64, i6
 #[must_use]
 pub fn single(basic: Basic) -> TypeMap {
     let bounds = Bounds { lower: 0, upper: basic.size() as i64, explicit: false, alignment: basic.alignment() };
-    TypeMap::new(Layout::block(basic.size()), Sequence::basic(basic), bounds)
+    TypeMap::new(Layout::block(basic.size()), Sequence::basic(basic), bounds).with_operand(Operand::Basic(basic))
 }
 
 /// A value and its index, as a C struct of the two has them.
 #[must_use]
 pub fn pair(value: Basic, index: Basic) -> TypeMap {
     let at_alignment = value.size().next_multiple_of(index.alignment() as u64) as i64;
-    let (value, index) = (single(value), single(index));
-    let blocks = [(0, &value), (at_alignment, &index)];
-    struct_of(&blocks.map(|(displacement, datatype)| Block { displacement, length: 1, datatype }))
-        .expect("a pair is small")
+    let (first, second) = (single(value), single(index));
+    let block = |displacement, datatype| Block { displacement, length: 1, datatype };
+    let blocks = [block(0, &first), block(at_alignment, &second)];
+    struct_of(&blocks).expect("a pair is small").with_operand(Operand::Pair { value, index })
 }
 
 /// `count` blocks of `length` elements, `stride` bytes from one to the next: contiguous, vector and hvector.

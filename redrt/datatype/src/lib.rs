@@ -1,13 +1,17 @@
-//! Type maps (MPI-5.0 section 5.1): what an element of a datatype consists of and where its bytes lie.
+//! Type maps (MPI-5.0 section 5.1), what an element of a datatype consists of and where its bytes lie; and reductions of
+//! such elements.
 //!
 //! In: basic types, and the arguments of MPI's type constructors. Out: a [`TypeMap`], which packs and unpacks, counts
-//! elements, converts to and from external32, and has a [`signature::Signature`] to compare with others.
+//! elements, converts to and from external32, and has a [`signature::Signature`] to compare with others. An
+//! [`reduce::Operator`] combines elements of basic types, and pairs of a value and its index.
 //!
 //! ```text
 //!  basic ── sequence ─┐
 //!             │       ├─ map ─┬─ construct, distribute     a TypeMap from others
 //!         signature   │       └─ external                  conversion of packed data
 //!  layout ── pack ────┘
+//!
+//!  basic ── reduce                                        combines elements in memory
 //! ```
 //!
 //! A type map is a value: it has no handle, name, attributes or committed state, and it does not remember how it was
@@ -16,7 +20,7 @@
 //!
 //! # Addresses
 //!
-//! The functions that copy take the program's buffers as bare pointers, and are safe to call. By passing buffer, count
+//! The functions that copy and combine take the program's buffers as bare pointers, and are safe to call. By passing buffer, count
 //! and datatype to MPI, the program has promised that every byte of the type map is there; nobody in between can check
 //! it, and an `unsafe` block at every call would only repeat it. A caller that is not serving a call of MPI makes the same
 //! promise itself.
@@ -30,6 +34,7 @@ mod fortran;
 pub mod layout;
 mod map;
 pub mod pack;
+pub mod reduce;
 pub mod sequence;
 pub mod signature;
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! The type map of one element, and the questions that can be asked of it.
 
-use crate::basic::{Basic, Class};
+use crate::basic::{Basic, Class, Operand};
 use crate::layout::Layout;
 use crate::pack;
 use crate::sequence::Sequence;
@@ -16,6 +16,7 @@ pub struct TypeMap {
     layout: Layout,
     sequence: Sequence,
     element: Element,
+    operand: Option<Operand>,
     pub(crate) bounds: Bounds,
     /// First and one past the last byte of data.
     pub(crate) data: (i64, i64),
@@ -37,7 +38,12 @@ impl TypeMap {
     pub(crate) fn new(layout: Layout, sequence: Sequence, bounds: Bounds) -> Self {
         let element = sequence.uniform().map_or(Element::Unknown, |basic| basic.element());
         let data = layout.bounds();
-        Self { layout, sequence, element, bounds, data }
+        Self { layout, sequence, element, operand: None, bounds, data }
+    }
+
+    /// The same with elements that reductions know.
+    pub(crate) fn with_operand(self, operand: Operand) -> Self {
+        Self { operand: Some(operand), ..self }
     }
 
     /// Bytes of data in one element.
@@ -101,6 +107,13 @@ impl TypeMap {
     #[inline]
     pub fn basic(&self) -> Option<Basic> {
         self.sequence.single()
+    }
+
+    /// What an element is to a reduction; `None` for elements of a type derived from others.
+    #[must_use]
+    #[inline]
+    pub fn operand(&self) -> Option<Operand> {
+        self.operand
     }
 
     /// Bytes of data in `count` elements.
