@@ -25,8 +25,8 @@ pub enum Distribution {
     Cyclic(Option<i64>),
 }
 
-/// One dimension of an array, and the indices of it that are taken: `count` blocks of `block` indices from `first` on, each
-/// `step` after the one before, and `rest` indices where the next block would begin.
+/// One dimension of an array, and the indices of it that are taken: `count` blocks of `block` indices from `first` on,
+/// each `step` after the one before, and `rest` indices where the next block would begin.
 struct Dimension {
     length: i64,
     first: i64,

@@ -1,8 +1,8 @@
 //! Where the bytes of one element of a datatype lie in memory, in the order in which they are packed.
 //!
-//! A layout is a list of pieces: blocks of adjacent bytes, and loops that repeat a list at a stride. The builder makes it
-//! as small as the order of packing allows: it merges adjacent blocks, turns evenly spaced equal blocks into a loop, and
-//! joins nested loops of one stride. The copying kernels run over the pieces. Every piece knows where in the packed
+//! A layout is a list of pieces: blocks of adjacent bytes, and loops that repeat a list at a stride. The builder makes
+//! it as small as the order of packing allows: it merges adjacent blocks, turns evenly spaced equal blocks into a loop,
+//! and joins nested loops of one stride. The copying kernels run over the pieces. Every piece knows where in the packed
 //! stream it begins, so that a copy can begin anywhere.
 
 use std::sync::Arc;
@@ -103,8 +103,8 @@ impl Layout {
         builder.finish()
     }
 
-    /// Calls `visit` with offset in memory and size of every block that holds bytes `position..position + length` of the
-    /// packed stream, in order.
+    /// Calls `visit` with offset in memory and size of every block that holds bytes `position..position + length` of
+    /// the packed stream, in order.
     pub fn for_each_block(&self, position: u64, length: u64, visit: &mut impl FnMut(i64, u64)) {
         self.walk(0, position, position + length, visit);
     }
@@ -223,7 +223,8 @@ impl Builder {
     }
 }
 
-/// The number of blocks at the front that have the same size and spacing, and the spacing. The number is 1 when a loop is not worth it.
+/// The number of blocks at the front that have the same size and spacing, and the spacing; (1, 0) when they are too few
+/// for a loop.
 fn even_run(pieces: &[Piece]) -> (u64, i64) {
     let [first, second, ..] = pieces else { return (1, 0) };
     let is_block = |piece: &Piece| matches!(piece.form, Form::Block);

@@ -9,8 +9,8 @@ use sdc_detect::Element;
 
 /// The basic elements of one element of a datatype, where their bytes lie, and the bounds (MPI-5.0 section 5.1).
 ///
-/// The two halves are kept apart: the [`Layout`] has the bytes without their types, for copying; the [`Sequence`] has the
-/// types without their places, for counting and conversion. Cheap to clone.
+/// The two halves are kept apart: the [`Layout`] has the bytes without their types, for copying; the [`Sequence`] has
+/// the types without their places, for counting and conversion. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct TypeMap {
     layout: Layout,

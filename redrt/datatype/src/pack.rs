@@ -64,7 +64,8 @@ struct Unpack;
 impl Direction for Pack {
     #[inline(always)]
     unsafe fn copy(memory: *mut u8, packed: *mut u8, size: usize) {
-        // SAFETY: - `memory` is readable and `packed` writable for `size` bytes, and they are apart: this trait's contract.
+        // SAFETY: - `memory` is readable and `packed` writable for `size` bytes, and they are apart: this trait's
+        //           contract.
         unsafe { std::ptr::copy_nonoverlapping(memory, packed, size) };
     }
 }
@@ -72,7 +73,8 @@ impl Direction for Pack {
 impl Direction for Unpack {
     #[inline(always)]
     unsafe fn copy(memory: *mut u8, packed: *mut u8, size: usize) {
-        // SAFETY: - `packed` is readable and `memory` writable for `size` bytes, and they are apart: this trait's contract.
+        // SAFETY: - `packed` is readable and `memory` writable for `size` bytes, and they are apart: this trait's
+        //           contract.
         unsafe { std::ptr::copy_nonoverlapping(packed, memory, size) };
     }
 }
@@ -91,7 +93,8 @@ unsafe fn copy_range<D: Direction>(layout: &Layout, memory: *mut u8, position: u
         let from = position.max(piece.start);
         let to = end.min(piece.start + piece.size);
         let packed = packed.wrapping_add((from - position) as usize);
-        // SAFETY: - from..to is the part of the caller's range that lies in this piece, at the same distance in `packed`.
+        // SAFETY: - from..to is the part of the caller's range that lies in this piece, at the same distance in
+        //           `packed`.
         unsafe { copy_piece::<D>(piece, memory, from - piece.start, packed, to - from) };
     }
 }
@@ -162,7 +165,8 @@ unsafe fn copy_repetitions<D: Direction>(body: &Layout, memory: *mut u8, stride:
         for piece in body.pieces() {
             let packed = packed.wrapping_add(piece.start as usize);
             if blocks_only {
-                // SAFETY: - a block of this repetition: piece.size bytes at its offset, and as many at its start in `packed`.
+                // SAFETY: - a block of this repetition: piece.size bytes at its offset, and as many at its start in
+                //           `packed`.
                 unsafe { copy_block::<D>(memory.wrapping_offset(piece.offset as isize), packed, piece.size as usize) };
             } else {
                 // SAFETY: - bytes 0..piece.size of a piece of this repetition, and as many at its start in `packed`.

@@ -112,7 +112,8 @@ mod tests {
     proptest! {
         #[test]
         fn words_are_the_same_however_they_are_put_together(
-            first in prop::collection::vec(0..4usize, 0..6), second in prop::collection::vec(0..4usize, 0..6), count in 0..7u64,
+            first in prop::collection::vec(0..4usize, 0..6), second in prop::collection::vec(0..4usize, 0..6),
+            count in 0..7u64,
         ) {
             let once = [&first[..], &second].concat();
             let many = once.repeat(count as usize);

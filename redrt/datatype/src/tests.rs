@@ -62,7 +62,11 @@ fn both(basic: Basic) -> Both {
 }
 
 fn nested() -> impl Strategy<Value = Both> {
-    let leaf = prop::sample::select(vec![BYTE, SHORT, INT, DOUBLE, COMPLEX]).prop_map(both);
+    nested_of(vec![BYTE, SHORT, INT, DOUBLE, COMPLEX])
+}
+
+fn nested_of(basics: Vec<Basic>) -> impl Strategy<Value = Both> {
+    let leaf = prop::sample::select(basics).prop_map(both);
     leaf.prop_recursive(4, 64, 4, |inner| {
         let blocks = prop::collection::vec((-40i64..120, 0i64..4), 0..6);
         prop_oneof![
@@ -188,7 +192,8 @@ proptest! {
             }
             (seen, elements) = (seen + size, elements + 1);
         }
-        prop_assert_eq!(datatype.elements_of(bytes), if sizes.is_empty() { Some(0).filter(|_| bytes == 0) } else { expected });
+        let of_none = Some(0).filter(|_| bytes == 0);
+        prop_assert_eq!(datatype.elements_of(bytes), if sizes.is_empty() { of_none } else { expected });
         if let Some(elements) = expected {
             prop_assert_eq!(datatype.bytes_of_elements(elements as u64), bytes);
         }
@@ -206,6 +211,25 @@ proptest! {
         }
         let (back, read) = from_external(&datatype, count as u64, &external).unwrap();
         prop_assert_eq!((back, read), (native, external.len()));
+    }
+
+    #[test]
+    fn any_external32_data_is_converted_or_refused(
+        (datatype, _) in nested_of(vec![SHORT, LONG, COMPLEX]), count in 0u64..3,
+        bytes in prop::collection::vec(any::<u8>(), 0..300),
+    ) {
+        let needed = external_size(&datatype, count) as usize;
+        match from_external(&datatype, count, &bytes) {
+            Ok((native, read)) => {
+                prop_assert_eq!((native.len() as u64, read), (datatype.packed_size(count as i64), needed));
+                // What was read as a value that memory has is written as it was.
+                prop_assert_eq!(&to_external(&datatype, count, &native).unwrap()[..], &bytes[..needed]);
+            }
+            Err(error) => {
+                prop_assert_eq!(error, Error::Truncated);
+                prop_assert!(bytes.len() < needed);
+            }
+        }
     }
 
     #[test]
@@ -264,7 +288,10 @@ proptest! {
         let size = grid.iter().product();
         let total: i64 = lengths.iter().product();
 
-        let dimensions: Vec<_> = if c_order { (0..lengths.len()).rev().collect() } else { (0..lengths.len()).collect() };
+        let mut dimensions: Vec<_> = (0..lengths.len()).collect();
+        if c_order {
+            dimensions.reverse();
+        }
         let mut expected = vec![Vec::new(); size as usize];
         for element in 0..total {
             let mut rest = element;
@@ -297,8 +324,9 @@ proptest! {
     }
 
     #[test]
-    fn arguments_of_any_size_make_a_type_that_64_bits_describe_or_are_refused(
-        numbers in prop::collection::vec(extreme(), 6), counts in prop::collection::vec(extreme(), 3), times in 1..4usize,
+    fn arguments_of_any_size_are_described_by_64_bits_or_refused(
+        numbers in prop::collection::vec(extreme(), 6), counts in prop::collection::vec(extreme(), 3),
+        times in 1..4usize,
     ) {
         let mut map = single(DOUBLE);
         let counts: Vec<_> = counts.iter().map(|count| count & i64::MAX).collect();

@@ -1,8 +1,8 @@
 //! MPI's datatype objects (MPI-5.0 chapter 5): a type map, and what MPI keeps with it.
 //!
-//! `redrt-datatype` has the type maps: what an element consists of, and packing. A [`Datatype`] adds the handle, the name,
-//! the attributes, whether it is committed, and an [`Envelope`] that tells how it was made. A type map is complete when it
-//! is constructed, so `MPI_Type_commit` only marks the object.
+//! `redrt-datatype` has the type maps: what an element consists of, and packing. A [`Datatype`] adds the handle, the
+//! name, the attributes, whether it is committed, and an [`Envelope`] that tells how it was made. A type map is
+//! complete when it is constructed, so `MPI_Type_commit` only marks the object.
 
 mod envelope;
 mod predefined;
@@ -120,8 +120,8 @@ pub fn register(datatype: Arc<Datatype>) -> DatatypeHandle {
     handle
 }
 
-/// Calls `f` with a handle of the datatype, for a function of the program. It is the handle that the program knows, or a
-/// temporary one if the program has freed that while an operation still uses the type.
+/// Calls `f` with a handle of the datatype, for a function of the program. It is the handle that the program knows, or
+/// a temporary one if the program has freed that while an operation still uses the type.
 pub fn with_handle(datatype: &Arc<Datatype>, f: impl FnOnce(DatatypeHandle)) {
     if let Some(handle) = datatype.predefined {
         return f(handle);

@@ -89,8 +89,8 @@ const ONE_SIDED_CODE: u32 = 1 << 7;
 const USER_CODE: u32 = 1 << 8;
 
 impl Op {
-    /// A number that is the same in all processes, and different for different operations. Functions of the program share
-    /// one, because processes cannot compare functions.
+    /// A number that is the same in all processes, and different for different operations. Functions of the program
+    /// share one, because processes cannot compare functions.
     #[must_use]
     pub fn code(&self) -> u32 {
         match self.kind {

@@ -115,7 +115,8 @@ mod x87 {
             pub(super) fn $name(a: Bits, b: Bits) -> Bits {
                 let mut result = Bits::default();
                 // SAFETY: - the three pointers are to locals of 16 bytes, of which 10 are read or written.
-                //         - the ABI has the register stack of the unit empty at a call; two are pushed, and both are popped.
+                //         - the ABI has the register stack of the unit empty at a call; two are pushed, and both are
+                //           popped.
                 //         - all registers of the unit are declared as changed.
                 unsafe {
                     asm!(

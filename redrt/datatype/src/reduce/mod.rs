@@ -1,7 +1,7 @@
 //! Reductions (MPI-5.0 section 6.9.2): the operators of the standard, on elements that lie in memory.
 //!
-//! In: an [`Operator`], what an element is, and two buffers of elements. Out: the second buffer, combined with the first.
-//! Functions of the program are not known here.
+//! In: an [`Operator`], what an element is, and two buffers of elements. Out: the second buffer, combined with the
+//! first. Functions of the program are not known here.
 //!
 //! ```text
 //!  operator ── kernel ──┬── integers, f32, f64, complex: loops of each

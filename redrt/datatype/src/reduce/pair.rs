@@ -66,8 +66,8 @@ pub(super) fn reduce(op: Operator, pair: (Scalar, Scalar), count: usize, input: 
     }
 }
 
-/// Value and index of the pair at `place`, at any alignment. They are read one by one, because the padding behind the last
-/// pair need not be memory of the program.
+/// Value and index of the pair at `place`, at any alignment. They are read one by one, because the padding behind the
+/// last pair need not be memory of the program.
 ///
 /// # Safety
 /// Both fields must be valid for reads.
@@ -79,8 +79,8 @@ unsafe fn read<V: Copy, I: Copy>(place: *const Pair<V, I>) -> Pair<V, I> {
     Pair { value, index }
 }
 
-/// The winner's value and index are written one by one. The padding of a pair in memory must not change, or replicas of a
-/// rank would differ in bytes that the program has never written.
+/// The winner's value and index are written one by one. The padding of a pair in memory must not change, or replicas of
+/// a rank would differ in bytes that the program has never written.
 fn locate<V: Copy + PartialOrd, I: Copy + PartialOrd>(op: Operator, count: usize, input: *const u8, in_out: *mut u8) {
     let wanted = if op == Operator::MinimumLocation { Ordering::Less } else { Ordering::Greater };
     let (input, in_out) = (input.cast::<Pair<V, I>>(), in_out.cast::<Pair<V, I>>());
