@@ -193,9 +193,7 @@ impl Builder {
             }
             // A single piece is moved to where it lies, so that the body begins at 0.
             [piece] if piece.offset != 0 => {
-                let mut body = Self::default();
-                body.push_layout(-piece.offset, layout);
-                let form = Form::Loop { count, stride, body: body.finish() };
+                let form = Form::Loop { count, stride, body: alone(piece) };
                 self.push(offset + piece.offset, layout.size * count, form);
             }
             _ => self.push(offset, layout.size * count, Form::Loop { count, stride, body: layout.clone() }),
@@ -210,9 +208,7 @@ impl Builder {
         while let Some(first) = rest.first() {
             let (count, stride) = even_run(rest);
             if count >= LOOP_COUNT_MIN {
-                let body =
-                    Layout { pieces: Arc::new([Piece { offset: 0, start: 0, ..first.clone() }]), size: first.size };
-                let form = Form::Loop { count, stride, body };
+                let form = Form::Loop { count, stride, body: alone(first) };
                 pieces.push(Piece { offset: first.offset, start: first.start, size: first.size * count, form });
             } else {
                 pieces.extend_from_slice(&rest[..count as usize]);
@@ -221,6 +217,11 @@ impl Builder {
         }
         Layout { pieces: pieces.into(), size: self.size }
     }
+}
+
+/// A layout of one piece, moved to the beginning.
+fn alone(piece: &Piece) -> Layout {
+    Layout { pieces: Arc::new([Piece { offset: 0, start: 0, ..piece.clone() }]), size: piece.size }
 }
 
 /// The number of blocks at the front that have the same size and spacing, and the spacing; (1, 0) when they are too few

@@ -37,6 +37,28 @@ impl Oracle {
         Self { map, lower, upper, explicit: self.explicit }
     }
 
+    /// Blocks (displacement, length) of several types. Bounds that were set prevail. Without any, the extent is rounded up
+    /// to the strictest alignment.
+    fn of_struct(parts: &[((i64, i64), &Self)]) -> Self {
+        let mut map = Vec::new();
+        parts.iter().for_each(|((displacement, length), old)| old.place(*displacement, *length, &mut map));
+        let counted = || parts.iter().filter(|((_, length), old)| *length > 0 && (old.explicit || !old.map.is_empty()));
+        let explicit = counted().any(|(_, old)| old.explicit);
+        let mut bounds = Vec::new();
+        for ((displacement, length), old) in counted().filter(|(_, old)| old.explicit == explicit) {
+            for index in 0..*length {
+                let at = displacement + index * (old.upper - old.lower);
+                bounds.extend([(at + old.lower), (at + old.upper)]);
+            }
+        }
+        let (lower, mut upper) = (*bounds.iter().min().unwrap_or(&0), *bounds.iter().max().unwrap_or(&0));
+        let alignment = map.iter().map(|(basic, _)| basic.alignment()).max().unwrap_or(1);
+        while !explicit && (upper - lower) % alignment != 0 {
+            upper += 1;
+        }
+        Self { map, lower, upper, explicit }
+    }
+
     /// Offsets of all bytes of `count` elements in packing order.
     fn bytes(&self, count: i64) -> Vec<i64> {
         let mut map = Vec::new();
@@ -91,14 +113,8 @@ fn nested_of(basics: Vec<Basic>) -> impl Strategy<Value = Both> {
                     structure.push(Block { displacement: *displacement, length: *length, datatype });
                 }
                 let datatype = struct_of(&structure).unwrap();
-                let mut map = Vec::new();
-                parts.iter().for_each(|((displacement, length), (_, oracle))| {
-                    oracle.place(*displacement, *length, &mut map);
-                });
-                // Bounds of structs have rules of their own, with tests of their own below.
-                let (lower, upper) = (datatype.lower_bound(), datatype.lower_bound() + datatype.extent());
-                let explicit = datatype.bounds.explicit;
-                (datatype, Oracle { map, lower, upper, explicit })
+                let parts: Vec<_> = parts.iter().map(|(block, (_, oracle))| (*block, oracle)).collect();
+                (datatype, Oracle::of_struct(&parts))
             }),
         ]
     })
@@ -419,6 +435,9 @@ fn sizes_beyond_64_bits_are_refused() {
     assert_eq!(hindexed(&ends, &double).unwrap_err(), Error::TooLarge);
     let parts = ends.map(|(displacement, length)| Block { displacement, length, datatype: &double });
     assert_eq!(struct_of(&parts).unwrap_err(), Error::TooLarge);
+    // The lowest displacement there is, of which there is no opposite.
+    let lowest = hindexed(&[(i64::MIN, 1)], &double).unwrap();
+    assert_eq!(hvector(2, 1, 8, &lowest).unwrap().true_bounds(), (i64::MIN, 16));
     // Bounds that were set hide data that is far away.
     let far = resized(&hindexed(&[(1 << 62, 1)], &double).unwrap(), 0, 8).unwrap();
     assert_eq!(hvector(2, 1, 1 << 62, &far).unwrap_err(), Error::TooLarge);
