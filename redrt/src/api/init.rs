@@ -12,14 +12,13 @@ use crate::handle::CommHandle;
 use crate::host;
 use crate::objects::session;
 use crate::posix;
-use crate::runtime;
+use crate::runtime::{self, threads};
 use std::ffi::c_int;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicI32, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::thread::ThreadId;
 
 static MAIN: OnceLock<ThreadId> = OnceLock::new();
-static PROVIDED: AtomicI32 = AtomicI32::new(MPI_THREAD_SINGLE);
 
 const BEFORE: u8 = 0;
 const INITIALIZED: u8 = 1;
@@ -44,16 +43,16 @@ fn start(function: &str, required: c_int) -> c_int {
         MPI_THREAD_FUNNELED | MPI_THREAD_SERIALIZED | MPI_THREAD_MULTIPLE => required,
         _ => MPI_THREAD_SINGLE,
     };
-    PROVIDED.fetch_max(provided, Ordering::AcqRel);
+    threads::provide(provided);
     if !host::is_active() {
-        if let Err(error) = runtime::begin(!allows_threads()) {
+        if let Err(error) = runtime::begin(!threads::are_allowed()) {
             host::say(format_args!("redrt: {function}: {}", runtime::chain(&error)));
             std::process::exit(1);
         }
         host::set_active();
         runtime::clock::install_hooks();
         posix::begin();
-    } else if allows_threads() {
+    } else if threads::are_allowed() {
         crate::engine::cell().share();
     }
     provided
@@ -79,7 +78,7 @@ pub(super) fn begin_session(required: Option<c_int>) -> Result<c_int> {
         // SAFETY: - registers a function that lives as long as the process.
         unsafe { libc::atexit(end_at_exit) };
     }
-    Ok(start("MPI_Session_init", required.unwrap_or_else(|| PROVIDED.load(Ordering::Acquire))))
+    Ok(start("MPI_Session_init", required.unwrap_or_else(threads::provided)))
 }
 
 extern "C" fn end_at_exit() {
@@ -118,12 +117,7 @@ pub fn finalized(flag: Output<c_int>) -> Result {
 
 /// `MPI_Query_thread`.
 pub fn query_thread(provided: Output<c_int>) -> Result {
-    provided.set(PROVIDED.load(Ordering::Acquire))
-}
-
-/// Whether other threads than the main one may call MPI (MPI-5.0 §11.6).
-pub fn allows_threads() -> bool {
-    matches!(PROVIDED.load(Ordering::Acquire), MPI_THREAD_SERIALIZED | MPI_THREAD_MULTIPLE)
+    provided.set(threads::provided())
 }
 
 /// `MPI_Is_thread_main`.

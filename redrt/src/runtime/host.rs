@@ -6,7 +6,7 @@ use crate::comm;
 use crate::error::Scope;
 use crate::file;
 use crate::handle::CommHandle;
-use crate::host::Host;
+use crate::host::{Host, TAG_MAX};
 use crate::objects::attached::Attached;
 use crate::objects::session;
 use crate::window;
@@ -70,7 +70,7 @@ impl Host for InJob {
 
     fn predefined_attribute(&self, keyval: c_int) -> Option<c_int> {
         match keyval {
-            MPI_TAG_UB => Some(crate::api::p2p::TAG_MAX),
+            MPI_TAG_UB => Some(TAG_MAX),
             MPI_WTIME_IS_GLOBAL => Some(0),
             MPI_UNIVERSE_SIZE => Some(welcome().origin.place_count.max(self.world_size()) as c_int),
             MPI_APPNUM => Some(welcome().application as c_int),
