@@ -2,20 +2,24 @@
 
 pub use super::session::*;
 
+use super::host::InJob;
 use crate::abi::{
     MPI_ERR_OTHER, MPI_THREAD_FUNNELED, MPI_THREAD_MULTIPLE, MPI_THREAD_SERIALIZED, MPI_THREAD_SINGLE, Output,
 };
+use crate::coll::check;
 use crate::comm;
 use crate::dynamic::connection;
 use crate::error::{Error, Result};
 use crate::handle::CommHandle;
 use crate::host;
+use crate::objects::attached::Attached;
+use crate::objects::error_codes::described;
 use crate::objects::session;
 use crate::posix;
 use crate::runtime::{self, threads};
 use std::ffi::c_int;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::thread::ThreadId;
 
 static MAIN: OnceLock<ThreadId> = OnceLock::new();
@@ -45,8 +49,8 @@ fn start(function: &str, required: c_int) -> c_int {
     };
     threads::provide(provided);
     if !host::is_active() {
-        if let Err(error) = runtime::begin(!threads::are_allowed()) {
-            host::say(format_args!("redrt: {function}: {}", runtime::chain(&error)));
+        if let Err(why) = join() {
+            host::say(format_args!("redrt: {function}: {why}"));
             std::process::exit(1);
         }
         host::set_active();
@@ -56,6 +60,20 @@ fn start(function: &str, required: c_int) -> c_int {
         crate::engine::cell().share();
     }
     provided
+}
+
+/// Takes this process's place in the job and makes what every job has. Fails with a line for the user.
+fn join() -> std::result::Result<(), String> {
+    let job = runtime::begin(!threads::are_allowed()).map_err(|error| runtime::chain(&error))?;
+    if job.welcome.options.checks_collectives {
+        check::begin();
+    }
+    host::install(Box::new(InJob));
+    let attached = || Arc::new(Attached::new());
+    comm::install(job.welcome.me.rank, job.welcome.world.rank_count(), attached(), attached());
+    let Some(port) = &job.welcome.origin.parent_port else { return Ok(()) };
+    let met = crate::dynamic::meet_parent(port);
+    met.map_err(|error| format!("the job that spawned this one cannot be met: {}", described(&error)))
 }
 
 /// Leaves the job.
