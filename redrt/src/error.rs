@@ -1,10 +1,7 @@
-//! Errors on their way from an implementation to the program's error handler.
+//! Errors on their way from an implementation to the program's error handler, which `objects/errhandler.rs` calls.
 
-use crate::abi::MPI_ERR_OTHER;
+use crate::abi::{MPI_ERR_ARG, MPI_ERR_CONVERSION, MPI_ERR_TRUNCATE};
 use crate::handle::{CommHandle, FileHandle, SessionHandle, WinHandle};
-use crate::host;
-use crate::objects::errhandler::{self, Errhandler};
-use crate::objects::error_codes;
 use std::borrow::Cow;
 use std::ffi::c_int;
 use std::fmt;
@@ -39,6 +36,12 @@ impl Error {
         self
     }
 
+    /// The scope whose error handler deals with it: its own, or else that of the function's arguments.
+    #[must_use]
+    pub fn scope_or(&self, of_arguments: Scope) -> Scope {
+        self.0.scope.unwrap_or(of_arguments)
+    }
+
     /// The error code that the program sees.
     #[must_use]
     pub fn code(&self) -> c_int {
@@ -54,15 +57,31 @@ impl Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let class = error_codes::class_of(self.code()).unwrap_or(self.code());
-        match error_codes::class_name(class) {
-            Some(name) => write!(f, "{name}: {}", self.message()),
-            None => write!(f, "error {}: {}", self.code(), self.message()),
-        }
+        f.write_str(self.message())
     }
 }
 
 impl std::error::Error for Error {}
+
+impl From<redrt_datatype::Error> for Error {
+    #[cold]
+    fn from(error: redrt_datatype::Error) -> Self {
+        use redrt_datatype::Error as E;
+        let class = match error {
+            E::TooLarge
+            | E::OutsideArray { .. }
+            | E::Grid { .. }
+            | E::OutsideGrid { .. }
+            | E::Length { .. }
+            | E::BlockLength { .. }
+            | E::Undistributed { .. }
+            | E::Uncovered { .. } => MPI_ERR_ARG,
+            E::Conversion { .. } => MPI_ERR_CONVERSION,
+            E::Truncated => MPI_ERR_TRUNCATE,
+        };
+        Self::new(class, error.to_string())
+    }
+}
 
 /// `fail!(MPI_ERR_COUNT, "count is {count}")` returns the error from the enclosing function.
 #[macro_export]
@@ -86,28 +105,4 @@ pub enum Scope {
     File(FileHandle),
     /// A session.
     Session(SessionHandle),
-}
-
-/// Invokes the error handler for an error in `function`. Returns the code that the function returns, if the handler
-/// comes back.
-#[cold]
-pub fn raise(function: &str, error: Error, scope: Scope) -> c_int {
-    let scope = error.0.scope.unwrap_or(scope);
-    let code = error.code();
-    match &*errhandler::of_scope(scope) {
-        Errhandler::Return => code,
-        Errhandler::Fatal | Errhandler::Abort => {
-            let host = host::get();
-            host.report(&format!("{}: {function}: {error}", host.identity()));
-            host.abort(scope, code)
-        }
-        Errhandler::User(user) => user.call(scope, code),
-    }
-}
-
-/// The function is called before `MPI_Init` or after `MPI_Finalize`.
-#[cold]
-pub fn inactive(function: &str) -> c_int {
-    let when = if host::is_finalized() { "after MPI_Finalize" } else { "before MPI_Init" };
-    raise(function, Error::new(MPI_ERR_OTHER, format!("called {when}")), Scope::Default)
 }

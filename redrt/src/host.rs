@@ -57,6 +57,9 @@ pub trait Host: Send + Sync {
     fn predefined_attribute(&self, keyval: c_int) -> Option<c_int>;
 }
 
+/// Largest tag that a program may use: `MPI_TAG_UB`.
+pub const TAG_MAX: c_int = c_int::MAX;
+
 static HOST: OnceLock<Box<dyn Host>> = OnceLock::new();
 
 /// Makes `host` the host of this process. Only the first call does anything; returns whether this was it.
@@ -154,7 +157,7 @@ impl Host for Alone {
 
     fn predefined_attribute(&self, keyval: c_int) -> Option<c_int> {
         match keyval {
-            MPI_TAG_UB => Some(c_int::MAX),
+            MPI_TAG_UB => Some(TAG_MAX),
             MPI_WTIME_IS_GLOBAL => Some(0),
             MPI_UNIVERSE_SIZE => Some(1),
             MPI_APPNUM => Some(0),

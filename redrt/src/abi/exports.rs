@@ -15,11 +15,12 @@
 )]
 
 use super::*;
-use crate::error::{Scope, inactive, raise};
+use crate::error::Scope;
 use crate::handle::{
     CommHandle, DatatypeHandle, ErrhandlerHandle, FileHandle, GroupHandle, InfoHandle, MessageHandle, OpHandle,
     RequestHandle, SessionHandle, WinHandle,
 };
+use crate::objects::errhandler::{inactive, raise};
 use redrt_wire::profile::CallKind;
 use std::ffi::{c_char, c_int, c_void};
 

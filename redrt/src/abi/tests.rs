@@ -189,8 +189,9 @@ unsafe extern "C" fn remember(handle: *mut usize, code: *mut c_int) {
 
 #[test]
 fn error_handlers_are_called_with_the_handle_and_the_code() {
-    use crate::error::{Error, Scope, raise};
-    use crate::objects::errhandler::{Errhandler, ErrhandlerKind, create, free, handle_of, resolve};
+    use crate::error::{Error, Scope};
+    use crate::objects::errhandler::{Errhandler, ErrhandlerKind, create, free, handle_of, raise, resolve};
+    use crate::objects::error_codes::described;
     let handle = create(ErrhandlerKind::Comm, Callback(remember as *const () as usize));
     let errhandler = resolve(handle, ErrhandlerKind::Comm).unwrap();
     assert!(resolve(handle, ErrhandlerKind::File).is_err(), "a handler is for one kind of object");
@@ -207,7 +208,7 @@ fn error_handlers_are_called_with_the_handle_and_the_code() {
     free(again).unwrap();
     begin();
     let error = Error::new(MPI_ERR_RANK, "rank 9 in a communicator of 4");
-    assert_eq!(error.to_string(), "MPI_ERR_RANK: rank 9 in a communicator of 4");
+    assert_eq!(described(&error), "MPI_ERR_RANK: rank 9 in a communicator of 4");
     assert_eq!(raise("MPI_Send", error, Scope::Comm(CommHandle::WORLD)), MPI_ERR_RANK);
 }
 

@@ -1,8 +1,11 @@
-//! Checks of arguments that several modules make.
+//! Checks that several modules make.
 
 use crate::abi::MPI_ERR_COUNT;
-use crate::error::Result;
-use crate::fail;
+use crate::coll::check::blocking;
+use crate::coll::check::call::Call;
+use crate::error::{Result, Scope};
+use crate::handle::Held;
+use crate::{comm, fail, file, window};
 
 /// A count of elements.
 pub(crate) fn check_count(count: i64) -> Result<i64> {
@@ -10,4 +13,17 @@ pub(crate) fn check_count(count: i64) -> Result<i64> {
         fail!(MPI_ERR_COUNT, "the count is {count}");
     }
     Ok(count)
+}
+
+/// Whether all members of a communicator, window or file call this collective. Its arguments are not compared.
+pub(crate) fn check_function(function: &str, scope: Scope) -> Result {
+    let comm = match scope {
+        Scope::Comm(handle) => comm::resolve(handle).map(Held::shared),
+        Scope::Win(handle) => window::resolve(handle).map(|window| window.comm.clone()),
+        Scope::File(handle) => file::resolve(handle).map(|file| file.comm.clone()),
+        Scope::Default | Scope::Session(_) => return Ok(()),
+    };
+    // The function itself reports a handle that is not valid.
+    let Ok(comm) = comm else { return Ok(()) };
+    blocking(&comm, Call { function: function.to_owned(), ..Call::default() })
 }

@@ -17,13 +17,14 @@ use crate::coll::gather;
 use crate::coll::schedule::block_on;
 use crate::comm::topology::{Grid, Topology};
 use crate::comm::{self, Comm, handle_of, lock};
-use crate::dynamic::connection;
+use crate::dynamic::{connection, contact};
 use crate::engine;
 use crate::engine::request::{Operation, Status};
 use crate::error::{Error, Result};
 use crate::handle::{CommHandle, GroupHandle, InfoHandle, RequestHandle};
 use crate::objects::attached::Attached;
 use crate::objects::{group, info};
+use crate::runtime;
 use redrt_transport::memory::Scratch;
 use redrt_types::VirtualRank;
 use std::ffi::{c_char, c_int};
@@ -188,6 +189,21 @@ pub fn comm_split(comm: CommHandle, color: c_int, key: c_int, newcomm: Output<Co
     newcomm.set(handle_of(made))
 }
 
+/// The colour of the ranks of `comm` that share memory with this one: see `MPI_Comm_split_type`. Jobs do not share any.
+fn shared_memory_color(comm: &Comm) -> i32 {
+    match runtime::job() {
+        Some(job) if job.welcome.world.is_replicated() => job.welcome.me.rank.0 as i32,
+        Some(job) => {
+            let mut jobs: Vec<_> = comm.members.iter().map(|member| contact::identity(*member).0).collect();
+            jobs.sort_unstable();
+            jobs.dedup();
+            let number = jobs.iter().position(|other| *other == job.welcome.job).unwrap_or_default();
+            (number << 20) as i32 | job.welcome.host_number as i32
+        }
+        None => 0,
+    }
+}
+
 /// `MPI_Comm_split_type`. Ranks that share memory are those that the launcher put on one host, at r = 1; at r ≥ 2 the
 /// replicas of a rank are on different hosts, so that no two ranks share memory in every plane: each is by itself.
 pub fn comm_split_type(
@@ -203,10 +219,8 @@ pub fn comm_split_type(
     let shared = resource.as_deref() == Some("mpi_shared_memory");
     let color = match split_type {
         MPI_UNDEFINED => MPI_UNDEFINED,
-        MPI_COMM_TYPE_SHARED => crate::runtime::shared_memory_color(&parent),
-        MPI_COMM_TYPE_HW_GUIDED | MPI_COMM_TYPE_RESOURCE_GUIDED if shared => {
-            crate::runtime::shared_memory_color(&parent)
-        }
+        MPI_COMM_TYPE_SHARED => shared_memory_color(&parent),
+        MPI_COMM_TYPE_HW_GUIDED | MPI_COMM_TYPE_RESOURCE_GUIDED if shared => shared_memory_color(&parent),
         MPI_COMM_TYPE_HW_GUIDED | MPI_COMM_TYPE_HW_UNGUIDED | MPI_COMM_TYPE_RESOURCE_GUIDED => MPI_UNDEFINED,
         other => return Err(Error::new(MPI_ERR_ARG, format!("{other} is not a split type"))),
     };

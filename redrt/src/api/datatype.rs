@@ -3,19 +3,20 @@
 use super::check::check_count;
 use super::env::set_string;
 use crate::abi::*;
-use crate::datatype::{self, Block, Datatype, DistributedArray, Envelope, register, resolve};
+use crate::datatype::{self, Datatype, Envelope, register, resolve};
 use crate::error::{Error, Result};
 use crate::fail;
 use crate::handle::DatatypeHandle;
 use crate::objects::attributes::ObjectKind;
+use redrt_datatype::{self as map, Block, DistributedArray, Distribution, Order, TypeMap};
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::Arc;
 
 pub use super::pack::{pack, pack_external, pack_external_size, pack_size, unpack, unpack_external};
 
-/// Enters a new type.
-fn finish(new: Result<Datatype>, newtype: Output<DatatypeHandle>) -> Result {
-    newtype.set(register(Arc::new(new?)))
+/// Registers a new type.
+fn finish(map: TypeMap, envelope: Envelope, newtype: Output<DatatypeHandle>) -> Result {
+    newtype.set(register(Arc::new(Datatype::new(map, envelope))))
 }
 
 fn block_lengths(lengths: Counts, count: i64) -> Result<Vec<i64>> {
@@ -34,7 +35,7 @@ fn zip(displacements: &[i64], lengths: &[i64]) -> Vec<(i64, i64)> {
 pub fn type_contiguous(count: i64, oldtype: DatatypeHandle, newtype: Output<DatatypeHandle>, wide: bool) -> Result {
     let old = resolve(oldtype)?;
     let envelope = Envelope::new(MPI_COMBINER_CONTIGUOUS, wide).count(&[check_count(count)?]).datatype(&old);
-    finish(datatype::contiguous(count, &old, envelope), newtype)
+    finish(map::contiguous(count, &old)?, envelope, newtype)
 }
 
 /// `MPI_Type_vector`.
@@ -50,7 +51,7 @@ pub fn type_vector(
     let arguments = [check_count(count)?, check_count(blocklength)?, stride];
     let envelope = Envelope::new(MPI_COMBINER_VECTOR, wide).count(&arguments).datatype(&old);
     let Some(stride) = stride.checked_mul(old.extent()) else { fail!(MPI_ERR_ARG, "the stride is {stride}") };
-    finish(datatype::hvector(count, blocklength, stride, &old, envelope), newtype)
+    finish(map::hvector(count, blocklength, stride, &old)?, envelope, newtype)
 }
 
 /// `MPI_Type_create_hvector`.
@@ -65,7 +66,7 @@ pub fn type_create_hvector(
     let old = resolve(oldtype)?;
     let counts = [check_count(count)?, check_count(blocklength)?];
     let envelope = Envelope::new(MPI_COMBINER_HVECTOR, wide).count(&counts).address(&[stride]).datatype(&old);
-    finish(datatype::hvector(count, blocklength, stride, &old, envelope), newtype)
+    finish(map::hvector(count, blocklength, stride, &old)?, envelope, newtype)
 }
 
 /// `MPI_Type_indexed`.
@@ -81,7 +82,7 @@ pub fn type_indexed(
     let lengths = block_lengths(blocklengths, check_count(count)?)?;
     let displacements = displacements.to_vec(count)?;
     let envelope = Envelope::new(MPI_COMBINER_INDEXED, wide).count(&[count]).count(&lengths).count(&displacements);
-    finish(datatype::indexed(&zip(&displacements, &lengths), &old, envelope.datatype(&old)), newtype)
+    finish(map::indexed(&zip(&displacements, &lengths), &old)?, envelope.datatype(&old), newtype)
 }
 
 /// `MPI_Type_create_hindexed`.
@@ -97,7 +98,7 @@ pub fn type_create_hindexed(
     let lengths = block_lengths(blocklengths, check_count(count)?)?;
     let displacements = displacements.to_vec(count)?;
     let envelope = Envelope::new(MPI_COMBINER_HINDEXED, wide).count(&[count]).count(&lengths).address(&displacements);
-    finish(datatype::hindexed(&zip(&displacements, &lengths), &old, envelope.datatype(&old)), newtype)
+    finish(map::hindexed(&zip(&displacements, &lengths), &old)?, envelope.datatype(&old), newtype)
 }
 
 /// `MPI_Type_create_indexed_block`.
@@ -114,7 +115,7 @@ pub fn type_create_indexed_block(
     let counts = [count, check_count(blocklength)?];
     let envelope = Envelope::new(MPI_COMBINER_INDEXED_BLOCK, wide).count(&counts).count(&displacements);
     let blocks: Vec<_> = displacements.iter().map(|displacement| (*displacement, blocklength)).collect();
-    finish(datatype::indexed(&blocks, &old, envelope.datatype(&old)), newtype)
+    finish(map::indexed(&blocks, &old)?, envelope.datatype(&old), newtype)
 }
 
 /// `MPI_Type_create_hindexed_block`.
@@ -131,7 +132,7 @@ pub fn type_create_hindexed_block(
     let counts = [count, check_count(blocklength)?];
     let envelope = Envelope::new(MPI_COMBINER_HINDEXED_BLOCK, wide).count(&counts).address(&displacements);
     let blocks: Vec<_> = displacements.iter().map(|displacement| (*displacement, blocklength)).collect();
-    finish(datatype::hindexed(&blocks, &old, envelope.datatype(&old)), newtype)
+    finish(map::hindexed(&blocks, &old)?, envelope.datatype(&old), newtype)
 }
 
 /// `MPI_Type_create_struct`.
@@ -152,14 +153,25 @@ pub fn type_create_struct(
         envelope = envelope.datatype(datatype);
         blocks.push(Block { displacement: displacements[index], length: lengths[index], datatype });
     }
-    finish(datatype::struct_of(&blocks, envelope), newtype)
+    finish(map::struct_of(&blocks)?, envelope, newtype)
 }
 
-fn check_order(order: c_int) -> Result {
-    if order != MPI_ORDER_C && order != MPI_ORDER_FORTRAN {
-        fail!(MPI_ERR_ARG, "the order is neither MPI_ORDER_C nor MPI_ORDER_FORTRAN");
+fn order_of(order: c_int) -> Result<Order> {
+    match order {
+        MPI_ORDER_C => Ok(Order::C),
+        MPI_ORDER_FORTRAN => Ok(Order::Fortran),
+        _ => fail!(MPI_ERR_ARG, "the order is neither MPI_ORDER_C nor MPI_ORDER_FORTRAN"),
     }
-    Ok(())
+}
+
+fn distribution_of(distribution: c_int, argument: c_int) -> Result<Distribution> {
+    let argument = (argument != MPI_DISTRIBUTE_DFLT_DARG).then_some(i64::from(argument));
+    match distribution {
+        MPI_DISTRIBUTE_NONE => Ok(Distribution::None),
+        MPI_DISTRIBUTE_BLOCK => Ok(Distribution::Block(argument)),
+        MPI_DISTRIBUTE_CYCLIC => Ok(Distribution::Cyclic(argument)),
+        other => fail!(MPI_ERR_ARG, "{other} is not a distribution"),
+    }
 }
 
 fn check_dimensions(ndims: c_int) -> Result {
@@ -182,11 +194,10 @@ pub fn type_create_subarray(
 ) -> Result {
     let old = resolve(oldtype)?;
     check_dimensions(ndims)?;
-    check_order(order)?;
     let (sizes, subsizes, starts) = (sizes.to_vec(ndims)?, subsizes.to_vec(ndims)?, starts.to_vec(ndims)?);
     let envelope = Envelope::new(MPI_COMBINER_SUBARRAY, wide).integer(ndims);
     let envelope = envelope.count(&sizes).count(&subsizes).count(&starts).integer(order).datatype(&old);
-    finish(datatype::subarray(&sizes, &subsizes, &starts, order, &old, envelope), newtype)
+    finish(map::subarray(&sizes, &subsizes, &starts, order_of(order)?, &old)?, envelope, newtype)
 }
 
 /// `MPI_Type_create_darray`.
@@ -205,23 +216,25 @@ pub fn type_create_darray(
 ) -> Result {
     let old = resolve(oldtype)?;
     check_dimensions(ndims)?;
-    check_order(order)?;
     let lengths = gsizes.to_vec(ndims)?;
+    let (distributions, arguments) = (distribs.slice(ndims)?, dargs.slice(ndims)?);
+    let process_counts = psizes.slice(ndims)?;
+    let mut envelope = Envelope::new(MPI_COMBINER_DARRAY, wide);
+    envelope = envelope.integer(size).integer(rank).integer(ndims).count(&lengths);
+    for list in [distributions, arguments, process_counts] {
+        envelope.integers.extend_from_slice(list);
+    }
+    let both = distributions.iter().zip(arguments);
+    let distributions = both.map(|(kind, argument)| distribution_of(*kind, *argument)).collect::<Result<Vec<_>>>()?;
     let array = DistributedArray {
         size,
         rank,
         lengths: &lengths,
-        distributions: distribs.slice(ndims)?,
-        arguments: dargs.slice(ndims)?,
-        process_counts: psizes.slice(ndims)?,
-        order,
+        distributions: &distributions,
+        process_counts,
+        order: order_of(order)?,
     };
-    let mut envelope = Envelope::new(MPI_COMBINER_DARRAY, wide);
-    envelope = envelope.integer(size).integer(rank).integer(ndims).count(&lengths);
-    for list in [array.distributions, array.arguments, array.process_counts] {
-        envelope.integers.extend_from_slice(list);
-    }
-    finish(datatype::darray(&array, &old, envelope.integer(order).datatype(&old)), newtype)
+    finish(map::darray(&array, &old)?, envelope.integer(order).datatype(&old), newtype)
 }
 
 /// `MPI_Type_create_resized`.
@@ -234,13 +247,13 @@ pub fn type_create_resized(
 ) -> Result {
     let old = resolve(oldtype)?;
     let envelope = Envelope::new(MPI_COMBINER_RESIZED, wide).address(&[lb, extent]).datatype(&old);
-    finish(datatype::resized(&old, lb, extent, envelope), newtype)
+    finish(map::resized(&old, lb, extent)?, envelope, newtype)
 }
 
 /// `MPI_Type_dup`.
 pub fn type_dup(oldtype: DatatypeHandle, newtype: Output<DatatypeHandle>) -> Result {
     let old = resolve(oldtype)?;
-    let mut new = datatype::duplicate(&old);
+    let mut new = Datatype::duplicate(&old);
     new.attributes = old.attributes.duplicate(oldtype.0)?;
     newtype.set(register(Arc::new(new)))
 }

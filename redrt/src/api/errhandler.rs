@@ -1,11 +1,11 @@
 //! Error handlers (MPI-5.0 section 9.3).
 
 use crate::abi::{Callback, MPI_ERR_COMM, MPI_ERR_FILE, MPI_ERR_SESSION, MPI_ERR_WIN, Output};
-use crate::error::{Error, Result, Scope, raise};
+use crate::error::{Error, Result, Scope};
 use crate::handle::{CommHandle, ErrhandlerHandle, FileHandle, SessionHandle, WinHandle};
 use crate::host;
 use crate::objects::attached::Attached;
-use crate::objects::errhandler::{self, ErrhandlerKind};
+use crate::objects::errhandler::{self, ErrhandlerKind, raise};
 use std::ffi::c_int;
 use std::sync::Arc;
 

@@ -2,24 +2,27 @@
 
 pub use super::session::*;
 
+use super::host::InJob;
 use crate::abi::{
     MPI_ERR_OTHER, MPI_THREAD_FUNNELED, MPI_THREAD_MULTIPLE, MPI_THREAD_SERIALIZED, MPI_THREAD_SINGLE, Output,
 };
+use crate::coll::check;
 use crate::comm;
 use crate::dynamic::connection;
 use crate::error::{Error, Result};
 use crate::handle::CommHandle;
 use crate::host;
+use crate::objects::attached::Attached;
+use crate::objects::error_codes::described;
 use crate::objects::session;
 use crate::posix;
-use crate::runtime;
+use crate::runtime::{self, threads};
 use std::ffi::c_int;
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicI32, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::thread::ThreadId;
 
 static MAIN: OnceLock<ThreadId> = OnceLock::new();
-static PROVIDED: AtomicI32 = AtomicI32::new(MPI_THREAD_SINGLE);
 
 const BEFORE: u8 = 0;
 const INITIALIZED: u8 = 1;
@@ -44,19 +47,33 @@ fn start(function: &str, required: c_int) -> c_int {
         MPI_THREAD_FUNNELED | MPI_THREAD_SERIALIZED | MPI_THREAD_MULTIPLE => required,
         _ => MPI_THREAD_SINGLE,
     };
-    PROVIDED.fetch_max(provided, Ordering::AcqRel);
+    threads::provide(provided);
     if !host::is_active() {
-        if let Err(error) = runtime::begin(!allows_threads()) {
-            host::say(format_args!("redrt: {function}: {}", runtime::chain(&error)));
+        if let Err(why) = join() {
+            host::say(format_args!("redrt: {function}: {why}"));
             std::process::exit(1);
         }
         host::set_active();
         runtime::clock::install_hooks();
         posix::begin();
-    } else if allows_threads() {
+    } else if threads::are_allowed() {
         crate::engine::cell().share();
     }
     provided
+}
+
+/// Takes this process's place in the job and makes what every job has. Fails with a line for the user.
+fn join() -> std::result::Result<(), String> {
+    let job = runtime::begin(!threads::are_allowed()).map_err(|error| runtime::chain(&error))?;
+    if job.welcome.options.checks_collectives {
+        check::begin();
+    }
+    host::install(Box::new(InJob));
+    let attached = || Arc::new(Attached::new());
+    comm::install(job.welcome.me.rank, job.welcome.world.rank_count(), attached(), attached());
+    let Some(port) = &job.welcome.origin.parent_port else { return Ok(()) };
+    let met = crate::dynamic::meet_parent(port);
+    met.map_err(|error| format!("the job that spawned this one cannot be met: {}", described(&error)))
 }
 
 /// Leaves the job.
@@ -79,7 +96,7 @@ pub(super) fn begin_session(required: Option<c_int>) -> Result<c_int> {
         // SAFETY: - registers a function that lives as long as the process.
         unsafe { libc::atexit(end_at_exit) };
     }
-    Ok(start("MPI_Session_init", required.unwrap_or_else(|| PROVIDED.load(Ordering::Acquire))))
+    Ok(start("MPI_Session_init", required.unwrap_or_else(threads::provided)))
 }
 
 extern "C" fn end_at_exit() {
@@ -118,12 +135,7 @@ pub fn finalized(flag: Output<c_int>) -> Result {
 
 /// `MPI_Query_thread`.
 pub fn query_thread(provided: Output<c_int>) -> Result {
-    provided.set(PROVIDED.load(Ordering::Acquire))
-}
-
-/// Whether other threads than the main one may call MPI (MPI-5.0 §11.6).
-pub fn allows_threads() -> bool {
-    matches!(PROVIDED.load(Ordering::Acquire), MPI_THREAD_SERIALIZED | MPI_THREAD_MULTIPLE)
+    provided.set(threads::provided())
 }
 
 /// `MPI_Is_thread_main`.

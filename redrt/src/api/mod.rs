@@ -15,6 +15,7 @@ pub mod env;
 pub mod errhandler;
 mod graph;
 pub mod group;
+mod host;
 pub mod info;
 pub mod init;
 mod inter;

@@ -2,10 +2,11 @@
 
 use super::check::check_count;
 use crate::abi::{CountOut, Input, MPI_ERR_ARG, MPI_ERR_BUFFER, MPI_ERR_TRUNCATE, MPI_ERR_UNSUPPORTED_DATAREP, packed};
-use crate::datatype::{self, Datatype, external_size, from_external, resolve_committed, to_external};
+use crate::datatype::{self, Datatype, resolve_committed};
 use crate::error::{Result, Scope};
 use crate::fail;
 use crate::handle::{CommHandle, DatatypeHandle};
+use redrt_datatype::{external_size, from_external, to_external};
 use std::ffi::{c_char, c_void};
 
 /// The part of a packed buffer of `size` bytes that begins at `position`.

@@ -1,15 +1,16 @@
 //! The predefined datatypes, with the sizes of C on LP64 platforms and of gfortran with its default kinds.
 
-use super::basic::Class::{Byte, Complex, Float, FortranInteger, Integer, Logical, MultiLanguage, Text};
-use super::basic::Scalar::{F16, F32, F64, F128, I8, I16, I32, I64, I128, LongDouble, U8, U16, U32, U64};
-use super::basic::{Basic, Class, Scalar};
-use super::layout::Layout;
-use super::sequence::Sequence;
-use super::{Block, Bounds, Datatype, Envelope};
+use super::{Datatype, Envelope};
 use crate::abi::*;
 use crate::error::Result;
 use crate::fail;
 use crate::handle::DatatypeHandle;
+use redrt_datatype::basic::Class::{
+    Byte, Complex, Float, FortranInteger, Integer, Logical, MultiLanguage, Packed, Text,
+};
+use redrt_datatype::basic::Scalar::{F16, F32, F64, F128, I8, I16, I32, I64, I128, LongDouble, U8, U16, U32, U64};
+use redrt_datatype::basic::{Basic, Class, Scalar};
+use redrt_datatype::{TypeMap, integer_kind, pair, real_kind, single};
 use std::collections::HashMap;
 use std::ffi::c_int;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
@@ -25,7 +26,7 @@ const BASICS: &[(H, Basic)] = &[
     (H::AINT, of(I64, MultiLanguage)),
     (H::COUNT, of(I64, MultiLanguage)),
     (H::OFFSET, of(I64, MultiLanguage)),
-    (H::PACKED, of(U8, Text)),
+    (H::PACKED, of(U8, Packed)),
     (H::BYTE, of(U8, Byte)),
     (H::CHAR, of(I8, Text)),
     (H::SIGNED_CHAR, of(I8, Integer)),
@@ -119,26 +120,15 @@ fn all() -> Vec<Option<Arc<Datatype>>> {
         table[handle.0 - FIRST] = Some(Arc::new(named(*handle, single(*basic))));
     }
     for (handle, value, index) in PAIRS {
-        let part = |part: &H| Arc::clone(table[part.0 - FIRST].as_ref().expect("a pair is of basic types"));
+        let part = |part: &H| table[part.0 - FIRST].as_ref().and_then(|part| part.basic()).expect("a basic type");
         let (value, index) = (part(value), part(index));
-        let blocks = [
-            Block { displacement: 0, length: 1, datatype: &value },
-            // The index follows at its own alignment, and the struct is padded, as in C.
-            Block { displacement: value.size().next_multiple_of(index.size()) as i64, length: 1, datatype: &index },
-        ];
-        let pair = super::struct_of(&blocks, Envelope::new(MPI_COMBINER_NAMED, false)).expect("a pair is small");
-        table[handle.0 - FIRST] = Some(Arc::new(named(*handle, pair)));
+        table[handle.0 - FIRST] = Some(Arc::new(named(*handle, pair(value, index))));
     }
     table
 }
 
-fn single(basic: Basic) -> Datatype {
-    let bounds = Bounds { lower: 0, upper: basic.size() as i64, explicit: false, alignment: basic.alignment() };
-    let envelope = Envelope::new(MPI_COMBINER_NAMED, false);
-    Datatype::new(Layout::block(basic.size()), Sequence::basic(basic), bounds, envelope)
-}
-
-fn named(handle: H, mut datatype: Datatype) -> Datatype {
+fn named(handle: H, map: TypeMap) -> Datatype {
+    let mut datatype = Datatype::new(map, Envelope::new(MPI_COMBINER_NAMED, false));
     let name = DATATYPE_NAMES.iter().find(|(_, value)| *value == handle.to_int()).map(|(name, _)| (*name).to_owned());
     datatype.set_name(name.unwrap_or_default());
     datatype.commit();
@@ -181,13 +171,8 @@ pub fn value_index(value: H, index: H) -> H {
 /// # Errors
 /// `MPI_ERR_ARG` when the compiler has no such kind.
 pub fn f90_integer(range: c_int) -> Result<Arc<Datatype>> {
-    let scalar = match range {
-        ..=2 => I8,
-        3..=4 => I16,
-        5..=9 => I32,
-        10..=18 => I64,
-        19..=38 => I128,
-        _ => fail!(MPI_ERR_ARG, "no Fortran integer has {range} decimal digits"),
+    let Some(scalar) = integer_kind(range) else {
+        fail!(MPI_ERR_ARG, "no Fortran integer has {range} decimal digits");
     };
     Ok(parametrized(MPI_COMBINER_F90_INTEGER, &[range], of(scalar, FortranInteger)))
 }
@@ -197,7 +182,7 @@ pub fn f90_integer(range: c_int) -> Result<Arc<Datatype>> {
 /// # Errors
 /// `MPI_ERR_ARG` when the compiler has no such kind.
 pub fn f90_real(precision: c_int, range: c_int) -> Result<Arc<Datatype>> {
-    let scalar = real_kind(precision, range)?;
+    let scalar = scalar_of_real(precision, range)?;
     Ok(parametrized(MPI_COMBINER_F90_REAL, &[precision, range], of(scalar, Float)))
 }
 
@@ -206,22 +191,19 @@ pub fn f90_real(precision: c_int, range: c_int) -> Result<Arc<Datatype>> {
 /// # Errors
 /// `MPI_ERR_ARG` when the compiler has no such kind.
 pub fn f90_complex(precision: c_int, range: c_int) -> Result<Arc<Datatype>> {
-    let scalar = real_kind(precision, range)?;
+    let scalar = scalar_of_real(precision, range)?;
     Ok(parametrized(MPI_COMBINER_F90_COMPLEX, &[precision, range], of(scalar, Complex)))
 }
 
-fn real_kind(precision: c_int, range: c_int) -> Result<Scalar> {
+fn scalar_of_real(precision: c_int, range: c_int) -> Result<Scalar> {
     if precision == MPI_UNDEFINED && range == MPI_UNDEFINED {
         fail!(MPI_ERR_ARG, "precision and range are both MPI_UNDEFINED");
     }
-    // MPI_UNDEFINED is negative, so it asks for nothing. gfortran's kind 10 is the C long double.
-    match (precision, range) {
-        (..=6, ..=37) => Ok(F32),
-        (..=15, ..=307) => Ok(F64),
-        (..=18, ..=4931) if cfg!(target_arch = "x86_64") => Ok(LongDouble),
-        (..=33, ..=4931) => Ok(F128),
-        _ => fail!(MPI_ERR_ARG, "no Fortran real has {precision} decimal digits and range {range}"),
-    }
+    // MPI_UNDEFINED is negative, so the other argument decides.
+    let Some(scalar) = real_kind(precision, range) else {
+        fail!(MPI_ERR_ARG, "no Fortran real has {precision} decimal digits and range {range}");
+    };
+    Ok(scalar)
 }
 
 /// An unnamed predefined type. Section 19.1.9: the same arguments give the same type, which the program does not free.
@@ -231,10 +213,10 @@ fn parametrized(combiner: c_int, arguments: &[c_int], basic: Basic) -> Arc<Datat
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
     let datatype = known.entry((combiner, arguments.to_vec())).or_insert_with(|| {
         super::DERIVED.insert_with(|value| {
-            let mut datatype = single(basic);
+            let mut envelope = Envelope::new(combiner, false);
+            envelope.integers = arguments.to_vec();
+            let mut datatype = Datatype::new(single(basic), envelope);
             datatype.commit();
-            datatype.envelope.combiner = combiner;
-            datatype.envelope.integers = arguments.to_vec();
             datatype.predefined = Some(DatatypeHandle(value));
             Arc::new(datatype)
         })

@@ -9,11 +9,12 @@ use crate::abi::{
     MPI_ERR_VALUE_TOO_LARGE, MPI_SUCCESS, callbacks,
 };
 use crate::comm::lock;
-use crate::datatype::basic::Basic;
-use crate::datatype::{self, Datatype, external_size, from_external, to_external};
+use crate::datatype::{self, Datatype};
 use crate::error::Result;
 use crate::fail;
 use crate::handle::DatatypeHandle;
+use redrt_datatype::basic::Basic;
+use redrt_datatype::{external_size, from_external, to_external};
 use redrt_transport::memory::Scratch;
 use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
@@ -167,7 +168,7 @@ impl Representation {
         };
         match self {
             Self::Native | Self::Internal => Ok(packed()),
-            Self::External32 => to_external(datatype, count.max(0) as u64, &packed()),
+            Self::External32 => Ok(to_external(datatype, count.max(0) as u64, &packed())?),
             Self::Registered(registered) => match registered.functions.write {
                 Some(function) => registered.write(function, self, datatype, count, start),
                 None if self.keeps_sizes(datatype)? => Ok(packed()),

@@ -2,11 +2,12 @@
 
 use super::disk::Stretch;
 use super::representation::Representation;
-use crate::abi::{MPI_COMBINER_DUP, MPI_ERR_ARG, MPI_ERR_UNSUPPORTED_DATAREP};
-use crate::datatype::{Datatype, Envelope, hindexed, predefined, resized, resolve_committed};
+use crate::abi::{MPI_ERR_ARG, MPI_ERR_UNSUPPORTED_DATAREP};
+use crate::datatype::{Datatype, resolve_committed};
 use crate::error::Result;
 use crate::fail;
 use crate::handle::DatatypeHandle;
+use redrt_datatype::{TypeMap, hindexed, resized};
 use std::sync::Arc;
 
 /// A view.
@@ -19,7 +20,7 @@ pub struct View {
     /// What is repeated from the displacement on, with holes, as the program has made it.
     pub filetype: Arc<Datatype>,
     /// The same in bytes of the file.
-    tile: Arc<Datatype>,
+    tile: TypeMap,
     element_size: u64,
     /// How elements are represented.
     pub representation: Representation,
@@ -29,9 +30,9 @@ impl View {
     /// All bytes.
     pub fn of_bytes() -> Self {
         let byte = || resolve_committed(DatatypeHandle::BYTE).expect("MPI_BYTE is predefined").shared();
-        debug_assert!(predefined(DatatypeHandle::BYTE).is_some());
-        let representation = Representation::Native;
-        Self { displacement: 0, element: byte(), filetype: byte(), tile: byte(), element_size: 1, representation }
+        let (element, filetype) = (byte(), byte());
+        let tile = TypeMap::clone(&filetype);
+        Self { displacement: 0, element, filetype, tile, element_size: 1, representation: Representation::Native }
     }
 
     /// A view, if its types fit each other.
@@ -101,9 +102,9 @@ impl View {
 
 /// A file type as it lies in the file. Where elements have other sizes there, displacements grow or shrink with them (MPI-5.0
 /// section 14.5): they count elements, so all must be of one size.
-fn in_file(filetype: &Arc<Datatype>, representation: &Representation) -> Result<Arc<Datatype>> {
+fn in_file(filetype: &Datatype, representation: &Representation) -> Result<TypeMap> {
     if representation.keeps_sizes(filetype)? {
-        return Ok(filetype.clone());
+        return Ok(TypeMap::clone(filetype));
     }
     let Some((file, memory)) = representation.uniform(filetype)? else {
         let name = representation.name();
@@ -123,25 +124,21 @@ fn in_file(filetype: &Arc<Datatype>, representation: &Representation) -> Result<
         fail!(MPI_ERR_ARG, "the displacements of the file type are not whole elements of {memory} bytes");
     }
     let byte = resolve_committed(DatatypeHandle::BYTE)?;
-    let envelope = || Envelope::new(MPI_COMBINER_DUP, false);
-    let data = Arc::new(hindexed(&blocks, &byte, envelope())?);
+    let data = hindexed(&blocks, &byte)?;
     let (lower, extent) = (filetype.lower_bound() / memory, filetype.extent() / memory);
-    let tile = resized(&data, lower * file as i64, extent * file as i64, envelope())?;
-    tile.commit();
-    Ok(Arc::new(tile))
+    Ok(resized(&data, lower * file as i64, extent * file as i64)?)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::datatype;
+    use crate::abi::MPI_COMBINER_DUP;
+    use crate::datatype::{self, Envelope};
     use crate::handle::DatatypeHandle as H;
+    use redrt_datatype::{Block, hvector, struct_of};
 
-    fn envelope() -> Envelope {
-        Envelope::new(MPI_COMBINER_DUP, false)
-    }
-
-    fn committed(datatype: Datatype) -> Arc<Datatype> {
+    fn committed(map: TypeMap) -> Arc<Datatype> {
+        let datatype = Datatype::new(map, Envelope::new(MPI_COMBINER_DUP, false));
         datatype.commit();
         Arc::new(datatype)
     }
@@ -162,9 +159,9 @@ mod tests {
     }
 
     fn views() -> Vec<View> {
-        let vector = datatype::hvector(3, 2, 12, &int(), envelope()).unwrap();
-        let holes = committed(datatype::resized(&committed(vector), 0, 64, envelope()).unwrap());
-        let sparse = committed(datatype::resized(&int(), 0, 20, envelope()).unwrap());
+        let vector = hvector(3, 2, 12, &int()).unwrap();
+        let holes = committed(resized(&vector, 0, 64).unwrap());
+        let sparse = committed(resized(&int(), 0, 20).unwrap());
         let make = |displacement, tile| View::new(displacement, int(), tile, Representation::Native).unwrap();
         vec![make(0, int()), make(40, int()), make(100, sparse), make(7, holes), View::of_bytes()]
     }
@@ -201,8 +198,8 @@ mod tests {
     #[test]
     fn displacements_shrink_with_the_elements() {
         let wide = datatype::resolve(H::WCHAR).unwrap().shared();
-        let vector = datatype::hvector(2, 1, 12, &wide, envelope()).unwrap();
-        let holes = committed(datatype::resized(&committed(vector), 0, 24, envelope()).unwrap());
+        let vector = hvector(2, 1, 12, &wide).unwrap();
+        let holes = committed(resized(&vector, 0, 24).unwrap());
         let view = View::new(5, wide, holes, Representation::External32).unwrap();
         assert_eq!(view.element_size(), 2);
         let mut found = Vec::new();
@@ -215,18 +212,15 @@ mod tests {
     fn types_that_do_not_fit_are_refused() {
         let byte = datatype::resolve(H::BYTE).unwrap().shared();
         assert!(View::new(0, int(), byte.clone(), Representation::Native).is_err());
-        let early = committed(datatype::hindexed(&[(-4, 1)], &int(), envelope()).unwrap());
+        let early = committed(hindexed(&[(-4, 1)], &int()).unwrap());
         assert!(View::new(0, int(), early, Representation::Native).is_err());
         let wide = datatype::resolve(H::WCHAR).unwrap().shared();
-        let mixed = datatype::struct_of(
-            &[
-                datatype::Block { displacement: 0, length: 1, datatype: &wide },
-                datatype::Block { displacement: 4, length: 1, datatype: &int() },
-            ],
-            envelope(),
-        );
+        let mixed = struct_of(&[
+            Block { displacement: 0, length: 1, datatype: &wide },
+            Block { displacement: 4, length: 1, datatype: &int() },
+        ]);
         assert!(View::new(0, int(), committed(mixed.unwrap()), Representation::External32).is_err());
-        let uneven = committed(datatype::resized(&wide, 0, 6, envelope()).unwrap());
+        let uneven = committed(resized(&wide, 0, 6).unwrap());
         assert!(View::new(0, wide, uneven, Representation::External32).is_err());
         assert!(Representation::named("roman").is_err());
     }

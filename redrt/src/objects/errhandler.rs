@@ -1,6 +1,7 @@
 //! Error handlers (MPI-5.0 section 9.3).
 
-use crate::abi::{Callback, MPI_ERR_ERRHANDLER, callbacks};
+use super::error_codes;
+use crate::abi::{Callback, MPI_ERR_ERRHANDLER, MPI_ERR_OTHER, callbacks};
 use crate::error::{Error, Result, Scope};
 use crate::handle::{CommHandle, ErrhandlerHandle, FileHandle, Table};
 use crate::host;
@@ -117,6 +118,30 @@ pub fn free(handle: ErrhandlerHandle) -> Result {
         }
     }
     Ok(())
+}
+
+/// Invokes the error handler for an error in `function`. Returns the code that the function returns, if the handler
+/// comes back.
+#[cold]
+pub fn raise(function: &str, error: Error, scope: Scope) -> c_int {
+    let scope = error.scope_or(scope);
+    let code = error.code();
+    match &*of_scope(scope) {
+        Errhandler::Return => code,
+        Errhandler::Fatal | Errhandler::Abort => {
+            let host = host::get();
+            host.report(&format!("{}: {function}: {}", host.identity(), error_codes::described(&error)));
+            host.abort(scope, code)
+        }
+        Errhandler::User(user) => user.call(scope, code),
+    }
+}
+
+/// The function is called before `MPI_Init` or after `MPI_Finalize`.
+#[cold]
+pub fn inactive(function: &str) -> c_int {
+    let when = if host::is_finalized() { "after MPI_Finalize" } else { "before MPI_Init" };
+    raise(function, Error::new(MPI_ERR_OTHER, format!("called {when}")), Scope::Default)
 }
 
 /// The error handler that deals with an error in a call with this scope.

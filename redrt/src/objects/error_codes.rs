@@ -46,6 +46,16 @@ pub fn class_of(code: c_int) -> Option<c_int> {
     added().entries.get(&code).map(|entry| entry.class)
 }
 
+/// An error for a message to the user: the name of its class, and what is wrong.
+#[must_use]
+pub fn described(error: &Error) -> String {
+    let class = class_of(error.code()).unwrap_or(error.code());
+    match class_name(class) {
+        Some(name) => format!("{name}: {error}"),
+        None => format!("error {}: {error}", error.code()),
+    }
+}
+
 /// The text of a code, if there is such a code.
 #[must_use]
 pub fn text_of(code: c_int) -> Option<String> {

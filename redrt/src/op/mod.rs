@@ -1,18 +1,14 @@
 //! Reduction operations (MPI-5.0 section 6.9): those of the standard and those of the program.
 
-mod arithmetic;
-mod kernel;
-mod pair;
 #[cfg(test)]
 mod tests;
-mod wide_float;
 
 use crate::abi::{Callback, MPI_ERR_OP, callbacks};
-use crate::datatype::basic::{Basic, Class, Scalar};
 use crate::datatype::{self, Datatype};
 use crate::error::{Error, Result};
 use crate::fail;
 use crate::handle::{Held, OpHandle, Table};
+use redrt_datatype::reduce::{Operator, Support};
 use std::ffi::c_int;
 use std::sync::{Arc, LazyLock};
 
@@ -25,51 +21,40 @@ pub struct Op {
 
 #[derive(Clone, Copy, Debug)]
 enum Kind {
-    Standard(Standard),
+    Standard(Operator),
+    OneSided(OneSided),
     User { function: Callback, wide: bool },
 }
 
-/// The operations of the standard.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Standard {
-    Sum,
-    Product,
-    Minimum,
-    Maximum,
-    BitAnd,
-    BitOr,
-    BitXor,
-    LogicalAnd,
-    LogicalOr,
-    LogicalXor,
-    MinimumLocation,
-    MaximumLocation,
+/// The operations that windows carry out themselves. No collective has them.
+#[derive(Clone, Copy, Debug)]
+enum OneSided {
     Replace,
     NoOperation,
 }
 
-const STANDARD: &[(OpHandle, Standard)] = &[
-    (OpHandle::SUM, Standard::Sum),
-    (OpHandle::PROD, Standard::Product),
-    (OpHandle::MIN, Standard::Minimum),
-    (OpHandle::MAX, Standard::Maximum),
-    (OpHandle::BAND, Standard::BitAnd),
-    (OpHandle::BOR, Standard::BitOr),
-    (OpHandle::BXOR, Standard::BitXor),
-    (OpHandle::LAND, Standard::LogicalAnd),
-    (OpHandle::LOR, Standard::LogicalOr),
-    (OpHandle::LXOR, Standard::LogicalXor),
-    (OpHandle::MINLOC, Standard::MinimumLocation),
-    (OpHandle::MAXLOC, Standard::MaximumLocation),
-    (OpHandle::REPLACE, Standard::Replace),
-    (OpHandle::NO_OP, Standard::NoOperation),
+const STANDARD: &[(OpHandle, Kind)] = &[
+    (OpHandle::SUM, Kind::Standard(Operator::Sum)),
+    (OpHandle::PROD, Kind::Standard(Operator::Product)),
+    (OpHandle::MIN, Kind::Standard(Operator::Minimum)),
+    (OpHandle::MAX, Kind::Standard(Operator::Maximum)),
+    (OpHandle::BAND, Kind::Standard(Operator::BitAnd)),
+    (OpHandle::BOR, Kind::Standard(Operator::BitOr)),
+    (OpHandle::BXOR, Kind::Standard(Operator::BitXor)),
+    (OpHandle::LAND, Kind::Standard(Operator::LogicalAnd)),
+    (OpHandle::LOR, Kind::Standard(Operator::LogicalOr)),
+    (OpHandle::LXOR, Kind::Standard(Operator::LogicalXor)),
+    (OpHandle::MINLOC, Kind::Standard(Operator::MinimumLocation)),
+    (OpHandle::MAXLOC, Kind::Standard(Operator::MaximumLocation)),
+    (OpHandle::REPLACE, Kind::OneSided(OneSided::Replace)),
+    (OpHandle::NO_OP, Kind::OneSided(OneSided::NoOperation)),
 ];
 
 /// By handle value; the predefined handles are below 64.
 static PREDEFINED: LazyLock<Vec<Option<Arc<Op>>>> = LazyLock::new(|| {
     let mut table = vec![None; 64];
-    for (handle, standard) in STANDARD {
-        table[handle.0] = Some(Arc::new(Op { kind: Kind::Standard(*standard), commutative: true }));
+    for (handle, kind) in STANDARD {
+        table[handle.0] = Some(Arc::new(Op { kind: *kind, commutative: true }));
     }
     table
 });
@@ -99,15 +84,18 @@ pub fn free(handle: OpHandle) -> Result {
     USER.remove(handle.0).map(drop).ok_or_else(|| Error::new(MPI_ERR_OP, "not an operation that can be freed"))
 }
 
-/// The code of operations of the program: more than those of the standard have.
+/// Codes begin here for windows' operations, and for functions of the program.
+const ONE_SIDED_CODE: u32 = 1 << 7;
 const USER_CODE: u32 = 1 << 8;
 
 impl Op {
-    /// What tells it from others in all processes. Of two functions of the program nobody can tell whether they are the same.
+    /// A number that is the same in all processes, and different for different operations. Functions of the program
+    /// share one, because processes cannot compare functions.
     #[must_use]
     pub fn code(&self) -> u32 {
         match self.kind {
-            Kind::Standard(standard) => standard as u32,
+            Kind::Standard(operator) => operator as u32,
+            Kind::OneSided(operation) => ONE_SIDED_CODE + operation as u32,
             Kind::User { .. } => USER_CODE + u32::from(self.commutative),
         }
     }
@@ -116,7 +104,8 @@ impl Op {
     #[must_use]
     pub fn name(&self) -> String {
         match self.kind {
-            Kind::Standard(standard) => format!("{standard:?}"),
+            Kind::Standard(operator) => format!("{operator:?}"),
+            Kind::OneSided(operation) => format!("{operation:?}"),
             Kind::User { .. } => "a function of the program".to_owned(),
         }
     }
@@ -138,26 +127,20 @@ impl Op {
     /// # Errors
     /// `MPI_ERR_OP` when it may not (MPI-5.0 section 6.9.2), or this machine cannot.
     pub fn check(&self, datatype: &Datatype) -> Result {
-        let Kind::Standard(standard) = self.kind else { return Ok(()) };
-        if matches!(standard, Standard::Replace | Standard::NoOperation) {
-            fail!(MPI_ERR_OP, "MPI_REPLACE and MPI_NO_OP are for one-sided communication");
-        }
-        let Some(handle) = datatype.predefined() else {
-            fail!(MPI_ERR_OP, "{standard:?} is not defined on derived datatypes");
+        let operator = match self.kind {
+            Kind::Standard(operator) => operator,
+            Kind::User { .. } => return Ok(()),
+            Kind::OneSided(_) => fail!(MPI_ERR_OP, "MPI_REPLACE and MPI_NO_OP are for one-sided communication"),
         };
-        let defined = match (standard, datatype.basic()) {
-            (Standard::MinimumLocation | Standard::MaximumLocation, None) => pair::is_pair(handle),
-            (standard, Some(basic)) => is_defined(standard, basic.class),
-            (_, None) => false,
-        };
-        if !defined {
-            fail!(MPI_ERR_OP, "{standard:?} is not defined on {}", datatype.name());
+        if datatype.predefined().is_none() {
+            fail!(MPI_ERR_OP, "{operator:?} is not defined on derived datatypes");
         }
-        match datatype.basic() {
-            Some(basic) if !is_available(standard, basic) => {
-                fail!(MPI_ERR_OP, "{standard:?} on {} is not available on this machine", datatype.name())
+        match datatype.operand().map_or(Support::Undefined, |operand| operator.support(operand)) {
+            Support::Available => Ok(()),
+            Support::Undefined => fail!(MPI_ERR_OP, "{operator:?} is not defined on {}", datatype.name()),
+            Support::Unavailable => {
+                fail!(MPI_ERR_OP, "{operator:?} on {} is not available on this machine", datatype.name())
             }
-            _ => Ok(()),
         }
     }
 
@@ -181,13 +164,11 @@ impl Op {
         match self.kind {
             _ if count <= 0 => {}
             Kind::User { function, wide } => call_user(function, wide, datatype, count, input, in_out),
-            Kind::Standard(standard) => match datatype.basic() {
-                Some(basic) => kernel::reduce(standard, basic, count as usize, input, in_out),
-                None => {
-                    let handle = datatype.predefined().expect("check lets predefined types pass");
-                    pair::reduce(standard, handle, count as usize, input, in_out);
-                }
-            },
+            Kind::Standard(operator) => {
+                let operand = datatype.operand().expect("check lets basic types and pairs pass");
+                operator.apply(operand, count as usize, input, in_out);
+            }
+            Kind::OneSided(operation) => unreachable!("check refuses {operation:?}"),
         }
     }
 }
@@ -205,29 +186,4 @@ fn call_user(function: Callback, wide: bool, datatype: &Arc<Datatype>, count: i6
             done += part;
         }
     });
-}
-
-/// MPI-5.0 section 6.9.2: which operations are defined on which classes of types.
-fn is_defined(standard: Standard, class: Class) -> bool {
-    use Class::{Byte, Complex, Float, FortranInteger, Integer, Logical, MultiLanguage};
-    match standard {
-        Standard::Minimum | Standard::Maximum => matches!(class, Integer | FortranInteger | MultiLanguage | Float),
-        Standard::Sum | Standard::Product => {
-            matches!(class, Integer | FortranInteger | MultiLanguage | Float | Complex)
-        }
-        Standard::BitAnd | Standard::BitOr | Standard::BitXor => {
-            matches!(class, Integer | FortranInteger | MultiLanguage | Byte)
-        }
-        Standard::LogicalAnd | Standard::LogicalOr | Standard::LogicalXor => {
-            matches!(class, Integer | FortranInteger | MultiLanguage | Logical)
-        }
-        _ => false,
-    }
-}
-
-/// Sums and products of formats that Rust has no type for are there where the machine has them.
-fn is_available(standard: Standard, basic: Basic) -> bool {
-    let arithmetic = matches!(standard, Standard::Sum | Standard::Product);
-    let wide = matches!(basic.scalar, Scalar::F16 | Scalar::LongDouble | Scalar::F128);
-    !arithmetic || !wide || wide_float::has_arithmetic(basic.scalar)
 }

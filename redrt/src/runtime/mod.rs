@@ -5,7 +5,6 @@ mod calls;
 pub mod clock;
 mod cloning;
 pub mod control;
-mod host;
 mod leave;
 mod links;
 pub mod preload;
@@ -15,7 +14,6 @@ pub mod threads;
 pub use agent::listen_for_links;
 pub use leave::{abort, end, refused, suspect, unable};
 
-use crate::dynamic::contact;
 use crate::engine::link::{Identity, Links};
 use crate::engine::replication::Replication;
 use crate::engine::sleep::Sleeper;
@@ -69,9 +67,6 @@ pub enum JoinError {
          allocation in place of srun (or set {SINGLETON_VARIABLE}=1 if that is what you want)"
     )]
     BareSrun(u32),
-    /// The job that spawned this one is not there.
-    #[error("the job that spawned this one cannot be met")]
-    Parent(#[source] crate::error::Error),
     /// The node's shared memory cannot be used.
     #[error("the shared memory of host {host} cannot be mapped")]
     SharedMemory {
@@ -122,9 +117,8 @@ fn set_job(job: Job) -> &'static Job {
     job
 }
 
-/// Takes this process's place in the job and makes what every job has. With `one_thread`, no other thread of the program than this one will call
-/// MPI.
-pub fn begin(one_thread: bool) -> Result<(), JoinError> {
+/// Takes this process's place in the job. With `one_thread`, no other thread of the program than this one will call MPI.
+pub fn begin(one_thread: bool) -> Result<&'static Job, JoinError> {
     // The agent thread inherits it, and whatever the set-up asks for is real.
     let was_internal = preload::set_internal(true);
     redrt_transport::descriptors::spare_by(preload::spare);
@@ -138,20 +132,11 @@ pub fn begin(one_thread: bool) -> Result<(), JoinError> {
         }
         warn_without_preload(job);
     }
-    if job.welcome.options.checks_collectives {
-        crate::coll::check::begin();
-    }
     if job.welcome.options.profiles {
         threads::time_calls();
     }
-    crate::host::install(Box::new(host::InJob));
-    let attached = || std::sync::Arc::new(crate::objects::attached::Attached::new());
-    crate::comm::install(job.welcome.me.rank, job.welcome.world.rank_count(), attached(), attached());
     crate::faults::arm(&job.welcome.faults, job.welcome.host_number);
-    match &job.welcome.origin.parent_port {
-        Some(port) => crate::dynamic::meet_parent(port).map_err(JoinError::Parent),
-        None => Ok(()),
-    }
+    Ok(job)
 }
 
 fn warn_without_preload(job: &Job) {
@@ -167,21 +152,6 @@ fn warn_without_preload(job: &Job) {
 pub fn chain(error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(error.source(), |cause| cause.source());
     causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
-}
-
-/// The colour of the ranks of `comm` that share memory with this one: see `MPI_Comm_split_type`. Jobs do not share any.
-pub fn shared_memory_color(comm: &crate::comm::Comm) -> i32 {
-    match job() {
-        Some(job) if job.welcome.world.is_replicated() => job.welcome.me.rank.0 as i32,
-        Some(job) => {
-            let mut jobs: Vec<_> = comm.members.iter().map(|member| contact::identity(*member).0).collect();
-            jobs.sort_unstable();
-            jobs.dedup();
-            let number = jobs.iter().position(|other| *other == job.welcome.job).unwrap_or_default();
-            (number << 20) as i32 | job.welcome.host_number as i32
-        }
-        None => 0,
-    }
 }
 
 /// Takes this process's place: speaks to the daemon, opens the transports, starts the agent thread.

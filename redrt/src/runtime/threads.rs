@@ -8,11 +8,13 @@
 
 use super::clock::monotonic_ns;
 use super::{calls, preload};
+use crate::abi::{MPI_THREAD_MULTIPLE, MPI_THREAD_SERIALIZED, MPI_THREAD_SINGLE};
 use crate::events;
 use redrt_wire::profile::CallKind;
 use std::cell::Cell;
+use std::ffi::c_int;
 use std::os::fd::AsRawFd;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 /// The number of the calling thread: 0 for the main thread.
@@ -57,9 +59,27 @@ fn is_watched() -> bool {
     WATCHED.load(Ordering::Relaxed) & AGREES != 0
 }
 
+/// The level of thread support that the program was given (MPI-5.0 §11.6).
+static PROVIDED: AtomicI32 = AtomicI32::new(MPI_THREAD_SINGLE);
+
+/// The program was given this level. The highest of several counts.
+pub fn provide(level: c_int) {
+    PROVIDED.fetch_max(level, Ordering::AcqRel);
+}
+
+/// The level of thread support.
+pub fn provided() -> c_int {
+    PROVIDED.load(Ordering::Acquire)
+}
+
+/// Whether other threads than the main one may call MPI.
+pub fn are_allowed() -> bool {
+    matches!(provided(), MPI_THREAD_SERIALIZED | MPI_THREAD_MULTIPLE)
+}
+
 /// How many threads may call MPI: one, unless the program asked for more. `own` of the process's are the library's.
 pub fn mpi_thread_count(own: u32) -> u32 {
-    if !crate::api::init::allows_threads() {
+    if !are_allowed() {
         return 1;
     }
     // Where it cannot be known, more than there are: the process is never taken for passive.

@@ -2,12 +2,12 @@
 
 use super::order::{Combination, Place};
 use crate::abi::{MPI_ERR_OP, MPI_ERR_RMA_RANGE, MPI_ERR_TYPE};
-use crate::datatype::layout::Layout;
-use crate::datatype::{self, Datatype, pack};
+use crate::datatype;
 use crate::handle::{DatatypeHandle, OpHandle};
 use crate::op;
+use redrt_datatype::layout::Layout;
+use redrt_datatype::{TypeMap, pack};
 use std::ffi::c_int;
-use std::sync::Arc;
 
 /// What an operation comes to: an error class, when it cannot be done.
 pub type Done<T = ()> = Result<T, c_int>;
@@ -130,7 +130,7 @@ pub fn combine(start: *mut u8, layout: &Layout, how: Combination, data: &[u8]) -
 }
 
 /// Packed elements as they lie in memory, where they have gaps: pairs of a value and an index.
-fn spread(element: &Arc<Datatype>, count: i64, packed: &[u8]) -> Vec<u64> {
+fn spread(element: &TypeMap, count: i64, packed: &[u8]) -> Vec<u64> {
     let mut memory = vec![0_u64; (element.extent() * count) as usize / size_of::<u64>() + 1];
     element.unpack(memory.as_mut_ptr().cast(), count, packed);
     memory
@@ -149,7 +149,7 @@ pub fn compare_and_swap(start: *mut u8, layout: &Layout, data: &[u8]) -> Done<Ve
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::datatype::layout::Builder;
+    use redrt_datatype::layout::Builder;
 
     #[test]
     fn memory_that_is_attached_in_parts_is_one_if_it_lies_side_by_side() {

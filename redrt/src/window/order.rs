@@ -3,7 +3,7 @@
 //! Where in the target's memory an operation reaches is sent as blocks and loops, because the target does not know the
 //! origin's datatypes. Displacements are in the target's units; only the target knows where its memory is.
 
-use crate::datatype::layout::{Builder, Form, Layout};
+use redrt_datatype::layout::{Builder, Form, Layout, Piece};
 use serde::{Deserialize, Serialize};
 
 /// One request to a target.
@@ -86,7 +86,7 @@ impl Place {
 }
 
 fn shapes_of(layout: &Layout) -> Vec<Shape> {
-    let shape = |piece: &crate::datatype::layout::Piece| match &piece.form {
+    let shape = |piece: &Piece| match &piece.form {
         Form::Block => Shape::Block { offset: piece.offset, size: piece.size },
         Form::Loop { count, stride, body } => {
             Shape::Loop { offset: piece.offset, count: *count, stride: *stride, body: shapes_of(body) }

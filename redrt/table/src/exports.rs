@@ -164,7 +164,7 @@ fn body(function: &Function, large: bool, bound: bool) -> String {
     let scope = scope(function);
     let mut call = format!("crate::api::{}::{}({})", function.module, function.snake_name(), arguments.join(", "));
     if function.collective {
-        call = format!("crate::coll::check::named(\"{}\", {scope}).and_then(|()| {call})", function.name);
+        call = format!("crate::api::check::check_function(\"{}\", {scope}).and_then(|()| {call})", function.name);
     }
     if function.returns.is_some() {
         return format!("    // SAFETY: the arguments are those of the C call.\n    unsafe {{ {call} }}");

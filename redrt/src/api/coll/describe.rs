@@ -6,10 +6,11 @@ use crate::abi::{Counts, Input, MPI_IN_PLACE, MPI_PROC_NULL, MPI_ROOT};
 use crate::coll::check::call::{self, Call, Pieces};
 use crate::coll::inter::Role;
 use crate::comm::Comm;
-use crate::datatype::{self, signature::Signature};
+use crate::datatype;
 use crate::error::Result;
 use crate::handle::{DatatypeHandle, OpHandle};
 use crate::op;
+use redrt_datatype::signature::Signature;
 use std::ffi::{c_int, c_void};
 
 /// An argument, for a person; nothing for those that say nothing.

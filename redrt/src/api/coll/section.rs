@@ -90,11 +90,12 @@ mod tests {
     use crate::abi::MPI_COMBINER_DUP;
     use crate::api::coll::slots;
     use crate::datatype::Envelope;
+    use redrt_datatype::hvector;
 
     #[test]
     fn a_lent_section_is_read_and_written_where_its_elements_are() {
         let int = datatype::resolve(DatatypeHandle::INT).unwrap();
-        let every_third = datatype::hvector(5, 1, 12, &int, Envelope::new(MPI_COMBINER_DUP, false)).unwrap();
+        let every_third = Datatype::new(hvector(5, 1, 12, &int).unwrap(), Envelope::new(MPI_COMBINER_DUP, false));
         every_third.commit();
         let shape = datatype::register(Arc::new(every_third));
         let mut array: Vec<i32> = (0..15).collect();

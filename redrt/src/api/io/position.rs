@@ -62,7 +62,7 @@ fn give(datatype: &Arc<Datatype>) -> DatatypeHandle {
     match datatype.predefined() {
         Some(handle) => handle,
         None => {
-            let copy = datatype::duplicate(datatype);
+            let copy = Datatype::duplicate(datatype);
             copy.commit();
             datatype::register(Arc::new(copy))
         }

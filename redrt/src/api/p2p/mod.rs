@@ -26,10 +26,8 @@ use crate::engine::request::{Operation, RequestId, Status};
 use crate::engine::{self, Engine};
 use crate::error::{Error, Result, Scope};
 use crate::handle::{CommHandle, RequestHandle};
+use crate::host::TAG_MAX;
 use std::ffi::c_int;
-
-/// Largest tag an application may use: `MPI_TAG_UB`.
-pub const TAG_MAX: c_int = c_int::MAX;
 
 /// Checks the tag of a send.
 #[inline]

@@ -3,7 +3,6 @@
 use super::access::{Here, Reached, There, check_fits, hand_over, nothing_to_do, reach};
 use crate::abi::{Aint, MPI_ERR_OP, MPI_ERR_TYPE, Output};
 use crate::api::buffers::{self, Typed};
-use crate::datatype::basic::Class;
 use crate::datatype::{self, Datatype};
 use crate::engine::payload::Payload;
 use crate::engine::request::RequestId;
@@ -13,6 +12,7 @@ use crate::handle::{DatatypeHandle, OpHandle, RequestHandle, WinHandle};
 use crate::op;
 use crate::window::order::{Combination, Order};
 use crate::window::{self, Effect, Window};
+use redrt_datatype::basic::Class;
 use redrt_transport::tcp::Source;
 use std::ffi::{c_int, c_void};
 

@@ -1,6 +1,6 @@
 //! What a member says of a collective it calls: all that the others must agree with, and what a person reads.
 
-use crate::datatype::signature::Signature;
+use redrt_datatype::signature::Signature;
 use serde::{Deserialize, Serialize};
 
 /// One collective call, as one member makes it.

@@ -19,11 +19,9 @@ mod tests;
 
 use super::schedule::{self, block_on};
 use super::{Failure, Outcome, Peers, Step, all};
-use crate::comm::{self, Comm, lock};
+use crate::comm::{Comm, lock};
 use crate::engine;
-use crate::error::{Error, Result, Scope};
-use crate::handle::Held;
-use crate::{file, window};
+use crate::error::{Error, Result};
 use call::Call;
 use compare::{Member, Mismatch, compare};
 use redrt_transport::memory::Scratch;
@@ -195,19 +193,6 @@ fn place(member: VirtualRank, rank: usize) -> String {
     let hosts = if hosts.is_empty() { "another job's host".to_owned() } else { hosts.join(" and ") };
     let world = if member.0 as usize == rank { String::new() } else { format!(" (rank {member} of MPI_COMM_WORLD)") };
     format!("rank {rank}{world} on {hosts}")
-}
-
-/// A collective whose arguments nobody compares: what is made of a communicator, window or file.
-pub fn named(function: &str, scope: Scope) -> Result {
-    let comm = match scope {
-        Scope::Comm(handle) => comm::resolve(handle).map(Held::shared),
-        Scope::Win(handle) => window::resolve(handle).map(|window| window.comm.clone()),
-        Scope::File(handle) => file::resolve(handle).map(|file| file.comm.clone()),
-        Scope::Default | Scope::Session(_) => return Ok(()),
-    };
-    // What is wrong with the handle the function itself says.
-    let Ok(comm) = comm else { return Ok(()) };
-    blocking(&comm, Call { function: function.to_owned(), ..Call::default() })
 }
 
 /// The check of a blocking call.

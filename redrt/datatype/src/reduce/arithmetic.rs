@@ -1,11 +1,11 @@
 //! Sums and products of floating point that Rust has no type for, on the bits of the operands.
 
-use crate::datatype::basic::Scalar;
+use crate::basic::Scalar;
 
 /// A number of up to 16 bytes, in the low ones; the others are zero.
 pub(super) type Bits = [u8; 16];
 
-/// The three operations that reductions are made of.
+/// The three operations that sums and products need, also those of complex numbers.
 #[derive(Clone, Copy)]
 pub(super) struct Arithmetic {
     pub(super) add: fn(Bits, Bits) -> Bits,
@@ -28,7 +28,8 @@ pub(super) fn of(scalar: Scalar) -> Option<Arithmetic> {
     }
 }
 
-/// Half precision by way of single, which has more than twice the digits: rounding twice is then rounding once.
+/// Half precision, computed in single precision. That has more than twice the digits, so rounding the result once more
+/// gives what rounding once would.
 mod half {
     use super::Bits;
 
@@ -102,7 +103,7 @@ mod half {
     }
 }
 
-/// x87 extended precision, by the unit that it is named after.
+/// Extended precision, by the x87 unit.
 #[cfg(target_arch = "x86_64")]
 mod x87 {
     use super::Bits;
@@ -113,8 +114,10 @@ mod x87 {
             /// One operation on two numbers. The padding of the result is zero.
             pub(super) fn $name(a: Bits, b: Bits) -> Bits {
                 let mut result = Bits::default();
-                // SAFETY: - the three pointers are to 16 bytes each, of which 10 are used.
-                //         - the stack of the unit is empty before, as the ABI demands, and after.
+                // SAFETY: - the three pointers are to locals of 16 bytes, of which 10 are read or written.
+                //         - the ABI has the register stack of the unit empty at a call; two are pushed, and both are
+                //           popped.
+                //         - all registers of the unit are declared as changed.
                 unsafe {
                     asm!(
                         "fld tbyte ptr [{a}]",
@@ -139,7 +142,7 @@ mod x87 {
     operation!(multiply, "fmulp st(1), st");
 }
 
-/// IEEE quadruple precision, by the functions that compilers call for it.
+/// IEEE quadruple precision, by the functions of libgcc that compilers call for it.
 #[cfg(target_arch = "x86_64")]
 mod quadruple {
     use super::Bits;
@@ -148,7 +151,7 @@ mod quadruple {
 
     #[link(name = "gcc_s")]
     unsafe extern "C" {
-        // Their operands are of a type that Rust does not have, so they are called from assembly only.
+        // Rust has no type for their operands, so they are called from assembly only.
         fn __addtf3();
         fn __subtf3();
         fn __multf3();
@@ -158,9 +161,9 @@ mod quadruple {
         ($name:ident, $function:ident) => {
             /// One operation on two numbers.
             pub(super) fn $name(a: Bits, b: Bits) -> Bits {
-                // SAFETY: - 16 bytes at any alignment.
+                // SAFETY: - `a` is an array of 16 bytes; the load takes any alignment.
                 let a: __m128i = unsafe { _mm_loadu_si128(a.as_ptr().cast()) };
-                // SAFETY: - as above.
+                // SAFETY: - `b` is an array of 16 bytes; the load takes any alignment.
                 let b: __m128i = unsafe { _mm_loadu_si128(b.as_ptr().cast()) };
                 let mut result = Bits::default();
                 let value: __m128i;
@@ -175,7 +178,7 @@ mod quadruple {
                         clobber_abi("C"),
                     );
                 }
-                // SAFETY: - 16 bytes at any alignment.
+                // SAFETY: - `result` is an array of 16 bytes; the store takes any alignment.
                 unsafe { _mm_storeu_si128(result.as_mut_ptr().cast(), value) };
                 result
             }

@@ -1,11 +1,11 @@
 //! Reductions of floating point that Rust has no type for: C's `long double`, half and quadruple precision.
 //!
-//! Comparing needs no arithmetic: all these formats are a sign and a magnitude that orders as an integer.
+//! Comparing needs no arithmetic: each of these formats is a sign, and a magnitude whose bits order as an integer does.
 
-use super::Standard;
 use super::arithmetic::{self, Arithmetic, Bits};
-use super::kernel::each;
-use crate::datatype::basic::Scalar;
+use super::each::each;
+use super::operator::Operator;
+use crate::basic::Scalar;
 use std::cmp::Ordering;
 
 /// Whether sums and products can be formed on this machine.
@@ -13,14 +13,14 @@ pub(super) fn has_arithmetic(scalar: Scalar) -> bool {
     arithmetic::of(scalar).is_some()
 }
 
-/// Applies an operation that [`super::Op::check`] has let pass.
-pub(super) fn reduce(op: Standard, scalar: Scalar, count: usize, input: *const u8, in_out: *mut u8) {
+/// Applies an operator that is available on the format.
+pub(super) fn reduce(op: Operator, scalar: Scalar, count: usize, input: *const u8, in_out: *mut u8) {
     match op {
-        Standard::Minimum => apply(scalar, count, input, in_out, |a, b| prefer(Ordering::Less, scalar, a, b)),
-        Standard::Maximum => apply(scalar, count, input, in_out, |a, b| prefer(Ordering::Greater, scalar, a, b)),
-        Standard::Sum => apply(scalar, count, input, in_out, arithmetic_of(scalar).add),
-        Standard::Product => apply(scalar, count, input, in_out, arithmetic_of(scalar).multiply),
-        other => unreachable!("Op::check refuses {other:?} on {scalar:?}"),
+        Operator::Minimum => apply(scalar, count, input, in_out, |a, b| prefer(Ordering::Less, scalar, a, b)),
+        Operator::Maximum => apply(scalar, count, input, in_out, |a, b| prefer(Ordering::Greater, scalar, a, b)),
+        Operator::Sum => apply(scalar, count, input, in_out, arithmetic_of(scalar).add),
+        Operator::Product => apply(scalar, count, input, in_out, arithmetic_of(scalar).multiply),
+        other => unreachable!("Operator::support excludes {other:?} on {scalar:?}"),
     }
 }
 
@@ -40,7 +40,7 @@ pub(super) fn multiply_complex(scalar: Scalar, count: usize, input: *const u8, i
 }
 
 fn arithmetic_of(scalar: Scalar) -> Arithmetic {
-    arithmetic::of(scalar).expect("Op::check refuses formats without arithmetic")
+    arithmetic::of(scalar).expect("Operator::support excludes formats without arithmetic")
 }
 
 fn widen(half: [u8; 2]) -> Bits {
@@ -62,7 +62,7 @@ fn apply(scalar: Scalar, count: usize, input: *const u8, in_out: *mut u8, f: imp
     }
 }
 
-/// The left operand if it compares as `wanted`, else the right one, also when one is not a number.
+/// The left operand if it compares as `wanted`, else the right one. If one is not a number, the right one.
 fn prefer(wanted: Ordering, scalar: Scalar, a: Bits, b: Bits) -> Bits {
     if compare(scalar, a, b) == Some(wanted) { a } else { b }
 }

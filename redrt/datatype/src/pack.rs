@@ -1,11 +1,9 @@
 //! Copies between a program's memory and a packed stream, in either direction, from and to any place in the stream.
 //!
-//! The addresses are those of the program's buffers: by passing buffer, count and datatype to an MPI function it has
-//! promised that every byte of the layout is there. The functions take bare pointers and are safe to call on that
-//! promise, like the exports they serve.
+//! Every byte of the layout is at the given address: the promise that the root of this crate explains.
 #![allow(clippy::not_unsafe_ptr_arg_deref)]
 
-use super::layout::{Form, Layout, Piece};
+use crate::layout::{Form, Layout, Piece};
 
 /// Packs bytes `position..position + out.len()` of the packed stream of `layout` at `source` into `out`.
 ///
@@ -15,7 +13,8 @@ pub fn pack(layout: &Layout, source: *const u8, position: u64, out: &mut [u8]) {
     assert!(position + out.len() as u64 <= layout.size(), "the stream has {} bytes", layout.size());
     let packed = out.as_mut_ptr();
     // SAFETY: - the layout's bytes at source are readable: the program's promise.
-    //         - `out` has out.len() bytes and is ours, so nothing overlaps.
+    //         - `out` holds out.len() bytes, and being borrowed mutably it does not overlap the source.
+    //         - the range ends within the stream: asserted above.
     unsafe { copy_range::<Pack>(layout, source.cast_mut(), position, packed, out.len() as u64) };
 }
 
@@ -27,14 +26,9 @@ pub fn unpack(layout: &Layout, destination: *mut u8, position: u64, data: &[u8])
     assert!(position + data.len() as u64 <= layout.size(), "the stream has {} bytes", layout.size());
     let packed = data.as_ptr().cast_mut();
     // SAFETY: - the layout's bytes at destination are writable: the program's promise.
-    //         - `data` has data.len() bytes, is only read, and is ours, so nothing overlaps.
+    //         - `data` holds data.len() bytes and is only read; being borrowed, it is not what is written.
+    //         - the range ends within the stream: asserted above.
     unsafe { copy_range::<Unpack>(layout, destination, position, packed, data.len() as u64) };
-}
-
-/// Copies `size` bytes between two buffers of the program, which may overlap.
-pub fn copy(source: *const u8, destination: *mut u8, size: usize) {
-    // SAFETY: - both sides have `size` bytes: the program's promise.
-    unsafe { std::ptr::copy(source, destination, size) };
 }
 
 /// The direction of a copy.
@@ -46,13 +40,13 @@ trait Direction {
     unsafe fn copy(memory: *mut u8, packed: *mut u8, size: usize);
 }
 
-/// Copies a block of any size: the sizes of the basic types as moves, because they are the most frequent by far.
+/// Copies a block of any size. Sizes of basic types are by far the most frequent, and become moves instead of calls.
 ///
 /// # Safety
 /// As for [`Direction::copy`].
 #[inline(always)]
 unsafe fn copy_block<D: Direction>(memory: *mut u8, packed: *mut u8, size: usize) {
-    // SAFETY: - the caller's duty.
+    // SAFETY: - both sides have `size` bytes, which the caller vouches for; each arm copies exactly that many.
     unsafe {
         match size {
             4 => D::copy(memory, packed, 4),
@@ -70,7 +64,8 @@ struct Unpack;
 impl Direction for Pack {
     #[inline(always)]
     unsafe fn copy(memory: *mut u8, packed: *mut u8, size: usize) {
-        // SAFETY: - the caller's duty.
+        // SAFETY: - `memory` is readable and `packed` writable for `size` bytes, and they are apart: this trait's
+        //           contract.
         unsafe { std::ptr::copy_nonoverlapping(memory, packed, size) };
     }
 }
@@ -78,12 +73,13 @@ impl Direction for Pack {
 impl Direction for Unpack {
     #[inline(always)]
     unsafe fn copy(memory: *mut u8, packed: *mut u8, size: usize) {
-        // SAFETY: - the caller's duty.
+        // SAFETY: - `packed` is readable and `memory` writable for `size` bytes, and they are apart: this trait's
+        //           contract.
         unsafe { std::ptr::copy_nonoverlapping(packed, memory, size) };
     }
 }
 
-/// Copies `length` bytes of the stream from `position` on; `packed` is where the stream's byte `position` lies.
+/// Copies `length` bytes of the stream from `position` on. The stream's byte `position` is the first at `packed`.
 ///
 /// # Safety
 /// The layout's bytes are at `memory`, `length` bytes are at `packed`, and the two do not overlap.
@@ -97,7 +93,8 @@ unsafe fn copy_range<D: Direction>(layout: &Layout, memory: *mut u8, position: u
         let from = position.max(piece.start);
         let to = end.min(piece.start + piece.size);
         let packed = packed.wrapping_add((from - position) as usize);
-        // SAFETY: - the range lies within the piece and within the caller's range.
+        // SAFETY: - from..to is the part of the caller's range that lies in this piece, at the same distance in
+        //           `packed`.
         unsafe { copy_piece::<D>(piece, memory, from - piece.start, packed, to - from) };
     }
 }
@@ -110,7 +107,7 @@ unsafe fn copy_range<D: Direction>(layout: &Layout, memory: *mut u8, position: u
 unsafe fn copy_piece<D: Direction>(piece: &Piece, memory: *mut u8, position: u64, packed: *mut u8, length: u64) {
     let memory = memory.wrapping_offset(piece.offset as isize);
     let Form::Loop { stride, body, .. } = &piece.form else {
-        // SAFETY: - a block has the bytes position..position + length.
+        // SAFETY: - the block has bytes position..position + length, and `packed` has `length`: the caller's range.
         return unsafe { copy_block::<D>(memory.wrapping_add(position as usize), packed, length as usize) };
     };
     let stride = *stride as isize;
@@ -119,17 +116,17 @@ unsafe fn copy_piece<D: Direction>(piece: &Piece, memory: *mut u8, position: u64
     let (mut index, skipped) = (position / body.size(), position % body.size());
     if skipped > 0 {
         let part = rest.min(body.size() - skipped);
-        // SAFETY: - the end of one repetition, or a part of it.
+        // SAFETY: - `part` bytes from `skipped` on end within repetition `index`, and within the caller's range.
         unsafe { copy_range::<D>(body, at(index), skipped, packed, part) };
         (packed, rest, index) = (packed.wrapping_add(part as usize), rest - part, index + 1);
     }
     let whole = rest / body.size();
-    // SAFETY: - `whole` repetitions from `index` on are within the range.
+    // SAFETY: - `whole` repetitions from `index` on take at most the `rest` bytes that are left of the range.
     unsafe { copy_repetitions::<D>(body, at(index), stride, whole as usize, packed) };
     let copied = whole * body.size();
     if rest > copied {
         let packed = packed.wrapping_add(copied as usize);
-        // SAFETY: - the beginning of one repetition.
+        // SAFETY: - fewer bytes are left than a repetition has, and they are the last of the range.
         unsafe { copy_range::<D>(body, at(index + whole), 0, packed, rest - copied) };
     }
 }
@@ -142,8 +139,8 @@ unsafe fn copy_repetitions<D: Direction>(body: &Layout, memory: *mut u8, stride:
     let size = body.size() as usize;
     if let Some(offset) = body.single_block() {
         let memory = memory.wrapping_offset(offset as isize);
-        // Common sizes as constants, so that each copy is a move and not a call.
-        // SAFETY: - each block has `size` bytes; this function's duty is the same.
+        // Common sizes are constants, so that each copy is a move and not a call.
+        // SAFETY: - the body is one block of `size` bytes at `offset`, `count` times: what the caller vouches for.
         return unsafe {
             match size {
                 1 => copy_blocks::<D, 1>(memory, stride, count, packed),
@@ -168,10 +165,11 @@ unsafe fn copy_repetitions<D: Direction>(body: &Layout, memory: *mut u8, stride:
         for piece in body.pieces() {
             let packed = packed.wrapping_add(piece.start as usize);
             if blocks_only {
-                // SAFETY: - the whole block, which is within the repetition.
+                // SAFETY: - a block of this repetition: piece.size bytes at its offset, and as many at its start in
+                //           `packed`.
                 unsafe { copy_block::<D>(memory.wrapping_offset(piece.offset as isize), packed, piece.size as usize) };
             } else {
-                // SAFETY: - the whole piece, which is within the repetition.
+                // SAFETY: - bytes 0..piece.size of a piece of this repetition, and as many at its start in `packed`.
                 unsafe { copy_piece::<D>(piece, memory, 0, packed, piece.size) };
             }
         }
@@ -185,7 +183,7 @@ unsafe fn copy_repetitions<D: Direction>(body: &Layout, memory: *mut u8, stride:
 unsafe fn copy_blocks<D: Direction, const SIZE: usize>(memory: *mut u8, stride: isize, count: usize, packed: *mut u8) {
     for index in 0..count {
         let memory = memory.wrapping_offset(stride.wrapping_mul(index as isize));
-        // SAFETY: - one block of the caller's range.
+        // SAFETY: - block `index` of `count`: SIZE bytes at either side, which the caller vouches for.
         unsafe { D::copy(memory, packed.wrapping_add(index * SIZE), SIZE) };
     }
 }

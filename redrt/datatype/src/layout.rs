@@ -1,9 +1,9 @@
 //! Where the bytes of one element of a datatype lie in memory, in the order in which they are packed.
 //!
-//! A layout is a list of pieces: blocks of adjacent bytes, and loops that repeat a list at a stride. It is made as
-//! small as the order of packing allows: adjacent blocks are merged, evenly spaced equal blocks become a loop, and
-//! nested loops that amount to one become one. What is left is what the copying kernels run over. Every piece knows
-//! where in the packed stream it begins, so that a copy can begin anywhere.
+//! A layout is a list of pieces: blocks of adjacent bytes, and loops that repeat a list at a stride. The builder makes
+//! it as small as the order of packing allows: it merges adjacent blocks, turns evenly spaced equal blocks into a loop,
+//! and joins nested loops of one stride. The copying kernels run over the pieces. Every piece knows where in the packed
+//! stream it begins, so that a copy can begin anywhere.
 
 use std::sync::Arc;
 
@@ -23,11 +23,11 @@ pub struct Piece {
     pub start: u64,
     /// Bytes, over all repetitions.
     pub size: u64,
-    /// What lies there.
+    /// Its form.
     pub form: Form,
 }
 
-/// What lies at a piece.
+/// The form of a piece.
 #[derive(Clone, Debug)]
 pub enum Form {
     /// Adjacent bytes.
@@ -54,18 +54,21 @@ impl Layout {
 
     /// The pieces in packing order.
     #[must_use]
+    #[inline]
     pub fn pieces(&self) -> &[Piece] {
         &self.pieces
     }
 
     /// Packed bytes.
     #[must_use]
+    #[inline]
     pub fn size(&self) -> u64 {
         self.size
     }
 
     /// When all bytes are adjacent: where they begin.
     #[must_use]
+    #[inline]
     pub fn single_block(&self) -> Option<i64> {
         match &*self.pieces {
             [Piece { offset, form: Form::Block, .. }] => Some(*offset),
@@ -90,6 +93,7 @@ impl Layout {
 
     /// This layout `count` times, each `stride` bytes after the one before.
     #[must_use]
+    #[inline]
     pub fn repeated(&self, count: u64, stride: i64) -> Self {
         if count == 1 {
             return self.clone();
@@ -98,11 +102,9 @@ impl Layout {
         builder.push_repeated(0, count, stride, self);
         builder.finish()
     }
-}
 
-impl Layout {
-    /// Calls `visit` with offset in memory and size of every block that holds bytes `position..position + length` of the
-    /// packed stream, in order: to look at data without packing it.
+    /// Calls `visit` with offset in memory and size of every block that holds bytes `position..position + length` of
+    /// the packed stream, in order.
     pub fn for_each_block(&self, position: u64, length: u64, visit: &mut impl FnMut(i64, u64)) {
         self.walk(0, position, position + length, visit);
     }
@@ -127,7 +129,7 @@ impl Layout {
     }
 }
 
-/// Evenly spaced equal blocks become a loop when there are this many.
+/// Evenly spaced equal blocks become a loop if there are at least this many.
 const LOOP_COUNT_MIN: u64 = 4;
 
 /// Builds a layout piece by piece, merging as it goes.
@@ -178,7 +180,7 @@ impl Builder {
             return self.push_layout(offset, layout);
         }
         match layout.pieces() {
-            // Adjacent repetitions of one block are one block.
+            // Repetitions without gaps are one block.
             [Piece { offset: inner, size, form: Form::Block, .. }] if *size as i64 == stride => {
                 self.push_block(offset + inner, size * count);
             }
@@ -191,9 +193,7 @@ impl Builder {
             }
             // A single piece is moved to where it lies, so that the body begins at 0.
             [piece] if piece.offset != 0 => {
-                let mut body = Self::default();
-                body.push_layout(-piece.offset, layout);
-                let form = Form::Loop { count, stride, body: body.finish() };
+                let form = Form::Loop { count, stride, body: alone(piece) };
                 self.push(offset + piece.offset, layout.size * count, form);
             }
             _ => self.push(offset, layout.size * count, Form::Loop { count, stride, body: layout.clone() }),
@@ -208,9 +208,7 @@ impl Builder {
         while let Some(first) = rest.first() {
             let (count, stride) = even_run(rest);
             if count >= LOOP_COUNT_MIN {
-                let body =
-                    Layout { pieces: Arc::new([Piece { offset: 0, start: 0, ..first.clone() }]), size: first.size };
-                let form = Form::Loop { count, stride, body };
+                let form = Form::Loop { count, stride, body: alone(first) };
                 pieces.push(Piece { offset: first.offset, start: first.start, size: first.size * count, form });
             } else {
                 pieces.extend_from_slice(&rest[..count as usize]);
@@ -221,7 +219,13 @@ impl Builder {
     }
 }
 
-/// How many blocks at the front have the same size and spacing, at least 1, and the spacing.
+/// A layout of one piece, moved to the beginning.
+fn alone(piece: &Piece) -> Layout {
+    Layout { pieces: Arc::new([Piece { offset: 0, start: 0, ..piece.clone() }]), size: piece.size }
+}
+
+/// The number of blocks at the front that have the same size and spacing, and the spacing; (1, 0) when they are too few
+/// for a loop.
 fn even_run(pieces: &[Piece]) -> (u64, i64) {
     let [first, second, ..] = pieces else { return (1, 0) };
     let is_block = |piece: &Piece| matches!(piece.form, Form::Block);

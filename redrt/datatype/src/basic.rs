@@ -2,21 +2,35 @@
 
 use sdc_detect::Element;
 
-/// A basic type by its representation in memory and by what may be done with it.
+/// A basic type: its representation in memory, and the operations that are defined on it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Basic {
-    /// How its bytes are to be read.
+    /// Its representation in memory.
     pub scalar: Scalar,
-    /// Which reductions it takes part in.
+    /// Its class, which says what reductions are defined on it.
     pub class: Class,
     /// Its bytes in the representation `external32` (MPI-5.0 section 14.5.2).
     pub external_size: u8,
 }
 
+/// What one element is to a reduction.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Operand {
+    /// A basic element.
+    Basic(Basic),
+    /// A value and its index, as a C struct of the two has them.
+    Pair {
+        /// The value.
+        value: Basic,
+        /// The index.
+        index: Basic,
+    },
+}
+
 /// The machine representation.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Scalar {
-    /// Two's complement or unsigned bits.
+    /// Signed.
     I8,
     /// Unsigned.
     U8,
@@ -59,12 +73,14 @@ pub enum Class {
     Float,
     /// Complex: two of the scalar.
     Complex,
-    /// C and Fortran truth values.
+    /// C's and Fortran's truth values.
     Logical,
     /// `MPI_BYTE`.
     Byte,
-    /// Characters and `MPI_PACKED`: no reductions.
+    /// Characters: no reductions.
     Text,
+    /// `MPI_PACKED`: no reductions, and it fits data of any type.
+    Packed,
 }
 
 impl Scalar {
@@ -82,7 +98,7 @@ impl Scalar {
 }
 
 impl Basic {
-    /// What a report says of payloads of this type. Of complex numbers it is the parts.
+    /// How a report shows payloads of this type: a complex number as its two parts.
     #[must_use]
     pub fn element(&self) -> Element {
         match self.scalar {

@@ -1,8 +1,8 @@
-//! The basic elements of one element of a datatype, in packing order: what remains of the type map when displacements
-//! are left out. `MPI_Get_elements` counts them and external32 converts them.
+//! The basic elements of one element of a datatype, in packing order and without their displacements.
+//! `MPI_Get_elements` counts them and external32 converts them.
 
-use super::basic::Basic;
-use super::signature::Word;
+use crate::basic::Basic;
+use crate::signature::Word;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -51,7 +51,7 @@ impl Sequence {
         Self { runs: runs.into(), element_count, size }
     }
 
-    /// The parts one after another, each as many times as its number says.
+    /// The parts one after another, each repeated as often as its number says.
     #[must_use]
     pub fn concatenated<'a>(parts: impl IntoIterator<Item = (&'a Self, u64)>) -> Self {
         let mut runs: Vec<Run> = Vec::new();
@@ -90,9 +90,9 @@ impl Sequence {
         totals
     }
 
-    /// The elements as a word, to compare them with others.
+    /// The elements as a word, for comparison with others.
     #[must_use]
-    pub(super) fn word(&self) -> Word {
+    pub(crate) fn word(&self) -> Word {
         let words = self.runs.iter().map(|run| match run {
             Run::Basic(basic, count) => Word::of(*basic).repeated(*count),
             Run::Repeat(body, count) => body.word().repeated(*count),
@@ -100,8 +100,9 @@ impl Sequence {
         words.fold(Word::EMPTY, Word::then)
     }
 
-    /// The one basic type that this consists of, if it is one element.
+    /// The basic type, if there is exactly one element.
     #[must_use]
+    #[inline]
     pub fn single(&self) -> Option<Basic> {
         match &*self.runs {
             [Run::Basic(basic, 1)] => Some(*basic),
@@ -109,7 +110,7 @@ impl Sequence {
         }
     }
 
-    /// The one basic type that all elements have, if there is one and it can be told without counting.
+    /// The basic type of all elements, if they are stored as repetitions of one. Mixed sequences have none.
     #[must_use]
     pub fn uniform(&self) -> Option<Basic> {
         match &*self.runs {

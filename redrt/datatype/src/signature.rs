@@ -1,10 +1,11 @@
 //! Type signatures, made comparable: the basic elements of a message in order, as a number of bytes and a digest.
 //!
-//! A million elements of a derived type are not walked through. The digest is that of a word over an alphabet, a polynomial
-//! modulo a prime: words are appended by a multiplication and repeated by squaring, so the same elements have the same
-//! digest however they were put together.
+//! A message is taken for a word whose letters are its basic elements. The digest of a word is a polynomial modulo a
+//! prime: appending a word takes one multiplication, repeating it takes as many as the count has bits. So a million
+//! elements of a derived type need not be walked through, and the same elements have the same digest however they were
+//! put together.
 
-use super::basic::{Basic, Class};
+use crate::basic::{Basic, Class};
 use serde::{Deserialize, Serialize};
 
 /// What a message consists of.
@@ -12,12 +13,12 @@ use serde::{Deserialize, Serialize};
 pub struct Signature {
     /// Its bytes.
     pub bytes: u64,
-    /// Its basic elements; none for `MPI_PACKED`, which fits all.
+    /// Digest of its basic elements; `None` for `MPI_PACKED`, which fits all.
     pub elements: Option<u64>,
 }
 
 impl Signature {
-    /// Whether one side may send this where the other expects that, as far as the types go (MPI-5.0 §3.3.1).
+    /// Whether a receiver that expects `other` may be sent this, judged by types alone (MPI-5.0 §3.3.1).
     #[must_use]
     pub fn has_types_of(&self, other: &Self) -> bool {
         match (self.elements, other.elements) {
@@ -43,7 +44,7 @@ fn plus(left: u64, right: u64) -> u64 {
 
 /// A word of basic elements.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Word {
+pub(crate) struct Word {
     digest: u64,
     /// The point to the power of the word's length.
     power: u64,
@@ -51,10 +52,10 @@ pub(super) struct Word {
 
 impl Word {
     /// No elements.
-    pub(super) const EMPTY: Self = Self { digest: 0, power: 1 };
+    pub(crate) const EMPTY: Self = Self { digest: 0, power: 1 };
 
     /// One element.
-    pub(super) fn of(basic: Basic) -> Self {
+    pub(crate) fn of(basic: Basic) -> Self {
         // Integers of C, of Fortran and of both fit each other (MPI-5.0 §19.3.9).
         let class = match basic.class {
             Class::Integer | Class::FortranInteger | Class::MultiLanguage => 1,
@@ -62,18 +63,18 @@ impl Word {
             Class::Complex => 3,
             Class::Logical => 4,
             Class::Byte => 5,
-            Class::Text => 6,
+            Class::Text | Class::Packed => 6,
         };
         Self { digest: class << 8 | (basic.scalar as u64 + 1), power: POINT }
     }
 
     /// This word with another behind it.
-    pub(super) fn then(self, next: Self) -> Self {
+    pub(crate) fn then(self, next: Self) -> Self {
         Self { digest: plus(times(self.digest, next.power), next.digest), power: times(self.power, next.power) }
     }
 
-    /// This word so many times.
-    pub(super) fn repeated(self, mut count: u64) -> Self {
+    /// This word `count` times.
+    pub(crate) fn repeated(self, mut count: u64) -> Self {
         let (mut all, mut square) = (Self::EMPTY, self);
         while count > 0 {
             if count & 1 == 1 {
@@ -85,16 +86,16 @@ impl Word {
         all
     }
 
-    /// What tells it from others.
-    pub(super) fn digest(self) -> u64 {
+    /// A number that differs, in all likelihood, from that of any other word.
+    pub(crate) fn digest(self) -> u64 {
         self.digest
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::basic::Scalar;
     use super::*;
+    use crate::basic::Scalar;
     use proptest::prelude::*;
 
     const LETTERS: [Basic; 4] = [
@@ -111,7 +112,8 @@ mod tests {
     proptest! {
         #[test]
         fn words_are_the_same_however_they_are_put_together(
-            first in prop::collection::vec(0..4usize, 0..6), second in prop::collection::vec(0..4usize, 0..6), count in 0..7u64,
+            first in prop::collection::vec(0..4usize, 0..6), second in prop::collection::vec(0..4usize, 0..6),
+            count in 0..7u64,
         ) {
             let once = [&first[..], &second].concat();
             let many = once.repeat(count as usize);

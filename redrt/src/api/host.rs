@@ -1,14 +1,14 @@
 //! What the MPI objects are told of this process.
 
-use super::{job, leave};
 use crate::abi::{MPI_APPNUM, MPI_TAG_UB, MPI_UNIVERSE_SIZE, MPI_WTIME_IS_GLOBAL};
 use crate::comm;
 use crate::error::Scope;
 use crate::file;
 use crate::handle::CommHandle;
-use crate::host::Host;
+use crate::host::{Host, TAG_MAX};
 use crate::objects::attached::Attached;
 use crate::objects::session;
+use crate::runtime::{self, clock};
 use crate::window;
 use redrt_wire::control::Welcome;
 use std::ffi::c_int;
@@ -18,7 +18,7 @@ use std::sync::Arc;
 pub struct InJob;
 
 fn welcome() -> &'static Welcome {
-    &job().expect("this is installed when there is a job").welcome
+    &runtime::job().expect("this is installed when there is a job").welcome
 }
 
 impl Host for InJob {
@@ -51,7 +51,7 @@ impl Host for InJob {
     }
 
     fn abort(&self, _scope: Scope, code: c_int) -> ! {
-        leave::abort(code, String::new())
+        runtime::abort(code, String::new())
     }
 
     fn processor_name(&self) -> String {
@@ -65,12 +65,12 @@ impl Host for InJob {
     }
 
     fn wtime(&self) -> f64 {
-        super::clock::wtime()
+        clock::wtime()
     }
 
     fn predefined_attribute(&self, keyval: c_int) -> Option<c_int> {
         match keyval {
-            MPI_TAG_UB => Some(crate::api::p2p::TAG_MAX),
+            MPI_TAG_UB => Some(TAG_MAX),
             MPI_WTIME_IS_GLOBAL => Some(0),
             MPI_UNIVERSE_SIZE => Some(welcome().origin.place_count.max(self.world_size()) as c_int),
             MPI_APPNUM => Some(welcome().application as c_int),

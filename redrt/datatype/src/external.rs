@@ -1,33 +1,26 @@
 //! The representation `external32` (MPI-5.0 section 14.5.2): big-endian, IEEE, with sizes that do not depend on the
-//! machine. The conversion is between packed streams; where the bytes lie in memory is not its business.
+//! machine. The conversion is between packed streams, so it does not depend on where the bytes lie in memory.
 
-use super::Datatype;
-use super::basic::{Basic, Class, Scalar};
-use crate::abi::{MPI_ERR_CONVERSION, MPI_ERR_TRUNCATE};
+use crate::basic::{Basic, Class, Scalar};
 use crate::error::{Error, Result};
-use crate::fail;
+use crate::map::TypeMap;
 
 /// Bytes of `count` elements in external32.
 #[must_use]
-pub fn external_size(datatype: &Datatype, count: u64) -> u64 {
-    let mut size = 0;
-    let add = &mut |basic: Basic, length: u64| {
-        size += u64::from(basic.external_size) * length;
-        Ok::<_, std::convert::Infallible>(())
-    };
-    let Ok(()) = datatype.sequence.try_for_each(add);
-    size * count
+pub fn external_size(datatype: &TypeMap, count: u64) -> u64 {
+    let totals = datatype.sequence().totals();
+    totals.iter().map(|(basic, length)| u64::from(basic.external_size) * length).sum::<u64>() * count
 }
 
 /// Converts the packed stream of `count` elements.
 ///
 /// # Errors
-/// `MPI_ERR_CONVERSION` when a value has no place in its external32 representation.
-pub fn to_external(datatype: &Datatype, count: u64, native: &[u8]) -> Result<Vec<u8>> {
+/// [`Error::Conversion`] when a value does not fit its external32 representation.
+pub fn to_external(datatype: &TypeMap, count: u64, native: &[u8]) -> Result<Vec<u8>> {
     let mut external = Vec::with_capacity(external_size(datatype, count) as usize);
     let mut rest = native;
     for _ in 0..count {
-        datatype.sequence.try_for_each(&mut |basic, length| {
+        datatype.sequence().try_for_each(&mut |basic, length| {
             for _ in 0..length * parts(basic) {
                 let (value, after) = rest.split_at(basic.scalar.size() as usize);
                 rest = after;
@@ -42,15 +35,15 @@ pub fn to_external(datatype: &Datatype, count: u64, native: &[u8]) -> Result<Vec
 /// Converts `count` elements from the beginning of `external` into a packed stream. Returns it and the bytes read.
 ///
 /// # Errors
-/// `MPI_ERR_TRUNCATE` when `external` is too short.
-pub fn from_external(datatype: &Datatype, count: u64, external: &[u8]) -> Result<(Vec<u8>, usize)> {
+/// [`Error::Truncated`] when `external` is too short.
+pub fn from_external(datatype: &TypeMap, count: u64, external: &[u8]) -> Result<(Vec<u8>, usize)> {
     let mut native = Vec::with_capacity(datatype.packed_size(count as i64) as usize);
     let mut rest = external;
     for _ in 0..count {
-        datatype.sequence.try_for_each(&mut |basic, length| {
+        datatype.sequence().try_for_each(&mut |basic, length| {
             for _ in 0..length * parts(basic) {
                 let Some((value, after)) = rest.split_at_checked(external_part_size(basic)) else {
-                    fail!(MPI_ERR_TRUNCATE, "the external32 data ends in the middle of an element");
+                    return Err(Error::Truncated);
                 };
                 rest = after;
                 read_external(basic, value, &mut native);
@@ -79,7 +72,7 @@ fn write_external(basic: Basic, value: &[u8], out: &mut Vec<u8>) -> Result {
     let (kept, cut) = value.split_at(size);
     let filler = filler(basic.scalar, kept);
     if cut.iter().any(|byte| *byte != filler) {
-        fail!(MPI_ERR_CONVERSION, "a value of {} bytes does not fit {size} bytes in external32", value.len());
+        return Err(Error::Conversion { native_bytes: value.len(), external_bytes: size });
     }
     out.extend(kept.iter().rev());
     Ok(())
@@ -97,7 +90,7 @@ fn read_external(basic: Basic, value: &[u8], out: &mut Vec<u8>) {
     out.resize(start + basic.scalar.size() as usize, filler);
 }
 
-/// What the bytes beyond `kept`, the low ones of a little-endian integer, must be.
+/// The value that the bytes behind `kept` must have, which are the low ones of a little-endian integer.
 fn filler(scalar: Scalar, kept: &[u8]) -> u8 {
     let signed = matches!(scalar, Scalar::I8 | Scalar::I16 | Scalar::I32 | Scalar::I64 | Scalar::I128);
     if signed && kept.last().is_some_and(|byte| byte & 0x80 != 0) { 0xff } else { 0 }
