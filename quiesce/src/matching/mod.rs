@@ -327,7 +327,7 @@ impl<R: Copy + Eq, M: Copy + Eq> MatchQueues<R, M> {
     }
 
     /// The oldest message the pattern accepts, unless it may belong to a receive that is already posted.
-    #[inline]
+    #[inline(always)]
     fn available(&self, pattern: Pattern) -> Option<u32> {
         if self.order == Order::Following && pattern.source.is_none() {
             return None;

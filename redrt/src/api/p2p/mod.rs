@@ -108,6 +108,7 @@ fn bad_request(handle: RequestHandle) -> Error {
 }
 
 /// The handle of a new request on `comm`.
+#[inline]
 pub(crate) fn handle(engine: &mut Engine, id: RequestId, comm: &Comm) -> RequestHandle {
     engine.requests.get(id).comm = comm.handle().0;
     RequestHandle(engine.requests.handle(id))
