@@ -12,6 +12,7 @@ mod evidence;
 mod faults;
 mod files;
 mod flat;
+mod flood;
 mod fortran;
 mod healing;
 mod injection;

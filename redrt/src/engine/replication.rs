@@ -218,12 +218,12 @@ impl Engine {
     }
 
     pub(super) fn send_replicated(&mut self, arguments: SendArguments) -> Sent {
-        let SendArguments { context, source, to, tag, payload, element, synchronous } = arguments;
+        let eager = arguments.is_short();
+        let SendArguments { context, source, to, tag, payload, element, .. } = arguments;
         let length = payload.len();
         if let Some(traffic) = &mut self.traffic {
             traffic.note(to, length);
         }
-        let eager = length <= EAGER_BYTES_MAX && !synchronous;
         let payload = if eager { payload.into_owned() } else { payload };
         let digest = digest(self.replication().seed, Tag(tag), payload.bytes());
         let id = self.keep(payload, element, Some(to), eager);
@@ -241,7 +241,8 @@ impl Engine {
             outgoing.payload = payload;
         }
         // All may have acknowledged it already, if this replica lags behind its siblings.
-        let is_needed = !eager && self.outgoing.get(id).is_some_and(|outgoing| !outgoing.detached);
+        let waits = !eager || self.outgoing.is_crowded();
+        let is_needed = waits && self.outgoing.get(id).is_some_and(|outgoing| !outgoing.detached);
         if is_needed { Sent::Pending(id) } else { Sent::Complete }
     }
 

@@ -5,6 +5,7 @@ use super::link::Body;
 use super::outgoing::{Outgoing, OutgoingId};
 use super::payload::Payload;
 use super::receive::{Data, Message};
+use super::replication::EAGER_BYTES_MAX;
 use super::request::{RequestId, Status};
 use quiesce::matching::Arrived;
 use redrt_transport::frame::{Header, Kind, Rendezvous};
@@ -37,6 +38,14 @@ pub enum Sent {
     Complete,
     /// It is; [`Engine::send_request`] makes a request for it.
     Pending(OutgoingId),
+}
+
+impl SendArguments {
+    /// Whether the payload goes with its offer where ranks are replicated, and is copied for that.
+    #[inline]
+    pub fn is_short(&self) -> bool {
+        self.payload.len() <= EAGER_BYTES_MAX && !self.synchronous
+    }
 }
 
 impl Engine {
@@ -84,10 +93,10 @@ impl Engine {
         if outgoing.payload.is_lent() {
             outgoing.payload = Payload::Owned(outgoing.payload.bytes().into());
         }
-        outgoing.detached = true;
         if let Some(request) = outgoing.request.take() {
             self.requests.complete(request, Status::EMPTY);
         }
+        self.outgoing.detach(id);
     }
 
     /// The payload is no longer needed: its request completes.
