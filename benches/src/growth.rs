@@ -14,7 +14,7 @@ pub const PICTURE: &str = "growth.svg";
 
 /// With more, starting peers takes tens of seconds.
 const PEER_RANKS_MAX: u32 = 64;
-/// From so many ranks on a peer takes many seconds, and every library runs once.
+/// From this number of ranks on a peer takes many seconds, and every library runs once.
 const ONE_RUN_FROM: u32 = 64;
 
 const RANK_COUNTS: [u32; 6] = [2, 4, 16, 64, 128, 256];
@@ -26,12 +26,12 @@ const MEMORY: &str = "Memory of a process, the mean over all: what the kernel co
     goal is 8 MiB, and 64 KiB for each connected peer.";
 const RANKS: &str = "From the same runs: latency of 8 bytes between ranks 0 and 1 while the others rest outside of MPI, the best slice of each run; and \
     a barrier of all, the mean. Two cores.";
-const UNEXPECTED: &str = "Rank 0 has sent rank 1 so many messages with different tags, which all wait for their receives: latency of 8 bytes \
+const UNEXPECTED: &str = "Rank 0 has sent rank 1 this number of messages with different tags, which all wait for their receives: latency of 8 bytes \
     past them; then the time of a receive, of the last 200 in reverse order; and what a waiting message of 8 bytes takes at the receiver, where \
     there are many.";
-const COMMUNICATING: &str = "So many copies of `MPI_COMM_WORLD` of 2 ranks: the best of the last ten calls of `MPI_Comm_dup`, latency on the last \
+const COMMUNICATING: &str = "This number of copies of `MPI_COMM_WORLD` of 2 ranks: the best of the last ten calls of `MPI_Comm_dup`, latency on the last \
     one, and what each takes in a process.";
-const RETAINED: &str = "Two replicas of 2 ranks, strict; of rank 1, one replica receives nothing until its sibling has received so many messages of 8 \
+const RETAINED: &str = "Two replicas of 2 ranks, strict; of rank 1, one replica receives nothing until its sibling has received this number of messages of 8 \
     bytes, and all are kept for it meanwhile: the time of a send, of the last 1,000; what a message takes in each sender (ordinary pages, first used then, are \
     among it); and latency when it has caught up.";
 

@@ -88,7 +88,7 @@ impl Kind {
 /// One MPI library of this machine.
 #[derive(Clone, Debug)]
 pub struct Library {
-    /// Which.
+    /// Which library it is.
     pub kind: Kind,
     /// Its name and version; when it is absent, what is missing.
     pub name: String,

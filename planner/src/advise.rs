@@ -158,7 +158,7 @@ const SPARE_CONFIDENCE: f64 = 0.999;
 /// Runs of a simulation. Fewer if they take more steps than these; fewer than the least say nothing.
 const RUN_COUNTS: [u32; 3] = [2000, 500, 100];
 const STEP_COUNT_MAX: u64 = 5_000_000;
-/// A simulated job that takes so many times its work does not end.
+/// A simulated job that takes this multiple of its work is taken to never end.
 const STRETCH_MAX: f64 = 50.0;
 
 impl Question {
@@ -259,7 +259,7 @@ impl Question {
         policies
     }
 
-    /// So many spares that the lack of one is rare.
+    /// Enough spares that the lack of one is rare.
     fn with_spares(&self, bare: &Policy) -> Policy {
         let replacement = Replacement {
             window: self.window_s,

@@ -193,7 +193,7 @@ impl Saving {
     }
 }
 
-/// Up to so many equal parts of the work are tried.
+/// Maximum number of equal parts of the work that are tried.
 const EVEN_COUNT: u32 = 1000;
 /// Points of the search for a minimum, on a logarithmic scale; then as many between the neighbours of the best.
 const POINT_COUNT: u32 = 256;

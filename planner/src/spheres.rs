@@ -4,7 +4,7 @@
 
 use crate::interval::{Checkpoints, daly_higher_order};
 
-/// So many spheres of each degree.
+/// Number of spheres of each degree.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Spheres {
     /// Degree and how many have it.

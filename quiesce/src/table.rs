@@ -50,7 +50,7 @@ pub(crate) struct Channels<T> {
     index: FxHashMap<ChannelKey, u32>,
     all: Vec<(ChannelKey, T)>,
     last: usize,
-    /// So many were there when [`Channels::new_ones`] was asked.
+    /// How many there were when [`Channels::new_ones`] was asked last.
     seen: usize,
 }
 

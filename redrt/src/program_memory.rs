@@ -12,7 +12,7 @@ const PAGE_BYTES: u64 = redrt_wire::scrub::PAGE_BYTES;
 /// The mark of a block with a mapping of its own, among the bits of a block's size that are no part of it.
 const IS_MAPPED: u64 = 2;
 const FLAGS: u64 = 7;
-/// So many pages of a mapping are looked at for the beginning of a block: before it there may be what belongs to somebody else.
+/// Number of pages that are searched for the beginning of a block: what is before it may belong to somebody else.
 const STRANGE_PAGES_MAX: u64 = 512;
 
 /// A stretch of memory that the program may write.

@@ -35,7 +35,7 @@ pub enum PlaceOrder {
     Release(u64),
     /// It is given back because the clone failed, for a reason that may lie with the host.
     Failed {
-        /// Which.
+        /// The number of the place's question.
         number: u64,
         /// The reason.
         why: String,
@@ -65,7 +65,7 @@ pub enum PlaceNews {
     },
     /// A place is the job's no more.
     Lost {
-        /// Which.
+        /// The number of the place's question.
         number: u64,
         /// Why, in words.
         why: String,
@@ -116,7 +116,7 @@ impl<S: Spares> Places<S> {
         }
     }
 
-    /// So many more copies may be put on this host, which may be closed or new.
+    /// Adds room for `count` copies on a host, which may be closed or new.
     pub fn add(&mut self, host: &str, count: u32, now: Duration) {
         self.closed.remove(host);
         let before = self.slot_count(host);

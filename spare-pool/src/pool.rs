@@ -42,7 +42,7 @@ pub struct Settings {
     pub rest_first: Duration,
     /// The longest rest.
     pub rest_max: Duration,
-    /// A host with so many failures is bad.
+    /// Number of failures that make a host bad.
     pub strikes_max: u32,
     /// How idle hosts are watched; absent where somebody else does and removes those that die.
     pub watch: Option<Watch>,

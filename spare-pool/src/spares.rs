@@ -18,7 +18,7 @@ pub enum News {
     },
     /// The place is the job's no more; another job may get it.
     Lost {
-        /// Which.
+        /// The lease.
         lease: Lease,
         /// Why, in words.
         why: String,

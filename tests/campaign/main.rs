@@ -30,7 +30,7 @@ struct Arguments {
     #[arg(long)]
     moments: Option<u32>,
 
-    /// Only so many jobs, spread over all.
+    /// Run only this number of jobs, spread over all.
     #[arg(long)]
     sample: Option<usize>,
 

@@ -3,7 +3,7 @@
 use redrt_tests::{Disk, Job, compile, compile_source};
 use std::path::Path;
 
-/// Every rank prints so many lines of 50 bytes, when the file is there that its argument names.
+/// Every rank prints this number of lines of 50 bytes once the file named by its argument exists.
 fn printing(line_count: u32) -> (tempfile::TempDir, std::path::PathBuf) {
     compile_source(&format!(
         r#"

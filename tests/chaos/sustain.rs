@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 /// The second half is spares.
 const HOSTS: &str = "h1:4,h2:4,h3:4,h4:4,h5:12,h6:12,h7:12,h8:12";
 const SPARE_COUNT: usize = 4;
-/// Every so many losses one is that of a host, as long as two spares are left.
+/// Number of losses after which one is that of a host, as long as two spares are left.
 const LOSSES_PER_HOST: u32 = 9;
 /// Redundancy must be back within this time, however slow the machine is.
 const RECOVERY_TIME_MAX: Duration = Duration::from_secs(120);

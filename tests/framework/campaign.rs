@@ -41,7 +41,7 @@ pub struct Plan {
     pub moment_count: u32,
     /// Where the moments are drawn from.
     pub seed: u64,
-    /// So many jobs of the plan, evenly spread; all if none.
+    /// Number of jobs of the plan to run, evenly spread; all if absent.
     pub sample: Option<usize>,
     /// Jobs at once.
     pub parallel: usize,

@@ -12,7 +12,7 @@ impl Running {
         self.audit().iter().filter(|record| record["event"] == event).count()
     }
 
-    /// Waits until the audit log has so many records of this kind.
+    /// Waits until the audit log has `count` records of this kind.
     pub fn wait_for(&self, event: &str, count: usize) {
         self.wait_until(event, |job| job.count(event) >= count);
     }

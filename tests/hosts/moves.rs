@@ -38,7 +38,7 @@ fn count_on(replicas: &[String], host: &str) -> usize {
     replicas.iter().filter(|replica| replica.ends_with(&format!(" on {host}"))).count()
 }
 
-/// So many replicas run there.
+/// Checks how many replicas run on a host.
 #[track_caller]
 fn assert_on_host(job: &Running, host: &str, count: usize) {
     let replicas = job.replicas();

@@ -244,7 +244,7 @@ pub enum Open {
     },
     /// Signals to be read.
     Signals {
-        /// Which.
+        /// The signals, a bit each.
         mask: u64,
     },
     /// A set of descriptors to be watched.

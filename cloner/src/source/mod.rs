@@ -49,7 +49,7 @@ pub struct Options {
     pub encoding: Encoding,
     /// The program may be stopped about this long.
     pub downtime_target: Duration,
-    /// At most so many rounds before the cut.
+    /// Maximum number of rounds before the cut.
     pub round_count_max: u32,
     /// Fail instead of stopping the program for longer, when memory changes too fast.
     pub must_converge: bool,
@@ -110,7 +110,7 @@ pub enum Event {
         round: u32,
         /// Bytes of memory done.
         done_bytes: u64,
-        /// Of so many in this round.
+        /// Total number in this round.
         total_bytes: u64,
         /// Time since the round began.
         elapsed: Duration,

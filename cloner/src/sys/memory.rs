@@ -10,7 +10,7 @@ const PAGE: usize = 4096;
 /// A huge page that takes longer than this was no bargain: small ones take a millisecond.
 const HUGE_LIMIT: Duration = Duration::from_micros(1500);
 const PENALTY_MAX: u32 = 256;
-/// So many blocks are made of small pages before a huge one is tried again.
+/// Number of blocks made of small pages before a huge one is tried again.
 static SKIPPED: AtomicU32 = AtomicU32::new(0);
 /// What the next disappointment adds to that.
 static PENALTY: AtomicU32 = AtomicU32::new(1);

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-/// What goes wrong, when so many bytes have gone from the source to the destination.
+/// What goes wrong after a number of bytes from the source to the destination.
 #[derive(Clone, Copy, Debug)]
 pub enum Fault {
     /// Nothing.

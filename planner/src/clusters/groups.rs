@@ -14,7 +14,7 @@ pub struct Clustering {
 }
 
 impl Clustering {
-    /// Consecutive ranks, so many to a cluster, each its own group: what a user would do first.
+    /// Clusters of equally many consecutive ranks, each its own group: what a user would do first.
     #[must_use]
     pub fn consecutive(ranks: u32, size: u32) -> Self {
         let groups: Vec<Vec<u32>> =

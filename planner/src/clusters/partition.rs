@@ -25,7 +25,7 @@ impl Default for Weights {
     }
 }
 
-/// Hosts from which a part is grown: so many at most, evenly spread.
+/// Maximum number of hosts from which a part is grown; they are spread evenly.
 const SEED_COUNT_MAX: usize = 16;
 /// Rounds of refinement; each stops the loop when it gains nothing.
 const ROUND_COUNT_MAX: usize = 8;

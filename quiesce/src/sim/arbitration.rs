@@ -23,7 +23,7 @@ const DEGREE: usize = 2;
 
 /// What is known of who differs.
 pub(super) struct Arbitration {
-    /// So many more copies are made.
+    /// Number of further copies that are made.
     holds_left: usize,
     /// By process: reports that the coordinator has heard.
     heard: Vec<usize>,

@@ -17,7 +17,7 @@ use std::borrow::Cow;
 
 /// Of a longer payload only the front is kept.
 const SUSPECT_BYTES_MAX: usize = 64 << 20;
-/// A process whose data differ once and for all tells of so many payloads.
+/// Maximum number of payloads that a process reports whose data differ for good.
 const EXCERPT_COUNT_MAX: u32 = 32;
 
 /// A payload that was found to be wrong.

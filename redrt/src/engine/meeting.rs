@@ -14,7 +14,7 @@ const LOOKS: u32 = 200;
 /// Looks in a row where processes share cores, each of which is followed by a yield.
 const LOOKS_SHARED: u32 = 24;
 
-/// After so many yields the process takes in messages as well: others may wait for what only it can do.
+/// Number of yields after which the process drains incoming messages too: others may wait for what only it can do.
 const LOOKS_PER_PROGRESS: u32 = 8;
 
 /// What threads of this process wait for on boards.

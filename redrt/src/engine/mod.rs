@@ -239,7 +239,7 @@ pub enum Outlook<T> {
 /// When somebody who waits looks again.
 #[derive(Clone, Copy)]
 struct Wanted {
-    /// When so many operations are complete.
+    /// When at least this number of operations is complete.
     completions: u64,
     /// When anything has happened, too.
     is_open: bool,
@@ -283,7 +283,7 @@ impl Wanted {
     }
 }
 
-/// After so many calls that found nothing a process that has a core to itself offers it to others.
+/// Number of empty calls after which a process that has a core to itself yields it.
 const IDLE_POLLS: u32 = 16;
 
 /// A follower that polls in vain, where processes share cores, lets others run for so long.

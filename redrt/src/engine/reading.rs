@@ -52,10 +52,10 @@ static HAS_DIVERGED: AtomicBool = AtomicBool::new(false);
 /// Readings closer together than this are a loop, and told to the followers in batches.
 const LOOP_DISTANCE_NS: u64 = 20_000;
 
-/// So many readings are told at once before a loop is taken for one.
+/// Number of readings that are told at once before a loop is recognised as one.
 const PROMPT_COUNT: u32 = 16;
 
-/// A leader that reads clocks and does nothing else stops when its followers are so many decisions behind.
+/// How many decisions ahead of its followers a leader that only reads clocks may be.
 const UNSTABLE_MAX: u64 = 1 << 16;
 
 /// What an engine remembers of readings.

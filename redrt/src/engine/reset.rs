@@ -15,7 +15,7 @@ use redrt_types::ProcessIndex;
 use redrt_wire::control::FromAgent;
 use redrt_wire::event::Event;
 
-/// So many flushes of a program that polls in vain between two looks at sockets that are only written to.
+/// Number of flushes, in a program that polls in vain, between two polls of sockets that are only written to.
 const FLUSHES_PER_LOOK: u32 = 32;
 
 impl Engine {

@@ -36,7 +36,7 @@ pub const PAUSES_MAX: u64 = 4;
 /// Pauses between two polls that look at sockets.
 pub const PAUSES_OF_A_SOCKET: u64 = 16;
 
-/// As so many of them counts a look at a socket, which is a system call: no process spins for longer than it takes to wake it.
+/// One socket poll, a system call, costs this many ring polls of the spin budget: no process spins longer than a wake-up takes.
 /// Other jobs, or other hosts of a test, may want the core.
 pub const POLLS_OF_A_SOCKET: u32 = 100;
 

@@ -8,7 +8,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Innermost frames that are kept, the library's own among them.
 const FRAMES_MAX: usize = 40;
-/// So many messages are remembered.
+/// Number of messages that are remembered.
 const TRACES_MAX: usize = 8192;
 
 struct Noted {

@@ -109,7 +109,7 @@ fn place(call: &Call) -> Result<Option<u64>, c_int> {
     }
 }
 
-/// Lengths of the pieces in which so many bytes are moved: the engine is held meanwhile.
+/// Lengths of the pieces in which bytes are moved: the engine is held meanwhile.
 fn pieces(total: usize) -> impl Iterator<Item = (usize, usize)> {
     (0..total.max(1)).step_by(PIECE_BYTES).map(move |from| (from, PIECE_BYTES.min(total - from)))
 }
@@ -118,7 +118,7 @@ fn total_of(memory: &[libc::iovec]) -> usize {
     memory.iter().map(|part| part.iov_len).sum()
 }
 
-/// What is there of so many bytes.
+/// What is there of the bytes asked for.
 fn read_piece(file: &File, at: u64, length: usize) -> io::Result<Vec<u8>> {
     let mut bytes = vec![0; length];
     let found = read_at(file, at, &mut bytes)?;

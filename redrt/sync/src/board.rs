@@ -12,7 +12,7 @@
 
 use crate::primitive::{AtomicU64, Ordering};
 
-/// Cells of a member: so many operations less one may a member be ahead of another.
+/// Cells of a member: a member may be ahead of another by one operation less.
 pub const DEPTH: u64 = if cfg!(redrt_loom) { 2 } else { 4 };
 
 /// The numbers on the cells, as all members see them.

@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 pub const PLACES: u32 = 32;
 /// Most members: each looks at all others.
 pub const MEMBERS_MAX: usize = 256;
-/// Of so many, what is posted for each is said in the cell itself, of more in its annex.
+/// Up to this number of entries is posted in the cell itself, more in its annex.
 const ENTRIES_INLINE_MAX: usize = 16;
 /// Bytes that fit into a cell itself.
 const INLINE_BYTES_MAX: usize = 960;
@@ -117,7 +117,7 @@ enum What {
     All,
     /// That one comes.
     Member(usize),
-    /// That so many parts of this member's own work are over.
+    /// Publishes how many parts of this member's own work are over.
     Parts(u64),
 }
 
@@ -383,7 +383,7 @@ impl Board {
         Entry { length: length as u64, place: place as u64 }
     }
 
-    /// Writes that this member's piece for all, of so many bytes, comes as a message.
+    /// Posts that this member's piece for all comes as a message, and its size in bytes.
     pub fn write_message(&self, number: u64, bytes: usize) {
         let entry = Entry { length: bytes as u64, place: MESSAGE };
         // SAFETY: - this member's own cell, which nobody reads now.

@@ -178,7 +178,7 @@ impl Header {
         }
     }
 
-    /// The header of a frame with a body of so many bytes and no digest.
+    /// The header of a frame with a body of this size in bytes and no digest.
     #[inline]
     pub fn of_size(kind: Kind, body_bytes: usize) -> Self {
         Self { size: (HEADER_BYTES + body_bytes) as u32, ..Self::new(kind, 0) }

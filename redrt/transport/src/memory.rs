@@ -125,7 +125,7 @@ pub struct Scratch {
 /// Memory that nobody needs now. To have fresh pages, or zeros in old ones, may take as long as all that is done with it.
 static SPARES: Mutex<Vec<Vec<u64>>> = Mutex::new(Vec::new());
 
-/// So many pieces are kept at most, and so much in all.
+/// Maximum number of pieces that are kept, and of words in all.
 const SPARES_MAX: usize = 4;
 const SPARE_WORDS_MAX: usize = (32 << 20) / 8;
 
@@ -135,7 +135,7 @@ fn no_memory(length: usize) -> ! {
     std::alloc::handle_alloc_error(layout)
 }
 
-/// So many words of zeros, if there is memory for them.
+/// Zeroed memory of `count` words, if there is any.
 fn zeroed(count: usize) -> Option<Vec<u64>> {
     let layout = Layout::array::<u64>(count).ok().filter(|layout| layout.size() > 0)?;
     // SAFETY: - the layout is not of size zero.

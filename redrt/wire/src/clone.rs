@@ -65,7 +65,7 @@ pub enum CloneOrder {
     Receive(Newcomer),
     /// Send the image of a replica to where the other daemon listens.
     Send {
-        /// Which.
+        /// The newcomer.
         newcomer: Newcomer,
         /// Where to.
         address: SocketAddr,
@@ -117,7 +117,7 @@ pub struct Progress {
     pub round: u32,
     /// Bytes done of it.
     pub done_bytes: u64,
-    /// Of so many.
+    /// Total number of them.
     pub total_bytes: u64,
     /// Bytes a second.
     pub bytes_per_second: u64,

@@ -202,7 +202,7 @@ pub enum ToDaemon {
     Watch(Watch),
     /// Another host is suspected: has it been heard?
     Probe {
-        /// Which.
+        /// The host.
         host: u32,
     },
     /// Start your part of the job.
@@ -237,7 +237,7 @@ pub enum ToDaemon {
     },
     /// About a clone, to a host that takes part in it.
     Clone {
-        /// Which.
+        /// The copy.
         id: CloneId,
         /// What to do.
         order: CloneOrder,
@@ -297,21 +297,21 @@ pub enum FromDaemon {
     },
     /// A process was started.
     Started {
-        /// Which.
+        /// The replica.
         replica: ReplicaId,
         /// Its process id.
         pid: i32,
     },
     /// A process could not be started.
     NotStarted {
-        /// Which.
+        /// The replica.
         replica: ReplicaId,
         /// Why.
         message: String,
     },
     /// A clone in which this host takes part has come so far.
     Clone {
-        /// Which.
+        /// The copy.
         id: CloneId,
         /// How far.
         step: CloneStep,
@@ -335,14 +335,14 @@ pub enum FromDaemon {
         #[serde(with = "serde_bytes")]
         bytes: Vec<u8>,
     },
-    /// So many more bytes of standard input were taken by every replica of rank 0 on this host.
+    /// Bytes of standard input that every replica of rank 0 on this host has taken since the last message.
     InputTaken {
         /// Number of bytes.
         byte_count: u64,
     },
     /// A process ended. More of its output may follow.
     Exited {
-        /// Which.
+        /// The replica.
         replica: ReplicaId,
         /// How.
         exit: Exit,

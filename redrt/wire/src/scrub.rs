@@ -22,7 +22,7 @@ pub struct Order {
     pub collective: u64,
     /// Memory from this address on …
     pub from: u64,
-    /// … and so many bytes of it at most.
+    /// Maximum number of its bytes.
     pub bytes_max: u64,
 }
 
@@ -62,7 +62,7 @@ impl Stretch {
 /// What a process answers.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Answer {
-    /// So many collectives it has begun.
+    /// Number of collectives that it has begun.
     Position(u64),
     /// It had begun that collective already.
     Late,

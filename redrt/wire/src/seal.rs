@@ -23,7 +23,7 @@ const PROLOGUE: &[u8] = b"redrt-noise-1";
 pub(crate) const HANDSHAKE_BYTES: usize = 48;
 const TAG_BYTES: usize = 16;
 const LENGTH_BYTES: usize = 2;
-/// After so many records a direction gets a new key: with AES-GCM the same key must not encrypt petabytes.
+/// Number of records after which a direction gets a new key: with AES-GCM the same key must not encrypt petabytes.
 const RECORDS_PER_KEY: u64 = if cfg!(test) { 8 } else { 1 << 22 };
 /// Plain bytes of the longest record.
 pub const RECORD_BYTES_MAX: usize = u16::MAX as usize - TAG_BYTES;

@@ -126,7 +126,7 @@ pub enum Question {
     Stop,
     /// Move one replica to another host.
     Migrate {
-        /// Which.
+        /// The replica.
         replica: redrt_types::ReplicaId,
         /// Name of the host; where it suits best if absent.
         to: Option<String>,
@@ -135,7 +135,7 @@ pub enum Question {
     Drain(String),
     /// Change how many replicas ranks have.
     Degree {
-        /// So many.
+        /// The degree.
         degree: u16,
         /// First and last rank of each range; all ranks if there is none.
         ranks: Vec<(u32, u32)>,
@@ -144,7 +144,7 @@ pub enum Question {
     AddSpare {
         /// Its name.
         host: HostName,
-        /// So many; as many as suit it if absent.
+        /// Number of places; as many as suit the host if absent.
         place_count: Option<u32>,
     },
 }

@@ -23,12 +23,12 @@ mod words;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// From so many replicas on that were wrong on one host, chance is no explanation.
+/// Number of wrong replicas on one host from which on chance is no explanation.
 pub const HOST_COUNT: usize = 3;
-/// From so many findings of several ranks in one job on, on as many hosts as [`SPREAD_HOSTS`], no host is the reason.
+/// Number of findings of several ranks in one job, on as many hosts as [`SPREAD_HOSTS`], from which on no host is the reason.
 const SPREAD_COUNT: usize = 4;
 const SPREAD_HOSTS: usize = 3;
-/// A host with so many findings of other ranks is a reason of its own for what is found there.
+/// Number of findings of other ranks that make a host a reason of its own for what is found there.
 const OTHERS_COUNT: usize = 2;
 
 /// A replica on a host.
@@ -60,7 +60,7 @@ pub struct Site {
 pub enum Who {
     /// A majority says that it is this one.
     Outvoted {
-        /// Which.
+        /// The replica and its life.
         life: Life,
         /// A sibling ran on another host, so that a difference between hosts could show.
         is_apart: bool,

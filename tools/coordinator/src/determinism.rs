@@ -14,7 +14,7 @@ use replica_output::mismatch::OutputMismatch;
 use sdc_detect::Difference;
 use std::collections::BTreeMap;
 
-/// So many messages are looked at; what follows is counted.
+/// Number of messages that are looked at; what follows is counted.
 const MESSAGES_MAX: usize = 256;
 /// The same of lines, and of what was found besides both.
 const LINES_MAX: usize = 32;

@@ -8,7 +8,7 @@ use redrt_wire::event::{Evidence, Excerpt, Mismatch};
 use sdc_detect::{Difference, Element, difference};
 use std::collections::VecDeque;
 
-/// So many are kept; the other one comes soon or never.
+/// Maximum number that is kept; the other one comes soon or never.
 const KEPT_MAX: usize = 64;
 
 type Key = (VirtualRank, VirtualRank, ContextId, SeqNum);

@@ -26,7 +26,7 @@ pub struct RandomKills {
     pub mean_time: Duration,
     /// Seed of the times and victims.
     pub seed: u64,
-    /// So many are killed at most; all that can be where none is given.
+    /// Maximum number of kills; unlimited if absent.
     pub count: Option<u32>,
 }
 

@@ -63,7 +63,7 @@ use std::time::Duration;
 const SIGKILL: i32 = 9;
 const SIGTERM: i32 = 15;
 
-/// So many siblings that contradict a replica are believed.
+/// Number of siblings that are believed when they contradict a replica.
 const SIBLINGS_BELIEVED: usize = 2;
 
 /// The state machine; see the module.

@@ -29,7 +29,7 @@ pub struct Settings {
     pub stall_time: Option<Duration>,
     /// How often processes are asked whether they wait in MPI, at most.
     pub look_interval: Duration,
-    /// With so many strikes a host is drained.
+    /// Number of strikes at which a host is drained.
     pub strikes_max: u32,
     /// How often the memory of replicas is compared.
     pub scrub_interval: Option<Duration>,
@@ -58,14 +58,14 @@ pub enum OnStall {
 pub enum Input {
     /// A process was started.
     Started {
-        /// Which.
+        /// The replica.
         replica: ReplicaId,
         /// Its process id.
         pid: i32,
     },
     /// A process could not be started.
     NotStarted {
-        /// Which.
+        /// The replica.
         replica: ReplicaId,
         /// Why.
         message: String,
@@ -170,7 +170,7 @@ pub enum Output {
     StreamLost(ReplicaId),
     /// This replica will print no more.
     StreamEnded {
-        /// Which.
+        /// The replica.
         replica: ReplicaId,
         /// Whether it printed all it would have. Not so when the job was ended: that one replica had come further than
         /// another is then no difference between them.

@@ -24,7 +24,7 @@ const FLOOR: Duration = Duration::from_secs(30);
 /// How many looks have to fit into `--stall-timeout`.
 pub const STALL_LOOKS_MIN: f64 = 2.5;
 
-/// A replica may stand so many times as long as any of its rank has.
+/// How many times as long as any replica of its rank a replica may stand at one call.
 const FACTOR: u32 = 4;
 
 /// When a look comes so much later than it was due, it was this process that stood still.
@@ -54,7 +54,7 @@ impl Stand {
 /// A replica that others may be waiting for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Laggard {
-    /// Which.
+    /// The replica.
     pub replica: ReplicaId,
     /// Siblings that are ahead of it, or that answer when it does not.
     pub ahead: ReplicaSet,

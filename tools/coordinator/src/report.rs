@@ -14,7 +14,7 @@ use std::time::Duration;
 /// The loss of one replica.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Loss {
-    /// Which.
+    /// The replica.
     pub replica: ReplicaId,
     /// How it ended.
     pub exit: Exit,
@@ -42,19 +42,19 @@ pub enum EndReason {
     },
     /// A process could not be started.
     NotStarted {
-        /// Which.
+        /// The replica.
         replica: ReplicaId,
         /// Why.
         message: String,
     },
     /// A rank ended without calling `MPI_Init` while others had called it, and would wait for ever.
     MissedInit {
-        /// Which.
+        /// The rank.
         rank: VirtualRank,
     },
     /// A replica, or a program it ran, called `MPI_Init` once more.
     SecondInit {
-        /// Which.
+        /// The replica.
         replica: ReplicaId,
     },
     /// A job that was spawned has failed.
@@ -83,7 +83,7 @@ pub enum EndReason {
     Refused(Refusal),
     /// A process lacks something of its host, and there is no sibling to go on in its place.
     Unable {
-        /// Which.
+        /// The replica.
         replica: ReplicaId,
         /// What it could not do, and why.
         why: String,
@@ -162,14 +162,14 @@ pub enum Report {
     Lost(Loss),
     /// A process ended in the ordinary course of events.
     Exited {
-        /// Which.
+        /// The replica.
         replica: ReplicaId,
         /// How.
         exit: Exit,
     },
     /// A replica's connections broke; whether it is dead is for its daemon to say.
     Suspected {
-        /// Which.
+        /// The replica.
         replica: ReplicaId,
         /// Who noticed.
         by: ReplicaId,
@@ -216,26 +216,26 @@ pub enum Report {
     },
     /// A replica is to leave when another has its part.
     Leaving {
-        /// Which.
+        /// The replica.
         replica: ReplicaId,
         /// Name of the host that it is to be moved to, if that was said.
         to: Option<String>,
     },
     /// It has left, and its rank has as many replicas as it is to have.
     Left {
-        /// Which.
+        /// The replica.
         replica: ReplicaId,
     },
     /// It does not leave after all.
     Stays {
-        /// Which.
+        /// The replica.
         replica: ReplicaId,
         /// Why.
         why: String,
     },
-    /// Ranks are to have so many replicas.
+    /// The degree of ranks is to change.
     Degree {
-        /// So many.
+        /// The degree.
         degree: u16,
         /// How many ranks.
         rank_count: usize,
@@ -247,7 +247,7 @@ pub enum Report {
     },
     /// The place that a replica is in is the job's no more.
     PlaceLost {
-        /// Which.
+        /// The replica.
         replica: ReplicaId,
         /// Why.
         why: String,
@@ -294,12 +294,12 @@ pub enum Report {
     },
     /// A replica is so far behind that what it prints next is not compared.
     OutputUncompared {
-        /// Which.
+        /// The replica.
         replica: ReplicaId,
     },
     /// A replica must stop printing until others have printed as much.
     OutputHeld {
-        /// Which.
+        /// The replica.
         replica: ReplicaId,
     },
     /// Memory of a rank's replicas was equal and is not any more.
@@ -326,7 +326,7 @@ pub enum Report {
     ScrubEnded(scrub::Coverage),
     /// A replica that its siblings contradict is being ended.
     Retired {
-        /// Which.
+        /// The replica.
         replica: ReplicaId,
         /// What it did.
         reason: RetireReason,
@@ -335,9 +335,9 @@ pub enum Report {
     Strike {
         /// Which replica.
         replica: ReplicaId,
-        /// So many its host has now.
+        /// Number of strikes that its host has now.
         count: u32,
-        /// With so many it is drained.
+        /// Number at which it is drained.
         limit: u32,
     },
     /// A replica stands still, and its siblings wait for it.

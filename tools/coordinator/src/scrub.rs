@@ -170,7 +170,7 @@ pub struct ScrubWatch {
 }
 
 impl ScrubWatch {
-    /// For so many ranks; a round begins every `interval`.
+    /// For a job with this number of ranks; a round begins every `interval`.
     pub fn new(interval: Duration, rank_count: u32) -> Self {
         let rank = || Rank {
             margin: 1,

@@ -17,7 +17,7 @@ pub const INTERVAL_USUAL: Duration = Duration::from_secs(2);
 /// The same for each process of the job: all answers go to one place.
 const INTERVAL_OF_A_PROCESS: Duration = Duration::from_millis(1);
 
-/// A wave that has not been answered by all for so many intervals is given up, and another begins: who is stopped
+/// Number of intervals after which a wave that not all have answered is given up, and another begins: who is stopped
 /// answers none.
 const WAVE_INTERVALS: u32 = 4;
 
@@ -48,7 +48,7 @@ pub enum Finding {
 }
 
 impl StallWatch {
-    /// For a job of so many processes, which are asked no more often than this.
+    /// For a job with this number of processes, which are asked no more often than `interval_min`.
     pub fn new(process_count: u32, interval_min: Duration) -> Self {
         let interval = interval_min.max(INTERVAL_OF_A_PROCESS * process_count);
         Self { interval, wave: 0, answers: None, before: None, next: Duration::ZERO }

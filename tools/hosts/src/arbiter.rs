@@ -25,7 +25,7 @@ pub enum Verdict {
     Probe(Who, u32),
     /// The host is dead.
     Dead {
-        /// Which.
+        /// The host.
         host: u32,
         /// Why, in words.
         why: String,

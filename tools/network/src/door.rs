@@ -30,9 +30,9 @@ use std::time::{Duration, Instant};
 
 /// How long a stranger may take, in all, to prove that it is none.
 pub const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(5);
-/// So many may be proving themselves.
+/// Maximum number of guests that prove themselves at once.
 pub const GUESTS_MAX: usize = 128;
-/// So many are accepted before the loop does something else.
+/// Maximum number of connections accepted before the loop does something else.
 const ACCEPTED_AT_ONCE: usize = 64;
 /// As many wait in the kernel.
 const BACKLOG: i32 = 1024;

@@ -5,7 +5,7 @@
 
 use std::time::{Duration, Instant};
 
-/// So many may be told in a row.
+/// Number that may be told in a row.
 const BURST: u32 = 8;
 /// After that, one in this time.
 const INTERVAL: Duration = Duration::from_secs(10);

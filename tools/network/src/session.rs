@@ -6,9 +6,9 @@
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-/// After so many messages the other end is told what has been received.
+/// Number of messages after which the other end is told what has been received.
 const UNTOLD_COUNT_MAX: u64 = 32;
-/// After so many bytes too: output keeps much in the sender's log.
+/// The same in bytes: output keeps much in the sender's log.
 const UNTOLD_BYTES_MAX: usize = 256 << 10;
 
 /// One end of the stream.
@@ -73,7 +73,7 @@ impl Session {
         self.received
     }
 
-    /// The other end has so many messages. What cannot be is ignored: it would be a message from before.
+    /// The other end has received `count` messages. A count that cannot be is ignored: it would be a message from before.
     pub fn taken(&mut self, count: u64) {
         let known = count.saturating_sub(self.first).min(self.log.len() as u64);
         for body in self.log.drain(..known as usize) {

@@ -17,7 +17,7 @@ struct Source {
     pending: VecDeque<u8>,
     /// All that it has printed.
     printed_bytes: u64,
-    /// So many bytes are still to come that were shown before it came.
+    /// Bytes still to come that were shown before it came.
     late_bytes: u64,
     is_lost: bool,
 }

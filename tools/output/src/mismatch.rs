@@ -23,7 +23,7 @@ pub struct OutputMismatch {
 /// What some replicas have printed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Side {
-    /// Which.
+    /// The replicas.
     pub replicas: Vec<ReplicaIndex>,
     /// The line, as far as it had arrived, without its end. At most [`EXCERPT_BYTES_MAX`] around the byte that differs.
     pub text: Vec<u8>,
@@ -38,7 +38,7 @@ pub enum Finding {
     Mismatch(OutputMismatch),
     /// A replica is so far behind that what it prints next cannot be compared any more.
     Uncompared {
-        /// Which.
+        /// The replica.
         replica: ReplicaIndex,
     },
 }

@@ -33,7 +33,7 @@ use std::collections::VecDeque;
 
 /// So much of what was shown is kept for those that have not printed it yet.
 pub(super) const HISTORY_BYTES_MAX: usize = 8 << 20;
-/// A replica with so many differing lines in a row is compared no more.
+/// Number of differing lines in a row after which a replica is compared no more.
 pub(super) const MISSES_MAX: u32 = 8;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -68,7 +68,7 @@ struct Source {
     pending: VecDeque<u8>,
     /// All that it has printed, what its source had printed before it was copied among it.
     printed_bytes: u64,
-    /// So many bytes are still to come that nothing is left to compare with.
+    /// Bytes still to come that nothing is left to compare with.
     late_bytes: u64,
     has_ended: bool,
     /// Differing lines in a row.
@@ -374,7 +374,7 @@ impl VotedStream {
         true
     }
 
-    /// Shows so many bytes of these sources, which are the same.
+    /// Shows the first `count` bytes of these sources, which are the same.
     fn pass(&mut self, agreeing: &[usize], count: usize, out: &mut Vec<u8>) {
         let bytes = &self.sources[agreeing[0]].pending.as_slices().0[..count];
         out.extend_from_slice(bytes);

@@ -68,7 +68,7 @@ enum What {
     },
     /// Raise or lower the number of replicas of each rank.
     Degree {
-        /// So many replicas.
+        /// Number of replicas.
         degree: u16,
         /// Of these ranks only: 0-3,7
         #[arg(long, value_name = "LIST", value_parser = ranges)]
@@ -82,7 +82,7 @@ enum What {
     /// Print the manual page or completions for a shell.
     #[command(hide = true)]
     Generate {
-        /// Which.
+        /// What to print
         what: Generate,
     },
     /// Look at a pool of spare hosts that jobs share, and change it.

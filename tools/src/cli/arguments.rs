@@ -82,17 +82,17 @@ pub struct Arguments {
     #[arg(long = "stall-timeout", value_name = "SECONDS", help_heading = "Replication")]
     pub stall_timeout: Option<String>,
 
-    /// Compare the memory of replicas every so many seconds, at a collective, to find what is corrupt before it reaches a message. 60
+    /// Compare the memory of replicas at this interval, at a collective, to find what is corrupt before it reaches a message. 60
     /// costs little. Programs with threads of their own are left alone
     #[arg(long, value_name = "SECONDS", help_heading = "Replication")]
     pub scrub: Option<String>,
 
-    /// Where a rank has two replicas, keep a copy of either on another host, made anew every so many seconds [default: 600], and when the
+    /// Where a rank has two replicas, keep a copy of either on another host, made anew at this interval [default: 600], and when the
     /// two differ ask these which one is wrong. It takes the memory of four replicas and keeps the messages of that time
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, require_equals = true, default_missing_value = "600", help_heading = "Replication")]
     pub arbitrate: Option<String>,
 
-    /// A host on which so many replicas were found to be wrong gets nothing more, and its replicas move away
+    /// Number of replicas found to be wrong after which a host gets nothing more, and its replicas move away
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..), help_heading = "Replication")]
     pub strikes: u32,
 
@@ -109,7 +109,7 @@ pub struct Arguments {
     #[arg(long = "pool-secret", value_name = "FILE", requires = "pool", help_heading = "Replication")]
     pub pool_secret: Option<PathBuf>,
 
-    /// So many replicas redctl degree may give a rank [default: as many as it starts with, or one more as long as none is moved]
+    /// Maximum number of replicas that redctl degree may give a rank [default: as many as it starts with, or one more as long as none is moved]
     #[arg(long = "max-degree", value_name = "R", value_parser = clap::value_parser!(u16).range(1..=63), help_heading = "Replication")]
     pub max_degree: Option<u16>,
 

@@ -15,7 +15,7 @@ pub enum Fault {
     Timed(TimedKill),
     /// Kills at random times.
     Random(RandomKills),
-    /// A host that corrupts one message in so many.
+    /// A host that corrupts one message in `period`.
     Sick {
         /// Its name.
         host: String,

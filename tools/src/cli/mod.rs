@@ -96,7 +96,7 @@ pub struct Job {
     pub stall_time: Option<Duration>,
     /// How often processes are asked whether they wait in MPI, at most.
     pub look_interval: Duration,
-    /// A host with so many strikes is drained.
+    /// Number of strikes at which a host is drained.
     pub strikes_max: u32,
     /// How often the memory of replicas is compared.
     pub scrub_interval: Option<Duration>,

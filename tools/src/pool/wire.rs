@@ -44,7 +44,7 @@ pub enum Question {
     Add(Vec<Spare>),
     /// Remove hosts; those that are leased only if it must be.
     Remove {
-        /// Which.
+        /// The hosts.
         hosts: Vec<String>,
         /// Take them from the jobs that have them.
         force: bool,
@@ -53,7 +53,7 @@ pub enum Question {
     Drain(Vec<String>),
     /// Something is wrong with these.
     Bad {
-        /// Which.
+        /// The hosts.
         hosts: Vec<String>,
         /// What.
         why: String,
@@ -95,7 +95,7 @@ pub enum ToPool {
     Succeeded(LeaseId),
     /// A place is given back.
     End {
-        /// Which.
+        /// The lease.
         lease: LeaseId,
         /// How it went.
         end: End,
@@ -136,7 +136,7 @@ pub enum FromPool {
     },
     /// A lease is over, without the job's doing.
     Ended {
-        /// Which.
+        /// The lease.
         lease: LeaseId,
         /// Why.
         why: String,

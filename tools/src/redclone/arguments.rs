@@ -51,7 +51,7 @@ pub enum Command {
     /// Print the manual page or completions for a shell
     #[command(hide = true)]
     Generate {
-        /// Which.
+        /// What to print
         #[arg(value_enum)]
         what: Generate,
     },
@@ -99,7 +99,7 @@ pub struct CloneOptions {
     /// How long the program may be stopped, in milliseconds
     #[arg(long, value_name = "MS", default_value_t = 10)]
     pub downtime_target: u64,
-    /// At most so many rounds before the program is stopped
+    /// Maximum number of rounds before the program is stopped
     #[arg(long, value_name = "N", default_value_t = 30)]
     pub rounds: u32,
     /// What to do when memory changes faster than it is sent: stop the program for longer, or fail

@@ -12,7 +12,7 @@ use planner::clusters::{Layout, Traffic};
 use planner::profile::Profile;
 use std::path::Path;
 
-/// So many shapes can be told apart in the picture.
+/// Number of shapes that can be told apart in the picture.
 const SHAPES_MAX: usize = 6;
 
 fn traffic(path: &Path) -> Result<Traffic> {

@@ -36,7 +36,7 @@ fn quantity(text: &str, units: &[(&str, f64)]) -> Option<f64> {
     (value.is_finite() && value >= 0.0).then_some(value)
 }
 
-/// Clusters are found for so many ranks in bearable time and memory.
+/// Maximum number of ranks for which clusters are found in bearable time and memory.
 const RANK_COUNT_MAX: u32 = 1 << 17;
 
 /// `64x16`: hosts, and processes for each.

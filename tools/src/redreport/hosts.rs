@@ -13,7 +13,7 @@ use job_report::drain_command;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// From so many verdicts on, chance is no explanation.
+/// Number of verdicts from which on chance is no explanation.
 pub const SICK_COUNT: usize = 3;
 
 /// What is known of one host.

@@ -105,7 +105,7 @@ pub struct Side {
 /// A replica and where it ran.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Placed {
-    /// Which.
+    /// The replica.
     pub replica: String,
     /// Where.
     pub host: String,
@@ -114,7 +114,7 @@ pub struct Placed {
 /// A replica that may be wrong.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Suspect {
-    /// Which.
+    /// The replica.
     pub replica: String,
     /// Where it runs.
     pub host: String,
@@ -178,7 +178,7 @@ pub struct Incident {
 /// A replica on a host.
 #[derive(Clone, Debug, Serialize)]
 pub struct Life {
-    /// Which.
+    /// The replica.
     pub replica: String,
     /// Where.
     pub host: String,
@@ -202,7 +202,7 @@ pub struct Copy {
 /// What one process sent and compared.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Coverage {
-    /// Which.
+    /// The replica.
     pub replica: String,
     /// Where it ended.
     pub host: String,

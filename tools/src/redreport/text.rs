@@ -7,7 +7,7 @@ use job_report::time_text;
 use std::fmt::Write;
 use std::time::Duration;
 
-/// So many verdicts of a job are told one by one; JSON and HTML have all.
+/// Number of verdicts of a job that are told one by one; JSON and HTML have all.
 const VERDICTS_MAX: usize = 10;
 
 /// `1 message`, `2 messages`.

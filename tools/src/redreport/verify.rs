@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// So many problems of a log are told one by one.
+/// Number of problems of a log that are told one by one.
 const PROBLEMS_MAX: usize = 20;
 
 /// The exit code when a log has no end.

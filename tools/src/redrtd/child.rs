@@ -75,7 +75,7 @@ impl Pipe {
 
 /// A replica started by this daemon.
 pub struct Child {
-    /// Which.
+    /// The replica.
     pub replica: ReplicaId,
     /// The child process, which leads a process group of its own.
     pub pid: Pid,

@@ -7,7 +7,7 @@ use redrt_wire::event::{Action, Event, Finding as Comparison, Mismatch};
 use replica_output::mismatch::OutputMismatch;
 use std::collections::BTreeSet;
 
-/// So many findings are looked at: more say nothing new.
+/// Number of findings that are looked at: more say nothing new.
 const FINDINGS_MAX: usize = 256;
 /// So much of what stays open is said at the end.
 const OPEN_MAX: usize = 5;

@@ -9,9 +9,9 @@ use redrt_wire::trace::Trace;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// So many places are told one by one.
+/// Number of places that are told one by one.
 const PLACES_MAX: usize = 8;
-/// So many functions of a stack.
+/// Number of functions of a stack that are shown.
 const DEPTH_MAX: usize = 10;
 /// The file name of the library begins with this.
 const LIBRARY: &str = "libmpi_abi.so";

@@ -39,7 +39,7 @@ pub enum News {
     Message(u32, FromDaemon),
     /// A host is not part of the job any more.
     Dead {
-        /// Which.
+        /// The host.
         host: u32,
         /// Why, in words.
         why: String,
@@ -54,7 +54,7 @@ pub enum News {
     Joined(u32),
     /// It could not be had.
     NotJoined {
-        /// Which.
+        /// The host.
         host: u32,
         /// Why, in words.
         why: String,

@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 use text::{Snapshot, Totals};
 
 const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-/// So many may be asking at once; whoever comes then is turned away.
+/// Maximum number of connections; further ones are turned away.
 const CONNECTIONS_MAX: usize = 64;
 /// Who has not said, or then not read, everything after so long is left.
 const PATIENCE: Duration = Duration::from_secs(5);

@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::Duration;
 
-/// So many lost replicas are named; the audit log has all.
+/// Number of lost replicas that are named; the audit log has all.
 const LOST_NAMES_MAX: usize = 12;
 
 /// Counts reports as they are made.

@@ -73,7 +73,7 @@ struct Arguments {
     #[arg(long = "rest", value_name = "SECONDS", default_value = "10", value_parser = seconds)]
     rest: Duration,
 
-    /// A host is bad after so many failures
+    /// Number of failures after which a host is bad
     #[arg(long = "failures-max", value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     failures_max: u32,
 

@@ -83,7 +83,7 @@ impl<T: Send + 'static, E: Send + 'static> Worker<T, E> {
         Ok(Self(shared))
     }
 
-    /// Gives it something to do, of so many bytes.
+    /// Gives it something to do, and how many bytes that is.
     pub fn give(&self, work: T, byte_count: usize) {
         let mut state = self.0.lock();
         state.queue.push_back((work, byte_count));

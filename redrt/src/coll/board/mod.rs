@@ -24,7 +24,7 @@ use redrt_transport::board::{Awaited, Board, Posted};
 use redrt_transport::memory::Region;
 use std::sync::Arc;
 
-/// After so many operations messages are taken in, though nobody here waits for any: others may wait for what only this process can do.
+/// Number of operations after which incoming messages are drained though nobody here waits for any: others may wait for what only this process can do.
 const OPERATIONS_PER_PROGRESS: u64 = 64;
 
 /// A communicator's board, as its collectives use it.

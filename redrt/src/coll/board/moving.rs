@@ -69,7 +69,7 @@ fn fetch(table: &Table, posted: &Posted, number: u64, into: Region) -> Outcome {
     if table.board.has_failed(number) { table.read(posted, 0, into) } else { Ok(()) }
 }
 
-/// So many bytes are one part of what somebody wants.
+/// Bytes of one part of a transfer.
 const PART_BYTES: usize = 128 << 10;
 
 fn parts_of(piece: Region) -> u64 {

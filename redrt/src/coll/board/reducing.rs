@@ -7,7 +7,7 @@ use redrt_transport::board::ANNEX_BYTES_MAX;
 use redrt_transport::memory::{Region, Scratch};
 use smallvec::SmallVec;
 
-/// So many bytes of each member are combined at a time: they and their combination stay in a core's cache.
+/// Bytes of each member that are combined at a time: operands and result stay in a core's cache.
 const CHUNK_BYTES: usize = 128 << 10;
 
 /// One member combines all operands if they are no more than this together: it has them in its cache then.

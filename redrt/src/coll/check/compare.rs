@@ -36,11 +36,11 @@ pub enum About {
     Lengths(u64, u64),
     /// The lengths are the same, the elements are not.
     Types,
-    /// One sends so many bytes where the other expects so many.
+    /// The number of bytes that one sends is not the number that the other expects.
     PieceLength(u64, u64),
     /// What one sends has other elements than the other expects.
     PieceTypes,
-    /// One sends so many messages where the other expects so many.
+    /// The number of messages that one sends is not the number that the other expects.
     PieceCount(usize, usize),
 }
 

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 /// Arbiters get this time, and besides several times that in which they may have fallen behind, to come to what is in dispute.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// So many times.
+/// Number of attempts.
 const PATIENCE_INTERVALS: u32 = 4;
 
 /// A copy that was let in to judge.

@@ -40,19 +40,19 @@ impl Move {
 pub enum Wish {
     /// One replica is to be elsewhere.
     Migrate {
-        /// Which.
+        /// The replica.
         replica: ReplicaId,
         /// On this host; where it suits best if absent.
         to: Option<u32>,
     },
     /// No replica is to be on this host.
     Drain {
-        /// Which.
+        /// The host.
         host: u32,
     },
-    /// Ranks are to have so many replicas.
+    /// The degree of ranks is to change.
     Degree {
-        /// So many.
+        /// The degree.
         degree: u16,
         /// Which ranks.
         ranks: Vec<VirtualRank>,

@@ -114,7 +114,7 @@ pub struct Recovery {
 }
 
 impl Recovery {
-    /// A job on these hosts, whose ranks have so many replicas, and whose processes are placed so.
+    /// A job on these hosts, with the degrees of its ranks and the places of its processes.
     #[must_use]
     pub fn new(hosts: Vec<String>, degrees: Vec<u16>, host_of: Vec<u32>, clone_count_max: usize) -> Self {
         Self {

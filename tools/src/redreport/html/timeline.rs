@@ -5,9 +5,9 @@ use super::{escaped, seconds_text};
 use std::collections::BTreeSet;
 use std::fmt::{self, Write};
 
-/// So many jobs are drawn, those with trouble.
+/// Number of jobs that are drawn, those with trouble.
 const JOBS_MAX: usize = 50;
-/// So many lines of one job.
+/// Number of lines of one job.
 const LINES_MAX: usize = 60;
 const WIDTH: f64 = 1000.0;
 const LEFT: f64 = 60.0;

@@ -52,7 +52,7 @@ pub enum Task {
     Send {
         /// To be proved to the receiver.
         secret: Secret,
-        /// Which.
+        /// The process.
         pid: i32,
         /// Where the receiver listens.
         destination: SocketAddr,

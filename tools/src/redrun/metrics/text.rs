@@ -71,7 +71,7 @@ impl<'a> Snapshot<'a> {
         }
     }
 
-    /// A rank has so many replicas that can go on alone, and is to have so many.
+    /// Number of replicas of a rank that can go on alone, and its degree.
     pub fn count_sphere(&mut self, in_step: usize, degree: u16) {
         let missing = usize::from(degree).saturating_sub(in_step);
         let health = if in_step == 0 { 2 } else { usize::from(missing > 0) };
