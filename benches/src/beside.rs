@@ -1,5 +1,5 @@
-//! Tables of what takes less when it is better, libraries beside each other: rows of figures with their runs, what redrt takes
-//! against the best peer, and the goal where there is one.
+//! Tables of what takes less when it is better, libraries beside each other: rows of figures with their runs, what
+//! redrt takes against the best peer, and the goal where there is one.
 
 use crate::library::Library;
 use crate::runner::median;
@@ -60,7 +60,8 @@ impl Beside {
         self.notes.push(note);
     }
 
-    /// Of each library that was measured, the medians of the rows that have a number between these words, over that number.
+    /// Of each library that was measured, the medians of the rows that have a number between these words, over that
+    /// number.
     pub fn lines(&self, before: &str, after: &str) -> Vec<(String, Vec<(f64, f64)>)> {
         let number = |row: &Row| row.name.strip_prefix(before)?.strip_suffix(after)?.parse::<f64>().ok();
         let numbered: Vec<_> = self.rows.iter().filter_map(|row| Some((number(row)?, row))).collect();

@@ -1,7 +1,8 @@
-//! What comparing messages costs, by their length: digests against second payloads against nothing, strict and deferred.
+//! What comparing messages costs, by their length: digests against second payloads against nothing, strict and
+//! deferred.
 //!
-//! Two ranks with two replicas do twice the work of two ranks without. So the reference is twice the time of these, as if one
-//! unreplicated job ran after the other: what is beyond it is the price of comparing.
+//! Two ranks with two replicas do twice the work of two ranks without. So the reference is twice the time of these, as
+//! if one unreplicated job ran after the other: what is beyond it is the price of comparing.
 
 use crate::Effort;
 use crate::library::Library;

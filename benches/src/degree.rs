@@ -1,8 +1,8 @@
 //! What replicas cost: one job at r = 2 or 3 against as many jobs at r = 1, started at once and one after the other.
 //!
-//! All do the same work on the same cores, so the quotient of the wall times is the price of agreeing and comparing, not
-//! that of computing twice. Two jobs at once get in each other's way where their ranks wait by spinning, which neither
-//! knows; one after the other they cannot. Both are honest references, and they differ.
+//! All do the same work on the same cores, so the quotient of the wall times is the price of agreeing and comparing,
+//! not that of computing twice. Two jobs at once get in each other's way where their ranks wait by spinning, which
+//! neither knows; one after the other they cannot. Both are honest references, and they differ.
 
 use crate::Effort;
 use crate::library::Library;

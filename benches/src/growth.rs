@@ -1,4 +1,5 @@
-//! What grows with the number of ranks, of messages that wait, of communicators, and of messages that are kept: `programs/growth.c`.
+//! What grows with the number of ranks, of messages that wait, of communicators, and of messages that are kept:
+//! `programs/growth.c`.
 
 use crate::Effort;
 use crate::beside::{Beside, Goal};

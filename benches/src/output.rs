@@ -1,7 +1,8 @@
-//! What comparing standard output costs: `--stdout=voted` against `leader`, and against the same program that prints nothing.
+//! What comparing standard output costs: `--stdout=voted` against `leader`, and against the same program that prints
+//! nothing.
 //!
-//! All three run in turn, so what disturbs the machine disturbs all of them. The program does little else than to print, so
-//! that what is seen is printing.
+//! All three run in turn, so what disturbs the machine disturbs all of them. The program does little else than to
+//! print, so that what is seen is printing.
 
 use crate::Effort;
 use crate::library::Library;

@@ -1,4 +1,5 @@
-//! What the hash protocol costs a process for each message, by length, against its goal: the digest alone, and all of it.
+//! What the hash protocol costs a process for each message, by length, against its goal: the digest alone, and all of
+//! it.
 
 use crate::Effort;
 use crate::beside::figure;

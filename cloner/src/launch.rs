@@ -4,7 +4,8 @@
 //!  redclone ── first process of the namespace ── the program, or the receiver that becomes the copy
 //!   waits          reaps, and ends with it           its id is the same on every host
 //! ```
-//! A user gets them through a user namespace. The price: `/proc` is mounted anew, and the program cannot see other processes.
+//! A user gets them through a user namespace. The price: `/proc` is mounted anew, and the program cannot see other
+//! processes.
 
 use crate::control::{self, Control};
 use crate::destination;
@@ -50,8 +51,8 @@ pub struct Running {
     socket: PathBuf,
 }
 
-/// Starts a process in new namespaces; with id `pid` there, or the next free one. `inside` is called in it, and goes elsewhere; what it
-/// returns is a complaint. The calling process must have one thread only.
+/// Starts a process in new namespaces; with id `pid` there, or the next free one. `inside` is called in it, and goes
+/// elsewhere; what it returns is a complaint. The calling process must have one thread only.
 ///
 /// What `inside` holds is dropped here and in the first process, so only the new one keeps its descriptors open.
 pub fn start(pid: Option<u32>, inside: impl FnOnce(Inside) -> io::Error) -> io::Result<Running> {
@@ -96,8 +97,8 @@ fn first_process(
         .map_err(|error| io::Error::other(format!("cannot mount /proc: {error}; does a container forbid it?")))?;
     let child = fork_as(pid)?;
     if child == 0 {
-        // Bound by the process itself: whoever connects learns its id from the socket. It goes on when that is known, for the
-        // program may end at once.
+        // Bound by the process itself: whoever connects learns its id from the socket. It goes on when that is known,
+        // for the program may end at once.
         let listener = UnixListener::bind(socket)?;
         nix::unistd::write(&complaints, &[BOUND])?;
         drop(listener.accept()?);

@@ -1,8 +1,8 @@
 //! Copies a living, multi-threaded Linux process to another host while it runs, in user space and without privilege.
 //!
-//! It knows nothing of MPI. Three parts: the *agent* inside the process (crate `cloner-agent`), the *source*, which reads the
-//! process from outside and sends its image, and the *destination*, a process that receives the image and becomes the
-//! copy. `docs/cloning.md` has the life of a clone and what is carried.
+//! It knows nothing of MPI. Three parts: the *agent* inside the process (crate `cloner-agent`), the *source*, which
+//! reads the process from outside and sends its image, and the *destination*, a process that receives the image and
+//! becomes the copy. `docs/cloning.md` has the life of a clone and what is carried.
 
 mod compress;
 pub mod control;

@@ -39,9 +39,9 @@ impl Mapping {
 
 /// Reads all lines. What it gives is sorted and disjoint.
 ///
-/// The trap: the kernel writes a page of lines at a time, and goes on where the last mapping ended. If that has grown, or was merged
-/// with what follows, between two such pieces, it is written again, as it is now. So a later line is right, and what an earlier one
-/// said of the same addresses goes.
+/// The trap: the kernel writes a page of lines at a time, and goes on where the last mapping ended. If that has grown,
+/// or was merged with what follows, between two such pieces, it is written again, as it is now. So a later line is
+/// right, and what an earlier one said of the same addresses goes.
 pub fn parse(text: &str) -> io::Result<Vec<Mapping>> {
     let mut all: Vec<Mapping> = Vec::new();
     for line in text.lines() {

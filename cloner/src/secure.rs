@@ -6,12 +6,12 @@
 //!                   ◀──────────  e, ee (48)
 //!    records        ◀─────────▶  records: 0..2 length, 2..4 writer, then ciphertext
 //! ```
-//! The greeting is part of what both sides hash, so a stream cannot be passed off as another one. The key lives as long as the
-//! connection; who learns the secret later cannot read what was recorded.
+//! The greeting is part of what both sides hash, so a stream cannot be passed off as another one. The key lives as long
+//! as the connection; who learns the secret later cannot read what was recorded.
 //!
-//! The trap: the destination answers from two processes, one after the other, which know nothing of each other's count of
-//! records, and a number must never be used twice with a key. So the second *writer* has numbers of its own, and the reader takes
-//! no record of the first one after it has seen one of the second.
+//! The trap: the destination answers from two processes, one after the other, which know nothing of each other's count
+//! of records, and a number must never be used twice with a key. So the second *writer* has numbers of its own, and the
+//! reader takes no record of the first one after it has seen one of the second.
 
 use redrt_wire::auth::Secret;
 use snow::{Builder, HandshakeState, StatelessTransportState};
@@ -251,7 +251,8 @@ mod tests {
             let mut sealed = written(keys, &[vec![1; 300], vec![2; 20]], 0);
             let at = at % sealed.len();
             if cut { sealed.truncate(at) } else { sealed[at] ^= 1_u8 << bit }
-            // The end of a record is a place where a stream may end; that it came too early is for the frames within to notice.
+            // The end of a record is a place where a stream may end; that it came too early is for the frames within to
+            // notice.
             let early = cut && (at == 0 || at == HEAD_BYTES + 300 + TAG_BYTES);
             prop_assert_eq!(all(others, &sealed).is_ok(), early);
         }

@@ -146,7 +146,8 @@ impl Profile {
         self.exit_code == 0 && self.losses == 0 && self.copies == 0 && self.injected == 0
     }
 
-    /// Bytes a second that a process sends, the mean over the ranks: as fast a log of messages grows. `None` if traffic is not known.
+    /// Bytes a second that a process sends, the mean over the ranks: as fast a log of messages grows. `None` if traffic
+    /// is not known.
     #[must_use]
     pub fn sent_rate(&self) -> Option<f64> {
         let sum: f64 = self.traffic.iter().map(|(_, _, bytes)| bytes).sum();

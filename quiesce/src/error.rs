@@ -1,8 +1,8 @@
 //! What no sound replica says.
 //!
-//! A replica whose memory is corrupt may send anything. A frame that cannot be right is refused, and changes nothing (of
-//! decisions, those before the wrong one are taken); one that can be right but is not is found by comparing digests, or is
-//! not found.
+//! A replica whose memory is corrupt may send anything. A frame that cannot be right is refused, and changes nothing
+//! (of decisions, those before the wrong one are taken); one that can be right but is not is found by comparing
+//! digests, or is not found.
 
 use crate::decision::{DecisionKey, StreamId};
 use redrt_types::{ContextId, ReplicaId, SeqNum};

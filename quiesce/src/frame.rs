@@ -96,8 +96,8 @@ pub enum Frame {
         /// The first decision that is not stable.
         upto: u64,
     },
-    /// From a follower: whether it can take `Flag(true)` for this outcome, which the leader may then decide. Said again to
-    /// a new leader.
+    /// From a follower: whether it can take `Flag(true)` for this outcome, which the leader may then decide. Said again
+    /// to a new leader.
     Ballot {
         /// The outcome.
         key: DecisionKey,
@@ -199,8 +199,9 @@ pub enum Output {
         /// The payload.
         payload: PayloadKey,
     },
-    /// Every live replica of the receiver has acknowledged the message, and it is kept for newcomers only, which may be long in coming. A
-    /// send that waited for its release is complete: the engine keeps a copy of its own until [`Output::Release`].
+    /// Every live replica of the receiver has acknowledged the message, and it is kept for newcomers only, which may be
+    /// long in coming. A send that waited for its release is complete: the engine keeps a copy of its own until
+    /// [`Output::Release`].
     Detach {
         /// The payload.
         payload: PayloadKey,
@@ -267,10 +268,10 @@ pub enum Action {
     Refetched,
     /// The payload that had arrived is the agreed one; only another replica's vote was wrong.
     Outvoted,
-    /// No replica of the sender has the payload as it was sent, or nobody can judge it and this is an arbiter: it is not delivered here,
-    /// where a sibling can go on without this process. Whoever makes views ends it.
+    /// No replica of the sender has the payload as it was sent, or nobody can judge it and this is an arbiter: it is
+    /// not delivered here, where a sibling can go on without this process. Whoever makes views ends it.
     Withheld,
-    /// It is not delivered yet: copies of the senders stand ready to judge. Whoever makes views lets them in, or says that there are none
-    /// any more.
+    /// It is not delivered yet: copies of the senders stand ready to judge. Whoever makes views lets them in, or says
+    /// that there are none any more.
     Disputed,
 }

@@ -258,18 +258,18 @@ pub fn value(find: impl Fn(&mut Engine) -> u64) -> u64 {
 
 /// What something outside answers, of which the leader asks it: files are read by one replica.
 ///
-/// `act` is done with the engine in hand, so no copy of this process is made in the midst of it. When the leader dies before
-/// its siblings hold the answer, the next one acts again, and nobody has seen a consequence of the first time (output commit).
-/// So what `act` does must be the same when it is done twice, and short, and nothing that others see.
+/// `act` is done with the engine in hand, so no copy of this process is made in the midst of it. When the leader dies
+/// before its siblings hold the answer, the next one acts again, and nobody has seen a consequence of the first time
+/// (output commit). So what `act` does must be the same when it is done twice, and short, and nothing that others see.
 pub fn outside(act: impl Fn() -> Vec<u8>) -> Vec<u8> {
     ask_outside(|engine| engine.unstable_count() <= AHEAD_OUTSIDE_MAX, act)
 }
 
 /// Changes something outside, by the leader: files are written by one replica.
 ///
-/// A change is an output, as a message is, and committed as one: `act` is done when all siblings hold every decision that was made
-/// before. If the leader dies now, the next one comes here with the same decisions behind it, and acts again. To do `act` twice must
-/// be the same as once.
+/// A change is an output, as a message is, and committed as one: `act` is done when all siblings hold every decision
+/// that was made before. If the leader dies now, the next one comes here with the same decisions behind it, and acts
+/// again. To do `act` twice must be the same as once.
 pub fn effect(act: impl Fn() -> Vec<u8>) -> Vec<u8> {
     let change = || {
         let answer = act();

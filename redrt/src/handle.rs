@@ -61,8 +61,8 @@ handles! {
     WinHandle;
 }
 
-/// An object that a call works on. To count references takes the processor as long as a short message takes: predefined objects live
-/// forever and need none.
+/// An object that a call works on. To count references takes the processor as long as a short message takes: predefined
+/// objects live forever and need none.
 pub enum Held<T: 'static> {
     /// A predefined one.
     Forever(&'static Arc<T>),

@@ -1,8 +1,8 @@
 //! What the objects need to know of the process they live in: which rank it is, where its communicators keep their
 //! error handlers and attributes, how to end it.
 //!
-//! The engine installs its own [`Host`] during `MPI_Init`. Until then, and in tests, one stands in that is alone: a world of
-//! one process, because part of MPI may be called before `MPI_Init` (MPI-5.0 section 11.4).
+//! The engine installs its own [`Host`] during `MPI_Init`. Until then, and in tests, one stands in that is alone: a
+//! world of one process, because part of MPI may be called before `MPI_Init` (MPI-5.0 section 11.4).
 
 use crate::abi::{MPI_APPNUM, MPI_TAG_UB, MPI_UNIVERSE_SIZE, MPI_WTIME_IS_GLOBAL};
 use crate::error::Scope;

@@ -1,8 +1,9 @@
-//! The memory of the program, without the library's own, as the kernel and the C library's allocator tell: its static data, its heap and
-//! its large blocks. The library has a heap of its own.
+//! The memory of the program, without the library's own, as the kernel and the C library's allocator tell: its static
+//! data, its heap and its large blocks. The library has a heap of its own.
 //!
-//! Large blocks are mappings among others that nobody names. What tells them is the word that GNU's allocator keeps before each: its
-//! size, with a mark for a mapping of its own. Where another allocator is used they are not found, and nothing else is taken for one.
+//! Large blocks are mappings among others that nobody names. What tells them is the word that GNU's allocator keeps
+//! before each: its size, with a mark for a mapping of its own. Where another allocator is used they are not found, and
+//! nothing else is taken for one.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -79,7 +80,8 @@ fn mappings() -> Vec<Region> {
     fs::read_to_string("/proc/self/maps").map_or_else(|_| Vec::new(), |maps| listed(&maps, &program))
 }
 
-/// The regions in a list of mappings, and those without a name. The library has its own heap elsewhere, so `[heap]` is the program's.
+/// The regions in a list of mappings, and those without a name. The library has its own heap elsewhere, so `[heap]` is
+/// the program's.
 fn listed(maps: &str, program: &Path) -> Vec<Region> {
     let mut regions: Vec<Region> = Vec::new();
     for line in maps.lines() {
@@ -160,7 +162,8 @@ mod tests {
     #[test]
     fn blocks_are_found_between_what_is_none() {
         let head = |page: u64| match page {
-            // Larger than the rest of the mapping; of two pages; no mark; one that follows; not a whole number of pages.
+            // Larger than the rest of the mapping; of two pages; no mark; one that follows; not a whole number of
+            // pages.
             0x1000 => Some([0, 0x10_0000 | IS_MAPPED]),
             0x2000 => Some([0, 0x2000 | IS_MAPPED]),
             0x5000 => Some([0, 0x1000]),

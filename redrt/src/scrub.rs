@@ -4,9 +4,10 @@
 //!   agent thread:  Orders ──▶ WANTED = number of a collective that has not begun
 //!   main thread:   each blocking collective: number = ++COLLECTIVES ≥ WANTED? ──▶ digests of pages ──▶ redrun
 //! ```
-//! Replicas are in the same state at the same call, except for what is under way in the background: a receive may have taken its message
-//! in one of them and not in the other. So memory is looked at only while the program has no request open, which it has at the same
-//! calls in all replicas. Threads of the program besides the main one change memory whenever they run: then nothing is compared.
+//! Replicas are in the same state at the same call, except for what is under way in the background: a receive may have
+//! taken its message in one of them and not in the other. So memory is looked at only while the program has no request
+//! open, which it has at the same calls in all replicas. Threads of the program besides the main one change memory
+//! whenever they run: then nothing is compared.
 
 use crate::program_memory;
 use crate::runtime::{self, threads};

@@ -22,8 +22,8 @@ impl Installation {
             symlink(&library, prefix.join("lib").join(name)).unwrap();
         }
         std::fs::copy(root.join("include/mpi.h"), prefix.join("include/mpi.h")).unwrap();
-        // By another process: a file that this one has written cannot be run while a child of another test, just forked, still has it
-        // open.
+        // By another process: a file that this one has written cannot be run while a child of another test, just
+        // forked, still has it open.
         let copied = Command::new("cp").arg(root.join("scripts/mpicc")).arg(prefix.join("bin/mpicc")).status();
         assert!(copied.unwrap().success());
         symlink("mpicc", prefix.join("bin/mpicxx")).unwrap();

@@ -1,8 +1,8 @@
 //! Two payloads that should be the same → where and how they differ.
 //!
-//! When both are at one place, [`difference`] compares them. When each is with another process and they are long, each makes
-//! a [`Sketch`] of its own, a few hundred bytes: sketches of payloads that differ in one 8-byte word tell which word that is and
-//! which of its bits, as the check bits of a Hamming code do. That is what a flipped bit looks like.
+//! When both are at one place, [`difference`] compares them. When each is with another process and they are long, each
+//! makes a [`Sketch`] of its own, a few hundred bytes: sketches of payloads that differ in one 8-byte word tell which
+//! word that is and which of its bits, as the check bits of a Hamming code do. That is what a flipped bit looks like.
 
 use serde::{Deserialize, Serialize};
 

@@ -108,8 +108,8 @@ fn short_of(entry: &Entry, facts: &Facts, request: &Request) -> Option<Unfit> {
     (!missing.is_empty()).then(|| Unfit::Features { missing: missing.join(", ") })
 }
 
-/// The less the better. Apart from siblings first, then what has not failed, then what the job has anyway, so that whole
-/// hosts are left for others; then the least loaded, and the one that is least too good.
+/// The less the better. Apart from siblings first, then what has not failed, then what the job has anyway, so that
+/// whole hosts are left for others; then the least loaded, and the one that is least too good.
 pub(crate) fn cost(entry: &Entry, request: &Request) -> impl Ord + use<> {
     let name = entry.spare.name.clone();
     let beside_sibling = request.apart_from_hosts.contains(&name);

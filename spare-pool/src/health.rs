@@ -1,8 +1,8 @@
 //! How far a host is to be trusted after clones to it have failed.
 //!
-//! Each failure is a strike, and the host is left alone for a while that doubles with each. A clone that went well takes
-//! all strikes back. With too many the host is bad, and only a person makes it good again. What is stored is the number of
-//! strikes: after a restart the present rest begins again.
+//! Each failure is a strike, and the host is left alone for a while that doubles with each. A clone that went well
+//! takes all strikes back. With too many the host is bad, and only a person makes it good again. What is stored is the
+//! number of strikes: after a restart the present rest begins again.
 
 use std::time::Duration;
 

@@ -16,7 +16,8 @@ pub struct Spare {
     pub slot_count: u32,
     /// What else fails with it.
     pub rack: Option<String>,
-    /// By what daemons are started there, if not as usual: a name, which each host that starts daemons looks up for itself.
+    /// By what daemons are started there, if not as usual: a name, which each host that starts daemons looks up for
+    /// itself.
     pub launcher: Option<String>,
 }
 

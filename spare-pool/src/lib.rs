@@ -3,8 +3,8 @@
 //!
 //! A job sees the pool as [`Spares`], and all places that it may use, its own and a site's, as [`Places`].
 //!
-//! The pool is used in two ways: inside `redrun`, with the spares of one job, and in `redspared`, where many jobs share it.
-//! Inside a job:
+//! The pool is used in two ways: inside `redrun`, with the spares of one job, and in `redspared`, where many jobs share
+//! it. Inside a job:
 //!
 //! ```
 //! use spare_pool::{JobId, Pool, Request, Settings, Spare};

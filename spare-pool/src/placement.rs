@@ -1,11 +1,11 @@
 //! Which replica runs on which host.
 //!
 //! Two wishes: replicas of one rank on different hosts, so that a host takes no rank with it (anti-affinity); and
-//! neighbouring ranks of one plane together, because they talk most (locality). The first comes first. Plane after plane,
-//! ranks fill the hosts in order; when that would put two replicas of a rank together although it could be avoided, ranks
-//! are dealt out instead, each to the hosts with the most room, which finds a placement without sharing whenever there
-//! is one (the argument of Gale and Ryser: using up the fullest columns first never hurts). Where it is known which hosts
-//! share a rack, replicas of one rank go to different racks too, if that costs no sharing of hosts.
+//! neighbouring ranks of one plane together, because they talk most (locality). The first comes first. Plane after
+//! plane, ranks fill the hosts in order; when that would put two replicas of a rank together although it could be
+//! avoided, ranks are dealt out instead, each to the hosts with the most room, which finds a placement without sharing
+//! whenever there is one (the argument of Gale and Ryser: using up the fullest columns first never hurts). Where it is
+//! known which hosts share a rack, replicas of one rank go to different racks too, if that costs no sharing of hosts.
 
 use redrt_types::{ProcessIndex, ReplicaId, VirtualRank, World};
 use std::cmp::Reverse;
@@ -277,7 +277,8 @@ mod tests {
                 let shares = used.len() < usize::from(world.degree(rank));
                 prop_assert_eq!(shares, placement.shared.contains(&rank));
             }
-            // Gale and Ryser: it can be avoided if, for every k, the k largest degrees fit into min(k, slots) of each host.
+            // Gale and Ryser: it can be avoided if, for every k, the k largest degrees fit into min(k, slots) of each
+            // host.
             let mut sorted = degrees;
             sorted.sort_unstable_by_key(|degree| Reverse(*degree));
             let fits = (1..=sorted.len()).all(|count| {

@@ -1,7 +1,8 @@
-//! All places where a job may put copies: those of its own hosts, in a pool inside `redrun`, and those of a site's pool.
+//! All places where a job may put copies: those of its own hosts, in a pool inside `redrun`, and those of a site's
+//! pool.
 //!
-//! Enter: what the coordinator wants ([`PlaceOrder`]), by numbers that it chooses; each is of one place from the question to
-//! the return. Leave: [`PlaceNews`]. A job's own places go before those of the site's pool.
+//! Enter: what the coordinator wants ([`PlaceOrder`]), by numbers that it chooses; each is of one place from the
+//! question to the return. Leave: [`PlaceNews`]. A job's own places go before those of the site's pool.
 
 use crate::spares::{Embedded, News, Spares};
 use crate::{JobId, LeaseId, Pool, Request, Settings, Spare};

@@ -10,13 +10,13 @@
 //! ```
 //! Draining, which a person asks for: what is leased stays so, nothing more is lent.
 //!
-//! A host belongs to one job at a time, which may have several of its places. What a job gets is its own until it gives it
-//! back, it fails, or is not heard of for the lease's time: clones live there. So being fair can only mean who gets what becomes free:
-//! the job that has the least, and of those the request that has waited longest. A request that was overtaken
-//! `overtaken_max` times for hosts that would have suited it comes first, so that nobody waits for ever.
+//! A host belongs to one job at a time, which may have several of its places. What a job gets is its own until it gives
+//! it back, it fails, or is not heard of for the lease's time: clones live there. So being fair can only mean who gets
+//! what becomes free: the job that has the least, and of those the request that has waited longest. A request that was
+//! overtaken `overtaken_max` times for hosts that would have suited it comes first, so that nobody waits for ever.
 //!
-//! `now` is the time since any moment that stays the same. Take all outputs after each call: changes are to be stored before
-//! anybody is told what follows from them.
+//! `now` is the time since any moment that stays the same. Take all outputs after each call: changes are to be stored
+//! before anybody is told what follows from them.
 
 pub(crate) mod entry;
 #[cfg(test)]
@@ -66,7 +66,8 @@ pub struct Watch {
 }
 
 impl Settings {
-    /// For a pool inside a job: leases last until they are given back, hosts are taken to be there until they are removed.
+    /// For a pool inside a job: leases last until they are given back, hosts are taken to be there until they are
+    /// removed.
     #[must_use]
     pub fn embedded() -> Self {
         Self { lease_time: None, watch: None, is_stored: false, ..Self::shared() }
@@ -340,8 +341,8 @@ impl Pool {
         had
     }
 
-    /// A place is given back because the clone to it failed, for a reason that may lie with the host. `false` if there is
-    /// no such lease.
+    /// A place is given back because the clone to it failed, for a reason that may lie with the host. `false` if there
+    /// is no such lease.
     pub fn failed(&mut self, id: LeaseId, why: &str, now: Duration) -> bool {
         let Some(lease) = self.end(id, now) else { return false };
         let (back_off, strikes_max) = (self.settings.back_off(), self.settings.strikes_max);

@@ -1,7 +1,7 @@
 //! What of a pool outlives the process that holds it.
 //!
-//! No times are stored: whoever restores a pool begins them anew, so a lease whose job could not renew it while the daemon
-//! was away is not lost, and clocks of two lives need not agree.
+//! No times are stored: whoever restores a pool begins them anew, so a lease whose job could not renew it while the
+//! daemon was away is not lost, and clocks of two lives need not agree.
 
 use crate::host::{Admission, Spare};
 use crate::lease::{Lease, LeaseId};

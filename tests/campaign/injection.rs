@@ -47,7 +47,8 @@ struct Arguments {
     #[arg(long, default_value_t = 60.0, value_name = "SECONDS")]
     limit: f64,
 
-    /// Append a line of JSON for each fault to FILE; what has one there is not run again, so that an interrupted campaign goes on.
+    /// Append a line of JSON for each fault to FILE; what has one there is not run again, so that an interrupted
+    /// campaign goes on.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 

@@ -1,4 +1,5 @@
-//! Software or hardware: what redrun says of it while all replicas share one host. Several hosts: `tests/hosts/sick.rs`.
+//! Software or hardware: what redrun says of it while all replicas share one host. Several hosts:
+//! `tests/hosts/sick.rs`.
 
 use redrt_tests::{Ended, Job, compile_case};
 use serde_json::Value;

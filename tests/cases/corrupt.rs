@@ -1,11 +1,11 @@
-//! Replicas whose memory is corrupt in the worst way: they write over shared memory and into their connections. The job goes
-//! on without them, or ends with a line that names them; nothing hangs.
+//! Replicas whose memory is corrupt in the worst way: they write over shared memory and into their connections. The job
+//! goes on without them, or ends with a line that names them; nothing hangs.
 
 use redrt_tests::{Ended, Job, compile_source};
 use redrt_wire::control::{BOARDS_BYTES, HEAD_BYTES, RING_BYTES, SLOT_BYTES};
 
-/// Rank 1 exchanges messages with the others; the first of its replicas to get there then does something, and again in each
-/// round that follows: what is written over may have been written anew before anybody looks.
+/// Rank 1 exchanges messages with the others; the first of its replicas to get there then does something, and again in
+/// each round that follows: what is written over may have been written anew before anybody looks.
 fn one_replica_does(what: &str) -> String {
     format!(
         r#"
@@ -45,8 +45,8 @@ fn one_replica_does(what: &str) -> String {
     )
 }
 
-/// Fills the records of the rings from this process with something: where in which ring it goes on is not known here, so
-/// everywhere.
+/// Fills the records of the rings from this process with something: where in which ring it goes on is not known here,
+/// so everywhere.
 const WRITE_OVER_RINGS: &str = r#"
     struct stat stat;
     if (fstat(201, &stat) != 0)

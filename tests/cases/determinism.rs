@@ -108,8 +108,8 @@ fn programs_that_are_deterministic_pass() {
     }
 }
 
-/// Links are opened and copies are made at other moments in each replica. What the program allocates must not lie elsewhere for that,
-/// also where all threads are to share the arena of the C library's heap that the program has.
+/// Links are opened and copies are made at other moments in each replica. What the program allocates must not lie
+/// elsewhere for that, also where all threads are to share the arena of the C library's heap that the program has.
 #[test]
 fn the_memory_of_programs_lies_at_the_same_addresses_in_all_replicas() {
     let program = compile("addresses");

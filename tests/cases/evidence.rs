@@ -1,10 +1,11 @@
-//! What is said of a corrupt message besides that it is: where it differs, in which bits and values, who sent it from which core.
+//! What is said of a corrupt message besides that it is: where it differs, in which bits and values, who sent it from
+//! which core.
 
 use redrt_tests::{Ended, Job, Program};
 use serde_json::Value;
 
-/// A job of a test program with one flipped bit, and the evidence there must be of the message it was in. What the program
-/// computes with it may differ in more bits, and be told of first.
+/// A job of a test program with one flipped bit, and the evidence there must be of the message it was in. What the
+/// program computes with it may differ in more bits, and be told of first.
 #[track_caller]
 fn evidence_of(name: &str, degree: u16, fault: &str) -> (Ended, Value) {
     let program = Program::named(name).expect("a test program");

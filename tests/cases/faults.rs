@@ -1,5 +1,5 @@
-//! The test programs with faults: a sample of what `scripts/kill-campaign.sh` and `scripts/flip-campaign.sh` run in full,
-//! and losses that come together.
+//! The test programs with faults: a sample of what `scripts/kill-campaign.sh` and `scripts/flip-campaign.sh` run in
+//! full, and losses that come together.
 
 use redrt_tests::campaign::{Kind, Plan};
 use redrt_tests::{Job, Program, Random, compile_source};

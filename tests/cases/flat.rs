@@ -2,8 +2,9 @@
 
 use redrt_tests::{Job, compile_case};
 
-/// What, how often, at how many replicas, and the most bytes that each may leave behind. With replicas it is remembered of each
-/// channel how far it came, as siblings may still speak of it. An allocator takes memory in steps of up to 2 MiB, which the counts spread.
+/// What, how often, at how many replicas, and the most bytes that each may leave behind. With replicas it is remembered
+/// of each channel how far it came, as siblings may still speak of it. An allocator takes memory in steps of up to 2
+/// MiB, which the counts spread.
 const LIMITS: [(&str, u32, u16, i64); 6] = [
     ("communicator", 12_000, 1, 800),
     ("file", 6_000, 1, 1_200),

@@ -2,8 +2,8 @@
 
 use redrt_tests::{Job, compile_case};
 
-/// Messages of 8 and of 1024 bytes, as many as would take more than twice the limit if all were kept: each takes 512 bytes beside
-/// its payload, and 32 MiB may be unacknowledged. The program itself has a few.
+/// Messages of 8 and of 1024 bytes, as many as would take more than twice the limit if all were kept: each takes 512
+/// bytes beside its payload, and 32 MiB may be unacknowledged. The program itself has a few.
 const FLOODS: [(u32, u32); 2] = [(400_000, 8), (100_000, 1024)];
 const MIB_MAX: u32 = 96;
 

@@ -4,7 +4,8 @@ use crate::reasons;
 use redrt_tests::{Ended, Job, Program};
 use std::time::Duration;
 
-/// A job at r = 3 in which a bit of a message of 1.1 flips; `options` come last. Its output must be that of an undisturbed run.
+/// A job at r = 3 in which a bit of a message of 1.1 flips; `options` come last. Its output must be that of an
+/// undisturbed run.
 #[track_caller]
 fn flipped(name: &str, arguments: &'static [&'static str], options: &[&str]) -> Ended {
     let program = Program { arguments, ..Program::named(name).expect("a test program") };

@@ -19,7 +19,8 @@ fn a_flip_anywhere_that_reaches_a_message_is_reported() {
     };
     let findings = campaign.run(&|_, _| {});
     findings.assert_right();
-    // What is flipped in a payload or a line goes out, unless a check of the program or the library ends the replica before.
+    // What is flipped in a payload or a line goes out, unless a check of the program or the library ends the replica
+    // before.
     let is_certain = |place| matches!(place, Place::Payload | Place::Output);
     let injected =
         findings.records.iter().filter(|record| record.fate != Fate::NotInjected && is_certain(record.place));

@@ -1,5 +1,5 @@
-//! What a short message costs, in instructions: not how long it takes, which is measured elsewhere, but a figure that is the same each
-//! time, so that a change which makes every message dearer is seen.
+//! What a short message costs, in instructions: not how long it takes, which is measured elsewhere, but a figure that
+//! is the same each time, so that a change which makes every message dearer is seen.
 
 use redrt_tests::{Job, compile_case};
 use std::path::Path;
@@ -10,8 +10,8 @@ const TRIES_MAX: u32 = 4;
 /// Messages in a process's count: `ROUNDS * MESSAGES` of `instructions.c`.
 const MESSAGES: u64 = 8 * 32;
 
-/// What is measured, at how many replicas, and the most instructions for each message in the process that needs most. A tenth more
-/// than was counted when it was written down: compilers differ.
+/// What is measured, at how many replicas, and the most instructions for each message in the process that needs most. A
+/// tenth more than was counted when it was written down: compilers differ.
 const LIMITS: [(&str, u16, u64); 10] = [
     ("isend", 1, 575),
     ("send", 1, 600),
@@ -59,7 +59,8 @@ fn a_short_message_costs_no_more_instructions_than_it_did() {
     let program = compile_case("instructions");
     let mut dearer = Vec::new();
     for (what, degree, limit) in LIMITS {
-        // What else a call finds to do, acknowledgements that have just come, say, only adds to what it costs, and is not the same each time.
+        // What else a call finds to do, acknowledgements that have just come, say, only adds to what it costs, and is
+        // not the same each time.
         let mut count = u64::MAX;
         for _ in 0..TRIES_MAX {
             count = count.min(measured(&program, what, degree));

@@ -1,4 +1,5 @@
-//! Listings of directories: what a replicated program is shown is the same in all replicas of a rank, whoever dies, while files come and go.
+//! Listings of directories: what a replicated program is shown is the same in all replicas of a rank, whoever dies,
+//! while files come and go.
 
 use redrt_tests::{Ended, Job, Random, compile, prefix};
 use std::fs;
@@ -77,7 +78,8 @@ fn copies_go_on_with_listings() {
     assert_eq!(fs::read_dir(&replicated).expect("it is there").count(), 0);
 }
 
-/// What is listed goes to the other rank, which compares what the replicas were shown. Both make and remove files in one directory.
+/// What is listed goes to the other rank, which compares what the replicas were shown. Both make and remove files in
+/// one directory.
 const PYTHON: &str = r#"
 import ctypes, glob, hashlib, os, pathlib, shutil, sys
 mpi = ctypes.CDLL(sys.argv[1] + "/lib/libmpi_abi.so.1", ctypes.RTLD_GLOBAL)

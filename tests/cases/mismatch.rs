@@ -1,4 +1,5 @@
-//! `--check-collectives`: members whose calls do not fit each other are told so, and those whose calls do are left alone.
+//! `--check-collectives`: members whose calls do not fit each other are told so, and those whose calls do are left
+//! alone.
 
 use redrt_tests::{Ended, Job, Program, compile_case, root};
 use std::path::Path;

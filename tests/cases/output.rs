@@ -7,8 +7,8 @@ use tempfile::TempDir;
 
 const LINE: &str = "computing\n";
 
-/// `until` at this degree, with the only line that it prints while it computes corrupted in one replica of rank 1, until the
-/// directory has a file `stop`.
+/// `until` at this degree, with the only line that it prints while it computes corrupted in one replica of rank 1,
+/// until the directory has a file `stop`.
 fn start(degree: u16, replica: &str, options: &[&str]) -> (TempDir, Running) {
     let directory = tempfile::tempdir().expect("the temporary directory can be written");
     let stop = directory.path().join("stop");

@@ -5,8 +5,8 @@ use serde_json::Value;
 use std::time::Duration;
 use tempfile::TempDir;
 
-/// Ranks 1 and 2 reduce again and again until rank 0, which waits for a file, tells them to stop. When another file is there, the first
-/// replica of rank 1 to see it changes a bit that it never sends.
+/// Ranks 1 and 2 reduce again and again until rank 0, which waits for a file, tells them to stop. When another file is
+/// there, the first replica of rank 1 to see it changes a bit that it never sends.
 const RESTING: &str = r#"
     #include <mpi.h>
     #include <stdio.h>

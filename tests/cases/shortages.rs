@@ -117,8 +117,8 @@ fn a_redrun_without_descriptors_does_not_spin() {
     let _ = job.wait().ended_with(0);
 }
 
-/// Closes every descriptor that it does not know, as programs do that become daemons, and says which of its own are still
-/// open and which of the library's it could have closed.
+/// Closes every descriptor that it does not know, as programs do that become daemons, and says which of its own are
+/// still open and which of the library's it could have closed.
 fn closing(how: &str, before: bool) -> String {
     let (before, after) = if before { (how, "") } else { ("", how) };
     format!(

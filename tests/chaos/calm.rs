@@ -1,7 +1,8 @@
-//! `redrt-calm`: a job over several hosts under load, in which nobody dies, for a given time. Nobody may be taken for dead.
+//! `redrt-calm`: a job over several hosts under load, in which nobody dies, for a given time. Nobody may be taken for
+//! dead.
 //!
-//! Four ranks for each core compute and exchange messages over TCP; further jobs fill the links between the hosts; daemons and
-//! processes are stopped for moments shorter than the time in which a death is found.
+//! Four ranks for each core compute and exchange messages over TCP; further jobs fill the links between the hosts;
+//! daemons and processes are stopped for moments shorter than the time in which a death is found.
 
 use clap::Parser;
 use redrt_tests::lab::lab;

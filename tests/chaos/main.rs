@@ -161,7 +161,8 @@ impl Trial {
     fn draw(random: &mut Random, known: &mut Known) -> Self {
         let fault = *random.one_of(&Fault::ALL);
         let has_spare = fault.is_wish() || random.draw().is_multiple_of(4);
-        // Copies take a moment. The iterations of cg take minutes where twelve processes over four hosts share a few processors.
+        // Copies take a moment. The iterations of cg take minutes where twelve processes over four hosts share a few
+        // processors.
         let long: Vec<_> = Program::LONG.into_iter().filter(|program| program.name != "cg").collect();
         // An error of `open` is the program's to deal with, and these do not.
         let opens_files = |program: &Program| {

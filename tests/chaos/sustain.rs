@@ -1,7 +1,9 @@
-//! `redrt-sustain`: jobs over the hosts of a lab that lose replicas and hosts again and again, and regain their redundancy each time.
+//! `redrt-sustain`: jobs over the hosts of a lab that lose replicas and hosts again and again, and regain their
+//! redundancy each time.
 //!
-//! Every few seconds a replica is killed, now and then a host loses its power, and nothing else happens until every rank has all its
-//! replicas again. At the end a job must have printed what it prints when it is left alone on one machine.
+//! Every few seconds a replica is killed, now and then a host loses its power, and nothing else happens until every
+//! rank has all its replicas again. At the end a job must have printed what it prints when it is left alone on one
+//! machine.
 
 use clap::Parser;
 use redrt_tests::lab::lab;
@@ -87,7 +89,8 @@ impl Subject {
         let words: Vec<_> = arguments.iter().map(String::as_str).collect();
         let job = Job::new(self.rank_count, &self.program).arguments(&words);
         let library = redrt_tests::prefix().join("lib").display().to_string();
-        // mpi4py was linked with the prefix of the day it was built; libraries of threads only take processors from the ranks.
+        // mpi4py was linked with the prefix of the day it was built; libraries of threads only take processors from the
+        // ranks.
         job.environment("MPI4PY_LIBMPI", &format!("{library}/libmpi_abi.so.1"))
             .environment("OPENBLAS_NUM_THREADS", "1")
             .environment("OMP_WAIT_POLICY", "passive")

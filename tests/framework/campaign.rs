@@ -1,7 +1,8 @@
 //! Campaigns: many jobs, each with one fault at a moment drawn from a seed, and what became of them.
 //!
-//! A kill must change nothing of what a program prints. A flip must be reported against the right replica, and at
-//! r ≥ 3 change nothing either. A reset connection must cost nobody. Every job that does otherwise is kept with the command that repeats it.
+//! A kill must change nothing of what a program prints. A flip must be reported against the right replica, and at r ≥ 3
+//! change nothing either. A reset connection must cost nobody. Every job that does otherwise is kept with the command
+//! that repeats it.
 
 use crate::programs::Program;
 use crate::{Ended, Job, Random};

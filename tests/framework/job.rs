@@ -310,8 +310,8 @@ impl Running {
         signal(inner, libc::SIGCONT);
     }
 
-    /// Lets redrun go on after it was stopped. What has started it in another host stops with it, and is stopped for good if
-    /// redrun goes on before that.
+    /// Lets redrun go on after it was stopped. What has started it in another host stops with it, and is stopped for
+    /// good if redrun goes on before that.
     pub fn resume(&self) {
         let outer = i32::try_from(self.child.id()).expect("a process id");
         self.wait_until("stop", |job| is_stopped(job.redrun()) && is_stopped(outer));

@@ -65,7 +65,8 @@ impl Program {
         Self { name: "fortran_heat", arguments: &["32", "5000"], rank_count: 4 },
     ];
 
-    /// Those that are about chapters of the standard, each checking itself, with arguments that make them run for a second or so.
+    /// Those that are about chapters of the standard, each checking itself, with arguments that make them run for a
+    /// second or so.
     pub const CONFORMANCE: [Self; 16] = [
         // Chapter 3: point-to-point.
         Self { name: "cancel", arguments: &["60"], rank_count: 3 },

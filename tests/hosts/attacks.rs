@@ -1,5 +1,5 @@
-//! Attacks by another user of a host, and from another host of the network, on all that listens. docs/security.md says how each is to
-//! end.
+//! Attacks by another user of a host, and from another host of the network, on all that listens. docs/security.md says
+//! how each is to end.
 
 use crate::nothing_left;
 use crate::pool::{Daemon, program, redctl, wait};

@@ -21,8 +21,8 @@ fn connections_that_are_reset_from_outside_cost_nobody() {
     let job = Job::new(4, &compile("until")).arguments(&[&stop.display().to_string()]).degree(2);
     let job = job.on_hosts(&lab, HOSTS).options(&["--transport", "tcp"]).limit(Duration::from_secs(120)).start();
     job.wait_until("computing", |job| job.output().contains("computing"));
-    // Those between daemons break, too: one at a time, as a host that loses several at once, and again while it opens them, is taken
-    // for dead.
+    // Those between daemons break, too: one at a time, as a host that loses several at once, and again while it opens
+    // them, is taken for dead.
     for (host, other) in [("h2", "h1"), ("h3", "h4"), ("h4", "h1")] {
         let count = |job: &Running| job.audit().iter().filter(|record| record["event"] == "reconnected").count();
         let before = count(&job);

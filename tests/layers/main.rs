@@ -13,7 +13,8 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace").to_owned()
 }
 
-/// By name, the directory of each crate of the workspace and the crates of the workspace that it depends on, but for tests.
+/// By name, the directory of each crate of the workspace and the crates of the workspace that it depends on, but for
+/// tests.
 fn crates() -> BTreeMap<String, (PathBuf, BTreeSet<String>)> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let asked = ["metadata", "--no-deps", "--offline", "--locked", "--format-version", "1"];
@@ -76,7 +77,8 @@ fn sources(directory: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// What top-level modules name with `crate::`, or with `super::` in a file beside `lib.rs`, by module. Tests do not count, where they are files of their own.
+/// What top-level modules name with `crate::`, or with `super::` in a file beside `lib.rs`, by module. Tests do not
+/// count, where they are files of their own.
 fn imports(directory: &Path) -> BTreeMap<String, BTreeSet<String>> {
     let (source, mut files) = (directory.join("src"), Vec::new());
     sources(&source, &mut files);

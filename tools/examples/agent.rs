@@ -1,8 +1,9 @@
 //! A stand-in for an MPI program: speaks the agents' side of the control protocol as its arguments say, step by step.
 //!
-//! Steps: `hello`, `ready`, `cards` (wait for them), `view=N` (wait until view N), `finalize` (say it for the current view,
-//! again for each new one, until released), `say=TEXT`, `exit=N`, `kill`, `abort=N`, `event`, `pids`, `show`, `rubbish`, `sleep=MS`,
-//! `hang`, `N:STEP` (only in virtual rank N), `V.I:STEP` (only in that replica, which a real program could not know).
+//! Steps: `hello`, `ready`, `cards` (wait for them), `view=N` (wait until view N), `finalize` (say it for the current
+//! view, again for each new one, until released), `say=TEXT`, `exit=N`, `kill`, `abort=N`, `event`, `pids`, `show`,
+//! `rubbish`, `sleep=MS`, `hang`, `N:STEP` (only in virtual rank N), `V.I:STEP` (only in that replica, which a real
+//! program could not know).
 
 use redrt_wire::control::{CONTROL_FD_VARIABLE, Card, FromAgent, ToAgent, Welcome};
 use redrt_wire::event::{Event, Statistics};

@@ -1,7 +1,8 @@
 //! Where the running jobs of a user are written down on each of their hosts, so that `redctl` finds them.
 //!
-//! A file for each job, host and writer in a directory that only the user can read: where `redrun` listens, and the job's
-//! secret. Whoever wrote it has it locked as long as it lives: what nobody has locked was left behind by somebody that was killed.
+//! A file for each job, host and writer in a directory that only the user can read: where `redrun` listens, and the
+//! job's secret. Whoever wrote it has it locked as long as it lives: what nobody has locked was left behind by somebody
+//! that was killed.
 
 use crate::secret_file;
 use anyhow::{Context, Result, bail, ensure};

@@ -46,8 +46,8 @@ impl Binary {
 pub struct Symbols(BTreeMap<String, Option<Binary>>);
 
 impl Symbols {
-    /// The functions that a frame is in: several where some are inlined, the innermost first. `is_return` says that the frame is what
-    /// a call returns to, so that the call is before it.
+    /// The functions that a frame is in: several where some are inlined, the innermost first. `is_return` says that the
+    /// frame is what a call returns to, so that the call is before it.
     pub fn locate(&mut self, frame: &Frame, is_return: bool) -> Vec<Location> {
         let plain = || Location {
             function: String::new(),

@@ -1,4 +1,5 @@
-//! `redspared` as a process, jobs as clients of it, and `redctl pool`. The hosts are names: their launcher runs here what it is given.
+//! `redspared` as a process, jobs as clients of it, and `redctl pool`. The hosts are names: their launcher runs here
+//! what it is given.
 
 use redrt_tools::pool::wire::{Question, ToPool};
 use redrt_tools::pool::{Client, access};
@@ -36,8 +37,8 @@ impl Site {
         // Hosts named bad-… cannot be reached.
         let script = "#!/bin/sh\ncase $1 in bad-*) echo \"no route to $1\" >&2; exit 255;; esac\nexec sh -c \"$2\"\n";
         let launcher = directory.path().join("launcher");
-        // By another process: a file that this one has written cannot be run while a child of another test, just forked, still has it
-        // open.
+        // By another process: a file that this one has written cannot be run while a child of another test, just
+        // forked, still has it open.
         let write = "printf '%s' \"$1\" >\"$2\"; chmod 755 \"$2\"";
         let written = Command::new("sh").args(["-c", write, "sh", script]).arg(&launcher).status();
         assert!(written.is_ok_and(|status| status.success()), "it can be written");
@@ -383,8 +384,8 @@ struct Told {
     next_number: u64,
 }
 
-/// Jobs lease, fail and give back while the daemon is killed at random moments. What was told stays true: no lease that a job holds is
-/// lost, no host is of two jobs, and in the end all is free again.
+/// Jobs lease, fail and give back while the daemon is killed at random moments. What was told stays true: no lease that
+/// a job holds is lost, no host is of two jobs, and in the end all is free again.
 #[test]
 fn a_daemon_that_is_killed_forgets_nothing_it_has_told() {
     let seed = std::env::var("REDRT_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1_u64);

@@ -263,7 +263,8 @@ fn what_audit_logs_and_profiles_say_is_kept_once_and_advice_uses_it() {
     assert!(refused(&["known", "--store", &profile], 1).contains("p.json"));
 }
 
-/// The log of a job of one rank with three replicas on hosts a, b and c, of which that on b sends `count` messages that are outvoted.
+/// The log of a job of one rank with three replicas on hosts a, b and c, of which that on b sends `count` messages that
+/// are outvoted.
 fn write_verdicts(path: &Path, number: u64, count: u64) {
     let mut log = Log::open(path).unwrap();
     let start = json!({

@@ -33,8 +33,8 @@ fn mismatch(sender: u64, culprit: Option<u64>, sequence: u64, receiver: &str, fi
     })
 }
 
-/// A job of two ranks with three replicas each on three hosts, in which `count` messages of 1.1 on node2 are outvoted; each is reported
-/// by two receivers.
+/// A job of two ranks with three replicas each on three hosts, in which `count` messages of 1.1 on node2 are outvoted;
+/// each is reported by two receivers.
 fn write_job(path: &Path, number: u64, count: u64, is_injected: bool) {
     let mut log = Log::open(path).expect("a new file");
     let start = json!({
@@ -157,8 +157,8 @@ fn where_nobody_knows_which_is_wrong_both_hosts_are_suspected() {
     assert!(!text.contains("scontrol"), "{text}");
 }
 
-/// A job of four ranks on three hosts, in which these replicas are outvoted or, in pairs, differ; receivers take what comes where nobody
-/// can judge.
+/// A job of four ranks on three hosts, in which these replicas are outvoted or, in pairs, differ; receivers take what
+/// comes where nobody can judge.
 fn write_verdicts(path: &Path, number: u64, hosts: [&str; 3], degree: u64, verdicts: &[(u64, Option<u64>)]) {
     let mut log = Log::open(path).expect("a new file");
     let start = json!({

@@ -1,7 +1,7 @@
 //! `clone-bench`: what it costs to clone a process, beside a plain stream of as many bytes over the same link.
 //!
-//! The process has memory of a given size and 16 threads that write to it at a given rate. All of it happens on this machine, over loopback:
-//! source and destination share its processors.
+//! The process has memory of a given size and 16 threads that write to it at a given rate. All of it happens on this
+//! machine, over loopback: source and destination share its processors.
 
 mod plain;
 

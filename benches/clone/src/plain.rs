@@ -6,8 +6,8 @@ use std::net::{TcpListener, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Touches memory and gives it back, once with huge pages and once without, so that neither side of a comparison pays for what the
-/// machine has not used lately: the host of a virtual machine takes such memory back.
+/// Touches memory and gives it back, once with huge pages and once without, so that neither side of a comparison pays
+/// for what the machine has not used lately: the host of a virtual machine takes such memory back.
 pub fn touch(bytes: u64) -> anyhow::Result<()> {
     for advice in [libc::MADV_HUGEPAGE, libc::MADV_NOHUGEPAGE] {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;

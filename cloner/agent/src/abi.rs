@@ -1,7 +1,7 @@
 //! What the agent and the process that copies share: requests, replies, and the block of state in the program's memory.
 //!
-//! The block is read through `/proc/PID/mem` while the threads are parked, and, since it is part of the image, found again
-//! by the agent of the copy. Both sides are of one version: [`VERSION`] is compared first.
+//! The block is read through `/proc/PID/mem` while the threads are parked, and, since it is part of the image, found
+//! again by the agent of the copy. Both sides are of one version: [`VERSION`] is compared first.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -27,8 +27,8 @@ pub const SLOT_PARKED: u32 = 2;
 /// [`Slot::state`]: the thread ended before the signal reached it.
 pub const SLOT_GONE: u32 = 3;
 
-/// What one parked thread is, besides its memory. Its registers, signal mask and alternate stack are in the signal frame on its
-/// stack.
+/// What one parked thread is, besides its memory. Its registers, signal mask and alternate stack are in the signal
+/// frame on its stack.
 #[repr(C)]
 #[derive(Clone, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 pub struct Slot {
@@ -62,8 +62,8 @@ pub struct Slot {
     pub pending_count: u32,
     /// Processors it may run on.
     pub affinity: [u64; 16],
-    /// What `/proc/self/task/TID/syscall` said before the signal: number, six arguments, stack and instruction pointer. A
-    /// number of -1: not in a system call.
+    /// What `/proc/self/task/TID/syscall` said before the signal: number, six arguments, stack and instruction pointer.
+    /// A number of -1: not in a system call.
     pub syscall: [i64; 9],
     /// Blocked signals that wait for this thread, each a `siginfo_t`.
     pub pending: [[u8; 128]; PENDING_COUNT_MAX],
@@ -189,8 +189,8 @@ pub enum Ask {
     Userfaultfd = 2,
     /// Duplicates of the program's descriptor `arg`.
     Descriptor = 3,
-    /// Which pages from `a`, `b` bytes, are in memory; written to the address in the reply's `a`, a byte each, and freed by the next
-    /// request.
+    /// Which pages from `a`, `b` bytes, are in memory; written to the address in the reply's `a`, a byte each, and
+    /// freed by the next request.
     Resident = 4,
     /// Notes a POSIX timer; `extra` is a [`Timer`].
     Timer = 5,

@@ -111,7 +111,8 @@ fn timers(block: &mut Block) {
     for (which, timer) in block.interval_timers.iter_mut().enumerate() {
         // SAFETY: - an itimerval is four words.
         unsafe { syscall(libc::SYS_getitimer, which as u64, timer.as_mut_ptr() as u64, 0, 0) };
-        // The trap: an interval timer whose signal waits is only wound up when the signal is taken, and shows no time left until then.
+        // The trap: an interval timer whose signal waits is only wound up when the signal is taken, and shows no time
+        // left until then.
         let [every_s, every_us, left_s, left_us] = *timer;
         if (left_s, left_us) == (0, 0) {
             *timer = [every_s, every_us, every_s, every_us];

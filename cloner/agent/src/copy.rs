@@ -1,7 +1,8 @@
 //! The other side of the cut: how agent and threads of the copy begin.
 //!
-//! The restorer has put memory in its place and made the threads, each with its old id and thread pointer. They enter here,
-//! below their signal frame, set what belongs to the thread, wait until the agent lets all go, and return into the frame.
+//! The restorer has put memory in its place and made the threads, each with its old id and thread pointer. They enter
+//! here, below their signal frame, set what belongs to the thread, wait until the agent lets all go, and return into
+//! the frame.
 
 use crate::abi::{Block, SLOT_PARKED, Slot, Timer};
 use crate::park::{set_disposition, slots, word};
@@ -81,8 +82,9 @@ unsafe fn restore(slot: &Slot) {
 
 /// Makes room for AMX registers when the frame has them.
 ///
-/// The trap: a new thread's register area has no room for tiles, and returning into a frame that has them then restores x87
-/// and SSE only, silently. Using a tile once makes the kernel grow it. If that is not to be had, the thread dies here.
+/// The trap: a new thread's register area has no room for tiles, and returning into a frame that has them then restores
+/// x87 and SSE only, silently. Using a tile once makes the kernel grow it. If that is not to be had, the thread dies
+/// here.
 unsafe fn grow_registers(frame: u64) {
     // SAFETY: - the frame is a whole ucontext_t; its floating-point state is in the frame too, or null.
     let state = unsafe { (*(frame as *const libc::ucontext_t)).uc_mcontext.fpregs };

@@ -1,15 +1,16 @@
 //! Stopping all threads but the agent, and letting them go on.
 //!
-//! Each thread is sent signal 33 with its slot as value. In the handler it fills the slot and sleeps on a futex; its registers
-//! are in the signal frame on its own stack. A thread that creates another while threads are being stopped is why `/proc/self/task`
-//! is read until it shows nobody new.
+//! Each thread is sent signal 33 with its slot as value. In the handler it fills the slot and sleeps on a futex; its
+//! registers are in the signal frame on its own stack. A thread that creates another while threads are being stopped is
+//! why `/proc/self/task` is read until it shows nobody new.
 
 use crate::abi::{Block, Disposition, PARK_SIGNAL, SLOT_GONE, SLOT_PARKED, SLOT_SIGNALLED, Slot};
 use crate::collect;
 use crate::sys::{self, syscall};
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
-/// A thread has this long to reach the handler. Only one that blocks the signal, or is in the kernel for so long, does not.
+/// A thread has this long to reach the handler. Only one that blocks the signal, or is in the kernel for so long, does
+/// not.
 const PARK_LIMIT_MS: u64 = 5_000;
 const WAIT_STEP_MS: u64 = 20;
 const SA_RESTORER: u64 = 0x0400_0000;
@@ -319,9 +320,9 @@ const RESTARTED: [i64; 17] = [
 
 /// Makes a call that parking ended with EINTR happen again, in the source as in the copy.
 ///
-/// The trap: with a handler, the kernel ends `poll`, `nanosleep` and others with EINTR in spite of SA_RESTART, and the frame does not say
-/// which call it was. That is known from `/proc` if the thread was blocked before the signal, else from the instruction
-/// before the system call, which in the C library loads its number.
+/// The trap: with a handler, the kernel ends `poll`, `nanosleep` and others with EINTR in spite of SA_RESTART, and the
+/// frame does not say which call it was. That is known from `/proc` if the thread was blocked before the signal, else
+/// from the instruction before the system call, which in the C library loads its number.
 unsafe fn restart(slot: &Slot, context: *mut libc::ucontext_t) {
     // SAFETY: - the context is that of a signal frame, which this thread may change.
     let registers = unsafe { &mut (*context).uc_mcontext.gregs };

@@ -12,8 +12,8 @@ use zerocopy::{FromBytes, IntoBytes};
 
 const SLOT_CAPACITY: u32 = 16_384;
 const STACK_BYTES: usize = 256 << 10;
-/// What lies below and above the agent's thread pointer. Nothing here uses thread-local storage; should a library that the
-/// embedder's hooks call write `errno`, it lands here.
+/// What lies below and above the agent's thread pointer. Nothing here uses thread-local storage; should a library that
+/// the embedder's hooks call write `errno`, it lands here.
 const TLS_BYTES: usize = 64 << 10;
 const PROC: [&[u8]; 3] = [b"/proc/self\0", b"/proc/self/mem\0", b"/proc/self/pagemap\0"];
 const DESCRIPTOR_COUNT_MAX: usize = 3;
@@ -96,8 +96,8 @@ impl Agent {
         Exclusions { block: self.block }
     }
 
-    /// Starts a thread of its own, with descriptors of its own, of which the C library knows nothing: the program sees neither
-    /// a thread nor a descriptor more. Returns its thread id, or a negative error number.
+    /// Starts a thread of its own, with descriptors of its own, of which the C library knows nothing: the program sees
+    /// neither a thread nor a descriptor more. Returns its thread id, or a negative error number.
     pub fn start(self) -> i64 {
         let (Some(stack), Some(tls)) = (sys::map_guarded(STACK_BYTES), sys::map_guarded(TLS_BYTES)) else {
             return -i64::from(libc::ENOMEM);
@@ -113,8 +113,8 @@ impl Agent {
         }
     }
 
-    /// Makes the calling thread the agent; it never returns. Descriptors stay shared with the program. Hooks may then use
-    /// whatever this thread may, because it is a thread of the C library.
+    /// Makes the calling thread the agent; it never returns. Descriptors stay shared with the program. Hooks may then
+    /// use whatever this thread may, because it is a thread of the C library.
     pub fn run_here(self) -> ! {
         let marker = 0_u8;
         // SAFETY: - the block is this thread's alone so far. The copy's agent begins on this stack, well below what is in use.
@@ -298,7 +298,8 @@ struct Session<'a> {
     parked: bool,
     /// A copy that has not begun.
     waiting: bool,
-    /// Where the last answer about resident pages is. Never memory that is in the image: that must not change during a cut.
+    /// Where the last answer about resident pages is. Never memory that is in the image: that must not change during a
+    /// cut.
     scratch: Option<(*mut u8, u64)>,
 }
 

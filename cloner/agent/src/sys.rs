@@ -1,7 +1,7 @@
 //! System calls without the C library: no `errno`, no thread-local storage, no locks.
 //!
-//! The agent's thread may have no thread-local storage at all, threads are parked at any instruction, and in the copy this
-//! code runs before the C library's own state of the thread is right.
+//! The agent's thread may have no thread-local storage at all, threads are parked at any instruction, and in the copy
+//! this code runs before the C library's own state of the thread is right.
 
 use std::arch::asm;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -92,15 +92,15 @@ pub unsafe fn futex_wake(word: *const u32) {
     unsafe { syscall(libc::SYS_futex, word as u64, operation, i32::MAX as u64, 0) };
 }
 
-/// Far from where the kernel looks for room by itself. What is mapped there does not move what the program maps: replicas are copied at
-/// moments of their own, and a program may have told others where its memory is.
+/// Far from where the kernel looks for room by itself. What is mapped there does not move what the program maps:
+/// replicas are copied at moments of their own, and a program may have told others where its memory is.
 const REMOTE: u64 = 0x6800_0000_0000;
 
 /// Where the next mapping goes, if there is room.
 static NEXT: AtomicU64 = AtomicU64::new(REMOTE);
 
-/// Maps anonymous private memory of `len` bytes between two guard pages; `None` when there is none to be had. The guards
-/// keep the kernel from merging it with memory of the program.
+/// Maps anonymous private memory of `len` bytes between two guard pages; `None` when there is none to be had. The
+/// guards keep the kernel from merging it with memory of the program.
 #[must_use]
 pub fn map_guarded(len: usize) -> Option<*mut u8> {
     const PAGE: usize = 4096;

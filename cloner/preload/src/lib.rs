@@ -1,9 +1,9 @@
 //! `libredclone.so`: puts the cloner's agent into an ordinary program.
 //!
-//! `redclone run` loads it by `LD_PRELOAD` and hands over a listening socket, whose number is in the environment. Before
-//! the program's own code runs, the agent's thread is started and the traces are removed: the variables are taken out of the
-//! environment and the socket is closed in the program's table of descriptors, so programs that this one starts know
-//! nothing of it. Without that variable the library does nothing.
+//! `redclone run` loads it by `LD_PRELOAD` and hands over a listening socket, whose number is in the environment.
+//! Before the program's own code runs, the agent's thread is started and the traces are removed: the variables are
+//! taken out of the environment and the socket is closed in the program's table of descriptors, so programs that this
+//! one starts know nothing of it. Without that variable the library does nothing.
 
 use cloner_agent::{Agent, Hooks, Setup};
 use std::ffi::{CStr, c_char, c_int};

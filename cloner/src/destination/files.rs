@@ -22,8 +22,8 @@ pub struct Present {
     pub given: Vec<(RawFd, OwnedFd)>,
 }
 
-/// Makes all descriptors, in the numbers that the program knows, and closes all others but `kept`. `kept` are moved out of the way;
-/// their new numbers come back. The first of them is where complaints go.
+/// Makes all descriptors, in the numbers that the program knows, and closes all others but `kept`. `kept` are moved out
+/// of the way; their new numbers come back. The first of them is where complaints go.
 pub fn restore(
     descriptors: &[Descriptor],
     pipes: &[Pipe],

@@ -1,7 +1,7 @@
 //! The copy's memory while it is being received.
 //!
-//! Each piece lies where it belongs if that is free in this process, else in a staging place: the same offset within 2 MiB, so that
-//! moving it later moves page tables and not pages. Shared objects are memfds.
+//! Each piece lies where it belongs if that is free in this process, else in a staging place: the same offset within 2
+//! MiB, so that moving it later moves page tables and not pages. Shared objects are memfds.
 
 use crate::image::state::{Area, Backing, Layout, MappedFile};
 use crate::maps::{self, Mapping};
@@ -81,8 +81,8 @@ impl Memory {
         Some(parts)
     }
 
-    /// Makes memory as `layout` says. What was there with the same backing stays with its content; everything new is as its backing
-    /// says; what is not in the layout any more goes.
+    /// Makes memory as `layout` says. What was there with the same backing stays with its content; everything new is as
+    /// its backing says; what is not in the layout any more goes.
     pub fn apply(&mut self, layout: Layout) -> io::Result<()> {
         check(&layout, self.files.len())?;
         for object in &layout.objects {
@@ -240,7 +240,8 @@ fn check(layout: &Layout, file_count: usize) -> io::Result<()> {
     }
 }
 
-/// Moves from `before` to `wanted` what `area` can use; the rest stays in `before`. The source knows what that is: see [`Layout::kept`].
+/// Moves from `before` to `wanted` what `area` can use; the rest stays in `before`. The source knows what that is: see
+/// [`Layout::kept`].
 fn keep(area: &Area, before: &mut Vec<Piece>, wanted: &mut Vec<Piece>) {
     let from = before.partition_point(|piece| piece.end <= area.start);
     let until = before.partition_point(|piece| piece.start < area.end);

@@ -117,7 +117,8 @@ fn try_receive(receiver: Receiver) -> io::Result<std::convert::Infallible> {
         }
     }
     check::check_state(&end.state, memory.layout(), &own_system_areas()?, std::process::id())?;
-    // Everything that can fail happens before the source hears that the image is good; what the restorer does can hardly fail.
+    // Everything that can fail happens before the source hears that the image is good; what the restorer does can
+    // hardly fail.
     if let Some(answers) = &mut answers {
         answers.send_record(Kind::Reply, &Reply::Staged)?;
         answers.flush()?;

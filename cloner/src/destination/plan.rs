@@ -200,8 +200,8 @@ fn clone_args(tid: u32, fs: u64, clear_tid: u64, share_files: bool, place: u64, 
     if clear_tid != 0 {
         flags |= libc::CLONE_CHILD_CLEARTID;
     }
-    // struct clone_args: flags, pidfd, child_tid, parent_tid, exit_signal, stack, stack_size, tls, set_tid, set_tid_size, cgroup;
-    // the thread id behind it.
+    // struct clone_args: flags, pidfd, child_tid, parent_tid, exit_signal, stack, stack_size, tls, set_tid,
+    // set_tid_size, cgroup; the thread id behind it.
     let tid_place = place + CLONE_ARGS_BYTES;
     data.extend([flags as u64, 0, clear_tid, 0, 0, 0, 0, fs, tid_place, 1, 0, u64::from(tid)]);
 }

@@ -1,7 +1,7 @@
 //! Frames out of the streams, memory into its place.
 //!
-//! All streams of a round may carry any page, each page once; between rounds they meet, and the first one applies the next
-//! layout. So a later round never loses against an earlier one.
+//! All streams of a round may carry any page, each page once; between rounds they meet, and the first one applies the
+//! next layout. So a later round never loses against an earlier one.
 
 use super::memory::Memory;
 use crate::image::frame::{Encoding, Header, Kind, PAGES_BYTES_MAX};

@@ -1,7 +1,7 @@
 //! Which pages hold something, and which were written since they were last looked at.
 //!
-//! The trap: looking clears. A round that fails after it has looked has taken notice of pages that nobody received. So a
-//! tracker lives for one attempt only, and a new one begins with everything dirty.
+//! The trap: looking clears. A round that fails after it has looked has taken notice of pages that nobody received. So
+//! a tracker lives for one attempt only, and a new one begins with everything dirty.
 
 mod soft_dirty;
 mod write_protect;
@@ -36,8 +36,9 @@ pub struct Watched {
 
 /// Finds dirty pages.
 pub trait DirtyTracker {
-    /// Looks at all ranges, which are sorted. `unfit` areas cannot be tracked, and are not among them. With `clear`, pages that are written from now on are dirty at the next look;
-    /// otherwise nothing changes. Ranges that were not there at the last look are dirty altogether.
+    /// Looks at all ranges, which are sorted. `unfit` areas cannot be tracked, and are not among them. With `clear`,
+    /// pages that are written from now on are dirty at the next look; otherwise nothing changes. Ranges that were not
+    /// there at the last look are dirty altogether.
     fn look(&mut self, watched: &[Watched], unfit: &[(u64, u64)], clear: bool) -> io::Result<Look>;
 
     /// True when threads must be stopped during a look that clears, because looking and clearing are two steps.

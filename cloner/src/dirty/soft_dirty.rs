@@ -25,8 +25,8 @@ pub struct SoftDirty {
 }
 
 impl SoftDirty {
-    /// For the process whose files these are. An error when the kernel does not have the bits: it takes the order to clear them
-    /// and does nothing, so that is tried on this process.
+    /// For the process whose files these are. An error when the kernel does not have the bits: it takes the order to
+    /// clear them and does nothing, so that is tried on this process.
     pub fn new(pagemap: File, smaps: File, clear_refs: File) -> io::Result<Self> {
         if works_here()? {
             Ok(Self { pagemap, smaps, clear_refs })
@@ -51,8 +51,8 @@ fn works_here() -> io::Result<bool> {
 
 /// Reads the page map of the ranges.
 ///
-/// The kernel writes an entry for each page, also where there is none: 200 MB for a reservation of 100 GiB. `smaps` tells which areas
-/// hold something at all, so where much is mapped it is asked first.
+/// The kernel writes an entry for each page, also where there is none: 200 MB for a reservation of 100 GiB. `smaps`
+/// tells which areas hold something at all, so where much is mapped it is asked first.
 pub fn look(pagemap: &File, smaps: &File, watched: &[Watched]) -> io::Result<Look> {
     let mapped: u64 = watched.iter().map(|area| area.end - area.start).sum();
     if mapped <= SPARSE_BYTES {

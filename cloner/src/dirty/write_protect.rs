@@ -61,12 +61,12 @@ fn counts(area: &Watched, region: &Region) -> (bool, bool) {
 }
 
 impl WriteProtect {
-    /// Looks at what was written only, which takes a tenth of the time of a look at every page. For anonymous memory, once all of
-    /// it was protected. Returns what is populated there.
+    /// Looks at what was written only, which takes a tenth of the time of a look at every page. For anonymous memory,
+    /// once all of it was protected. Returns what is populated there.
     ///
-    /// The kernel passes over pages that are still protected, and shows all others: written ones, and places where there is no page
-    /// any more. The trap: it passes over a table that has vanished with all its pages, too. So one page is asked for in each table that
-    /// should still be there.
+    /// The kernel passes over pages that are still protected, and shows all others: written ones, and places where
+    /// there is no page any more. The trap: it passes over a table that has vanished with all its pages, too. So one
+    /// page is asked for in each table that should still be there.
     fn look_quickly(&self, area: &Watched, look: &mut Look) -> io::Result<()> {
         let mut unprotected = RangeSet::new();
         let written = Categories::WRITTEN;
@@ -112,9 +112,9 @@ impl WriteProtect {
 
     /// Looks at every page.
     ///
-    /// The trap: where a program gives back its copy of a file's page, the kernel leaves a mark that looks like a protected page in swap, so
-    /// that the page would count as not written, with the content that it had before. So in mappings of files what seems to be in swap always
-    /// counts as written.
+    /// The trap: where a program gives back its copy of a file's page, the kernel leaves a mark that looks like a
+    /// protected page in swap, so that the page would count as not written, with the content that it had before. So in
+    /// mappings of files what seems to be in swap always counts as written.
     fn look_at_all(&self, area: &Watched, clear: bool, look: &mut Look) -> io::Result<()> {
         let (mut written, mut doubtful) = (RangeSet::new(), RangeSet::new());
         self.scan(area, false, false, &mut |region| {
@@ -137,8 +137,9 @@ impl WriteProtect {
                 }
             });
             match protected {
-                // Something was mapped since it was registered. It is unprotected, so the next look finds all of it dirty; what was
-                // protected before the kernel gave up may not have been shown, so all that is there counts now.
+                // Something was mapped since it was registered. It is unprotected, so the next look finds all of it
+                // dirty; what was protected before the kernel gave up may not have been shown, so all that is there
+                // counts now.
                 Err(error) if error.raw_os_error() == Some(libc::EPERM) => {
                     let here: RangeSet = [(area.start, area.end)].into_iter().collect();
                     written = written.union(&look.populated.intersection(&here));
@@ -154,9 +155,10 @@ impl WriteProtect {
 
     /// Registers all memory but `unfit` areas, which are sorted.
     ///
-    /// Memory that was mapped since the last look is not registered, and would be skipped in silence. The trap: registering areas one by one,
-    /// by a list that is a moment old, splits a mapping that the program has made meanwhile, and its next `mremap` across the split
-    /// fails. So what lies between unfit areas, which do not come and go, is registered in one piece: nothing is split.
+    /// Memory that was mapped since the last look is not registered, and would be skipped in silence. The trap:
+    /// registering areas one by one, by a list that is a moment old, splits a mapping that the program has made
+    /// meanwhile, and its next `mremap` across the split fails. So what lies between unfit areas, which do not come and
+    /// go, is registered in one piece: nothing is split.
     fn register(&self, unfit: &[(u64, u64)]) -> io::Result<()> {
         let mut from = PAGE;
         for (start, end) in unfit.iter().copied().chain([(ADDRESSES_END, ADDRESSES_END)]) {

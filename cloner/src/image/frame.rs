@@ -42,8 +42,8 @@ pub enum Kind {
     Commit = 8,
     /// What the destination says.
     Reply = 9,
-    /// Contents for all of the memory from the address on, as long as the argument says, follow in this round: it can be made ready
-    /// in one step.
+    /// Contents for all of the memory from the address on, as long as the argument says, follow in this round: it can
+    /// be made ready in one step.
     Expect = 10,
     /// There will be no copy: why, in words. The last frame of each stream.
     GivenUp = 11,

@@ -1,4 +1,5 @@
-//! The image of a process: a sequence of frames, in one stream or several. A socket is one place for it, a file another.
+//! The image of a process: a sequence of frames, in one stream or several. A socket is one place for it, a file
+//! another.
 
 pub mod frame;
 pub mod state;

@@ -143,11 +143,11 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// Where the destination keeps what it has received for `before`, when this layout follows: where the same lies behind the same address.
-    /// All else begins anew there, as its backing says.
+    /// Where the destination keeps what it has received for `before`, when this layout follows: where the same lies
+    /// behind the same address. All else begins anew there, as its backing says.
     ///
-    /// The trap: a program's file that is replaced while the program runs. Its pages come from the file in one round, and have lost it in the next,
-    /// at the same addresses and with the same content.
+    /// The trap: a program's file that is replaced while the program runs. Its pages come from the file in one round,
+    /// and have lost it in the next, at the same addresses and with the same content.
     #[must_use]
     pub fn kept(&self, before: &Self) -> RangeSet {
         let mut kept = RangeSet::new();
@@ -288,8 +288,8 @@ pub struct Pipe {
 /// Addresses that the kernel remembers of a program: code, data, heap, stack, arguments, environment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Places {
-    /// In the order of `struct prctl_mm_map`: start and end of code and data, start of the heap, its end, start of the stack, start and
-    /// end of the arguments and of the environment.
+    /// In the order of `struct prctl_mm_map`: start and end of code and data, start of the heap, its end, start of the
+    /// stack, start and end of the arguments and of the environment.
     pub words: [u64; 11],
 }
 

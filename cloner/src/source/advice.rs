@@ -1,7 +1,7 @@
 //! What the program has advised the kernel to do with its memory.
 //!
-//! Only `/proc/PID/smaps` shows it, and that takes the kernel 40 ms for each GiB: it counts all pages. So it is read by a thread
-//! of its own while memory is sent, and again only when areas have changed until the cut.
+//! Only `/proc/PID/smaps` shows it, and that takes the kernel 40 ms for each GiB: it counts all pages. So it is read by
+//! a thread of its own while memory is sent, and again only when areas have changed until the cut.
 
 use crate::image::state::{
     ADVICE_DONT_DUMP, ADVICE_DONT_FORK, ADVICE_HUGE, ADVICE_LOCKED, ADVICE_MERGEABLE, ADVICE_NO_HUGE,

@@ -22,8 +22,8 @@ pub struct Descriptors {
     pub refusals: Vec<String>,
 }
 
-/// Looks at all descriptors. What cannot be carried is refused, or left out with `close_unsupported`. What is in pipes is only read
-/// when the process is `stopped`.
+/// Looks at all descriptors. What cannot be carried is refused, or left out with `close_unsupported`. What is in pipes
+/// is only read when the process is `stopped`.
 pub fn gather(control: &Control, close_unsupported: bool, stopped: bool) -> io::Result<Descriptors> {
     let mut all = Descriptors::default();
     let mut pipe_ends: BTreeMap<u64, (bool, bool)> = BTreeMap::new();
@@ -77,9 +77,9 @@ fn seems_disarmed(info: &str) -> bool {
 
 /// Waits until all timers have fired whose time has come.
 ///
-/// The trap: between the moment at which a timerfd is due and the interrupt that counts its tick, it shows neither time left nor a
-/// tick, as if it were disarmed, and the copy would wait for it for ever. Interrupts of a processor come in the order of their
-/// times, so on each of them a sleep that begins now ends behind all that is due.
+/// The trap: between the moment at which a timerfd is due and the interrupt that counts its tick, it shows neither time
+/// left nor a tick, as if it were disarmed, and the copy would wait for it for ever. Interrupts of a processor come in
+/// the order of their times, so on each of them a sleep that begins now ends behind all that is due.
 fn settle_timers() -> io::Result<()> {
     use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
     let this_thread = nix::unistd::Pid::from_raw(0);
@@ -258,7 +258,8 @@ fn pipes(
     Ok(())
 }
 
-/// What is in the pipe behind a descriptor of a process that is stopped, without taking it out; nothing when it is no pipe.
+/// What is in the pipe behind a descriptor of a process that is stopped, without taking it out; nothing when it is no
+/// pipe.
 pub fn unread(control: &Control, fd: i32) -> io::Result<Vec<u8>> {
     let is_pipe = control.proc_link(&format!("fd/{fd}")).is_ok_and(|link| link.starts_with("pipe:"));
     if is_pipe { content(&control.descriptor(fd)?) } else { Ok(Vec::new()) }

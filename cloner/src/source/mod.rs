@@ -5,8 +5,8 @@
 //!               round 1, 2, … while the program runs
 //!                          └ threads stopped: look, note, copy what is left; they go on
 //! ```
-//! On `Err`, in whatever phase, the process runs on as if nothing had been. Dirty bits are not carried over: the next attempt
-//! begins with everything.
+//! On `Err`, in whatever phase, the process runs on as if nothing had been. Dirty bits are not carried over: the next
+//! attempt begins with everything.
 
 mod advice;
 pub(crate) mod descriptors;
@@ -414,8 +414,8 @@ impl<'a> Source<'a> {
         let (_, mut plan) = self.look_at_maps(phase)?;
         objects::add_open(&mut plan, &open).during(phase, "cannot look at shared memory")?;
         let parts = objects::parts(control, &plan, &open).during(phase, "cannot look at shared memory")?;
-        // The trap: the agent's own memory is in the image, and every question changes it. So the pages are looked at when all questions
-        // have been asked.
+        // The trap: the agent's own memory is in the image, and every question changes it. So the pages are looked at
+        // when all questions have been asked.
         self.steps.note("cut: shared memory");
         wait_for_rest(control, phase)?;
         self.steps.note("cut: come to rest");
@@ -558,8 +558,8 @@ fn read_maps(control: &Control, phase: Phase) -> Result<Vec<Mapping>, Error> {
     control.proc_text("maps").and_then(|text| maps::parse(&text)).during(phase, "cannot read the process's maps")
 }
 
-/// Waits until all threads sleep, the agent's too. A thread that has said that it is parked, or has answered, still writes to its
-/// stack on its way to where it waits; that is part of the image.
+/// Waits until all threads sleep, the agent's too. A thread that has said that it is parked, or has answered, still
+/// writes to its stack on its way to where it waits; that is part of the image.
 fn wait_for_rest(control: &Control, phase: Phase) -> Result<(), Error> {
     let sleeps = |tid: i32| {
         let stat = control.proc_text(&format!("task/{tid}/stat")).unwrap_or_default();

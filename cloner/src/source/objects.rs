@@ -1,8 +1,8 @@
 //! Shared memory: which parts of it hold something, and which of them the destination does not have.
 //!
-//! The trap: writes through another mapping of the same object, or by `write` to its descriptor, are not seen by any way of
-//! tracking. So what was sent is known by a digest of each page, and at the cut all of it is read again and compared. That takes
-//! a fraction of the time of sending it.
+//! The trap: writes through another mapping of the same object, or by `write` to its descriptor, are not seen by any
+//! way of tracking. So what was sent is known by a digest of each page, and at the cut all of it is read again and
+//! compared. That takes a fraction of the time of sending it.
 
 use super::layout::Plan;
 use super::send::{self, Output, PIECE_BYTES};

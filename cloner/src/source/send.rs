@@ -43,7 +43,8 @@ pub fn pieces(ranges: &RangeSet, areas: &[(u64, u64, bool)]) -> Vec<Piece> {
     all
 }
 
-/// What one stream sends at a stretch: pieces of one block of 2 MiB. Where the copy gets a huge page, one thread fills it.
+/// What one stream sends at a stretch: pieces of one block of 2 MiB. Where the copy gets a huge page, one thread fills
+/// it.
 fn stretches(pieces: &[Piece]) -> Vec<std::ops::Range<usize>> {
     let mut all: Vec<std::ops::Range<usize>> = Vec::new();
     for (index, piece) in pieces.iter().enumerate() {
@@ -136,7 +137,8 @@ fn split<'a>(mut memory: &'a mut [u8], pieces: &[Piece]) -> Vec<&'a mut [u8]> {
     parts
 }
 
-/// Reads memory of the process. What cannot be read reads as zeros: it has gone since, or lies behind the end of a file.
+/// Reads memory of the process. What cannot be read reads as zeros: it has gone since, or lies behind the end of a
+/// file.
 pub fn read(process: &File, address: u64, place: &mut [u8]) {
     let mut done = 0;
     while done < place.len() {

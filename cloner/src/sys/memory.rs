@@ -15,13 +15,14 @@ static SKIPPED: AtomicU32 = AtomicU32::new(0);
 /// What the next disappointment adds to that.
 static PENALTY: AtomicU32 = AtomicU32::new(1);
 
-/// Makes memory ready of which all is about to be written: with a huge page where that is possible, which takes a fifth of the time of
-/// small ones. Its content does not change. What the kernel does not allow is left to the first touch.
+/// Makes memory ready of which all is about to be written: with a huge page where that is possible, which takes a fifth
+/// of the time of small ones. Its content does not change. What the kernel does not allow is left to the first touch.
 ///
-/// Two traps. Advice for huge pages would stay with the area and split it where it ends, and a program that then moves or grows its
-/// memory across the split fails; collapsing what is there leaves the area as it is. And huge pages are not always at hand:
-/// the kernel may have to move memory around, and the host of a virtual machine may have taken back large free blocks, which come
-/// ten times as slowly as small ones that were in use lately. So one that came late is followed by small ones for a while.
+/// Two traps. Advice for huge pages would stay with the area and split it where it ends, and a program that then moves
+/// or grows its memory across the split fails; collapsing what is there leaves the area as it is. And huge pages are
+/// not always at hand: the kernel may have to move memory around, and the host of a virtual machine may have taken back
+/// large free blocks, which come ten times as slowly as small ones that were in use lately. So one that came late is
+/// followed by small ones for a while.
 pub fn make_ready(address: u64, len: u64) {
     let place = address as *mut libc::c_void;
     let whole = address.is_multiple_of(HUGE_BYTES) && len == HUGE_BYTES;

@@ -86,8 +86,8 @@ const MODE_WRITE_PROTECT: u64 = 2;
 const REGION_COUNT: usize = 4096;
 const _: () = assert!(size_of::<ScanArgument>() == 96 && size_of::<Region>() == 24);
 
-/// Calls `each` for the regions from `start` to `end` whose pages are in all categories of `all` and in one of `any`. With
-/// `protect` they are write-protected in the same step.
+/// Calls `each` for the regions from `start` to `end` whose pages are in all categories of `all` and in one of `any`.
+/// With `protect` they are write-protected in the same step.
 #[allow(clippy::too_many_arguments, reason = "they are those of the system call")]
 pub fn scan(
     pagemap: &File,

@@ -1,8 +1,8 @@
 //! The restorer: what is left of the destination while everything else of it is unmapped.
 //!
-//! A few dozen instructions without a stack or a library, and a list of system calls to be made one after the other. They
-//! lie in one piece of memory that is free in both layouts. The list is made by [`crate::destination`] with ordinary code; here are only
-//! the kinds of steps and the loop that takes them.
+//! A few dozen instructions without a stack or a library, and a list of system calls to be made one after the other.
+//! They lie in one piece of memory that is free in both layouts. The list is made by [`crate::destination`] with
+//! ordinary code; here are only the kinds of steps and the loop that takes them.
 
 use std::io;
 

@@ -1,4 +1,5 @@
-//! Whatever fails, and whenever: the source runs on to its right end, nothing is left on the destination, and the next attempt works.
+//! Whatever fails, and whenever: the source runs on to its right end, nothing is left on the destination, and the next
+//! attempt works.
 
 use cloner::image::frame::Kind;
 use cloner::image::state::{Prologue, Reply};

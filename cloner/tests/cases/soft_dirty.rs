@@ -1,4 +1,5 @@
-//! Soft-dirty bits: a kernel that has them, and nothing better, in a virtual machine. It boots, clones a program and powers off.
+//! Soft-dirty bits: a kernel that has them, and nothing better, in a virtual machine. It boots, clones a program and
+//! powers off.
 
 use cloner_tests::{compile, redclone, root, workshop};
 use std::path::{Path, PathBuf};

@@ -1,5 +1,5 @@
-//! A program that has the agent inside as a library, on a thread of its own, with hooks, and a socket that is left out of images and made
-//! anew in the copy.
+//! A program that has the agent inside as a library, on a thread of its own, with hooks, and a socket that is left out
+//! of images and made anew in the copy.
 
 use cloner::launch;
 use cloner_agent::{Agent, Hooks, Setup};

@@ -1,7 +1,8 @@
-//! Forces in a ring: every rank has particles, a struct with a datatype of its own, and sends them around until all have met
-//! all; then the forces are summed and compared. Rank 0 prints what must be the same at every degree.
+//! Forces in a ring: every rank has particles, a struct with a datatype of its own, and sends them around until all
+//! have met all; then the forces are summed and compared. Rank 0 prints what must be the same at every degree.
 //!
-//! Built with `mpi`, the Rust bindings (rsmpi), by the `mpicc` of an installation; README.md of this directory says how.
+//! Built with `mpi`, the Rust bindings (rsmpi), by the `mpicc` of an installation; README.md of this directory says
+//! how.
 
 use mpi::collective::{CommunicatorCollectives, Root, SystemOperation};
 use mpi::traits::{Communicator, Destination, Equivalence, Source};

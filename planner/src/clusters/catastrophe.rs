@@ -16,8 +16,8 @@ pub struct FailureLaw {
 }
 
 impl Default for FailureLaw {
-    /// 0.95 for one host and `0.5 · 10^-f` for more; the rest are failures without loss of a host. Inferred from the results of the paper on
-    /// FTI and HydEE, all four of which it gives.
+    /// 0.95 for one host and `0.5 · 10^-f` for more; the rest are failures without loss of a host. Inferred from the
+    /// results of the paper on FTI and HydEE, all four of which it gives.
     fn default() -> Self {
         Self { one: 0.95, scale: 0.5, ratio: 10.0 }
     }

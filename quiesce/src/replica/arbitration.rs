@@ -1,4 +1,5 @@
-//! What happens when two replicas differ and nobody knows which of them is wrong: copies of both, made before, are let in to judge.
+//! What happens when two replicas differ and nobody knows which of them is wrong: copies of both, made before, are let
+//! in to judge.
 //!
 //! ```text
 //!  w.j: tie of v.0, v.1 ── Disputed ─────▶ coordinator: are copies of v held?
@@ -7,12 +8,13 @@
 //!   │   verdict, by three lineages or more   │
 //!   └── or open, and delivered as it came ◀──┴─ pins without them: there are none, or none any more
 //! ```
-//! An arbiter is a join whose view waits until it is needed: its pins, cut and restore are those of any other (`join`). What is special is
-//! that its vote is worth less than another's. Memory that was wrong before the cut is wrong in the copy, too, and an original with its
-//! copy would outvote a sound sibling. So a vote that repeats its original's makes no majority (`sdc_detect`'s `judge`).
+//! An arbiter is a join whose view waits until it is needed: its pins, cut and restore are those of any other (`join`).
+//! What is special is that its vote is worth less than another's. Memory that was wrong before the cut is wrong in the
+//! copy, too, and an original with its copy would outvote a sound sibling. So a vote that repeats its original's makes
+//! no majority (`sdc_detect`'s `judge`).
 //!
-//! A dispute ends in any case: while somebody is ready the coordinator knows of it, and once nobody is ready and no arbiter is live the
-//! verdict is open, as it is where no copies are held.
+//! A dispute ends in any case: while somebody is ready the coordinator knows of it, and once nobody is ready and no
+//! arbiter is live the verdict is open, as it is where no copies are held.
 
 use super::{Replica, Verification};
 use crate::decision::DecisionKey;
@@ -31,8 +33,9 @@ impl Replica {
         waits && self.verification == Verification::Strict && !self.slot(message).verified
     }
 
-    /// Whether this is an arbiter whose original is there to be judged. If it took a message that its rank's replicas have taken in two
-    /// forms, it would have one side's memory from then on and speak for another: it takes none that nobody can judge, and is ended.
+    /// Whether this is an arbiter whose original is there to be judged. If it took a message that its rank's replicas
+    /// have taken in two forms, it would have one side's memory from then on and speak for another: it takes none that
+    /// nobody can judge, and is ended.
     pub(super) fn judges_a_sibling(&self) -> bool {
         let is_judged = |origin: Origin| {
             let original = self.view.member(ReplicaId { rank: self.me.rank, index: origin.index });
@@ -69,8 +72,8 @@ impl Replica {
         self.ready[rank.0 as usize].without(self.live(rank))
     }
 
-    /// Whether anybody who is live, or about to be, may still ask for something that this process has sent. Copies that stand ready do not
-    /// count: they join only if somebody has yet to receive something.
+    /// Whether anybody who is live, or about to be, may still ask for something that this process has sent. Copies that
+    /// stand ready do not count: they join only if somebody has yet to receive something.
     #[must_use]
     pub fn is_owing(&self) -> bool {
         self.outboxes.iter().any(|((rank, _), outbox)| {
@@ -79,8 +82,8 @@ impl Replica {
         })
     }
 
-    /// Whether all siblings can take an outcome (see [`count_ballots`](Self::count_ballots)) but copies that stand ready are in the way,
-    /// for as long as they do: whoever makes views is to drop them.
+    /// Whether all siblings can take an outcome (see [`count_ballots`](Self::count_ballots)) but copies that stand
+    /// ready are in the way, for as long as they do: whoever makes views is to drop them.
     #[must_use]
     pub fn is_hindered(&self, key: DecisionKey) -> bool {
         let ready = self.ready(self.me.rank);

@@ -47,8 +47,8 @@ impl Replica {
             && !self.has(Mutation::EnvelopeBelieved)
     }
 
-    /// The offer of a new message that awaits a majority is being handled: whether matching gets it at once, because its
-    /// envelope is agreed and no earlier message is missing.
+    /// The offer of a new message that awaits a majority is being handled: whether matching gets it at once, because
+    /// its envelope is agreed and no earlier message is missing.
     pub(super) fn agrees_on_arrival(&mut self, message: MessageId, supplier: ReplicaIndex) -> bool {
         if self.judge_envelope(message, supplier) != Judged::Agreed {
             return false;

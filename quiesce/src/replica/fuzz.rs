@@ -1,8 +1,8 @@
 //! Corrupt frames: a small job runs, and what its replicas send each other is damaged on the way.
 //!
-//! Machines must never panic, say who sent what cannot be, and keep every promise to their engine that the engine's
-//! own safety rests on, whatever they are told. That the answer is right is not promised: a damaged frame may be one that
-//! a sound replica could have sent.
+//! Machines must never panic, say who sent what cannot be, and keep every promise to their engine that the engine's own
+//! safety rests on, whatever they are told. That the answer is right is not promised: a damaged frame may be one that a
+//! sound replica could have sent.
 
 use super::*;
 use crate::decision::StreamId;
@@ -411,7 +411,8 @@ fn run(
 }
 
 proptest! {
-    /// Whatever is done to frames, no machine panics, breaks a promise to its engine or takes memory for what nobody sent.
+    /// Whatever is done to frames, no machine panics, breaks a promise to its engine or takes memory for what nobody
+    /// sent.
     #[test]
     fn damaged_frames_are_refused_or_heeded_and_break_nothing(
         degrees in vec(1u16..=3, 1..=3),

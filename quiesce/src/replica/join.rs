@@ -30,8 +30,9 @@ use crate::view::Service;
 use redrt_types::{ReplicaId, ReplicaSet, VirtualRank};
 
 impl Replica {
-    /// Copies will be made, or are joining, in the places `awaited`, and stand ready to be arbiters in the places `ready`, and in no
-    /// others: keeps for each whatever it may ask for. All live processes must have heard of a newcomer before the cut.
+    /// Copies will be made, or are joining, in the places `awaited`, and stand ready to be arbiters in the places
+    /// `ready`, and in no others: keeps for each whatever it may ask for. All live processes must have heard of a
+    /// newcomer before the cut.
     pub fn set_pins(&mut self, awaited: &[ReplicaId], ready: &[ReplicaId]) {
         let by_rank = |newcomers: &[ReplicaId]| {
             let mut sets = vec![ReplicaSet::EMPTY; self.pinned.len()];
@@ -99,8 +100,9 @@ impl Replica {
         self.decisions.take_place(me);
     }
 
-    /// In a copy, which no view had: others may have joined since the cut whom its source was asked to keep for after that. What they may
-    /// ask for is in the log: what is not had been settled before the cut, and so before theirs. Returns for whom something is kept.
+    /// In a copy, which no view had: others may have joined since the cut whom its source was asked to keep for after
+    /// that. What they may ask for is in the log: what is not had been settled before the cut, and so before theirs.
+    /// Returns for whom something is kept.
     pub(super) fn pin_late_joiners(&mut self, rank: VirtualRank, joiners: ReplicaSet) -> ReplicaSet {
         if self.has(Mutation::LateJoinersUnpinned) {
             return ReplicaSet::EMPTY;

@@ -82,8 +82,8 @@ impl Replica {
         self.forget_votes(rank, lost);
     }
 
-    /// Votes of the lost do not count: who takes a place later has a vote of its own, and must not answer for that of the other. The
-    /// payload in hand stands until it is outvoted, also when its supplier is lost.
+    /// Votes of the lost do not count: who takes a place later has a vote of its own, and must not answer for that of
+    /// the other. The payload in hand stands until it is outvoted, also when its supplier is lost.
     fn forget_votes(&mut self, sender: VirtualRank, lost: ReplicaSet) {
         if lost.is_empty() {
             return;
@@ -169,8 +169,8 @@ impl Replica {
         self.partners.contains(&rank)
     }
 
-    /// Something comes from a rank. If it is the first that does, its replicas are told now what they are to do, if a change of view has
-    /// changed that since the start.
+    /// Something comes from a rank. If it is the first that does, its replicas are told now what they are to do, if a
+    /// change of view has changed that since the start.
     #[inline]
     pub(super) fn meet(&mut self, rank: VirtualRank) {
         if self.met_last != Some(rank) {
@@ -181,8 +181,8 @@ impl Replica {
         }
     }
 
-    /// The sender's side of a join: the newcomer may have been made before something that is in the log here reached its source, and
-    /// then knows of nobody it could ask. Digests tell it; it answers with what it wants.
+    /// The sender's side of a join: the newcomer may have been made before something that is in the log here reached
+    /// its source, and then knows of nobody it could ask. Digests tell it; it answers with what it wants.
     fn introduce(&mut self, newcomer: ReplicaId) {
         let process = self.world.process(newcomer).0 as usize;
         let is_skipped = self.has(Mutation::IntroductionSkipped);

@@ -119,7 +119,8 @@ pub struct Replica {
     services: Vec<Service>,
     /// What this process wants of each process, by dense number.
     wanted: Vec<Service>,
-    /// Ranks that something has come from; the last one that did. With the others nothing is agreed until something comes.
+    /// Ranks that something has come from; the last one that did. With the others nothing is agreed until something
+    /// comes.
     partners: FxHashSet<VirtualRank>,
     met_last: Option<VirtualRank>,
     /// Whether the view is another than at the start: who supplies whom was computed from that one.
@@ -205,8 +206,8 @@ impl Replica {
         self.corrects = false;
     }
 
-    /// From now on a payload that nobody has as it was sent is not delivered while this process has a sibling: who makes views
-    /// is to end it, see [`Action::Withheld`](crate::Action::Withheld).
+    /// From now on a payload that nobody has as it was sent is not delivered while this process has a sibling: who
+    /// makes views is to end it, see [`Action::Withheld`](crate::Action::Withheld).
     pub fn withhold_corrupt(&mut self) {
         self.withholds = true;
     }
@@ -248,7 +249,8 @@ impl Replica {
         self.outboxes.values().map(Outbox::len).sum()
     }
 
-    /// By replica, live or awaited: messages in the log that it has not acknowledged. Copies that stand ready are not waited for.
+    /// By replica, live or awaited: messages in the log that it has not acknowledged. Copies that stand ready are not
+    /// waited for.
     #[must_use]
     pub fn unacknowledged_by(&self) -> BTreeMap<ReplicaId, usize> {
         let mut counts = BTreeMap::new();
@@ -279,8 +281,8 @@ impl Replica {
         coverage
     }
 
-    /// Gives memory back that channels do not need now, of those that are new since the last time. What is known of each stays:
-    /// siblings and newcomers may still speak of it.
+    /// Gives memory back that channels do not need now, of those that are new since the last time. What is known of
+    /// each stays: siblings and newcomers may still speak of it.
     pub fn shrink(&mut self) {
         self.outboxes.new_ones().for_each(Outbox::shrink);
         self.inboxes.new_ones().for_each(Inbox::shrink);

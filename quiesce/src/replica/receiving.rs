@@ -54,7 +54,8 @@ impl Replica {
                     self.outputs.push_back(Output::Arrived { message, envelope, from, is_agreed: is_next });
                     return Ok(());
                 }
-                // One that is outvoted is fetched from another when its payload is here, and can be compared with the right one.
+                // One that is outvoted is fetched from another when its payload is here, and can be compared with the
+                // right one.
                 let is_agreed = self.agrees_on_arrival(message, from.index);
                 self.outputs.push_back(Output::Arrived { message, envelope, from, is_agreed });
             }
@@ -99,7 +100,8 @@ impl Replica {
         Ok(())
     }
 
-    /// What the engine calls a message that has arrived, for it to find what it keeps of it: it is told that with what else is said of the message.
+    /// What the engine calls a message that has arrived, for it to find what it keeps of it: it is told that with what
+    /// else is said of the message.
     pub fn set_place(&mut self, message: MessageId, place: u32) {
         if let Some(slot) = self.inboxes.get_mut(channel(message)).and_then(|inbox| inbox.slot(message.sequence)) {
             slot.place = place;
@@ -207,8 +209,8 @@ impl Replica {
         let withholds = self.withholds && self.has_sibling() && !self.has(Mutation::CorruptLogDelivered);
         let slot = self.slot(message);
         slot.attempts += 1;
-        // A log that is corrupt itself yields the same bytes for ever. A sibling may have the message as it was sent; who has none
-        // goes on with what there is.
+        // A log that is corrupt itself yields the same bytes for ever. A sibling may have the message as it was sent;
+        // who has none goes on with what there is.
         let other = next_after(live, supplier).filter(|_| slot.attempts <= limit);
         let action = match other {
             Some(_) => Action::Refetched,

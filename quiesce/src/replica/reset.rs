@@ -9,10 +9,10 @@
 //!    │ ◄───────────── Resume{Payload, context: 7} ────────┤
 //!    ├── Offer 7, Offer 8 ──────────────────────────────► │
 //! ```
-//! It is what happens after a change of view, between the two alone. Either end forgets what it was asked for and serves
-//! nothing until it is asked anew; either asks anew. Bookmarks are acknowledgements, so those that were lost do no harm;
-//! votes and payloads come again from the log. A follower says again what it holds of its leader's decisions, and the
-//! leader tells it the rest, as it would a newcomer.
+//! It is what happens after a change of view, between the two alone. Either end forgets what it was asked for and
+//! serves nothing until it is asked anew; either asks anew. Bookmarks are acknowledgements, so those that were lost do
+//! no harm; votes and payloads come again from the log. A follower says again what it holds of its leader's decisions,
+//! and the leader tells it the rest, as it would a newcomer.
 //!
 //! It asks of the transport that the ends agree where the new connection begins: what was sent after one end's `reset`
 //! is handed over only after the other's, what was sent before is not.

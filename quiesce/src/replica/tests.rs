@@ -244,8 +244,8 @@ fn new_leader_merges_what_its_siblings_hold_before_it_decides() {
     assert!(waiting.is_deciding(), "it is alone");
 }
 
-/// A receiver of a rank with three replicas, with what 0.`lost` said first and `rest` said by the others not yet; then 0.`lost` is lost, and a
-/// copy takes its place.
+/// A receiver of a rank with three replicas, with what 0.`lost` said first and `rest` said by the others not yet; then
+/// 0.`lost` is lost, and a copy takes its place.
 fn receiver_after_a_copy(lost: u16, said: Frame) -> Replica {
     let mut receiver = replica((1, 0), 3);
     let lost = ReplicaId::new(0, lost);

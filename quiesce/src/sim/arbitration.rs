@@ -1,5 +1,5 @@
-//! The coordinator's side of arbitration: copies of both replicas of a rank are made and wait; when the two differ they are let in; who is
-//! outvoted goes, and one of the copies, when it is in step, takes its part.
+//! The coordinator's side of arbitration: copies of both replicas of a rank are made and wait; when the two differ they
+//! are let in; who is outvoted goes, and one of the copies, when it is in step, takes its part.
 //!
 //! ```text
 //!  begin ─▶ pinning ─▶ restoring ─▶ ready ── a dispute ──▶ joining ─▶ in step ─▶ a verdict: culprit and superfluous copies go

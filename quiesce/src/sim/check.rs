@@ -28,7 +28,8 @@ pub(super) fn is_open(process: &Process) -> bool {
     process.reports.iter().any(is_open)
 }
 
-/// Whether a corrupt replica was the only one of its rank while its message was on its way: whoever believed it goes a way of his own.
+/// Whether a corrupt replica was the only one of its rank while its message was on its way: whoever believed it goes a
+/// way of his own.
 pub(super) fn is_believed(simulation: &Simulation) -> bool {
     let has_sent = |corrupt: ReplicaId| simulation.process(corrupt).corrupted.is_some();
     let has_lost = |corrupt: ReplicaId| simulation.arbitration.as_ref().is_some_and(|it| it.has_lost(corrupt.rank));

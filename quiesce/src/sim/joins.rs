@@ -151,8 +151,8 @@ impl Simulation {
         self.kill_at(place);
     }
 
-    /// A copy is in step. Its source was to be moved, and leaves, be it the only other one; or the degree is lowered, and somebody
-    /// does.
+    /// A copy is in step. Its source was to be moved, and leaves, be it the only other one; or the degree is lowered,
+    /// and somebody does.
     fn retire_one_of(&mut self, join: Join) {
         let live: Vec<_> = self.view.live(join.newcomer.rank).collect();
         let victim = match self.random.below(100) {

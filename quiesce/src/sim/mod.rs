@@ -39,8 +39,8 @@ pub enum Faults {
     Log,
     /// Copies are made, several at a time; sources, spares and partners die at every step; replicas are retired.
     Clones,
-    /// Ranks have two replicas, and copies of both that wait until the two differ; a replica sends a payload that its memory corrupted, before
-    /// or after it was copied; anybody dies at any time.
+    /// Ranks have two replicas, and copies of both that wait until the two differ; a replica sends a payload that its
+    /// memory corrupted, before or after it was copied; anybody dies at any time.
     Arbitration,
     /// Memory is corrupted at rest in one replica of three or more, which is copied before and after; replicas die, and
     /// who is named is replaced.
@@ -48,8 +48,8 @@ pub enum Faults {
 }
 
 impl Faults {
-    /// Every kind that a seed chooses from, those that need more runs more often. In some of the runs with deaths or nothing,
-    /// connections break, too.
+    /// Every kind that a seed chooses from, those that need more runs more often. In some of the runs with deaths or
+    /// nothing, connections break, too.
     pub const ALL: [Self; 6] = [Self::None, Self::Deaths, Self::Deaths, Self::Deaths, Self::Wire, Self::Memory];
 }
 

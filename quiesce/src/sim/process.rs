@@ -51,7 +51,8 @@ pub enum Packet {
 pub enum Control {
     /// A new view.
     View(View),
-    /// Copies are to join in the places `awaited`, or have and are not in step yet, and stand ready to be arbiters in `ready`.
+    /// Copies are to join in the places `awaited`, or have and are not in step yet, and stand ready to be arbiters in
+    /// `ready`.
     Pins {
         /// The former.
         awaited: Vec<ReplicaId>,

@@ -194,8 +194,8 @@ fn serve(random: &mut Random, programs: &mut [Vec<Instruction>], phase: usize) {
     }
 }
 
-/// All ranks combine what they have with what others do, in rounds of doubling distance (as a barrier or a reduction does). Some
-/// compute in between: their receives are open before they send.
+/// All ranks combine what they have with what others do, in rounds of doubling distance (as a barrier or a reduction
+/// does). Some compute in between: their receives are open before they send.
 fn reduce(random: &mut Random, programs: &mut [Vec<Instruction>], phase: usize) {
     let rank_count = programs.len();
     let (context, length_bytes) = (ContextId(100 + phase as u64), length(random));

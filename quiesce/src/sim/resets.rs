@@ -2,8 +2,8 @@
 //!
 //! What is on its way is lost from some point on, in one direction or both, and whatever is sent afterwards, until the
 //! connection begins anew: an *epoch* ends. One end notices or both do, each in its own time; who does not hears of the
-//! new epoch by the first packet that comes in it. The trap: an end may send in a new epoch of which the other has not heard,
-//! and that be lost, too. Then it is not enough that the other end notices that the old one is over.
+//! new epoch by the first packet that comes in it. The trap: an end may send in a new epoch of which the other has not
+//! heard, and that be lost, too. Then it is not enough that the other end notices that the old one is over.
 
 use super::Faults;
 use super::random::Random;

@@ -17,8 +17,9 @@ fn every_seed_ends_right() {
     all_end_right(count(), &Options::default(), "");
 }
 
-/// Copies, several at a time and in the same sphere, of leaders and followers; sources, copies and partners that die at every step;
-/// attempts that are abandoned and made again; degrees that are raised and lowered; replicas that leave when their copies are in step.
+/// Copies, several at a time and in the same sphere, of leaders and followers; sources, copies and partners that die at
+/// every step; attempts that are abandoned and made again; degrees that are raised and lowered; replicas that leave
+/// when their copies are in step.
 #[test]
 fn every_seed_of_clones_ends_right() {
     let options = Options { faults: Some(Faults::Clones), ..Options::default() };
@@ -27,8 +28,8 @@ fn every_seed_of_clones_ends_right() {
     assert!(total.moved > count() / 20, "{total:?}");
 }
 
-/// Two replicas differ, and copies of both are let in to judge, which have waited since long before; anybody dies at every step. Nobody is
-/// named who was not corrupt, and nothing hangs.
+/// Two replicas differ, and copies of both are let in to judge, which have waited since long before; anybody dies at
+/// every step. Nobody is named who was not corrupt, and nothing hangs.
 #[test]
 fn every_seed_of_arbitration_ends_right() {
     let options = Options { faults: Some(Faults::Arbitration), ..Options::default() };
@@ -46,7 +47,8 @@ fn every_seed_of_corruption_at_rest_ends_right() {
     assert!(total.proven > count() / 20 && total.misnamed < 1 + count() / 100, "{total:?}");
 }
 
-/// Payloads that are corrupted where they are kept: who is served from there is told so, and goes if it cannot be served otherwise.
+/// Payloads that are corrupted where they are kept: who is served from there is told so, and goes if it cannot be
+/// served otherwise.
 #[test]
 fn every_seed_of_corrupt_logs_ends_right() {
     let options = Options { faults: Some(Faults::Log), ..Options::default() };
@@ -87,8 +89,8 @@ fn all_end_right(count: u64, options: &Options, words: &str) -> Summary {
 #[test]
 fn found_seeds_end_right() {
     let clones = Options { faults: Some(Faults::Clones), ..Options::default() };
-    // A place that was free at the start was served from the middle of a channel; a newcomer led before it had heard of decisions that
-    // were stable; a newcomer was left alone without what its source had decided since the cut.
+    // A place that was free at the start was served from the middle of a channel; a newcomer led before it had heard of
+    // decisions that were stable; a newcomer was left alone without what its source had decided since the cut.
     for seed in [72, 217, 2_569] {
         if let Err(reason) = outcome(seed, &clones) {
             panic!("seed {seed} of clones: {reason}");

@@ -429,8 +429,8 @@ impl Simulation {
         }
     }
 
-    /// Whether its sphere can do without it. A newcomer that is not in step does not count: what its source decided since the cut, and
-    /// others may have seen the consequences of, it has yet to hear.
+    /// Whether its sphere can do without it. A newcomer that is not in step does not count: what its source decided
+    /// since the cut, and others may have seen the consequences of, it has yet to hear.
     pub(super) fn may_lose(&self, place: usize) -> bool {
         let victim = self.processes[place].me();
         let others = self.view.live(victim.rank).filter(|other| *other != victim && self.is_full_member(*other));

@@ -37,8 +37,8 @@ impl Oracle {
         Self { map, lower, upper, explicit: self.explicit }
     }
 
-    /// Blocks (displacement, length) of several types. Bounds that were set prevail. Without any, the extent is rounded up
-    /// to the strictest alignment.
+    /// Blocks (displacement, length) of several types. Bounds that were set prevail. Without any, the extent is rounded
+    /// up to the strictest alignment.
     fn of_struct(parts: &[((i64, i64), &Self)]) -> Self {
         let mut map = Vec::new();
         parts.iter().for_each(|((displacement, length), old)| old.place(*displacement, *length, &mut map));

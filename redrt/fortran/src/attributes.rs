@@ -2,9 +2,9 @@
 //! other has set.
 //!
 //! What Fortran sets, C sees as a pointer to that integer. So each value that is set gets a place for good, one place
-//! for all attributes of that value: an attribute may be copied from object to object by C, and nobody knows when
-//! the last is gone. What C sets, Fortran sees as the address that it is. Of the predefined attributes C has the address
-//! of an integer, and Fortran the integer.
+//! for all attributes of that value: an attribute may be copied from object to object by C, and nobody knows when the
+//! last is gone. What C sets, Fortran sees as the address that it is. Of the predefined attributes C has the address of
+//! an integer, and Fortran the integer.
 
 use crate::Aint;
 use std::collections::{HashMap, HashSet};

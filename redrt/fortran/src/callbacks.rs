@@ -1,8 +1,8 @@
 //! Callbacks of the program that have other arguments in Fortran than in C.
 //!
-//! C is given one of the functions here, and as its extra state a [`Context`]: which procedures of the program it stands
-//! for, and the program's own extra state. Reductions and error handlers need none of this. They take all by reference
-//! in C too, and a handle whose value fits an integer is that integer where it begins.
+//! C is given one of the functions here, and as its extra state a [`Context`]: which procedures of the program it
+//! stands for, and the program's own extra state. Reductions and error handlers need none of this. They take all by
+//! reference in C too, and a handle whose value fits an integer is that integer where it begins.
 
 use crate::attributes::{attribute_from_c, attribute_to_c};
 use crate::{Aint, Count, Offset, Status};

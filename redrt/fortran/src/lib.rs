@@ -1,8 +1,8 @@
 //! The procedures behind `mpif.h` and the modules `mpi` and `mpi_f08`: `libredrt_mpifort.so.1`.
 //!
-//! Each takes its arguments as a Fortran program passes them, calls the C function of the same name, and hands back what
-//! came out. They are generated from `redrt/table` (`mpi_table::render_fortran_library`); this crate has what they need
-//! for an argument that is not the same in both languages:
+//! Each takes its arguments as a Fortran program passes them, calls the C function of the same name, and hands back
+//! what came out. They are generated from `redrt/table` (`mpi_table::render_fortran_library`); this crate has what they
+//! need for an argument that is not the same in both languages:
 //!
 //! | argument | in Fortran | here |
 //! |---|---|---|
@@ -12,9 +12,9 @@
 //! | string | its length apart, blanks at the end | [`text`] |
 //! | callback, attribute | everything by reference | [`callbacks`], [`attributes`] |
 //!
-//! A `LOGICAL` needs nothing: true is not 0, and 1 is true, for every compiler on Linux. Nor do statuses, which have the
-//! layout of C. What the library calls are the `MPI_` names, from `pmpi_...` the `PMPI_` names, so tools written in C see
-//! the calls of Fortran programs.
+//! A `LOGICAL` needs nothing: true is not 0, and 1 is true, for every compiler on Linux. Nor do statuses, which have
+//! the layout of C. What the library calls are the `MPI_` names, from `pmpi_...` the `PMPI_` names, so tools written in
+//! C see the calls of Fortran programs.
 
 pub mod attributes;
 pub mod callbacks;

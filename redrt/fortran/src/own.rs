@@ -43,7 +43,8 @@ comparisons! {
     redrt_win_eq_, redrt_win_ne_;
 }
 
-/// `MPI_STATUS_F082F` and `MPI_STATUS_F2F08`: both forms of a status are the same eight integers. Returns `MPI_SUCCESS`.
+/// `MPI_STATUS_F082F` and `MPI_STATUS_F2F08`: both forms of a status are the same eight integers. Returns
+/// `MPI_SUCCESS`.
 ///
 /// # Safety
 /// Two statuses by reference.
@@ -69,7 +70,8 @@ macro_rules! fortran_only {
             unsafe { give_error(ierror, 0) };
         }
 
-        /// `MPI_F_SYNC_REG`: that it is called is all that it is for, the compiler keeps no copies in registers across it.
+        /// `MPI_F_SYNC_REG`: that it is called is all that it is for, the compiler keeps no copies in registers across
+        /// it.
         #[unsafe(no_mangle)]
         pub extern "C" fn $sync(_buffer: *const Section) {}
     };

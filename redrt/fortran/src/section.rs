@@ -308,8 +308,8 @@ fn strided(count: Count, stride: isize, old: usize) -> Option<Made> {
     Made::new(|new| unsafe { PMPI_Type_create_hvector_c(count, 1, stride as Count, old, new) })
 }
 
-/// The type of the first `wanted` elements of an array of these dimensions: whole planes of the last dimension, and what
-/// remains of one more.
+/// The type of the first `wanted` elements of an array of these dimensions: whole planes of the last dimension, and
+/// what remains of one more.
 fn prefix(dimensions: &[Dimension], wanted: Count, element: Made) -> Option<Made> {
     let Some((last, inner)) = dimensions.split_last() else { return Some(element) };
     let plane: Count = inner.iter().map(|dimension| dimension.extent as Count).product();

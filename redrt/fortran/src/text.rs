@@ -113,8 +113,8 @@ impl Words {
         Self { words, addresses }
     }
 
-    /// The arguments of a program: up to a blank string, none for `MPI_ARGV_NULL`. "In Fortran, leading and trailing spaces are always
-    /// stripped" (MPI-5.0 §11.8.2).
+    /// The arguments of a program: up to a blank string, none for `MPI_ARGV_NULL`. "In Fortran, leading and trailing
+    /// spaces are always stripped" (MPI-5.0 §11.8.2).
     ///
     /// # Safety
     /// An array of strings of this length.

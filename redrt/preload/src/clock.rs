@@ -219,7 +219,8 @@ pub extern "C" fn clock() -> libc::clock_t {
     }
 }
 
-/// Replaces the C library's. All processor time counts as the program's own; the rest (memory, faults, switches) is this process's.
+/// Replaces the C library's. All processor time counts as the program's own; the rest (memory, faults, switches) is
+/// this process's.
 ///
 /// # Safety
 /// `usage` is valid for writing.

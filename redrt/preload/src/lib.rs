@@ -54,15 +54,15 @@ pub unsafe extern "C" fn redrt_preload_install(hooks: *const Hooks) {
     state::set_hooks(hooks);
 }
 
-/// While `internal`, the calling thread gets real answers only, and threads it creates are not numbered and are internal
-/// too. Returns what held before, to be restored.
+/// While `internal`, the calling thread gets real answers only, and threads it creates are not numbered and are
+/// internal too. Returns what held before, to be restored.
 #[unsafe(no_mangle)]
 pub extern "C" fn redrt_preload_internal_thread(internal: bool) -> bool {
     state::set_internal(internal)
 }
 
-/// The calling thread's number: 0 for the main thread; for others made from the parent's number and the order of creation
-/// under that parent, hence the same in all replicas.
+/// The calling thread's number: 0 for the main thread; for others made from the parent's number and the order of
+/// creation under that parent, hence the same in all replicas.
 #[unsafe(no_mangle)]
 pub extern "C" fn redrt_thread_number() -> u64 {
     threads::number()

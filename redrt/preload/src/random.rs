@@ -1,4 +1,5 @@
-//! Random bytes: a generator (ChaCha20) keyed by the job's seed, the rank, the thread and the forks that led to the process.
+//! Random bytes: a generator (ChaCha20) keyed by the job's seed, the rank, the thread and the forks that led to the
+//! process.
 //!
 //! A stream for each thread, because the order in which threads ask is not the same in all replicas. They are
 //! unpredictable only to who does not know the job's seed: no place to make lasting keys.

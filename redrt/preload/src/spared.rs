@@ -1,9 +1,9 @@
 //! Descriptors of the MPI library and its daemon, which the program may not close by accident.
 //!
 //! Programs that become daemons, and some launchers, close every descriptor they do not know: `close` in a loop,
-//! `close_range`, `closefrom`. The connection to the daemon is there from the first instruction on, so this library spares it
-//! before `MPI_Init`; the MPI library adds its own later ([`redrt_preload_spare`]). For the program they are not open: to close one
-//! is `EBADF`, a range goes around them. Forked children close what they like.
+//! `close_range`, `closefrom`. The connection to the daemon is there from the first instruction on, so this library
+//! spares it before `MPI_Init`; the MPI library adds its own later ([`redrt_preload_spare`]). For the program they are
+//! not open: to close one is `EBADF`, a range goes around them. Forked children close what they like.
 
 use crate::files::{asks, is_known};
 use crate::real::{self, next};
@@ -46,8 +46,8 @@ pub fn is_spared(fd: c_int) -> bool {
     c_uint::try_from(fd).is_ok_and(is_marked) && state::job().is_some_and(|job| job.is_first_process())
 }
 
-/// Calls `each` with the ranges from `first` to `last`, both included, that are left when the marked descriptors are taken out. Stops
-/// at the first that fails.
+/// Calls `each` with the ranges from `first` to `last`, both included, that are left when the marked descriptors are
+/// taken out. Stops at the first that fails.
 fn around(
     first: c_uint,
     last: c_uint,

@@ -1,5 +1,5 @@
-//! `syscall`, by which languages that do without parts of the C library reach the kernel: the same questions get the same
-//! answers there. Except the clocks: this is how the MPI library reads the real ones.
+//! `syscall`, by which languages that do without parts of the C library reach the kernel: the same questions get the
+//! same answers there. Except the clocks: this is how the MPI library reads the real ones.
 
 use crate::clock::{self, Family};
 use crate::{identity, random, real};

@@ -1,5 +1,5 @@
-//! Sleeps and timed waits, which must last as long as the application thinks they do: deadlines are shifted from shown to
-//! real time, and time that was slept or waited away is added to the sequence.
+//! Sleeps and timed waits, which must last as long as the application thinks they do: deadlines are shifted from shown
+//! to real time, and time that was slept or waited away is added to the sequence.
 
 use crate::clock::{Family, advance, reach, real_deadline, to_ns};
 use crate::real::next;

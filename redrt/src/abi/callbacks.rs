@@ -1,6 +1,6 @@
 //! Calls into the program: each is a safe function because the program promised, when it handed the callback in, that
-//! it has the type the standard prescribes. No lock of the library may be held around a call. Clocks and random bytes are
-//! agreed in it as they are outside of MPI calls, where replicas agree when it is made.
+//! it has the type the standard prescribes. No lock of the library may be held around a call. Clocks and random bytes
+//! are agreed in it as they are outside of MPI calls, where replicas agree when it is made.
 
 use super::{Callback, Count, Offset, Status, ToolHandle};
 use crate::handle::DatatypeHandle;
@@ -104,8 +104,9 @@ pub struct Conversion {
     pub position: i64,
 }
 
-/// Calls a conversion function of a data representation, of the `int` or the large-count type. Returns its code. The buffer is the
-/// program's, with room for the elements, which is the promise of the MPI call that is being served; `file` has room for them.
+/// Calls a conversion function of a data representation, of the `int` or the large-count type. Returns its code. The
+/// buffer is the program's, with room for the elements, which is the promise of the MPI call that is being served;
+/// `file` has room for them.
 pub fn call_conversion(function: Callback, wide: bool, conversion: Conversion, extra_state: usize) -> c_int {
     let _calling_back = threads::call_back();
     let Conversion { memory, handle, count, file, position } = conversion;

@@ -65,8 +65,8 @@ impl Status {
 impl Output<Status> {
     /// Writes the outcome of one operation, unless the pointer is null. Its error is what the call returns.
     pub fn set_outcome(&self, outcome: Status) {
-        // MPI-5.0 section 3.2.5: message-passing calls do not modify the error field, but those that complete several operations. An empty status
-        // has MPI_SUCCESS there, and is not written by this (section 3.7.3).
+        // MPI-5.0 section 3.2.5: message-passing calls do not modify the error field, but those that complete several
+        // operations. An empty status has MPI_SUCCESS there, and is not written by this (section 3.7.3).
         if !self.is_null()
             && let Ok(Status { error, .. }) = self.get()
         {

@@ -65,8 +65,8 @@ fn predefined_stretch(
 
 /// The bytes to send, and what they are. Not copied when they lie in one stretch.
 ///
-/// Always inlined, so that what it gives stays in registers: a structure that is written in small parts and read in large ones makes the
-/// processor wait until all that it has written before is visible.
+/// Always inlined, so that what it gives stays in registers: a structure that is written in small parts and read in
+/// large ones makes the processor wait until all that it has written before is visible.
 ///
 /// # Safety
 /// `buffer` must be valid as MPI says, until the send completes.

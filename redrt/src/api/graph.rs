@@ -1,5 +1,5 @@
-//! Graph and distributed graph topologies (MPI-5.0 §8.5.3 to §8.5.5). Members keep their ranks: no reordering would be known
-//! to be better here.
+//! Graph and distributed graph topologies (MPI-5.0 §8.5.3 to §8.5.5). Members keep their ranks: no reordering would be
+//! known to be better here.
 
 use crate::abi::{Input, MPI_ERR_ARG, MPI_ERR_RANK, MPI_ERR_TOPOLOGY, MPI_UNDEFINED, MPI_UNWEIGHTED, Output};
 use crate::coll::gather;

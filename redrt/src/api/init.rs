@@ -28,7 +28,8 @@ const BEFORE: u8 = 0;
 const INITIALIZED: u8 = 1;
 const FINALIZED: u8 = 2;
 
-/// Where the program stands between `MPI_Init` and `MPI_Finalize`. With sessions, the library may work before and after.
+/// Where the program stands between `MPI_Init` and `MPI_Finalize`. With sessions, the library may work before and
+/// after.
 static WORLD: AtomicU8 = AtomicU8::new(BEFORE);
 
 fn begin(required: c_int) -> Result<c_int> {
@@ -85,8 +86,8 @@ fn end() {
     host::set_finalized();
 }
 
-/// Begins a session: the library works from now on. Returns the thread level; who wants none in particular has what others have been
-/// given already.
+/// Begins a session: the library works from now on. Returns the thread level; who wants none in particular has what
+/// others have been given already.
 pub(super) fn begin_session(required: Option<c_int>) -> Result<c_int> {
     if host::is_finalized() {
         return Err(Error::new(MPI_ERR_OTHER, "MPI has been finalized: no session can begin any more"));

@@ -1,8 +1,9 @@
 //! Partitioned communication (MPI-5.0 chapter 4): persistent operations whose buffer is made ready part by part.
 //!
-//! Sender and receiver may divide the buffer differently, and neither knows how the other does. So a round is one message, which
-//! goes when the last part is ready; that a part has arrived is known when all have, which the standard leaves open. Operations of
-//! the same two ranks and tag match in the order in which they were made (§4.2.2), so each has a context of its own.
+//! Sender and receiver may divide the buffer differently, and neither knows how the other does. So a round is one
+//! message, which goes when the last part is ready; that a part has arrived is known when all have, which the standard
+//! leaves open. Operations of the same two ranks and tag match in the order in which they were made (§4.2.2), so each
+//! has a context of its own.
 
 use super::p2p::persistent::{self, Lent};
 use crate::abi::{Input, MPI_ERR_ARG, MPI_ERR_REQUEST, MPI_ERR_TAG, MPI_PROC_NULL, Output};

@@ -49,7 +49,8 @@ fn divisors(number: c_int) -> Vec<c_int> {
     all
 }
 
-/// Finds the not increasing `count` factors of `rest`, among `divisors`, with the smallest spread, then the smallest largest factor.
+/// Finds the not increasing `count` factors of `rest`, among `divisors`, with the smallest spread, then the smallest
+/// largest factor.
 fn search(rest: c_int, count: usize, divisors: &[c_int], chosen: &mut Vec<c_int>, best: &mut Vec<c_int>) {
     let spread = |factors: &[c_int]| (factors[0] - factors[factors.len() - 1], factors[0]);
     if count == 0 {

@@ -6,8 +6,8 @@ use redrt_transport::memory::{Region, Scratch};
 /// Below this many bytes in all, allgather takes few steps (Bruck); above it moves each byte along a ring.
 const RING_BYTES_MIN: usize = 64 << 10;
 
-/// Brings `mine` of every member to its piece of `pieces` at `root`; `pieces` is read there only. `None` for `mine` at the
-/// root: its piece is in place already.
+/// Brings `mine` of every member to its piece of `pieces` at `root`; `pieces` is read there only. `None` for `mine` at
+/// the root: its piece is in place already.
 pub async fn gather(peers: Peers, mine: Option<Region>, pieces: Vec<Region>, root: usize) -> Outcome {
     if peers.rank != root {
         return peers.send(root, mine.unwrap_or(Region::empty())).await;
@@ -56,7 +56,8 @@ pub async fn allgather(peers: Peers, mine: Option<Region>, pieces: Vec<Region>) 
     }
 }
 
-/// What a member contributes. Others read it where the program has it, which they have done before, and it is brought to its place meanwhile.
+/// What a member contributes. Others read it where the program has it, which they have done before, and it is brought
+/// to its place meanwhile.
 pub(super) struct Mine {
     /// The bytes.
     pub bytes: Region,

@@ -1,5 +1,5 @@
-//! Collectives between two groups (MPI-5.0 §6.2.3). `peers` is the own group, `peers.across` the other one, and member 0
-//! of each speaks for it where one has to.
+//! Collectives between two groups (MPI-5.0 §6.2.3). `peers` is the own group, `peers.across` the other one, and member
+//! 0 of each speaks for it where one has to.
 
 use super::reduce::{Combine, reduce, stretches};
 use super::{Outcome, Peers, all, barrier::barrier as local_barrier, bcast::bcast as local_bcast, gather::scatter};
@@ -111,7 +111,8 @@ pub async fn allreduce(
     local_bcast(peers, result, 0).await
 }
 
-/// Combines `operand` of each group, and gives each member of the other one its stretch; as for [`super::reduce::reduce_scatter`].
+/// Combines `operand` of each group, and gives each member of the other one its stretch; as for
+/// [`super::reduce::reduce_scatter`].
 pub async fn reduce_scatter(
     peers: Peers,
     across: &Peers,

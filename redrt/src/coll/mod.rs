@@ -131,7 +131,8 @@ impl Peers {
         self.start_receive(from, region).await
     }
 
-    /// Sends to one member while receiving from another. What others wait for goes out first, if it is not for this process itself.
+    /// Sends to one member while receiving from another. What others wait for goes out first, if it is not for this
+    /// process itself.
     pub async fn exchange(&self, to: usize, out: Region, from: usize, into: Region) -> Outcome {
         let (send, receive) = if to == self.rank {
             let receive = self.start_receive(from, into);

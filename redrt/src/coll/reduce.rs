@@ -30,8 +30,8 @@ pub async fn reduce(peers: Peers, operand: Region, result: Region, combine: &dyn
         return board::reduce(table, &peers, operand, result, combine, root);
     }
     let size = peers.size();
-    // Members are numbered from the root if operands may change places, else from rank 0, and the result goes to the root
-    // at the end.
+    // Members are numbered from the root if operands may change places, else from rank 0, and the result goes to the
+    // root at the end.
     let base = if combine.commutes() { root } else { 0 };
     let number = (peers.rank + size - base) % size;
     let rank_of = |number: usize| (number + base) % size;
@@ -90,7 +90,8 @@ impl Places {
     }
 }
 
-/// Combines `operand` of all members into `buffer` of all; they may be the same. A few short ones over a board are combined there ([`board::allreduce`]).
+/// Combines `operand` of all members into `buffer` of all; they may be the same. A few short ones over a board are
+/// combined there ([`board::allreduce`]).
 pub async fn allreduce(peers: Peers, operand: Region, buffer: Region, combine: &dyn Combine) -> Outcome {
     let by_shares = combine.commutes() && buffer.len() >= RING_BYTES_MIN.max(peers.size() * combine.element_bytes());
     if let Some(table) = table_for(&peers, combine).filter(|_| board::is_short(buffer.len())) {
@@ -161,8 +162,8 @@ async fn doubling(peers: &Peers, buffer: Region, combine: &dyn Combine) -> Outco
     Ok(())
 }
 
-/// Leaves in `mine` the combination of `operands[rank]` of all members; it may be the operand's place. Each share goes once round the ring, and who has it combines its own
-/// operand with what arrived, in this order.
+/// Leaves in `mine` the combination of `operands[rank]` of all members; it may be the operand's place. Each share goes
+/// once round the ring, and who has it combines its own operand with what arrived, in this order.
 async fn ring_reduce(peers: &Peers, operands: &[Region], mine: Region, combine: &dyn Combine) -> Outcome {
     let (rank, size) = (peers.rank, peers.size());
     let (right, left) = ((rank + 1) % size, (rank + size - 1) % size);

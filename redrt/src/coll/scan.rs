@@ -17,7 +17,8 @@ pub async fn scan(peers: Peers, buffer: Region, combine: &dyn Combine) -> Outcom
     Ok(())
 }
 
-/// Leaves in `result` the combination of `operand` of all members before this one; untouched on the first. They may not be the same.
+/// Leaves in `result` the combination of `operand` of all members before this one; untouched on the first. They may not
+/// be the same.
 pub async fn exscan(peers: Peers, operand: Region, result: Region, combine: &dyn Combine) -> Outcome {
     // What this member has of those up to itself, for the ones behind it, and what came from the ones before.
     let is_needed = |distance: usize| peers.rank + distance < peers.size();

@@ -64,8 +64,8 @@ pub struct Comm {
 /// How many nonblocking collectives of one communicator may be under way at once.
 ///
 /// Their messages come from whoever makes progress, so two of them interleave differently in each replica. Each has a
-/// context of its own therefore, from a fixed set: the k-th takes number k modulo this, and waits until the one that had
-/// it before has sent and received everything.
+/// context of its own therefore, from a fixed set: the k-th takes number k modulo this, and waits until the one that
+/// had it before has sent and received everything.
 const NONBLOCKING_COUNT: u64 = 256;
 
 /// The nonblocking collectives of a communicator, by number.
@@ -257,8 +257,8 @@ impl Comm {
         Ok(topology.neighbors(self.rank as usize))
     }
 
-    /// Takes the number of the next persistent collective. All members make them in the same order (MPI-5.0 §6.13), but may
-    /// start them in any: each has a context of its own, for all its rounds.
+    /// Takes the number of the next persistent collective. All members make them in the same order (MPI-5.0 §6.13), but
+    /// may start them in any: each has a context of its own, for all its rounds.
     pub fn next_persistent(&self) -> u64 {
         self.persistent.fetch_add(1, Ordering::Relaxed)
     }
@@ -288,8 +288,8 @@ impl Comm {
         mix(mix(self.context ^ COLLECTIVE, CHECK_DETAIL), part) | COLLECTIVE
     }
 
-    /// The context of the next partitioned operation with this rank and tag: the k-th of the sender matches the k-th of the
-    /// receiver (MPI-5.0 §4.2.2).
+    /// The context of the next partitioned operation with this rank and tag: the k-th of the sender matches the k-th of
+    /// the receiver (MPI-5.0 §4.2.2).
     pub fn next_partitioned_context(&self, sends: bool, peer: c_int, tag: c_int) -> u64 {
         let mut made = lock(&self.partitioned);
         let number = made.entry((sends, peer, tag)).or_insert(0);

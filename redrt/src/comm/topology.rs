@@ -128,8 +128,8 @@ impl Grid {
         (at(-distance), at(distance))
     }
 
-    /// For each dimension the neighbour before and the one after. What goes to the one before arrives there as from the one
-    /// after: so that is received first, which matters where both are the same member.
+    /// For each dimension the neighbour before and the one after. What goes to the one before arrives there as from the
+    /// one after: so that is received first, which matters where both are the same member.
     fn neighbors(&self, rank: usize) -> Neighbors {
         let pairs = (0..self.dimensions.len()).map(|dimension| self.shift(rank, dimension, 1));
         let places: Vec<_> = pairs.flat_map(|(before, after)| [before, after]).collect();

@@ -1,18 +1,18 @@
 //! Which processes are connected (MPI-5.0 §11.10.4), and how they part.
 //!
-//! Processes that have a communicator together are connected until both have let go of it. Whether one of another job may end is
-//! decided by that: of one that this process is connected to, the end of a link is a death.
+//! Processes that have a communicator together are connected until both have let go of it. Whether one of another job
+//! may end is decided by that: of one that this process is connected to, the end of a link is a death.
 //!
 //! ```text
 //!   A: disconnect ── all are here? ──▶ parting ── all know that? ──▶ apart, may end
 //!   B: disconnect ── all are here? ──▶ parting ── all know that? ──▶ apart, may end
 //! ```
-//! Two barriers. In the first a link that breaks is a death: nobody ends before everybody has come to the second. In the
-//! second everybody knows that all are parting. So a link that breaks then says that the other end has passed it, or has died with
-//! nothing left to do; either way all have come, and it need not be waited for any longer.
+//! Two barriers. In the first a link that breaks is a death: nobody ends before everybody has come to the second. In
+//! the second everybody knows that all are parting. So a link that breaks then says that the other end has passed it,
+//! or has died with nothing left to do; either way all have come, and it need not be waited for any longer.
 //!
-//! Jobs of one tree, of which one has spawned the other, end together by their `redrun`s, with the exit code of the one that
-//! failed first. So links between them that break say nothing.
+//! Jobs of one tree, of which one has spawned the other, end together by their `redrun`s, with the exit code of the one
+//! that failed first. So links between them that break say nothing.
 
 use super::contact::{self, Identity};
 use crate::coll::barrier::barrier;
@@ -67,8 +67,8 @@ pub fn end(comm: &Comm) {
     release(of_comm(comm).0);
 }
 
-/// A communicator is about to be freed, which is not to disconnect: with jobs of other trees this process stays connected until all
-/// finalize.
+/// A communicator is about to be freed, which is not to disconnect: with jobs of other trees this process stays
+/// connected until all finalize.
 pub fn keep(comm: &Comm) {
     let own_tree = runtime::job().map_or(0, |job| job.welcome.origin.tree);
     let (key, members) = of_comm(comm);

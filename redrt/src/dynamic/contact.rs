@@ -1,8 +1,8 @@
 //! Who the processes of other jobs are, and how this process is reached by them.
 //!
-//! A process is named by its job and its rank there. Here it has a number of its own, behind the ranks of this job, so that
-//! communicators and groups may hold both. Another process may number it otherwise: what both must compute alike, contexts and
-//! orders, is made from [`Identity`].
+//! A process is named by its job and its rank there. Here it has a number of its own, behind the ranks of this job, so
+//! that communicators and groups may hold both. Another process may number it otherwise: what both must compute alike,
+//! contexts and orders, is made from [`Identity`].
 
 use crate::fail;
 use crate::runtime::{self, Job};

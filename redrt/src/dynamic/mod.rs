@@ -1,8 +1,8 @@
-//! Jobs that meet: started by one another, or over a port (MPI-5.0 §11.8 to §11.10). Where the world is not replicated only: replicas could not
-//! agree on which life of another job's process they speak to.
+//! Jobs that meet: started by one another, or over a port (MPI-5.0 §11.8 to §11.10). Where the world is not replicated
+//! only: replicas could not agree on which life of another job's process they speak to.
 //!
-//! There is one mechanism. A spawned job is a job of its own, with a `redrun` of its own that the first one's starts; its processes
-//! meet those that spawned it at a port, as any two groups do:
+//! There is one mechanism. A spawned job is a job of its own, with a `redrun` of its own that the first one's starts;
+//! its processes meet those that spawned it at a port, as any two groups do:
 //!
 //! ```text
 //!  group A                      root of A            root of B                      group B
@@ -10,8 +10,8 @@
 //!                                 │ ◀──── terms ────────▶ │
 //!    intercommunicator ◀──bcast── │                       │ ──bcast──▶ intercommunicator
 //! ```
-//! From then on processes of both open links to each other when they first send (`engine::link::foreign`), and nobody in between is
-//! needed. How they part is said in [`connection`].
+//! From then on processes of both open links to each other when they first send (`engine::link::foreign`), and nobody
+//! in between is needed. How they part is said in [`connection`].
 
 pub mod connection;
 pub mod contact;
@@ -92,8 +92,8 @@ fn terms(members: Vec<Contact>) -> Result<Terms> {
     Ok(Terms { members, context: u64::from_le_bytes(random.key()[..8].try_into().expect("eight of 32 bytes")) })
 }
 
-/// Makes the intercommunicator of `comm`'s group and one that its `root` meets. Collective over `comm`. `meet` is called at
-/// the root, with the terms of the group.
+/// Makes the intercommunicator of `comm`'s group and one that its `root` meets. Collective over `comm`. `meet` is
+/// called at the root, with the terms of the group.
 ///
 /// # Errors
 /// Those of `meet`, at all members alike.

@@ -1,5 +1,5 @@
-//! Ports (MPI-5.0 §11.9): where a job waits for another. A port's name holds an address and a secret of its own, so whoever was given the
-//! name may connect, and nobody else.
+//! Ports (MPI-5.0 §11.9): where a job waits for another. A port's name holds an address and a secret of its own, so
+//! whoever was given the name may connect, and nobody else.
 //!
 //! ```text
 //!   accept                                      connect
@@ -7,8 +7,8 @@
 //!     terms: members, secret of links, context ──▶
 //!            ◀──────────────────────── terms
 //! ```
-//! The connection is encrypted, whatever the jobs are, since the secrets of their links pass over it. It is closed when both have the
-//! other's terms; the processes open links of their own from then on.
+//! The connection is encrypted, whatever the jobs are, since the secrets of their links pass over it. It is closed when
+//! both have the other's terms; the processes open links of their own from then on.
 
 use super::contact::Contact;
 use crate::abi::{MPI_ERR_PORT, MPI_MAX_PORT_NAME};
@@ -30,8 +30,8 @@ use std::time::{Duration, Instant};
 /// How long a step of a handshake may take.
 const STEP_TIME_MAX: Duration = Duration::from_secs(10);
 
-/// How long a connection waits to be accepted, if nothing is said: "the connection attempt will eventually time out after an
-/// implementation-defined time" (MPI-5.0 §11.9.3). The other job may be busy with something long.
+/// How long a connection waits to be accepted, if nothing is said: "the connection attempt will eventually time out
+/// after an implementation-defined time" (MPI-5.0 §11.9.3). The other job may be busy with something long.
 pub const PATIENCE: Duration = Duration::from_secs(600);
 
 /// What a port's name begins with.

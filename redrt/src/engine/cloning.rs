@@ -4,9 +4,9 @@
 //!   cloner's agent: hold ──▶ threads stop, image ──▶ the source lets go, and goes on
 //!                                            └─────▶ the copy: become_copy, Outside ──view──▶ InView ──▶ Done
 //! ```
-//! While an image is taken the agent holds the engine, so no thread is in the middle of anything, and everything that the
-//! protocol has said was carried out. In a copy the program's threads wait at the gate until the view that has it; frames are
-//! taken from then on (`quiesce`'s join).
+//! While an image is taken the agent holds the engine, so no thread is in the middle of anything, and everything that
+//! the protocol has said was carried out. In a copy the program's threads wait at the gate until the view that has it;
+//! frames are taken from then on (`quiesce`'s join).
 
 use super::link::{Identity, Links};
 use super::receive::Data;
@@ -52,8 +52,8 @@ impl Cell {
         engine.tell_sleeper(&self.sleeper);
     }
 
-    /// Takes in what has arrived and sends what can go, though no thread of the program may be in MPI: copies need it, and siblings that are
-    /// behind.
+    /// Takes in what has arrived and sends what can go, though no thread of the program may be in MPI: copies need it,
+    /// and siblings that are behind.
     pub fn help_others(&self) {
         let mut engine = self.lock_at_any_time();
         if engine.joining == Joining::Outside {

@@ -156,8 +156,8 @@ impl Links {
         }
     }
 
-    /// Learns who is there when this process begins. Of others nothing is taken until they join: a ring is read from its
-    /// begin then, and what was read before might have been written over.
+    /// Learns who is there when this process begins. Of others nothing is taken until they join: a ring is read from
+    /// its begin then, and what was read before might have been written over.
     pub fn set_members(&mut self, world: &World, view: &View) {
         for replica in world.replicas() {
             let process = world.process(replica);
@@ -400,7 +400,8 @@ impl Links {
         self.broken.pop()
     }
 
-    /// Bytes that were given to links which are open, and bytes that were taken from them, in frames with all they hold.
+    /// Bytes that were given to links which are open, and bytes that were taken from them, in frames with all they
+    /// hold.
     pub fn traffic(&self) -> (u64, u64) {
         let sent = self.peers.iter().map(|peer| match &peer.route {
             Route::Shm(producer) => producer.produced_bytes(),
@@ -479,7 +480,8 @@ impl Links {
         Some(self.cursor)
     }
 
-    /// Sockets to wait on, and what for. Those that have nothing to send may yet be closed by the other end, which who reads from them sees.
+    /// Sockets to wait on, and what for. Those that have nothing to send may yet be closed by the other end, which who
+    /// reads from them sees.
     pub fn sockets(&self) -> impl Iterator<Item = (i32, i16)> + '_ {
         let reading = self.receivers.iter().map(|receiver| (receiver.fd(), libc::POLLIN));
         let writing = self.peers.iter().filter_map(|peer| match &peer.route {

@@ -18,9 +18,9 @@ pub struct Context {
     pub queues: MatchQueues<RequestId, usize>,
 }
 
-/// All contexts of a process. One appears when something is posted in it or the first message for it arrives, whichever comes
-/// first. A communicator that is freed leaves its contexts behind. One in which nothing waits says nothing, so it can go
-/// at any time and appears again when it is needed.
+/// All contexts of a process. One appears when something is posted in it or the first message for it arrives, whichever
+/// comes first. A communicator that is freed leaves its contexts behind. One in which nothing waits says nothing, so it
+/// can go at any time and appears again when it is needed.
 pub struct Contexts {
     list: Slab<Context>,
     by_id: FxHashMap<u64, ContextIndex>,
@@ -73,8 +73,8 @@ impl Contexts {
         self.list.len() > self.sweep_at
     }
 
-    /// Lets contexts go in which nothing waits, and whose numbers nobody has. `counts`: their wildcards have numbers that
-    /// siblings know.
+    /// Lets contexts go in which nothing waits, and whose numbers nobody has. `counts`: their wildcards have numbers
+    /// that siblings know.
     pub fn sweep(&mut self, used: &FxHashSet<ContextIndex>, counts: bool) {
         let can_go = |index: ContextIndex, context: &Context| !used.contains(&index) && context.queues.is_idle(counts);
         self.list.retain(|index, context| !can_go(index as ContextIndex, context));

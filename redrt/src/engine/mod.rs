@@ -6,9 +6,9 @@
 //!                   ▼                │
 //!                 links ──────▶ progress (frames in)          replication: sequence numbers, digests, retention
 //! ```
-//! Whoever waits makes progress: it polls, and when nothing comes, sleeps. If several threads wait, one of them polls or
-//! sleeps on the transports and the others wait for it on a condition variable. User callbacks are never called with the
-//! lock held; collectives run outside of it.
+//! Whoever waits makes progress: it polls, and when nothing comes, sleeps. If several threads wait, one of them polls
+//! or sleeps on the transports and the others wait for it on a condition variable. User callbacks are never called with
+//! the lock held; collectives run outside of it.
 
 pub mod cancel;
 pub mod cloning;
@@ -187,7 +187,8 @@ impl Engine {
         hosts
     }
 
-    /// Takes in what has arrived and sends out what can go, until `wanted` more operations are complete, at least one; `true` when anything moved.
+    /// Takes in what has arrived and sends out what can go, until `wanted` more operations are complete, at least one;
+    /// `true` when anything moved.
     pub fn progress(&mut self, wanted: u64) -> bool {
         let mut progressed = false;
         let enough = self.requests.completions.saturating_add(wanted);
@@ -257,7 +258,8 @@ impl Wanted {
         Ok(Self { completions: completions.saturating_add(more), is_open, seen: completions })
     }
 
-    /// How many are missing when `completions` operations are complete. At least one: who has come further by itself must take in what others have sent as well.
+    /// How many are missing when `completions` operations are complete. At least one: who has come further by itself
+    /// must take in what others have sent as well.
     fn missing(&self, completions: u64) -> u64 {
         self.completions.saturating_sub(completions).max(1)
     }
@@ -268,7 +270,8 @@ impl Wanted {
             // Somebody else can use the time.
             0
         } else if engine.links.receivers().is_empty() {
-            // Each look takes the line of the next record away from its writer: who needs many messages looks less often.
+            // Each look takes the line of the next record away from its writer: who needs many messages looks less
+            // often.
             (self.completions - self.seen).min(sleep::PAUSES_MAX)
         } else {
             // A socket is locked while it is looked at, and whoever brings it a message waits for that.
@@ -276,8 +279,8 @@ impl Wanted {
         }
     }
 
-    /// Whether a look is worth it when `completions` operations are complete. While there is progress, it waits for as many as it was told of: operations
-    /// that nobody has asked for count as well.
+    /// Whether a look is worth it when `completions` operations are complete. While there is progress, it waits for as
+    /// many as it was told of: operations that nobody has asked for count as well.
     fn is_due(&self, completions: u64, progressed: bool) -> bool {
         self.is_open || completions >= self.completions || !progressed && completions != self.seen
     }
@@ -306,8 +309,8 @@ impl Engine {
         Happened { completions: self.requests.completions, busy_links: self.links.busy_count() }
     }
 
-    /// Wakes the thread that sleeps on the transports if something has happened since that it must look at. To be called
-    /// before the lock is let go.
+    /// Wakes the thread that sleeps on the transports if something has happened since that it must look at. To be
+    /// called before the lock is let go.
     #[inline]
     fn tell_sleeper(&self, sleeper: &Sleeper) {
         if self.asleep.is_some_and(|before| before != self.happened()) {
@@ -316,8 +319,8 @@ impl Engine {
     }
 }
 
-/// The engine, locked. Letting go of it wakes the thread that sleeps on the transports if that may now have what it waits
-/// for, say a message of another thread of this process, or must wait for another link as well.
+/// The engine, locked. Letting go of it wakes the thread that sleeps on the transports if that may now have what it
+/// waits for, say a message of another thread of this process, or must wait for another link as well.
 pub struct Locked<'a> {
     engine: Guard<'a, Engine>,
     sleeper: &'a Sleeper,
@@ -365,8 +368,8 @@ pub struct Cell {
 
 static CELL: OnceLock<Cell> = OnceLock::new();
 
-/// Installs the engine of this process; once, in `MPI_Init`. With `one_thread`, none but the calling one will be in MPI, so the lock is biased
-/// towards it where that pays.
+/// Installs the engine of this process; once, in `MPI_Init`. With `one_thread`, none but the calling one will be in
+/// MPI, so the lock is biased towards it where that pays.
 ///
 /// # Panics
 /// When there is one already: `MPI_Init` has checked.
@@ -419,8 +422,9 @@ impl Cell {
         self.engine.lock()
     }
 
-    /// Gives the program's thread its fast way to the engine, or takes it away. It makes others' way slower by 20 microseconds, which is
-    /// nothing to a thread that seldom comes; but where processes share cores, it would be the processes that wait.
+    /// Gives the program's thread its fast way to the engine, or takes it away. It makes others' way slower by 20
+    /// microseconds, which is nothing to a thread that seldom comes; but where processes share cores, it would be the
+    /// processes that wait.
     fn choose_bias(&self, engine: &mut Guard<'_, Engine>) {
         let bias = self.one_thread.load(Ordering::Relaxed) && !engine.shares_core && fence::is_registered();
         Guard::set_bias(engine, bias);
@@ -576,8 +580,8 @@ impl Cell {
         }
     }
 
-    /// A call that does not wait found nothing. Where processes share a core, the one that it polls for may need it; and other jobs may, of
-    /// which nothing is known here.
+    /// A call that does not wait found nothing. Where processes share a core, the one that it polls for may need it;
+    /// and other jobs may, of which nothing is known here.
     pub fn idle_poll(&self) {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let mut engine = self.lock();
@@ -684,8 +688,8 @@ impl Cell {
         self.wake();
     }
 
-    /// Hands over a link that this process wanted. What waits for it goes out at once: the program may be outside of MPI
-    /// for long.
+    /// Hands over a link that this process wanted. What waits for it goes out at once: the program may be outside of
+    /// MPI for long.
     pub fn link_dialled(&self, opened: opening::Opened) {
         let mut engine = self.lock_at_any_time();
         engine.links.opened(opened);

@@ -46,8 +46,8 @@ pub struct Outgoings {
 /// What a message occupies beside its payload: here, in the protocol's log and as a frame that waits.
 const OVERHEAD_BYTES: usize = 512;
 
-/// With more than this unacknowledged, sends of short messages complete when they are acknowledged, as those of long ones.
-/// So a sender that is faster than its receivers waits, and does not run out of memory.
+/// With more than this unacknowledged, sends of short messages complete when they are acknowledged, as those of long
+/// ones. So a sender that is faster than its receivers waits, and does not run out of memory.
 const EAGER_BYTES_MAX: usize = 32 << 20;
 
 impl Outgoing {

@@ -1,9 +1,9 @@
 //! Whether this process can go on by itself, so that a job in which nobody can is ended instead of waiting for ever.
 //!
 //! A process is passive when all of its threads that may call MPI wait in MPI, nothing that has arrived is unread, and
-//! nothing waits to go. `redrun` asks all processes, twice (Mattern, "Algorithms for distributed termination detection",
-//! 1987, the four-counter method): when all were passive both times, with the same counts, and as much had arrived
-//! as was sent, nothing was under way in between and nothing will ever move again.
+//! nothing waits to go. `redrun` asks all processes, twice (Mattern, "Algorithms for distributed termination
+//! detection", 1987, the four-counter method): when all were passive both times, with the same counts, and as much had
+//! arrived as was sent, nothing was under way in between and nothing will ever move again.
 
 use super::Engine;
 use super::receive::Data;

@@ -74,8 +74,9 @@ impl Payload {
         }
     }
 
-    /// The bytes of one that others share. Never inlined, so that all that is inlined below takes no address of a payload: one that is looked at only so can be
-    /// in registers, where one in memory is written in small parts and read in large ones, which makes the processor wait for all that it has written before.
+    /// The bytes of one that others share. Never inlined, so that all that is inlined below takes no address of a
+    /// payload: one that is looked at only so can be in registers, where one in memory is written in small parts and
+    /// read in large ones, which makes the processor wait for all that it has written before.
     #[inline(never)]
     fn shared_bytes(&self) -> &[u8] {
         self.bytes()
@@ -103,8 +104,8 @@ impl Source for Payload {
 
 /// Spreads a packed payload over a buffer that is not contiguous.
 pub trait Scatter: Send + Sync {
-    /// Writes `packed`, which are the bytes of the packed form from `position` on, to the buffer at `to`. They need not be all that
-    /// follow.
+    /// Writes `packed`, which are the bytes of the packed form from `position` on, to the buffer at `to`. They need not
+    /// be all that follow.
     ///
     /// # Safety
     /// `to` must be valid for writes wherever the type map reaches.
@@ -167,7 +168,8 @@ impl Target {
     /// Flips a bit of the front of `length` packed bytes that is in the buffer, for an injected fault.
     ///
     /// # Safety
-    /// The application's buffer must be valid for reads and writes wherever its datatype reaches, and at least `length` bytes long.
+    /// The application's buffer must be valid for reads and writes wherever its datatype reaches, and at least `length`
+    /// bytes long.
     pub unsafe fn flip(&self, bit: u64, length: usize) {
         let (byte, mask) = ((bit / 8) as usize, 1 << (bit % 8));
         match &self.scatter {

@@ -64,8 +64,8 @@ pub struct Readings {
     latest_ns: u64,
     told_ns: u64,
     close_count: u32,
-    /// Threads that do not read clocks as their leader's do: Python's, for one, when they contend for its lock. They take
-    /// the leader's readings where these are at hand and wait for none.
+    /// Threads that do not read clocks as their leader's do: Python's, for one, when they contend for its lock. They
+    /// take the leader's readings where these are at hand and wait for none.
     diverged: FxHashSet<StreamId>,
     /// Answers of the leader, by thread, as far as it was asked.
     answers: FxHashMap<u64, Option<Whereabouts>>,

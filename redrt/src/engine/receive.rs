@@ -117,7 +117,8 @@ impl Engine {
         }
     }
 
-    /// Takes frames out of one ring, a few at most, until so many operations are complete; `false` when no ring has any.
+    /// Takes frames out of one ring, a few at most, until so many operations are complete; `false` when no ring has
+    /// any.
     pub(super) fn receive_shm(&mut self, enough: u64) -> bool {
         let Some(from) = self.links.inbox().and_then(Inbox::next_sender) else { return false };
         for _ in 0..FRAMES_IN_A_ROW {
@@ -207,7 +208,8 @@ impl Engine {
                 }
                 progressed = true;
                 if self.requests.completions >= enough && !self.links.receivers()[at].has_bytes() {
-                    // Whoever waits may have what it waits for. To find nothing more in the socket would take as long as to get a message out of it.
+                    // Whoever waits may have what it waits for. To find nothing more in the socket would take as long
+                    // as to get a message out of it.
                     return true;
                 }
             }
@@ -232,7 +234,8 @@ impl Engine {
         if header.flags != flags {
             return Err(FrameError::Flags { kind, flags: header.flags }.into());
         }
-        // A communicator with members of other jobs may have more, and its messages may come before this process knows of it.
+        // A communicator with members of other jobs may have more, and its messages may come before this process knows
+        // of it.
         let rank_count = if dynamic::is_used() { World::RANK_COUNT_MAX } else { self.world.rank_count() };
         if is_message && header.source >= rank_count {
             return Err(Fault::Source { source_rank: header.source, rank_count });
@@ -310,7 +313,8 @@ impl Engine {
         self.post_parts(context, source, tag, start, capacity, scatter)
     }
 
-    /// Likewise, with the target in parts: what is passed whole is written in small parts and read in large ones ([`super::payload`]).
+    /// Likewise, with the target in parts: what is passed whole is written in small parts and read in large ones
+    /// ([`super::payload`]).
     #[inline(never)]
     fn post_parts(
         &mut self,

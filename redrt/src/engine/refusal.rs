@@ -1,8 +1,8 @@
 //! Frames that no sound process sends.
 //!
-//! Whoever sent one, or whoever refuses it, has a corrupt memory. Its link is closed, so that nothing more is taken from
-//! it, and `redrun` is told, which decides who of the two must go; see `docs/failure-model.md`. Until its view is here,
-//! what the other owes is missing, as after a death.
+//! Whoever sent one, or whoever refuses it, has a corrupt memory. Its link is closed, so that nothing more is taken
+//! from it, and `redrun` is told, which decides who of the two must go; see `docs/failure-model.md`. Until its view is
+//! here, what the other owes is missing, as after a death.
 
 use super::Engine;
 use crate::runtime;

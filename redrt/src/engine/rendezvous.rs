@@ -65,8 +65,8 @@ impl Engine {
         self.links.send(from, Header::new(Kind::Grant, 0), None, &grant.to_bytes());
     }
 
-    /// Takes the payload of a message out of its sender's memory and spreads it over the receive's buffer piece by piece, where that is
-    /// possible: replicated, the whole of it may be needed to tell what is wrong in it.
+    /// Takes the payload of a message out of its sender's memory and spreads it over the receive's buffer piece by
+    /// piece, where that is possible: replicated, the whole of it may be needed to tell what is wrong in it.
     fn spread_directly(&mut self, key: usize, from: ProcessIndex, rendezvous: &Rendezvous) -> bool {
         let Some(pid) = self.readable_pid(from, rendezvous) else { return false };
         let Some(receive) = self.messages[key].receive.filter(|_| !self.is_replicated()) else { return false };
@@ -104,7 +104,8 @@ impl Engine {
         self.direct_refused |= error.raw_os_error().is_some_and(is_refusal);
     }
 
-    /// Reads the payload of a message out of its sender's memory to `start`, where that is possible. Also what it hashes to, if that was found on the way.
+    /// Reads the payload of a message out of its sender's memory to `start`, where that is possible. Also what it
+    /// hashes to, if that was found on the way.
     fn read_directly(
         &mut self,
         key: usize,
@@ -147,7 +148,8 @@ impl Engine {
         }
     }
 
-    /// The whole payload of a message is at `start`: in the receive's buffer, or staged. `hashed` is what it hashes to, if that is known.
+    /// The whole payload of a message is at `start`: in the receive's buffer, or staged. `hashed` is what it hashes to,
+    /// if that is known.
     fn payload_in_place(&mut self, key: usize, from: ProcessIndex, start: *mut u8, hashed: Option<Digest>) {
         let message = &mut self.messages[key];
         let Some(id) = message.id else {
@@ -201,7 +203,8 @@ impl Engine {
         if grant.length != length {
             return Err(Fault::GrantLength { wanted: grant.length, length });
         }
-        // Replicated, the payload goes to more than one, and may have to go again; it stays until all have acknowledged it.
+        // Replicated, the payload goes to more than one, and may have to go again; it stays until all have acknowledged
+        // it.
         if outgoing.granted && !is_replicated {
             return Err(Fault::Offer(id.0));
         }

@@ -121,7 +121,8 @@ impl Replication {
         DigestStream::new(self.seed, Tag(tag), length_bytes)
     }
 
-    /// What a message adds to a sum. The order of messages must not matter: threads send in any, and receives complete in any.
+    /// What a message adds to a sum. The order of messages must not matter: threads send in any, and receives complete
+    /// in any.
     fn summand(&self, other: VirtualRank, context: ContextId, sequence: SeqNum, payload: Digest) -> u64 {
         let words = [u128::from(context.0) << 64 | u128::from(sequence.0), payload.0].map(u128::to_le_bytes);
         digest(self.seed, Tag(other.0 as i32), words.as_flattened()).0 as u64

@@ -1,9 +1,9 @@
 //! Taking up connections that broke, with the replication protocol: see the module `link::reset` for when a connection
 //! begins anew, and `quiesce::Replica::reset` for what the two ends say then.
 //!
-//! Payloads that were on their way have landings here that nobody will fill. They are given up when the offer comes again,
-//! as after the loss of a supplier; further copies, which are only compared, are forgotten at once. At r = 1 there is no
-//! log to serve anything from, and the job ends with that reason.
+//! Payloads that were on their way have landings here that nobody will fill. They are given up when the offer comes
+//! again, as after the loss of a supplier; further copies, which are only compared, are forgotten at once. At r = 1
+//! there is no log to serve anything from, and the job ends with that reason.
 
 use super::Engine;
 use super::link::{Admission, Broken};

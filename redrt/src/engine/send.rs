@@ -84,7 +84,8 @@ impl Engine {
         self.outgoing.insert(Outgoing { payload, element, eager, to, granted: false, detached: false, request: None })
     }
 
-    /// The payload is needed by newcomers only, which may be long in coming: the program gets its buffer back, and its request completes.
+    /// The payload is needed by newcomers only, which may be long in coming: the program gets its buffer back, and its
+    /// request completes.
     pub(super) fn detach(&mut self, id: OutgoingId) {
         let Some(outgoing) = self.outgoing.get_mut(id) else { return };
         if outgoing.granted {

@@ -1,11 +1,12 @@
 //! Blocking until something arrives.
 //!
-//! With shared memory only, a process sleeps on its futex word, and senders wake it there. As soon as it has TCP links it
-//! sleeps in poll, and senders over shared memory wake it through a datagram socket with an abstract name, which leaves
-//! nothing behind. Either way the agent thread can wake it too.
+//! With shared memory only, a process sleeps on its futex word, and senders wake it there. As soon as it has TCP links
+//! it sleeps in poll, and senders over shared memory wake it through a datagram socket with an abstract name, which
+//! leaves nothing behind. Either way the agent thread can wake it too.
 //!
-//! Everybody on a host may bind an abstract name, so one that could be guessed could be taken before its process is there. Names
-//! are made from the secret of the job's links, another for each incarnation of a process, and told to the others in the shared memory.
+//! Everybody on a host may bind an abstract name, so one that could be guessed could be taken before its process is
+//! there. Names are made from the secret of the job's links, another for each incarnation of a process, and told to the
+//! others in the shared memory.
 
 use super::link::{Identity, Links};
 use redrt_sync::fence;
@@ -36,8 +37,8 @@ pub const PAUSES_MAX: u64 = 4;
 /// Pauses between two polls that look at sockets.
 pub const PAUSES_OF_A_SOCKET: u64 = 16;
 
-/// One socket poll, a system call, costs this many ring polls of the spin budget: no process spins longer than a wake-up takes.
-/// Other jobs, or other hosts of a test, may want the core.
+/// One socket poll, a system call, costs this many ring polls of the spin budget: no process spins longer than a
+/// wake-up takes. Other jobs, or other hosts of a test, may want the core.
 pub const POLLS_OF_A_SOCKET: u32 = 100;
 
 /// Polls without success before a process that shares its core yields.
@@ -46,7 +47,8 @@ pub const SPIN_POLLS_SHARED: u32 = 4;
 /// Yields without success before a process that shares its core goes to sleep …
 const YIELDS_SHARED: u32 = 24;
 
-/// … but for so many times half as many, as long as nobody else has used the core meanwhile: to sleep and be woken takes longer than most waits.
+/// … but for so many times half as many, as long as nobody else has used the core meanwhile: to sleep and be woken
+/// takes longer than most waits.
 const ALONE_MAX: u32 = 40;
 
 /// How long a process that shares its core has been yielding.
@@ -58,7 +60,8 @@ pub struct Yielding {
 }
 
 impl Yielding {
-    /// Whether to yield once more instead of going to sleep. `switches` counts how often somebody else was given the core.
+    /// Whether to yield once more instead of going to sleep. `switches` counts how often somebody else was given the
+    /// core.
     pub fn goes_on(&mut self, switches: impl Fn() -> u64) -> bool {
         self.yields += 1;
         if self.yields == YIELDS_SHARED / 2 {
@@ -151,7 +154,8 @@ pub struct Sleeper {
     shared_word: AtomicPtr<AtomicU32>,
     /// Stands in for it where there is none.
     own_word: AtomicU32,
-    /// It makes a heavy barrier before it sleeps, so that senders need none. Not where processes share cores and sleep often.
+    /// It makes a heavy barrier before it sleeps, so that senders need none. Not where processes share cores and sleep
+    /// often.
     alert: AtomicBool,
 }
 
@@ -186,8 +190,8 @@ impl Sleeper {
         self.name.iter().zip(name).for_each(|(place, half)| place.store(half, Ordering::SeqCst));
         self.alert.store(is_alert(shares_core), Ordering::SeqCst);
         self.shared_word.store(word_of(identity.segment, identity.me), Ordering::SeqCst);
-        // A thread may go on sleeping here in a bed that was made in the source: the word there is no longer one that others look at, and its
-        // sockets are not these, though new ones may have their numbers.
+        // A thread may go on sleeping here in a bed that was made in the source: the word there is no longer one that
+        // others look at, and its sockets are not these, though new ones may have their numbers.
         poke_by(name);
         Ok(())
     }

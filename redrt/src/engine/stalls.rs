@@ -1,8 +1,8 @@
 //! How long calls stand still when the membership changes.
 //!
-//! Nobody waits for a change of view itself. But a call may wait for what a lost replica owed, which another has to send in
-//! its place. A stall begins when a view without somebody has come and a call is waiting, and ends when any operation
-//! completes. What the call would have waited anyway is part of it, so the figure is an upper bound.
+//! Nobody waits for a change of view itself. But a call may wait for what a lost replica owed, which another has to
+//! send in its place. A stall begins when a view without somebody has come and a call is waiting, and ends when any
+//! operation completes. What the call would have waited anyway is part of it, so the figure is an upper bound.
 
 use crate::runtime::clock::monotonic_ns;
 

@@ -1,5 +1,5 @@
-//! Where in the program each message was sent, for `redrun --check-determinism`: a ring of the latest stacks, which `redrun` asks for
-//! when a message differs between replicas.
+//! Where in the program each message was sent, for `redrun --check-determinism`: a ring of the latest stacks, which
+//! `redrun` asks for when a message differs between replicas.
 
 use libc::c_int;
 use redrt_wire::trace::{Frame, Sending, Trace};
@@ -29,7 +29,8 @@ fn walk(addresses: &mut [usize; FRAMES_MAX]) -> usize {
 }
 
 impl Traces {
-    /// None yet. Walks a stack once: the first time, what walks it is loaded, which must not happen in the middle of something.
+    /// None yet. Walks a stack once: the first time, what walks it is loaded, which must not happen in the middle of
+    /// something.
     pub fn begin() -> Self {
         walk(&mut [0; FRAMES_MAX]);
         Self(VecDeque::with_capacity(TRACES_MAX))

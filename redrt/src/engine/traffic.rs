@@ -1,5 +1,6 @@
-//! What was sent to whom, for `redrun --profile`: logical messages, each once, however many replicas get it and however often
-//! it is sent again. So all replicas of a rank that have come as far count the same, and a copy goes on where its source was.
+//! What was sent to whom, for `redrun --profile`: logical messages, each once, however many replicas get it and however
+//! often it is sent again. So all replicas of a rank that have come as far count the same, and a copy goes on where its
+//! source was.
 
 use redrt_types::VirtualRank;
 use redrt_wire::profile::SentTo;

@@ -1,12 +1,14 @@
-//! What happens to this process and its job, for tools (MPI-5.0 §15.3.8): noted when it happens, told to callbacks later.
+//! What happens to this process and its job, for tools (MPI-5.0 §15.3.8): noted when it happens, told to callbacks
+//! later.
 //!
 //! ```text
 //!   engine, its lock held ── raise ──▶ waiting ── deliver ──▶ callbacks of the registrations
 //!                                      (bounded)   at the end of an MPI call, no lock held
 //! ```
-//! Nothing is noted while nobody has registered. A callback is called by a thread of the program as its MPI call ends, so it may call what it likes:
-//! `MPI_T_CB_REQUIRE_NONE`. What happens, and when it is told, differs between the replicas of a rank: callbacks are on the side
-//! (`threads::aside`), they see real clocks, and files are each replica's own in them.
+//! Nothing is noted while nobody has registered. A callback is called by a thread of the program as its MPI call ends,
+//! so it may call what it likes: `MPI_T_CB_REQUIRE_NONE`. What happens, and when it is told, differs between the
+//! replicas of a rank: callbacks are on the side (`threads::aside`), they see real clocks, and files are each replica's
+//! own in them.
 
 mod registry;
 

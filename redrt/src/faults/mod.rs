@@ -1,5 +1,5 @@
-//! Faults that `--inject` asks for, carried out at the n-th send of this process, the n-th message it receives, or its n-th change
-//! of a file.
+//! Faults that `--inject` asks for, carried out at the n-th send of this process, the n-th message it receives, or its
+//! n-th change of a file.
 
 use crate::engine::payload::{Payload, Target};
 use crate::{program_memory, runtime};
@@ -148,8 +148,9 @@ fn be_sick(job: &runtime::Job, payload: &[u8], number: u64) {
     }
 }
 
-/// Flips a bit of a word of the program's memory that is not zero, since what was never used is of no interest to anybody; `drawn`
-/// says which. Returns its address, the bit in the word at that address, and where it is; nothing when there is no such word.
+/// Flips a bit of a word of the program's memory that is not zero, since what was never used is of no interest to
+/// anybody; `drawn` says which. Returns its address, the bit in the word at that address, and where it is; nothing when
+/// there is no such word.
 fn flip_memory(drawn: u64) -> Option<(u64, u32, program_memory::Kind)> {
     let regions = program_memory::small_regions();
     let words = || regions.iter().flat_map(|region| (region.start..region.end).step_by(8).map(move |at| (at, region)));
@@ -179,15 +180,16 @@ fn flip(payload: &[u8], bit: u64) -> bool {
     written.is_ok()
 }
 
-/// The bit to flip in the copy of a payload of `length` bytes that is about to be transmitted, if any; asked once. Another
-/// thread's message may come first: then it is hit.
+/// The bit to flip in the copy of a payload of `length` bytes that is about to be transmitted, if any; asked once.
+/// Another thread's message may come first: then it is hit.
 pub fn take_wire_bit(length: usize) -> Option<u64> {
     let (asked, bit) = take(&NEXT_WIRE, length)?;
     report(asked, format!("bit {bit} of a payload of {length} bytes flipped in flight"));
     Some(bit)
 }
 
-/// The bit to flip in the next frame with decisions, of `length` bytes, after its checksum was taken; asked once for each frame.
+/// The bit to flip in the next frame with decisions, of `length` bytes, after its checksum was taken; asked once for
+/// each frame.
 pub fn take_decision_bit(length: usize) -> Option<u64> {
     let (asked, bit, number) = numbered(&DECISIONS, length, |fault| match fault {
         ProcessFault::FlipDecision { frame, bit } => Some((frame, bit)),
@@ -197,7 +199,8 @@ pub fn take_decision_bit(length: usize) -> Option<u64> {
     Some(bit)
 }
 
-/// This process has read a piece of a file for its rank, and its siblings have not been told: flips a bit if that is asked for.
+/// This process has read a piece of a file for its rank, and its siblings have not been told: flips a bit if that is
+/// asked for.
 pub fn after_read(bytes: &mut [u8]) {
     let hit = numbered(&READS, bytes.len(), |fault| match fault {
         ProcessFault::FlipRead { read, bit } => Some((read, bit)),

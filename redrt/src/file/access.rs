@@ -137,8 +137,9 @@ impl File {
         if converts { view.representation.decode(datatype, *count, &all, *start) } else { Ok(total) }
     }
 
-    /// Calls `move_piece` with how much of the stream went before, the stretches of the file of the next piece and its bytes, until
-    /// that says that the file ends. In atomic mode all is one piece, if that is not too much for one answer.
+    /// Calls `move_piece` with how much of the stream went before, the stretches of the file of the next piece and its
+    /// bytes, until that says that the file ends. In atomic mode all is one piece, if that is not too much for one
+    /// answer.
     fn in_pieces(
         &self,
         view: &View,

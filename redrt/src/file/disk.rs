@@ -1,8 +1,8 @@
 //! What is done to the file system: by every rank, and in a replicated world by one replica of each.
 //!
-//! Everything here may be done twice and is then the same as once, because a leader may die before its siblings know that it was
-//! done. What has no such form, making a file that must not exist or deleting one that must, is made of two steps: whether it
-//! exists is agreed first.
+//! Everything here may be done twice and is then the same as once, because a leader may die before its siblings know
+//! that it was done. What has no such form, making a file that must not exist or deleting one that must, is made of two
+//! steps: whether it exists is agreed first.
 
 use crate::abi::{
     MPI_ERR_ACCESS, MPI_ERR_BAD_FILE, MPI_ERR_FILE_EXISTS, MPI_ERR_FILE_IN_USE, MPI_ERR_IO, MPI_ERR_NO_SPACE,
@@ -200,8 +200,8 @@ impl Disk {
         Ok(witness::confirmed(bytes, !was_here.get(), self.name(), || self.here(Creation::No), look))
     }
 
-    /// Writes `bytes` to these stretches. In a replicated world the answer is the digest of what was written: a sibling that would have
-    /// written something else says so.
+    /// Writes `bytes` to these stretches. In a replicated world the answer is the digest of what was written: a sibling
+    /// that would have written something else says so.
     pub fn write(&self, stretches: &[Stretch], bytes: &[u8], atomic: bool) -> Result {
         let is_replicated = engine::cell().lock().is_replicated();
         let digest = if is_replicated { twox_hash::XxHash3_128::oneshot(bytes) } else { 0 };
@@ -279,8 +279,8 @@ struct RangeLock<'a> {
     length: i64,
 }
 
-/// Waits until nobody else has a lock on this range that does not go with one of this kind (`F_RDLCK`, `F_WRLCK`), and has it then, or
-/// gives it back (`F_UNLCK`).
+/// Waits until nobody else has a lock on this range that does not go with one of this kind (`F_RDLCK`, `F_WRLCK`), and
+/// has it then, or gives it back (`F_UNLCK`).
 pub fn lock_range(file: &fs::File, kind: i32, start: i64, length: i64) -> io::Result<()> {
     let (l_type, l_whence) = (kind as i16, libc::SEEK_SET as i16);
     let range = libc::flock { l_type, l_whence, l_start: start, l_len: length, l_pid: 0 };

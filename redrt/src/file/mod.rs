@@ -4,12 +4,13 @@
 //!   MPI_File_write_at ──▶ packed bytes ──▶ view.rs: where they go ──▶ disk.rs: pwrite, by one replica of the rank
 //!   MPI_File_read     ◀── unpacked     ◀── view.rs: where they are ◀── disk.rs: pread, and told to the siblings
 //! ```
-//! Each rank has the file open for itself and reads and writes it by position. In a replicated world a rank's leader does that,
-//! and its siblings take the outcome as any other that comes from outside (`decide::outside`). What a leader has written without
-//! having said so, the next leader writes again: the same bytes at the same place, before anybody can have seen a consequence.
+//! Each rank has the file open for itself and reads and writes it by position. In a replicated world a rank's leader
+//! does that, and its siblings take the outcome as any other that comes from outside (`decide::outside`). What a leader
+//! has written without having said so, the next leader writes again: the same bytes at the same place, before anybody
+//! can have seen a consequence.
 //!
-//! Where the shared pointer is, a window knows (`shared.rs`); rank 0 has it. There are no other messages but those of the
-//! collective calls themselves. Nonblocking calls are over when they return, which the standard allows.
+//! Where the shared pointer is, a window knows (`shared.rs`); rank 0 has it. There are no other messages but those of
+//! the collective calls themselves. Nonblocking calls are over when they return, which the standard allows.
 
 pub(crate) mod access;
 pub(crate) mod disk;

@@ -1,8 +1,8 @@
-//! Data representations (MPI-5.0 section 14.5): how elements lie in a file. Bytes of memory go in and bytes of the file come out, and
-//! the other way round; three are built in, others are functions of the program (`MPI_Register_datarep`).
+//! Data representations (MPI-5.0 section 14.5): how elements lie in a file. Bytes of memory go in and bytes of the file
+//! come out, and the other way round; three are built in, others are functions of the program (`MPI_Register_datarep`).
 //!
-//! Each replica converts for itself. What its leader writes is compared with what it would have written, and what is read are the
-//! leader's bytes, so functions that do the same with the same bytes keep replicas alike.
+//! Each replica converts for itself. What its leader writes is compared with what it would have written, and what is
+//! read are the leader's bytes, so functions that do the same with the same bytes keep replicas alike.
 
 use crate::abi::{
     Callback, MPI_ERR_CONVERSION, MPI_ERR_DUP_DATAREP, MPI_ERR_UNSUPPORTED_DATAREP, MPI_ERR_UNSUPPORTED_OPERATION,
@@ -114,7 +114,8 @@ impl Representation {
         }
     }
 
-    /// The size in the file of the one basic type that a datatype consists of, with that in memory; `None` when they are several.
+    /// The size in the file of the one basic type that a datatype consists of, with that in memory; `None` when they
+    /// are several.
     pub fn uniform(&self, datatype: &Datatype) -> Result<Option<(u64, u64)>> {
         let Some(basic) = datatype.sequence().uniform() else { return Ok(None) };
         let size = match self {
@@ -264,8 +265,9 @@ impl Registered {
         Ok(datatype.bytes_of_elements(items))
     }
 
-    /// Has the program convert `items` basic elements, of which the file has `each` bytes for one element of the type. A function for
-    /// int counts is called more than once for more than that, each time with whole elements of the type.
+    /// Has the program convert `items` basic elements, of which the file has `each` bytes for one element of the type.
+    /// A function for int counts is called more than once for more than that, each time with whole elements of the
+    /// type.
     fn convert(
         &self,
         function: Callback,

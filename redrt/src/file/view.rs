@@ -58,7 +58,8 @@ impl View {
         self.element_size
     }
 
-    /// Calls `visit` with the stretches of the file that hold bytes `position..position + length` of the stream, in order.
+    /// Calls `visit` with the stretches of the file that hold bytes `position..position + length` of the stream, in
+    /// order.
     pub fn stretches(&self, position: u64, length: u64, visit: &mut impl FnMut(Stretch)) {
         let (size, extent) = (self.tile.size(), self.tile.extent() as u64);
         if length == 0 || size == 0 {
@@ -100,8 +101,8 @@ impl View {
     }
 }
 
-/// A file type as it lies in the file. Where elements have other sizes there, displacements grow or shrink with them (MPI-5.0
-/// section 14.5): they count elements, so all must be of one size.
+/// A file type as it lies in the file. Where elements have other sizes there, displacements grow or shrink with them
+/// (MPI-5.0 section 14.5): they count elements, so all must be of one size.
 fn in_file(filetype: &Datatype, representation: &Representation) -> Result<TypeMap> {
     if representation.keeps_sizes(filetype)? {
         return Ok(TypeMap::clone(filetype));

@@ -1,15 +1,16 @@
 //! Whether siblings find in a file what their leader has read there (`--verify-reads`).
 //!
-//! The bytes that a leader reads exist once: a flip between the file and the decision that tells them reaches all replicas
-//! of the rank alike, and nothing that is compared later differs. With this option each sibling reads the same bytes for itself.
+//! The bytes that a leader reads exist once: a flip between the file and the decision that tells them reaches all
+//! replicas of the rank alike, and nothing that is compared later differs. With this option each sibling reads the same
+//! bytes for itself.
 //!
 //! ```text
 //!   leader    stamp ─ read ─ stamp ──▶ decision: bytes, and the stamp if the file has come to rest
 //!   sibling                              ▼        stamp ─ read ─ stamp: the same file? the same bytes?
 //! ```
-//! The trap: another rank may write between the two readings, and that must not be reported. So a *stamp* (inode, size, time of
-//! the last change) goes along, and only those compare who find the same one before and after. Times of change have the grain
-//! of the kernel's clock tick, so a file that was changed within the last seconds has no stamp.
+//! The trap: another rank may write between the two readings, and that must not be reported. So a *stamp* (inode, size,
+//! time of the last change) goes along, and only those compare who find the same one before and after. Times of change
+//! have the grain of the kernel's clock tick, so a file that was changed within the last seconds has no stamp.
 
 use crate::{engine, faults, runtime};
 use std::borrow::Borrow;
@@ -88,8 +89,8 @@ pub fn read<E>(file: &File, read: impl FnOnce() -> Result<Vec<u8>, E>) -> Result
     Ok(bytes)
 }
 
-/// What [`read()`] has read, which a sibling compares with what it reads there itself. A difference is reported; all go on with
-/// what the leader has read. A file that this replica cannot open is not the same for it.
+/// What [`read()`] has read, which a sibling compares with what it reads there itself. A difference is reported; all go
+/// on with what the leader has read. A file that this replica cannot open is not the same for it.
 pub fn confirmed<F: Borrow<File>>(
     mut bytes: Vec<u8>,
     is_anothers: bool,

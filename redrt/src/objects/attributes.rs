@@ -27,7 +27,8 @@ pub struct Keyval {
     use_of: Mutex<Use>,
 }
 
-/// It goes when it has been freed and no attribute is cached under it any more, and its number may then be that of another.
+/// It goes when it has been freed and no attribute is cached under it any more, and its number may then be that of
+/// another.
 #[derive(Debug, Default)]
 struct Use {
     attribute_count: usize,
@@ -125,8 +126,8 @@ impl AttributeSet {
     /// Sets the value under a key of the object with handle value `object`; a former value is deleted first.
     ///
     /// # Errors
-    /// `MPI_ERR_KEYVAL` when there is no such key, or it was freed, and what the delete function returns; the former value
-    /// remains.
+    /// `MPI_ERR_KEYVAL` when there is no such key, or it was freed, and what the delete function returns; the former
+    /// value remains.
     pub fn set(&self, keyval: c_int, kind: ObjectKind, object: usize, value: usize) -> Result {
         let key = find(keyval, kind)?;
         if key.use_of().is_freed {

@@ -44,7 +44,8 @@ pub struct UserErrhandler {
 }
 
 impl UserErrhandler {
-    /// Calls the program's function. The code it leaves is the one that the MPI function returns (MPI-5.0 section 9.3.1).
+    /// Calls the program's function. The code it leaves is the one that the MPI function returns (MPI-5.0 section
+    /// 9.3.1).
     pub fn call(&self, scope: Scope, code: c_int) -> c_int {
         let handle = match scope {
             Scope::Default => CommHandle::SELF.0,
@@ -150,7 +151,8 @@ pub fn of_scope(scope: Scope) -> Arc<Errhandler> {
     let host = host::get();
     let attached = match scope {
         Scope::Default => None,
-        // MPI-5.0 section 14.7: calls without a valid file use the handler of MPI_FILE_NULL, which is MPI_ERRORS_RETURN at first.
+        // MPI-5.0 section 14.7: calls without a valid file use the handler of MPI_FILE_NULL, which is MPI_ERRORS_RETURN
+        // at first.
         Scope::File(_) => match host.attached(scope).or_else(|| host.attached(Scope::File(FileHandle::NULL))) {
             Some(attached) => Some(attached),
             None => return Arc::new(Errhandler::Return),
@@ -160,8 +162,8 @@ pub fn of_scope(scope: Scope) -> Arc<Errhandler> {
     if let Some(attached) = attached {
         return attached.errhandler();
     }
-    // Section 9.3: errors not related to an object are raised on MPI_COMM_SELF. Before MPI-4.0 it was MPI_COMM_WORLD, and programs of
-    // that time set its handler alone.
+    // Section 9.3: errors not related to an object are raised on MPI_COMM_SELF. Before MPI-4.0 it was MPI_COMM_WORLD,
+    // and programs of that time set its handler alone.
     let handler = |comm| host.attached(Scope::Comm(comm)).map(|attached| attached.errhandler());
     let is_own = |handler: &Arc<Errhandler>| !matches!(**handler, Errhandler::Fatal);
     let mut handlers = [CommHandle::SELF, CommHandle::WORLD].into_iter().filter_map(handler);

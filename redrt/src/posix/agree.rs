@@ -47,9 +47,11 @@ pub fn observe(act: impl Fn() -> Found) -> (Found, Author) {
     (decode(&answer), Author(here.get()))
 }
 
-/// Something that others can see: the leader does it when its siblings hold all that was decided before. A successor may do it again.
+/// Something that others can see: the leader does it when its siblings hold all that was decided before. A successor
+/// may do it again.
 ///
-/// After `MPI_Finalize` it is done by the replica that writes alone; in the others it seems done, with `silently` for an outcome.
+/// After `MPI_Finalize` it is done by the replica that writes alone; in the others it seems done, with `silently` for
+/// an outcome.
 pub fn perform(silently: impl FnOnce() -> Found, act: impl Fn() -> Found) -> Found {
     if is_agreed() {
         decode(&decide::effect(|| encode(&act())))

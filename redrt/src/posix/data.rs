@@ -1,8 +1,9 @@
 //! Reading and writing, by position.
 //!
-//! What is appended has no position until it is there, and several ranks may append to one file. So the size is agreed upon first. Then the
-//! leader writes at the end as it is by then, with the others locked out, and that position is the outcome. A successor which does
-//! not know it looks behind the size that was agreed: what it finds there of its own bytes its predecessor has written.
+//! What is appended has no position until it is there, and several ranks may append to one file. So the size is agreed
+//! upon first. Then the leader writes at the end as it is by then, with the others locked out, and that position is the
+//! outcome. A successor which does not know it looks behind the size that was agreed: what it finds there of its own
+//! bytes its predecessor has written.
 
 use super::agree::{Found, observe, outcome, perform};
 use super::call::{Call, Operation};
@@ -38,7 +39,8 @@ fn memory_of(call: &Call) -> Vec<libc::iovec> {
     unsafe { std::slice::from_raw_parts(call.vector, call.count) }.to_vec()
 }
 
-/// Calls `each` with the parts of the memory from byte `from` on, `length` of them: address, length, and how many came before.
+/// Calls `each` with the parts of the memory from byte `from` on, `length` of them: address, length, and how many came
+/// before.
 fn each_part(memory: &[libc::iovec], from: usize, length: usize, mut each: impl FnMut(*mut u8, usize, usize)) {
     let (mut skip, mut done) = (from, 0);
     for part in memory {

@@ -1,7 +1,8 @@
 //! Directories of the program: opened by each replica, read by one.
 //!
-//! A follower may come when its leader has already removed the directory, or put something else in its place. It then gets another
-//! directory under the number, in which nothing can be changed; what is done with the descriptor is done by the path that was agreed.
+//! A follower may come when its leader has already removed the directory, or put something else in its place. It then
+//! gets another directory under the number, in which nothing can be changed; what is done with the descriptor is done
+//! by the path that was agreed.
 
 use super::agree::{Found, errno, observe};
 use super::call::Call;

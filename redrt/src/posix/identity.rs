@@ -1,7 +1,9 @@
-//! Which file something is, so that a successor can tell whether it is what its predecessor has seen, or something new of the same name.
+//! Which file something is, so that a successor can tell whether it is what its predecessor has seen, or something new
+//! of the same name.
 //!
-//! A number of an inode is not enough: file systems use the numbers of removed files again, at once. Where the file system has handles for files
-//! (`name_to_handle_at`), these hold the inode's generation; beside that counts the time of birth.
+//! A number of an inode is not enough: file systems use the numbers of removed files again, at once. Where the file
+//! system has handles for files (`name_to_handle_at`), these hold the inode's generation; beside that counts the time
+//! of birth.
 
 use std::ffi::{CStr, c_int};
 use std::fs;
@@ -21,8 +23,8 @@ pub struct Identity {
     kernel: u64,
 }
 
-/// Whether it is the same file, as far as that can be told. Only files of one name are compared, so devices, which have other numbers on
-/// other hosts, do not count.
+/// Whether it is the same file, as far as that can be told. Only files of one name are compared, so devices, which have
+/// other numbers on other hosts, do not count.
 impl PartialEq for Identity {
     fn eq(&self, other: &Self) -> bool {
         self.inode == other.inode && (self.kernel != other.kernel || self.version == other.version)

@@ -3,12 +3,12 @@
 //! ```text
 //!   leader: read the directory ──▶ entries, by name ──▶ a piece of them: agreed ──▶ records ──▶ readdir, getdents64
 //! ```
-//! The entries are in the order of their names and each piece holds names behind those of the piece before. So whoever succeeds the leader
-//! in the midst of a listing reads the directory again and goes on behind the last name that was agreed: nothing comes
-//! twice, and what was there all the time is not left out.
+//! The entries are in the order of their names and each piece holds names behind those of the piece before. So whoever
+//! succeeds the leader in the midst of a listing reads the directory again and goes on behind the last name that was
+//! agreed: nothing comes twice, and what was there all the time is not left out.
 //!
-//! What was agreed is kept until the program rewinds or closes it, in the kernel's format, so that pointers to entries stay
-//! valid and places in it can be gone back to.
+//! What was agreed is kept until the program rewinds or closes it, in the kernel's format, so that pointers to entries
+//! stay valid and places in it can be gone back to.
 
 use std::collections::VecDeque;
 use std::ffi::c_int;
@@ -108,7 +108,8 @@ impl Listing {
         }
     }
 
-    /// The next record, if it is known already; `None` if a piece must be had first, or nothing comes any more (`is_over`).
+    /// The next record, if it is known already; `None` if a piece must be had first, or nothing comes any more
+    /// (`is_over`).
     pub fn peek(&self) -> Option<Record> {
         let (piece, offset, length) = *self.records.get(self.next)?;
         Some(Record { address: self.pieces[piece].as_ptr().cast::<u8>().wrapping_add(offset), length })

@@ -1,4 +1,5 @@
-//! POSIX files of the program in a replicated world: each is written by one replica of a rank, and all are shown what that one saw.
+//! POSIX files of the program in a replicated world: each is written by one replica of a rank, and all are shown what
+//! that one saw.
 //!
 //! ```text
 //!   program ── open, write, rename ──▶ preloaded library ── Call ──▶ answer() ──▶ open.rs, data.rs, names.rs, directories.rs
@@ -6,14 +7,16 @@
 //!   leader    observe ──▶ decision ──▶ all hold it ──▶ perform ──▶ decision             ▼
 //!   follower              takes it                                 takes it     agree.rs ──▶ decide::outside, decide::effect
 //! ```
-//! An operation is done by the leader and its outcome is a decision, as with the files of MPI (`crate::file`). What changes the file system is
-//! an output, so it is committed like one: it is done only when all siblings hold every decision made before. So at most one
-//! change is done that its siblings do not know of when a leader dies, and it is the one that its successor comes to next. The successor does
-//! it again, and each is made so that twice is once: bytes are written at a position that was agreed, a name is looked at
-//! first (agreed), and whoever finds it changed after that knows that its predecessor did it.
+//! An operation is done by the leader and its outcome is a decision, as with the files of MPI (`crate::file`). What
+//! changes the file system is an output, so it is committed like one: it is done only when all siblings hold every
+//! decision made before. So at most one change is done that its siblings do not know of when a leader dies, and it is
+//! the one that its successor comes to next. The successor does it again, and each is made so that twice is once: bytes
+//! are written at a position that was agreed, a name is looked at first (agreed), and whoever finds it changed after
+//! that knows that its predecessor did it.
 //!
-//! A follower has another descriptor under the same number, of memory that nobody reads. The file is opened there when it
-//! becomes the leader (`table::Description::file`), so it must know by what name: renaming and removing an open file is followed.
+//! A follower has another descriptor under the same number, of memory that nobody reads. The file is opened there when
+//! it becomes the leader (`table::Description::file`), so it must know by what name: renaming and removing an open file
+//! is followed.
 //!
 //! After `MPI_Finalize` nothing can be agreed. The replica that led then writes alone, see `finish`.
 
@@ -80,7 +83,8 @@ pub fn begin() {
     }
 }
 
-/// Nothing can be agreed any more: what streams still hold is written, and one replica is chosen to go on. Called in `MPI_Finalize`.
+/// Nothing can be agreed any more: what streams still hold is written, and one replica is chosen to go on. Called in
+/// `MPI_Finalize`.
 pub fn finish() {
     if PHASE.load(Ordering::Acquire) != AGREED {
         return;
@@ -169,7 +173,8 @@ fn carry_out(call: &Call) -> Outcome {
     }
 }
 
-/// A path of a call, made absolute; `None` for one that the kernel is to judge: null, or empty, which means the descriptor.
+/// A path of a call, made absolute; `None` for one that the kernel is to judge: null, or empty, which means the
+/// descriptor.
 fn path_of(directory: c_int, path: *const c_char) -> Option<PathBuf> {
     if path.is_null() {
         return None;

@@ -4,8 +4,8 @@
 //!   look at the name: agreed ──▶ change it
 //!                                  └── by a successor, who finds it changed already: its predecessor has done it
 //! ```
-//! A file that is removed while the program has it open is given another name first, because a successor could open it by none. It is
-//! removed when the program closes it, as network file systems do it.
+//! A file that is removed while the program has it open is given another name first, because a successor could open it
+//! by none. It is removed when the program closes it, as network file systems do it.
 
 use super::agree::{Found, outcome, perform};
 use super::call::{Call, Operation};
@@ -81,8 +81,8 @@ fn keep_open_file(path: &Path, identity: Identity) -> Result<(), c_int> {
     Ok(())
 }
 
-/// Moves files of redrt's own out of a directory that is about to be removed: the program does not see them there. One that cannot be
-/// moved keeps the directory from being removed.
+/// Moves files of redrt's own out of a directory that is about to be removed: the program does not see them there. One
+/// that cannot be moved keeps the directory from being removed.
 fn move_kept_files(directory: &Path) {
     for shared in table::all() {
         let mut description = lock(&shared);

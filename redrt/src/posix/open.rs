@@ -7,8 +7,9 @@
 //!   open, without O_EXCL ──────────────────────────────────────────────────────▶ a descriptor; in followers, one that stands for it
 //!   with O_EXCL: make a file of a name of our own ─▶ link it to the name ─▶ remove the other name
 //! ```
-//! To make a file that must not be there is not the same when it is done twice. But a link fails if there is something, also when two ranks are after
-//! the same name, and whoever finds something there can tell whether it is what its predecessor has linked.
+//! To make a file that must not be there is not the same when it is done twice. But a link fails if there is something,
+//! also when two ranks are after the same name, and whoever finds something there can tell whether it is what its
+//! predecessor has linked.
 
 use super::agree::{Author, Found, errno, observe, outcome, perform};
 use super::call::Call;
@@ -189,7 +190,8 @@ fn open_exclusively(
     opened
 }
 
-/// Makes a file under a name of our own and links it to `name`, where nothing may be but what was linked there like this.
+/// Makes a file under a name of our own and links it to `name`, where nothing may be but what was linked there like
+/// this.
 fn link_new(own: &CStr, name: &CStr, flags: c_int, mode: u32, author: Author) -> Result<RawFd, c_int> {
     let fd = open_here(own, flags & !OPENING | libc::O_CREAT, mode)?;
     // SAFETY: - both names end with NUL.

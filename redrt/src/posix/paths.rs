@@ -1,9 +1,9 @@
 //! Which paths are agreed upon: those that all replicas of the rank share.
 //!
-//! `/proc`, `/sys` and `/dev` are of the host. Of any other file system the replicas find out whether it is the same one, when
-//! the first file of it is named: the leader says what it sees of the directory, and each sibling compares and votes. On
-//! one host it is the same if the device is. On several it is taken for the same if the directory has the same inode number, the same type of file
-//! system and the same time of birth, as far as that is told.
+//! `/proc`, `/sys` and `/dev` are of the host. Of any other file system the replicas find out whether it is the same
+//! one, when the first file of it is named: the leader says what it sees of the directory, and each sibling compares
+//! and votes. On one host it is the same if the device is. On several it is taken for the same if the directory has the
+//! same inode number, the same type of file system and the same time of birth, as far as that is told.
 
 use super::agree::{Found, observe};
 use super::identity::boot_id;

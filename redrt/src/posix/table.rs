@@ -1,7 +1,7 @@
 //! Descriptors of files that are agreed upon.
 //!
-//! Several descriptors may be of one *description* (open(2)): they share the position. It is kept here and agreed, and the kernel's
-//! is only put there as well for those who inherit the descriptor.
+//! Several descriptors may be of one *description* (open(2)): they share the position. It is kept here and agreed, and
+//! the kernel's is only put there as well for those who inherit the descriptor.
 
 use super::agree::{errno, outcome, perform};
 use super::call::Call;
@@ -60,7 +60,8 @@ impl Description {
         self.flags & libc::O_ACCMODE != libc::O_RDONLY
     }
 
-    /// A descriptor of the file itself, `fd` being one that stands for it. It is opened if this process has only followed so far.
+    /// A descriptor of the file itself, `fd` being one that stands for it. It is opened if this process has only
+    /// followed so far.
     pub fn file(&mut self, shared: &Shared, fd: RawFd) -> Result<RawFd, c_int> {
         if !self.is_here {
             self.reopen(shared).inspect_err(|error| match *error {
@@ -74,8 +75,9 @@ impl Description {
         Ok(fd)
     }
 
-    /// Puts descriptors in place that were opened by the name which the file has now. The kernel remembers of each by which name it was opened,
-    /// and the cloner carries no file of which that is gone. What cannot be opened so stays as it is.
+    /// Puts descriptors in place that were opened by the name which the file has now. The kernel remembers of each by
+    /// which name it was opened, and the cloner carries no file of which that is gone. What cannot be opened so stays
+    /// as it is.
     pub fn refresh(&self, shared: &Shared) {
         if self.is_here {
             let _ = self.reopen(shared);

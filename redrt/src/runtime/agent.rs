@@ -1,4 +1,5 @@
-//! The agent: a thread that sleeps until the daemon says something; and how all threads of the library's own are started.
+//! The agent: a thread that sleeps until the daemon says something; and how all threads of the library's own are
+//! started.
 
 use super::{Job, cloning, control::Control, links};
 use crate::dynamic::redrun as dynamic;
@@ -9,15 +10,16 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
-/// While a copy is awaited, or not in step yet, the library makes progress on its own so often, in milliseconds: the program may compute
-/// for long, and the copy needs what only this process has. The same while what it prints has to wait.
+/// While a copy is awaited, or not in step yet, the library makes progress on its own so often, in milliseconds: the
+/// program may compute for long, and the copy needs what only this process has. The same while what it prints has to
+/// wait.
 const HELP_INTERVAL_MS: i32 = 2;
 
 /// Copies are awaited, or not in step.
 static IS_AWAITING: AtomicBool = AtomicBool::new(false);
 
-/// The program may be stopped in a write until its siblings have printed as much. They may need what only this process has, or what
-/// others cannot send without it.
+/// The program may be stopped in a write until its siblings have printed as much. They may need what only this process
+/// has, or what others cannot send without it.
 static IS_HELD: AtomicBool = AtomicBool::new(false);
 
 /// Set when every process of the job is finalizing.
@@ -34,8 +36,8 @@ pub fn is_released() -> bool {
     RELEASED.load(Ordering::Acquire)
 }
 
-/// Starts the threads that listen, unless the program runs by itself: one to the daemon, and one for links. A handshake waits for
-/// the other end, which may have lost its power; views must not wait for it.
+/// Starts the threads that listen, unless the program runs by itself: one to the daemon, and one for links. A handshake
+/// waits for the other end, which may have lost its power; views must not wait for it.
 pub fn start(job: &'static Job, listener: Option<TcpListener>) -> io::Result<()> {
     let Some(control) = job.control else { return Ok(()) };
     spawn("redrt-agent", Box::new(move || listen_to_daemon(control)))?;
@@ -51,8 +53,8 @@ fn serve_links(place: &mut Option<SocketAddr>, listener: TcpListener) -> io::Res
     Ok(address)
 }
 
-/// Where this process accepts links. Without need of any in its own job it begins when it is first asked. That a thread is
-/// started then moves the program's memory, which is of no matter without replicas.
+/// Where this process accepts links. Without need of any in its own job it begins when it is first asked. That a thread
+/// is started then moves the program's memory, which is of no matter without replicas.
 pub fn listen_for_links() -> io::Result<SocketAddr> {
     let mut place = LISTENS_AT.lock().unwrap_or_else(PoisonError::into_inner);
     match (*place, super::job()) {
@@ -64,9 +66,9 @@ pub fn listen_for_links() -> io::Result<SocketAddr> {
 
 /// Starts a thread of the library's own, which gets no signals of the program. It has begun when this returns.
 ///
-/// The trap: the C library keeps what a thread needs in the program's heap, and maps an arena for what the thread itself allocates first.
-/// What the program allocates lies elsewhere after that. So threads are started one after the other, in calls that all replicas
-/// make at the same place, and allocate nothing from the C library later.
+/// The trap: the C library keeps what a thread needs in the program's heap, and maps an arena for what the thread
+/// itself allocates first. What the program allocates lies elsewhere after that. So threads are started one after the
+/// other, in calls that all replicas make at the same place, and allocate nothing from the C library later.
 pub fn spawn(name: &str, run: Box<dyn FnOnce() + Send>) -> io::Result<()> {
     OWN_THREADS.fetch_add(1, Ordering::Relaxed);
     let masked = block_signals();

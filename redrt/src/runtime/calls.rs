@@ -1,7 +1,7 @@
 //! How long the program is in MPI, by kind of call, for `redrun --profile`. Nothing here runs without it.
 //!
-//! A call that a callback of the program makes belongs to the call below which the callback runs. What is under way when the
-//! counts are told, `MPI_Finalize` itself, is not in them.
+//! A call that a callback of the program makes belongs to the call below which the callback runs. What is under way
+//! when the counts are told, `MPI_Finalize` itself, is not in them.
 
 use super::clock::monotonic_ns;
 use redrt_wire::profile::{CallKind, CallTime};

@@ -1,8 +1,8 @@
 //! Clocks. In a replicated world a reading is a decision of the leader, because a program may act on it.
 //!
 //! The leader shows its own clocks. A follower remembers how far each was ahead of its own, and shows it with that
-//! difference if it becomes the leader: hosts count their monotonic clocks from when they were started. In no thread does
-//! a clock ever go back.
+//! difference if it becomes the leader: hosts count their monotonic clocks from when they were started. In no thread
+//! does a clock ever go back.
 
 use super::job;
 use super::preload;
@@ -86,8 +86,8 @@ fn agreed_ns(clock: c_int) -> u64 {
         own.saturating_add_signed(if ahead == UNKNOWN { 0 } else { ahead }).max(latest)
     };
     let decided = decide::reading(clock, here);
-    // The decision is not behind, unless this replica has diverged and read by itself. Then time must go on too: a program
-    // that measures how long something took would be shown that it took none.
+    // The decision is not behind, unless this replica has diverged and read by itself. Then time must go on too: a
+    // program that measures how long something took would be shown that it took none.
     let decided = if decided < latest { here() } else { decided };
     // What was decided a while ago seems less far ahead than it was: the greatest difference is the best.
     ahead.fetch_max(decided.cast_signed() - shown_ns(clock).cast_signed(), Ordering::Relaxed);

@@ -5,9 +5,9 @@
 //!                                                                                 └──▶ in_copy_after: new connections,
 //!                                                                                      new shared memory, a new name
 //! ```
-//! The agent is a thread like the library's others, so that its hooks may use what it may use: in the copy it is there with all
-//! that belongs to it. But threads of the program may have been stopped anywhere, also inside `malloc` or the dynamic
-//! linker, so the hooks use neither; the library's own memory does not come from there.
+//! The agent is a thread like the library's others, so that its hooks may use what it may use: in the copy it is there
+//! with all that belongs to it. But threads of the program may have been stopped anywhere, also inside `malloc` or the
+//! dynamic linker, so the hooks use neither; the library's own memory does not come from there.
 
 use super::control::{Control, Hushed};
 use super::{Job, agent, clock, job, set_job};
@@ -39,8 +39,8 @@ type Stillness = (Hushed<'static>, Held<'static>, MutexGuard<'static, ()>);
 thread_local! {
     /// What the agent holds while an image is taken. In the copy its thread finds it as it was.
     ///
-    /// Nothing that needs to be dropped at the thread's end, which never comes: the C library would keep a note of it, in the heap of
-    /// the program, in the one replica that is copied.
+    /// Nothing that needs to be dropped at the thread's end, which never comes: the C library would keep a note of it,
+    /// in the heap of the program, in the one replica that is copied.
     static HELD: RefCell<Option<ManuallyDrop<Stillness>>> = const { RefCell::new(None) };
     /// The shared memory, which is not in the image.
     static SEGMENT: RefCell<Option<(Segment, Exclusions)>> = const { RefCell::new(None) };
@@ -169,7 +169,8 @@ fn become_copy(hushed: &mut Hushed, held: &mut Held) -> io::Result<()> {
     hushed.send(&FromAgent::Ready(card))
 }
 
-/// The source's sockets are not here, and objects that had them close those numbers. Until then nothing else may have them.
+/// The source's sockets are not here, and objects that had them close those numbers. Until then nothing else may have
+/// them.
 fn cover_descriptors(welcome: &Welcome) -> io::Result<()> {
     let null = std::fs::File::options().read(true).write(true).open("/dev/null")?;
     let is_given = |fd: i32| {
@@ -190,8 +191,8 @@ fn cover_descriptors(welcome: &Welcome) -> io::Result<()> {
     Ok(())
 }
 
-/// Maps the shared memory of this host, with nothing in it of an earlier process in this place. Where the source had its own there is
-/// ordinary memory now: a thread may be about to look there.
+/// Maps the shared memory of this host, with nothing in it of an earlier process in this place. Where the source had
+/// its own there is ordinary memory now: a thread may be about to look there.
 fn map_anew(memory: SharedMemory, welcome: &Welcome) -> io::Result<Segment> {
     let (old, mut exclusions) = SEGMENT.take().ok_or_else(|| io::Error::other("it had no shared memory before"))?;
     let (start, bytes) = old.range();

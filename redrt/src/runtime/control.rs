@@ -9,8 +9,8 @@ use std::sync::{Mutex, MutexGuard};
 
 /// Both directions of the control connection. Any thread may send; one receives.
 ///
-/// In a copy of the process the descriptor leads to another daemon. So nobody is in the middle of a message when a copy is
-/// made: whoever holds both locks knows that. The thread that receives waits without its lock.
+/// In a copy of the process the descriptor leads to another daemon. So nobody is in the middle of a message when a copy
+/// is made: whoever holds both locks knows that. The thread that receives waits without its lock.
 pub struct Control {
     stream: UnixStream,
     writer: Mutex<()>,
@@ -70,8 +70,8 @@ impl Control {
         }
     }
 
-    /// Waits for messages and heeds them, until the stream ends. `idle` is called before each wait and says how long it may
-    /// take, in milliseconds; -1 for ever.
+    /// Waits for messages and heeds them, until the stream ends. `idle` is called before each wait and says how long it
+    /// may take, in milliseconds; -1 for ever.
     pub fn serve(&self, mut idle: impl FnMut() -> i32, mut heed: impl FnMut(ToAgent)) -> io::Error {
         loop {
             if !self.wait_readable(idle()) {
@@ -108,15 +108,16 @@ impl Control {
         unsafe { libc::poll(&raw mut entry, 1, limit_ms) > 0 }
     }
 
-    /// Waits until no message is being heeded. The order of locks is this one, the engine, the writer: messages are heeded with the
-    /// engine, and sent by those who hold it.
+    /// Waits until no message is being heeded. The order of locks is this one, the engine, the writer: messages are
+    /// heeded with the engine, and sent by those who hold it.
     pub fn deafen(&self) -> Deaf<'_> {
         Deaf { control: self, reader: self.reader.lock().expect("no thread panics while it receives") }
     }
 }
 
 impl<'a> Deaf<'a> {
-    /// Waits until nobody is in the middle of sending one either. Whoever goes on holding the engine needs to have it by now.
+    /// Waits until nobody is in the middle of sending one either. Whoever goes on holding the engine needs to have it
+    /// by now.
     pub fn hush(self) -> Hushed<'a> {
         let writer = self.control.writer.lock().expect("no thread panics while it sends");
         Hushed { control: self.control, _writer: writer, reader: self.reader }

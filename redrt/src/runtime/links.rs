@@ -1,8 +1,10 @@
-//! The thread that opens links to other processes and admits those that others open: all handshakes at once, none of which it waits for.
+//! The thread that opens links to other processes and admits those that others open: all handshakes at once, none of
+//! which it waits for.
 //!
-//! It is one thread, from the beginning, for the sake of the program's memory. A thread costs its process a stack, and the C
-//! library keeps what it needs for it in the program's heap. A thread that was started when a link is opened, or opened again,
-//! would move what the program allocates after that, in this replica and not in its siblings; and a program may send addresses.
+//! It is one thread, from the beginning, for the sake of the program's memory. A thread costs its process a stack, and
+//! the C library keeps what it needs for it in the program's heap. A thread that was started when a link is opened, or
+//! opened again, would move what the program allocates after that, in this replica and not in its siblings; and a
+//! program may send addresses.
 
 use super::agent;
 use crate::engine;
@@ -74,8 +76,8 @@ impl Dial {
             Ok(ControlFlow::Break(result)) => result,
             Err(error) => Err(error),
         };
-        // A host that is silent may be cut off for a while; only redrun can say that it is dead. One that refuses has no such
-        // process any more.
+        // A host that is silent may be cut off for a while; only redrun can say that it is dead. One that refuses has
+        // no such process any more.
         let refused = |error: &io::Error| {
             matches!(error.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::PermissionDenied)
         };

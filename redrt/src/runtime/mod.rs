@@ -117,7 +117,8 @@ fn set_job(job: Job) -> &'static Job {
     job
 }
 
-/// Takes this process's place in the job. With `one_thread`, no other thread of the program than this one will call MPI.
+/// Takes this process's place in the job. With `one_thread`, no other thread of the program than this one will call
+/// MPI.
 pub fn begin(one_thread: bool) -> Result<&'static Job, JoinError> {
     // The agent thread inherits it, and whatever the set-up asks for is real.
     let was_internal = preload::set_internal(true);
@@ -203,8 +204,8 @@ fn is_closed(fd: RawFd) -> bool {
     fd >= 0 && unsafe { libc::fcntl(fd, libc::F_GETFD) } < 0
 }
 
-/// Takes over the descriptor of the control connection. `None` when the number is no descriptor, or something else's: then
-/// it stays as it is.
+/// Takes over the descriptor of the control connection. `None` when the number is no descriptor, or something else's:
+/// then it stays as it is.
 fn adopt(fd: RawFd) -> Option<UnixStream> {
     let option = |name| {
         let mut value = 0;

@@ -77,7 +77,8 @@ pub fn install(hooks: Option<&'static Hooks>) {
     }
 }
 
-/// Lets this function answer calls about files, or none. Whether that goes for streams as well, if the library is there.
+/// Lets this function answer calls about files, or none. Whether that goes for streams as well, if the library is
+/// there.
 pub fn install_files(answer: Option<Answer>) -> Option<bool> {
     // SAFETY: - the function stays for good, as above.
     functions().map(|functions| unsafe { (functions.files)(answer) })

@@ -1,8 +1,8 @@
-//! A thread that makes progress while the program computes, for windows: others reach memory of this process without its
-//! taking part.
+//! A thread that makes progress while the program computes, for windows: others reach memory of this process without
+//! its taking part.
 //!
-//! Only in a world that is not replicated. Where there are replicas, their memory must change at the same points of their
-//! programs, and these are in MPI calls.
+//! Only in a world that is not replicated. Where there are replicas, their memory must change at the same points of
+//! their programs, and these are in MPI calls.
 
 use super::{agent, job};
 use crate::engine;
@@ -18,7 +18,8 @@ static WANTED: (Mutex<u32>, Condvar) = (Mutex::new(0), Condvar::new());
 /// A window that is helped until this is dropped.
 pub struct Helped(());
 
-/// Helps from now on, where that is of use. `None` where it is not, or no thread can be had: then progress is made by calls.
+/// Helps from now on, where that is of use. `None` where it is not, or no thread can be had: then progress is made by
+/// calls.
 pub fn help() -> Option<Helped> {
     static STARTED: OnceLock<bool> = OnceLock::new();
     let is_of_use = job().is_some_and(|job| job.control.is_some() && !job.welcome.world.is_replicated());

@@ -3,8 +3,8 @@
 //! While a thread is in an MPI call it is shown real clocks and random bytes: what the library and its allocator ask
 //! for below the call is not the application's doing, and happens in every replica at another time.
 //!
-//! A callback of the program is the application again, at a place of its thread's order that all replicas agree on, unless a
-//! nonblocking collective makes it: that is moved on by whoever makes progress, whenever it does.
+//! A callback of the program is the application again, at a place of its thread's order that all replicas agree on,
+//! unless a nonblocking collective makes it: that is moved on by whoever makes progress, whenever it does.
 
 use super::clock::monotonic_ns;
 use super::{calls, preload};
@@ -97,8 +97,8 @@ pub fn strangers() -> Option<usize> {
     Some(tasks()?.iter().filter(|task| is_strange(task)).count())
 }
 
-/// The ids of all threads. Not by the C library's `opendir`, whose buffer is memory of the program's heap, which would differ between
-/// replicas from then on.
+/// The ids of all threads. Not by the C library's `opendir`, whose buffer is memory of the program's heap, which would
+/// differ between replicas from then on.
 fn tasks() -> Option<Vec<u32>> {
     let directory = std::fs::File::open("/proc/self/task").ok()?;
     let mut entries = [0_u8; 4096];
@@ -201,8 +201,8 @@ pub fn make_known() {
 /// The calling thread is in an MPI call until this is dropped.
 pub struct Inside {
     was_internal: Option<bool>,
-    /// What else is done at the end of the call: 0 in all calls but those of programs that are timed or have tools. One word, and no
-    /// type with more to it, since every call writes and reads it.
+    /// What else is done at the end of the call: 0 in all calls but those of programs that are timed or have tools. One
+    /// word, and no type with more to it, since every call writes and reads it.
     extra: u32,
 }
 

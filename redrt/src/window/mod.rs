@@ -9,18 +9,19 @@
 //!     │ ◄─────────── what went wrong, if anything ──┘ all before it is done
 //! ```
 //! Each window has contexts of its own: for requests, answers, large data and posts. The server (`server.rs`) is a task
-//! that whoever makes progress moves on, as nonblocking collectives are. It takes requests with a receive from any source,
-//! one after the other. So in a replicated world their order is decided by the leader of the target's sphere, like that of
-//! any such receive, all replicas serve them in that order, and answers are the same; there is no other mechanism.
+//! that whoever makes progress moves on, as nonblocking collectives are. It takes requests with a receive from any
+//! source, one after the other. So in a replicated world their order is decided by the leader of the target's sphere,
+//! like that of any such receive, all replicas serve them in that order, and answers are the same; there is no other
+//! mechanism.
 //!
-//! A replica may lag behind its siblings; a copy always does at first. What its siblings have exposed it may be about to write
-//! to. So the leader also decides, for each request, after how many calls of the program it was served.
+//! A replica may lag behind its siblings; a copy always does at first. What its siblings have exposed it may be about
+//! to write to. So the leader also decides, for each request, after how many calls of the program it was served.
 //!
-//! Locks are in the order of requests too: what an origin asks while it waits for its lock waits behind it, so that neither
-//! locking nor operations need an answer before the epoch ends.
+//! Locks are in the order of requests too: what an origin asks while it waits for its lock waits behind it, so that
+//! neither locking nor operations need an answer before the epoch ends.
 //!
-//! What this does not do: reach memory of other processes behind their backs. A target that computes serves nothing, unless
-//! the world is not replicated, where a thread helps (`runtime::progress`).
+//! What this does not do: reach memory of other processes behind their backs. A target that computes serves nothing,
+//! unless the world is not replicated, where a thread helps (`runtime::progress`).
 
 pub(crate) mod apply;
 pub(crate) mod create;

@@ -76,7 +76,8 @@ impl Place {
         Self { displacement, shapes: shapes_of(layout) }
     }
 
-    /// The bytes again, with the first and one past the last offset among them. `None` when there can be no such memory.
+    /// The bytes again, with the first and one past the last offset among them. `None` when there can be no such
+    /// memory.
     pub fn layout(&self) -> Option<(Layout, i64, i64)> {
         let bounds = bounds_of(&self.shapes, 0)?;
         let (first, past) = (i64::try_from(bounds.first).ok()?, i64::try_from(bounds.past).ok()?);

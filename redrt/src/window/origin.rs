@@ -93,7 +93,8 @@ impl Origin {
 }
 
 impl Window {
-    /// Sends data to a target, with the request or, when they are lent and long, after it. `lent` are the program's bytes.
+    /// Sends data to a target, with the request or, when they are lent and long, after it. `lent` are the program's
+    /// bytes.
     pub fn push(
         &self,
         target: u32,

@@ -41,8 +41,8 @@ pub struct Served {
     pub by_fence: BTreeMap<u64, u64>,
     /// The first thing that went wrong for an origin, until it is told.
     errors: BTreeMap<u32, c_int>,
-    /// The program has been told of the state at this point, and has not taken note. Nothing is served until it has: so it
-    /// finds in its memory what was asked before, in all replicas, and nothing more, until its next call.
+    /// The program has been told of the state at this point, and has not taken note. Nothing is served until it has: so
+    /// it finds in its memory what was asked before, in all replicas, and nothing more, until its next call.
     is_held: bool,
     /// There will be no more requests.
     pub is_closed: bool,
@@ -125,7 +125,8 @@ async fn finish(id: RequestId) -> Status {
     .await
 }
 
-/// Serves a window until it is freed. Requests of the program on this window complete meanwhile, whatever the server waits for.
+/// Serves a window until it is freed. Requests of the program on this window complete meanwhile, whatever the server
+/// waits for.
 pub async fn serve(window: Arc<Window>) -> Outcome {
     let mut serving = pin!(serve_all(&window));
     poll_fn(|context| {
@@ -169,10 +170,11 @@ pub fn wait_for_program() -> bool {
 }
 
 impl Window {
-    /// Waits until the program of this replica has come as far as that of the leader had when it served the same request.
+    /// Waits until the program of this replica has come as far as that of the leader had when it served the same
+    /// request.
     ///
-    /// A replica that lags, as a copy does, has messages waiting that others sent when its siblings had come further. What it
-    /// would serve too early, its program would then overwrite.
+    /// A replica that lags, as a copy does, has messages waiting that others sent when its siblings had come further.
+    /// What it would serve too early, its program would then overwrite.
     async fn keep_step(self: &Arc<Self>) {
         let stream = StreamId::Thread(self.context(Purpose::Steps));
         let mut wanted = None;

@@ -4,9 +4,9 @@
 //!   the owner:  inside ── light ── wanted? ──no──▶ has it          others:  mutex ── wanted ── heavy ── wait until not inside ──▶ have it
 //!                                     └──yes─▶ not inside ── mutex ──▶ has it
 //! ```
-//! The owner is a thread that takes the lock far more often than all others: in a program with one thread in MPI, that thread. Its fast
-//! way has no full barrier and no instruction that locks a line. All others share a mutex, and its holder keeps the owner off
-//! the fast way, which costs it a heavy barrier. Without the bias it is a mutex for all.
+//! The owner is a thread that takes the lock far more often than all others: in a program with one thread in MPI, that
+//! thread. Its fast way has no full barrier and no instruction that locks a line. All others share a mutex, and its
+//! holder keeps the owner off the fast way, which costs it a heavy barrier. Without the bias it is a mutex for all.
 
 use crate::fence::{self, Reach};
 use crate::primitive::{AtomicBool, Condvar, Mutex, MutexGuard, Ordering, UnsafeCell, thread_number, yield_now};
@@ -24,7 +24,8 @@ pub struct Biased<T> {
     /// Whoever has the mutex has the value, or is about to.
     wanted: AtomicBool,
     mutex: Mutex<()>,
-    /// How the mutex is held by whoever has the value; `None` on the fast way. Not in the guard, which is one word for that and stays in a register.
+    /// How the mutex is held by whoever has the value; `None` on the fast way. Not in the guard, which is one word for
+    /// that and stays in a register.
     held: UnsafeCell<Option<MutexGuard<'static, ()>>>,
     value: UnsafeCell<T>,
 }
@@ -113,8 +114,8 @@ impl<T> Biased<T> {
 }
 
 impl<'a, T> Guard<'a, T> {
-    /// Waits for `condvar`, unlocked meanwhile. It may return at any time, as condition variables do: the owner's fast way has nothing
-    /// that it could wait with, so it first comes back the other way.
+    /// Waits for `condvar`, unlocked meanwhile. It may return at any time, as condition variables do: the owner's fast
+    /// way has nothing that it could wait with, so it first comes back the other way.
     ///
     /// # Panics
     /// When a thread has panicked while it held the mutex.
@@ -127,7 +128,8 @@ impl<'a, T> Guard<'a, T> {
             lock.inside.store(false, Ordering::Release);
             return lock.lock_slowly();
         };
-        // `wanted` stays as it is until the next thread has had the mutex: from then on this one waits, and misses no call.
+        // `wanted` stays as it is until the next thread has had the mutex: from then on this one waits, and misses no
+        // call.
         lock.keep_owner_off(condvar.wait(mutex).expect("no thread panics while it holds the lock"))
     }
 
@@ -137,8 +139,8 @@ impl<'a, T> Guard<'a, T> {
         unsafe { (*self.lock.held.get()).is_some() }
     }
 
-    /// Gives the owner its fast way, or takes it away. Only with the mutex ([`Biased::lock_slowly`]), and it must be possible to make
-    /// heavy barriers.
+    /// Gives the owner its fast way, or takes it away. Only with the mutex ([`Biased::lock_slowly`]), and it must be
+    /// possible to make heavy barriers.
     ///
     /// # Panics
     /// On the fast way itself.

@@ -4,9 +4,10 @@
 //!   member 0 │ 4 │ 5 │ 2 │ 3 │     operation k is in cell k modulo DEPTH of each member; here 0 is in operation 5,
 //!   member 1 │ 4 │ 1 │ 2 │ 3 │     and 1 in operation 4: whatever it reads there, nobody writes it
 //! ```
-//! Operations are numbered, and all members take part in all of them, in order. Who comes to operation k writes its cell and then the cell's number. So a
-//! number k says that its member has done with all operations before, and who wants to write over what it posted in operation k - [`DEPTH`] looks
-//! whether all have posted the one behind that. Where each waits for all others anyhow that is always so.
+//! Operations are numbered, and all members take part in all of them, in order. Who comes to operation k writes its
+//! cell and then the cell's number. So a number k says that its member has done with all operations before, and who
+//! wants to write over what it posted in operation k - [`DEPTH`] looks whether all have posted the one behind that.
+//! Where each waits for all others anyhow that is always so.
 //!
 //! Numbers only grow, over all that a place is ever used for: what waits for a number may find a later one.
 
@@ -49,8 +50,8 @@ pub fn have_all_posted(numbers: &impl Numbers, number: u64, come: &mut usize) ->
     true
 }
 
-/// The operation that all must have come to before a member may write its cell for operation `number`. The first ones have none, `base` being the
-/// number before the first.
+/// The operation that all must have come to before a member may write its cell for operation `number`. The first ones
+/// have none, `base` being the number before the first.
 #[inline]
 #[must_use]
 pub fn before_writing(number: u64, base: u64) -> Option<u64> {

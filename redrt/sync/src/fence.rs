@@ -1,9 +1,9 @@
 //! Barriers of unequal weight: [`light`] on the path that is taken often, [`heavy`] on the one that is taken rarely.
 //!
-//! Between a light and a heavy one the same holds as between two full barriers: of two threads that each write, pass their barrier and read
-//! what the other writes, at least one sees the other's write. The heavy one has the kernel stop the other processors for that
-//! (`membarrier(2)`, since Linux 4.14 and 4.16): 0.3 microseconds where nobody runs, 20 where somebody does, on a virtual machine with two
-//! processors.
+//! Between a light and a heavy one the same holds as between two full barriers: of two threads that each write, pass
+//! their barrier and read what the other writes, at least one sees the other's write. The heavy one has the kernel stop
+//! the other processors for that (`membarrier(2)`, since Linux 4.14 and 4.16): 0.3 microseconds where nobody runs, 20
+//! where somebody does, on a virtual machine with two processors.
 
 #[cfg(not(all(target_arch = "x86_64", not(redrt_loom))))]
 use crate::primitive::{Ordering, fence};
@@ -30,11 +30,11 @@ fn membarrier(command: i32) -> bool {
     unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) == 0 }
 }
 
-/// Tells the kernel that others' heavy barriers are for this process, too. Whether that is so from now on: an old kernel, or one that was told
-/// to refuse the call, says no. Then [`light`] and [`heavy`] are ordinary full barriers.
+/// Tells the kernel that others' heavy barriers are for this process, too. Whether that is so from now on: an old
+/// kernel, or one that was told to refuse the call, says no. Then [`light`] and [`heavy`] are ordinary full barriers.
 ///
-/// To be called while the process has one thread, by a constructor of the library: then it costs nothing, and each further call costs as
-/// little. With more threads the kernel lets 20 ms pass.
+/// To be called while the process has one thread, by a constructor of the library: then it costs nothing, and each
+/// further call costs as little. With more threads the kernel lets 20 ms pass.
 pub fn register() -> bool {
     let both = !cfg!(miri) && membarrier(REGISTER_HOST) && membarrier(REGISTER_PROCESS);
     REGISTERED.store(both, std::sync::atomic::Ordering::Relaxed);

@@ -4,9 +4,10 @@
 //!   | record … | record | 0 …                 | old records … |
 //!     ▲ reading           ▲ writing
 //! ```
-//! Records are whole lines. One is published by writing its first word, which is not zero, last; before that, the first word behind it is zeroed, so the
-//! reader needs to look at nothing but the first word of the place where it is. What the rest of a record holds is the writer's until then, and the
-//! reader's from then on until it says that it has consumed it.
+//! Records are whole lines. One is published by writing its first word, which is not zero, last; before that, the first
+//! word behind it is zeroed, so the reader needs to look at nothing but the first word of the place where it is. What
+//! the rest of a record holds is the writer's until then, and the reader's from then on until it says that it has
+//! consumed it.
 //!
 //! Nothing here trusts the other end: what it says is checked, and what cannot be closes the ring.
 
@@ -15,8 +16,9 @@ use crate::primitive::{AtomicU32, AtomicU64, Ordering};
 /// Bytes of a line; records begin and end with one.
 pub const LINE_BYTES: usize = 64;
 
-/// Set in the first words of the records of every other lap, in a bit that is the ring's own. In sound memory a zero stands behind the last
-/// record. Where that was written over, old records lie behind it; those of the lap before are known by this bit, and refused: else they would be read round and round.
+/// Set in the first words of the records of every other lap, in a bit that is the ring's own. In sound memory a zero
+/// stands behind the last record. Where that was written over, old records lie behind it; those of the lap before are
+/// known by this bit, and refused: else they would be read round and round.
 pub const LAP: u64 = 1 << 47;
 
 /// First word of a place where the writer went back to the begin.
@@ -45,7 +47,8 @@ pub struct Writing {
     lap: u64,
     produced: u64,
     consumed_seen: u64,
-    /// From `offset` on, so many bytes whose lines begin with zeros. Where no record begins or ends at the end of the ring.
+    /// From `offset` on, so many bytes whose lines begin with zeros. Where no record begins or ends at the end of the
+    /// ring.
     clear: usize,
     broken: bool,
 }
@@ -96,8 +99,8 @@ impl Writing {
         self.used() + bytes + LINE_BYTES <= M::CAPACITY
     }
 
-    /// Where a record of `space` bytes, a multiple of [`LINE_BYTES`], may be written, all but its first word. `None` when there is no room: the reader will say so
-    /// ([`Reading::relieve`]).
+    /// Where a record of `space` bytes, a multiple of [`LINE_BYTES`], may be written, all but its first word. `None`
+    /// when there is no room: the reader will say so ([`Reading::relieve`]).
     #[inline]
     pub fn reserve<M: Memory>(&mut self, memory: &M, space: usize) -> Option<usize> {
         let to_end = M::CAPACITY - self.offset;
@@ -124,7 +127,8 @@ impl Writing {
         if self.offset + space == capacity { 0 } else { self.offset + space }
     }
 
-    /// Publishes the record that was written where [`Writing::reserve`] said. `first`: its first word, not zero and without [`LAP`].
+    /// Publishes the record that was written where [`Writing::reserve`] said. `first`: its first word, not zero and
+    /// without [`LAP`].
     #[inline]
     pub fn publish<M: Memory>(&mut self, memory: &M, space: usize, first: u64) {
         memory.word(self.offset).store(first | self.lap, Ordering::Release);
@@ -138,8 +142,8 @@ impl Writing {
         }
     }
 
-    /// Zeroes the line behind the next record, if that is a short one. The reader had it last, and to get it takes as long as a message: better now
-    /// than when the next record waits for it.
+    /// Zeroes the line behind the next record, if that is a short one. The reader had it last, and to get it takes as
+    /// long as a message: better now than when the next record waits for it.
     #[inline]
     pub fn clear_ahead<M: Memory>(&mut self, memory: &M) {
         let ahead = self.offset + self.clear;
@@ -206,7 +210,8 @@ impl Reading {
         M::CAPACITY - self.offset
     }
 
-    /// The record at the front has so many bytes, at most [`Reading::space_max`]: so many [`Reading::consume`] gives back.
+    /// The record at the front has so many bytes, at most [`Reading::space_max`]: so many [`Reading::consume`] gives
+    /// back.
     #[inline]
     pub fn found(&mut self, bytes: usize) {
         self.space = bytes.next_multiple_of(LINE_BYTES);

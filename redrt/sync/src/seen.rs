@@ -3,7 +3,8 @@
 //! ```text
 //!   producer: publish ── light ── is it polled, and awake?      consumer: "not polled" or "asleep" ── heavy ── look once more
 //! ```
-//! One of the two sees the other. A consumer that makes no heavy barrier does not say [`ALERT`], and then the producer makes a full one.
+//! One of the two sees the other. A consumer that makes no heavy barrier does not say [`ALERT`], and then the producer
+//! makes a full one.
 
 use crate::fence::{self, Reach};
 use crate::primitive::{AtomicU32, Ordering};
@@ -17,15 +18,16 @@ pub const ASLEEP_POLL: u32 = 2;
 /// The consumer is awake, and makes a heavy barrier before it looks for the last time.
 pub const ALERT: u32 = 3;
 
-/// To be asked by a producer that has just published something. `true`: the consumer looks at this place by itself. `false`: nothing is known, but a full
-/// barrier was made, so what `polled` and `sleep` are found to be from now on can be relied upon.
+/// To be asked by a producer that has just published something. `true`: the consumer looks at this place by itself.
+/// `false`: nothing is known, but a full barrier was made, so what `polled` and `sleep` are found to be from now on can
+/// be relied upon.
 #[inline]
 pub fn is_seen(polled: &AtomicU32, sleep: &AtomicU32) -> bool {
     holds_after_light(|| polled.load(Ordering::Relaxed) != 0 && sleep.load(Ordering::Relaxed) == ALERT)
 }
 
-/// To be asked by somebody who has just posted what others look for by themselves while they are awake: whether none of them can be asleep without having seen it. If
-/// not, a full barrier was made, and those asleep are to be roused.
+/// To be asked by somebody who has just posted what others look for by themselves while they are awake: whether none of
+/// them can be asleep without having seen it. If not, a full barrier was made, and those asleep are to be roused.
 #[inline]
 pub fn are_all_awake<'a>(mut sleeps: impl Iterator<Item = &'a AtomicU32>) -> bool {
     holds_after_light(|| sleeps.all(|sleep| sleep.load(Ordering::Relaxed) == ALERT))
@@ -44,7 +46,8 @@ fn holds_after_light(condition: impl FnOnce() -> bool) -> bool {
     false
 }
 
-/// The barrier of a consumer that says [`ALERT`] while it is awake (`alert`), or [`AWAKE`], between what it says and its last look.
+/// The barrier of a consumer that says [`ALERT`] while it is awake (`alert`), or [`AWAKE`], between what it says and
+/// its last look.
 #[inline]
 pub fn before_last_look(alert: bool) {
     if alert { fence::heavy(Reach::Host) } else { fence::full() }
@@ -56,8 +59,9 @@ pub fn awake(alert: bool) -> u32 {
     if alert { ALERT } else { AWAKE }
 }
 
-/// Takes a consumer out of its sleep, in its place. How it slept: [`ASLEEP_FUTEX`] and [`ASLEEP_POLL`] say that the caller is the one that has to wake
-/// it, [`AWAKE`] that nobody has to. What else is found there was written by a stray pointer, and nobody knows how it sleeps.
+/// Takes a consumer out of its sleep, in its place. How it slept: [`ASLEEP_FUTEX`] and [`ASLEEP_POLL`] say that the
+/// caller is the one that has to wake it, [`AWAKE`] that nobody has to. What else is found there was written by a stray
+/// pointer, and nobody knows how it sleeps.
 #[inline]
 pub fn rouse(sleep: &AtomicU32) -> u32 {
     match sleep.load(Ordering::SeqCst) {

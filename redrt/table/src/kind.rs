@@ -100,8 +100,8 @@ pub const KINDS: &[Kind] = &[
     same("string", Shape::Pointee, "char", "c_char"),
     same("buffer", Shape::Raw, "void *", "*mut c_void"),
     same("address", Shape::Raw, "void *", "*mut c_void"),
-    // Addresses by what they are in Fortran: a buffer; a pointer that comes out; a pointer that the modules without types of
-    // their own have no place for; the value of an attribute; what a callback is called with.
+    // Addresses by what they are in Fortran: a buffer; a pointer that comes out; a pointer that the modules without
+    // types of their own have no place for; the value of an attribute; what a callback is called with.
     same("choice", Shape::Raw, "void *", "*mut c_void"),
     same("base", Shape::Raw, "void *", "*mut c_void"),
     same("detached", Shape::Raw, "void *", "*mut c_void"),

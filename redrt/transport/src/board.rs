@@ -1,8 +1,9 @@
 //! Boards in the node's shared memory: what the members of a communicator on one host post for each other.
 //!
-//! Each process has [`PLACES`] places of a page, and a communicator that has a board has one with the same number at each member. What a
-//! place holds is written by its process alone; [`redrt_sync::board`] says when. A short piece is posted as it is: in the page, or in the annex that each cell has
-//! behind all pages. Of a long one is posted where its bytes are, and others read them out of its process's memory.
+//! Each process has [`PLACES`] places of a page, and a communicator that has a board has one with the same number at
+//! each member. What a place holds is written by its process alone; [`redrt_sync::board`] says when. A short piece is
+//! posted as it is: in the page, or in the annex that each cell has behind all pages. Of a long one is posted where its
+//! bytes are, and others read them out of its process's memory.
 //!
 //! As with rings, whatever others may have written there is checked before it is used as a length.
 
@@ -24,8 +25,8 @@ pub const MEMBERS_MAX: usize = 256;
 const ENTRIES_INLINE_MAX: usize = 16;
 /// Bytes that fit into a cell itself.
 const INLINE_BYTES_MAX: usize = 960;
-/// Bytes that fit into the annex of a cell. To write that many there, and to read them from there, takes less time than to have the kernel read them where they
-/// are and to wait until all have.
+/// Bytes that fit into the annex of a cell. To write that many there, and to read them from there, takes less time than
+/// to have the kernel read them where they are and to wait until all have.
 pub const ANNEX_BYTES_MAX: usize = 64 << 10;
 const ANNEXES_BYTES: usize = DEPTH as usize * ANNEX_BYTES_MAX;
 /// From here on what an entry says is an address.
@@ -39,7 +40,8 @@ const MESSAGE: u64 = u64::MAX;
 #[repr(C)]
 struct Entry {
     length: u64,
-    /// Below [`INLINE_BYTES_MAX`] it is in the cell, from there on; below [`POSTED_END`] likewise in its annex; [`MESSAGE`]; or an address in its process.
+    /// Below [`INLINE_BYTES_MAX`] it is in the cell, from there on; below [`POSTED_END`] likewise in its annex;
+    /// [`MESSAGE`]; or an address in its process.
     place: u64,
 }
 
@@ -156,8 +158,8 @@ impl Numbers for Board {
 }
 
 impl Board {
-    /// The board of `members` in place `place` of each, `rank` being this process, none of which has posted a number beyond `base` there. `direct`: all of them
-    /// can read each other's memory.
+    /// The board of `members` in place `place` of each, `rank` being this process, none of which has posted a number
+    /// beyond `base` there. `direct`: all of them can read each other's memory.
     ///
     /// # Panics
     /// When there is no such place.
@@ -202,7 +204,8 @@ impl Board {
         unsafe { (&raw const (*self.places[member]).cells).cast::<Cell>().add(cell) }
     }
 
-    /// Where `length` bytes are that an entry places there; `None` when they are not all in the cell, or all in its annex.
+    /// Where `length` bytes are that an entry places there; `None` when they are not all in the cell, or all in its
+    /// annex.
     #[inline]
     fn bytes_at(&self, member: usize, number: u64, place: usize, length: usize) -> Option<*mut u8> {
         let (cell, end) = (board::cell(number), place.checked_add(length)?);
@@ -297,7 +300,8 @@ impl Board {
         board::has_posted(self, member, number) && entry().length == length as u64 && entry().place != MESSAGE
     }
 
-    /// Takes parts of what a member wants until none is left, as long as `work` does them; see [`Parts`]. `poke` wakes it when all is over.
+    /// Takes parts of what a member wants until none is left, as long as `work` does them; see [`Parts`]. `poke` wakes
+    /// it when all is over.
     pub fn help(
         &self,
         member: usize,
@@ -480,8 +484,8 @@ impl Board {
         board::have_all_posted(self, number, &mut 0)
     }
 
-    /// Says that this member does not take part any more. When all have, which [`Board::is_left`] tells with the number returned here, the place may be used
-    /// for something else.
+    /// Says that this member does not take part any more. When all have, which [`Board::is_left`] tells with the number
+    /// returned here, the place may be used for something else.
     pub fn leave(&self) -> u64 {
         let (number, _) = self.next();
         // The cell's bytes stay, so nobody needs to have read them; and nobody waits for it.

@@ -13,8 +13,8 @@ const WORDS: usize = cloner_agent::abi::EXCLUDED_DESCRIPTOR_END as usize / 64;
 static NOTED: [AtomicU64; WORDS] = [const { AtomicU64::new(0) }; WORDS];
 /// Where the cloner looks for them, in a process that can be cloned.
 static EXCLUSIONS: OnceLock<Exclusions> = OnceLock::new();
-/// Held while there is a socket that is not noted, or one that was forgotten and is not closed: an image that is taken then
-/// would be refused for it.
+/// Held while there is a socket that is not noted, or one that was forgotten and is not closed: an image that is taken
+/// then would be refused for it.
 static CHANGING: Mutex<()> = Mutex::new(());
 /// What keeps the program from closing a descriptor, or lets it again.
 static SPARING: OnceLock<fn(RawFd, bool)> = OnceLock::new();

@@ -4,9 +4,9 @@
 //!  0      4     5      6        8         16        20     24       28       32
 //!  | size | kind | flags | index | context | sequence | tag | source | length | [digest 16] body …
 //! ```
-//! `size` is the whole frame in bytes and is written last in shared memory, where a non-zero value publishes the record.
-//! `index` is a small number whose meaning depends on the kind. `sequence` holds the low 32 bits of a 64-bit number that
-//! both ends know to within 2^31. Little-endian.
+//! `size` is the whole frame in bytes and is written last in shared memory, where a non-zero value publishes the
+//! record. `index` is a small number whose meaning depends on the kind. `sequence` holds the low 32 bits of a 64-bit
+//! number that both ends know to within 2^31. Little-endian.
 
 /// Bytes of a header.
 pub const HEADER_BYTES: usize = 32;

@@ -58,7 +58,8 @@ fn connection() -> (TcpStream, Receiver) {
 }
 
 proptest! {
-    /// Whatever comes in whatever pieces: frames, payload bytes within their landing, or an end; and nothing after that.
+    /// Whatever comes in whatever pieces: frames, payload bytes within their landing, or an end; and nothing after
+    /// that.
     #[test]
     fn any_bytes_over_a_stream_are_frames_or_refused(
         pieces in vec(piece(), 0..12),

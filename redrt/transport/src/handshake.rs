@@ -8,8 +8,9 @@
 //!    proof, name ──────────────────────────────────▶  hears them
 //!  Sender                                            Accepted
 //! ```
-//! Sockets do not block. What is to be heard next is of known length, and nothing is done before all of it is there; what comes
-//! behind it stays in the socket. What is said fits a new socket's buffer. The bytes are those of `redrt_wire::auth`.
+//! Sockets do not block. What is to be heard next is of known length, and nothing is done before all of it is there;
+//! what comes behind it stays in the socket. What is said fits a new socket's buffer. The bytes are those of
+//! `redrt_wire::auth`.
 
 use super::tcp::{Accepted, Connection, Name, Sender, send_quietly, tune};
 use redrt_wire::auth::{Accepting, Connecting, Secret};
@@ -100,7 +101,8 @@ impl Dialling {
         Ok(Self { hearing: Hearing::new(stream), secret: secret.clone(), name, greeted: None })
     }
 
-    /// Goes on as far as it can without waiting. The link is opened if that is still wanted when the other end has proved itself.
+    /// Goes on as far as it can without waiting. The link is opened if that is still wanted when the other end has
+    /// proved itself.
     pub fn advance(mut self, is_wanted: impl Fn() -> bool) -> Step<Sender, Self> {
         let outcome = self.step(is_wanted);
         match self.hearing.end(outcome) {
@@ -248,7 +250,8 @@ pub fn admit(stream: Connection, secret: &Secret) -> io::Result<Accepted> {
     }
 }
 
-/// Sleeps until something may have happened at one of these, or it is time. Whoever is woken too early finds nothing and comes back.
+/// Sleeps until something may have happened at one of these, or it is time. Whoever is woken too early finds nothing
+/// and comes back.
 pub fn sleep(entries: &mut [libc::pollfd], until: Option<Instant>) -> io::Result<()> {
     let left = until.map(|until| until.saturating_duration_since(Instant::now()));
     // Rounded up: else the last millisecond would be spent awake.

@@ -1,7 +1,7 @@
 //! Where granted payloads land: buffers that data frames are written to, whichever transport carries them.
 //!
-//! A landing takes bytes from the process that was granted it, one after the other and no more than it has room for; what
-//! else is sent to it is refused before it is written.
+//! A landing takes bytes from the process that was granted it, one after the other and no more than it has room for;
+//! what else is sent to it is refused before it is written.
 
 use redrt_types::ProcessIndex;
 use rustc_hash::FxHashSet;
@@ -85,8 +85,8 @@ impl Landings {
         self.slots.get_mut(id.slot()).filter(|landing| landing.id == id)
     }
 
-    /// Where the next `count` bytes of a payload go, which `from` sends as those from `offset` on; `None` when the landing
-    /// was given up.
+    /// Where the next `count` bytes of a payload go, which `from` sends as those from `offset` on; `None` when the
+    /// landing was given up.
     pub fn place(
         &mut self,
         from: ProcessIndex,
@@ -118,8 +118,8 @@ impl Landings {
         Ok(())
     }
 
-    /// Counts `count` more bytes as received, which `place` has allowed; the message when that completes its payload, and
-    /// the landing is removed.
+    /// Counts `count` more bytes as received, which `place` has allowed; the message when that completes its payload,
+    /// and the landing is removed.
     pub fn advance(&mut self, id: LandingId, count: usize) -> Option<usize> {
         let landing = self.get(id)?;
         landing.received += count;

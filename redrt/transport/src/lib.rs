@@ -29,7 +29,8 @@ impl Body {
     /// A body of `length` bytes at `start`.
     ///
     /// # Safety
-    /// The bytes must stay readable and unchanged until the frame is consumed, and the Body must not be used after that.
+    /// The bytes must stay readable and unchanged until the frame is consumed, and the Body must not be used after
+    /// that.
     #[inline]
     pub unsafe fn new(start: *const u8, length: usize) -> Self {
         Self { start, length }

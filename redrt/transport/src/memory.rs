@@ -12,8 +12,8 @@ pub fn resident_bytes() -> u64 {
     pages.map_or(0, |pages: u64| pages * page_bytes)
 }
 
-/// `length` bytes at an address, with checked sub-stretches. Like the C buffers it stands for, it may overlap others and
-/// be written through while others point to it; nothing here makes references to the bytes.
+/// `length` bytes at an address, with checked sub-stretches. Like the C buffers it stands for, it may overlap others
+/// and be written through while others point to it; nothing here makes references to the bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Region {
     start: *mut u8,
@@ -122,7 +122,8 @@ pub struct Scratch {
     is_spare: bool,
 }
 
-/// Memory that nobody needs now. To have fresh pages, or zeros in old ones, may take as long as all that is done with it.
+/// Memory that nobody needs now. To have fresh pages, or zeros in old ones, may take as long as all that is done with
+/// it.
 static SPARES: Mutex<Vec<Vec<u64>>> = Mutex::new(Vec::new());
 
 /// Maximum number of pieces that are kept, and of words in all.

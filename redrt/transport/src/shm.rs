@@ -6,13 +6,13 @@
 //! ```
 //! A slot page is where others wake its process: a sleep word, a `pending` flag and one bit for each sender. A ring's
 //! first line belongs to the consumer (bytes consumed, whether it polls this ring), the rest is records, each a frame
-//! rounded up to 64 bytes: [`redrt_sync::ring`] says how they are published and consumed. The consumer needs no shared tail, so an 8-byte message
-//! waits for one cache line.
-//! Pages are touched only when used: an idle pair costs nothing.
+//! rounded up to 64 bytes: [`redrt_sync::ring`] says how they are published and consumed. The consumer needs no shared
+//! tail, so an 8-byte message waits for one cache line. Pages are touched only when used: an idle pair costs nothing.
 //!
 //! The trap is the lost wake-up: the producer writes a record and then looks whether the consumer polls or sleeps; the
-//! consumer says that it sleeps and then looks for records. Both put a barrier between their two steps, so at least one sees the
-//! other ([`redrt_sync::seen`]). Only the consumer's costs something, where it has a core to itself and so seldom sleeps.
+//! consumer says that it sleeps and then looks for records. Both put a barrier between their two steps, so at least one
+//! sees the other ([`redrt_sync::seen`]). Only the consumer's costs something, where it has a core to itself and so
+//! seldom sleeps.
 //!
 //! Any process of the node can write anywhere in the segment, a corrupt one too. What is read from it is checked before
 //! it is used as a length or a number, once and on a copy: it may change between two looks.
@@ -58,8 +58,8 @@ struct RingControl {
 const _: () = assert!(size_of::<Slot>() == SLOT_BYTES);
 const _: () = assert!(size_of::<RingControl>() <= RING_CONTROL_BYTES && CAPACITY.is_multiple_of(ring::LINE_BYTES));
 
-/// Far from where the kernel looks for room by itself. A segment is mapped again in a copy of the process, and what the program maps must
-/// not lie elsewhere there than in its siblings.
+/// Far from where the kernel looks for room by itself. A segment is mapped again in a copy of the process, and what the
+/// program maps must not lie elsewhere there than in its siblings.
 const REMOTE: usize = 0x6000_0000_0000;
 const ALIGNMENT: usize = 2 << 20;
 
@@ -85,7 +85,8 @@ impl Segment {
         shared_memory_bytes(slot_count) as usize
     }
 
-    /// Maps the memfd `fd`, out of the way of what the program maps. Fails when it is not a segment for `slot_count` processes.
+    /// Maps the memfd `fd`, out of the way of what the program maps. Fails when it is not a segment for `slot_count`
+    /// processes.
     pub fn map(fd: i32, slot_count: u32) -> io::Result<Self> {
         if slot_count as usize > (SLOT_BYTES - 128) * 8 {
             return Err(io::Error::other(format!("{slot_count} processes are too many to share memory")));
@@ -133,8 +134,8 @@ impl Segment {
         self.slot_count
     }
 
-    /// Empties the slot of `process` and all its rings, in both directions, whatever another process in its place has left there.
-    /// `fd` is the memfd. Nobody may be using them.
+    /// Empties the slot of `process` and all its rings, in both directions, whatever another process in its place has
+    /// left there. `fd` is the memfd. Nobody may be using them.
     pub fn clear(&self, fd: i32, process: ProcessIndex) -> io::Result<()> {
         let punch = |start: *mut u8, bytes: usize| {
             let offset = start as usize - self.base as usize;
@@ -280,8 +281,8 @@ impl Producer {
         body_bytes: usize,
         fill: impl FnOnce(*mut u8),
     ) -> Option<bool> {
-        // Word by word: reading several words at once that were written one by one, the processor would have to wait until all it has written
-        // before is visible, also the records before this one. In arguments they stay apart.
+        // Word by word: reading several words at once that were written one by one, the processor would have to wait
+        // until all it has written before is visible, also the records before this one. In arguments they stay apart.
         let [first, context, position, origin] = header.words();
         let digest = digest.map(|digest| (digest as u64, (digest >> 64) as u64));
         self.send_words(first, context, position, origin, digest, body_bytes, fill)
@@ -389,8 +390,8 @@ impl Consumer {
     }
 
     /// The record at the front, if one is published: its header, what it is, and where digest and body start. It stays
-    /// valid until [`Consumer::consume`]. An error when it is no frame, or does not fit into the ring: then where the next
-    /// one starts is unknown, and the ring is to be closed.
+    /// valid until [`Consumer::consume`]. An error when it is no frame, or does not fit into the ring: then where the
+    /// next one starts is unknown, and the ring is to be closed.
     #[inline]
     pub fn front(&mut self) -> Result<Option<(Header, Kind, *const u8)>, FrameError> {
         let Some(offset) = self.reading.front(&self.ring) else { return Ok(None) };

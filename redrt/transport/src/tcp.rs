@@ -1,8 +1,8 @@
 //! TCP between processes. Each process accepts on one port; a link is opened by its sender on first use, proves that it
 //! knows the job's secret, names its process, and then carries frames one way, or both: see `engine::link::sharing`.
 //!
-//! Handshakes are shaken elsewhere, by a thread that serves them all (`handshake`): two processes may be opening links to each
-//! other at the same time, each holding its engine's lock, and would wait for each other forever otherwise.
+//! Handshakes are shaken elsewhere, by a thread that serves them all (`handshake`): two processes may be opening links
+//! to each other at the same time, each holding its engine's lock, and would wait for each other forever otherwise.
 
 mod receiving;
 mod sending;
@@ -32,7 +32,8 @@ const DATA_FRAME_BYTES_MAX: usize = HEADER_BYTES + Fragment::BYTES + DATA_BYTES_
 
 const BUFFER_BYTES: usize = 256 << 10;
 
-/// So much is read at most that may be, or be followed by, bytes for a landing: what is in the buffer is copied once more.
+/// So much is read at most that may be, or be followed by, bytes for a landing: what is in the buffer is copied once
+/// more.
 const AHEAD_BYTES: usize = 4 << 10;
 
 /// Payload bytes that outlive the call that sends them.
@@ -106,7 +107,8 @@ impl Connection {
         Self::make(accept).map(|made| (made, from))
     }
 
-    /// The next that somebody opens to a listener. Waits for that beforehand: others make sockets too, which takes turns.
+    /// The next that somebody opens to a listener. Waits for that beforehand: others make sockets too, which takes
+    /// turns.
     #[cfg(any(test, feature = "testing"))]
     pub fn await_next(listener: &TcpListener) -> Self {
         let mut entry = libc::pollfd { fd: listener.as_raw_fd(), events: libc::POLLIN, revents: 0 };
@@ -154,7 +156,8 @@ pub(super) fn tune(stream: &TcpStream) -> io::Result<()> {
     Ok(())
 }
 
-/// Writes to a socket. That the other end is gone is an error, not a signal: the program may have left SIGPIPE at its default.
+/// Writes to a socket. That the other end is gone is an error, not a signal: the program may have left SIGPIPE at its
+/// default.
 pub(super) fn send_quietly(stream: &TcpStream, slices: &[IoSlice]) -> io::Result<usize> {
     // SAFETY: - an all-zero msghdr is valid: nothing named, no vectors, no control data.
     let mut message: libc::msghdr = unsafe { std::mem::zeroed() };

@@ -62,8 +62,8 @@ impl View {
         Self { number: ViewNumber(0), kinship: vec![Kinship::default(); spheres.len()], spheres }
     }
 
-    /// The first view of a world that has more places than replicas: of each rank the first `degrees` places are live, in
-    /// incarnation 0, and the others free.
+    /// The first view of a world that has more places than replicas: of each rank the first `degrees` places are live,
+    /// in incarnation 0, and the others free.
     #[must_use]
     pub fn with_degrees(world: &World, degrees: &[u16]) -> Self {
         let mut view = Self::initial(world);

@@ -1,7 +1,8 @@
 //! What authentication of data between hosts costs a core: `cargo run --release -p redrt-wire --example mac_cost`.
 //!
-//! Prints, for records of several sizes, MB/s of a MAC alone (keyed BLAKE3) and of encryption with authentication (the cipher of
-//! `--secure`), each with the bytes in cache as they are when a socket takes them. docs/security.md says what follows.
+//! Prints, for records of several sizes, MB/s of a MAC alone (keyed BLAKE3) and of encryption with authentication (the
+//! cipher of `--secure`), each with the bytes in cache as they are when a socket takes them. docs/security.md says what
+//! follows.
 
 use redrt_wire::auth::{self, Secret};
 use std::hint::black_box;

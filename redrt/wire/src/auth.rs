@@ -17,8 +17,9 @@
 use crate::seal::{self, Cipher};
 use std::io::{self, Read, Write};
 
-/// A secret: 32 random bytes, and whether the connections that it opens are encrypted, so that no two ends differ in that. The
-/// secret of a job is known to `redrun`, its daemons and `redctl`. Processes know the one of their links, which is derived from it.
+/// A secret: 32 random bytes, and whether the connections that it opens are encrypted, so that no two ends differ in
+/// that. The secret of a job is known to `redrun`, its daemons and `redctl`. Processes know the one of their links,
+/// which is derived from it.
 #[derive(Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Secret {
     key: [u8; 32],
@@ -128,7 +129,8 @@ pub(crate) fn refused() -> io::Error {
     io::Error::new(io::ErrorKind::PermissionDenied, "the other end does not know this job's secret")
 }
 
-/// The connecting side of a handshake that has begun. It has no stream: who has many to serve at once says and hears for it.
+/// The connecting side of a handshake that has begun. It has no stream: who has many to serve at once says and hears
+/// for it.
 pub struct Connecting {
     secret: Secret,
     stage: Stage,
@@ -203,7 +205,8 @@ impl Accepting {
         if is_sealing { ID_BYTES + seal::HANDSHAKE_BYTES } else { NONCE_BYTES }
     }
 
-    /// Begins with that greeting, which must be made with one of `secrets`. All or none of them seal. What is to be answered.
+    /// Begins with that greeting, which must be made with one of `secrets`. All or none of them seal. What is to be
+    /// answered.
     pub fn begin(secrets: &[Secret], greeting: &[u8]) -> io::Result<(Self, Vec<u8>)> {
         let first = secrets.first().ok_or_else(refused)?;
         if first.is_sealing {
@@ -237,8 +240,8 @@ impl Accepting {
         }
     }
 
-    /// Checks the proof, without which a recorded greeting would be as good as a new one. The connecting side's name, and the
-    /// cipher for what follows if the connection is encrypted.
+    /// Checks the proof, without which a recorded greeting would be as good as a new one. The connecting side's name,
+    /// and the cipher for what follows if the connection is encrypted.
     pub fn finish(self, proof: &[u8]) -> io::Result<(Vec<u8>, Option<Cipher>)> {
         match self.stage {
             Stage::Sealing(handshake) => {
@@ -269,8 +272,8 @@ pub fn connect(stream: &mut (impl Read + Write), secret: &Secret, name: &[u8]) -
     Ok(cipher)
 }
 
-/// Authenticates as the accepting side; the other end's name, of `name_bytes` bytes, and a cipher if the secret seals. The
-/// stream must be blocking and have a limit of time: [`crate::deadline::Limited`].
+/// Authenticates as the accepting side; the other end's name, of `name_bytes` bytes, and a cipher if the secret seals.
+/// The stream must be blocking and have a limit of time: [`crate::deadline::Limited`].
 pub fn accept(
     stream: &mut (impl Read + Write),
     secret: &Secret,

@@ -1,5 +1,5 @@
-//! What `redrun` and the daemons say to each other about a clone: a living replica is copied, and the copy takes a place
-//! that is free.
+//! What `redrun` and the daemons say to each other about a clone: a living replica is copied, and the copy takes a
+//! place that is free.
 //!
 //! ```text
 //! redrun                        redrtd of the spare host        redrtd of the source        every process
@@ -19,8 +19,9 @@
 //!   │ ◀── Agent{InStep} ───────────── │                                                          │
 //!   │ ── Pins ──────────────────────────────────────────────────────────────────────────────────▶│
 //! ```
-//! A copy that is to judge (`redrun --arbitrate`) stays where it runs: `Pins` say that it stands ready, and from `Meet` on all follows when two
-//! siblings differ, if they do. `Failed` may take the place of any answer, `Abandon` follows whatever went before.
+//! A copy that is to judge (`redrun --arbitrate`) stays where it runs: `Pins` say that it stands ready, and from `Meet`
+//! on all follows when two siblings differ, if they do. `Failed` may take the place of any answer, `Abandon` follows
+//! whatever went before.
 
 use crate::control::Card;
 use redrt_types::{Incarnation, ReplicaId};

@@ -4,8 +4,9 @@
 //! redrun ──ToDaemon──▶ redrtd ──ToAgent──▶ agent thread in each application process
 //!        ◀─FromDaemon─        ◀─FromAgent─
 //! ```
-//! The life of a process: `Hello` → `Welcome`; once every live process of the job has said `Ready`, `Cards`; then `View`s as
-//! replicas are lost; in `MPI_Finalize` `Finalizing`, answered by `Release` once every live process has said so.
+//! The life of a process: `Hello` → `Welcome`; once every live process of the job has said `Ready`, `Cards`; then
+//! `View`s as replicas are lost; in `MPI_Finalize` `Finalizing`, answered by `Release` once every live process has said
+//! so.
 
 use crate::auth::Secret;
 use crate::clone::Pins;
@@ -22,7 +23,8 @@ use std::net::SocketAddr;
 /// has the same value in every replica, because the environment of replicas must not differ.
 pub const CONTROL_FD_VARIABLE: &str = "REDRT_CONTROL_FD";
 
-/// Environment variable that holds the number of the listening socket of the cloner's agent, in processes that can be cloned.
+/// Environment variable that holds the number of the listening socket of the cloner's agent, in processes that can be
+/// cloned.
 pub const CLONER_FD_VARIABLE: &str = "REDRT_CLONER_FD";
 
 /// How a logical message reaches the replicas of its receiver.
@@ -108,7 +110,8 @@ pub struct Options {
     pub on_sdc: OnSdc,
     /// Seed of the digests and of what replaces random bytes, the same in the whole job.
     pub seed: u64,
-    /// Faults are injected: each process adds up what it sends, so that one can tell afterwards what a fault has reached.
+    /// Faults are injected: each process adds up what it sends, so that one can tell afterwards what a fault has
+    /// reached.
     pub sums_messages: bool,
     /// The memory of replicas is compared now and then.
     pub scrubs: bool,
@@ -124,7 +127,8 @@ pub struct Options {
     pub profiles: bool,
 }
 
-/// A fault to carry out inside a process, counted in its sends to other virtual ranks, or what it receives from them, from 1.
+/// A fault to carry out inside a process, counted in its sends to other virtual ranks, or what it receives from them,
+/// from 1.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum ProcessFault {
     /// SIGKILL itself before send number `send`.
@@ -193,7 +197,8 @@ pub enum ProcessFault {
         /// Which bit.
         bit: u64,
     },
-    /// Flip bit `bit` (modulo its bits) of what is copied of the process at the cut; carried out by its daemon's helper.
+    /// Flip bit `bit` (modulo its bits) of what is copied of the process at the cut; carried out by its daemon's
+    /// helper.
     FlipClone {
         /// Number of the clone that is made of it on its host.
         clone: u64,
@@ -234,7 +239,8 @@ pub const RING_BYTES: usize = 32 << 10;
 /// Bytes of a process's boards: 32 pages, and behind them as many annexes of 256 KiB.
 pub const BOARDS_BYTES: usize = 32 * (4096 + (256 << 10));
 
-/// Size in bytes of a node's shared memory for `slot_count` processes. It is mostly holes: what is not touched takes no memory.
+/// Size in bytes of a node's shared memory for `slot_count` processes. It is mostly holes: what is not touched takes no
+/// memory.
 #[must_use]
 pub fn shared_memory_bytes(slot_count: u32) -> u64 {
     let slots = u64::from(slot_count);
@@ -331,14 +337,15 @@ pub enum ToAgent {
     Welcome(Box<Welcome>),
     /// The answer to the `Hello` of a copy.
     Place(Box<Place>),
-    /// Cards: those of all live processes when every one is ready, in order of process number; later those of copies, each before the `View` that has it.
+    /// Cards: those of all live processes when every one is ready, in order of process number; later those of copies,
+    /// each before the `View` that has it.
     Cards(Vec<Card>),
     /// The membership changed.
     View(View),
     /// All live processes are finalizing: leave.
     Release,
-    /// Copies will take these places and no others, have and are not in step yet, or stand ready: keep for each what it may ask for.
-    /// Answered by `Pinned`.
+    /// Copies will take these places and no others, have and are not in step yet, or stand ready: keep for each what it
+    /// may ask for. Answered by `Pinned`.
     Pins(Pins),
     /// Where in the program did you send this? Answered by `Trace`.
     Trace(Sending),
@@ -377,8 +384,8 @@ pub enum FromAgent {
     Hello,
     /// The process can be reached.
     Ready(Card),
-    /// `MPI_Finalize` was called and everything this process owes to others is known to have arrived. Taken back by a later `View`: after it the agent
-    /// says `Finalizing` again, with that view's number.
+    /// `MPI_Finalize` was called and everything this process owes to others is known to have arrived. Taken back by a
+    /// later `View`: after it the agent says `Finalizing` again, with that view's number.
     Finalizing {
         /// The view in which this holds.
         view: ViewNumber,

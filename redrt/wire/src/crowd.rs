@@ -1,7 +1,7 @@
 //! Who has to go when too many connect at once. Pure.
 //!
-//! The oldest of the largest crowd. A crowd is all guests of one address that are equally far, because a greeting proves nothing:
-//! it may be a recorded one. So a flood drives out itself, of silence or of replays.
+//! The oldest of the largest crowd. A crowd is all guests of one address that are equally far, because a greeting
+//! proves nothing: it may be a recorded one. So a flood drives out itself, of silence or of replays.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;

@@ -1,5 +1,5 @@
-//! A blocking connection with one limit of time for all that is said and heard on it together. A limit for each read, as sockets
-//! have it, is none against somebody who sends a byte now and then.
+//! A blocking connection with one limit of time for all that is said and heard on it together. A limit for each read,
+//! as sockets have it, is none against somebody who sends a byte now and then.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;

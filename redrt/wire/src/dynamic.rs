@@ -4,8 +4,8 @@
 //!  process ──Request──▶ redrun ──ToSpawned──▶ redrun of a job that was spawned
 //!          ◀─Answer────        ◀─FromSpawned─
 //! ```
-//! `redrun` of a spawned job hands questions about names on to the one above it, so the first of a tree of jobs answers all. The
-//! processes themselves meet over a port; nothing of that passes here but its name.
+//! `redrun` of a spawned job hands questions about names on to the one above it, so the first of a tree of jobs answers
+//! all. The processes themselves meet over a port; nothing of that passes here but its name.
 
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;

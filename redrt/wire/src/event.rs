@@ -29,8 +29,8 @@ pub enum Action {
     Outvoted,
     /// The job was ended, as `--on-sdc=abort` asks.
     Aborted,
-    /// Nobody has the payload as it was sent, or an arbiter cannot tell which one it is; the receiver is ended, because a sibling of it
-    /// can go on.
+    /// Nobody has the payload as it was sent, or an arbiter cannot tell which one it is; the receiver is ended, because
+    /// a sibling of it can go on.
     Withheld,
     /// It waits: copies that stand ready are asked.
     Disputed,
@@ -130,7 +130,8 @@ pub enum Event {
     Mismatch(Box<Mismatch>),
     /// What can be said of such a comparison besides, once two payloads are there to be compared.
     Evidence(Box<Evidence>),
-    /// Replicas of one rank took different paths outside messages (a decision that one replica did not ask for, a clock).
+    /// Replicas of one rank took different paths outside messages (a decision that one replica did not ask for, a
+    /// clock).
     Divergence {
         /// Who noticed.
         replica: ReplicaId,

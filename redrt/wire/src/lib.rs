@@ -1,8 +1,9 @@
 //! The control plane's wire format: how `redrun`, `redrtd` and the agent in each application process talk.
 //!
-//! `control` and `daemon` list the messages, `tree` how those of many hosts travel together, `scrub` what is said of memory, `dynamic` of jobs that jobs start, `frame` cuts a byte stream into them, `auth` proves to both ends of a connection that
-//! the other knows the job's secret before anything else is read. Decoders return errors, never panic, and never
-//! allocate more than a frame's stated, bounded length. Application payloads do not travel here.
+//! `control` and `daemon` list the messages, `tree` how those of many hosts travel together, `scrub` what is said of
+//! memory, `dynamic` of jobs that jobs start, `frame` cuts a byte stream into them, `auth` proves to both ends of a
+//! connection that the other knows the job's secret before anything else is read. Decoders return errors, never panic,
+//! and never allocate more than a frame's stated, bounded length. Application payloads do not travel here.
 #![forbid(unsafe_code)]
 
 pub mod auth;

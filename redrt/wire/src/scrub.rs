@@ -17,8 +17,8 @@ pub const PAGE_BYTES: u64 = 4096;
 /// What the replicas of a rank are to do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Order {
-    /// At which collective, counted from 1 in the order of the main thread's calls; at the first from there on at which nothing is
-    /// under way in the background.
+    /// At which collective, counted from 1 in the order of the main thread's calls; at the first from there on at which
+    /// nothing is under way in the background.
     pub collective: u64,
     /// Memory from this address on …
     pub from: u64,

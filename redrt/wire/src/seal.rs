@@ -9,9 +9,9 @@
 //!
 //!  record:  | length u16, little-endian | ciphertext and tag, `length` bytes |
 //! ```
-//! The first message proves that the client knows the secret, the answer that the server does; each record proves that it
-//! comes from the one who shook hands, is whole, and is the next. Nothing is parsed before it has been opened. Keys are
-//! fresh for each connection, so what was recorded cannot be read later by one who learns the secret.
+//! The first message proves that the client knows the secret, the answer that the server does; each record proves that
+//! it comes from the one who shook hands, is whole, and is the next. Nothing is parsed before it has been opened. Keys
+//! are fresh for each connection, so what was recorded cannot be read later by one who learns the secret.
 
 use crate::auth::Secret;
 use snow::{Builder, HandshakeState, TransportState};
@@ -75,8 +75,8 @@ impl Handshake {
         Ok(message)
     }
 
-    /// Takes what the other end says. A recorded first message passes here, and what is said after it does not: the recorder does
-    /// not know the key.
+    /// Takes what the other end says. A recorded first message passes here, and what is said after it does not: the
+    /// recorder does not know the key.
     pub(crate) fn hear(&mut self, message: &[u8]) -> io::Result<()> {
         let mut payload = [0; HANDSHAKE_BYTES];
         self.0.read_message(message, &mut payload).map(drop).map_err(|_| crate::auth::refused())

@@ -7,12 +7,12 @@
 //!         ╱ ╲
 //!       h3   h4 ═══ h5             neighbours in a ring only tell each other that they are there
 //! ```
-//! Messages between `redrun` and one host are a stream in each direction that survives the loss of the way they take. Both
-//! ends count what they have received and keep what the other has not said it has. A daemon whose way is broken connects to
-//! the root itself, says in [`Attach`] how much it has, and is answered [`Down::Attached`] with the same; what is missing is
-//! then sent again. Messages to all hosts are one frame, so those that go down have no numbers: until that answer a daemon
-//! drops what arrives, since it cannot know what was lost before it. Its children are told to do the same by
-//! [`Down::Resync`]. Messages that go up are numbered, and one that is out of turn is dropped.
+//! Messages between `redrun` and one host are a stream in each direction that survives the loss of the way they take.
+//! Both ends count what they have received and keep what the other has not said it has. A daemon whose way is broken
+//! connects to the root itself, says in [`Attach`] how much it has, and is answered [`Down::Attached`] with the same;
+//! what is missing is then sent again. Messages to all hosts are one frame, so those that go down have no numbers:
+//! until that answer a daemon drops what arrives, since it cannot know what was lost before it. Its children are told
+//! to do the same by [`Down::Resync`]. Messages that go up are numbered, and one that is out of turn is dropped.
 
 use crate::daemon::HostName;
 use serde::{Deserialize, Serialize};

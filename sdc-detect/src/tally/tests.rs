@@ -196,7 +196,8 @@ fn majority_and_only_the_majority_names_culprits() {
     }
 }
 
-/// Two replicas differ, and arbiters have joined: copies of the first (2) and of the second (3). `claims` by index, absent: not live.
+/// Two replicas differ, and arbiters have joined: copies of the first (2) and of the second (3). `claims` by index,
+/// absent: not live.
 fn arbitrated(claims: [Option<u128>; 4]) -> Option<Vec<u16>> {
     let mut tally = Tally::default();
     let places = || (0..4_u16).map(ReplicaIndex).zip(claims);

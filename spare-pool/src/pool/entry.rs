@@ -76,8 +76,8 @@ impl Entry {
         }
     }
 
-    /// Whether somebody should look at it at some time. A job watches what it holds; but of a host that nothing is known of, the pool has
-    /// to know something before it lends another place of it.
+    /// Whether somebody should look at it at some time. A job watches what it holds; but of a host that nothing is
+    /// known of, the pool has to know something before it lends another place of it.
     fn is_to_be_seen(&self) -> bool {
         self.is_watched && self.admission == Admission::Open && (self.leases.is_empty() || self.facts.is_none())
     }

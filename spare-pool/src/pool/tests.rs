@@ -77,7 +77,8 @@ fn what_suits_best_is_chosen() {
     };
     assert_eq!(why(&pool, "a").unwrap(), "8 bytes of memory, 9 are needed");
     assert!(pool.lease(wanted(9), at(0)).is_none());
-    // The one with more features than needed before the loaded one, the rack of a sibling after it, a sibling's host last.
+    // The one with more features than needed before the loaded one, the rack of a sibling after it, a sibling's host
+    // last.
     let order: Vec<_> = (0..4).map(|_| name(pool.lease(wanted(8), at(0))).unwrap()).collect();
     assert_eq!(order, ["d", "c", "b", "a"]);
     assert!(pool.lease(wanted(1), at(0)).is_none());

@@ -50,7 +50,8 @@ fn trial(degree: u16, place: Place, program: Program, known: &Undisturbed, rando
         Place::Received => format!("recv:{target}"),
         Place::Output => format!("stdout:{target}"),
         Place::Log => {
-            // The sibling before it, in whose stead this one is asked: what it sends is flipped on its way, or it dies before it sends.
+            // The sibling before it, in whose stead this one is asked: what it sends is flipped on its way, or it dies
+            // before it sends.
             let before = (replica + degree - 1) % degree;
             let trigger = random.one_of(&["wire", "kill"]);
             format!("log:{target},{trigger}:{rank}.{before}@#{number}")

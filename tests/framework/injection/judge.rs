@@ -165,7 +165,8 @@ impl Facts<'_> {
     }
 
     fn verdicts(&self) -> impl Iterator<Item = &Value> {
-        // A replica that is killed to make somebody ask, or a payload that is flipped for that, has verdicts of its own.
+        // A replica that is killed to make somebody ask, or a payload that is flipped for that, has verdicts of its
+        // own.
         self.ended.events("mismatch").filter(|record| !self.is_of_trigger(record))
     }
 
@@ -211,7 +212,8 @@ impl Facts<'_> {
         self.ended.events("divergence").any(|record| record["replica"].as_str().is_some_and(|it| it.starts_with(&rank)))
     }
 
-    /// Somebody else is accused by a majority. In deferred mode those who used something wrong before its verdict are wrong as well.
+    /// Somebody else is accused by a majority. In deferred mode those who used something wrong before its verdict are
+    /// wrong as well.
     fn accuses_another(&self) -> bool {
         let is_certain = self.trial.can_name() && !self.trial.is_deferred();
         let is_other = |value: &Value| value.as_str().is_some_and(|name| name != self.culprit);

@@ -5,9 +5,9 @@
 //!                                                        ▲                  │
 //!                                                        └── file of records: what is in it is not run again
 //! ```
-//! What a fault really did is not taken from the verdicts. A job with faults tells sums over all messages that each process sent, and that
-//! its program got; when replicas of one rank have different sums, something wrong was sent or taken. And the output of an undisturbed job
-//! is known.
+//! What a fault really did is not taken from the verdicts. A job with faults tells sums over all messages that each
+//! process sent, and that its program got; when replicas of one rank have different sums, something wrong was sent or
+//! taken. And the output of an undisturbed job is known.
 
 pub mod calm;
 mod draw;

@@ -1,5 +1,5 @@
-//! `redrt-lab-measure`: how long a launch takes, how long it takes until a death is known, and messages between two hosts beside
-//! other libraries, over the hosts of a lab.
+//! `redrt-lab-measure`: how long a launch takes, how long it takes until a death is known, and messages between two
+//! hosts beside other libraries, over the hosts of a lab.
 
 mod tcp;
 

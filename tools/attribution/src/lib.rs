@@ -1,8 +1,8 @@
 //! Software or hardware: what do the verdicts have in common, a place in the program or a host?
 //!
-//! Enters what was found ([`Finding`]), who was copied from whom, and who took a payload that was not agreed on. Leaves what
-//! follows from all of it ([`Judgement`]). `redrun` asks after each verdict of its job, `redreport` over many jobs. No clock, no
-//! I/O: the same findings give the same answer.
+//! Enters what was found ([`Finding`]), who was copied from whom, and who took a payload that was not agreed on. Leaves
+//! what follows from all of it ([`Judgement`]). `redrun` asks after each verdict of its job, `redreport` over many
+//! jobs. No clock, no I/O: the same findings give the same answer.
 //!
 //! One cause has many findings, so first it is settled which of them stand for themselves:
 //!
@@ -13,9 +13,9 @@
 //! | where nobody can judge, after the first of the job, if any of the replicas may be a consequence | consequence |
 //! | else | counts |
 //!
-//! Those that count are put down to the program where one host cannot be the reason: the same call of the same rank differs on
-//! several hosts, or no two of three replicas agree. What is left is put down to a host when several ranks differ there. All
-//! else is open, and said to be: nothing is guessed.
+//! Those that count are put down to the program where one host cannot be the reason: the same call of the same rank
+//! differs on several hosts, or no two of three replicas agree. What is left is put down to a host when several ranks
+//! differ there. All else is open, and said to be: nothing is guessed.
 #![forbid(unsafe_code)]
 
 mod words;
@@ -25,7 +25,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Number of wrong replicas on one host from which on chance is no explanation.
 pub const HOST_COUNT: usize = 3;
-/// Number of findings of several ranks in one job, on as many hosts as [`SPREAD_HOSTS`], from which on no host is the reason.
+/// Number of findings of several ranks in one job, on as many hosts as [`SPREAD_HOSTS`], from which on no host is the
+/// reason.
 const SPREAD_COUNT: usize = 4;
 const SPREAD_HOSTS: usize = 3;
 /// Number of findings of other ranks that make a host a reason of its own for what is found there.

@@ -7,8 +7,8 @@ fn life(job: usize, name: &str) -> Life {
     Life { job, replica: replica.into(), host: host.into() }
 }
 
-/// `1.1@h2` was outvoted; `1.0@h1|1.1@h2` differ; `1.0@h1|1.1@h2|1.2@h3` all differ. Before it may stand the number of the job, behind it
-/// the tag: `2 1.1@h2 #7`.
+/// `1.1@h2` was outvoted; `1.0@h1|1.1@h2` differ; `1.0@h1|1.1@h2|1.2@h3` all differ. Before it may stand the number of
+/// the job, behind it the tag: `2 1.1@h2 #7`.
 fn finding(text: &str) -> Finding {
     let mut words: Vec<_> = text.split(' ').collect();
     let tag = words.iter().find_map(|word| word.strip_prefix('#')).map_or(0, |tag| tag.parse().expect("a tag"));

@@ -1,4 +1,5 @@
-//! The audit log: what happened in a job, one JSON record a line, which nobody can change afterwards without that being seen.
+//! The audit log: what happened in a job, one JSON record a line, which nobody can change afterwards without that being
+//! seen.
 //!
 //! ```text
 //! {"v":1,"n":17,"time":"2026-03-01T12:00:00.000123Z","event":"replica-lost","host":"h2",…,"chain":"8d0f…"}
@@ -13,8 +14,8 @@
 //! - [`recorder`]: the thread that a job's log is written by
 //! - [`time`](mod@time): moments as text
 //!
-//! A file may hold several jobs, one after the other. What is cut off at its end shows as a job without its last record, or by
-//! comparison with the last record's number and chain, its *head*, which `redrun` prints when it ends.
+//! A file may hold several jobs, one after the other. What is cut off at its end shows as a job without its last
+//! record, or by comparison with the last record's number and chain, its *head*, which `redrun` prints when it ends.
 
 #![forbid(unsafe_code)]
 
@@ -28,7 +29,8 @@ pub mod read;
 pub mod recorder;
 pub mod time;
 
-/// The form of the records, their field `v`. It grows when a field changes its meaning; new fields and events do not count.
+/// The form of the records, their field `v`. It grows when a field changes its meaning; new fields and events do not
+/// count.
 pub const VERSION: u64 = 1;
 
 /// The first record of a job.

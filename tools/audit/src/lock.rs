@@ -1,5 +1,5 @@
-//! Who writes to a log, as the kernel knows it: a lock that goes when its holder ends, and that can be asked for without being
-//! taken, so that a reader is in nobody's way.
+//! Who writes to a log, as the kernel knows it: a lock that goes when its holder ends, and that can be asked for
+//! without being taken, so that a reader is in nobody's way.
 
 use nix::fcntl::{FcntlArg, fcntl};
 use std::fs::File;

@@ -1,8 +1,8 @@
-//! Writing: each record is written whole, at once, to the end of the file, so it can be read while the job runs and holds
-//! all that happened before `redrun` was killed.
+//! Writing: each record is written whole, at once, to the end of the file, so it can be read while the job runs and
+//! holds all that happened before `redrun` was killed.
 //!
-//! What a verdict follows from is put on the disk as well, by a thread of its own: a host that loses its power loses nothing of
-//! that, and a slow disk does not keep the job waiting.
+//! What a verdict follows from is put on the disk as well, by a thread of its own: a host that loses its power loses
+//! nothing of that, and a slow disk does not keep the job waiting.
 
 use super::chain::{Chain, Head};
 use super::{RESUMED, VERSION, lock, read, time};

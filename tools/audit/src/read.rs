@@ -112,8 +112,8 @@ struct Resumed {
     lost_records: u64,
 }
 
-/// The parts of a record: what its link is made from, its link, its fields. None if the line is no record. The last number of
-/// all is no record's, so that a number always has a successor.
+/// The parts of a record: what its link is made from, its link, its fields. None if the line is no record. The last
+/// number of all is no record's, so that a number always has a successor.
 fn parts_of(line: &str) -> Option<(&str, Chain, Line)> {
     let (record, chain) = Chain::split(line)?;
     let fields: Line = serde_json::from_str(line).ok()?;

@@ -1,9 +1,9 @@
-//! What `--check-determinism` gathers: messages that differ between two replicas, where each of the two sent them, and in what
-//! they differ.
+//! What `--check-determinism` gathers: messages that differ between two replicas, where each of the two sent them, and
+//! in what they differ.
 //!
 //! The receivers tell of a message; the senders are asked for their stacks, which they remember for a while. Both
-//! receivers tell of the same message. After the first difference others follow from it, so when it was sent counts, not when it was
-//! told.
+//! receivers tell of the same message. After the first difference others follow from it, so when it was sent counts,
+//! not when it was told.
 
 use super::Coordinator;
 use redrt_types::{ReplicaId, VirtualRank};

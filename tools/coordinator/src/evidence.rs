@@ -1,7 +1,7 @@
 //! Payloads of one message that several processes have received and nobody can judge: compared here, where they meet.
 //!
-//! Each report of such a message brings an excerpt of the payload that its receiver got. The first is kept until another
-//! one comes that was received from another replica.
+//! Each report of such a message brings an excerpt of the payload that its receiver got. The first is kept until
+//! another one comes that was received from another replica.
 
 use redrt_types::{ContextId, ReplicaId, SeqNum, VirtualRank};
 use redrt_wire::event::{Evidence, Excerpt, Mismatch};

@@ -6,9 +6,10 @@
 //! | correct | what the majority sent | stays, until it leaves the path of its siblings |
 //! | heal, abort | what the majority sent | is ended, and a copy of a sound sibling takes its place where there is a spare |
 //!
-//! Each replica that is ended like this is a strike against its host, and so is that it is slow (`slowness`). A host with `--strikes` of them gets nothing more, its
-//! other replicas move away, each as soon as another has its part (as by `redctl drain`), and the command for the batch system is shown.
-//! A receiver that has taken a wrong payload is wrong as well, but its host is not to blame. One that could not be given a right one goes, too.
+//! Each replica that is ended like this is a strike against its host, and so is that it is slow (`slowness`). A host
+//! with `--strikes` of them gets nothing more, its other replicas move away, each as soon as another has its part (as
+//! by `redctl drain`), and the command for the batch system is shown. A receiver that has taken a wrong payload is
+//! wrong as well, but its host is not to blame. One that could not be given a right one goes, too.
 //!
 //! Where a rank has taken a message that nobody could judge, some of its replicas may have the one payload and some the
 //! other. Which of them are right is not known, and not what the majority says from then on: a replica that is outvoted
@@ -66,7 +67,8 @@ impl Coordinator {
     /// A comparison was not unanimous: whoever is known to be wrong goes.
     pub(super) fn heal(&mut self, now: Duration, mismatch: &Mismatch) {
         if mismatch.action == Action::Withheld {
-            // Its sibling may have the message. If there is none any more, the view says so, and it goes on with what it has.
+            // Its sibling may have the message. If there is none any more, the view says so, and it goes on with what
+            // it has.
             self.retire(mismatch.receiver, RetireReason::Withheld, 1);
         }
         if mismatch.finding != Finding::ReplicaCorrupt {

@@ -1,7 +1,7 @@
 //! The coordinator: who is alive, in which view, and how the job ends.
 //!
-//! Enters ([`Input`]): what daemons and processes report, the user's signals, time. Leaves ([`Output`]): messages for the
-//! daemons, reports for the user and the audit log, at the end the exit code. No clock, socket or random source
+//! Enters ([`Input`]): what daemons and processes report, the user's signals, time. Leaves ([`Output`]): messages for
+//! the daemons, reports for the user and the audit log, at the end the exit code. No clock, socket or random source
 //! inside: `now` is the time since the start of the job, seeds come with the settings.
 //!
 //! ```text

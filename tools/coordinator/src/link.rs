@@ -1,7 +1,7 @@
-//! Connections between two processes that break. As a rule one of the two has died, and a view will say so. If both are still
-//! there after the time in which any death is found, what was on its way between them is lost for good, and others would wait
-//! for it for ever: the one whose connection is said to be broken goes, if its rank can do without it, else the other,
-//! else the job ends.
+//! Connections between two processes that break. As a rule one of the two has died, and a view will say so. If both are
+//! still there after the time in which any death is found, what was on its way between them is lost for good, and
+//! others would wait for it for ever: the one whose connection is said to be broken goes, if its rank can do without
+//! it, else the other, else the job ends.
 
 use super::{Coordinator, EndReason, KILL_GRACE, Report, RetireReason};
 use redrt_types::{Incarnation, ReplicaId};

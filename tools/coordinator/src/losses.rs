@@ -151,8 +151,8 @@ impl Coordinator {
     /// Ends one replica that was found to be wrong, when its rank can go on without it: with so many others at least,
     /// where those that share an unproven image count once. `false` when there are not, and nothing is done.
     ///
-    /// Its memory is known to be wrong. Left alone it could leave the path of its siblings, and then the job would wait for
-    /// ever for what it does not send, acknowledge or finish.
+    /// Its memory is known to be wrong. Left alone it could leave the path of its siblings, and then the job would wait
+    /// for ever for what it does not send, acknowledge or finish.
     pub(super) fn retire(&mut self, replica: ReplicaId, reason: RetireReason, others_min: usize) -> bool {
         let counts = |other: &ReplicaId| self.processes[self.world().process(*other).0 as usize].counts();
         let is_fit = |other: &ReplicaId| *other != replica && counts(other) && self.is_in_step(*other);

@@ -1,9 +1,9 @@
 //! Frames and messages that no sound process sends: who goes.
 //!
 //! Of two processes, one that sent such a frame and one that refused it, one is corrupt, and it is hardly ever the one
-//! that refused: a process checks far less than it sends. So the sender goes, as if it had died. If it is the last of its
-//! rank, the other goes: if that was the sound one, its siblings refuse the same, and the job ends at last. One that
-//! refuses frames of two processes goes itself, and so does one that cannot say who sent the frame.
+//! that refused: a process checks far less than it sends. So the sender goes, as if it had died. If it is the last of
+//! its rank, the other goes: if that was the sound one, its siblings refuse the same, and the job ends at last. One
+//! that refuses frames of two processes goes itself, and so does one that cannot say who sent the frame.
 
 use super::report::Refusal;
 use super::{Coordinator, EndReason, KILL_GRACE, Report, RetireReason, scrub};

@@ -1,4 +1,5 @@
-//! Compares the memory of replicas at rest: rounds of questions, orders and digests of pages, and what follows from them.
+//! Compares the memory of replicas at rest: rounds of questions, orders and digests of pages, and what follows from
+//! them.
 //!
 //! ```text
 //!   Resting ──interval──▶ Asking: how many collectives has each begun?
@@ -6,15 +7,17 @@
 //!                            ▼
 //!                         Comparing: every rank at a collective none of its replicas has begun ──▶ pages that differ
 //! ```
-//! An interval of time becomes a place in the program by this one decision, so that all replicas look at their memory in the same state. Some
-//! may have passed the place when they hear of it: then nothing is compared there, and next time it is farther ahead.
+//! An interval of time becomes a place in the program by this one decision, so that all replicas look at their memory
+//! in the same state. Some may have passed the place when they hear of it: then nothing is compared there, and next
+//! time it is farther ahead.
 //!
 //! A pass over all memory of a rank, in as many rounds as it takes, also says who need not be kin any more: what was
 //! corrupt in a source when it was copied would show as pages on which it and its copies differ from the others
 //! ([`Kinship::prove`]).
 //!
-//! Not all memory of replicas is the same. A page counts only after it was equal once; one that differs when it is first seen is left
-//! out from then on. So what corrupts a page before that is not found here, nor what hits a page that was left out.
+//! Not all memory of replicas is the same. A page counts only after it was equal once; one that differs when it is
+//! first seen is left out from then on. So what corrupts a page before that is not found here, nor what hits a page
+//! that was left out.
 
 use super::{Coordinator, Output, Report};
 use redrt_types::{CutNumber, Kinship, ReplicaId, ReplicaIndex, ReplicaSet, VirtualRank};
@@ -96,8 +99,8 @@ struct Rank {
     pass: Option<Pass>,
     /// The round of the last comparison.
     compared: Option<u64>,
-    /// Who had something on a page that was equal before, and none but its kin had it. The page is left out from then on, so
-    /// this is kept.
+    /// Who had something on a page that was equal before, and none but its kin had it. The page is left out from then
+    /// on, so this is kept.
     alone: ReplicaSet,
 }
 
@@ -521,8 +524,8 @@ impl Coordinator {
             Finding::Unfit(replica, why) => self.report(Report::ScrubUnfit { replica, why }),
             Finding::Compared { rank, since, compared, sides } => self.note_proof(rank, compared, &sides, since),
             Finding::Over(coverage) => self.report(Report::Scrubbed(coverage)),
-            // Not acted on: memory that was equal once may differ in sound replicas, too, as nobody orders what is done to it. What is
-            // corrupt there is outvoted when a message carries it.
+            // Not acted on: memory that was equal once may differ in sound replicas, too, as nobody orders what is done
+            // to it. What is corrupt there is outvoted when a message carries it.
             Finding::Differs(difference) => self.report(Report::MemoryDiffers(difference)),
         }
     }

@@ -1,9 +1,9 @@
 //! Finds out that a job will never go on: every process waits in MPI, and nothing is under way.
 //!
-//! All live processes are asked in waves whether they can do anything by themselves. Two waves in a row in which all were
-//! passive, with the same counts of bytes, as many received as sent, prove it (Mattern 1987, the four-counter method);
-//! how far apart they are does not matter. What is sent is counted before it goes and received after it came, so what was
-//! under way at the first wave shows in a count at the second.
+//! All live processes are asked in waves whether they can do anything by themselves. Two waves in a row in which all
+//! were passive, with the same counts of bytes, as many received as sent, prove it (Mattern 1987, the four-counter
+//! method); how far apart they are does not matter. What is sent is counted before it goes and received after it came,
+//! so what was under way at the first wave shows in a count at the second.
 
 use super::SIBLINGS_BELIEVED;
 use redrt_types::{ReplicaId, ReplicaSet, View};

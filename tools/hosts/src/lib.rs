@@ -1,4 +1,5 @@
-//! Which hosts are there: what each daemon hears of its neighbours, and what `redrun` makes of it. Pure; time comes as ticks.
+//! Which hosts are there: what each daemon hears of its neighbours, and what `redrun` makes of it. Pure; time comes as
+//! ticks.
 //!
 //! ```text
 //!   h0 ── beat ──▶ h1 ── beat ──▶ h2 ── beat ──▶ h0 …          a ring, both ways; and from each daemon to its parent
@@ -13,9 +14,9 @@
 //!     5 ticks without redrun's beat: looks for another way to it
 //!     18 ticks: cut off; kills its processes and leaves
 //! ```
-//! A tick is a twentieth of `--detect-timeout`. An observer that was stopped itself, or got no processor, finds one tick late
-//! and not twenty missed: silence is counted in ticks, not in time. Of a network in two parts, the one that holds
-//! `redrun` goes on, if every rank has a replica there; the other stops itself.
+//! A tick is a twentieth of `--detect-timeout`. An observer that was stopped itself, or got no processor, finds one
+//! tick late and not twenty missed: silence is counted in ticks, not in time. Of a network in two parts, the one that
+//! holds `redrun` goes on, if every rank has a replica there; the other stops itself.
 #![forbid(unsafe_code)]
 
 mod arbiter;
@@ -31,7 +32,8 @@ pub use refusals::Refusals;
 
 /// Ticks in the time after which, at the latest, a dead host has been found.
 pub const TICKS: u32 = 20;
-/// Ticks without a beat after which the other observers of a host are asked, so that their answers are there when they are needed.
+/// Ticks without a beat after which the other observers of a host are asked, so that their answers are there when they
+/// are needed.
 pub const QUIET_TICKS: u32 = 8;
 /// As often is said again that a host is silent.
 pub const REPEAT_TICKS: u32 = 5;

@@ -27,14 +27,14 @@ struct Peer {
 }
 
 impl Peer {
-    /// Whether this observer's word counts. A daemon that could not connect to a new neighbour yet has nothing to say of it: the
-    /// fault may be its own. But every host is attached somewhere, and there it has been heard.
+    /// Whether this observer's word counts. A daemon that could not connect to a new neighbour yet has nothing to say
+    /// of it: the fault may be its own. But every host is attached somewhere, and there it has been heard.
     fn is_known(&self) -> bool {
         self.known || self.is_below
     }
 
-    /// What is worth telling when a tick has passed without a beat. Repeated as long as the silence lasts: what was told before
-    /// may have been dropped for a reason that is gone.
+    /// What is worth telling when a tick has passed without a beat. Repeated as long as the silence lasts: what was
+    /// told before may have been dropped for a reason that is gone.
     fn news(&self) -> Option<Sign> {
         match self.missed {
             QUIET_TICKS => Some(Sign::Quiet),

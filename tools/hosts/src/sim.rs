@@ -1,10 +1,12 @@
-//! A network of observers and an arbiter on one thread, from a seed: hosts die, parts of the network are cut off and come
-//! back, daemons do not run for a while. Time is counted in ticks; beats take no time or are lost with a cut; what
-//! observers and `redrun` tell each other, and connecting to a new neighbour or to the root, takes a while from the seed. Daemons form a
-//! tree, so that beats and messages are stopped by whoever is above, until a daemon has found a way of its own.
+//! A network of observers and an arbiter on one thread, from a seed: hosts die, parts of the network are cut off and
+//! come back, daemons do not run for a while. Time is counted in ticks; beats take no time or are lost with a cut; what
+//! observers and `redrun` tell each other, and connecting to a new neighbour or to the root, takes a while from the
+//! seed. Daemons form a tree, so that beats and messages are stopped by whoever is above, until a daemon has found a
+//! way of its own.
 //!
-//! What must hold: a dead host is found within the timeout, or within one for each level of the tree that dies with it; a daemon that
-//! is cut off from the root for so long has left; nobody who was not dead, cut off or stopped is taken for dead.
+//! What must hold: a dead host is found within the timeout, or within one for each level of the tree that dies with it;
+//! a daemon that is cut off from the root for so long has left; nobody who was not dead, cut off or stopped is taken
+//! for dead.
 
 use super::*;
 use crate::shape;

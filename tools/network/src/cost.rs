@@ -1,9 +1,11 @@
-//! What one failure costs in control messages and hops, counted over the real shape of the tree and by the real replication
-//! machines, for jobs that are too large to be run here. Only tests use it; `docs/hosts.md` shows the table.
+//! What one failure costs in control messages and hops, counted over the real shape of the tree and by the real
+//! replication machines, for jobs that are too large to be run here. Only tests use it; `docs/hosts.md` shows the
+//! table.
 //!
 //! The daemon that saw the death tells the root: as many messages as it is deep in the tree. The root tells the view to
-//! the daemons below it, these to those below them; each hands it to its processes. Then every process that the lost replica has
-//! sent anything sends one `Resume` to the next of its sphere. That is one for each partner, whatever the size of the job.
+//! the daemons below it, these to those below them; each hands it to its processes. Then every process that the lost
+//! replica has sent anything sends one `Resume` to the next of its sphere. That is one for each partner, whatever the
+//! size of the job.
 
 use host_watch::shape;
 use quiesce::{Config, Frame, Output, Protocol, Replica, Verification};
@@ -32,7 +34,8 @@ fn depth(host: u32, fan_out: u32) -> u32 {
     shape::parent(host, fan_out).map_or(1, |above| depth(above, fan_out) + 1)
 }
 
-/// The `Resume`s that one process sends when the view changes, if it has received a message of rank `lost` before, or nothing.
+/// The `Resume`s that one process sends when the view changes, if it has received a message of rank `lost` before, or
+/// nothing.
 fn resumes(world: &World, me: ReplicaId, before: &View, after: &View, lost: Option<VirtualRank>) -> usize {
     let (protocol, verification) = (Protocol::Hash, Verification::Strict);
     let mut machine = Replica::new(Config { me, world: world.clone(), view: before.clone(), protocol, verification });

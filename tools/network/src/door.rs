@@ -1,4 +1,5 @@
-//! Who comes in, and who is let in elsewhere: all handshakes of a daemon at once, on the thread of its loop, none of which it waits for.
+//! Who comes in, and who is let in elsewhere: all handshakes of a daemon at once, on the thread of its loop, none of
+//! which it waits for.
 //!
 //! ```text
 //!  strangers ──▶ guests, who have 5 s in all ──▶ Met::Accepted, who know a secret
@@ -6,9 +7,9 @@
 //!                     └──▶ Met::Refused, a few of them; the others are counted
 //!  dial ────────▶ Met::Dialled
 //! ```
-//! Enters: connections, addresses to dial, time. Leaves: [`Met`]. Nothing that a stranger sends is kept but the bytes of one step
-//! of the handshake, whose size is known. What strangers can cost is bounded: [`GUESTS_MAX`] descriptors, `ACCEPTED_AT_ONCE`
-//! connections each time the loop comes here, a few lines of a log each minute.
+//! Enters: connections, addresses to dial, time. Leaves: [`Met`]. Nothing that a stranger sends is kept but the bytes
+//! of one step of the handshake, whose size is known. What strangers can cost is bounded: [`GUESTS_MAX`] descriptors,
+//! `ACCEPTED_AT_ONCE` connections each time the loop comes here, a few lines of a log each minute.
 //!
 //! When there are too many guests, one has to go: see [`crowd`].
 
@@ -38,7 +39,8 @@ const ACCEPTED_AT_ONCE: usize = 64;
 const BACKLOG: i32 = 1024;
 /// How long nobody is accepted when there are no descriptors or there is no memory.
 const CLOSED_TIME: Duration = Duration::from_millis(100);
-/// How often a connection that was dropped before anything was said on it is tried again: the other end may have been flooded.
+/// How often a connection that was dropped before anything was said on it is tried again: the other end may have been
+/// flooded.
 const TRIES: u32 = 3;
 const EVENTS_AT_ONCE: usize = 256;
 const LISTENER_TOKEN: u64 = u64::MAX;
@@ -136,8 +138,8 @@ pub struct Door {
 }
 
 impl Door {
-    /// Listens at this address, of which the port may be 0, for those who know one of these secrets and say `name_bytes` bytes
-    /// of themselves.
+    /// Listens at this address, of which the port may be 0, for those who know one of these secrets and say
+    /// `name_bytes` bytes of themselves.
     pub fn new(address: SocketAddr, keys: Vec<Secret>, name_bytes: usize) -> Result<Self> {
         let listener = listen(address).with_context(|| format!("Failed to listen at {address}"))?;
         let mut door = Self::without_listener(keys)?;

@@ -1,5 +1,5 @@
-//! The line by which a daemon is handed the job's secret, on its standard input: in plain where what carries it is protected (a pipe,
-//! ssh), sealed by MUNGE where it is not (srun).
+//! The line by which a daemon is handed the job's secret, on its standard input: in plain where what carries it is
+//! protected (a pipe, ssh), sealed by MUNGE where it is not (srun).
 
 use crate::munge::{Munge, SEALED, SEALED_BYTES_MAX};
 use anyhow::{Context, Result};

@@ -1,7 +1,8 @@
-//! Connections that have proved themselves, those that others open and those opened to others, behind one descriptor to wait on.
+//! Connections that have proved themselves, those that others open and those opened to others, behind one descriptor to
+//! wait on.
 //!
-//! Enters: addresses to dial, messages to send. Leaves: [`Event`]s. Handshakes are the [`Door`]'s. No frame is read from a connection
-//! whose other end has not proved that it knows a secret of this hub, and everything is encrypted.
+//! Enters: addresses to dial, messages to send. Leaves: [`Event`]s. Handshakes are the [`Door`]'s. No frame is read
+//! from a connection whose other end has not proved that it knows a secret of this hub, and everything is encrypted.
 
 use super::door::{Door, Met, Opened, Refusal};
 use crate::link::{Link, Received};

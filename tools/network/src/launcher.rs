@@ -1,8 +1,9 @@
 //! Starting daemons: here by fork, on other hosts by ssh or one like it, in a Slurm allocation by one srun for all.
 //!
-//! The job's secret goes by standard input; never by the command line, which everybody on a host can read, nor by the environment,
-//! which is copied to all that a process starts. What srun carries is not encrypted: there the secret is sealed by MUNGE, which
-//! Slurm itself uses, so that only processes of the same user can open it. How it is written and read is in [`super::handing`].
+//! The job's secret goes by standard input; never by the command line, which everybody on a host can read, nor by the
+//! environment, which is copied to all that a process starts. What srun carries is not encrypted: there the secret is
+//! sealed by MUNGE, which Slurm itself uses, so that only processes of the same user can open it. How it is written and
+//! read is in [`super::handing`].
 
 use super::handing;
 use anyhow::{Context, Result, bail, ensure};

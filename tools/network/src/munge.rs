@@ -1,5 +1,5 @@
-//! MUNGE, where a site has it: text that one user seals on one host, and a process opens on another that has the same key. Who opens
-//! it learns which user has sealed it.
+//! MUNGE, where a site has it: text that one user seals on one host, and a process opens on another that has the same
+//! key. Who opens it learns which user has sealed it.
 //!
 //! Its commands are run, not its library: only sites that use it have it.
 
@@ -59,7 +59,8 @@ impl Munge {
     /// Opens a text. It can be opened once on a host, and for five minutes.
     ///
     /// # Errors
-    /// When it was not sealed with this site's key, is too old or was opened before, is for another user, or MUNGE does not answer.
+    /// When it was not sealed with this site's key, is too old or was opened before, is for another user, or MUNGE does
+    /// not answer.
     pub fn open(&self, sealed: &str) -> Result<Opened> {
         ensure!(sealed.starts_with(SEALED) && sealed.len() <= SEALED_BYTES_MAX, "this was not sealed by MUNGE");
         let printed = pass_through(&self.open, &["--numeric".into(), "--keys=UID".into()], sealed)?;

@@ -1,7 +1,7 @@
 //! How often something may be told that strangers can cause. Pure.
 //!
-//! A few are told as they come. Then one is told now and then, with how many were kept back before it, the latest of them in
-//! their place when nothing new comes.
+//! A few are told as they come. Then one is told now and then, with how many were kept back before it, the latest of
+//! them in their place when nothing new comes.
 
 use std::time::{Duration, Instant};
 
@@ -26,7 +26,8 @@ impl<T> Quota<T> {
         Self { left: BURST, since: now, kept_back: None, kept_back_count: 0 }
     }
 
-    /// What is to be told now that this has happened, or only time has passed, and how many others were kept back before it.
+    /// What is to be told now that this has happened, or only time has passed, and how many others were kept back
+    /// before it.
     pub fn pass(&mut self, now: Instant, news: Option<T>) -> Option<(T, u64)> {
         while self.left < BURST && now >= self.since + INTERVAL {
             self.left += 1;

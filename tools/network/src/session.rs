@@ -73,7 +73,8 @@ impl Session {
         self.received
     }
 
-    /// The other end has received `count` messages. A count that cannot be is ignored: it would be a message from before.
+    /// The other end has received `count` messages. A count that cannot be is ignored: it would be a message from
+    /// before.
     pub fn taken(&mut self, count: u64) {
         let known = count.saturating_sub(self.first).min(self.log.len() as u64);
         for body in self.log.drain(..known as usize) {

@@ -1,7 +1,7 @@
 //! A bit that `--inject stdout:V.I@#K` flips in what a replica prints.
 //!
-//! It is counted in lines, because how a text is cut into pieces on its way depends on timing. Of the line, one of the first
-//! bytes is hit; in a shorter one its end.
+//! It is counted in lines, because how a text is cut into pieces on its way depends on timing. Of the line, one of the
+//! first bytes is hit; in a shorter one its end.
 
 use redrt_wire::control::ProcessFault;
 

@@ -1,8 +1,8 @@
 //! Standard output of a rank as its leader prints it, for `--stdout=leader`: shown at once, not compared.
 //!
-//! What the others print is counted, so that another can go on where the leader stopped. Their text may be another one (that
-//! is what this mode is for), so places are counted in lines and bytes of the last line, not in bytes of all. What a
-//! replica has printed beyond the leader is kept.
+//! What the others print is counted, so that another can go on where the leader stopped. Their text may be another one
+//! (that is what this mode is for), so places are counted in lines and bytes of the last line, not in bytes of all.
+//! What a replica has printed beyond the leader is kept.
 
 use super::place::Place;
 use redrt_types::ReplicaIndex;

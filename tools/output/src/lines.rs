@@ -1,7 +1,7 @@
 //! Cuts one process's output into whole lines, so that lines of different processes never mix.
 //!
-//! Bytes enter by [`LineCutter::push`], whole lines leave; what follows the last line end stays until it is completed, the
-//! stream ends, or it exceeds [`LINE_BYTES_MAX`].
+//! Bytes enter by [`LineCutter::push`], whole lines leave; what follows the last line end stays until it is completed,
+//! the stream ends, or it exceeds [`LINE_BYTES_MAX`].
 
 /// A longer line is passed on in pieces of this size.
 pub const LINE_BYTES_MAX: usize = 1 << 20;

@@ -1,8 +1,8 @@
 //! The standard output of one virtual rank, made from the outputs of its replicas.
 //!
-//! Enters: what each replica prints, as it arrives; which replica was lost, which one ended, which one is a copy of which.
-//! Leaves: the bytes to show, each once, and what was found on the way. How it is made is chosen by `--stdout`: see
-//! `voted.rs` and `leader.rs`.
+//! Enters: what each replica prints, as it arrives; which replica was lost, which one ended, which one is a copy of
+//! which. Leaves: the bytes to show, each once, and what was found on the way. How it is made is chosen by `--stdout`:
+//! see `voted.rs` and `leader.rs`.
 
 use super::leader::LeaderStream;
 use super::mismatch::Finding;

@@ -14,8 +14,8 @@
 //!                   │   └───────────────────────┴─▶ Ignored
 //!                   └── lost ─▶ Lost
 //! ```
-//! *One wrong byte is one finding.* After it, a replica is compared again from the next line on, whatever the length of the
-//! wrong one. A line end that flips to something else, or comes out of something else, is the exception: there the
+//! *One wrong byte is one finding.* After it, a replica is compared again from the next line on, whatever the length of
+//! the wrong one. A line end that flips to something else, or comes out of something else, is the exception: there the
 //! text goes on at the next byte.
 //!
 //! *The end of an output means two things.* When the replica was lost, its siblings owe what it had not yet
@@ -256,8 +256,8 @@ impl VotedStream {
         self.work(out);
     }
 
-    /// When the only counting source is about to be lost, one that is not followed is better than none. It goes on where
-    /// the shown text ends.
+    /// When the only counting source is about to be lost, one that is not followed is better than none. It goes on
+    /// where the shown text ends.
     fn find_heir(&mut self, lost: ReplicaIndex) -> bool {
         let heirs = |source: &&mut Source| source.index != lost && source.state != State::Lost;
         let Some(heir) = self.sources.iter_mut().find(heirs) else { return false };

@@ -1,5 +1,5 @@
-//! What the coordinator has to tell, in words for people ([`line()`]) and as records of the audit log ([`record()`]). Nothing is
-//! decided here.
+//! What the coordinator has to tell, in words for people ([`line()`]) and as records of the audit log ([`record()`]).
+//! Nothing is decided here.
 
 #![forbid(unsafe_code)]
 

@@ -1,5 +1,6 @@
-//! Lines for the user that must cost nobody anything, wherever they go: the standard library's own macros panic when the reader
-//! has gone, and a daemon whose login has ended, or `redctl status | head -1`, would be ended by what it says.
+//! Lines for the user that must cost nobody anything, wherever they go: the standard library's own macros panic when
+//! the reader has gone, and a daemon whose login has ended, or `redctl status | head -1`, would be ended by what it
+//! says.
 
 #![forbid(unsafe_code)]
 
@@ -30,7 +31,8 @@ pub fn line(line: impl Display) -> std::io::Result<()> {
     text(format!("{}\n", shown(&line.to_string())).as_bytes())
 }
 
-/// A text as a terminal may be given it: what others have written, in a log or a name, must not move its cursor or set its title.
+/// A text as a terminal may be given it: what others have written, in a log or a name, must not move its cursor or set
+/// its title.
 #[must_use]
 pub fn shown(text: &str) -> Cow<'_, str> {
     let is_obeyed = |char: char| char.is_control() && char != '\n' && char != '\t';

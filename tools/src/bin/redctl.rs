@@ -19,8 +19,8 @@ const ANSWER_TIME_MAX: Duration = Duration::from_secs(5);
 const START_TIME_MAX: Duration = Duration::from_secs(15);
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Look at a running job and change it: end or move replicas, free hosts, raise or lower redundancy. Works on every host of the job,
-/// for its user.
+/// Look at a running job and change it: end or move replicas, free hosts, raise or lower redundancy. Works on every
+/// host of the job, for its user.
 #[derive(Parser)]
 #[command(name = "redctl", version)]
 struct Arguments {

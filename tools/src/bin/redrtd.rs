@@ -1,4 +1,5 @@
-//! The daemon `redrun` starts on every host. Not meant to be run by hand: it reads the job's secret from standard input.
+//! The daemon `redrun` starts on every host. Not meant to be run by hand: it reads the job's secret from standard
+//! input.
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, Parser};

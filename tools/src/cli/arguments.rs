@@ -46,11 +46,13 @@ pub struct Arguments {
     #[arg(long, value_enum, default_value_t, value_name = "WHEN", help_heading = "Replication")]
     pub verify: Verify,
 
-    /// Have each replica read for itself what its leader has read from a file, where the file has not changed, and compare
+    /// Have each replica read for itself what its leader has read from a file, where the file has not changed, and
+    /// compare
     #[arg(long, help_heading = "Replication")]
     pub verify_reads: bool,
 
-    /// Compare the memory of each copy with its source's, by a digest, before it joins; the source is stopped for longer
+    /// Compare the memory of each copy with its source's, by a digest, before it joins; the source is stopped for
+    /// longer
     #[arg(long, help_heading = "Replication")]
     pub verify_clones: bool,
 
@@ -58,12 +60,14 @@ pub struct Arguments {
     #[arg(long, value_enum, default_value_t, value_name = "WHAT", help_heading = "Replication")]
     pub determinism: Determinism,
 
-    /// Have the program's files written by one replica of each rank, which hands over when it dies, or by all, as if each were alone
+    /// Have the program's files written by one replica of each rank, which hands over when it dies, or by all, as if
+    /// each were alone
     #[arg(long, value_enum, default_value_t, value_name = "WHO", help_heading = "Replication")]
     pub files: Files,
 
-    /// When a replica is found to be wrong: only report it; deliver what the majority sent; end the replica too and let a copy
-    /// of a sound one take its place (--spares); or that, and end the job when nobody knows which one is wrong (-r 2)
+    /// When a replica is found to be wrong: only report it; deliver what the majority sent; end the replica too and let
+    /// a copy of a sound one take its place (--spares); or that, and end the job when nobody knows which one is wrong
+    /// (-r 2)
     #[arg(long = "on-sdc", value_enum, default_value_t, value_name = "WHAT", help_heading = "Replication")]
     pub on_sdc: OnSdc,
 
@@ -77,18 +81,19 @@ pub struct Arguments {
     #[arg(long = "look-interval", value_name = "SECONDS", help_heading = "Replication")]
     pub look_interval: Option<String>,
 
-    /// How long a replica may stand still, 2.5 times --look-interval or more [default: 4 times as long as replicas of its
-    /// rank have stood at one MPI call, and 30 at least]
+    /// How long a replica may stand still, 2.5 times --look-interval or more [default: 4 times as long as replicas of
+    /// its rank have stood at one MPI call, and 30 at least]
     #[arg(long = "stall-timeout", value_name = "SECONDS", help_heading = "Replication")]
     pub stall_timeout: Option<String>,
 
-    /// Compare the memory of replicas at this interval, at a collective, to find what is corrupt before it reaches a message. 60
-    /// costs little. Programs with threads of their own are left alone
+    /// Compare the memory of replicas at this interval, at a collective, to find what is corrupt before it reaches a
+    /// message. 60 costs little. Programs with threads of their own are left alone
     #[arg(long, value_name = "SECONDS", help_heading = "Replication")]
     pub scrub: Option<String>,
 
-    /// Where a rank has two replicas, keep a copy of either on another host, made anew at this interval [default: 600], and when the
-    /// two differ ask these which one is wrong. It takes the memory of four replicas and keeps the messages of that time
+    /// Where a rank has two replicas, keep a copy of either on another host, made anew at this interval [default: 600],
+    /// and when the two differ ask these which one is wrong. It takes the memory of four replicas and keeps the
+    /// messages of that time
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, require_equals = true, default_missing_value = "600", help_heading = "Replication")]
     pub arbitrate: Option<String>,
 
@@ -96,8 +101,8 @@ pub struct Arguments {
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..), help_heading = "Replication")]
     pub strikes: u32,
 
-    /// Replace lost replicas by copies of living ones: keep N hosts free for them, or N places where there is one host only. With 0,
-    /// replicas can be copied once redctl spare add has made a place
+    /// Replace lost replicas by copies of living ones: keep N hosts free for them, or N places where there is one host
+    /// only. With 0, replicas can be copied once redctl spare add has made a place
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=1 << 16), help_heading = "Replication")]
     pub spares: Option<u32>,
 
@@ -109,7 +114,8 @@ pub struct Arguments {
     #[arg(long = "pool-secret", value_name = "FILE", requires = "pool", help_heading = "Replication")]
     pub pool_secret: Option<PathBuf>,
 
-    /// Maximum number of replicas that redctl degree may give a rank [default: as many as it starts with, or one more as long as none is moved]
+    /// Maximum number of replicas that redctl degree may give a rank [default: as many as it starts with, or one more
+    /// as long as none is moved]
     #[arg(long = "max-degree", value_name = "R", value_parser = clap::value_parser!(u16).range(1..=63), help_heading = "Replication")]
     pub max_degree: Option<u16>,
 
@@ -121,7 +127,8 @@ pub struct Arguments {
     #[arg(long, value_enum, default_value_t, value_name = "WHICH", help_heading = "Job")]
     pub transport: Transport,
 
-    /// Hosts to run on, with slots: h1:4,h2:4. Without this and --hostfile, those of the batch system's allocation, or this
+    /// Hosts to run on, with slots: h1:4,h2:4. Without this and --hostfile, those of the batch system's allocation, or
+    /// this
     #[arg(short = 'H', long = "hosts", visible_alias = "host", value_name = "HOST[:SLOTS],…", help_heading = "Hosts")]
     pub hosts: Option<String>,
 
@@ -177,7 +184,8 @@ pub struct Arguments {
     #[arg(long, value_name = "N", help_heading = "Job")]
     pub seed: Option<u64>,
 
-    /// Show what most replicas of a rank have printed, compared byte by byte; or what its leader prints, at once and not compared
+    /// Show what most replicas of a rank have printed, compared byte by byte; or what its leader prints, at once and
+    /// not compared
     #[arg(long, value_enum, default_value_t, value_name = "HOW", help_heading = "Output")]
     pub stdout: Stdout,
 
@@ -198,7 +206,8 @@ pub struct Arguments {
     #[arg(short = 'q', long = "quiet", help_heading = "Output")]
     pub quiet: bool,
 
-    /// Append every event to FILE, or to a file of its own in the directory FILE, for redreport. Readable while the job runs
+    /// Append every event to FILE, or to a file of its own in the directory FILE, for redreport. Readable while the job
+    /// runs
     #[arg(long, value_name = "FILE", env = "REDRT_AUDIT", help_heading = "Output")]
     pub audit: Option<PathBuf>,
 
@@ -208,11 +217,13 @@ pub struct Arguments {
     #[arg(long = "audit-heads", value_name = "FILE", env = "REDRT_AUDIT_HEADS", help_heading = "Output")]
     pub audit_heads: Option<heads::Place>,
 
-    /// Tell Prometheus how the job is, at http://ADDRESS/metrics: HOST:PORT, or PORT for this host alone; port 0 takes one that is free
+    /// Tell Prometheus how the job is, at http://ADDRESS/metrics: HOST:PORT, or PORT for this host alone; port 0 takes
+    /// one that is free
     #[arg(long, value_name = "ADDRESS", help_heading = "Output")]
     pub metrics: Option<String>,
 
-    /// Write a profile of the run to FILE as JSON, for redplan: time in MPI by kind of call, bytes by pair of ranks, memory, copies
+    /// Write a profile of the run to FILE as JSON, for redplan: time in MPI by kind of call, bytes by pair of ranks,
+    /// memory, copies
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub profile: Option<PathBuf>,
 
@@ -220,11 +231,13 @@ pub struct Arguments {
     #[arg(long = "json-summary", value_name = "FILE", help_heading = "Output")]
     pub json_summary: Option<PathBuf>,
 
-    /// Inject faults: kill:V.I@#K, kill:V.I@file#K, kill:V.I@SECONDSs, flip:V.I@#K, wire:V.I@#K, heap:V.I@#K, recv:V.I@#K, log:V.I@#K, decision:V.I@#K, read:V.I@#K, clone:V.I@#K, stdout:V.I@#K,
-    /// reset:V.I-W.J@#K, sick:HOST:N, random:mtbf=SECONDSs,seed=S,count=C. V.I is replica I of rank V, #K its K-th send, file#K the
-    /// moment after its K-th change of a file. A bit flips in the payload before it is
-    /// sent (flip), on its way (wire), in the heap or static data (heap), in the K-th message it has received (recv), in what is kept to
-    /// be sent again (log), or in the K-th line it prints (stdout); a sick host flips one in one of N messages. May be repeated, or several separated by commas
+    /// Inject faults: kill:V.I@#K, kill:V.I@file#K, kill:V.I@SECONDSs, flip:V.I@#K, wire:V.I@#K, heap:V.I@#K,
+    /// recv:V.I@#K, log:V.I@#K, decision:V.I@#K, read:V.I@#K, clone:V.I@#K, stdout:V.I@#K, reset:V.I-W.J@#K,
+    /// sick:HOST:N, random:mtbf=SECONDSs,seed=S,count=C. V.I is replica I of rank V, #K its K-th send, file#K the
+    /// moment after its K-th change of a file. A bit flips in the payload before it is sent (flip), on its way (wire),
+    /// in the heap or static data (heap), in the K-th message it has received (recv), in what is kept to be sent again
+    /// (log), or in the K-th line it prints (stdout); a sick host flips one in one of N messages. May be repeated, or
+    /// several separated by commas
     #[arg(long, value_name = "FAULT", help_heading = "Testing")]
     pub inject: Vec<String>,
 
@@ -232,13 +245,14 @@ pub struct Arguments {
     #[arg(long = "inject-required", requires = "inject", help_heading = "Testing")]
     pub inject_required: bool,
 
-    /// Run every rank twice and tell where the program is not deterministic: what it sends, with the calls that led there in both replicas
-    /// and the first element that differs. The exit code is 1 if it is not
+    /// Run every rank twice and tell where the program is not deterministic: what it sends, with the calls that led
+    /// there in both replicas and the first element that differs. The exit code is 1 if it is not
     #[arg(long = "check-determinism", conflicts_with_all = ["replicate", "spares", "pool", "arbitrate"], help_heading = "Testing")]
     pub check_determinism: bool,
 
-    /// Compare at each collective what the members of the communicator call: function, root, reduction, counts and types. A program in
-    /// which they differ is told who calls what. For debugging: each collective costs a message more from every member to every other
+    /// Compare at each collective what the members of the communicator call: function, root, reduction, counts and
+    /// types. A program in which they differ is told who calls what. For debugging: each collective costs a message
+    /// more from every member to every other
     #[arg(long = "check-collectives", help_heading = "Testing")]
     pub check_collectives: bool,
 

@@ -1,7 +1,7 @@
 //! The command line: text in, a checked [`Job`] out, or one line that says what is wrong with it.
 //!
-//! The spellings are those of both `mpiexec` families where they have one: `-np`, `-wdir` and `-genv` with one dash, `-x`
-//! of Open MPI, `-env` of MPICH, and `:` between the programs of an MPMD job.
+//! The spellings are those of both `mpiexec` families where they have one: `-np`, `-wdir` and `-genv` with one dash,
+//! `-x` of Open MPI, `-env` of MPICH, and `:` between the programs of an MPMD job.
 
 mod arguments;
 mod degrees;
@@ -47,8 +47,8 @@ pub struct UsageError(pub String);
 /// What the user asked for.
 #[derive(Debug)]
 pub struct Job {
-    /// The places of the virtual ranks. In a job whose replicas can be copied, each rank has one more than it is to have
-    /// replicas, so that one can move.
+    /// The places of the virtual ranks. In a job whose replicas can be copied, each rank has one more than it is to
+    /// have replicas, so that one can move.
     pub world: World,
     /// Who is started.
     pub view: View,
@@ -298,7 +298,8 @@ fn arbitration_interval(arguments: &Arguments, launched: &World) -> Result<Optio
     Ok(Some(interval))
 }
 
-/// The places of every rank: one more than it will ever have replicas, so that one can be moved to it, and those of copies that are to judge.
+/// The places of every rank: one more than it will ever have replicas, so that one can be moved to it, and those of
+/// copies that are to judge.
 fn places(
     launched: &World,
     is_cloneable: bool,

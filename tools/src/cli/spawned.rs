@@ -1,4 +1,5 @@
-//! The command line of a job that is spawned: options like those of the job that spawns it, and programs that do not come from a shell.
+//! The command line of a job that is spawned: options like those of the job that spawns it, and programs that do not
+//! come from a shell.
 
 use super::arguments::{Arguments, LocalArguments};
 use super::{Job, UsageError, assemble};

@@ -1,8 +1,8 @@
 //! A job's side of a `redspared`.
 //!
-//! The pool may be away for a while: it is dialled again, requests are made again, and ends of leases are said again until they were taken.
-//! Leases are the job's for their time, counted from when the last renewal that was answered was *sent*, so they end here no
-//! later than there.
+//! The pool may be away for a while: it is dialled again, requests are made again, and ends of leases are said again
+//! until they were taken. Leases are the job's for their time, counted from when the last renewal that was answered was
+//! *sent*, so they end here no later than there.
 
 use super::identity::{self, Pass, Proof};
 use super::wire::{End, FromPool, ToPool};

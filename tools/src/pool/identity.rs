@@ -1,8 +1,8 @@
 //! Whose job it is, at a pool that tells users apart by MUNGE.
 //!
-//! The key of jobs opens the pool, and MUNGE says whose job it is: once, when the job connects first. The pool gives it a
-//! [`Pass`] for all later connections, because nobody may wait for MUNGE's daemon while a job runs. The pool keeps no list
-//! of passes: it knows one that it has made by its seal.
+//! The key of jobs opens the pool, and MUNGE says whose job it is: once, when the job connects first. The pool gives it
+//! a [`Pass`] for all later connections, because nobody may wait for MUNGE's daemon while a job runs. The pool keeps no
+//! list of passes: it knows one that it has made by its seal.
 
 use redrt_wire::auth::Secret;
 use serde::{Deserialize, Serialize};

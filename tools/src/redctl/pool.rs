@@ -22,7 +22,8 @@ pub struct Arguments {
     #[arg(long, env = access::ADDRESS_VARIABLE, value_name = "ADDRESS", global = true)]
     pool: Option<String>,
 
-    /// File that holds the key of jobs, or to change the pool, the administrator's [default: pool.secret or pool.admin in ~/.config/redrt or /etc/redrt]
+    /// File that holds the key of jobs, or to change the pool, the administrator's [default: pool.secret or pool.admin
+    /// in ~/.config/redrt or /etc/redrt]
     #[arg(long = "pool-secret", value_name = "FILE", global = true)]
     secret: Option<PathBuf>,
 

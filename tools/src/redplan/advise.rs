@@ -70,7 +70,8 @@ impl Site {
         Self { sound, sick: sick.into_iter().map(|host| host.host).collect() }
     }
 
-    /// Mean time between failures of the hosts that jobs are to have. A sick one is drained, so how it fared says nothing of them.
+    /// Mean time between failures of the hosts that jobs are to have. A sick one is drained, so how it fared says
+    /// nothing of them.
     fn mtbf(&self) -> Result<(f64, String), UsageError> {
         let none = match self.sick.as_slice() {
             [] => "--mtbf is needed, for no job was learned; see redplan learn",

@@ -9,8 +9,8 @@ use std::path::PathBuf;
 
 /// Say what the audit logs of jobs hold.
 ///
-/// A LOG is a file that redrun --audit wrote, or a directory of them. Several jobs, in one log or in many, are reported together: that
-/// is how a host that corrupts data now and then is found.
+/// A LOG is a file that redrun --audit wrote, or a directory of them. Several jobs, in one log or in many, are reported
+/// together: that is how a host that corrupts data now and then is found.
 #[derive(Parser, Debug)]
 #[command(name = "redreport", version, max_term_width = 100, args_conflicts_with_subcommands = true)]
 pub struct Arguments {

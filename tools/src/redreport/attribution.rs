@@ -79,7 +79,8 @@ impl Attribution {
         Self { judgement: evidence.judge(), findings }
     }
 
-    /// What the verdict with this number in the job with that number is taken for. One on a message that changed on its way counts.
+    /// What the verdict with this number in the job with that number is taken for. One on a message that changed on its
+    /// way counts.
     pub fn standing(&self, job: usize, verdict: usize) -> Standing {
         self.findings[job][verdict].map_or(Standing::Counts, |number| self.judgement.standings[number])
     }

@@ -1,9 +1,9 @@
 //! Verdicts of all jobs, by host and core: which machine is sick?
 //!
-//! Only a replica that a majority contradicts, or a message that changed on its way from it, counts against a host. Where
-//! nobody knows which of two is wrong, both are suspected; a host that is suspected again and again beside different others is named
-//! as well. What the program is the reason of, or follows from what was wrong elsewhere, is no host's fault (`attribution`). Jobs into
-//! which faults were injected count only if that is asked for.
+//! Only a replica that a majority contradicts, or a message that changed on its way from it, counts against a host.
+//! Where nobody knows which of two is wrong, both are suspected; a host that is suspected again and again beside
+//! different others is named as well. What the program is the reason of, or follows from what was wrong elsewhere, is
+//! no host's fault (`attribution`). Jobs into which faults were injected count only if that is asked for.
 
 use super::attribution::Attribution;
 use super::job::Job;
@@ -39,7 +39,8 @@ pub struct Host {
     pub suspected: usize,
     /// Siblings' hosts in those.
     pub suspected_beside: BTreeSet<String>,
-    /// Verdicts on replicas there that are not the host's fault: the program is the reason, or another replica was wrong before.
+    /// Verdicts on replicas there that are not the host's fault: the program is the reason, or another replica was
+    /// wrong before.
     pub explained: usize,
     /// Replicas that were lost there, for any reason.
     pub losses: usize,

@@ -40,8 +40,8 @@ pub struct Job {
     pub coverage: Vec<Coverage>,
 }
 
-/// A message on which the replicas of its sender did not agree, or that changed on its way; or a line of standard output on
-/// which they did not agree.
+/// A message on which the replicas of its sender did not agree, or that changed on its way; or a line of standard
+/// output on which they did not agree.
 #[derive(Clone, Debug, Serialize)]
 pub struct Verdict {
     /// When the first receiver told of it.
@@ -76,7 +76,8 @@ pub struct Verdict {
     pub digests: BTreeMap<String, String>,
     /// How the payloads differ, when two were at hand.
     pub evidence: Option<Evidence>,
-    /// Of a line of standard output: what was printed. Then there is no receiver but the user, and none of what messages have.
+    /// Of a line of standard output: what was printed. Then there is no receiver but the user, and none of what
+    /// messages have.
     pub output: Option<Printed>,
 }
 

@@ -125,8 +125,8 @@ impl Daemon {
 
     fn abandon(&mut self, id: CloneId) {
         if let Some(sender) = self.senders.get_mut(&id) {
-            // The agent of the source sees the end of its connection, and lets the program's threads go on. So does this daemon when it comes, and does
-            // not wait for it: that may take longer than others may miss its beats.
+            // The agent of the source sees the end of its connection, and lets the program's threads go on. So does
+            // this daemon when it comes, and does not wait for it: that may take longer than others may miss its beats.
             let _ = sender.child.kill();
             sender.is_done = true;
         }

@@ -84,14 +84,15 @@ fn wait(daemon: &mut Child, signals: &SignalFd, above: Above) -> io::Result<Opti
 
 /// The process that has started the guard: `redrun`, or the launcher of another host.
 ///
-/// The trap: a guard that is stopped does not get the SIGTERM that its parent's end sends it, and if the daemon is stopped too, nobody
-/// is left to end anything. SIGCONT is the one signal that a stopped process takes, and takes up its work again with.
+/// The trap: a guard that is stopped does not get the SIGTERM that its parent's end sends it, and if the daemon is
+/// stopped too, nobody is left to end anything. SIGCONT is the one signal that a stopped process takes, and takes up
+/// its work again with.
 #[derive(Clone, Copy)]
 struct Above(Option<Pid>);
 
 impl Above {
-    /// From now on its end wakes this process. A launcher's end is none of a guard's business that asked for no signal: there the
-    /// daemon's connection tells it.
+    /// From now on its end wakes this process. A launcher's end is none of a guard's business that asked for no signal:
+    /// there the daemon's connection tells it.
     fn watched() -> Result<Self> {
         if nix::sys::prctl::get_pdeathsig().context("Failed to ask for the signal of the parent's end")?.is_none() {
             return Ok(Self(None));

@@ -22,7 +22,8 @@ impl Input {
         self.taken_bytes.insert(number, 0);
     }
 
-    /// Child `number` is a copy, which gets these bytes and then all that comes from now on. They include what is pending here.
+    /// Child `number` is a copy, which gets these bytes and then all that comes from now on. They include what is
+    /// pending here.
     pub fn add_copy(&mut self, number: usize, before: Vec<u8>, has_ended: bool) {
         self.before.insert(number, before.into());
         self.taken_bytes.insert(number, self.pending.len());

@@ -76,7 +76,8 @@ struct Daemon {
     signals: SignalFd,
     host: String,
     job: Option<Job>,
-    /// Replicas that are still to be started: one after the other, with a look at everything else in between, as beats are due.
+    /// Replicas that are still to be started: one after the other, with a look at everything else in between, as beats
+    /// are due.
     unstarted: VecDeque<ReplicaId>,
     children: Vec<Child>,
     number_of: HashMap<ReplicaId, usize>,
@@ -358,7 +359,8 @@ impl Daemon {
                         FromAgent::Ready(card) if self.job.as_ref().is_some_and(|job| job.launch.cloneable) => {
                             card.pid = 0
                         }
-                        // Replicas see an id that is no process's (see docs/determinism.md); the others need the real one.
+                        // Replicas see an id that is no process's (see docs/determinism.md); the others need the real
+                        // one.
                         FromAgent::Ready(card) if card.pid > PID_MAX => card.pid = self.children[number].pid.as_raw(),
                         _ => {}
                     }

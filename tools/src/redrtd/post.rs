@@ -463,7 +463,8 @@ impl Post {
         self.watch.iter().flat_map(|watch| watch.ring.iter().map(|(host, _)| *host)).collect()
     }
 
-    /// The neighbour that this daemon connects to: the next one. In a ring of two both have the same, and the lower dials.
+    /// The neighbour that this daemon connects to: the next one. In a ring of two both have the same, and the lower
+    /// dials.
     fn next_neighbour(&self) -> Option<u32> {
         let ring = self.ring();
         let at = ring.iter().position(|host| *host == self.host())?;

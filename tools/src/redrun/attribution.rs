@@ -1,4 +1,5 @@
-//! Software or hardware, while the job runs: what is reported goes in, what follows from it and was not said yet comes out.
+//! Software or hardware, while the job runs: what is reported goes in, what follows from it and was not said yet comes
+//! out.
 
 use attribution::{Cause, Conclusion, Evidence, Finding, Life, Site, Who};
 use coordinator::{Purpose, Report};

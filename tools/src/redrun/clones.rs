@@ -1,4 +1,5 @@
-//! The clones that are under way, for the user: a line for each at the foot of a terminal; elsewhere a line now and then.
+//! The clones that are under way, for the user: a line for each at the foot of a terminal; elsewhere a line now and
+//! then.
 
 use super::Shell;
 use super::summary::bytes_text;

@@ -1,7 +1,8 @@
 //! Whether this program was started without a standard output (`redrun … >&-`).
 //!
-//! Rust's runtime opens `/dev/null` in the place of a standard stream that is closed, before `main`. What is written there seems
-//! to arrive, and a job whose output is lost would end well. So it is looked at before that, when the program is loaded.
+//! Rust's runtime opens `/dev/null` in the place of a standard stream that is closed, before `main`. What is written
+//! there seems to arrive, and a job whose output is lost would end well. So it is looked at before that, when the
+//! program is loaded.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

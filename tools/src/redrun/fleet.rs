@@ -1,7 +1,7 @@
 //! The daemons of the job, as `redrun` sees them: started, attached, spoken to, watched, given up.
 //!
-//! Enters: messages for them, time. Leaves: [`News`]. How messages survive a change of way is said in `redrt_wire::tree`, who is
-//! taken for dead in [`host_watch`].
+//! Enters: messages for them, time. Leaves: [`News`]. How messages survive a change of way is said in
+//! `redrt_wire::tree`, who is taken for dead in [`host_watch`].
 
 mod grow;
 mod launch;

@@ -1,8 +1,8 @@
 //! `--metrics`: the state of the job as text for Prometheus, over HTTP.
 //!
-//! Threads of their own speak HTTP, one for each connection. They know nothing of the job: for each question they wake the one thread
-//! that does, which answers with the whole text. So nothing is kept up to date that nobody asks for, and a slow reader keeps
-//! nobody waiting.
+//! Threads of their own speak HTTP, one for each connection. They know nothing of the job: for each question they wake
+//! the one thread that does, which answers with the whole text. So nothing is kept up to date that nobody asks for, and
+//! a slow reader keeps nobody waiting.
 
 mod counts;
 mod text;

@@ -1,7 +1,8 @@
 //! `--profile`: what a run was seen to do, as `redplan` reads it.
 //!
-//! Replicas of a rank send the same, so what one of them tells at the end stands for the rank: the others may be dead. A copy has the
-//! counts of its source. Where no replica of some rank told anything, as when a job fails, calls and traffic are left out.
+//! Replicas of a rank send the same, so what one of them tells at the end stands for the rank: the others may be dead.
+//! A copy has the counts of its source. Where no replica of some rank told anything, as when a job fails, calls and
+//! traffic are left out.
 
 use super::Shell;
 use super::summary::bytes_text;
@@ -66,7 +67,8 @@ fn calls(by_rank: &BTreeMap<u32, Vec<&ProcessProfile>>) -> Calls {
 
 fn traffic(by_rank: &BTreeMap<u32, Vec<&ProcessProfile>>) -> Vec<(u32, u32, f64)> {
     let of_rank = |(rank, told): (&u32, &Vec<&ProcessProfile>)| -> Vec<_> {
-        // A process that ended its part early in some way has sent less; the one that came furthest stands for the rank.
+        // A process that ended its part early in some way has sent less; the one that came furthest stands for the
+        // rank.
         let sum = |one: &&&ProcessProfile| one.sent.iter().map(|to| to.messages).sum::<u64>();
         let furthest = told.iter().max_by_key(sum);
         furthest.iter().flat_map(|one| &one.sent).map(|to| (*rank, to.rank, to.bytes as f64)).collect()

@@ -126,8 +126,8 @@ impl Shell<'_> {
         }
     }
 
-    /// For each replica of a rank with two there is a place for a copy that stands ready; where there are no spare hosts for them, on those
-    /// that the job has.
+    /// For each replica of a rank with two there is a place for a copy that stands ready; where there are no spare
+    /// hosts for them, on those that the job has.
     fn places_to_judge(&self, number: u32) -> u32 {
         if self.job.arbitration_interval.is_none() {
             return 0;

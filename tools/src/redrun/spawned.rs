@@ -1,13 +1,14 @@
-//! Jobs that processes of this one have spawned, and the job that has spawned this one (MPI-5.0 §11.8). Each is a `redrun` of its own,
-//! a child of the one whose process asked for it, with a socket between the two as its standard input.
+//! Jobs that processes of this one have spawned, and the job that has spawned this one (MPI-5.0 §11.8). Each is a
+//! `redrun` of its own, a child of the one whose process asked for it, with a socket between the two as its standard
+//! input.
 //!
 //! ```text
 //!   process ── Spawn ─▶ redrun ── starts, Begin ─▶ redrun ── its job ──▶ comes to the port
 //!           ── Met ───▶        ◀─ Error, Name ───
 //! ```
-//! Until the jobs have met, that the new one ends only means that it was not spawned. From then on they end together: a failure
-//! of the lower one ends the upper one with its exit code, and whichever way the upper one ends, the lower one is told by a signal, or
-//! by the end of the socket. Names of ports are kept by the uppermost.
+//! Until the jobs have met, that the new one ends only means that it was not spawned. From then on they end together: a
+//! failure of the lower one ends the upper one with its exit code, and whichever way the upper one ends, the lower one
+//! is told by a signal, or by the end of the socket. Names of ports are kept by the uppermost.
 
 use super::Shell;
 use crate::cli;

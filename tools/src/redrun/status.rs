@@ -1,5 +1,5 @@
-//! What `redctl status` is told: ranks, replicas, hosts. Processes tell their counters when they are asked whether the job stands
-//! still, about once a second; these are the last ones.
+//! What `redctl status` is told: ranks, replicas, hosts. Processes tell their counters when they are asked whether the
+//! job stands still, about once a second; these are the last ones.
 
 use super::Shell;
 use redrt_types::{ReplicaId, VirtualRank};

@@ -186,7 +186,8 @@ impl Written {
     }
 }
 
-/// Writes the summary, or the profile, in a thread of its own: its file system may stand still. Then the user is told, and may interrupt.
+/// Writes the summary, or the profile, in a thread of its own: its file system may stand still. Then the user is told,
+/// and may interrupt.
 fn write(what: Written, path: &Path, text: String, signals: &SignalFd, console: &Console) -> Result<()> {
     let (name, file) = (format!("{} {}", what.name(), path.display()), path.to_owned());
     let (tell, told) = mpsc::channel();

@@ -10,8 +10,8 @@ use redrt_wire::tree::Question;
 use serde_json::json;
 
 impl Shell<'_> {
-    /// What `redctl` is answered: the status, or what is wrong with its wish; nothing if it was done. None when the answer comes
-    /// later.
+    /// What `redctl` is answered: the status, or what is wrong with its wish; nothing if it was done. None when the
+    /// answer comes later.
     pub(super) fn answer(&mut self, link: LinkId, question: Question) -> Option<String> {
         let outcome = match question {
             Question::Status => return Some(self.status().to_string()),

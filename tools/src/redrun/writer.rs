@@ -57,7 +57,8 @@ pub type TargetIndex = usize;
 /// What the thread does.
 #[derive(Debug)]
 enum Piece {
-    /// With a checksum that is taken when they are handed over: what replicas have agreed on may lie here for long, and exists once.
+    /// With a checksum that is taken when they are handed over: what replicas have agreed on may lie here for long, and
+    /// exists once.
     Bytes(TargetIndex, Vec<u8>, u64),
     /// All bytes for it have been given: have they arrived?
     Settle(TargetIndex),

@@ -1,5 +1,5 @@
-//! Looking at hosts: `redrtd --probe` is run there, as daemons are started there. Each look has a thread of its own, a few at a
-//! time; what it found comes back through a descriptor that can be waited on.
+//! Looking at hosts: `redrtd --probe` is run there, as daemons are started there. Each look has a thread of its own, a
+//! few at a time; what it found comes back through a descriptor that can be waited on.
 
 use anyhow::{Context, Result, bail};
 use control_network::launcher::{dies_with_this, shell_on};
@@ -44,7 +44,8 @@ pub struct Looks {
 }
 
 impl Looks {
-    /// Runs this program on hosts, by this command in place of `ssh`; a look that takes longer than `time_max` has failed.
+    /// Runs this program on hosts, by this command in place of `ssh`; a look that takes longer than `time_max` has
+    /// failed.
     pub fn new(daemon: PathBuf, launcher: Vec<String>, time_max: Duration) -> Result<Self> {
         let (wake, waker) = UnixStream::pair()?;
         wake.set_nonblocking(true)?;

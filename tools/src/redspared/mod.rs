@@ -27,9 +27,9 @@ use std::time::Duration;
 
 /// Keep a pool of spare hosts that jobs share.
 ///
-/// Jobs started with redrun --pool lease a host from it when they have lost replicas, and give it back when they end. Leases
-/// survive a restart of this daemon; those of a job that has vanished end by themselves. Idle hosts are looked at again and again. Hosts
-/// are added and removed by redctl pool.
+/// Jobs started with redrun --pool lease a host from it when they have lost replicas, and give it back when they end.
+/// Leases survive a restart of this daemon; those of a job that has vanished end by themselves. Idle hosts are looked
+/// at again and again. Hosts are added and removed by redctl pool.
 #[derive(Parser, Debug)]
 #[command(name = "redspared", version, max_term_width = 100, after_help = EXAMPLES)]
 struct Arguments {
@@ -41,11 +41,13 @@ struct Arguments {
     #[arg(long, value_name = "FILE", required_unless_present = "generate")]
     state: Option<PathBuf>,
 
-    /// File that holds the key of jobs, which may lease and look; made if it is not there [default: FILE.secret beside the state]
+    /// File that holds the key of jobs, which may lease and look; made if it is not there [default: FILE.secret beside
+    /// the state]
     #[arg(long = "secret-file", value_name = "FILE")]
     secret_file: Option<PathBuf>,
 
-    /// File that holds the administrator's key, which may change the pool; made if it is not there [default: FILE.admin beside the state]
+    /// File that holds the administrator's key, which may change the pool; made if it is not there [default: FILE.admin
+    /// beside the state]
     #[arg(long = "admin-secret-file", value_name = "FILE")]
     admin_file: Option<PathBuf>,
 
@@ -53,7 +55,8 @@ struct Arguments {
     #[arg(long = "user-keys", value_name = "DIRECTORY")]
     user_keys: Option<PathBuf>,
 
-    /// Tell the users of the key of jobs apart by MUNGE: no job of another user can give back or take over what a user's jobs have
+    /// Tell the users of the key of jobs apart by MUNGE: no job of another user can give back or take over what a
+    /// user's jobs have
     #[arg(long)]
     munge: bool,
 

@@ -1,5 +1,5 @@
-//! Where the pool is written down: an embedded database, so that a daemon that is killed at any moment finds all that it has told
-//! anybody.
+//! Where the pool is written down: an embedded database, so that a daemon that is killed at any moment finds all that
+//! it has told anybody.
 
 use super::server::unsound;
 use anyhow::{Context, Result, bail, ensure};
@@ -101,7 +101,8 @@ impl Store {
     }
 }
 
-/// A child that the last daemon forked, and that has not reached its exec, holds the file a moment longer than the daemon.
+/// A child that the last daemon forked, and that has not reached its exec, holds the file a moment longer than the
+/// daemon.
 fn create(path: &Path) -> Result<Database, DatabaseError> {
     let begin = Instant::now();
     loop {

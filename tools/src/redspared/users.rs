@@ -1,4 +1,5 @@
-//! Finds out whose job it is, where users are told apart by MUNGE: on a thread of its own, as MUNGE's daemon may not answer.
+//! Finds out whose job it is, where users are told apart by MUNGE: on a thread of its own, as MUNGE's daemon may not
+//! answer.
 
 use crate::pool::identity::{self, Authority, Pass, Proof};
 use anyhow::{Context, Result, ensure};

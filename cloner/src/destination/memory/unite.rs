@@ -1,9 +1,9 @@
 //! One area, one mapping.
 //!
-//! What the source has in one mapping, a program may move or grow in one step: `mremap` refuses a range of several mappings (EFAULT).
-//! In the copy an area may have come together from several: areas of earlier layouts that have merged since, or that were staged
-//! at different places. The kernel merges neighbours only while their pages have not been touched apart, so what it has not merged
-//! is made anew and its content moved over.
+//! What the source has in one mapping, a program may move or grow in one step: `mremap` refuses a range of several
+//! mappings (EFAULT). In the copy an area may have come together from several: areas of earlier layouts that have
+//! merged since, or that were staged at different places. The kernel merges neighbours only while their pages have not
+//! been touched apart, so what it has not merged is made anew and its content moved over.
 
 use super::{Memory, Piece, own_mappings, relocate, unmap};
 use crate::dirty::{Watched, look_once};
@@ -15,8 +15,8 @@ use std::io;
 const CHUNK_BYTES: u64 = 2 << 20;
 
 impl Memory {
-    /// Gives every area that has more than one piece, or more than one mapping of the kernel, a single one. `pieces` are sorted, and
-    /// all areas are covered.
+    /// Gives every area that has more than one piece, or more than one mapping of the kernel, a single one. `pieces`
+    /// are sorted, and all areas are covered.
     pub(super) fn unite(&self, pieces: Vec<Piece>) -> io::Result<Vec<Piece>> {
         let mappings: Vec<(u64, u64)> = own_mappings()?.iter().map(|mapping| (mapping.start, mapping.end)).collect();
         let mut pieces = pieces.into_iter().peekable();
@@ -40,8 +40,8 @@ impl Memory {
         Ok(united)
     }
 
-    /// A single mapping for `area`, with the content of `parts`, which are no more. It lies where the area belongs, if that is free:
-    /// there the kernel merges it with what the next layout may add.
+    /// A single mapping for `area`, with the content of `parts`, which are no more. It lies where the area belongs, if
+    /// that is free: there the kernel merges it with what the next layout may add.
     fn make_anew(&self, area: &Area, mut parts: Vec<Piece>) -> io::Result<Piece> {
         for part in &mut parts {
             let len = part.end - part.start;
@@ -131,8 +131,8 @@ mod tests {
         }
     }
 
-    /// The rounds of a program that makes mappings, writes to them and fills the gaps between them. With `staged`, something of this
-    /// process lies where they belong.
+    /// The rounds of a program that makes mappings, writes to them and fills the gaps between them. With `staged`,
+    /// something of this process lies where they belong.
     fn go_through_rounds(staged: bool) {
         let mut memory = Memory::default();
         let base = memory.hole(0, 64 * PAGE).unwrap();

@@ -79,8 +79,8 @@ fn asked(compiler: &str, option: &str) -> Result<String, String> {
     first.filter(|_| output.status.success()).ok_or_else(|| format!("{compiler} {option} fails"))
 }
 
-/// `gfortran-12`: GNU Fortran's modules are the same within a major version. Of others nothing is assumed but that a new
-/// version has new ones.
+/// `gfortran-12`: GNU Fortran's modules are the same within a major version. Of others nothing is assumed but that a
+/// new version has new ones.
 fn directory_name(compiler: &str) -> Result<String, String> {
     let version = asked(compiler, "--version")?;
     if version.contains("GNU Fortran") {

@@ -12,9 +12,11 @@ pub enum Operation {
     Open,
     /// `close`: `fd`.
     Close,
-    /// `dup2` of `fd` to the number `other`; to the lowest free number from `offset` on when `other` is -1; with `flags` of `dup3`.
+    /// `dup2` of `fd` to the number `other`; to the lowest free number from `offset` on when `other` is -1; with
+    /// `flags` of `dup3`.
     Duplicate,
-    /// `preadv`: `fd`, `vector`, `count`, or `buffer` of `length` bytes when there is no vector; at the position when `offset` is -1.
+    /// `preadv`: `fd`, `vector`, `count`, or `buffer` of `length` bytes when there is no vector; at the position when
+    /// `offset` is -1.
     Read,
     /// `pwritev`, likewise.
     Write,
@@ -54,7 +56,8 @@ pub enum Operation {
     ChangeOwner,
     /// `utimensat`: `directory`, `path`, `flags`, or `fd`; `buffer` is two times, or null for now.
     SetTimes,
-    /// `getxattr`: `path`, `flags` if it is not followed, or `fd`; `other_path` is the name; to `buffer` of `length` bytes.
+    /// `getxattr`: `path`, `flags` if it is not followed, or `fd`; `other_path` is the name; to `buffer` of `length`
+    /// bytes.
     GetAttribute,
     /// `listxattr`: likewise.
     ListAttributes,

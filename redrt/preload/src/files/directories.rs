@@ -1,7 +1,9 @@
-//! Calls that list directories. A `DIR` is the C library's own, of a directory that is open in this process; only what is read from it is
-//! answered, by its descriptor. So whatever else is done with it, in a forked child too, is the C library's.
+//! Calls that list directories. A `DIR` is the C library's own, of a directory that is open in this process; only what
+//! is read from it is answered, by its descriptor. So whatever else is done with it, in a forked child too, is the C
+//! library's.
 //!
-//! `scandir` is made anew of these here, because the C library's calls its own functions; `glob` takes them from its caller.
+//! `scandir` is made anew of these here, because the C library's calls its own functions; `glob` takes them from its
+//! caller.
 
 use super::call::{Call, Operation};
 use super::{ask, asks, paths};

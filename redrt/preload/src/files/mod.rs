@@ -4,9 +4,9 @@
 //!   program ── open, write, rename … ──▶ here ── Call ──▶ MPI library: agreed with the siblings, done by one of them
 //!      └── fprintf ──▶ the C library's streams ── their functions for reading and writing (streams.rs) ──▶ here
 //! ```
-//! A call is asked about when it is the program's own: not in a hook, in the library's threads, or in a child of the process,
-//! also one that still shares its memory (`vfork`). What the library does not answer goes to the C library as it came.
-//! `docs/files.md` lists the calls.
+//! A call is asked about when it is the program's own: not in a hook, in the library's threads, or in a child of the
+//! process, also one that still shares its memory (`vfork`). What the library does not answer goes to the C library as
+//! it came. `docs/files.md` lists the calls.
 
 mod attributes;
 pub mod call;
@@ -73,7 +73,8 @@ pub fn is_known(fd: c_int) -> bool {
     ask(&mut Call { fd, ..Call::new(Operation::IsKnown) }).is_some()
 }
 
-/// Interposes a function: its name, arguments and result, what is asked, and what it returns when the C library lacks it.
+/// Interposes a function: its name, arguments and result, what is asked, and what it returns when the C library lacks
+/// it.
 macro_rules! interpose {
     ($(
         fn $name:ident($($argument:ident : $type:ty),* $(,)?) -> $result:ty $(, or $missing:expr)? => $operation:ident {

@@ -98,7 +98,8 @@ pub unsafe extern "C" fn remove(path: *const c_char) -> c_int {
     removed
 }
 
-/// Opens a file by whoever may answer: the generator of random bytes, the MPI library. `None` when it is the C library's.
+/// Opens a file by whoever may answer: the generator of random bytes, the MPI library. `None` when it is the C
+/// library's.
 ///
 /// # Safety
 /// `path` is null or a zero-terminated string.
@@ -168,7 +169,8 @@ const LETTER_COUNT: usize = 6;
 /// As many names as the C library tries.
 const ATTEMPTS_MAX: u32 = 62 * 62 * 62;
 
-/// Makes a file or directory of a new name, which is the same in all replicas: the C library takes names from bytes of its own.
+/// Makes a file or directory of a new name, which is the same in all replicas: the C library takes names from bytes of
+/// its own.
 ///
 /// # Safety
 /// `template` is a zero-terminated string that can be written.

@@ -1,9 +1,10 @@
 //! Streams (`FILE *`). The C library writes their buffers by calls of its own, which nobody can interpose.
 //!
-//! But each stream reaches its descriptor through a table of functions (libio's jump table), one table for byte streams and one for
-//! wide ones. The functions for reading, writing, seeking, asking and closing are exchanged there for ours, which do what the C library's
-//! do and ask first. Whether the tables are what they are taken for is seen from the functions in them, which the C library
-//! exports: if they are not in their places, nothing is changed, and the user is told that streams are not covered.
+//! But each stream reaches its descriptor through a table of functions (libio's jump table), one table for byte streams
+//! and one for wide ones. The functions for reading, writing, seeking, asking and closing are exchanged there for ours,
+//! which do what the C library's do and ask first. Whether the tables are what they are taken for is seen from the
+//! functions in them, which the C library exports: if they are not in their places, nothing is changed, and the user is
+//! told that streams are not covered.
 //!
 //! What streams open is asked about before: a stream of an agreed file is made by `fdopen`.
 
@@ -254,7 +255,8 @@ pub unsafe extern "C" fn fdopen(fd: c_int, mode: *const c_char) -> *mut FILE {
     next!(fdopen(fd => c_int, mode => *const c_char) -> *mut FILE, std::ptr::null_mut())
 }
 
-/// Interposes functions that put another file behind a stream. An agreed one is put in the place of a file that holds nothing.
+/// Interposes functions that put another file behind a stream. An agreed one is put in the place of a file that holds
+/// nothing.
 macro_rules! reopens {
     ($($name:ident)+) => { $(
         /// Replaces the C library's.

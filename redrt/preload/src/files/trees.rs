@@ -1,5 +1,5 @@
-//! `ftw` and `nftw`, which walk over a tree of directories. The C library's call its own functions; these here call those that are
-//! answered (`directories.rs`), when somebody answers.
+//! `ftw` and `nftw`, which walk over a tree of directories. The C library's call its own functions; these here call
+//! those that are answered (`directories.rs`), when somebody answers.
 //!
 //! A directory is read whole before what is in it is visited, so one descriptor is enough at any depth.
 

@@ -1,5 +1,5 @@
-//! What each collective is to the other members, for `redrun --check-collectives`: one function for each, with the arguments of
-//! the call whose plan has been made, so they are known to be sound.
+//! What each collective is to the other members, for `redrun --check-collectives`: one function for each, with the
+//! arguments of the call whose plan has been made, so they are known to be sound.
 
 use super::{Root, is_in_place};
 use crate::abi::{Counts, Input, MPI_IN_PLACE, MPI_PROC_NULL, MPI_ROOT};
@@ -358,7 +358,8 @@ pub(super) fn reduce_scatter_block(
     reduced(recvcount * comm.size() as i64, datatype, op)
 }
 
-/// Messages along the edges of a topology: `out` and `into` are those of the k-th neighbour, `into` in the order in which they are matched.
+/// Messages along the edges of a topology: `out` and `into` are those of the k-th neighbour, `into` in the order in
+/// which they are matched.
 fn along(
     comm: &Comm,
     out: impl Fn(usize) -> Result<Signature>,

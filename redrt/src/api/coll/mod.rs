@@ -1,7 +1,7 @@
 //! Collective communication (MPI-5.0 chapter 6): arguments in, an algorithm of `crate::coll` run to its end or begun.
 //!
-//! Each operation is one function that checks its arguments and returns a [`Plan`]. The blocking, the nonblocking and the
-//! persistent name are made from it: they run the plan, begin it, or keep it to begin it time and again.
+//! Each operation is one function that checks its arguments and returns a [`Plan`]. The blocking, the nonblocking and
+//! the persistent name are made from it: they run the plan, begin it, or keep it to begin it time and again.
 
 mod describe;
 mod moving;
@@ -33,8 +33,8 @@ use std::sync::Arc;
 pub trait Running: Future<Output = Outcome> + Send + 'static {}
 impl<T: Future<Output = Outcome> + Send + 'static> Running for T {}
 
-/// An operation whose arguments were checked, and which holds all that it needs of them: the program may free datatypes,
-/// operations and arrays of counts. Its buffers are touched only when it runs.
+/// An operation whose arguments were checked, and which holds all that it needs of them: the program may free
+/// datatypes, operations and arrays of counts. Its buffers are touched only when it runs.
 pub trait Plan: Clone + Send + Sync + 'static {
     /// Reads what this member contributes, and begins.
     fn run(self, peers: Peers) -> impl Running;

@@ -211,7 +211,8 @@ fn collect(
     }
     Ok(move |peers: Peers| {
         let mine = mine.map(Slot::load);
-        // What a contribution that is shorter than its place leaves of it goes to the others too: the program's bytes, the same in all replicas.
+        // What a contribution that is shorter than its place leaves of it goes to the others too: the program's bytes,
+        // the same in all replicas.
         let fills = mine.as_ref().is_some_and(|mine| is_inter || mine.region.len() == all[rank].bytes());
         let all = if fills { open_all(all) } else { load_all(all) };
         async move {

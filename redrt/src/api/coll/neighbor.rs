@@ -10,8 +10,8 @@ use crate::error::Result;
 use crate::handle::DatatypeHandle;
 use std::ffi::c_void;
 
-/// Sends `out[k]` to destination k, or `out[0]` to all when it is the only one, and receives `into[k]` from source k. There
-/// is no message for a neighbour that is `MPI_PROC_NULL`, and its place keeps what it holds.
+/// Sends `out[k]` to destination k, or `out[0]` to all when it is the only one, and receives `into[k]` from source k.
+/// There is no message for a neighbour that is `MPI_PROC_NULL`, and its place keeps what it holds.
 fn exchange(out: Vec<Slot>, into: Vec<Slot>, neighbors: Neighbors) -> impl Plan + use<> {
     move |peers: Peers| {
         let (out, into) = (load_all(out), open_all(into));

@@ -1,9 +1,10 @@
 //! Buffers that are sections of Fortran arrays with strides, in collectives that go on after the call.
 //!
-//! The Fortran library cannot copy such a section: nobody would copy it back when the operation is complete. A datatype of the section's
-//! shape in place of the program's does not serve either, since a reduction must know its elements, and a gather cuts the buffer into
-//! pieces. So it lends the shape beside the call: the buffer at this address is, element after element, what the shape says. From there on it is
-//! a buffer that is packed and unpacked like any that is not contiguous (`slots.rs`).
+//! The Fortran library cannot copy such a section: nobody would copy it back when the operation is complete. A datatype
+//! of the section's shape in place of the program's does not serve either, since a reduction must know its elements,
+//! and a gather cuts the buffer into pieces. So it lends the shape beside the call: the buffer at this address is,
+//! element after element, what the shape says. From there on it is a buffer that is packed and unpacked like any that
+//! is not contiguous (`slots.rs`).
 
 use crate::abi::MPI_ERR_BUFFER;
 use crate::datatype::{self, Datatype};
@@ -20,8 +21,8 @@ thread_local! {
     static LENT: RefCell<Vec<(usize, Arc<Datatype>)>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Until it is called again with no shape, collective calls of this thread take `buffer` for a section: one element of `shape` has all of its
-/// elements, in order. Returns whether there is such a shape.
+/// Until it is called again with no shape, collective calls of this thread take `buffer` for a section: one element of
+/// `shape` has all of its elements, in order. Returns whether there is such a shape.
 #[unsafe(no_mangle)]
 pub extern "C" fn redrt_lend_section(buffer: *mut c_void, shape: DatatypeHandle) -> c_int {
     // The allocator may look at the clock, which is not the program's doing.

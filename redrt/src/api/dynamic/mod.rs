@@ -1,4 +1,5 @@
-//! Jobs that meet (MPI-5.0 §11.8 to §11.10): ports, names, and what becomes of the communicators. What happens is in `dynamic`.
+//! Jobs that meet (MPI-5.0 §11.8 to §11.10): ports, names, and what becomes of the communicators. What happens is in
+//! `dynamic`.
 
 mod join;
 mod spawn;
@@ -102,8 +103,8 @@ pub fn comm_get_parent(parent: Output<CommHandle>) -> Result {
     parent.set(dynamic::parent().filter(is_there).map_or(CommHandle::NULL, |parent| parent.handle()))
 }
 
-/// `MPI_Comm_disconnect` (§11.10.4): collective, where there are processes of other jobs. Within the job what is still under way on the
-/// communicator is completed whether it is there or not.
+/// `MPI_Comm_disconnect` (§11.10.4): collective, where there are processes of other jobs. Within the job what is still
+/// under way on the communicator is completed whether it is there or not.
 pub fn comm_disconnect(comm: Output<CommHandle>) -> Result {
     let handle = comm.get()?;
     let found = comm::resolve(handle)?;
@@ -115,7 +116,8 @@ pub fn comm_disconnect(comm: Output<CommHandle>) -> Result {
     comm.set(CommHandle::NULL)
 }
 
-/// `MPI_Publish_name`. The first `redrun` of a tree of jobs keeps names, for all jobs of the tree and as long as it runs.
+/// `MPI_Publish_name`. The first `redrun` of a tree of jobs keeps names, for all jobs of the tree and as long as it
+/// runs.
 pub fn publish_name(service_name: Input<c_char>, info: InfoHandle, port_name: Input<c_char>) -> Result {
     check_plain()?;
     info::resolve_hints(info)?;

@@ -177,7 +177,8 @@ pub unsafe fn comm_spawn(
 /// `MPI_Comm_spawn_multiple`.
 ///
 /// # Safety
-/// At the root `array_of_commands` has `count` elements, and `array_of_argv` is null or has as many, each as `argv` of [`comm_spawn`].
+/// At the root `array_of_commands` has `count` elements, and `array_of_argv` is null or has as many, each as `argv` of
+/// [`comm_spawn`].
 #[allow(clippy::too_many_arguments)]
 pub unsafe fn comm_spawn_multiple(
     count: c_int,

@@ -1,5 +1,5 @@
-//! Reading and writing (MPI-5.0 section 14.4). Collective forms need not meet: their ranks access different or the same bytes,
-//! each as if by itself. Nonblocking forms are over when they return.
+//! Reading and writing (MPI-5.0 section 14.4). Collective forms need not meet: their ranks access different or the same
+//! bytes, each as if by itself. Nonblocking forms are over when they return.
 
 use super::super::buffers::typed;
 use crate::abi::{Offset, Output, Status};
@@ -95,7 +95,8 @@ macro_rules! split_end {
     };
 }
 
-/// The forms at a pointer: `$transfer` is the one of the individual pointer, of the shared one, or of the shared one in order.
+/// The forms at a pointer: `$transfer` is the one of the individual pointer, of the shared one, or of the shared one in
+/// order.
 macro_rules! at_pointer {
     (@blocking $way:expr, $pointer:ty, $transfer:ident: $($name:ident)*) => {$(
         /// The blocking form.

@@ -147,7 +147,8 @@ pub fn file_get_type_extent(fh: FileHandle, datatype: DatatypeHandle, extent: Co
     extent.set(view.representation.extent(&datatype)?)
 }
 
-/// `MPI_Register_datarep`. Of the files that use it later none is there yet, so errors go to the handler of `MPI_FILE_NULL`.
+/// `MPI_Register_datarep`. Of the files that use it later none is there yet, so errors go to the handler of
+/// `MPI_FILE_NULL`.
 pub fn register_datarep(
     datarep: Input<c_char>,
     read_conversion_fn: Callback,

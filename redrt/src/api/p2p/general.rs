@@ -1,7 +1,7 @@
 //! Generalized requests (MPI-5.0 §13.2): operations of the program that complete when it says so.
 //!
-//! For the engine they are requests like any other. Their functions are kept here, by handle, and called with no lock held:
-//! the query function whenever a status is wanted, the free function when the request is gone.
+//! For the engine they are requests like any other. Their functions are kept here, by handle, and called with no lock
+//! held: the query function whenever a status is wanted, the free function when the request is gone.
 
 use super::{handle, resolve};
 use crate::abi::{Callback, MPI_ERR_REQUEST, Output, Status as AbiStatus, callbacks};

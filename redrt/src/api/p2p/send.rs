@@ -32,7 +32,8 @@ pub(super) unsafe fn begin(
     unsafe { begin_and(buf, count, datatype, dest, tag, comm, mode, |_, request| request) }
 }
 
-/// Begins a send, and does `then` with the request, `None` when the send is complete already, before the engine is let go.
+/// Begins a send, and does `then` with the request, `None` when the send is complete already, before the engine is let
+/// go.
 #[allow(clippy::too_many_arguments)]
 #[inline(always)]
 unsafe fn begin_and<T>(
@@ -51,8 +52,8 @@ unsafe fn begin_and<T>(
         return Ok(then(&mut engine::cell().lock(), None));
     }
     let (context, source, to) = (comm.context, comm.rank, comm.member(dest)?);
-    // From here on nothing can go wrong before the payload is where the engine finds it, so it stays in registers until then.
-    // SAFETY: - the caller passes the C call's buffer on.
+    // From here on nothing can go wrong before the payload is where the engine finds it, so it stays in registers until
+    // then. SAFETY: - the caller passes the C call's buffer on.
     let (payload, element) = unsafe { buffers::outgoing(buf, count, datatype)? };
     let payload = if mode == Mode::Buffered { payload.into_owned() } else { payload };
     let synchronous = mode == Mode::Synchronous;

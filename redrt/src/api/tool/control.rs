@@ -1,4 +1,5 @@
-//! Control variables (MPI-5.0 §15.3.6): what decides how this process communicates. All are set when the job is started.
+//! Control variables (MPI-5.0 §15.3.6): what decides how this process communicates. All are set when the job is
+//! started.
 
 use super::category::Category;
 use super::enumeration::{self, Enumeration};

@@ -1,5 +1,5 @@
-//! The tool information interface (MPI-5.0 chapter 15): control variables, performance variables and events of real things, and categories
-//! of them. None comes or goes while a process runs.
+//! The tool information interface (MPI-5.0 chapter 15): control variables, performance variables and events of real
+//! things, and categories of them. None comes or goes while a process runs.
 //!
 //! Its functions return their error codes and never invoke an error handler (section 15.3).
 

@@ -1,7 +1,7 @@
 //! Performance variables (MPI-5.0 §15.3.7): what this process has sent, compared and keeps.
 //!
-//! All count from the beginning of the job, by themselves: they are continuous, and read-only. What the replicas of a rank are told agrees,
-//! though their counts may not: the leader's are told.
+//! All count from the beginning of the job, by themselves: they are continuous, and read-only. What the replicas of a
+//! rank are told agrees, though their counts may not: the leader's are told.
 
 use super::category::Category;
 use super::{check_initialized, entry, put_text, tell, value_at};

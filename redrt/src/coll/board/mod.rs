@@ -1,10 +1,11 @@
-//! Blocking collectives of the members of one host, over a board: each posts what it contributes, once, and reads what it needs of the others.
+//! Blocking collectives of the members of one host, over a board: each posts what it contributes, once, and reads what
+//! it needs of the others.
 //!
-//! Only in a world that is not replicated. Where there are replicas, what one contributes is compared with what its siblings do, kept until all have it and given
-//! to copies: it goes in messages.
+//! Only in a world that is not replicated. Where there are replicas, what one contributes is compared with what its
+//! siblings do, kept until all have it and given to copies: it goes in messages.
 //!
-//! A communicator gets its board when it has been used for a few collectives ([`seat`]). Operands are combined in the order in which messages would have
-//! brought them, so the result does not depend on who is on which host.
+//! A communicator gets its board when it has been used for a few collectives ([`seat`]). Operands are combined in the
+//! order in which messages would have brought them, so the result does not depend on who is on which host.
 
 mod moving;
 mod reducing;
@@ -24,7 +25,8 @@ use redrt_transport::board::{Awaited, Board, Posted};
 use redrt_transport::memory::Region;
 use std::sync::Arc;
 
-/// Number of operations after which incoming messages are drained though nobody here waits for any: others may wait for what only this process can do.
+/// Number of operations after which incoming messages are drained though nobody here waits for any: others may wait for
+/// what only this process can do.
 const OPERATIONS_PER_PROGRESS: u64 = 64;
 
 /// A communicator's board, as its collectives use it.

@@ -13,17 +13,20 @@ const CHUNK_BYTES: usize = 128 << 10;
 /// One member combines all operands if they are no more than this together: it has them in its cache then.
 const ALL_BYTES_MAX: usize = 128 << 10;
 
-/// Whether operands of this length are posted as they are. They are combined in the order in which messages would bring them that are as short.
+/// Whether operands of this length are posted as they are. They are combined in the order in which messages would bring
+/// them that are as short.
 pub fn is_short(bytes: usize) -> bool {
     bytes < RING_BYTES_MIN.min(ANNEX_BYTES_MAX + 1)
 }
 
-/// Whether short operands of so many members are combined by one, or by each who wants the result; else each combines a share of them.
+/// Whether short operands of so many members are combined by one, or by each who wants the result; else each combines a
+/// share of them.
 pub fn are_few(bytes: usize, size: usize) -> bool {
     is_short(bytes) && bytes <= ALL_BYTES_MAX / size
 }
 
-/// Short operands of all members. They are where they were posted until they are combined with one to the left, and then in memory of this member.
+/// Short operands of all members. They are where they were posted until they are combined with one to the left, and
+/// then in memory of this member.
 struct Operands {
     /// In order.
     places: SmallVec<[Place; 8]>,
@@ -39,9 +42,10 @@ struct Place {
 }
 
 impl Operands {
-    /// Waits for all of them, of `length` bytes each; member `first` comes first in order. Those bytes of them are taken that begin at `offset` and are as many as
-    /// `result` has room for. What is combined at the end is there, on the way also in `room`, which has room for two operands less than there are: nothing is
-    /// to the left of the first.
+    /// Waits for all of them, of `length` bytes each; member `first` comes first in order. Those bytes of them are
+    /// taken that begin at `offset` and are as many as `result` has room for. What is combined at the end is there, on
+    /// the way also in `room`, which has room for two operands less than there are: nothing is to the left of the
+    /// first.
     fn gather(
         table: &Table,
         number: u64,
@@ -167,8 +171,8 @@ pub fn allreduce_by_short_shares(
     })
 }
 
-/// Combines long operands of all members into `result` of all: each combines a share of them, where they are, and reads what the others made of theirs. `None` when
-/// not all can be read where they are; then nothing has happened.
+/// Combines long operands of all members into `result` of all: each combines a share of them, where they are, and reads
+/// what the others made of theirs. `None` when not all can be read where they are; then nothing has happened.
 pub fn allreduce_by_shares(
     table: &Table,
     peers: &Peers,
@@ -201,8 +205,8 @@ pub fn allreduce_by_shares(
     Some(outcome)
 }
 
-/// Combines the share of this member, which begins `offset` bytes into the operands, into `mine`: that of the next member first, its own last, as if it had gone
-/// round the ring.
+/// Combines the share of this member, which begins `offset` bytes into the operands, into `mine`: that of the next
+/// member first, its own last, as if it had gone round the ring.
 fn combine_share(
     table: &Table,
     number: u64,

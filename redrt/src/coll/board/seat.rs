@@ -1,6 +1,8 @@
-//! Which place on boards a communicator has: agreed by its members when it has been used for a few collectives, given back when it is freed.
+//! Which place on boards a communicator has: agreed by its members when it has been used for a few collectives, given
+//! back when it is freed.
 //!
-//! A place serves one communicator after the other. The next one may have it when all members of the last have left: then nobody reads there any more.
+//! A place serves one communicator after the other. The next one may have it when all members of the last have left:
+//! then nobody reads there any more.
 
 use super::Table;
 use crate::coll::cards::{self, Card};
@@ -100,7 +102,8 @@ fn may_have(comm: &Comm) -> bool {
     is_right_size && is_plain && job().is_some_and(|job| !job.welcome.world.is_replicated())
 }
 
-/// The segment, and the members as processes that share it with this one. `None` when some do not, or messages are to be counted or traced.
+/// The segment, and the members as processes that share it with this one. `None` when some do not, or messages are to
+/// be counted or traced.
 fn sharing(comm: &Comm) -> Option<(Segment, Box<[Member]>)> {
     let engine = engine::cell().lock();
     if faults::is_armed() || engine.traces.is_some() {

@@ -1,5 +1,5 @@
-//! Whether the calls of all members of a communicator make one collective (MPI-5.0 §6.2.1): calls in, the first two that do
-//! not fit each other out. Pure: every member has the same calls and finds the same.
+//! Whether the calls of all members of a communicator make one collective (MPI-5.0 §6.2.1): calls in, the first two
+//! that do not fit each other out. Pure: every member has the same calls and finds the same.
 
 use super::call::{Call, Root};
 use crate::abi::{

@@ -3,14 +3,14 @@
 //! ```text
 //!   call k of a member ──▶ its length, and the call, to every other ──▶ all calls k ──▶ compare ──▶ the collective runs
 //! ```
-//! The calls of a communicator are numbered, whether they are blocking, nonblocking or make a persistent request, because the
-//! standard has all members make them in one order (MPI-5.0 §6.12, §6.13). Every member tells every other what its k-th is. A tree would
-//! take fewer messages; but who passes on what others say would wait for them in the midst of a nonblocking call, and messages that
-//! depend on who makes progress have no place among those that replicas number alike. So all is sent when the function
-//! is called, and what has to wait only receives.
+//! The calls of a communicator are numbered, whether they are blocking, nonblocking or make a persistent request,
+//! because the standard has all members make them in one order (MPI-5.0 §6.12, §6.13). Every member tells every other
+//! what its k-th is. A tree would take fewer messages; but who passes on what others say would wait for them in the
+//! midst of a nonblocking call, and messages that depend on who makes progress have no place among those that replicas
+//! number alike. So all is sent when the function is called, and what has to wait only receives.
 //!
-//! Nobody is told who makes no collective at all. Then its others wait, which the search for deadlocks finds (`engine/passive.rs`), and says
-//! what they call.
+//! Nobody is told who makes no collective at all. Then its others wait, which the search for deadlocks finds
+//! (`engine/passive.rs`), and says what they call.
 
 pub mod call;
 mod compare;
@@ -74,7 +74,8 @@ impl Checks {
 /// Bytes of the number that tells how long a call is.
 const LENGTH_BYTES: usize = 8;
 
-/// What this member calls, told to the others. Returns when all have told theirs, with an error unless they fit each other.
+/// What this member calls, told to the others. Returns when all have told theirs, with an error unless they fit each
+/// other.
 pub fn start(comm: &Arc<Comm>, call: Call) -> impl Future<Output = Outcome> + Send + 'static + use<> {
     let comm = comm.clone();
     let number = {

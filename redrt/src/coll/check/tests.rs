@@ -1,4 +1,5 @@
-//! Calls that fit each other, and those that do not: each difference is told by its own class, of the members that differ.
+//! Calls that fit each other, and those that do not: each difference is told by its own class, of the members that
+//! differ.
 
 use super::call::{Call, Pieces, Root};
 use super::compare::{About, Mismatch, compare};

@@ -1,4 +1,5 @@
-//! Processes of other jobs: numbered behind those of the own job as they become known, each by itself, and reached over TCP.
+//! Processes of other jobs: numbered behind those of the own job as they become known, each by itself, and reached over
+//! TCP.
 //!
 //! Numbers are never given back. A process that is met again has the number it had.
 

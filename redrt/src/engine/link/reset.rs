@@ -1,9 +1,10 @@
 //! Connections that break between two processes which live on.
 //!
-//! Two processes have up to two connections, one for each direction, or one for both (`sharing`). They share an *epoch*, which is said when one is
-//! opened. If either breaks, both are over: what was on its way is lost, in either direction. Whoever notices begins the
-//! next epoch, asks anew for what it wants (`quiesce::Replica::reset`) and thereby opens a connection in it; the other
-//! hears of the epoch by that connection. Connections of an earlier epoch are not taken.
+//! Two processes have up to two connections, one for each direction, or one for both (`sharing`). They share an
+//! *epoch*, which is said when one is opened. If either breaks, both are over: what was on its way is lost, in either
+//! direction. Whoever notices begins the next epoch, asks anew for what it wants (`quiesce::Replica::reset`) and
+//! thereby opens a connection in it; the other hears of the epoch by that connection. Connections of an earlier epoch
+//! are not taken.
 //!
 //! ```text
 //!   v.i, epoch 0                                     w.j, epoch 0
@@ -13,8 +14,8 @@
 //!    ├── Resume ─────────────────────────────────────► │
 //!    │ ◄───────────────────────── open: "w.j, epoch 1" ┤ its own Resume
 //! ```
-//! A sender that has nothing more to send would not notice: its sockets are looked at when it goes to sleep, and now and
-//! then when it polls.
+//! A sender that has nothing more to send would not notice: its sockets are looked at when it goes to sleep, and now
+//! and then when it polls.
 
 use super::{Links, Route};
 use redrt_transport::tcp::Receiver;
@@ -78,8 +79,8 @@ impl Links {
         }
     }
 
-    /// Ends what there is between this process and another, and counts anew. `false` when that epoch has begun already or
-    /// the other is dead, or cannot be reached for good.
+    /// Ends what there is between this process and another, and counts anew. `false` when that epoch has begun already
+    /// or the other is dead, or cannot be reached for good.
     pub fn begin_epoch(&mut self, process: ProcessIndex, epoch: u32) -> bool {
         let peer = &mut self.peers[process.0 as usize];
         let is_dead = peer.fenced.is_some() && matches!(peer.route, Route::Gone);
@@ -112,7 +113,8 @@ impl Links {
         self.early.push(receiver);
     }
 
-    /// The view has a process now: what it has sent is taken. Nothing has been sent to it, so its epoch is as good as any.
+    /// The view has a process now: what it has sent is taken. Nothing has been sent to it, so its epoch is as good as
+    /// any.
     pub(super) fn take_early(&mut self, process: ProcessIndex, incarnation: Incarnation) {
         let is_its = |receiver: &Receiver| receiver.from == process && receiver.incarnation == incarnation;
         let (its, others) = std::mem::take(&mut self.early).into_iter().partition::<Vec<_>, _>(is_its);

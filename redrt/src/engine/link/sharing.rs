@@ -1,16 +1,18 @@
 //! One connection for both directions.
 //!
-//! Each of two processes opens a connection when it first sends to the other, maybe both at once. Where both are open, the process with the higher
-//! number moves over: it says so as the last thing over the connection that it has opened, and from then on sends over the other one. The other process
-//! looks for what comes back there when it has heard that, so everything stays in order.
+//! Each of two processes opens a connection when it first sends to the other, maybe both at once. Where both are open,
+//! the process with the higher number moves over: it says so as the last thing over the connection that it has opened,
+//! and from then on sends over the other one. The other process looks for what comes back there when it has heard that,
+//! so everything stays in order.
 //!
 //! ```text
 //!   a < b   a ── opened ──▶ b     a ◀── opened ── b
 //!                                 a ◀── Moved ─── b     both close it
 //!           a ◀───────────▶ b
 //! ```
-//! It is worth it because the kernel acknowledges what comes over a connection in packets of their own, unless something goes back over it that can
-//! carry the acknowledgement: with traffic one way, every message or every second one had such a packet.
+//! It is worth it because the kernel acknowledges what comes over a connection in packets of their own, unless
+//! something goes back over it that can carry the acknowledgement: with traffic one way, every message or every second
+//! one had such a packet.
 
 use super::{Broken, Links, Route};
 use redrt_transport::frame::{Header, Kind};
@@ -26,7 +28,8 @@ pub(super) struct Followed {
 }
 
 impl Links {
-    /// Moves over to the connection that `process` has opened, if it is this process that has to and nothing waits to go.
+    /// Moves over to the connection that `process` has opened, if it is this process that has to and nothing waits to
+    /// go.
     pub(super) fn share(&mut self, process: ProcessIndex) {
         let is_first = self.identity.me < process || self.is_foreign(process);
         let peer = &mut self.peers[process.0 as usize];

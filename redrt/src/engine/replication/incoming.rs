@@ -93,8 +93,8 @@ impl Engine {
         Ok(handled?)
     }
 
-    /// A wrong decision would send this replica another way than its siblings, and nobody would see why. So a frame that decides,
-    /// or says who holds which decision, is compared with its checksum before it is read.
+    /// A wrong decision would send this replica another way than its siblings, and nobody would see why. So a frame
+    /// that decides, or says who holds which decision, is compared with its checksum before it is read.
     fn collect_parts(
         &mut self,
         from: ProcessIndex,
@@ -230,8 +230,8 @@ impl Engine {
 
     fn again(&mut self, id: MessageId, place: u32, envelope: Envelope, from: ProcessIndex, offered: Offered) {
         let key = self.record_at(place, id).expect("it is not delivered");
-        // The first offer's envelope may have been what was corrupt. How it was matched stays; what the receive is told of
-        // it is put right.
+        // The first offer's envelope may have been what was corrupt. How it was matched stays; what the receive is told
+        // of it is put right.
         (self.messages[key].tag, self.messages[key].length) = (envelope.tag.0, envelope.length_bytes);
         if let Some(landing) = self.messages[key].landing.take() {
             self.landings.remove(landing);
@@ -294,7 +294,8 @@ impl Engine {
         self.complete_receive(receive, placed, message.source, message.tag, message.length);
     }
 
-    /// Takes note of a message that the program gets, where faults are injected: hashed anew, whatever was found of it before.
+    /// Takes note of a message that the program gets, where faults are injected: hashed anew, whatever was found of it
+    /// before.
     fn sum_up_received(&mut self, key: usize) {
         let seed = self.replication().seed;
         if self.replication().sums.is_none() {

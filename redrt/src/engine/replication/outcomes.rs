@@ -47,9 +47,9 @@ impl Engine {
 
     /// Asks for the next outcome of a stream if the leader has said it already.
     ///
-    /// A follower must go through the empty polls of its leader faster than the leader makes them: what the leader polls
-    /// for may depend on what this process sends after them, and a lag that grows while the leader waits for it would
-    /// never end. So they cost no look at the transports.
+    /// A follower must go through the empty polls of its leader faster than the leader makes them: what the leader
+    /// polls for may depend on what this process sends after them, and a lag that grows while the leader waits for it
+    /// would never end. So they cost no look at the transports.
     pub fn ask_ahead(&mut self, stream: StreamId) -> Ahead {
         let replication = self.replication();
         if replication.replica.is_deciding() || replication.ahead_count >= AHEAD_COUNT {

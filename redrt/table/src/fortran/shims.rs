@@ -1,8 +1,8 @@
 //! The procedures that Fortran calls, as Rust: each takes its arguments by reference, calls the C function, and hands
 //! back what came out of it.
 //!
-//! What an argument needs beyond that is in functions of the library's own (`redrt/fortran/src`); here it is only decided
-//! which of them an argument needs.
+//! What an argument needs beyond that is in functions of the library's own (`redrt/fortran/src`); here it is only
+//! decided which of them an argument needs.
 
 use super::extern_c::{self, rust_name, value_type};
 use super::{Dialect, PREFIXES, Procedure, functions, keeps_buffers, line, needs_large, procedures};
@@ -181,7 +181,8 @@ impl Shim {
     fn string(&mut self, procedure: Procedure<'_>, parameter: &Parameter) {
         let name = rust_name(parameter);
         let incoming = parameter.direction == Direction::In;
-        // MPI-5.0 sections 10.1 and 11.8.2: of keys and values of info objects and of a program's name, blanks at both ends are not part.
+        // MPI-5.0 sections 10.1 and 11.8.2: of keys and values of info objects and of a program's name, blanks at both
+        // ends are not part.
         let strips = procedure.function.module == "info" || parameter.name == "command";
         let trim = if strips { "trimmed" } else { "text" };
         self.lengths.push(format!("{name}_length: usize"));
@@ -234,7 +235,8 @@ impl Shim {
         self.take(&name, &format!("*const {value}"), argument);
     }
 
-    /// Where the types of a callback in C and in Fortran are the same for the processor, C gets the program's procedure.
+    /// Where the types of a callback in C and in Fortran are the same for the processor, C gets the program's
+    /// procedure.
     fn callback(&mut self, parameter: &Parameter, large: bool) {
         let name = rust_name(parameter);
         let callback = parameter.callback.as_deref().expect("a function kind names its callback");

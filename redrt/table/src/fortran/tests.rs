@@ -7,8 +7,8 @@ use std::process::Command;
 
 #[test]
 fn every_function_that_fortran_has_is_there() {
-    // 531 functions, less 44 and 4 that convert handles and statuses and 51 of the tool interface. Five are deprecated and
-    // not in mpi_f08. Of 159 with large counts, four differ in nothing but arguments of the size of an address.
+    // 531 functions, less 44 and 4 that convert handles and statuses and 51 of the tool interface. Five are deprecated
+    // and not in mpi_f08. Of 159 with large counts, four differ in nothing but arguments of the size of an address.
     let table = Table::standard();
     assert_eq!(counts(&table), (432, 427, 155));
 }

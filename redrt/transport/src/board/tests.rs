@@ -149,7 +149,8 @@ proptest! {
         for posted in [other.posted(0, number), other.posted_for(0, number, 1)] {
             let mut into = filled(length + 16, 0xaa);
             let region = into.region();
-            // Addresses are read by the kernel, which refuses those that there are not; those that there are may be read.
+            // Addresses are read by the kernel, which refuses those that there are not; those that there are may be
+            // read.
             let _ = other.read(&posted, offset, region.part(0, length));
             prop_assert!(region.part(length, 16).with_bytes(|bytes| bytes.iter().all(|byte| *byte == 0xaa)));
         }

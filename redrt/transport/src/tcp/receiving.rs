@@ -104,7 +104,8 @@ impl Receiver {
         Self::over(accepted.wire, accepted.name, 0)
     }
 
-    /// What follows a link of which `taken_bytes` were taken, on the connection of `sender`. `name` is that of the link.
+    /// What follows a link of which `taken_bytes` were taken, on the connection of `sender`. `name` is that of the
+    /// link.
     pub fn continued_over(sender: &Sender, name: Name, taken_bytes: u64) -> Self {
         Self::over(sender.wire.clone(), name, taken_bytes)
     }

@@ -11,8 +11,8 @@ use spare_pool::PlaceOrder;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// Every process answers at once that it keeps what a copy may need. One that was stopped does not, and the source is not
-/// kept ready for it for ever.
+/// Every process answers at once that it keeps what a copy may need. One that was stopped does not, and the source is
+/// not kept ready for it for ever.
 pub(super) const PIN_TIME_MAX: Duration = Duration::from_secs(20);
 /// The rest after a first failure; it doubles with each.
 const REST_FIRST: Duration = Duration::from_millis(250);
@@ -165,8 +165,8 @@ impl Coordinator {
         }
     }
 
-    /// An attempt ends without a copy in the view; tells everybody who has done something for it. `blame` is what its host is
-    /// blamed for.
+    /// An attempt ends without a copy in the view; tells everybody who has done something for it. `blame` is what its
+    /// host is blamed for.
     pub(super) fn withdraw(&mut self, now: Duration, id: CloneId, blame: Option<&str>) -> Option<Attempt> {
         let attempt = self.recovery.as_mut()?.attempts.remove(&id)?;
         let number = attempt.number;
@@ -443,7 +443,8 @@ impl Coordinator {
             }
         }
         if is_to_judge {
-            // Others may be awaited since it was cut. It must not let go what they may ask for when it hears from those in the view.
+            // Others may be awaited since it was cut. It must not let go what they may ask for when it hears from those
+            // in the view.
             self.tell_pins();
         }
         self.send(ToDaemon::Cards(new_cards));

@@ -5,8 +5,9 @@
 //!     ▲                        │ after the interval, its source is lost, it is in the way
 //!     └────────────────────────┘
 //! ```
-//! Until *held* it is a clone like any other ([`attempt`](super::attempt)); its place is asked for like any other, too. While it is held
-//! it waits at the gate of MPI, and every process keeps for it what it may ask for: for the interval, and no longer.
+//! Until *held* it is a clone like any other ([`attempt`](super::attempt)); its place is asked for like any other, too.
+//! While it is held it waits at the gate of MPI, and every process keeps for it what it may ask for: for the interval,
+//! and no longer.
 //!
 //! What follows when two differ is [`judging`](super::judging).
 
@@ -39,8 +40,8 @@ pub(super) struct Holding {
     /// Ranks of which no copies are made for a while.
     resting: BTreeMap<VirtualRank, Rest>,
     pub cases: BTreeMap<VirtualRank, Case>,
-    /// Ranks whose replicas have sent or taken different things, and nobody knows which of them is right. A copy would only repeat
-    /// what its original says.
+    /// Ranks whose replicas have sent or taken different things, and nobody knows which of them is right. A copy would
+    /// only repeat what its original says.
     pub differing: BTreeSet<VirtualRank>,
     /// Ranks of which it was said that no copy is held.
     told: BTreeSet<VirtualRank>,

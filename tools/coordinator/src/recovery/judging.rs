@@ -4,7 +4,8 @@
 //!  a receiver waits ─▶ case: whoever is held is let in ─▶ a receiver's verdict ─▶ all in step ─▶ culprit and superfluous copies go
 //!                        └── nobody is left to judge or to ask, or they do not come to it ──▶ open
 //! ```
-//! Who judges is not decided here: the receivers compare votes (`quiesce`, arbitration). Here is decided who is asked, and who goes.
+//! Who judges is not decided here: the receivers compare votes (`quiesce`, arbitration). Here is decided who is asked,
+//! and who goes.
 
 use super::attempt::{Attempt, Stage};
 use super::holding::Holding;
@@ -15,7 +16,8 @@ use redrt_wire::event::{Finding, Mismatch};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// Arbiters get this time, and besides several times that in which they may have fallen behind, to come to what is in dispute.
+/// Arbiters get this time, and besides several times that in which they may have fallen behind, to come to what is in
+/// dispute.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Number of attempts.
 const PATIENCE_INTERVALS: u32 = 4;
@@ -67,7 +69,8 @@ impl Holding {
 }
 
 impl Coordinator {
-    /// Two replicas differ and a receiver waits: whoever stands ready is let in. If nobody does, the receivers know it, or are about to.
+    /// Two replicas differ and a receiver waits: whoever stands ready is let in. If nobody does, the receivers know it,
+    /// or are about to.
     pub(crate) fn dispute(&mut self, now: Duration, mismatch: &Mismatch) {
         self.stall.reset(now);
         let rank = mismatch.sender;
@@ -143,8 +146,8 @@ impl Coordinator {
         ranks.into_iter().for_each(|rank| self.conclude(now, rank));
     }
 
-    /// Arbiters do not come to what is in dispute, as those of a program that has left its own path: they are ended. `which` says by when it
-    /// began whether that is so. Whether any was ended.
+    /// Arbiters do not come to what is in dispute, as those of a program that has left its own path: they are ended.
+    /// `which` says by when it began whether that is so. Whether any was ended.
     pub(crate) fn give_up_cases(&mut self, now: Duration, which: impl Fn(Duration) -> bool) -> bool {
         let holding = self.recovery.as_mut().and_then(|recovery| recovery.holding.as_mut());
         let cases = holding.into_iter().flat_map(|holding| holding.cases.values_mut());
@@ -182,7 +185,8 @@ impl Coordinator {
         self.report(Report::Arbitrated(Arbitration { rank, arbiters: case.arbiters, culprit: verdict.culprit, took }));
     }
 
-    /// Arbiters that their rank has too many leave: rather those whose originals stay, so that what stays has the least in common.
+    /// Arbiters that their rank has too many leave: rather those whose originals stay, so that what stays has the least
+    /// in common.
     fn dismiss(&mut self, arbiters: &[Arbiter], rank: VirtualRank, culprit: Option<ReplicaId>) {
         let Some(recovery) = &self.recovery else { return };
         let stays = |replica: &ReplicaId| {

@@ -1,8 +1,8 @@
-//! Replicas that are to leave though they are well: they are moved to another host, their host is to become free, or their
-//! rank is to have fewer.
+//! Replicas that are to leave though they are well: they are moved to another host, their host is to become free, or
+//! their rank is to have fewer.
 //!
-//! A replica leaves by being ended, as if it had died: that is what the protocol can bear at any moment. It is ended only when
-//! so many others are in step that its rank has as many as before.
+//! A replica leaves by being ended, as if it had died: that is what the protocol can bear at any moment. It is ended
+//! only when so many others are in step that its rank has as many as before.
 
 use super::Purpose;
 use super::attempt::Stage;
@@ -60,7 +60,8 @@ pub enum Wish {
 }
 
 impl Coordinator {
-    /// Changes where replicas are, and how many. `room` is how many more copies can be put where the wish leads to, if that is known.
+    /// Changes where replicas are, and how many. `room` is how many more copies can be put where the wish leads to, if
+    /// that is known.
     ///
     /// # Errors
     /// In one line, when it cannot be. Nothing has changed then.
@@ -243,8 +244,8 @@ impl Coordinator {
         Ok(())
     }
 
-    /// Who of a rank that has too many leaves: not the one that decides, rather one that shares its host with another, rather a
-    /// young one.
+    /// Who of a rank that has too many leaves: not the one that decides, rather one that shares its host with another,
+    /// rather a young one.
     fn choose_surplus(&mut self, rank: VirtualRank) {
         let Some(recovery) = &self.recovery else { return };
         let age = |replica: &ReplicaId| (self.view.member(*replica).map(|member| member.joined), replica.index);

@@ -1,20 +1,21 @@
-//! Every rank is to have as many replicas as was said: what is missing is made good by copies of living ones, and who is to
-//! leave does so when others have its part.
+//! Every rank is to have as many replicas as was said: what is missing is made good by copies of living ones, and who
+//! is to leave does so when others have its part.
 //!
 //! ```text
 //!  missing ──a place is granted──▶ opening ──▶ copying ──▶ ready ──▶ pinning ──▶ cutting ──▶ joining ──▶ in step
 //!    ▲                                │           │          └ waits until no other clone is in these two
 //!    └───── after a rest ─────────────┴── its source or host is lost, something failed
 //! ```
-//! One rule makes all the moves ([`missing`]): a rank's replicas that stay, and the copies that are under way, are to be as many
-//! as its degree. A loss, a greater degree, and a replica that is told to leave each make one missing. A replica that is to
-//! leave goes when enough others are in step ([`leaving`]), so redundancy is never less than without it.
+//! One rule makes all the moves ([`missing`]): a rank's replicas that stay, and the copies that are under way, are to
+//! be as many as its degree. A loss, a greater degree, and a replica that is told to leave each make one missing. A
+//! replica that is to leave goes when enough others are in step ([`leaving`]), so redundancy is never less than without
+//! it.
 //!
-//! Only one clone is between *pinning* and the view with its copy at a time. A process that is copied then would have an
-//! image from before it was asked to pin for the other, and would keep nothing for it.
+//! Only one clone is between *pinning* and the view with its copy at a time. A process that is copied then would have
+//! an image from before it was asked to pin for the other, and would keep nothing for it.
 //!
-//! A view with the copy is made only while its source is live: else the source's siblings may have gone on without decisions
-//! that the copy alone has (`quiesce`'s join).
+//! A view with the copy is made only while its source is live: else the source's siblings may have gone on without
+//! decisions that the copy alone has (`quiesce`'s join).
 
 mod attempt;
 mod holding;
@@ -135,7 +136,8 @@ impl Recovery {
         }
     }
 
-    /// Of each rank with two replicas, copies of both stand ready from now on to judge when the two differ, and are made anew so often.
+    /// Of each rank with two replicas, copies of both stand ready from now on to judge when the two differ, and are
+    /// made anew so often.
     #[must_use]
     pub fn arbitrating(self, interval: Duration) -> Self {
         Self { holding: Some(Holding::new(interval)), ..self }
@@ -288,7 +290,8 @@ impl Coordinator {
         of_rank.any(|attempt| matches!(attempt.stage, Stage::Pinning { .. } | Stage::Cutting))
     }
 
-    /// Whether it has all that its sphere has decided. A copy that has not heard its leader yet does not: it cannot go on alone.
+    /// Whether it has all that its sphere has decided. A copy that has not heard its leader yet does not: it cannot go
+    /// on alone.
     pub(super) fn is_in_step(&self, replica: ReplicaId) -> bool {
         self.recovery.as_ref().is_none_or(|recovery| !recovery.is_joining(replica))
     }

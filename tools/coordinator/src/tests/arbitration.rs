@@ -4,7 +4,8 @@ use super::health::mismatch;
 use super::*;
 use redrt_wire::event::Finding;
 
-/// Rank 0 with two replicas on hosts a and b, rank 1 with one; host c has `place_count` places. Copies are made anew every 100 s.
+/// Rank 0 with two replicas on hosts a and b, rank 1 with one; host c has `place_count` places. Copies are made anew
+/// every 100 s.
 fn arbitrating(place_count: u32) -> Table {
     let world = World::new(vec![5, 2]);
     let view = View::with_degrees(&world, &[2, 1]);

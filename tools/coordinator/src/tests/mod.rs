@@ -281,7 +281,8 @@ fn check_table(mut table: Table, steps: &[(&str, &str)]) {
     }
 }
 
-/// Two planes on hosts a and b, which meet; host c has two places for copies. Each rank has one place more than replicas.
+/// Two planes on hosts a and b, which meet; host c has two places for copies. Each rank has one place more than
+/// replicas.
 fn recovering(degrees: &[u16]) -> Table {
     recovering_with(degrees, settings(degrees))
 }

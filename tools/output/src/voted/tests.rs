@@ -19,8 +19,8 @@ fn mismatches(stream: &mut VotedStream) -> Vec<OutputMismatch> {
     findings.filter_map(mismatch).collect()
 }
 
-/// Runs a script such as `0:ab/ 1:a -0 1:b .1`: replica 0 prints "ab\n", …, 0 is lost, …, 1 ends. `2<1@3` makes a copy of 1 as 2,
-/// made when it had printed 3 bytes; `2=1` says that 2 was copied from 1.
+/// Runs a script such as `0:ab/ 1:a -0 1:b .1`: replica 0 prints "ab\n", …, 0 is lost, …, 1 ends. `2<1@3` makes a copy
+/// of 1 as 2, made when it had printed 3 bytes; `2=1` says that 2 was copied from 1.
 fn run_in(stream: &mut VotedStream, script: &str) -> String {
     let mut out = Vec::new();
     for step in script.split_whitespace() {
@@ -213,8 +213,8 @@ fn steps() -> impl Strategy<Value = Vec<(u16, usize)>> {
 }
 
 proptest! {
-    /// Replicas that agree: whatever the interleaving, whoever dies (but one) and is replaced by a copy, the text comes out
-    /// once and whole.
+    /// Replicas that agree: whatever the interleaving, whoever dies (but one) and is replaced by a copy, the text comes
+    /// out once and whole.
     #[test]
     fn agreeing_replicas_give_the_text_once(
         text in text(),
@@ -303,8 +303,8 @@ proptest! {
         prop_assert_eq!(found[0].sides.iter().flat_map(|side| &side.replicas).count(), 2);
     }
 
-    /// Texts that have nothing to do with each other: of two the leader's comes out whole; of more, something does; and of
-    /// one that is the same as the leader's in the end nothing is said.
+    /// Texts that have nothing to do with each other: of two the leader's comes out whole; of more, something does; and
+    /// of one that is the same as the leader's in the end nothing is said.
     #[test]
     fn any_texts_come_to_an_end(texts in proptest::collection::vec(text(), 2..5), steps in steps()) {
         let mut stream = voted(texts.len() as u16);

@@ -5,8 +5,8 @@
 //!        ├─ redrtd --helper (receive) ── first process of a namespace ── receiver, which becomes the copy
 //!        └─ redrtd --helper (send)    ═══ memory ═══▶ receiver
 //! ```
-//! Each is a program of one thread when it begins, because namespaces are entered, and processes forked, by such only. It talks to
-//! the daemon over a socket: a [`Task`] comes in, then [`Word`]s; [`Reply`]s go out.
+//! Each is a program of one thread when it begins, because namespaces are entered, and processes forked, by such only.
+//! It talks to the daemon over a socket: a [`Task`] comes in, then [`Word`]s; [`Reply`]s go out.
 
 #[cfg(test)]
 mod fuzz;

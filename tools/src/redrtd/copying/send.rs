@@ -38,7 +38,8 @@ pub fn send(secret: &Secret, pid: i32, destination: SocketAddr, options: &Option
             _ => Ok(()),
         };
         if heard.is_err() {
-            // Nobody wants the copy any more. The agent sees that this process is gone, and lets the program's threads go on.
+            // Nobody wants the copy any more. The agent sees that this process is gone, and lets the program's threads
+            // go on.
             std::process::exit(1);
         }
     })?;

@@ -95,7 +95,8 @@ impl Counts {
         self.bad_hosts.contains(host)
     }
 
-    /// What all processes have counted so far. A copy begins with what its source had counted, which is its source's and counts once.
+    /// What all processes have counted so far. A copy begins with what its source had counted, which is its source's
+    /// and counts once.
     pub(super) fn advance(&mut self, coordinator: &Coordinator) -> Totals {
         let told: BTreeMap<_, _> = coordinator.statistics().collect();
         for (replica, at_end) in told {
