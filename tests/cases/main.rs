@@ -13,6 +13,7 @@ mod faults;
 mod files;
 mod flat;
 mod flood;
+mod foreign;
 mod fortran;
 mod healing;
 mod injection;

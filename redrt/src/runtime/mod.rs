@@ -37,7 +37,7 @@ use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-/// Set by users who want srun to start jobs of one rank each.
+/// Set by users who want another launcher to start jobs of one rank each.
 const SINGLETON_VARIABLE: &str = "REDRT_SINGLETON";
 
 /// Why a process could not take its place.
@@ -61,12 +61,12 @@ pub enum JoinError {
          it may do so after MPI_Finalize, or leave those from {0} on"
     )]
     Closed(RawFd),
-    /// `srun` started several processes, and no redrun is there to make one job of them.
+    /// `srun` or another MPI's launcher started several processes, and no redrun is there to make one job of them.
     #[error(
-        "srun started {0} of this program without redrun, and each would be a job of one rank: use redrun in the \
-         allocation in place of srun (or set {SINGLETON_VARIABLE}=1 if that is what you want)"
+        "{0} started several processes of this program without redrun, and each would be a job of one rank: start it with \
+         redrun, in an allocation too (or set {SINGLETON_VARIABLE}=1 if that is what you want)"
     )]
-    BareSrun(u32),
+    Launcher(&'static str),
     /// The node's shared memory cannot be used.
     #[error("the shared memory of host {host} cannot be mapped")]
     SharedMemory {
@@ -158,8 +158,8 @@ pub fn chain(error: &dyn std::error::Error) -> String {
 /// Takes this process's place: speaks to the daemon, opens the transports, starts the agent thread.
 pub fn join(one_thread: bool) -> Result<&'static Job, JoinError> {
     let control = match std::env::var_os(CONTROL_FD_VARIABLE) {
-        None => match bare_srun(&|name| std::env::var(name).ok()) {
-            Some(task_count) => return Err(JoinError::BareSrun(task_count)),
+        None => match other_launcher(&|name| std::env::var(name).ok()) {
+            Some(launcher) => return Err(JoinError::Launcher(launcher)),
             None => None,
         },
         Some(text) => {
@@ -191,11 +191,21 @@ pub fn join(one_thread: bool) -> Result<&'static Job, JoinError> {
     Ok(job)
 }
 
-/// How many tasks srun has started of this program, if several and not on purpose.
-fn bare_srun(variable: &dyn Fn(&str) -> Option<String>) -> Option<u32> {
-    let task_count = variable("SLURM_STEP_NUM_TASKS")?.parse().ok().filter(|count| *count > 1)?;
-    let is_task = variable("SLURM_PROCID").is_some() && variable(SINGLETON_VARIABLE).is_none();
-    is_task.then_some(task_count)
+/// By which variables launchers tell a process its number and how many there are, and what they are called.
+const LAUNCHERS: [(&str, &str, &str); 4] = [
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "Open MPI's mpirun"),
+    ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "srun"),
+    ("PMI_RANK", "PMI_SIZE", "the mpiexec of MPICH or a relative of it"),
+    ("PALS_RANKID", "PALS_SIZE", "the mpiexec of PALS"),
+];
+
+/// What has started several processes of this program, if something has that cannot make one job of them, and not on purpose.
+fn other_launcher(variable: &dyn Fn(&str) -> Option<String>) -> Option<&'static str> {
+    let has_several = |(rank, count, _): &&(&str, &str, &str)| {
+        variable(rank).is_some() && variable(count).and_then(|count| count.parse::<u32>().ok()).is_some_and(|it| it > 1)
+    };
+    let (.., name) = LAUNCHERS.iter().find(has_several).filter(|_| variable(SINGLETON_VARIABLE).is_none())?;
+    Some(name)
 }
 
 /// Whether this is the number of a descriptor that is not open.
@@ -407,13 +417,20 @@ mod tests {
     }
 
     #[test]
-    fn several_tasks_of_srun_are_no_jobs_of_one_rank() {
+    fn several_processes_of_another_launcher_are_no_jobs_of_one_rank() {
         let asked = |variables: &[(&str, &str)]| {
-            bare_srun(&|name| variables.iter().find(|(other, _)| *other == name).map(|(_, value)| (*value).to_owned()))
+            other_launcher(&|name| {
+                variables.iter().find(|(other, _)| *other == name).map(|(_, value)| (*value).to_owned())
+            })
         };
         let tasks = ("SLURM_STEP_NUM_TASKS", "4");
         let process = ("SLURM_PROCID", "0");
-        assert_eq!(asked(&[tasks, process]), Some(4));
+        assert_eq!(asked(&[tasks, process]), Some("srun"));
+        for (rank, count, name) in LAUNCHERS {
+            assert_eq!(asked(&[(rank, "0"), (count, "2")]), Some(name));
+            assert_eq!(asked(&[(rank, "0"), (count, "1")]), None);
+            assert_eq!(asked(&[(count, "2")]), None);
+        }
         assert_eq!(asked(&[("SLURM_STEP_NUM_TASKS", "1"), process]), None);
         assert_eq!(asked(&[tasks, process, (SINGLETON_VARIABLE, "1")]), None);
         assert_eq!(asked(&[("SLURM_JOB_ID", "1")]), None);

@@ -114,6 +114,10 @@ pub struct Arguments {
     #[arg(long = "pool-secret", value_name = "FILE", requires = "pool", help_heading = "Replication")]
     pub pool_secret: Option<PathBuf>,
 
+    /// Run a program that is built for another MPI: each process is a job of its own, and nothing is compared
+    #[arg(long = "allow-other-mpi", help_heading = "Replication")]
+    pub allow_other_mpi: bool,
+
     /// Maximum number of replicas that redctl degree may give a rank [default: as many as it starts with, or one more
     /// as long as none is moved]
     #[arg(long = "max-degree", value_name = "R", value_parser = clap::value_parser!(u16).range(1..=63), help_heading = "Replication")]

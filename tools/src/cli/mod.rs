@@ -5,6 +5,7 @@
 
 mod arguments;
 mod degrees;
+mod foreign;
 #[cfg(test)]
 mod fuzz;
 mod generate;

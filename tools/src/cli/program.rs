@@ -2,6 +2,7 @@
 
 use super::UsageError;
 use super::arguments::{Arguments, LocalArguments};
+use super::foreign::foreign_mpi;
 use redrt_wire::daemon::Application;
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -16,7 +17,16 @@ pub fn application(arguments: &Arguments, local: &LocalArguments) -> Result<Appl
     let directory = directory(local.directory.as_deref().or(arguments.local.directory.as_deref()))?;
     let environment = environment(arguments, local)?;
     let program = find(name, &directory, environment.get(OsStr::new("PATH")))?;
-    let environment = environment.into_iter().collect();
+    let environment: Vec<_> = environment.into_iter().collect();
+    if !arguments.allow_other_mpi
+        && let Some(foreign) = foreign_mpi(&program, &environment)
+    {
+        return Err(UsageError(format!(
+            "{} {foreign}, and not for redrt: each of its processes would run alone, and nothing would be compared. Build it \
+             with redrt's mpicc, or for the standard ABI of MPI-5.0 (libmpi_abi.so.1); --allow-other-mpi runs it all the same",
+            program.display()
+        )));
+    }
     Ok(Application { program, arguments: local.program.clone(), environment, directory })
 }
 

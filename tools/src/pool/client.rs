@@ -394,8 +394,9 @@ impl Spares for Client {
     fn leave(&mut self) {
         self.is_leaving = true;
         self.say(&ToPool::Leave);
-        // A pool that cannot be told takes the leases back when their time is over.
-        if !self.is_missed {
+        // A pool that cannot be told takes the leases back when their time is over. One that has just come back has not
+        // said Welcome yet, and is told then.
+        if !self.is_missed || matches!(self.connection, Connection::Up { .. }) {
             let is_done = |client: &Self| client.has_left || client.connection == Connection::Refused;
             let _ = self.wait_for(is_done, FAREWELL_TIME_MAX, self.now);
         }

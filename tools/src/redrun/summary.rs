@@ -210,6 +210,8 @@ impl<'a> Summary<'a> {
                 counted(self.total.messages_resent, "message"),
                 bytes_text(self.total.retention_bytes_max)
             ));
+        } else if degrees.iter().any(|degree| *degree > 1) {
+            lines.push("  no message was sent from rank to rank, so none was compared".into());
         }
         if self.total.stall_ns_max > 0 {
             let stall_ms = milliseconds(self.total.stall_ns_max);
@@ -238,6 +240,16 @@ impl<'a> Summary<'a> {
             lines.push(format!("  audit log {}, head {head}", path.display()));
         }
         Some(lines)
+    }
+
+    /// What the user must hear, however quiet the job is to be: its replicas were not compared, as if there were none.
+    pub fn unprotected(&self) -> Option<&'static str> {
+        let is_replicated = self.coordinator.first_degrees().iter().any(|degree| *degree > 1);
+        let used_mpi = self.coordinator.statistics().any(|(_, statistics)| statistics.is_some());
+        (is_replicated && self.code == 0 && !used_mpi).then_some(
+            "no message was compared: no process of this program called MPI_Init. Replicas found nothing but differences in \
+             standard output (--stdout). Is it built for another MPI?",
+        )
     }
 
     fn messages(&self) -> String {

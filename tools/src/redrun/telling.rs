@@ -158,6 +158,9 @@ impl Shell<'_> {
             self.injections.missing().collect(),
             profile,
         );
+        if let Some(line) = summary.unprotected() {
+            self.console.warning(line);
+        }
         if !self.job.quiet
             && let Some(lines) = summary.lines()
         {

@@ -1,0 +1,81 @@
+//! Programs that are built for another MPI are refused, and nothing pretends to protect what it does not compare.
+
+use redrt_tests::{Job, compile_case, prefix};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+fn cc(words: &[&str], directory: &Path) {
+    let output = Command::new("cc").args(words).current_dir(directory).output().expect("there is a C compiler");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// A program that needs a library, which needs a library of this name, as those of another MPI are called.
+fn built_for(directory: &Path, soname: &str) -> PathBuf {
+    let write = |name: &str, text: &str| std::fs::write(directory.join(name), text).expect("it can be written");
+    write("mpi.c", "int MPI_Init(int *c, char ***v) { return 0; }\n");
+    write("solver.c", "int MPI_Init(int *, char ***);\nint solve(void) { return MPI_Init(0, 0); }\n");
+    write("main.c", "#include <stdio.h>\nint solve(void);\nint main(void) { printf(\"alone\\n\"); return solve(); }\n");
+    cc(&["-shared", "-fPIC", &format!("-Wl,-soname,{soname}"), "-o", soname, "mpi.c"], directory);
+    cc(
+        &["-shared", "-fPIC", "-o", "libsolver.so", "solver.c", &format!("./{soname}"), "-Wl,-rpath,$ORIGIN"],
+        directory,
+    );
+    cc(&["-o", "app", "main.c", "-L.", "-lsolver", "-Wl,-rpath,$ORIGIN"], directory);
+    directory.join("app")
+}
+
+/// What `redrun` says of a program that it does not start: one line, and exit code 2.
+fn refused(degree: &str, program: &Path) -> String {
+    let mut redrun = Command::new(prefix().join("bin/redrun"));
+    let output = redrun.args(["-n", "2", "-r", degree]).arg(program).output().expect("redrun can be run");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!((output.status.code(), output.stdout.len(), said.lines().count()), (Some(2), 0, 1), "{said}");
+    said
+}
+
+#[test]
+fn a_program_for_another_mpi_is_refused_before_anything_is_started() {
+    for (soname, family) in [("libmpi.so.40", "Open MPI"), ("libmpi.so.12", "MPICH, Intel MPI or MVAPICH")] {
+        let directory = tempfile::tempdir().expect("there is room");
+        let program = built_for(directory.path(), soname);
+        for degree in ["1", "2"] {
+            let said = refused(degree, &program);
+            assert!(said.contains(&format!("is built for {family} ({soname}), and not for redrt")), "{said}");
+        }
+        // On purpose it runs, and at r = 2 the user hears that it is not protected.
+        let job = Job::new(2, &program).degree(2).options(&["--allow-other-mpi", "--quiet"]);
+        let ended = job.run().ended_with(0).printed("alone\nalone\n").said("no message was compared");
+        assert!(ended.err.contains("called MPI_Init"), "{ended}");
+    }
+}
+
+#[test]
+fn a_program_with_an_mpi_inside_is_refused() {
+    let directory = tempfile::tempdir().expect("there is room");
+    let source = directory.path().join("static.c");
+    std::fs::write(
+        &source,
+        "int MPI_Init(int *c, char ***v) { return 0; }\nint main(void) { return MPI_Init(0, 0); }\n",
+    )
+    .expect("it can be written");
+    cc(&["-static", "-o", "app", "static.c"], directory.path());
+    let said = refused("2", &directory.path().join("app"));
+    assert!(said.contains("has an MPI linked into it"), "{said}");
+}
+
+#[test]
+fn a_program_of_ours_that_another_launcher_starts_says_so() {
+    let program = compile_case("flood");
+    for (rank, count, launcher) in [
+        ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "Open MPI's mpirun"),
+        ("PMI_RANK", "PMI_SIZE", "the mpiexec of MPICH"),
+    ] {
+        let run = |size: &str| {
+            let mut command = Command::new(&program);
+            command.args(["1", "8"]).env(rank, "0").env(count, size).output().expect("it can be run")
+        };
+        let output = run("2");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success() && said.contains(launcher) && said.contains("redrun"), "{said}");
+    }
+}
