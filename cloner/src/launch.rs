@@ -97,7 +97,7 @@ fn first_process(
         .map_err(|error| io::Error::other(format!("cannot mount /proc: {error}; does a container forbid it?")))?;
     let child = fork_as(pid)?;
     if child == 0 {
-        // Bound by the process itself: whoever connects learns its id from the socket. It goes on when that is known,
+        // Bound by the process itself: a client learns its id from the socket. It goes on when that is known,
         // for the program may end at once.
         let listener = UnixListener::bind(socket)?;
         nix::unistd::write(&complaints, &[BOUND])?;

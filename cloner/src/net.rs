@@ -2,7 +2,7 @@
 //!
 //! Both ends prove that they know the secret before anything else is read; the source says with its proof, in a record
 //! of fixed size, to which image the stream belongs. The image itself is encrypted anew between the two processes that
-//! carry it ([`crate::secure`]): whoever accepted the stream is another one.
+//! carry it ([`crate::secure`]): the process that accepted the stream is another one.
 
 use crate::secure::{self, Keys, SecureReader, SecureWriter};
 use redrt_wire::auth::{self, Secret};

@@ -508,7 +508,7 @@ impl Decisions {
         for (from, first, items) in std::mem::take(&mut self.early_syncs) {
             let held = first.saturating_add(items.len() as u64);
             if let Err(error) = self.learn(from, first, items, outputs) {
-                // Whoever says this stays missing, until a view is without it.
+                // A sibling that says this stays missing, until a view is without it.
                 outcome = Err(error);
                 continue;
             }

@@ -269,9 +269,9 @@ pub enum Action {
     /// The payload that had arrived is the agreed one; only another replica's vote was wrong.
     Outvoted,
     /// No replica of the sender has the payload as it was sent, or nobody can judge it and this is an arbiter: it is
-    /// not delivered here, where a sibling can go on without this process. Whoever makes views ends it.
+    /// not delivered here, where a sibling can go on without this process. The maker of views ends it.
     Withheld,
-    /// It is not delivered yet: copies of the senders stand ready to judge. Whoever makes views lets them in, or says
+    /// It is not delivered yet: copies of the senders stand ready to judge. The maker of views lets them in, or says
     /// that there are none any more.
     Disputed,
 }

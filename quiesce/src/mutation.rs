@@ -26,7 +26,7 @@ pub enum Mutation {
     VerdictIgnored,
     /// A new leader that has just joined is told only what is not stable.
     SyncFromStable,
-    /// A place that is free at the start is served before whoever takes it has asked.
+    /// A place that is free at the start is served before the copy that takes it has asked.
     FreePlaceServed,
     /// A payload that nobody has as it was sent is delivered though a sibling could go on alone.
     CorruptLogDelivered,

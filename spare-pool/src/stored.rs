@@ -1,6 +1,6 @@
 //! What of a pool outlives the process that holds it.
 //!
-//! No times are stored: whoever restores a pool begins them anew, so a lease whose job could not renew it while the
+//! No times are stored: restoring a pool begins them anew, so a lease whose job could not renew it while the
 //! daemon was away is not lost, and clocks of two lives need not agree.
 
 use crate::host::{Admission, Spare};

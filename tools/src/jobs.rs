@@ -1,7 +1,7 @@
 //! Where the running jobs of a user are written down on each of their hosts, so that `redctl` finds them.
 //!
 //! A file for each job, host and writer in a directory that only the user can read: where `redrun` listens, and the
-//! job's secret. Whoever wrote it has it locked as long as it lives: what nobody has locked was left behind by somebody
+//! job's secret. Its writer has it locked as long as it lives: what nobody has locked was left behind by somebody
 //! that was killed.
 
 use crate::secret_file;
@@ -178,7 +178,7 @@ fn choose(all: Vec<Found>, wanted: Option<&str>) -> Result<Found> {
 }
 
 impl Found {
-    /// The job is over, and whoever wrote this was killed before it could cross it out.
+    /// The job is over, and its writer was killed before it could cross it out.
     pub fn cross_out(&self) {
         let _ = fs::remove_file(&self.path);
     }

@@ -1,8 +1,8 @@
 //! Daemons and `redrun` ask to be scheduled promptly: hosts are full of processes that compute, and the news of a death
 //! must not wait for all of them to have had their turn, nor a beat until others find this host silent.
 
-/// The shortest slice that Linux lets a process ask for. Whoever runs in short slices is served sooner, and gets no
-/// more time than others for it.
+/// The shortest slice that Linux lets a process ask for. A process that runs in short slices is served sooner, and gets
+/// no more time than others for it.
 const SLICE_NS: u64 = 100_000;
 
 /// The lowest real-time priority: above everything that computes, below all that the system itself needs.

@@ -3,7 +3,7 @@
 //! It owns a listening socket, sleeps in `accept` until somebody wants to clone the process, and then does what only a
 //! thread of the process can do: stop all other threads (`park`), say what the kernel knows of them (`collect`), hand
 //! out descriptors, and let the threads go on. In the copy the same code brings the threads back (`copy`). It sends no
-//! memory: whoever asked reads that through `/proc/PID/mem`.
+//! memory: the process that asked reads that through `/proc/PID/mem`.
 //!
 //! ```text
 //!  one that clones ──unix socket── agent ──signal 33──▶ thread: handler, fills its slot, waits ──▶ goes on

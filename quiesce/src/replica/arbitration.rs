@@ -83,7 +83,7 @@ impl Replica {
     }
 
     /// Whether all siblings can take an outcome (see [`count_ballots`](Self::count_ballots)) but copies that stand
-    /// ready are in the way, for as long as they do: whoever makes views is to drop them.
+    /// ready are in the way, for as long as they do: the maker of views is to drop them.
     #[must_use]
     pub fn is_hindered(&self, key: DecisionKey) -> bool {
         let ready = self.ready(self.me.rank);

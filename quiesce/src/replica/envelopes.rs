@@ -166,7 +166,7 @@ fn claimants(
     }
     let mut counting = live;
     counting.insert(supplier);
-    // Whoever has not spoken may yet contradict everybody.
+    // Those that have not voted may yet contradict everybody.
     let votes: Vec<_> = counting.iter().map(|index| (index, tally.claim(index).ok_or(index))).collect();
     match agreed(&votes, kinship) {
         Some(Ok(digest)) if *digest == claim => Claimants::Most(agreeing.union(ReplicaSet::only(supplier))),

@@ -311,7 +311,7 @@ impl Job {
         }
     }
 
-    /// Whoever sends what cannot be is lost, if its sphere can do without it.
+    /// A replica that sends what cannot be is lost, if its sphere can do without it.
     fn blame(&mut self, handled: Result<(), ProtocolError>) {
         if let Err(error) = handled {
             self.refusals += 1;

@@ -163,7 +163,7 @@ impl Replica {
         let of = |server: ReplicaId, client: ReplicaId| {
             service(&world, live[server.rank.0 as usize], protocol, server, client.index)
         };
-        // A place that is free yet is served when whoever takes it asks, from where it asks; not before.
+        // A place that is free yet is served when the copy that takes it asks, from where it asks; not before.
         let served = |client| if view.is_live(client) { of(me, client) } else { Service::None };
         let services = world.replicas().map(served).collect();
         let wanted = world.replicas().map(|server| of(server, me)).collect();

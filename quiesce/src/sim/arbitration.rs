@@ -138,7 +138,7 @@ impl Simulation {
         }
     }
 
-    /// Two differ: whoever stands ready joins.
+    /// Two differ: copies that stand ready join.
     fn let_in(&mut self, rank: VirtualRank) {
         let is_fit =
             |join: &Join| join.newcomer.rank == rank && join.stage == Stage::Ready && self.view.is_live(join.source);

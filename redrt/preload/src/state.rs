@@ -5,7 +5,7 @@ use std::cell::Cell;
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicI32, AtomicI64, AtomicPtr, AtomicU8, AtomicU64, Ordering};
 
-/// Set once, by whoever calls first; all threads would set the same.
+/// Set once, by the first caller; all threads would set the same.
 static PHASE: AtomicU8 = AtomicU8::new(UNKNOWN);
 const UNKNOWN: u8 = 0;
 const INACTIVE: u8 = 1;

@@ -1,4 +1,4 @@
-//! Running collectives: on the caller's stack, or as requests that whoever waits moves on.
+//! Running collectives: on the caller's stack, or as requests that any waiting thread moves on.
 
 use super::{Outcome, completions};
 use crate::engine;
@@ -54,7 +54,7 @@ pub fn is_active() -> bool {
     ACTIVE_COUNT.load(Ordering::Acquire) > 0
 }
 
-/// Begins a collective that whoever waits moves on.
+/// Begins a collective that any waiting thread moves on.
 pub fn start(collective: impl Future<Output = Outcome> + Send + 'static) -> RequestId {
     start_with(collective, |outcome| {
         let error = outcome.err().map_or(0, |failure| failure.class());

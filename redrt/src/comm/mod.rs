@@ -63,9 +63,9 @@ pub struct Comm {
 
 /// How many nonblocking collectives of one communicator may be under way at once.
 ///
-/// Their messages come from whoever makes progress, so two of them interleave differently in each replica. Each has a
-/// context of its own therefore, from a fixed set: the k-th takes number k modulo this, and waits until the one that
-/// had it before has sent and received everything.
+/// Their messages come from any thread that makes progress, so two of them interleave differently in each replica. Each
+/// has a context of its own therefore, from a fixed set: the k-th takes number k modulo this, and waits until the one
+/// that had it before has sent and received everything.
 const NONBLOCKING_COUNT: u64 = 256;
 
 /// The nonblocking collectives of a communicator, by number.

@@ -1,5 +1,5 @@
 //! Ports (MPI-5.0 §11.9): where a job waits for another. A port's name holds an address and a secret of its own, so
-//! whoever was given the name may connect, and nobody else.
+//! those who were given the name may connect, and nobody else.
 //!
 //! ```text
 //!   accept                                      connect
@@ -80,7 +80,7 @@ pub fn open(address: SocketAddr) -> Result<String> {
     Ok(name)
 }
 
-/// Closes a port that this process has opened. Whoever waits there to be accepted is refused.
+/// Closes a port that this process has opened. Those who wait there to be accepted are refused.
 ///
 /// # Errors
 /// `MPI_ERR_PORT` when this process has no such port.
@@ -145,7 +145,7 @@ pub fn accept(name: &str, terms: Terms) -> Result<Awaited<Result<Terms>>> {
 fn accept_one(port: &Port, terms: &Terms) -> Result<Terms> {
     loop {
         let (stream, _) = port.listener.accept().map_err(|_| Error::new(MPI_ERR_PORT, "the port was closed"))?;
-        // Whoever does not know the port's secret, or goes away in the midst of it, is nobody.
+        // A stranger without the port's secret, or one that goes away in the midst of it, does not count.
         if let Ok(theirs) = meet(stream, &port.secret, terms, Side::Accepting) {
             return Ok(theirs);
         }

@@ -7,8 +7,8 @@
 //!     │ all said yes: decide Flag(true)     │        (Ballot{no} when it had been matched)
 //!     ├──────────── Decisions{..} ────────► │ cancel
 //! ```
-//! One no, or a match at the leader, makes it `Flag(false)`: whoever froze the receive thaws it, and the message that
-//! one of them has matched comes to all. A new leader gets the ballots again. MPI_Cancel therefore waits until all
+//! One no, or a match at the leader, makes it `Flag(false)`: a replica that froze the receive thaws it, and the message
+//! that one of them has matched comes to all. A new leader gets the ballots again. MPI_Cancel therefore waits until all
 //! replicas of the rank have called it, but for no other rank.
 
 use super::replication::{Asked, Streams};

@@ -24,7 +24,7 @@ impl Engine {
     /// A link to a process of another job broke. That it has ended is in order once both have parted, or are about to.
     pub(super) fn foreign_gone(&mut self, process: ProcessIndex) {
         self.links.give_up(process);
-        // Whoever waits for the others to part waits no longer.
+        // A wait for the others to part is over.
         self.requests.completions += 1;
         if let Some(loss) = connection::lost(process, || self.links.name_of(process)) {
             crate::runtime::abort(1, loss)

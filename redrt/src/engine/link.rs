@@ -287,7 +287,7 @@ impl Links {
         !self.peers[to.0 as usize].busy && self.transmit(to, header, digest, body)
     }
 
-    /// The header goes on in words, which whoever has just written it has in registers ([`super::payload`]).
+    /// The header goes on in words, which are still in registers when it was just written ([`super::payload`]).
     #[inline(always)]
     fn transmit(&mut self, to: ProcessIndex, header: &Header, digest: Option<u128>, body: &[u8]) -> bool {
         let [first, context, position, origin] = header.words();

@@ -1,7 +1,7 @@
 //! Waiting for others to come to a collective over a board.
 //!
-//! Who comes posts it and wakes those that sleep, so nothing arrives here by a link. Whoever waits looks at the board
-//! itself, for a while without the engine's lock, which is all that it takes where nobody is late.
+//! Who comes posts it and wakes those that sleep, so nothing arrives here by a link. A waiting member looks at the
+//! board itself, for a while without the engine's lock, which is all that it takes where nobody is late.
 
 use super::{Cell, Engine};
 use crate::comm;

@@ -6,9 +6,9 @@
 //!                   ▼                │
 //!                 links ──────▶ progress (frames in)          replication: sequence numbers, digests, retention
 //! ```
-//! Whoever waits makes progress: it polls, and when nothing comes, sleeps. If several threads wait, one of them polls
-//! or sleeps on the transports and the others wait for it on a condition variable. User callbacks are never called with
-//! the lock held; collectives run outside of it.
+//! A waiting thread makes progress: it polls, and when nothing comes, sleeps. If several threads wait, one of them
+//! polls or sleeps on the transports and the others wait for it on a condition variable. User callbacks are never
+//! called with the lock held; collectives run outside of it.
 
 pub mod cancel;
 pub mod cloning;
@@ -274,7 +274,7 @@ impl Wanted {
             // often.
             (self.completions - self.seen).min(sleep::PAUSES_MAX)
         } else {
-            // A socket is locked while it is looked at, and whoever brings it a message waits for that.
+            // A socket is locked while it is looked at, and a process that brings it a message waits for that.
             sleep::PAUSES_OF_A_SOCKET
         }
     }
@@ -360,7 +360,7 @@ pub struct Cell {
     opened: Mutex<Vec<Receiver>>,
     /// The agent has changed something since the polling thread last looked; it must look again before it sleeps.
     has_news: AtomicBool,
-    /// The cloner's agent waits for the engine: whoever holds it lets go, and nobody else takes it.
+    /// The cloner's agent waits for the engine: its holder lets go, and nobody else takes it.
     is_wanted: AtomicBool,
     /// Where threads wait for the first view of a copy.
     gate: Condvar,
@@ -631,7 +631,7 @@ impl Cell {
         engine
     }
 
-    /// Has whoever waits for `engine` look again at this time at the latest.
+    /// Has waiters for `engine` look again at this time at the latest.
     pub fn set_alarm(&self, engine: &mut Engine, alarm_ns: u64) {
         if engine.alarm_ns.is_none_or(|before| before > alarm_ns) {
             engine.alarm_ns = Some(alarm_ns);

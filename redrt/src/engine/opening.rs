@@ -1,4 +1,4 @@
-//! Wishes for links to other processes. Whoever opens a link waits for its other end, and a host that has lost its
+//! Wishes for links to other processes. Opening a link waits for its other end, and a host that has lost its
 //! power does not answer for a long time; the engine, which views need, is not held meanwhile.
 //!
 //! ```text

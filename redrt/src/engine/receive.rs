@@ -146,7 +146,7 @@ impl Engine {
                 break;
             }
             if self.requests.completions >= enough {
-                // Whoever waits may have what it waits for.
+                // A waiter may have what it waits for.
                 break;
             }
         }
@@ -208,7 +208,7 @@ impl Engine {
                 }
                 progressed = true;
                 if self.requests.completions >= enough && !self.links.receivers()[at].has_bytes() {
-                    // Whoever waits may have what it waits for. To find nothing more in the socket would take as long
+                    // A waiter may have what it waits for. To find nothing more in the socket would take as long
                     // as to get a message out of it.
                     return true;
                 }

@@ -1,8 +1,8 @@
 //! Frames that no sound process sends.
 //!
-//! Whoever sent one, or whoever refuses it, has a corrupt memory. Its link is closed, so that nothing more is taken
-//! from it, and `redrun` is told, which decides who of the two must go; see `docs/failure-model.md`. Until its view is
-//! here, what the other owes is missing, as after a death.
+//! The memory of its sender is corrupt, or that of the process that refuses it. Its link is closed, so that nothing
+//! more is taken from it, and `redrun` is told, which decides who of the two must go; see `docs/failure-model.md`.
+//! Until its view is here, what the other owes is missing, as after a death.
 
 use super::Engine;
 use crate::runtime;
@@ -90,7 +90,7 @@ impl From<Rubbish> for Fault {
 }
 
 impl Engine {
-    /// Closes the link to whoever sent such a frame and tells `redrun`. Nobody uses the frame any more.
+    /// Closes the link to the sender of such a frame and tells `redrun`. Nobody uses the frame any more.
     #[cold]
     pub(super) fn refuse(&mut self, from: Option<ProcessIndex>, fault: &Fault) {
         if let Some(from) = from.filter(|from| self.is_foreign(*from)) {

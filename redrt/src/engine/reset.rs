@@ -76,7 +76,7 @@ impl Engine {
         replication.partial.remove(&process);
         replication.replica.reset(peer);
         self.carry_out();
-        // Whoever waits has something to send.
+        // A waiter has something to send.
         self.requests.completions += 1;
     }
 

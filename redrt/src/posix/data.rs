@@ -24,7 +24,7 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::MutexGuard;
 
-/// The byte that whoever appends locks. No program writes there.
+/// The byte that is locked to append. No program writes there.
 const APPENDING_AT: i64 = i64::MAX - 1;
 
 /// The memory of a call, in stretches.

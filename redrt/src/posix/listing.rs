@@ -125,7 +125,7 @@ impl Listing {
         self.is_whole && self.next >= self.records.len()
     }
 
-    /// The next piece, by whoever leads, who can `read` the directory: records, and whether they are the last.
+    /// The next piece, by the leader, which can `read` the directory: records, and whether they are the last.
     pub fn look(&mut self, read: impl FnOnce() -> Result<Vec<Entry>, c_int>) -> Result<(bool, Vec<u8>), c_int> {
         let is_new = |entry: &Entry, last: &[u8]| last.is_empty() || *entry.name > *last;
         self.ahead.retain(|entry| is_new(entry, &self.last));

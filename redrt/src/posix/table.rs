@@ -128,7 +128,7 @@ impl Description {
     }
 }
 
-/// An open file, for whoever has one of its descriptors.
+/// An open file, shared by all its descriptors.
 pub type Shared = Arc<Mutex<Description>>;
 
 static TABLE: Mutex<BTreeMap<RawFd, Shared>> = Mutex::new(BTreeMap::new());

@@ -43,7 +43,7 @@ pub fn become_copy() {
         if clock == libc::CLOCK_MONOTONIC as usize {
             SHIFT_NS.fetch_add(behind, Ordering::Relaxed);
         }
-        // Whoever led by its own clocks follows now.
+        // A replica that led by its own clocks follows now.
         let before = ahead.load(Ordering::Relaxed);
         ahead.store(if before == UNKNOWN { behind } else { before.saturating_add(behind) }, Ordering::Relaxed);
     }

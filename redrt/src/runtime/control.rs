@@ -10,7 +10,7 @@ use std::sync::{Mutex, MutexGuard};
 /// Both directions of the control connection. Any thread may send; one receives.
 ///
 /// In a copy of the process the descriptor leads to another daemon. So nobody is in the middle of a message when a copy
-/// is made: whoever holds both locks knows that. The thread that receives waits without its lock.
+/// is made: a thread that holds both locks knows that. The thread that receives waits without its lock.
 pub struct Control {
     stream: UnixStream,
     writer: Mutex<()>,
@@ -116,8 +116,8 @@ impl Control {
 }
 
 impl<'a> Deaf<'a> {
-    /// Waits until nobody is in the middle of sending one either. Whoever goes on holding the engine needs to have it
-    /// by now.
+    /// Waits until nobody is in the middle of sending one either. A thread that goes on holding the engine needs to
+    /// have it by now.
     pub fn hush(self) -> Hushed<'a> {
         let writer = self.control.writer.lock().expect("no thread panics while it sends");
         Hushed { control: self.control, _writer: writer, reader: self.reader }

@@ -237,7 +237,7 @@ impl Shortage {
     }
 }
 
-/// Goes on as far as it can. `None` when it is over: whoever does not know the secret is refused.
+/// Goes on as far as it can. `None` when it is over: a stranger who does not know the secret is refused.
 fn advance(guest: Guest) -> Option<Guest> {
     // One that a copy found in its memory is its source's.
     if !guest.admitting.is_current() {

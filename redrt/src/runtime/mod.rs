@@ -199,7 +199,8 @@ const LAUNCHERS: [(&str, &str, &str); 4] = [
     ("PALS_RANKID", "PALS_SIZE", "the mpiexec of PALS"),
 ];
 
-/// What has started several processes of this program, if something has that cannot make one job of them, and not on purpose.
+/// What has started several processes of this program, if something has that cannot make one job of them, and not on
+/// purpose.
 fn other_launcher(variable: &dyn Fn(&str) -> Option<String>) -> Option<&'static str> {
     let has_several = |(rank, count, _): &&(&str, &str, &str)| {
         variable(rank).is_some() && variable(count).and_then(|count| count.parse::<u32>().ok()).is_some_and(|it| it > 1)

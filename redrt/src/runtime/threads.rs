@@ -4,7 +4,7 @@
 //! for below the call is not the application's doing, and happens in every replica at another time.
 //!
 //! A callback of the program is the application again, at a place of its thread's order that all replicas agree on,
-//! unless a nonblocking collective makes it: that is moved on by whoever makes progress, whenever it does.
+//! unless a nonblocking collective makes it: any thread that makes progress moves that on, at any time.
 
 use super::clock::monotonic_ns;
 use super::{calls, preload};

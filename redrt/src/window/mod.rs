@@ -9,10 +9,10 @@
 //!     │ ◄─────────── what went wrong, if anything ──┘ all before it is done
 //! ```
 //! Each window has contexts of its own: for requests, answers, large data and posts. The server (`server.rs`) is a task
-//! that whoever makes progress moves on, as nonblocking collectives are. It takes requests with a receive from any
-//! source, one after the other. So in a replicated world their order is decided by the leader of the target's sphere,
-//! like that of any such receive, all replicas serve them in that order, and answers are the same; there is no other
-//! mechanism.
+//! moved on by any thread that makes progress, as nonblocking collectives are. It takes requests with a receive from
+//! any source, one after the other. So in a replicated world their order is decided by the leader of the target's
+//! sphere, like that of any such receive, all replicas serve them in that order, and answers are the same; there is no
+//! other mechanism.
 //!
 //! A replica may lag behind its siblings; a copy always does at first. What its siblings have exposed it may be about
 //! to write to. So the leader also decides, for each request, after how many calls of the program it was served.

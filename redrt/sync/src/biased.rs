@@ -17,15 +17,15 @@ use std::ops::{Deref, DerefMut};
 pub struct Biased<T> {
     /// The owner's number: never another one, since `inside` is the owner's alone.
     owner: usize,
-    /// There is a fast way. Changed by whoever has the mutex, while `wanted`.
+    /// There is a fast way. Changed under the mutex, while `wanted`.
     bias: AtomicBool,
     /// The owner has the value, or is about to look whether it may.
     inside: AtomicBool,
-    /// Whoever has the mutex has the value, or is about to.
+    /// The holder of the mutex has the value, or is about to.
     wanted: AtomicBool,
     mutex: Mutex<()>,
-    /// How the mutex is held by whoever has the value; `None` on the fast way. Not in the guard, which is one word for
-    /// that and stays in a register.
+    /// How the mutex is held by the holder of the value; `None` on the fast way. Not in the guard, which is one word
+    /// for that and stays in a register.
     held: UnsafeCell<Option<MutexGuard<'static, ()>>>,
     value: UnsafeCell<T>,
 }

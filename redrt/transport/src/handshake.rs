@@ -250,8 +250,8 @@ pub fn admit(stream: Connection, secret: &Secret) -> io::Result<Accepted> {
     }
 }
 
-/// Sleeps until something may have happened at one of these, or it is time. Whoever is woken too early finds nothing
-/// and comes back.
+/// Sleeps until something may have happened at one of these, or it is time. A thread that is woken too early finds
+/// nothing and comes back.
 pub fn sleep(entries: &mut [libc::pollfd], until: Option<Instant>) -> io::Result<()> {
     let left = until.map(|until| until.saturating_duration_since(Instant::now()));
     // Rounded up: else the last millisecond would be spent awake.

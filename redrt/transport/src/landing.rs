@@ -59,7 +59,7 @@ pub struct Landings {
     given_up: FxHashSet<LandingId>,
 }
 
-// SAFETY: - the pointers are used only by whoever holds the engine's lock.
+// SAFETY: - the pointers are used only under the engine's lock.
 unsafe impl Send for Landings {}
 
 impl Landings {

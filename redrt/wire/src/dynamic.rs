@@ -15,7 +15,7 @@ use std::ffi::OsString;
 pub struct Origin {
     /// Identity of the first job of the tree that spawning makes.
     pub tree: u64,
-    /// The port at which the job that spawned this one waits; it opens to whoever knows it.
+    /// The port at which the job that spawned this one waits; it opens to those who know it.
     pub parent_port: Option<String>,
     /// Places that its hosts have, for `MPI_UNIVERSE_SIZE`.
     pub place_count: u32,

@@ -1,8 +1,8 @@
 //! A digest of a record and of all records before it.
 //!
-//! BLAKE3 of the previous digest and the record's line without its digest, cut to 128 bits. Whoever can write the whole
-//! file can make a new chain for it: what is proved is that nothing was changed since a head was seen elsewhere, or,
-//! without one, that no part was changed alone.
+//! BLAKE3 of the previous digest and the record's line without its digest, cut to 128 bits. Somebody who can write the
+//! whole file can make a new chain for it: what is proved is that nothing was changed since a head was seen elsewhere,
+//! or, without one, that no part was changed alone.
 
 use std::fmt;
 use std::str::FromStr;

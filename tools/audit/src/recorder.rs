@@ -1,4 +1,4 @@
-//! The threads by which a running job's log is written: one for the log, one for its heads. Whoever records something
+//! The threads by which a running job's log is written: one for the log, one for its heads. The recorder of an event
 //! never waits for a file system; a queue that is full loses records, and the log says how many.
 
 use super::chain::Head;

@@ -64,7 +64,7 @@ impl Coordinator {
         }
     }
 
-    /// A comparison was not unanimous: whoever is known to be wrong goes.
+    /// A comparison was not unanimous: a replica that is known to be wrong goes.
     pub(super) fn heal(&mut self, now: Duration, mismatch: &Mismatch) {
         if mismatch.action == Action::Withheld {
             // Its sibling may have the message. If there is none any more, the view says so, and it goes on with what

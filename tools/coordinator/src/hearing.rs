@@ -88,7 +88,7 @@ impl Coordinator {
             }
             FromAgent::Scrubbed { round, answer } => self.scrubbed(now, replica, round, answer),
             FromAgent::Trace(sending, trace) => self.check_trace(replica, sending, trace),
-            // Whoever carries this out sees to it: no decision of the job's depends on it.
+            // The shell sees to it: no decision of the job's depends on it.
             FromAgent::Dynamic(..) => {}
             FromAgent::Suspect(suspect) => self.suspected(now, suspect, replica),
             FromAgent::Refused { peer, what } => self.refused(now, replica, peer, what),
@@ -107,7 +107,7 @@ impl Coordinator {
             return;
         }
         if !self.broken_links.is_empty() || self.recovery.as_ref().is_some_and(Recovery::is_cutting) {
-            // Whoever waits may wait for what was lost; that is judged in its time. Or for a copy that is about to run.
+            // A waiter may wait for what was lost; that is judged in its time. Or for a copy that is about to run.
             return self.stall.reset(now);
         }
         let (view, world, processes) = (&self.view, &self.settings.world, &self.processes);

@@ -281,7 +281,7 @@ impl Coordinator {
             let process = &processes[world.process(replica).0 as usize];
             view.is_live(replica) && process.counts() && !process.is_doomed && self.is_in_step(replica)
         };
-        // Whoever will end itself may do so at any moment, and is nobody's last resort.
+        // A replica that will end itself may do so at any moment, and is nobody's last resort.
         let stays = |replica: ReplicaId| {
             let is_first = view.member(replica).is_some_and(|member| member.incarnation == Incarnation(0));
             is_running(replica) && !(is_first && self.settings.send_kills.contains(&replica))

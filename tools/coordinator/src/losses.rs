@@ -139,7 +139,7 @@ impl Coordinator {
         self.vacate(replica);
     }
 
-    /// Whoever was not needed any more has gone: its place is free.
+    /// A replica that was not needed any more has gone: its place is free.
     pub(super) fn vacate(&mut self, replica: ReplicaId) {
         let process = self.process(replica);
         if process.leaves && process.lost && process.is_gone() {

@@ -134,7 +134,7 @@ impl PaceWatch {
         }
     }
 
-    /// Whoever was or is at this place is not what was heard of.
+    /// What was heard of this place is not about the process that is there now.
     pub fn forget(&mut self, replica: ReplicaId) {
         self.stands.remove(&replica);
         self.told.remove(&replica);

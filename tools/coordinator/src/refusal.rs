@@ -13,7 +13,7 @@ use redrt_wire::event::Event;
 use std::time::Duration;
 
 impl Coordinator {
-    /// Whether a process can have meant what it says: whoever it speaks of must exist.
+    /// Whether a process can have meant what it says: those it speaks of must exist.
     pub(super) fn check(&self, replica: ReplicaId, message: &FromAgent) -> Result<(), &'static str> {
         let world = self.world();
         let named = match message {

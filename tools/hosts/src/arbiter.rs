@@ -2,8 +2,8 @@
 //!
 //! One observer alone is not believed: its own connection may be what is broken. The others who watch the same host are
 //! asked; the second who says that it is silent confirms it. An observer that is cut off itself cannot be heard here,
-//! which is what the rule asks for: whoever cannot reach its other neighbour either is the one that is cut off. If
-//! nobody else watches the host, or those who do stay silent themselves, one observer is enough after a while.
+//! which is what the rule asks for: a daemon that cannot reach its other neighbour either is the one that is cut off.
+//! If nobody else watches the host, or those who do stay silent themselves, one observer is enough after a while.
 
 use super::TICKS;
 use redrt_wire::daemon::Sign;
@@ -96,8 +96,8 @@ impl Arbiter {
         found
     }
 
-    /// Who watches a host because its daemon is attached there. There is always somebody: whoever has lost its place
-    /// comes to the root.
+    /// Who watches a host because its daemon is attached there. There is always somebody: a daemon that has lost its
+    /// place comes to the root.
     #[must_use]
     pub fn above(&self, host: u32) -> Who {
         let above = self.attached_to.get(&host).filter(|above| self.ring.contains(above));

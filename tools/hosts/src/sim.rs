@@ -1,7 +1,7 @@
 //! A network of observers and an arbiter on one thread, from a seed: hosts die, parts of the network are cut off and
 //! come back, daemons do not run for a while. Time is counted in ticks; beats take no time or are lost with a cut; what
 //! observers and `redrun` tell each other, and connecting to a new neighbour or to the root, takes a while from the
-//! seed. Daemons form a tree, so that beats and messages are stopped by whoever is above, until a daemon has found a
+//! seed. Daemons form a tree, so that beats and messages are stopped by the daemon above, until a daemon has found a
 //! way of its own.
 //!
 //! What must hold: a dead host is found within the timeout, or within one for each level of the tree that dies with it;
@@ -29,7 +29,7 @@ impl Random {
 /// Where a daemon is attached.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Uplink {
-    /// To whoever is above in the tree.
+    /// To the daemon above in the tree.
     Tree,
     Root,
     /// It is on its way to the root, and attached when this tick has come.
@@ -207,7 +207,7 @@ impl Network {
         self.deliver();
     }
 
-    /// To the neighbours, and to whoever is above.
+    /// To the neighbours, and to the daemon above.
     fn beat(&mut self, host: u32) {
         let mut others = Arbiter::neighbours(&self.daemons[host as usize].ring, host);
         others.retain(|other| self.connected(host, *other));

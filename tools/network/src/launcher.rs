@@ -145,7 +145,7 @@ pub fn remote(remote: &Remote, host: &HostName, place: &Place, secret: &Secret) 
 /// The command that runs these words on a host, by a launcher that is used as `ssh` is.
 pub fn shell_on(launcher: &[String], host: &HostName, words: impl IntoIterator<Item = String>) -> Result<Command> {
     let Some((program, options)) = launcher.split_first() else { bail!("the launcher's command is empty") };
-    // Whoever has named it: a command line, a pool, redctl, or redrun.
+    // Whatever has named it: a command line, a pool, redctl, or redrun.
     ensure!(host.is_sound(), "'{}' is not the name of a host", say::shown(&host.name));
     let mut command = Command::new(program);
     command.args(options);

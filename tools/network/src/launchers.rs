@@ -1,8 +1,8 @@
 //! Launchers that a pool's hosts may ask for, by name.
 //!
-//! A launcher is a command that runs with the rights of whoever starts daemons: `redspared`, and each job that leases.
+//! A launcher is a command that runs with the rights of those who start daemons: `redspared`, and each job that leases.
 //! So what it is comes from files on this host that only its owner or root can write. A pool names launchers, and no
-//! more: whoever may add a host to it cannot have anything run.
+//! more: the right to add a host is not the right to run anything.
 //!
 //! ```text
 //! # NAME   COMMAND, used as ssh is: the host and a line for its shell follow

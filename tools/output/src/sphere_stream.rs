@@ -88,7 +88,7 @@ impl SphereStream {
     pub fn end(&mut self, replica: ReplicaIndex, out: &mut Vec<u8>) {
         match &mut self.0 {
             Mode::Voted(stream) => stream.end(replica, out),
-            // Whoever prints after the leader has ended has printed something else.
+            // A replica that prints after the leader has ended has printed something else.
             Mode::Leader(_) => {}
         }
     }

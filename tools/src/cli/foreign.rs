@@ -1,8 +1,9 @@
-//! Programs that are built for another MPI. Under `redrun` each of their processes would be a job of its own, and nothing would be
-//! compared: they are refused before anything is started.
+//! Programs that are built for another MPI. Under `redrun` each of their processes would be a job of its own, and
+//! nothing would be compared: they are refused before anything is started.
 //!
-//! What a program needs, and what its libraries need, the dynamic linker says (`ld.so --list`), which runs none of their
-//! code. Scripts and interpreters say nothing of what they will load: those are found when they end (`redrt-preload`).
+//! What a program needs, and what its libraries need, the dynamic linker says (`ld.so --list`), which runs none of
+//! their code. Scripts and interpreters say nothing of what they will load: those are found when they end
+//! (`redrt-preload`).
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use object::{Object, ObjectSection, ObjectSymbol, ReadCache, ReadRef};
@@ -45,7 +46,8 @@ impl std::fmt::Display for Foreign {
     }
 }
 
-/// The family of MPIs that a library of this file name belongs to; `None` if it is no MPI library, or has the standard ABI.
+/// The family of MPIs that a library of this file name belongs to; `None` if it is no MPI library, or has the standard
+/// ABI.
 fn family(name: &str) -> Option<&'static str> {
     let (stem, version) = name.split_once(".so").unwrap_or((name, ""));
     let of_open_mpi = ["libmpi_mpifh", "libmpi_usempif08", "libmpi_usempi_ignore_tkr", "libmpi_usempi", "libmpi_cxx"];

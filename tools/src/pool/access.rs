@@ -1,6 +1,6 @@
 //! Where a pool is and what opens it.
 //!
-//! Whoever knows the key of jobs may lease from a pool, whoever knows the administrator's may change it. So the files
+//! The key of jobs allows to lease from a pool, the administrator's to change it. So the files
 //! that hold them are readable for those who may: one user, or a group.
 
 use super::wire::DEFAULT_PORT;

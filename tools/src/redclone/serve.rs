@@ -100,7 +100,7 @@ pub fn serve(options: &Serve, console: &Console) -> anyhow::Result<i32> {
     }
 }
 
-/// Hands a whole image over to a process. Whoever sent it knows the secret, and may have as many threads here as
+/// Hands a whole image over to a process. Its sender knows the secret, and may have as many threads here as
 /// images.
 fn become_process(
     peer: SocketAddr,

@@ -118,7 +118,7 @@ fn serve(listener: &TcpListener, desk: &Desk, is_over: &AtomicBool) {
         count.fetch_add(1, Ordering::AcqRel);
         let (desk, left) = (desk.clone(), count.clone());
         let answer = move || {
-            // Whoever has gone does not need the answer.
+            // A client that has gone does not need the answer.
             let _ = answer(stream, &desk);
             left.fetch_sub(1, Ordering::AcqRel);
         };

@@ -35,7 +35,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{Child as Process, Command, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The `redrun` above this one, for whoever has something to say to it.
+/// The `redrun` above this one, for those that have something to say to it.
 pub type Upwards = Arc<Mutex<Link<UnixStream>>>;
 
 /// Locks it.
@@ -69,7 +69,7 @@ pub struct Spawned {
     epoll: Epoll,
     children: BTreeMap<u64, Child>,
     count: u64,
-    /// Those that had failed before it was known that they had met whoever spawned them.
+    /// Those that had failed before it was known that they had met those that spawned them.
     failed: HashMap<Asker, i32>,
     code: i32,
     /// All were asked to end: nobody wants to know how they do.

@@ -1,6 +1,6 @@
 //! A thread for work that may take any time, above all writing to files, with a queue before it.
 //!
-//! Whoever gives it work never waits: a file system that stands still (NFS without its server, `fsfreeze`) stops this
+//! The giver of work never waits: a file system that stands still (NFS without its server, `fsfreeze`) stops this
 //! thread and nobody else. The giver sees how much waits, and for how long, and stops those that cause the work. What
 //! goes wrong comes back as events. Both are announced by a bell, an `eventfd` that the giver's loop waits for.
 

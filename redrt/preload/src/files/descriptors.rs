@@ -192,7 +192,7 @@ macro_rules! maps {
 
 maps!(mmap mmap64);
 
-/// Whoever copies within the kernel can do without: the C library's callers fall back to reading and writing.
+/// Copying within the kernel is optional: the C library's callers fall back to reading and writing.
 macro_rules! moves {
     ($(fn $name:ident($($argument:ident : $type:ty),*), $from:ident to $to:ident;)+) => { $(
         /// Replaces the C library's.

@@ -98,7 +98,7 @@ pub unsafe extern "C" fn remove(path: *const c_char) -> c_int {
     removed
 }
 
-/// Opens a file by whoever may answer: the generator of random bytes, the MPI library. `None` when it is the C
+/// Opens a file by the first that answers: the generator of random bytes, the MPI library. `None` when it is the C
 /// library's.
 ///
 /// # Safety

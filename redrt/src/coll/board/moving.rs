@@ -14,7 +14,7 @@ pub fn barrier(table: &Table) {
     table.wait_for_all(number);
 }
 
-/// Brings `buffer` of `root` to all members. A long one is copied in parts, by whoever has time: each member begins
+/// Brings `buffer` of `root` to all members. A long one is copied in parts, by any member that has time: each begins
 /// with its own, and who has them all brings some to those that do not.
 pub async fn bcast(table: &Table, peers: &Peers, buffer: Region, root: usize) -> Outcome {
     let is_root = peers.rank == root;

@@ -222,7 +222,8 @@ impl Later {
         later
     }
 
-    /// Its outcome. Whoever makes progress polls it again when something has completed, and the check is such a thing.
+    /// Its outcome. A thread that makes progress polls it again when something has completed, and the check is such a
+    /// thing.
     pub async fn outcome(self) -> Outcome {
         let verdict = std::future::poll_fn(|_| match self.0.get() {
             Some(verdict) => Poll::Ready(verdict.clone()),

@@ -40,7 +40,7 @@ impl Links {
         }
     }
 
-    /// Takes in whoever has become known.
+    /// Adds processes that have become known.
     pub fn meet_known(&mut self) {
         for number in self.process_count()..self.own_count + contact::count() {
             let mut peer = Peer::new();

@@ -2,7 +2,7 @@
 //!
 //! Two processes have up to two connections, one for each direction, or one for both (`sharing`). They share an
 //! *epoch*, which is said when one is opened. If either breaks, both are over: what was on its way is lost, in either
-//! direction. Whoever notices begins the next epoch, asks anew for what it wants (`quiesce::Replica::reset`) and
+//! direction. The end that notices begins the next epoch, asks anew for what it wants (`quiesce::Replica::reset`) and
 //! thereby opens a connection in it; the other hears of the epoch by that connection. Connections of an earlier epoch
 //! are not taken.
 //!

@@ -69,8 +69,8 @@ impl Holding {
 }
 
 impl Coordinator {
-    /// Two replicas differ and a receiver waits: whoever stands ready is let in. If nobody does, the receivers know it,
-    /// or are about to.
+    /// Two replicas differ and a receiver waits: copies that stand ready are let in. If none does, the receivers know
+    /// it, or are about to.
     pub(crate) fn dispute(&mut self, now: Duration, mismatch: &Mismatch) {
         self.stall.reset(now);
         let rank = mismatch.sender;

@@ -43,7 +43,7 @@ pub enum Task {
     Hold(Application),
     /// Receive an image, become the parent of its copy, and end as it ends.
     Receive {
-        /// Whoever sends must know it.
+        /// The sender must know it.
         secret: Secret,
         /// The address to listen at.
         address: IpAddr,

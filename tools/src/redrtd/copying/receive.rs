@@ -70,7 +70,7 @@ pub fn receive(secret: &Secret, address: IpAddr, daemon: &mut Daemon) -> Result<
     hold::stay(running)
 }
 
-/// Accepts the streams of one image. Whoever does not know the secret is turned away, and nobody waits for them.
+/// Accepts the streams of one image. Strangers are turned away, and nobody waits for them.
 fn gather(door: &mut Door, secret: &Secret, daemon: &Daemon) -> Result<(Greeting, Vec<Stream>)> {
     let until = Instant::now() + CONNECT_TIME_MAX;
     let mut first: Option<Greeting> = None;

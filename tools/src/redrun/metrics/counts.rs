@@ -14,7 +14,7 @@ pub type Kind = (&'static str, &'static str);
 #[derive(Debug, Default)]
 pub struct Counts {
     pub(super) verdicts: BTreeMap<Kind, u64>,
-    /// By the host of whoever was outvoted.
+    /// By the host of the replica that was outvoted.
     pub(super) host_verdicts: BTreeMap<String, u64>,
     pub(super) strikes: BTreeMap<String, u64>,
     bad_hosts: BTreeSet<String>,
