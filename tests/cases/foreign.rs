@@ -49,6 +49,27 @@ fn a_program_for_another_mpi_is_refused_before_anything_is_started() {
     }
 }
 
+/// As Python does with a wheel for another MPI: what is started says nothing of what it will load.
+#[test]
+fn a_script_whose_program_uses_another_mpi_is_ended_when_it_prints() {
+    let directory = tempfile::tempdir().expect("there is room");
+    built_for(directory.path(), "libmpi.so.40");
+    let write = |name: &str, text: &str| std::fs::write(directory.path().join(name), text).expect("it can be written");
+    let begins = "#include <stdio.h>\n#include <unistd.h>\nint solve(void);\nint main(void) {\n    solve();\n";
+    // A program that computes after it has begun: it would be ended by nobody.
+    write("main.c", &format!("{begins}    printf(\"begun\\n\");\n    fflush(stdout);\n    return sleep(300);\n}}\n"));
+    cc(&["-o", "app", "main.c", "-L.", "-lsolver", "-Wl,-rpath,$ORIGIN"], directory.path());
+    let script = directory.path().join("script");
+    write("script", &format!("#!/bin/sh\n{}/app\necho done\n", directory.path().display()));
+    std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("it is there");
+    for degree in [1, 2] {
+        let ended =
+            Job::new(2, &script).degree(degree).run().ended_with(2).said("is built for Open MPI (libmpi.so.40)");
+        assert_eq!(ended.events("other-mpi").count(), 1, "{ended}");
+        assert!(!ended.out.contains("done"), "{ended}");
+    }
+}
+
 #[test]
 fn a_program_with_an_mpi_inside_is_refused() {
     let directory = tempfile::tempdir().expect("there is room");

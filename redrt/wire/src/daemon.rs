@@ -67,6 +67,8 @@ pub struct Launch {
     pub cloneable: bool,
     /// Where the job comes from.
     pub origin: Origin,
+    /// Whether processes may use another MPI.
+    pub allows_other_mpi: bool,
     /// Whether rank 0 gets the standard input of `redrun`; `/dev/null` otherwise.
     pub standard_input: bool,
 }
@@ -270,6 +272,7 @@ impl FromDaemon {
             | Self::Clone { .. } => None,
             Self::Started { replica, .. }
             | Self::NotStarted { replica, .. }
+            | Self::OtherMpi { replica, .. }
             | Self::Agent { replica, .. }
             | Self::Output { replica, .. }
             | Self::Exited { replica, .. }
@@ -308,6 +311,13 @@ pub enum FromDaemon {
         replica: ReplicaId,
         /// Why.
         message: String,
+    },
+    /// A process has begun to use another MPI.
+    OtherMpi {
+        /// The replica.
+        replica: ReplicaId,
+        /// Which, in words that follow on the name of the program.
+        what: String,
     },
     /// A clone in which this host takes part has come so far.
     Clone {

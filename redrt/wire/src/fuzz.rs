@@ -100,6 +100,7 @@ fn launch() -> Launch {
         host_name: "host".into(),
         cloneable: true,
         origin: origin(),
+        allows_other_mpi: false,
         standard_input: true,
     }
 }

@@ -15,6 +15,8 @@ pub const FAREWELL: Duration = Duration::from_secs(2);
 
 /// The exit code when nobody reads standard output any more: that of a program that SIGPIPE has ended.
 pub const OUTPUT_CLOSED_CODE: i32 = 128 + 13;
+/// The exit code when a process uses another MPI: that of wrong usage.
+pub const OTHER_MPI_CODE: i32 = 2;
 /// The exit code when output could not be written (`EX_IOERR` of sysexits.h).
 pub const OUTPUT_FAILED_CODE: i32 = 74;
 

@@ -147,6 +147,9 @@ impl Coordinator {
         self.latest = now;
         match input {
             Input::Started { .. } | Input::Tick => {}
+            Input::OtherMpi { replica, what } => {
+                self.end(EndReason::OtherMpi { replica, what }, Some(ending::OTHER_MPI_CODE), now + KILL_GRACE);
+            }
             Input::NotStarted { replica, message } => self.could_not_start(now, replica, message),
             Input::Agent(replica, message) => self.hear(now, replica, message),
             Input::Exited(replica, exit) => self.exited(now, replica, exit),

@@ -70,6 +70,13 @@ pub enum Input {
         /// Why.
         message: String,
     },
+    /// A process has begun to use another MPI.
+    OtherMpi {
+        /// The replica.
+        replica: ReplicaId,
+        /// Which.
+        what: String,
+    },
     /// A process said something.
     Agent(ReplicaId, FromAgent),
     /// A process ended.

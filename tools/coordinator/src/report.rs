@@ -47,6 +47,13 @@ pub enum EndReason {
         /// Why.
         message: String,
     },
+    /// A process uses another MPI.
+    OtherMpi {
+        /// The replica.
+        replica: ReplicaId,
+        /// Which, in words that follow on the name of the program.
+        what: String,
+    },
     /// A rank ended without calling `MPI_Init` while others had called it, and would wait for ever.
     MissedInit {
         /// The rank.

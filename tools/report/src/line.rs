@@ -346,6 +346,11 @@ fn reason_line(reason: &EndReason, host: &dyn Fn(ReplicaId) -> String) -> String
         EndReason::NotStarted { replica, message } => {
             format!("could not start replica {replica} on {}: {message}", host(*replica))
         }
+        EndReason::OtherMpi { replica, what } => format!(
+            "the program of replica {replica} on {} {what}, and not for redrt: each process runs alone, and nothing is compared; \
+             ending the job (--allow-other-mpi lets it run)",
+            host(*replica)
+        ),
         EndReason::MissedInit { rank } => {
             format!("rank {rank} ended without calling MPI_Init while other ranks had called it; ending the job")
         }

@@ -268,6 +268,7 @@ fn reason_record(reason: &EndReason, host: &dyn Fn(ReplicaId) -> String) -> (&'s
         EndReason::NotStarted { replica, message } => {
             ("not-started", json!({ "replica": replica.to_string(), "message": message }))
         }
+        EndReason::OtherMpi { replica, what } => ("other-mpi", json!({ "replica": replica.to_string(), "what": what })),
         EndReason::MissedInit { rank } => ("missed-init", json!({ "rank": rank.0 })),
         EndReason::SecondInit { replica } => ("second-init", json!({ "replica": replica.to_string() })),
         EndReason::SpawnedFailed { code } => ("spawned-failed", json!({ "code": code })),

@@ -5,7 +5,6 @@
 
 mod arguments;
 mod degrees;
-mod foreign;
 #[cfg(test)]
 mod fuzz;
 mod generate;
@@ -95,6 +94,8 @@ pub struct Job {
     pub on_stall: coordinator::OnStall,
     /// How long it may.
     pub stall_time: Option<Duration>,
+    /// Whether programs may be built for another MPI.
+    pub allows_other_mpi: bool,
     /// How often processes are asked whether they wait in MPI, at most.
     pub look_interval: Duration,
     /// Number of strikes at which a host is drained.
@@ -258,6 +259,7 @@ fn assemble(arguments: &Arguments, locals: &[LocalArguments]) -> Result<Job, Usa
         json_summary: arguments.json_summary.clone(),
         on_stall: arguments.on_stall.into(),
         stall_time,
+        allows_other_mpi: arguments.allow_other_mpi,
         look_interval,
         strikes_max: arguments.strikes,
         scrub_interval,

@@ -2,7 +2,7 @@
 
 use super::UsageError;
 use super::arguments::{Arguments, LocalArguments};
-use super::foreign::foreign_mpi;
+use crate::foreign::foreign_mpi;
 use redrt_wire::daemon::Application;
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};

@@ -73,6 +73,10 @@ impl Pipe {
     }
 }
 
+/// How often a process that prints and has not called `MPI_Init` is looked at for another MPI: a program that uses one
+/// has mapped it before it prints what it has computed.
+pub const MPI_LOOKS: u32 = 64;
+
 /// A replica started by this daemon.
 pub struct Child {
     /// The replica.
@@ -111,6 +115,8 @@ pub struct Child {
     pub drained: bool,
     /// Whether `redrun` asked to leave its output in the pipes.
     pub held: bool,
+    /// How often it is yet to be looked at for another MPI.
+    pub mpi_looks_left: u32,
 }
 
 impl Child {

@@ -14,6 +14,7 @@ mod post;
 mod spawn;
 mod sweep;
 
+use crate::foreign::{self, Foreign};
 use crate::jobs;
 use anyhow::{Context, Result, bail};
 use control_network::launcher::Place;
@@ -422,11 +423,27 @@ impl Daemon {
     /// A child has printed this.
     fn pass_on(&mut self, number: usize, stream: Stream, bytes: Vec<u8>) {
         let replica = self.children[number].replica;
+        if let Some(foreign) = self.other_mpi(number) {
+            self.tell(&FromDaemon::OtherMpi { replica, what: foreign.to_string() });
+        }
         for (asked, fault) in std::mem::take(&mut self.children[number].corrupted) {
             let event = FromAgent::Event(Event::Injected { replica, asked, fault });
             self.tell(&FromDaemon::Agent { replica, message: event });
         }
         self.tell(&FromDaemon::Output { replica, stream, bytes });
+    }
+
+    /// Another MPI that a child uses, told once.
+    fn other_mpi(&mut self, number: usize) -> Option<Foreign> {
+        let is_allowed = self.job.as_ref().is_none_or(|job| job.launch.allows_other_mpi);
+        let child = &mut self.children[number];
+        if is_allowed || child.greeted || child.copy.is_some() || child.mpi_looks_left == 0 {
+            return None;
+        }
+        child.mpi_looks_left -= 1;
+        let found = foreign::mapped(child.program.unwrap_or(child.pid).as_raw())?;
+        child.mpi_looks_left = 0;
+        Some(found)
     }
 
     fn close_pipe(&mut self, number: usize, stream: Stream) {

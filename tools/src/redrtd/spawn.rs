@@ -4,7 +4,7 @@
 //! environment and arguments byte by byte, and the numbers of the inherited descriptors. Who a process is it
 //! learns over its control socket.
 
-use super::child::{Child, Pipe};
+use super::child::{Child, MPI_LOOKS, Pipe};
 use super::copying::{CLONER_FD, HELPER_FD, HELPER_FLAG, Task};
 use super::sweep;
 use anyhow::{Context, Result};
@@ -176,6 +176,7 @@ impl Prepared {
             drain_deadline: None,
             drained: false,
             held: false,
+            mpi_looks_left: MPI_LOOKS,
         })
     }
 

@@ -41,6 +41,7 @@ impl Shell<'_> {
             host_name: self.fleet.name(0).to_owned(),
             cloneable: job.is_cloneable,
             origin: self.origin(),
+            allows_other_mpi: job.allows_other_mpi,
             // That of a spawned job is something else.
             standard_input: job.origin.is_none(),
         };

@@ -388,6 +388,7 @@ impl<'a> Shell<'a> {
                 self.record("started", &fields);
                 self.handle(Input::Started { replica, pid });
             }
+            FromDaemon::OtherMpi { replica, what } => self.handle(Input::OtherMpi { replica, what }),
             FromDaemon::NotStarted { replica, message } => self.handle(Input::NotStarted { replica, message }),
             FromDaemon::Note(note) => self.console.warning(&note),
             FromDaemon::Agent { replica, message: FromAgent::Dynamic(number, request) } => {

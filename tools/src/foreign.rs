@@ -2,8 +2,8 @@
 //! nothing would be compared: they are refused before anything is started.
 //!
 //! What a program needs, and what its libraries need, the dynamic linker says (`ld.so --list`), which runs none of
-//! their code. Scripts and interpreters say nothing of what they will load: those are found when they end
-//! (`redrt-preload`).
+//! their code. Scripts and interpreters do not say what they will load. They are looked at when they print something
+//! and have not called `MPI_Init`: a process that has begun with another MPI has mapped it by then ([`mapped`]).
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use object::{Object, ObjectSection, ObjectSymbol, ReadCache, ReadRef};
@@ -117,6 +117,23 @@ fn list(linker: &Path, program: &Path, environment: &[(OsString, OsString)]) -> 
     Some(String::from_utf8_lossy(&printed).into_owned())
 }
 
+/// The library of another MPI that a process, or one below it, has mapped; none where this library is mapped, too.
+pub fn mapped(process: i32) -> Option<Foreign> {
+    let maps = std::fs::read_to_string(format!("/proc/{process}/maps")).unwrap_or_default();
+    in_maps(&maps).or_else(|| {
+        let children = std::fs::read_to_string(format!("/proc/{process}/task/{process}/children")).ok()?;
+        children.split_whitespace().filter_map(|child| child.parse().ok()).find_map(mapped)
+    })
+}
+
+fn in_maps(maps: &str) -> Option<Foreign> {
+    let files = || maps.lines().filter_map(|line| line.split_once(" /")?.1.rsplit('/').next());
+    if files().any(|name| name.starts_with("libmpi_abi.so")) {
+        return None;
+    }
+    files().find_map(|name| Some(Foreign::Library { family: family(name)?, name: name.to_owned() }))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -151,6 +168,18 @@ mod tests {
             in_list("\tlibmpi_abi.so.1 => /opt/redrt/lib/libmpi_abi.so.1 (0x1)\n\tlibc.so.6 => /lib/libc.so.6\n"),
             None
         );
+    }
+
+    #[test]
+    fn what_a_process_has_mapped_is_told_unless_it_has_ours() {
+        let line = |path: &str| format!("7f00-7f01 r-xp 00000000 08:01 42                         {path}\n");
+        let (libc, other) = (line("/usr/lib/libc.so.6"), line("/usr/lib/openmpi/libmpi.so.40.30.4"));
+        let found = in_maps(&(libc.clone() + &other)).expect("there is one");
+        assert_eq!(found.to_string(), "is built for Open MPI (libmpi.so.40.30.4)");
+        assert_eq!(in_maps(&(other + &line("/opt/redrt/lib/libmpi_abi.so.1"))), None);
+        assert_eq!(in_maps(&libc), None);
+        assert_eq!(mapped(std::process::id() as i32), None);
+        assert_eq!(mapped(i32::MAX), None);
     }
 
     #[test]
