@@ -289,7 +289,9 @@ fn ask_outside(may_act: impl Fn(&mut Engine) -> bool, act: impl Fn() -> Vec<u8>)
         return act();
     }
     // A program may do nothing but ask, and its followers' answers fill its inbox.
-    static COUNT: AtomicU32 = AtomicU32::new(0);
+    process_local! {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+    }
     if COUNT.fetch_add(1, Ordering::Relaxed).is_multiple_of(READINGS_PER_POLL) {
         cell.poll_once();
     }
@@ -351,7 +353,9 @@ fn read(clock: i32, here: impl Fn() -> u64) -> u64 {
     let stream = Streams::of_this_thread();
     let mut patience = Patience::default();
     // A program may do nothing but read clocks until something has come, and its followers' answers fill its inbox.
-    static COUNT: AtomicU32 = AtomicU32::new(0);
+    process_local! {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+    }
     if COUNT.fetch_add(1, Ordering::Relaxed).is_multiple_of(READINGS_PER_POLL) {
         cell.poll_once();
     }

@@ -60,7 +60,9 @@ pub trait Host: Send + Sync {
 /// Largest tag that a program may use: `MPI_TAG_UB`.
 pub const TAG_MAX: c_int = c_int::MAX;
 
-static HOST: OnceLock<Box<dyn Host>> = OnceLock::new();
+process_local! {
+    static HOST: OnceLock<Box<dyn Host>> = OnceLock::new();
+}
 
 /// Makes `host` the host of this process. Only the first call does anything; returns whether this was it.
 pub fn install(host: Box<dyn Host>) -> bool {
@@ -92,8 +94,10 @@ const BEFORE: u8 = 0;
 const ACTIVE: u8 = 1;
 const FINALIZED: u8 = 2;
 
-/// Where the process stands between `MPI_Init` and `MPI_Finalize`; changed by the engine only.
-static PHASE: AtomicU8 = AtomicU8::new(BEFORE);
+process_local! {
+    /// Where the process stands between `MPI_Init` and `MPI_Finalize`; changed by the engine only.
+    static PHASE: AtomicU8 = AtomicU8::new(BEFORE);
+}
 
 /// Whether any MPI function may be called.
 #[must_use]
@@ -123,7 +127,9 @@ struct Alone;
 
 impl Host for Alone {
     fn attached(&self, scope: Scope) -> Option<Arc<Attached>> {
-        static INITIAL: OnceLock<Arc<Attached>> = OnceLock::new();
+        process_local! {
+            static INITIAL: OnceLock<Arc<Attached>> = OnceLock::new();
+        }
         match scope {
             Scope::Default | Scope::Comm(_) => Some(Arc::clone(INITIAL.get_or_init(|| Arc::new(Attached::new())))),
             Scope::Win(_) | Scope::File(_) | Scope::Session(_) => None,

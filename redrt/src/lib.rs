@@ -2,6 +2,9 @@
 
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
 
+#[macro_use]
+pub mod process;
+
 pub mod abi;
 pub mod api;
 pub mod coll;

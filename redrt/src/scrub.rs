@@ -21,12 +21,14 @@ use twox_hash::XxHash3_64;
 /// Nothing is wanted.
 const NONE: u64 = u64::MAX;
 
-static IS_ON: AtomicBool = AtomicBool::new(false);
-/// Blocking collectives that the main thread has begun.
-static COLLECTIVES: AtomicU64 = AtomicU64::new(0);
-/// At which one, or the next that fits, the order is to be carried out.
-static WANTED: AtomicU64 = AtomicU64::new(NONE);
-static ORDER: Mutex<Option<(u64, Order)>> = Mutex::new(None);
+process_local! {
+    static IS_ON: AtomicBool = AtomicBool::new(false);
+    /// Blocking collectives that the main thread has begun.
+    static COLLECTIVES: AtomicU64 = AtomicU64::new(0);
+    /// At which one, or the next that fits, the order is to be carried out.
+    static WANTED: AtomicU64 = AtomicU64::new(NONE);
+    static ORDER: Mutex<Option<(u64, Order)>> = Mutex::new(None);
+}
 
 /// From now on collectives are counted.
 pub fn begin() {

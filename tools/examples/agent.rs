@@ -105,8 +105,13 @@ impl Agent {
             }
             "ready" => {
                 let process = self.me().world.process(self.me().me);
-                let card =
-                    Card { process, host_number: 0, host: String::new(), pid: std::process::id() as i32, data: None };
+                let card = Card {
+                    process,
+                    host_number: 0,
+                    host: String::new(),
+                    pid: std::process::id() as i32,
+                    endpoints: Vec::new(),
+                };
                 self.send(&FromAgent::Ready(card));
             }
             "cards" => {

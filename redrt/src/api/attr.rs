@@ -38,7 +38,9 @@ fn put_found(found: Option<usize>, value: *mut c_void, flag: Output<c_int>) -> R
 const PREDEFINED: [c_int; 7] =
     [MPI_TAG_UB, MPI_IO, MPI_HOST, MPI_WTIME_IS_GLOBAL, MPI_APPNUM, MPI_LASTUSEDCODE, MPI_UNIVERSE_SIZE];
 
-static PREDEFINED_VALUES: [AtomicI32; 7] = [const { AtomicI32::new(0) }; 7];
+process_local! {
+    static PREDEFINED_VALUES: [AtomicI32; 7] = [const { AtomicI32::new(0) }; 7];
+}
 
 /// The value that `MPI_Comm_get_attr` gives for a predefined key: the address of an int, or `None` when it is not set.
 fn predefined(index: usize) -> Option<usize> {

@@ -22,15 +22,19 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::ThreadId;
 
-static MAIN: OnceLock<ThreadId> = OnceLock::new();
+process_local! {
+    static MAIN: OnceLock<ThreadId> = OnceLock::new();
+}
 
 const BEFORE: u8 = 0;
 const INITIALIZED: u8 = 1;
 const FINALIZED: u8 = 2;
 
-/// Where the program stands between `MPI_Init` and `MPI_Finalize`. With sessions, the library may work before and
-/// after.
-static WORLD: AtomicU8 = AtomicU8::new(BEFORE);
+process_local! {
+    /// Where the program stands between `MPI_Init` and `MPI_Finalize`. With sessions, the library may work before and
+    /// after.
+    static WORLD: AtomicU8 = AtomicU8::new(BEFORE);
+}
 
 fn begin(required: c_int) -> Result<c_int> {
     if host::is_finalized() || WORLD.load(Ordering::Acquire) != BEFORE {

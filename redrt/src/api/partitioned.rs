@@ -44,7 +44,9 @@ struct Readiness {
     round: Option<RequestId>,
 }
 
-static PARTITIONED: Mutex<BTreeMap<usize, Arc<Partitioned>>> = Mutex::new(BTreeMap::new());
+process_local! {
+    static PARTITIONED: Mutex<BTreeMap<usize, Arc<Partitioned>>> = Mutex::new(BTreeMap::new());
+}
 
 fn find(request: RequestHandle) -> Result<Arc<Partitioned>> {
     let found = lock(&PARTITIONED).get(&request.0).cloned();

@@ -45,8 +45,10 @@ struct Active {
     status: Box<dyn Fn(Outcome) -> Status + Send>,
 }
 
-static ACTIVE: Mutex<Vec<Active>> = Mutex::new(Vec::new());
-static ACTIVE_COUNT: AtomicUsize = AtomicUsize::new(0);
+process_local! {
+    static ACTIVE: Mutex<Vec<Active>> = Mutex::new(Vec::new());
+    static ACTIVE_COUNT: AtomicUsize = AtomicUsize::new(0);
+}
 
 /// Whether nonblocking collectives are under way.
 #[inline]

@@ -86,9 +86,11 @@ fn mix(context: u64, word: u64) -> u64 {
 const WORLD_CONTEXT: u64 = 1;
 const SELF_CONTEXT: u64 = 2;
 
-static WORLD: OnceLock<Arc<Comm>> = OnceLock::new();
-static SELF: OnceLock<Arc<Comm>> = OnceLock::new();
-static COMMS: Table<Comm> = Table::new();
+process_local! {
+    static WORLD: OnceLock<Arc<Comm>> = OnceLock::new();
+    static SELF: OnceLock<Arc<Comm>> = OnceLock::new();
+    static COMMS: Table<Comm> = Table::new();
+}
 
 /// Makes `MPI_COMM_WORLD` and `MPI_COMM_SELF`, in `MPI_Init`.
 pub fn install(rank: VirtualRank, rank_count: u32, world: Arc<Attached>, this: Arc<Attached>) {

@@ -108,7 +108,9 @@ impl Datatype {
     }
 }
 
-static DERIVED: Table<Datatype> = Table::new();
+process_local! {
+    static DERIVED: Table<Datatype> = Table::new();
+}
 
 /// Registers a datatype and returns its handle; a predefined type has its own.
 pub fn register(datatype: Arc<Datatype>) -> DatatypeHandle {

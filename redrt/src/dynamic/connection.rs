@@ -39,8 +39,10 @@ struct Connection {
     is_over: bool,
 }
 
-/// By a hash of who they are.
-static CONNECTIONS: LazyLock<Mutex<FxHashMap<u64, Connection>>> = LazyLock::new(Mutex::default);
+process_local! {
+    /// By a hash of who they are.
+    static CONNECTIONS: LazyLock<Mutex<FxHashMap<u64, Connection>>> = LazyLock::new(Mutex::default);
+}
 
 fn connections() -> MutexGuard<'static, FxHashMap<u64, Connection>> {
     CONNECTIONS.lock().unwrap_or_else(PoisonError::into_inner)

@@ -43,7 +43,9 @@ struct Known {
     numbers: FxHashMap<Identity, u32>,
 }
 
-static KNOWN: LazyLock<RwLock<Known>> = LazyLock::new(RwLock::default);
+process_local! {
+    static KNOWN: LazyLock<RwLock<Known>> = LazyLock::new(RwLock::default);
+}
 
 fn known() -> RwLockReadGuard<'static, Known> {
     KNOWN.read().unwrap_or_else(PoisonError::into_inner)

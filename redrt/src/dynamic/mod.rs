@@ -34,11 +34,12 @@ use serde::{Deserialize, Serialize};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
-/// Set as soon as this process has to do with other jobs: then it is never known to wait in vain.
-static IS_USED: AtomicBool = AtomicBool::new(false);
-
-/// The intercommunicator with the job that spawned this one.
-static PARENT: OnceLock<Arc<Comm>> = OnceLock::new();
+process_local! {
+    /// Set as soon as this process has to do with other jobs: then it is never known to wait in vain.
+    static IS_USED: AtomicBool = AtomicBool::new(false);
+    /// The intercommunicator with the job that spawned this one.
+    static PARENT: OnceLock<Arc<Comm>> = OnceLock::new();
+}
 
 /// A contact with its length fits that.
 const CONTACT_BYTES: usize = 160;

@@ -8,10 +8,11 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{LazyLock, Mutex, PoisonError};
 
-/// Answers that have come, by the number of their question.
-static ANSWERS: LazyLock<Mutex<HashMap<u64, Answer>>> = LazyLock::new(Mutex::default);
-
-static NEXT: AtomicU64 = AtomicU64::new(0);
+process_local! {
+    /// Answers that have come, by the number of their question.
+    static ANSWERS: LazyLock<Mutex<HashMap<u64, Answer>>> = LazyLock::new(Mutex::default);
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+}
 
 /// A question that was asked.
 pub struct Question(u64);

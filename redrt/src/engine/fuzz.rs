@@ -19,7 +19,7 @@ use redrt_types::{ContextId, Incarnation, ProcessIndex, ReplicaId, SeqNum, View,
 use redrt_wire::auth::Secret;
 use redrt_wire::control::{Card, Determinism, Files, OnSdc, Options, Protocol, Transport, Verification};
 use sdc_detect::Element;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Bytes around each receive's buffer that must stay as they are.
 const GUARD_BYTES: usize = 64;
@@ -161,11 +161,12 @@ fn engine(me: ReplicaId, world: &World, segment: Segment) -> Engine {
         host_number: 0,
         secret: Secret::new([0; 32]),
         segment: Some(segment),
+        networks: Arc::new([]),
     };
     let mut links = Links::new(identity, world.process_count());
     let pid = std::process::id() as i32;
     for process in (0..world.process_count()).map(ProcessIndex) {
-        links.set_card(Card { process, host_number: 0, host: String::new(), pid, data: None });
+        links.set_card(Card { process, host_number: 0, host: String::new(), pid, endpoints: Vec::new() });
     }
     let replication = world.is_replicated().then(|| {
         let replica = quiesce::Replica::new(quiesce::Config {

@@ -9,15 +9,14 @@ mod tests;
 
 pub use reset::{Admission, Broken};
 
-use super::opening::{self, Opened, Opening};
 use super::outgoing::OutgoingId;
 use super::payload::Payload;
 use redrt_transport::frame::{self, Fragment, HEADER_BYTES, Header, Kind};
+use redrt_transport::network::{Connecting, Incoming, Name, Network, Opened, Opening, Outlet, Source};
 use redrt_transport::shm::{self, Inbox, Producer, Segment};
-use redrt_transport::tcp::{self, Name, Receiver, Sender, Source};
 use redrt_types::{Incarnation, ProcessIndex, View, World};
 use redrt_wire::auth::Secret;
-use redrt_wire::control::Card;
+use redrt_wire::control::{Card, Endpoint};
 use sharing::Followed;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -50,10 +49,12 @@ struct Waiting {
 enum Route {
     /// Not used yet.
     Unopened,
-    Shm(Producer),
-    /// Another thread connects, as long as this is set. What is sent waits.
-    Opening(Arc<AtomicBool>),
-    Tcp(Sender),
+    /// A ring in the memory of this host.
+    Ring(Producer),
+    /// Another thread connects, as long as `wanted` is set. What is sent waits.
+    Opening { wanted: Arc<AtomicBool>, frame_bytes_max: usize },
+    /// A connection over a network.
+    Open(Box<dyn Outlet>),
     /// The process is dead, or the link broke: what is sent is dropped.
     Gone,
 }
@@ -110,6 +111,8 @@ pub struct Identity {
     pub secret: Secret,
     /// The node's shared memory, when it may be used.
     pub segment: Option<Segment>,
+    /// Networks over which others may be reached.
+    pub networks: Arc<[Arc<dyn Network>]>,
 }
 
 /// All links of a process.
@@ -119,9 +122,9 @@ pub struct Links {
     peers: Vec<Peer>,
     own_count: u32,
     inbox: Option<Inbox>,
-    receivers: Vec<Receiver>,
+    receivers: Vec<Incoming>,
     /// Links of processes that the view does not have yet.
-    early: Vec<Receiver>,
+    early: Vec<Incoming>,
     cursor: usize,
     busy: Vec<ProcessIndex>,
     finished: Vec<OutgoingId>,
@@ -215,14 +218,24 @@ impl Links {
 
     /// Longest payload that goes to `process` in one eager frame.
     pub fn eager_bytes_max(&self, process: ProcessIndex) -> usize {
-        let overhead = HEADER_BYTES + 16;
-        match &self.peers[process.0 as usize] {
-            Peer { route: Route::Tcp(_) | Route::Opening(_), .. } => tcp::FRAME_BYTES_MAX - overhead,
-            Peer { route: Route::Unopened, card: Some(card), .. } if !self.uses_shm(card) => {
-                tcp::FRAME_BYTES_MAX - overhead
-            }
-            _ => shm::FRAME_BYTES_MAX - overhead,
-        }
+        let peer = &self.peers[process.0 as usize];
+        let frame_bytes_max = match &peer.route {
+            Route::Open(outlet) => outlet.frame_bytes_max(),
+            Route::Opening { frame_bytes_max, .. } => *frame_bytes_max,
+            Route::Unopened => self.way_to(peer).map_or(shm::FRAME_BYTES_MAX, |(network, _)| network.frame_bytes_max()),
+            Route::Ring(_) | Route::Gone => shm::FRAME_BYTES_MAX,
+        };
+        frame_bytes_max - HEADER_BYTES - 16
+    }
+
+    /// Over which network a process is reached, and where; `None` where it is through memory, or not at all.
+    fn way_to<'a>(&'a self, peer: &'a Peer) -> Option<(&'a Arc<dyn Network>, &'a str)> {
+        let card = peer.card.as_ref().filter(|card| !self.uses_shm(card))?;
+        let way = |endpoint: &'a Endpoint| {
+            let network = self.identity.networks.iter().find(|network| network.name() == endpoint.network)?;
+            Some((network, &*endpoint.address))
+        };
+        card.endpoints.iter().find_map(way)
     }
 
     fn open(&mut self, to: ProcessIndex) {
@@ -230,34 +243,28 @@ impl Links {
         let Some(card) = &peer.card else { panic!("process {} has no card", to.0) };
         let identity = &self.identity;
         let route = match identity.segment {
-            Some(segment) if self.uses_shm(card) => Route::Shm(Producer::new(segment, identity.me, to)),
-            _ => match card.data {
-                Some(address) => self.open_tcp(to, address),
-                None => {
-                    self.broken.push(Broken::Refused(to));
-                    Route::Gone
-                }
-            },
+            Some(segment) if self.uses_shm(card) => Route::Ring(Producer::new(segment, identity.me, to)),
+            _ => self.connect(to),
         };
+        if matches!(route, Route::Gone) {
+            self.broken.push(Broken::Refused(to));
+        }
         self.peers[to.0 as usize].route = route;
     }
 
-    fn open_tcp(&mut self, to: ProcessIndex, address: std::net::SocketAddr) -> Route {
+    fn connect(&self, to: ProcessIndex) -> Route {
+        let peer = &self.peers[to.0 as usize];
+        let Some((network, address)) = self.way_to(peer) else { return Route::Gone };
         let Identity { job, ref secret, me, incarnation, .. } = self.identity;
-        let Peer { epoch, attempts, .. } = self.peers[to.0 as usize];
         let wanted = Arc::new(AtomicBool::new(true));
         let contact = self.contact(to);
         let (named, secret) = contact.as_ref().map_or((to, secret), |contact| (contact.process, &contact.secret));
-        let name = Name { job, from: me, incarnation, to: named, epoch };
-        let has_failed = attempts > 0;
-        let opening = Opening { to, name, address, secret: secret.clone(), wanted: wanted.clone(), has_failed };
-        match opening::ask(opening).map_err(|opening| opening::open(&opening)) {
-            Ok(()) => Route::Opening(wanted),
-            Err(Ok(sender)) => Route::Tcp(sender),
-            Err(Err(_)) => {
-                self.broken.push(Broken::Refused(to));
-                Route::Gone
-            }
+        let name = Name { job, from: me, incarnation, to: named, epoch: peer.epoch };
+        let (address, secret, has_failed) = (address.to_owned(), secret.clone(), peer.attempts > 0);
+        match network.connect(Opening { to, name, address, secret, wanted: wanted.clone(), has_failed }) {
+            Connecting::Open(outlet) => Route::Open(outlet),
+            Connecting::Underway => Route::Opening { wanted, frame_bytes_max: network.frame_bytes_max() },
+            Connecting::Refused => Route::Gone,
         }
     }
 
@@ -267,11 +274,11 @@ impl Links {
         let peer = &mut self.peers[to.0 as usize];
         // The trap: the end of an earlier wish, for a process that has died and was replaced meanwhile.
         let is_this = |wanted: &Arc<AtomicBool>| Arc::ptr_eq(wanted, &opened.wanted);
-        if !matches!(&peer.route, Route::Opening(wanted) if is_this(wanted)) {
+        if !matches!(&peer.route, Route::Opening { wanted, .. } if is_this(wanted)) {
             return;
         }
         peer.route = match opened.result {
-            Ok(sender) => Route::Tcp(sender),
+            Ok(outlet) => Route::Open(outlet),
             Err(_) => {
                 self.broken.push(Broken::Refused(to));
                 Route::Gone
@@ -313,7 +320,7 @@ impl Links {
         let digest = has_digest.then_some((low, high));
         let peer = &mut self.peers[to.0 as usize];
         match &mut peer.route {
-            Route::Shm(producer) => {
+            Route::Ring(producer) => {
                 let fill = |place: *mut u8| {
                     // SAFETY: - the ring gives body.len() writable bytes at place, outside of any other buffer.
                     unsafe { std::ptr::copy_nonoverlapping(body.as_ptr(), place, body.len()) }
@@ -331,24 +338,24 @@ impl Links {
                     }
                 }
             }
-            Route::Tcp(sender) => {
-                if !sender.is_idle() {
+            Route::Open(outlet) => {
+                if !outlet.is_idle() {
                     return false;
                 }
                 let digest_bytes = [low.to_le_bytes(), high.to_le_bytes()];
                 let digest_part = if has_digest { digest_bytes.as_flattened() } else { &[] };
                 let size = HEADER_BYTES + digest_part.len() + body.len();
                 let head = frame::head_bytes([frame::with_size(first, size as u32), context, position, origin]);
-                sender.send(&[&head, digest_part, body]);
-                if sender.is_broken() {
+                outlet.send(&[&head, digest_part, body]);
+                if outlet.is_broken() {
                     self.route_broke(to);
-                } else if !sender.is_idle() {
+                } else if !outlet.is_idle() {
                     self.mark_busy(to);
                 }
                 true
             }
             Route::Gone => true,
-            Route::Opening(_) => false,
+            Route::Opening { .. } => false,
             Route::Unopened => {
                 self.open(to);
                 self.transmit_words(to, first, context, position, origin, has_digest, low, high, body)
@@ -404,14 +411,14 @@ impl Links {
     /// hold.
     pub fn traffic(&self) -> (u64, u64) {
         let sent = self.peers.iter().map(|peer| match &peer.route {
-            Route::Shm(producer) => producer.produced_bytes(),
-            Route::Tcp(sender) => sender.sent_bytes(),
-            Route::Unopened | Route::Opening(_) | Route::Gone => 0,
+            Route::Ring(producer) => producer.produced_bytes(),
+            Route::Open(outlet) => outlet.sent_bytes(),
+            Route::Unopened | Route::Opening { .. } | Route::Gone => 0,
         });
         let is_gone = |process: ProcessIndex| matches!(self.peers[process.0 as usize].route, Route::Gone);
         let over_shm = self.inbox.iter().flat_map(Inbox::consumed_bytes);
-        let over_tcp = self.receivers.iter().map(|receiver| (receiver.from, receiver.taken_bytes()));
-        let received = over_shm.chain(over_tcp).filter(|(process, _)| !is_gone(*process));
+        let over_networks = self.receivers.iter().map(|receiver| (receiver.name.from, receiver.taken_bytes()));
+        let received = over_shm.chain(over_networks).filter(|(process, _)| !is_gone(*process));
         (sent.sum(), received.map(|(_, bytes)| bytes).sum())
     }
 
@@ -425,7 +432,7 @@ impl Links {
         let peer = &mut self.peers[process.0 as usize];
         peer.fenced = Some(incarnation);
         peer.live = None;
-        if let Route::Opening(wanted) = &peer.route {
+        if let Route::Opening { wanted, .. } = &peer.route {
             wanted.store(false, Ordering::Relaxed);
         }
         peer.route = Route::Gone;
@@ -437,14 +444,14 @@ impl Links {
         peer.backlog.clear();
         peer.pushes.clear();
         peer.followed = None;
-        self.receivers.retain(|receiver| receiver.from != process);
+        self.receivers.retain(|receiver| receiver.name.from != process);
         self.cursor = 0;
     }
 
     /// In a copy, whose links these are not: the threads that open some are to stop.
     pub fn disown(self) {
         for peer in self.peers {
-            if let Route::Opening(wanted) = peer.route {
+            if let Route::Opening { wanted, .. } = peer.route {
                 wanted.store(false, Ordering::Relaxed);
             }
         }
@@ -457,8 +464,8 @@ impl Links {
     }
 
     /// The link from a process broke. What was on its way is lost, unless the process has left in peace.
-    pub fn lost_receiver(&mut self, receiver: &Receiver) {
-        self.broken.push(Broken::Lost { process: receiver.from, epoch: receiver.epoch });
+    pub fn lost_receiver(&mut self, receiver: &Incoming) {
+        self.broken.push(Broken::Lost { process: receiver.name.from, epoch: receiver.name.epoch });
     }
 
     /// The shared-memory inbox.
@@ -466,8 +473,8 @@ impl Links {
         self.inbox.as_mut()
     }
 
-    /// The TCP links others have opened.
-    pub fn receivers(&mut self) -> &mut Vec<Receiver> {
+    /// The connections that others have opened.
+    pub fn receivers(&mut self) -> &mut Vec<Incoming> {
         &mut self.receivers
     }
 
@@ -480,13 +487,13 @@ impl Links {
         Some(self.cursor)
     }
 
-    /// Sockets to wait on, and what for. Those that have nothing to send may yet be closed by the other end, which who
-    /// reads from them sees.
-    pub fn sockets(&self) -> impl Iterator<Item = (i32, i16)> + '_ {
-        let reading = self.receivers.iter().map(|receiver| (receiver.fd(), libc::POLLIN));
+    /// Descriptors to wait on, and what for. Connections that have nothing to send may yet be closed by the other end,
+    /// which is seen where something is read from them.
+    pub fn descriptors(&self) -> impl Iterator<Item = (i32, i16)> + '_ {
+        let reading = self.receivers.iter().filter_map(|receiver| Some((receiver.inlet().waits_on()?, libc::POLLIN)));
         let writing = self.peers.iter().filter_map(|peer| match &peer.route {
-            Route::Tcp(sender) if peer.busy => Some((sender.fd(), libc::POLLOUT | libc::POLLRDHUP)),
-            Route::Tcp(sender) if !sender.is_shared() => Some((sender.fd(), libc::POLLRDHUP)),
+            Route::Open(outlet) if peer.busy => Some((outlet.waits_on()?, libc::POLLOUT | libc::POLLRDHUP)),
+            Route::Open(outlet) if !outlet.is_shared() => Some((outlet.waits_on()?, libc::POLLRDHUP)),
             _ => None,
         });
         reading.chain(writing)

@@ -19,7 +19,6 @@ mod fuzz;
 pub mod link;
 pub mod matching;
 pub mod meeting;
-pub mod opening;
 pub mod outgoing;
 mod passive;
 pub mod payload;
@@ -49,7 +48,7 @@ use receive::Message;
 use redrt_sync::biased::{Biased, Guard};
 use redrt_sync::fence;
 use redrt_transport::Landings;
-use redrt_transport::tcp::Receiver;
+use redrt_transport::network::{Incoming, Opened};
 use redrt_types::{ProcessIndex, ReplicaId, View, VirtualRank, World};
 use redrt_wire::control::Passive;
 use refusal::Fault;
@@ -193,12 +192,12 @@ impl Engine {
         let mut progressed = false;
         let enough = self.requests.completions.saturating_add(wanted);
         for _ in 0..ROUNDS_IN_A_ROW {
-            if self.requests.completions >= enough || !self.receive_shm(enough) {
+            if self.requests.completions >= enough || !self.receive_from_rings(enough) {
                 break;
             }
             progressed = true;
         }
-        progressed |= self.receive_tcp(enough);
+        progressed |= self.receive_from_networks(enough);
         if self.links.is_busy() {
             progressed |= self.links.pump();
         }
@@ -357,7 +356,7 @@ pub struct Cell {
     others: Condvar,
     sleeper: Sleeper,
     /// Links that others have opened, on their way to the engine.
-    opened: Mutex<Vec<Receiver>>,
+    opened: Mutex<Vec<Incoming>>,
     /// The agent has changed something since the polling thread last looked; it must look again before it sleeps.
     has_news: AtomicBool,
     /// The cloner's agent waits for the engine: its holder lets go, and nobody else takes it.
@@ -366,7 +365,9 @@ pub struct Cell {
     gate: Condvar,
 }
 
-static CELL: OnceLock<Cell> = OnceLock::new();
+process_local! {
+    static CELL: OnceLock<Cell> = OnceLock::new();
+}
 
 /// Installs the engine of this process; once, in `MPI_Init`. With `one_thread`, none but the calling one will be in
 /// MPI, so the lock is biased towards it where that pays.
@@ -583,7 +584,9 @@ impl Cell {
     /// A call that does not wait found nothing. Where processes share a core, the one that it polls for may need it;
     /// and other jobs may, of which nothing is known here.
     pub fn idle_poll(&self) {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
+        process_local! {
+            static COUNT: AtomicU32 = AtomicU32::new(0);
+        }
         let mut engine = self.lock();
         engine.idle_poll();
         let shares_core = engine.shares_core;
@@ -675,8 +678,8 @@ impl Cell {
     }
 
     /// Hands over a link that another process has opened.
-    pub fn link_opened(&self, receiver: Receiver) {
-        if receiver.epoch > 0 {
+    pub fn link_opened(&self, receiver: Incoming) {
+        if receiver.name.epoch > 0 {
             // The other end waits to be asked anew, and the program may be outside of MPI for long.
             let mut engine = self.lock();
             engine.add_receiver(receiver);
@@ -690,7 +693,7 @@ impl Cell {
 
     /// Hands over a link that this process wanted. What waits for it goes out at once: the program may be outside of
     /// MPI for long.
-    pub fn link_dialled(&self, opened: opening::Opened) {
+    pub fn link_dialled(&self, opened: Opened) {
         let mut engine = self.lock_at_any_time();
         engine.links.opened(opened);
         engine.links.pump();
@@ -702,7 +705,7 @@ impl Cell {
         if self.has_news.load(Ordering::Relaxed) && self.has_news.swap(false, Ordering::SeqCst) {
             for receiver in self.opened.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
                 // One that a copy found in its memory is its source's.
-                if receiver.is_current() {
+                if receiver.inlet().is_current() {
                     engine.add_receiver(receiver);
                 }
             }

@@ -1,7 +1,7 @@
 //! Payload bytes on their way out, and the places received bytes go to.
 
 use redrt_transport::memory::Scratch;
-use redrt_transport::tcp::Source;
+use redrt_transport::network::Source;
 use std::sync::Arc;
 
 /// The bytes of one outgoing message.

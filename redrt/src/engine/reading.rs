@@ -46,8 +46,10 @@ const STANDING_NS: u64 = 10_000_000_000;
 /// … and so long once the replica is known to have diverged.
 const STANDING_AGAIN_NS: u64 = 1_000_000_000;
 
-/// This replica has taken another path than its leader, and that was reported.
-static HAS_DIVERGED: AtomicBool = AtomicBool::new(false);
+process_local! {
+    /// This replica has taken another path than its leader, and that was reported.
+    static HAS_DIVERGED: AtomicBool = AtomicBool::new(false);
+}
 
 /// Readings closer together than this are a loop, and told to the followers in batches.
 const LOOP_DISTANCE_NS: u64 = 20_000;

@@ -12,8 +12,8 @@ use quiesce::MessageId;
 use quiesce::matching::{Arrived, Pattern, Posted};
 use redrt_transport::frame::{FLAG_DIGEST, Fragment, FrameError, Grant, Header, Kind, Rendezvous};
 use redrt_transport::memory::Scratch;
+use redrt_transport::network::{Incoming, Received, Source};
 use redrt_transport::shm::Inbox;
-use redrt_transport::tcp::{Received, Receiver, Source};
 use redrt_transport::{Body, LandingId};
 use redrt_types::{ProcessIndex, Tag, World};
 use sdc_detect::Element;
@@ -119,7 +119,7 @@ impl Engine {
 
     /// Takes frames out of one ring, a few at most, until so many operations are complete; `false` when no ring has
     /// any.
-    pub(super) fn receive_shm(&mut self, enough: u64) -> bool {
+    pub(super) fn receive_from_rings(&mut self, enough: u64) -> bool {
         let Some(from) = self.links.inbox().and_then(Inbox::next_sender) else { return false };
         for _ in 0..FRAMES_IN_A_ROW {
             let consumer = self.links.inbox().expect("it did not go away").consumer(from);
@@ -154,31 +154,31 @@ impl Engine {
     }
 
     /// Takes over a link that another process has opened.
-    pub(super) fn add_receiver(&mut self, mut receiver: Receiver) {
-        if receiver.job != self.links.job() {
+    pub(super) fn add_receiver(&mut self, mut receiver: Incoming) {
+        if receiver.name.job != self.links.job() {
             // It knows the secret of this job's links, so somebody has given it that.
-            return match self.meet_stranger(receiver.job, receiver.from) {
+            return match self.meet_stranger(receiver.name.job, receiver.name.from) {
                 Some(process) => {
-                    receiver.from = process;
+                    receiver.name.from = process;
                     self.admit(receiver);
                 }
-                None => self.refuse(None, &Fault::Stranger(receiver.from.0)),
+                None => self.refuse(None, &Fault::Stranger(receiver.name.from.0)),
             };
         }
-        let ProcessIndex(number) = receiver.from;
-        if number >= self.world.process_count() || receiver.from == self.world.process(self.me) {
+        let ProcessIndex(number) = receiver.name.from;
+        if number >= self.world.process_count() || receiver.name.from == self.world.process(self.me) {
             return self.refuse(None, &Fault::Stranger(number));
         }
         self.admit(receiver);
     }
 
-    pub(super) fn receive_tcp(&mut self, enough: u64) -> bool {
+    pub(super) fn receive_from_networks(&mut self, enough: u64) -> bool {
         let mut progressed = false;
         for _ in 0..self.links.receivers().len() {
             let Some(at) = self.links.next_receiver() else { break };
             for _ in 0..16 {
                 let receiver = &mut self.links.receivers()[at];
-                let from = receiver.from;
+                let from = receiver.name.from;
                 // A link is closed only here, when nobody uses the frame any more, which is in its buffer.
                 let fault = match receiver.next(&mut self.landings) {
                     Received::Frame(header, Kind::Moved, ..) if header.flags == 0 => {
@@ -207,7 +207,7 @@ impl Engine {
                     return true;
                 }
                 progressed = true;
-                if self.requests.completions >= enough && !self.links.receivers()[at].has_bytes() {
+                if self.requests.completions >= enough && !self.links.receivers()[at].inlet().has_bytes() {
                     // A waiter may have what it waits for. To find nothing more in the socket would take as long
                     // as to get a message out of it.
                     return true;

@@ -9,7 +9,7 @@ use crate::runtime;
 use quiesce::{Breach, ProtocolError};
 use redrt_transport::frame::{FrameError, Kind};
 use redrt_transport::landing::LandingError;
-use redrt_transport::tcp::Rubbish;
+use redrt_transport::network::Rubbish;
 use redrt_types::{Incarnation, ProcessIndex, ReplicaId};
 
 /// What is wrong with a frame, in words that follow on the name of who sent it.

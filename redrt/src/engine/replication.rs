@@ -26,7 +26,7 @@ use quiesce::matching::{Match, Order};
 use quiesce::{Frame, Output, PayloadKey, Replica, StreamId};
 use redrt_transport::frame::{FLAG_DIGEST, Header, Kind, Rendezvous};
 use redrt_transport::memory;
-use redrt_transport::tcp::Source;
+use redrt_transport::network::Source;
 use redrt_types::{ContextId, Digest, Envelope, ProcessIndex, ReplicaId, SeqNum, Tag, View, VirtualRank};
 use redrt_wire::control::{Determinism, Options};
 use redrt_wire::event::{Coverage, Statistics};

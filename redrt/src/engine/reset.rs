@@ -10,7 +10,7 @@ use super::link::{Admission, Broken};
 use super::receive::Data;
 use crate::events;
 use crate::runtime;
-use redrt_transport::tcp::Receiver;
+use redrt_transport::network::Incoming;
 use redrt_types::ProcessIndex;
 use redrt_wire::control::FromAgent;
 use redrt_wire::event::Event;
@@ -31,20 +31,20 @@ impl Engine {
     }
 
     /// Takes over a link that another process has opened, if it is of the present epoch or begins the next.
-    pub(super) fn admit(&mut self, receiver: Receiver) {
+    pub(super) fn admit(&mut self, receiver: Incoming) {
         match self.links.judge(&receiver) {
             Admission::Stale => return,
             Admission::Early => return self.links.keep_early(receiver),
             // At r = 1 nobody opens a connection again.
             Admission::Newer if !self.is_replicated() => return,
-            Admission::Newer => self.reconnect(receiver.from, receiver.epoch),
+            Admission::Newer => self.reconnect(receiver.name.from, receiver.name.epoch),
             Admission::Same => {}
         }
-        if self.is_foreign(receiver.from) {
+        if self.is_foreign(receiver.name.from) {
             self.links.take_receiver(receiver);
             return;
         }
-        let peer = self.world.replica(receiver.from);
+        let peer = self.world.replica(receiver.name.from);
         if self.links.judge(&receiver) == Admission::Same
             && self.links.take_receiver(receiver)
             && let Some(control) = runtime::job().and_then(|job| job.control.as_ref())

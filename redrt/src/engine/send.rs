@@ -9,7 +9,7 @@ use super::replication::EAGER_BYTES_MAX;
 use super::request::{RequestId, Status};
 use quiesce::matching::Arrived;
 use redrt_transport::frame::{Header, Kind, Rendezvous};
-use redrt_transport::tcp::Source;
+use redrt_transport::network::Source;
 use redrt_types::{ProcessIndex, Tag, VirtualRank};
 use sdc_detect::Element;
 

@@ -100,10 +100,12 @@ fn wake_address([high, low]: WakeName) -> io::Result<SocketAddr> {
     SocketAddr::from_abstract_name(format!("redrt-{high:016x}{low:016x}"))
 }
 
-/// The socket by which this process is woken, and wakes others.
-static SOCKET: OnceLock<UnixDatagram> = OnceLock::new();
-/// The shared memory of its host, where names are found; null where there is none. Of a copy it is another one.
-static SEGMENT: AtomicPtr<Segment> = AtomicPtr::new(std::ptr::null_mut());
+process_local! {
+    /// The socket by which this process is woken, and wakes others.
+    static SOCKET: OnceLock<UnixDatagram> = OnceLock::new();
+    /// The shared memory of its host, where names are found; null where there is none. Of a copy it is another one.
+    static SEGMENT: AtomicPtr<Segment> = AtomicPtr::new(std::ptr::null_mut());
+}
 
 /// Wakes a process of this host that waits in poll.
 pub fn poke(process: ProcessIndex) {
@@ -208,7 +210,7 @@ impl Sleeper {
     /// Says that the process is going to sleep. `None` when something has arrived meanwhile: then it must not.
     /// `has_arrived` looks for what does not come through the links.
     pub fn prepare(&self, links: &mut Links, has_arrived: impl Fn() -> bool) -> Option<Bed> {
-        let sockets: Vec<_> = links.sockets().collect();
+        let sockets: Vec<_> = links.descriptors().collect();
         let futex = sockets.is_empty().then(|| self.shared_word()).flatten();
         self.word().store(if futex.is_some() { ASLEEP_FUTEX } else { ASLEEP_POLL }, Ordering::SeqCst);
         seen::before_last_look(self.alert.load(Ordering::Relaxed));
@@ -284,6 +286,7 @@ mod tests {
             host_number: 0,
             secret: redrt_wire::auth::Secret::new([byte; 32]),
             segment: None,
+            networks: std::sync::Arc::new([]),
         };
         // The number of the job and of the process are known, and so are the names of sockets that are there.
         let names =

@@ -67,7 +67,9 @@ struct Waiting {
     dropped: [u64; Kind::ALL.len()],
 }
 
-static WAITING: Mutex<Option<Waiting>> = Mutex::new(None);
+process_local! {
+    static WAITING: Mutex<Option<Waiting>> = Mutex::new(None);
+}
 
 impl Waiting {
     fn push(&mut self, event: Event) {

@@ -46,13 +46,15 @@ pub struct Registration {
     dropped: Mutex<Option<Callback>>,
 }
 
-static REGISTRATIONS: Table<Registration> = Table::new();
-/// How many there are of each kind.
-static COUNTS: [AtomicU32; Kind::ALL.len()] = [const { AtomicU32::new(0) }; Kind::ALL.len()];
-/// Events in the callbacks that are told of them.
-static INSTANCES: Table<Event> = Table::new();
-/// Registrations that are gone, whose owners want to be told when nothing of them runs any more.
-static FREED: Mutex<Vec<(ToolHandle, Handler)>> = Mutex::new(Vec::new());
+process_local! {
+    static REGISTRATIONS: Table<Registration> = Table::new();
+    /// How many there are of each kind.
+    static COUNTS: [AtomicU32; Kind::ALL.len()] = [const { AtomicU32::new(0) }; Kind::ALL.len()];
+    /// Events in the callbacks that are told of them.
+    static INSTANCES: Table<Event> = Table::new();
+    /// Registrations that are gone, whose owners want to be told when nothing of them runs any more.
+    static FREED: Mutex<Vec<(ToolHandle, Handler)>> = Mutex::new(Vec::new());
+}
 
 /// Whether anybody wants to know of events of a kind.
 pub fn is_wanted(kind: Kind) -> bool {
@@ -117,7 +119,9 @@ pub fn instance(handle: ToolHandle) -> Option<Arc<Event>> {
 
 /// Tells the program what has happened. No lock of the library may be held.
 pub fn deliver() {
-    static IS_DELIVERING: AtomicBool = AtomicBool::new(false);
+    process_local! {
+        static IS_DELIVERING: AtomicBool = AtomicBool::new(false);
+    }
     // One thread at a time: events come in their order. What is raised meanwhile waits for the next call.
     if IS_DELIVERING.swap(true, Ordering::Acquire) {
         return;

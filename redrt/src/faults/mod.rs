@@ -3,30 +3,31 @@
 
 use crate::engine::payload::{Payload, Target};
 use crate::{program_memory, runtime};
-use redrt_transport::tcp::Source;
+use redrt_transport::network::Source;
 use redrt_wire::control::{FromAgent, ProcessFault};
 use redrt_wire::event::Event;
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
 
-/// Whether there are any: looked at by every send.
-static ARMED: AtomicBool = AtomicBool::new(false);
-static SENDS: AtomicU64 = AtomicU64::new(0);
-static RECEIVES: AtomicU64 = AtomicU64::new(0);
-static CHANGES: AtomicU64 = AtomicU64::new(0);
-/// Frames with decisions that this process has sent.
-static DECISIONS: AtomicU64 = AtomicU64::new(0);
-/// Pieces of files that it has read for its rank.
-static READS: AtomicU64 = AtomicU64::new(0);
-/// Which fault hits the next transmitted payload, -1 for none.
-static NEXT_WIRE: AtomicI64 = AtomicI64::new(-1);
-/// Which fault hits the next payload that is kept, -1 for none.
-static NEXT_LOG: AtomicI64 = AtomicI64::new(-1);
-
-/// The host that corrupts data, and how seldom; 0 if there is none.
-static SICK_HOST: AtomicU32 = AtomicU32::new(0);
-static SICK_PERIOD: AtomicU64 = AtomicU64::new(0);
+process_local! {
+    /// Whether there are any: looked at by every send.
+    static ARMED: AtomicBool = AtomicBool::new(false);
+    static SENDS: AtomicU64 = AtomicU64::new(0);
+    static RECEIVES: AtomicU64 = AtomicU64::new(0);
+    static CHANGES: AtomicU64 = AtomicU64::new(0);
+    /// Frames with decisions that this process has sent.
+    static DECISIONS: AtomicU64 = AtomicU64::new(0);
+    /// Pieces of files that it has read for its rank.
+    static READS: AtomicU64 = AtomicU64::new(0);
+    /// Which fault hits the next transmitted payload, -1 for none.
+    static NEXT_WIRE: AtomicI64 = AtomicI64::new(-1);
+    /// Which fault hits the next payload that is kept, -1 for none.
+    static NEXT_LOG: AtomicI64 = AtomicI64::new(-1);
+    /// The host that corrupts data, and how seldom; 0 if there is none.
+    static SICK_HOST: AtomicU32 = AtomicU32::new(0);
+    static SICK_PERIOD: AtomicU64 = AtomicU64::new(0);
+}
 
 /// Arms what the daemon asked for.
 pub fn arm(faults: &[ProcessFault], host: u32) {

@@ -67,7 +67,9 @@ pub struct Split {
     pub bytes: u64,
 }
 
-static FILES: Table<File> = Table::new();
+process_local! {
+    static FILES: Table<File> = Table::new();
+}
 
 /// The file with this handle.
 pub fn resolve(handle: FileHandle) -> Result<Arc<File>> {
@@ -82,7 +84,9 @@ pub fn resolve(handle: FileHandle) -> Result<Arc<File>> {
 
 /// What a file carries. `MPI_FILE_NULL` has an error handler, with which files begin (MPI-5.0 section 14.7).
 pub fn attached(handle: FileHandle) -> Option<Arc<Attached>> {
-    static INITIAL: OnceLock<Arc<Attached>> = OnceLock::new();
+    process_local! {
+        static INITIAL: OnceLock<Arc<Attached>> = OnceLock::new();
+    }
     if handle == FileHandle::NULL {
         let make = || Arc::new(Attached::with_errhandler(Arc::new(Errhandler::Return)));
         return Some(Arc::clone(INITIAL.get_or_init(make)));

@@ -57,7 +57,9 @@ pub struct Registered {
     extents: Mutex<HashMap<DatatypeHandle, u64>>,
 }
 
-static REGISTERED: Mutex<Vec<Arc<Registered>>> = Mutex::new(Vec::new());
+process_local! {
+    static REGISTERED: Mutex<Vec<Arc<Registered>>> = Mutex::new(Vec::new());
+}
 
 /// `MPI_Register_datarep`.
 pub fn register(name: String, functions: Functions) -> Result {

@@ -47,7 +47,9 @@ impl Keyval {
     }
 }
 
-static KEYVALS: Table<Keyval> = Table::new();
+process_local! {
+    static KEYVALS: Table<Keyval> = Table::new();
+}
 
 /// A new key.
 pub fn create_keyval(kind: ObjectKind, copy: Callback, delete: Callback, extra_state: usize) -> c_int {

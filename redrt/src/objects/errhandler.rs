@@ -58,7 +58,9 @@ impl UserErrhandler {
     }
 }
 
-static USER: Table<Errhandler> = Table::new();
+process_local! {
+    static USER: Table<Errhandler> = Table::new();
+}
 
 /// A new error handler that calls `function`.
 pub fn create(kind: ErrhandlerKind, function: Callback) -> ErrhandlerHandle {

@@ -19,7 +19,9 @@ struct Entry {
     text: String,
 }
 
-static ADDED: Mutex<Added> = Mutex::new(Added { last_used: MPI_ERR_LASTCODE, entries: BTreeMap::new() });
+process_local! {
+    static ADDED: Mutex<Added> = Mutex::new(Added { last_used: MPI_ERR_LASTCODE, entries: BTreeMap::new() });
+}
 
 fn added() -> MutexGuard<'static, Added> {
     ADDED.lock().unwrap_or_else(PoisonError::into_inner)

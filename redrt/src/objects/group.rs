@@ -24,8 +24,10 @@ enum Members {
     List { world_ranks: Vec<u32>, positions: OnceLock<FxHashMap<u32, u32>> },
 }
 
-static GROUPS: Table<Group> = Table::new();
-static EMPTY: LazyLock<Arc<Group>> = LazyLock::new(|| Arc::new(Group::range(0, 0)));
+process_local! {
+    static GROUPS: Table<Group> = Table::new();
+    static EMPTY: LazyLock<Arc<Group>> = LazyLock::new(|| Arc::new(Group::range(0, 0)));
+}
 
 /// Takes a group in and returns its handle; that of an empty group is `MPI_GROUP_EMPTY`.
 pub fn register(group: Arc<Group>) -> GroupHandle {

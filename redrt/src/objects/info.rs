@@ -13,8 +13,10 @@ pub struct Info {
     pairs: Mutex<Vec<(String, String)>>,
 }
 
-static INFOS: Table<Info> = Table::new();
-static ENVIRONMENT: RwLock<Option<Arc<Info>>> = RwLock::new(None);
+process_local! {
+    static INFOS: Table<Info> = Table::new();
+    static ENVIRONMENT: RwLock<Option<Arc<Info>>> = RwLock::new(None);
+}
 
 /// Takes an info object in and returns its handle.
 pub fn register(info: Info) -> InfoHandle {

@@ -19,8 +19,10 @@ pub struct Session {
     pub buffer: Mutex<Option<Attachment>>,
 }
 
-static SESSIONS: Table<Session> = Table::new();
-static COUNT: AtomicUsize = AtomicUsize::new(0);
+process_local! {
+    static SESSIONS: Table<Session> = Table::new();
+    static COUNT: AtomicUsize = AtomicUsize::new(0);
+}
 
 /// Takes a session in and returns its handle.
 pub fn register(session: Session) -> SessionHandle {

@@ -59,7 +59,9 @@ static PREDEFINED: LazyLock<Vec<Option<Arc<Op>>>> = LazyLock::new(|| {
     table
 });
 
-static USER: Table<Op> = Table::new();
+process_local! {
+    static USER: Table<Op> = Table::new();
+}
 
 /// A new operation that calls `function`, of the large-count type if `wide`.
 pub fn create(function: Callback, wide: bool, commutative: bool) -> OpHandle {

@@ -53,7 +53,9 @@ const WRITER: u8 = 2;
 /// After `MPI_Finalize`: another does.
 const SILENT: u8 = 3;
 
-static PHASE: AtomicU8 = AtomicU8::new(ABSENT);
+process_local! {
+    static PHASE: AtomicU8 = AtomicU8::new(ABSENT);
+}
 
 /// What is done about a call.
 enum Done {

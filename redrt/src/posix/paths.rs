@@ -123,7 +123,9 @@ struct Known {
     file_systems: HashMap<(String, u64), bool>,
 }
 
-static KNOWN: Mutex<Option<Known>> = Mutex::new(None);
+process_local! {
+    static KNOWN: Mutex<Option<Known>> = Mutex::new(None);
+}
 
 /// Whether what this path names is agreed upon.
 pub fn is_shared(path: &Path) -> bool {

@@ -131,10 +131,11 @@ impl Description {
 /// An open file, shared by all its descriptors.
 pub type Shared = Arc<Mutex<Description>>;
 
-static TABLE: Mutex<BTreeMap<RawFd, Shared>> = Mutex::new(BTreeMap::new());
-
-/// A bit for each descriptor that is in the table, so that others cost nothing and take no lock.
-static BITS: [AtomicU64; WORDS] = [const { AtomicU64::new(0) }; WORDS];
+process_local! {
+    static TABLE: Mutex<BTreeMap<RawFd, Shared>> = Mutex::new(BTreeMap::new());
+    /// A bit for each descriptor that is in the table, so that others cost nothing and take no lock.
+    static BITS: [AtomicU64; WORDS] = [const { AtomicU64::new(0) }; WORDS];
+}
 const WORDS: usize = 1 << 10;
 
 fn bit(fd: RawFd) -> Option<(&'static AtomicU64, u64)> {

@@ -1,9 +1,9 @@
 //! The agent: a thread that sleeps until the daemon says something; and how all threads of the library's own are
 //! started.
 
-use super::{Job, cloning, control::Control, links};
+use super::{Job, cloning, control::Control, links, networks};
 use crate::dynamic::redrun as dynamic;
-use crate::engine::{self, opening};
+use crate::engine;
 use redrt_wire::control::{Determinism, FromAgent, ToAgent};
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -15,21 +15,19 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 /// wait.
 const HELP_INTERVAL_MS: i32 = 2;
 
-/// Copies are awaited, or not in step.
-static IS_AWAITING: AtomicBool = AtomicBool::new(false);
-
-/// The program may be stopped in a write until its siblings have printed as much. They may need what only this process
-/// has, or what others cannot send without it.
-static IS_HELD: AtomicBool = AtomicBool::new(false);
-
-/// Set when every process of the job is finalizing.
-static RELEASED: AtomicBool = AtomicBool::new(false);
-
-/// Where links are accepted, once they are.
-static LISTENS_AT: Mutex<Option<SocketAddr>> = Mutex::new(None);
-
-/// Threads of this process that the library started.
-static OWN_THREADS: AtomicU32 = AtomicU32::new(0);
+process_local! {
+    /// Copies are awaited, or not in step.
+    static IS_AWAITING: AtomicBool = AtomicBool::new(false);
+    /// The program may be stopped in a write until its siblings have printed as much. They may need what only this process
+    /// has, or what others cannot send without it.
+    static IS_HELD: AtomicBool = AtomicBool::new(false);
+    /// Set when every process of the job is finalizing.
+    static RELEASED: AtomicBool = AtomicBool::new(false);
+    /// Where links are accepted, once they are.
+    static LISTENS_AT: Mutex<Option<SocketAddr>> = Mutex::new(None);
+    /// Threads of this process that the library started.
+    static OWN_THREADS: AtomicU32 = AtomicU32::new(0);
+}
 
 /// Whether the job may be left.
 pub fn is_released() -> bool {
@@ -48,7 +46,7 @@ pub fn start(job: &'static Job, listener: Option<TcpListener>) -> io::Result<()>
 fn serve_links(place: &mut Option<SocketAddr>, listener: TcpListener) -> io::Result<SocketAddr> {
     cloning::note_listener(&listener);
     let address = listener.local_addr()?;
-    links::start(opening::install()?, listener)?;
+    links::start(networks::tcp().serve()?, listener)?;
     *place = Some(address);
     Ok(address)
 }

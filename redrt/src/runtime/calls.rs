@@ -13,8 +13,10 @@ struct Total {
     time_ns: AtomicU64,
 }
 
-static TOTALS: [Total; CallKind::COUNT] =
-    [const { Total { count: AtomicU64::new(0), time_ns: AtomicU64::new(0) } }; CallKind::COUNT];
+process_local! {
+    static TOTALS: [Total; CallKind::COUNT] =
+        [const { Total { count: AtomicU64::new(0), time_ns: AtomicU64::new(0) } }; CallKind::COUNT];
+}
 
 thread_local! {
     /// When this thread began the call that it is in.

@@ -17,17 +17,21 @@ const CLOCK_COUNT: usize = libc::CLOCK_TAI as usize + 1;
 
 const UNKNOWN: i64 = i64::MIN;
 
-/// How far the leader's clocks are ahead of this machine's, as far as this process has followed any.
-static AHEAD_NS: [AtomicI64; CLOCK_COUNT] = [const { AtomicI64::new(UNKNOWN) }; CLOCK_COUNT];
+process_local! {
+    /// How far the leader's clocks are ahead of this machine's, as far as this process has followed any.
+    static AHEAD_NS: [AtomicI64; CLOCK_COUNT] = [const { AtomicI64::new(UNKNOWN) }; CLOCK_COUNT];
+}
 
 thread_local! {
     static LATEST_NS: [Cell<u64>; CLOCK_COUNT] = const { [const { Cell::new(0) }; CLOCK_COUNT] };
 }
 
-/// What is added to this machine's monotonic clock, so that it goes on in a copy on another.
-static SHIFT_NS: AtomicI64 = AtomicI64::new(0);
-/// What the clocks showed when an image was begun.
-static AT_CUT_NS: [AtomicI64; CLOCK_COUNT] = [const { AtomicI64::new(0) }; CLOCK_COUNT];
+process_local! {
+    /// What is added to this machine's monotonic clock, so that it goes on in a copy on another.
+    static SHIFT_NS: AtomicI64 = AtomicI64::new(0);
+    /// What the clocks showed when an image was begun.
+    static AT_CUT_NS: [AtomicI64; CLOCK_COUNT] = [const { AtomicI64::new(0) }; CLOCK_COUNT];
+}
 
 /// An image of this process is about to be taken.
 pub fn note_cut() {
@@ -38,7 +42,7 @@ pub fn note_cut() {
 
 /// In a copy: clocks of this machine may differ from those of its source's.
 pub fn become_copy() {
-    for (clock, (noted, ahead)) in AT_CUT_NS.iter().zip(&AHEAD_NS).enumerate() {
+    for (clock, (noted, ahead)) in AT_CUT_NS.iter().zip(AHEAD_NS.iter()).enumerate() {
         let behind = noted.load(Ordering::Relaxed) - shown_ns(clock as c_int).cast_signed();
         if clock == libc::CLOCK_MONOTONIC as usize {
             SHIFT_NS.fetch_add(behind, Ordering::Relaxed);

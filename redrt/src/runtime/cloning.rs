@@ -27,8 +27,10 @@ use std::os::fd::AsRawFd;
 use std::sync::MutexGuard;
 use std::sync::atomic::{AtomicI32, Ordering};
 
-/// The listening socket for data connections; -1 when there is none.
-static LISTENER: AtomicI32 = AtomicI32::new(-1);
+process_local! {
+    /// The listening socket for data connections; -1 when there is none.
+    static LISTENER: AtomicI32 = AtomicI32::new(-1);
+}
 
 /// A copy that cannot take its place ends with this.
 const FAILED: i32 = 72;

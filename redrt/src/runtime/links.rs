@@ -8,9 +8,9 @@
 
 use super::agent;
 use crate::engine;
-use crate::engine::opening::{Opened, Opening, Wishes};
 use redrt_transport::handshake::{Admitting, Dialling, sleep};
-use redrt_transport::tcp::{Connection, Receiver};
+use redrt_transport::network::{Opened, Opening, Outlet};
+use redrt_transport::tcp::{Connection, Wishes};
 use redrt_wire::auth::Secret;
 use redrt_wire::crowd;
 use std::io;
@@ -57,7 +57,7 @@ impl Dial {
         }
         let dialling = match stage {
             Stage::Paused(until) if Instant::now() < until => return Ok(Some(Self { opening, stage })),
-            Stage::Paused(_) => match Dialling::begin(opening.address, &opening.secret, opening.name) {
+            Stage::Paused(_) => match dial(&opening) {
                 Ok(dialling) => {
                     shortage.is_over();
                     Ok(Box::new(dialling))
@@ -84,6 +84,7 @@ impl Dial {
         if result.as_ref().is_err_and(|error| !refused(error)) {
             return Ok(Some(Self { opening, stage: Stage::Paused(Instant::now() + PAUSE) }));
         }
+        let result = result.map(|sender| -> Box<dyn Outlet> { Box::new(sender) });
         engine::cell().link_dialled(Opened { to: opening.to, wanted: opening.wanted, result });
         Ok(None)
     }
@@ -101,6 +102,12 @@ impl Dial {
             Stage::Underway(dialling) => dialling.deadline(),
         }
     }
+}
+
+/// Begins to open a connection. Nobody can be at an address that is none.
+fn dial(opening: &Opening) -> io::Result<Dialling> {
+    let address = opening.address.parse().map_err(|_| io::Error::from(io::ErrorKind::ConnectionRefused))?;
+    Dialling::begin(address, &opening.secret, opening.name)
 }
 
 /// A connection that has not proved itself yet.
@@ -247,7 +254,7 @@ fn advance(guest: Guest) -> Option<Guest> {
         ControlFlow::Continue(admitting) => Some(Guest { admitting, ..guest }),
         ControlFlow::Break(accepted) => {
             if let Ok(accepted) = accepted {
-                engine::cell().link_opened(Receiver::new(accepted));
+                engine::cell().link_opened(accepted);
             }
             None
         }

@@ -7,6 +7,7 @@ mod cloning;
 pub mod control;
 mod leave;
 mod links;
+pub mod networks;
 pub mod preload;
 pub mod progress;
 pub mod threads;
@@ -102,8 +103,10 @@ static CONSTRUCTOR: extern "C" fn() = {
     construct
 };
 
-/// Changes once in a copy of the process, before its threads go on.
-static JOB: AtomicPtr<Job> = AtomicPtr::new(std::ptr::null_mut());
+process_local! {
+    /// Changes once in a copy of the process, before its threads go on.
+    static JOB: AtomicPtr<Job> = AtomicPtr::new(std::ptr::null_mut());
+}
 
 /// The job of this process, `None` before `MPI_Init`.
 pub fn job() -> Option<&'static Job> {
@@ -314,7 +317,7 @@ fn card(welcome: &Welcome, listener: Option<&TcpListener>) -> std::io::Result<Ca
         host_number: welcome.host_number,
         host: welcome.host.clone(),
         pid: std::process::id() as i32,
-        data: listener.map(TcpListener::local_addr).transpose()?,
+        endpoints: networks::endpoints(listener.map(TcpListener::local_addr).transpose()?),
     })
 }
 
@@ -354,6 +357,7 @@ fn identity(welcome: &Welcome, segment: Option<Segment>) -> Identity {
         host_number: welcome.host_number,
         secret: welcome.link_secret.clone(),
         segment,
+        networks: networks::all(),
     }
 }
 

@@ -42,7 +42,9 @@ fn symbol(name: &CStr) -> Option<*mut c_void> {
 }
 
 fn functions() -> Option<&'static Functions> {
-    static FUNCTIONS: OnceLock<Option<Functions>> = OnceLock::new();
+    process_local! {
+        static FUNCTIONS: OnceLock<Option<Functions>> = OnceLock::new();
+    }
     let find = || {
         let (install, internal) = (symbol(c"redrt_preload_install")?, symbol(c"redrt_preload_internal_thread")?);
         let number = symbol(c"redrt_thread_number")?;

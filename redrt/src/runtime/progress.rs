@@ -12,8 +12,10 @@ use std::time::Duration;
 /// How often it looks. Waking it for each message would take the processor from the program.
 const INTERVAL: Duration = Duration::from_millis(1);
 
-/// How many windows want help, and where the thread waits for the first.
-static WANTED: (Mutex<u32>, Condvar) = (Mutex::new(0), Condvar::new());
+process_local! {
+    /// How many windows want help, and where the thread waits for the first.
+    static WANTED: (Mutex<u32>, Condvar) = (Mutex::new(0), Condvar::new());
+}
 
 /// A window that is helped until this is dropped.
 pub struct Helped(());
@@ -21,7 +23,9 @@ pub struct Helped(());
 /// Helps from now on, where that is of use. `None` where it is not, or no thread can be had: then progress is made by
 /// calls.
 pub fn help() -> Option<Helped> {
-    static STARTED: OnceLock<bool> = OnceLock::new();
+    process_local! {
+        static STARTED: OnceLock<bool> = OnceLock::new();
+    }
     let is_of_use = job().is_some_and(|job| job.control.is_some() && !job.welcome.world.is_replicated());
     if !is_of_use || !*STARTED.get_or_init(|| agent::spawn("redrt-progress", Box::new(run)).is_ok()) {
         return None;

@@ -23,15 +23,19 @@ pub fn number() -> u64 {
         return number;
     }
     // Without the preloaded library, threads are numbered as they first ask.
-    static NEXT: AtomicU64 = AtomicU64::new(0);
+    process_local! {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+    }
     thread_local! {
         static NUMBER: u64 = NEXT.fetch_add(1, Ordering::Relaxed);
     }
     NUMBER.with(|number| *number)
 }
 
-/// What is done at the begin and end of calls.
-static WATCHED: AtomicU8 = AtomicU8::new(0);
+process_local! {
+    /// What is done at the begin and end of calls.
+    static WATCHED: AtomicU8 = AtomicU8::new(0);
+}
 
 /// Replicas must agree, so calls are marked and counted.
 const AGREES: u8 = 1;
@@ -59,8 +63,10 @@ fn is_watched() -> bool {
     WATCHED.load(Ordering::Relaxed) & AGREES != 0
 }
 
-/// The level of thread support that the program was given (MPI-5.0 §11.6).
-static PROVIDED: AtomicI32 = AtomicI32::new(MPI_THREAD_SINGLE);
+process_local! {
+    /// The level of thread support that the program was given (MPI-5.0 §11.6).
+    static PROVIDED: AtomicI32 = AtomicI32::new(MPI_THREAD_SINGLE);
+}
 
 /// The program was given this level. The highest of several counts.
 pub fn provide(level: c_int) {
@@ -149,7 +155,9 @@ pub fn pulse_of(number: u64) -> u64 {
     known.map_or_else(monotonic_ns, Thread::pulse)
 }
 
-static THREADS: Mutex<Vec<&'static Thread>> = Mutex::new(Vec::new());
+process_local! {
+    static THREADS: Mutex<Vec<&'static Thread>> = Mutex::new(Vec::new());
+}
 
 fn threads() -> std::sync::MutexGuard<'static, Vec<&'static Thread>> {
     THREADS.lock().unwrap_or_else(PoisonError::into_inner)

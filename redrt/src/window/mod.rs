@@ -113,7 +113,9 @@ enum Purpose {
     Steps,
 }
 
-static WINDOWS: Table<Window> = Table::new();
+process_local! {
+    static WINDOWS: Table<Window> = Table::new();
+}
 
 /// The window with this handle.
 pub fn resolve(handle: WinHandle) -> Result<Arc<Window>> {

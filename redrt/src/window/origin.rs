@@ -106,7 +106,7 @@ impl Window {
         let tag = apart.then(|| lock(&self.origin).tag());
         let _issuing = lock(&self.issuing);
         if !apart {
-            use redrt_transport::tcp::Source;
+            use redrt_transport::network::Source;
             self.issue(target, order(None), data.bytes());
             return Ok(self.user_request(effect, true));
         }

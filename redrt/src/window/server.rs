@@ -160,8 +160,10 @@ async fn serve_all(window: &Arc<Window>) -> Outcome {
     Ok(())
 }
 
-/// How many servers wait for the program of this replica to come as far as that of its leader.
-static BEHIND_COUNT: AtomicUsize = AtomicUsize::new(0);
+process_local! {
+    /// How many servers wait for the program of this replica to come as far as that of its leader.
+    static BEHIND_COUNT: AtomicUsize = AtomicUsize::new(0);
+}
 
 /// Whether servers wait for the program to come further: then they must look when it makes a call.
 #[inline]

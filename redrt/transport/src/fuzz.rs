@@ -1,8 +1,9 @@
 //! Transports that are given anything: rubbish over a socket in pieces, shared memory that is written over.
 
 use super::frame::{FLAG_DIGEST, Fragment, HEADER_BYTES, Header, Kind};
+use super::network::{Incoming, Name, Received};
 use super::shm::{FRAME_BYTES_MAX, Inbox, Producer, Segment};
-use super::tcp::{Accepted, Name, Received, Receiver};
+use super::tcp::{self, Connection};
 use super::{LandingId, Landings};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -41,20 +42,15 @@ fn frame(kind: u8, digest: bool, body: &[u8]) -> Vec<u8> {
 }
 
 /// Both ends of a connection, made once: connecting is slow.
-fn connection() -> (TcpStream, Receiver) {
+fn connection() -> (TcpStream, Incoming) {
     static LISTENER: Mutex<Option<TcpListener>> = Mutex::new(None);
     let mut listener = LISTENER.lock().unwrap();
     let listener = listener.get_or_insert_with(|| TcpListener::bind("127.0.0.1:0").unwrap());
     let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let accepted = listener.accept().unwrap().0;
     accepted.set_nonblocking(true).unwrap();
-    (
-        stream,
-        Receiver::new(Accepted::for_test(
-            Name { job: 0, from: PEER, incarnation: Incarnation(0), to: ME, epoch: 0 },
-            accepted,
-        )),
-    )
+    let name = Name { job: 0, from: PEER, incarnation: Incarnation(0), to: ME, epoch: 0 };
+    (stream, tcp::accepted(name, Connection::make(|| Ok(accepted)).unwrap(), None))
 }
 
 proptest! {

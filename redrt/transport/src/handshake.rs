@@ -6,13 +6,14 @@
 //!    greeting ─────────────────────────────────────▶  hears it
 //!    hears it ◀──────────────────────────────────────  answer
 //!    proof, name ──────────────────────────────────▶  hears them
-//!  Sender                                            Accepted
+//!  Sender                                            Incoming
 //! ```
 //! Sockets do not block. What is to be heard next is of known length, and nothing is done before all of it is there;
 //! what comes behind it stays in the socket. What is said fits a new socket's buffer. The bytes are those of
 //! `redrt_wire::auth`.
 
-use super::tcp::{Accepted, Connection, Name, Sender, send_quietly, tune};
+use super::network::{Incoming, Name};
+use super::tcp::{Connection, Sender, accepted, send_quietly, tune};
 use redrt_wire::auth::{Accepting, Connecting, Secret};
 use redrt_wire::seal::Cipher;
 use socket2::{Domain, SockRef, Socket, Type};
@@ -174,12 +175,12 @@ impl Admitting {
     }
 
     /// Goes on as far as it can without waiting.
-    pub fn advance(mut self) -> Step<Accepted, Self> {
+    pub fn advance(mut self) -> Step<Incoming, Self> {
         let outcome = self.step();
         match self.hearing.end(outcome) {
             ControlFlow::Continue(()) => ControlFlow::Continue(self),
             ControlFlow::Break(end) => {
-                ControlFlow::Break(end.map(|(name, cipher)| Accepted::new(name, self.hearing.stream, cipher)))
+                ControlFlow::Break(end.map(|(name, cipher)| accepted(name, self.hearing.stream, cipher)))
             }
         }
     }
@@ -239,7 +240,7 @@ pub fn open(address: SocketAddr, secret: &Secret, name: Name) -> io::Result<Send
 
 /// Lets a connection that was accepted prove itself, and waits for that.
 #[cfg(any(test, feature = "testing"))]
-pub fn admit(stream: Connection, secret: &Secret) -> io::Result<Accepted> {
+pub fn admit(stream: Connection, secret: &Secret) -> io::Result<Incoming> {
     let mut admitting = Admitting::begin(stream, secret)?;
     loop {
         sleep(&mut [admitting.entry()], Some(admitting.deadline()))?;
@@ -281,7 +282,7 @@ mod tests {
     }
 
     /// Both ends on one thread: so neither waits for the other.
-    fn meet(client: &Secret, server: &Secret) -> (io::Result<Sender>, io::Result<Accepted>) {
+    fn meet(client: &Secret, server: &Secret) -> (io::Result<Sender>, io::Result<Incoming>) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut dialling =
             ControlFlow::Continue(Dialling::begin(listener.local_addr().unwrap(), client, NAME).unwrap());

@@ -1,4 +1,4 @@
-//! Moving frames between processes: shared memory inside a host, TCP between hosts.
+//! Moving frames between processes: shared memory inside a host, a network between hosts.
 //!
 //! Both ends of a link are nonblocking. A sender offers a frame and is told whether it went; what did not go waits in
 //! the engine's backlog. A receiver is handed one frame at a time, whose body stays where it is until consumed.
@@ -13,6 +13,7 @@ mod fuzz;
 pub mod handshake;
 pub mod landing;
 pub mod memory;
+pub mod network;
 pub mod shm;
 pub mod tcp;
 

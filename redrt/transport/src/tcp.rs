@@ -4,15 +4,17 @@
 //! Handshakes are shaken elsewhere, by a thread that serves them all (`handshake`): two processes may be opening links
 //! to each other at the same time, each holding its engine's lock, and would wait for each other forever otherwise.
 
+mod dialling;
 mod receiving;
 mod sending;
 
-pub use receiving::{Received, Receiver, Rubbish};
+pub use dialling::{Tcp, Wishes};
+pub use receiving::Receiver;
 pub use sending::Sender;
 
 use super::descriptors;
 use super::frame::{Fragment, HEADER_BYTES};
-use redrt_types::{Incarnation, ProcessIndex};
+use super::network::{Incoming, Name};
 use redrt_wire::seal::Cipher;
 use std::io::{self, IoSlice};
 use std::mem::ManuallyDrop;
@@ -35,52 +37,6 @@ const BUFFER_BYTES: usize = 256 << 10;
 /// So much is read at most that may be, or be followed by, bytes for a landing: what is in the buffer is copied once
 /// more.
 const AHEAD_BYTES: usize = 4 << 10;
-
-/// Payload bytes that outlive the call that sends them.
-pub trait Source: Send + Sync {
-    /// The bytes.
-    fn bytes(&self) -> &[u8];
-}
-
-/// What is said first over a link that has proved itself: four numbers of 32 bits, little-endian.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Name {
-    /// The job of the process that opens it.
-    pub job: u64,
-    /// The process that opens it and sends over it, as its job numbers it.
-    pub from: ProcessIndex,
-    /// Its incarnation.
-    pub incarnation: Incarnation,
-    /// The process it is for, as that one's job numbers it: another may have taken over the address.
-    pub to: ProcessIndex,
-    /// How often the connection between the two has begun anew.
-    pub epoch: u32,
-}
-
-impl Name {
-    pub(super) const BYTES: usize = 24;
-
-    pub(super) fn to_bytes(self) -> [u8; Self::BYTES] {
-        let words = [self.from.0, self.incarnation.0, self.to.0, self.epoch];
-        let mut bytes = [0; Self::BYTES];
-        for (place, word) in bytes.chunks_exact_mut(4).zip(words) {
-            place.copy_from_slice(&word.to_le_bytes());
-        }
-        bytes[16..].copy_from_slice(&self.job.to_le_bytes());
-        bytes
-    }
-
-    pub(super) fn from_bytes(bytes: [u8; Self::BYTES]) -> Self {
-        let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
-        Self {
-            job: u64::from(word(16)) | u64::from(word(20)) << 32,
-            from: ProcessIndex(word(0)),
-            incarnation: Incarnation(word(4)),
-            to: ProcessIndex(word(8)),
-            epoch: word(12),
-        }
-    }
-}
 
 /// A connected socket of the library: the copy of a process does not have it.
 pub struct Connection {
@@ -199,33 +155,19 @@ fn disconnect(stream: &TcpStream) {
     unsafe { libc::connect(stream.as_raw_fd(), &raw const nowhere, size_of::<libc::sockaddr>() as libc::socklen_t) };
 }
 
-/// A link that has proved itself and waits for the engine to take it over.
-pub struct Accepted {
-    /// What the other end says of itself.
-    pub name: Name,
-    wire: Arc<Wire>,
-}
-
-impl Accepted {
-    /// A connection that has.
-    pub(super) fn new(name: Name, stream: Connection, cipher: Option<Cipher>) -> Self {
-        Self { name, wire: Arc::new(Wire { stream, cipher: cipher.map(Mutex::new) }) }
-    }
-}
-
-#[cfg(test)]
-impl Accepted {
-    /// A connection that needs to prove nothing.
-    pub fn for_test(name: Name, stream: TcpStream) -> Self {
-        Self::new(name, Connection::make(|| Ok(stream)).expect("it is made"), None)
-    }
+/// A connection that has proved itself and waits for the engine to take it over.
+pub(super) fn accepted(name: Name, stream: Connection, cipher: Option<Cipher>) -> Incoming {
+    let wire = Arc::new(Wire { stream, cipher: cipher.map(Mutex::new) });
+    Incoming::new(name, Box::new(Receiver::new(wire)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::frame::{FLAG_DIGEST, FrameError, Header, Kind};
+    use crate::network::{Outlet, Received, Source};
     use crate::{Landings, handshake};
+    use redrt_types::{Incarnation, ProcessIndex};
     use redrt_wire::auth::Secret;
     use std::time::Instant;
 
@@ -237,11 +179,11 @@ mod tests {
         }
     }
 
-    fn link() -> (Sender, Receiver) {
+    fn link() -> (Sender, Incoming) {
         link_with(&Secret::new([3; 32]))
     }
 
-    fn link_with(secret: &Secret) -> (Sender, Receiver) {
+    fn link_with(secret: &Secret) -> (Sender, Incoming) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let theirs = secret.clone();
@@ -251,7 +193,7 @@ mod tests {
         let sender = handshake::open(address, secret, name).unwrap();
         let accepted = accepting.join().unwrap();
         assert_eq!(accepted.name, name);
-        (sender, Receiver::new(accepted))
+        (sender, accepted)
     }
 
     fn frame(kind: Kind, digest: Option<u128>, length: usize) -> Header {
@@ -268,7 +210,7 @@ mod tests {
         }
     }
 
-    fn interleave((mut sender, mut receiver): (Sender, Receiver)) {
+    fn interleave((mut sender, mut receiver): (Sender, Incoming)) {
         let payload: Vec<u8> = (0..5_000_000u32).map(|n| (n * 7) as u8).collect();
         let source: Arc<dyn Source> = Arc::new(Bytes(payload.clone()));
         let mut place = vec![0u8; payload.len()];
@@ -322,7 +264,7 @@ mod tests {
             if by_sender {
                 sender.disconnect()
             } else {
-                receiver.disconnect()
+                receiver.inlet().disconnect()
             }
             // The other end is told by the network.
             let until = Instant::now() + handshake::TIMEOUT;

@@ -326,8 +326,17 @@ pub struct Card {
     pub host: String,
     /// Its process id on its host.
     pub pid: i32,
-    /// Where it accepts data connections, if it does.
-    pub data: Option<SocketAddr>,
+    /// Where it accepts connections for data, the best one first.
+    pub endpoints: Vec<Endpoint>,
+}
+
+/// Where a process can be reached over a network.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Endpoint {
+    /// Name of the network.
+    pub network: String,
+    /// The address there, in the network's own terms.
+    pub address: String,
 }
 
 /// From a daemon to an agent.

@@ -3,8 +3,8 @@
 use crate::auth::{self, Secret};
 use crate::clone::{CloneId, CloneOrder, CloneStep, Cost, Newcomer, Pins, Position, Progress};
 use crate::control::{
-    Card, Determinism, Files, FromAgent, OnSdc, Options, Passive, Place, ProcessFault, Protocol, SharedMemory, ToAgent,
-    Transport, Verification, Welcome,
+    Card, Determinism, Endpoint, Files, FromAgent, OnSdc, Options, Passive, Place, ProcessFault, Protocol,
+    SharedMemory, ToAgent, Transport, Verification, Welcome,
 };
 use crate::daemon::{Application, Exit, FromDaemon, HostName, Launch, Sign, ToDaemon, Watch};
 use crate::dynamic::{self, NameAnswer, NameRequest, Origin, Request};
@@ -199,7 +199,7 @@ fn messages() -> [Vec<Vec<u8>>; 6] {
         host_number: 0,
         host: "host".into(),
         pid: 9,
-        data: Some(([127, 0, 0, 1], 80).into()),
+        endpoints: vec![Endpoint { network: "tcp".into(), address: "127.0.0.1:80".into() }],
     };
     let replica = ReplicaId::new(1, 0);
     let refused = FromAgent::Refused { peer: Some(replica), what: "sent rubbish".into() };

@@ -26,7 +26,9 @@ pub struct Attachment {
     pending: Vec<(RequestId, i64)>,
 }
 
-static PROCESS: Mutex<Option<Attachment>> = Mutex::new(None);
+process_local! {
+    static PROCESS: Mutex<Option<Attachment>> = Mutex::new(None);
+}
 
 impl Attachment {
     /// Forgets what is no longer pending; bytes that still are.

@@ -10,7 +10,7 @@ use crate::engine::payload::Payload;
 use crate::engine::{self, request::RequestId};
 use crate::error::Result;
 use crate::handle::{CommHandle, DatatypeHandle, RequestHandle};
-use redrt_transport::tcp::Source;
+use redrt_transport::network::Source;
 use std::ffi::{c_int, c_void};
 
 /// `MPI_Sendrecv`.

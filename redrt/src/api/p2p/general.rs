@@ -26,8 +26,10 @@ struct General {
     is_freed: bool,
 }
 
-static GENERAL: Mutex<BTreeMap<usize, General>> = Mutex::new(BTreeMap::new());
-static COUNT: AtomicUsize = AtomicUsize::new(0);
+process_local! {
+    static GENERAL: Mutex<BTreeMap<usize, General>> = Mutex::new(BTreeMap::new());
+    static COUNT: AtomicUsize = AtomicUsize::new(0);
+}
 
 #[inline]
 fn find(handle: RequestHandle) -> Option<General> {

@@ -19,7 +19,9 @@ struct Taken {
     comm: Arc<Comm>,
 }
 
-static MESSAGES: Table<Mutex<Option<Taken>>> = Table::new();
+process_local! {
+    static MESSAGES: Table<Mutex<Option<Taken>>> = Table::new();
+}
 
 fn status_of(probed: &Probed) -> AbiStatus {
     let (source, tag) = (probed.source as i32, probed.tag);

@@ -13,7 +13,7 @@ use crate::op;
 use crate::window::order::{Combination, Order};
 use crate::window::{self, Effect, Window};
 use redrt_datatype::basic::Class;
-use redrt_transport::tcp::Source;
+use redrt_transport::network::Source;
 use std::ffi::{c_int, c_void};
 
 /// The predefined type that all elements of a type have, if they have one.

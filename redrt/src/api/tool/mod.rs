@@ -20,8 +20,10 @@ use crate::error::{Error, Result};
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// How many more times the interface was initialized than finalized.
-static INITIALIZED_COUNT: AtomicU32 = AtomicU32::new(0);
+process_local! {
+    /// How many more times the interface was initialized than finalized.
+    static INITIALIZED_COUNT: AtomicU32 = AtomicU32::new(0);
+}
 
 fn check_initialized() -> Result {
     if INITIALIZED_COUNT.load(Ordering::Relaxed) == 0 {

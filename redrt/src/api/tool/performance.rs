@@ -96,8 +96,10 @@ struct Bound {
     performance: &'static Performance,
 }
 
-static SESSIONS: Table<Session> = Table::new();
-static HANDLES: Table<Bound> = Table::new();
+process_local! {
+    static SESSIONS: Table<Session> = Table::new();
+    static HANDLES: Table<Bound> = Table::new();
+}
 
 fn check_session(session: ToolHandle) -> Result {
     check_initialized()?;

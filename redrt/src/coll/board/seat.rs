@@ -42,11 +42,12 @@ struct Places {
     readable: BTreeSet<i32>,
 }
 
-static PLACES_TAKEN: Mutex<Places> =
-    Mutex::new(Places { taken: 0, is_agreeing: false, left: Vec::new(), highest: 0, readable: BTreeSet::new() });
-
-/// What members try to read out of each other's memory.
-static PROBE: AtomicU64 = AtomicU64::new(0x7265_6472_745f_3031);
+process_local! {
+    static PLACES_TAKEN: Mutex<Places> =
+        Mutex::new(Places { taken: 0, is_agreeing: false, left: Vec::new(), highest: 0, readable: BTreeSet::new() });
+    /// What members try to read out of each other's memory.
+    static PROBE: AtomicU64 = AtomicU64::new(0x7265_6472_745f_3031);
+}
 
 impl Places {
     /// The bits of those that may be agreed upon, by one at a time: `None` while somebody else does.

@@ -31,7 +31,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::task::Poll;
 
-static IS_ON: AtomicBool = AtomicBool::new(false);
+process_local! {
+    static IS_ON: AtomicBool = AtomicBool::new(false);
+}
 
 /// From now on collectives are checked.
 pub fn begin() {

@@ -5,8 +5,9 @@
 
 use super::{Links, Peer, Route};
 use crate::dynamic::contact::{self, Contact};
+use redrt_transport::tcp::Tcp;
 use redrt_types::{Incarnation, ProcessIndex};
-use redrt_wire::control::Card;
+use redrt_wire::control::{Card, Endpoint};
 use std::sync::Arc;
 
 /// The host of a process of another job: none of this job's, so it is never reached through shared memory.
@@ -52,9 +53,10 @@ impl Links {
         for number in self.own_count..self.process_count() {
             let process = ProcessIndex(number);
             if self.peers[number as usize].card.is_none()
-                && let Some(data) = contact::of(process).and_then(|contact| contact.address)
+                && let Some(address) = contact::of(process).and_then(|contact| contact.address)
             {
-                self.set_card(Card { process, host_number: ELSEWHERE, host: String::new(), pid: 0, data: Some(data) });
+                let endpoints = vec![Endpoint { network: Tcp::NAME.into(), address: address.to_string() }];
+                self.set_card(Card { process, host_number: ELSEWHERE, host: String::new(), pid: 0, endpoints });
             }
         }
     }

@@ -35,8 +35,8 @@ impl Links {
         for to in &self.busy {
             let peer = &mut self.peers[to.0 as usize];
             peer.pushes.retain(|push| push.id != id);
-            if let Route::Tcp(sender) = &mut peer.route {
-                sender.detach(payload.bytes());
+            if let Route::Open(outlet) = &mut peer.route {
+                outlet.detach(payload.bytes());
             }
         }
         self.flips.retain(|(flipped, _)| *flipped != id);
@@ -80,9 +80,9 @@ impl Links {
     fn pump_peer(&mut self, to: ProcessIndex) -> bool {
         let mut progressed = false;
         let peer = &mut self.peers[to.0 as usize];
-        if let Route::Tcp(sender) = &mut peer.route {
-            sender.flush();
-            if sender.is_broken() {
+        if let Route::Open(outlet) = &mut peer.route {
+            outlet.flush();
+            if outlet.is_broken() {
                 self.route_broke(to);
             }
         }
@@ -113,7 +113,7 @@ impl Links {
 
     fn is_drained(&self, to: ProcessIndex) -> bool {
         match &self.peers[to.0 as usize].route {
-            Route::Tcp(sender) => sender.is_idle(),
+            Route::Open(outlet) => outlet.is_idle(),
             _ => true,
         }
     }
@@ -123,7 +123,7 @@ impl Links {
         let header = Header::new(Kind::Data, 0);
         let peer = &mut self.peers[to.0 as usize];
         match &mut peer.route {
-            Route::Shm(producer) => {
+            Route::Ring(producer) => {
                 let count = (push.end - push.next).min(shm::FRAME_BYTES_MAX - HEADER_BYTES - Fragment::BYTES);
                 let bytes = &push.payload.bytes()[push.next..push.next + count];
                 let fill = |place: *mut u8| {
@@ -146,17 +146,17 @@ impl Links {
                 }
                 true
             }
-            Route::Tcp(sender) => {
-                if !sender.is_idle() {
+            Route::Open(outlet) => {
+                if !outlet.is_idle() {
                     return false;
                 }
-                let count = (push.end - push.next).min(tcp::DATA_BYTES_MAX);
+                let count = (push.end - push.next).min(outlet.data_bytes_max());
                 let header = Header::of_size(Kind::Data, Fragment::BYTES + count);
                 let mut head = [0; HEADER_BYTES + Fragment::BYTES];
                 head[..HEADER_BYTES].copy_from_slice(&header.to_bytes());
                 head[HEADER_BYTES..].copy_from_slice(&fragment);
                 let payload: Arc<dyn Source> = push.payload.clone();
-                sender.send_shared(&head, &payload, push.next, push.next + count);
+                outlet.send_shared(&head, &payload, push.next, push.next + count);
                 push.next += count;
                 true
             }
@@ -164,7 +164,7 @@ impl Links {
                 push.next = push.end;
                 true
             }
-            Route::Opening(_) => false,
+            Route::Opening { .. } => false,
             Route::Unopened => {
                 self.open(to);
                 self.push_fragment(to, push)

@@ -18,7 +18,7 @@
 //! and then when it polls.
 
 use super::{Links, Route};
-use redrt_transport::tcp::Receiver;
+use redrt_transport::network::Incoming;
 use redrt_types::{Incarnation, ProcessIndex};
 use std::sync::atomic::Ordering;
 
@@ -63,16 +63,16 @@ pub enum Admission {
 
 impl Links {
     /// What becomes of a link that was accepted.
-    pub fn judge(&self, receiver: &Receiver) -> Admission {
-        let Some(peer) = self.peers.get(receiver.from.0 as usize) else { return Admission::Stale };
-        let is_fenced = peer.fenced.is_some_and(|fenced| receiver.incarnation <= fenced);
-        if is_fenced || receiver.to != self.identity.me {
+    pub fn judge(&self, receiver: &Incoming) -> Admission {
+        let Some(peer) = self.peers.get(receiver.name.from.0 as usize) else { return Admission::Stale };
+        let is_fenced = peer.fenced.is_some_and(|fenced| receiver.name.incarnation <= fenced);
+        if is_fenced || receiver.name.to != self.identity.me {
             return Admission::Stale;
         }
-        if peer.live != Some(receiver.incarnation) {
+        if peer.live != Some(receiver.name.incarnation) {
             return Admission::Early;
         }
-        match receiver.epoch.cmp(&peer.epoch) {
+        match receiver.name.epoch.cmp(&peer.epoch) {
             std::cmp::Ordering::Less => Admission::Stale,
             std::cmp::Ordering::Equal => Admission::Same,
             std::cmp::Ordering::Greater => Admission::Newer,
@@ -90,7 +90,7 @@ impl Links {
         peer.attempts = if peer.is_confirmed { 0 } else { peer.attempts + 1 };
         peer.is_confirmed = false;
         peer.epoch = epoch;
-        if let Route::Opening(wanted) = &peer.route {
+        if let Route::Opening { wanted, .. } = &peer.route {
             wanted.store(false, Ordering::Relaxed);
         }
         peer.backlog.clear();
@@ -98,7 +98,7 @@ impl Links {
         peer.followed = None;
         peer.route = Route::Unopened;
         let gives_up = peer.attempts > ATTEMPTS_MAX;
-        self.receivers.retain(|receiver| receiver.from != process);
+        self.receivers.retain(|receiver| receiver.name.from != process);
         self.cursor = 0;
         if gives_up {
             self.peers[process.0 as usize].route = Route::Gone;
@@ -108,31 +108,33 @@ impl Links {
     }
 
     /// Keeps a link of a process that the view does not have yet.
-    pub fn keep_early(&mut self, receiver: Receiver) {
-        self.early.retain(|early| early.from != receiver.from || early.incarnation > receiver.incarnation);
+    pub fn keep_early(&mut self, receiver: Incoming) {
+        self.early.retain(|early| {
+            early.name.from != receiver.name.from || early.name.incarnation > receiver.name.incarnation
+        });
         self.early.push(receiver);
     }
 
     /// The view has a process now: what it has sent is taken. Nothing has been sent to it, so its epoch is as good as
     /// any.
     pub(super) fn take_early(&mut self, process: ProcessIndex, incarnation: Incarnation) {
-        let is_its = |receiver: &Receiver| receiver.from == process && receiver.incarnation == incarnation;
+        let is_its = |receiver: &Incoming| receiver.name.from == process && receiver.name.incarnation == incarnation;
         let (its, others) = std::mem::take(&mut self.early).into_iter().partition::<Vec<_>, _>(is_its);
         self.early = others;
         // The last came last, and there is only one of an epoch.
-        if let Some(receiver) = its.into_iter().max_by_key(|receiver| receiver.epoch) {
+        if let Some(receiver) = its.into_iter().max_by_key(|receiver| receiver.name.epoch) {
             let peer = &mut self.peers[process.0 as usize];
-            (peer.epoch, peer.is_confirmed) = (receiver.epoch, true);
+            (peer.epoch, peer.is_confirmed) = (receiver.name.epoch, true);
             self.receivers.push(receiver);
         }
     }
 
     /// Takes over a link of the present epoch. Says whether the connection was lost before and is there again.
-    pub fn take_receiver(&mut self, receiver: Receiver) -> bool {
-        let peer = &mut self.peers[receiver.from.0 as usize];
-        let is_back = receiver.epoch > 0 && !peer.is_confirmed;
+    pub fn take_receiver(&mut self, receiver: Incoming) -> bool {
+        let peer = &mut self.peers[receiver.name.from.0 as usize];
+        let is_back = receiver.name.epoch > 0 && !peer.is_confirmed;
         peer.is_confirmed = true;
-        let process = receiver.from;
+        let process = receiver.name.from;
         self.receivers.push(receiver);
         self.share(process);
         is_back
@@ -141,9 +143,9 @@ impl Links {
     /// Looks whether sockets that this process only writes to were closed by the other end.
     pub fn look_at_senders(&mut self) {
         for number in 0..self.process_count() {
-            if let Route::Tcp(sender) = &mut self.peers[number as usize].route
-                && !sender.is_shared()
-                && sender.look()
+            if let Route::Open(outlet) = &mut self.peers[number as usize].route
+                && !outlet.is_shared()
+                && outlet.look()
             {
                 self.route_broke(ProcessIndex(number));
             }
@@ -153,12 +155,12 @@ impl Links {
     /// Breaks the connection with a process, both ways, as `--inject=reset` asks. `false` when there is none.
     pub fn disconnect(&mut self, process: ProcessIndex) -> bool {
         let mut any = false;
-        if let Route::Tcp(sender) = &self.peers[process.0 as usize].route {
-            sender.disconnect();
+        if let Route::Open(outlet) = &self.peers[process.0 as usize].route {
+            outlet.disconnect();
             any = true;
         }
-        for receiver in self.receivers.iter().filter(|receiver| receiver.from == process) {
-            receiver.disconnect();
+        for receiver in self.receivers.iter().filter(|receiver| receiver.name.from == process) {
+            receiver.inlet().disconnect();
             any = true;
         }
         any

@@ -16,7 +16,7 @@
 
 use super::{Broken, Links, Route};
 use redrt_transport::frame::{Header, Kind};
-use redrt_transport::tcp::{Name, Receiver};
+use redrt_transport::network::{Incoming, Name};
 use redrt_types::ProcessIndex;
 
 /// What the other end sends comes over the connection that this process opens, as soon as that is there.
@@ -33,15 +33,15 @@ impl Links {
     pub(super) fn share(&mut self, process: ProcessIndex) {
         let is_first = self.identity.me < process || self.is_foreign(process);
         let peer = &mut self.peers[process.0 as usize];
-        let Route::Tcp(sender) = &mut peer.route else { return };
-        if is_first || !peer.is_confirmed || peer.busy || sender.is_shared() {
+        let Route::Open(outlet) = &mut peer.route else { return };
+        if is_first || !peer.is_confirmed || peer.busy || outlet.is_shared() {
             return;
         }
-        let Some(receiver) = self.receivers.iter().find(|receiver| receiver.from == process) else { return };
-        sender.move_over(receiver, Header::of_size(Kind::Moved, 0));
-        if sender.is_broken() {
+        let Some(receiver) = self.receivers.iter().find(|receiver| receiver.name.from == process) else { return };
+        outlet.move_over(receiver.inlet(), Header::of_size(Kind::Moved, 0));
+        if outlet.is_broken() {
             self.route_broke(process);
-        } else if !sender.is_idle() {
+        } else if !outlet.is_idle() {
             self.mark_busy(process);
         }
     }
@@ -56,14 +56,14 @@ impl Links {
     /// The other end of this link has moved over. `false` when it cannot have.
     pub fn moved(&mut self, at: usize) -> bool {
         let receiver = self.receivers.remove(at);
-        let process = receiver.from;
+        let process = receiver.name.from;
         let is_first = self.identity.me < process && !self.is_foreign(process);
         let peer = &mut self.peers[process.0 as usize];
-        let is_open = matches!(peer.route, Route::Tcp(_) | Route::Opening(_) | Route::Gone);
-        if !is_first || !is_open || receiver.has_bytes() || peer.followed.is_some() {
+        let is_open = matches!(peer.route, Route::Open(_) | Route::Opening { .. } | Route::Gone);
+        if !is_first || !is_open || receiver.inlet().has_bytes() || peer.followed.is_some() {
             return false;
         }
-        peer.followed = Some(Followed { name: receiver.name(), taken_bytes: receiver.taken_bytes() });
+        peer.followed = Some(Followed { name: receiver.name, taken_bytes: receiver.taken_bytes() });
         self.follow(process);
         true
     }
@@ -71,10 +71,10 @@ impl Links {
     /// Looks for what comes back over the connection to `process`, if the other end has moved there.
     pub(super) fn follow(&mut self, process: ProcessIndex) {
         let peer = &mut self.peers[process.0 as usize];
-        if let Route::Tcp(sender) = &peer.route
+        if let Route::Open(outlet) = &peer.route
             && let Some(Followed { name, taken_bytes }) = peer.followed.take()
         {
-            self.receivers.push(Receiver::continued_over(sender, name, taken_bytes));
+            self.receivers.extend(Incoming::continued_over(&**outlet, name, taken_bytes));
         }
     }
 }

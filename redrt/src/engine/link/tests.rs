@@ -1,7 +1,8 @@
 //! Rings of places in which one process follows another, and connections that two processes share.
 
 use super::*;
-use redrt_transport::tcp::{Connection, Received};
+use redrt_transport::network::Received;
+use redrt_transport::tcp::{Connection, Tcp};
 use redrt_transport::{Landings, handshake};
 use redrt_types::ReplicaId;
 use std::net::TcpListener;
@@ -12,7 +13,8 @@ const HERE: u32 = 1;
 const ELSEWHERE: u32 = 2;
 
 fn identity(me: u32, segment: Option<Segment>, secret: Secret) -> Identity {
-    Identity { job: 1, me: ProcessIndex(me), incarnation: Incarnation(0), host_number: HERE, secret, segment }
+    let networks: Arc<[Arc<dyn Network>]> = Arc::new([Arc::new(Tcp::default())]);
+    Identity { job: 1, me: ProcessIndex(me), incarnation: Incarnation(0), host_number: HERE, secret, segment, networks }
 }
 
 /// Links of a process of this host.
@@ -23,7 +25,7 @@ fn links(segment: Segment, me: u32) -> Links {
 }
 
 fn card(process: u32, host_number: u32) -> Card {
-    Card { process: ProcessIndex(process), host_number, host: format!("n{host_number}"), pid: 1, data: None }
+    Card { process: ProcessIndex(process), host_number, host: format!("n{host_number}"), pid: 1, endpoints: Vec::new() }
 }
 
 #[test]
@@ -70,7 +72,8 @@ fn a_copy_takes_nothing_from_a_process_that_its_view_does_not_have_yet() {
 fn links_over_tcp(me: u32, secret: &Secret, partner: &TcpListener) -> Links {
     let mut links = Links::new(identity(me, None, secret.clone()), 2);
     let address = partner.local_addr().expect("it listens");
-    links.set_card(Card { data: Some(address), ..card(1 - me, ELSEWHERE) });
+    let endpoint = Endpoint { network: Tcp::NAME.into(), address: address.to_string() };
+    links.set_card(Card { endpoints: vec![endpoint], ..card(1 - me, ELSEWHERE) });
     links.peers[1 - me as usize].live = Some(Incarnation(0));
     links
 }
@@ -91,10 +94,10 @@ impl Two {
     }
 
     /// Lets `to` accept what opens next.
-    fn admitting(&self, to: usize) -> JoinHandle<Receiver> {
+    fn admitting(&self, to: usize) -> JoinHandle<Incoming> {
         let (listener, secret) = (self.listeners[to].try_clone().expect("a descriptor"), self.secret.clone());
         thread::spawn(move || {
-            Receiver::new(handshake::admit(Connection::await_next(&listener), &secret).expect("it knows the secret"))
+            handshake::admit(Connection::await_next(&listener), &secret).expect("it knows the secret")
         })
     }
 
@@ -105,7 +108,7 @@ impl Two {
     }
 
     /// The first message, which opens a connection.
-    fn open(&mut self, from: usize, tag: i32) -> Receiver {
+    fn open(&mut self, from: usize, tag: i32) -> Incoming {
         let admitting = self.admitting(1 - from);
         self.send(from, tag);
         admitting.join().expect("it is admitted")
@@ -137,7 +140,7 @@ impl Two {
 
     fn are_shared(&self) -> bool {
         self.links.iter().enumerate().all(|(me, links)| {
-            let is_shared = matches!(&links.peers[1 - me].route, Route::Tcp(sender) if sender.is_shared());
+            let is_shared = matches!(&links.peers[1 - me].route, Route::Open(outlet) if outlet.is_shared());
             is_shared && links.receivers.len() == 1
         })
     }
@@ -176,7 +179,7 @@ fn one_that_moves_before_the_other_knows_of_its_own_connection_is_followed() {
     two.links[0].take_receiver(at_0);
     // It is open, and the thread that has opened it has yet to say so.
     let wanted = Arc::new(AtomicBool::new(true));
-    two.links[0].peers[1].route = Route::Opening(wanted.clone());
+    two.links[0].peers[1].route = Route::Opening { wanted: wanted.clone(), frame_bytes_max: 0 };
     let admitting = two.admitting(1);
     let (to, from) = (ProcessIndex(1), ProcessIndex(0));
     let name = Name { job: 1, from, incarnation: Incarnation(0), to, epoch: 0 };
@@ -188,7 +191,7 @@ fn one_that_moves_before_the_other_knows_of_its_own_connection_is_followed() {
     while !two.links[0].receivers.is_empty() {
         assert_eq!(two.look(0), None, "it comes over the connection that is not known");
     }
-    two.links[0].opened(Opened { to, wanted, result: Ok(sender) });
+    two.links[0].opened(Opened { to, wanted, result: Ok(Box::new(sender)) });
     assert_eq!(two.hear(0), 21);
     assert!(two.are_shared());
 }

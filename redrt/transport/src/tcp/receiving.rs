@@ -1,12 +1,12 @@
 //! The receiving end of a link.
 
-use super::{
-    AHEAD_BYTES, Accepted, BUFFER_BYTES, DATA_FRAME_BYTES_MAX, FRAME_BYTES_MAX, Name, Sender, Wire, disconnect,
-};
+use super::{AHEAD_BYTES, BUFFER_BYTES, DATA_FRAME_BYTES_MAX, FRAME_BYTES_MAX, Wire, disconnect};
 use crate::frame::{FLAG_DIGEST, Fragment, FrameError, HEADER_BYTES, Header, Kind};
 use crate::landing::LandingError;
+use crate::network::{Inlet, Received, Rubbish};
 use crate::{Body, LandingId, Landings};
-use redrt_types::{Incarnation, ProcessIndex};
+use redrt_types::ProcessIndex;
+use std::any::Any;
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
@@ -51,43 +51,8 @@ struct Streaming {
     left: usize,
 }
 
-/// What a link yields.
-pub enum Received {
-    /// A whole frame; its body stays valid until the next call of [`Receiver::next`].
-    Frame(Header, Kind, u128, Body),
-    /// That many more bytes of a landing's payload are in place.
-    Landed(LandingId, usize),
-    /// Nothing now.
-    Nothing,
-    /// The other end is gone.
-    Closed,
-    /// It sent what is no frame. Nothing more can be taken from it.
-    Rubbish(Rubbish),
-}
-
-/// What is wrong with what came over a link.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum Rubbish {
-    /// The frame.
-    #[error(transparent)]
-    Frame(#[from] FrameError),
-    /// Where payload bytes are to go.
-    #[error(transparent)]
-    Landing(#[from] LandingError),
-}
-
 /// The receiving end of a link.
 pub struct Receiver {
-    /// The job of the process at the other end.
-    pub job: u64,
-    /// The process at the other end.
-    pub from: ProcessIndex,
-    /// Its incarnation.
-    pub incarnation: Incarnation,
-    /// The process it is for.
-    pub to: ProcessIndex,
-    /// The epoch of the connection.
-    pub epoch: u32,
     pub(super) wire: Arc<Wire>,
     unsealer: Option<Unsealer>,
     buffer: Box<[u8]>,
@@ -98,92 +63,63 @@ pub struct Receiver {
     closed: bool,
 }
 
-impl Receiver {
-    /// Takes over an accepted link.
-    pub fn new(accepted: Accepted) -> Self {
-        Self::over(accepted.wire, accepted.name, 0)
+impl Inlet for Receiver {
+    /// Reads from the socket only when the buffer holds no whole frame.
+    fn next(&mut self, from: ProcessIndex, landings: &mut Landings) -> Received {
+        self.take_next(from, landings).unwrap_or_else(Received::Rubbish)
     }
 
-    /// What follows a link of which `taken_bytes` were taken, on the connection of `sender`. `name` is that of the
-    /// link.
-    pub fn continued_over(sender: &Sender, name: Name, taken_bytes: u64) -> Self {
-        Self::over(sender.wire.clone(), name, taken_bytes)
-    }
-
-    fn over(wire: Arc<Wire>, name: Name, taken_bytes: u64) -> Self {
-        let buffer = vec![0; BUFFER_BYTES].into_boxed_slice();
-        let Name { job, from, incarnation, to, epoch } = name;
-        let unsealer = wire.cipher.is_some().then(Unsealer::new);
-        Self {
-            job,
-            from,
-            incarnation,
-            to,
-            epoch,
-            wire,
-            unsealer,
-            buffer,
-            start: 0,
-            end: 0,
-            streaming: None,
-            taken_bytes,
-            closed: false,
-        }
-    }
-
-    /// Whether it was accepted in this life of the process.
-    pub fn is_current(&self) -> bool {
-        self.wire.stream.is_current()
-    }
-
-    /// What was said when it was opened.
-    pub fn name(&self) -> Name {
-        let Self { job, from, incarnation, to, epoch, .. } = *self;
-        Name { job, from, incarnation, to, epoch }
-    }
-
-    /// Bytes of all frames taken from this link.
-    pub fn taken_bytes(&self) -> u64 {
-        self.taken_bytes
-    }
-
-    /// Resets the connection, as something on its way might.
-    pub fn disconnect(&self) {
-        disconnect(&self.wire.stream);
-    }
-
-    /// The socket, to wait for it.
-    pub fn fd(&self) -> RawFd {
-        self.wire.stream.as_raw_fd()
-    }
-
-    /// Whether there is something that need not be read from the socket.
-    pub fn has_bytes(&self) -> bool {
+    fn has_bytes(&self) -> bool {
         self.start < self.end
     }
 
-    /// The next thing that has arrived. Reads from the socket only when the buffer holds no whole frame.
-    pub fn next(&mut self, landings: &mut Landings) -> Received {
-        self.take_next(landings).unwrap_or_else(Received::Rubbish)
+    fn waits_on(&self) -> Option<RawFd> {
+        Some(self.wire.stream.as_raw_fd())
     }
 
-    fn take_next(&mut self, landings: &mut Landings) -> Result<Received, Rubbish> {
+    fn taken_bytes(&self) -> u64 {
+        self.taken_bytes
+    }
+
+    fn is_current(&self) -> bool {
+        self.wire.stream.is_current()
+    }
+
+    fn disconnect(&self) {
+        disconnect(&self.wire.stream);
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+impl Receiver {
+    /// The receiving end of a connection.
+    pub(super) fn new(wire: Arc<Wire>) -> Self {
+        let buffer = vec![0; BUFFER_BYTES].into_boxed_slice();
+        let unsealer = wire.cipher.is_some().then(Unsealer::new);
+        let (start, end) = (0, 0);
+        Self { wire, unsealer, buffer, start, end, streaming: None, taken_bytes: 0, closed: false }
+    }
+
+    fn take_next(&mut self, from: ProcessIndex, landings: &mut Landings) -> Result<Received, Rubbish> {
         loop {
             if let Some(streaming) = &mut self.streaming {
                 let have = (self.end - self.start).min(streaming.left);
                 if have > 0 {
                     let bytes = &self.buffer[self.start..self.start + have];
-                    landings.write(self.from, streaming.landing, streaming.offset, bytes)?;
+                    landings.write(from, streaming.landing, streaming.offset, bytes)?;
                     self.start += have;
                     return Ok(self.landed(have));
                 }
-                return Ok(match self.read_streaming(landings)? {
+                return Ok(match self.read_streaming(from, landings)? {
                     0 if self.closed => Received::Closed,
                     0 => Received::Nothing,
                     count => self.landed(count),
                 });
             }
-            match self.parse(landings)? {
+            match self.parse(from, landings)? {
                 Some(frame) => return Ok(frame),
                 None if self.streaming.is_some() => continue,
                 None => {}
@@ -206,7 +142,7 @@ impl Receiver {
         Received::Landed(landing, count)
     }
 
-    fn parse(&mut self, landings: &mut Landings) -> Result<Option<Received>, Rubbish> {
+    fn parse(&mut self, from: ProcessIndex, landings: &mut Landings) -> Result<Option<Received>, Rubbish> {
         let pending = &self.buffer[self.start..self.end];
         let Some(head) = pending.first_chunk::<HEADER_BYTES>() else { return Ok(None) };
         let header = Header::from_bytes(head);
@@ -220,7 +156,7 @@ impl Receiver {
             let Some(fragment) = pending.get(body..).and_then(Fragment::from_bytes) else { return Ok(None) };
             let left = header.body_bytes() - Fragment::BYTES;
             let landing = LandingId(fragment.landing);
-            landings.place(self.from, landing, fragment.offset, left)?;
+            landings.place(from, landing, fragment.offset, left)?;
             self.start += body + Fragment::BYTES;
             self.taken_bytes += (body + Fragment::BYTES) as u64;
             if left > 0 {
@@ -266,11 +202,11 @@ impl Receiver {
         count > 0
     }
 
-    fn read_streaming(&mut self, landings: &mut Landings) -> Result<usize, LandingError> {
+    fn read_streaming(&mut self, from: ProcessIndex, landings: &mut Landings) -> Result<usize, LandingError> {
         (self.start, self.end) = (0, 0);
         let streaming = self.streaming.as_ref().expect("a data frame is arriving");
         let left = streaming.left;
-        let Some(place) = landings.place(self.from, streaming.landing, streaming.offset, left)? else {
+        let Some(place) = landings.place(from, streaming.landing, streaming.offset, left)? else {
             // Nobody wants these bytes any more: read them away.
             let vectors =
                 [libc::iovec { iov_base: self.buffer.as_mut_ptr().cast(), iov_len: left.min(self.buffer.len()) }];

@@ -1,7 +1,8 @@
 //! The sending end of a link.
 
-use super::{Connection, Receiver, Source, Wire, disconnect, send_quietly};
+use super::{Connection, DATA_BYTES_MAX, FRAME_BYTES_MAX, Receiver, Wire, disconnect, send_quietly};
 use crate::frame::Header;
+use crate::network::{Inlet, Outlet, Source};
 use redrt_wire::seal::Cipher;
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -41,107 +42,11 @@ impl Sender {
         Self { wire, queue: VecDeque::new(), gone: 0, sent_bytes: 0, broken: false, next: None }
     }
 
-    /// Gives the last frame, and goes on over the connection that `receiver` reads from.
-    pub fn move_over(&mut self, receiver: &Receiver, last: Header) {
-        self.send(&[&last.to_bytes()]);
-        self.next = Some(receiver.wire.clone());
-        self.move_on();
-    }
-
     fn move_on(&mut self) {
         if self.queue.is_empty()
             && let Some(next) = self.next.take()
         {
             self.wire = next;
-        }
-    }
-
-    /// Whether a receiver uses the same connection.
-    pub fn is_shared(&self) -> bool {
-        Arc::strong_count(&self.wire) > 1
-    }
-
-    /// Whether everything given so far has been taken by the kernel, or the link is broken and takes nothing.
-    pub fn is_idle(&self) -> bool {
-        self.queue.is_empty()
-    }
-
-    /// Whether the other end has closed or reset the link.
-    pub fn is_broken(&self) -> bool {
-        self.broken
-    }
-
-    /// Whether the other end has closed or reset the link, though nothing is sent over it now.
-    pub fn look(&mut self) -> bool {
-        let mut byte = 0_u8;
-        // SAFETY: - byte is valid for one byte of writes.
-        let count = unsafe {
-            libc::recv(self.wire.stream.as_raw_fd(), (&raw mut byte).cast(), 1, libc::MSG_PEEK | libc::MSG_DONTWAIT)
-        };
-        // What comes back is left for the receiver that there will be.
-        let is_open = count > 0 || count < 0 && io::Error::last_os_error().kind() == io::ErrorKind::WouldBlock;
-        self.broken |= !is_open;
-        self.broken
-    }
-
-    /// Resets the connection, as something on its way might.
-    pub fn disconnect(&self) {
-        disconnect(&self.wire.stream);
-    }
-
-    /// Bytes of all frames given to this link.
-    pub fn sent_bytes(&self) -> u64 {
-        self.sent_bytes
-    }
-
-    /// The socket, to wait for it to take more.
-    pub fn fd(&self) -> RawFd {
-        self.wire.stream.as_raw_fd()
-    }
-
-    /// Gives one frame of copied parts. Always taken: what the kernel does not take is queued.
-    pub fn send(&mut self, parts: &[&[u8]]) {
-        if self.broken {
-            return;
-        }
-        let total: usize = parts.iter().map(|part| part.len()).sum();
-        self.sent_bytes += total as u64;
-        if self.wire.cipher.is_some() {
-            let sealed = self.wire.seal(&[&parts.concat()]).expect("it is encrypted");
-            return self.give(sealed);
-        }
-        let mut taken = 0;
-        if self.queue.is_empty() {
-            let slices: Vec<IoSlice> = parts.iter().map(|part| IoSlice::new(part)).collect();
-            taken = self.write(&slices);
-        }
-        if taken < total && !self.broken {
-            let mut rest = parts.concat();
-            rest.drain(..taken);
-            self.queue.push_back(Chunk::Copied(rest));
-        }
-    }
-
-    /// Gives one frame whose last part is `start..end` of `payload`, which is not copied. The link must be idle.
-    pub fn send_shared(&mut self, head: &[u8], payload: &Arc<dyn Source>, start: usize, end: usize) {
-        if self.broken {
-            return;
-        }
-        debug_assert!(self.queue.is_empty());
-        self.sent_bytes += (head.len() + end - start) as u64;
-        if let Some(sealed) = self.wire.seal(&[head, &payload.bytes()[start..end]]) {
-            return self.give(sealed);
-        }
-        let taken = self.write(&[IoSlice::new(head), IoSlice::new(&payload.bytes()[start..end])]);
-        if self.broken {
-            return;
-        }
-        if taken < head.len() {
-            self.queue.push_back(Chunk::Copied(head[taken..].to_vec()));
-        }
-        let start = start + taken.saturating_sub(head.len());
-        if start < end {
-            self.queue.push_back(Chunk::Shared { payload: payload.clone(), start, end });
         }
     }
 
@@ -168,9 +73,109 @@ impl Sender {
             }
         }
     }
+}
 
-    /// Copies what is queued of this payload, whose bytes are about to go.
-    pub fn detach(&mut self, payload: &[u8]) {
+impl Outlet for Sender {
+    fn move_over(&mut self, inlet: &dyn Inlet, last: Header) {
+        let Some(receiver) = inlet.as_any().downcast_ref::<Receiver>() else { return };
+        self.send(&[&last.to_bytes()]);
+        self.next = Some(receiver.wire.clone());
+        self.move_on();
+    }
+
+    fn is_shared(&self) -> bool {
+        Arc::strong_count(&self.wire) > 1
+    }
+
+    fn is_idle(&self) -> bool {
+        self.queue.is_empty()
+    }
+
+    fn is_broken(&self) -> bool {
+        self.broken
+    }
+
+    fn look(&mut self) -> bool {
+        let mut byte = 0_u8;
+        // SAFETY: - byte is valid for one byte of writes.
+        let count = unsafe {
+            libc::recv(self.wire.stream.as_raw_fd(), (&raw mut byte).cast(), 1, libc::MSG_PEEK | libc::MSG_DONTWAIT)
+        };
+        // What comes back is left for the receiver that there will be.
+        let is_open = count > 0 || count < 0 && io::Error::last_os_error().kind() == io::ErrorKind::WouldBlock;
+        self.broken |= !is_open;
+        self.broken
+    }
+
+    fn disconnect(&self) {
+        disconnect(&self.wire.stream);
+    }
+
+    fn sent_bytes(&self) -> u64 {
+        self.sent_bytes
+    }
+
+    fn waits_on(&self) -> Option<RawFd> {
+        Some(self.wire.stream.as_raw_fd())
+    }
+
+    fn way_back(&self) -> Option<Box<dyn Inlet>> {
+        Some(Box::new(Receiver::new(self.wire.clone())))
+    }
+
+    fn frame_bytes_max(&self) -> usize {
+        FRAME_BYTES_MAX
+    }
+
+    fn data_bytes_max(&self) -> usize {
+        DATA_BYTES_MAX
+    }
+
+    fn send(&mut self, parts: &[&[u8]]) {
+        if self.broken {
+            return;
+        }
+        let total: usize = parts.iter().map(|part| part.len()).sum();
+        self.sent_bytes += total as u64;
+        if self.wire.cipher.is_some() {
+            let sealed = self.wire.seal(&[&parts.concat()]).expect("it is encrypted");
+            return self.give(sealed);
+        }
+        let mut taken = 0;
+        if self.queue.is_empty() {
+            let slices: Vec<IoSlice> = parts.iter().map(|part| IoSlice::new(part)).collect();
+            taken = self.write(&slices);
+        }
+        if taken < total && !self.broken {
+            let mut rest = parts.concat();
+            rest.drain(..taken);
+            self.queue.push_back(Chunk::Copied(rest));
+        }
+    }
+
+    fn send_shared(&mut self, head: &[u8], payload: &Arc<dyn Source>, start: usize, end: usize) {
+        if self.broken {
+            return;
+        }
+        debug_assert!(self.queue.is_empty());
+        self.sent_bytes += (head.len() + end - start) as u64;
+        if let Some(sealed) = self.wire.seal(&[head, &payload.bytes()[start..end]]) {
+            return self.give(sealed);
+        }
+        let taken = self.write(&[IoSlice::new(head), IoSlice::new(&payload.bytes()[start..end])]);
+        if self.broken {
+            return;
+        }
+        if taken < head.len() {
+            self.queue.push_back(Chunk::Copied(head[taken..].to_vec()));
+        }
+        let start = start + taken.saturating_sub(head.len());
+        if start < end {
+            self.queue.push_back(Chunk::Shared { payload: payload.clone(), start, end });
+        }
+    }
+
+    fn detach(&mut self, payload: &[u8]) {
         for chunk in &mut self.queue {
             if matches!(chunk, Chunk::Shared { payload: queued, .. } if queued.bytes().as_ptr() == payload.as_ptr()) {
                 // What of the front has gone already is skipped by its length, so that stays.
@@ -179,8 +184,7 @@ impl Sender {
         }
     }
 
-    /// Gives the kernel more of what is queued.
-    pub fn flush(&mut self) {
+    fn flush(&mut self) {
         while let Some(chunk) = self.queue.pop_front() {
             let gone = self.gone;
             let length = chunk.bytes().len();

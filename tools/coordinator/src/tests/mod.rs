@@ -63,7 +63,7 @@ impl Table {
             host_number: 0,
             host: "h".into(),
             pid: 1,
-            data: None,
+            endpoints: Vec::new(),
         }
     }
 

@@ -78,7 +78,7 @@ impl Simulation {
         let mut it = Self { coordinator, seed, random, now, view, processes, victim, fault, retired, slow };
         for replica in world.replicas() {
             let process = world.process(replica);
-            let card = Card { process, host_number: 0, host: "h".into(), pid: 1, data: None };
+            let card = Card { process, host_number: 0, host: "h".into(), pid: 1, endpoints: Vec::new() };
             it.give(Input::Agent(replica, FromAgent::Hello));
             it.give(Input::Agent(replica, FromAgent::Ready(card)));
         }

@@ -81,7 +81,7 @@ fn a_process_that_speaks_of_strangers_is_not_believed() {
             host_number: 0,
             host: "h".into(),
             pid: 1,
-            data: None,
+            endpoints: Vec::new(),
         }),
         FromAgent::Event(Event::Injected {
             replica: ReplicaId::new(9, 9),

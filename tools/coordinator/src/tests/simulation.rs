@@ -108,7 +108,7 @@ impl Simulation {
                     host_number: 0,
                     host: "h".into(),
                     pid: 1,
-                    data: None,
+                    endpoints: Vec::new(),
                 };
                 self.give(Input::Agent(replica, FromAgent::Hello));
                 self.give(Input::Agent(replica, FromAgent::Ready(card)));

@@ -1,0 +1,29 @@
+//! The networks over which processes may be reached. Another one is a module with `redrt_transport`'s traits, and a line
+//! in [`all`].
+
+use redrt_transport::network::Network;
+use redrt_transport::tcp::Tcp;
+use redrt_wire::control::Endpoint;
+use std::net::SocketAddr;
+use std::sync::{Arc, LazyLock};
+
+process_local! {
+    static TCP: LazyLock<Arc<Tcp>> = LazyLock::new(Arc::default);
+}
+
+/// TCP, whose connections are opened and accepted by a thread of the library.
+pub fn tcp() -> &'static Tcp {
+    &TCP
+}
+
+/// All of them. Which one leads to a process, and where, its card says ([`redrt_wire::control::Card`]).
+pub fn all() -> Arc<[Arc<dyn Network>]> {
+    let tcp: Arc<Tcp> = TCP.clone();
+    Arc::new([tcp])
+}
+
+/// Where this process is reached, if it accepts connections at `listens_at`.
+pub fn endpoints(listens_at: Option<SocketAddr>) -> Vec<Endpoint> {
+    let over_tcp = |address: SocketAddr| Endpoint { network: Tcp::NAME.into(), address: address.to_string() };
+    listens_at.map(over_tcp).into_iter().collect()
+}
