@@ -67,7 +67,8 @@ process_local! {
 /// Makes `host` the host of this process. Only the first call does anything; returns whether this was it.
 pub fn install(host: Box<dyn Host>) -> bool {
     let first = HOST.set(host).is_ok();
-    if first {
+    // A simulation catches panics of its processes.
+    if first && cfg!(not(any(test, feature = "simulation"))) {
         std::panic::set_hook(Box::new(report_panic));
     }
     first

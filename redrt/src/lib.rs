@@ -25,4 +25,6 @@ pub mod posix;
 pub mod program_memory;
 pub mod runtime;
 pub mod scrub;
+#[cfg(any(test, feature = "simulation"))]
+pub mod sim;
 pub mod window;

@@ -43,7 +43,14 @@ mod simulated {
     /// A process of a simulated job.
     #[derive(Default)]
     pub struct Process {
-        values: Mutex<FxHashMap<usize, Value>>,
+        values: Mutex<Values>,
+    }
+
+    #[derive(Default)]
+    struct Values {
+        by_key: FxHashMap<usize, Value>,
+        /// Keys in the order in which they were first asked for.
+        order: Vec<usize>,
     }
 
     impl Process {
@@ -61,6 +68,20 @@ mod simulated {
             }
             let _back = Back(CURRENT.replace(Some(NonNull::from(self))));
             act()
+        }
+    }
+
+    impl Process {
+        /// Drops what there is, the newest first, and what that makes anew as it is dropped.
+        pub fn clear(&self) {
+            let newest = || {
+                let mut values = self.values.lock().unwrap_or_else(PoisonError::into_inner);
+                let key = values.order.pop()?;
+                values.by_key.remove(&key)
+            };
+            while let Some(value) = newest() {
+                drop(value);
+            }
         }
     }
 
@@ -86,7 +107,11 @@ mod simulated {
             let process = unsafe { process.as_ref() };
             let key = std::ptr::from_ref(self) as usize;
             let mut values = process.values.lock().unwrap_or_else(PoisonError::into_inner);
-            let value = values.entry(key).or_insert_with(|| Box::new((self.make)()));
+            let Values { by_key, order } = &mut *values;
+            let value = by_key.entry(key).or_insert_with(|| {
+                order.push(key);
+                Box::new((self.make)())
+            });
             let value: *const T = value.downcast_ref().expect("a key has one type");
             // SAFETY: - in a box that stays until the process is dropped, which outlives its users (`enter`).
             unsafe { &*value }

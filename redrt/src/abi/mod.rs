@@ -9,7 +9,7 @@ mod allocator;
 mod arguments;
 pub mod callbacks;
 mod constants;
-mod exports;
+pub(crate) mod exports;
 pub mod memory;
 pub mod packed;
 mod status;

@@ -16,7 +16,11 @@ use crate::objects::attached::Attached;
 use crate::objects::error_codes::described;
 use crate::objects::session;
 use crate::posix;
-use crate::runtime::{self, threads};
+#[cfg(any(test, feature = "simulation"))]
+use crate::runtime::control::Control;
+use crate::runtime::{self, Job, threads};
+#[cfg(any(test, feature = "simulation"))]
+use redrt_wire::control::{Card, Welcome};
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -70,15 +74,29 @@ fn start(function: &str, required: c_int) -> c_int {
 /// Takes this process's place in the job and makes what every job has. Fails with a line for the user.
 fn join() -> std::result::Result<(), String> {
     let job = runtime::begin(!threads::are_allowed()).map_err(|error| runtime::chain(&error))?;
+    make_world(job);
+    let Some(port) = &job.welcome.origin.parent_port else { return Ok(()) };
+    let met = crate::dynamic::meet_parent(port);
+    met.map_err(|error| format!("the job that spawned this one cannot be met: {}", described(&error)))
+}
+
+/// Makes what every job has.
+fn make_world(job: &Job) {
     if job.welcome.options.checks_collectives {
         check::begin();
     }
     host::install(Box::new(InJob));
     let attached = || Arc::new(Attached::new());
     comm::install(job.welcome.me.rank, job.welcome.world.rank_count(), attached(), attached());
-    let Some(port) = &job.welcome.origin.parent_port else { return Ok(()) };
-    let met = crate::dynamic::meet_parent(port);
-    met.map_err(|error| format!("the job that spawned this one cannot be met: {}", described(&error)))
+}
+
+/// What `MPI_Init` does in a process that is simulated.
+#[cfg(any(test, feature = "simulation"))]
+pub(crate) fn init_simulated(welcome: Welcome, cards: Vec<Card>, control: Control) {
+    make_world(runtime::join_simulated(welcome, cards, control));
+    host::set_active();
+    let _ = MAIN.set(std::thread::current().id());
+    WORLD.store(INITIALIZED, Ordering::Release);
 }
 
 /// Leaves the job.

@@ -317,6 +317,8 @@ impl Links {
         high: u64,
         body: &[u8],
     ) -> bool {
+        #[cfg(any(test, feature = "simulation"))]
+        crate::sim::step(false);
         let digest = has_digest.then_some((low, high));
         let peer = &mut self.peers[to.0 as usize];
         match &mut peer.route {

@@ -38,6 +38,7 @@ mod verdict;
 
 use crate::coll::schedule;
 use crate::runtime::clock::monotonic_ns;
+use crate::runtime::pause;
 use cloning::Joining;
 use link::Links;
 use matching::Contexts;
@@ -411,7 +412,7 @@ impl Cell {
     #[inline(always)]
     fn lock_to_wait(&self) -> Guard<'_, Engine> {
         while self.is_wanted.load(Ordering::Relaxed) {
-            std::thread::yield_now();
+            pause::yield_now();
         }
         let engine = self.lock_at_any_time();
         if engine.joining == Joining::Outside { self.wait_at_gate(engine) } else { engine }
@@ -534,6 +535,10 @@ impl Cell {
             if idle == sleep::POLLS_BEFORE_FLUSH && engine.is_replicated() {
                 engine.flush();
             }
+            if self.sleeper.is_simulated() {
+                engine = self.sleep(engine);
+                continue;
+            }
             for _ in 0..wanted.pauses(&mut engine) {
                 std::hint::spin_loop();
             }
@@ -551,7 +556,7 @@ impl Cell {
             } else if yielding.goes_on(sleep::switches) {
                 idle = 0;
                 drop(engine);
-                std::thread::yield_now();
+                pause::yield_now();
                 engine = self.lock_to_wait();
                 continue;
             }
@@ -592,7 +597,7 @@ impl Cell {
         let shares_core = engine.shares_core;
         drop(engine);
         if shares_core || COUNT.fetch_add(1, Ordering::Relaxed).is_multiple_of(IDLE_POLLS) {
-            std::thread::yield_now();
+            pause::yield_now();
         }
     }
 
@@ -604,7 +609,7 @@ impl Cell {
         let pauses = engine.shares_core && !engine.is_deciding();
         drop(engine);
         if pauses {
-            std::thread::sleep(FOLLOW_PAUSE);
+            pause::sleep(FOLLOW_PAUSE);
         }
     }
 

@@ -151,7 +151,8 @@ fn word_of(segment: Option<Segment>, me: ProcessIndex) -> *mut AtomicU32 {
 pub struct Sleeper {
     /// By which it is woken.
     name: [AtomicU64; 2],
-    socket: &'static UnixDatagram,
+    /// By which it is woken when it waits in poll. `None` in a simulation, where it does not.
+    socket: Option<&'static UnixDatagram>,
     /// The sleep word in the node's shared memory; null where there is none.
     shared_word: AtomicPtr<AtomicU32>,
     /// Stands in for it where there is none.
@@ -167,6 +168,9 @@ pub enum Bed {
     Futex(&'static AtomicU32),
     /// These sockets.
     Poll(Vec<libc::pollfd>),
+    /// Whoever simulates this process wakes it.
+    #[cfg(any(test, feature = "simulation"))]
+    Simulated,
 }
 
 impl Sleeper {
@@ -178,7 +182,7 @@ impl Sleeper {
         let socket = SOCKET.get_or_init(|| bound);
         let shared_word = AtomicPtr::new(word_of(identity.segment, identity.me));
         let (own_word, alert) = (AtomicU32::new(seen::AWAKE), AtomicBool::new(is_alert(shares_core)));
-        let sleeper = Self { name: name.map(AtomicU64::new), socket, shared_word, own_word, alert };
+        let sleeper = Self { name: name.map(AtomicU64::new), socket: Some(socket), shared_word, own_word, alert };
         publish(identity, name);
         sleeper.awake();
         Ok(sleeper)
@@ -187,7 +191,9 @@ impl Sleeper {
     /// In a copy: it sleeps and is woken as this process from now on.
     pub fn become_process(&self, identity: &Identity, shares_core: bool) -> io::Result<()> {
         let name = wake_name(identity);
-        descriptors::replace(self.socket.as_raw_fd(), &bind(name)?)?;
+        if let Some(socket) = self.socket {
+            descriptors::replace(socket.as_raw_fd(), &bind(name)?)?;
+        }
         publish(identity, name);
         self.name.iter().zip(name).for_each(|(place, half)| place.store(half, Ordering::SeqCst));
         self.alert.store(is_alert(shares_core), Ordering::SeqCst);
@@ -196,6 +202,19 @@ impl Sleeper {
         // others look at, and its sockets are not these, though new ones may have their numbers.
         poke_by(name);
         Ok(())
+    }
+
+    /// The sleeper of a process that is simulated.
+    #[cfg(any(test, feature = "simulation"))]
+    pub fn simulated() -> Self {
+        let (name, own_word) = (Default::default(), AtomicU32::new(seen::AWAKE));
+        Self { name, socket: None, shared_word: AtomicPtr::default(), own_word, alert: AtomicBool::new(false) }
+    }
+
+    /// Whether its process is simulated: it never spins.
+    #[inline(always)]
+    pub fn is_simulated(&self) -> bool {
+        cfg!(any(test, feature = "simulation")) && self.socket.is_none()
     }
 
     fn shared_word(&self) -> Option<&'static AtomicU32> {
@@ -228,7 +247,13 @@ impl Sleeper {
             return Some(Bed::Futex(word));
         }
         let entry = |fd, events| libc::pollfd { fd, events, revents: 0 };
-        let mut entries = vec![entry(self.socket.as_raw_fd(), libc::POLLIN)];
+        let Some(socket) = self.socket else {
+            #[cfg(any(test, feature = "simulation"))]
+            return Some(Bed::Simulated);
+            #[cfg(not(any(test, feature = "simulation")))]
+            unreachable!("it has a socket");
+        };
+        let mut entries = vec![entry(socket.as_raw_fd(), libc::POLLIN)];
         entries.extend(sockets.into_iter().map(|(fd, events)| entry(fd, events)));
         Some(Bed::Poll(entries))
     }
@@ -246,9 +271,14 @@ impl Sleeper {
                 // SAFETY: - entries is valid for its length during the call.
                 unsafe { libc::poll(entries.as_mut_ptr(), entries.len() as u64, limit.as_millis() as i32 + 1) };
                 let mut byte = [0; 8];
-                while self.socket.recv(&mut byte).is_ok() {}
+                while self.socket.is_some_and(|socket| socket.recv(&mut byte).is_ok()) {}
                 let gone = libc::POLLERR | libc::POLLHUP | libc::POLLRDHUP;
                 entries.iter().any(|entry| entry.revents & gone != 0)
+            }
+            #[cfg(any(test, feature = "simulation"))]
+            Bed::Simulated => {
+                crate::sim::sleep(Some(limit));
+                true
             }
         }
     }

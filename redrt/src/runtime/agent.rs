@@ -128,7 +128,7 @@ fn help_others() -> i32 {
     HELP_INTERVAL_MS
 }
 
-fn heed(job: &Job, control: &Control, message: ToAgent) {
+pub(crate) fn heed(job: &Job, control: &Control, message: ToAgent) {
     let cell = engine::cell();
     match message {
         ToAgent::View(view) => {

@@ -55,6 +55,10 @@ pub fn become_copy() {
 
 /// Nanoseconds of a monotonic clock that goes on in copies, past any library that is preloaded over the C library.
 pub fn monotonic_ns() -> u64 {
+    #[cfg(any(test, feature = "simulation"))]
+    if let Some(now) = crate::sim::now_ns() {
+        return now;
+    }
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: - now is valid for writes.
     unsafe { libc::syscall(libc::SYS_clock_gettime, libc::CLOCK_MONOTONIC, &raw mut now) };
@@ -64,6 +68,10 @@ pub fn monotonic_ns() -> u64 {
 /// What a clock shows to the calling thread: what is real below an MPI call and in a hook, else what the preloaded
 /// library shows. Faster than the system call.
 fn shown_ns(clock: c_int) -> u64 {
+    #[cfg(any(test, feature = "simulation"))]
+    if let Some(now) = crate::sim::now_ns() {
+        return now;
+    }
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: - now is valid for writes.
     unsafe { libc::clock_gettime(clock, &raw mut now) };

@@ -12,9 +12,16 @@ use std::sync::{Mutex, MutexGuard};
 /// In a copy of the process the descriptor leads to another daemon. So nobody is in the middle of a message when a copy
 /// is made: a thread that holds both locks knows that. The thread that receives waits without its lock.
 pub struct Control {
-    stream: UnixStream,
+    daemon: Daemon,
     writer: Mutex<()>,
     reader: Mutex<FrameReader>,
+}
+
+enum Daemon {
+    Process(UnixStream),
+    /// Takes what is sent. What it has to say is heeded as it says it.
+    #[cfg(any(test, feature = "simulation"))]
+    Simulated(Box<dyn Fn(&FromAgent) + Send + Sync>),
 }
 
 /// Nobody receives or heeds a message while this is held.
@@ -33,12 +40,26 @@ pub struct Hushed<'a> {
 impl Control {
     /// Takes over a connected stream.
     pub fn new(stream: UnixStream) -> Self {
-        Self { stream, writer: Mutex::new(()), reader: Mutex::default() }
+        Self { daemon: Daemon::Process(stream), writer: Mutex::new(()), reader: Mutex::default() }
+    }
+
+    /// A connection to a daemon that is simulated.
+    #[cfg(any(test, feature = "simulation"))]
+    pub fn simulated(hear: Box<dyn Fn(&FromAgent) + Send + Sync>) -> Self {
+        Self { daemon: Daemon::Simulated(hear), writer: Mutex::new(()), reader: Mutex::default() }
+    }
+
+    fn stream(&self) -> &UnixStream {
+        match &self.daemon {
+            Daemon::Process(stream) => stream,
+            #[cfg(any(test, feature = "simulation"))]
+            Daemon::Simulated(_) => unreachable!("nothing is read from a daemon that is simulated"),
+        }
     }
 
     /// The descriptor.
     pub fn fd(&self) -> i32 {
-        self.stream.as_raw_fd()
+        self.stream().as_raw_fd()
     }
 
     /// Sends one message.
@@ -48,7 +69,14 @@ impl Control {
     }
 
     fn write(&self, message: &FromAgent) -> io::Result<()> {
-        (&self.stream).write_all(&frame::encode(message))
+        match &self.daemon {
+            Daemon::Process(stream) => (&mut &*stream).write_all(&frame::encode(message)),
+            #[cfg(any(test, feature = "simulation"))]
+            Daemon::Simulated(hear) => {
+                hear(message);
+                Ok(())
+            }
+        }
     }
 
     /// Waits for the next message. An end of the stream is an error: the daemon is gone.
@@ -63,7 +91,7 @@ impl Control {
                 return Ok(message);
             }
             let mut bytes = [0; 4096];
-            match (&self.stream).read(&mut bytes)? {
+            match self.stream().read(&mut bytes)? {
                 0 => return Err(io::ErrorKind::UnexpectedEof.into()),
                 count => frames.push(&bytes[..count]),
             }
@@ -82,7 +110,7 @@ impl Control {
             // What was there to read may have been another daemon's.
             // SAFETY: - bytes is valid for writes of its length.
             let count = unsafe {
-                libc::recv(self.stream.as_raw_fd(), bytes.as_mut_ptr().cast(), bytes.len(), libc::MSG_DONTWAIT)
+                libc::recv(self.stream().as_raw_fd(), bytes.as_mut_ptr().cast(), bytes.len(), libc::MSG_DONTWAIT)
             };
             match usize::try_from(count) {
                 Ok(0) => return io::ErrorKind::UnexpectedEof.into(),
@@ -103,7 +131,7 @@ impl Control {
     }
 
     fn wait_readable(&self, limit_ms: i32) -> bool {
-        let mut entry = libc::pollfd { fd: self.stream.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        let mut entry = libc::pollfd { fd: self.stream().as_raw_fd(), events: libc::POLLIN, revents: 0 };
         // SAFETY: - one entry, valid during the call.
         unsafe { libc::poll(&raw mut entry, 1, limit_ms) > 0 }
     }

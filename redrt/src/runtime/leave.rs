@@ -56,13 +56,20 @@ pub fn refused(peer: Option<ReplicaId>, what: String) {
 /// Ends this process, which lacks something of its host; the job goes on if its rank has another replica.
 pub fn unable<T>(why: String) -> T {
     last_words(&why.clone(), FromAgent::Unable { why });
-    std::process::exit(1)
+    exit(1)
 }
 
 /// Ends the whole job with this exit code. `message` is for the user, empty when the application asked for the end.
 pub fn abort<T>(code: i32, message: String) -> T {
     last_words(&message.clone(), FromAgent::Abort { code, message });
-    std::process::exit(if code == 0 { 1 } else { code })
+    exit(if code == 0 { 1 } else { code })
+}
+
+/// Ends this process.
+fn exit(code: i32) -> ! {
+    #[cfg(any(test, feature = "simulation"))]
+    crate::sim::end_process();
+    std::process::exit(code)
 }
 
 /// Tells redrun and waits for the end, or tells the user where there is no redrun.
@@ -70,7 +77,7 @@ fn last_words(message: &str, words: FromAgent) {
     if let Some(job) = job()
         && let Some(control) = job.control
     {
-        if control.send(&words).is_ok() {
+        if control.send(&words).is_ok() && cfg!(not(any(test, feature = "simulation"))) {
             // The daemon ends this process; if it cannot, its end is noticed by the agent thread.
             loop {
                 std::thread::park();

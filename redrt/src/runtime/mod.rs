@@ -8,6 +8,7 @@ pub mod control;
 mod leave;
 mod links;
 pub mod networks;
+pub mod pause;
 pub mod preload;
 pub mod progress;
 pub mod threads;
@@ -129,18 +130,25 @@ pub fn begin(one_thread: bool) -> Result<&'static Job, JoinError> {
     let joined = join(one_thread);
     preload::set_internal(was_internal);
     let job = joined?;
+    settle(job);
+    if job.welcome.world.is_replicated() {
+        warn_without_preload(job);
+    }
+    Ok(job)
+}
+
+/// Does what the job's options ask for at its begin.
+fn settle(job: &Job) {
     if job.welcome.world.is_replicated() {
         threads::watch();
         if job.welcome.options.scrubs {
             crate::scrub::begin();
         }
-        warn_without_preload(job);
     }
     if job.welcome.options.profiles {
         threads::time_calls();
     }
     crate::faults::arm(&job.welcome.faults, job.welcome.host_number);
-    Ok(job)
 }
 
 fn warn_without_preload(job: &Job) {
@@ -192,6 +200,17 @@ pub fn join(one_thread: bool) -> Result<&'static Job, JoinError> {
     agent::start(job, listener)?;
     cloning::start(job, segment)?;
     Ok(job)
+}
+
+/// Takes the place of a process that is simulated.
+#[cfg(any(test, feature = "simulation"))]
+pub fn join_simulated(welcome: Welcome, cards: Vec<Card>, control: Control) -> &'static Job {
+    let control: &Control = Box::leak(Box::new(control));
+    let engine = make_engine(&welcome, None, cards, false);
+    engine::install(engine, Sleeper::simulated(), false);
+    let job = set_job(Job::new(welcome, Some(control)));
+    settle(job);
+    job
 }
 
 /// By which variables launchers tell a process its number and how many there are, and what they are called.

@@ -11,6 +11,12 @@ process_local! {
     static TCP: LazyLock<Arc<Tcp>> = LazyLock::new(Arc::default);
 }
 
+#[cfg(any(test, feature = "simulation"))]
+process_local! {
+    /// The only network of a process that is simulated.
+    pub static SIMULATED: std::sync::OnceLock<Arc<dyn Network>> = std::sync::OnceLock::new();
+}
+
 /// TCP, whose connections are opened and accepted by a thread of the library.
 pub fn tcp() -> &'static Tcp {
     &TCP
@@ -18,6 +24,10 @@ pub fn tcp() -> &'static Tcp {
 
 /// All of them. Which one leads to a process, and where, its card says ([`redrt_wire::control::Card`]).
 pub fn all() -> Arc<[Arc<dyn Network>]> {
+    #[cfg(any(test, feature = "simulation"))]
+    if let Some(network) = SIMULATED.get() {
+        return Arc::new([network.clone()]);
+    }
     let tcp: Arc<Tcp> = TCP.clone();
     Arc::new([tcp])
 }

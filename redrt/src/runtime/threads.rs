@@ -220,6 +220,8 @@ const TELLS: u32 = 1 << 8;
 /// Begins an MPI call, at the end of which no lock is held.
 #[inline]
 pub fn enter(kind: CallKind) -> Inside {
+    #[cfg(any(test, feature = "simulation"))]
+    crate::sim::step(true);
     let watched = WATCHED.load(Ordering::Relaxed);
     if watched == 0 {
         return Inside { was_internal: None, extra: 0 };

@@ -95,11 +95,14 @@ impl Links {
             self.finished.extend(waiting.then);
         }
         while let Some(mut push) = self.peers[to.0 as usize].pushes.pop_front() {
-            let has_left = push.next == push.end || self.push_fragment(to, &mut push);
-            progressed |= has_left;
+            let was_given = push.next == push.end;
+            let has_left = was_given || self.push_fragment(to, &mut push);
+            // A last fragment that waits in the link is no progress: a process that waits for it may sleep.
+            progressed |= has_left && !was_given;
             // The last fragment may wait in the link, and it waits in the application's memory.
             if push.next == push.end && self.is_drained(to) {
                 self.finished.extend(push.then.then_some(push.id));
+                progressed = true;
                 continue;
             }
             let is_stuck = !has_left || push.next == push.end;

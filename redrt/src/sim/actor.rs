@@ -1,0 +1,226 @@
+//! Threads of simulated processes, of which one runs at a time.
+
+use super::world::{self, World};
+use crate::process::Process;
+use redrt_types::ProcessIndex;
+use std::any::Any;
+use std::cell::RefCell;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+
+/// How a process ended.
+#[derive(Debug)]
+pub enum End {
+    /// Its program returned this.
+    Done(Vec<u64>),
+    /// It was lost.
+    Lost,
+    /// The library or the program panicked.
+    Panicked(String),
+}
+
+/// Why the thread of a process has handed over.
+#[derive(Debug)]
+pub enum Pause {
+    /// It is asleep, until this time at most.
+    Asleep(Option<u64>),
+    /// It has ended.
+    Ended(End),
+}
+
+#[derive(Default)]
+struct Turn {
+    /// The process may run.
+    runs: bool,
+    pause: Option<Pause>,
+}
+
+struct Shared {
+    turn: Mutex<Turn>,
+    changed: Condvar,
+    is_lost: AtomicBool,
+    /// Steps until it is lost; 0 when nothing is planned.
+    steps_left: AtomicU64,
+    number: ProcessIndex,
+    world: Arc<Mutex<World>>,
+}
+
+/// What a lost process unwinds with.
+struct Lost;
+
+/// A process and its thread.
+pub struct Actor {
+    shared: Arc<Shared>,
+    /// What it has once. Dropped after its thread.
+    process: Arc<Process>,
+    thread: Option<JoinHandle<()>>,
+}
+
+thread_local! {
+    static CURRENT: RefCell<Option<Arc<Shared>>> = const { RefCell::new(None) };
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn text(payload: &(dyn Any + Send)) -> String {
+    let text = payload.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| payload.downcast_ref::<&str>().copied()).unwrap_or("it panicked").to_owned()
+}
+
+impl Actor {
+    /// A process that runs `program`, once it is told to.
+    pub fn new(
+        world: &Arc<Mutex<World>>,
+        number: ProcessIndex,
+        program: impl FnOnce() -> Vec<u64> + Send + 'static,
+    ) -> Self {
+        let shared = Arc::new(Shared {
+            turn: Mutex::default(),
+            changed: Condvar::new(),
+            is_lost: AtomicBool::new(false),
+            steps_left: AtomicU64::new(0),
+            number,
+            world: world.clone(),
+        });
+        let process = Arc::new(Process::default());
+        let (theirs, of) = (shared.clone(), process.clone());
+        let main = move || {
+            world::enter(theirs.world.clone());
+            CURRENT.set(Some(theirs.clone()));
+            let run = || {
+                theirs.wait_for_turn();
+                program()
+            };
+            // SAFETY: - a `Vec` of numbers is all that leaves; the actor keeps the process until this thread has ended.
+            let ended = catch_unwind(AssertUnwindSafe(|| unsafe { of.enter(run) }));
+            let end = match ended {
+                Ok(output) => End::Done(output),
+                Err(payload) if payload.is::<Lost>() => End::Lost,
+                Err(payload) => End::Panicked(text(&*payload)),
+            };
+            CURRENT.set(None);
+            theirs.hand_over(Pause::Ended(end));
+        };
+        let thread = std::thread::Builder::new().stack_size(1 << 20).spawn(main).expect("a thread can be started");
+        Self { shared, process, thread: Some(thread) }
+    }
+
+    /// Lets the process run until it hands over.
+    pub fn run(&self) -> Pause {
+        let mut turn = locked(&self.shared.turn);
+        turn.runs = true;
+        self.shared.changed.notify_all();
+        loop {
+            if let Some(pause) = turn.pause.take() {
+                return pause;
+            }
+            turn = self.shared.changed.wait(turn).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Does something as another thread of the process would, while its program does not run.
+    pub fn act<T>(&self, act: impl FnOnce() -> T) -> T {
+        // SAFETY: - callers take nothing out that the process owns.
+        unsafe { self.process.enter(act) }
+    }
+
+    /// Loses the process: when it runs next, it unwinds.
+    pub fn lose(&self) {
+        self.shared.is_lost.store(true, Ordering::Relaxed);
+    }
+
+    /// It is lost when it has come so many steps further, at least one.
+    pub fn lose_after(&self, steps: u64) {
+        self.shared.steps_left.store(steps, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Actor {
+    fn drop(&mut self) {
+        let Some(thread) = self.thread.take() else { return };
+        if !thread.is_finished() {
+            self.lose();
+            locked(&self.shared.turn).runs = true;
+            self.shared.changed.notify_all();
+        }
+        // It has unwound, however it ended.
+        let _ = thread.join();
+        // What it has may ask for other things that it has, as it is dropped.
+        self.act(|| self.process.clear());
+    }
+}
+
+impl Shared {
+    fn wait_for_turn(&self) {
+        let mut turn = locked(&self.turn);
+        while !turn.runs {
+            turn = self.changed.wait(turn).unwrap_or_else(PoisonError::into_inner);
+        }
+        drop(turn);
+        self.unwind_if_lost();
+    }
+
+    fn hand_over(&self, pause: Pause) {
+        let mut turn = locked(&self.turn);
+        turn.runs = false;
+        turn.pause = Some(pause);
+        self.changed.notify_all();
+    }
+
+    fn unwind_if_lost(&self) {
+        if self.is_lost.load(Ordering::Relaxed) && !std::thread::panicking() {
+            resume_unwind(Box::new(Lost));
+        }
+    }
+}
+
+fn current() -> Option<Arc<Shared>> {
+    CURRENT.with_borrow(Clone::clone)
+}
+
+/// See [`super::sleep`].
+pub fn sleep(limit_ns: Option<u64>) -> bool {
+    let Some(shared) = current() else { return false };
+    shared.unwind_if_lost();
+    if !std::thread::panicking() {
+        let until = limit_ns.map(|limit| locked(&shared.world).now_ns + limit);
+        shared.hand_over(Pause::Asleep(until));
+        shared.wait_for_turn();
+    }
+    true
+}
+
+/// See [`super::step`].
+pub fn step(may_pause: bool) {
+    let Some(shared) = current() else { return };
+    let left = shared.steps_left.load(Ordering::Relaxed);
+    if left > 0 {
+        shared.steps_left.store(left - 1, Ordering::Relaxed);
+        if left == 1 {
+            // From here on nothing of it is heard. It may hold locks, which those that clean up behind it need.
+            locked(&shared.world).mute(shared.number);
+            shared.is_lost.store(true, Ordering::Relaxed);
+        }
+    }
+    if !may_pause {
+        return;
+    }
+    shared.unwind_if_lost();
+    if !std::thread::panicking() {
+        let pause_ns = locked(&shared.world).pause_at_step();
+        if let Some(pause_ns) = pause_ns {
+            sleep(Some(pause_ns));
+        }
+    }
+}
+
+/// See [`super::end_process`].
+pub fn end() {
+    if current().is_some() {
+        resume_unwind(Box::new("the process ended itself"));
+    }
+}

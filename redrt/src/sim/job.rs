@@ -1,0 +1,455 @@
+//! `redrun` and the daemons of a simulated job: who is there, what each is told and when, what is lost.
+
+use super::actor::{Actor, End, Pause};
+use super::network::{NAME, Receiving, Simulated};
+use super::program::{self, Kind};
+use super::world::{self, Event, World};
+use crate::api::init::init_simulated;
+use crate::runtime::control::Control;
+use crate::runtime::networks::SIMULATED;
+use crate::{engine, runtime};
+use quiesce::sim::random::{Random, mix};
+use redrt_transport::network::{Incoming, Network};
+use redrt_types::{Incarnation, ProcessIndex, ReplicaId, View, VirtualRank};
+use redrt_wire::auth::Secret;
+use redrt_wire::control::{
+    Card, Determinism, Endpoint, Files, FromAgent, OnSdc, Options as JobOptions, Protocol, ToAgent, Transport,
+    Verification, Welcome,
+};
+use redrt_wire::dynamic::Origin;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// What is fixed about a run; the seed chooses the rest.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Options {
+    /// Number of ranks.
+    pub rank_count: Option<u32>,
+    /// Replicas of each rank.
+    pub degree: Option<u16>,
+    /// What the program does.
+    pub kind: Option<Kind>,
+    /// No process is lost, and no connection.
+    pub is_undisturbed: bool,
+    /// Prints what happens.
+    pub traces: bool,
+}
+
+/// What happened in a run that was right.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Summary {
+    /// Events in all.
+    pub events: u64,
+    /// Processes that were lost.
+    pub losses: u64,
+    /// Connections that broke between two that live.
+    pub breaks: u64,
+    /// Ranks.
+    pub rank_count: u32,
+    /// Replicas of each.
+    pub degree: u16,
+}
+
+/// What went wrong in a run.
+#[derive(Clone, Debug)]
+pub struct Failure {
+    /// After how many events.
+    pub event: u64,
+    /// What.
+    pub reason: String,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "after {} events: {}", self.event, self.reason)
+    }
+}
+
+impl std::error::Error for Failure {}
+
+/// More events than any run needs.
+const EVENTS_MAX: u64 = 2_000_000;
+
+/// A process of the job, as its daemon sees it.
+struct Member {
+    replica: ReplicaId,
+    actor: Actor,
+    is_lost: bool,
+    output: Option<Vec<u64>>,
+    /// Of its last sleep: it wakes once of each.
+    sleeps: u64,
+    /// It is to run already.
+    is_due: bool,
+    /// It has called `MPI_Finalize`, in this view.
+    finalizing: Option<redrt_types::ViewNumber>,
+    /// When it is told the last thing that it was told.
+    told_ns: u64,
+}
+
+struct Job {
+    world: Arc<Mutex<World>>,
+    view: View,
+    members: Vec<Member>,
+    is_released: bool,
+    summary: Summary,
+    traces: bool,
+}
+
+/// Runs one seed to its end.
+///
+/// # Errors
+/// When a process finds a result that MPI does not allow, panics, reports what did not happen, or when all wait for
+/// each other.
+pub fn run(seed: u64, options: &Options) -> Result<Summary, Failure> {
+    let mut random = Random::new(mix(seed ^ 0x6c69_6272_6172_7921));
+    let degree = options.degree.unwrap_or_else(|| random.pick(&[1, 2, 2, 3]));
+    let rank_count = options.rank_count.unwrap_or_else(|| random.pick(&[1, 2, 2, 3, 3, 4, 5]));
+    let kind = options.kind.unwrap_or_else(|| random.pick(&Kind::ALL));
+    let plan = program::Plan { seed: random.number(), kind };
+    let losses = if options.is_undisturbed || degree == 1 { 0 } else { random.below(1 + usize::from(degree)) };
+    let breaks = if options.is_undisturbed || degree == 1 || random.chance(70) { 0 } else { 1 + random.below(3) };
+    let mut job = Job::new(random, rank_count, degree, plan, options.traces);
+    job.plan_faults(losses, breaks);
+    let result = job.run();
+    world::leave();
+    result.map_err(|reason| Failure {
+        event: job.summary.events,
+        reason: format!("{rank_count} ranks x {degree}, {kind:?}: {reason}"),
+    })
+}
+
+impl Job {
+    fn new(random: Random, rank_count: u32, degree: u16, plan: program::Plan, traces: bool) -> Self {
+        let shape = redrt_types::World::uniform(rank_count, degree);
+        let world = Arc::new(Mutex::new(World::new(random)));
+        world::enter(world.clone());
+        let view = View::initial(&shape);
+        let card = |process: ProcessIndex| Card {
+            process,
+            host_number: process.0,
+            host: format!("h{}", process.0),
+            pid: 0,
+            endpoints: vec![Endpoint { network: NAME.into(), address: process.0.to_string() }],
+        };
+        let cards: Vec<_> = (0..shape.process_count()).map(|process| card(ProcessIndex(process))).collect();
+        let member = |replica: ReplicaId| {
+            let (cards, welcome, at) = (cards.clone(), welcome(&shape, &view, replica), shape.process(replica));
+            let begin = move || {
+                let network: Arc<dyn Network> = Arc::new(Simulated);
+                SIMULATED.get_or_init(|| network);
+                let hear = move |message: &FromAgent| {
+                    world::with_current(|world| world.tell(at, message));
+                };
+                init_simulated(welcome, cards, Control::simulated(Box::new(hear)));
+                // Nobody begins before all have their places.
+                super::sleep(None);
+                program::run(plan, replica.rank.0, rank_count)
+            };
+            Member {
+                replica,
+                actor: Actor::new(&world, at, begin),
+                is_lost: false,
+                output: None,
+                sleeps: 0,
+                is_due: false,
+                finalizing: None,
+                told_ns: 0,
+            }
+        };
+        let members = shape.replicas().map(member).collect();
+        let summary = Summary { rank_count, degree, ..Summary::default() };
+        Self { world, view, members, is_released: false, summary, traces }
+    }
+
+    fn world(&self) -> std::sync::MutexGuard<'_, World> {
+        self.world.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Chooses who is lost, and when: at a step of its own, or at a time. Each rank keeps one replica.
+    fn plan_faults(&mut self, losses: usize, breaks: usize) {
+        let mut world = self.world.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut left = self.view.degrees();
+        for _ in 0..losses {
+            let victim = world.random.below(self.members.len());
+            let member = &self.members[victim];
+            let rank = member.replica.rank.0 as usize;
+            if left[rank] < 2 {
+                continue;
+            }
+            left[rank] -= 1;
+            if world.random.chance(60) {
+                let steps = 1 + world.random.number() % *[10, 100, 1000].get(world.random.below(3)).unwrap_or(&10);
+                member.actor.lose_after(steps);
+            } else {
+                let at_ns = world.now_ns + world.random.number() % (world.delay_ns_max * 200);
+                world.plan(at_ns, Event::Lost(ProcessIndex(victim as u32)));
+            }
+        }
+        for _ in 0..breaks {
+            let count = self.members.len();
+            let ends = [world.random.below(count), world.random.below(count)];
+            let at_ns = world.now_ns + world.random.number() % (world.delay_ns_max * 100);
+            world.plan(at_ns, Event::Breaks(ProcessIndex(ends[0] as u32), ProcessIndex(ends[1] as u32)));
+        }
+    }
+
+    fn run(&mut self) -> Result<Summary, String> {
+        for member in &self.members {
+            if let Pause::Ended(end) = member.actor.run() {
+                return Err(format!("{} cannot begin: {end:?}", member.replica));
+            }
+        }
+        for process in 0..self.members.len() {
+            self.wake(ProcessIndex(process as u32));
+        }
+        while self.members.iter().any(|member| !member.is_lost && member.output.is_none()) {
+            let Some(event) = self.world().next() else { return Err(format!("nobody goes on:{}", self.state())) };
+            self.summary.events += 1;
+            if self.summary.events > EVENTS_MAX {
+                return Err(format!("it does not end:{}", self.state()));
+            }
+            if self.traces {
+                println!("{:>12} {event:?}", self.world().now_ns);
+            }
+            self.happen(event)?;
+            let told = std::mem::take(&mut self.world().told);
+            for (process, message) in told {
+                self.hear(process, message)?;
+            }
+        }
+        self.compare()?;
+        Ok(self.summary)
+    }
+
+    fn state(&self) -> String {
+        let say = |member: &Member| {
+            let what = match (&member.output, member.is_lost, member.finalizing) {
+                (_, true, _) => "lost".into(),
+                (Some(_), ..) => "done".into(),
+                (None, false, Some(view)) => format!("finalizing in view {}", view.0),
+                (None, false, None) => "in its program".to_owned(),
+            };
+            format!(" {} {what};", member.replica)
+        };
+        self.members.iter().map(say).collect()
+    }
+
+    fn member(&mut self, process: ProcessIndex) -> &mut Member {
+        &mut self.members[process.0 as usize]
+    }
+
+    /// The process runs soon.
+    fn wake(&mut self, process: ProcessIndex) {
+        let member = &mut self.members[process.0 as usize];
+        if member.is_lost || member.output.is_some() || std::mem::replace(&mut member.is_due, true) {
+            return;
+        }
+        let sleeps = member.sleeps;
+        let mut world = self.world();
+        let at_ns = if world.random.chance(80) { world.now_ns } else { world.soon() };
+        world.plan(at_ns, Event::Run(process, sleeps));
+    }
+
+    fn happen(&mut self, event: Event) -> Result<(), String> {
+        match event {
+            Event::Run(process, sleeps) if self.member(process).sleeps == sleeps => return self.let_run(process),
+            Event::Run(..) => {}
+            Event::Opened(id) => {
+                let (name, to, is_open) = {
+                    let world = self.world();
+                    (world.links[id].name, world.links[id].to, world.links[id].is_open())
+                };
+                let member = self.member(to);
+                if is_open && !member.is_lost && member.output.is_none() {
+                    member.actor.act(|| engine::cell().link_opened(Incoming::new(name, Box::new(Receiving::new(id)))));
+                    self.wake(to);
+                } else if is_open {
+                    self.world().breaks(id);
+                }
+            }
+            Event::Leaves(id) => {
+                let waiting = self.world().leaves(id);
+                waiting.into_iter().for_each(|process| self.wake(process));
+            }
+            Event::Arrives(id) => {
+                let to = self.world().arrives(id);
+                to.into_iter().for_each(|process| self.wake(process));
+            }
+            Event::Closes(id) => {
+                let ends = self.world().closes(id);
+                ends.into_iter().for_each(|process| self.wake(process));
+            }
+            Event::Told(process, incarnation, message) => {
+                let _ = incarnation;
+                let member = self.member(process);
+                if !member.is_lost && member.output.is_none() {
+                    member.actor.act(|| {
+                        let job = runtime::job().expect("it is in the job");
+                        runtime::agent::heed(job, job.control.expect("it has a daemon"), *message);
+                    });
+                    self.wake(process);
+                }
+            }
+            Event::Missed(process) => {
+                let lost = self.member(process).replica;
+                self.view = self.view.without(&[lost]);
+                self.tell_all(|view| ToAgent::View(view.clone()));
+            }
+            Event::Lost(process) => {
+                let member = self.member(process);
+                if !member.is_lost && member.output.is_none() && !self.is_released {
+                    member_lost(self, process);
+                }
+            }
+            Event::Breaks(one, other) => {
+                let mut world = self.world();
+                let is_between = |ends: [ProcessIndex; 2]| ends == [one, other] || ends == [other, one];
+                let broken: Vec<_> = (0..world.links.len())
+                    .filter(|id| world.links[*id].is_open() && is_between(world.links[*id].ends()))
+                    .collect();
+                broken.iter().for_each(|id| world.breaks(*id));
+                drop(world);
+                self.summary.breaks += u64::from(!broken.is_empty());
+            }
+        }
+        Ok(())
+    }
+
+    fn let_run(&mut self, process: ProcessIndex) -> Result<(), String> {
+        let member = self.member(process);
+        if member.is_lost || member.output.is_some() {
+            return Ok(());
+        }
+        member.is_due = false;
+        member.sleeps += 1;
+        let sleeps = member.sleeps;
+        match member.actor.run() {
+            Pause::Asleep(until) => {
+                if let Some(until) = until {
+                    let mut world = self.world();
+                    // One that polls does so a few times for each thing that happens.
+                    let until = until.max(world.now_ns + 1 + world.random.number() % (world.delay_ns_max / 4));
+                    world.plan(until, Event::Run(process, sleeps));
+                }
+            }
+            Pause::Ended(End::Done(output)) => member.output = Some(output),
+            Pause::Ended(End::Lost) => self.gone(process),
+            Pause::Ended(End::Panicked(why)) => {
+                let replica = member.replica;
+                let told = std::mem::take(&mut self.world().told);
+                let said: Vec<_> = told.iter().map(|(_, message)| format!("{message:?}")).collect();
+                return Err(format!("{replica}: {why} {}", said.join("; ")));
+            }
+        }
+        Ok(())
+    }
+
+    /// A process has unwound: its links are lost, and sooner or later it is missed.
+    fn gone(&mut self, process: ProcessIndex) {
+        self.member(process).is_lost = true;
+        self.world().mute(process);
+        self.summary.losses += 1;
+        let mut world = self.world();
+        let its: Vec<_> = (0..world.links.len())
+            .filter(|id| world.links[*id].is_open() && world.links[*id].ends().contains(&process))
+            .collect();
+        its.into_iter().for_each(|id| world.breaks(id));
+        let at_ns = world.soon() + world.random.number() % (3 * world.delay_ns_max);
+        world.plan(at_ns, Event::Missed(process));
+    }
+
+    /// Each process that lives is told something, in its time, and in the order in which it is said.
+    fn tell_all(&mut self, message: impl Fn(&View) -> ToAgent) {
+        let view = self.view.clone();
+        for number in 0..self.members.len() {
+            let incarnation = Incarnation(0);
+            let process = ProcessIndex(number as u32);
+            let at_ns = self.world().soon().max(self.members[number].told_ns + 1);
+            self.members[number].told_ns = at_ns;
+            let message = Box::new(message(&view));
+            self.world().plan(at_ns, Event::Told(process, incarnation, message));
+        }
+    }
+
+    /// What a process tells its daemon.
+    fn hear(&mut self, process: ProcessIndex, message: FromAgent) -> Result<(), String> {
+        let replica = self.member(process).replica;
+        match message {
+            FromAgent::Finalizing { view, .. } => {
+                self.member(process).finalizing = Some(view);
+                let number = self.view.number;
+                let mut live = self.members.iter().filter(|member| self.view.is_live(member.replica));
+                let are_all = live.all(|member| !member.is_lost && member.finalizing == Some(number));
+                if are_all && !std::mem::replace(&mut self.is_released, true) {
+                    self.tell_all(|_| ToAgent::Release);
+                }
+            }
+            FromAgent::Suspect(peer) if self.degree_was(peer) > 1 => {}
+            FromAgent::Event(redrt_wire::event::Event::Reconnected { .. }) | FromAgent::Pinned(_) => {}
+            other => return Err(format!("{replica} says {other:?}")),
+        }
+        Ok(())
+    }
+
+    fn degree_was(&self, peer: ReplicaId) -> u16 {
+        self.members.iter().filter(|member| member.replica.rank == peer.rank).count() as u16
+    }
+
+    /// Replicas of a rank have the same results.
+    fn compare(&self) -> Result<(), String> {
+        for rank in 0..self.summary.rank_count {
+            let of_rank = |member: &&Member| member.replica.rank == VirtualRank(rank) && !member.is_lost;
+            let mut outputs = self.members.iter().filter(of_rank).filter_map(|member| member.output.as_ref());
+            let first = outputs.next();
+            if outputs.any(|output| Some(output) != first) {
+                return Err(format!("replicas of rank {rank} have different results"));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A process is lost where it stands, as its thread unwinds.
+fn member_lost(job: &mut Job, process: ProcessIndex) {
+    let member = job.member(process);
+    member.actor.lose();
+    if let Pause::Ended(_) = member.actor.run() {
+        job.gone(process);
+    }
+}
+
+fn welcome(world: &redrt_types::World, view: &View, me: ReplicaId) -> Welcome {
+    let job = 7;
+    Welcome {
+        job,
+        link_secret: Secret::new([7; 32]),
+        me,
+        incarnation: Incarnation(0),
+        view: view.clone(),
+        world: world.clone(),
+        options: JobOptions {
+            protocol: Protocol::Hash,
+            verification: Verification::Strict,
+            transport: Transport::Tcp,
+            determinism: Determinism::Full,
+            files: Files::Once,
+            on_sdc: OnSdc::Heal,
+            seed: 7,
+            sums_messages: false,
+            scrubs: false,
+            verifies_reads: false,
+            verifies_clones: false,
+            traces: false,
+            checks_collectives: false,
+            profiles: false,
+        },
+        host: format!("h{}", world.process(me).0),
+        host_number: world.process(me).0,
+        local_process_count: 1,
+        shared_memory: None,
+        listen: ([127, 0, 0, 1], 0).into(),
+        faults: Vec::new(),
+        application: 0,
+        origin: Origin { tree: job, parent_port: None, place_count: world.rank_count() },
+    }
+}

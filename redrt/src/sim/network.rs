@@ -1,0 +1,290 @@
+//! The simulated network: connections that keep their order, with delays, little room, and ends that are lost.
+
+use super::world::{self, Event, World};
+use redrt_transport::Landings;
+use redrt_transport::network::{Connecting, Inlet, Name, Network, Opening, Outlet, Received, Source, whole_frame};
+use redrt_types::ProcessIndex;
+use std::any::Any;
+use std::collections::VecDeque;
+use std::os::fd::RawFd;
+use std::sync::Arc;
+
+/// Number of a connection.
+pub type LinkId = usize;
+
+/// Name of the network in addresses.
+pub const NAME: &str = "simulated";
+
+/// Small, so that payloads of a few hundred bytes go by rendezvous and in fragments.
+pub const FRAME_BYTES_MAX: usize = 256;
+const DATA_BYTES_MAX: usize = 96;
+
+enum Frame {
+    Copied(Vec<u8>),
+    /// Still in the memory of its sender.
+    Lent {
+        head: Vec<u8>,
+        payload: Arc<dyn Source>,
+        start: usize,
+        end: usize,
+    },
+}
+
+/// A connection.
+pub struct Link {
+    /// Between whom.
+    pub name: Name,
+    /// The process at the other end, as this job numbers it.
+    pub to: ProcessIndex,
+    /// Given, and not left yet.
+    given: VecDeque<Frame>,
+    /// On its way.
+    travels: VecDeque<Vec<u8>>,
+    arrived: VecDeque<Vec<u8>>,
+    /// When the last of what travels arrives.
+    last_ns: u64,
+    /// Frames on their way, at most.
+    room: usize,
+    /// Nothing more will come.
+    is_closed: bool,
+    /// The sender has seen that it is lost.
+    is_broken: bool,
+}
+
+impl Link {
+    /// The sender of a connection, and the receiver.
+    pub fn ends(&self) -> [ProcessIndex; 2] {
+        [self.name.from, self.to]
+    }
+
+    /// Whether it is of any use.
+    pub fn is_open(&self) -> bool {
+        !self.is_closed && !self.is_broken
+    }
+}
+
+impl World {
+    /// What was given to a link leaves. Returns the sender, if that waits for it.
+    pub fn leaves(&mut self, id: LinkId) -> Option<ProcessIndex> {
+        let at_ns = self.soon();
+        let link = &mut self.links[id];
+        if !link.is_open() || link.travels.len() + link.arrived.len() >= link.room {
+            return None;
+        }
+        let frame = match link.given.pop_front()? {
+            Frame::Copied(bytes) => bytes,
+            Frame::Lent { head, payload, start, end } => [&head, &payload.bytes()[start..end]].concat(),
+        };
+        link.travels.push_back(frame);
+        link.last_ns = link.last_ns.max(at_ns);
+        let (from, at_ns) = (link.name.from, link.last_ns);
+        self.plan(at_ns, Event::Arrives(id));
+        Some(from)
+    }
+
+    /// A frame arrives; returns who is to look.
+    pub fn arrives(&mut self, id: LinkId) -> Option<ProcessIndex> {
+        let link = &mut self.links[id];
+        let frame = link.travels.pop_front()?;
+        link.arrived.push_back(frame);
+        Some(link.to)
+    }
+
+    /// A link is lost, with part of what is on its way. Both ends learn of it, each in its time.
+    pub fn breaks(&mut self, id: LinkId) {
+        let keeps = self.random.below(self.links[id].travels.len() + 1);
+        let link = &mut self.links[id];
+        // It may be in memory that is no more.
+        link.given.clear();
+        link.travels.truncate(keeps);
+        let last_ns = link.last_ns;
+        let at_ns = self.soon().max(last_ns);
+        self.plan(at_ns, Event::Closes(id));
+    }
+
+    /// The ends of a link see that it is lost.
+    pub fn closes(&mut self, id: LinkId) -> [ProcessIndex; 2] {
+        let link = &mut self.links[id];
+        (link.is_closed, link.is_broken) = (true, true);
+        link.given.clear();
+        link.ends()
+    }
+
+    fn give(&mut self, id: LinkId, frame: Frame) {
+        if !self.hears(self.links[id].name.from) {
+            return;
+        }
+        self.links[id].given.push_back(frame);
+        let at_ns = if self.random.chance(70) { self.now_ns } else { self.soon() };
+        self.plan(at_ns, Event::Leaves(id));
+    }
+}
+
+/// The network as a process sees it. The address of a process is its number.
+pub struct Simulated;
+
+fn with<T>(act: impl FnOnce(&mut World) -> T) -> T {
+    world::with_current(act).expect("it is used in a simulation")
+}
+
+impl Network for Simulated {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn frame_bytes_max(&self) -> usize {
+        FRAME_BYTES_MAX
+    }
+
+    fn connect(&self, opening: Opening) -> Connecting {
+        let Ok(number) = opening.address.parse() else { return Connecting::Refused };
+        with(|world| {
+            let room = world.random.pick(&[1, 3, 1000]);
+            let id = world.links.len();
+            let (given, travels, arrived) = (VecDeque::new(), VecDeque::new(), VecDeque::new());
+            world.links.push(Link {
+                name: opening.name,
+                to: ProcessIndex(number),
+                given,
+                travels,
+                arrived,
+                last_ns: 0,
+                room,
+                is_closed: false,
+                is_broken: false,
+            });
+            let at_ns = world.soon();
+            world.plan(at_ns, Event::Opened(id));
+            Connecting::Open(Box::new(Sending { id, sent_bytes: 0 }))
+        })
+    }
+}
+
+struct Sending {
+    id: LinkId,
+    sent_bytes: u64,
+}
+
+impl Outlet for Sending {
+    fn frame_bytes_max(&self) -> usize {
+        FRAME_BYTES_MAX
+    }
+
+    fn data_bytes_max(&self) -> usize {
+        DATA_BYTES_MAX
+    }
+
+    fn send(&mut self, parts: &[&[u8]]) {
+        let frame = parts.concat();
+        self.sent_bytes += frame.len() as u64;
+        with(|world| world.give(self.id, Frame::Copied(frame)));
+    }
+
+    fn send_shared(&mut self, head: &[u8], payload: &Arc<dyn Source>, start: usize, end: usize) {
+        self.sent_bytes += (head.len() + end - start) as u64;
+        let frame = Frame::Lent { head: head.to_vec(), payload: payload.clone(), start, end };
+        with(|world| world.give(self.id, frame));
+    }
+
+    fn flush(&mut self) {}
+
+    fn is_idle(&self) -> bool {
+        with(|world| {
+            let link = &world.links[self.id];
+            link.is_broken || link.given.is_empty()
+        })
+    }
+
+    fn is_broken(&self) -> bool {
+        with(|world| world.links[self.id].is_broken)
+    }
+
+    fn look(&mut self) -> bool {
+        self.is_broken()
+    }
+
+    fn disconnect(&self) {
+        with(|world| world.breaks(self.id));
+    }
+
+    fn detach(&mut self, payload: &[u8]) {
+        with(|world| {
+            for frame in &mut world.links[self.id].given {
+                if let Frame::Lent { head, payload: lent, start, end } = frame
+                    && lent.bytes().as_ptr() == payload.as_ptr()
+                {
+                    *frame = Frame::Copied([&*head, &lent.bytes()[*start..*end]].concat());
+                }
+            }
+        });
+    }
+
+    fn sent_bytes(&self) -> u64 {
+        self.sent_bytes
+    }
+
+    fn waits_on(&self) -> Option<RawFd> {
+        None
+    }
+
+    fn is_shared(&self) -> bool {
+        false
+    }
+}
+
+/// The receiving end.
+pub struct Receiving {
+    id: LinkId,
+    frame: Vec<u8>,
+    taken_bytes: u64,
+}
+
+impl Receiving {
+    /// That of this link.
+    pub fn new(id: LinkId) -> Self {
+        Self { id, frame: Vec::new(), taken_bytes: 0 }
+    }
+}
+
+impl Inlet for Receiving {
+    fn next(&mut self, from: ProcessIndex, landings: &mut Landings) -> Received {
+        let taken = with(|world| {
+            let link = &mut world.links[self.id];
+            let frame = link.arrived.pop_front();
+            if frame.is_some() && !link.given.is_empty() {
+                // There is room again.
+                world.plan(world.now_ns, Event::Leaves(self.id));
+            }
+            frame.ok_or(world.links[self.id].is_closed)
+        });
+        match taken {
+            Ok(frame) => {
+                self.taken_bytes += frame.len() as u64;
+                self.frame = frame;
+                whole_frame(from, &self.frame, landings)
+            }
+            Err(true) => Received::Closed,
+            Err(false) => Received::Nothing,
+        }
+    }
+
+    fn has_bytes(&self) -> bool {
+        with(|world| !world.links[self.id].arrived.is_empty())
+    }
+
+    fn waits_on(&self) -> Option<RawFd> {
+        None
+    }
+
+    fn taken_bytes(&self) -> u64 {
+        self.taken_bytes
+    }
+
+    fn disconnect(&self) {
+        with(|world| world.breaks(self.id));
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}

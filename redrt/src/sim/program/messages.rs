@@ -1,0 +1,202 @@
+//! Messages between two processes.
+
+use super::Member;
+use super::mpi::{self, mpi};
+use crate::abi::exports::*;
+use crate::abi::{MPI_ANY_SOURCE, MPI_ANY_TAG, Status};
+use crate::handle::{MessageHandle, RequestHandle};
+use std::ffi::c_int;
+
+/// To and from neighbours at changing distances: in order, of any length, in all ways of sending.
+pub fn named(member: &mut Member) {
+    let Member { comm, rank, size, .. } = *member;
+    for _ in 0..1 + member.common.below(6) {
+        let (operation, distance, way) =
+            (member.common.number(), 1 + member.common.below(size), member.common.below(5));
+        let lengths: Vec<_> = (0..1 + member.common.below(4)).map(|_| member.length()).collect();
+        let (to, source) = ((rank + distance) % size, (rank + size - distance % size) % size);
+        let outgoing: Vec<_> = lengths.iter().map(|length| Member::words(operation, rank, *length)).collect();
+        let mut incoming: Vec<_> = lengths.iter().map(|length| vec![0; *length]).collect();
+        match way {
+            // To itself, a blocking send may wait for its receive.
+            0 | 1 if to != rank => {
+                // Who sends first, else all might wait.
+                let mut receives: Vec<_> = incoming
+                    .iter_mut()
+                    .enumerate()
+                    .map(|(tag, words)| mpi::ireceive(comm, words, source as c_int, tag as c_int))
+                    .collect();
+                for (tag, words) in outgoing.iter().enumerate() {
+                    if way == 0 {
+                        mpi::send(comm, words, to, tag as c_int);
+                    } else {
+                        mpi::ssend(comm, words, to, tag as c_int);
+                    }
+                }
+                mpi::wait_all(&mut receives);
+            }
+            2 => {
+                for (out, place) in outgoing.iter().zip(&mut incoming) {
+                    let mut status = Status::empty();
+                    let (to, source) = (to as c_int, source as c_int);
+                    mpi!(call_sendrecv(
+                        mpi::from(out),
+                        mpi::count(out),
+                        mpi::WORD,
+                        to,
+                        3,
+                        mpi::into(place),
+                        mpi::count(place),
+                        mpi::WORD,
+                        source,
+                        MPI_ANY_TAG,
+                        comm,
+                        &raw mut status
+                    ));
+                    assert_eq!((status.source, status.tag), (source, 3));
+                }
+            }
+            _ => {
+                // With one tag: in order.
+                let sends = outgoing.iter().map(|words| mpi::isend(comm, words, to, 7)).collect::<Vec<_>>();
+                let receives = incoming.iter_mut().map(|words| mpi::ireceive(comm, words, source as c_int, 7));
+                let mut requests: Vec<_> = receives.collect();
+                requests.extend(sends);
+                mpi::wait_all(&mut requests);
+            }
+        }
+        for (words, length) in incoming.iter().zip(&lengths) {
+            assert_eq!(*words, Member::words(operation, source, *length), "a message from rank {source}");
+        }
+    }
+}
+
+/// All send to one, which takes what comes.
+pub fn from_any(member: &mut Member) {
+    let Member { comm, rank, size, .. } = *member;
+    for _ in 0..1 + member.common.below(4) {
+        let (operation, root, each, length) =
+            (member.common.number(), member.common.below(size), 1 + member.common.below(4), member.length());
+        let way = member.common.below(3);
+        let own = Member::words(operation, rank, length);
+        let mut sends: Vec<_> = (0..each).map(|number| mpi::isend(comm, &own, root, number as c_int)).collect();
+        if rank == root {
+            let mut seen = vec![0; size];
+            let note = |status: Status, words: &[u64], seen: &mut Vec<usize>, output: &mut Vec<u64>| {
+                let source = status.source as usize;
+                assert_eq!(words, Member::words(operation, source, length), "what rank {source} has sent");
+                // Messages of one source in order.
+                assert_eq!(status.tag as usize, seen[source]);
+                seen[source] += 1;
+                output.push(status.source as u64);
+            };
+            if way == 0 {
+                for _ in 0..each * size {
+                    let mut words = vec![0; length];
+                    let status = mpi::receive(comm, &mut words, MPI_ANY_SOURCE, MPI_ANY_TAG);
+                    note(status, &words, &mut seen, &mut member.output);
+                }
+            } else {
+                let mut places = vec![vec![0; length]; each * size];
+                let mut receives: Vec<_> =
+                    places.iter_mut().map(|words| mpi::ireceive(comm, words, MPI_ANY_SOURCE, MPI_ANY_TAG)).collect();
+                let mut statuses = vec![None; receives.len()];
+                if way == 1 {
+                    for _ in 0..receives.len() {
+                        let (index, status) = mpi::wait_any(&mut receives);
+                        member.output.push(index as u64);
+                        statuses[index] = Some(status);
+                    }
+                } else {
+                    while statuses.iter().any(Option::is_none) {
+                        wait_some(&mut receives, &mut statuses, &mut member.output);
+                    }
+                }
+                for (status, words) in statuses.iter().zip(&places) {
+                    note(status.expect("all are complete"), words, &mut seen, &mut member.output);
+                }
+            }
+            assert!(seen.iter().all(|count| *count == each));
+        }
+        mpi::wait_all(&mut sends);
+        // Nobody's next message may be taken for one of these.
+        mpi!(call_barrier(comm));
+    }
+}
+
+fn wait_some(receives: &mut [RequestHandle], statuses: &mut [Option<Status>], output: &mut Vec<u64>) {
+    let (mut count, length) = (0, receives.len());
+    let (mut indices, mut some) = (vec![0; length], vec![Status::empty(); length]);
+    mpi!(call_waitsome(
+        length as c_int,
+        receives.as_mut_ptr(),
+        &raw mut count,
+        indices.as_mut_ptr(),
+        some.as_mut_ptr()
+    ));
+    output.push(count as u64);
+    for (index, status) in indices.iter().zip(some).take(count as usize) {
+        assert!(statuses[*index as usize].replace(status).is_none(), "a request is complete once");
+    }
+}
+
+/// Messages that are looked for.
+pub fn polled(member: &mut Member) {
+    let Member { comm, rank, size, .. } = *member;
+    for _ in 0..1 + member.common.below(4) {
+        let (operation, way, length) = (member.common.number(), member.common.below(4), member.length());
+        let (to, source) = ((rank + 1) % size, (rank + size - 1) % size);
+        let own = Member::words(operation, rank, length);
+        let mut sent = mpi::isend(comm, &own, to, 5);
+        let mut words = vec![0; length];
+        let mut looks = 0;
+        match way {
+            0 => {
+                let mut receive = mpi::ireceive(comm, &mut words, source as c_int, 5);
+                while mpi::test(&mut receive).is_none() {
+                    looks += 1;
+                }
+            }
+            1 => {
+                let mut status = Status::empty();
+                let mut flag = 0;
+                while flag == 0 {
+                    mpi!(call_iprobe(MPI_ANY_SOURCE, 5, comm, &raw mut flag, &raw mut status));
+                    looks += 1;
+                }
+                assert_eq!((status.source as usize, status.byte_count()), (source, 8 * length as u64));
+                mpi::receive(comm, &mut words, status.source, 5);
+            }
+            2 => {
+                let (mut status, mut message, mut flag) = (Status::empty(), MessageHandle::NULL, 0);
+                while flag == 0 {
+                    mpi!(call_improbe(
+                        MPI_ANY_SOURCE,
+                        MPI_ANY_TAG,
+                        comm,
+                        &raw mut flag,
+                        &raw mut message,
+                        &raw mut status
+                    ));
+                    looks += 1;
+                }
+                let (place, count) = (mpi::into(&mut words), length as c_int);
+                mpi!(call_mrecv(place, count, mpi::WORD, &raw mut message, &raw mut status));
+            }
+            _ => {
+                // One that comes and one that does not: it is cancelled.
+                let mut never = vec![0; 1];
+                let mut receive = mpi::ireceive(comm, &mut words, source as c_int, 5);
+                let mut in_vain = mpi::ireceive(comm, &mut never, source as c_int, 6);
+                mpi::wait(&mut receive);
+                mpi!(call_cancel(&raw mut in_vain));
+                assert!(mpi::wait(&mut in_vain).is_cancelled(), "nobody has sent this");
+            }
+        }
+        // How often it looked is agreed between replicas.
+        member.output.push(looks);
+        assert_eq!(words, Member::words(operation, source, length), "a message from rank {source}");
+        mpi::wait(&mut sent);
+        mpi!(call_barrier(comm));
+    }
+}

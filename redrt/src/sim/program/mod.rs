@@ -1,0 +1,123 @@
+//! Programs whose results are known. Every process computes by itself what each operation must give.
+
+mod collectives;
+mod communicators;
+mod messages;
+pub(crate) mod mpi;
+mod windows;
+
+use crate::abi::exports::*;
+use crate::handle::CommHandle;
+use mpi::mpi;
+use quiesce::sim::random::{Random, mix};
+
+/// What a program does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// Messages from named sources, blocking and not.
+    Messages,
+    /// Receives from any source, waits for any of several.
+    Wildcards,
+    /// Tests and probes in loops.
+    Polls,
+    /// Blocking collectives.
+    Collectives,
+    /// Collectives that are begun, several at a time.
+    Nonblocking,
+    /// Communicators that are made, used and freed.
+    Communicators,
+    /// One-sided communication: fences, locks, and epochs of groups.
+    Windows,
+    /// Some of all.
+    Mixed,
+}
+
+impl Kind {
+    /// All of them.
+    pub const ALL: [Self; 8] = [
+        Self::Messages,
+        Self::Wildcards,
+        Self::Polls,
+        Self::Collectives,
+        Self::Nonblocking,
+        Self::Communicators,
+        Self::Windows,
+        Self::Mixed,
+    ];
+}
+
+/// Which program: all processes have the same.
+#[derive(Clone, Copy, Debug)]
+pub struct Plan {
+    /// Chooses the operations.
+    pub seed: u64,
+    /// Of which kinds.
+    pub kind: Kind,
+}
+
+/// A process of a communicator, and what all of its members know.
+pub struct Member {
+    /// Of `MPI_COMM_WORLD` or a part.
+    pub comm: CommHandle,
+    /// Its rank there.
+    pub rank: usize,
+    /// How many there are.
+    pub size: usize,
+    /// The same numbers in all members.
+    pub common: Random,
+    /// What this process has found that MPI leaves open: the same in all its replicas.
+    pub output: Vec<u64>,
+}
+
+impl Member {
+    /// What `rank` contributes to the present operation, `number` of it.
+    pub fn word(operation: u64, rank: usize, number: usize) -> u64 {
+        mix(operation ^ (rank as u64) << 40 ^ number as u64)
+    }
+
+    /// `length` words that `rank` contributes.
+    pub fn words(operation: u64, rank: usize, length: usize) -> Vec<u64> {
+        (0..length).map(|number| Self::word(operation, rank, number)).collect()
+    }
+
+    /// A length in words: mostly short, sometimes of several frames.
+    pub fn length(&mut self) -> usize {
+        match self.common.below(10) {
+            0 => 0,
+            1..=5 => 1 + self.common.below(8),
+            6..=8 => self.common.below(80),
+            _ => self.common.below(600),
+        }
+    }
+}
+
+/// Runs a program to its end as `rank` of `size`; what it found that MPI leaves open.
+pub fn run(plan: Plan, rank: u32, size: u32) -> Vec<u64> {
+    let mut member = Member {
+        comm: CommHandle::WORLD,
+        rank: rank as usize,
+        size: size as usize,
+        common: Random::new(plan.seed),
+        output: Vec::new(),
+    };
+    let phases = 1 + member.common.below(4);
+    for _ in 0..phases {
+        let kind = if plan.kind == Kind::Mixed { member.common.pick(&Kind::ALL[..7]) } else { plan.kind };
+        phase(&mut member, kind);
+    }
+    mpi!(call_finalize());
+    member.output
+}
+
+fn phase(member: &mut Member, kind: Kind) {
+    match kind {
+        Kind::Messages => messages::named(member),
+        Kind::Wildcards => messages::from_any(member),
+        Kind::Polls => messages::polled(member),
+        Kind::Collectives => collectives::blocking(member),
+        Kind::Nonblocking => collectives::begun(member),
+        Kind::Communicators => communicators::made_and_freed(member),
+        Kind::Windows => windows::epochs(member),
+        Kind::Mixed => unreachable!("a phase is of one kind"),
+    }
+}

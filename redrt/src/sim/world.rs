@@ -1,0 +1,142 @@
+//! Time, chance, and what happens when.
+
+use super::network::{Link, LinkId};
+use quiesce::sim::random::Random;
+use redrt_types::{Incarnation, ProcessIndex};
+use redrt_wire::control::{FromAgent, ToAgent};
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Something that happens at a time.
+#[derive(Debug)]
+pub enum Event {
+    /// A process runs, if it has not since it was to.
+    Run(ProcessIndex, u64),
+    /// Another process sees that a link was opened.
+    Opened(LinkId),
+    /// What was given to a link leaves its sender.
+    Leaves(LinkId),
+    /// A frame arrives.
+    Arrives(LinkId),
+    /// The other end of a link sees that it is gone.
+    Closes(LinkId),
+    /// A daemon tells a process something.
+    Told(ProcessIndex, Incarnation, Box<ToAgent>),
+    /// `redrun` learns that a process is lost.
+    Missed(ProcessIndex),
+    /// A process is lost, wherever it is.
+    Lost(ProcessIndex),
+    /// The connection between two processes breaks.
+    Breaks(ProcessIndex, ProcessIndex),
+}
+
+/// What threads of all processes share.
+pub struct World {
+    /// The time.
+    pub now_ns: u64,
+    /// Chance.
+    pub random: Random,
+    /// What will happen, by time and then in the order in which it was planned.
+    pub events: BTreeMap<(u64, u64), Event>,
+    count: u64,
+    /// Connections.
+    pub links: Vec<Link>,
+    /// What processes told their daemons.
+    pub told: Vec<(ProcessIndex, FromAgent)>,
+    /// Longest delay of a frame.
+    pub delay_ns_max: u64,
+    /// In how many of 100 steps another process may run.
+    pause_percent: usize,
+    /// Those that have been lost, or are being.
+    muted: BTreeSet<ProcessIndex>,
+}
+
+thread_local! {
+    static CURRENT: RefCell<Option<Arc<Mutex<World>>>> = const { RefCell::new(None) };
+}
+
+/// The calling thread belongs to this world.
+pub fn enter(world: Arc<Mutex<World>>) {
+    CURRENT.set(Some(world));
+}
+
+/// The calling thread belongs to none any more.
+pub fn leave() {
+    CURRENT.set(None);
+}
+
+/// Does something with the world of the calling thread, if it belongs to one.
+pub fn with_current<T>(act: impl FnOnce(&mut World) -> T) -> Option<T> {
+    let world = CURRENT.with_borrow(Clone::clone)?;
+    let mut world = world.lock().unwrap_or_else(PoisonError::into_inner);
+    Some(act(&mut world))
+}
+
+impl World {
+    /// A world in which nothing is to happen yet.
+    pub fn new(mut random: Random) -> Self {
+        let delay_ns_max = random.pick(&[1_000, 20_000, 1_000_000]);
+        let pause_percent = random.pick(&[0, 2, 20]);
+        let (events, links, told) = (BTreeMap::new(), Vec::new(), Vec::new());
+        // Not 0, which is no time for some.
+        Self {
+            now_ns: 1_000_000,
+            random,
+            events,
+            count: 0,
+            links,
+            told,
+            delay_ns_max,
+            pause_percent,
+            muted: BTreeSet::new(),
+        }
+    }
+
+    /// The time; it goes on as it is looked at, so that nobody waits for it in vain.
+    pub fn tick(&mut self) -> u64 {
+        self.now_ns += 50;
+        self.now_ns
+    }
+
+    /// Plans an event.
+    pub fn plan(&mut self, at_ns: u64, event: Event) {
+        self.count += 1;
+        self.events.insert((at_ns.max(self.now_ns), self.count), event);
+    }
+
+    /// The next event, at whose time it is now.
+    pub fn next(&mut self) -> Option<Event> {
+        let ((at_ns, _), event) = self.events.pop_first()?;
+        self.now_ns = self.now_ns.max(at_ns);
+        Some(event)
+    }
+
+    /// Some time from now, within the longest delay.
+    pub fn soon(&mut self) -> u64 {
+        self.now_ns + 1 + self.random.number() % self.delay_ns_max
+    }
+
+    /// Nothing more is heard of a process.
+    pub fn mute(&mut self, process: ProcessIndex) {
+        self.muted.insert(process);
+    }
+
+    /// Whether anything is heard of it.
+    pub fn hears(&self, process: ProcessIndex) -> bool {
+        !self.muted.contains(&process)
+    }
+
+    /// A process tells its daemon something.
+    pub fn tell(&mut self, process: ProcessIndex, message: &FromAgent) {
+        if self.hears(process) {
+            self.told.push((process, message.clone()));
+        }
+    }
+
+    /// For how long others run before the next step of a process, if they do.
+    pub fn pause_at_step(&mut self) -> Option<u64> {
+        let pauses = self.random.chance(self.pause_percent);
+        pauses.then(|| self.random.number() % self.delay_ns_max)
+    }
+}
