@@ -25,6 +25,7 @@ cd "$root"
 if [ "${2-}" != --no-build ]; then
     cargo build --profile library -p redrt -p redrt-preload -p redrt-fortran -p cloner-preload --lib
     cargo build --release -p redrt-tools -p redrt-fortran --bins
+    cargo build --profile simulation -p redrt-sim
 fi
 
 for directory in bin lib/pkgconfig include share/man/man1 share/redrt share/bash-completion/completions \
@@ -38,11 +39,14 @@ put() {
     mv -f "$3.new" "$3"
 }
 
-for program in redrun redrtd redctl redspared redreport redplan redrt-sim redclone redrt-fortran-modules; do
+for program in redrun redrtd redctl redspared redreport redplan redclone redrt-fortran-modules; do
     if [ -f "$built/$program" ]; then
         put 755 "$built/$program" "$prefix/bin/$program"
     fi
 done
+if [ -f "$target/simulation/redrt-sim" ]; then
+    put 755 "$target/simulation/redrt-sim" "$prefix/bin/redrt-sim"
+fi
 ln -sf redrun "$prefix/bin/mpiexec"
 ln -sf redrun "$prefix/bin/mpirun"
 put 755 scripts/redrt-srun "$prefix/bin/redrt-srun"

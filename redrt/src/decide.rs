@@ -10,6 +10,7 @@ use crate::engine::replication::{Ahead, Asked, Streams};
 use crate::engine::request::{Operation, RequestId};
 use crate::engine::{self, Cell, Engine};
 use crate::faults;
+use crate::mutation::{self, Mutation};
 use crate::runtime::clock::monotonic_ns;
 use crate::runtime::threads;
 use quiesce::Outcome;
@@ -117,7 +118,8 @@ fn simply<T>(wait: bool, mut find: impl FnMut(&mut Engine) -> Option<T>) -> Opti
 
 /// Index of one complete request; `first` picks it. `None` when there is none and `wait` is not set.
 pub fn one(ids: Vec<RequestId>, wait: bool, first: impl Fn(&mut Engine) -> Option<usize>) -> Option<usize> {
-    if (wait && ids.len() == 1) || !needs_decisions(!wait) {
+    let by_itself = mutation::is_planted(Mutation::FirstByItself);
+    if (wait && ids.len() == 1) || !needs_decisions(!wait) || by_itself {
         return simply(wait, first);
     }
     decide(
@@ -168,7 +170,7 @@ pub fn all(ids: &[RequestId]) -> bool {
 /// Whether something has come true which will stay so until this thread does something about it.
 pub fn condition(holds: impl Fn(&mut Engine) -> bool) -> bool {
     let find = |engine: &mut Engine| holds(engine).then_some(());
-    if !needs_decisions(true) {
+    if !needs_decisions(true) || mutation::is_planted(Mutation::TestByItself) {
         return simply(false, find).is_some();
     }
     let follow = |engine: &mut Engine, outcome: &Outcome| match outcome {
@@ -185,8 +187,9 @@ pub fn probe(context: u64, source: Option<u32>, tag: Option<i32>, take: bool, wa
         found.map(|(source, tag, length, message)| Probed { source, tag, length, message })
     };
     // A probe with a named source is decided by the order of the channel.
-    if (wait && source.is_some()) || !needs_decisions(!wait) {
-        if !wait && source.is_none() && needs_decisions(false) {
+    let by_itself = mutation::is_planted(Mutation::ProbeByItself);
+    if (wait && source.is_some()) || !needs_decisions(!wait) || by_itself {
+        if !by_itself && !wait && source.is_none() && needs_decisions(false) {
             return look_for_any(tag, look);
         }
         return simply(wait, |engine| look(engine, source, tag));
@@ -378,7 +381,7 @@ fn read(clock: i32, here: impl Fn() -> u64) -> u64 {
 /// Cancels a receive if it is not matched.
 pub fn cancel(id: RequestId) {
     let mut engine = engine::cell().lock();
-    if !engine.is_replicated() {
+    if !engine.is_replicated() || mutation::is_planted(Mutation::CancelByItself) {
         engine.cancel(id);
         return;
     }

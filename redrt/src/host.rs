@@ -15,6 +15,10 @@ use std::sync::{Arc, OnceLock};
 
 /// One line on standard error. `eprintln!` would end the program when nobody reads it.
 pub fn say(line: impl Display) {
+    #[cfg(any(test, feature = "simulation"))]
+    if crate::sim::say(&line) {
+        return;
+    }
     // Nobody is left to be told.
     let _ = stderr().write_all(format!("{line}\n").as_bytes());
 }

@@ -19,6 +19,7 @@ pub mod faults;
 pub mod file;
 pub mod handle;
 pub mod host;
+mod mutation;
 pub mod objects;
 pub mod op;
 pub mod posix;

@@ -1,6 +1,7 @@
 //! All-to-all: everything at once while pieces are short, else in pairs.
 
 use super::{Outcome, Peers, all, board};
+use crate::mutation::{self, Mutation};
 use redrt_transport::memory::{Region, Scratch};
 
 /// From this piece length on, members exchange in pairs, so that one receiver is not swamped.
@@ -24,6 +25,9 @@ pub async fn alltoall(peers: Peers, out: Vec<Region>, into: Vec<Region>) -> Outc
     let mut steps: Vec<_> =
         (1..size).map(|step| (rank + size - step) % size).map(|from| peers.start_receive(from, into[from])).collect();
     steps.extend((1..size).map(|step| (rank + step) % size).map(|to| peers.start_send(to, out[to])));
+    if mutation::is_planted(Mutation::AlltoallUnawaited) {
+        steps.truncate(size - 1);
+    }
     all(steps).await
 }
 

@@ -1,6 +1,7 @@
 //! Barrier by dissemination: in round k each member signals the one 2^k further on.
 
 use super::{Outcome, Peers, board};
+use crate::mutation::{self, Mutation};
 use redrt_transport::memory::Region;
 
 /// Returns once all members have called it.
@@ -11,7 +12,8 @@ pub async fn barrier(peers: Peers) -> Outcome {
     }
     let size = peers.size();
     let mut distance = 1;
-    while distance < size {
+    let rounds_end = if mutation::is_planted(Mutation::BarrierShort) { size.div_ceil(2) } else { size };
+    while distance < rounds_end {
         let to = (peers.rank + distance) % size;
         let from = (peers.rank + size - distance) % size;
         peers.exchange(to, Region::empty(), from, Region::empty()).await?;

@@ -1,6 +1,7 @@
 //! Broadcast: a binomial tree while the message is short, else scatter over the tree and a ring to collect the pieces.
 
 use super::{Outcome, Peers, all, board};
+use crate::mutation::{self, Mutation};
 use redrt_transport::memory::Region;
 
 /// From this length on, each member's share of the work matters more than the number of steps.
@@ -35,10 +36,15 @@ async fn tree(peers: &Peers, buffer: Region, root: usize) -> Outcome {
     let number = (peers.rank + size - root) % size;
     let rank_of = |number: usize| (number + root) % size;
     let (parent, mut mask) = parent(number, size);
-    if let Some(parent) = parent {
-        peers.receive(rank_of(parent), buffer).await?;
-    }
     let mut steps = Vec::new();
+    if let Some(parent) = parent {
+        let receive = peers.start_receive(rank_of(parent), buffer);
+        if mutation::is_planted(Mutation::BroadcastEarly) {
+            steps.push(receive);
+        } else {
+            receive.await?;
+        }
+    }
     while mask > 1 {
         mask /= 2;
         if number + mask < size {

@@ -1,6 +1,7 @@
 //! Gather, scatter and allgather, with equal or given lengths.
 
 use super::{Outcome, Peers, all, board};
+use crate::mutation::{self, Mutation};
 use redrt_transport::memory::{Region, Scratch};
 
 /// Below this many bytes in all, allgather takes few steps (Bruck); above it moves each byte along a ring.
@@ -116,8 +117,10 @@ async fn bruck(peers: &Peers, mine: Mine, pieces: &[Region]) -> Outcome {
         peers.exchange(to, all.part(0, count * length), from, into).await?;
         have += count;
     }
+    let first = usize::from(!mutation::is_planted(Mutation::GatherMisplaced));
     for number in 1..size {
-        pieces[(peers.rank + number) % size].copy_from(all.part(number * length, length));
+        let place = (peers.rank + number - 1 + first) % size;
+        pieces[place].copy_from(all.part(number * length, length));
     }
     Ok(())
 }

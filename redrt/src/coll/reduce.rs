@@ -3,6 +3,7 @@
 
 use super::gather::scatter;
 use super::{Failure, Outcome, Peers, board};
+use crate::mutation::{self, Mutation};
 use redrt_transport::memory::{Region, Scratch};
 
 /// From this length on, allreduce gives each member a share to combine.
@@ -38,13 +39,18 @@ pub async fn reduce(peers: Peers, operand: Region, result: Region, combine: &dyn
     // Each has those behind it whose numbers differ from its own in one bit below its lowest.
     let masks = (0..usize::BITS).map(|bit| 1usize << bit).take_while(|mask| number & mask == 0);
     let children: Vec<_> = masks.take_while(|mask| number + mask < size).map(|mask| number + mask).collect();
+    let is_lost = |step: usize| step > 0 && mutation::is_planted(Mutation::ReduceChildLost);
     let places = Places::new(operand, (peers.rank == root).then_some(result), children.len());
     let mut mine = operand;
     for (step, child) in children.into_iter().enumerate() {
         let theirs = places.of_step(step);
         peers.receive(rank_of(child), theirs).await?;
         // Mine is to the left: compute into theirs.
-        join(combine, mine, theirs)?;
+        if is_lost(step) {
+            theirs.copy_from(mine);
+        } else {
+            join(combine, mine, theirs)?;
+        }
         mine = theirs;
     }
     if number != 0 {

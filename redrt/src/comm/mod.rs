@@ -14,6 +14,7 @@ use crate::dynamic::connection;
 use crate::dynamic::contact::{self, Identity};
 use crate::error::{Error, Result};
 use crate::handle::{CommHandle, Held, Table};
+use crate::mutation::{self, Mutation};
 use crate::objects::attached::Attached;
 use crate::objects::info::Info;
 use crate::objects::session::Session;
@@ -242,6 +243,7 @@ impl Comm {
 
     /// The members, for a nonblocking collective.
     pub fn nonblocking_peers(&self, number: u64) -> Peers {
+        let number = if mutation::is_planted(Mutation::NonblockingMixed) { 0 } else { number };
         let context = mix(self.context ^ COLLECTIVE, number % NONBLOCKING_COUNT) | COLLECTIVE;
         self.peers_in(context, (number & 0x3fff_ffff) as i32)
     }
@@ -322,6 +324,7 @@ impl Comm {
     /// A communicator of the same members, without attributes.
     pub fn duplicate(&self, attached: Arc<Attached>) -> Arc<Self> {
         let context = self.next_context(DUPLICATE_DETAIL);
+        let context = if mutation::is_planted(Mutation::ContextShared) { self.context } else { context };
         let mut comm = Self::new(context, self.rank, self.members.clone(), attached);
         comm.topology = self.topology.clone();
         comm.session.clone_from(&self.session);

@@ -77,7 +77,9 @@ fn last_words(message: &str, words: FromAgent) {
     if let Some(job) = job()
         && let Some(control) = job.control
     {
-        if control.send(&words).is_ok() && cfg!(not(any(test, feature = "simulation"))) {
+        if control.send(&words).is_ok() {
+            #[cfg(any(test, feature = "simulation"))]
+            crate::sim::end_process();
             // The daemon ends this process; if it cannot, its end is noticed by the agent thread.
             loop {
                 std::thread::park();

@@ -44,8 +44,43 @@ struct Shared {
     /// Steps until it is lost; 0 when nothing is planned.
     steps_left: AtomicU64,
     number: ProcessIndex,
+    /// Looks at the network since it last handed over.
+    looks: AtomicU64,
     world: Arc<Mutex<World>>,
 }
+
+/// The calling thread, and those that it starts, stay on the core where it is. One of them runs at a time, and to hand
+/// over to a thread of another core takes four times as long.
+pub struct Pinned(libc::cpu_set_t);
+
+impl Pinned {
+    /// Until this is dropped.
+    pub fn here() -> Option<Self> {
+        // SAFETY: - all zeros are a set, an empty one.
+        let (mut before, mut here): (libc::cpu_set_t, libc::cpu_set_t) = unsafe { std::mem::zeroed() };
+        let bytes = size_of::<libc::cpu_set_t>();
+        // SAFETY: - before is valid for writes of its size.
+        let has_failed = unsafe { libc::sched_getaffinity(0, bytes, &raw mut before) } != 0;
+        // SAFETY: - asks for a number.
+        let core = usize::try_from(unsafe { libc::sched_getcpu() }).ok().filter(|_| !has_failed)?;
+        // SAFETY: - a set of its own.
+        unsafe { libc::CPU_SET(core, &mut here) };
+        // SAFETY: - here is valid for its size.
+        let is_pinned = unsafe { libc::sched_setaffinity(0, bytes, &raw const here) } == 0;
+        is_pinned.then_some(Self(before))
+    }
+}
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        // Where it may not run any more, it stays where it is.
+        // SAFETY: - the set is valid for its size.
+        unsafe { libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const self.0) };
+    }
+}
+
+/// A process that looks more often and does not go to sleep never will.
+const LOOKS_MAX: u64 = 1_000_000;
 
 /// What a lost process unwinds with.
 struct Lost;
@@ -84,6 +119,7 @@ impl Actor {
             is_lost: AtomicBool::new(false),
             steps_left: AtomicU64::new(0),
             number,
+            looks: AtomicU64::new(0),
             world: world.clone(),
         });
         let process = Arc::new(Process::default());
@@ -165,6 +201,7 @@ impl Shared {
     }
 
     fn hand_over(&self, pause: Pause) {
+        self.looks.store(0, Ordering::Relaxed);
         let mut turn = locked(&self.turn);
         turn.runs = false;
         turn.pause = Some(pause);
@@ -216,6 +253,19 @@ pub fn step(may_pause: bool) {
             sleep(Some(pause_ns));
         }
     }
+}
+
+/// A process has looked at the network.
+///
+/// # Panics
+/// When it does so again and again instead of going to sleep.
+pub fn look() {
+    CURRENT.with_borrow(|current| {
+        if let Some(shared) = current {
+            let looks = shared.looks.fetch_add(1, Ordering::Relaxed);
+            assert!(looks < LOOKS_MAX || std::thread::panicking(), "it polls and does not go to sleep");
+        }
+    });
 }
 
 /// See [`super::end_process`].

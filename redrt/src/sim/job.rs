@@ -1,10 +1,12 @@
 //! `redrun` and the daemons of a simulated job: who is there, what each is told and when, what is lost.
 
-use super::actor::{Actor, End, Pause};
+use super::Mutation;
+use super::actor::{Actor, End, Pause, Pinned};
 use super::network::{NAME, Receiving, Simulated};
 use super::program::{self, Kind};
 use super::world::{self, Event, World};
 use crate::api::init::init_simulated;
+use crate::mutation::PLANTED;
 use crate::runtime::control::Control;
 use crate::runtime::networks::SIMULATED;
 use crate::{engine, runtime};
@@ -31,13 +33,17 @@ pub struct Options {
     pub kind: Option<Kind>,
     /// No process is lost, and no connection.
     pub is_undisturbed: bool,
-    /// Prints what happens.
-    pub traces: bool,
+    /// Is called with each thing that happens.
+    pub trace: Option<fn(&str)>,
+    /// A bug in every process.
+    pub mutation: Option<Mutation>,
 }
 
 /// What happened in a run that was right.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Summary {
+    /// What the program did.
+    pub kind: Option<Kind>,
     /// Events in all.
     pub events: u64,
     /// Processes that were lost.
@@ -48,6 +54,14 @@ pub struct Summary {
     pub rank_count: u32,
     /// Replicas of each.
     pub degree: u16,
+}
+
+impl fmt::Display for Summary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { kind, events, losses, breaks, rank_count, degree } = self;
+        let kind = kind.map(|kind| format!("{kind:?}")).unwrap_or_default();
+        write!(f, "{kind} on {rank_count} x {degree}, {events} events, {losses} losses, {breaks} connections broken")
+    }
 }
 
 /// What went wrong in a run.
@@ -92,7 +106,6 @@ struct Job {
     members: Vec<Member>,
     is_released: bool,
     summary: Summary,
-    traces: bool,
 }
 
 /// Runs one seed to its end.
@@ -108,7 +121,8 @@ pub fn run(seed: u64, options: &Options) -> Result<Summary, Failure> {
     let plan = program::Plan { seed: random.number(), kind };
     let losses = if options.is_undisturbed || degree == 1 { 0 } else { random.below(1 + usize::from(degree)) };
     let breaks = if options.is_undisturbed || degree == 1 || random.chance(70) { 0 } else { 1 + random.below(3) };
-    let mut job = Job::new(random, rank_count, degree, plan, options.traces);
+    let _pinned = Pinned::here();
+    let mut job = Job::new(random, rank_count, degree, plan, options);
     job.plan_faults(losses, breaks);
     let result = job.run();
     world::leave();
@@ -119,9 +133,16 @@ pub fn run(seed: u64, options: &Options) -> Result<Summary, Failure> {
 }
 
 impl Job {
-    fn new(random: Random, rank_count: u32, degree: u16, plan: program::Plan, traces: bool) -> Self {
+    fn new(random: Random, rank_count: u32, degree: u16, plan: program::Plan, options: &Options) -> Self {
+        let mutation = options.mutation;
+        let mut random = random;
+        let protocol = random.pick(&[Protocol::Hash, Protocol::Hash, Protocol::AllToAll]);
+        // Replicated windows need the strict one.
+        let is_strict = matches!(plan.kind, Kind::Windows | Kind::Mixed) || random.chance(70);
+        let verification = if is_strict { Verification::Strict } else { Verification::Deferred };
+        let compared = (protocol, verification);
         let shape = redrt_types::World::uniform(rank_count, degree);
-        let world = Arc::new(Mutex::new(World::new(random)));
+        let world = Arc::new(Mutex::new(World::new(random, options.trace)));
         world::enter(world.clone());
         let view = View::initial(&shape);
         let card = |process: ProcessIndex| Card {
@@ -133,10 +154,14 @@ impl Job {
         };
         let cards: Vec<_> = (0..shape.process_count()).map(|process| card(ProcessIndex(process))).collect();
         let member = |replica: ReplicaId| {
-            let (cards, welcome, at) = (cards.clone(), welcome(&shape, &view, replica), shape.process(replica));
+            let (cards, welcome, at) =
+                (cards.clone(), welcome(&shape, &view, replica, compared), shape.process(replica));
             let begin = move || {
                 let network: Arc<dyn Network> = Arc::new(Simulated);
                 SIMULATED.get_or_init(|| network);
+                if let Some(mutation) = mutation {
+                    PLANTED.get_or_init(|| mutation);
+                }
                 let hear = move |message: &FromAgent| {
                     world::with_current(|world| world.tell(at, message));
                 };
@@ -157,8 +182,8 @@ impl Job {
             }
         };
         let members = shape.replicas().map(member).collect();
-        let summary = Summary { rank_count, degree, ..Summary::default() };
-        Self { world, view, members, is_released: false, summary, traces }
+        let summary = Summary { kind: Some(plan.kind), rank_count, degree, ..Summary::default() };
+        Self { world, view, members, is_released: false, summary }
     }
 
     fn world(&self) -> std::sync::MutexGuard<'_, World> {
@@ -208,9 +233,7 @@ impl Job {
             if self.summary.events > EVENTS_MAX {
                 return Err(format!("it does not end:{}", self.state()));
             }
-            if self.traces {
-                println!("{:>12} {event:?}", self.world().now_ns);
-            }
+            self.world().say(|| format!("{event:?}"));
             self.happen(event)?;
             let told = std::mem::take(&mut self.world().told);
             for (process, message) in told {
@@ -328,7 +351,7 @@ impl Job {
                 if let Some(until) = until {
                     let mut world = self.world();
                     // One that polls does so a few times for each thing that happens.
-                    let until = until.max(world.now_ns + 1 + world.random.number() % (world.delay_ns_max / 4));
+                    let until = until.max(world.now_ns + 1 + world.random.number() % world.delay_ns_max);
                     world.plan(until, Event::Run(process, sleeps));
                 }
             }
@@ -336,8 +359,9 @@ impl Job {
             Pause::Ended(End::Lost) => self.gone(process),
             Pause::Ended(End::Panicked(why)) => {
                 let replica = member.replica;
-                let told = std::mem::take(&mut self.world().told);
-                let said: Vec<_> = told.iter().map(|(_, message)| format!("{message:?}")).collect();
+                let world = self.world();
+                let told = world.told.iter().map(|(_, message)| format!("{message:?}"));
+                let said: Vec<_> = told.chain(world.lines.iter().cloned()).collect();
                 return Err(format!("{replica}: {why} {}", said.join("; ")));
             }
         }
@@ -418,7 +442,8 @@ fn member_lost(job: &mut Job, process: ProcessIndex) {
     }
 }
 
-fn welcome(world: &redrt_types::World, view: &View, me: ReplicaId) -> Welcome {
+fn welcome(world: &redrt_types::World, view: &View, me: ReplicaId, compared: (Protocol, Verification)) -> Welcome {
+    let (protocol, verification) = compared;
     let job = 7;
     Welcome {
         job,
@@ -428,8 +453,8 @@ fn welcome(world: &redrt_types::World, view: &View, me: ReplicaId) -> Welcome {
         view: view.clone(),
         world: world.clone(),
         options: JobOptions {
-            protocol: Protocol::Hash,
-            verification: Verification::Strict,
+            protocol,
+            verification,
             transport: Transport::Tcp,
             determinism: Determinism::Full,
             files: Files::Once,

@@ -17,6 +17,7 @@ mod program;
 mod tests;
 mod world;
 
+pub use crate::mutation::Mutation;
 pub use job::{Failure, Options, Summary, run};
 pub use program::Kind;
 
@@ -30,6 +31,11 @@ pub(crate) fn now_ns() -> Option<u64> {
 /// Lets the calling process sleep until it is woken, at most so long. `false` where it is not simulated.
 pub(crate) fn sleep(limit: Option<Duration>) -> bool {
     actor::sleep(limit.map(|limit| limit.as_nanos() as u64))
+}
+
+/// Takes a line for the user. `false` where the process is not simulated.
+pub(crate) fn say(line: &dyn std::fmt::Display) -> bool {
+    world::with_current(|world| world.lines.push(line.to_string())).is_some()
 }
 
 /// Something that a process does which it may be lost before; at some of them others may run first.

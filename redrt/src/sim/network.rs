@@ -1,8 +1,12 @@
 //! The simulated network: connections that keep their order, with delays, little room, and ends that are lost.
 
+use super::actor;
 use super::world::{self, Event, World};
 use redrt_transport::Landings;
-use redrt_transport::network::{Connecting, Inlet, Name, Network, Opening, Outlet, Received, Source, whole_frame};
+use redrt_transport::frame::{Header, Kind};
+use redrt_transport::network::{
+    self, Connecting, Inlet, Name, Network, Opening, Outlet, Received, Source, whole_frame,
+};
 use redrt_types::ProcessIndex;
 use std::any::Any;
 use std::collections::VecDeque;
@@ -15,9 +19,10 @@ pub type LinkId = usize;
 /// Name of the network in addresses.
 pub const NAME: &str = "simulated";
 
-/// Small, so that payloads of a few hundred bytes go by rendezvous and in fragments.
-pub const FRAME_BYTES_MAX: usize = 256;
-const DATA_BYTES_MAX: usize = 96;
+/// The least that a network may offer.
+const FRAME_BYTES_MAX: usize = network::FRAME_BYTES_LEAST;
+/// Small, so that long payloads go in many fragments.
+const DATA_BYTES_MAX: usize = 1000;
 
 enum Frame {
     Copied(Vec<u8>),
@@ -43,8 +48,10 @@ pub struct Link {
     arrived: VecDeque<Vec<u8>>,
     /// When the last of what travels arrives.
     last_ns: u64,
-    /// Frames on their way, at most.
-    room: usize,
+    /// More than this many bytes are not on their way at once.
+    room_bytes: usize,
+    /// Nothing more is taken on its way.
+    is_cut: bool,
     /// Nothing more will come.
     is_closed: bool,
     /// The sender has seen that it is lost.
@@ -59,7 +66,7 @@ impl Link {
 
     /// Whether it is of any use.
     pub fn is_open(&self) -> bool {
-        !self.is_closed && !self.is_broken
+        !self.is_cut && !self.is_closed && !self.is_broken
     }
 }
 
@@ -68,7 +75,8 @@ impl World {
     pub fn leaves(&mut self, id: LinkId) -> Option<ProcessIndex> {
         let at_ns = self.soon();
         let link = &mut self.links[id];
-        if !link.is_open() || link.travels.len() + link.arrived.len() >= link.room {
+        let underway: usize = link.travels.iter().chain(&link.arrived).map(Vec::len).sum();
+        if !link.is_open() || underway >= link.room_bytes {
             return None;
         }
         let frame = match link.given.pop_front()? {
@@ -86,8 +94,11 @@ impl World {
     pub fn arrives(&mut self, id: LinkId) -> Option<ProcessIndex> {
         let link = &mut self.links[id];
         let frame = link.travels.pop_front()?;
+        let said = self.trace.map(|_| described(link, &frame));
         link.arrived.push_back(frame);
-        Some(link.to)
+        let to = link.to;
+        self.say(|| said.unwrap_or_default());
+        Some(to)
     }
 
     /// A link is lost, with part of what is on its way. Both ends learn of it, each in its time.
@@ -97,6 +108,7 @@ impl World {
         // It may be in memory that is no more.
         link.given.clear();
         link.travels.truncate(keeps);
+        link.is_cut = true;
         let last_ns = link.last_ns;
         let at_ns = self.soon().max(last_ns);
         self.plan(at_ns, Event::Closes(id));
@@ -111,7 +123,7 @@ impl World {
     }
 
     fn give(&mut self, id: LinkId, frame: Frame) {
-        if !self.hears(self.links[id].name.from) {
+        if self.links[id].is_cut || !self.hears(self.links[id].name.from) {
             return;
         }
         self.links[id].given.push_back(frame);
@@ -120,10 +132,21 @@ impl World {
     }
 }
 
+fn described(link: &Link, frame: &[u8]) -> String {
+    let Some(header) = frame.first_chunk().map(Header::from_bytes) else { return "rubbish".to_owned() };
+    let kind = Kind::from_u8(header.kind);
+    let (from, to, length) = (link.name.from.0, link.to.0, frame.len());
+    format!(
+        "process {from} -> {to}, epoch {}: {kind:?} of {length} bytes, context {:#x}, sequence {}, tag {}",
+        link.name.epoch, header.context, header.sequence, header.tag
+    )
+}
+
 /// The network as a process sees it. The address of a process is its number.
 pub struct Simulated;
 
 fn with<T>(act: impl FnOnce(&mut World) -> T) -> T {
+    actor::look();
     world::with_current(act).expect("it is used in a simulation")
 }
 
@@ -139,7 +162,7 @@ impl Network for Simulated {
     fn connect(&self, opening: Opening) -> Connecting {
         let Ok(number) = opening.address.parse() else { return Connecting::Refused };
         with(|world| {
-            let room = world.random.pick(&[1, 3, 1000]);
+            let room_bytes = world.random.pick(&[16 << 10, 64 << 10, 1 << 20]);
             let id = world.links.len();
             let (given, travels, arrived) = (VecDeque::new(), VecDeque::new(), VecDeque::new());
             world.links.push(Link {
@@ -149,7 +172,8 @@ impl Network for Simulated {
                 travels,
                 arrived,
                 last_ns: 0,
-                room,
+                room_bytes,
+                is_cut: false,
                 is_closed: false,
                 is_broken: false,
             });

@@ -42,6 +42,8 @@ pub struct World {
     count: u64,
     /// Connections.
     pub links: Vec<Link>,
+    /// Lines for the user.
+    pub lines: Vec<String>,
     /// What processes told their daemons.
     pub told: Vec<(ProcessIndex, FromAgent)>,
     /// Longest delay of a frame.
@@ -50,6 +52,8 @@ pub struct World {
     pause_percent: usize,
     /// Those that have been lost, or are being.
     muted: BTreeSet<ProcessIndex>,
+    /// Is called with each thing that happens.
+    pub trace: Option<fn(&str)>,
 }
 
 thread_local! {
@@ -75,7 +79,7 @@ pub fn with_current<T>(act: impl FnOnce(&mut World) -> T) -> Option<T> {
 
 impl World {
     /// A world in which nothing is to happen yet.
-    pub fn new(mut random: Random) -> Self {
+    pub fn new(mut random: Random, trace: Option<fn(&str)>) -> Self {
         let delay_ns_max = random.pick(&[1_000, 20_000, 1_000_000]);
         let pause_percent = random.pick(&[0, 2, 20]);
         let (events, links, told) = (BTreeMap::new(), Vec::new(), Vec::new());
@@ -87,9 +91,11 @@ impl World {
             count: 0,
             links,
             told,
+            lines: Vec::new(),
             delay_ns_max,
             pause_percent,
             muted: BTreeSet::new(),
+            trace,
         }
     }
 
@@ -115,6 +121,13 @@ impl World {
     /// Some time from now, within the longest delay.
     pub fn soon(&mut self) -> u64 {
         self.now_ns + 1 + self.random.number() % self.delay_ns_max
+    }
+
+    /// Says what happens, if somebody wants to know.
+    pub fn say(&self, what: impl FnOnce() -> String) {
+        if let Some(trace) = self.trace {
+            trace(&format!("{:>12} {}", self.now_ns, what()));
+        }
     }
 
     /// Nothing more is heard of a process.

@@ -4,6 +4,7 @@ use super::order::{Combination, Place};
 use crate::abi::{MPI_ERR_OP, MPI_ERR_RMA_RANGE, MPI_ERR_TYPE};
 use crate::datatype;
 use crate::handle::{DatatypeHandle, OpHandle};
+use crate::mutation::{self, Mutation};
 use crate::op;
 use redrt_datatype::layout::Layout;
 use redrt_datatype::{TypeMap, pack};
@@ -100,7 +101,7 @@ pub fn combine(start: *mut u8, layout: &Layout, how: Combination, data: &[u8]) -
     if data.len() as u64 != layout.size() {
         return Err(MPI_ERR_TYPE);
     }
-    if operation == OpHandle::REPLACE {
+    if operation == OpHandle::REPLACE || mutation::is_planted(Mutation::AccumulateReplaces) {
         return write(start, layout, data);
     }
     let operation = op::resolve(operation).map_err(|_| MPI_ERR_OP)?;

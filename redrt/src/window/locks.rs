@@ -1,5 +1,6 @@
 //! Who holds the lock of one target's window, and who waits for it: first come, first served.
 
+use crate::mutation::{self, Mutation};
 use std::collections::{BTreeSet, VecDeque};
 
 /// The lock of a window at one target (MPI-5.0 §12.5.3). Origins are ranks in the window's group.
@@ -43,7 +44,8 @@ impl Locks {
     }
 
     fn is_free_for(&self, exclusive: bool) -> bool {
-        self.exclusive.is_none() && (!exclusive || self.shared.is_empty())
+        mutation::is_planted(Mutation::LockIgnored)
+            || self.exclusive.is_none() && (!exclusive || self.shared.is_empty())
     }
 
     fn grant(&mut self, origin: u32, exclusive: bool) {

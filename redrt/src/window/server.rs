@@ -17,6 +17,7 @@ use quiesce::{Outcome as DecidedOutcome, StreamId};
 use redrt_datatype::layout::Layout;
 use redrt_datatype::pack;
 use sdc_detect::Element;
+use std::cell::Cell;
 use std::collections::{BTreeMap, VecDeque};
 use std::ffi::c_int;
 use std::future::{Future, poll_fn};
@@ -165,10 +166,20 @@ process_local! {
     static BEHIND_COUNT: AtomicUsize = AtomicUsize::new(0);
 }
 
-/// Whether servers wait for the program to come further: then they must look when it makes a call.
+/// Whether servers wait for the program to come further, and it has: the calling thread is in another MPI call than
+/// when it was asked before. Then they must look. Once for each call: who waits in one would never sleep.
 #[inline]
 pub fn wait_for_program() -> bool {
-    BEHIND_COUNT.load(Ordering::Relaxed) > 0
+    BEHIND_COUNT.load(Ordering::Relaxed) > 0 && has_come_further()
+}
+
+#[cold]
+fn has_come_further() -> bool {
+    thread_local! {
+        static CALLS: Cell<u64> = const { Cell::new(0) };
+    }
+    let calls = threads::call_count();
+    CALLS.replace(calls) != calls
 }
 
 impl Window {

@@ -19,6 +19,10 @@ use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+/// A network takes frames of at least this length, in bytes, whole: replicated, payloads of up to 8 KiB go with their
+/// offers.
+pub const FRAME_BYTES_LEAST: usize = 9 << 10;
+
 /// Payload bytes that outlive the call that sends them.
 pub trait Source: Send + Sync {
     /// The bytes.
@@ -116,7 +120,7 @@ pub trait Network: Send + Sync {
     /// Its name in the addresses of processes.
     fn name(&self) -> &'static str;
 
-    /// Longest frame that goes in one piece, in bytes, payload fragments excepted.
+    /// Longest frame that goes in one piece, in bytes, payload fragments excepted: [`FRAME_BYTES_LEAST`] or more.
     fn frame_bytes_max(&self) -> usize;
 
     /// Opens a connection, or begins to.

@@ -1,7 +1,7 @@
 //! Communicators that come and go.
 
 use super::mpi::{self, mpi};
-use super::{Member, collectives, messages};
+use super::{Member, collectives, messages, same};
 use crate::abi::exports::*;
 use crate::handle::CommHandle;
 use quiesce::sim::random::Random;
@@ -16,6 +16,9 @@ pub fn made_and_freed(member: &mut Member) {
             0 => duplicate(member, seed),
             _ => split(member, 1 + seed as usize % 3, seed),
         };
+        if way == 0 {
+            crossed(member, &part, seed);
+        }
         match member.common.below(3) {
             0 => collectives::blocking(&mut part),
             1 => messages::named(&mut part),
@@ -35,6 +38,20 @@ pub fn made_and_freed(member: &mut Member) {
     }
 }
 
+/// Messages of both are under way at once, with one tag, and received in another order than they were sent in.
+fn crossed(member: &Member, part: &Member, seed: u64) {
+    let (rank, size) = (member.rank, member.size);
+    let (to, source) = ((rank + 1) % size, (rank + size - 1) % size);
+    let [first, second] = [seed, !seed].map(|operation| Member::words(operation, rank, 3));
+    let mut sends = [mpi::isend(member.comm, &first, to, 1), mpi::isend(part.comm, &second, to, 1)];
+    for (comm, operation) in [(part.comm, !seed), (member.comm, seed)] {
+        let mut words = vec![0; 3];
+        mpi::receive(comm, &mut words, source as c_int, 1);
+        same(&words, &Member::words(operation, source, 3), "a message of another communicator");
+    }
+    mpi::wait_all(&mut sends);
+}
+
 fn duplicate(member: &Member, seed: u64) -> Member {
     let mut comm = CommHandle::NULL;
     mpi!(call_comm_dup(member.comm, &raw mut comm));
@@ -51,6 +68,5 @@ fn split(member: &Member, colors: usize, seed: u64) -> Member {
     mpi!(call_comm_rank(comm, &raw mut found_rank));
     mpi!(call_comm_size(comm, &raw mut found_size));
     assert_eq!((found_rank as usize, found_size as usize), (rank, members.len()));
-    let _ = mpi::WORD;
     Member { comm, rank, size: members.len(), common: Random::new(seed), output: Vec::new() }
 }

@@ -1,7 +1,7 @@
 //! Messages between two processes.
 
-use super::Member;
 use super::mpi::{self, mpi};
+use super::{Member, same};
 use crate::abi::exports::*;
 use crate::abi::{MPI_ANY_SOURCE, MPI_ANY_TAG, Status};
 use crate::handle::{MessageHandle, RequestHandle};
@@ -66,7 +66,7 @@ pub fn named(member: &mut Member) {
             }
         }
         for (words, length) in incoming.iter().zip(&lengths) {
-            assert_eq!(*words, Member::words(operation, source, *length), "a message from rank {source}");
+            same(words, &Member::words(operation, source, *length), "a message");
         }
     }
 }
@@ -84,7 +84,7 @@ pub fn from_any(member: &mut Member) {
             let mut seen = vec![0; size];
             let note = |status: Status, words: &[u64], seen: &mut Vec<usize>, output: &mut Vec<u64>| {
                 let source = status.source as usize;
-                assert_eq!(words, Member::words(operation, source, length), "what rank {source} has sent");
+                same(words, &Member::words(operation, source, length), "a message from any source");
                 // Messages of one source in order.
                 assert_eq!(status.tag as usize, seen[source]);
                 seen[source] += 1;
@@ -144,7 +144,7 @@ fn wait_some(receives: &mut [RequestHandle], statuses: &mut [Option<Status>], ou
 pub fn polled(member: &mut Member) {
     let Member { comm, rank, size, .. } = *member;
     for _ in 0..1 + member.common.below(4) {
-        let (operation, way, length) = (member.common.number(), member.common.below(4), member.length());
+        let (operation, way, length) = (member.common.number(), member.common.below(5), member.length());
         let (to, source) = ((rank + 1) % size, (rank + size - 1) % size);
         let own = Member::words(operation, rank, length);
         let mut sent = mpi::isend(comm, &own, to, 5);
@@ -183,6 +183,20 @@ pub fn polled(member: &mut Member) {
                 let (place, count) = (mpi::into(&mut words), length as c_int);
                 mpi!(call_mrecv(place, count, mpi::WORD, &raw mut message, &raw mut status));
             }
+            3 => {
+                // It may come before it is cancelled, or not: all replicas agree on that.
+                let patience = member.common.below(3);
+                let mut receive = mpi::ireceive(comm, &mut words, source as c_int, 5);
+                let is_there = (0..patience).any(|_| mpi::test(&mut receive).is_some());
+                if !is_there {
+                    mpi!(call_cancel(&raw mut receive));
+                    let is_cancelled = mpi::wait(&mut receive).is_cancelled();
+                    looks = u64::from(is_cancelled);
+                    if is_cancelled {
+                        mpi::receive(comm, &mut words, source as c_int, 5);
+                    }
+                }
+            }
             _ => {
                 // One that comes and one that does not: it is cancelled.
                 let mut never = vec![0; 1];
@@ -195,7 +209,7 @@ pub fn polled(member: &mut Member) {
         }
         // How often it looked is agreed between replicas.
         member.output.push(looks);
-        assert_eq!(words, Member::words(operation, source, length), "a message from rank {source}");
+        same(&words, &Member::words(operation, source, length), "a message that was looked for");
         mpi::wait(&mut sent);
         mpi!(call_barrier(comm));
     }

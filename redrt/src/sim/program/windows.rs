@@ -1,7 +1,7 @@
 //! One-sided communication.
 
-use super::Member;
 use super::mpi::{self, WORD, mpi};
+use super::{Member, same};
 use crate::abi::exports::*;
 use crate::abi::{MPI_LOCK_EXCLUSIVE, MPI_LOCK_SHARED};
 use crate::handle::{GroupHandle, InfoHandle, OpHandle, WinHandle};
@@ -32,6 +32,12 @@ impl Window {
         (0..self.length).map(|at| unsafe { self.start.add(at).read_volatile() }).collect()
     }
 
+    /// Stores a number in some of its words. Only while no operation may reach them.
+    fn fill(&self, words: std::ops::Range<usize>, number: u64) {
+        // SAFETY: - as for `words`.
+        words.for_each(|at| unsafe { self.start.add(at).write_volatile(number) });
+    }
+
     fn put(&self, words: &[u64], target: usize, at: usize) {
         let (count, target) = (mpi::count(words), target as c_int);
         mpi!(call_put(mpi::from(words), count, WORD, target, at as isize, count, WORD, self.handle));
@@ -54,10 +60,11 @@ pub fn epochs(member: &mut Member) {
     // A block of each origin, one for sums, and a counter.
     let window = Window::new(member, (member.size + 1) * block + 1);
     for _ in 0..1 + member.common.below(4) {
-        match member.common.below(4) {
+        match member.common.below(5) {
             0 => fenced(member, &window, block),
             1 => counted(member, &window),
             2 => of_groups(member, &window, block),
+            3 => guarded(member, &window),
             _ => locked(member, &window, block),
         }
         mpi!(call_barrier(member.comm));
@@ -82,7 +89,7 @@ fn fenced(member: &mut Member, window: &Window, block: usize) {
     let words = window.words();
     for origin in 0..size {
         let expected = Member::words(operation, origin, block);
-        assert_eq!(words[origin * block..(origin + 1) * block], expected, "what rank {origin} has put");
+        same(&words[origin * block..(origin + 1) * block], &expected, "what a rank has put");
     }
     for at in 0..block {
         let added = (0..size).fold(0, |sum: u64, origin| sum.wrapping_add(Member::word(operation, origin, at)));
@@ -92,7 +99,7 @@ fn fenced(member: &mut Member, window: &Window, block: usize) {
     let target = (rank + 1) % size;
     window.get(&mut read, target, rank * block);
     mpi!(call_win_fence(0, window.handle));
-    assert_eq!(read, own, "what was put to rank {target}");
+    same(&read, &own, "what was put to the next rank");
 }
 
 /// All draw numbers from one counter: each once.
@@ -127,6 +134,8 @@ fn of_groups(member: &mut Member, window: &Window, block: usize) {
     let (rank, size, operation) = (member.rank, member.size, member.common.number());
     let (right, left) = ((rank + 1) % size, (rank + size - 1) % size);
     let [mut to, mut from] = [right, left].map(|other| group_of(member, other));
+    // Before it is open, the window is its owner's alone.
+    window.fill(left * block..(left + 1) * block, operation);
     mpi!(call_win_post(from, 0, window.handle));
     mpi!(call_win_start(to, 0, window.handle));
     let own = Member::words(operation, rank, block);
@@ -134,9 +143,39 @@ fn of_groups(member: &mut Member, window: &Window, block: usize) {
     mpi!(call_win_complete(window.handle));
     mpi!(call_win_wait(window.handle));
     let words = window.words();
-    assert_eq!(words[left * block..(left + 1) * block], Member::words(operation, left, block), "from rank {left}");
+    same(
+        &words[left * block..(left + 1) * block],
+        &Member::words(operation, left, block),
+        "what the left rank has put",
+    );
     mpi!(call_group_free(&raw mut to));
     mpi!(call_group_free(&raw mut from));
+}
+
+/// All count one up, each by itself under an exclusive lock.
+fn guarded(member: &mut Member, window: &Window) {
+    let (size, target, at) = (member.size, member.common.below(member.size), window.length - 1);
+    let read = |count: &mut [u64]| {
+        window.get(count, target, at);
+        mpi!(call_win_flush(target as c_int, window.handle));
+    };
+    let lock = || mpi!(call_win_lock(MPI_LOCK_EXCLUSIVE, target as c_int, 0, window.handle));
+    let unlock = || mpi!(call_win_unlock(target as c_int, window.handle));
+    let [mut before, mut count, mut after] = [[0]; 3];
+    lock();
+    read(&mut before);
+    unlock();
+    mpi!(call_barrier(member.comm));
+    lock();
+    read(&mut count);
+    window.put(&[count[0] + 1], target, at);
+    unlock();
+    member.output.push(count[0]);
+    mpi!(call_barrier(member.comm));
+    lock();
+    read(&mut after);
+    unlock();
+    assert_eq!(after[0], before[0] + size as u64, "a count that all have raised under a lock");
 }
 
 fn group_of(member: &Member, other: usize) -> GroupHandle {

@@ -1,4 +1,6 @@
-//! `redrt-sim`: runs the simulator of the replication protocol, to replay a seed that a test found.
+//! `redrt-sim`: runs the simulators of the replication protocol and of the library, to replay a seed that a test found.
+
+mod library;
 
 use anyhow::{Result, bail};
 use clap::{Parser, ValueEnum};
@@ -8,13 +10,25 @@ use std::process::ExitCode;
 
 /// Simulates a job of replicated ranks with faults, from a seed, and checks that it ends right.
 ///
-/// The same seed and options give the same run. Prints a summary line for each seed; ends with exit code 1 at the
+/// Simulates the replication protocol alone, or with --library all of the library below real MPI calls. The same seed and options give the same run. Prints a summary line for each seed; ends with exit code 1 at the
 /// first run that is not right.
 #[derive(Parser)]
 #[command(name = "redrt-sim", version)]
 struct Arguments {
     /// The seed, or the first of several.
     seed: u64,
+
+    /// Simulate the whole library: collectives, windows, decisions and errors on top of the protocol.
+    #[arg(long, conflicts_with_all = ["protocol", "faults"])]
+    library: bool,
+
+    /// What the program does that calls the library; chosen by the seed if not given.
+    #[arg(long, requires = "library")]
+    program: Option<library::Program>,
+
+    /// Plant a bug in every process, to see that it is found.
+    #[arg(long, value_name = "BUG", requires = "library", value_parser = library::mutation)]
+    plant: Option<mpi_abi::sim::Mutation>,
 
     /// How many seeds to run.
     #[arg(long, default_value_t = 1)]
@@ -94,6 +108,9 @@ impl Arguments {
 fn main() -> Result<ExitCode> {
     let arguments = Arguments::parse();
     let options = arguments.options()?;
+    if arguments.library {
+        return library::run(&arguments);
+    }
     for seed in arguments.seed..arguments.seed + arguments.count {
         match run(seed, &options) {
             Ok(summary) => say::line(format_args!(

@@ -1,0 +1,81 @@
+//! Bugs that simulations plant to show that they would be found. The library that programs load can have none.
+
+/// A planted bug.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[cfg_attr(not(any(test, feature = "simulation")), allow(dead_code))]
+pub enum Mutation {
+    /// A barrier leaves out its last round.
+    BarrierShort,
+    /// A member of the tree of a broadcast does not wait for its parent before it sends on.
+    BroadcastEarly,
+    /// A reduction leaves out the last child of a member.
+    ReduceChildLost,
+    /// A scan combines with one member too few.
+    ScanShort,
+    /// An allgather puts the first piece that it has received where its own belongs.
+    GatherMisplaced,
+    /// An alltoall waits for what it receives, and not for what it sends.
+    AlltoallUnawaited,
+    /// Nonblocking collectives have one context and one tag.
+    NonblockingMixed,
+    /// A duplicate has the context of the communicator that it was made from.
+    ContextShared,
+    /// A fence does not wait for the operations of others.
+    FenceUncounted,
+    /// Exclusive locks are given while others have the lock.
+    LockIgnored,
+    /// What is to be accumulated replaces what is there.
+    AccumulateReplaces,
+    /// An access epoch of groups begins before its targets have posted.
+    PostIgnored,
+    /// A follower takes the request that is complete here, not the one that was for its leader.
+    FirstByItself,
+    /// A follower tests by itself.
+    TestByItself,
+    /// A follower probes by itself.
+    ProbeByItself,
+    /// A receive is cancelled without asking siblings.
+    CancelByItself,
+}
+
+impl Mutation {
+    /// All of them.
+    pub const ALL: [Self; 16] = [
+        Self::BarrierShort,
+        Self::BroadcastEarly,
+        Self::ReduceChildLost,
+        Self::ScanShort,
+        Self::GatherMisplaced,
+        Self::AlltoallUnawaited,
+        Self::NonblockingMixed,
+        Self::ContextShared,
+        Self::FenceUncounted,
+        Self::LockIgnored,
+        Self::AccumulateReplaces,
+        Self::PostIgnored,
+        Self::FirstByItself,
+        Self::TestByItself,
+        Self::ProbeByItself,
+        Self::CancelByItself,
+    ];
+}
+
+#[cfg(any(test, feature = "simulation"))]
+process_local! {
+    /// The one that this process has.
+    pub(crate) static PLANTED: std::sync::OnceLock<Mutation> = std::sync::OnceLock::new();
+}
+
+/// Whether this process has this bug.
+#[inline(always)]
+pub(crate) fn is_planted(mutation: Mutation) -> bool {
+    #[cfg(any(test, feature = "simulation"))]
+    {
+        PLANTED.get() == Some(&mutation)
+    }
+    #[cfg(not(any(test, feature = "simulation")))]
+    {
+        let _ = mutation;
+        false
+    }
+}

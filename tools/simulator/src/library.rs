@@ -1,0 +1,66 @@
+//! Jobs of the real library.
+
+use crate::Arguments;
+use anyhow::Result;
+use clap::ValueEnum;
+use mpi_abi::sim::{Kind, Mutation, Options};
+use std::process::ExitCode;
+
+/// What a simulated program does.
+#[derive(Clone, Copy, ValueEnum)]
+pub enum Program {
+    Messages,
+    Wildcards,
+    Polls,
+    Collectives,
+    Nonblocking,
+    Communicators,
+    Windows,
+    Mixed,
+}
+
+impl From<Program> for Kind {
+    fn from(program: Program) -> Self {
+        match program {
+            Program::Messages => Self::Messages,
+            Program::Wildcards => Self::Wildcards,
+            Program::Polls => Self::Polls,
+            Program::Collectives => Self::Collectives,
+            Program::Nonblocking => Self::Nonblocking,
+            Program::Communicators => Self::Communicators,
+            Program::Windows => Self::Windows,
+            Program::Mixed => Self::Mixed,
+        }
+    }
+}
+
+/// A planted bug, by its name.
+pub fn mutation(name: &str) -> Result<Mutation, String> {
+    let named = |mutation: &Mutation| format!("{mutation:?}") == name;
+    Mutation::ALL.into_iter().find(named).ok_or_else(|| {
+        let names: Vec<_> = Mutation::ALL.iter().map(|mutation| format!("{mutation:?}")).collect();
+        format!("one of {}", names.join(", "))
+    })
+}
+
+/// Runs the seeds that are asked for, and prints what they did in one line each.
+pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+    let options = Options {
+        rank_count: arguments.rank_count,
+        degree: arguments.degree,
+        kind: arguments.program.map(Kind::from),
+        trace: arguments.trace.then_some(|line| drop(say::line(line))),
+        mutation: arguments.plant,
+        ..Options::default()
+    };
+    for seed in arguments.seed..arguments.seed + arguments.count {
+        match mpi_abi::sim::run(seed, &options) {
+            Ok(summary) => say::line(format_args!("seed {seed}: right; {summary}"))?,
+            Err(failure) => {
+                say::error(format_args!("seed {seed}: wrong {failure}"));
+                return Ok(ExitCode::FAILURE);
+            }
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}

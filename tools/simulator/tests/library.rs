@@ -1,0 +1,49 @@
+//! Whole jobs of the real library, from seeds: `cargo test --profile simulation -p redrt-sim`.
+
+use mpi_abi::sim::{Kind, Mutation, Options, Summary, run};
+
+/// What the runs of these seeds did together; all of them are right.
+fn right(options: &Options, seeds: std::ops::Range<u64>) -> Summary {
+    let mut all = Summary::default();
+    for seed in seeds {
+        match run(seed, options) {
+            Ok(summary) => {
+                all.events += summary.events;
+                all.losses += summary.losses;
+                all.breaks += summary.breaks;
+            }
+            Err(failure) => panic!("redrt-sim --library {seed}: {failure}"),
+        }
+    }
+    all
+}
+
+#[test]
+fn jobs_that_lose_processes_and_connections_have_the_results_that_mpi_promises() {
+    let all = right(&Options::default(), 0..1000);
+    assert!(all.losses > 200 && all.breaks > 50, "{all:?}");
+}
+
+#[test]
+fn jobs_that_lose_nothing_do_too() {
+    for kind in Kind::ALL {
+        right(&Options { kind: Some(kind), is_undisturbed: true, ..Options::default() }, 0..30);
+    }
+}
+
+#[test]
+fn planted_bugs_are_found() {
+    let is_found = |mutation: &Mutation| {
+        (0..1000).any(|seed| run(seed, &Options { mutation: Some(*mutation), ..Options::default() }).is_err())
+    };
+    let missed: Vec<_> = Mutation::ALL.into_iter().filter(|mutation| !is_found(mutation)).collect();
+    assert!(missed.is_empty(), "not found: {missed:?}");
+}
+
+#[test]
+fn a_seed_is_a_run() {
+    for seed in 0..40 {
+        let twice = [0, 1].map(|_| run(seed, &Options::default()).expect("it is right"));
+        assert_eq!(twice[0], twice[1], "seed {seed}");
+    }
+}
