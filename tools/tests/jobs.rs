@@ -107,9 +107,16 @@ fn exit_codes_are_the_lowest_ranks() {
 
 #[test]
 fn wrong_usage_is_one_line_and_code_2() {
-    for arguments in
-        [&["-n", "0", "true"][..], &["no-such-program"], &["-r", "0", "true"], &["--inject", "x", "true"], &[]]
-    {
+    for arguments in [
+        &["-n", "0", "true"][..],
+        &["-rmk", "x", "true"],
+        &["-n", "-1", "true"],
+        &["-n", "1", "true", ":"],
+        &["no-such-program"],
+        &["-r", "0", "true"],
+        &["--inject", "x", "true"],
+        &[],
+    ] {
         let job = redrun(arguments);
         assert_eq!((job.code, job.err.lines().count(), job.out.as_str()), (2, 1, ""), "{arguments:?}: {}", job.err);
     }

@@ -78,6 +78,11 @@ fn write_job(path: &Path, number: u64, count: u64, is_injected: bool) {
         });
         log.record("coverage", &coverage);
     }
+    let short_s = if count > 0 { 18.0 } else { 0.0 };
+    let ranks =
+        if count > 0 { json!([{ "rank": 1, "short_s": 18.0, "single_s": 0.0, "missing": 0 }]) } else { json!([]) };
+    let redundancy = json!({ "required_s": 100.0, "short_s": short_s, "single_s": 0.0, "missing": 0, "ranks": ranks });
+    log.record("redundancy", &redundancy);
     log.record(JOB_END, &json!({ "exit_code": 0 }));
 }
 
@@ -107,6 +112,9 @@ fn a_host_that_corrupts_in_several_jobs_is_named_with_the_command_that_drains_it
         "1.1 on node2, core 11 is corrupt: message 0 from rank 1 to 0",
         "1 bit differs, the first in byte 8 (xor 0100000000000000), element 1 (f64): 1e0 in that of 1.1, 2e0 in that of 1.2, which is right, 4 ulp apart",
         "3 replicas lost, 3 replaced",
+        "86.5 % of rank hours had all replicas",
+        "  82.0 % of rank hours had all replicas\n",
+        "exit: signal 9",
         "row: 320 messages (768 bytes)",
         "open: rank 1 of ./heat differed 2 times, always on node2: if it follows the rank when that is moved (redctl migrate)",
     ] {

@@ -30,6 +30,7 @@ mod messages;
 mod pace;
 mod process;
 mod recovery;
+mod redundancy;
 mod refusal;
 mod report;
 pub mod scrub;
@@ -41,6 +42,7 @@ pub use ending::{FAREWELL, KILL_GRACE, OUTPUT_CLOSED_CODE, OUTPUT_FAILED_CODE, S
 pub use injection::{Random, RandomKills, TimedKill};
 pub use messages::{Input, OnStall, Output, Settings};
 pub use pace::{Laggard, STALL_LOOKS_MIN};
+pub use redundancy::{RankTime, Redundancy};
 pub use report::{EndReason, Loss, Refusal, Report, RetireReason};
 pub use slowness::SlowHost;
 pub use stall::{INTERVAL_USUAL as LOOK_INTERVAL_USUAL, Stall};
@@ -51,7 +53,7 @@ use ending::Ending;
 use injection::Injector;
 use pace::PaceWatch;
 use process::{Phase, Process};
-use redrt_types::{Incarnation, ReplicaId, View};
+use redrt_types::{Incarnation, ReplicaId, View, ViewNumber, VirtualRank};
 use redrt_wire::daemon::{Exit, ToDaemon};
 use replica_output::mismatch::Finding;
 use scrub::ScrubWatch;
@@ -83,6 +85,7 @@ pub struct Coordinator {
     stall: StallWatch,
     pace: PaceWatch,
     slowness: SlownessWatch,
+    redundancy: Redundancy,
     /// Numbers of the hosts where processes were launched, by process.
     placement: Vec<u32>,
     /// Absent where lost replicas are not replaced.
@@ -121,6 +124,7 @@ impl Coordinator {
             stall: StallWatch::new(settings.world.process_count(), settings.look_interval),
             pace: PaceWatch::new(settings.stall_time),
             slowness: SlownessWatch::default(),
+            redundancy: Redundancy::default(),
             placement: Vec::new(),
             recovery: None,
             have_differed: false,
@@ -145,6 +149,7 @@ impl Coordinator {
             return;
         }
         self.latest = now;
+        let before = self.membership();
         match input {
             Input::Started { .. } | Input::Tick => {}
             Input::OtherMpi { replica, what } => {
@@ -169,6 +174,9 @@ impl Coordinator {
             }
         }
         self.pass_time(now);
+        if self.membership() != before {
+            self.observe_redundancy(now);
+        }
         self.finish_when_all_are_gone();
     }
 
@@ -217,6 +225,24 @@ impl Coordinator {
     /// Whether the processes have met and not left yet.
     fn is_under_way(&self) -> bool {
         self.cards_sent && !self.released && self.ending.is_none()
+    }
+
+    /// Changes whenever a rank may have got or lost a replica in step, and when the job begins or ceases to run.
+    fn membership(&self) -> (ViewNumber, usize, bool) {
+        let joining_count = self.recovery.as_ref().map_or(0, Recovery::joining_count);
+        (self.view.number, joining_count, self.is_under_way())
+    }
+
+    fn observe_redundancy(&mut self, now: Duration) {
+        if !self.cards_sent {
+            return;
+        }
+        let ranks = (0..self.settings.world.rank_count()).map(VirtualRank);
+        let counts: Vec<_> = ranks.map(|rank| (self.in_step_count(rank), self.degree(rank))).collect();
+        self.redundancy.observe(now, counts);
+        if !self.is_under_way() {
+            self.redundancy.stop();
+        }
     }
 
     fn check_barriers(&mut self, now: Duration) {

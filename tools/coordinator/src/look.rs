@@ -1,6 +1,6 @@
 //! What others may know of the job.
 
-use super::{Coordinator, Phase};
+use super::{Coordinator, Phase, Redundancy};
 use redrt_types::{Incarnation, ReplicaId, View, VirtualRank, World};
 use redrt_wire::daemon::Exit;
 use redrt_wire::event::{Coverage, Statistics};
@@ -29,6 +29,12 @@ impl Coordinator {
     #[must_use]
     pub fn in_step_count(&self, rank: VirtualRank) -> usize {
         self.view.live(rank).filter(|replica| self.is_in_step(*replica)).count()
+    }
+
+    /// How long ranks have had all their replicas.
+    #[must_use]
+    pub fn redundancy(&self) -> &Redundancy {
+        &self.redundancy
     }
 
     /// Which life of its place a process is.

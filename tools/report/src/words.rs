@@ -12,6 +12,12 @@ pub fn time_text(time: Duration) -> String {
     if seconds < 1.0 { format!("{:.1} ms", seconds * 1e3) } else { format!("{seconds:.2} s") }
 }
 
+/// A part from 0 to 1 in per cent. `100 %` is only what is whole: everything less is rounded down.
+#[must_use]
+pub fn share_text(share: f64) -> String {
+    if share >= 1.0 { "100 %".to_owned() } else { format!("{:.1} %", (share * 1e3).floor() / 10.0) }
+}
+
 /// Who was told what, and by whom.
 pub fn refusal_text(refusal: &Refusal) -> String {
     let by = match refusal.by {

@@ -4,6 +4,7 @@ use anyhow::{Context, Result, bail};
 use clap::{CommandFactory, Parser, Subcommand};
 use control_network::door;
 use control_network::link::{Link, Received};
+use job_report::share_text;
 use redrt_tools::cli::{Generate, UsageError, generate_for, parse_host};
 use redrt_tools::jobs::{self, Found};
 use redrt_tools::redctl::pool;
@@ -234,11 +235,24 @@ fn table(status: &Value) -> Result<String> {
                 format!("{name} on {host}: {}{kept}", text(&replica["state"]))
             })
             .collect();
-        out += &format!("{:>4}  {}\n", rank["rank"], replicas.join(", "));
+        out += &format!("{:>4}  {}\n", text(&rank["rank"]), replicas.join(", "));
+    }
+    if let Some(share) = status["redundancy"]["protected_share"].as_f64() {
+        out += &format!("\n{} of rank hours had all replicas\n", share_text(share));
+        for rank in list(&status["redundancy"]["ranks"]) {
+            let seconds = |name: &str| rank[name].as_f64().unwrap_or(0.0);
+            out += &format!(
+                "{:>4}  short for {:.1} s, only one replica for {:.1} s, {} missing now\n",
+                text(&rank["rank"]),
+                seconds("short_s"),
+                seconds("single_s"),
+                rank["missing"]
+            );
+        }
     }
     out += "\nhost                 processes  state\n";
     for host in list(&status["hosts"]) {
-        out += &format!("{:<20} {:>9}  {}\n", text(&host["host"]), host["processes"], text(&host["state"]));
+        out += &format!("{:<20} {:>9}  {}\n", text(&host["host"]), text(&host["processes"]), text(&host["state"]));
     }
     Ok(out)
 }
@@ -261,10 +275,19 @@ mod tests {
             "job": "00ab", "state": "running", "elapsed_s": 1.5, "view": 3,
             "ranks": [{ "rank": 0, "replicas": [{ "replica": "0.1", "host": "h2", "state": "lost", "retention_bytes": 96, "window_messages": 3 }] }],
             "hosts": [{ "host": "h2", "processes": 4, "state": "dead" }],
+            "redundancy": {
+                "protected_share": 0.825, "ranks": [{ "rank": 0, "short_s": 14.0, "single_s": 13.5, "missing": 1 }],
+            },
         });
         let table = table(&status).unwrap();
-        for part in ["job 00ab: running, 1.5 s, view 3", "0.1 on h2: lost (96 bytes kept, 3 messages open)", "4  dead"]
-        {
+        for part in [
+            "job 00ab: running, 1.5 s, view 3",
+            "0.1 on h2: lost (96 bytes kept, 3 messages open)",
+            "h2                           4  dead",
+            "   0  0.1 on h2",
+            "82.5 % of rank hours had all replicas",
+            "   0  short for 14.0 s, only one replica for 13.5 s, 1 missing now",
+        ] {
             assert!(table.contains(part), "{table}");
         }
     }

@@ -434,7 +434,7 @@ pub enum Parsed {
 /// Reads the first segment, which begins with the name of this program.
 pub fn parse_first(segment: Vec<OsString>) -> Result<Parsed, UsageError> {
     let command = command();
-    let matches = match command.clone().try_get_matches_from(with_two_dashes(segment, &command)) {
+    let matches = match command.clone().try_get_matches_from(with_two_dashes(segment, &command)?) {
         Ok(matches) => matches,
         Err(error) if !error.use_stderr() => {
             let text = error.render();
@@ -453,21 +453,26 @@ pub fn parse_later(segment: Vec<OsString>) -> Result<LocalArguments, UsageError>
     let mut named = vec![OsString::from("redrun")];
     named.extend(segment);
     let named = with_two_dashes(named, &LaterArguments::command());
-    let parsed = LaterArguments::try_parse_from(named).map_err(|error| one_line(&error));
+    let parsed = named.and_then(|named| LaterArguments::try_parse_from(named).map_err(|error| one_line(&error)));
     parsed.map(|parsed| parsed.local).map_err(|UsageError(line)| UsageError(format!("after ':': {line}")))
 }
 
-/// `clap`'s message in one line, without its advice.
+/// `clap`'s message in one line, without its advice; it takes every unknown option for a value that was meant.
 pub fn one_line(error: &clap::Error) -> UsageError {
     let text = error.render().to_string();
     let message = text.split("\n\nUsage:").next().unwrap_or(&text);
     let message = message.split("\n\nFor more").next().unwrap_or(message).trim_start_matches("error: ");
+    let message = message.split("\n\n  tip: to pass").next().unwrap_or(message);
     UsageError(message.split_whitespace().collect::<Vec<_>>().join(" "))
 }
 
 /// Rewrites `-np 4` to `--np 4`, and the like, up to the name of the program. What has one letter stays as it is.
-/// Before the program goes a `--`, so that its arguments are not taken for ours.
-fn with_two_dashes(arguments: Vec<OsString>, command: &clap::Command) -> Vec<OsString> {
+/// Before the program goes a `--`, so that its arguments are not taken for ours. A negative number after an option that
+/// takes a value is that value.
+///
+/// # Errors
+/// A word with one dash that is no option: `clap` would take it apart into letters, and `-rmk` for `-r mk`.
+fn with_two_dashes(arguments: Vec<OsString>, command: &clap::Command) -> Result<Vec<OsString>, UsageError> {
     let mut rewritten = Vec::with_capacity(arguments.len());
     let mut arguments = arguments.into_iter();
     rewritten.extend(arguments.next());
@@ -485,16 +490,52 @@ fn with_two_dashes(arguments: Vec<OsString>, command: &clap::Command) -> Vec<OsS
             None => (text.trim_start_matches('-').to_owned(), false),
         };
         let option = find_option(command, &name);
+        if !text.starts_with("--") && option.is_none() && name.len() > 1 {
+            check_letters(command, &name)?;
+        }
         let is_long_with_one_dash = !text.starts_with("--") && name.len() > 1 && option.is_some();
         rewritten.push(if is_long_with_one_dash { prefixed(OsStr::new("-"), &argument) } else { argument });
         let value_count = match option {
             Some(option) if !has_value => value_count(option),
             _ => 0,
         };
-        rewritten.extend(arguments.by_ref().take(value_count));
+        let is_negative = |value: &OsString| {
+            value.to_str().and_then(|value| value.strip_prefix('-')).is_some_and(|rest| rest.starts_with(is_digit))
+        };
+        match (value_count, arguments.as_slice().first().filter(|value| is_negative(value))) {
+            (1, Some(_)) => {
+                let option = rewritten.pop().expect("it was just pushed");
+                let (mut whole, value) = (option, arguments.next().expect("it is there"));
+                whole.push("=");
+                whole.push(value);
+                rewritten.push(whole);
+            }
+            _ => rewritten.extend(arguments.by_ref().take(value_count)),
+        }
     }
     rewritten.extend(arguments);
-    rewritten
+    Ok(rewritten)
+}
+
+fn is_digit(c: char) -> bool {
+    c.is_ascii_digit()
+}
+
+/// Whether a word with one dash is letters that are options: any without a value, then perhaps one with a number as its
+/// value (`-lqn4`). `name` is what follows the dash.
+fn check_letters(command: &clap::Command, name: &str) -> Result<(), UsageError> {
+    let wrong = |advice: String| Err(UsageError(format!("there is no option '-{name}'{advice}")));
+    let mut rest = name.chars();
+    while let Some(letter) = rest.next() {
+        let Some(option) = find_option(command, &letter.to_string()) else { return wrong(String::new()) };
+        if value_count(option) > 0 {
+            let value = rest.as_str();
+            let is_value = value.is_empty() || value.starts_with(|c| is_digit(c) || "=-".contains(c));
+            let advice = || format!("; -{letter} takes a value: -{letter} {value}");
+            return if is_value { Ok(()) } else { wrong(advice()) };
+        }
+    }
+    Ok(())
 }
 
 fn find_option<'a>(command: &'a clap::Command, name: &str) -> Option<&'a clap::Arg> {

@@ -11,12 +11,18 @@ pub fn world(rank_count: u32, degree: Option<&str>, replicate: Option<&str>) -> 
         Some(text) => average(rank_count, text)?,
         None => vec![1; rank_count as usize],
     };
+    let mut is_named = vec![false; rank_count as usize];
     for item in replicate.into_iter().flat_map(|list| list.split(',')) {
         let (first, last, degree) = parse_item(item)?;
         if last >= rank_count {
             return Err(UsageError(format!("--replicate {item}: the job has only ranks 0 to {}", rank_count - 1)));
         }
-        degrees[first as usize..=last as usize].fill(degree);
+        let range = first as usize..=last as usize;
+        if let Some(again) = range.clone().find(|rank| is_named[*rank]) {
+            return Err(UsageError(format!("--replicate {item}: rank {again} is named twice")));
+        }
+        is_named[range.clone()].fill(true);
+        degrees[range].fill(degree);
     }
     Ok(World::new(degrees))
 }

@@ -82,15 +82,15 @@ pub fn plan(arguments: &Arguments) -> Result<HostPlan, UsageError> {
     if by_slurm && allocated.as_ref().is_none_or(|allocated| !allocated.by_slurm) {
         return Err(wrong("--launcher slurm: this is not inside a Slurm allocation (salloc, sbatch)".into()));
     }
+    if let Some(path) = &arguments.topology {
+        plan.racks = file::read_topology(path)?;
+    }
     let Some(lines) = named.or(allocated.map(|allocated| allocated.lines)) else { return Ok(plan) };
     if arguments.launcher == Some(LauncherChoice::Fork) && lines.iter().any(|line| !is_here(&line.name.name)) {
         return Err(wrong("--launcher fork starts processes on this host only".into()));
     }
     plan.launcher = launcher(arguments, by_slurm)?;
     plan.hosts = planned(lines, by_slurm)?;
-    if let Some(path) = &arguments.topology {
-        plan.racks = file::read_topology(path)?;
-    }
     if plan.is_remote() || plan.interface.is_some() {
         plan.root_address = root_address(&plan)?;
     }

@@ -181,7 +181,14 @@ fn assemble(arguments: &Arguments, locals: &[LocalArguments]) -> Result<Job, Usa
     let is_cloneable = arguments.spares.is_some() || hosts.has_spares() || pool.is_some() || arbitrates;
     let launched = world;
     let world = places(&launched, is_cloneable, arguments.max_degree, arbitrates)?;
-    let applications: Result<Vec<_>, _> = locals.iter().map(|local| program::application(arguments, local)).collect();
+    let applications: Result<Vec<_>, _> = locals
+        .iter()
+        .enumerate()
+        .map(|(number, local)| {
+            let place = if number > 0 { format!("program {}, after ':': ", number + 1) } else { String::new() };
+            program::application(arguments, local).map_err(|UsageError(why)| UsageError(format!("{place}{why}")))
+        })
+        .collect();
     let seed = match arguments.seed {
         Some(seed) => seed,
         None => random_seed()?,

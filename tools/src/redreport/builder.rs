@@ -134,6 +134,7 @@ impl Builder {
             lives: Vec::new(),
             copies: Vec::new(),
             coverage: Vec::new(),
+            redundancy: None,
         };
         let (known, running, replaced) = (BTreeMap::new(), BTreeMap::new(), BTreeSet::new());
         Ok(Self { job, begin: record.time, last_s: 0.0, known, running, replaced })
@@ -154,6 +155,7 @@ impl Builder {
             "output-mismatch" => self.job.verdicts.push(Verdict::of_output(at_s, record.read()?)),
             "evidence" => self.evidence(&record.read()?, record.read()?),
             "coverage" => self.job.coverage.push(record.read()?),
+            "redundancy" => self.job.redundancy = Some(record.read()?),
             JOB_END => self.job.exit_code = record.fields.get("exit_code").and_then(Value::as_i64),
             // What follows from all of it is found anew, over all jobs.
             "exit" | "connection-refused" | "reattached" | "reconnected" | "attribution" | "killed-by-user" => {}
@@ -226,8 +228,8 @@ impl Builder {
             .fields
             .iter()
             .filter(|(name, value)| !["replica", "host"].contains(&name.as_str()) && !value.is_null());
-        let plain = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-        let what: Vec<_> = rest.map(|(name, value)| format!("{}: {}", name.replace('_', " "), plain(value))).collect();
+        let what: Vec<_> =
+            rest.map(|(name, value)| format!("{}: {}", name.replace('_', " "), in_words(value))).collect();
         self.job.incidents.push(Incident {
             at_s,
             event: record.event.clone(),
@@ -312,6 +314,25 @@ impl Builder {
         });
         self.job.elapsed_s = self.last_s;
         self.job
+    }
+}
+
+/// A field of a record for people: lists with commas, what has fields in brackets.
+fn in_words(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Array(values) => values.iter().map(in_words).collect::<Vec<_>>().join(", "),
+        Value::Object(fields) => {
+            let known = fields.iter().filter(|(_, value)| !value.is_null());
+            let fields: Vec<_> =
+                known.map(|(name, value)| format!("{} {}", name.replace('_', " "), in_words(value))).collect();
+            match fields.len() {
+                1 => fields.concat(),
+                _ => format!("({})", fields.join(", ")),
+            }
+        }
+        Value::Null => "none".to_owned(),
+        value @ (Value::Bool(_) | Value::Number(_)) => value.to_string(),
     }
 }
 

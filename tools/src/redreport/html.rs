@@ -5,10 +5,11 @@
 mod timeline;
 
 use super::hosts::{Host, State};
-use super::job::{Coverage, Job};
+use super::job::{Coverage, Job, Redundancy};
 use super::report::Report;
 use super::text::{bytes_text, counted, evidence_text, seconds_text, verdict_text};
 use attribution::{Cause, Conclusion};
+use job_report::share_text;
 use std::fmt::{self, Write};
 
 const STYLE: &str = include_str!("html/style.css");
@@ -54,7 +55,7 @@ fn table(page: &mut String, id: &str, heads: &[&str], rows: Vec<Vec<Cell>>) -> f
     if rows.is_empty() {
         return writeln!(page, "<p class=\"soft\">None.</p>");
     }
-    writeln!(page, "<div class=\"scroll\"><table id=\"{id}\" class=\"sorted filtered\"><thead><tr>")?;
+    writeln!(page, "<div class=\"scroll\" tabindex=\"0\"><table id=\"{id}\" class=\"sorted filtered\"><thead><tr>")?;
     for head in heads {
         match head.strip_prefix('#') {
             Some(head) => write!(page, "<th class=\"number\" scope=\"col\">{head}</th>")?,
@@ -129,6 +130,7 @@ fn head(page: &mut String, report: &Report) -> fmt::Result {
         (totals.verdicts.to_string(), "messages and lines that differed".into()),
         (totals.losses.to_string(), format!("replicas lost, {} replaced", totals.recovered)),
         (seconds_text(totals.window_s), "with a replica missing".into()),
+        (totals.protected_share.map_or_else(|| "unknown".into(), share_text), "of rank hours with all replicas".into()),
     ];
     writeln!(page, "<div class=\"cards\">")?;
     for (value, of) in cards {
@@ -289,14 +291,29 @@ fn jobs(page: &mut String, report: &Report) -> fmt::Result {
             count(job.ranks),
             Cell::Number(if low == high { low.to_string() } else { format!("{low} to {high}") }, high as f64),
             Cell::Number(seconds_text(job.elapsed_s), job.elapsed_s),
+            match job.redundancy.as_ref().and_then(Redundancy::protected_share) {
+                Some(share) => Cell::Number(share_text(share), share),
+                None => Cell::Number(String::new(), -1.0),
+            },
             job.exit_code.map_or_else(|| text("no end"), |code| text(code.to_string())),
             count(job.injected),
             text(job.hosts.join(", ")),
             text(&job.log),
         ]
     };
-    let heads =
-        ["Job", "Begun", "Program", "#Ranks", "#Replicas", "#Ran for", "Exit code", "#Injected", "Hosts", "Log"];
+    let heads = [
+        "Job",
+        "Begun",
+        "Program",
+        "#Ranks",
+        "#Replicas",
+        "#Ran for",
+        "#Protected",
+        "Exit code",
+        "#Injected",
+        "Hosts",
+        "Log",
+    ];
     table(page, "jobs", &heads, report.jobs.iter().map(row).collect())?;
     writeln!(page, "<h2>Logs</h2>")?;
     let row = |log: &super::report::Log| {

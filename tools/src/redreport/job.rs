@@ -38,6 +38,44 @@ pub struct Job {
     pub copies: Vec<Copy>,
     /// What was compared, by process, as far as they told at their end.
     pub coverage: Vec<Coverage>,
+    /// How long redundancy was missing; absent when its end is not recorded, or was by a version that did not tell.
+    pub redundancy: Option<Redundancy>,
+}
+
+/// How long ranks had all their replicas, as redrun measured it. Sums over all ranks that were to have two or more.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Redundancy {
+    /// Seconds for which they were to have them.
+    pub required_s: f64,
+    /// Of them, seconds with at least one missing.
+    pub short_s: f64,
+    /// Of them, seconds with only one there.
+    pub single_s: f64,
+    /// Replicas that nobody replaced.
+    pub missing: u64,
+    /// The ranks that were short.
+    pub ranks: Vec<RankRedundancy>,
+}
+
+impl Redundancy {
+    /// The protected part of the time, from 0 to 1; absent where none was to be protected.
+    #[must_use]
+    pub fn protected_share(&self) -> Option<f64> {
+        (self.required_s > 0.0).then(|| 1.0 - self.short_s / self.required_s)
+    }
+}
+
+/// The same of one rank.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct RankRedundancy {
+    /// Its number.
+    pub rank: u64,
+    /// Seconds with at least one missing.
+    pub short_s: f64,
+    /// Seconds with only one there.
+    pub single_s: f64,
+    /// Replicas that nobody replaced.
+    pub missing: u64,
 }
 
 /// A message on which the replicas of its sender did not agree, or that changed on its way; or a line of standard

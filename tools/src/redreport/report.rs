@@ -62,6 +62,14 @@ pub struct Totals {
     pub recovered: usize,
     /// Seconds in which some replica was missing, summed over replicas.
     pub window_s: f64,
+    /// Seconds for which ranks were to have two replicas or more, summed over the ranks of jobs that told.
+    pub required_s: f64,
+    /// Of them, seconds with at least one missing.
+    pub short_s: f64,
+    /// Of them, seconds with only one there.
+    pub single_s: f64,
+    /// The part of that time in which all replicas were there, from 0 to 1; absent when no job told.
+    pub protected_share: Option<f64>,
     /// What was compared, by communicator.
     pub communicators: Vec<Communicator>,
     /// The same by virtual rank, of all jobs.
@@ -128,6 +136,12 @@ fn totals(jobs: &[Job]) -> Totals {
         ..Totals::default()
     };
     let mut communicators = BTreeMap::<&str, (u64, u64)>::new();
+    for redundancy in jobs.iter().filter_map(|job| job.redundancy.as_ref()) {
+        totals.required_s += redundancy.required_s;
+        totals.short_s += redundancy.short_s;
+        totals.single_s += redundancy.single_s;
+    }
+    totals.protected_share = (totals.required_s > 0.0).then(|| 1.0 - totals.short_s / totals.required_s);
     for job in jobs {
         totals.verdicts += job.verdicts.len();
         for verdict in &job.verdicts {

@@ -3,7 +3,7 @@
 use super::hosts::State;
 use super::job::{Job, Verdict};
 use super::report::Report;
-use job_report::time_text;
+use job_report::{share_text, time_text};
 use std::fmt::Write;
 use std::time::Duration;
 
@@ -132,6 +132,13 @@ pub fn summary(report: &Report) -> String {
             ),
         );
     }
+    if let Some(share) = totals.protected_share {
+        let single = seconds_text(totals.single_s);
+        line(
+            2,
+            format!("{} of rank hours had all replicas; ranks had only one for {single} in all", share_text(share)),
+        );
+    }
     for one in totals.communicators.iter().take(5) {
         line(4, format!("{}: {} ({})", one.communicator, counted(one.messages, "message"), bytes_text(one.bytes)));
     }
@@ -175,17 +182,30 @@ fn tell_job(job: &Job, line: &mut impl FnMut(usize, String)) {
             seconds_text(job.elapsed_s)
         ),
     );
-    for verdict in job.verdicts.iter().take(VERDICTS_MAX) {
-        line(2, format!("{:.3} s  {}", verdict.at_s, verdict_text(verdict)));
-        if let Some(evidence) = evidence_text(verdict) {
-            line(6, evidence);
-        }
+    if let Some(redundancy) = &job.redundancy
+        && let Some(share) = redundancy.protected_share().filter(|_| redundancy.short_s > 0.0)
+    {
+        let missing = match redundancy.missing {
+            0 => String::new(),
+            count => format!("; {} never replaced", counted(count, "replica")),
+        };
+        line(2, format!("{} of rank hours had all replicas{missing}", share_text(share)));
     }
-    if job.verdicts.len() > VERDICTS_MAX {
-        line(2, format!("{} more", counted((job.verdicts.len() - VERDICTS_MAX) as u64, "verdict")));
+    // What was found and what was done about it, in the order in which it happened.
+    let mut told: Vec<(f64, Vec<(usize, String)>)> = Vec::new();
+    for verdict in job.verdicts.iter().take(VERDICTS_MAX) {
+        let mut lines = vec![(2, format!("{:.3} s  {}", verdict.at_s, verdict_text(verdict)))];
+        lines.extend(evidence_text(verdict).map(|evidence| (6, evidence)));
+        told.push((verdict.at_s, lines));
     }
     for incident in job.incidents.iter().filter(|incident| incident.event != "injected").take(VERDICTS_MAX) {
         let of = [&incident.replica, &incident.host].into_iter().flatten().cloned().collect::<Vec<_>>().join(" on ");
-        line(2, format!("{:.3} s  {} {of} {}", incident.at_s, incident.event, incident.what));
+        let words = format!("{:.3} s  {} {of} {}", incident.at_s, incident.event, incident.what);
+        told.push((incident.at_s, vec![(2, words)]));
+    }
+    told.sort_by(|(one, _), (other, _)| one.total_cmp(other));
+    told.into_iter().flat_map(|(_, lines)| lines).for_each(|(indent, words)| line(indent, words));
+    if job.verdicts.len() > VERDICTS_MAX {
+        line(2, format!("{} more", counted((job.verdicts.len() - VERDICTS_MAX) as u64, "verdict")));
     }
 }

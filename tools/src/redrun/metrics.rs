@@ -189,6 +189,7 @@ impl Shell<'_> {
         snapshot.job = format!("{:016x}", self.job_number);
         snapshot.phase = coordinator.phase();
         snapshot.elapsed = self.now();
+        snapshot.redundancy = coordinator.redundancy().total(self.now());
         snapshot.view = coordinator.view().number.0;
         snapshot.clones_under_way = coordinator.attempts().count() as u64;
         snapshot.copies_ready = coordinator.held().count() as u64;

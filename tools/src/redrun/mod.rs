@@ -12,6 +12,7 @@ mod layout;
 mod metrics;
 mod output;
 pub(crate) mod profile;
+mod redundancy;
 mod signals;
 mod spares;
 mod spawned;

@@ -1,7 +1,7 @@
 //! What `redctl status` is told: ranks, replicas, hosts. Processes tell their counters when they are asked whether the
 //! job stands still, about once a second; these are the last ones.
 
-use super::Shell;
+use super::{Shell, redundancy};
 use redrt_types::{ReplicaId, VirtualRank};
 use serde_json::{Value, json};
 
@@ -44,6 +44,7 @@ impl Shell<'_> {
             "job": format!("{:016x}", self.job_number), "state": self.coordinator.phase(),
             "elapsed_s": (self.now().as_secs_f64() * 10.0).round() / 10.0, "view": self.coordinator.view().number.0,
             "ranks": (0..world.rank_count()).map(rank).collect::<Vec<_>>(),
+            "redundancy": redundancy::json(self.coordinator.redundancy(), self.now()),
             "moves": moves.collect::<Vec<_>>(), "clones": self.clones.status(|replica| self.host_name(replica)),
             "hosts": (0..host_count).map(host).collect::<Vec<_>>(),
         })

@@ -1,7 +1,7 @@
 //! The summary at the end: what was run, what was lost, what was compared.
 
-use super::profile;
 use super::status::milliseconds;
+use super::{profile, redundancy};
 use anyhow::Result;
 use audit_log::chain::Head;
 use coordinator::{Coordinator, Purpose, Report};
@@ -188,6 +188,7 @@ impl<'a> Summary<'a> {
             let (count, text) = (tally.windows.len() as u64, time_text(*longest));
             lines.push(format!("  {} made good by copies, each within {text}", counted(count, "loss")));
         }
+        lines.extend(redundancy::lines(self.coordinator.redundancy(), self.elapsed));
         if tally.arbitrations > 0 {
             let named = if tally.named == 0 { "none".into() } else { tally.named.to_string() };
             let disputes = counted(tally.arbitrations, "dispute");
@@ -315,6 +316,7 @@ impl<'a> Summary<'a> {
             "mismatches_by_replica": by_replica, "mismatches_undecided": self.tally.undecided,
             "arbitrations": self.tally.arbitrations, "arbitrations_named": self.tally.named,
             "recovered": self.tally.windows.len(), "joined": self.tally.joined, "left": self.tally.left,
+            "redundancy": redundancy::json(self.coordinator.redundancy(), self.elapsed),
             "windows_ms": self.tally.windows.iter().map(|window| milliseconds(window.as_nanos() as u64)).collect::<Vec<_>>(),
             "divergences": self.tally.divergences, "output_mismatches": self.tally.output_mismatches,
             "reconnections": self.tally.reconnections(), "injected": self.tally.injected,

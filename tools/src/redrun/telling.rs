@@ -1,7 +1,7 @@
 //! What the user, the audit log and the metrics are told of the job.
 
 use super::output::STILL_TIME_MAX;
-use super::{Shell, WRITERS_LOOK, profile, summary};
+use super::{Shell, WRITERS_LOOK, profile, redundancy, summary};
 use anyhow::{Context, Result, bail};
 use audit_log::recorder::Recorder;
 use coordinator::Report;
@@ -75,6 +75,8 @@ impl Shell<'_> {
         if is_end {
             self.record_missing_faults();
             self.record_coverage();
+            let redundancy = redundancy::json(self.coordinator.redundancy(), self.now());
+            self.record("redundancy", &redundancy);
             self.attribute(report, view);
         }
         self.record(name, &fields);

@@ -78,6 +78,7 @@ impl Coordinator {
             Wish::Degree { degree, ranks } => self.change_degree(now, degree, &ranks, room)?,
         }
         self.pass_recovery_time(now);
+        self.observe_redundancy(now);
         Ok(())
     }
 

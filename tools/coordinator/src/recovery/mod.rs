@@ -166,6 +166,11 @@ impl Recovery {
     }
 
     /// Whether a copy that is in the view is not in step yet.
+    /// Copies that are in the view and have not heard their leader.
+    pub(super) fn joining_count(&self) -> usize {
+        self.attempts.values().filter(|attempt| attempt.stage == Stage::Joining).count()
+    }
+
     fn is_joining(&self, replica: ReplicaId) -> bool {
         self.attempts.values().any(|attempt| attempt.newcomer.replica == replica && attempt.stage == Stage::Joining)
     }

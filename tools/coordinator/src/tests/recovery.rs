@@ -148,6 +148,42 @@ fn without_a_spare_the_job_goes_on() {
 }
 
 #[test]
+fn a_rank_counts_as_short_from_the_loss_until_its_copy_is_in_step() {
+    let mut table = recovering(&[2, 2]);
+    table.step("wait 10");
+    for (step, _) in CLONED {
+        table.step(step);
+        if step == "0.1 signal 9" || step == "clone running 2" {
+            table.now += Duration::from_secs(3);
+        }
+    }
+    table.now += Duration::from_secs(10);
+    for step in ["0.0 finalizing 2", "0.1 finalizing 2", "1.0 finalizing 2", "1.1 finalizing 2"] {
+        table.step(step);
+    }
+    table.now += Duration::from_secs(100);
+    let total = table.coordinator.redundancy().total(table.now);
+    assert_eq!((total.short(), total.single, total.missing_count), (Duration::from_secs(6), Duration::from_secs(6), 0));
+    assert_eq!(total.required, Duration::from_secs(52));
+}
+
+#[test]
+fn a_replica_that_nobody_replaced_is_missing_at_the_end() {
+    let mut table = recovering(&[2]);
+    table.places.remove("c", Duration::ZERO);
+    table.step("host b 1");
+    table.now += Duration::from_secs(5);
+    for step in ["0.0 finalizing 1", "0.0 exit 0"] {
+        table.step(step);
+    }
+    let total = table.coordinator.redundancy().total(table.now);
+    assert_eq!(
+        (total.required, total.single, total.missing_count),
+        (Duration::from_secs(5), Duration::from_secs(5), 1)
+    );
+}
+
+#[test]
 fn clones_under_way_are_given_up_when_all_finalize() {
     let mut table = recovering(&[2]);
     for step in ["0.1 signal 9", "clone listening 2"] {

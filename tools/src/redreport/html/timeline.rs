@@ -21,7 +21,8 @@ pub(super) fn timelines(page: &mut String, jobs: &[Job]) -> fmt::Result {
     }
     writeln!(
         page,
-        "<p class=\"soft\">Grey: a replica runs. Red: it is missing. Triangle: something it sent differed.</p>"
+        "<p class=\"soft\"><span class=\"key life\"></span> A replica runs. <span class=\"key window\"></span> It is missing. \
+         <span class=\"key mark\"></span> Something it sent differed.</p>"
     )?;
     for job in troubled.iter().take(JOBS_MAX) {
         draw(page, job)?;

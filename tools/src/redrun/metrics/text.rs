@@ -1,6 +1,7 @@
 //! A state of the job → the text that is told. Pure.
 
 use super::counts::Counts;
+use coordinator::RankTime;
 use prometheus_client::encoding::{EncodeMetric, text::encode};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -47,6 +48,8 @@ pub(super) struct Snapshot<'a> {
     pub processes: BTreeMap<String, u64>,
     pub clones_under_way: u64,
     pub copies_ready: u64,
+    /// Summed over all ranks.
+    pub redundancy: RankTime,
     counts: &'a Counts,
     totals: Totals,
 }
@@ -68,6 +71,7 @@ impl<'a> Snapshot<'a> {
             copies_ready: 0,
             counts,
             totals,
+            redundancy: RankTime::default(),
         }
     }
 
@@ -180,6 +184,16 @@ fn vulnerability(page: &mut Page, snapshot: &Snapshot<'_>) {
     time.inc_by(counts.window_time.as_secs_f64());
     page.seconds("window_time", "For how long they were missing, in all", time);
     page.seconds("window_longest", "The longest of these times", seconds_gauge(counts.window_longest));
+    let RankTime { required, whole, single, .. } = snapshot.redundancy;
+    for (name, help, time) in [
+        ("required_time", "Time for which ranks were to have two replicas or more, summed over ranks", required),
+        ("protected_time", "Of it, time for which they had all of them", whole),
+        ("single_time", "Of it, time for which they had only one, so that nothing was compared", single),
+    ] {
+        let seconds = Counter::<f64, AtomicU64>::default();
+        seconds.inc_by(time.as_secs_f64());
+        page.seconds(name, help, seconds);
+    }
     page.value("clones_under_way", "Copies that are being made", snapshot.clones_under_way);
     page.value("copies_ready", "Copies that stand ready to judge", snapshot.copies_ready);
     let verdicts =
@@ -210,12 +224,17 @@ mod tests {
         }
         snapshot.elapsed = Duration::from_millis(1500);
         snapshot.retention_bytes.insert("h1".into(), 77);
+        let [required, whole, single] = [100, 86, 14].map(Duration::from_secs);
+        snapshot.redundancy = RankTime { required, whole, single, missing_count: 0 };
         let text = text(&snapshot);
         for line in [
             "redrt_spheres{health=\"whole\"} 2\n",
             "redrt_spheres{health=\"degraded\"} 1\n",
             "redrt_spheres{health=\"lost\"} 1\n",
             "redrt_windows_open 4\n",
+            "redrt_required_time_seconds_total 100.0\n",
+            "redrt_protected_time_seconds_total 86.0\n",
+            "redrt_single_time_seconds_total 14.0\n",
             "redrt_strikes_total{host=\"node \\\"7\\\"\"} 1\n",
             "redrt_divergences_total 1\n",
             "redrt_messages_compared_total 12\n",
