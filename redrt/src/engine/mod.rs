@@ -32,6 +32,8 @@ mod reset;
 pub mod send;
 pub mod sleep;
 mod stalls;
+#[cfg(test)]
+mod tests;
 pub mod traces;
 pub mod traffic;
 mod verdict;

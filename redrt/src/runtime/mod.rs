@@ -386,7 +386,8 @@ fn shares_core(welcome: &Welcome) -> bool {
     welcome.local_process_count > cores
 }
 
-fn replication(welcome: &Welcome) -> Replication {
+/// The replication protocol as the job's options ask for it.
+pub(crate) fn replication(welcome: &Welcome) -> Replication {
     let options = &welcome.options;
     let mut replica = Replica::new(quiesce::Config {
         me: welcome.me,

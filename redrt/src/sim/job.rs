@@ -442,7 +442,12 @@ fn member_lost(job: &mut Job, process: ProcessIndex) {
     }
 }
 
-fn welcome(world: &redrt_types::World, view: &View, me: ReplicaId, compared: (Protocol, Verification)) -> Welcome {
+pub(crate) fn welcome(
+    world: &redrt_types::World,
+    view: &View,
+    me: ReplicaId,
+    compared: (Protocol, Verification),
+) -> Welcome {
     let (protocol, verification) = compared;
     let job = 7;
     Welcome {

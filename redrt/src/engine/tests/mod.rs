@@ -1,0 +1,132 @@
+//! Engines of two ranks over a network that is not the library's own: point-to-point messages of all kinds.
+
+mod unix;
+
+use super::link::{Identity, Links};
+use super::outgoing::OutgoingId;
+use super::payload::{Payload, Target};
+use super::request::RequestId;
+use super::send::{SendArguments, Sent};
+use super::{Engine, Setup};
+use crate::{runtime, sim};
+use redrt_transport::network::Network;
+use redrt_types::{Incarnation, ProcessIndex, ReplicaId, View, VirtualRank, World};
+use redrt_wire::auth::Secret;
+use redrt_wire::control::{Card, Endpoint, Protocol, Verification};
+use sdc_detect::Element;
+use std::sync::Arc;
+use unix::{Listener, Unix};
+
+struct Job {
+    engines: Vec<Engine>,
+    listeners: Vec<Listener>,
+    _directory: tempfile::TempDir,
+}
+
+impl Job {
+    /// Two ranks of so many replicas.
+    fn new(degree: u16) -> Self {
+        let directory = tempfile::tempdir().expect("the temporary directory can be written");
+        let world = World::uniform(2, degree);
+        let address = |process: ProcessIndex| directory.path().join(process.0.to_string());
+        let processes: Vec<_> = (0..world.process_count()).map(ProcessIndex).collect();
+        let bind = |process: &ProcessIndex| Listener::bind(&address(*process)).expect("the path is free");
+        let listeners = processes.iter().map(bind).collect();
+        let card = |process: ProcessIndex| Card {
+            process,
+            host_number: process.0,
+            host: String::new(),
+            pid: 0,
+            endpoints: vec![Endpoint { network: "unix".into(), address: address(process).display().to_string() }],
+        };
+        let engine = |me: ReplicaId| {
+            let process = world.process(me);
+            let networks: Arc<[Arc<dyn Network>]> = Arc::new([Arc::new(Unix)]);
+            let identity = Identity {
+                job: 1,
+                me: process,
+                incarnation: Incarnation(0),
+                host_number: process.0,
+                secret: Secret::new([0; 32]),
+                segment: None,
+                networks,
+            };
+            let mut links = Links::new(identity, world.process_count());
+            processes.iter().for_each(|process| links.set_card(card(*process)));
+            links.set_members(&world, &View::initial(&world));
+            let compared = (Protocol::Hash, Verification::Strict);
+            let welcome = sim::welcome(&world, &View::initial(&world), me, compared);
+            let replication = world.is_replicated().then(|| Box::new(runtime::replication(&welcome)));
+            let (shares_core, traces, traffic) = (false, None, None);
+            Engine::new(Setup { me, world: world.clone(), links, shares_core, replication, traces, traffic })
+        };
+        let engines = world.replicas().map(engine).collect();
+        Self { engines, listeners, _directory: directory }
+    }
+
+    fn of_rank(&self, rank: u32) -> Vec<usize> {
+        (0..self.engines.len()).filter(|at| self.engines[*at].me.rank == VirtualRank(rank)).collect()
+    }
+
+    fn progress(&mut self) {
+        for (engine, listener) in self.engines.iter_mut().zip(&self.listeners) {
+            while let Some(incoming) = listener.accept() {
+                engine.add_receiver(incoming);
+            }
+            engine.progress(1);
+            engine.flush();
+        }
+    }
+
+    /// Sends from rank 0 to rank 1, in each of their replicas, and waits until all of it has come.
+    fn exchange(&mut self, lengths: &[usize], synchronous: bool) {
+        let word = |number: usize, at: usize| (number * 31 + at * 7) as u8;
+        let contents: Vec<Vec<u8>> =
+            lengths.iter().enumerate().map(|(n, length)| (0..*length).map(|at| word(n, at)).collect()).collect();
+        let (mut requests, mut places): (Vec<(usize, RequestId)>, Vec<Vec<Vec<u8>>>) = Default::default();
+        for at in self.of_rank(1) {
+            let mut buffers: Vec<Vec<u8>> = lengths.iter().map(|length| vec![0; *length]).collect();
+            for buffer in &mut buffers {
+                let target = Target { start: buffer.as_mut_ptr(), capacity: buffer.len() as u64, scatter: None };
+                requests.push((at, self.engines[at].post(7, Some(0), Some(3), target)));
+            }
+            places.push(buffers);
+        }
+        for at in self.of_rank(0) {
+            for bytes in &contents {
+                let arguments = SendArguments {
+                    context: 7,
+                    source: 0,
+                    to: VirtualRank(1),
+                    tag: 3,
+                    payload: Payload::Owned(bytes.clone().into()),
+                    element: Element::U8,
+                    synchronous,
+                };
+                if let sent @ Sent::Pending(OutgoingId(_)) = self.engines[at].send(arguments) {
+                    requests.push((at, self.engines[at].send_request(sent)));
+                }
+            }
+        }
+        while !requests.iter().all(|(at, request)| self.engines[*at].requests.is_complete(*request)) {
+            self.progress();
+        }
+        assert!(places.iter().all(|buffers| *buffers == contents));
+    }
+}
+
+#[test]
+fn short_and_long_messages_arrive_in_order_over_a_network_of_unix_sockets() {
+    for degree in 1..=3 {
+        let mut job = Job::new(degree);
+        for synchronous in [false, true] {
+            job.exchange(&[0, 1, 8, 1000, 8 << 10, 9 << 10, 100_000, 3, 1 << 20, 17], synchronous);
+        }
+        let (sent, received) = job
+            .engines
+            .iter()
+            .map(|engine| engine.links.traffic())
+            .fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
+        assert!(sent >= received && received > 2 << 20, "{sent} bytes were sent, {received} taken");
+    }
+}
