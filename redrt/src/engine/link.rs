@@ -11,7 +11,7 @@ pub use reset::{Admission, Broken};
 
 use super::outgoing::OutgoingId;
 use super::payload::Payload;
-use redrt_transport::frame::{self, Fragment, HEADER_BYTES, Header, Kind};
+use redrt_transport::frame::{self, DIGEST_BYTES, Fragment, HEADER_BYTES, Header, Kind};
 use redrt_transport::network::{Connecting, Incoming, Name, Network, Opened, Opening, Outlet, Source};
 use redrt_transport::shm::{self, Inbox, Producer, Segment};
 use redrt_types::{Incarnation, ProcessIndex, View, World};
@@ -217,15 +217,24 @@ impl Links {
     }
 
     /// Longest payload that goes to `process` in one eager frame.
+    #[inline(always)]
     pub fn eager_bytes_max(&self, process: ProcessIndex) -> usize {
         let peer = &self.peers[process.0 as usize];
+        if let Route::Ring(_) = peer.route {
+            return shm::FRAME_BYTES_MAX - HEADER_BYTES - DIGEST_BYTES;
+        }
+        self.eager_bytes_max_over(peer)
+    }
+
+    #[cold]
+    fn eager_bytes_max_over(&self, peer: &Peer) -> usize {
         let frame_bytes_max = match &peer.route {
             Route::Open(outlet) => outlet.frame_bytes_max(),
             Route::Opening { frame_bytes_max, .. } => *frame_bytes_max,
             Route::Unopened => self.way_to(peer).map_or(shm::FRAME_BYTES_MAX, |(network, _)| network.frame_bytes_max()),
             Route::Ring(_) | Route::Gone => shm::FRAME_BYTES_MAX,
         };
-        frame_bytes_max - HEADER_BYTES - 16
+        frame_bytes_max - HEADER_BYTES - DIGEST_BYTES
     }
 
     /// Over which network a process is reached, and where; `None` where it is through memory, or not at all.
@@ -320,32 +329,44 @@ impl Links {
         #[cfg(any(test, feature = "simulation"))]
         crate::sim::step(false);
         let digest = has_digest.then_some((low, high));
-        let peer = &mut self.peers[to.0 as usize];
-        match &mut peer.route {
-            Route::Ring(producer) => {
-                let fill = |place: *mut u8| {
-                    // SAFETY: - the ring gives body.len() writable bytes at place, outside of any other buffer.
-                    unsafe { std::ptr::copy_nonoverlapping(body.as_ptr(), place, body.len()) }
-                };
-                match producer.send_words(first, context, position, origin, digest, body.len(), fill) {
-                    None if producer.is_broken() => {
-                        self.give_up_ring(to);
-                        true
-                    }
-                    None => false,
-                    Some(false) => true,
-                    Some(true) => {
-                        self.ring_wake_socket(to);
-                        true
-                    }
-                }
+        let Route::Ring(producer) = &mut self.peers[to.0 as usize].route else {
+            return self.transmit_elsewhere(to, [first, context, position, origin], digest, body);
+        };
+        let fill = |place: *mut u8| {
+            // SAFETY: - the ring gives body.len() writable bytes at place, outside of any other buffer.
+            unsafe { std::ptr::copy_nonoverlapping(body.as_ptr(), place, body.len()) }
+        };
+        match producer.send_words(first, context, position, origin, digest, body.len(), fill) {
+            None if producer.is_broken() => {
+                self.give_up_ring(to);
+                true
             }
+            None => false,
+            Some(false) => true,
+            Some(true) => {
+                self.ring_wake_socket(to);
+                true
+            }
+        }
+    }
+
+    /// Where there is no ring, or not yet.
+    #[inline(never)]
+    fn transmit_elsewhere(
+        &mut self,
+        to: ProcessIndex,
+        words: [u64; 4],
+        digest: Option<(u64, u64)>,
+        body: &[u8],
+    ) -> bool {
+        let [first, context, position, origin] = words;
+        match &mut self.peers[to.0 as usize].route {
             Route::Open(outlet) => {
                 if !outlet.is_idle() {
                     return false;
                 }
-                let digest_bytes = [low.to_le_bytes(), high.to_le_bytes()];
-                let digest_part = if has_digest { digest_bytes.as_flattened() } else { &[] };
+                let digest_bytes = digest.map(|(low, high)| [low.to_le_bytes(), high.to_le_bytes()]);
+                let digest_part = digest_bytes.as_ref().map_or(&[][..], |halves| halves.as_flattened());
                 let size = HEADER_BYTES + digest_part.len() + body.len();
                 let head = frame::head_bytes([frame::with_size(first, size as u32), context, position, origin]);
                 outlet.send(&[&head, digest_part, body]);
@@ -358,9 +379,12 @@ impl Links {
             }
             Route::Gone => true,
             Route::Opening { .. } => false,
-            Route::Unopened => {
-                self.open(to);
-                self.transmit_words(to, first, context, position, origin, has_digest, low, high, body)
+            Route::Unopened | Route::Ring(_) => {
+                if matches!(self.peers[to.0 as usize].route, Route::Unopened) {
+                    self.open(to);
+                }
+                let (low, high) = digest.unwrap_or_default();
+                self.transmit_words(to, first, context, position, origin, digest.is_some(), low, high, body)
             }
         }
     }

@@ -2,11 +2,11 @@
 //! that delays, orders between pairs as it likes, fills up and breaks; with losses of processes at any step.
 //!
 //! Real are the API, communicators, collectives, windows, decisions, engine and protocol. Simulated are the network
-//! ([`network`]), `redrun` and the daemons ([`job`]), time, and the programs ([`program`]), which know the results that
+//! (`network`), `redrun` and the daemons (`job`), time, and the programs (`program`), which know the results that
 //! MPI promises and check them.
 //!
-//! Each process has a thread and what a process has once ([`crate::process`]). One of the threads runs at a time, and
-//! which one does the seed says: a thread hands over where the library would sleep or yield ([`actor`]). So the same
+//! Each process has a thread and what a process has once (`process`). One of the threads runs at a time, and
+//! which one does the seed says: a thread hands over where the library would sleep or yield (`actor`). So the same
 //! seed is the same run, nothing sleeps, and a second of the job takes no time.
 
 mod actor;

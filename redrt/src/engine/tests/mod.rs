@@ -83,7 +83,8 @@ impl Job {
         let word = |number: usize, at: usize| (number * 31 + at * 7) as u8;
         let contents: Vec<Vec<u8>> =
             lengths.iter().enumerate().map(|(n, length)| (0..*length).map(|at| word(n, at)).collect()).collect();
-        let (mut requests, mut places): (Vec<(usize, RequestId)>, Vec<Vec<Vec<u8>>>) = Default::default();
+        let mut requests: Vec<(usize, RequestId)> = Vec::new();
+        let mut places = Vec::new();
         for at in self.of_rank(1) {
             let mut buffers: Vec<Vec<u8>> = lengths.iter().map(|length| vec![0; *length]).collect();
             for buffer in &mut buffers {
