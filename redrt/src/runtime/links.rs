@@ -8,8 +8,8 @@
 
 use super::agent;
 use crate::engine;
-use redrt_transport::handshake::{Admitting, Dialling, sleep};
 use redrt_transport::network::{Opened, Opening, Outlet};
+use redrt_transport::tcp::handshake::{Admitting, Dialling, sleep};
 use redrt_transport::tcp::{Connection, Wishes};
 use redrt_wire::auth::Secret;
 use redrt_wire::crowd;

@@ -10,7 +10,6 @@ pub mod direct;
 pub mod frame;
 #[cfg(test)]
 mod fuzz;
-pub mod handshake;
 pub mod landing;
 pub mod memory;
 pub mod network;

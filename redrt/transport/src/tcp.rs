@@ -5,6 +5,7 @@
 //! to each other at the same time, each holding its engine's lock, and would wait for each other forever otherwise.
 
 mod dialling;
+pub mod handshake;
 mod receiving;
 mod sending;
 
@@ -164,9 +165,9 @@ pub(super) fn accepted(name: Name, stream: Connection, cipher: Option<Cipher>) -
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Landings;
     use crate::frame::{FLAG_DIGEST, FrameError, Header, Kind};
     use crate::network::{Outlet, Received, Source};
-    use crate::{Landings, handshake};
     use redrt_types::{Incarnation, ProcessIndex};
     use redrt_wire::auth::Secret;
     use std::time::Instant;

@@ -1,9 +1,10 @@
 //! Rings of places in which one process follows another, and connections that two processes share.
 
 use super::*;
+use redrt_transport::Landings;
 use redrt_transport::network::Received;
+use redrt_transport::tcp::handshake;
 use redrt_transport::tcp::{Connection, Tcp};
-use redrt_transport::{Landings, handshake};
 use redrt_types::ReplicaId;
 use std::net::TcpListener;
 use std::os::fd::AsRawFd;

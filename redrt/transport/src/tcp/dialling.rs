@@ -8,9 +8,9 @@
 //!   the thread that shakes hands (`runtime::links`)
 //! ```
 
-use super::FRAME_BYTES_MAX;
+use super::{FRAME_BYTES_MAX, handshake};
+use crate::descriptors;
 use crate::network::{Connecting, Network, Opening};
-use crate::{descriptors, handshake};
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, RawFd};

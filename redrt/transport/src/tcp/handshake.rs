@@ -12,8 +12,8 @@
 //! what comes behind it stays in the socket. What is said fits a new socket's buffer. The bytes are those of
 //! `redrt_wire::auth`.
 
-use super::network::{Incoming, Name};
-use super::tcp::{Connection, Sender, accepted, send_quietly, tune};
+use super::{Connection, Sender, accepted, send_quietly, tune};
+use crate::network::{Incoming, Name};
 use redrt_wire::auth::{Accepting, Connecting, Secret};
 use redrt_wire::seal::Cipher;
 use socket2::{Domain, SockRef, Socket, Type};
