@@ -51,6 +51,7 @@ fn an_outvoted_line_costs_its_replica_its_place_and_its_host_a_strike() {
         assert_eq!(mismatch["sides"][0]["text"], LINE.trim_end(), "{mismatch}");
         assert_eq!(ended.retired(), [replica]);
         assert_eq!(ended.number("output_mismatches"), 1, "{ended}");
+        let ended = ended.said(&format!("1 line of standard output differed ({replica}: 1)")).said("0 mismatches\n");
         assert!(ended.out.starts_with(LINE) && ended.out.matches("right\n").count() == 3, "{ended}");
     }
 }

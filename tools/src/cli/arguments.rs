@@ -320,6 +320,10 @@ pub struct LocalArguments {
     #[arg(long = "genv", num_args = 2, value_names = ["VAR", "VALUE"], action = ArgAction::Append, help_heading = "Environment")]
     pub global_environment: Vec<OsString>,
 
+    /// A setting of Open MPI's, which means nothing here: ignored, and told
+    #[arg(long = "mca", visible_alias = "gmca", num_args = 2, value_names = ["NAME", "VALUE"], action = ArgAction::Append, hide = true)]
+    pub mca: Vec<OsString>,
+
     /// The program and its arguments
     #[arg(value_name = "PROGRAM")]
     pub program: Vec<OsString>,

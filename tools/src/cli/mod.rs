@@ -106,6 +106,8 @@ pub struct Job {
     pub arbitration_interval: Option<Duration>,
     /// As many clones are made at once.
     pub clone_count_max: usize,
+    /// Settings of another MPI's that were named, in one line.
+    pub ignored: Option<String>,
     /// Of a job that was spawned: by whom.
     pub origin: Option<Origin>,
 }
@@ -272,7 +274,18 @@ fn assemble(arguments: &Arguments, locals: &[LocalArguments]) -> Result<Job, Usa
         scrub_interval,
         arbitration_interval,
         clone_count_max: arguments.max_clones as usize,
+        ignored: ignored(locals),
         origin: None,
+    })
+}
+
+/// What was said with Open MPI's `--mca`. Scripts have it that were written for Open MPI, most often to choose a network.
+fn ignored(locals: &[LocalArguments]) -> Option<String> {
+    let names = locals.iter().flat_map(|local| local.mca.chunks(2)).map(|setting| setting[0].to_string_lossy());
+    let names: std::collections::BTreeSet<_> = names.collect();
+    let names = names.into_iter().collect::<Vec<_>>().join(", ");
+    (!names.is_empty()).then(|| {
+        format!("--mca: ignored, since these are settings of Open MPI: {names} (networks: --transport, --interface)")
     })
 }
 

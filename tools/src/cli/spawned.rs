@@ -84,6 +84,7 @@ fn local(command: Command) -> LocalArguments {
     let Command { program, arguments, rank_count, directory, path, .. } = command;
     let program = path.and_then(|path| find(&program, &path, Path::new(&directory))).unwrap_or(program);
     LocalArguments {
+        mca: Vec::new(),
         rank_count: Some(rank_count.to_string()),
         directory: Some(directory.into()),
         export: Vec::new(),

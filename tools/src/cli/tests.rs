@@ -85,12 +85,11 @@ fn wrong_command_lines_say_why_in_one_line() {
         ("-soft 1:4 true", "there is no option '-soft'"),
         ("-path /usr/bin true", "there is no option '-path'"),
         ("-configfile x", "there is no option '-configfile'"),
-        ("-mca btl tcp true", "there is no option '-mca'"),
+        ("-mca btl", "2 values required for '--mca <NAME> <VALUE>'"),
         ("-bind-to core true", "there is no option '-bind-to'"),
         ("-gpu true", "there is no option '-gpu'"),
         ("-lz true", "there is no option '-lz'"),
         ("-usize 5 true", "there is no option '-usize'"),
-        ("--mca btl tcp true", "unexpected argument '--mca' found"),
         ("--bind-to core true", "unexpected argument '--bind-to' found"),
         ("-n -1 true", "-n -1: not a number of ranks"),
         ("-n -1x true", "-n -1x: not a number of ranks"),
@@ -176,6 +175,15 @@ fn ranks_that_can_be_copied_have_a_place_more() {
         assert_eq!(job.is_cloneable, place_count != live_count, "{line}");
         assert_eq!(job.arbitration_interval.is_some(), line.contains("--arbitrate"), "{line}");
     }
+}
+
+#[test]
+fn settings_of_open_mpi_are_ignored_and_named() {
+    let job = parse_line("--mca btl self,tcp -n 1 -mca oob_base x true : -mca btl tcp -n 1 true").unwrap();
+    assert_eq!(job.world.rank_count(), 2);
+    let ignored = job.ignored.expect("they are told");
+    assert!(ignored.contains("Open MPI: btl, oob_base ("), "{ignored}");
+    assert_eq!(parse_line("-n 1 true --mca btl tcp").unwrap().ignored, None, "the program's own");
 }
 
 #[test]

@@ -206,6 +206,9 @@ impl<'a> Shell<'a> {
         if let Some(metrics) = &self.metrics {
             self.console.plain(&format!("metrics are at http://{}/metrics", metrics.address()));
         }
+        if let Some(ignored) = &self.job.ignored {
+            self.console.warning(ignored);
+        }
         if !self.job.quiet {
             self.console.allow_status();
         }

@@ -27,6 +27,7 @@ pub struct Tally {
     mismatches_by_replica: BTreeMap<ReplicaId, u64>,
     /// Lines of standard output that differed.
     output_mismatches: u64,
+    output_by_replica: BTreeMap<ReplicaId, u64>,
     divergences: u64,
     pub(super) injected: u64,
     /// In order; a place may be lost several times.
@@ -82,7 +83,7 @@ impl Tally {
             Report::OutputMismatch { rank, mismatch, .. } => {
                 self.output_mismatches += 1;
                 if let Some(index) = mismatch.culprit {
-                    *self.mismatches_by_replica.entry(ReplicaId { rank: *rank, index }).or_default() += 1;
+                    *self.output_by_replica.entry(ReplicaId { rank: *rank, index }).or_default() += 1;
                 }
             }
             Report::Event(Event::Reconnected { replica, peer }) => {
@@ -223,7 +224,8 @@ impl<'a> Summary<'a> {
             lines.push(format!("  {} resumed after being lost", counted(reconnections, "connection")));
         }
         if tally.output_mismatches > 0 {
-            lines.push(format!("  {} of standard output differed", counted(tally.output_mismatches, "line")));
+            let differed = format!("  {} of standard output differed", counted(tally.output_mismatches, "line"));
+            lines.push(with_names(differed, &by_replica(&tally.output_by_replica)));
         }
         if tally.divergences > 0 {
             lines.push(format!("  {} between replicas outside messages", counted(tally.divergences, "divergence")));
@@ -261,12 +263,11 @@ impl<'a> Summary<'a> {
             bytes_text(total.bytes_compared),
             counted(self.tally.mismatches, "mismatch")
         );
-        let mut named: Vec<_> =
-            self.tally.mismatches_by_replica.iter().map(|(replica, count)| format!("{replica}: {count}")).collect();
+        let mut named = by_replica(&self.tally.mismatches_by_replica);
         if self.tally.undecided > 0 {
             named.push(format!("culprit unknown: {}", self.tally.undecided));
         }
-        if named.is_empty() { compared } else { format!("{compared} ({})", named.join(", ")) }
+        with_names(compared, &named)
     }
 
     /// The same as JSON, with what was found of the program if it was checked.
@@ -305,26 +306,39 @@ impl<'a> Summary<'a> {
                 "received_sum": received_sums.get(&replica).copied().flatten(),
             })
         });
-        let by_replica: BTreeMap<_, _> =
-            self.tally.mismatches_by_replica.iter().map(|(replica, count)| (replica.to_string(), count)).collect();
+        let by_replica = |counts: &BTreeMap<ReplicaId, u64>| -> BTreeMap<_, _> {
+            counts.iter().map(|(replica, count)| (replica.to_string(), *count)).collect()
+        };
         let lost: Vec<_> = self.lost.iter().map(|(replica, _)| replica.to_string()).collect();
         json!({
             "ranks": world.rank_count(), "degrees": degrees, "processes": degrees.iter().copied().map(u32::from).sum::<u32>(),
             "elapsed_s": self.elapsed.as_secs_f64(), "exit_code": self.code,
             "exits": exits.collect::<Vec<_>>(), "lost": lost, "view": self.coordinator.view().number.0,
             "statistics": self.total, "mismatches": self.tally.mismatches,
-            "mismatches_by_replica": by_replica, "mismatches_undecided": self.tally.undecided,
+            "mismatches_by_replica": by_replica(&self.tally.mismatches_by_replica),
+            "mismatches_undecided": self.tally.undecided,
             "arbitrations": self.tally.arbitrations, "arbitrations_named": self.tally.named,
             "recovered": self.tally.windows.len(), "joined": self.tally.joined, "left": self.tally.left,
             "redundancy": redundancy::json(self.coordinator.redundancy(), self.elapsed),
             "windows_ms": self.tally.windows.iter().map(|window| milliseconds(window.as_nanos() as u64)).collect::<Vec<_>>(),
             "divergences": self.tally.divergences, "output_mismatches": self.tally.output_mismatches,
+            "output_mismatches_by_replica": by_replica(&self.tally.output_by_replica),
             "reconnections": self.tally.reconnections(), "injected": self.tally.injected,
             "not_injected": self.not_injected,
             "profile": self.profile.map(|(path, profile)| json!({ "file": path, "calls": profile.calls })),
             "audit": self.audit.map(|(path, head)| json!({ "file": path, "head": head.to_string() })),
         })
     }
+}
+
+/// `0.1: 3` for each replica that was named as the one that is wrong.
+fn by_replica(counts: &BTreeMap<ReplicaId, u64>) -> Vec<String> {
+    counts.iter().map(|(replica, count)| format!("{replica}: {count}")).collect()
+}
+
+/// A line, followed by names in parentheses if there are any.
+fn with_names(line: String, names: &[String]) -> String {
+    if names.is_empty() { line } else { format!("{line} ({})", names.join(", ")) }
 }
 
 /// A number of things.
