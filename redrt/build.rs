@@ -1,6 +1,6 @@
 //! Generates the constants and the exported functions from the tables in `table/`, and names the shared library.
 
-use mpi_table::{Bound, Table, render_constants, render_exports};
+use mpi_table::{Bound, Table, render_constants, render_core_table, render_exports};
 use std::path::Path;
 
 fn main() {
@@ -15,4 +15,6 @@ fn main() {
     let write = |name: &str, text: String| std::fs::write(Path::new(&directory).join(name), text).expect("OUT_DIR");
     write("constants.rs", render_constants(&table));
     write("exports.rs", render_exports(&table, &bound));
+    let own = ["redrt_create_op", "redrt_create_errhandler", "redrt_peers"];
+    write("functions.rs", render_core_table(&table, &own));
 }

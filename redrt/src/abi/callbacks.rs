@@ -10,8 +10,8 @@ use std::ffi::{c_int, c_void};
 type ErrhandlerFunction = unsafe extern "C" fn(*mut usize, *mut c_int, ...);
 type CopyFunction = unsafe extern "C" fn(usize, c_int, *mut c_void, *mut c_void, *mut c_void, *mut c_int) -> c_int;
 type DeleteFunction = unsafe extern "C" fn(usize, c_int, *mut c_void, *mut c_void) -> c_int;
-type UserFunction = unsafe extern "C" fn(*const c_void, *mut c_void, *mut c_int, *mut DatatypeHandle);
-type UserFunctionLarge = unsafe extern "C" fn(*const c_void, *mut c_void, *mut Count, *mut DatatypeHandle);
+type OperationFunction = unsafe extern "C" fn(*const c_void, *mut c_void, *mut c_int, *mut DatatypeHandle);
+type OperationFunctionLarge = unsafe extern "C" fn(*const c_void, *mut c_void, *mut Count, *mut DatatypeHandle);
 
 type ConversionFunction =
     unsafe extern "C" fn(*mut c_void, DatatypeHandle, c_int, *mut c_void, Offset, *mut c_void) -> c_int;
@@ -19,9 +19,42 @@ type ConversionFunctionLarge =
     unsafe extern "C" fn(*mut c_void, DatatypeHandle, Count, *mut c_void, Offset, *mut c_void) -> c_int;
 type ExtentFunction = unsafe extern "C" fn(DatatypeHandle, *mut isize, *mut c_void) -> c_int;
 
+/// A function of the program without a state of its own: a reduction or an error handler.
+///
+/// Of a program of another family's ABI its façade's adapter is called, with the function first; it knows the types.
+#[derive(Clone, Copy, Debug)]
+pub struct UserFunction {
+    function: Callback,
+    adapter: Option<Callback>,
+}
+
+impl From<Callback> for UserFunction {
+    fn from(function: Callback) -> Self {
+        Self { function, adapter: None }
+    }
+}
+
+impl UserFunction {
+    /// A function that is called by way of an adapter.
+    #[must_use]
+    pub fn adapted(function: Callback, adapter: Callback) -> Self {
+        Self { function, adapter: Some(adapter) }
+    }
+}
+
+type OperationAdapter = unsafe extern "C" fn(usize, *const c_void, *mut c_void, Count, usize);
+type ErrhandlerAdapter = unsafe extern "C" fn(usize, usize, c_int) -> c_int;
+
 /// Calls an error handler with a handle and an error code.
-pub fn call_errhandler(function: Callback, mut handle: usize, mut code: c_int) -> c_int {
+pub fn call_errhandler(user: UserFunction, mut handle: usize, mut code: c_int) -> c_int {
     let _calling_back = threads::call_back();
+    let UserFunction { function, adapter } = user;
+    if let Some(adapter) = adapter {
+        // SAFETY: - the type of a façade's `call_errhandler`.
+        let adapter = unsafe { adapter.function::<ErrhandlerAdapter>() };
+        // SAFETY: - the function that came with the adapter.
+        return unsafe { adapter(function.0, handle, code) };
+    }
     // SAFETY: - the type of MPI_Comm_errhandler_function and its siblings, whose handles are all pointer-sized.
     let function = unsafe { function.function::<ErrhandlerFunction>() };
     // MPI-5.0 section 9.3.1: handle and code go by reference, so that Fortran can use them.
@@ -66,7 +99,7 @@ pub fn call_delete_attribute(
 /// Calls a reduction function of the program, of the `int` or the large-count type. Both buffers hold `count` elements
 /// of `datatype`, which is the promise of the MPI call that is being served.
 pub fn call_user_operation(
-    function: Callback,
+    user: UserFunction,
     wide: bool,
     input: *const u8,
     in_out: *mut u8,
@@ -74,16 +107,22 @@ pub fn call_user_operation(
     mut datatype: DatatypeHandle,
 ) {
     let _calling_back = threads::call_back();
-    if wide {
+    let UserFunction { function, adapter } = user;
+    if let Some(adapter) = adapter {
+        // SAFETY: - the type of a façade's `call_operation`.
+        let adapter = unsafe { adapter.function::<OperationAdapter>() };
+        // SAFETY: - buffers: the C call's promise; the function came with the adapter.
+        unsafe { adapter(function.0, input.cast(), in_out.cast(), count, datatype.0) };
+    } else if wide {
         let mut count = count;
         // SAFETY: - the program created the operation with MPI_Op_create_c.
-        let function = unsafe { function.function::<UserFunctionLarge>() };
+        let function = unsafe { function.function::<OperationFunctionLarge>() };
         // SAFETY: - buffers: the C call's promise; the other pointers are to locals that outlive the call.
         unsafe { function(input.cast(), in_out.cast(), &mut count, &mut datatype) };
     } else {
         let mut count = c_int::try_from(count).expect("Op::reduce splits counts that do not fit an int");
         // SAFETY: - the program created the operation with MPI_Op_create.
-        let function = unsafe { function.function::<UserFunction>() };
+        let function = unsafe { function.function::<OperationFunction>() };
         // SAFETY: - buffers: the C call's promise; the other pointers are to locals that outlive the call.
         unsafe { function(input.cast(), in_out.cast(), &mut count, &mut datatype) };
     }

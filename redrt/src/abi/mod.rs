@@ -10,6 +10,7 @@ mod arguments;
 pub mod callbacks;
 mod constants;
 pub(crate) mod exports;
+mod facades;
 pub mod memory;
 pub mod packed;
 mod status;

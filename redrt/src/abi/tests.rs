@@ -192,7 +192,7 @@ fn error_handlers_are_called_with_the_handle_and_the_code() {
     use crate::error::{Error, Scope};
     use crate::objects::errhandler::{Errhandler, ErrhandlerKind, create, free, handle_of, raise, resolve};
     use crate::objects::error_codes::described;
-    let handle = create(ErrhandlerKind::Comm, Callback(remember as *const () as usize));
+    let handle = create(ErrhandlerKind::Comm, Callback(remember as *const () as usize).into());
     let errhandler = resolve(handle, ErrhandlerKind::Comm).unwrap();
     assert!(resolve(handle, ErrhandlerKind::File).is_err(), "a handler is for one kind of object");
     let Errhandler::User(user) = &*errhandler else { panic!("{errhandler:?}") };

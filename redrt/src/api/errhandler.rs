@@ -1,5 +1,6 @@
 //! Error handlers (MPI-5.0 section 9.3).
 
+use crate::abi::callbacks::UserFunction;
 use crate::abi::{Callback, MPI_ERR_COMM, MPI_ERR_FILE, MPI_ERR_SESSION, MPI_ERR_WIN, Output};
 use crate::error::{Error, Result, Scope};
 use crate::handle::{CommHandle, ErrhandlerHandle, FileHandle, SessionHandle, WinHandle};
@@ -21,6 +22,11 @@ pub(super) fn attached(scope: Scope) -> Result<Arc<Attached>> {
 }
 
 fn create(kind: ErrhandlerKind, function: Callback, errhandler: Output<ErrhandlerHandle>) -> Result {
+    create_adapted(kind, function.into(), errhandler)
+}
+
+/// An error handler whose function may be called by way of an adapter.
+pub fn create_adapted(kind: ErrhandlerKind, function: UserFunction, errhandler: Output<ErrhandlerHandle>) -> Result {
     errhandler.set(errhandler::create(kind, function))
 }
 

@@ -1,6 +1,7 @@
 //! Reduction operations (MPI-5.0 section 6.9).
 
 use super::check::check_count;
+use crate::abi::callbacks::UserFunction;
 use crate::abi::{Callback, MPI_ERR_BUFFER, Output};
 use crate::datatype::resolve_committed;
 use crate::error::Result;
@@ -11,7 +12,12 @@ use std::ffi::{c_int, c_void};
 
 /// `MPI_Op_create`.
 pub fn op_create(user_fn: Callback, commute: c_int, op: Output<OpHandle>, wide: bool) -> Result {
-    op.set(op::create(user_fn, wide, commute != 0))
+    create(user_fn.into(), commute, op, wide)
+}
+
+/// `MPI_Op_create` of a function that may be called by way of an adapter.
+pub fn create(function: UserFunction, commute: c_int, op: Output<OpHandle>, wide: bool) -> Result {
+    op.set(op::create(function, wide, commute != 0))
 }
 
 /// `MPI_Op_free`.

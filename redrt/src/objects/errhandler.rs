@@ -1,7 +1,8 @@
 //! Error handlers (MPI-5.0 section 9.3).
 
 use super::error_codes;
-use crate::abi::{Callback, MPI_ERR_ERRHANDLER, MPI_ERR_OTHER, callbacks};
+use crate::abi::callbacks::UserFunction;
+use crate::abi::{MPI_ERR_ERRHANDLER, MPI_ERR_OTHER, callbacks};
 use crate::error::{Error, Result, Scope};
 use crate::handle::{CommHandle, ErrhandlerHandle, FileHandle, Table};
 use crate::host;
@@ -38,7 +39,7 @@ pub enum ErrhandlerKind {
 #[derive(Debug)]
 pub struct UserErrhandler {
     kind: ErrhandlerKind,
-    function: Callback,
+    function: UserFunction,
     /// Its handle, and how many times the program has been given it and has not freed it.
     held: Mutex<(usize, u32)>,
 }
@@ -63,7 +64,7 @@ process_local! {
 }
 
 /// A new error handler that calls `function`.
-pub fn create(kind: ErrhandlerKind, function: Callback) -> ErrhandlerHandle {
+pub fn create(kind: ErrhandlerKind, function: UserFunction) -> ErrhandlerHandle {
     let user = UserErrhandler { kind, function, held: Mutex::new((0, 0)) };
     handle_of(&Arc::new(Errhandler::User(user)))
 }

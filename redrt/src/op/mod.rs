@@ -3,7 +3,8 @@
 #[cfg(test)]
 mod tests;
 
-use crate::abi::{Callback, MPI_ERR_OP, callbacks};
+use crate::abi::callbacks::UserFunction;
+use crate::abi::{MPI_ERR_OP, callbacks};
 use crate::datatype::{self, Datatype};
 use crate::error::{Error, Result};
 use crate::fail;
@@ -23,7 +24,7 @@ pub struct Op {
 enum Kind {
     Standard(Operator),
     OneSided(OneSided),
-    User { function: Callback, wide: bool },
+    User { function: UserFunction, wide: bool },
 }
 
 /// The operations that windows carry out themselves. No collective has them.
@@ -64,7 +65,7 @@ process_local! {
 }
 
 /// A new operation that calls `function`, of the large-count type if `wide`.
-pub fn create(function: Callback, wide: bool, commutative: bool) -> OpHandle {
+pub fn create(function: UserFunction, wide: bool, commutative: bool) -> OpHandle {
     OpHandle(USER.insert(Arc::new(Op { kind: Kind::User { function, wide }, commutative })))
 }
 
@@ -175,7 +176,14 @@ impl Op {
     }
 }
 
-fn call_user(function: Callback, wide: bool, datatype: &Arc<Datatype>, count: i64, input: *const u8, in_out: *mut u8) {
+fn call_user(
+    function: UserFunction,
+    wide: bool,
+    datatype: &Arc<Datatype>,
+    count: i64,
+    input: *const u8,
+    in_out: *mut u8,
+) {
     // A function for int counts is called more than once for more elements than that.
     let step = if wide { i64::MAX } else { i64::from(c_int::MAX) };
     datatype::with_handle(datatype, |handle| {

@@ -75,7 +75,7 @@ unsafe extern "C" fn subtract(input: *const c_void, in_out: *mut c_void, count: 
 
 #[test]
 fn operations_of_the_program_are_called_with_input_on_the_left() {
-    let handle = create(Callback(subtract as *const () as usize), false, false);
+    let handle = create(Callback(subtract as *const () as usize).into(), false, false);
     assert!(!resolve(handle).unwrap().is_commutative());
     assert_eq!(applied(handle, DatatypeHandle::INT, &[10, 20, 30], &[1, 2, 3]), [9, 18, 27]);
     free(handle).unwrap();

@@ -7,6 +7,7 @@
 
 mod coverage;
 mod exports;
+mod facade;
 mod fortran;
 mod header;
 mod kind;
@@ -14,6 +15,7 @@ mod parse;
 
 pub use coverage::{REPLICATED, Replicated, render_coverage};
 pub use exports::{render_constants, render_exports};
+pub use facade::{Fact, Facts, Family, render_core_table, render_core_type, render_facade};
 pub use fortran::{
     render_base_module, render_fortran_library, render_mpi_f08_module, render_mpi_module, render_mpif_h,
 };

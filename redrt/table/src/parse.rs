@@ -112,6 +112,12 @@ pub struct ParseError {
     reason: String,
 }
 
+impl ParseError {
+    pub(crate) fn new(line: usize, reason: String) -> Self {
+        Self { line, reason }
+    }
+}
+
 impl fmt::Display for ParseError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "line {}: {}", self.line, self.reason)

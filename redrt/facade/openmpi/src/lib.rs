@@ -1,0 +1,187 @@
+//! Open MPI's ABI over redrt: `libmpi.so.40`, for programs that were built for Open MPI 4 or 5.
+//!
+//! The functions are generated from `redrt/table` (`mpi_table::render_facade`).
+#![allow(
+    missing_docs,
+    non_upper_case_globals,
+    non_snake_case,
+    unused_mut,
+    unused_unsafe,
+    clippy::missing_safety_doc,
+    clippy::too_many_arguments,
+    clippy::unnecessary_cast,
+    clippy::unreadable_literal,
+    clippy::match_same_arms,
+    clippy::if_same_then_else
+)]
+
+use abi_facade::arrays::{Handles, Integers, Text, integers_out, sum};
+use abi_facade::callbacks::{
+    Context, call_errhandler, call_operation, cancel_request, convert, copy_attribute, delete_attribute, file_extent,
+    free_request, query_request, unless_null,
+};
+use abi_facade::core::{CoreStatus, check, core};
+use abi_facade::handles::{
+    FIRST_HANDLE, Handle, UNSET, core_of_address, give_handle, give_out_usize, peek, peek_handle, pointer_to,
+    predefined,
+};
+use abi_facade::statuses::Statuses;
+use abi_facade::values::{
+    Names, attribute_out, buffer_in, contents_out, copy_status, destinations, peers, sources, unless_in_place,
+    weights_in,
+};
+use std::ffi::{c_char, c_int, c_void};
+
+type Aint = isize;
+type Count = i64;
+type Offset = i64;
+type Fint = c_int;
+
+/// `MPI_Status` of Open MPI.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Status {
+    source: c_int,
+    tag: c_int,
+    error: c_int,
+    cancelled: c_int,
+    bytes: u64,
+}
+
+/// The family.
+#[derive(Debug)]
+pub struct Own;
+
+impl abi_facade::Family for Own {
+    type Status = Status;
+    const IN_PLACE: usize = IN_PLACE;
+    const STATUS_IGNORE: usize = STATUS_IGNORE;
+    const UNWEIGHTED: usize = UNWEIGHTED;
+    const WEIGHTS_EMPTY: usize = WEIGHTS_EMPTY;
+
+    #[inline]
+    fn status_out(status: &CoreStatus) -> Status {
+        Status {
+            source: rank_out(status.source),
+            tag: tag_out(status.tag),
+            error: error_out(status.error),
+            cancelled: status.cancelled,
+            bytes: status.bytes(),
+        }
+    }
+
+    #[inline]
+    fn status_in(status: &Status) -> CoreStatus {
+        let Status { source, tag, error, cancelled, bytes } = *status;
+        CoreStatus::new(rank_in(source), tag_in(tag), error_in(error), bytes, cancelled != 0)
+    }
+
+    fn error_in(code: c_int) -> c_int {
+        error_in(code)
+    }
+
+    fn error_out(code: c_int) -> c_int {
+        error_out(code)
+    }
+
+    fn rank_out(rank: c_int) -> c_int {
+        rank_out(rank)
+    }
+
+    fn flavor_out(flavor: c_int) -> c_int {
+        flavor_out(flavor)
+    }
+
+    fn model_out(model: c_int) -> c_int {
+        model_out(model)
+    }
+
+    fn names() -> Names {
+        Names { order: order_out, distribution: distribution_out, darg: darg_out }
+    }
+}
+
+/// A pointer that programs read.
+#[repr(transparent)]
+pub struct Pointer(*const c_void);
+
+// SAFETY: - only its value has a meaning, and nobody writes it.
+unsafe impl Sync for Pointer {}
+
+/// Statuses that stand for none in conversions between languages: only their addresses have a meaning.
+static IGNORED: [c_int; 6] = [0; 6];
+#[unsafe(no_mangle)]
+pub static MPI_F_STATUS_IGNORE: Pointer = Pointer((&raw const IGNORED).cast());
+#[unsafe(no_mangle)]
+pub static MPI_F_STATUSES_IGNORE: Pointer = Pointer((&raw const IGNORED).cast());
+
+fn all_handles_in(handle: usize) -> usize {
+    if handle == T_PVAR_ALL_HANDLES { 1 } else { handle }
+}
+
+macro_rules! attribute_functions {
+    ($($duplicate:ident, $no_copy:ident, $no_delete:ident: $object:ty;)*) => {$(
+        /// The attribute is copied as it is.
+        ///
+        /// # Safety
+        /// The arguments of an attribute's copy function.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $duplicate(
+            _object: $object,
+            _keyval: c_int,
+            _state: *mut c_void,
+            value: *mut c_void,
+            copied: *mut *mut c_void,
+            flag: *mut c_int,
+        ) -> c_int {
+            // SAFETY: - the caller's promise.
+            unsafe { *copied = value };
+            // SAFETY: - the caller's promise.
+            unsafe { *flag = 1 };
+            0
+        }
+
+        /// The attribute is not copied.
+        ///
+        /// # Safety
+        /// The arguments of an attribute's copy function.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $no_copy(
+            _object: $object,
+            _keyval: c_int,
+            _state: *mut c_void,
+            _value: *mut c_void,
+            _copied: *mut *mut c_void,
+            flag: *mut c_int,
+        ) -> c_int {
+            // SAFETY: - the caller's promise.
+            unsafe { *flag = 0 };
+            0
+        }
+
+        /// The attribute needs nothing to be deleted.
+        #[unsafe(no_mangle)]
+        pub extern "C" fn $no_delete(_object: $object, _keyval: c_int, _value: *mut c_void, _state: *mut c_void) -> c_int {
+            0
+        }
+    )*};
+}
+
+attribute_functions! {
+    OMPI_C_MPI_COMM_DUP_FN, OMPI_C_MPI_COMM_NULL_COPY_FN, OMPI_C_MPI_COMM_NULL_DELETE_FN: Comm;
+    OMPI_C_MPI_TYPE_DUP_FN, OMPI_C_MPI_TYPE_NULL_COPY_FN, OMPI_C_MPI_TYPE_NULL_DELETE_FN: Datatype;
+    OMPI_C_MPI_WIN_DUP_FN, OMPI_C_MPI_WIN_NULL_COPY_FN, OMPI_C_MPI_WIN_NULL_DELETE_FN: Win;
+    OMPI_C_MPI_DUP_FN, OMPI_C_MPI_NULL_COPY_FN, OMPI_C_MPI_NULL_DELETE_FN: Comm;
+}
+
+include!(concat!(env!("OUT_DIR"), "/facade.rs"));
+
+abi_facade::removed_functions!();
+
+#[used]
+#[unsafe(link_section = ".init_array")]
+static CHECK: extern "C" fn() = on_load;
+
+extern "C" fn on_load() {
+    check();
+}

@@ -1,0 +1,244 @@
+//! Callbacks of the program, which have handles, statuses and codes of its family.
+//!
+//! redrt is given one of the functions here. Where callbacks have a state, that is a [`Context`]: the functions of the
+//! program, and its own state. Reductions and error handlers have none; redrt is told by which function of this module
+//! the program's is to be called (`Own::create_op`).
+
+use crate::Family;
+use crate::core::CoreStatus;
+use crate::handles::Handle;
+use std::collections::HashMap;
+use std::ffi::{c_int, c_void};
+use std::sync::{Mutex, PoisonError};
+
+/// Functions of the program, by address, and its state for them.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Context {
+    functions: [usize; 3],
+    state: usize,
+}
+
+static SHARED: Mutex<Option<HashMap<Context, &'static Context>>> = Mutex::new(None);
+
+impl Context {
+    fn of(functions: &[usize], state: *mut c_void) -> Self {
+        let mut all = [0; 3];
+        all[..functions.len()].copy_from_slice(functions);
+        Self { functions: all, state: state.expose_provenance() }
+    }
+
+    /// One that lives for good: nobody tells when the last attribute of a key is gone. Equal ones are one.
+    #[must_use]
+    pub fn shared(functions: &[usize], state: *mut c_void) -> *mut c_void {
+        let context = Self::of(functions, state);
+        let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+        let place = shared.get_or_insert_default().entry(context).or_insert_with(|| Box::leak(Box::new(context)));
+        std::ptr::from_ref(*place).cast_mut().cast()
+    }
+
+    /// One for a request, which tells when it is freed ([`free_request`]).
+    #[must_use]
+    pub fn own(functions: &[usize], state: *mut c_void) -> *mut c_void {
+        Box::into_raw(Box::new(Self::of(functions, state))).cast()
+    }
+
+    /// # Safety
+    /// A context that redrt was given.
+    unsafe fn of_core(context: *mut c_void) -> Self {
+        // SAFETY: - one of `shared` or `own`, still there.
+        unsafe { *context.cast::<Self>() }
+    }
+
+    fn state(&self) -> *mut c_void {
+        std::ptr::with_exposed_provenance_mut(self.state)
+    }
+
+    /// A function of the program.
+    ///
+    /// # Safety
+    /// `F` is the type of function `index`.
+    unsafe fn function<F: Copy>(&self, index: usize) -> F {
+        // SAFETY: - the caller's promise.
+        unsafe { function(self.functions[index]) }
+    }
+}
+
+/// # Safety
+/// The address of a function of this type.
+unsafe fn function<F: Copy>(address: usize) -> F {
+    const { assert!(size_of::<F>() == size_of::<usize>()) };
+    // SAFETY: - same size; the type is the caller's promise.
+    unsafe { std::mem::transmute_copy(&address) }
+}
+
+/// What redrt is given for a callback: nothing for nothing.
+#[must_use]
+pub fn unless_null(function: usize, stand_in: usize) -> usize {
+    if function == 0 { 0 } else { stand_in }
+}
+
+/// Calls a reduction of the program.
+///
+/// # Safety
+/// Called by redrt with the function that the operation was created with.
+pub unsafe extern "C" fn call_operation<F: Family, D: Handle, const LARGE: bool>(
+    address: usize,
+    input: *const c_void,
+    in_out: *mut c_void,
+    mut count: i64,
+    datatype: usize,
+) {
+    let mut datatype = D::of(datatype);
+    if LARGE {
+        // SAFETY: - the program created the operation with MPI_Op_create_c.
+        let function =
+            unsafe { function::<unsafe extern "C" fn(*const c_void, *mut c_void, *mut i64, *mut D)>(address) };
+        // SAFETY: - buffers of the call that is being served, and locals.
+        unsafe { function(input, in_out, &mut count, &mut datatype) };
+    } else {
+        let mut count = count as c_int;
+        // SAFETY: - the program created the operation with MPI_Op_create.
+        let function =
+            unsafe { function::<unsafe extern "C" fn(*const c_void, *mut c_void, *mut c_int, *mut D)>(address) };
+        // SAFETY: - buffers of the call that is being served, and locals.
+        unsafe { function(input, in_out, &mut count, &mut datatype) };
+    }
+}
+
+/// Calls an error handler of the program. Returns the code that it leaves.
+///
+/// # Safety
+/// Called by redrt with the function that the error handler was created with.
+pub unsafe extern "C" fn call_errhandler<F: Family, H: Handle>(address: usize, handle: usize, code: c_int) -> c_int {
+    let (mut handle, mut code) = (H::of(handle), F::error_out(code));
+    // SAFETY: - the program created the error handler with it.
+    let function = unsafe { function::<unsafe extern "C" fn(*mut H, *mut c_int, ...)>(address) };
+    // SAFETY: - both pointers are to locals.
+    unsafe { function(&mut handle, &mut code) };
+    F::error_in(code)
+}
+
+/// Copies an attribute.
+///
+/// # Safety
+/// Called by redrt with a context.
+pub unsafe extern "C" fn copy_attribute<F: Family, H: Handle>(
+    object: usize,
+    keyval: c_int,
+    context: *mut c_void,
+    value: *mut c_void,
+    copied: *mut c_void,
+    flag: *mut c_int,
+) -> c_int {
+    type Copy<H> = unsafe extern "C" fn(H, c_int, *mut c_void, *mut c_void, *mut c_void, *mut c_int) -> c_int;
+    // SAFETY: - redrt hands back what it was given.
+    let context = unsafe { Context::of_core(context) };
+    // SAFETY: - the program gave its copy function first.
+    let function = unsafe { context.function::<Copy<H>>(0) };
+    // SAFETY: - the pointers are redrt's, the value the program's.
+    F::error_in(unsafe { function(H::of(object), keyval, context.state(), value, copied, flag) })
+}
+
+/// Deletes an attribute.
+///
+/// # Safety
+/// Called by redrt with a context.
+pub unsafe extern "C" fn delete_attribute<F: Family, H: Handle>(
+    object: usize,
+    keyval: c_int,
+    value: *mut c_void,
+    context: *mut c_void,
+) -> c_int {
+    type Delete<H> = unsafe extern "C" fn(H, c_int, *mut c_void, *mut c_void) -> c_int;
+    // SAFETY: - redrt hands back what it was given.
+    let context = unsafe { Context::of_core(context) };
+    // SAFETY: - the program gave its delete function second.
+    let function = unsafe { context.function::<Delete<H>>(1) };
+    // SAFETY: - the values are the program's.
+    F::error_in(unsafe { function(H::of(object), keyval, value, context.state()) })
+}
+
+/// Fills in the status of a generalized request.
+///
+/// # Safety
+/// Called by redrt with a context.
+pub unsafe extern "C" fn query_request<F: Family>(context: *mut c_void, status: *mut CoreStatus) -> c_int {
+    // SAFETY: - redrt hands back what it was given.
+    let context = unsafe { Context::of_core(context) };
+    // SAFETY: - the program gave its query function first.
+    let function = unsafe { context.function::<unsafe extern "C" fn(*mut c_void, *mut F::Status) -> c_int>(0) };
+    // SAFETY: - redrt's status.
+    let mut own = F::status_out(unsafe { &*status });
+    // SAFETY: - the status is a local, the state the program's.
+    let code = unsafe { function(context.state(), &mut own) };
+    // SAFETY: - redrt's status.
+    unsafe { *status = F::status_in(&own) };
+    F::error_in(code)
+}
+
+/// Frees a generalized request, and its context with it.
+///
+/// # Safety
+/// Called by redrt with a context of [`Context::own`], once.
+pub unsafe extern "C" fn free_request<F: Family>(context: *mut c_void) -> c_int {
+    // SAFETY: - made by Context::own; redrt calls this last, and once (MPI-5.0 section 13.2).
+    let context = unsafe { Box::from_raw(context.cast::<Context>()) };
+    if context.functions[1] == 0 {
+        return 0;
+    }
+    // SAFETY: - the program gave its free function second.
+    let function = unsafe { context.function::<unsafe extern "C" fn(*mut c_void) -> c_int>(1) };
+    // SAFETY: - the state is the program's.
+    F::error_in(unsafe { function(context.state()) })
+}
+
+/// Cancels a generalized request.
+///
+/// # Safety
+/// Called by redrt with a context.
+pub unsafe extern "C" fn cancel_request<F: Family>(context: *mut c_void, complete: c_int) -> c_int {
+    // SAFETY: - redrt hands back what it was given.
+    let context = unsafe { Context::of_core(context) };
+    // SAFETY: - the program gave its cancel function third.
+    let function = unsafe { context.function::<unsafe extern "C" fn(*mut c_void, c_int) -> c_int>(2) };
+    // SAFETY: - the state is the program's.
+    F::error_in(unsafe { function(context.state(), complete) })
+}
+
+/// The extent of a datatype in a file of a data representation of the program.
+///
+/// # Safety
+/// Called by redrt with a context.
+pub unsafe extern "C" fn file_extent<F: Family, D: Handle>(
+    datatype: usize,
+    extent: *mut isize,
+    context: *mut c_void,
+) -> c_int {
+    // SAFETY: - redrt hands back what it was given.
+    let context = unsafe { Context::of_core(context) };
+    // SAFETY: - the program gave its extent function third.
+    let function = unsafe { context.function::<unsafe extern "C" fn(D, *mut isize, *mut c_void) -> c_int>(2) };
+    // SAFETY: - the extent is where redrt wants it.
+    F::error_in(unsafe { function(D::of(datatype), extent, context.state()) })
+}
+
+/// Converts elements between memory and a file; function `INDEX` of the context, for counts of type `C`.
+///
+/// # Safety
+/// Called by redrt with a context.
+pub unsafe extern "C" fn convert<F: Family, D: Handle, C, const INDEX: usize>(
+    memory: *mut c_void,
+    datatype: usize,
+    count: C,
+    file: *mut c_void,
+    position: i64,
+    context: *mut c_void,
+) -> c_int {
+    type Conversion<D, C> = unsafe extern "C" fn(*mut c_void, D, C, *mut c_void, i64, *mut c_void) -> c_int;
+    // SAFETY: - redrt hands back what it was given.
+    let context = unsafe { Context::of_core(context) };
+    // SAFETY: - the program gave its functions in this order.
+    let function = unsafe { context.function::<Conversion<D, C>>(INDEX) };
+    // SAFETY: - the buffers are redrt's.
+    F::error_in(unsafe { function(memory, D::of(datatype), count, file, position, context.state()) })
+}

@@ -1,0 +1,58 @@
+//! What the libraries of other families' ABIs have in common: translations of arguments that need more than a number.
+//!
+//! A program that was built for MPICH or Open MPI finds a library of its family's name (`redrt/facade/mpich`,
+//! `redrt/facade/openmpi`). Each of its functions is generated from `redrt/table`: it translates its arguments, calls
+//! redrt's library, and translates what came out.
+//!
+//! | argument | in the family | here |
+//! |---|---|---|
+//! | handle | an `int`, or the address of an object | [`handles`] |
+//! | status | another layout | [`statuses`] |
+//! | array of constants, string | other numbers, other lengths | [`arrays`] |
+//! | callback | has handles, codes and statuses | [`callbacks`] |
+//! | attribute, contents of a datatype | numbers behind a pointer | [`values`] |
+
+pub mod arrays;
+pub mod callbacks;
+pub mod core;
+pub mod handles;
+mod removed;
+pub mod statuses;
+pub mod values;
+
+use self::core::CoreStatus;
+use std::ffi::c_int;
+
+/// What the callbacks of a family need to know of it.
+pub trait Family: 'static {
+    /// `MPI_Status`.
+    type Status: Copy + 'static;
+    /// `MPI_IN_PLACE`, an address.
+    const IN_PLACE: usize;
+    /// `MPI_STATUS_IGNORE`.
+    const STATUS_IGNORE: usize;
+    /// `MPI_UNWEIGHTED`.
+    const UNWEIGHTED: usize;
+    /// `MPI_WEIGHTS_EMPTY`.
+    const WEIGHTS_EMPTY: usize;
+
+    /// The family's status, of redrt's.
+    fn status_out(status: &CoreStatus) -> Self::Status;
+    /// redrt's status, of the family's.
+    fn status_in(status: &Self::Status) -> CoreStatus;
+    /// An error code of the family as one of redrt's.
+    fn error_in(code: c_int) -> c_int;
+    /// An error code of redrt as one of the family's.
+    fn error_out(code: c_int) -> c_int;
+    /// A rank, or a constant in its place.
+    fn rank_out(rank: c_int) -> c_int;
+    /// The value of `MPI_WIN_CREATE_FLAVOR`.
+    fn flavor_out(flavor: c_int) -> c_int;
+    /// The value of `MPI_WIN_MODEL`.
+    fn model_out(model: c_int) -> c_int;
+    /// The constants of datatypes' constructors.
+    fn names() -> values::Names;
+}
+
+// The standard ABI is defined for platforms where these hold.
+const _: () = assert!(size_of::<usize>() == 8 && size_of::<c_int>() == 4);

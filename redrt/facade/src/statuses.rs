@@ -1,0 +1,100 @@
+//! Statuses, one or an array.
+
+use crate::Family;
+use crate::core::CoreStatus;
+use std::ffi::c_int;
+use std::marker::PhantomData;
+
+/// How many statuses or handles are translated without memory of their own.
+pub const SHORT: usize = 16;
+
+/// redrt's statuses in place of the program's. What they hold before the call matters: most functions leave the error
+/// as it is (MPI-5.0 section 3.2.5).
+pub struct Statuses<F: Family> {
+    count: usize,
+    short: [CoreStatus; SHORT],
+    long: Vec<CoreStatus>,
+    family: PhantomData<F>,
+}
+
+/// One status.
+pub struct OneStatus<F: Family> {
+    is_wanted: bool,
+    status: CoreStatus,
+    family: PhantomData<F>,
+}
+
+fn is_wanted<F: Family>(pointer: *const F::Status) -> bool {
+    !pointer.is_null() && pointer.addr() != F::STATUS_IGNORE
+}
+
+impl<F: Family> Statuses<F> {
+    /// One; of an ignored status none.
+    ///
+    /// # Safety
+    /// Ignored, null, or valid for a read.
+    #[inline]
+    pub unsafe fn one(pointer: *const F::Status) -> OneStatus<F> {
+        let is_wanted = is_wanted::<F>(pointer);
+        // SAFETY: - the caller's promise.
+        let status = if is_wanted { F::status_in(unsafe { &*pointer }) } else { CoreStatus::default() };
+        OneStatus { is_wanted, status, family: PhantomData }
+    }
+
+    /// An array.
+    ///
+    /// # Safety
+    /// Ignored, null, or valid for reads of `count` statuses.
+    pub unsafe fn new(pointer: *const F::Status, count: c_int) -> Self {
+        let count = if is_wanted::<F>(pointer) { usize::try_from(count).unwrap_or(0) } else { 0 };
+        let mut statuses = Self { count, short: [CoreStatus::default(); SHORT], long: Vec::new(), family: PhantomData };
+        if count > SHORT {
+            statuses.long.resize(count, CoreStatus::default());
+        }
+        for (index, status) in statuses.slice().iter_mut().enumerate() {
+            // SAFETY: - within the array: the caller's promise.
+            *status = F::status_in(unsafe { &*pointer.add(index) });
+        }
+        statuses
+    }
+
+    fn slice(&mut self) -> &mut [CoreStatus] {
+        if self.count > SHORT { &mut self.long } else { &mut self.short[..self.count] }
+    }
+
+    /// For redrt: null if they are ignored.
+    pub fn as_mut_ptr(&mut self) -> *mut CoreStatus {
+        if self.count == 0 { std::ptr::null_mut() } else { self.slice().as_mut_ptr() }
+    }
+
+    /// Hands them out.
+    ///
+    /// # Safety
+    /// The pointer they were made of, valid for writes.
+    pub unsafe fn give(&mut self, pointer: *mut F::Status) {
+        for (index, status) in self.slice().iter().enumerate() {
+            // SAFETY: - within the array: the caller's promise.
+            unsafe { *pointer.add(index) = F::status_out(status) };
+        }
+    }
+}
+
+impl<F: Family> OneStatus<F> {
+    /// For redrt: null if it is ignored.
+    #[inline]
+    pub fn as_mut_ptr(&mut self) -> *mut CoreStatus {
+        if self.is_wanted { &mut self.status } else { std::ptr::null_mut() }
+    }
+
+    /// Hands it out.
+    ///
+    /// # Safety
+    /// The pointer it was made of, valid for a write.
+    #[inline]
+    pub unsafe fn give(&self, pointer: *mut F::Status) {
+        if self.is_wanted {
+            // SAFETY: - the caller's promise.
+            unsafe { *pointer = F::status_out(&self.status) };
+        }
+    }
+}

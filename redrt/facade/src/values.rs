@@ -1,0 +1,188 @@
+//! Addresses that stand for something else, and numbers that a program finds behind pointers: of attributes, and in the
+//! contents of datatypes.
+
+use crate::Family;
+use crate::core::core;
+use std::collections::HashMap;
+use std::ffi::{c_int, c_void};
+use std::sync::{Mutex, PoisonError};
+
+// Constants of the standard ABI.
+const IN_PLACE: usize = 1;
+const UNWEIGHTED: usize = 10;
+const WEIGHTS_EMPTY: usize = 11;
+const COMBINER_SUBARRAY: c_int = 111;
+const COMBINER_DARRAY: c_int = 112;
+const IO: c_int = 502;
+const HOST: c_int = 503;
+const LASTUSEDCODE: c_int = 506;
+const WIN_CREATE_FLAVOR: c_int = 604;
+const WIN_MODEL: c_int = 605;
+
+/// A buffer as redrt knows it.
+#[inline]
+#[must_use]
+pub fn buffer_in<F: Family>(buffer: *mut c_void) -> *mut c_void {
+    if buffer.addr() == F::IN_PLACE { std::ptr::without_provenance_mut(IN_PLACE) } else { buffer }
+}
+
+/// The length of an array beside a buffer: none if that is `MPI_IN_PLACE`.
+pub fn unless_in_place<F: Family>(buffer: *const c_void, length: impl FnOnce() -> usize) -> usize {
+    if buffer.addr() == F::IN_PLACE { 0 } else { length() }
+}
+
+/// The weights of a graph as redrt knows them.
+#[must_use]
+pub fn weights_in<F: Family>(weights: *mut c_int) -> *mut c_int {
+    match weights.addr() {
+        address if address == F::UNWEIGHTED => std::ptr::without_provenance_mut(UNWEIGHTED),
+        address if address == F::WEIGHTS_EMPTY => std::ptr::without_provenance_mut(WEIGHTS_EMPTY),
+        _ => weights,
+    }
+}
+
+/// With how many a collective of a communicator exchanges; 0 for what is no communicator.
+#[must_use]
+pub fn peers(comm: usize) -> usize {
+    // SAFETY: - any number may be given.
+    unsafe { (core().own.peers)(comm, 0) }
+}
+
+/// From how many neighbours a neighbourhood collective receives.
+#[must_use]
+pub fn sources(comm: usize) -> usize {
+    // SAFETY: - any number may be given.
+    unsafe { (core().own.peers)(comm, 1) }
+}
+
+/// To how many neighbours it sends.
+#[must_use]
+pub fn destinations(comm: usize) -> usize {
+    // SAFETY: - any number may be given.
+    unsafe { (core().own.peers)(comm, 2) }
+}
+
+/// Copies a status from one language's to another's, which have one layout.
+///
+/// # Safety
+/// Both null or valid.
+pub unsafe fn copy_status<S: Copy>(from: *const S, to: *mut S) -> c_int {
+    if !from.is_null() && !to.is_null() {
+        // SAFETY: - the caller's promise.
+        unsafe { to.copy_from(from, 1) };
+    }
+    0
+}
+
+/// Translates the integers that `MPI_Type_get_contents` handed out.
+///
+/// # Safety
+/// `integers` is valid for `count` integers.
+pub unsafe fn contents_out<F: Family>(datatype: usize, integers: *mut c_int, count: i64, large: bool) {
+    let (mut unused, mut combiner) = ([0_i64; 4], 0);
+    let [integer_count, address_count, large_count, datatype_count] = &mut unused;
+    // SAFETY: - all pointers are to locals.
+    let code = unsafe {
+        (core().type_get_envelope_c)(datatype, integer_count, address_count, large_count, datatype_count, &mut combiner)
+    };
+    let constructor = match combiner {
+        COMBINER_SUBARRAY => Constructor::Subarray,
+        COMBINER_DARRAY => Constructor::Darray,
+        _ => return,
+    };
+    if code == 0 && !integers.is_null() {
+        let count = usize::try_from(count).unwrap_or(0);
+        // SAFETY: - the caller's promise.
+        let integers = unsafe { std::slice::from_raw_parts_mut(integers, count) };
+        translate_contents(integers, constructor, large, &F::names());
+    }
+}
+
+/// Translates a predefined attribute that was handed out.
+///
+/// # Safety
+/// `value` is where a pointer was handed out: to an `int`, if the key is one of those here.
+pub unsafe fn attribute_out<F: Family>(keyval: c_int, value: *mut c_void) {
+    let translate = match keyval {
+        WIN_CREATE_FLAVOR => F::flavor_out,
+        WIN_MODEL => F::model_out,
+        HOST | IO => F::rank_out,
+        LASTUSEDCODE => F::error_out,
+        _ => return,
+    };
+    // SAFETY: - the caller's promise.
+    let number = unsafe { **value.cast::<*const c_int>() };
+    // SAFETY: - the caller's promise.
+    unsafe { *value.cast::<*mut c_void>() = kept(translate(number)) };
+}
+
+/// Where constants are in the integers of `MPI_Type_get_contents` (MPI-5.0 section 5.1.13).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Constructor {
+    /// `MPI_Type_create_subarray`.
+    Subarray,
+    /// `MPI_Type_create_darray`.
+    Darray,
+}
+
+/// How the constants of constructors are called in a family.
+#[derive(Clone, Copy, Debug)]
+pub struct Names {
+    /// `MPI_ORDER_C` and `_FORTRAN`.
+    pub order: fn(c_int) -> c_int,
+    /// `MPI_DISTRIBUTE_NONE` and its like.
+    pub distribution: fn(c_int) -> c_int,
+    /// `MPI_DISTRIBUTE_DFLT_DARG`.
+    pub darg: fn(c_int) -> c_int,
+}
+
+/// Translates the integers of a constructor. In the large-count version, `large`, sizes are not among them.
+pub fn translate_contents(integers: &mut [c_int], constructor: Constructor, large: bool, names: &Names) {
+    let at = |index: usize| integers.get(index).map_or(0, |value| usize::try_from(*value).unwrap_or(0));
+    let (order, distributions) = match (constructor, large) {
+        (Constructor::Subarray, false) => (3 * at(0) + 1, 0..0),
+        (Constructor::Subarray, true) => (1, 0..0),
+        (Constructor::Darray, false) => (4 * at(2) + 3, 3 + at(2)..3 + 2 * at(2)),
+        (Constructor::Darray, true) => (3 * at(2) + 3, 3..3 + at(2)),
+    };
+    let count = distributions.len();
+    for index in distributions {
+        if let Some(value) = integers.get_mut(index) {
+            *value = (names.distribution)(*value);
+        }
+        if let Some(value) = integers.get_mut(index + count) {
+            *value = (names.darg)(*value);
+        }
+    }
+    if let Some(value) = integers.get_mut(order) {
+        *value = (names.order)(*value);
+    }
+}
+
+/// Numbers that programs are given the addresses of. They are few, and stay.
+pub fn kept(value: c_int) -> *mut c_void {
+    static KEPT: Mutex<Option<HashMap<c_int, &'static c_int>>> = Mutex::new(None);
+    let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
+    let place = kept.get_or_insert_default().entry(value).or_insert_with(|| Box::leak(Box::new(value)));
+    std::ptr::from_ref(*place).cast_mut().cast()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NAMES: Names = Names { order: |v| v + 1000, distribution: |v| v + 2000, darg: |v| v + 3000 };
+
+    #[test]
+    fn constants_of_constructors_are_translated_and_nothing_else() {
+        let mut subarray = [2, 5, 6, 3, 4, 1, 1, 12];
+        translate_contents(&mut subarray, Constructor::Subarray, false, &NAMES);
+        assert_eq!(subarray, [2, 5, 6, 3, 4, 1, 1, 1012]);
+        let mut darray = [4, 0, 2, 8, 9, 16, 17, 19, 19, 2, 2, 15];
+        translate_contents(&mut darray, Constructor::Darray, false, &NAMES);
+        assert_eq!(darray, [4, 0, 2, 8, 9, 2016, 2017, 3019, 3019, 2, 2, 1015]);
+        let mut large = [4, 0, 2, 16, 17, 19, 19, 2, 2, 15];
+        translate_contents(&mut large, Constructor::Darray, true, &NAMES);
+        assert_eq!(large, [4, 0, 2, 2016, 2017, 3019, 3019, 2, 2, 1015]);
+    }
+}

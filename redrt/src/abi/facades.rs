@@ -1,0 +1,73 @@
+//! What the libraries of other families' ABIs (`redrt/facade`) need of this one: its functions in a table, because by
+//! name they would find their own, and functions that the standard does not have.
+
+use super::callbacks::UserFunction;
+use super::exports::*;
+use super::{Callback, MPI_SUCCESS, Output};
+use crate::api;
+use crate::error::Scope;
+use crate::handle::{CommHandle, ErrhandlerHandle, OpHandle};
+use crate::objects::errhandler::{ErrhandlerKind, raise};
+use std::ffi::c_int;
+
+/// The table: what its layout is, and the functions in the order of `redrt/table`.
+#[repr(C)]
+pub struct CoreTable<const COUNT: usize> {
+    layout: u64,
+    functions: [*const (); COUNT],
+}
+
+// SAFETY: - addresses of functions, which nobody writes.
+unsafe impl<const COUNT: usize> Sync for CoreTable<COUNT> {}
+
+/// `MPI_Op_create`; `function` is called by way of `adapter` (`abi_facade::callbacks::call_operation`).
+extern "C" fn redrt_create_op(
+    function: usize,
+    wide: c_int,
+    adapter: usize,
+    commute: c_int,
+    op: *mut OpHandle,
+) -> c_int {
+    let function = UserFunction::adapted(Callback(function), Callback(adapter));
+    let created = api::op::create(function, commute, Output::new(op), wide != 0);
+    code("MPI_Op_create", created)
+}
+
+/// `MPI_Comm_create_errhandler` (kind 0), and those of windows (1), files (2) and sessions (3), likewise.
+extern "C" fn redrt_create_errhandler(
+    kind: c_int,
+    function: usize,
+    adapter: usize,
+    errhandler: *mut ErrhandlerHandle,
+) -> c_int {
+    let function = UserFunction::adapted(Callback(function), Callback(adapter));
+    let kind = match kind {
+        0 => ErrhandlerKind::Comm,
+        1 => ErrhandlerKind::Win,
+        2 => ErrhandlerKind::File,
+        _ => ErrhandlerKind::Session,
+    };
+    let created = api::errhandler::create_adapted(kind, function, Output::new(errhandler));
+    code("MPI_Comm_create_errhandler", created)
+}
+
+/// With how many a collective of the communicator exchanges arrays: all members (0), and of a neighbourhood those it
+/// receives from (1) and sends to (2). 0 for what is no communicator, or has no neighbours: the collective says so.
+#[unsafe(no_mangle)]
+extern "C" fn redrt_peers(comm: CommHandle, which: c_int) -> usize {
+    let Ok(comm) = crate::comm::resolve(comm) else { return 0 };
+    match which {
+        0 => comm.remote.as_ref().unwrap_or(&comm.members).len(),
+        1 => comm.neighbors().map_or(0, |neighbors| neighbors.sources.len()),
+        _ => comm.neighbors().map_or(0, |neighbors| neighbors.destinations.len()),
+    }
+}
+
+fn code(function: &str, result: crate::error::Result) -> c_int {
+    match result {
+        Ok(()) => MPI_SUCCESS,
+        Err(error) => raise(function, error, Scope::Default),
+    }
+}
+
+include!(concat!(env!("OUT_DIR"), "/functions.rs"));

@@ -1,0 +1,91 @@
+//! The table by which a façade finds the functions of redrt's library. By their names it would find its own, which are
+//! the same.
+
+use super::{functions, line};
+use crate::exports::identifier;
+use crate::kind::Shape;
+use crate::parse::{Direction, Function, Parameter, Table};
+
+/// What the table begins with: another layout has another number.
+fn layout(table: &Table) -> u64 {
+    // FNV-1a over the declarations: the two libraries may be of different builds, and no more is needed to tell.
+    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
+    for (function, large) in functions(table) {
+        for byte in field(function, large).bytes() {
+            hash = (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
+        }
+    }
+    hash
+}
+
+/// The table itself, for redrt's library. What is not of the standard (`own`) comes last.
+#[must_use]
+pub fn render_core_table(table: &Table, own: &[&str]) -> String {
+    let mut entries = Vec::new();
+    for (function, large) in functions(table) {
+        // By their exported names, the linker would take those of the façade.
+        entries.push(format!("call_{}{}", function.snake_name(), if large { "_c" } else { "" }));
+    }
+    let count = entries.len() + own.len();
+    let mut out = String::new();
+    out.push_str("#[unsafe(no_mangle)]\n#[allow(non_upper_case_globals)]\n");
+    line(
+        &mut out,
+        format_args!(
+            "pub static redrt_functions: CoreTable<{count}> = CoreTable {{ layout: {}, functions: [",
+            layout(table)
+        ),
+    );
+    for entry in &entries {
+        line(&mut out, format_args!("    {entry} as *const (),"));
+    }
+    for entry in own {
+        line(&mut out, format_args!("    {entry} as *const (),"));
+    }
+    out.push_str("] };\n");
+    out
+}
+
+/// Its type, for façades.
+#[must_use]
+pub fn render_core_type(table: &Table) -> String {
+    let mut out = String::new();
+    line(&mut out, format_args!("pub const LAYOUT: u64 = {};", layout(table)));
+    out.push_str("#[repr(C)]\npub struct Functions {\npub layout: u64,\n");
+    for (function, large) in functions(table) {
+        line(&mut out, format_args!("{},", field(function, large)));
+    }
+    out.push_str("pub own: Own,\n}\n");
+    out
+}
+
+fn field(function: &Function, large: bool) -> String {
+    let parameters: Vec<_> = function.parameters(large).map(|p| parameter_type(p, large)).collect();
+    let returns =
+        function.returns.map_or("c_int", |kind| if kind.shape == Shape::Handle { "usize" } else { kind.rust });
+    format!("pub {}: unsafe extern \"C\" fn({}) -> {returns}", field_name(function, large), parameters.join(", "))
+}
+
+/// `send`, or `send_c` for the large-count twin.
+pub(super) fn field_name(function: &Function, large: bool) -> String {
+    format!("{}{}", identifier(&function.snake_name()), if large { "_c" } else { "" })
+}
+
+fn parameter_type(parameter: &Parameter, large: bool) -> String {
+    let kind = parameter.kind;
+    let rust = match kind.shape {
+        Shape::Handle | Shape::Function => "usize",
+        _ if kind.rust == "ToolHandle" => "usize",
+        Shape::Pointee if kind.rust == "Status" => "CoreStatus",
+        _ => kind.rust_type(large),
+    };
+    let incoming = parameter.direction == Direction::In;
+    match kind.shape {
+        Shape::Function => rust.to_owned(),
+        Shape::Raw if kind.name == "buffer" && incoming => "*const c_void".to_owned(),
+        Shape::Raw => rust.to_owned(),
+        Shape::Scalar | Shape::Handle | Shape::Count if incoming && !parameter.array => rust.to_owned(),
+        _ if incoming => format!("*const {rust}"),
+        _ => format!("*mut {rust}"),
+    }
+}

@@ -1,0 +1,115 @@
+//! What is known of another MPI's ABI: the files `mpich.abi` and `openmpi.abi`.
+
+use crate::parse::{Constant, ParseError, Table};
+use std::collections::HashMap;
+
+/// A family of MPIs whose programs a façade serves.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Family {
+    /// MPICH, Intel MPI, MVAPICH, Cray MPI.
+    Mpich,
+    /// Open MPI 4 and 5.
+    OpenMpi,
+}
+
+/// What a name stands for in the family's C binding.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Fact {
+    /// An integer, or an address or handle with this value.
+    Value(i64),
+    /// The address of exported data.
+    Data {
+        /// Its symbol.
+        symbol: String,
+        /// Its size in bytes. A program may hold a copy of it, which has this size.
+        bytes: usize,
+        /// The number that stands for it in Fortran, if the family says so.
+        fortran: Option<i32>,
+    },
+}
+
+/// The facts of one family.
+#[derive(Clone, Debug)]
+pub struct Facts {
+    /// Whose they are.
+    pub family: Family,
+    by_name: HashMap<String, Fact>,
+}
+
+impl Facts {
+    /// Those of this crate.
+    ///
+    /// # Panics
+    /// When a file of this crate is wrong; the tests would show it.
+    #[must_use]
+    pub fn of(family: Family) -> Self {
+        let text = match family {
+            Family::Mpich => include_str!("../../mpich.abi"),
+            Family::OpenMpi => include_str!("../../openmpi.abi"),
+        };
+        Self::parse(family, text).expect("the facts of a family")
+    }
+
+    /// Parses lines `NAME VALUE` and `NAME &SYMBOL BYTES [FORTRAN]`.
+    ///
+    /// # Errors
+    /// The first line that is neither.
+    pub fn parse(family: Family, text: &str) -> Result<Self, ParseError> {
+        let mut by_name = HashMap::new();
+        for (index, line) in text.lines().enumerate() {
+            let line = line.trim();
+            if line.is_empty() || line.starts_with('#') {
+                continue;
+            }
+            let fact = fact(line).ok_or_else(|| ParseError::new(index + 1, format!("'{line}' is not a fact")))?;
+            let name = line.split(' ').next().unwrap_or_default();
+            if by_name.insert(name.to_owned(), fact).is_some() {
+                return Err(ParseError::new(index + 1, format!("{name} is there twice")));
+            }
+        }
+        Ok(Self { family, by_name })
+    }
+
+    /// What a constant of the standard is in the family, if the family has it.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<&Fact> {
+        self.by_name.get(name)
+    }
+
+    /// The value of an integer constant.
+    #[must_use]
+    pub fn value(&self, name: &str) -> Option<i64> {
+        match self.get(name)? {
+            Fact::Value(value) => Some(*value),
+            Fact::Data { .. } => None,
+        }
+    }
+
+    /// The names that the family has, and the standard has not.
+    #[must_use]
+    pub fn unknown(&self, table: &Table) -> Vec<&str> {
+        let known = |name: &str| table.constants.iter().any(|c: &Constant| c.name == name);
+        self.by_name.keys().map(String::as_str).filter(|name| !known(name)).collect()
+    }
+}
+
+fn fact(line: &str) -> Option<Fact> {
+    let words: Vec<_> = line.split_whitespace().collect();
+    match words[..] {
+        [_, value] => Some(Fact::Value(number(value)?)),
+        [_, symbol, bytes, ref rest @ ..] if rest.len() < 2 => {
+            let fortran = rest.first().map(|number| number.parse()).transpose().ok()?;
+            let symbol = symbol.strip_prefix('&')?.to_owned();
+            Some(Fact::Data { symbol, bytes: bytes.parse().ok()?, fortran })
+        }
+        _ => None,
+    }
+}
+
+/// A decimal number, or the 32 bits of an `int` as `0x...`.
+fn number(text: &str) -> Option<i64> {
+    match text.strip_prefix("0x") {
+        Some(digits) => Some(i64::from(u32::from_str_radix(digits, 16).ok()? as i32)),
+        None => text.parse().ok(),
+    }
+}
