@@ -4,6 +4,7 @@
 #   PREFIX/bin            redrun, mpiexec, mpirun, redrtd, redctl, redspared, redreport, redplan, redrt-srun, redrt-sim, redclone, mpicc,
 #                         mpicxx, mpifort, redrt-fortran-modules, …
 #   PREFIX/lib            libmpi_abi.so.1, libredrt_mpifort.so.1, libredrt_preload.so, libredclone.so, pkgconfig/redrt.pc
+#   PREFIX/lib/redrt      libmpi.so.12 (MPICH's ABI), libmpi.so.40 (Open MPI's): found by programs that redrun starts
 #   PREFIX/include        mpi.h, mpif.h, in redrt-fortran/ the modules for the Fortran compiler, if there is one
 #   PREFIX/share          manual pages, shell completions, in redrt/ a systemd unit and an sbatch script for redspared
 #
@@ -23,12 +24,13 @@ libraries=$target/library
 
 cd "$root"
 if [ "${2-}" != --no-build ]; then
-    cargo build --profile library -p redrt -p redrt-preload -p redrt-fortran -p cloner-preload --lib
+    cargo build --profile library -p redrt -p redrt-preload -p redrt-fortran -p cloner-preload -p facade-mpich \
+        -p facade-openmpi --lib
     cargo build --release -p redrt-tools -p redrt-fortran --bins
     cargo build --profile simulation -p redrt-sim
 fi
 
-for directory in bin lib/pkgconfig include share/man/man1 share/redrt share/bash-completion/completions \
+for directory in bin lib/pkgconfig lib/redrt include share/man/man1 share/redrt share/bash-completion/completions \
     share/zsh/site-functions share/fish/vendor_completions.d; do
     mkdir -p "$prefix/$directory"
 done
@@ -63,6 +65,11 @@ put 755 "$libraries/libredrt_mpifort.so" "$prefix/lib/libredrt_mpifort.so.1"
 ln -sf libredrt_mpifort.so.1 "$prefix/lib/libredrt_mpifort.so"
 put 755 "$libraries/libredrt_preload.so" "$prefix/lib/libredrt_preload.so"
 put 755 "$libraries/libredclone.so" "$prefix/lib/libredclone.so"
+put 755 "$libraries/libredrt_mpich.so" "$prefix/lib/redrt/libmpi.so.12"
+put 755 "$libraries/libredrt_openmpi.so" "$prefix/lib/redrt/libmpi.so.40"
+# Debian's MPICH is called so.
+(cd "$prefix/lib/redrt" && cc -shared -nostdlib -Wl,-soname,libmpich.so.12 -Wl,--no-as-needed '-Wl,-rpath,$ORIGIN' \
+    -Wl,--unresolved-symbols=ignore-all -o libmpich.so.12.new libmpi.so.12 && mv -f libmpich.so.12.new libmpich.so.12)
 version=$("$prefix/bin/redrun" --version)
 sed "s/@VERSION@/${version##* }/" scripts/redrt.pc.in >"$prefix/lib/pkgconfig/redrt.pc"
 put 644 include/mpi.h "$prefix/include/mpi.h"

@@ -1,5 +1,6 @@
-//! Programs that are built for another MPI. Under `redrun` each of their processes would be a job of its own, and
-//! nothing would be compared: they are refused before anything is started.
+//! Programs that are built for another MPI. Those of MPICH's and Open MPI's families get a library of redrt with their
+//! ABI. Of all others each process would be a job of its own under `redrun`, and nothing would be compared: they are
+//! refused before anything is started.
 //!
 //! What a program needs, and what its libraries need, the dynamic linker says (`ld.so --list`), which runs none of
 //! their code. Scripts and interpreters do not say what they will load. They are looked at when they print something
@@ -7,6 +8,7 @@
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use object::{Object, ObjectSection, ObjectSymbol, ReadCache, ReadRef};
+use redrt_wire::daemon::Abi;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::Read;
@@ -51,7 +53,7 @@ impl std::fmt::Display for Foreign {
 fn family(name: &str) -> Option<&'static str> {
     let (stem, version) = name.split_once(".so").unwrap_or((name, ""));
     let of_open_mpi = ["libmpi_mpifh", "libmpi_usempif08", "libmpi_usempi_ignore_tkr", "libmpi_usempi", "libmpi_cxx"];
-    let of_mpich = ["libmpich", "libmpichf90", "libmpifort", "libmpicxx", "libmpl"];
+    let of_mpich = ["libmpich", "libmpichf90", "libmpifort", "libmpicxx", "libmpichfort", "libmpichcxx"];
     match stem {
         // From MPICH 3.1 on, as agreed between MPICH, Intel MPI, MVAPICH and others.
         "libmpi" if version.starts_with(".12") => Some("MPICH, Intel MPI or MVAPICH"),
@@ -63,25 +65,64 @@ fn family(name: &str) -> Option<&'static str> {
     }
 }
 
-/// The first library of another MPI in what `ld.so --list` prints.
-fn in_list(list: &str) -> Option<Foreign> {
-    list.lines().find_map(|line| {
-        let name = line.trim().split(' ').next()?;
-        let name = name.rsplit('/').next()?;
-        Some(Foreign::Library { family: family(name)?, name: name.to_owned() })
-    })
+/// What a program is built for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum BuiltFor {
+    /// redrt, no MPI at all, or nobody can tell.
+    Nothing,
+    /// An MPI whose ABI redrt has.
+    Served {
+        /// The ABI.
+        abi: Abi,
+        /// The library that it would load.
+        foreign: Foreign,
+    },
+    /// Another MPI.
+    Foreign(Foreign),
 }
 
-/// Whether a program, in its environment, is for another MPI. `None` also when it cannot be told.
-pub fn foreign_mpi(program: &Path, environment: &[(OsString, OsString)]) -> Option<Foreign> {
+/// The ABI that a library of this name has, if redrt has it too. Debian calls MPICH's `libmpich`.
+fn served(name: &str) -> Option<Abi> {
+    match name {
+        "libmpi.so.12" | "libmpich.so.12" => Some(Abi::Mpich),
+        "libmpi.so.40" => Some(Abi::OpenMpi),
+        _ => None,
+    }
+}
+
+/// What the libraries say that `ld.so --list` prints. One library that redrt does not have is enough to refuse.
+fn in_list(list: &str) -> BuiltFor {
+    let names = list.lines().filter_map(|line| line.trim().split(' ').next()?.rsplit('/').next());
+    let mut found = BuiltFor::Nothing;
+    for name in names {
+        let Some(family) = family(name) else { continue };
+        let foreign = Foreign::Library { family, name: name.to_owned() };
+        match (served(name), &found) {
+            (None, _) => return BuiltFor::Foreign(foreign),
+            (Some(abi), BuiltFor::Nothing) => found = BuiltFor::Served { abi, foreign },
+            // Libraries for two families in one program: their functions have the same names.
+            (Some(abi), BuiltFor::Served { abi: before, .. }) if abi != *before => return BuiltFor::Foreign(foreign),
+            _ => {}
+        }
+    }
+    found
+}
+
+/// What a program is built for, in its environment.
+pub fn examine(program: &Path, environment: &[(OsString, OsString)]) -> BuiltFor {
+    look(program, environment).unwrap_or(BuiltFor::Nothing)
+}
+
+fn look(program: &Path, environment: &[(OsString, OsString)]) -> Option<BuiltFor> {
     // Large programs are not read as a whole.
     let bytes = ReadCache::new(File::open(program).ok()?);
     let file = object::File::parse(&bytes).ok()?;
     let Some(linker) = interpreter(&file) else {
         let is_init = |name: &[u8]| name == INIT;
-        return file.symbols().any(|symbol| symbol.name_bytes().is_ok_and(is_init)).then_some(Foreign::Static);
+        let has_mpi = file.symbols().any(|symbol| symbol.name_bytes().is_ok_and(is_init));
+        return has_mpi.then_some(BuiltFor::Foreign(Foreign::Static));
     };
-    in_list(&list(&linker, program, environment)?)
+    Some(in_list(&list(&linker, program, environment)?))
 }
 
 /// The dynamic linker that a program asks for; none has one that is static, or a shared object.
@@ -156,18 +197,35 @@ mod tests {
         }
     }
 
+    /// What is said of a list of libraries.
+    fn said(list: &str) -> (Option<Abi>, String) {
+        match in_list(list) {
+            BuiltFor::Nothing => (None, String::new()),
+            BuiltFor::Served { abi, foreign } => (Some(abi), foreign.to_string()),
+            BuiltFor::Foreign(foreign) => (None, foreign.to_string()),
+        }
+    }
+
     #[test]
     fn a_library_that_is_needed_by_another_is_found_and_one_that_is_missing_too() {
-        let list =
-            "\tlinux-vdso.so.1 (0x1)\n\tlibpetsc.so => /usr/lib/libpetsc.so (0x2)\n\tlibmpi.so.40 => not found\n";
-        let found = in_list(list).expect("there is one");
-        assert_eq!(found.to_string(), "is built for Open MPI (libmpi.so.40)");
-        let by_path = in_list("\t/opt/mpich/lib/libmpi.so.12 (0x1)\n").expect("there is one");
-        assert_eq!(by_path.to_string(), "is built for MPICH, Intel MPI or MVAPICH (libmpi.so.12)");
-        assert_eq!(
-            in_list("\tlibmpi_abi.so.1 => /opt/redrt/lib/libmpi_abi.so.1 (0x1)\n\tlibc.so.6 => /lib/libc.so.6\n"),
-            None
-        );
+        let petsc = "\tlinux-vdso.so.1 (0x1)\n\tlibpetsc.so => /usr/lib/libpetsc.so (0x2)\n";
+        let missing = format!("{petsc}\tlibmpi.so.40 => not found\n");
+        assert_eq!(said(&missing), (Some(Abi::OpenMpi), "is built for Open MPI (libmpi.so.40)".into()));
+        let by_path = said("\t/opt/mpich/lib/libmpi.so.12 (0x1)\n");
+        assert_eq!(by_path, (Some(Abi::Mpich), "is built for MPICH, Intel MPI or MVAPICH (libmpi.so.12)".into()));
+        let own = "\tlibmpi_abi.so.1 => /opt/redrt/lib/libmpi_abi.so.1 (0x1)\n\tlibc.so.6 => /lib/libc.so.6\n";
+        assert_eq!(said(own), (None, String::new()));
+    }
+
+    #[test]
+    fn a_library_that_redrt_does_not_have_is_found_behind_one_that_it_has() {
+        let (fortran, old) = ("\tlibmpi.so.40 (0x1)\n\tlibmpi_mpifh.so.40 (0x2)\n", "\tlibmpi.so.20 (0x1)\n");
+        assert_eq!(said(fortran), (None, "is built for Open MPI (libmpi_mpifh.so.40)".into()));
+        assert_eq!(said(old), (None, "is built for Open MPI (libmpi.so.20)".into()));
+        // Two families in one program.
+        assert_eq!(said("\tlibmpi.so.40 (0x1)\n\tlibmpi.so.12 (0x2)\n").0, None);
+        // Debian's name, and the library that it loads in turn.
+        assert_eq!(said("\tlibmpich.so.12 (0x1)\n\tlibmpi.so.12 (0x2)\n").0, Some(Abi::Mpich));
     }
 
     #[test]
@@ -185,8 +243,8 @@ mod tests {
     #[test]
     fn programs_without_an_mpi_and_files_that_are_none_are_no_ones() {
         for program in ["/bin/sh", "/bin/true", "/etc/passwd", "/no/such/file", "/"] {
-            assert_eq!(foreign_mpi(Path::new(program), &[]), None, "{program}");
+            assert_eq!(examine(Path::new(program), &[]), BuiltFor::Nothing, "{program}");
         }
-        assert_eq!(foreign_mpi(&std::env::current_exe().unwrap(), &[]), None);
+        assert_eq!(examine(&std::env::current_exe().unwrap(), &[]), BuiltFor::Nothing);
     }
 }

@@ -4,7 +4,8 @@
 
 pub mod cli;
 mod foreign;
-pub mod interface;
+pub mod installation;
+mod interface;
 pub mod jobs;
 pub mod plan;
 pub mod pool;

@@ -25,6 +25,33 @@ use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+/// The ABI that a program was built for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub enum Abi {
+    /// Nobody knows: a script or an interpreter may load a library of any.
+    #[default]
+    Any,
+    /// The standard's, `libmpi_abi.so.1`.
+    Standard,
+    /// MPICH's, `libmpi.so.12`.
+    Mpich,
+    /// Open MPI's, `libmpi.so.40`.
+    OpenMpi,
+}
+
+impl Abi {
+    /// The file name of the library that has it; none for what is not known.
+    #[must_use]
+    pub fn library(self) -> Option<&'static str> {
+        match self {
+            Self::Any => None,
+            Self::Standard => Some("libmpi_abi.so.1"),
+            Self::Mpich => Some("libmpi.so.12"),
+            Self::OpenMpi => Some("libmpi.so.40"),
+        }
+    }
+}
+
 /// One program of the command line (several when it is MPMD).
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Application {
@@ -36,6 +63,8 @@ pub struct Application {
     pub environment: Vec<(OsString, OsString)>,
     /// Working directory.
     pub directory: PathBuf,
+    /// Which library is put in front.
+    pub abi: Abi,
 }
 
 /// Everything a daemon needs to start its part of a job.

@@ -85,6 +85,7 @@ fn launch() -> Launch {
         arguments: vec!["true".into()],
         environment: vec![("A".into(), "B".into())],
         directory: "/".into(),
+        abi: Abi::Mpich,
     };
     Launch {
         job: 1,

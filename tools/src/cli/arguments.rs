@@ -114,6 +114,10 @@ pub struct Arguments {
     #[arg(long = "pool-secret", value_name = "FILE", requires = "pool", help_heading = "Replication")]
     pub pool_secret: Option<PathBuf>,
 
+    /// The MPI that the program was built for, where redrun cannot see it: scripts and interpreters get what they load
+    #[arg(long, value_name = "ABI", value_enum, default_value_t = AbiChoice::Auto, help_heading = "Replication")]
+    pub abi: AbiChoice,
+
     /// Run a program that is built for another MPI: each process is a job of its own, and nothing is compared
     #[arg(long = "allow-other-mpi", help_heading = "Replication")]
     pub allow_other_mpi: bool,
@@ -604,4 +608,17 @@ fn default_rank_count(degree: Option<&str>, hosts: &HostPlan) -> u32 {
     let cpu_count = slot_count.unwrap_or_else(cpu_count);
     let degree: f64 = degree.and_then(|degree| degree.parse().ok()).filter(|degree| *degree >= 1.0).unwrap_or(1.0);
     ((f64::from(cpu_count) / degree) as u32).max(1)
+}
+
+/// `--abi`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+pub enum AbiChoice {
+    /// What the program says that it needs.
+    Auto,
+    /// The standard ABI of MPI-5.0: programs for other MPIs are refused.
+    Standard,
+    /// MPICH, Intel MPI, MVAPICH, Cray MPI: libmpi.so.12
+    Mpich,
+    /// Open MPI 4 and 5: libmpi.so.40
+    Openmpi,
 }

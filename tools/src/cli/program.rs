@@ -1,9 +1,10 @@
 //! The program of a command line: found, and given its environment and directory.
 
 use super::UsageError;
-use super::arguments::{Arguments, LocalArguments};
-use crate::foreign::foreign_mpi;
-use redrt_wire::daemon::Application;
+use super::arguments::{AbiChoice, Arguments, LocalArguments};
+use crate::foreign::{BuiltFor, Foreign, examine};
+use crate::installation::find_facade;
+use redrt_wire::daemon::{Abi, Application};
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -18,16 +19,44 @@ pub fn application(arguments: &Arguments, local: &LocalArguments) -> Result<Appl
     let environment = environment(arguments, local)?;
     let program = find(name, &directory, environment.get(OsStr::new("PATH")))?;
     let environment: Vec<_> = environment.into_iter().collect();
-    if !arguments.allow_other_mpi
-        && let Some(foreign) = foreign_mpi(&program, &environment)
-    {
-        return Err(UsageError(format!(
+    let abi = abi(arguments, &program, &environment)?;
+    Ok(Application { program, arguments: local.program.clone(), environment, directory, abi })
+}
+
+/// The ABI that a program needs. One that redrt does not have is refused.
+fn abi(arguments: &Arguments, program: &Path, environment: &[(OsString, OsString)]) -> Result<Abi, UsageError> {
+    if arguments.allow_other_mpi {
+        return Ok(Abi::Standard);
+    }
+    let refused = |foreign: Foreign| {
+        UsageError(format!(
             "{} {foreign}, and not for redrt: each of its processes would run alone, and nothing would be compared. Build it \
              with redrt's mpicc, or for the standard ABI of MPI-5.0 (libmpi_abi.so.1); --allow-other-mpi runs it all the same",
             program.display()
-        )));
+        ))
+    };
+    let built_for = examine(program, environment);
+    let abi = match arguments.abi {
+        AbiChoice::Mpich => Ok(Abi::Mpich),
+        AbiChoice::Openmpi => Ok(Abi::OpenMpi),
+        AbiChoice::Standard => match built_for {
+            BuiltFor::Nothing => Ok(Abi::Standard),
+            BuiltFor::Served { foreign, .. } | BuiltFor::Foreign(foreign) => Err(refused(foreign)),
+        },
+        AbiChoice::Auto => match built_for {
+            BuiltFor::Nothing => Ok(Abi::Any),
+            BuiltFor::Served { abi, .. } => Ok(abi),
+            BuiltFor::Foreign(foreign) => Err(refused(foreign)),
+        },
+    }?;
+    match abi.library() {
+        Some(name) if matches!(abi, Abi::Mpich | Abi::OpenMpi) && find_facade(name).is_none() => {
+            let message =
+                format!("redrt's {name}, which {} needs, is not there; install redrt again", program.display());
+            Err(UsageError(message))
+        }
+        _ => Ok(abi),
     }
-    Ok(Application { program, arguments: local.program.clone(), environment, directory })
 }
 
 fn directory(given: Option<&Path>) -> Result<PathBuf, UsageError> {

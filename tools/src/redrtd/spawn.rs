@@ -7,6 +7,7 @@
 use super::child::{Child, MPI_LOOKS, Pipe};
 use super::copying::{CLONER_FD, HELPER_FD, HELPER_FLAG, Task};
 use super::sweep;
+use crate::installation::{FACADES, find_facade, find_library};
 use anyhow::{Context, Result};
 use control_network::link::Link;
 use nix::fcntl::{FcntlArg, FdFlag, OFlag, fcntl};
@@ -18,7 +19,7 @@ use nix::unistd::{Pid, pipe2};
 use redrt_types::{ReplicaId, VirtualRank};
 use redrt_wire::auth::Secret;
 use redrt_wire::control::{CLONER_FD_VARIABLE, CONTROL_FD_VARIABLE, Transport, shared_memory_bytes};
-use redrt_wire::daemon::{Application, Launch};
+use redrt_wire::daemon::{Abi, Application, Launch};
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -27,7 +28,7 @@ use std::net::IpAddr;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 /// Number of the control socket in every process.
@@ -87,6 +88,11 @@ pub fn prepare(launch: &Launch, child_count: usize) -> Result<Prepared> {
         );
     }
     let library_directory = find_library("libmpi_abi.so.1").and_then(|path| Some(path.parent()?.to_path_buf()));
+    for abi in launch.applications.iter().map(|application| application.abi) {
+        if let (Abi::Mpich | Abi::OpenMpi, Some(name)) = (abi, abi.library()) {
+            find_facade(name).with_context(|| format!("redrt's {name} is not there; install redrt again"))?;
+        }
+    }
     Ok(Prepared { notes, shared_memory, _reserved: reserved, sockets, open_files, library_directory, preload })
 }
 
@@ -205,7 +211,16 @@ impl Prepared {
             set("REDRT_HOST", launch.host_name.clone());
         }
         if let Some(directory) = &self.library_directory {
+            let facades = directory.join(FACADES);
+            // What a script or an interpreter loads is found by the name of the library, with which it comes.
+            if application.abi != Abi::Standard {
+                prepend(&mut environment, "LD_LIBRARY_PATH", facades.as_os_str());
+            }
             prepend(&mut environment, "LD_LIBRARY_PATH", directory.as_os_str());
+            // A library that is there already is not looked for in the paths that the program was linked with.
+            if let (Abi::Mpich | Abi::OpenMpi, Some(library)) = (application.abi, application.abi.library()) {
+                prepend(&mut environment, "LD_PRELOAD", facades.join(library).as_os_str());
+            }
         }
         if let Some(preload) = &self.preload {
             prepend(&mut environment, "LD_PRELOAD", preload.as_os_str());
@@ -315,16 +330,4 @@ pub fn open_pidfd(pid: Pid) -> io::Result<OwnedFd> {
 fn own_program() -> Result<PathBuf> {
     let path = std::env::current_exe().context("Failed to find this program's own file")?;
     Ok(if path.exists() { path } else { PathBuf::from("/proc/self/exe") })
-}
-
-/// A library of this installation: beside the executable (a cargo target directory) or in `../lib`.
-fn find_library(name: &str) -> Option<PathBuf> {
-    let executable = std::env::current_exe().ok()?;
-    let directory = executable.parent()?;
-    let places = [directory.join(name), directory.join("../lib").join(name)];
-    places
-        .iter()
-        .find(|path| path.exists())
-        .and_then(|path: &PathBuf| Path::canonicalize(path.parent()?).ok())
-        .map(|directory| directory.join(name))
 }

@@ -5,7 +5,7 @@ use damage::damage;
 use proptest::prelude::*;
 use redrt_wire::auth::Secret;
 use redrt_wire::clone::{Cost, Progress};
-use redrt_wire::daemon::Application;
+use redrt_wire::daemon::{Abi, Application};
 use redrt_wire::frame::{FrameReader, encode};
 use serde::de::DeserializeOwned;
 
@@ -15,6 +15,7 @@ fn messages() -> [Vec<Vec<u8>>; 3] {
         arguments: vec!["true".into(); 3],
         environment: vec![("A".into(), "B".into()); 3],
         directory: "/".into(),
+        abi: Abi::Mpich,
     };
     let secret = || Secret::new([3; 32]);
     let tasks = [

@@ -1,0 +1,23 @@
+//! Files of this installation.
+
+use std::path::{Path, PathBuf};
+
+/// Where the libraries with other families' ABIs are, beside redrt's own.
+pub const FACADES: &str = "redrt";
+
+/// A library of this installation: beside the executable (a cargo target directory) or in `../lib`.
+pub fn find_library(name: &str) -> Option<PathBuf> {
+    let executable = std::env::current_exe().ok()?;
+    let directory = executable.parent()?;
+    let places = [directory.join(name), directory.join("../lib").join(name)];
+    places
+        .iter()
+        .find(|path| path.exists())
+        .and_then(|path: &PathBuf| Path::canonicalize(path.parent()?).ok())
+        .and_then(|directory| Some(directory.join(Path::new(name).file_name()?)))
+}
+
+/// The library with another family's ABI.
+pub fn find_facade(name: &str) -> Option<PathBuf> {
+    find_library(&format!("{FACADES}/{name}"))
+}
