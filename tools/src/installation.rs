@@ -4,6 +4,8 @@ use std::path::{Path, PathBuf};
 
 /// Where the libraries with other families' ABIs are, beside redrt's own.
 pub const FACADES: &str = "redrt";
+/// Beside those, the library that puts them in front of what a program loads while it runs.
+pub const LOADER: &str = "libredrt_loader.so";
 
 /// A library of this installation: beside the executable (a cargo target directory) or in `../lib`.
 pub fn find_library(name: &str) -> Option<PathBuf> {

@@ -7,7 +7,7 @@
 use super::child::{Child, MPI_LOOKS, Pipe};
 use super::copying::{CLONER_FD, HELPER_FD, HELPER_FLAG, Task};
 use super::sweep;
-use crate::installation::{FACADES, find_facade, find_library};
+use crate::installation::{FACADES, LOADER, find_facade, find_library};
 use anyhow::{Context, Result};
 use control_network::link::Link;
 use nix::fcntl::{FcntlArg, FdFlag, OFlag, fcntl};
@@ -217,9 +217,15 @@ impl Prepared {
                 prepend(&mut environment, "LD_LIBRARY_PATH", facades.as_os_str());
             }
             prepend(&mut environment, "LD_LIBRARY_PATH", directory.as_os_str());
-            // A library that is there already is not looked for in the paths that the program was linked with.
-            if let (Abi::Mpich | Abi::OpenMpi, Some(library)) = (application.abi, application.abi.library()) {
-                prepend(&mut environment, "LD_PRELOAD", facades.join(library).as_os_str());
+            let preload = match application.abi {
+                Abi::Standard => None,
+                // What it loads while it runs is redirected.
+                Abi::Any => find_facade(LOADER),
+                // A library that is there already is not looked for in the paths that the program was linked with.
+                Abi::Mpich | Abi::OpenMpi => application.abi.library().and_then(find_facade),
+            };
+            if let Some(preload) = preload {
+                prepend(&mut environment, "LD_PRELOAD", preload.as_os_str());
             }
         }
         if let Some(preload) = &self.preload {

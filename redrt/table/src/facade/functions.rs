@@ -34,12 +34,9 @@ const OLD_NAMES: &[(&str, &str)] = &[
     ("MPI_Comm_set_errhandler", "MPI_Errhandler_set"),
 ];
 
-/// One function, under all its names.
+/// One function, under all its names. Functions that the family does not have are there, too: whoever asks for one by
+/// `dlsym` would find that of redrt's library otherwise, with other numbers.
 pub(super) fn render(out: &mut String, function: &Function, large: bool, facts: &Facts) {
-    // No family but the standard's has these.
-    if function.name.starts_with("MPI_Abi_") || function.name.ends_with("int") && function.module == "convert" {
-        return;
-    }
     let suffix = if large { "_c" } else { "" };
     let inner = format!("inner_{}{suffix}", function.snake_name());
     let mut shim = Shim::default();
@@ -125,6 +122,8 @@ fn special(shim: &mut Shim, function: &Function, large: bool) {
             let integers = if large { "true" } else { "false" };
             format!("contents_out::<Own>(datatype.core(), array_of_integers, max_integers as i64, {integers});")
         }
+        // What has the family's numbers has not the standard's (MPI-5.0 section 20.2).
+        "MPI_Abi_get_version" => "*abi_major = -1;\n*abi_minor = -1;".to_owned(),
         "MPI_Comm_get_attr" | "MPI_Attr_get" | "MPI_Win_get_attr" => {
             "if *flag != 0 { attribute_out::<Own>(keyval_in(KEYVAL), attribute_val); }"
                 .replace("KEYVAL", keyval(function))

@@ -1,0 +1,124 @@
+//! `libredrt_loader.so`: a program that loads an MPI library while it runs, as Python does, gets redrt's.
+//!
+//! Loaded by `LD_PRELOAD` into programs of which `redrun` cannot see what they will load. A library of MPICH's or Open
+//! MPI's name is opened from this installation instead, also when the program names another directory. Before a library
+//! that needs one is opened, redrt's is: the dynamic linker looks for no library that is there already, so that paths
+//! which the needing library was linked with (`RPATH`) have no say.
+//!
+//! All other calls go on as they were made: to the C library's `dlopen` with the caller's return address, by which it
+//! knows whose `RUNPATH` and `$ORIGIN` hold.
+
+use object::elf::{DT_NEEDED, FileHeader64};
+use object::read::elf::{Dyn, FileHeader};
+use object::{Endianness, ReadCache};
+use std::arch::naked_asm;
+use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_void};
+use std::fs::File;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+type Dlopen = unsafe extern "C" fn(*const c_char, c_int) -> *mut c_void;
+
+/// The libraries that programs ask for, and redrt's in their place.
+const LIBRARIES: &[(&str, &str)] =
+    &[("libmpi.so.12", "libmpi.so.12"), ("libmpich.so.12", "libmpich.so.12"), ("libmpi.so.40", "libmpi.so.40")];
+
+/// `dlopen` of the C library.
+static REAL: OnceLock<Dlopen> = OnceLock::new();
+/// Where this library is, with redrt's others.
+static DIRECTORY: OnceLock<Option<PathBuf>> = OnceLock::new();
+
+/// `dlopen`. It ends in the C library's as if the caller had called that.
+///
+/// # Safety
+/// As `dlopen`.
+#[cfg(target_arch = "x86_64")]
+#[unsafe(no_mangle)]
+#[unsafe(naked)]
+pub unsafe extern "C" fn dlopen(name: *const c_char, flags: c_int) -> *mut c_void {
+    // The stack is a multiple of 16 where the call is: one word is the return address, two are pushed, one is room.
+    naked_asm!(
+        "push rsi",
+        "sub rsp, 16",
+        "mov rsi, rsp",
+        "call {prepare}",
+        "mov rdi, [rsp]",
+        "add rsp, 16",
+        "pop rsi",
+        "jmp rax",
+        prepare = sym prepare,
+    )
+}
+
+/// Writes the name of the file to be opened, and returns the function that opens it.
+extern "C" fn prepare(name: *const c_char, to_open: *mut *const c_char) -> Dlopen {
+    // SAFETY: - dlsym has no conditions; a function of this name has this type.
+    let real = *REAL.get_or_init(|| unsafe {
+        std::mem::transmute::<*mut c_void, Dlopen>(libc::dlsym(libc::RTLD_NEXT, c"dlopen".as_ptr()))
+    });
+    let mut chosen = name;
+    if !name.is_null() {
+        // SAFETY: - the caller's string.
+        let path = Path::new(OsStr::from_bytes(unsafe { CStr::from_ptr(name) }.to_bytes()));
+        if let Some(own) = path.file_name().and_then(own) {
+            // The C library keeps its own copy of the name; this one is made once for each of three libraries.
+            chosen = own.as_ptr();
+        } else if path.components().count() > 1 {
+            for needed in needed(path).unwrap_or_default() {
+                if let Some(own) = own(&needed) {
+                    // It stays open: the library that needs it holds it, and is not told of it.
+                    // SAFETY: - redrt's library may be loaded at any time.
+                    unsafe { real(own.as_ptr(), libc::RTLD_LAZY | libc::RTLD_LOCAL) };
+                }
+            }
+        }
+    }
+    // SAFETY: - a place on the stack of `dlopen`.
+    unsafe { *to_open = chosen };
+    real
+}
+
+/// redrt's library in place of one of this file name, if it has one.
+fn own(name: &OsStr) -> Option<&'static CStr> {
+    static OWN: OnceLock<Vec<(&'static str, CString)>> = OnceLock::new();
+    let own = OWN.get_or_init(|| {
+        let Some(directory) = DIRECTORY.get_or_init(directory) else { return Vec::new() };
+        let path = |(asked, own): &(&'static str, &str)| {
+            let path = directory.join(own);
+            let path = path.exists().then(|| CString::new(path.into_os_string().as_bytes()).ok()).flatten()?;
+            Some((*asked, path))
+        };
+        LIBRARIES.iter().filter_map(path).collect()
+    });
+    own.iter().find(|(asked, _)| name == *asked).map(|(_, path)| &**path)
+}
+
+/// The directory that this library was loaded from.
+fn directory() -> Option<PathBuf> {
+    // SAFETY: - all zero is a value of this type.
+    let mut info: libc::Dl_info = unsafe { std::mem::zeroed() };
+    // SAFETY: - the address of a function of this library, and a local.
+    let found = unsafe { libc::dladdr(directory as *const c_void, &mut info) };
+    if found == 0 || info.dli_fname.is_null() {
+        return None;
+    }
+    // SAFETY: - the linker's string.
+    let name = unsafe { CStr::from_ptr(info.dli_fname) };
+    Some(Path::new(OsStr::from_bytes(name.to_bytes())).parent()?.to_path_buf())
+}
+
+/// The libraries that a library needs; none where the file does not say.
+fn needed(path: &Path) -> Option<Vec<std::ffi::OsString>> {
+    let bytes = ReadCache::new(File::open(path).ok()?);
+    let header = FileHeader64::<Endianness>::parse(&bytes).ok()?;
+    let endian = header.endian().ok()?;
+    let sections = header.sections(endian, &bytes).ok()?;
+    let (entries, link) = sections.dynamic(endian, &bytes).ok()??;
+    let strings = sections.strings(endian, &bytes, link).ok()?;
+    let name = |entry: &object::elf::Dyn64<Endianness>| {
+        let is_needed = entry.tag(endian) == DT_NEEDED;
+        is_needed.then(|| entry.string(endian, strings).ok()).flatten().map(|name| OsStr::from_bytes(name).to_owned())
+    };
+    Some(entries.iter().filter_map(name).collect())
+}
