@@ -8,11 +8,11 @@
 //! All other calls go on as they were made: to the C library's `dlopen` with the caller's return address, by which it
 //! knows whose `RUNPATH` and `$ORIGIN` hold.
 
-use object::elf::{DT_NEEDED, FileHeader64};
+use object::elf::{DT_NEEDED, DT_SONAME, FileHeader64};
 use object::read::elf::{Dyn, FileHeader};
 use object::{Endianness, ReadCache};
 use std::arch::naked_asm;
-use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_void};
+use std::ffi::{CStr, CString, OsStr, OsString, c_char, c_int, c_void};
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -61,16 +61,18 @@ extern "C" fn prepare(name: *const c_char, to_open: *mut *const c_char) -> Dlope
     if !name.is_null() {
         // SAFETY: - the caller's string.
         let path = Path::new(OsStr::from_bytes(unsafe { CStr::from_ptr(name) }.to_bytes()));
-        if let Some(own) = path.file_name().and_then(own) {
-            // The C library keeps its own copy of the name; this one is made once for each of three libraries.
-            chosen = own.as_ptr();
-        } else if path.components().count() > 1 {
-            for needed in needed(path).unwrap_or_default() {
-                if let Some(own) = own(&needed) {
-                    // It stays open: the library that needs it holds it, and is not told of it.
-                    // SAFETY: - redrt's library may be loaded at any time.
-                    unsafe { real(own.as_ptr(), libc::RTLD_LAZY | libc::RTLD_LOCAL) };
-                }
+        if path.components().count() == 1 {
+            // Its directory is not known; ours is in front.
+            chosen = own(path.as_os_str()).map_or(name, CStr::as_ptr);
+        } else if let Some(names) = names(path) {
+            if let Some(own) = names.own.as_deref().and_then(own) {
+                // The C library keeps its own copy of the name; this one is made once for each library.
+                chosen = own.as_ptr();
+            }
+            for own in names.needed.iter().filter_map(|needed| own(needed)) {
+                // It stays open: the library that needs it holds it, and is not told of it.
+                // SAFETY: - redrt's library may be loaded at any time.
+                unsafe { real(own.as_ptr(), libc::RTLD_LAZY | libc::RTLD_LOCAL) };
             }
         }
     }
@@ -108,17 +110,25 @@ fn directory() -> Option<PathBuf> {
     Some(Path::new(OsStr::from_bytes(name.to_bytes())).parent()?.to_path_buf())
 }
 
-/// The libraries that a library needs; none where the file does not say.
-fn needed(path: &Path) -> Option<Vec<std::ffi::OsString>> {
+/// What a library says of itself.
+struct Names {
+    /// What it is called (`DT_SONAME`).
+    own: Option<OsString>,
+    /// What it needs (`DT_NEEDED`).
+    needed: Vec<OsString>,
+}
+
+/// The names in a library; none where there is no such file, or it is none.
+fn names(path: &Path) -> Option<Names> {
     let bytes = ReadCache::new(File::open(path).ok()?);
     let header = FileHeader64::<Endianness>::parse(&bytes).ok()?;
     let endian = header.endian().ok()?;
     let sections = header.sections(endian, &bytes).ok()?;
     let (entries, link) = sections.dynamic(endian, &bytes).ok()??;
     let strings = sections.strings(endian, &bytes, link).ok()?;
-    let name = |entry: &object::elf::Dyn64<Endianness>| {
-        let is_needed = entry.tag(endian) == DT_NEEDED;
-        is_needed.then(|| entry.string(endian, strings).ok()).flatten().map(|name| OsStr::from_bytes(name).to_owned())
+    let named = |tag| {
+        let entries = entries.iter().filter(move |entry| entry.tag(endian) == tag);
+        entries.filter_map(|entry| Some(OsStr::from_bytes(entry.string(endian, strings).ok()?).to_owned()))
     };
-    Some(entries.iter().filter_map(name).collect())
+    Some(Names { own: named(DT_SONAME).next(), needed: named(DT_NEEDED).collect() })
 }

