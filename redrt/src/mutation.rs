@@ -40,6 +40,7 @@ pub enum Mutation {
 
 impl Mutation {
     /// All of them.
+    #[cfg(any(test, feature = "simulation"))]
     pub const ALL: [Self; 16] = [
         Self::BarrierShort,
         Self::BroadcastEarly,

@@ -12,7 +12,9 @@ fn cc(words: &[&str], directory: &Path) {
 /// A program that needs a library, which needs a library of this name, as those of another MPI are called.
 fn built_for(directory: &Path, soname: &str) -> PathBuf {
     let write = |name: &str, text: &str| std::fs::write(directory.join(name), text).expect("it can be written");
-    write("mpi.c", "int MPI_Init(int *c, char ***v) { return 0; }\n");
+    let others =
+        "int MPI_Finalize(void) { return 0; }\nint MPI_Get_library_version(char *v, int *n) { return *v = 0; }\n";
+    write("mpi.c", &format!("int MPI_Init(int *c, char ***v) {{ return 0; }}\n{others}"));
     write("solver.c", "int MPI_Init(int *, char ***);\nint solve(void) { return MPI_Init(0, 0); }\n");
     write("main.c", "#include <stdio.h>\nint solve(void);\nint main(void) { printf(\"alone\\n\"); return solve(); }\n");
     cc(&["-shared", "-fPIC", &format!("-Wl,-soname,{soname}"), "-o", soname, "mpi.c"], directory);
@@ -35,7 +37,7 @@ fn refused(degree: &str, program: &Path) -> String {
 
 #[test]
 fn a_program_for_another_mpi_is_refused_before_anything_is_started() {
-    for (soname, family) in [("libmpi.so.40", "Open MPI"), ("libmpi.so.12", "MPICH, Intel MPI or MVAPICH")] {
+    for (soname, family) in [("libmpi.so.20", "Open MPI"), ("libmpich.so.10", "MPICH, Intel MPI or MVAPICH")] {
         let directory = tempfile::tempdir().expect("there is room");
         let program = built_for(directory.path(), soname);
         for degree in ["1", "2"] {
@@ -53,7 +55,7 @@ fn a_program_for_another_mpi_is_refused_before_anything_is_started() {
 #[test]
 fn a_script_whose_program_uses_another_mpi_is_ended_when_it_prints() {
     let directory = tempfile::tempdir().expect("there is room");
-    built_for(directory.path(), "libmpi.so.40");
+    built_for(directory.path(), "libmpi.so.20");
     let write = |name: &str, text: &str| std::fs::write(directory.path().join(name), text).expect("it can be written");
     let begins = "#include <stdio.h>\n#include <unistd.h>\nint solve(void);\nint main(void) {\n    solve();\n";
     // A program that computes after it has begun: it would be ended by nobody.
@@ -64,7 +66,7 @@ fn a_script_whose_program_uses_another_mpi_is_ended_when_it_prints() {
     std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("it is there");
     for degree in [1, 2] {
         let ended =
-            Job::new(2, &script).degree(degree).run().ended_with(2).said("is built for Open MPI (libmpi.so.40)");
+            Job::new(2, &script).degree(degree).run().ended_with(2).said("is built for Open MPI (libmpi.so.20)");
         assert_eq!(ended.events("other-mpi").count(), 1, "{ended}");
         assert!(!ended.out.contains("done"), "{ended}");
     }
@@ -99,4 +101,51 @@ fn a_program_of_ours_that_another_launcher_starts_says_so() {
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(!output.status.success() && said.contains(launcher) && said.contains("redrun"), "{said}");
     }
+}
+
+/// The ABIs that redrt has: the program's calls come to redrt, by whatever way its library would be found.
+#[test]
+fn a_program_for_mpich_or_open_mpi_runs_with_replicas() {
+    let source = "#include <stdio.h>\n#include <stdlib.h>\n\
+        int MPI_Init(int *, char ***), MPI_Finalize(void), MPI_Get_library_version(char *, int *);\n\
+        int main(void) {\n    char *version = malloc(8192);\n    int length;\n    MPI_Init(0, 0);\n\
+        MPI_Get_library_version(version, &length);\n    version[5] = 0;\n    puts(version);\n    return MPI_Finalize();\n}\n";
+    for (soname, tag) in [("libmpi.so.40", "runpath"), ("libmpi.so.12", "rpath"), ("libmpich.so.12", "rpath")] {
+        let directory = tempfile::tempdir().expect("there is room");
+        built_for(directory.path(), soname);
+        std::fs::write(directory.path().join("main.c"), source).expect("it can be written");
+        let tags = if tag == "rpath" { "--disable-new-dtags" } else { "--enable-new-dtags" };
+        cc(&["-o", "app", "main.c", &format!("./{soname}"), &format!("-Wl,{tags},-rpath,$ORIGIN")], directory.path());
+        for degree in [1, 2] {
+            let program = directory.path().join("app");
+            Job::new(2, &program).degree(degree).run().ended_with(0).printed("redrt\nredrt\n");
+            let job = Job::new(2, &program).degree(degree).options(&["--abi", "standard"]).run();
+            job.ended_with(2).said(&format!("({soname}), and not for redrt"));
+        }
+    }
+}
+
+#[test]
+fn a_library_that_a_program_loads_by_its_path_is_redrts() {
+    let directory = tempfile::tempdir().expect("there is room");
+    built_for(directory.path(), "libmpi.so.40");
+    // Under another name, as it is linked with; and one that only needs it.
+    std::os::unix::fs::symlink("libmpi.so.40", directory.path().join("libmpi.so")).expect("there is room");
+    let source = "#include <dlfcn.h>\n#include <stdio.h>\n#include <string.h>\nint main(int count, char **words) {\n\
+        void *library = dlopen(words[1], RTLD_NOW | RTLD_LOCAL);\n\
+        if (!library) { puts(dlerror()); return 1; }\n\
+        int (*init)(int *, char ***) = (int (*)(int *, char ***))dlsym(library, \"MPI_Init\");\n\
+        int (*finalize)(void) = (int (*)(void))dlsym(library, \"MPI_Finalize\");\n\
+        puts(init && finalize && init(0, 0) == 0 && finalize() == 0 ? \"well\" : \"bad\");\n    return 0;\n}\n";
+    std::fs::write(directory.path().join("main.c"), source).expect("it can be written");
+    cc(&["-o", "app", "main.c", "-ldl"], directory.path());
+    for name in ["libmpi.so", "libmpi.so.40", "libsolver.so"] {
+        let library = directory.path().join(name).display().to_string();
+        let ended = Job::new(2, &directory.path().join("app")).arguments(&[&library]).run();
+        ended.ended_with(0).printed("well\nwell\n");
+    }
+    // What is not there is not there, and other libraries are what they are.
+    let missing = directory.path().join("none/libmpi.so.40").display().to_string();
+    let ended = Job::new(1, &directory.path().join("app")).arguments(&[&missing]).run().ended_with(1);
+    assert!(ended.out.contains("cannot open shared object file"), "{ended}");
 }

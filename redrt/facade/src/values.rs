@@ -98,12 +98,13 @@ pub unsafe fn contents_out<F: Family>(datatype: usize, integers: *mut c_int, cou
     }
 }
 
-/// Translates a predefined attribute that was handed out.
+/// Translates a predefined attribute, if `flag` says that one was handed out.
 ///
 /// # Safety
 /// `value` is where a pointer was handed out: to an `int`, if the key is one of those here.
-pub unsafe fn attribute_out<F: Family>(keyval: c_int, value: *mut c_void) {
+pub unsafe fn attribute_out<F: Family>(keyval: c_int, flag: c_int, value: *mut c_void) {
     let translate = match keyval {
+        _ if flag == 0 => return,
         WIN_CREATE_FLAVOR => F::flavor_out,
         WIN_MODEL => F::model_out,
         HOST | IO => F::rank_out,

@@ -1,7 +1,7 @@
 //! Operations as objects: which are defined on which types, and functions of the program.
 
 use super::*;
-use crate::abi::{DATATYPE_NAMES, MPI_ERR_OP};
+use crate::abi::{Callback, DATATYPE_NAMES, MPI_ERR_OP};
 use crate::handle::DatatypeHandle;
 use std::ffi::c_void;
 

@@ -125,8 +125,7 @@ fn special(shim: &mut Shim, function: &Function, large: bool) {
         // What has the family's numbers has not the standard's (MPI-5.0 section 20.2).
         "MPI_Abi_get_version" => "*abi_major = -1;\n*abi_minor = -1;".to_owned(),
         "MPI_Comm_get_attr" | "MPI_Attr_get" | "MPI_Win_get_attr" => {
-            "if *flag != 0 { attribute_out::<Own>(keyval_in(KEYVAL), attribute_val); }"
-                .replace("KEYVAL", keyval(function))
+            "attribute_out::<Own>(keyval_in(KEYVAL), *flag, attribute_val);".replace("KEYVAL", keyval(function))
         }
         _ => return,
     };

@@ -114,7 +114,7 @@ pub(super) fn render(out: &mut String, table: &Table, facts: &Facts) {
 fn pairs(table: &Table, facts: &Facts, names: &[&str]) -> Vec<(i64, i64)> {
     let wanted = |constant: &&Constant| {
         let named = |name: &&str| constant.name == **name || (name.ends_with('_') && constant.name.starts_with(*name));
-        names.iter().any(|name| named(&name)) && constant.name != "MPI_ERR_LASTCODE"
+        names.iter().any(named) && constant.name != "MPI_ERR_LASTCODE"
     };
     let pair = |constant: &Constant| Some((facts.value(&constant.name)?, constant.value));
     table.constants.iter().filter(wanted).filter_map(pair).collect()
@@ -241,7 +241,6 @@ fn fortran(out: &mut String, family: Family, known: &[(i64, Fact)]) {
         out.push_str("fn of_fortran(value: c_int) -> Self { Self(value as _) }\n");
         return;
     }
-    out.push_str("fn to_fortran(self) -> c_int {\nmatch self.core() {\n");
     let numbers: Vec<_> = known
         .iter()
         .filter_map(|(standard, fact)| match fact {
@@ -249,6 +248,12 @@ fn fortran(out: &mut String, family: Family, known: &[(i64, Fact)]) {
             _ => None,
         })
         .collect();
+    if numbers.is_empty() {
+        out.push_str("fn to_fortran(self) -> c_int { self.core() as c_int }\n");
+        out.push_str("fn of_fortran(value: c_int) -> Self { Self::of(value as usize) }\n");
+        return;
+    }
+    out.push_str("fn to_fortran(self) -> c_int {\nmatch self.core() {\n");
     for (standard, number) in once(numbers.iter().copied()) {
         line(out, format_args!("{standard} => {number},"));
     }
