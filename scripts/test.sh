@@ -96,6 +96,7 @@ step 1500 "jobs of real processes" cargo test -p redrt-tests --locked -- --test-
 step 300 "a minute of chaos over several hosts" scripts/chaos.sh 60 "$REDRT_SEED"
 step 1200 "clones of real processes" cargo test -p cloner-tests --locked -- --test-threads=2
 step 900 "mpi4py, and a program built by another MPI" scripts/mpi4py-tests.sh quick
+step 900 "programs built for MPICH and Open MPI" scripts/binaries.sh quick
 step 900 "a Rust program with rsmpi" scripts/rsmpi-tests.sh quick
 
 close

@@ -85,3 +85,35 @@ fn a_buffer_is_free_when_its_send_has_returned() {
         }
     }
 }
+
+/// What MPICH and Open MPI both do, programs do, too: MPI_CHAR is an integer in reductions.
+#[test]
+fn characters_are_reduced_as_integers_unless_the_user_is_pedantic() {
+    let source = r#"
+        #include <mpi.h>
+        #include <stdio.h>
+        int main(int argc, char **argv) {
+            char mine[3] = {1, 2, -3}, sum[3], most;
+            MPI_Win window;
+            MPI_Init(&argc, &argv);
+            int rank;
+            MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+            MPI_Allreduce(mine, sum, 3, MPI_CHAR, MPI_SUM, MPI_COMM_WORLD);
+            MPI_Reduce(&mine[rank % 3], &most, 1, MPI_CHAR, MPI_MAX, 0, MPI_COMM_WORLD);
+            MPI_Win_create(sum, 3, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &window);
+            MPI_Win_fence(0, window);
+            MPI_Accumulate(mine, 3, MPI_CHAR, 0, 0, 3, MPI_CHAR, MPI_SUM, window);
+            MPI_Win_fence(0, window);
+            if (rank == 0)
+                printf("%d %d %d, %d\n", sum[0], sum[1], sum[2], most);
+            MPI_Win_free(&window);
+            MPI_Finalize();
+            return 0;
+        }"#;
+    let (_directory, program) = redrt_tests::compile_source(source);
+    for degree in DEGREES {
+        let _ = Job::new(2, &program).degree(degree).run().ended_well().printed("4 8 -12, 2\n");
+        let ended = Job::new(2, &program).degree(degree).options(&["--pedantic"]).run();
+        assert!(ended.code != Some(0) && ended.err.contains("Sum is not defined on MPI_CHAR (--pedantic)"), "{ended}");
+    }
+}

@@ -77,7 +77,10 @@ pub enum Class {
     Logical,
     /// `MPI_BYTE`.
     Byte,
-    /// Characters: no reductions.
+    /// `MPI_CHAR`: a character. The standard defines no reductions on it; MPICH and Open MPI reduce it as an integer, and
+    /// programs do so.
+    Char,
+    /// Other characters: no reductions.
     Text,
     /// `MPI_PACKED`: no reductions, and it fits data of any type.
     Packed,

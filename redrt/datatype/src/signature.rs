@@ -63,7 +63,7 @@ impl Word {
             Class::Complex => 3,
             Class::Logical => 4,
             Class::Byte => 5,
-            Class::Text | Class::Packed => 6,
+            Class::Char | Class::Text | Class::Packed => 6,
         };
         Self { digest: class << 8 | (basic.scalar as u64 + 1), power: POINT }
     }

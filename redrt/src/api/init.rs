@@ -15,6 +15,7 @@ use crate::host;
 use crate::objects::attached::Attached;
 use crate::objects::error_codes::described;
 use crate::objects::session;
+use crate::op;
 use crate::posix;
 #[cfg(any(test, feature = "simulation"))]
 use crate::runtime::control::Control;
@@ -84,6 +85,9 @@ fn join() -> std::result::Result<(), String> {
 fn make_world(job: &Job) {
     if job.welcome.options.checks_collectives {
         check::begin();
+    }
+    if job.welcome.options.pedantic {
+        op::be_pedantic();
     }
     host::install(Box::new(InJob));
     let attached = || Arc::new(Attached::new());

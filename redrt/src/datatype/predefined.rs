@@ -6,7 +6,7 @@ use crate::error::Result;
 use crate::fail;
 use crate::handle::DatatypeHandle;
 use redrt_datatype::basic::Class::{
-    Byte, Complex, Float, FortranInteger, Integer, Logical, MultiLanguage, Packed, Text,
+    Byte, Char, Complex, Float, FortranInteger, Integer, Logical, MultiLanguage, Packed, Text,
 };
 use redrt_datatype::basic::Scalar::{F16, F32, F64, F128, I8, I16, I32, I64, I128, LongDouble, U8, U16, U32, U64};
 use redrt_datatype::basic::{Basic, Class, Scalar};
@@ -28,7 +28,7 @@ const BASICS: &[(H, Basic)] = &[
     (H::OFFSET, of(I64, MultiLanguage)),
     (H::PACKED, of(U8, Packed)),
     (H::BYTE, of(U8, Byte)),
-    (H::CHAR, of(I8, Text)),
+    (H::CHAR, of(I8, Char)),
     (H::SIGNED_CHAR, of(I8, Integer)),
     (H::UNSIGNED_CHAR, of(U8, Integer)),
     (H::WCHAR, of(I32, Text).external(2)),

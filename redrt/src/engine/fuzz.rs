@@ -190,6 +190,7 @@ fn engine(me: ReplicaId, world: &World, segment: Segment) -> Engine {
             verifies_clones: false,
             traces: false,
             checks_collectives: false,
+            pedantic: false,
             profiles: false,
         };
         Box::new(Replication::new(replica, &options, world.degree(me.rank) > 1))

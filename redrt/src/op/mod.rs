@@ -9,8 +9,11 @@ use crate::datatype::{self, Datatype};
 use crate::error::{Error, Result};
 use crate::fail;
 use crate::handle::{Held, OpHandle, Table};
+use redrt_datatype::basic::Class;
+use redrt_datatype::basic::Operand;
 use redrt_datatype::reduce::{Operator, Support};
 use std::ffi::c_int;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock};
 
 /// A reduction operation.
@@ -61,7 +64,18 @@ static PREDEFINED: LazyLock<Vec<Option<Arc<Op>>>> = LazyLock::new(|| {
 });
 
 process_local! {
+    /// What the standard does not define is refused, also where all others do it.
+    static PEDANTIC: AtomicBool = AtomicBool::new(false);
     static USER: Table<Op> = Table::new();
+}
+
+/// Refuses from now on what the standard does not define.
+pub fn be_pedantic() {
+    PEDANTIC.store(true, Ordering::Relaxed);
+}
+
+fn is_char(operand: Operand) -> bool {
+    matches!(operand, Operand::Basic(basic) if basic.class == Class::Char)
 }
 
 /// A new operation that calls `function`, of the large-count type if `wide`.
@@ -137,6 +151,9 @@ impl Op {
         };
         if datatype.predefined().is_none() {
             fail!(MPI_ERR_OP, "{operator:?} is not defined on derived datatypes");
+        }
+        if PEDANTIC.load(Ordering::Relaxed) && datatype.operand().is_some_and(is_char) {
+            fail!(MPI_ERR_OP, "{operator:?} is not defined on {} (--pedantic)", datatype.name());
         }
         match datatype.operand().map_or(Support::Undefined, |operand| operator.support(operand)) {
             Support::Available => Ok(()),

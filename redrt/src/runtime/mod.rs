@@ -316,6 +316,7 @@ fn alone() -> std::io::Result<Welcome> {
             verifies_clones: false,
             traces: false,
             checks_collectives: false,
+            pedantic: false,
             profiles: false,
         },
         host: host.unwrap_or_else(|_| "localhost".to_owned()),

@@ -471,6 +471,7 @@ pub(crate) fn welcome(
             verifies_clones: false,
             traces: false,
             checks_collectives: false,
+            pedantic: false,
             profiles: false,
         },
         host: format!("h{}", world.process(me).0),

@@ -123,6 +123,8 @@ pub struct Options {
     pub traces: bool,
     /// The members of a communicator compare what collectives they call.
     pub checks_collectives: bool,
+    /// What the standard does not define is refused, also where other MPIs do it.
+    pub pedantic: bool,
     /// Calls are timed and messages counted, to be told at the end.
     pub profiles: bool,
 }

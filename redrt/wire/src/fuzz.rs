@@ -6,7 +6,7 @@ use crate::control::{
     Card, Determinism, Endpoint, Files, FromAgent, OnSdc, Options, Passive, Place, ProcessFault, Protocol,
     SharedMemory, ToAgent, Transport, Verification, Welcome,
 };
-use crate::daemon::{Application, Exit, FromDaemon, HostName, Launch, Sign, ToDaemon, Watch};
+use crate::daemon::{Abi, Application, Exit, FromDaemon, HostName, Launch, Sign, ToDaemon, Watch};
 use crate::dynamic::{self, NameAnswer, NameRequest, Origin, Request};
 use crate::event::{Action, Coverage, Event, Excerpt, Finding, Mismatch, Statistics, Vote};
 use crate::frame::{FrameReader, decode_body, encode, encode_body};
@@ -37,6 +37,7 @@ fn options() -> Options {
         verifies_clones: false,
         traces: false,
         checks_collectives: true,
+        pedantic: true,
         profiles: true,
     }
 }

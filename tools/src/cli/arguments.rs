@@ -264,6 +264,10 @@ pub struct Arguments {
     #[arg(long = "check-collectives", help_heading = "Testing")]
     pub check_collectives: bool,
 
+    /// Refuse what the MPI standard does not define, also where MPICH and Open MPI both do it: reductions of MPI_CHAR
+    #[arg(long, help_heading = "Testing")]
+    pub pedantic: bool,
+
     /// Started by redrun for a process that has called MPI_Comm_spawn: what to run comes by standard input
     #[arg(long, hide = true)]
     pub spawned: bool,

@@ -236,6 +236,7 @@ fn assemble(arguments: &Arguments, locals: &[LocalArguments]) -> Result<Job, Usa
             verifies_clones: arguments.verify_clones,
             traces: arguments.check_determinism,
             checks_collectives: arguments.check_collectives,
+            pedantic: arguments.pedantic,
             profiles: arguments.profile.is_some(),
         },
         view: View::with_degrees(&world, &Vec::from(launched)),

@@ -43,6 +43,7 @@ pub fn options_for_spawned(job: &Job) -> Vec<OsString> {
     options.extend(plan.secure.then(|| "--secure".into()));
     options.extend(job.label.then(|| "--label".into()));
     options.extend(job.options.checks_collectives.then(|| "--check-collectives".into()));
+    options.extend(job.options.pedantic.then(|| "--pedantic".into()));
     options
 }
 

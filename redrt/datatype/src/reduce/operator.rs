@@ -68,8 +68,8 @@ impl Operator {
     /// MPI-5.0 §6.9.2: which operators are defined on which classes of types.
     #[inline]
     pub(super) fn is_defined_on(self, class: Class) -> bool {
-        use Class::{Byte, Complex, Float, FortranInteger, Integer, Logical, MultiLanguage};
-        let is_integer = matches!(class, Integer | FortranInteger | MultiLanguage);
+        use Class::{Byte, Char, Complex, Float, FortranInteger, Integer, Logical, MultiLanguage};
+        let is_integer = matches!(class, Integer | FortranInteger | MultiLanguage | Char);
         match self {
             Self::Minimum | Self::Maximum => is_integer || class == Float,
             Self::Sum | Self::Product => is_integer || matches!(class, Float | Complex),

@@ -258,7 +258,9 @@ pub unsafe fn compare_and_swap(
     let class = datatype::resolve(datatype)?.basic().map(|basic| basic.class);
     let is_comparable = matches!(
         class,
-        Some(Class::Integer | Class::FortranInteger | Class::MultiLanguage | Class::Logical | Class::Byte)
+        Some(
+            Class::Integer | Class::Char | Class::FortranInteger | Class::MultiLanguage | Class::Logical | Class::Byte
+        )
     );
     if !is_comparable {
         fail!(MPI_ERR_TYPE, "MPI_Compare_and_swap is for integers, logicals and bytes");
