@@ -29,6 +29,8 @@ pub trait Family: 'static {
     type Status: Copy + 'static;
     /// `MPI_IN_PLACE`, an address.
     const IN_PLACE: usize;
+    /// `MPI_BUFFER_AUTOMATIC`.
+    const BUFFER_AUTOMATIC: usize;
     /// `MPI_STATUS_IGNORE`.
     const STATUS_IGNORE: usize;
     /// `MPI_UNWEIGHTED`.

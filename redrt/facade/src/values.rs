@@ -8,7 +8,10 @@ use std::ffi::{c_int, c_void};
 use std::sync::{Mutex, PoisonError};
 
 // Constants of the standard ABI.
+/// `MPI_INFO_NULL`.
+pub const INFO_NULL: usize = 304;
 const IN_PLACE: usize = 1;
+const BUFFER_AUTOMATIC: usize = 2;
 const UNWEIGHTED: usize = 10;
 const WEIGHTS_EMPTY: usize = 11;
 const COMBINER_SUBARRAY: c_int = 111;
@@ -23,7 +26,24 @@ const WIN_MODEL: c_int = 605;
 #[inline]
 #[must_use]
 pub fn buffer_in<F: Family>(buffer: *mut c_void) -> *mut c_void {
-    if buffer.addr() == F::IN_PLACE { std::ptr::without_provenance_mut(IN_PLACE) } else { buffer }
+    match buffer.addr() {
+        address if address == F::IN_PLACE => std::ptr::without_provenance_mut(IN_PLACE),
+        address if address == F::BUFFER_AUTOMATIC => std::ptr::without_provenance_mut(BUFFER_AUTOMATIC),
+        _ => buffer,
+    }
+}
+
+/// Translates a buffer that was handed out.
+///
+/// # Safety
+/// `address` is where an address was handed out.
+pub unsafe fn buffer_out<F: Family>(address: *mut c_void) {
+    let address = address.cast::<*mut c_void>();
+    // SAFETY: - the caller's promise.
+    if unsafe { (*address).addr() } == BUFFER_AUTOMATIC {
+        // SAFETY: - the caller's promise.
+        unsafe { *address = std::ptr::without_provenance_mut(F::BUFFER_AUTOMATIC) };
+    }
 }
 
 /// The length of an array beside a buffer: none if that is `MPI_IN_PLACE`.

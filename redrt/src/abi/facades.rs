@@ -35,8 +35,8 @@ extern "C" fn redrt_create_op(
 
 /// `MPI_Comm_create_errhandler` (kind 0), and those of windows (1), files (2) and sessions (3), likewise.
 extern "C" fn redrt_create_errhandler(
-    kind: c_int,
     function: usize,
+    kind: c_int,
     adapter: usize,
     errhandler: *mut ErrhandlerHandle,
 ) -> c_int {

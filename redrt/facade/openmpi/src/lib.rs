@@ -27,8 +27,8 @@ use abi_facade::handles::{
 };
 use abi_facade::statuses::Statuses;
 use abi_facade::values::{
-    Names, attribute_out, buffer_in, contents_out, copy_status, destinations, peers, sources, unless_in_place,
-    weights_in,
+    INFO_NULL, Names, attribute_out, buffer_in, buffer_out, contents_out, copy_status, destinations, peers, sources,
+    unless_in_place, weights_in,
 };
 use std::ffi::{c_char, c_int, c_void};
 
@@ -55,6 +55,7 @@ pub struct Own;
 impl abi_facade::Family for Own {
     type Status = Status;
     const IN_PLACE: usize = IN_PLACE;
+    const BUFFER_AUTOMATIC: usize = BUFFER_AUTOMATIC;
     const STATUS_IGNORE: usize = STATUS_IGNORE;
     const UNWEIGHTED: usize = UNWEIGHTED;
     const WEIGHTS_EMPTY: usize = WEIGHTS_EMPTY;

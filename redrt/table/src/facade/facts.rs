@@ -34,6 +34,8 @@ pub struct Facts {
     /// Whose they are.
     pub family: Family,
     by_name: HashMap<String, Fact>,
+    /// Values under names of the family's own, with the standard's name of the same thing.
+    pub(super) aliases: Vec<(String, Fact)>,
 }
 
 impl Facts {
@@ -50,12 +52,12 @@ impl Facts {
         Self::parse(family, text).expect("the facts of a family")
     }
 
-    /// Parses lines `NAME VALUE` and `NAME &SYMBOL BYTES [FORTRAN]`.
+    /// Parses lines `NAME VALUE` and `NAME &SYMBOL BYTES [FORTRAN]`. `OWN=NAME` in place of the name is a further value.
     ///
     /// # Errors
     /// The first line that is neither.
     pub fn parse(family: Family, text: &str) -> Result<Self, ParseError> {
-        let mut by_name = HashMap::new();
+        let (mut by_name, mut aliases) = (HashMap::new(), Vec::new());
         for (index, line) in text.lines().enumerate() {
             let line = line.trim();
             if line.is_empty() || line.starts_with('#') {
@@ -63,11 +65,13 @@ impl Facts {
             }
             let fact = fact(line).ok_or_else(|| ParseError::new(index + 1, format!("'{line}' is not a fact")))?;
             let name = line.split(' ').next().unwrap_or_default();
-            if by_name.insert(name.to_owned(), fact).is_some() {
+            if let Some((_, standard)) = name.split_once('=') {
+                aliases.push((standard.to_owned(), fact));
+            } else if by_name.insert(name.to_owned(), fact).is_some() {
                 return Err(ParseError::new(index + 1, format!("{name} is there twice")));
             }
         }
-        Ok(Self { family, by_name })
+        Ok(Self { family, by_name, aliases })
     }
 
     /// What a constant of the standard is in the family, if the family has it.

@@ -124,6 +124,8 @@ fn special(shim: &mut Shim, function: &Function, large: bool) {
         }
         // What has the family's numbers has not the standard's (MPI-5.0 section 20.2).
         "MPI_Abi_get_version" => "*abi_major = -1;\n*abi_minor = -1;".to_owned(),
+        // It is told to libraries that have the ABI.
+        "MPI_Abi_get_fortran_info" => "*info = Info::of(INFO_NULL);".to_owned(),
         "MPI_Comm_get_attr" | "MPI_Attr_get" | "MPI_Win_get_attr" => {
             "attribute_out::<Own>(keyval_in(KEYVAL), *flag, attribute_val);".replace("KEYVAL", keyval(function))
         }
@@ -286,12 +288,17 @@ impl Shim {
             _ => parameter.kind.rust,
         };
         let argument = match parameter.kind.name {
+            // The address is what is asked for.
+            "buffer" if function.name == "MPI_Get_address" => name.clone(),
             "buffer" if incoming => format!("buffer_in::<Own>({name}.cast_mut())"),
             "buffer" | "choice" => format!("buffer_in::<Own>({name})"),
             "state" | "state_int" => self.state(function, &name),
             _ => name.clone(),
         };
         self.take(&name, rust, argument);
+        if parameter.kind.name == "detached" {
+            self.on_success.push(format!("buffer_out::<Own>({name});"));
+        }
     }
 
     /// What goes with callbacks: which functions of the program they stand for, and the program's own state.

@@ -78,7 +78,11 @@ pub(super) fn is_translated(kind: &str) -> bool {
 /// All of it.
 pub(super) fn render(out: &mut String, table: &Table, facts: &Facts) {
     for (kind, names) in ENUMERATIONS {
-        enumeration(out, kind, &pairs(table, facts, names));
+        if *kind == "error" {
+            errors(out, table, facts, &pairs(table, facts, names));
+        } else {
+            enumeration(out, kind, &pairs(table, facts, names));
+        }
     }
     for (kind, names) in FLAGS {
         flags(out, kind, &pairs(table, facts, names));
@@ -100,6 +104,7 @@ pub(super) fn render(out: &mut String, table: &Table, facts: &Facts) {
     }
     for (name, missing) in [
         ("MPI_IN_PLACE", 1),
+        ("MPI_BUFFER_AUTOMATIC", 2),
         ("MPI_STATUS_IGNORE", 0),
         ("MPI_UNWEIGHTED", 10),
         ("MPI_WEIGHTS_EMPTY", 11),
@@ -160,6 +165,35 @@ fn enumeration(out: &mut String, kind: &str, pairs: &[(i64, i64)]) {
     out.push_str("other => other,\n}\n}\n");
 }
 
+/// Classes of errors. Those that a program adds come after the last one of the library, which is another in each family.
+fn errors(out: &mut String, table: &Table, facts: &Facts, pairs: &[(i64, i64)]) {
+    let value = |name: &str| facts.value(name).expect("every family has it");
+    let standard_of = |name: &str| table.constants.iter().find(|c| c.name == name).expect("of the standard").value;
+    let (last, standard_last) = (value("MPI_ERR_LASTCODE"), standard_of("MPI_ERR_LASTCODE"));
+    line(out, format_args!("pub fn error_in(code: c_int) -> c_int {{\nmatch code {{\n0 => 0,"));
+    for (family, standard) in once(pairs.iter().copied()).iter().filter(|pair| pair.0 != 0) {
+        line(out, format_args!("{family} => {standard},"));
+    }
+    line(out, format_args!("other if other > {last} => other - {last} + {standard_last},\nother => other,\n}}\n}}"));
+    line(out, format_args!("pub fn error_out(code: c_int) -> c_int {{\nmatch code {{\n0 => 0,"));
+    for (standard, family) in once(pairs.iter().map(|(family, standard)| (*standard, *family))) {
+        if standard != 0 {
+            line(out, format_args!("{standard} => {family},"));
+        }
+    }
+    // Classes that the family does not have. What is no class of either stays what it is.
+    let is_class =
+        |c: &&Constant| c.kind.name == "int" && (c.name.starts_with("MPI_ERR_") || c.name.starts_with("MPI_T_ERR_"));
+    for class in table.constants.iter().filter(is_class).filter(|c| facts.value(&c.name).is_none()) {
+        let instead = if class.name == "MPI_ERR_ERRHANDLER" { "MPI_ERR_ARG" } else { "MPI_ERR_OTHER" };
+        line(out, format_args!("{} => {},", class.value, value(instead)));
+    }
+    line(
+        out,
+        format_args!("other if other > {standard_last} => other - {standard_last} + {last},\nother => other,\n}}\n}}"),
+    );
+}
+
 /// The pairs whose first value has not been there before.
 fn once(pairs: impl Iterator<Item = (i64, i64)>) -> Vec<(i64, i64)> {
     let mut kept: Vec<(i64, i64)> = Vec::new();
@@ -210,7 +244,10 @@ fn handle(out: &mut String, kind: &str, table: &Table, facts: &Facts) {
                 out,
                 format_args!("if let Some(value) = given_out_{integer}(self.0) {{ return value; }}\nmatch self.0 {{"),
             );
-            let values = known.iter().filter_map(|(standard, fact)| match fact {
+            let named = |name: &str| constants().find(|c| c.name == name).map(|c| c.value);
+            let aliases = facts.aliases.iter().filter_map(|(name, fact)| Some((named(name)?, fact.clone())));
+            let aliases: Vec<_> = aliases.collect();
+            let values = known.iter().chain(&aliases).filter_map(|(standard, fact)| match fact {
                 Fact::Value(value) => Some((*value, *standard)),
                 Fact::Data { .. } => None,
             });
