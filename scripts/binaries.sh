@@ -4,7 +4,7 @@
 # The test programs are compiled with each family's own compiler wrapper, headers and library, from its wheel; mpi4py comes
 # as its wheel, whose modules are for both. Each is run at r = 1, at r = 2 with a replica killed and replaced by a copy, and
 # at r = 3 with a bit flipped in a message, and must print what the same program built by redrt's mpicc prints. Without
-# quick, further runs with 1, 2 and 4 ranks and over TCP.
+# quick, further runs with 1, 2 and 4 ranks and over TCP, and mpi4py's own suite with both modules of its wheel.
 #
 #   REDRT_PREFIX         the installation that is tested; built and installed in target/test-prefix otherwise
 #   CARGO_TARGET_DIR     where to build, if not in target/
@@ -100,6 +100,33 @@ for family in mpich openmpi; do
         OPENBLAS_NUM_THREADS=1 expect "mpi4py's wheel with $family" "$work/expected" "$options" "$python" "$root/tests/mpi4py/wheel.py"
     done < <(disturbances 3)
 done
+
+# What is left out is in tests/mpi4py-exclusions-wheels.txt, with the reason.
+if [ "$mode" = full ]; then
+    source=$work/mpi4py-4.1.2
+    if [ ! -d "$source" ]; then
+        "$work/mpich/bin/python" -m pip --quiet --disable-pip-version-check download --no-deps --no-binary mpi4py --dest "$work" mpi4py==4.1.2
+        tar -xzf "$source.tar.gz" -C "$work"
+    fi
+    for family in mpich openmpi; do
+        for options in "-n 1" "-n 2" "-r 2 -n 2"; do
+            exclusions=$root/tests/mpi4py-exclusions.txt,$root/tests/mpi4py-exclusions-wheels.txt
+            case $options in *-r*) exclusions+=,$root/tests/mpi4py-exclusions-replicated.txt ;; esac
+            code=0
+            # shellcheck disable=SC2086
+            PYTHONPATH=$source/test PYTHONDONTWRITEBYTECODE=1 "$redrun" --timeout 900 $options "$work/$family/bin/python" \
+                tests/mpi4py/run.py "$source/test" "$exclusions" -v </dev/null >"$work/out" 2>"$work/err" || code=$?
+            if [ $code = 0 ] && ! grep -q 'silent data corruption' "$work/err"; then
+                passed=$((passed + 1))
+                echo "mpi4py's suite, its wheel with $family, redrun $options: $(grep -m 1 '^Ran' "$work/err")"
+            else
+                failed=$((failed + 1))
+                echo "FAILED: mpi4py's suite, its wheel with $family, redrun $options: exit code $code"
+                grep -E '^(\[[^]]*\] )?(ERROR|FAIL)' "$work/err" | sort -u | head -20 || true
+            fi
+        done
+    done
+fi
 
 echo "test result: binaries. $passed passed; $failed failed;"
 [ $failed = 0 ]

