@@ -141,7 +141,7 @@ fn reductions_check_operation_and_type() {
     };
     assert_eq!(reduce(OpHandle::SUM, DatatypeHandle::INT, 3, in_out.as_mut_ptr()), MPI_SUCCESS);
     assert_eq!(in_out, [11, 22, 33]);
-    assert_eq!(reduce(OpHandle::SUM, DatatypeHandle::CHAR, 3, in_out.as_mut_ptr()), MPI_ERR_OP);
+    assert_eq!(reduce(OpHandle::SUM, DatatypeHandle::WCHAR, 3, in_out.as_mut_ptr()), MPI_ERR_OP);
     assert_eq!(reduce(OpHandle::NULL, DatatypeHandle::INT, 3, in_out.as_mut_ptr()), MPI_ERR_OP);
     assert_eq!(reduce(OpHandle::SUM, DatatypeHandle::NULL, 3, in_out.as_mut_ptr()), MPI_ERR_TYPE);
     assert_eq!(reduce(OpHandle::SUM, DatatypeHandle::INT, -1, in_out.as_mut_ptr()), MPI_ERR_COUNT);

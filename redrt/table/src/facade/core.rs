@@ -63,7 +63,11 @@ fn field(function: &Function, large: bool) -> String {
     let parameters: Vec<_> = function.parameters(large).map(|p| parameter_type(p, large)).collect();
     let returns =
         function.returns.map_or("c_int", |kind| if kind.shape == Shape::Handle { "usize" } else { kind.rust });
-    format!("pub {}: unsafe extern \"C\" fn({}) -> {returns}", field_name(function, large), parameters.join(", "))
+    format!(
+        "pub {}: unsafe extern \"C-unwind\" fn({}) -> {returns}",
+        field_name(function, large),
+        parameters.join(", ")
+    )
 }
 
 /// `send`, or `send_c` for the large-count twin.
