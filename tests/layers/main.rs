@@ -151,3 +151,38 @@ fn a_cycle_is_found() {
     assert_eq!(cycle(&imports(&[("a", "b"), ("b", "c"), ("a", "c")])), None);
     assert!(cycle(&imports(&[("a", "b"), ("b", "c"), ("c", "b")])).is_some());
 }
+
+/// The files below a directory.
+fn files_below(directory: &Path, found: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(directory).expect("it can be listed").flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            files_below(&path, found);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            found.push(path);
+        }
+    }
+}
+
+/// What the library does below a call is not the program's doing. Its allocator reads a clock now and then: outside of
+/// a call that would be taken for a reading of the program's, which its siblings do not make.
+#[test]
+fn each_function_that_programs_call_marks_that_the_library_works() {
+    let mut files = Vec::new();
+    files_below(&root().join("redrt/src"), &mut files);
+    let mut count = 0;
+    for path in files {
+        let text = std::fs::read_to_string(&path).expect("it is text");
+        let is_table = path.ends_with("abi/facades.rs");
+        for (before, after) in text.match_indices("extern \"C\" fn redrt_").map(|(at, _)| text.split_at(at)) {
+            if !is_table && !before.lines().rev().take(2).any(|line| line.contains("no_mangle")) {
+                continue;
+            }
+            let body = after.split("\n}").next().unwrap_or_default();
+            let name = after.split(['(', '<']).next().unwrap_or_default();
+            assert!(body.contains("threads::enter"), "{name} of {} is no call", path.display());
+            count += 1;
+        }
+    }
+    assert!(count >= 4, "{count} functions were found");
+}

@@ -7,7 +7,10 @@ use super::{Callback, MPI_SUCCESS, Output};
 use crate::api;
 use crate::error::Scope;
 use crate::handle::{CommHandle, ErrhandlerHandle, OpHandle};
-use crate::objects::errhandler::{ErrhandlerKind, raise};
+use crate::host;
+use crate::objects::errhandler::{ErrhandlerKind, inactive, raise};
+use crate::runtime::threads;
+use redrt_wire::profile::CallKind;
 use std::ffi::c_int;
 
 /// The table: what its layout is, and the functions in the order of `redrt/table`.
@@ -28,6 +31,10 @@ extern "C" fn redrt_create_op(
     commute: c_int,
     op: *mut OpHandle,
 ) -> c_int {
+    if !host::is_active() {
+        return inactive("MPI_Op_create");
+    }
+    let _inside = threads::enter(CallKind::Other);
     let function = UserFunction::adapted(Callback(function), Callback(adapter));
     let created = api::op::create(function, commute, Output::new(op), wide != 0);
     code("MPI_Op_create", created)
@@ -40,6 +47,7 @@ extern "C" fn redrt_create_errhandler(
     adapter: usize,
     errhandler: *mut ErrhandlerHandle,
 ) -> c_int {
+    let _inside = threads::enter(CallKind::Other);
     let function = UserFunction::adapted(Callback(function), Callback(adapter));
     let kind = match kind {
         0 => ErrhandlerKind::Comm,
@@ -55,6 +63,8 @@ extern "C" fn redrt_create_errhandler(
 /// receives from (1) and sends to (2). 0 for what is no communicator, or has no neighbours: the collective says so.
 #[unsafe(no_mangle)]
 extern "C" fn redrt_peers(comm: CommHandle, which: c_int) -> usize {
+    // It is no call of the program's, but what is freed here may make the allocator look at the clock.
+    let _inside = threads::enter_quietly();
     let Ok(comm) = crate::comm::resolve(comm) else { return 0 };
     match which {
         0 => comm.remote.as_ref().unwrap_or(&comm.members).len(),
