@@ -9,6 +9,8 @@ fn main() {
     let text = mpi_table::render_fortran_library(&mpi_table::Table::standard());
     std::fs::write(directory.join("procedures.rs"), text).expect("OUT_DIR can be written");
     println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,libredrt_mpifort.so.1");
+    // Functions with the same body may be made one: each keeps to those of this library, whoever interposes its name.
+    println!("cargo::rustc-cdylib-link-arg=-Wl,-Bsymbolic-functions");
     // Loading this library loads the MPI library too. An empty library of its name is enough to say so.
     let stand_in = stand_in(&directory);
     println!("cargo::rustc-cdylib-link-arg=-Wl,--no-as-needed");

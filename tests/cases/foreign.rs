@@ -149,3 +149,17 @@ fn a_library_that_a_program_loads_by_its_path_is_redrts() {
     let ended = Job::new(1, &directory.path().join("app")).arguments(&[&missing]).run().ended_with(1);
     assert!(ended.out.contains("cannot open shared object file"), "{ended}");
 }
+
+#[test]
+fn the_libraries_keep_to_their_own_functions_where_other_libraries_have_the_same_names() {
+    for name in ["libmpi_abi.so.1", "redrt/libmpi.so.12", "redrt/libmpi.so.40"] {
+        let library = prefix().join("lib").join(name);
+        let output = Command::new("readelf").arg("-Wr").arg(&library).output().expect("binutils are there");
+        let relocations = String::from_utf8_lossy(&output.stdout);
+        assert!(relocations.contains("R_X86_64_RELATIVE"), "{name} was not read");
+        // Bound by name: a library that is loaded before this one, a façade or a tool, would be called.
+        let is_own = |symbol: &&str| symbol.starts_with("MPI_") || symbol.starts_with("PMPI_");
+        let by_name = relocations.split_whitespace().find(is_own);
+        assert_eq!(by_name, None, "{name} calls what it has itself by its name");
+    }
+}
