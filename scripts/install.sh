@@ -25,7 +25,7 @@ libraries=$target/library
 cd "$root"
 if [ "${2-}" != --no-build ]; then
     cargo build --profile library -p redrt -p redrt-preload -p redrt-fortran -p cloner-preload -p facade-mpich \
-        -p facade-openmpi -p facade-loader --lib
+        -p facade-mpich-fortran -p facade-openmpi -p facade-openmpi-fortran -p facade-loader --lib
     cargo build --release -p redrt-tools -p redrt-fortran --bins
     cargo build --profile simulation -p redrt-sim
 fi
@@ -67,10 +67,15 @@ put 755 "$libraries/libredrt_preload.so" "$prefix/lib/libredrt_preload.so"
 put 755 "$libraries/libredclone.so" "$prefix/lib/libredclone.so"
 put 755 "$libraries/libredrt_mpich.so" "$prefix/lib/redrt/libmpi.so.12"
 put 755 "$libraries/libredrt_openmpi.so" "$prefix/lib/redrt/libmpi.so.40"
+put 755 "$libraries/libredrt_mpich_fortran.so" "$prefix/lib/redrt/libmpifort.so.12"
+put 755 "$libraries/libredrt_openmpi_fortran.so" "$prefix/lib/redrt/libmpi_mpifh.so.40"
 put 755 "$libraries/libredrt_loader.so" "$prefix/lib/redrt/libredrt_loader.so"
 # Debian's MPICH is called so.
-(cd "$prefix/lib/redrt" && cc -shared -nostdlib -Wl,-soname,libmpich.so.12 -Wl,--no-as-needed '-Wl,-rpath,$ORIGIN' \
-    -Wl,--unresolved-symbols=ignore-all -o libmpich.so.12.new libmpi.so.12 && mv -f libmpich.so.12.new libmpich.so.12)
+for name in libmpich:libmpi libmpichfort:libmpifort; do
+    stub=${name%:*}.so.12
+    (cd "$prefix/lib/redrt" && cc -shared -nostdlib "-Wl,-soname,$stub" -Wl,--no-as-needed '-Wl,-rpath,$ORIGIN' \
+        -Wl,--unresolved-symbols=ignore-all -o "$stub.new" "${name#*:}.so.12" && mv -f "$stub.new" "$stub")
+done
 version=$("$prefix/bin/redrun" --version)
 sed "s/@VERSION@/${version##* }/" scripts/redrt.pc.in >"$prefix/lib/pkgconfig/redrt.pc"
 put 644 include/mpi.h "$prefix/include/mpi.h"

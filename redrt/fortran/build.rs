@@ -6,8 +6,10 @@ use std::process::Command;
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     let directory = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
-    let text = mpi_table::render_fortran_library(&mpi_table::Table::standard());
-    std::fs::write(directory.join("procedures.rs"), text).expect("OUT_DIR can be written");
+    let (table, library) = (mpi_table::Table::standard(), mpi_table::FortranLibrary::Standard);
+    let write = |name: &str, text: String| std::fs::write(directory.join(name), text).expect("OUT_DIR can be written");
+    write("procedures.rs", mpi_table::render_fortran_library(&table, library));
+    write("binding.rs", mpi_table::render_fortran_binding(&table, library));
     println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,libredrt_mpifort.so.1");
     // Functions with the same body may be made one: each keeps to those of this library, whoever interposes its name.
     println!("cargo::rustc-cdylib-link-arg=-Wl,-Bsymbolic-functions");

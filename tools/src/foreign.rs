@@ -81,11 +81,14 @@ pub enum BuiltFor {
     Foreign(Foreign),
 }
 
-/// The ABI that a library of this name has, if redrt has it too. Debian calls MPICH's `libmpich`.
+/// The ABI that a library of this name has, if redrt has it too. Debian calls MPICH's `libmpich`. Open MPI's libraries
+/// behind its modules stay as they are: all they do is call the one behind `mpif.h`.
 fn served(name: &str) -> Option<Abi> {
     match name {
-        "libmpi.so.12" | "libmpich.so.12" => Some(Abi::Mpich),
-        "libmpi.so.40" => Some(Abi::OpenMpi),
+        "libmpi.so.12" | "libmpich.so.12" | "libmpifort.so.12" | "libmpichfort.so.12" => Some(Abi::Mpich),
+        "libmpi.so.40" | "libmpi_mpifh.so.40" | "libmpi_usempif08.so.40" | "libmpi_usempi_ignore_tkr.so.40" => {
+            Some(Abi::OpenMpi)
+        }
         _ => None,
     }
 }
@@ -219,8 +222,10 @@ mod tests {
 
     #[test]
     fn a_library_that_redrt_does_not_have_is_found_behind_one_that_it_has() {
-        let (fortran, old) = ("\tlibmpi.so.40 (0x1)\n\tlibmpi_mpifh.so.40 (0x2)\n", "\tlibmpi.so.20 (0x1)\n");
-        assert_eq!(said(fortran), (None, "is built for Open MPI (libmpi_mpifh.so.40)".into()));
+        let (cxx, old) = ("\tlibmpi.so.40 (0x1)\n\tlibmpi_cxx.so.40 (0x2)\n", "\tlibmpi.so.20 (0x1)\n");
+        assert_eq!(said(cxx), (None, "is built for Open MPI (libmpi_cxx.so.40)".into()));
+        let fortran = "\tlibmpi_usempif08.so.40 (0x1)\n\tlibmpi_mpifh.so.40 (0x2)\n\tlibmpi.so.40 (0x3)\n";
+        assert_eq!(said(fortran).0, Some(Abi::OpenMpi));
         assert_eq!(said(old), (None, "is built for Open MPI (libmpi.so.20)".into()));
         // Two families in one program.
         assert_eq!(said("\tlibmpi.so.40 (0x1)\n\tlibmpi.so.12 (0x2)\n").0, None);

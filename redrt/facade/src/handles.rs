@@ -1,6 +1,7 @@
 //! Handles. redrt's are small constants for predefined objects, and numbers below 2^31 for all others.
 
 use std::ffi::c_int;
+use std::marker::PhantomData;
 
 /// The first number that redrt gives out; those below are the standard's.
 pub const FIRST_HANDLE: usize = 0x1000;
@@ -19,6 +20,29 @@ pub trait Handle: Copy + 'static {
     fn to_fortran(self) -> c_int;
     /// The handle with this number in Fortran.
     fn of_fortran(number: c_int) -> Self;
+}
+
+/// A handle as procedures of Fortran have it.
+#[derive(Clone, Copy, Debug)]
+#[repr(transparent)]
+pub struct Fortran<H>(c_int, PhantomData<H>);
+
+impl<H: Handle> Handle for Fortran<H> {
+    fn core(self) -> usize {
+        H::of_fortran(self.0).core()
+    }
+
+    fn of(core: usize) -> Self {
+        Self(H::of(core).to_fortran(), PhantomData)
+    }
+
+    fn to_fortran(self) -> c_int {
+        self.0
+    }
+
+    fn of_fortran(number: c_int) -> Self {
+        Self(number, PhantomData)
+    }
 }
 
 /// A number that redrt gave out, in an `int` whose highest bit says so. MPICH has constants there, too, whose lower 22

@@ -1,8 +1,8 @@
 //! What Fortran has and the C ABI has not: comparison of handles, copies of statuses, `MPI_Sizeof`, `MPI_F_sync_reg`.
 
-use crate::Status;
-use crate::handles::give_error;
 use crate::section::Section;
+use crate::standard::Status;
+use fortran_binding::handles::give_error;
 use std::ffi::c_int;
 
 macro_rules! comparisons {

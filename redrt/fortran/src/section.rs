@@ -11,9 +11,10 @@
 //!
 //! The last is why `MPI_SUBARRAYS_SUPPORTED` is `.FALSE.`.
 
-use crate::handles::give_error;
-use crate::sentinels::buffer;
-use crate::{Aint, Count};
+use crate::standard::{Object, Own};
+use fortran_binding::handles::give_error;
+use fortran_binding::sentinels::buffer;
+use fortran_binding::{Aint, Count};
 use std::ffi::{c_char, c_int, c_void};
 use std::ptr::with_exposed_provenance_mut;
 use std::sync::OnceLock;
@@ -36,7 +37,7 @@ unsafe extern "C" {
 }
 
 /// `MPI_COMM_SELF`, whose error handler is asked where no communicator is among the arguments.
-pub const COMM_SELF: usize = 258;
+pub const COMM_SELF: Object = Object(258);
 const ERR_BUFFER: c_int = 1;
 const BYTE: usize = 583;
 const DATATYPE_NULL: usize = 512;
@@ -131,7 +132,7 @@ impl Copied {
     /// # Safety
     /// The descriptor of an argument.
     pub unsafe fn new(section: &Section) -> Self {
-        let address = buffer(section.base);
+        let address = buffer::<Own>(section.base);
         if section.is_contiguous() || address != section.base {
             return Self { address, copy: Vec::new() };
         }
@@ -173,7 +174,7 @@ pub struct Typed {
     /// How many.
     pub count: Count,
     /// Of what.
-    pub datatype: usize,
+    pub datatype: Object,
     is_own: bool,
 }
 
@@ -183,13 +184,13 @@ impl Typed {
     ///
     /// # Safety
     /// The descriptor of an argument.
-    pub unsafe fn new(section: &Section, count: Count, datatype: usize) -> Option<Self> {
-        if section.is_contiguous() || buffer(section.base) != section.base || count <= 0 {
+    pub unsafe fn new(section: &Section, count: Count, datatype: Object) -> Option<Self> {
+        if section.is_contiguous() || buffer::<Own>(section.base) != section.base || count <= 0 {
             return Some(Self { count, datatype, is_own: false });
         }
         let (mut lower, mut extent) = (0, 0);
         // SAFETY: - the pointers are to locals.
-        let code = unsafe { PMPI_Type_get_extent(datatype, &mut lower, &mut extent) };
+        let code = unsafe { PMPI_Type_get_extent(datatype.0, &mut lower, &mut extent) };
         let length = section.element_length as Count;
         let extent = extent as Count;
         // A type as large as an element, or a part of one, as MPI_REAL of a COMPLEX.
@@ -200,10 +201,10 @@ impl Typed {
         if wanted > section.element_count() as Count {
             return None;
         }
-        let element = contiguous(length / extent, datatype)?;
+        let element = contiguous(length / extent, datatype.0)?;
         let own = prefix(section.dimensions(), wanted, element)?;
         let mut own = own.committed();
-        Some(Self { count: 1, datatype: std::mem::replace(&mut own.0, 0), is_own: true })
+        Some(Self { count: 1, datatype: Object(std::mem::replace(&mut own.0, 0)), is_own: true })
     }
 }
 
@@ -212,7 +213,7 @@ impl Drop for Typed {
     fn drop(&mut self) {
         if self.is_own {
             // SAFETY: - the pointer is to a handle that `new` made.
-            unsafe { PMPI_Type_free(&mut self.datatype) };
+            unsafe { PMPI_Type_free(&mut self.datatype.0) };
         }
     }
 }
@@ -242,7 +243,7 @@ impl Lent {
     /// # Safety
     /// The descriptor of an argument.
     pub unsafe fn new(section: &Section) -> Option<Self> {
-        let address = buffer(section.base);
+        let address = buffer::<Own>(section.base);
         if section.is_contiguous() || address != section.base {
             return Some(Self { address, shape: 0 });
         }
@@ -331,12 +332,12 @@ fn prefix(dimensions: &[Dimension], wanted: Count, element: Made) -> Option<Made
 ///
 /// # Safety
 /// `ierror` is null or valid for one write.
-pub unsafe fn refuse(function: &str, argument: &str, comm: usize, ierror: *mut c_int) {
+pub unsafe fn refuse(function: &str, argument: &str, comm: Object, ierror: *mut c_int) {
     eprintln!(
         "redrt: {function}: {argument} is a section with strides, and is in use after the call; pass a contiguous array"
     );
     // SAFETY: - it takes numbers.
-    unsafe { PMPI_Comm_call_errhandler(comm, ERR_BUFFER) };
+    unsafe { PMPI_Comm_call_errhandler(comm.0, ERR_BUFFER) };
     // SAFETY: - the caller's promise.
     unsafe { give_error(ierror, ERR_BUFFER) };
 }

@@ -17,7 +17,8 @@ pub use coverage::{REPLICATED, Replicated, render_coverage};
 pub use exports::{render_constants, render_exports};
 pub use facade::{Fact, Facts, Family, render_core_table, render_core_type, render_facade};
 pub use fortran::{
-    render_base_module, render_fortran_library, render_mpi_f08_module, render_mpi_module, render_mpif_h,
+    Library as FortranLibrary, render_base_module, render_fortran_binding, render_fortran_library,
+    render_mpi_f08_module, render_mpi_module, render_mpif_h,
 };
 pub use header::render_header;
 pub use kind::{Kind, Shape};

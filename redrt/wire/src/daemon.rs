@@ -50,6 +50,16 @@ impl Abi {
             Self::OpenMpi => Some("libmpi.so.40"),
         }
     }
+
+    /// The file name of the library that has the procedures for Fortran, where it is another family's.
+    #[must_use]
+    pub fn fortran_library(self) -> Option<&'static str> {
+        match self {
+            Self::Any | Self::Standard => None,
+            Self::Mpich => Some("libmpifort.so.12"),
+            Self::OpenMpi => Some("libmpi_mpifh.so.40"),
+        }
+    }
 }
 
 /// One program of the command line (several when it is MPMD).

@@ -89,7 +89,8 @@ pub fn prepare(launch: &Launch, child_count: usize) -> Result<Prepared> {
     }
     let library_directory = find_library("libmpi_abi.so.1").and_then(|path| Some(path.parent()?.to_path_buf()));
     for abi in launch.applications.iter().map(|application| application.abi) {
-        if let (Abi::Mpich | Abi::OpenMpi, Some(name)) = (abi, abi.library()) {
+        let is_served = matches!(abi, Abi::Mpich | Abi::OpenMpi);
+        for name in [abi.library(), abi.fortran_library()].into_iter().flatten().filter(|_| is_served) {
             find_facade(name).with_context(|| format!("redrt's {name} is not there; install redrt again"))?;
         }
     }
@@ -217,14 +218,15 @@ impl Prepared {
                 prepend(&mut environment, "LD_LIBRARY_PATH", facades.as_os_str());
             }
             prepend(&mut environment, "LD_LIBRARY_PATH", directory.as_os_str());
-            let preload = match application.abi {
-                Abi::Standard => None,
+            let abi = application.abi;
+            let preloads = match abi {
+                Abi::Standard => [None, None],
                 // What it loads while it runs is redirected.
-                Abi::Any => find_facade(LOADER),
+                Abi::Any => [Some(LOADER), None],
                 // A library that is there already is not looked for in the paths that the program was linked with.
-                Abi::Mpich | Abi::OpenMpi => application.abi.library().and_then(find_facade),
+                Abi::Mpich | Abi::OpenMpi => [abi.fortran_library(), abi.library()],
             };
-            if let Some(preload) = preload {
+            for preload in preloads.into_iter().flatten().filter_map(find_facade) {
                 prepend(&mut environment, "LD_PRELOAD", preload.as_os_str());
             }
         }

@@ -21,8 +21,14 @@ use std::sync::OnceLock;
 type Dlopen = unsafe extern "C" fn(*const c_char, c_int) -> *mut c_void;
 
 /// The libraries that programs ask for, and redrt's in their place.
-const LIBRARIES: &[(&str, &str)] =
-    &[("libmpi.so.12", "libmpi.so.12"), ("libmpich.so.12", "libmpich.so.12"), ("libmpi.so.40", "libmpi.so.40")];
+const LIBRARIES: &[(&str, &str)] = &[
+    ("libmpi.so.12", "libmpi.so.12"),
+    ("libmpich.so.12", "libmpich.so.12"),
+    ("libmpifort.so.12", "libmpifort.so.12"),
+    ("libmpichfort.so.12", "libmpichfort.so.12"),
+    ("libmpi.so.40", "libmpi.so.40"),
+    ("libmpi_mpifh.so.40", "libmpi_mpifh.so.40"),
+];
 
 /// `dlopen` of the C library.
 static REAL: OnceLock<Dlopen> = OnceLock::new();

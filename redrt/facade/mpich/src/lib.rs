@@ -23,7 +23,7 @@ use abi_facade::callbacks::{
 };
 use abi_facade::core::{CoreStatus, check, core};
 use abi_facade::handles::{
-    FIRST_HANDLE, Handle, NO_HANDLE, UNSET, give_handle, give_out_c_int, give_out_usize, given_out_c_int,
+    FIRST_HANDLE, Fortran, Handle, NO_HANDLE, UNSET, give_handle, give_out_c_int, give_out_usize, given_out_c_int,
     given_out_usize, peek, peek_handle, pointer_to,
 };
 use abi_facade::statuses::Statuses;
@@ -158,6 +158,17 @@ pub unsafe extern "C" fn MPIR_Dup_fn(
 include!(concat!(env!("OUT_DIR"), "/facade.rs"));
 
 abi_facade::removed_functions!();
+
+/// With how many a collective exchanges arrays, for the library of Fortran's procedures: all members (0), those it
+/// receives from (1), those it sends to (2).
+#[unsafe(no_mangle)]
+pub extern "C" fn redrt_fortran_peers(comm: Comm, which: c_int) -> usize {
+    match which {
+        0 => peers(comm.core()),
+        1 => sources(comm.core()),
+        _ => destinations(comm.core()),
+    }
+}
 
 #[used]
 #[unsafe(link_section = ".init_array")]

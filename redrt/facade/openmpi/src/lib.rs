@@ -22,7 +22,7 @@ use abi_facade::callbacks::{
 };
 use abi_facade::core::{CoreStatus, check, core};
 use abi_facade::handles::{
-    FIRST_HANDLE, Handle, UNSET, core_of_address, give_handle, give_out_usize, peek, peek_handle, pointer_to,
+    FIRST_HANDLE, Fortran, Handle, UNSET, core_of_address, give_handle, give_out_usize, peek, peek_handle, pointer_to,
     predefined,
 };
 use abi_facade::statuses::Statuses;
@@ -178,6 +178,17 @@ attribute_functions! {
 include!(concat!(env!("OUT_DIR"), "/facade.rs"));
 
 abi_facade::removed_functions!();
+
+/// With how many a collective exchanges arrays, for the library of Fortran's procedures: all members (0), those it
+/// receives from (1), those it sends to (2).
+#[unsafe(no_mangle)]
+pub extern "C" fn redrt_fortran_peers(comm: Comm, which: c_int) -> usize {
+    match which {
+        0 => peers(comm.core()),
+        1 => sources(comm.core()),
+        _ => destinations(comm.core()),
+    }
+}
 
 #[used]
 #[unsafe(link_section = ".init_array")]

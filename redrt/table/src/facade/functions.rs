@@ -6,6 +6,7 @@ use super::facts::{Facts, Family};
 use super::line;
 use super::values::{is_translated, type_name};
 use crate::exports::identifier;
+use crate::fortran::takes_stateless;
 use crate::kind::Shape;
 use crate::parse::{Direction, Function, Parameter};
 
@@ -21,6 +22,8 @@ struct Shim {
     after: Vec<String>,
     /// The function of the library's own that takes the place of the standard's.
     instead: Option<&'static str>,
+    /// Callbacks are procedures of Fortran, which have handles as numbers.
+    in_fortran: bool,
 }
 
 /// MPI-1 names that the families still export, for functions with the same arguments.
@@ -51,6 +54,9 @@ pub(super) fn render(out: &mut String, function: &Function, large: bool, facts: 
             call(&shim, function, large)
         }
     };
+    if takes_stateless(function) && !large {
+        render_for_fortran(out, function, facts.family);
+    }
     let returns = match function.returns {
         Some(kind) if kind.shape == Shape::Handle => type_name(kind.name),
         Some(kind) => kind.rust.to_owned(),
@@ -88,6 +94,17 @@ fn call(shim: &Shim, function: &Function, large: bool) -> String {
         text += &format!("if code == 0 {{\n{}\n}}\n", shim.on_success.join("\n"));
     }
     text + &format!("{}\nerror_out(code)\n}}", shim.after.join("\n"))
+}
+
+/// The twin of a function whose callback has no state, for procedures of Fortran.
+fn render_for_fortran(out: &mut String, function: &Function, family: Family) {
+    let mut shim = Shim { in_fortran: true, ..Shim::default() };
+    for parameter in function.parameters(false) {
+        shim.add(function, parameter, false, family);
+    }
+    let (name, parameters, body) = (function.snake_name(), shim.parameters.join(", "), call(&shim, function, false));
+    out.push_str("#[unsafe(no_mangle)]\n");
+    line(out, format_args!("pub unsafe extern \"C\" fn redrt_fortran_{name}({parameters}) -> c_int {{\n{body}\n}}"));
 }
 
 /// Handles to integers of Fortran and back.
@@ -314,16 +331,17 @@ impl Shim {
         let callback = parameter.callback.as_deref().expect("a function kind names its callback");
         let object = callback.trim_start_matches("MPI_").split('_').next().unwrap_or_default();
         let handle = if object == "Type" { "Datatype" } else { object };
+        let of = |handle: &str| if self.in_fortran { format!("Fortran<{handle}>") } else { handle.to_owned() };
         let stand_in = match callback {
             "MPI_User_function" => {
                 // The function has no state: the library is told by whom it is to be called.
                 let (pointer, adapter) =
-                    (if large { "1" } else { "0" }, format!("call_operation::<Own, Datatype, {large}>"));
+                    (if large { "1" } else { "0" }, format!("call_operation::<Own, {}, {large}>", of("Datatype")));
                 return self.own(&name, "create_op", &format!("{pointer}, {adapter} as *const () as usize"));
             }
             other if other.ends_with("_errhandler_function") => {
                 let kind = ["Comm", "Win", "File", "Session"].iter().position(|known| *known == object).unwrap_or(0);
-                let adapter = format!("call_errhandler::<Own, {handle}> as *const () as usize");
+                let adapter = format!("call_errhandler::<Own, {}> as *const () as usize", of(handle));
                 return self.own(&name, "create_errhandler", &format!("{kind}, {adapter}"));
             }
             "MPI_Copy_function" => "copy_attribute::<Own, Comm>",

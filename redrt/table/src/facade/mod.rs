@@ -14,6 +14,8 @@ mod functions;
 mod tests;
 mod values;
 
+pub(crate) use values::{ADDRESSES, type_name};
+
 pub use self::core::{render_core_table, render_core_type};
 pub use facts::{Fact, Facts, Family};
 

@@ -70,6 +70,16 @@ const FLAGS: &[(&str, &[&str])] = &[
     ),
 ];
 
+/// Addresses that stand for something, and their values in the standard.
+pub(crate) const ADDRESSES: &[(&str, i64)] = &[
+    ("MPI_IN_PLACE", 1),
+    ("MPI_BUFFER_AUTOMATIC", 2),
+    ("MPI_STATUS_IGNORE", 0),
+    ("MPI_UNWEIGHTED", 10),
+    ("MPI_WEIGHTS_EMPTY", 11),
+    ("MPI_T_PVAR_ALL_HANDLES", 1),
+];
+
 /// Whether values of a kind go through `KIND_in` and `KIND_out`.
 pub(super) fn is_translated(kind: &str) -> bool {
     ENUMERATIONS.iter().chain(FLAGS).any(|(name, _)| *name == kind)
@@ -102,15 +112,8 @@ pub(super) fn render(out: &mut String, table: &Table, facts: &Facts) {
         let value = facts.value(name).expect("every family has the lengths of strings");
         line(out, format_args!("pub const {name}: usize = {value};"));
     }
-    for (name, missing) in [
-        ("MPI_IN_PLACE", 1),
-        ("MPI_BUFFER_AUTOMATIC", 2),
-        ("MPI_STATUS_IGNORE", 0),
-        ("MPI_UNWEIGHTED", 10),
-        ("MPI_WEIGHTS_EMPTY", 11),
-        ("MPI_T_PVAR_ALL_HANDLES", 1),
-    ] {
-        let value = facts.value(name).unwrap_or(missing);
+    for (name, missing) in ADDRESSES {
+        let value = facts.value(name).unwrap_or(*missing);
         line(out, format_args!("const {}: usize = {value}_isize as usize;", name.trim_start_matches("MPI_")));
     }
 }
@@ -308,7 +311,7 @@ fn fortran(out: &mut String, family: Family, known: &[(i64, Fact)]) {
 }
 
 /// `comm` is the type `Comm`.
-pub(super) fn type_name(kind: &str) -> String {
+pub(crate) fn type_name(kind: &str) -> String {
     let mut letters = kind.chars();
     letters.next().map_or(String::new(), |first| first.to_uppercase().chain(letters).collect())
 }

@@ -17,7 +17,7 @@ pub(super) fn rust_name(parameter: &Parameter) -> String {
     crate::exports::identifier(&parameter.name)
 }
 
-/// Handles and callbacks are plain addresses here.
+/// Handles have a type for each kind, callbacks are plain addresses.
 fn type_of(parameter: &Parameter, large: bool) -> String {
     let incoming = parameter.direction == Direction::In;
     let value = value_type(parameter, large);
@@ -34,7 +34,7 @@ fn type_of(parameter: &Parameter, large: bool) -> String {
 /// The type of one element.
 pub(super) fn value_type(parameter: &Parameter, large: bool) -> String {
     match parameter.kind.shape {
-        Shape::Handle => "usize".to_owned(),
+        Shape::Handle => crate::facade::type_name(parameter.kind.name),
         _ if matches!(parameter.kind.name, "fstatus" | "f08status") => "Status".to_owned(),
         _ => parameter.kind.rust_type(large).to_owned(),
     }

@@ -5,27 +5,31 @@
 //! decided which of them an argument needs.
 
 use super::extern_c::{self, rust_name, value_type};
+use super::library::Library;
 use super::{Dialect, PREFIXES, Procedure, functions, keeps_buffers, line, needs_large, procedures};
+use crate::facade::type_name;
 use crate::kind::Shape;
 use crate::parse::{Direction, Function, Parameter, Table};
 
-/// The declarations of the C functions and all procedures.
+/// The declarations of the C functions and all procedures of a library.
 #[must_use]
-pub fn render_fortran_library(table: &Table) -> String {
+pub fn render_fortran_library(table: &Table, library: Library) -> String {
     let mut out = "unsafe extern \"C\" {\n".to_owned();
     for function in functions(table, Dialect::Old).filter(|f| !copies_status(f)) {
-        for large in [false, true].into_iter().take(1 + usize::from(needs_large(function))) {
-            for prefix in PREFIXES {
-                let name = Procedure { function, dialect: Dialect::Old, large }.c_name(prefix);
+        let has_large = needs_large(function) && library.dialects().contains(&Dialect::New);
+        for large in [false, true].into_iter().take(1 + usize::from(has_large)) {
+            let names = PREFIXES.map(|prefix| Procedure { function, dialect: Dialect::Old, large }.c_name(prefix));
+            let names = library.instead(function).map_or(names.to_vec(), |instead| vec![instead]);
+            for name in names {
                 line(&mut out, format_args!("    {}", extern_c::declaration(&name, function, large)));
             }
         }
     }
     out += "}\n";
-    for dialect in [Dialect::Old, Dialect::New] {
-        for procedure in procedures(table, dialect) {
+    for dialect in library.dialects() {
+        for procedure in procedures(table, *dialect) {
             for prefix in PREFIXES {
-                render_procedure(&mut out, procedure, prefix);
+                render_procedure(&mut out, procedure, prefix, library);
             }
         }
     }
@@ -49,7 +53,7 @@ struct Shim {
     after: Vec<String>,
 }
 
-fn render_procedure(out: &mut String, procedure: Procedure<'_>, prefix: &str) {
+fn render_procedure(out: &mut String, procedure: Procedure<'_>, prefix: &str, library: Library) {
     let mut shim = Shim::default();
     let c_name = procedure.c_name(prefix);
     for parameter in procedure.parameters() {
@@ -62,7 +66,8 @@ fn render_procedure(out: &mut String, procedure: Procedure<'_>, prefix: &str) {
     shim.parameters.append(&mut shim.lengths);
     let returns = procedure.function.returns.map_or(String::new(), |kind| format!(" -> {}", kind.rust));
     // The two are additions to the standard ABI, which a library of that ABI need not have.
-    let callee = if copies_status(procedure.function) { "copy_status" } else { &*c_name };
+    let instead = library.instead(procedure.function);
+    let callee = if copies_status(procedure.function) { "copy_status" } else { instead.as_deref().unwrap_or(&c_name) };
     let call = format!("{callee}({})", shim.arguments.join(", "));
     let body = match procedure.function.returns {
         Some(_) => call,
@@ -70,6 +75,7 @@ fn render_procedure(out: &mut String, procedure: Procedure<'_>, prefix: &str) {
     };
     let parameters = shim.parameters.join(", ");
     let mut names = vec![procedure.symbol(prefix)];
+    names.extend(library.further_symbol(procedure, prefix));
     if procedure.dialect == Dialect::Old && procedure.parameters().any(|p| p.kind.name == "base") {
         // The same address, declared as a TYPE(C_PTR).
         names.push(format!("{}_cptr_", procedure.name(prefix).to_lowercase()));
@@ -110,7 +116,7 @@ impl Shim {
             }
             "index" => self.index(parameter),
             "status" if incoming => self.take(&name, "*const Status", name.clone()),
-            "status" => self.take(&name, "*mut Status", format!("sentinels::status({name})")),
+            "status" => self.take(&name, "*mut Status", format!("sentinels::status::<Own>({name})")),
             "fstatus" | "f08status" if incoming => self.take(&name, "*const Status", name.clone()),
             "fstatus" | "f08status" => self.take(&name, "*mut Status", name.clone()),
             _ if parameter.kind.shape == Shape::Handle => self.handle(procedure, parameter),
@@ -128,8 +134,9 @@ impl Shim {
         let incoming = parameter.direction == Direction::In;
         let pointer = if incoming { "const" } else { "mut" };
         let argument = match () {
-            () if parameter.name.ends_with("weights") => format!("sentinels::weights({name}.cast_mut())"),
-            () if parameter.name == "array_of_errcodes" => format!("sentinels::error_codes({name})"),
+            () if parameter.name.ends_with("weights") => format!("sentinels::weights::<Own>({name}.cast_mut())"),
+            () if parameter.name == "array_of_errcodes" => format!("sentinels::error_codes::<Own>({name})"),
+            () if parameter.kind.name == "keyval" && incoming => format!("keyval_to_c::<Own>(*{name})"),
             () if incoming && !parameter.array => format!("*{name}"),
             () => name.clone(),
         };
@@ -138,11 +145,15 @@ impl Shim {
     }
 
     fn handle(&mut self, procedure: Procedure<'_>, parameter: &Parameter) {
-        let name = rust_name(parameter);
+        let (name, own) = (rust_name(parameter), type_name(parameter.kind.name));
         match (parameter.array, parameter.direction) {
-            (false, Direction::In) => self.take(&name, "*const c_int", format!("handle(*{name})")),
+            (false, Direction::In) => self.take(&name, "*const c_int", format!("{own}::of_fortran(*{name})")),
             (false, direction) => {
-                let start = if direction == Direction::InOut { format!("handle(*{name})") } else { "UNSET".to_owned() };
+                let start = if direction == Direction::InOut {
+                    format!("{own}::of_fortran(*{name})")
+                } else {
+                    format!("{own}::UNSET")
+                };
                 self.before.push(format!("let mut {name}_handle = {start};"));
                 self.take(&name, "*mut c_int", format!("&mut {name}_handle"));
                 self.after.push(format!("give_handle({name}, {name}_handle);"));
@@ -151,9 +162,9 @@ impl Shim {
                 let length = array_length(procedure, parameter);
                 let pointer = if direction == Direction::In { "const" } else { "mut" };
                 let (make, access) = match direction {
-                    Direction::Out => (format!("unset_handles({length})"), "as_mut_ptr"),
-                    Direction::InOut => (format!("handles({name}, {length})"), "as_mut_ptr"),
-                    Direction::In => (format!("handles({name}, {length})"), "as_ptr"),
+                    Direction::Out => (format!("unset_handles::<{own}>({length})"), "as_mut_ptr"),
+                    Direction::InOut => (format!("handles::<{own}>({name}, {length})"), "as_mut_ptr"),
+                    Direction::In => (format!("handles::<{own}>({name}, {length})"), "as_ptr"),
                 };
                 let mutable = if direction == Direction::In { "" } else { "mut " };
                 self.before.push(format!("let {mutable}{name}_handles = {make};"));
@@ -169,11 +180,12 @@ impl Shim {
         let name = rust_name(parameter);
         if parameter.array {
             self.take(&name, "*mut c_int", name.clone());
-            self.after.push(format!("if is_set(code) {{ count_from_one({name}, *{}); }}", parameter.length));
+            self.after
+                .push(format!("if is_set::<Own>(code) {{ count_from_one::<Own>({name}, *{}); }}", parameter.length));
         } else {
-            self.before.push(format!("let mut {name}_from_zero = UNDEFINED;"));
+            self.before.push(format!("let mut {name}_from_zero = Own::UNDEFINED;"));
             self.take(&name, "*mut c_int", format!("&mut {name}_from_zero"));
-            self.after.push(format!("*{name} = {name}_from_zero;\ncount_from_one({name}, 1);"));
+            self.after.push(format!("*{name} = {name}_from_zero;\ncount_from_one::<Own>({name}, 1);"));
         }
     }
 
@@ -202,9 +214,9 @@ impl Shim {
         let name = rust_name(parameter);
         self.lengths.push(format!("{name}_length: usize"));
         let make = match &*parameter.name {
-            "argv" => format!("Words::arguments({name}, {name}_length)"),
+            "argv" => format!("Words::arguments::<Own>({name}, {name}_length)"),
             "array_of_commands" => format!("Words::counted({name}, {name}_length, *count)"),
-            _ => format!("WordLists::new({name}, {name}_length, *count)"),
+            _ => format!("WordLists::new::<Own>({name}, {name}_length, *count)"),
         };
         self.before.push(format!("let mut {name}_c = {make};"));
         self.take(&name, "*const c_char", format!("{name}_c.as_mut_ptr()"));
@@ -220,7 +232,7 @@ impl Shim {
         let keyval = function.parameters.iter().find(|p| p.kind.name == "keyval").expect("an attribute has a key");
         self.before.push(format!("let mut {name}_c = std::ptr::null_mut::<c_void>();"));
         self.take(&name, &format!("*mut {value}"), format!("(&raw mut {name}_c).cast()"));
-        let given = format!("*{name} = predefined_or_own(*{}, {name}_c) as {value};", keyval.name);
+        let given = format!("*{name} = attribute_out::<Own>(*{}, {name}_c) as {value};", keyval.name);
         self.after.push(format!("if code == 0 && *flag != 0 {{ {given} }}"));
     }
 
@@ -240,41 +252,46 @@ impl Shim {
     fn callback(&mut self, parameter: &Parameter, large: bool) {
         let name = rust_name(parameter);
         let callback = parameter.callback.as_deref().expect("a function kind names its callback");
+        let object = type_name(match callback.trim_start_matches("MPI_").split('_').next() {
+            Some("Win") => "win",
+            Some("Type") => "datatype",
+            _ => "comm",
+        });
         let stand_in = match callback {
             "MPI_User_function" => None,
             name if name.ends_with("_errhandler_function") => None,
-            "MPI_Copy_function" => Some("copy_attribute_int as *const () as usize"),
-            "MPI_Delete_function" => Some("delete_attribute_int as *const () as usize"),
-            name if name.ends_with("_copy_attr_function") => Some("copy_attribute as *const () as usize"),
-            name if name.ends_with("_delete_attr_function") => Some("delete_attribute as *const () as usize"),
-            "MPI_Grequest_query_function" => Some("query_request as *const () as usize"),
-            "MPI_Grequest_free_function" => Some("free_request as *const () as usize"),
-            "MPI_Grequest_cancel_function" => Some("cancel_request as *const () as usize"),
-            "MPI_Datarep_extent_function" => Some("file_extent as *const () as usize"),
+            "MPI_Copy_function" => Some(format!("copy_attribute_int::<{object}>")),
+            "MPI_Delete_function" => Some(format!("delete_attribute_int::<{object}>")),
+            name if name.ends_with("_copy_attr_function") => Some(format!("copy_attribute::<{object}>")),
+            name if name.ends_with("_delete_attr_function") => Some(format!("delete_attribute::<{object}>")),
+            "MPI_Grequest_query_function" => Some("query_request::<Status>".to_owned()),
+            "MPI_Grequest_free_function" => Some("free_request".to_owned()),
+            "MPI_Grequest_cancel_function" => Some("cancel_request".to_owned()),
+            "MPI_Datarep_extent_function" => Some("file_extent::<Datatype>".to_owned()),
             "MPI_Datarep_conversion_function" => {
                 let direction = if parameter.name.starts_with("read") { "read" } else { "write" };
                 let suffix = if large { "_large" } else { "" };
-                let argument = format!("conversion({name}, {direction}_converted{suffix} as *const () as usize)");
-                self.take(&name, "usize", argument);
+                let stand_in = format!("{direction}_converted{suffix}::<Datatype> as *const () as usize");
+                self.take(&name, "usize", format!("conversion({name}, {stand_in})"));
                 return;
             }
             other => panic!("{other} has no stand-in for Fortran"),
         };
-        let argument = stand_in.map_or_else(|| name.clone(), str::to_owned);
+        let argument = stand_in.map_or_else(|| name.clone(), |function| format!("{function} as *const () as usize"));
         self.take(&name, "usize", argument);
     }
 
     fn choice(&mut self, procedure: Procedure<'_>, parameter: &Parameter, c_name: &str) {
         let name = rust_name(parameter);
         if !procedure.has_descriptors() {
-            return self.take(&name, "*mut c_void", format!("sentinels::buffer({name})"));
+            return self.take(&name, "*mut c_void", format!("sentinels::buffer::<Own>({name})"));
         }
         self.parameters.push(format!("{name}: *const Section"));
         let comm = procedure.parameters().find(|p| p.kind.name == "comm" && p.direction == Direction::In);
-        let comm = comm.map_or("COMM_SELF".to_owned(), |p| format!("handle(*{})", rust_name(p)));
+        let comm = comm.map_or("COMM_SELF".to_owned(), |p| format!("Comm::of_fortran(*{})", rust_name(p)));
         let refused = format!("return refuse(\"{c_name}\", \"{}\", {comm}, ierror)", parameter.name);
         match treatment(procedure.function, parameter) {
-            Treatment::Address => self.arguments.push(format!("sentinels::buffer((*{name}).address())")),
+            Treatment::Address => self.arguments.push(format!("sentinels::buffer::<Own>((*{name}).address())")),
             Treatment::Copied => {
                 let writes = parameter.direction != Direction::In;
                 self.before.push(format!("let mut {name}_copy = Copied::new(&*{name});"));
@@ -290,17 +307,17 @@ impl Shim {
             }
             Treatment::Contiguous => {
                 self.before.push(format!("if !(*{name}).is_contiguous() {{ {refused} }}"));
-                self.arguments.push(format!("sentinels::buffer((*{name}).address())"));
+                self.arguments.push(format!("sentinels::buffer::<Own>((*{name}).address())"));
             }
             Treatment::Typed { count, datatype } => {
-                let typed = format!("Typed::new(&*{name}, *{count} as Count, handle(*{datatype}))");
+                let typed = format!("Typed::new(&*{name}, *{count} as Count, Datatype::of_fortran(*{datatype}))");
                 self.before.push(format!("let Some({name}_typed) = {typed} else {{ {refused} }};"));
                 // The two arguments that follow have other values then.
                 self.before
                     .push(format!("let {count}_own = {name}_typed.count as _;\nlet {count} = &raw const {count}_own;"));
-                self.before.push(format!("let {datatype}_own = {name}_typed.datatype as c_int;"));
+                self.before.push(format!("let {datatype}_own = {name}_typed.datatype.to_fortran();"));
                 self.before.push(format!("let {datatype} = &raw const {datatype}_own;"));
-                self.arguments.push(format!("sentinels::buffer((*{name}).address())"));
+                self.arguments.push(format!("sentinels::buffer::<Own>((*{name}).address())"));
             }
         }
     }
@@ -344,12 +361,12 @@ fn treatment<'a>(function: &'a Function, parameter: &Parameter) -> Treatment<'a>
 /// The length of an array of handles, as an expression.
 fn array_length(procedure: Procedure<'_>, parameter: &Parameter) -> String {
     let peers = match &*parameter.length {
-        "peers" => "peers(handle(*comm))",
-        "sources" => "sources(handle(*comm))",
-        "destinations" => "destinations(handle(*comm))",
+        "peers" => "peers(Comm::of_fortran(*comm))",
+        "sources" => "sources(Comm::of_fortran(*comm))",
+        "destinations" => "destinations(Comm::of_fortran(*comm))",
         length => return format!("*{length}"),
     };
     // With MPI_IN_PLACE the types that go out are nowhere.
     let address = if procedure.has_descriptors() { "(*sendbuf).address()" } else { "sendbuf" };
-    if parameter.name == "sendtypes" { format!("unless_in_place({address}, {peers})") } else { peers.to_owned() }
+    if parameter.name == "sendtypes" { format!("unless_in_place::<Own>({address}, {peers})") } else { peers.to_owned() }
 }

@@ -2,10 +2,10 @@
 //!
 //! C is given one of the functions here, and as its extra state a [`Context`]: which procedures of the program it
 //! stands for, and the program's own extra state. Reductions and error handlers need none of this. They take all by
-//! reference in C too, and a handle whose value fits an integer is that integer where it begins.
+//! reference in C too: the MPI library calls the program's procedure.
 
 use crate::attributes::{attribute_from_c, attribute_to_c};
-use crate::{Aint, Count, Offset, Status};
+use crate::{Aint, Count, Handle, Offset};
 use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
 use std::sync::{Mutex, PoisonError};
@@ -65,8 +65,8 @@ macro_rules! attribute_callbacks {
         ///
         /// # Safety
         /// Called by the MPI library with a context.
-        pub unsafe extern "C" fn $copy(
-            object: usize,
+        pub unsafe extern "C" fn $copy<H: Handle>(
+            object: H,
             keyval: c_int,
             context: *mut c_void,
             value: *mut c_void,
@@ -86,7 +86,8 @@ macro_rules! attribute_callbacks {
             let context = unsafe { Context::from_c(context) };
             // SAFETY: - the program gave its copy procedure first.
             let procedure = unsafe { context.procedure::<Copy>(0) };
-            let (object, state, value) = (object as c_int, context.state as $value, attribute_from_c(value) as $value);
+            let (object, state, value) =
+                (object.to_fortran(), context.state as $value, attribute_from_c(value) as $value);
             let (mut out, mut wanted, mut code) = (0, 0, 0);
             // SAFETY: - all arguments are locals.
             unsafe { procedure(&object, &keyval, &state, &value, &mut out, &mut wanted, &mut code) };
@@ -103,8 +104,8 @@ macro_rules! attribute_callbacks {
         ///
         /// # Safety
         /// Called by the MPI library with a context.
-        pub unsafe extern "C" fn $delete(
-            object: usize,
+        pub unsafe extern "C" fn $delete<H: Handle>(
+            object: H,
             keyval: c_int,
             value: *mut c_void,
             context: *mut c_void,
@@ -114,7 +115,8 @@ macro_rules! attribute_callbacks {
             let context = unsafe { Context::from_c(context) };
             // SAFETY: - the program gave its delete procedure second.
             let procedure = unsafe { context.procedure::<Delete>(1) };
-            let (object, state, value) = (object as c_int, context.state as $value, attribute_from_c(value) as $value);
+            let (object, state, value) =
+                (object.to_fortran(), context.state as $value, attribute_from_c(value) as $value);
             let mut code = 0;
             // SAFETY: - all arguments are locals.
             unsafe { procedure(&object, &keyval, &value, &state, &mut code) };
@@ -131,11 +133,11 @@ attribute_callbacks!(copy_attribute_int, delete_attribute_int, c_int);
 ///
 /// # Safety
 /// Called by the MPI library with a context.
-pub unsafe extern "C" fn query_request(context: *mut c_void, status: *mut Status) -> c_int {
+pub unsafe extern "C" fn query_request<S>(context: *mut c_void, status: *mut S) -> c_int {
     // SAFETY: - the library hands back what it was given.
     let context = unsafe { Context::from_c(context) };
     // SAFETY: - the program gave its query procedure first.
-    let procedure = unsafe { context.procedure::<unsafe extern "C" fn(*const Aint, *mut Status, *mut c_int)>(0) };
+    let procedure = unsafe { context.procedure::<unsafe extern "C" fn(*const Aint, *mut S, *mut c_int)>(0) };
     let mut code = 0;
     // SAFETY: - the status is the library's, the others are locals.
     unsafe { procedure(&context.state, status, &mut code) };
@@ -176,13 +178,13 @@ pub unsafe extern "C" fn cancel_request(context: *mut c_void, complete: c_int) -
 ///
 /// # Safety
 /// Called by the MPI library with a context.
-pub unsafe extern "C" fn file_extent(datatype: usize, extent: *mut Aint, context: *mut c_void) -> c_int {
+pub unsafe extern "C" fn file_extent<H: Handle>(datatype: H, extent: *mut Aint, context: *mut c_void) -> c_int {
     // SAFETY: - the library hands back what it was given.
     let context = unsafe { Context::from_c(context) };
     type Extent = unsafe extern "C" fn(*const c_int, *mut Aint, *const Aint, *mut c_int);
     // SAFETY: - the program gave its extent procedure third.
     let procedure = unsafe { context.procedure::<Extent>(2) };
-    let (datatype, mut code) = (datatype as c_int, 0);
+    let (datatype, mut code) = (datatype.to_fortran(), 0);
     // SAFETY: - the extent is where the library wants it, the others are locals.
     unsafe { procedure(&datatype, extent, &context.state, &mut code) };
     code
@@ -194,9 +196,9 @@ macro_rules! conversions {
         ///
         /// # Safety
         /// Called by the MPI library with a context.
-        pub unsafe extern "C" fn $name(
+        pub unsafe extern "C" fn $name<H: Handle>(
             memory: *mut c_void,
-            datatype: usize,
+            datatype: H,
             count: $count,
             file: *mut c_void,
             position: Offset,
@@ -215,7 +217,7 @@ macro_rules! conversions {
             let context = unsafe { Context::from_c(context) };
             // SAFETY: - the program gave its procedures in this order.
             let procedure = unsafe { context.procedure::<Conversion>($index) };
-            let (datatype, mut code) = (datatype as c_int, 0);
+            let (datatype, mut code) = (datatype.to_fortran(), 0);
             // SAFETY: - the two buffers are the library's, the others are locals.
             unsafe { procedure(memory, &datatype, &count, file, &position, &context.state, &mut code) };
             code

@@ -6,7 +6,7 @@
 //! last is gone. What C sets, Fortran sees as the address that it is. Of the predefined attributes C has the address of
 //! an integer, and Fortran the integer.
 
-use crate::Aint;
+use crate::{Aint, Binding, Predefined};
 use std::collections::{HashMap, HashSet};
 use std::ffi::{c_int, c_void};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -48,16 +48,19 @@ pub fn attribute_from_c(kept: *mut c_void) -> Aint {
 ///
 /// # Safety
 /// `found` is what C has found under this key.
-pub unsafe fn predefined_or_own(keyval: c_int, found: *mut c_void) -> Aint {
-    // MPI_TAG_UB to MPI_UNIVERSE_SIZE are integers, so are those of windows but their base, an address, and their size.
-    const WIN_BASE: c_int = 601;
-    const WIN_SIZE: c_int = 603;
-    match keyval {
+pub unsafe fn attribute_out<B: Binding>(keyval: c_int, found: *mut c_void) -> Aint {
+    match B::KEYS.iter().find(|key| key.fortran == keyval).map(|key| key.value) {
         // SAFETY: - C has the address of an MPI_Aint under this key.
-        WIN_SIZE => unsafe { *found.cast::<Aint>() },
-        WIN_BASE => found.expose_provenance() as Aint,
-        // SAFETY: - C has the address of an int under these keys.
-        501..=507 | 602..=605 => Aint::try_from(unsafe { *found.cast::<c_int>() }).unwrap_or_default(),
-        _ => attribute_from_c(found),
+        Some(Predefined::Size) => unsafe { *found.cast::<Aint>() },
+        Some(Predefined::Address) => found.expose_provenance() as Aint,
+        // SAFETY: - C has the address of an int under this key.
+        Some(Predefined::Int) => Aint::try_from(unsafe { *found.cast::<c_int>() }).unwrap_or_default(),
+        None => attribute_from_c(found),
     }
+}
+
+/// The key in C of a key in Fortran.
+#[must_use]
+pub fn keyval_to_c<B: Binding>(keyval: c_int) -> c_int {
+    B::KEYS.iter().find(|key| key.fortran == keyval).map_or(keyval, |key| key.c)
 }

@@ -1,5 +1,6 @@
 //! Strings: blanks at the end and a length in Fortran, a NUL in C.
 
+use crate::Binding;
 use crate::sentinels::are_no_arguments;
 use std::ffi::{CString, c_char, c_int};
 
@@ -118,15 +119,15 @@ impl Words {
     ///
     /// # Safety
     /// An array of strings of this length.
-    pub unsafe fn arguments(argument: *const c_char, length: usize) -> Self {
+    pub unsafe fn arguments<B: Binding>(argument: *const c_char, length: usize) -> Self {
         // SAFETY: - the caller's promise; one follows the other.
-        unsafe { Self::spaced(argument, length, 1) }
+        unsafe { Self::spaced::<B>(argument, length, 1) }
     }
 
     /// # Safety
     /// An array of strings of this length, of which each `step`-th counts.
-    unsafe fn spaced(argument: *const c_char, length: usize, step: usize) -> Self {
-        if are_no_arguments(argument) || length == 0 {
+    unsafe fn spaced<B: Binding>(argument: *const c_char, length: usize, step: usize) -> Self {
+        if are_no_arguments::<B, _>(argument) || length == 0 {
             return Self::new(Vec::new());
         }
         // SAFETY: - the array ends with a blank string, and nothing beyond that is asked for.
@@ -163,10 +164,10 @@ impl WordLists {
     ///
     /// # Safety
     /// An array of strings of this length, with `count` rows, each of which ends with a blank string.
-    pub unsafe fn new(argument: *const c_char, length: usize, count: c_int) -> Self {
-        let count = if are_no_arguments(argument) { 0 } else { usize::try_from(count).unwrap_or(0) };
+    pub unsafe fn new<B: Binding>(argument: *const c_char, length: usize, count: c_int) -> Self {
+        let count = if are_no_arguments::<B, _>(argument) { 0 } else { usize::try_from(count).unwrap_or(0) };
         // SAFETY: - row is below count; a row's strings are `count` strings apart: the caller's promise.
-        let row = |row: usize| unsafe { Words::spaced(argument.add(row * length), length, count) };
+        let row = |row: usize| unsafe { Words::spaced::<B>(argument.add(row * length), length, count) };
         let mut lists: Vec<_> = (0..count).map(row).collect();
         let addresses = lists.iter_mut().map(Words::as_mut_ptr).collect();
         Self { lists, addresses }

@@ -1,0 +1,32 @@
+//! Generates the procedures from the table, and names the library and the one it needs.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+fn main() {
+    println!("cargo::rerun-if-changed=build.rs");
+    let directory = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
+    let library = mpi_table::FortranLibrary::Facade(mpi_table::Family::Mpich);
+    let text = mpi_table::render_fortran_library(&mpi_table::Table::standard(), library);
+    let text = text + &mpi_table::render_fortran_binding(&mpi_table::Table::standard(), library);
+    std::fs::write(directory.join("procedures.rs"), text).expect("OUT_DIR can be written");
+    println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,libmpifort.so.12");
+    // Functions with the same body may be made one: each keeps to those of this library, whoever interposes its name.
+    println!("cargo::rustc-cdylib-link-arg=-Wl,-Bsymbolic-functions");
+    // Both are installed in PREFIX/lib/redrt.
+    println!("cargo::rustc-cdylib-link-arg=-Wl,-rpath,$ORIGIN");
+    let stand_in = stand_in(&directory);
+    println!("cargo::rustc-cdylib-link-arg=-Wl,--no-as-needed");
+    println!("cargo::rustc-cdylib-link-arg={}", stand_in.display());
+}
+
+/// An empty library of the name is enough for loading this one to load the façade too.
+fn stand_in(directory: &Path) -> PathBuf {
+    let (source, library) = (directory.join("empty.c"), directory.join("libmpi.so.12"));
+    std::fs::write(&source, "").expect("OUT_DIR can be written");
+    let mut linker = Command::new("cc");
+    linker.args(["-shared", "-nostdlib", "-Wl,-soname,libmpi.so.12", "-o"]).arg(&library).arg(&source);
+    let status = linker.status().expect("cc links Rust programs, and can be run");
+    assert!(status.success(), "cc made no library of {}", source.display());
+    library
+}
