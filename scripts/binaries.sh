@@ -1,8 +1,8 @@
 #!/bin/bash
 # Runs programs that were built for MPICH and Open MPI, unchanged, under redrun: scripts/binaries.sh [quick]
 #
-# The test programs are compiled with each family's own compiler wrapper, headers and library, from its wheel; mpi4py comes
-# as its wheel, whose modules are for both. Each is run at r = 1, at r = 2 with a replica killed and a place to replace it, and
+# The test programs are compiled with each family's own compiler wrapper, headers and library, from its wheel, those in
+# Fortran with Debian's packages; mpi4py comes as its wheel, whose modules are for both. Each is run at r = 1, at r = 2 with a replica killed and a place to replace it, and
 # at r = 3 with a bit flipped in a message, and must print what the same program built by redrt's mpicc prints. Without
 # quick, further runs with 1, 2 and 4 ranks and over TCP, and mpi4py's own suite with both modules of its wheel.
 #
@@ -67,6 +67,20 @@ disturbances() {
 
 counts=3
 [ "$mode" = quick ] || counts="1 2 3 4"
+
+# compare PROGRAM FAMILY BINARY: prints what $work/native prints, for all numbers of ranks and with all disturbances.
+compare() {
+    local count options
+    for count in $counts; do
+        # shellcheck disable=SC2046
+        (cd "$work/run" && "$redrun" --oversubscribe -n "$count" "$work/native" $(arguments "$1") </dev/null | sort) >"$work/expected"
+        while read -r options; do
+            # shellcheck disable=SC2046
+            expect "$1 for $2" "$work/expected" "$options" "$3" $(arguments "$1")
+        done < <(disturbances "$count")
+    done
+}
+
 for source in tests/programs/*.c; do
     program=$(basename "$source" .c)
     # These wait for a file that somebody makes.
@@ -80,14 +94,65 @@ for source in tests/programs/*.c; do
             echo "$program is not compiled for $family: $(grep -m 1 -o "unknown type.*\|.[A-Za-z_]*. undeclared\|undefined reference.*" "$work/err")"
             continue
         fi
-        for count in $counts; do
-            # shellcheck disable=SC2046
-            (cd "$work/run" && "$redrun" --oversubscribe -n "$count" "$work/native" $(arguments "$program") </dev/null | sort) >"$work/expected"
-            while read -r options; do
-                # shellcheck disable=SC2046
-                expect "$program for $family" "$work/expected" "$options" "$binary" $(arguments "$program")
-            done < <(disturbances "$count")
-        done
+        compare "$program" "$family" "$binary"
+    done
+done
+
+# Fortran. The wheels have none, so these are Debian's packages, which are not installed, only extracted.
+debian=$work/debian
+if [ ! -d "$debian/usr" ] && command -v apt-get dpkg >/dev/null; then
+    mkdir -p "$debian"
+    packages="libopenmpi-dev libopenmpi3 libmpich-dev libmpich12"
+    # shellcheck disable=SC2086
+    (cd "$debian" && apt-get download $packages >download.log 2>&1 && for package in *.deb; do dpkg -x "$package" .; done) || rm -rf "$debian/usr"
+fi
+modules=$(find "$debian" -path '*/openmpi/mpi.mod' 2>/dev/null | head -n 1)
+modules=${modules%/openmpi/mpi.mod}
+if [ -z "$modules" ] || ! command -v gfortran >/dev/null; then
+    echo "Fortran is left out: Debian's packages of MPICH and Open MPI, or gfortran, are not to be had here"
+fi
+libraries=$(dirname "$(dirname "$modules")")
+for source in ${modules:+tests/programs/fortran_*.f*}; do
+    program=$(basename "$source")
+    program=${program%.*}
+    "$REDRT_PREFIX/bin/mpifort" -w -J "$work" -o "$work/native" "$source"
+    for family in mpich openmpi; do
+        binary=$work/$program.$family
+        if [ "$program $family" = "fortran_heat openmpi" ]; then
+            echo "$program is not compiled for $family: it sends sections with strides, of which Open MPI's module makes copies"
+            continue
+        fi
+        case $family in
+        mpich)
+            # Its module mpi_f08 depends on the compiler; that is refused.
+            include=$debian/usr/include/$(basename "$libraries")/mpich
+            needed="-l:libmpichfort.so.12 -l:libmpich.so.12"
+            ;;
+        openmpi)
+            include=$libraries/openmpi/include
+            needed="-l:libmpi_usempif08.so.40 -l:libmpi_usempi_ignore_tkr.so.40 -l:libmpi_mpifh.so.40 -l:libmpi.so.40"
+            ;;
+        esac
+        # shellcheck disable=SC2086
+        if ! gfortran -w -fallow-argument-mismatch -J "$work/run" -I"$include" -I"$modules/$family" -o "$binary" "$source" -L"$libraries" \
+            -Wl,--allow-shlib-undefined $needed 2>"$work/err"; then
+            grep -q 'no specific subroutine\|no IMPLICIT type\|not found in module' "$work/err" || { cat "$work/err" && exit 1; }
+            echo "$program is not compiled for $family: $(grep -m 1 -o "no specific subroutine.*\|Symbol.*" "$work/err")"
+            continue
+        fi
+        if [ $family = mpich ] && nm -D "$binary" | grep -q '_f08_$\|_f08ts_$'; then
+            LD_LIBRARY_PATH=$libraries "$redrun" -n 1 "$binary" >"$work/out" 2>&1 && code=0 || code=$?
+            if [ $code = 2 ] && grep -q "is built for MPICH's module mpi_f08" "$work/out"; then
+                passed=$((passed + 1))
+            else
+                failed=$((failed + 1))
+                echo "FAILED: $program for MPICH is not refused: exit code $code" && cat "$work/out"
+            fi
+            continue
+        fi
+        export LD_LIBRARY_PATH=$libraries
+        compare "$program" "$family" "$binary"
+        unset LD_LIBRARY_PATH
     done
 done
 

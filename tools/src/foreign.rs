@@ -35,6 +35,8 @@ pub enum Foreign {
         /// Whose it is.
         family: &'static str,
     },
+    /// A module of Fortran that depends on the compiler.
+    Module,
     /// An MPI is linked into the program itself.
     Static,
 }
@@ -43,6 +45,7 @@ impl std::fmt::Display for Foreign {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Library { name, family } => write!(f, "is built for {family} ({name})"),
+            Self::Module => write!(f, "is built for MPICH's module mpi_f08 (libmpifort.so.12)"),
             Self::Static => write!(f, "has an MPI linked into it"),
         }
     }
@@ -125,7 +128,14 @@ fn look(program: &Path, environment: &[(OsString, OsString)]) -> Option<BuiltFor
         let has_mpi = file.symbols().any(|symbol| symbol.name_bytes().is_ok_and(is_init));
         return has_mpi.then_some(BuiltFor::Foreign(Foreign::Static));
     };
-    Some(in_list(&list(&linker, program, environment)?))
+    let found = in_list(&list(&linker, program, environment)?);
+    // MPICH's procedures for mpi_f08 take buffers as descriptors of the compiler that MPICH was built by.
+    let is_f08 = |name: &[u8]| name.ends_with(b"_f08_") || name.ends_with(b"_f08ts_");
+    let asks = |symbol: object::Symbol<'_, '_, _>| symbol.is_undefined() && symbol.name_bytes().is_ok_and(is_f08);
+    if matches!(found, BuiltFor::Served { abi: Abi::Mpich, .. }) && file.dynamic_symbols().any(asks) {
+        return Some(BuiltFor::Foreign(Foreign::Module));
+    }
+    Some(found)
 }
 
 /// The dynamic linker that a program asks for; none has one that is static, or a shared object.

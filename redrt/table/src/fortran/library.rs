@@ -14,7 +14,7 @@ pub enum Library {
     Facade(Family),
 }
 
-/// Keys of predefined attributes, and whether C has an integer under them (false: the value itself, or its address).
+/// Keys of predefined attributes, and what C has under them (`fortran_binding::Predefined`).
 const KEYS: &[(&str, &str)] = &[
     ("MPI_TAG_UB", "Int"),
     ("MPI_IO", "Int"),
@@ -101,4 +101,59 @@ pub fn render_fortran_binding(table: &Table, library: Library) -> String {
         "    ];\n\n    #[inline]\n    fn sentinel(address: usize) -> Option<fortran_binding::sentinels::Sentinel> {\n";
     out += "        sentinel(address)\n    }\n}\n";
     out
+}
+
+/// The types of `MPI_SIZEOF`, by the names of its procedures in Open MPI's module `mpi` and in MPICH's, if it is there, and
+/// their sizes in bytes.
+const SIZES: &[(&str, &str, u32)] = &[
+    ("character", "ch", 1),
+    ("logical", "l", 4),
+    ("int8", "i1", 1),
+    ("int16", "i2", 2),
+    ("int32", "i", 4),
+    ("int64", "i8", 8),
+    ("real32", "r", 4),
+    ("real64", "d", 8),
+    ("real128", "", 16),
+    ("complex32", "cx", 8),
+    ("complex64", "", 16),
+    ("complex128", "", 32),
+];
+/// The highest rank of an array (Fortran 2018, section 5.4.6).
+const RANK_MAX: u32 = 15;
+
+/// The symbols of `MPI_SIZEOF` for a type: for each shape one in Open MPI, for scalars and for vectors in MPICH.
+fn size_symbols(family: Family, open_mpi: &str, mpich: &str) -> Vec<String> {
+    match family {
+        Family::Mpich if mpich.is_empty() => Vec::new(),
+        Family::Mpich => ["", "v"].iter().map(|shape| format!("__mpi_sizeofs_MOD_mpi_sizeof_{mpich}{shape}")).collect(),
+        Family::OpenMpi => {
+            let shapes = (1..=RANK_MAX).map(|rank| format!("r{rank}")).chain(["scalar".to_owned()]);
+            let both =
+                shapes.flat_map(|shape| ["", "p"].map(|prefix| format!("{prefix}mpi_sizeof_{open_mpi}_{shape}_")));
+            both.collect()
+        }
+    }
+}
+
+/// What a library has beside the procedures of the standard's C functions: those that only the compiler has a use for.
+pub(super) fn render_own(out: &mut String, library: Library) {
+    let Library::Facade(family) = library else { return };
+    let further = match family {
+        Family::Mpich => &[][..],
+        Family::OpenMpi => &["ompi_f_sync_reg_f", "pompi_f_sync_reg_f"],
+    };
+    for name in ["mpi_f_sync_reg_", "pmpi_f_sync_reg_"].iter().chain(further) {
+        out.push_str("#[unsafe(no_mangle)]\n");
+        line(out, format_args!("pub extern \"C\" fn {name}(_buffer: *const c_void) {{}}"));
+    }
+    for (open_mpi, mpich, size) in SIZES {
+        for name in size_symbols(family, open_mpi, mpich) {
+            out.push_str("#[unsafe(no_mangle)]\n");
+            let arguments = "_x: *const c_void, size: *mut c_int, ierror: *mut c_int";
+            line(out, format_args!("pub unsafe extern \"C\" fn {name}({arguments}) {{"));
+            line(out, format_args!("// SAFETY: arguments by reference.\nunsafe {{"));
+            line(out, format_args!("*size = {size};\ngive_error(ierror, 0);\n}}\n}}"));
+        }
+    }
 }

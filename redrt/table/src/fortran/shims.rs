@@ -5,7 +5,7 @@
 //! decided which of them an argument needs.
 
 use super::extern_c::{self, rust_name, value_type};
-use super::library::Library;
+use super::library::{Library, render_own};
 use super::{Dialect, PREFIXES, Procedure, functions, keeps_buffers, line, needs_large, procedures};
 use crate::facade::type_name;
 use crate::kind::Shape;
@@ -33,6 +33,7 @@ pub fn render_fortran_library(table: &Table, library: Library) -> String {
             }
         }
     }
+    render_own(&mut out, library);
     out
 }
 

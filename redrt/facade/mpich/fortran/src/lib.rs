@@ -4,6 +4,7 @@
 //! `redrt/table` (`mpi_table::render_fortran_library`).
 #![allow(
     missing_docs,
+    non_snake_case,
     unused_variables,
     unused_mut,
     unused_imports,
