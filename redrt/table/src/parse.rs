@@ -62,6 +62,13 @@ pub struct Function {
 }
 
 impl Function {
+    /// Whether it takes a callback that has no state: a reduction, an error handler.
+    pub(crate) fn takes_stateless_callback(&self) -> bool {
+        let functions = self.parameters.iter().filter(|p| p.kind.shape == Shape::Function);
+        let stateless = |name: &str| name == "MPI_User_function" || name.ends_with("_errhandler_function");
+        functions.filter_map(|p| p.callback.as_deref()).any(stateless)
+    }
+
     /// Name in snake case without `MPI_`: `comm_get_name`.
     #[must_use]
     pub fn snake_name(&self) -> String {

@@ -6,7 +6,6 @@ use super::facts::{Facts, Family};
 use super::line;
 use super::values::{is_translated, type_name};
 use crate::exports::identifier;
-use crate::fortran::takes_stateless;
 use crate::kind::Shape;
 use crate::parse::{Direction, Function, Parameter};
 
@@ -54,7 +53,7 @@ pub(super) fn render(out: &mut String, function: &Function, large: bool, facts: 
             call(&shim, function, large)
         }
     };
-    if takes_stateless(function) && !large {
+    if function.takes_stateless_callback() && !large {
         render_for_fortran(out, function, facts.family);
     }
     let returns = match function.returns {

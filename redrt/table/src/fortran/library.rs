@@ -2,7 +2,6 @@
 
 use super::{Dialect, Procedure, line};
 use crate::facade::{ADDRESSES, Facts, Family};
-use crate::kind::Shape;
 use crate::parse::{Function, Table};
 
 /// A library of procedures for Fortran.
@@ -42,7 +41,7 @@ impl Library {
     /// The function that takes the place of the C function of the same name: a façade calls procedures of reductions and
     /// error handlers with handles as Fortran has them.
     pub(super) fn instead(self, function: &Function) -> Option<String> {
-        (self != Self::Standard && takes_stateless(function))
+        (self != Self::Standard && function.takes_stateless_callback())
             .then(|| format!("redrt_fortran_{}", function.snake_name()))
     }
 
@@ -59,13 +58,6 @@ impl Library {
             Self::Facade(family) => Facts::of(family).value(name),
         }
     }
-}
-
-/// Whether the function takes a callback that has no state.
-pub(crate) fn takes_stateless(function: &Function) -> bool {
-    let functions = function.parameters.iter().filter(|p| p.kind.shape == Shape::Function);
-    let stateless = |name: &str| name == "MPI_User_function" || name.ends_with("_errhandler_function");
-    functions.filter_map(|p| p.callback.as_deref()).any(stateless)
 }
 
 /// What the procedures need to know of their library (`fortran_binding::Binding`).

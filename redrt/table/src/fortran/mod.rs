@@ -21,7 +21,6 @@ mod modules;
 mod shims;
 
 pub use include::render_mpif_h;
-pub(crate) use library::takes_stateless;
 pub use library::{Library, render_fortran_binding};
 pub use modules::{render_base_module, render_mpi_f08_module, render_mpi_module};
 pub use shims::render_fortran_library;
