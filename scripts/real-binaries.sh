@@ -17,7 +17,8 @@ work=$target/real-binaries
 mkdir -p "$work"
 redrun=$REDRT_PREFIX/bin/redrun
 if [ "${1-}" = --install ]; then
-    apt-get install -y -qq --no-install-recommends openmpi-bin lammps hpcc python3-mpi4py python3-numpy >&2
+    apt-get install -y -qq --no-install-recommends openmpi-bin lammps hpcc python3-mpi4py python3-numpy \
+        python3-h5py-mpi quantum-espresso quantum-espresso-data nwchem-openmpi cp2k >&2
 fi
 # Two ranks on two processors: threads of the linear algebra would only take them away.
 export OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
@@ -67,6 +68,79 @@ thermo 50
 run 400
 END
         ;;
+    espresso)
+        cat >al.in <<'END'
+&control
+ calculation='scf', prefix='al', pseudo_dir='/usr/share/espresso/pseudo', outdir='./'
+/
+&system
+ ibrav=2, celldm(1)=7.6, nat=1, ntyp=1, ecutwfc=30.0, occupations='smearing', degauss=0.02
+/
+&electrons
+ conv_thr=1.0d-10
+/
+ATOMIC_SPECIES
+ Al 26.98 Al.pz-vbc.UPF
+ATOMIC_POSITIONS alat
+ Al 0.0 0.0 0.0
+K_POINTS automatic
+ 6 6 6 1 1 1
+END
+        ;;
+    nwchem)
+        cat >water.nw <<'END'
+start water
+geometry units angstrom
+ O 0.0 0.0 0.1173
+ H 0.0 0.7572 -0.4692
+ H 0.0 -0.7572 -0.4692
+end
+basis
+ * library 6-31g*
+end
+task scf optimize
+END
+        ;;
+    cp2k)
+        cat >water.inp <<'END'
+&GLOBAL
+  PROJECT water
+  RUN_TYPE ENERGY_FORCE
+&END
+&FORCE_EVAL
+  METHOD Quickstep
+  &DFT
+    BASIS_SET_FILE_NAME BASIS_SET
+    POTENTIAL_FILE_NAME GTH_POTENTIALS
+    &MGRID
+      CUTOFF 200
+    &END
+    &XC
+      &XC_FUNCTIONAL Pade
+      &END
+    &END
+  &END
+  &SUBSYS
+    &CELL
+      ABC 6.0 6.0 6.0
+    &END
+    &COORD
+      O 0.0 0.0 -0.065587
+      H 0.0 -0.757136 0.520545
+      H 0.0 0.757136 0.520545
+    &END
+    &KIND H
+      BASIS_SET DZVP-GTH-PADE
+      POTENTIAL GTH-PADE-q1
+    &END
+    &KIND O
+      BASIS_SET DZVP-GTH-PADE
+      POTENTIAL GTH-PADE-q6
+    &END
+  &END
+&END
+END
+        ;;
     hpcc)
         sed 's/^1000         Ns/1500         Ns/; s/^2            Ps/1            Ps/' /usr/share/doc/hpcc/examples/_hpccinf.txt >hpccinf.txt
         ;;
@@ -80,6 +154,10 @@ command_of() {
     lammps-bonds) echo lmp -in in.bonds -log none ;;
     hpcc) echo hpcc ;;
     mpi4py) echo /usr/bin/python3 "$root/tests/mpi4py/diffusion.py" 96 6000 ;;
+    h5py) echo /usr/bin/python3 "$root/tests/mpi4py/parallel_hdf5.py" ;;
+    espresso) echo pw.x -in al.in ;;
+    nwchem) echo nwchem.openmpi water.nw ;;
+    cp2k) echo cp2k.psmp water.inp ;;
     esac
 }
 
@@ -89,6 +167,11 @@ result() {
     lammps-*) awk '/^Step/ { on = 1 } /^Loop time/ { on = 0 } on' out ;;
     hpcc) grep -E '^Success=|_Errors=|tests completed' hpccoutf.txt ;;
     mpi4py) sort out ;;
+    h5py) sort out && md5sum parallel.h5 ;;
+    espresso) grep '^!\|total energy  *=\|convergence has' out ;;
+    # The order of its sums depends on time: ten digits are the same from run to run with its own MPI.
+    nwchem) grep 'Total SCF energy' out | sed 's/\(\.[0-9]\{8\}\)[0-9]*/\1/' ;;
+    cp2k) grep 'ENERGY|' out ;;
     esac
 }
 
@@ -114,10 +197,19 @@ try() {
     fi
 }
 
-for name in lammps-melt lammps-bonds hpcc mpi4py; do
+# Python's packages are looked for by Python.
+module_of() {
+    case $1 in
+    mpi4py) echo mpi4py.MPI ;;
+    h5py) echo h5py, mpi4py ;;
+    *) echo sys ;;
+    esac
+}
+
+for name in lammps-melt lammps-bonds mpi4py h5py espresso nwchem cp2k hpcc; do
     # shellcheck disable=SC2046
     program=$(set -- $(command_of $name) && echo "$1")
-    if ! command -v "$program" >/dev/null || { [ $name = mpi4py ] && ! /usr/bin/python3 -c 'import mpi4py.MPI, numpy' 2>/dev/null; }; then
+    if ! command -v "$program" >/dev/null || ! H5PY_ALWAYS_USE_MPI=1 /usr/bin/python3 -c "import $(module_of $name)" 2>/dev/null; then
         echo "$name is left out: it is not installed (--install)" >&2
         continue
     fi

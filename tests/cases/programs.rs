@@ -1,6 +1,7 @@
 //! The test programs without faults: the same output whatever the degree and the transport, and no report.
 
 use redrt_tests::{Job, Program};
+use std::path::Path;
 
 const DEGREES: [u16; 3] = [1, 2, 3];
 const TRANSPORTS: [&str; 2] = ["shm", "tcp"];
@@ -32,7 +33,17 @@ macro_rules! programs {
 }
 
 programs!(heat cg master_worker polling collectives boards threads ring alltoall clocks cancel neighbors onesided partitions addresses files datareps);
-programs!(fortran_heat fortran_f08 fortran_mpi fortran_mpif fortran_sections);
+programs!(fortran_heat fortran_f08 fortran_mpi fortran_mpif fortran_sections fortran_modern);
+
+#[test]
+fn a_rank_is_in_the_variables_that_other_launchers_set_and_the_same_in_all_replicas() {
+    let words = "echo $OMPI_COMM_WORLD_RANK/$OMPI_COMM_WORLD_SIZE $OMPI_COMM_WORLD_LOCAL_RANK/$MPI_LOCALNRANKS $PMI_RANK \
+                 $MPI_LOCALRANKID/$OMPI_COMM_WORLD_LOCAL_SIZE";
+    let ended = Job::new(3, Path::new("/bin/sh")).degree(2).arguments(&["-c", words]).run().ended_with(0);
+    let mut lines: Vec<_> = ended.out.lines().collect();
+    lines.sort_unstable();
+    assert_eq!(lines, ["0/3 0/3 0 0/3", "1/3 1/3 1 1/3", "2/3 2/3 2 2/3"], "{ended}");
+}
 
 #[test]
 fn all_programs_are_tested() {

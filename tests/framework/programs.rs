@@ -20,7 +20,7 @@ pub struct Program {
 
 impl Program {
     /// All of them.
-    pub const ALL: [Self; 24] = [
+    pub const ALL: [Self; 25] = [
         Self { name: "heat", arguments: &["32", "40"], rank_count: 4 },
         Self { name: "cg", arguments: &["256", "30"], rank_count: 4 },
         Self { name: "master_worker", arguments: &["40"], rank_count: 4 },
@@ -45,6 +45,7 @@ impl Program {
         Self { name: "fortran_mpi", arguments: &["2"], rank_count: 3 },
         Self { name: "fortran_sections", arguments: &["2"], rank_count: 3 },
         Self { name: "fortran_mpif", arguments: &["2"], rank_count: 3 },
+        Self { name: "fortran_modern", arguments: &[], rank_count: 3 },
     ];
 
     /// Some with arguments that make them run for seconds, long enough for copies to be made of their processes.

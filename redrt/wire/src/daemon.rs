@@ -19,7 +19,7 @@ use crate::clone::{CloneId, CloneOrder, CloneStep, Pins};
 use crate::control::{Card, FromAgent, Options, ProcessFault};
 use crate::dynamic::{Answer, Origin};
 use crate::trace::Sending;
-use redrt_types::{ReplicaId, View, World};
+use redrt_types::{ReplicaId, View, VirtualRank, World};
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
 use std::net::SocketAddr;
@@ -113,6 +113,17 @@ pub struct Launch {
 }
 
 impl Launch {
+    /// Which of the ranks on its host a rank is, and how many these are. All replicas of a rank are told the same: what
+    /// holds for the first of each, where the job begins.
+    #[must_use]
+    pub fn local_rank(&self, rank: VirtualRank) -> (usize, usize) {
+        let first = |VirtualRank(rank)| self.world.process(ReplicaId::new(rank, 0));
+        let host = |rank| self.placement.get(first(rank).0 as usize);
+        let here: Vec<_> =
+            (0..self.world.rank_count()).map(VirtualRank).filter(|other| host(*other) == host(rank)).collect();
+        (here.iter().position(|other| *other == rank).unwrap_or(0), here.len())
+    }
+
     /// The replicas to start on a host.
     pub fn replicas_on(&self, host: u32) -> impl Iterator<Item = ReplicaId> + '_ {
         let placed = self.world.replicas().zip(&self.placement);

@@ -203,8 +203,20 @@ impl Prepared {
         }
         set("REDRT_RANK", rank.clone());
         set("REDRT_SIZE", size.clone());
-        set("PMI_RANK", rank);
-        set("PMI_SIZE", size);
+        // Programs, and what starts them, read those of other launchers.
+        let (local_rank, local_size) = launch.local_rank(replica.rank);
+        for (rank_variable, size_variable) in
+            [("PMI_RANK", "PMI_SIZE"), ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE")]
+        {
+            set(rank_variable, rank.clone());
+            set(size_variable, size.clone());
+        }
+        for (rank_variable, size_variable) in
+            [("OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"), ("MPI_LOCALRANKID", "MPI_LOCALNRANKS")]
+        {
+            set(rank_variable, local_rank.to_string());
+            set(size_variable, local_size.to_string());
+        }
         if replicated {
             set("REDRT_SEED", format!("{:016x}", launch.options.seed));
             set("REDRT_START_NS", launch.start_time_ns.to_string());
