@@ -6,7 +6,7 @@
 #   PREFIX/lib            libmpi_abi.so.1, libredrt_mpifort.so.1, libredrt_preload.so, libredclone.so, pkgconfig/redrt.pc
 #   PREFIX/lib/redrt      libmpi.so.12 (MPICH's ABI), libmpi.so.40 (Open MPI's): found by programs that redrun starts
 #   PREFIX/include        mpi.h, mpif.h, in redrt-fortran/ the modules for the Fortran compiler, if there is one
-#   PREFIX/share          manual pages, shell completions, in redrt/ a systemd unit and an sbatch script for redspared
+#   PREFIX/share          manual pages, shell completions, in redrt/ sbatch scripts for jobs and for redspared, and a systemd unit for it
 #
 # Nothing in it depends on where PREFIX is, so it can be moved.
 set -eu
@@ -83,7 +83,9 @@ sources=$(mktemp -d)
 trap 'rm -rf "$sources"' EXIT
 "$prefix/bin/redrt-fortran-modules" --sources "$sources"
 put 644 "$sources/mpif.h" "$prefix/include/mpif.h"
-put 755 scripts/redspared.sbatch "$prefix/share/redrt/redspared.sbatch"
+for script in redrun redspared; do
+    put 755 "scripts/$script.sbatch" "$prefix/share/redrt/$script.sbatch"
+done
 sed "s|/usr/local/bin|$prefix/bin|" scripts/redspared.service >"$prefix/share/redrt/redspared.service"
 
 # pages NAME COMMAND...: the manual page and completions that the command prints.

@@ -32,3 +32,22 @@ fn replicas_of_a_lost_host_are_cloned_to_a_spare_and_the_next_host_may_go() {
     assert!(ended.out.lines().count() == 5 && ended.out.lines().all(is_right), "{ended}");
     nothing_left(&lab, &ended);
 }
+
+#[test]
+fn who_ends_a_job_for_the_loss_of_a_host_is_told() {
+    let Some(lab) = lab(3) else { return };
+    let job = Job::new(2, &compile("until"))
+        .arguments(&[&lab.path("stop").display().to_string()])
+        .degree(2)
+        .environment("SLURM_JOB_ID", "7")
+        .on_hosts(&lab, "h1,h2,h3")
+        .limit(Duration::from_secs(60))
+        .start();
+    job.wait_until("computing", |job| job.output().contains("computing"));
+    lab.cut_power("h3");
+    job.wait_until("loss", |job| job.errors().contains("lost host h3"));
+    job.signal(libc::SIGTERM);
+    let ended =
+        job.wait().ended_with(143).said("SIGTERM came after host h3 was lost: without --no-kill Slurm ends a job");
+    nothing_left(&lab, &ended);
+}

@@ -51,6 +51,7 @@ fn nodes_and_slots_are_taken_from_the_allocation() {
     let (printed, said, well) = run(&mut salloc);
     assert!(well && printed == "12\n".repeat(12), "{said}\n{printed}");
 
+    let file_of = |name: &str| lab.path(name).display().to_string();
     let script = lab.path("batch");
     let text = format!("#!/bin/sh\n{} -q -r 2 -n 4 {binary} {}\n", redrun(), heat.arguments.join(" "));
     std::fs::write(&script, text).expect("it can be written");
@@ -60,6 +61,18 @@ fn nodes_and_slots_are_taken_from_the_allocation() {
     let (_, said, well) = run(&mut sbatch);
     let printed = std::fs::read_to_string(file).unwrap_or_default();
     assert!(well && printed == out, "{said}\n{printed}");
+    empty(&lab);
+
+    // The script that is installed.
+    let path = format!("PATH={}:/usr/bin:/bin", prefix().join("bin").display());
+    let mut sbatch = lab.on("ctl");
+    sbatch.args([&path, "RANKS=4", "sbatch", "--wait", "-N3", "--exclusive"]);
+    sbatch.arg(format!("--output={}", file_of("script.out"))).arg(format!("--error={}", file_of("script.err")));
+    sbatch.arg(format!("--chdir={}", file_of("."))).arg(prefix().join("share/redrt/redrun.sbatch"));
+    let (_, said, well) = run(sbatch.arg(&binary).args(heat.arguments));
+    let [printed, errors] =
+        ["script.out", "script.err"].map(|name| std::fs::read_to_string(file_of(name)).unwrap_or_default());
+    assert!(well && printed == out && errors.contains("4 ranks x 2 replicas"), "{said}\n{printed}\n{errors}");
     empty(&lab);
 }
 

@@ -391,11 +391,3 @@ pub enum Report {
         code: i32,
     },
 }
-
-impl Report {
-    /// Whether it is about something that did not compare equal.
-    #[must_use]
-    pub fn is_mismatch(&self) -> bool {
-        matches!(self, Self::Event(Event::Mismatch(_) | Event::Evidence(_)) | Self::OutputMismatch { .. })
-    }
-}

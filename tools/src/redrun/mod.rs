@@ -6,6 +6,7 @@ mod clones;
 mod closed;
 mod determinism;
 mod fleet;
+mod folding;
 mod injections;
 mod launching;
 mod layout;
@@ -108,6 +109,9 @@ struct Shell<'a> {
     attribution: attribution::Attribution,
     exit_code: Option<i32>,
     impatient: bool,
+    folding: folding::Folding,
+    /// The host that was lost last.
+    lost_host: Option<String>,
     /// The exit code of a job that is else well, when not all it printed could be written.
     lost_output: Option<i32>,
     /// Rung by the threads that write.
@@ -191,6 +195,8 @@ impl<'a> Shell<'a> {
             attribution: attribution::Attribution::default(),
             exit_code: None,
             impatient: false,
+            folding: folding::Folding::default(),
+            lost_host: None,
             lost_output: None,
             bell,
             job,
@@ -380,6 +386,7 @@ impl<'a> Shell<'a> {
         self.input_taken_bytes.remove(&host);
         let replicas = self.job.world.replicas().filter(|replica| self.host(*replica) == Some(host)).collect();
         self.spares.host_lost(host, &name);
+        self.lost_host = Some(name.clone());
         self.handle(Input::DaemonLost { host: name, why, replicas });
         Ok(())
     }

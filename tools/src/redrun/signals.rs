@@ -13,6 +13,9 @@ impl Shell<'_> {
                 self.stand_still();
                 continue;
             }
+            if signal.ssi_signo == Signal::SIGTERM as u32 {
+                self.explain_end();
+            }
             self.interrupt(signal.ssi_signo as i32);
         }
     }
@@ -26,6 +29,15 @@ impl Shell<'_> {
             return;
         }
         self.handle(Input::Interrupted(signal));
+    }
+
+    /// Slurm ends a job that has lost a host, also one that goes on without it.
+    fn explain_end(&mut self) {
+        let Some(host) = self.lost_host.take().filter(|_| std::env::var_os("SLURM_JOB_ID").is_some()) else { return };
+        self.console.warning(&format!(
+            "SIGTERM came after host {host} was lost: without --no-kill Slurm ends a job whose host fails; ask for it \
+             (sbatch --no-kill, salloc --no-kill), and the job goes on with the hosts that are left"
+        ));
     }
 
     /// Ctrl-Z stops this program alone. The daemons would take it for dead.

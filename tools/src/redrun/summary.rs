@@ -212,6 +212,12 @@ impl<'a> Summary<'a> {
                 counted(self.total.messages_resent, "message"),
                 bytes_text(self.total.retention_bytes_max)
             ));
+        } else if tally.mismatches > 0 {
+            // Processes tell at their ends, and some of these were ended.
+            lines.push(format!(
+                "  {} of messages; no process lived to tell how many it had compared",
+                counted(tally.mismatches, "mismatch")
+            ));
         } else if degrees.iter().any(|degree| *degree > 1) {
             lines.push("  no message was sent from rank to rank, so none was compared".into());
         }

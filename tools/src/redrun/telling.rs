@@ -1,5 +1,6 @@
 //! What the user, the audit log and the metrics are told of the job.
 
+use super::folding::Shown;
 use super::output::STILL_TIME_MAX;
 use super::{Shell, WRITERS_LOOK, profile, redundancy, summary};
 use anyhow::{Context, Result, bail};
@@ -8,13 +9,10 @@ use coordinator::Report;
 use nix::sys::signalfd::SignalFd;
 use redrt_types::{ReplicaId, ViewNumber};
 use redrt_wire::event::Event;
-use say::Console;
+use say::{Console, Severity};
 use std::path::Path;
 use std::sync::mpsc;
 use std::time::Instant;
-
-/// Corruption that cannot be outvoted spreads; nobody reads thousands of lines about it.
-const MISMATCH_LINES_MAX: u64 = 10;
 
 impl Shell<'_> {
     /// The name of the host that a replica was on in a view, which may be an older one; now, if none is given.
@@ -81,13 +79,10 @@ impl Shell<'_> {
         }
         self.record(name, &fields);
         if let Some((severity, line)) = line {
-            match self.reports.mismatches() {
-                count if report.is_mismatch() && count > MISMATCH_LINES_MAX => {
-                    if count == MISMATCH_LINES_MAX + 1 {
-                        self.console.warning("more mismatches follow; all are counted, and listed by --audit");
-                    }
-                }
-                _ => self.console.say(severity, &line),
+            match self.folding.show(report) {
+                Shown::Line => self.console.say(severity, &line),
+                Shown::Hint => self.console.say(Severity::Note, "more of the same is counted, and listed by --audit"),
+                Shown::Nothing => {}
             }
         }
         if !is_end {

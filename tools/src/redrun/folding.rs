@@ -1,0 +1,164 @@
+//! One corruption is one message to the user, however many processes find it in however many messages. The audit log and
+//! the counts have all of them.
+//!
+//! | found | is the same corruption as |
+//! |---|---|
+//! | a replica is outvoted | all else of that replica, until a copy takes its place |
+//! | nobody can tell who is right | all else of that rank, until one of its replicas is a copy: from then on they differ |
+//! | a payload changed on its way | what other receivers say of that message |
+
+use coordinator::{Report, RetireReason};
+use redrt_types::{ContextId, ReplicaId, SeqNum, VirtualRank};
+use redrt_wire::event::{Event, Evidence, Finding, Mismatch};
+use std::collections::BTreeSet;
+
+/// Corruption that cannot be outvoted spreads from rank to rank; nobody reads thousands of lines about it.
+const LINES_MAX: usize = 10;
+
+/// What is said of a report.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Shown {
+    /// Its line.
+    Line,
+    /// For the first time, that something is left out.
+    Hint,
+    /// Nothing.
+    Nothing,
+}
+
+/// What a corruption is known by.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Origin {
+    Replica(ReplicaId),
+    Rank(VirtualRank),
+    Message(VirtualRank, ContextId, SeqNum),
+}
+
+impl Origin {
+    fn of(mismatch: &Mismatch) -> Self {
+        match (mismatch.finding, mismatch.culprit) {
+            (Finding::TransportCorrupt, _) => Self::Message(mismatch.sender, mismatch.context, mismatch.sequence),
+            (_, Some(culprit)) => Self::Replica(culprit),
+            (_, None) => Self::Rank(mismatch.sender),
+        }
+    }
+}
+
+/// What the user has been told.
+#[derive(Default)]
+pub struct Folding {
+    told: BTreeSet<Origin>,
+    with_evidence: BTreeSet<Origin>,
+    line_count: usize,
+    has_hinted: bool,
+}
+
+impl Folding {
+    /// What is said of this report.
+    pub fn show(&mut self, report: &Report) -> Shown {
+        match report {
+            Report::Event(Event::Mismatch(mismatch)) => self.show_mismatch(mismatch),
+            Report::Event(Event::Evidence(evidence)) => self.show_evidence(evidence),
+            Report::OutputMismatch { .. } => self.limited(),
+            // That it is corrupt was said, and that it is gone will be.
+            Report::Retired { replica, reason: RetireReason::Outvoted } if self.knows(*replica) => Shown::Nothing,
+            // The first of several.
+            Report::Strike { replica, count: 1, limit } if *limit > 1 && self.knows(*replica) => Shown::Nothing,
+            Report::Recovered(recovered) => {
+                for told in [&mut self.told, &mut self.with_evidence] {
+                    told.remove(&Origin::Replica(recovered.replica));
+                    told.remove(&Origin::Rank(recovered.replica.rank));
+                }
+                Shown::Line
+            }
+            _ => Shown::Line,
+        }
+    }
+
+    fn knows(&self, replica: ReplicaId) -> bool {
+        self.told.contains(&Origin::Replica(replica))
+    }
+
+    fn show_mismatch(&mut self, mismatch: &Mismatch) -> Shown {
+        if self.told.insert(Origin::of(mismatch)) { self.limited() } else { self.hint() }
+    }
+
+    fn limited(&mut self) -> Shown {
+        self.line_count += 1;
+        if self.line_count <= LINES_MAX { Shown::Line } else { self.hint() }
+    }
+
+    fn hint(&mut self) -> Shown {
+        if std::mem::replace(&mut self.has_hinted, true) { Shown::Nothing } else { Shown::Hint }
+    }
+
+    /// Of each corruption that was told, what is known first.
+    fn show_evidence(&mut self, evidence: &Evidence) -> Shown {
+        let Evidence { sender, context, sequence, suppliers, .. } = evidence;
+        let may_be = suppliers.iter().map(|supplier| Origin::Replica(*supplier));
+        let mut may_be = may_be.chain([Origin::Message(*sender, *context, *sequence), Origin::Rank(*sender)]);
+        let is_first =
+            may_be.find(|origin| self.told.contains(origin)).is_some_and(|origin| self.with_evidence.insert(origin));
+        if is_first { Shown::Line } else { Shown::Nothing }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use redrt_types::{Digest, ViewNumber};
+    use redrt_wire::event::Action;
+
+    fn mismatch(finding: Finding, culprit: Option<&str>, sequence: u64) -> Report {
+        let replica = |name: &str| name.parse::<ReplicaId>().expect("a replica");
+        Report::Event(Event::Mismatch(Box::new(Mismatch {
+            receiver: replica("1.0"),
+            sender: VirtualRank(0),
+            supplier: replica("0.1"),
+            communicator: "MPI_COMM_WORLD".into(),
+            context: ContextId(7),
+            tag: 1,
+            sequence: SeqNum(sequence),
+            length_bytes: 8,
+            payload: Digest(1),
+            votes: Vec::new(),
+            finding,
+            culprit: culprit.map(replica),
+            element: Default::default(),
+            excerpt: None,
+            action: Action::Refetched,
+            view: ViewNumber(0),
+        })))
+    }
+
+    #[test]
+    fn a_corrupt_replica_is_told_of_once_until_it_is_replaced() {
+        let mut folding = Folding::default();
+        let found = |sequence| mismatch(Finding::ReplicaCorrupt, Some("0.1"), sequence);
+        let retired = Report::Retired { replica: ReplicaId::new(0, 1), reason: RetireReason::Outvoted };
+        assert_eq!(folding.show(&retired), Shown::Line, "for another reason than a message");
+        let shown = [found(1), found(1), found(2), retired].map(|report| folding.show(&report));
+        assert_eq!(shown, [Shown::Line, Shown::Hint, Shown::Nothing, Shown::Nothing]);
+        let other = mismatch(Finding::ReplicaCorrupt, Some("0.2"), 1);
+        assert_eq!(folding.show(&other), Shown::Line);
+        let strike = |count| Report::Strike { replica: ReplicaId::new(0, 1), count, limit: 3 };
+        assert_eq!([strike(1), strike(2)].map(|report| folding.show(&report)), [Shown::Nothing, Shown::Line]);
+    }
+
+    #[test]
+    fn what_changed_on_its_way_is_told_of_for_each_message_and_ranks_that_differ_once() {
+        let mut folding = Folding::default();
+        let changed = |sequence| mismatch(Finding::TransportCorrupt, None, sequence);
+        let shown = [changed(1), changed(1), changed(2)].map(|report| folding.show(&report));
+        assert_eq!(shown, [Shown::Line, Shown::Hint, Shown::Line]);
+        let differs = |sequence| mismatch(Finding::Undecidable, None, sequence);
+        assert_eq!([differs(3), differs(4)].map(|report| folding.show(&report)), [Shown::Line, Shown::Nothing]);
+    }
+
+    #[test]
+    fn there_are_few_lines_however_many_corruptions_there_are() {
+        let mut folding = Folding::default();
+        let lines = (0..1000).map(|sequence| folding.show(&mismatch(Finding::TransportCorrupt, None, sequence)));
+        assert_eq!(lines.filter(|shown| *shown == Shown::Line).count(), LINES_MAX);
+    }
+}
