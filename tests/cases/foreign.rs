@@ -12,8 +12,7 @@ fn cc(words: &[&str], directory: &Path) {
 /// A program that needs a library, which needs a library of this name, as those of another MPI are called.
 fn built_for(directory: &Path, soname: &str) -> PathBuf {
     let write = |name: &str, text: &str| std::fs::write(directory.join(name), text).expect("it can be written");
-    let others =
-        "int MPI_Finalize(void) { return 0; }\nint MPI_Get_library_version(char *v, int *n) { return *v = 0; }\n";
+    let others = "int MPI_Finalize(void) { return 0; }\nint MPI_Get_library_version(char *v, int *n) { return *v = 0; }\nint MPIX_Query_cuda_support(void) { return 1; }\n";
     write("mpi.c", &format!("int MPI_Init(int *c, char ***v) {{ return 0; }}\n{others}"));
     write("solver.c", "int MPI_Init(int *, char ***);\nint solve(void) { return MPI_Init(0, 0); }\n");
     write("main.c", "#include <stdio.h>\nint solve(void);\nint main(void) { printf(\"alone\\n\"); return solve(); }\n");
@@ -108,8 +107,8 @@ fn a_program_of_ours_that_another_launcher_starts_says_so() {
 fn a_program_for_mpich_or_open_mpi_runs_with_replicas() {
     let source = "#include <stdio.h>\n#include <stdlib.h>\n\
         int MPI_Init(int *, char ***), MPI_Finalize(void), MPI_Get_library_version(char *, int *);\n\
-        int main(void) {\n    char *version = malloc(8192);\n    int length;\n    MPI_Init(0, 0);\n\
-        MPI_Get_library_version(version, &length);\n    version[5] = 0;\n    puts(version);\n    return MPI_Finalize();\n}\n";
+        int MPIX_Query_cuda_support(void);\nint main(void) {\n    char *version = malloc(8192);\n    int length;\n    MPI_Init(0, 0);\n\
+        MPI_Get_library_version(version, &length);\n    version[5] = 0;\n    puts(version);\n    return MPI_Finalize() || MPIX_Query_cuda_support();\n}\n";
     for (soname, tag) in [("libmpi.so.40", "runpath"), ("libmpi.so.12", "rpath"), ("libmpich.so.12", "rpath")] {
         let directory = tempfile::tempdir().expect("there is room");
         built_for(directory.path(), soname);

@@ -15,6 +15,7 @@
 pub mod arrays;
 pub mod callbacks;
 pub mod core;
+mod extensions;
 pub mod handles;
 mod removed;
 pub mod statuses;

@@ -159,6 +159,23 @@ include!(concat!(env!("OUT_DIR"), "/facade.rs"));
 
 abi_facade::removed_functions!();
 
+abi_facade::device_queries! {
+    MPIX_Query_cuda_support, PMPIX_Query_cuda_support;
+    MPIX_Query_hip_support, PMPIX_Query_hip_support;
+    MPIX_Query_ze_support, PMPIX_Query_ze_support;
+}
+
+/// Whether buffers may be memory of a device of this kind: no.
+///
+/// # Safety
+/// `is_supported` is valid for a write.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn MPIX_GPU_query_support(_kind: c_int, is_supported: *mut c_int) -> c_int {
+    // SAFETY: - the caller's promise.
+    unsafe { *is_supported = 0 };
+    0
+}
+
 /// With how many a collective exchanges arrays, for the library of Fortran's procedures: all members (0), those it
 /// receives from (1), those it sends to (2).
 #[unsafe(no_mangle)]

@@ -179,6 +179,11 @@ include!(concat!(env!("OUT_DIR"), "/facade.rs"));
 
 abi_facade::removed_functions!();
 
+abi_facade::device_queries! {
+    MPIX_Query_cuda_support, PMPIX_Query_cuda_support;
+    MPIX_Query_rocm_support, PMPIX_Query_rocm_support;
+}
+
 /// With how many a collective exchanges arrays, for the library of Fortran's procedures: all members (0), those it
 /// receives from (1), those it sends to (2).
 #[unsafe(no_mangle)]
