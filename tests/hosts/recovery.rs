@@ -36,7 +36,7 @@ fn replicas_of_a_lost_host_are_cloned_to_a_spare_and_the_next_host_may_go() {
 #[test]
 fn who_ends_a_job_for_the_loss_of_a_host_is_told() {
     let Some(lab) = lab(3) else { return };
-    let job = Job::new(2, &compile("until"))
+    let job = Job::new(3, &compile("until"))
         .arguments(&[&lab.path("stop").display().to_string()])
         .degree(2)
         .environment("SLURM_JOB_ID", "7")

@@ -40,14 +40,18 @@ pub fn save(options: &Save, console: &Console) -> anyhow::Result<i32> {
     let control = Control::connect(options.pid)?;
     // The file gets its name when it is whole.
     let directory = options.file.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let directory = directory.unwrap_or(std::path::Path::new("."));
     let name = options.file.display();
-    let file = tempfile::NamedTempFile::new_in(directory.unwrap_or(std::path::Path::new(".")))
-        .during(Phase::Prepare, format!("cannot write {name}"))?;
+    let file = tempfile::NamedTempFile::new_in(directory).during(Phase::Prepare, format!("cannot write {name}"))?;
     let output: File = file.as_file().try_clone()?;
     let sink = Sink { outputs: vec![Box::new(output)], answers: None };
     let report = clone(&control, &options.clone, false, sink, console)?;
     file.as_file().sync_all().during(Phase::Finish, format!("cannot write {name}"))?;
     file.persist(&options.file).map_err(|error| error.error).during(Phase::Finish, format!("cannot write {name}"))?;
+    // The name is kept by the directory, which a loss of power would leave without it (fsync(2)).
+    File::open(directory)
+        .and_then(|directory| directory.sync_all())
+        .during(Phase::Finish, format!("cannot write {name} to disk"))?;
     if !options.clone.quiet {
         console.plain(&format!("process {} saved in {name}; {}", options.pid, summary(&report)));
     }
