@@ -6,9 +6,11 @@
 #   PREFIX/lib            libmpi_abi.so.1, libredrt_mpifort.so.1, libredrt_preload.so, libredclone.so, pkgconfig/redrt.pc
 #   PREFIX/lib/redrt      libmpi.so.12 (MPICH's ABI), libmpi.so.40 (Open MPI's): found by programs that redrun starts
 #   PREFIX/include        mpi.h, mpif.h, in redrt-fortran/ the modules for the Fortran compiler, if there is one
-#   PREFIX/share          manual pages, shell completions, in redrt/ sbatch scripts for jobs and for redspared, and a systemd unit for it
+#   PREFIX/share          manual pages, shell completions, a module file (modulefiles/redrt); in redrt/ sbatch scripts for jobs
+#                         and for redspared, a systemd unit for it, and the script that removes all of this (uninstall)
 #
-# Nothing in it depends on where PREFIX is, so it can be moved.
+# It can be moved: nothing but the unit and the module file depends on where PREFIX is. With DESTDIR=DIRECTORY the files
+# go to DIRECTORY/PREFIX, for a package whose files will be at PREFIX.
 set -eu
 
 if [ $# -lt 1 ] || [ "${1#-}" != "$1" ]; then
@@ -16,8 +18,18 @@ if [ $# -lt 1 ] || [ "${1#-}" != "$1" ]; then
     exit 2
 fi
 root=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd -P)
-mkdir -p -- "$1"
-prefix=$(CDPATH='' cd -- "$1" && pwd -P)
+if [ -z "${DESTDIR-}" ]; then
+    mkdir -p -- "$1"
+    place=$(CDPATH='' cd -- "$1" && pwd -P)
+    prefix=$place
+else
+    case $1 in
+    /*) prefix=$1 ;;
+    *) echo "$0: with DESTDIR, PREFIX begins with a slash: $1" >&2 && exit 2 ;;
+    esac
+    mkdir -p -- "$DESTDIR$prefix"
+    place=$(CDPATH='' cd -- "$DESTDIR$prefix" && pwd -P)
+fi
 target=${CARGO_TARGET_DIR:-$root/target}
 built=$target/release
 libraries=$target/library
@@ -30,88 +42,122 @@ if [ "${2-}" != --no-build ]; then
     cargo build --profile simulation -p redrt-sim
 fi
 
-for directory in bin lib/pkgconfig lib/redrt include share/man/man1 share/redrt share/bash-completion/completions \
-    share/zsh/site-functions share/fish/vendor_completions.d; do
-    mkdir -p "$prefix/$directory"
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+list=share/redrt/files
+
+# What is put there, and the directories that were not there before: what share/redrt/uninstall removes.
+note() {
+    printf '%s\n' "${1#"$place"/}" >>"$work/files"
+}
+
+for directory in bin lib lib/pkgconfig lib/redrt include share share/man share/man/man1 share/redrt share/modulefiles \
+    share/bash-completion share/bash-completion/completions share/zsh share/zsh/site-functions share/fish \
+    share/fish/vendor_completions.d; do
+    if [ ! -d "$place/$directory" ]; then
+        mkdir "$place/$directory"
+        note "$directory/"
+    fi
 done
 
 # A file that is in use cannot be written, but it can be replaced.
 put() {
     install -m "$1" "$2" "$3.new"
     mv -f "$3.new" "$3"
+    note "$3"
+}
+
+link() {
+    ln -sf "$1" "$2"
+    note "$2"
 }
 
 for program in redrun redrtd redctl redspared redreport redplan redclone redrt-fortran-modules; do
     if [ -f "$built/$program" ]; then
-        put 755 "$built/$program" "$prefix/bin/$program"
+        put 755 "$built/$program" "$place/bin/$program"
     fi
 done
 if [ -f "$target/simulation/redrt-sim" ]; then
-    put 755 "$target/simulation/redrt-sim" "$prefix/bin/redrt-sim"
+    put 755 "$target/simulation/redrt-sim" "$place/bin/redrt-sim"
 fi
-ln -sf redrun "$prefix/bin/mpiexec"
-ln -sf redrun "$prefix/bin/mpirun"
-put 755 scripts/redrt-srun "$prefix/bin/redrt-srun"
-put 755 scripts/mpicc "$prefix/bin/mpicc"
-ln -sf mpicc "$prefix/bin/mpicxx"
-ln -sf mpicc "$prefix/bin/mpic++"
+link redrun "$place/bin/mpiexec"
+link redrun "$place/bin/mpirun"
+put 755 scripts/redrt-srun "$place/bin/redrt-srun"
+put 755 scripts/mpicc "$place/bin/mpicc"
+link mpicc "$place/bin/mpicxx"
+link mpicc "$place/bin/mpic++"
 for name in mpifort mpif90 mpif77; do
-    ln -sf mpicc "$prefix/bin/$name"
+    link mpicc "$place/bin/$name"
 done
 
-put 755 "$libraries/libmpi_abi.so" "$prefix/lib/libmpi_abi.so.1"
-ln -sf libmpi_abi.so.1 "$prefix/lib/libmpi_abi.so"
-put 755 "$libraries/libredrt_mpifort.so" "$prefix/lib/libredrt_mpifort.so.1"
-ln -sf libredrt_mpifort.so.1 "$prefix/lib/libredrt_mpifort.so"
-put 755 "$libraries/libredrt_preload.so" "$prefix/lib/libredrt_preload.so"
-put 755 "$libraries/libredclone.so" "$prefix/lib/libredclone.so"
-put 755 "$libraries/libredrt_mpich.so" "$prefix/lib/redrt/libmpi.so.12"
-put 755 "$libraries/libredrt_openmpi.so" "$prefix/lib/redrt/libmpi.so.40"
-put 755 "$libraries/libredrt_mpich_fortran.so" "$prefix/lib/redrt/libmpifort.so.12"
-put 755 "$libraries/libredrt_openmpi_fortran.so" "$prefix/lib/redrt/libmpi_mpifh.so.40"
-put 755 "$libraries/libredrt_loader.so" "$prefix/lib/redrt/libredrt_loader.so"
+put 755 "$libraries/libmpi_abi.so" "$place/lib/libmpi_abi.so.1"
+link libmpi_abi.so.1 "$place/lib/libmpi_abi.so"
+put 755 "$libraries/libredrt_mpifort.so" "$place/lib/libredrt_mpifort.so.1"
+link libredrt_mpifort.so.1 "$place/lib/libredrt_mpifort.so"
+put 755 "$libraries/libredrt_preload.so" "$place/lib/libredrt_preload.so"
+put 755 "$libraries/libredclone.so" "$place/lib/libredclone.so"
+put 755 "$libraries/libredrt_mpich.so" "$place/lib/redrt/libmpi.so.12"
+put 755 "$libraries/libredrt_openmpi.so" "$place/lib/redrt/libmpi.so.40"
+put 755 "$libraries/libredrt_mpich_fortran.so" "$place/lib/redrt/libmpifort.so.12"
+put 755 "$libraries/libredrt_openmpi_fortran.so" "$place/lib/redrt/libmpi_mpifh.so.40"
+put 755 "$libraries/libredrt_loader.so" "$place/lib/redrt/libredrt_loader.so"
 # Debian's MPICH is called so.
 for name in libmpich:libmpi libmpichfort:libmpifort; do
     stub=${name%:*}.so.12
-    (cd "$prefix/lib/redrt" && cc -shared -nostdlib "-Wl,-soname,$stub" -Wl,--no-as-needed '-Wl,-rpath,$ORIGIN' \
-        -Wl,--unresolved-symbols=ignore-all -o "$stub.new" "${name#*:}.so.12" && mv -f "$stub.new" "$stub")
+    (cd "$place/lib/redrt" && cc -shared -nostdlib "-Wl,-soname,$stub" -Wl,--no-as-needed '-Wl,-rpath,$ORIGIN' \
+        -Wl,--unresolved-symbols=ignore-all -o "$work/$stub" "${name#*:}.so.12")
+    put 755 "$work/$stub" "$place/lib/redrt/$stub"
 done
-version=$("$prefix/bin/redrun" --version)
-sed "s/@VERSION@/${version##* }/" scripts/redrt.pc.in >"$prefix/lib/pkgconfig/redrt.pc"
-put 644 include/mpi.h "$prefix/include/mpi.h"
-sources=$(mktemp -d)
-trap 'rm -rf "$sources"' EXIT
-"$prefix/bin/redrt-fortran-modules" --sources "$sources"
-put 644 "$sources/mpif.h" "$prefix/include/mpif.h"
+version=$("$place/bin/redrun" --version)
+sed "s/@VERSION@/${version##* }/" scripts/redrt.pc.in >"$work/redrt.pc"
+put 644 "$work/redrt.pc" "$place/lib/pkgconfig/redrt.pc"
+# What asks for an MPI, not for this one.
+link redrt.pc "$place/lib/pkgconfig/mpi.pc"
+put 644 include/mpi.h "$place/include/mpi.h"
+mkdir "$work/fortran"
+"$place/bin/redrt-fortran-modules" --sources "$work/fortran"
+put 644 "$work/fortran/mpif.h" "$place/include/mpif.h"
 for script in redrun redspared; do
-    put 755 "scripts/$script.sbatch" "$prefix/share/redrt/$script.sbatch"
+    put 755 "scripts/$script.sbatch" "$place/share/redrt/$script.sbatch"
 done
-sed "s|/usr/local/bin|$prefix/bin|" scripts/redspared.service >"$prefix/share/redrt/redspared.service"
+sed "s|/usr/local/bin|$prefix/bin|" scripts/redspared.service >"$work/redspared.service"
+put 644 "$work/redspared.service" "$place/share/redrt/redspared.service"
+sed "s|@PREFIX@|$prefix|; s/@VERSION@/${version##* }/" scripts/redrt.modulefile.in >"$work/modulefile"
+put 644 "$work/modulefile" "$place/share/modulefiles/redrt"
+put 755 scripts/uninstall "$place/share/redrt/uninstall"
 
 # pages NAME COMMAND...: the manual page and completions that the command prints.
 pages() {
     name=$1
     shift
-    "$@" man >"$prefix/share/man/man1/$name.1"
-    "$@" bash >"$prefix/share/bash-completion/completions/$name"
-    "$@" zsh >"$prefix/share/zsh/site-functions/_$name"
-    "$@" fish >"$prefix/share/fish/vendor_completions.d/$name.fish"
+    for page in man:man/man1/$name.1 bash:bash-completion/completions/$name zsh:zsh/site-functions/_$name \
+        fish:fish/vendor_completions.d/$name.fish; do
+        "$@" "${page%%:*}" >"$work/page"
+        put 644 "$work/page" "$place/share/${page#*:}"
+    done
 }
-pages redrun "$prefix/bin/redrun" --generate
-pages redspared "$prefix/bin/redspared" --generate
-pages redreport "$prefix/bin/redreport" --generate
-pages redplan "$prefix/bin/redplan" generate
-pages redclone "$prefix/bin/redclone" generate
-pages redctl "$prefix/bin/redctl" generate
-ln -sf redrun.1 "$prefix/share/man/man1/mpiexec.1"
-ln -sf redrun.1 "$prefix/share/man/man1/mpirun.1"
+pages redrun "$place/bin/redrun" --generate
+pages redspared "$place/bin/redspared" --generate
+pages redreport "$place/bin/redreport" --generate
+pages redplan "$place/bin/redplan" generate
+pages redclone "$place/bin/redclone" generate
+pages redctl "$place/bin/redctl" generate
+link redrun.1 "$place/share/man/man1/mpiexec.1"
+link redrun.1 "$place/share/man/man1/mpirun.1"
 
 # A compiler that cannot compile them, an old one perhaps, is no reason to do without the rest.
 fortran=${REDRT_FC:-gfortran}
 if ! command -v -- "${fortran%% *}" >/dev/null; then
     echo "no Fortran modules are made, because there is no $fortran here; with one, run $prefix/bin/redrt-fortran-modules"
-elif ! "$prefix/bin/redrt-fortran-modules" --compiler "$fortran" >/dev/null; then
+elif ! "$place/bin/redrt-fortran-modules" --compiler "$fortran" >/dev/null; then
     echo "no Fortran modules are made: $fortran does not compile them, see above" >&2
 fi
 
-echo "redrt is installed in $prefix; add $prefix/bin to PATH"
+note include/redrt-fortran/
+note "$list"
+# An earlier installation may have put what this one does not.
+cat "$place/$list" >>"$work/files" 2>/dev/null || true
+LC_ALL=C sort -u "$work/files" >"$work/list"
+put 644 "$work/list" "$place/$list"
+
+echo "redrt is installed in $place${DESTDIR:+ for $prefix}; add $prefix/bin to PATH"
