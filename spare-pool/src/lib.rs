@@ -29,7 +29,6 @@
 //! ```
 #![forbid(unsafe_code)]
 
-mod choice;
 mod health;
 mod host;
 mod lease;
@@ -39,11 +38,10 @@ mod pool;
 mod spares;
 mod stored;
 
-pub use choice::Unfit;
-pub use host::{Admission, Facts, HostStatus, Spare};
+pub use host::{Admission, Facts, Spare};
 pub use lease::{JobId, Lease, LeaseId, Request, Ticket};
 pub use placement::{Host, Order, Placement, PlacementError, place};
 pub use places::{PlaceNews, PlaceOrder, Places};
-pub use pool::{Ended, Output, Pool, Settings, Watch};
+pub use pool::{Ended, HostStatus, Output, Pool, Settings, Unfit, Watch};
 pub use spares::{Embedded, News, Spares, ended};
 pub use stored::{Change, HostRecord, Stored};

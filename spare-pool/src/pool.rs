@@ -18,17 +18,22 @@
 //! `now` is the time since any moment that stays the same. Take all outputs after each call: changes are to be stored
 //! before anybody is told what follows from them.
 
-pub(crate) mod entry;
+mod choice;
+mod entry;
 #[cfg(test)]
 mod properties;
+mod status;
 #[cfg(test)]
 mod tests;
 
-use crate::choice::{Unfit, cost, unfit};
+pub use choice::Unfit;
+pub use status::HostStatus;
+
 use crate::health::{BackOff, Health};
-use crate::host::{Admission, Facts, HostStatus, Spare};
+use crate::host::{Admission, Facts, Spare};
 use crate::lease::{JobId, Lease, LeaseId, Request, Ticket};
 use crate::stored::{Change, HostRecord, Stored};
+use choice::{cost, unfit};
 use entry::Entry;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;

@@ -1,9 +1,9 @@
 //! What the pool knows of one host.
 
 use crate::health::Health;
-use crate::host::{Admission, Facts, HostStatus, Spare};
+use crate::host::{Admission, Facts, Spare};
 use crate::lease::{JobId, Lease, LeaseId};
-use crate::pool::Watch;
+use crate::pool::{HostStatus, Watch};
 use crate::stored::HostRecord;
 use std::collections::BTreeMap;
 use std::time::Duration;

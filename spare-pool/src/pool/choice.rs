@@ -1,8 +1,8 @@
 //! Which host suits a request: what rules one out, and which of the others is best.
 
+use super::entry::Entry;
 use crate::host::{Admission, Facts};
 use crate::lease::{JobId, Request};
-use crate::pool::entry::Entry;
 use std::time::Duration;
 
 /// Why a host cannot be given for a request.
