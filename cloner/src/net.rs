@@ -5,8 +5,9 @@
 //! carry it ([`crate::secure`]): the process that accepted the stream is another one.
 
 use crate::secure::{self, Keys, SecureReader, SecureWriter};
-use redrt_wire::auth::{self, Secret};
+use redrt_wire::auth;
 use redrt_wire::deadline::Limited;
+use redrt_wire::secret::Secret;
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream, ToSocketAddrs};
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};

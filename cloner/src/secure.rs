@@ -13,7 +13,7 @@
 //! of records, and a number must never be used twice with a key. So the second *writer* has numbers of its own, and the
 //! reader takes no record of the first one after it has seen one of the second.
 
-use redrt_wire::auth::Secret;
+use redrt_wire::secret::Secret;
 use snow::{Builder, HandshakeState, StatelessTransportState};
 use std::io::{self, Read, Write};
 use std::sync::Arc;

@@ -5,7 +5,8 @@
 //! `rubbish`, `sleep=MS`, `hang`, `N:STEP` (only in virtual rank N), `V.I:STEP` (only in that replica, which a real
 //! program could not know).
 
-use redrt_wire::control::{CONTROL_FD_VARIABLE, Card, FromAgent, ToAgent, Welcome};
+use redrt_wire::card::Card;
+use redrt_wire::control::{CONTROL_FD_VARIABLE, FromAgent, ToAgent, Welcome};
 use redrt_wire::event::{Event, Statistics};
 use redrt_wire::frame::{FrameReader, encode};
 use std::io::{Read, Write};

@@ -6,7 +6,7 @@
 
 use crate::secret_file;
 use anyhow::{Context, Result, bail, ensure};
-use redrt_wire::auth::Secret;
+use redrt_wire::secret::Secret;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
 use std::net::SocketAddr;

@@ -1,7 +1,7 @@
 //! Secrets in files: who may read the file knows the secret, so it is looked at before the file is believed.
 
 use anyhow::{Context, Result, ensure};
-use redrt_wire::auth::Secret;
+use redrt_wire::secret::Secret;
 use std::fs::{File, Metadata};
 use std::io::Read;
 use std::os::unix::fs::MetadataExt;

@@ -4,8 +4,8 @@
 use redrt_tools::pool::wire::{Question, ToPool};
 use redrt_tools::pool::{Client, access};
 use redrt_tools::redctl::pool::ask;
-use redrt_wire::auth::Secret;
 use redrt_wire::frame::encode;
+use redrt_wire::secret::Secret;
 use serde_json::Value;
 use spare_pool::{JobId, Lease, LeaseId, News, Request, Spare, Spares};
 use std::collections::BTreeMap;

@@ -20,8 +20,9 @@ use crate::posix;
 #[cfg(any(test, feature = "simulation"))]
 use crate::runtime::control::Control;
 use crate::runtime::{self, Job, threads};
+use redrt_wire::card::Card;
 #[cfg(any(test, feature = "simulation"))]
-use redrt_wire::control::{Card, Welcome};
+use redrt_wire::control::Welcome;
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, OnceLock};

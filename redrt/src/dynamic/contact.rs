@@ -7,7 +7,7 @@
 use crate::fail;
 use crate::runtime::{self, Job};
 use redrt_types::{ProcessIndex, VirtualRank};
-use redrt_wire::auth::Secret;
+use redrt_wire::secret::Secret;
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;

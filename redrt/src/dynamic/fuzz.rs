@@ -7,8 +7,8 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::Index;
 use redrt_types::ProcessIndex;
-use redrt_wire::auth::Secret;
 use redrt_wire::frame::{FrameReader, encode};
+use redrt_wire::secret::Secret;
 
 fn contact(rank: u32) -> Contact {
     let address = (rank != 1).then(|| ([127, 0, 0, 1], 99).into());

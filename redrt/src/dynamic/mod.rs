@@ -29,7 +29,7 @@ use crate::fail;
 use contact::Contact;
 use port::{Awaited, Terms};
 use redrt_transport::memory::Scratch;
-use redrt_wire::auth::Secret;
+use redrt_wire::secret::Secret;
 use serde::{Deserialize, Serialize};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};

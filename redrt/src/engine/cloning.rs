@@ -16,8 +16,9 @@ use quiesce::matching::Order;
 use redrt_sync::biased::Guard;
 use redrt_transport::Landings;
 use redrt_types::ReplicaId;
+use redrt_wire::card::Card;
 use redrt_wire::clone::Pins;
-use redrt_wire::control::{Card, FromAgent};
+use redrt_wire::control::FromAgent;
 use std::io;
 use std::sync::atomic::Ordering;
 

@@ -16,8 +16,9 @@ use quiesce::{DecisionItem, DecisionKey, Frame, Outcome, Service, StreamId};
 use redrt_transport::frame::{FLAG_DIGEST, Fragment, Grant, Header, Kind, Rendezvous, Whereabouts};
 use redrt_transport::shm::Segment;
 use redrt_types::{ContextId, Incarnation, ProcessIndex, ReplicaId, SeqNum, View, ViewNumber, VirtualRank, World};
-use redrt_wire::auth::Secret;
-use redrt_wire::control::{Card, Determinism, Files, OnSdc, Options, Protocol, Transport, Verification};
+use redrt_wire::card::Card;
+use redrt_wire::control::{Determinism, Files, OnSdc, Options, Protocol, Transport, Verification};
+use redrt_wire::secret::Secret;
 use sdc_detect::Element;
 use std::sync::{Arc, Mutex, PoisonError};
 

@@ -15,8 +15,8 @@ use redrt_transport::frame::{self, DIGEST_BYTES, Fragment, HEADER_BYTES, Header,
 use redrt_transport::network::{Connecting, Incoming, Name, Network, Opened, Opening, Outlet, Source};
 use redrt_transport::shm::{self, Inbox, Producer, Segment};
 use redrt_types::{Incarnation, ProcessIndex, View, World};
-use redrt_wire::auth::Secret;
-use redrt_wire::control::{Card, Endpoint};
+use redrt_wire::card::{Card, Endpoint};
+use redrt_wire::secret::Secret;
 use sharing::Followed;
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -314,7 +314,7 @@ mod tests {
             me: ProcessIndex(me),
             incarnation: Incarnation(incarnation),
             host_number: 0,
-            secret: redrt_wire::auth::Secret::new([byte; 32]),
+            secret: redrt_wire::secret::Secret::new([byte; 32]),
             segment: None,
             networks: std::sync::Arc::new([]),
         };

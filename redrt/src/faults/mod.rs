@@ -4,8 +4,9 @@
 use crate::engine::payload::{Payload, Target};
 use crate::{program_memory, runtime};
 use redrt_transport::network::Source;
-use redrt_wire::control::{FromAgent, ProcessFault};
+use redrt_wire::control::FromAgent;
 use redrt_wire::event::Event;
+use redrt_wire::fault::ProcessFault;
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};

@@ -28,12 +28,13 @@ use redrt_sync::fence;
 use redrt_transport::direct;
 use redrt_transport::shm::Segment;
 use redrt_types::{Incarnation, ProcessIndex, ReplicaId, View, World};
-use redrt_wire::auth::Secret;
+use redrt_wire::card::Card;
 use redrt_wire::control::{
-    CONTROL_FD_VARIABLE, Card, Determinism, Files, FromAgent, OnSdc, Options, Protocol, ToAgent, Transport,
-    Verification, Welcome,
+    CONTROL_FD_VARIABLE, Determinism, Files, FromAgent, OnSdc, Options, Protocol, ToAgent, Transport, Verification,
+    Welcome,
 };
 use redrt_wire::dynamic::Origin;
+use redrt_wire::secret::Secret;
 use std::net::TcpListener;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;

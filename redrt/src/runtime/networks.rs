@@ -3,7 +3,7 @@
 
 use redrt_transport::network::Network;
 use redrt_transport::tcp::Tcp;
-use redrt_wire::control::Endpoint;
+use redrt_wire::card::Endpoint;
 use std::net::SocketAddr;
 use std::sync::{Arc, LazyLock};
 
@@ -22,7 +22,7 @@ pub fn tcp() -> &'static Tcp {
     &TCP
 }
 
-/// All of them. Which one leads to a process, and where, its card says ([`redrt_wire::control::Card`]).
+/// All of them. Which one leads to a process, and where, its card says ([`redrt_wire::card::Card`]).
 pub fn all() -> Arc<[Arc<dyn Network>]> {
     #[cfg(any(test, feature = "simulation"))]
     if let Some(network) = SIMULATED.get() {

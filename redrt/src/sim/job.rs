@@ -13,12 +13,12 @@ use crate::{engine, runtime};
 use quiesce::sim::random::{Random, mix};
 use redrt_transport::network::{Incoming, Network};
 use redrt_types::{Incarnation, ProcessIndex, ReplicaId, View, VirtualRank};
-use redrt_wire::auth::Secret;
+use redrt_wire::card::{Card, Endpoint};
 use redrt_wire::control::{
-    Card, Determinism, Endpoint, Files, FromAgent, OnSdc, Options as JobOptions, Protocol, ToAgent, Transport,
-    Verification, Welcome,
+    Determinism, Files, FromAgent, OnSdc, Options as JobOptions, Protocol, ToAgent, Transport, Verification, Welcome,
 };
 use redrt_wire::dynamic::Origin;
+use redrt_wire::secret::Secret;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 

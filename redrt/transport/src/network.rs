@@ -12,7 +12,7 @@ use crate::frame::{FLAG_DIGEST, Fragment, FrameError, HEADER_BYTES, Header, Kind
 use crate::landing::LandingError;
 use crate::{Body, LandingId, Landings};
 use redrt_types::{Incarnation, ProcessIndex};
-use redrt_wire::auth::Secret;
+use redrt_wire::secret::Secret;
 use std::any::Any;
 use std::io;
 use std::os::fd::RawFd;

@@ -169,7 +169,7 @@ mod tests {
     use crate::frame::{FLAG_DIGEST, FrameError, Header, Kind};
     use crate::network::{Outlet, Received, Source};
     use redrt_types::{Incarnation, ProcessIndex};
-    use redrt_wire::auth::Secret;
+    use redrt_wire::secret::Secret;
     use std::time::Instant;
 
     struct Bytes(Vec<u8>);

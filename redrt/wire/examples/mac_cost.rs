@@ -4,7 +4,8 @@
 //! cipher of `--secure`), each with the bytes in cache as they are when a socket takes them. docs/security.md says what
 //! follows.
 
-use redrt_wire::auth::{self, Secret};
+use redrt_wire::auth;
+use redrt_wire::secret::Secret;
 use std::hint::black_box;
 use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};

@@ -15,119 +15,8 @@
 //! nothing, or a record whose size the server knows.
 
 use crate::seal::{self, Cipher};
+use crate::secret::{ID_BYTES, Secret, random_bytes, refused};
 use std::io::{self, Read, Write};
-
-/// A secret: 32 random bytes, and whether the connections that it opens are encrypted, so that no two ends differ in
-/// that. The secret of a job is known to `redrun`, its daemons and `redctl`. Processes know the one of their links,
-/// which is derived from it.
-#[derive(Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub struct Secret {
-    key: [u8; 32],
-    is_sealing: bool,
-}
-
-impl std::fmt::Debug for Secret {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Secret(hidden)")
-    }
-}
-
-/// Follows the digits of a secret whose connections are encrypted.
-const SEALING: &str = ":sealed";
-
-impl Secret {
-    /// A secret of these bytes, which authenticates and does not encrypt.
-    #[must_use]
-    pub fn new(key: [u8; 32]) -> Self {
-        Self { key, is_sealing: false }
-    }
-
-    /// A fresh secret from the system's random source.
-    pub fn generate() -> io::Result<Self> {
-        Ok(Self::new(random_bytes()?))
-    }
-
-    /// The same secret for connections that are encrypted, or are not.
-    #[must_use]
-    pub fn sealing(self, is_sealing: bool) -> Self {
-        Self { is_sealing, ..self }
-    }
-
-    /// Whether connections are encrypted.
-    #[must_use]
-    pub fn is_sealing(&self) -> bool {
-        self.is_sealing
-    }
-
-    /// Its bytes.
-    #[must_use]
-    pub fn key(&self) -> &[u8; 32] {
-        &self.key
-    }
-
-    /// Written as 64 hexadecimal digits, and what is done with it.
-    #[must_use]
-    pub fn to_text(&self) -> String {
-        let digits: String = self.key.iter().map(|byte| format!("{byte:02x}")).collect();
-        digits + if self.is_sealing { SEALING } else { "" }
-    }
-
-    /// Read from that; `None` when the text is anything else.
-    #[must_use]
-    pub fn from_text(text: &str) -> Option<Self> {
-        let (text, is_sealing) = text.strip_suffix(SEALING).map_or((text, false), |digits| (digits, true));
-        let text = text.as_bytes();
-        if text.len() != 64 {
-            return None;
-        }
-        let mut key = [0; 32];
-        for (place, pair) in key.iter_mut().zip(text.chunks_exact(2)) {
-            let digit = |byte: u8| char::from(byte).to_digit(16);
-            *place = (digit(pair[0])? * 16 + digit(pair[1])?) as u8;
-        }
-        Some(Self { key, is_sealing })
-    }
-
-    /// The secret of the links between a job's processes, which other jobs may be told as well. It opens nothing else.
-    #[must_use]
-    pub fn of_links(&self) -> Self {
-        self.derive("redrt links of processes")
-    }
-
-    /// The secret of the connections over which a job's processes are copied. It opens nothing else.
-    #[must_use]
-    pub fn of_images(&self) -> Self {
-        self.derive("redrt images of processes")
-    }
-
-    /// A secret for one purpose, from which this one cannot be found.
-    #[must_use]
-    pub fn derive(&self, purpose: &str) -> Self {
-        Self { key: blake3::derive_key(purpose, &self.key), is_sealing: self.is_sealing }
-    }
-
-    /// Tells the accepting side which secret is used. The secret cannot be found from it.
-    fn id(&self) -> [u8; ID_BYTES] {
-        let name = blake3::derive_key("redrt name of a secret", &self.key);
-        *name.first_chunk().expect("it has 32 bytes")
-    }
-
-    fn mac(&self, role: &[u8; 8], client: &[u8; 32], server: &[u8; 32], name: &[u8]) -> blake3::Hash {
-        let mut hasher = blake3::Hasher::new_keyed(&self.key);
-        hasher.update(role).update(client).update(server).update(name);
-        hasher.finalize()
-    }
-}
-
-fn random_bytes() -> io::Result<[u8; 32]> {
-    let mut bytes = [0; 32];
-    getrandom::fill(&mut bytes).map_err(|error| io::Error::other(error.to_string()))?;
-    Ok(bytes)
-}
-
-pub(crate) fn refused() -> io::Error {
-    io::Error::new(io::ErrorKind::PermissionDenied, "the other end does not know this job's secret")
-}
 
 /// The connecting side of a handshake that has begun. It has no stream: who has many to serve at once says and hears
 /// for it.
@@ -148,14 +37,13 @@ enum Stage {
     Sealing(Box<seal::Handshake>),
 }
 
-const ID_BYTES: usize = 8;
 const NONCE_BYTES: usize = 32;
 const MAC_BYTES: usize = blake3::OUT_LEN;
 
 impl Connecting {
     /// Begins, with what is to be said first.
     pub fn begin(secret: &Secret) -> io::Result<(Self, Vec<u8>)> {
-        let (stage, greeting) = if secret.is_sealing {
+        let (stage, greeting) = if secret.is_sealing() {
             let mut handshake = seal::Handshake::new(secret, true)?;
             let greeting = [&secret.id()[..], &handshake.say()?].concat();
             (Stage::Sealing(Box::new(handshake)), greeting)
@@ -209,7 +97,7 @@ impl Accepting {
     /// answered.
     pub fn begin(secrets: &[Secret], greeting: &[u8]) -> io::Result<(Self, Vec<u8>)> {
         let first = secrets.first().ok_or_else(refused)?;
-        if first.is_sealing {
+        if first.is_sealing() {
             let (id, greeting) = greeting.split_first_chunk::<ID_BYTES>().ok_or_else(refused)?;
             let key = secrets.iter().position(|secret| secret.id() == *id).ok_or_else(refused)?;
             let secret = secrets[key].clone();
@@ -279,7 +167,7 @@ pub fn accept(
     secret: &Secret,
     name_bytes: usize,
 ) -> io::Result<(Vec<u8>, Option<Cipher>)> {
-    let mut greeting = vec![0; Accepting::greeting_bytes(secret.is_sealing)];
+    let mut greeting = vec![0; Accepting::greeting_bytes(secret.is_sealing())];
     stream.read_exact(&mut greeting)?;
     let (accepting, answer) = Accepting::begin(std::slice::from_ref(secret), &greeting)?;
     stream.write_all(&answer)?;
@@ -327,24 +215,6 @@ mod tests {
             assert!(connected.is_err() && accepted.is_err());
             let (connected, accepted) = meet(secret.clone().sealing(sealing), secret.clone().sealing(sealing));
             assert_eq!((connected.unwrap().is_some(), accepted.unwrap().is_some()), (sealing, sealing));
-        }
-    }
-
-    #[test]
-    fn derived_secrets_differ_by_purpose() {
-        let secret = Secret::new([1; 32]).sealing(true);
-        assert_eq!(secret.derive("one"), secret.derive("one"));
-        assert!(secret.derive("one") != secret.derive("other") && secret.derive("one") != secret);
-        assert!(secret.derive("one").is_sealing());
-    }
-
-    #[test]
-    fn text_round_trips_and_rejects_rubbish() {
-        for secret in [Secret::new([0xa7; 32]), Secret::new([0x0b; 32]).sealing(true)] {
-            assert_eq!(Secret::from_text(&secret.to_text()), Some(secret));
-        }
-        for rubbish in ["zz", &"é".repeat(32), &format!("{}:closed", "00".repeat(32)), ":sealed"] {
-            assert!(Secret::from_text(rubbish).is_none(), "{rubbish}");
         }
     }
 }

@@ -23,7 +23,7 @@
 //! on all follows when two siblings differ, if they do. `Failed` may take the place of any answer, `Abandon` follows
 //! whatever went before.
 
-use crate::control::Card;
+use crate::card::Card;
 use redrt_types::{Incarnation, ReplicaId};
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;

@@ -8,14 +8,16 @@
 //! `View`s as replicas are lost; in `MPI_Finalize` `Finalizing`, answered by `Release` once every live process has said
 //! so.
 
-use crate::auth::Secret;
+use crate::card::Card;
 use crate::clone::Pins;
 use crate::dynamic::{Answer as DynamicAnswer, Origin, Request};
 use crate::event::{Coverage, Event, Statistics};
+use crate::fault::ProcessFault;
 use crate::profile::ProcessProfile;
 use crate::scrub::{Answer, Scrub};
+use crate::secret::Secret;
 use crate::trace::{Sending, Trace};
-use redrt_types::{Incarnation, ProcessIndex, ReplicaId, View, ViewNumber, World};
+use redrt_types::{Incarnation, ReplicaId, View, ViewNumber, World};
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 
@@ -129,100 +131,6 @@ pub struct Options {
     pub profiles: bool,
 }
 
-/// A fault to carry out inside a process, counted in its sends to other virtual ranks, or what it receives from them,
-/// from 1.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub enum ProcessFault {
-    /// SIGKILL itself before send number `send`.
-    Kill {
-        /// Number of the send.
-        send: u64,
-    },
-    /// SIGKILL itself when it has changed a file for its rank, before its siblings hear of it.
-    KillAfterChange {
-        /// Number of the change.
-        change: u64,
-    },
-    /// Flip bit `bit` (modulo the payload's bits) of the application's buffer before it is sent.
-    FlipPayload {
-        /// Number of the send.
-        send: u64,
-        /// Which bit.
-        bit: u64,
-    },
-    /// Reset the connections with another process before send number `send`.
-    Reset {
-        /// Number of the send.
-        send: u64,
-        /// Which process.
-        peer: ReplicaId,
-    },
-    /// While the process is on this host: flip a bit of the application's buffer before one send in `period`.
-    Sick {
-        /// Number of the host.
-        host: u32,
-        /// How seldom.
-        period: u64,
-    },
-    /// Flip a bit in what it prints; carried out by its daemon.
-    FlipOutput {
-        /// Number of the line, from 1.
-        line: u64,
-        /// Which bit.
-        bit: u64,
-    },
-    /// Flip bit `bit` (modulo the payload's bits) of the transmitted copy after its digest was taken.
-    FlipWire {
-        /// Number of the send.
-        send: u64,
-        /// Which bit.
-        bit: u64,
-    },
-    /// Flip a bit, drawn from `bit`, of the program's heap or static data before send number `send`.
-    FlipHeap {
-        /// Number of the send.
-        send: u64,
-        /// Which bit.
-        bit: u64,
-    },
-    /// Flip bit `bit` (modulo its bits) of a frame with decisions, after its checksum was taken.
-    FlipDecision {
-        /// Number of the frame.
-        frame: u64,
-        /// Which bit.
-        bit: u64,
-    },
-    /// Flip bit `bit` (modulo its bits) of what was read from a file for the rank, before its siblings are told.
-    FlipRead {
-        /// Number of the piece.
-        read: u64,
-        /// Which bit.
-        bit: u64,
-    },
-    /// Flip bit `bit` (modulo its bits) of what is copied of the process at the cut; carried out by its daemon's
-    /// helper.
-    FlipClone {
-        /// Number of the clone that is made of it on its host.
-        clone: u64,
-        /// Which bit.
-        bit: u64,
-    },
-    /// Flip bit `bit` (modulo its bits) of what has been received, after its verdict and before the program sees it.
-    FlipReceived {
-        /// Number of the received message.
-        message: u64,
-        /// Which bit.
-        bit: u64,
-    },
-    /// Flip bit `bit` (modulo the payload's bits) of the payload that is kept to be sent again, after it has been sent.
-    FlipLogged {
-        /// Number of the send.
-        send: u64,
-        /// Which bit.
-        bit: u64,
-    },
-}
-
 /// The node's shared memory, a memfd inherited by every process of the node.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct SharedMemory {
@@ -315,30 +223,6 @@ pub struct Place {
     pub local_process_count: u32,
     /// Address on which data connections are to be accepted (port 0).
     pub listen: SocketAddr,
-}
-
-/// How the others reach a process.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Card {
-    /// Whose card.
-    pub process: ProcessIndex,
-    /// Number of its host.
-    pub host_number: u32,
-    /// Name of its host, for messages to the user.
-    pub host: String,
-    /// Its process id on its host.
-    pub pid: i32,
-    /// Where it accepts connections for data, the best one first.
-    pub endpoints: Vec<Endpoint>,
-}
-
-/// Where a process can be reached over a network.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Endpoint {
-    /// Name of the network.
-    pub network: String,
-    /// The address there, in the network's own terms.
-    pub address: String,
 }
 
 /// From a daemon to an agent.

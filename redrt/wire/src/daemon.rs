@@ -15,9 +15,11 @@
 //! ```
 //! How these travel through the tree of daemons, and what happens when a connection breaks, is said in `tree`.
 
+use crate::card::Card;
 use crate::clone::{CloneId, CloneOrder, CloneStep, Pins};
-use crate::control::{Card, FromAgent, Options, ProcessFault};
+use crate::control::{FromAgent, Options};
 use crate::dynamic::{Answer, Origin};
+use crate::fault::ProcessFault;
 use crate::trace::Sending;
 use redrt_types::{ReplicaId, View, VirtualRank, World};
 use serde::{Deserialize, Serialize};

@@ -1,6 +1,6 @@
 //! What a process reports for the audit log and the summary.
 
-use crate::control::ProcessFault;
+use crate::fault::ProcessFault;
 use redrt_types::{ContextId, Digest, ReplicaId, SeqNum, ViewNumber, VirtualRank};
 use sdc_detect::{Difference, Element, Sketch};
 use serde::{Deserialize, Serialize};

@@ -183,7 +183,7 @@ mod tests {
             Event::Mismatch(Box::new(mismatch)),
             Event::Divergence { replica, what: "clock".into() },
             Event::Reconnected { replica, peer: replica },
-            Event::Injected { replica, asked: crate::control::ProcessFault::Kill { send: 1 }, fault: "kill".into() },
+            Event::Injected { replica, asked: crate::fault::ProcessFault::Kill { send: 1 }, fault: "kill".into() },
         ];
         for event in events {
             let mut reader = FrameReader::default();

@@ -1,17 +1,20 @@
 //! Control messages that are damaged on the way, and strangers that answer a handshake with anything.
 
-use crate::auth::{self, Secret};
+use crate::auth;
+use crate::card::{Card, Endpoint};
 use crate::clone::{CloneId, CloneOrder, CloneStep, Cost, Newcomer, Pins, Position, Progress};
 use crate::control::{
-    Card, Determinism, Endpoint, Files, FromAgent, OnSdc, Options, Passive, Place, ProcessFault, Protocol,
-    SharedMemory, ToAgent, Transport, Verification, Welcome,
+    Determinism, Files, FromAgent, OnSdc, Options, Passive, Place, Protocol, SharedMemory, ToAgent, Transport,
+    Verification, Welcome,
 };
 use crate::daemon::{Abi, Application, Exit, FromDaemon, HostName, Launch, Sign, ToDaemon, Watch};
 use crate::dynamic::{self, NameAnswer, NameRequest, Origin, Request};
 use crate::event::{Action, Coverage, Event, Excerpt, Finding, Mismatch, Statistics, Vote};
+use crate::fault::ProcessFault;
 use crate::frame::{FrameReader, decode_body, encode, encode_body};
 use crate::profile::{CallKind, CallTime, ProcessProfile, SentTo};
 use crate::scrub::{Answer, Order, Scrub, Stretch};
+use crate::secret::Secret;
 use crate::trace::{Frame, Sending, Trace};
 use crate::tree::{Attach, Down, Question, Up};
 use proptest::prelude::*;

@@ -1,12 +1,14 @@
 //! The control plane's wire format: how `redrun`, `redrtd` and the agent in each application process talk.
 //!
-//! `control` and `daemon` list the messages, `tree` how those of many hosts travel together, `scrub` what is said of
-//! memory, `dynamic` of jobs that jobs start, `frame` cuts a byte stream into them, `auth` proves to both ends of a
-//! connection that the other knows the job's secret before anything else is read. Decoders return errors, never panic,
+//! `control` and `daemon` list the messages, `card` says how processes find each other, `tree` how messages of many
+//! hosts travel together, `scrub` what is said of memory, `dynamic` of jobs that jobs start, `fault` what is injected.
+//! `frame` cuts a byte stream into messages. `auth` proves to both ends of a connection that the other knows the job's
+//! `secret` before anything else is read, and `seal` encrypts what follows. Decoders return errors, never panic,
 //! and never allocate more than a frame's stated, bounded length. Application payloads do not travel here.
 #![forbid(unsafe_code)]
 
 pub mod auth;
+pub mod card;
 pub mod clone;
 pub mod control;
 pub mod crowd;
@@ -14,11 +16,13 @@ pub mod daemon;
 pub mod deadline;
 pub mod dynamic;
 pub mod event;
+pub mod fault;
 pub mod frame;
 #[cfg(test)]
 mod fuzz;
 pub mod profile;
 pub mod scrub;
 pub mod seal;
+pub mod secret;
 pub mod trace;
 pub mod tree;

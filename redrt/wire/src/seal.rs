@@ -13,7 +13,7 @@
 //! it comes from the one who shook hands, is whole, and is the next. Nothing is parsed before it has been opened. Keys
 //! are fresh for each connection, so what was recorded cannot be read later by one who learns the secret.
 
-use crate::auth::Secret;
+use crate::secret::{Secret, refused};
 use snow::{Builder, HandshakeState, TransportState};
 use std::io;
 
@@ -79,7 +79,7 @@ impl Handshake {
     /// recorder does not know the key.
     pub(crate) fn hear(&mut self, message: &[u8]) -> io::Result<()> {
         let mut payload = [0; HANDSHAKE_BYTES];
-        self.0.read_message(message, &mut payload).map(drop).map_err(|_| crate::auth::refused())
+        self.0.read_message(message, &mut payload).map(drop).map_err(|_| refused())
     }
 
     /// The cipher, when each has said its message.

@@ -1,7 +1,7 @@
 //! One process, as far as the coordinator knows it.
 
 use redrt_types::{Incarnation, ReplicaId, ViewNumber};
-use redrt_wire::control::Card;
+use redrt_wire::card::Card;
 use redrt_wire::daemon::Exit;
 use redrt_wire::event::{Coverage, Statistics};
 use redrt_wire::profile::ProcessProfile;

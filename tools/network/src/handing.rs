@@ -3,7 +3,7 @@
 
 use crate::munge::{Munge, SEALED, SEALED_BYTES_MAX};
 use anyhow::{Context, Result};
-use redrt_wire::auth::Secret;
+use redrt_wire::secret::Secret;
 use std::io::{self, BufRead};
 use std::path::Path;
 

@@ -8,7 +8,7 @@ use super::door::{Door, Met, Opened, Refusal};
 use crate::link::{Link, Received};
 use anyhow::Result;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
-use redrt_wire::auth::Secret;
+use redrt_wire::secret::Secret;
 use serde::{Serialize, de::DeserializeOwned};
 use std::collections::HashMap;
 use std::io;

@@ -3,7 +3,7 @@
 //! It is counted in lines, because how a text is cut into pieces on its way depends on timing. Of the line, one of the
 //! first bytes is hit; in a shorter one its end.
 
-use redrt_wire::control::ProcessFault;
+use redrt_wire::fault::ProcessFault;
 
 /// Bytes of a line from which the one to be hit is drawn.
 const BYTES_DRAWN_FROM: u64 = 24;

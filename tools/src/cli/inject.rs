@@ -3,7 +3,7 @@
 use super::UsageError;
 use coordinator::{Random, RandomKills, TimedKill};
 use redrt_types::{ReplicaId, World};
-use redrt_wire::control::ProcessFault;
+use redrt_wire::fault::ProcessFault;
 use std::time::Duration;
 
 /// One fault to inject.

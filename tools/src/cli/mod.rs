@@ -26,10 +26,10 @@ use arguments::{LocalArguments, OnSdc, Shape, Stdout};
 use audit_log::heads;
 use coordinator::{LOOK_INTERVAL_USUAL, STALL_LOOKS_MIN};
 use redrt_types::{View, VirtualRank, World};
-use redrt_wire::auth::Secret;
 use redrt_wire::control::{Options, Verification};
 use redrt_wire::daemon::Application;
 use redrt_wire::dynamic::Origin;
+use redrt_wire::secret::Secret;
 use replica_output::sphere_stream::Release;
 use std::ffi::OsString;
 use std::net::SocketAddr;
@@ -361,7 +361,7 @@ fn metrics_address(text: &str) -> Result<SocketAddr, UsageError> {
 }
 
 fn random_seed() -> Result<u64, UsageError> {
-    let secret = redrt_wire::auth::Secret::generate();
+    let secret = redrt_wire::secret::Secret::generate();
     let secret = secret.map_err(|error| UsageError(format!("the system gives no random numbers: {error}")))?;
     Ok(u64::from_le_bytes(secret.key()[..8].try_into().expect("eight of 32 bytes")))
 }

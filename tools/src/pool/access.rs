@@ -6,7 +6,7 @@
 use super::wire::DEFAULT_PORT;
 use crate::secret_file;
 use anyhow::{Context, Result, bail};
-use redrt_wire::auth::Secret;
+use redrt_wire::secret::Secret;
 use std::fs::OpenOptions;
 use std::io::{ErrorKind, Write};
 use std::net::{SocketAddr, ToSocketAddrs};

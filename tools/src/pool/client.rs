@@ -11,7 +11,7 @@ use control_network::door;
 use control_network::hub::{Event, Hub, LinkId};
 use control_network::munge::Munge;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use redrt_wire::auth::Secret;
+use redrt_wire::secret::Secret;
 use spare_pool::{JobId, Lease, LeaseId, News, Request, Spares};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;

@@ -4,7 +4,7 @@
 //! a [`Pass`] for all later connections, because nobody may wait for MUNGE's daemon while a job runs. The pool keeps no
 //! list of passes: it knows one that it has made by its seal.
 
-use redrt_wire::auth::Secret;
+use redrt_wire::secret::Secret;
 use serde::{Deserialize, Serialize};
 use spare_pool::JobId;
 

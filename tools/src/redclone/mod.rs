@@ -11,7 +11,7 @@ use crate::cli::generate_for;
 use crate::secret_file;
 use arguments::{Arguments, Command, SecretOptions};
 use clap::{CommandFactory, Parser};
-use redrt_wire::auth::Secret;
+use redrt_wire::secret::Secret;
 use say::Console;
 use std::ffi::OsString;
 

@@ -13,7 +13,7 @@ use cloner::net::{self, Greeting, Stream};
 use control_network::door::{Door, Met};
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use redrt_wire::auth::Secret;
+use redrt_wire::secret::Secret;
 use say::Console;
 use std::collections::HashMap;
 use std::io::{self, Read, Write};

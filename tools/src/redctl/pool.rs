@@ -127,7 +127,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
 }
 
 /// Asks one question.
-pub fn ask(address: std::net::SocketAddr, secret: &redrt_wire::auth::Secret, question: Question) -> Result<String> {
+pub fn ask(address: std::net::SocketAddr, secret: &redrt_wire::secret::Secret, question: Question) -> Result<String> {
     let opened = door::dial(address, secret, ANSWER_TIME_MAX);
     let opened = opened.with_context(|| format!("Failed to reach the pool at {address}"))?;
     let mut link = Link::new(opened.stream, Some(opened.cipher));

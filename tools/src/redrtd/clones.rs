@@ -8,9 +8,10 @@ use control_network::link::{Link, Received};
 use nix::sys::epoll::{EpollEvent, EpollFlags};
 use redrt_types::{Incarnation, ReplicaId};
 use redrt_wire::clone::{CloneId, CloneOrder, CloneStep, Newcomer, Position};
-use redrt_wire::control::{FromAgent, Place, ProcessFault, ToAgent};
+use redrt_wire::control::{FromAgent, Place, ToAgent};
 use redrt_wire::daemon::{FromDaemon, Stream};
 use redrt_wire::event::Event;
+use redrt_wire::fault::ProcessFault;
 use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
 

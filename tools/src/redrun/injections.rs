@@ -3,8 +3,8 @@
 use crate::cli::Fault;
 use coordinator::Report;
 use redrt_types::ReplicaId;
-use redrt_wire::control::ProcessFault;
 use redrt_wire::event::Event;
+use redrt_wire::fault::ProcessFault;
 
 /// See the module.
 #[derive(Debug, Default)]

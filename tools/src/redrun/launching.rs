@@ -4,8 +4,8 @@ use super::{Shell, jobs, layout, start_record};
 use crate::cli::Fault;
 use anyhow::{Context, Result};
 use redrt_types::{ReplicaId, VirtualRank};
-use redrt_wire::control::ProcessFault;
 use redrt_wire::daemon::{Launch, ToDaemon};
+use redrt_wire::fault::ProcessFault;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 impl Shell<'_> {

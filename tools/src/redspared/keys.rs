@@ -10,7 +10,7 @@ use crate::pool::access;
 use crate::pool::identity::Authority;
 use crate::secret_file;
 use anyhow::{Context, Result, ensure};
-use redrt_wire::auth::Secret;
+use redrt_wire::secret::Secret;
 use std::fs;
 use std::path::Path;
 

@@ -11,7 +11,7 @@ use crate::dynamic::{self, contact, port};
 use crate::error::{Error, Result};
 use crate::handle::CommHandle;
 use crate::{comm, fail};
-use redrt_wire::auth::Secret;
+use redrt_wire::secret::Secret;
 use std::ffi::c_int;
 use std::io::{self, Read, Write};
 use std::mem::ManuallyDrop;

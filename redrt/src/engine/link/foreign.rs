@@ -7,7 +7,7 @@ use super::{Links, Peer, Route};
 use crate::dynamic::contact::{self, Contact};
 use redrt_transport::tcp::Tcp;
 use redrt_types::{Incarnation, ProcessIndex};
-use redrt_wire::control::{Card, Endpoint};
+use redrt_wire::card::{Card, Endpoint};
 use std::sync::Arc;
 
 /// The host of a process of another job: none of this job's, so it is never reached through shared memory.

@@ -14,8 +14,9 @@
 
 use super::{Connection, Sender, accepted, send_quietly, tune};
 use crate::network::{Incoming, Name};
-use redrt_wire::auth::{Accepting, Connecting, Secret};
+use redrt_wire::auth::{Accepting, Connecting};
 use redrt_wire::seal::Cipher;
+use redrt_wire::secret::Secret;
 use socket2::{Domain, SockRef, Socket, Type};
 use std::io::{self, IoSlice, Read};
 use std::net::SocketAddr;

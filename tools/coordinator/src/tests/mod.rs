@@ -13,8 +13,9 @@ mod simulation;
 
 use super::*;
 use redrt_types::{ReplicaId, ViewNumber, VirtualRank, World};
+use redrt_wire::card::Card;
 use redrt_wire::clone::{CloneOrder, CloneStep, Cost, Position};
-use redrt_wire::control::{Card, FromAgent, OnSdc, Passive};
+use redrt_wire::control::{FromAgent, OnSdc, Passive};
 use redrt_wire::event::{Action, Event, Statistics};
 use redrt_wire::scrub::Scrub;
 use spare_pool::{JobId, Request};

@@ -85,7 +85,7 @@ fn a_process_that_speaks_of_strangers_is_not_believed() {
         }),
         FromAgent::Event(Event::Injected {
             replica: ReplicaId::new(9, 9),
-            asked: redrt_wire::control::ProcessFault::Kill { send: 1 },
+            asked: redrt_wire::fault::ProcessFault::Kill { send: 1 },
             fault: String::new(),
         }),
     ] {

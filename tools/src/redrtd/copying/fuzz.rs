@@ -3,10 +3,10 @@
 use super::{Reply, Task, Word};
 use damage::damage;
 use proptest::prelude::*;
-use redrt_wire::auth::Secret;
 use redrt_wire::clone::{Cost, Progress};
 use redrt_wire::daemon::{Abi, Application};
 use redrt_wire::frame::{FrameReader, encode};
+use redrt_wire::secret::Secret;
 use serde::de::DeserializeOwned;
 
 fn messages() -> [Vec<Vec<u8>>; 3] {

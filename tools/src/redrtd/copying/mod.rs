@@ -16,10 +16,10 @@ mod send;
 
 use anyhow::{Context, Result, bail};
 use cloner::source::Options;
-use redrt_wire::auth::Secret;
 use redrt_wire::clone::{Cost, Progress};
 use redrt_wire::daemon::Application;
 use redrt_wire::frame::{FrameReader, encode};
+use redrt_wire::secret::Secret;
 use serde::{Deserialize, Serialize};
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr};

@@ -12,7 +12,7 @@ use cloner::launch::{self, Inside};
 use cloner::net::{self, Greeting, Stream};
 use control_network::door::{Door, Met, Opened};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use redrt_wire::auth::Secret;
+use redrt_wire::secret::Secret;
 use std::convert::Infallible;
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpStream};

@@ -6,8 +6,8 @@ use cloner::Phase;
 use cloner::control::Control;
 use cloner::net;
 use cloner::source::{self, Event, Options, Sink};
-use redrt_wire::auth::Secret;
 use redrt_wire::clone::{Cost, Progress};
+use redrt_wire::secret::Secret;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 

@@ -12,7 +12,7 @@ use std::os::unix::fs::PermissionsExt;
 const TIME_MAX: Duration = Duration::from_secs(10);
 
 /// A pool with keys of adam and eve; its state lies in the directory.
-fn serve(directory: &std::path::Path, munge: Option<Munge>) -> (SocketAddr, Vec<redrt_wire::auth::Secret>) {
+fn serve(directory: &std::path::Path, munge: Option<Munge>) -> (SocketAddr, Vec<redrt_wire::secret::Secret>) {
     let users = directory.join("users");
     fs::create_dir(&users).unwrap();
     for (name, digits) in [("adam.key", "11"), ("eve.key", "22")] {
@@ -41,7 +41,7 @@ fn serve(directory: &std::path::Path, munge: Option<Munge>) -> (SocketAddr, Vec<
 
 fn say(
     address: SocketAddr,
-    secret: &redrt_wire::auth::Secret,
+    secret: &redrt_wire::secret::Secret,
     message: &ToPool,
 ) -> (Link<std::net::TcpStream>, FromPool) {
     let opened = door::dial(address, secret, TIME_MAX).unwrap();
