@@ -19,9 +19,9 @@
 
 use crate::error::{Breach, ProtocolError};
 use crate::frame::{Frame, Output};
+use crate::outcome::{DecisionItem, DecisionKey, Outcome, StreamId};
 use crate::table::Table;
-use redrt_types::{ContextId, ReplicaId, ReplicaIndex, ReplicaSet, Tag, VirtualRank};
-use serde::{Deserialize, Serialize};
+use redrt_types::{ReplicaId, ReplicaIndex, ReplicaSet, VirtualRank};
 use std::collections::VecDeque;
 
 /// Decisions the leader holds back at most before it tells its followers; a polled `false` counts as one.
@@ -29,68 +29,6 @@ const BATCH: u32 = 64;
 
 /// Ballots of one sibling on outcomes that are not decided: one for each thread that cancels a receive.
 const BALLOTS_MAX: usize = 1 << 12;
-
-/// A sequence of outcomes that the program asks for in a fixed order.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
-pub enum StreamId {
-    /// The sources of the `MPI_ANY_SOURCE` receives of one context, by wildcard index.
-    Match(ContextId),
-    /// Outcomes of the calls of one thread, in program order.
-    Thread(u64),
-}
-
-/// Names one outcome.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
-pub struct DecisionKey {
-    /// The stream.
-    pub stream: StreamId,
-    /// Position in the stream, from 0.
-    pub index: u64,
-}
-
-/// What was decided.
-#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
-pub enum Outcome {
-    /// A test or probe found nothing. Runs of it take one place in the log.
-    NotReady,
-    /// The source of a wildcard receive.
-    Source(u32),
-    /// Which request completed (`MPI_Waitany`, `MPI_Testany`).
-    Index(u32),
-    /// Which requests completed (`MPI_Waitsome`, `MPI_Testsome`).
-    Indices(Vec<u32>),
-    /// Whether something was so (`MPI_Test`, `MPI_Test_cancelled`).
-    Flag(bool),
-    /// What a probe found.
-    Message {
-        /// Rank of the sender in the communicator.
-        source: u32,
-        /// Its tag.
-        tag: Tag,
-    },
-    /// A number read from outside.
-    Value(u64),
-    /// What a clock showed.
-    Clock {
-        /// Which clock, as the system numbers them.
-        clock: i32,
-        /// Its reading in nanoseconds.
-        ns: u64,
-    },
-    /// Bytes read from outside.
-    Bytes(Vec<u8>),
-}
-
-/// One place in the sequence of decisions.
-#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
-pub struct DecisionItem {
-    /// The (first) outcome it decides.
-    pub key: DecisionKey,
-    /// How many consecutive outcomes of the stream it decides: 1, or more for a run of `NotReady`.
-    pub repeat: u32,
-    /// What they are.
-    pub outcome: Outcome,
-}
 
 /// The answer to `Replica::lookup`.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]

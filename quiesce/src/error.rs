@@ -4,7 +4,7 @@
 //! (of decisions, those before the wrong one are taken); one that can be right but is not is found by comparing
 //! digests, or is not found.
 
-use crate::decision::{DecisionKey, StreamId};
+use crate::outcome::{DecisionKey, StreamId};
 use redrt_types::{ContextId, ReplicaId, SeqNum};
 
 /// A frame was refused, for it contradicts what is known. Either replica may be the one that errs.

@@ -10,7 +10,7 @@
 //! Ack      context u64 | upto u64                                                                 16 bytes
 //! ```
 
-use crate::decision::{DecisionItem, DecisionKey};
+use crate::outcome::{DecisionItem, DecisionKey};
 use crate::view::Service;
 use redrt_types::{ContextId, Digest, Envelope, ReplicaId, SeqNum, ViewNumber, VirtualRank};
 use sdc_detect::Vote;

@@ -17,16 +17,18 @@ mod frame;
 pub mod matching;
 #[cfg_attr(not(any(test, feature = "mutation")), allow(dead_code))]
 mod mutation;
+mod outcome;
 mod replica;
 #[cfg(any(test, feature = "sim"))]
 pub mod sim;
 mod table;
 pub mod view;
 
-pub use decision::{DecisionItem, DecisionKey, Lookup, Outcome, StreamId};
+pub use decision::Lookup;
 pub use error::{Breach, ProtocolError};
 pub use frame::{Action, Finding, Frame, MessageId, MismatchReport, Output, PayloadKey};
 #[cfg(any(test, feature = "mutation"))]
 pub use mutation::Mutation;
+pub use outcome::{DecisionItem, DecisionKey, Outcome, StreamId};
 pub use replica::{Config, Counters, Replica, Verification};
 pub use view::{Protocol, Service};

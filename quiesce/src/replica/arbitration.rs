@@ -17,9 +17,9 @@
 //! arbiter is live the verdict is open, as it is where no copies are held.
 
 use super::{Replica, Verification};
-use crate::decision::DecisionKey;
 use crate::frame::{Action, Finding, MessageId};
 use crate::mutation::Mutation;
+use crate::outcome::DecisionKey;
 use redrt_types::{Digest, Origin, ReplicaId, ReplicaIndex, ReplicaSet, View, VirtualRank};
 
 impl Replica {

@@ -5,8 +5,8 @@
 //! sound replica could have sent.
 
 use super::*;
-use crate::decision::StreamId;
 use crate::frame::{MessageId, PayloadKey};
+use crate::outcome::StreamId;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use redrt_types::{Admission, ContextId, CutNumber, Digest, Envelope, Incarnation, ProcessIndex, SeqNum, Tag};

@@ -27,10 +27,11 @@ mod sending;
 mod tests;
 
 use crate::channel::{Inbox, Outbox, Released};
-use crate::decision::{DecisionKey, Decisions, Lookup, Outcome};
+use crate::decision::{Decisions, Lookup};
 use crate::error::ProtocolError;
 use crate::frame::{Frame, Output};
 use crate::mutation::Mutation;
+use crate::outcome::{DecisionKey, Outcome};
 use crate::table::{ChannelKey, Channels};
 use crate::view::{Protocol, Service, leader, service};
 use redrt_types::{ReplicaId, ReplicaIndex, ReplicaSet, SeqNum, View, VirtualRank, World};

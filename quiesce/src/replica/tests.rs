@@ -1,8 +1,8 @@
 //! One machine by itself, its partners played by the test: what a frame does.
 
 use super::*;
-use crate::decision::{DecisionItem, StreamId};
 use crate::frame::{Action, Finding, MessageId, PayloadKey};
+use crate::outcome::{DecisionItem, StreamId};
 use redrt_types::{Admission, ContextId, CutNumber, Digest, Envelope, Incarnation, Tag};
 
 const CONTEXT: ContextId = ContextId(9);

@@ -3,8 +3,9 @@
 use super::process::Process;
 use super::program::{Instruction, LARGE_BYTES, To};
 use super::random::mix;
-use crate::decision::{Lookup, Outcome};
+use crate::decision::Lookup;
 use crate::matching::Pattern;
+use crate::outcome::Outcome;
 use redrt_types::{ContextId, Tag};
 use std::collections::VecDeque;
 

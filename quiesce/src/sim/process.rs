@@ -2,10 +2,11 @@
 
 use super::app::{App, Part};
 use super::program::{Instruction, LARGE_BYTES};
-use crate::decision::{DecisionKey, Lookup, Outcome, StreamId};
+use crate::decision::Lookup;
 use crate::error::ProtocolError;
 use crate::frame::{Frame, MessageId, MismatchReport, Output, PayloadKey};
 use crate::matching::{Arrived, Match, MatchQueues, Order, Pattern, Posted, Taken};
+use crate::outcome::{DecisionKey, Outcome, StreamId};
 use crate::replica::{Config, Replica};
 use crate::table::Table;
 use redrt_types::{ContextId, Digest, Envelope, ReplicaId, Tag, View, VirtualRank};
