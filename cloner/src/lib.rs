@@ -17,6 +17,7 @@ pub mod net;
 pub mod ranges;
 pub mod secure;
 pub mod source;
+mod sparse;
 pub mod sys;
 
 pub use error::{During, Error, Phase, is_lasting};

@@ -2,6 +2,9 @@
 
 use std::io;
 
+/// End of a program's addresses.
+pub const ADDRESSES_END: u64 = 0x7fff_ffff_f000;
+
 /// One line of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mapping {

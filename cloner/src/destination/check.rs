@@ -1,8 +1,8 @@
 //! Whether a state that was read can become a process here. What the list of steps and the descriptors are made from is
 //! believed afterwards.
 
-use super::plan::ADDRESSES_END;
 use crate::image::state::{Layout, Open, ProcessState, SystemArea};
+use crate::maps::ADDRESSES_END;
 use std::io;
 
 /// What lies between a signal frame and the stack below it, at most.

@@ -4,6 +4,7 @@
 //! MiB, so that moving it later moves page tables and not pages. Shared objects are memfds.
 
 use crate::image::state::{Area, Backing, Layout, MappedFile};
+use crate::maps::ADDRESSES_END;
 use crate::maps::{self, Mapping};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use std::collections::BTreeMap;
@@ -12,7 +13,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 
-use super::plan::{ADDRESSES_END, Kept};
+use super::plan::Kept;
 
 mod unite;
 

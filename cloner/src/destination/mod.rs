@@ -13,10 +13,11 @@ pub mod receive;
 
 use crate::dirty::Watched;
 use crate::host;
+use crate::image::digest::{object_page_hash, page_hash};
 use crate::image::frame::Kind;
 use crate::image::state::{Backing, Final, IMAGE_VERSION, MappedFile, ProcessState, Prologue, Reply, SystemArea};
 use crate::image::stream::{FrameReader, FrameWriter};
-use crate::source::{descriptors, objects};
+use crate::sparse;
 use crate::sys::restorer;
 use cloner_agent::abi::Block;
 use memory::Memory;
@@ -25,7 +26,6 @@ use std::io::{self, Read, Write};
 use std::os::fd::{BorrowedFd, IntoRawFd, OwnedFd, RawFd};
 use std::sync::RwLock;
 use std::sync::atomic::{AtomicI32, Ordering};
-use twox_hash::XxHash3_64;
 
 /// Where complaints go: one line, and the process ends.
 static COMPLAINTS: AtomicI32 = AtomicI32::new(2);
@@ -209,21 +209,15 @@ fn hash_objects(memory: &Memory) -> io::Result<u64> {
     let mut page = [0; 4096];
     for object in &memory.layout().objects {
         let Some(fd) = memory.object(object.id) else { continue };
-        for (start, end) in descriptors::object_parts(fd, object.len)? {
+        for (start, end) in sparse::parts(fd, object.len)? {
             for at in (start..end).step_by(page.len()) {
                 let page = &mut page[..(end - at).min(4096) as usize];
-                descriptors::read_object(fd, at, page)?;
-                sum = sum.wrapping_add(objects::object_page_hash(object.id, at, page));
+                sparse::read(fd, at, page)?;
+                sum = sum.wrapping_add(object_page_hash(object.id, at, page));
             }
         }
     }
     Ok(sum)
-}
-
-/// A page's part of the digest of all memory. Zeros count only where something else would be otherwise.
-#[must_use]
-pub fn page_hash(bytes: &[u8], address: u64, file_backed: bool) -> u64 {
-    if !file_backed && bytes.iter().all(|byte| *byte == 0) { 0 } else { XxHash3_64::oneshot_with_seed(address, bytes) }
 }
 
 fn become_copy(

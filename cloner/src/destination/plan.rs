@@ -4,10 +4,9 @@ use crate::image::state::{
     ADVICE_DONT_DUMP, ADVICE_DONT_FORK, ADVICE_HUGE, ADVICE_LOCKED, ADVICE_MERGEABLE, ADVICE_NO_HUGE,
     ADVICE_WIPE_ON_FORK, Area, ProcessState, SystemArea,
 };
+use crate::maps::ADDRESSES_END;
 use crate::sys::restorer::{CODE_BYTES, Expect, Step};
 
-/// End of a program's addresses.
-pub const ADDRESSES_END: u64 = 0x7fff_ffff_f000;
 const CLONE_ARGS_BYTES: u64 = 88;
 const MM_MAP_WORDS: usize = 13;
 

@@ -1,7 +1,7 @@
 //! userfaultfd in asynchronous write-protect mode, read by PAGEMAP_SCAN: Linux 6.7 and later, for any user.
 
 use super::{DirtyTracker, Look, Watched};
-use crate::destination::plan::ADDRESSES_END;
+use crate::maps::ADDRESSES_END;
 use crate::ranges::RangeSet;
 use crate::sys::pagemap::{self, Categories, Region};
 use std::fs::File;

@@ -7,10 +7,10 @@
 use super::layout::Plan;
 use super::send::{self, Output, PIECE_BYTES};
 use crate::control::Control;
-use crate::destination::page_hash;
+use crate::image::digest::object_page_hash;
 use crate::image::frame::{Header, Kind};
 use crate::image::state::SharedObject;
-use crate::source::descriptors;
+use crate::sparse;
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 use std::io;
@@ -47,7 +47,7 @@ pub fn parts(control: &Control, plan: &Plan, open: &Open) -> io::Result<Vec<Part
     for object in &plan.layout.objects {
         match open.get(&object.id) {
             Some((fd, _)) => {
-                let parts = descriptors::object_parts(fd, object.len)?;
+                let parts = sparse::parts(fd, object.len)?;
                 all.extend(parts.into_iter().map(|(start, end)| Part { id: object.id, start, end, address: 0 }));
             }
             None => mapped_parts(control, plan, object.id, &mut all)?,
@@ -98,7 +98,7 @@ fn read(control: &Control, parts: &[Part], open: &Open, each: &mut Each<'_>) -> 
         for at in (part.start..part.end).step_by(buffer.len()) {
             let bytes = &mut buffer[..(part.end - at).min(PIECE_BYTES) as usize];
             match open.get(&part.id) {
-                Some((fd, _)) => descriptors::read_object(fd, at, bytes)?,
+                Some((fd, _)) => sparse::read(fd, at, bytes)?,
                 None => send::read(&control.memory, part.address + (at - part.start), bytes),
             }
             each(part.id, at, bytes)?;
@@ -118,12 +118,6 @@ pub fn hash(control: &Control, parts: &[Part], open: &Open) -> io::Result<u64> {
         Ok(())
     })?;
     Ok(pages.values().fold(0, |sum: u64, hash| sum.wrapping_add(*hash)))
-}
-
-/// A page's part of the digest of shared memory.
-#[must_use]
-pub fn object_page_hash(id: u64, at: u64, page: &[u8]) -> u64 {
-    page_hash(page, at ^ id.rotate_left(32), false)
 }
 
 /// What the destination has of shared objects: by object and offset, a digest of each page and when it was last seen.

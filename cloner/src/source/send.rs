@@ -1,7 +1,7 @@
 //! Memory into the streams, by one thread a stream.
 
 use crate::compress;
-use crate::destination::page_hash;
+use crate::image::digest::page_hash;
 use crate::image::frame::{EXPECT_BYTES_MAX, Encoding, Header, Kind};
 use crate::image::stream::FrameWriter;
 use crate::ranges::RangeSet;
