@@ -16,9 +16,11 @@ mod collect;
 mod copy;
 mod park;
 mod serve;
+mod start;
 pub mod sys;
 
-pub use serve::{Agent, Exclusions, Hooks, Setup};
+pub use serve::Hooks;
+pub use start::{Agent, Exclusions, Setup};
 
 /// Where the C library keeps a thread's rseq area, from its thread pointer; 0 when it registers none. For [`Setup`]: it
 /// asks the dynamic linker, so not when threads are stopped.

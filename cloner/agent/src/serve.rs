@@ -1,20 +1,11 @@
-//! The agent's life: its thread, its socket, and what it does for the one that asks.
+//! What the agent does for the one that asks.
 
-use crate::abi::{
-    Ask, Block, EXCLUDED_DESCRIPTOR_END, MAGIC, Reply, Request, SLOT_PARKED, Slot, TIMER_COUNT_MAX, Timer, VERSION,
-};
+use crate::abi::{Ask, Block, Reply, Request, SLOT_PARKED, TIMER_COUNT_MAX, Timer, VERSION};
 use crate::sys::{self, syscall, syscall6};
-use crate::{collect, copy, park};
-use core::arch::asm;
+use crate::{collect, park};
 use core::ffi::c_void;
-use core::sync::atomic::{AtomicU64, Ordering};
 use zerocopy::{FromBytes, IntoBytes};
 
-const SLOT_CAPACITY: u32 = 16_384;
-const STACK_BYTES: usize = 256 << 10;
-/// What lies below and above the agent's thread pointer. Nothing here uses thread-local storage; should a library that
-/// the embedder's hooks call write `errno`, it lands here.
-const TLS_BYTES: usize = 64 << 10;
 const PROC: [&[u8]; 3] = [b"/proc/self\0", b"/proc/self/mem\0", b"/proc/self/pagemap\0"];
 const DESCRIPTOR_COUNT_MAX: usize = 3;
 const KILLED: u64 = 137;
@@ -43,210 +34,16 @@ impl Hooks {
     }
 }
 
-/// What an agent needs.
-pub struct Setup {
-    /// A listening unix socket. It belongs to the agent from now on.
-    pub listener: i32,
-    /// `__rseq_offset` of the C library, 0 if it has none.
-    pub rseq_offset: i64,
-    /// The embedder's hooks.
-    pub hooks: Hooks,
-}
-
+/// The block that others see, and behind it what only the agent uses.
 #[repr(C)]
-struct Place {
-    block: Block,
-    hooks: Hooks,
-}
-
-/// An agent that has its memory, and no thread yet.
-pub struct Agent {
-    block: *mut Block,
-}
-
-impl Agent {
-    /// Maps the agent's memory. `None` when there is none.
-    #[must_use]
-    pub fn new(setup: &Setup) -> Option<Self> {
-        let block = sys::map_guarded(size_of::<Place>().next_multiple_of(4096))?.cast::<Block>();
-        let slots = sys::map_guarded((SLOT_CAPACITY as usize * size_of::<Slot>()).next_multiple_of(4096))?;
-        let thread: unsafe extern "C" fn(*mut Slot, *mut Block) -> ! = copy::thread_entry;
-        let agent: unsafe extern "C" fn(*mut Block) -> ! = copy::agent_entry;
-        // SAFETY: - fresh zeroed memory of the right size and alignment, for which zeros are valid.
-        unsafe {
-            let place = &mut *block.cast::<Place>();
-            place.hooks = setup.hooks;
-            let block = &mut place.block;
-            block.magic = MAGIC;
-            block.version = VERSION;
-            block.pid = sys::getpid();
-            block.slots = slots as u64;
-            block.slot_capacity = SLOT_CAPACITY;
-            block.listener = setup.listener;
-            block.rseq_offset = setup.rseq_offset;
-            block.thread_entry = thread as usize as u64;
-            block.agent_entry = agent as usize as u64;
-        }
-        Some(Self { block })
-    }
-
-    /// What is to be left out of images. It can change as long as the process lives.
-    #[must_use]
-    pub fn exclusions(&self) -> Exclusions {
-        Exclusions { block: self.block }
-    }
-
-    /// Starts a thread of its own, with descriptors of its own, of which the C library knows nothing: the program sees
-    /// neither a thread nor a descriptor more. Returns its thread id, or a negative error number.
-    pub fn start(self) -> i64 {
-        let (Some(stack), Some(tls)) = (sys::map_guarded(STACK_BYTES), sys::map_guarded(TLS_BYTES)) else {
-            return -i64::from(libc::ENOMEM);
-        };
-        // SAFETY: - within the mappings just made; the thread pointer points to itself, as the ABI wants.
-        unsafe {
-            let thread_pointer = tls.add(TLS_BYTES / 2);
-            thread_pointer.cast::<u64>().write(thread_pointer as u64);
-            (*self.block).agent_fs = thread_pointer as u64;
-            (*self.block).agent_stack = stack.add(STACK_BYTES) as u64;
-            (*self.block).own_files = 1;
-            spawn(self.block)
-        }
-    }
-
-    /// Makes the calling thread the agent; it never returns. Descriptors stay shared with the program. Hooks may then
-    /// use whatever this thread may, because it is a thread of the C library.
-    pub fn run_here(self) -> ! {
-        let marker = 0_u8;
-        // SAFETY: - the block is this thread's alone so far. The copy's agent begins on this stack, well below what is in use.
-        unsafe {
-            let mut slot: Slot = core::mem::zeroed();
-            collect::thread(&mut slot, 0);
-            (*self.block).agent_fs = slot.fs;
-            (*self.block).agent_stack = ((&raw const marker) as u64 - 4096) & !4095;
-            begin(self.block)
-        }
-    }
-}
-
-/// Memory and descriptors that are left out of every image: the embedder's transports.
-///
-/// There is nothing in the copy at such addresses, and no such descriptors, until its hook makes new ones.
-pub struct Exclusions {
-    block: *mut Block,
-}
-
-// SAFETY: - the block is never unmapped. The agent only reads these lists, with all other threads stopped; changes of the list of
-//           memory need `&mut`, those of descriptors are atomic.
-unsafe impl Send for Exclusions {}
-// SAFETY: as for Send.
-unsafe impl Sync for Exclusions {}
-
-impl Exclusions {
-    fn block(&mut self) -> &mut Block {
-        // SAFETY: - only the lists of exclusions are used through this, which nobody else changes.
-        unsafe { &mut *self.block }
-    }
-
-    /// Leaves out `len` bytes from `address`, both multiples of a page. False when there is no room for another range.
-    pub fn add_memory(&mut self, address: u64, len: u64) -> bool {
-        let block = self.block();
-        let count = block.excluded_count as usize;
-        let Some(place) = block.excluded.get_mut(count) else { return false };
-        *place = [address, len];
-        block.excluded_count += 1;
-        true
-    }
-
-    /// Carries the range from `address` on again.
-    pub fn remove_memory(&mut self, address: u64) {
-        let block = self.block();
-        let count = block.excluded_count as usize;
-        if let Some(at) = block.excluded[..count].iter().position(|range| range[0] == address) {
-            block.excluded[at] = block.excluded[count - 1];
-            block.excluded_count -= 1;
-        }
-    }
-
-    /// Leaves out a descriptor. False when its number is too large for that. Any thread may do this at any time.
-    pub fn add_descriptor(&self, fd: i32) -> bool {
-        self.descriptor_word(fd).is_some_and(|(word, bit)| {
-            word.fetch_or(bit, Ordering::Relaxed);
-            true
-        })
-    }
-
-    /// Carries a descriptor again. Any thread may do this at any time.
-    pub fn remove_descriptor(&self, fd: i32) {
-        if let Some((word, bit)) = self.descriptor_word(fd) {
-            word.fetch_and(!bit, Ordering::Relaxed);
-        }
-    }
-
-    fn descriptor_word(&self, fd: i32) -> Option<(&AtomicU64, u64)> {
-        let at = usize::try_from(fd).ok().filter(|_| fd < EXCLUDED_DESCRIPTOR_END)?;
-        // SAFETY: - within the array of a block that is never unmapped; all that the process does with its words is atomic.
-        let word = unsafe { AtomicU64::from_ptr((&raw mut (*self.block).excluded_descriptors[at / 64]).cast()) };
-        Some((word, 1 << (at % 64)))
-    }
-}
-
-unsafe fn spawn(block: *mut Block) -> i64 {
-    let flags = libc::CLONE_VM | libc::CLONE_FS | libc::CLONE_SIGHAND | libc::CLONE_THREAD | libc::CLONE_SYSVSEM;
-    let flags = (flags | libc::CLONE_SETTLS) as u64;
-    let all = u64::MAX;
-    let mut before = 0_u64;
-    let entry: unsafe extern "C" fn(*mut Block) -> ! = begin;
-    let (stack, thread_pointer);
-    // SAFETY: - masks are 8 bytes; the block is a live one.
-    unsafe {
-        let saved = (&raw mut before) as u64;
-        syscall(libc::SYS_rt_sigprocmask, libc::SIG_SETMASK as u64, (&raw const all) as u64, saved, 8);
-        (stack, thread_pointer) = ((*block).agent_stack - 64, (*block).agent_fs);
-    }
-    let result: i64;
-    // SAFETY: - the child has a stack of its own and never returns from the entry; the parent goes on behind the call.
-    //         - the child's signals stay blocked, the parent's mask is put back below.
-    unsafe {
-        asm!(
-            "syscall",
-            "test rax, rax",
-            "jnz 2f",
-            "xor ebp, ebp",
-            "mov rdi, r12",
-            "call r13",
-            "ud2",
-            "2:",
-            inlateout("rax") libc::SYS_clone => result,
-            in("rdi") flags, in("rsi") stack, in("rdx") 0, in("r10") 0, in("r8") thread_pointer,
-            in("r12") block, in("r13") entry,
-            lateout("rcx") _, lateout("r11") _,
-        );
-        syscall(libc::SYS_rt_sigprocmask, libc::SIG_SETMASK as u64, (&raw const before) as u64, 0, 8);
-    }
-    result
-}
-
-unsafe extern "C" fn begin(block: *mut Block) -> ! {
-    // SAFETY: - the block belongs to the agent; while threads are not being parked nobody else touches it.
-    let shared = unsafe { &mut *block };
-    shared.agent_tid = sys::gettid();
-    if shared.own_files != 0 {
-        let listener = shared.listener as u64;
-        // SAFETY: - a name that ends with NUL; descriptors of the agent's own table, which is a copy of the program's.
-        unsafe {
-            syscall(libc::SYS_prctl, libc::PR_SET_NAME as u64, c"redclone".as_ptr() as u64, 0, 0);
-            if listener > 0 {
-                syscall(libc::SYS_close_range, 0, listener - 1, 0, 0);
-            }
-            syscall(libc::SYS_close_range, listener + 1, u64::from(u32::MAX), 0, 0);
-        }
-    }
-    run(block)
+pub struct HookedBlock {
+    pub block: Block,
+    pub hooks: Hooks,
 }
 
 /// Answers those that connect, one after the other, for ever.
 pub fn run(block: *mut Block) -> ! {
-    // SAFETY: - as in `begin`.
+    // SAFETY: - the block belongs to the agent; while threads are not being parked nobody else touches it.
     let block = unsafe { &mut *block };
     loop {
         serve_one(block, false);
@@ -255,8 +52,8 @@ pub fn run(block: *mut Block) -> ! {
 
 /// The same in a copy, whose threads wait until the destination, which knows then that all went well, lets them go.
 pub fn run_copy(block: *mut Block) -> ! {
-    // SAFETY: - every block is the first member of a Place.
-    let hooks = unsafe { (*block.cast::<Place>()).hooks };
+    // SAFETY: - every block is the first member of a HookedBlock.
+    let hooks = unsafe { (*block.cast::<HookedBlock>()).hooks };
     if let Some(hook) = hooks.in_copy_after {
         // SAFETY: - the embedder's promise.
         unsafe { hook(hooks.context) };
@@ -305,8 +102,8 @@ struct Session<'a> {
 
 impl Session<'_> {
     fn hooks(&mut self) -> Hooks {
-        // SAFETY: - every block is the first member of a Place.
-        unsafe { (*core::ptr::from_mut(self.block).cast::<Place>()).hooks }
+        // SAFETY: - every block is the first member of a HookedBlock.
+        unsafe { (*core::ptr::from_mut(self.block).cast::<HookedBlock>()).hooks }
     }
 
     /// Takes one request. False when the other side is gone or talks nonsense.
