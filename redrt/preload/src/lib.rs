@@ -21,6 +21,7 @@
 
 mod clock;
 mod files;
+mod forks;
 mod identity;
 mod random;
 mod real;
@@ -67,3 +68,14 @@ pub extern "C" fn redrt_preload_internal_thread(internal: bool) -> bool {
 pub extern "C" fn redrt_thread_number() -> u64 {
     threads::number()
 }
+
+#[used]
+#[unsafe(link_section = ".init_array")]
+static CONSTRUCTOR: extern "C" fn() = {
+    extern "C" fn construct() {
+        state::is_active();
+        threads::adopt_main();
+        forks::watch();
+    }
+    construct
+};

@@ -5,7 +5,7 @@
 //! unpredictable only to who does not know the job's seed: no place to make lasting keys.
 
 use crate::real::{self, next};
-use crate::{files, state, threads};
+use crate::{state, threads};
 use libc::{c_char, c_int, c_void};
 use std::cell::Cell;
 use std::ffi::CStr;
@@ -24,21 +24,16 @@ thread_local! {
     static BLOCKS: Cell<u64> = const { Cell::new(0) };
 }
 
-/// A forked child draws other bytes than its parent, but the same in all replicas.
-pub fn watch_forks() {
-    unsafe extern "C" fn before() {
-        FORK_COUNT.fetch_add(1, Ordering::Relaxed);
-    }
-    unsafe extern "C" fn in_child() {
-        // The library's engine is the parent's.
-        state::set_hooks(std::ptr::null());
-        files::leave_alone();
-        let count = FORK_COUNT.swap(0, Ordering::Relaxed);
-        let path = FORK_PATH.load(Ordering::Relaxed);
-        FORK_PATH.store(state::mix(path ^ 0xf0f0, count), Ordering::Relaxed);
-    }
-    // SAFETY: the functions stay loaded as long as the process lives, for a preloaded library is never unloaded.
-    unsafe { libc::pthread_atfork(Some(before), None, Some(in_child)) };
+/// A process is about to be forked.
+pub fn count_fork() {
+    FORK_COUNT.fetch_add(1, Ordering::Relaxed);
+}
+
+/// This process was forked: what is drawn from now on depends on which fork of the parent that was.
+pub fn follow_fork() {
+    let count = FORK_COUNT.swap(0, Ordering::Relaxed);
+    let path = FORK_PATH.load(Ordering::Relaxed);
+    FORK_PATH.store(state::mix(path ^ 0xf0f0, count), Ordering::Relaxed);
 }
 
 fn quarter(state: &mut [u32; 16], [a, b, c, d]: [usize; 4]) {

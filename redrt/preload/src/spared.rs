@@ -5,15 +5,12 @@
 //! spares it before `MPI_Init`; the MPI library adds its own later ([`redrt_preload_spare`]). For the program they are
 //! not open: to close one is `EBADF`, a range goes around them. Forked children close what they like.
 
-use crate::files::{asks, is_known};
-use crate::real::{self, next};
-use crate::state;
 use libc::{c_int, c_uint};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 const WORDS: usize = 64;
 /// Descriptors with larger numbers are not spared.
-const END: c_uint = 64 * WORDS as c_uint;
+pub const END: c_uint = 64 * WORDS as c_uint;
 
 static SPARED: [AtomicU64; WORDS] = [const { AtomicU64::new(0) }; WORDS];
 
@@ -37,18 +34,14 @@ pub extern "C" fn redrt_preload_spare(fd: c_int, is_spared: bool) {
     spare(fd, is_spared);
 }
 
-fn is_marked(fd: c_uint) -> bool {
+/// Whether it is one of them.
+pub fn is_marked(fd: c_uint) -> bool {
     bit(fd).is_some_and(|(word, bit)| word.load(Ordering::Relaxed) & bit != 0)
-}
-
-/// Whether the caller may not close this descriptor: it is the program, and the descriptor is not its own.
-pub fn is_spared(fd: c_int) -> bool {
-    c_uint::try_from(fd).is_ok_and(is_marked) && state::job().is_some_and(|job| job.is_first_process())
 }
 
 /// Calls `each` with the ranges from `first` to `last`, both included, that are left when the marked descriptors are
 /// taken out. Stops at the first that fails.
-fn around(
+pub fn around(
     first: c_uint,
     last: c_uint,
     marked: impl Fn(c_uint) -> bool,
@@ -64,45 +57,4 @@ fn around(
         }
     }
     begin > last || each(begin, last)
-}
-
-fn close_range_really(first: c_uint, last: c_uint, flags: c_int) -> bool {
-    let arguments = [first.into(), last.into(), flags.into(), 0, 0, 0];
-    // SAFETY: - takes numbers only; the descriptors are the program's.
-    real::with_errno(unsafe { real::system_call(libc::SYS_close_range, arguments) }) == 0
-}
-
-/// Replaces the C library's.
-///
-/// # Safety
-/// As for the function of the C library.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
-    let is_program = state::job().is_some_and(|job| job.is_first_process());
-    if first > last || !is_program {
-        return if close_range_really(first, last, flags) { 0 } else { -1 };
-    }
-    // Files that are agreed upon are closed one by one: the library has to know.
-    if asks() && flags & libc::CLOSE_RANGE_CLOEXEC as c_int == 0 {
-        for fd in (first..=last.min(END - 1)).filter_map(|fd| c_int::try_from(fd).ok()).filter(|fd| is_known(*fd)) {
-            // SAFETY: - the program's descriptor, which it closes.
-            unsafe { crate::files::close(fd) };
-        }
-    }
-    if around(first, last, is_marked, |first, last| close_range_really(first, last, flags)) { 0 } else { -1 }
-}
-
-/// Replaces the C library's.
-///
-/// # Safety
-/// As for the function of the C library.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn closefrom(first: c_int) {
-    let first = c_uint::try_from(first).unwrap_or(0);
-    // SAFETY: - as for this function.
-    if unsafe { close_range(first, c_uint::MAX, 0) } != 0 {
-        // A kernel without close_range.
-        let first = first as c_int;
-        next!(closefrom(first => c_int) -> (), ());
-    }
 }

@@ -75,23 +75,13 @@ pub fn job() -> Option<Job> {
     Some(Job)
 }
 
-fn is_active() -> bool {
+/// Whether this process belongs to a job. The first call finds out.
+pub fn is_active() -> bool {
     match PHASE.load(Ordering::Acquire) {
         UNKNOWN => read_environment(),
         phase => phase == ACTIVE,
     }
 }
-
-#[used]
-#[unsafe(link_section = ".init_array")]
-static CONSTRUCTOR: extern "C" fn() = {
-    extern "C" fn construct() {
-        is_active();
-        crate::threads::adopt_main();
-        crate::random::watch_forks();
-    }
-    construct
-};
 
 fn read_environment() -> bool {
     let values = [c"REDRT_SEED", c"REDRT_RANK", c"REDRT_START_NS", c"REDRT_START_MONOTONIC_NS"].map(variable);

@@ -3,8 +3,13 @@
 use super::call::{Call, Operation};
 use super::{ask, interpose, is_known};
 use crate::real::{self, next};
-use crate::spared;
+use crate::{spared, state};
 use libc::{c_int, c_long, c_uint, c_void, iovec, off_t};
+
+/// Whether the caller may not close this descriptor: it is the program, and the descriptor is not its own.
+fn is_spared(fd: c_int) -> bool {
+    c_uint::try_from(fd).is_ok_and(spared::is_marked) && state::job().is_some_and(|job| job.is_first_process())
+}
 
 interpose! {
     fn dup(fd: c_int) -> c_int => Duplicate { fd, offset: 0 };
@@ -87,7 +92,7 @@ interpose! {
 /// As for the function of the C library.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn close(fd: c_int) -> c_int {
-    if spared::is_spared(fd) {
+    if is_spared(fd) {
         real::set_errno(libc::EBADF);
         return -1;
     }

@@ -13,6 +13,7 @@ pub mod call;
 mod descriptors;
 mod directories;
 mod paths;
+mod ranges;
 mod streams;
 mod trees;
 
