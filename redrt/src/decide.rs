@@ -11,9 +11,9 @@ use crate::engine::request::{Operation, RequestId};
 use crate::engine::{self, Cell, Engine};
 use crate::faults;
 use crate::mutation::{self, Mutation};
-use crate::runtime::clock::monotonic_ns;
 use crate::runtime::threads;
 use quiesce::Outcome;
+use redrt_process::clock::monotonic_ns;
 use redrt_types::Tag;
 use std::sync::atomic::{AtomicU32, Ordering};
 

@@ -7,6 +7,7 @@
 use crate::abi::{MPI_APPNUM, MPI_TAG_UB, MPI_UNIVERSE_SIZE, MPI_WTIME_IS_GLOBAL};
 use crate::error::Scope;
 use crate::objects::attached::Attached;
+use redrt_process::simulation;
 use std::ffi::c_int;
 use std::fmt::Display;
 use std::io::{Write, stderr};
@@ -15,8 +16,7 @@ use std::sync::{Arc, OnceLock};
 
 /// One line on standard error. `eprintln!` would end the program when nobody reads it.
 pub fn say(line: impl Display) {
-    #[cfg(any(test, feature = "simulation"))]
-    if crate::sim::say(&line) {
+    if simulation::say(&line) {
         return;
     }
     // Nobody is left to be told.

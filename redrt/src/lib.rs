@@ -3,7 +3,7 @@
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
 
 #[macro_use]
-pub mod process;
+extern crate redrt_process;
 
 pub mod abi;
 pub mod api;

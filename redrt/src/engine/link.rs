@@ -11,6 +11,7 @@ pub use reset::{Admission, Broken};
 
 use super::outgoing::OutgoingId;
 use super::payload::Payload;
+use redrt_process::simulation;
 use redrt_transport::frame::{self, DIGEST_BYTES, Fragment, HEADER_BYTES, Header, Kind};
 use redrt_transport::network::{Connecting, Incoming, Name, Network, Opened, Opening, Outlet, Source};
 use redrt_transport::shm::{self, Inbox, Producer, Segment};
@@ -326,8 +327,7 @@ impl Links {
         high: u64,
         body: &[u8],
     ) -> bool {
-        #[cfg(any(test, feature = "simulation"))]
-        crate::sim::step(false);
+        simulation::step(false);
         let digest = has_digest.then_some((low, high));
         let Route::Ring(producer) = &mut self.peers[to.0 as usize].route else {
             return self.transmit_elsewhere(to, [first, context, position, origin], digest, body);

@@ -89,7 +89,7 @@ impl Cell {
     fn meet_later(&self, board: &Arc<Board>, awaited: Awaited, context: u64, shares_core: bool, mut come: usize) {
         if shares_core {
             for number in 1..=LOOKS_SHARED {
-                crate::runtime::pause::yield_now();
+                redrt_process::pause::yield_now();
                 if board.has_come(awaited, &mut come) {
                     return;
                 }

@@ -39,8 +39,6 @@ pub mod traffic;
 mod verdict;
 
 use crate::coll::schedule;
-use crate::runtime::clock::monotonic_ns;
-use crate::runtime::pause;
 use cloning::Joining;
 use link::Links;
 use matching::Contexts;
@@ -48,6 +46,8 @@ use meeting::Meetings;
 use outgoing::Outgoings;
 use passive::Waiters;
 use receive::Message;
+use redrt_process::clock::monotonic_ns;
+use redrt_process::pause;
 use redrt_sync::biased::{Biased, Guard};
 use redrt_sync::fence;
 use redrt_transport::Landings;

@@ -277,7 +277,7 @@ impl Sleeper {
             }
             #[cfg(any(test, feature = "simulation"))]
             Bed::Simulated => {
-                crate::sim::sleep(Some(limit));
+                redrt_process::simulation::sleep(Some(limit));
                 true
             }
         }

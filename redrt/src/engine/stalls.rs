@@ -4,7 +4,7 @@
 //! send in its place. A stall begins when a view without somebody has come and a call is waiting, and ends when any
 //! operation completes. What the call would have waited anyway is part of it, so the figure is an upper bound.
 
-use crate::runtime::clock::monotonic_ns;
+use redrt_process::clock::monotonic_ns;
 
 /// The stall that lasts, and the longest of those before.
 #[derive(Default)]

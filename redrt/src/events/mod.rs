@@ -15,7 +15,7 @@ mod registry;
 pub use registry::{Registration, SOURCE, deliver, instance, is_safety, registration};
 
 use crate::comm::lock;
-use crate::runtime::clock::monotonic_ns;
+use redrt_process::clock::monotonic_ns;
 use redrt_types::{ReplicaId, View, World};
 use redrt_wire::event::{Finding, Mismatch};
 use std::collections::VecDeque;

@@ -3,7 +3,7 @@
 //! A call that a callback of the program makes belongs to the call below which the callback runs. What is under way
 //! when the counts are told, `MPI_Finalize` itself, is not in them.
 
-use super::clock::monotonic_ns;
+use redrt_process::clock::monotonic_ns;
 use redrt_wire::profile::{CallKind, CallTime};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};

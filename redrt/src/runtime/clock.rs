@@ -7,6 +7,7 @@
 use super::job;
 use super::preload;
 use crate::decide;
+use redrt_process::simulation;
 use redrt_wire::control::Determinism;
 use std::cell::Cell;
 use std::ffi::c_int;
@@ -27,8 +28,6 @@ thread_local! {
 }
 
 process_local! {
-    /// What is added to this machine's monotonic clock, so that it goes on in a copy on another.
-    static SHIFT_NS: AtomicI64 = AtomicI64::new(0);
     /// What the clocks showed when an image was begun.
     static AT_CUT_NS: [AtomicI64; CLOCK_COUNT] = [const { AtomicI64::new(0) }; CLOCK_COUNT];
 }
@@ -45,7 +44,7 @@ pub fn become_copy() {
     for (clock, (noted, ahead)) in AT_CUT_NS.iter().zip(AHEAD_NS.iter()).enumerate() {
         let behind = noted.load(Ordering::Relaxed) - shown_ns(clock as c_int).cast_signed();
         if clock == libc::CLOCK_MONOTONIC as usize {
-            SHIFT_NS.fetch_add(behind, Ordering::Relaxed);
+            redrt_process::clock::shift(behind);
         }
         // A replica that led by its own clocks follows now.
         let before = ahead.load(Ordering::Relaxed);
@@ -53,23 +52,10 @@ pub fn become_copy() {
     }
 }
 
-/// Nanoseconds of a monotonic clock that goes on in copies, past any library that is preloaded over the C library.
-pub fn monotonic_ns() -> u64 {
-    #[cfg(any(test, feature = "simulation"))]
-    if let Some(now) = crate::sim::now_ns() {
-        return now;
-    }
-    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: - now is valid for writes.
-    unsafe { libc::syscall(libc::SYS_clock_gettime, libc::CLOCK_MONOTONIC, &raw mut now) };
-    (now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64).saturating_add_signed(SHIFT_NS.load(Ordering::Relaxed))
-}
-
 /// What a clock shows to the calling thread: what is real below an MPI call and in a hook, else what the preloaded
 /// library shows. Faster than the system call.
 fn shown_ns(clock: c_int) -> u64 {
-    #[cfg(any(test, feature = "simulation"))]
-    if let Some(now) = crate::sim::now_ns() {
+    if let Some(now) = simulation::now_ns() {
         return now;
     }
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };

@@ -3,6 +3,7 @@
 use super::control::Control;
 use super::{agent, calls, job};
 use crate::{engine, host};
+use redrt_process::simulation;
 use redrt_types::ReplicaId;
 use redrt_wire::control::FromAgent;
 use redrt_wire::profile::ProcessProfile;
@@ -67,8 +68,7 @@ pub fn abort<T>(code: i32, message: String) -> T {
 
 /// Ends this process.
 fn exit(code: i32) -> ! {
-    #[cfg(any(test, feature = "simulation"))]
-    crate::sim::end_process();
+    simulation::end_process();
     std::process::exit(code)
 }
 
@@ -78,8 +78,7 @@ fn last_words(message: &str, words: FromAgent) {
         && let Some(control) = job.control
     {
         if control.send(&words).is_ok() {
-            #[cfg(any(test, feature = "simulation"))]
-            crate::sim::end_process();
+            simulation::end_process();
             // The daemon ends this process; if it cannot, its end is noticed by the agent thread.
             loop {
                 std::thread::park();

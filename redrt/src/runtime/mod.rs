@@ -8,7 +8,6 @@ pub mod control;
 mod leave;
 mod links;
 pub mod networks;
-pub mod pause;
 pub mod preload;
 pub mod progress;
 pub mod threads;

@@ -6,10 +6,11 @@
 //! A callback of the program is the application again, at a place of its thread's order that all replicas agree on,
 //! unless a nonblocking collective makes it: any thread that makes progress moves that on, at any time.
 
-use super::clock::monotonic_ns;
 use super::{calls, preload};
 use crate::abi::{MPI_THREAD_MULTIPLE, MPI_THREAD_SERIALIZED, MPI_THREAD_SINGLE};
 use crate::events;
+use redrt_process::clock::monotonic_ns;
+use redrt_process::simulation;
 use redrt_wire::profile::CallKind;
 use std::cell::Cell;
 use std::ffi::c_int;
@@ -220,8 +221,7 @@ const TELLS: u32 = 1 << 8;
 /// Begins an MPI call, at the end of which no lock is held.
 #[inline]
 pub fn enter(kind: CallKind) -> Inside {
-    #[cfg(any(test, feature = "simulation"))]
-    crate::sim::step(true);
+    simulation::step(true);
     let watched = WATCHED.load(Ordering::Relaxed);
     if watched == 0 {
         return Inside { was_internal: None, extra: 0 };

@@ -1,7 +1,7 @@
 //! Threads of simulated processes, of which one runs at a time.
 
 use super::world::{self, World};
-use crate::process::Process;
+use redrt_process::Process;
 use redrt_types::ProcessIndex;
 use std::any::Any;
 use std::cell::RefCell;
@@ -219,7 +219,7 @@ fn current() -> Option<Arc<Shared>> {
     CURRENT.with_borrow(Clone::clone)
 }
 
-/// See [`super::sleep`].
+/// Lets the calling process sleep until it is woken, at most so long. `false` where it is not simulated.
 pub fn sleep(limit_ns: Option<u64>) -> bool {
     let Some(shared) = current() else { return false };
     shared.unwind_if_lost();
@@ -231,7 +231,7 @@ pub fn sleep(limit_ns: Option<u64>) -> bool {
     true
 }
 
-/// See [`super::step`].
+/// Something that a process does which it may be lost before; at some of them others may run first.
 pub fn step(may_pause: bool) {
     let Some(shared) = current() else { return };
     let left = shared.steps_left.load(Ordering::Relaxed);
@@ -268,7 +268,7 @@ pub fn look() {
     });
 }
 
-/// See [`super::end_process`].
+/// Ends the calling process, if it is simulated.
 pub fn end() {
     if current().is_some() {
         resume_unwind(Box::new("the process ended itself"));

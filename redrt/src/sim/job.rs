@@ -121,6 +121,7 @@ pub fn run(seed: u64, options: &Options) -> Result<Summary, Failure> {
     let plan = program::Plan { seed: random.number(), kind };
     let losses = if options.is_undisturbed || degree == 1 { 0 } else { random.below(1 + usize::from(degree)) };
     let breaks = if options.is_undisturbed || degree == 1 || random.chance(70) { 0 } else { 1 + random.below(3) };
+    redrt_process::simulation::install(&super::SIMULATION);
     let _pinned = Pinned::here();
     let mut job = Job::new(random, rank_count, degree, plan, options);
     job.plan_faults(losses, breaks);
@@ -167,7 +168,7 @@ impl Job {
                 };
                 init_simulated(welcome, cards, Control::simulated(Box::new(hear)));
                 // Nobody begins before all have their places.
-                super::sleep(None);
+                super::actor::sleep(None);
                 program::run(plan, replica.rank.0, rank_count)
             };
             Member {

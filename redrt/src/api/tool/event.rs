@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::events::{self, ELEMENT_BYTES, Event, Kind, Registration, SOURCE};
 use crate::handle::{DatatypeHandle, InfoHandle};
 use crate::objects::info::{self, Info};
-use crate::runtime::clock::monotonic_ns;
+use redrt_process::clock::monotonic_ns;
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::Arc;
 

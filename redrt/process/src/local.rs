@@ -1,29 +1,33 @@
 //! What a process has once: its engine, its tables of handles, its place in the job.
 //!
 //! A program that runs is one process, and such a thing is a static. A simulation has a whole job in one process of the
-//! system (`sim`), with a [`Process`] for each process of the job. So what would be a static is declared with
-//! `process_local!`: in the library that programs load it is a static and costs what a static costs, and in a
-//! simulation each [`Process`] has its own, which threads find by the process that they belong to.
+//! system, with a [`Process`] for each process of the job. So what would be a static is declared with
+//! [`process_local!`](crate::process_local): in the library that programs load it is a static and costs what a static
+//! costs, and in a simulation each [`Process`] has its own, which threads find by the process that they belong to.
 //!
 //! Not declared so are things that are the same in every process: tables of constants, and what the linker or the
 //! kernel looks for (constructors, interposed functions).
 
-#[cfg(any(test, feature = "simulation"))]
-pub use simulated::{Local, Process};
-
 /// Declares what a process has once. The values must be constant expressions.
+#[cfg(not(any(test, feature = "simulation")))]
+#[macro_export]
 macro_rules! process_local {
     ($($(#[$attribute:meta])* $visibility:vis static $name:ident: $type:ty = $value:expr;)*) => {
-        $(
-            #[cfg(not(any(test, feature = "simulation")))]
-            $(#[$attribute])*
-            $visibility static $name: $type = $value;
-            #[cfg(any(test, feature = "simulation"))]
-            $(#[$attribute])*
-            $visibility static $name: $crate::process::Local<$type> = $crate::process::Local::new(|| $value);
-        )*
+        $($(#[$attribute])* $visibility static $name: $type = $value;)*
     };
 }
+
+/// Declares what a process has once. The values must be constant expressions.
+#[cfg(any(test, feature = "simulation"))]
+#[macro_export]
+macro_rules! process_local {
+    ($($(#[$attribute:meta])* $visibility:vis static $name:ident: $type:ty = $value:expr;)*) => {
+        $($(#[$attribute])* $visibility static $name: $crate::Local<$type> = $crate::Local::new(|| $value);)*
+    };
+}
+
+#[cfg(any(test, feature = "simulation"))]
+pub use simulated::{Local, Process};
 
 #[cfg(any(test, feature = "simulation"))]
 mod simulated {
