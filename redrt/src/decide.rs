@@ -4,10 +4,10 @@
 //! followers take the same outcome at the same point of the same thread, waiting until it has come true for them too
 //! (design: output commit; `quiesce::decision`).
 
-use crate::coll::schedule;
 use crate::engine::reading::{Patience, Reading};
-use crate::engine::replication::{Ahead, Asked, Streams};
+use crate::engine::replication::{Ahead, Asked};
 use crate::engine::request::{Operation, RequestId};
+use crate::engine::tasks;
 use crate::engine::{self, Cell, Engine};
 use crate::faults;
 use crate::mutation::{self, Mutation};
@@ -53,7 +53,7 @@ fn decide<T>(
     find: impl Fn(&mut Engine) -> Option<(Outcome, T)>,
     follow: impl Fn(&mut Engine, &Outcome) -> Option<T>,
 ) -> Option<T> {
-    let stream = Streams::of_this_thread();
+    let stream = threads::stream();
     let mut decided: Option<Outcome> = None;
     if !wait {
         match cell.lock().ask_ahead(stream) {
@@ -215,7 +215,7 @@ fn look_for_any(
     tag: Option<i32>,
     look: impl Fn(&mut Engine, Option<u32>, Option<i32>) -> Option<Probed>,
 ) -> Option<Probed> {
-    let stream = Streams::of_this_thread();
+    let stream = threads::stream();
     let found = simply(false, |engine| match engine.peek_outcome(stream) {
         Some(Outcome::Message { source, tag: found }) if tag.is_none_or(|tag| tag == found.0) => {
             let probed = look(engine, Some(source), Some(found.0))?;
@@ -322,7 +322,7 @@ fn ask_outside(may_act: impl Fn(&mut Engine) -> bool, act: impl Fn() -> Vec<u8>)
 /// Whether all replicas find that something is so. Waits until all have come here.
 pub fn unanimously(holds: impl FnOnce() -> bool) -> bool {
     let holds = holds();
-    let stream = Streams::of_this_thread();
+    let stream = threads::stream();
     let cell = engine::cell();
     let mut has_voted = false;
     let all = cell.wait_for(|engine| {
@@ -348,12 +348,12 @@ pub fn unanimously(holds: impl FnOnce() -> bool) -> bool {
 
 /// A clock, as the leader reads it; `here` reads this machine's.
 pub fn reading(clock: i32, here: impl Fn() -> u64) -> u64 {
-    if threads::is_in_callback() { schedule::hold(|| read(clock, here)) } else { read(clock, here) }
+    if threads::is_in_callback() { tasks::hold(|| read(clock, here)) } else { read(clock, here) }
 }
 
 fn read(clock: i32, here: impl Fn() -> u64) -> u64 {
     let cell = engine::cell();
-    let stream = Streams::of_this_thread();
+    let stream = threads::stream();
     let mut patience = Patience::default();
     // A program may do nothing but read clocks until something has come, and its followers' answers fill its inbox.
     process_local! {
@@ -386,5 +386,5 @@ pub fn cancel(id: RequestId) {
         return;
     }
     drop(engine);
-    engine::cancel::agree(id);
+    engine::cancel::agree(id, threads::stream());
 }

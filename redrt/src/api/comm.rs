@@ -14,12 +14,13 @@ use crate::abi::{
     MPI_UNEQUAL, Output,
 };
 use crate::coll::gather;
-use crate::coll::schedule::block_on;
 use crate::comm::topology::{Grid, Topology};
 use crate::comm::{self, Comm, handle_of, lock};
-use crate::dynamic::{connection, contact};
+use crate::dynamic::connection;
 use crate::engine;
+use crate::engine::contact;
 use crate::engine::request::{Operation, Status};
+use crate::engine::tasks::block_on;
 use crate::error::{Error, Result};
 use crate::handle::{CommHandle, GroupHandle, InfoHandle, RequestHandle};
 use crate::objects::attached::Attached;

@@ -3,9 +3,9 @@
 
 use crate::abi::{Input, MPI_ERR_ARG, MPI_ERR_RANK, MPI_ERR_TOPOLOGY, MPI_UNDEFINED, MPI_UNWEIGHTED, Output};
 use crate::coll::gather;
-use crate::coll::schedule::block_on;
 use crate::comm::topology::{Edges, Graph, Topology};
 use crate::comm::{self, Comm, handle_of};
+use crate::engine::tasks::block_on;
 use crate::error::{Error, Result};
 use crate::fail;
 use crate::handle::{CommHandle, InfoHandle};

@@ -20,6 +20,7 @@ use crate::posix;
 #[cfg(any(test, feature = "simulation"))]
 use crate::runtime::control::Control;
 use crate::runtime::{self, Job, threads};
+#[cfg(any(test, feature = "simulation"))]
 use redrt_wire::card::Card;
 #[cfg(any(test, feature = "simulation"))]
 use redrt_wire::control::Welcome;

@@ -2,10 +2,11 @@
 
 use super::comm::members_of;
 use crate::abi::{Input, MPI_ERR_ARG, MPI_ERR_COMM, MPI_ERR_GROUP, MPI_UNDEFINED, Output};
-use crate::coll::schedule::block_on;
 use crate::coll::{Outcome, Peers, bcast, gather, inter as two_groups};
 use crate::comm::{self, Comm, handle_of};
-use crate::dynamic::{self, contact};
+use crate::dynamic;
+use crate::engine::contact;
+use crate::engine::tasks::block_on;
 use crate::error::{Error, Result};
 use crate::fail;
 use crate::handle::{CommHandle, ErrhandlerHandle, GroupHandle, InfoHandle};

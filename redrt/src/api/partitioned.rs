@@ -8,12 +8,12 @@
 use super::p2p::persistent::{self, Lent};
 use crate::abi::{Input, MPI_ERR_ARG, MPI_ERR_REQUEST, MPI_ERR_TAG, MPI_PROC_NULL, Output};
 use crate::api::{buffers, p2p};
-use crate::coll::schedule;
 use crate::comm::{self, Comm, lock};
 use crate::datatype::{self, Kept};
 use crate::engine;
 use crate::engine::request::{Operation, RequestId, Status};
 use crate::engine::send::{SendArguments, Sent};
+use crate::engine::tasks;
 use crate::error::{Error, Result};
 use crate::fail;
 use crate::handle::{CommHandle, DatatypeHandle, InfoHandle, RequestHandle};
@@ -211,7 +211,7 @@ impl Partitioned {
             pending => {
                 let sending = engine.send_request(pending);
                 drop(engine);
-                schedule::follow(sending, round);
+                tasks::follow(sending, round);
             }
         }
         Ok(())

@@ -1,8 +1,8 @@
 //! A few numbers from each member to all.
 
 use super::gather::allgather;
-use super::schedule::block_on;
 use crate::comm::Comm;
+use crate::engine::tasks::block_on;
 use crate::error::Result;
 use redrt_transport::memory::Scratch;
 

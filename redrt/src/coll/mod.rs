@@ -1,7 +1,7 @@
 //! Collectives over replicated point-to-point messages.
 //!
 //! Every algorithm is an `async fn` over [`Peers`]: a blocking collective polls it on the caller's stack, a nonblocking
-//! one boxes it and lets any waiting thread poll it (`schedule`). So there is one text of each algorithm. They name
+//! one boxes it and lets any waiting thread poll it (`engine::tasks`). So there is one text of each algorithm. They name
 //! every source, hence need no decisions, and combine operands in an order that depends on ranks alone, so that
 //! replicas compute the same bits.
 //!
@@ -18,17 +18,17 @@ pub mod inter;
 pub mod neighbor;
 pub mod reduce;
 pub mod scan;
-pub mod schedule;
 
 use crate::abi::MPI_ERR_TRUNCATE;
 use crate::engine::payload::{Payload, Target};
-use crate::engine::request::RequestId;
+use crate::engine::request::{RequestId, Status};
 use crate::engine::send::{SendArguments, Sent};
-use crate::engine::{self, Engine};
+use crate::engine::{self, tasks};
 use crate::error::Error;
+use crate::runtime::threads;
 use redrt_transport::memory::Region;
 use redrt_types::VirtualRank;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -65,6 +65,17 @@ impl From<Failure> for Error {
             Failure::Refused(error) => error,
         }
     }
+}
+
+/// Begins a collective that any waiting thread moves on, at a moment that differs between replicas.
+pub fn start(collective: impl Future<Output = Outcome> + Send + 'static) -> RequestId {
+    let mut collective = Box::pin(collective);
+    tasks::start(poll_fn(move |context| {
+        threads::aside(|| collective.as_mut().poll(context)).map(|outcome| {
+            let error = outcome.err().map_or(0, |failure| failure.class());
+            Status { error, ..Status::EMPTY }
+        })
+    }))
 }
 
 /// The members of a communicator, as one collective operation sees them.
@@ -192,9 +203,4 @@ pub async fn all(steps: impl IntoIterator<Item = Step>) -> Outcome {
         outcome = outcome.and(step.await);
     }
     outcome
-}
-
-/// How many completions the engine has seen: a pending collective is worth polling again only after another one.
-pub(crate) fn completions(engine: &Engine) -> u64 {
-    engine.requests.completions
 }

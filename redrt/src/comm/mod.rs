@@ -11,7 +11,7 @@ use crate::coll::Peers;
 use crate::coll::board::{self, seat::Seat};
 use crate::coll::check::Checks;
 use crate::dynamic::connection;
-use crate::dynamic::contact::{self, Identity};
+use crate::engine::contact::{self, Identity};
 use crate::error::{Error, Result};
 use crate::handle::{CommHandle, Held, Table};
 use crate::mutation::{self, Mutation};

@@ -14,11 +14,11 @@
 //! Jobs of one tree, of which one has spawned the other, end together by their `redrun`s, with the exit code of the one
 //! that failed first. So links between them that break say nothing.
 
-use super::contact::{self, Identity};
 use crate::coll::barrier::barrier;
-use crate::coll::schedule::block_on;
 use crate::coll::{Outcome, Peers};
 use crate::comm::{self, Comm};
+use crate::engine::contact::{self, Identity};
+use crate::engine::tasks::block_on;
 use crate::{engine, runtime};
 use redrt_types::{ProcessIndex, VirtualRank};
 use rustc_hash::FxHashMap;
@@ -94,7 +94,7 @@ fn release(key: u64) {
 }
 
 /// The link with a process of another job broke. What that means for this one, if it cannot go on.
-pub fn lost(process: ProcessIndex, name: impl FnOnce() -> String) -> Option<String> {
+pub fn loss_of(process: ProcessIndex, name: &str) -> Option<String> {
     let rank = VirtualRank(process.0);
     let own_tree = runtime::job().map_or(0, |job| job.welcome.origin.tree);
     let is_of_tree = contact::of(process).is_some_and(|contact| contact.tree == own_tree);
@@ -104,7 +104,7 @@ pub fn lost(process: ProcessIndex, name: impl FnOnce() -> String) -> Option<Stri
         is_death |= !connection.is_parting;
     }
     let is_loss = is_death && !is_of_tree;
-    is_loss.then(|| format!("{}, to which this process is connected, has ended without disconnecting", name()))
+    is_loss.then(|| format!("{name}, to which this process is connected, has ended without disconnecting"))
 }
 
 /// `MPI_Comm_disconnect`: waits for all members, and lets go of the communicator.

@@ -1,8 +1,8 @@
 //! What jobs that meet tell each other, damaged.
 
-use super::contact::Contact;
 use super::port::Terms;
 use super::{Told, contacts, contacts_from_words, words_of_contacts};
+use crate::engine::contact::Contact;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::Index;

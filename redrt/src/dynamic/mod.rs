@@ -14,45 +14,35 @@
 //! in between is needed. How they part is said in [`connection`].
 
 pub mod connection;
-pub mod contact;
 #[cfg(test)]
 mod fuzz;
+mod learn;
 pub mod port;
 pub mod redrun;
 
+pub use learn::own_contact;
+
 use crate::abi::{MPI_ERR_COMM, MPI_ERR_OTHER};
-use crate::coll::schedule::block_on;
 use crate::coll::{Outcome, Peers, bcast, gather};
 use crate::comm::{self, Comm};
+use crate::engine::contact::{self, Contact};
+use crate::engine::tasks::block_on;
 use crate::error::{Error, Result};
 use crate::fail;
-use contact::Contact;
+use learn::learn;
 use port::{Awaited, Terms};
 use redrt_transport::memory::Scratch;
 use redrt_wire::secret::Secret;
 use serde::{Deserialize, Serialize};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 process_local! {
-    /// Set as soon as this process has to do with other jobs: then it is never known to wait in vain.
-    static IS_USED: AtomicBool = AtomicBool::new(false);
     /// The intercommunicator with the job that spawned this one.
     static PARENT: OnceLock<Arc<Comm>> = OnceLock::new();
 }
 
 /// A contact with its length fits that.
 const CONTACT_BYTES: usize = 160;
-
-/// Whether this process may wait for something that nobody in its job does.
-pub fn is_used() -> bool {
-    IS_USED.load(Ordering::Relaxed)
-}
-
-/// This process has to do with other jobs from now on.
-pub fn begin() {
-    IS_USED.store(true, Ordering::Relaxed);
-}
 
 /// The intercommunicator with the job that spawned this one, if one did.
 pub fn parent() -> Option<&'static Arc<Comm>> {
@@ -102,8 +92,8 @@ pub fn bridge(comm: &Comm, root: usize, meet: impl FnOnce(Terms) -> Result<Met>)
     if comm.remote.is_some() {
         fail!(MPI_ERR_COMM, "{} is an intercommunicator", comm.label());
     }
-    begin();
-    let own = contact::own();
+    contact::meet();
+    let own = own_contact();
     let peers = comm.peers();
     let is_root = peers.rank == root;
     let gathered = block_on(gather_contacts(comm.peers(), own.as_ref().ok(), root))?;
@@ -118,7 +108,7 @@ pub fn bridge(comm: &Comm, root: usize, meet: impl FnOnce(Terms) -> Result<Met>)
     let bytes = block_on(tell(peers, comm.peers(), root, bytes))?;
     match postcard::from_bytes(&bytes) {
         Ok(Told::Met { context, remote, note }) => {
-            let remote = contact::learn(remote)?;
+            let remote = learn(remote)?;
             if let Some(both) = remote.iter().find(|member| comm.members.contains(member)) {
                 fail!(MPI_ERR_COMM, "rank {both} is in both groups");
             }
@@ -163,9 +153,9 @@ pub fn meet_parent(port: &str) -> Result {
 /// # Errors
 /// `MPI_ERR_OTHER` when one cannot be reached.
 pub fn members_as_words(peers: Peers, root: usize) -> Result<Vec<u64>> {
-    begin();
+    contact::meet();
     let is_root = peers.rank == root;
-    let gathered = block_on(gather_contacts(peers, contact::own().as_ref().ok(), root))?;
+    let gathered = block_on(gather_contacts(peers, own_contact().as_ref().ok(), root))?;
     if !is_root {
         return Ok(Vec::new());
     }
@@ -178,7 +168,7 @@ pub fn members_as_words(peers: Peers, root: usize) -> Result<Vec<u64>> {
 /// `MPI_ERR_OTHER` when they cannot be understood.
 pub fn members_from_words(words: &[u64]) -> Result<Vec<redrt_types::VirtualRank>> {
     match contacts_from_words(words) {
-        Some(members) => contact::learn(members),
+        Some(members) => learn(members),
         None => fail!(MPI_ERR_OTHER, "the leader of the other group said something that cannot be understood"),
     }
 }

@@ -10,8 +10,8 @@
 //! The connection is encrypted, whatever the jobs are, since the secrets of their links pass over it. It is closed when
 //! both have the other's terms; the processes open links of their own from then on.
 
-use super::contact::Contact;
 use crate::abi::{MPI_ERR_PORT, MPI_MAX_PORT_NAME};
+use crate::engine::contact::Contact;
 use crate::error::{Error, Result};
 use crate::runtime::agent;
 use crate::{engine, fail};

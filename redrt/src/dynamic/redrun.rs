@@ -1,5 +1,6 @@
 //! What a process asks of `redrun`: to start a job, and names of ports.
 
+use crate::engine::contact;
 use crate::error::{Error, Result};
 use crate::{engine, fail, runtime};
 use redrt_wire::control::FromAgent;
@@ -58,7 +59,7 @@ pub fn heed(number: u64, answer: Answer) {
 /// # Errors
 /// `code`, in a program that was not started by `redrun`.
 pub fn ask_name(request: NameRequest, code: i32) -> Result<NameAnswer> {
-    super::begin();
+    contact::meet();
     let question = Question::ask(Request::Name(request), code)?;
     match engine::cell().wait_for(|_| question.answer()) {
         Answer::Name(answer) => Ok(answer),

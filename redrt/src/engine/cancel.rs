@@ -11,16 +11,15 @@
 //! that one of them has matched comes to all. A new leader gets the ballots again. MPI_Cancel therefore waits until all
 //! replicas of the rank have called it, but for no other rank.
 
-use super::replication::{Asked, Streams};
+use super::cell;
+use super::replication::Asked;
 use super::request::RequestId;
-use crate::engine;
-use quiesce::Outcome;
+use quiesce::{Outcome, StreamId};
 
-/// Cancels a receive in all replicas or in none.
-pub fn agree(id: RequestId) {
-    let stream = Streams::of_this_thread();
+/// Cancels a receive in all replicas or in none, which is the next outcome of the calling thread's stream.
+pub fn agree(id: RequestId, stream: StreamId) {
     let mut frozen = None;
-    engine::cell().wait_for(|engine| {
+    cell().wait_for(|engine| {
         // First what the leader did before, which this replica did not: else the ballot would be for another outcome.
         engine.skip_readings(stream);
         let is_frozen = *frozen.get_or_insert_with(|| {

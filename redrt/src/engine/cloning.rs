@@ -11,7 +11,6 @@
 use super::link::{Identity, Links};
 use super::receive::Data;
 use super::{Cell, Engine};
-use crate::runtime;
 use quiesce::matching::Order;
 use redrt_sync::biased::Guard;
 use redrt_transport::Landings;
@@ -139,9 +138,6 @@ impl Engine {
             return;
         }
         self.joining = Joining::Done;
-        if let Some(control) = runtime::job().and_then(|job| job.control) {
-            // If the daemon is gone, so is the job.
-            let _ = control.send(&FromAgent::InStep);
-        }
+        self.runtime.tell(FromAgent::InStep);
     }
 }

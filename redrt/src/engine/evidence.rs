@@ -6,7 +6,6 @@
 use super::Engine;
 use super::receive::Data;
 use super::request::Operation;
-use crate::runtime;
 use quiesce::{Action, Finding, MessageId, MismatchReport};
 use redrt_transport::frame::NO_CORE;
 use redrt_types::{ReplicaId, Tag, ViewNumber};
@@ -141,9 +140,6 @@ impl Engine {
             view: compared.suspect.view,
             difference: compared.difference,
         };
-        if let Some(control) = runtime::job().and_then(|job| job.control) {
-            // If the daemon is gone, so is the job.
-            let _ = control.send(&FromAgent::Event(Event::Evidence(Box::new(evidence))));
-        }
+        self.runtime.tell(FromAgent::Event(Event::Evidence(Box::new(evidence))));
     }
 }

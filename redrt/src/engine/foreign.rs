@@ -1,7 +1,6 @@
-//! What becomes of links to processes of other jobs. See `dynamic`.
+//! What becomes of links to processes of other jobs. See `contact`.
 
-use super::{Cell, Engine};
-use crate::dynamic::{connection, contact};
+use super::{Cell, Engine, contact};
 use redrt_types::ProcessIndex;
 use std::sync::atomic::Ordering;
 
@@ -26,8 +25,8 @@ impl Engine {
         self.links.give_up(process);
         // A wait for the others to part is over.
         self.requests.completions += 1;
-        if let Some(loss) = connection::lost(process, || self.links.name_of(process)) {
-            crate::runtime::abort(1, loss)
+        if let Some(loss) = self.runtime.loss_of(process, &self.links.name_of(process)) {
+            self.runtime.abort(1, loss);
         }
     }
 }

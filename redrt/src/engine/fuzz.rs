@@ -6,9 +6,9 @@
 use super::link::{Identity, Links};
 use super::outgoing::OutgoingId;
 use super::payload::{Payload, Target};
-use super::replication::Replication;
 use super::request::RequestId;
 use super::send::{SendArguments, Sent};
+use super::tests::{alone::Alone, replication};
 use super::{Engine, Setup};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -17,7 +17,6 @@ use redrt_transport::frame::{FLAG_DIGEST, Fragment, Grant, Header, Kind, Rendezv
 use redrt_transport::shm::Segment;
 use redrt_types::{ContextId, Incarnation, ProcessIndex, ReplicaId, SeqNum, View, ViewNumber, VirtualRank, World};
 use redrt_wire::card::Card;
-use redrt_wire::control::{Determinism, Files, OnSdc, Options, Protocol, Transport, Verification};
 use redrt_wire::secret::Secret;
 use sdc_detect::Element;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -169,34 +168,9 @@ fn engine(me: ReplicaId, world: &World, segment: Segment) -> Engine {
     for process in (0..world.process_count()).map(ProcessIndex) {
         links.set_card(Card { process, host_number: 0, host: String::new(), pid, endpoints: Vec::new() });
     }
-    let replication = world.is_replicated().then(|| {
-        let replica = quiesce::Replica::new(quiesce::Config {
-            me,
-            world: world.clone(),
-            view: View::initial(world),
-            protocol: quiesce::Protocol::Hash,
-            verification: quiesce::Verification::Strict,
-        });
-        let options = Options {
-            protocol: Protocol::Hash,
-            verification: Verification::Strict,
-            transport: Transport::Shm,
-            determinism: Determinism::Full,
-            files: Files::Once,
-            on_sdc: OnSdc::Heal,
-            seed: SEED,
-            sums_messages: false,
-            scrubs: false,
-            verifies_reads: false,
-            verifies_clones: false,
-            traces: false,
-            checks_collectives: false,
-            pedantic: false,
-            profiles: false,
-        };
-        Box::new(Replication::new(replica, &options, world.degree(me.rank) > 1))
-    });
-    Engine::new(Setup { me, world: world.clone(), links, shares_core: false, replication, traces: None, traffic: None })
+    let replication = world.is_replicated().then(|| Box::new(replication(world, me, SEED)));
+    let (shares_core, traces, traffic) = (false, None, None);
+    Engine::new(Setup { runtime: &Alone, me, world: world.clone(), links, shares_core, replication, traces, traffic })
 }
 
 impl Job {

@@ -4,7 +4,6 @@
 //! board itself, for a while without the engine's lock, which is all that it takes where nobody is late.
 
 use super::{Cell, Engine};
-use crate::comm;
 use redrt_transport::board::{Awaited, Board};
 use std::sync::Arc;
 
@@ -62,10 +61,10 @@ impl Meetings {
         self.count
     }
 
-    /// Who has not come, by rank in the communicator, and its name.
-    pub fn missing(&self) -> impl Iterator<Item = (usize, String)> + '_ {
+    /// Who has not come, by rank in the communicator, and its context.
+    pub fn missing(&self) -> impl Iterator<Item = (usize, u64)> + '_ {
         let missing = |waiting: &Waiting| Some((waiting.board.missing(waiting.awaited)?, waiting.context));
-        self.waiting.iter().filter_map(missing).map(|(rank, context)| (rank, comm::label_of_context(context)))
+        self.waiting.iter().filter_map(missing)
     }
 }
 

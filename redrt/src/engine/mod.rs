@@ -12,6 +12,7 @@
 
 pub mod cancel;
 pub mod cloning;
+pub mod contact;
 mod evidence;
 mod foreign;
 #[cfg(test)]
@@ -29,16 +30,17 @@ pub mod rendezvous;
 pub mod replication;
 pub mod request;
 mod reset;
+mod runtime;
 pub mod send;
 pub mod sleep;
 mod stalls;
+pub mod tasks;
 #[cfg(test)]
 mod tests;
 pub mod traces;
 pub mod traffic;
 mod verdict;
 
-use crate::coll::schedule;
 use cloning::Joining;
 use link::Links;
 use matching::Contexts;
@@ -68,14 +70,17 @@ use traces::Traces;
 use traffic::Traffic;
 
 /// `MPI_ANY_SOURCE` of the standard ABI.
-pub const ANY_SOURCE: i32 = crate::abi::MPI_ANY_SOURCE;
+pub const ANY_SOURCE: i32 = -1;
 /// `MPI_ANY_TAG` of the standard ABI.
-pub const ANY_TAG: i32 = crate::abi::MPI_ANY_TAG;
+pub const ANY_TAG: i32 = -2;
 /// `MPI_PROC_NULL` of the standard ABI.
-pub const PROC_NULL: i32 = crate::abi::MPI_PROC_NULL;
+pub const PROC_NULL: i32 = -3;
+
+pub use runtime::{Runtime, has_faults, set_has_faults};
 
 /// One process's communication state.
 pub struct Engine {
+    runtime: &'static dyn Runtime,
     /// The place this process has.
     pub me: ReplicaId,
     /// Shape of the job.
@@ -116,6 +121,8 @@ pub struct Engine {
 
 /// What the engine is made from.
 pub struct Setup {
+    /// The process around it.
+    pub runtime: &'static dyn Runtime,
     /// The place of this process.
     pub me: ReplicaId,
     /// Shape of the job.
@@ -140,6 +147,7 @@ impl Engine {
             contexts.set_order(replication.order(), &mut Vec::new());
         }
         Self {
+            runtime: setup.runtime,
             me: setup.me,
             world: setup.world,
             links: setup.links,
@@ -353,6 +361,7 @@ impl Drop for Locked<'_> {
 
 /// The engine and what its threads wait on.
 pub struct Cell {
+    runtime: &'static dyn Runtime,
     engine: Biased<Engine>,
     /// One thread of the program at most is in MPI.
     one_thread: AtomicBool,
@@ -380,9 +389,9 @@ process_local! {
 pub fn install(engine: Engine, sleeper: Sleeper, one_thread: bool) {
     let (opened, has_news) = (Mutex::default(), AtomicBool::new(false));
     let (is_wanted, gate) = (AtomicBool::new(false), Condvar::new());
-    let engine = Biased::new(engine);
+    let (runtime, engine) = (engine.runtime, Biased::new(engine));
     let one_thread = AtomicBool::new(one_thread);
-    let cell = Cell { engine, one_thread, others: Condvar::new(), sleeper, opened, has_news, is_wanted, gate };
+    let cell = Cell { runtime, engine, one_thread, others: Condvar::new(), sleeper, opened, has_news, is_wanted, gate };
     cell.choose_bias(&mut cell.engine.lock_slowly());
     assert!(CELL.set(cell).is_ok(), "the engine is installed twice");
 }
@@ -465,7 +474,7 @@ impl Cell {
                 return value;
             }
         };
-        if crate::window::wait_for_program() {
+        if tasks::program_has_come_further(self.runtime) {
             // It has come further.
             engine.requests.completions += 1;
         }
@@ -508,10 +517,10 @@ impl Cell {
             self.take_news(&mut engine);
             let missing = wanted.missing(engine.requests.completions);
             let progressed = engine.progress(missing);
-            if schedule::is_active() && engine.requests.completions != advanced {
+            if tasks::is_active() && engine.requests.completions != advanced {
                 advanced = engine.requests.completions;
                 drop(engine);
-                schedule::advance_all();
+                tasks::advance_all();
                 engine = self.lock_to_wait();
             }
             if wanted.is_due(engine.requests.completions, progressed) {
@@ -572,12 +581,12 @@ impl Cell {
         let mut engine = self.lock();
         self.take_news(&mut engine);
         engine.progress(1);
-        if crate::window::wait_for_program() {
+        if tasks::program_has_come_further(self.runtime) {
             engine.requests.completions += 1;
         }
         drop(engine);
-        if schedule::is_active() {
-            schedule::advance_all();
+        if tasks::is_active() {
+            tasks::advance_all();
         }
     }
 

@@ -8,7 +8,6 @@
 use super::Engine;
 use super::receive::Data;
 use super::request::Operation;
-use crate::comm;
 use quiesce::matching::Pattern;
 use redrt_types::ViewNumber;
 use redrt_wire::control::Passive;
@@ -71,19 +70,20 @@ impl Engine {
     /// The oldest operations that are not complete, in words, and whether it is its leader alone that it waits for.
     fn waits_for(&mut self) -> (Vec<String>, bool) {
         let mut told = Vec::new();
-        for (context, pattern) in self.contexts.posted().filter(|(context, _)| !crate::window::serves(*context)) {
+        for (context, pattern) in self.contexts.posted().filter(|(context, _)| !self.runtime.serves(*context)) {
             let Pattern { source, tag } = pattern;
             let source = source.map_or("any rank".to_owned(), |rank| format!("rank {rank}"));
-            if let Some(collective) = comm::told_in_context(context) {
+            if let Some(collective) = self.runtime.told_in_context(context) {
                 told.push(format!("{source} to come to {collective}"));
                 continue;
             }
             let tag = tag.map_or("any tag".to_owned(), |tag| format!("tag {}", tag.0));
-            told.push(format!("a message from {source}, {tag}, {}", comm::label_of_context(context)));
+            told.push(format!("a message from {source}, {tag}, {}", self.runtime.label_of_context(context)));
         }
-        told.extend(
-            self.meetings.missing().map(|(rank, label)| format!("rank {rank} to come to a collective of {label}")),
-        );
+        told.extend(self.meetings.missing().map(|(rank, context)| {
+            let label = self.runtime.label_of_context(context);
+            format!("rank {rank} to come to a collective of {label}")
+        }));
         for (_, message) in &self.messages {
             let receives = message.receive.is_some() && !message.is_shadow;
             if receives && matches!(message.data, Data::Placed | Data::Landing(_)) {

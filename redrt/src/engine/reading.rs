@@ -22,9 +22,6 @@
 use super::Engine;
 use super::refusal::Fault;
 use super::replication::Asked;
-use crate::events;
-use crate::runtime;
-use crate::runtime::threads;
 use quiesce::{DecisionKey, Lookup, Outcome, StreamId};
 use redrt_process::clock::monotonic_ns;
 use redrt_transport::frame::{Header, Kind, Whereabouts};
@@ -112,7 +109,7 @@ impl Patience {
         if let Some(answer) = engine.replication().readings.answers.get_mut(&thread).and_then(Option::take) {
             let is_unknown = (answer.calls, answer.outcomes) == (0, 0);
             let asked = engine.replication().asked.get(&stream).copied().unwrap_or(0);
-            let went_past = answer.calls > threads::call_count() && answer.outcomes <= asked;
+            let went_past = answer.calls > engine.runtime.call_count() && answer.outcomes <= asked;
             let has_diverged = HAS_DIVERGED.load(Ordering::Relaxed);
             let has_waited = now - self.began_ns > UNKNOWN_WAIT_NS || has_diverged;
             let (last, since_ns) = self.stands.filter(|(last, _)| *last == answer).unwrap_or((answer, now));
@@ -204,12 +201,8 @@ impl Engine {
         if HAS_DIVERGED.swap(true, Ordering::Relaxed) {
             return;
         }
-        events::paths_parted(self.me);
-        if let Some(control) = runtime::job().and_then(|job| job.control) {
-            let event = Event::Divergence { replica: self.me, what: what.to_owned() };
-            // If the daemon is gone, so is the job.
-            let _ = control.send(&FromAgent::Event(event));
-        }
+        let event = Event::Divergence { replica: self.me, what: what.to_owned() };
+        self.runtime.tell(FromAgent::Event(event));
     }
 
     fn ask_whereabouts(&mut self, thread: u64) {
@@ -234,10 +227,10 @@ impl Engine {
             }
         } else if self.replication().replica.is_deciding() {
             // In this order: had the thread begun its next call before the count is taken, it has decided before that.
-            let calls = threads::calls_of(thread);
+            let calls = self.runtime.calls_of(thread);
             let outcomes = self.replication().asked.get(&StreamId::Thread(thread)).copied().unwrap_or(0);
             self.flush();
-            let answer = Whereabouts { calls, outcomes, pulse: threads::pulse_of(thread) };
+            let answer = Whereabouts { calls, outcomes, pulse: self.runtime.pulse_of(thread) };
             self.links.send(from, Header::new(Kind::Whereabouts, thread), None, &answer.to_bytes());
         }
         Ok(())

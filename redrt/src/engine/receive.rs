@@ -1,13 +1,12 @@
 //! Receiving: frames in, matching, payloads into place.
 
-use super::Engine;
 use super::evidence::Suspect;
 use super::matching::ContextIndex;
 use super::outgoing::OutgoingId;
 use super::payload::{Scatter, Target};
 use super::refusal::Fault;
 use super::request::{Operation, RequestId, Status};
-use crate::dynamic;
+use super::{Engine, contact};
 use quiesce::MessageId;
 use quiesce::matching::{Arrived, Pattern, Posted};
 use redrt_transport::frame::{FLAG_DIGEST, Fragment, FrameError, Grant, Header, Kind, Rendezvous};
@@ -236,7 +235,7 @@ impl Engine {
         }
         // A communicator with members of other jobs may have more, and its messages may come before this process knows
         // of it.
-        let rank_count = if dynamic::is_used() { World::RANK_COUNT_MAX } else { self.world.rank_count() };
+        let rank_count = if contact::are_met() { World::RANK_COUNT_MAX } else { self.world.rank_count() };
         if is_message && header.source >= rank_count {
             return Err(Fault::Source { source_rank: header.source, rank_count });
         }

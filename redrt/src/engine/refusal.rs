@@ -5,12 +5,12 @@
 //! Until its view is here, what the other owes is missing, as after a death.
 
 use super::Engine;
-use crate::runtime;
 use quiesce::{Breach, ProtocolError};
 use redrt_transport::frame::{FrameError, Kind};
 use redrt_transport::landing::LandingError;
 use redrt_transport::network::Rubbish;
 use redrt_types::{Incarnation, ProcessIndex, ReplicaId};
+use redrt_wire::control::FromAgent;
 
 /// What is wrong with a frame, in words that follow on the name of who sent it.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -95,7 +95,8 @@ impl Engine {
     pub(super) fn refuse(&mut self, from: Option<ProcessIndex>, fault: &Fault) {
         if let Some(from) = from.filter(|from| self.is_foreign(*from)) {
             self.links.close(from, Incarnation(0));
-            return runtime::refused(None, format!("{} {fault}", self.links.name_of(from)));
+            let what = format!("{} {fault}", self.links.name_of(from));
+            return self.runtime.tell(FromAgent::Refused { peer: None, what });
         }
         let peer = match fault {
             Fault::Protocol { by, .. } => Some(*by),
@@ -109,7 +110,7 @@ impl Engine {
                 return;
             }
         }
-        runtime::refused(peer, fault.to_string());
+        self.runtime.tell(FromAgent::Refused { peer, what: fault.to_string() });
     }
 
     /// Whether the view has this replica. Without replication, a view that lacks somebody ends the job.

@@ -12,23 +12,22 @@ mod incoming;
 mod outcomes;
 
 pub use incoming::Whole;
-pub use outcomes::{Ahead, Asked, Streams};
+pub use outcomes::{Ahead, Asked};
 
-use super::Engine;
 use super::cloning::Joining;
 use super::evidence;
 use super::link::Body;
 use super::outgoing::OutgoingId;
 use super::reading::Readings;
 use super::send::{SendArguments, Sent};
-use crate::{comm, events, faults, runtime};
+use super::{Engine, has_faults};
 use quiesce::matching::{Match, Order};
 use quiesce::{Frame, Output, PayloadKey, Replica, StreamId};
 use redrt_transport::frame::{FLAG_DIGEST, Header, Kind, Rendezvous};
 use redrt_transport::memory;
 use redrt_transport::network::Source;
 use redrt_types::{ContextId, Digest, Envelope, ProcessIndex, ReplicaId, SeqNum, Tag, View, VirtualRank};
-use redrt_wire::control::{Determinism, Options};
+use redrt_wire::control::{Determinism, OnSdc, Options};
 use redrt_wire::event::{Coverage, Statistics};
 use redrt_wire::profile::SentTo;
 use redrt_wire::trace::Sending;
@@ -52,6 +51,8 @@ pub struct Replication {
     /// Over all messages sent, and all received; only where faults are injected.
     sums: Option<[u64; 2]>,
     determinism: Determinism,
+    /// The job is ended when nobody knows which replica is wrong.
+    pub(super) aborts_on_sdc: bool,
     /// The own sphere has siblings, so that outcomes must be agreed.
     has_siblings: bool,
     /// How many outcomes each thread has asked for.
@@ -77,6 +78,7 @@ impl Replication {
             seed: options.seed,
             sums: options.sums_messages.then_some([0; 2]),
             determinism: options.determinism,
+            aborts_on_sdc: options.on_sdc == OnSdc::Abort,
             has_siblings,
             asked: FxHashMap::default(),
             decisions: 0,
@@ -207,7 +209,7 @@ impl Engine {
         let compared = self.replication.as_ref().map(|replication| replication.replica.coverage());
         let mut named = BTreeMap::<String, (u64, u64)>::new();
         for (context, (messages, bytes)) in compared.unwrap_or_default() {
-            let total = named.entry(comm::label_of_context(context.0)).or_default();
+            let total = named.entry(self.runtime.label_of_context(context.0)).or_default();
             *total = (total.0 + messages, total.1.saturating_add(bytes));
         }
         let one = |(communicator, (messages, bytes))| Coverage { communicator, messages, bytes };
@@ -237,7 +239,7 @@ impl Engine {
         }
         self.carry_out();
         if let Some(outgoing) = self.outgoing.get_mut(id)
-            && let Some(payload) = faults::logged(&outgoing.payload)
+            && let Some(payload) = self.runtime.corrupt_kept(&outgoing.payload)
         {
             outgoing.payload = payload;
         }
@@ -269,7 +271,7 @@ impl Engine {
             Output::Detach { payload } => self.detach(OutgoingId(payload.0)),
             Output::Mismatch(report) => {
                 let (element, excerpt) = self.look_at(&report);
-                super::verdict::report(&report, element, excerpt);
+                self.report(&report, element, excerpt);
             }
             Output::WildcardDecided { context, index, source } => {
                 let context = self.contexts.index(context.0);
@@ -343,7 +345,7 @@ impl Engine {
         let outgoing = self.outgoing.get_mut(id).expect("it is kept until it is released");
         let payload = &outgoing.payload;
         header.element = outgoing.element as u8;
-        let flip = faults::take_wire_bit(payload.len());
+        let flip = if has_faults() { self.runtime.take_wire_bit(payload.len()) } else { None };
         if outgoing.eager {
             if let Some(bit) = flip {
                 let mut bytes = payload.bytes().to_vec();
@@ -369,10 +371,11 @@ impl Engine {
         let bytes = postcard::to_stdvec(frame).expect("protocol frames are plain data");
         if bytes.len() > PROTOCOL_BYTES_MAX {
             let message = format!("replica {} has {} bytes to tell {} at once: too many", self.me, bytes.len(), to.0);
-            return runtime::abort(1, message);
+            self.runtime.abort(1, message);
         }
         let seed = self.replication().seed;
-        let flip = if matches!(frame, Frame::Decisions { .. }) { faults::take_decision_bit(bytes.len()) } else { None };
+        let is_hit = has_faults() && matches!(frame, Frame::Decisions { .. });
+        let flip = if is_hit { self.runtime.take_decision_bit(bytes.len()) } else { None };
         let mut sent_bytes = 0;
         let mut parts = bytes.chunks(PROTOCOL_PART_BYTES).peekable();
         while let Some(part) = parts.next() {
@@ -399,7 +402,7 @@ impl Engine {
         if view.number <= before.number {
             return;
         }
-        events::view_changed(&self.world, &before, &view);
+        self.runtime.view_changed(&self.world, &before, &view);
         let has_lost = self.world.replicas().any(|replica| before.is_live(replica) && !view.is_live(replica));
         for replica in self.world.replicas() {
             let Some(member) = before.member(replica) else { continue };

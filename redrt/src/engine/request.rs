@@ -34,6 +34,9 @@ impl Status {
         Self { source: crate::engine::ANY_SOURCE, tag: crate::engine::ANY_TAG, error: 0, bytes: 0, cancelled: false };
 }
 
+/// Begins a round of a persistent request. What it fails with is its maker's, who takes it back.
+pub type Start = dyn Fn() -> Result<Option<RequestId>, Box<dyn std::error::Error + Send + Sync>> + Send + Sync;
+
 /// What a request is about.
 pub enum Operation {
     /// A send; completes when its payload is no longer needed.
@@ -50,7 +53,7 @@ pub enum Operation {
     /// Set up once, started many times (MPI-5.0 §3.9). Complete while it is inactive.
     Persistent {
         /// Begins one round.
-        start: Arc<dyn Fn() -> crate::error::Result<Option<RequestId>> + Send + Sync>,
+        start: Arc<Start>,
         /// The round under way.
         round: Option<RequestId>,
         /// Started, and not yet found complete by the application.

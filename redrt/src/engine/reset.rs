@@ -8,8 +8,6 @@
 use super::Engine;
 use super::link::{Admission, Broken};
 use super::receive::Data;
-use crate::events;
-use crate::runtime;
 use redrt_transport::network::Incoming;
 use redrt_types::ProcessIndex;
 use redrt_wire::control::FromAgent;
@@ -26,7 +24,9 @@ impl Engine {
         }
         match broken {
             Broken::Lost { process, epoch } if self.is_replicated() => self.reconnect(process, epoch + 1),
-            Broken::Lost { process, .. } | Broken::Refused(process) => runtime::suspect(self.world.replica(process)),
+            Broken::Lost { process, .. } | Broken::Refused(process) => {
+                self.runtime.tell(FromAgent::Suspect(self.world.replica(process)));
+            }
         }
     }
 
@@ -45,13 +45,8 @@ impl Engine {
             return;
         }
         let peer = self.world.replica(receiver.name.from);
-        if self.links.judge(&receiver) == Admission::Same
-            && self.links.take_receiver(receiver)
-            && let Some(control) = runtime::job().and_then(|job| job.control.as_ref())
-        {
-            events::link_restored(peer);
-            // If the daemon is gone, so is the job.
-            let _ = control.send(&FromAgent::Event(Event::Reconnected { replica: self.me, peer }));
+        if self.links.judge(&receiver) == Admission::Same && self.links.take_receiver(receiver) {
+            self.runtime.tell(FromAgent::Event(Event::Reconnected { replica: self.me, peer }));
         }
     }
 

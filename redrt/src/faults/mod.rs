@@ -2,6 +2,7 @@
 //! n-th change of a file.
 
 use crate::engine::payload::{Payload, Target};
+use crate::engine::{has_faults, set_has_faults};
 use crate::{program_memory, runtime};
 use redrt_transport::network::Source;
 use redrt_wire::control::FromAgent;
@@ -9,11 +10,9 @@ use redrt_wire::event::Event;
 use redrt_wire::fault::ProcessFault;
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 
 process_local! {
-    /// Whether there are any: looked at by every send.
-    static ARMED: AtomicBool = AtomicBool::new(false);
     static SENDS: AtomicU64 = AtomicU64::new(0);
     static RECEIVES: AtomicU64 = AtomicU64::new(0);
     static CHANGES: AtomicU64 = AtomicU64::new(0);
@@ -44,24 +43,19 @@ pub fn arm(faults: &[ProcessFault], host: u32) {
             _ => armed = true,
         }
     }
-    ARMED.store(armed, Ordering::Release);
-}
-
-/// Whether there are faults to carry out: then all that could be counted must be.
-pub fn is_armed() -> bool {
-    ARMED.load(Ordering::Acquire)
+    set_has_faults(armed);
 }
 
 /// In a copy: the faults were meant for its source, but a host makes all sick that are there.
 pub fn become_copy(host: u32) {
     let is_sick = SICK_PERIOD.load(Ordering::Acquire) > 0 && SICK_HOST.load(Ordering::Acquire) == host;
-    ARMED.store(is_sick, Ordering::Release);
+    set_has_faults(is_sick);
 }
 
 /// Called before each message to another rank that the application or a collective sends.
 #[inline(always)]
 pub fn before_send(payload: &Payload) {
-    if ARMED.load(Ordering::Relaxed) {
+    if has_faults() {
         carry_out(payload.bytes());
     }
 }
@@ -119,7 +113,7 @@ fn end_this_process() -> ! {
 /// Called when this process has changed a file for its rank and nobody knows of it yet.
 #[inline]
 pub fn after_change() {
-    if ARMED.load(Ordering::Relaxed) {
+    if has_faults() {
         die_after_change();
     }
 }
@@ -220,7 +214,7 @@ fn numbered(
     length: usize,
     of: impl Fn(ProcessFault) -> Option<(u64, u64)>,
 ) -> Option<(ProcessFault, u64, u64)> {
-    if !ARMED.load(Ordering::Relaxed) || length == 0 {
+    if !has_faults() || length == 0 {
         return None;
     }
     let number = counter.fetch_add(1, Ordering::AcqRel) + 1;
@@ -232,7 +226,7 @@ fn numbered(
 
 /// The fault that hits a payload of `length` bytes, and the bit of it.
 fn take(next: &AtomicI64, length: usize) -> Option<(ProcessFault, u64)> {
-    if !ARMED.load(Ordering::Relaxed) || length == 0 {
+    if !has_faults() || length == 0 {
         return None;
     }
     let at = usize::try_from(next.swap(-1, Ordering::AcqRel)).ok()?;
@@ -252,15 +246,7 @@ pub fn logged(payload: &Payload) -> Option<Payload> {
 }
 
 /// Called before the program gets a message from another rank, whose verdict is in.
-#[inline]
 pub fn before_delivery(target: &Target, length: u64) {
-    if ARMED.load(Ordering::Relaxed) {
-        deliver(target, length);
-    }
-}
-
-#[cold]
-fn deliver(target: &Target, length: u64) {
     let Some(job) = runtime::job() else { return };
     let number = RECEIVES.fetch_add(1, Ordering::AcqRel) + 1;
     for fault in &job.welcome.faults {

@@ -32,7 +32,7 @@ mod paths;
 mod status;
 mod table;
 
-use crate::coll::schedule;
+use crate::engine::tasks;
 use crate::runtime::{self, preload, threads};
 use crate::{decide, engine, host};
 use call::{Call, Operation};
@@ -131,7 +131,7 @@ unsafe extern "C" fn answer(call: *mut Call) -> c_int {
     }
     let _inside = threads::enter_quietly();
     threads::make_known();
-    let outcome = if threads::is_in_callback() { schedule::hold(|| carry_out(call)) } else { carry_out(call) };
+    let outcome = if threads::is_in_callback() { tasks::hold(|| carry_out(call)) } else { carry_out(call) };
     match outcome {
         Ok(Done::Left) => return 0,
         Ok(Done::Answered(result)) => call.result = result,

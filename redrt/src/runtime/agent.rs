@@ -157,7 +157,7 @@ pub(crate) fn heed(job: &Job, control: &Control, message: ToAgent) {
                 let _ = control.send(&FromAgent::Pace { calls });
             }
             let thread_count = super::threads::mpi_thread_count(OWN_THREADS.load(Ordering::Relaxed));
-            let may_be_passive = !crate::dynamic::is_used();
+            let may_be_passive = !engine::contact::are_met();
             let passive = may_be_passive.then(|| cell.passive(thread_count, &job.welcome.view)).flatten();
             // If the daemon is gone, so is the job.
             let statistics = cell.lock().statistics();

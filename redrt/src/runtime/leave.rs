@@ -4,7 +4,6 @@ use super::control::Control;
 use super::{agent, calls, job};
 use crate::{engine, host};
 use redrt_process::simulation;
-use redrt_types::ReplicaId;
 use redrt_wire::control::FromAgent;
 use redrt_wire::profile::ProcessProfile;
 
@@ -36,22 +35,6 @@ pub fn end() {
         }
         None
     });
-}
-
-/// Tells the daemon that a link to this replica broke; it decides whether the replica is dead.
-pub fn suspect(replica: ReplicaId) {
-    if let Some(control) = job().and_then(|job| job.control) {
-        // If the daemon is gone, so is the job.
-        let _ = control.send(&FromAgent::Suspect(replica));
-    }
-}
-
-/// Tells the daemon that a frame was refused which no sound process sends, and by whom it was sent, when that is known.
-pub fn refused(peer: Option<ReplicaId>, what: String) {
-    if let Some(control) = job().and_then(|job| job.control) {
-        // If the daemon is gone, so is the job.
-        let _ = control.send(&FromAgent::Refused { peer, what });
-    }
 }
 
 /// Ends this process, which lacks something of its host; the job goes on if its rank has another replica.

@@ -11,10 +11,12 @@ pub mod networks;
 pub mod preload;
 pub mod progress;
 pub mod threads;
+mod upcalls;
 
 pub use agent::listen_for_links;
-pub use leave::{abort, end, refused, suspect, unable};
+pub use leave::{abort, end, unable};
 
+use crate::engine::contact;
 use crate::engine::link::{Identity, Links};
 use crate::engine::replication::Replication;
 use crate::engine::sleep::Sleeper;
@@ -197,9 +199,16 @@ pub fn join(one_thread: bool) -> Result<&'static Job, JoinError> {
     let sleeper = Sleeper::new(&identity(&welcome, segment), shares_core)?;
     engine::install(engine, sleeper, one_thread);
     let job = set_job(Job::new(welcome, control));
+    meet_others(job);
     agent::start(job, listener)?;
     cloning::start(job, segment)?;
     Ok(job)
+}
+
+/// Processes of other jobs can be known from now on.
+fn meet_others(job: &Job) {
+    let world = &job.welcome.world;
+    contact::begin(job.welcome.job, (!world.is_replicated()).then(|| world.process_count()));
 }
 
 /// Takes the place of a process that is simulated.
@@ -209,6 +218,7 @@ pub fn join_simulated(welcome: Welcome, cards: Vec<Card>, control: Control) -> &
     let engine = make_engine(&welcome, None, cards, false);
     engine::install(engine, Sleeper::simulated(), false);
     let job = set_job(Job::new(welcome, Some(control)));
+    meet_others(job);
     settle(job);
     job
 }
@@ -358,6 +368,7 @@ fn make_engine(welcome: &Welcome, segment: Option<Segment>, cards: Vec<Card>, sh
     links.set_members(&welcome.world, &welcome.view);
     let replication = welcome.world.is_replicated().then(|| Box::new(replication(welcome)));
     Engine::new(Setup {
+        runtime: &upcalls::Process,
         me: welcome.me,
         world: welcome.world.clone(),
         links,

@@ -9,6 +9,7 @@
 use super::{calls, preload};
 use crate::abi::{MPI_THREAD_MULTIPLE, MPI_THREAD_SERIALIZED, MPI_THREAD_SINGLE};
 use crate::events;
+use quiesce::StreamId;
 use redrt_process::clock::monotonic_ns;
 use redrt_process::simulation;
 use redrt_wire::profile::CallKind;
@@ -31,6 +32,11 @@ pub fn number() -> u64 {
         static NUMBER: u64 = NEXT.fetch_add(1, Ordering::Relaxed);
     }
     NUMBER.with(|number| *number)
+}
+
+/// The stream of the calling thread's outcomes.
+pub fn stream() -> StreamId {
+    StreamId::Thread(number())
 }
 
 process_local! {

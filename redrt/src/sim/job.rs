@@ -443,7 +443,7 @@ fn member_lost(job: &mut Job, process: ProcessIndex) {
     }
 }
 
-pub(crate) fn welcome(
+fn welcome(
     world: &redrt_types::World,
     view: &View,
     me: ReplicaId,

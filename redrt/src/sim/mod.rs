@@ -18,8 +18,6 @@ mod tests;
 mod world;
 
 pub use crate::mutation::Mutation;
-#[cfg(test)]
-pub(crate) use job::welcome;
 pub use job::{Failure, Options, Summary, run};
 pub use program::Kind;
 

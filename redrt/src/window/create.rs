@@ -9,8 +9,8 @@ use crate::abi::{
     MPI_ERR_COMM, MPI_ERR_NO_MEM, MPI_ERR_RMA_SHARED, MPI_ERR_UNSUPPORTED_OPERATION, MPI_WIN_FLAVOR_ALLOCATE,
     MPI_WIN_FLAVOR_CREATE, MPI_WIN_FLAVOR_DYNAMIC, MPI_WIN_FLAVOR_SHARED, MPI_WIN_SEPARATE, MPI_WIN_UNIFIED,
 };
+use crate::coll;
 use crate::coll::cards::{Card, exchange};
-use crate::coll::schedule;
 use crate::comm::{self, Comm, lock};
 use crate::engine;
 use crate::error::{Error, Result};
@@ -73,7 +73,7 @@ pub fn create(parent: &Arc<Comm>, memories: Memories, info: Option<Arc<Info>>) -
         _helped: if count > 1 { progress::help() } else { None },
     });
     let _ = window.handle.set(WinHandle(WINDOWS.insert(window.clone())));
-    let server = schedule::start(serve(window.clone()));
+    let server = coll::start(serve(window.clone()));
     engine::cell().lock().requests.detach(server);
     Ok(window)
 }

@@ -46,7 +46,6 @@ use std::ffi::c_int;
 use std::sync::{Arc, Mutex, OnceLock};
 
 pub use origin::Effect;
-pub use server::wait_for_program;
 
 /// A window, as this process has it.
 ///

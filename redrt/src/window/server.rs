@@ -11,18 +11,16 @@ use crate::engine::payload::{Payload, Scatter, Target};
 use crate::engine::replication::Asked as Decision;
 use crate::engine::request::{RequestId, Status};
 use crate::engine::send::SendArguments;
-use crate::engine::{self};
+use crate::engine::{self, tasks};
 use crate::runtime::{self, threads};
 use quiesce::{Outcome as DecidedOutcome, StreamId};
 use redrt_datatype::layout::Layout;
 use redrt_datatype::pack;
 use sdc_detect::Element;
-use std::cell::Cell;
 use std::collections::{BTreeMap, VecDeque};
 use std::ffi::c_int;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::Poll;
 
@@ -161,27 +159,6 @@ async fn serve_all(window: &Arc<Window>) -> Outcome {
     Ok(())
 }
 
-process_local! {
-    /// How many servers wait for the program of this replica to come as far as that of its leader.
-    static BEHIND_COUNT: AtomicUsize = AtomicUsize::new(0);
-}
-
-/// Whether servers wait for the program to come further, and it has: the calling thread is in another MPI call than
-/// when it was asked before. Then they must look. Once for each call: who waits in one would never sleep.
-#[inline]
-pub fn wait_for_program() -> bool {
-    BEHIND_COUNT.load(Ordering::Relaxed) > 0 && has_come_further()
-}
-
-#[cold]
-fn has_come_further() -> bool {
-    thread_local! {
-        static CALLS: Cell<u64> = const { Cell::new(0) };
-    }
-    let calls = threads::call_count();
-    CALLS.replace(calls) != calls
-}
-
 impl Window {
     /// Waits until the program of this replica has come as far as that of the leader had when it served the same
     /// request.
@@ -213,11 +190,9 @@ impl Window {
                 }
             }
             let was_behind = std::mem::replace(&mut is_behind, wanted.is_some_and(|wanted| calls < wanted));
-            match (was_behind, is_behind) {
-                (false, true) => BEHIND_COUNT.fetch_add(1, Ordering::Relaxed),
-                (true, false) => BEHIND_COUNT.fetch_sub(1, Ordering::Relaxed),
-                _ => 0,
-            };
+            if was_behind != is_behind {
+                tasks::wait_for_program(is_behind);
+            }
             if is_behind { Poll::Pending } else { Poll::Ready(()) }
         })
         .await;

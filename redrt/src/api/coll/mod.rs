@@ -19,10 +19,11 @@ use crate::api::p2p;
 use crate::coll::board::Table;
 use crate::coll::check::{self, call::Call};
 use crate::coll::inter::Role;
-use crate::coll::schedule::{self, start};
+use crate::coll::start;
 use crate::coll::{Outcome, Peers};
 use crate::comm::Comm;
 use crate::engine;
+use crate::engine::tasks;
 use crate::error::{Error, Result};
 use crate::handle::RequestHandle;
 use std::ffi::{c_int, c_void};
@@ -49,7 +50,7 @@ pub trait Plan: Clone + Send + Sync + 'static {
 /// Runs a plan as a future that the caller polls.
 #[inline(always)]
 fn run_to_end(plan: impl Plan, comm: &Comm, table: Option<&Arc<Table>>) -> Outcome {
-    schedule::run(plan.run(comm.peers_with(table.cloned())), table.is_some())
+    tasks::run(plan.run(comm.peers_with(table.cloned())), table.is_some())
 }
 
 impl<F, R> Plan for F

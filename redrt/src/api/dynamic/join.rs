@@ -7,7 +7,7 @@
 
 use super::check_plain;
 use crate::abi::{MPI_ERR_ARG, MPI_ERR_OTHER, MPI_MAX_PORT_NAME, Output};
-use crate::dynamic::{self, contact, port};
+use crate::dynamic::{self, port};
 use crate::error::{Error, Result};
 use crate::handle::CommHandle;
 use crate::{comm, fail};
@@ -65,7 +65,7 @@ pub fn comm_join(fd: c_int, intercomm: Output<CommHandle>) -> Result {
     let this = comm::resolve(CommHandle::SELF)?;
     let accepts = mine[..] > *theirs;
     let name = if accepts {
-        let name = port::open(contact::own()?.address.expect("the own contact has one"))?;
+        let name = port::open(dynamic::own_contact()?.address.expect("the own contact has one"))?;
         let mut bytes = [0; NAME_BYTES];
         bytes[..name.len()].copy_from_slice(name.as_bytes());
         socket.tell(&bytes).map_err(|error| failed(&error))?;

@@ -11,7 +11,7 @@ use crate::abi::{
     Input, MPI_ERR_INFO_VALUE, MPI_ERR_NAME, MPI_ERR_SERVICE, MPI_ERR_UNSUPPORTED_OPERATION, MPI_MAX_PORT_NAME, Output,
 };
 use crate::dynamic::port::{self, Awaited, Terms};
-use crate::dynamic::{self, connection, contact, redrun};
+use crate::dynamic::{self, connection, redrun};
 use crate::error::Result;
 use crate::handle::{CommHandle, InfoHandle};
 use crate::objects::info;
@@ -36,7 +36,7 @@ fn check_plain() -> Result {
 pub fn open_port(info: InfoHandle, port_name: Output<c_char>) -> Result {
     check_plain()?;
     info::resolve_hints(info)?;
-    let address = contact::own()?.address;
+    let address = dynamic::own_contact()?.address;
     let name = port::open(address.expect("the own contact has one"))?;
     port_name.set_text(&name, MPI_MAX_PORT_NAME as usize).map(drop)
 }

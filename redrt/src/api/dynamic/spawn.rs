@@ -4,7 +4,7 @@ use super::check_plain;
 use crate::abi::{Input, MPI_ERR_ARG, MPI_ERR_INFO_VALUE, MPI_ERR_SPAWN, MPI_SUCCESS, Output};
 use crate::dynamic::port::{self, Terms};
 use crate::dynamic::redrun::Question;
-use crate::dynamic::{self, Met, contact};
+use crate::dynamic::{self, Met};
 use crate::error::{Error, Result};
 use crate::handle::{CommHandle, InfoHandle};
 use crate::objects::info;
@@ -100,7 +100,7 @@ fn command(program: OsString, arguments: Vec<OsString>, maxprocs: c_int, hints: 
 /// At the root: has the job started, and meets it.
 fn start(commands: Vec<Command>, own: Terms) -> Result<Met> {
     let total: u32 = commands.iter().map(|command| command.rank_count).sum();
-    let port = port::open(contact::own()?.address.expect("the own contact has one"))?;
+    let port = port::open(dynamic::own_contact()?.address.expect("the own contact has one"))?;
     let context = own.context;
     let meet = || {
         let awaited = port::accept(&port, own)?;

@@ -4,9 +4,9 @@ use super::send::Mode;
 use super::{PROC_NULL_STATUS, failure, handle, receive, send, to_abi};
 use crate::abi::{Output, Status as AbiStatus};
 use crate::api::buffers;
-use crate::coll::schedule;
 use crate::comm;
 use crate::engine::payload::Payload;
+use crate::engine::tasks;
 use crate::engine::{self, request::RequestId};
 use crate::error::Result;
 use crate::handle::{CommHandle, DatatypeHandle, RequestHandle};
@@ -199,6 +199,6 @@ unsafe fn begin_exchange(
             return Err(error);
         }
     };
-    let id = schedule::pair(sending, receiving, PROC_NULL_STATUS, keep);
+    let id = tasks::pair(sending, receiving, PROC_NULL_STATUS, keep);
     request.set(handle(&mut engine::cell().lock(), id, &comm))
 }

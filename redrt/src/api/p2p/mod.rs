@@ -29,6 +29,11 @@ use crate::handle::{CommHandle, RequestHandle};
 use crate::host::TAG_MAX;
 use std::ffi::c_int;
 
+const _: () = assert!(
+    engine::ANY_SOURCE == MPI_ANY_SOURCE && engine::ANY_TAG == MPI_ANY_TAG && engine::PROC_NULL == MPI_PROC_NULL,
+    "the engine has the numbers of the standard ABI"
+);
+
 /// Checks the tag of a send.
 #[inline]
 fn check_tag(tag: c_int) -> Result {

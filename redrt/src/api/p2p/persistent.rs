@@ -41,7 +41,8 @@ pub(crate) fn create(
     start: impl Fn() -> Result<Option<RequestId>> + Send + Sync + 'static,
 ) -> Result {
     let mut engine = engine::cell().lock();
-    let operation = Operation::Persistent { start: Arc::new(start), round: None, active: false };
+    let start = Arc::new(move || start().map_err(Into::into));
+    let operation = Operation::Persistent { start, round: None, active: false };
     let id = engine.requests.insert(operation);
     request.set(handle(&mut engine, id, comm))
 }
@@ -119,7 +120,7 @@ fn begin_round(handle: RequestHandle) -> Result {
         }
         _ => return Err(Error::new(MPI_ERR_REQUEST, "the request is not persistent")),
     };
-    let begun = begin()?;
+    let begun = begin().map_err(|error| *error.downcast::<Error>().expect("`create` has made it"))?;
     let mut engine = cell.lock();
     if let Operation::Persistent { round, active, .. } = &mut engine.requests.get(id).operation {
         (*round, *active) = (begun, true);

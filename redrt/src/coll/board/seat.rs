@@ -9,7 +9,6 @@ use crate::coll::cards::{self, Card};
 use crate::comm::{Comm, lock};
 use crate::engine;
 use crate::error::Result;
-use crate::faults;
 use crate::runtime::job;
 use redrt_transport::board::{Board, MEMBERS_MAX, Member, PLACES};
 use redrt_transport::direct;
@@ -107,7 +106,7 @@ fn may_have(comm: &Comm) -> bool {
 /// be counted or traced.
 fn sharing(comm: &Comm) -> Option<(Segment, Box<[Member]>)> {
     let engine = engine::cell().lock();
-    if faults::is_armed() || engine.traces.is_some() {
+    if engine::has_faults() || engine.traces.is_some() {
         return None;
     }
     let segment = engine.links.segment()?;

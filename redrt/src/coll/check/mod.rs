@@ -17,10 +17,10 @@ mod compare;
 #[cfg(test)]
 mod tests;
 
-use super::schedule::{self, block_on};
 use super::{Failure, Outcome, Peers, Step, all};
 use crate::comm::{Comm, lock};
 use crate::engine;
+use crate::engine::tasks::block_on;
 use crate::error::{Error, Result};
 use call::Call;
 use compare::{Member, Mismatch, compare};
@@ -215,7 +215,7 @@ impl Later {
     pub fn new(comm: &Arc<Comm>, call: Call) -> Self {
         let later = Self(Arc::default());
         let (check, verdict) = (start(comm, call), later.0.clone());
-        let task = schedule::start(async move {
+        let task = super::start(async move {
             let outcome = check.await.map_err(Error::from);
             let _ = verdict.set(outcome.map_err(|error| (error.code(), error.message().to_owned())));
             Ok(())

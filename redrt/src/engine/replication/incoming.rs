@@ -1,11 +1,10 @@
 //! What other replicas send: frames to the machine, payloads to where they belong, verdicts to the receives.
 
-use super::super::Engine;
 use super::super::receive::{Data, Message};
 use super::super::refusal::Fault;
 use super::super::request::Operation;
+use super::super::{Engine, has_faults};
 use super::{MORE, PROTOCOL_BYTES_MAX};
-use crate::faults;
 use quiesce::matching::Arrived;
 use quiesce::{Frame, MessageId, Output};
 use redrt_transport::frame::{Header, Kind, NO_CORE, Rendezvous};
@@ -288,8 +287,10 @@ impl Engine {
         let message = self.messages.remove(key);
         let receive = message.receive.expect("it was matched");
         let placed = message.length.min(self.capacity_of(receive));
-        if let Operation::Receive { target, .. } = &self.requests.get(receive).operation {
-            faults::before_delivery(target, placed);
+        if has_faults()
+            && let Operation::Receive { target, .. } = &self.requests.get(receive).operation
+        {
+            self.runtime.before_delivery(target, placed);
         }
         self.complete_receive(receive, placed, message.source, message.tag, message.length);
     }

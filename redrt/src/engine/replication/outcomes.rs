@@ -1,7 +1,6 @@
 //! Outcomes that depend on timing: what a thread asks of the leader of its sphere, and what the leader says.
 
 use super::super::Engine;
-use crate::runtime;
 use quiesce::{DecisionKey, Outcome, StreamId};
 use redrt_wire::control::FromAgent;
 
@@ -27,16 +26,6 @@ pub enum Ahead {
 
 /// How many empty polls a follower takes over in a row without making progress.
 const AHEAD_COUNT: u32 = 64;
-
-/// The decision streams of this process's threads.
-pub struct Streams;
-
-impl Streams {
-    /// The stream of the calling thread.
-    pub fn of_this_thread() -> StreamId {
-        StreamId::Thread(runtime::threads::number())
-    }
-}
 
 impl Engine {
     /// Asks for the next outcome of a stream that is not a reading of a clock.
@@ -96,12 +85,8 @@ impl Engine {
         let replication = self.replication();
         let agreed = replication.replica.count_ballots(key);
         let is_hindered = agreed.is_none() && replication.replica.is_hindered(key);
-        if is_hindered
-            && !std::mem::replace(&mut replication.is_known_hindered, true)
-            && let Some(control) = runtime::job().and_then(|job| job.control)
-        {
-            // If the daemon is gone, so is the job.
-            let _ = control.send(&FromAgent::Hindered);
+        if is_hindered && !std::mem::replace(&mut replication.is_known_hindered, true) {
+            self.runtime.tell(FromAgent::Hindered);
         }
         agreed
     }
@@ -140,6 +125,6 @@ impl Engine {
              {decided:?}; try --check-determinism",
             self.me
         );
-        runtime::abort(1, message)
+        self.runtime.abort(1, message)
     }
 }

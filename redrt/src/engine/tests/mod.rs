@@ -1,22 +1,53 @@
 //! Engines of two ranks over a network that is not the library's own: point-to-point messages of all kinds.
 
+pub mod alone;
 mod unix;
 
 use super::link::{Identity, Links};
 use super::outgoing::OutgoingId;
 use super::payload::{Payload, Target};
+use super::replication::Replication;
 use super::request::RequestId;
 use super::send::{SendArguments, Sent};
 use super::{Engine, Setup};
-use crate::{runtime, sim};
+use alone::Alone;
 use redrt_transport::network::Network;
 use redrt_types::{Incarnation, ProcessIndex, ReplicaId, View, VirtualRank, World};
 use redrt_wire::card::{Card, Endpoint};
-use redrt_wire::control::{Protocol, Verification};
+use redrt_wire::control::{Determinism, Files, OnSdc, Options, Protocol, Transport, Verification};
 use redrt_wire::secret::Secret;
 use sdc_detect::Element;
 use std::sync::Arc;
 use unix::{Listener, Unix};
+
+/// The protocol of a replica, as most jobs have it.
+pub fn replication(world: &World, me: ReplicaId, seed: u64) -> Replication {
+    let replica = quiesce::Replica::new(quiesce::Config {
+        me,
+        world: world.clone(),
+        view: View::initial(world),
+        protocol: quiesce::Protocol::Hash,
+        verification: quiesce::Verification::Strict,
+    });
+    let options = Options {
+        protocol: Protocol::Hash,
+        verification: Verification::Strict,
+        transport: Transport::Shm,
+        determinism: Determinism::Full,
+        files: Files::Once,
+        on_sdc: OnSdc::Heal,
+        seed,
+        sums_messages: false,
+        scrubs: false,
+        verifies_reads: false,
+        verifies_clones: false,
+        traces: false,
+        checks_collectives: false,
+        pedantic: false,
+        profiles: false,
+    };
+    Replication::new(replica, &options, world.degree(me.rank) > 1)
+}
 
 struct Job {
     engines: Vec<Engine>,
@@ -55,11 +86,18 @@ impl Job {
             let mut links = Links::new(identity, world.process_count());
             processes.iter().for_each(|process| links.set_card(card(*process)));
             links.set_members(&world, &View::initial(&world));
-            let compared = (Protocol::Hash, Verification::Strict);
-            let welcome = sim::welcome(&world, &View::initial(&world), me, compared);
-            let replication = world.is_replicated().then(|| Box::new(runtime::replication(&welcome)));
+            let replication = world.is_replicated().then(|| Box::new(replication(&world, me, 0)));
             let (shares_core, traces, traffic) = (false, None, None);
-            Engine::new(Setup { me, world: world.clone(), links, shares_core, replication, traces, traffic })
+            Engine::new(Setup {
+                runtime: &Alone,
+                me,
+                world: world.clone(),
+                links,
+                shares_core,
+                replication,
+                traces,
+                traffic,
+            })
         };
         let engines = world.replicas().map(engine).collect();
         Self { engines, listeners, _directory: directory }

@@ -1,23 +1,19 @@
-//! Who the processes of other jobs are, and how this process is reached by them.
+//! Who the processes of other jobs are, and how they are reached.
 //!
 //! A process is named by its job and its rank there. Here it has a number of its own, behind the ranks of this job, so
 //! that communicators and groups may hold both. Another process may number it otherwise: what both must compute alike,
 //! contexts and orders, is made from [`Identity`].
 
-use crate::fail;
-use crate::runtime::{self, Job};
 use redrt_types::{ProcessIndex, VirtualRank};
 use redrt_wire::secret::Secret;
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock, PoisonError, RwLock, RwLockReadGuard};
 
-use crate::abi::MPI_ERR_OTHER;
-use crate::error::Result;
-
 /// More processes of other jobs than any process could know.
-const COUNT_MAX: u32 = 1 << 20;
+pub const COUNT_MAX: u32 = 1 << 20;
 
 /// A process among all jobs: its job, and its rank there.
 pub type Identity = (u64, u32);
@@ -37,26 +33,44 @@ pub struct Contact {
     pub secret: Secret,
 }
 
-#[derive(Default)]
 struct Known {
+    /// Identity of the own job.
+    job: u64,
+    /// How many processes that has: other jobs' are numbered behind them.
+    own_count: u32,
     contacts: Vec<Arc<Contact>>,
     numbers: FxHashMap<Identity, u32>,
 }
 
 process_local! {
-    static KNOWN: LazyLock<RwLock<Known>> = LazyLock::new(RwLock::default);
+    static KNOWN: LazyLock<RwLock<Known>> = LazyLock::new(|| RwLock::new(Known {
+        job: 0,
+        // Until it is known nobody is foreign, nor in a replicated job.
+        own_count: u32::MAX,
+        contacts: Vec::new(),
+        numbers: FxHashMap::default(),
+    }));
+    static ARE_MET: AtomicBool = AtomicBool::new(false);
 }
 
 fn known() -> RwLockReadGuard<'static, Known> {
     KNOWN.read().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn job() -> Option<&'static Job> {
-    runtime::job().filter(|job| !job.welcome.world.is_replicated())
+/// This process belongs to this job, of so many processes if it is not replicated: then others can be known.
+pub fn begin(job: u64, process_count: Option<u32>) {
+    let mut known = KNOWN.write().unwrap_or_else(PoisonError::into_inner);
+    (known.job, known.own_count) = (job, process_count.unwrap_or(u32::MAX));
 }
 
-fn own_count() -> u32 {
-    runtime::job().map_or(0, |job| job.welcome.world.process_count())
+/// Whether this process may wait for something that nobody in its job does.
+pub fn are_met() -> bool {
+    ARE_MET.load(Ordering::Relaxed)
+}
+
+/// This process has to do with other jobs from now on.
+pub fn meet() {
+    ARE_MET.store(true, Ordering::Relaxed);
 }
 
 /// How many processes of other jobs are known.
@@ -66,19 +80,20 @@ pub fn count() -> u32 {
 
 /// Whether it is a process of another job.
 pub fn is_foreign(rank: VirtualRank) -> bool {
-    runtime::job().is_some_and(|job| !job.welcome.world.is_replicated() && rank.0 >= job.welcome.world.rank_count())
+    rank.0 >= known().own_count
 }
 
 /// The process of another job with this number.
 pub fn of(process: ProcessIndex) -> Option<Arc<Contact>> {
-    known().contacts.get(process.0.checked_sub(own_count())? as usize).cloned()
+    let known = known();
+    known.contacts.get(process.0.checked_sub(known.own_count)? as usize).cloned()
 }
 
 /// Who has this number, the same for all that know it.
 pub fn identity(rank: VirtualRank) -> Identity {
-    match of(ProcessIndex(rank.0)).filter(|_| is_foreign(rank)) {
+    match of(ProcessIndex(rank.0)) {
         Some(contact) => (contact.job, contact.process.0),
-        None => (runtime::job().map_or(0, |job| job.welcome.job), rank.0),
+        None => (known().job, rank.0),
     }
 }
 
@@ -88,9 +103,10 @@ pub fn note(job: u64, process: ProcessIndex) -> Option<ProcessIndex> {
     enter(unknown)
 }
 
-fn enter(contact: Contact) -> Option<ProcessIndex> {
-    let own_count = own_count();
+/// Its number, by which it is known from now on. `None` when there are too many.
+pub fn enter(contact: Contact) -> Option<ProcessIndex> {
     let mut known = KNOWN.write().unwrap_or_else(PoisonError::into_inner);
+    let own_count = known.own_count;
     let identity = (contact.job, contact.process.0);
     if let Some(number) = known.numbers.get(&identity).copied() {
         let place = &mut known.contacts[(number - own_count) as usize];
@@ -106,51 +122,4 @@ fn enter(contact: Contact) -> Option<ProcessIndex> {
     known.contacts.push(Arc::new(contact));
     known.numbers.insert(identity, own_count + count);
     Some(ProcessIndex(own_count + count))
-}
-
-/// The numbers of these processes, which are taken in if they were not known; some may be of this job.
-///
-/// # Errors
-/// `MPI_ERR_OTHER` when one cannot be.
-pub fn learn(contacts: Vec<Contact>) -> Result<Vec<VirtualRank>> {
-    let own = job().map_or(0, |job| job.welcome.job);
-    let mut ranks = Vec::with_capacity(contacts.len());
-    for contact in contacts {
-        if contact.job == own {
-            if contact.process.0 >= own_count() {
-                fail!(
-                    MPI_ERR_OTHER,
-                    "the other side speaks of rank {}, which this job does not have",
-                    contact.process.0
-                );
-            }
-            ranks.push(VirtualRank(contact.process.0));
-            continue;
-        }
-        match enter(contact) {
-            Some(process) => ranks.push(VirtualRank(process.0)),
-            None => fail!(MPI_ERR_OTHER, "more than {COUNT_MAX} processes of other jobs"),
-        }
-    }
-    crate::engine::cell().lock().links.meet_known();
-    Ok(ranks)
-}
-
-/// How others reach this process. It accepts links of other jobs from now on, if it did not.
-///
-/// # Errors
-/// `MPI_ERR_OTHER` when no socket can be had.
-pub fn own() -> Result<Contact> {
-    let Some(job) = job() else { fail!(MPI_ERR_OTHER, "replicas have no contact") };
-    let address = match runtime::listen_for_links() {
-        Ok(address) => address,
-        Err(error) => fail!(MPI_ERR_OTHER, "links of other jobs cannot be accepted: {error}"),
-    };
-    Ok(Contact {
-        job: job.welcome.job,
-        tree: job.welcome.origin.tree,
-        process: job.welcome.world.process(job.welcome.me),
-        address: Some(address),
-        secret: job.welcome.link_secret.clone(),
-    })
 }

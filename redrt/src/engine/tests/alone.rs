@@ -1,0 +1,61 @@
+//! A process in which there is nothing but an engine.
+
+use crate::engine::Runtime;
+use crate::engine::payload::{Payload, Target};
+use redrt_types::{ProcessIndex, View, World};
+use redrt_wire::control::FromAgent;
+
+/// See the module.
+pub struct Alone;
+
+impl Runtime for Alone {
+    fn tell(&self, _: FromAgent) {}
+
+    fn view_changed(&self, _: &World, _: &View, _: &View) {}
+
+    fn abort(&self, _: i32, message: String) -> ! {
+        panic!("{message}")
+    }
+
+    fn loss_of(&self, _: ProcessIndex, _: &str) -> Option<String> {
+        None
+    }
+
+    fn label_of_context(&self, context: u64) -> String {
+        format!("context {context}")
+    }
+
+    fn told_in_context(&self, _: u64) -> Option<String> {
+        None
+    }
+
+    fn serves(&self, _: u64) -> bool {
+        false
+    }
+
+    fn call_count(&self) -> u64 {
+        0
+    }
+
+    fn calls_of(&self, _: u64) -> u64 {
+        0
+    }
+
+    fn pulse_of(&self, _: u64) -> u64 {
+        0
+    }
+
+    fn take_wire_bit(&self, _: usize) -> Option<u64> {
+        None
+    }
+
+    fn take_decision_bit(&self, _: usize) -> Option<u64> {
+        None
+    }
+
+    fn corrupt_kept(&self, _: &Payload) -> Option<Payload> {
+        None
+    }
+
+    fn before_delivery(&self, _: &Target, _: u64) {}
+}

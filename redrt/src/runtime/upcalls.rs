@@ -1,0 +1,80 @@
+//! What the engine has to do with the rest of the library.
+
+use super::{abort, job, threads};
+use crate::dynamic::connection;
+use crate::engine::Runtime;
+use crate::engine::payload::{Payload, Target};
+use crate::{comm, events, faults, window};
+use redrt_types::{ProcessIndex, View, World};
+use redrt_wire::control::FromAgent;
+use redrt_wire::event::Event;
+
+/// The process around its engine.
+pub struct Process;
+
+impl Runtime for Process {
+    fn tell(&self, message: FromAgent) {
+        match &message {
+            FromAgent::Event(Event::Mismatch(mismatch)) => events::mismatch_found(mismatch),
+            FromAgent::Event(Event::Divergence { replica, .. }) => events::paths_parted(*replica),
+            FromAgent::Event(Event::Reconnected { peer, .. }) => events::link_restored(*peer),
+            _ => {}
+        }
+        if let Some(control) = job().and_then(|job| job.control) {
+            // If the daemon is gone, so is the job.
+            let _ = control.send(&message);
+        }
+    }
+
+    fn view_changed(&self, world: &World, before: &View, after: &View) {
+        events::view_changed(world, before, after);
+    }
+
+    fn abort(&self, code: i32, message: String) -> ! {
+        abort(code, message)
+    }
+
+    fn loss_of(&self, process: ProcessIndex, name: &str) -> Option<String> {
+        connection::loss_of(process, name)
+    }
+
+    fn label_of_context(&self, context: u64) -> String {
+        comm::label_of_context(context)
+    }
+
+    fn told_in_context(&self, context: u64) -> Option<String> {
+        comm::told_in_context(context)
+    }
+
+    fn serves(&self, context: u64) -> bool {
+        window::serves(context)
+    }
+
+    fn call_count(&self) -> u64 {
+        threads::call_count()
+    }
+
+    fn calls_of(&self, thread: u64) -> u64 {
+        threads::calls_of(thread)
+    }
+
+    fn pulse_of(&self, thread: u64) -> u64 {
+        threads::pulse_of(thread)
+    }
+
+    fn take_wire_bit(&self, length: usize) -> Option<u64> {
+        faults::take_wire_bit(length)
+    }
+
+    fn take_decision_bit(&self, length: usize) -> Option<u64> {
+        faults::take_decision_bit(length)
+    }
+
+    fn corrupt_kept(&self, payload: &Payload) -> Option<Payload> {
+        faults::logged(payload)
+    }
+
+    fn before_delivery(&self, target: &Target, length: u64) {
+        faults::before_delivery(target, length);
+    }
+}
