@@ -4,15 +4,15 @@
 //! followers take the same outcome at the same point of the same thread, waiting until it has come true for them too
 //! (design: output commit; `quiesce::decision`).
 
-use crate::engine::reading::{Patience, Reading};
-use crate::engine::replication::{Ahead, Asked};
-use crate::engine::request::{Operation, RequestId};
-use crate::engine::tasks;
-use crate::engine::{self, Cell, Engine};
 use crate::faults;
 use crate::mutation::{self, Mutation};
 use crate::runtime::threads;
 use quiesce::Outcome;
+use redrt_engine::reading::{Patience, Reading};
+use redrt_engine::replication::{Ahead, Asked};
+use redrt_engine::request::{Operation, RequestId};
+use redrt_engine::tasks;
+use redrt_engine::{self as engine, Cell, Engine};
 use redrt_process::clock::monotonic_ns;
 use redrt_types::Tag;
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -12,7 +12,6 @@ pub mod comm;
 pub mod datatype;
 pub mod decide;
 pub mod dynamic;
-pub mod engine;
 pub mod error;
 pub mod events;
 pub mod faults;

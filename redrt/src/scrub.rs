@@ -76,7 +76,7 @@ fn take(wanted: u64) -> bool {
 
 #[cold]
 fn carry_out(number: u64, wanted: u64) {
-    if !crate::engine::cell().lock().requests.is_at_rest() || !take(wanted) {
+    if !redrt_engine::cell().lock().requests.is_at_rest() || !take(wanted) {
         return;
     }
     let ordered = ORDER.lock().unwrap_or_else(PoisonError::into_inner).take();

@@ -2,9 +2,9 @@
 
 use crate::abi::MPI_ERR_COUNT;
 use crate::datatype::{self, Datatype};
-use crate::engine::payload::{Payload, Scatter, Target};
 use crate::error::{Error, Result};
 use crate::handle::{DatatypeHandle, Held};
+use redrt_engine::payload::{Payload, Scatter, Target};
 use redrt_transport::memory::Scratch;
 use sdc_detect::Element;
 use std::ffi::c_void;

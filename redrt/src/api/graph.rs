@@ -5,11 +5,11 @@ use crate::abi::{Input, MPI_ERR_ARG, MPI_ERR_RANK, MPI_ERR_TOPOLOGY, MPI_UNDEFIN
 use crate::coll::gather;
 use crate::comm::topology::{Edges, Graph, Topology};
 use crate::comm::{self, Comm, handle_of};
-use crate::engine::tasks::block_on;
 use crate::error::{Error, Result};
 use crate::fail;
 use crate::handle::{CommHandle, InfoHandle};
 use crate::objects::info;
+use redrt_engine::tasks::block_on;
 use redrt_transport::memory::Scratch;
 use std::ffi::c_int;
 

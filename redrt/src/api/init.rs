@@ -69,7 +69,7 @@ fn start(function: &str, required: c_int) -> c_int {
         runtime::clock::install_hooks();
         posix::begin();
     } else if threads::are_allowed() {
-        crate::engine::cell().share();
+        redrt_engine::cell().share();
     }
     provided
 }

@@ -5,13 +5,13 @@ use crate::abi::{Input, MPI_ERR_ARG, MPI_ERR_COMM, MPI_ERR_GROUP, MPI_UNDEFINED,
 use crate::coll::{Outcome, Peers, bcast, gather, inter as two_groups};
 use crate::comm::{self, Comm, handle_of};
 use crate::dynamic;
-use crate::engine::contact;
-use crate::engine::tasks::block_on;
 use crate::error::{Error, Result};
 use crate::fail;
 use crate::handle::{CommHandle, ErrhandlerHandle, GroupHandle, InfoHandle};
 use crate::objects::{group, info, session};
 use crate::runtime;
+use redrt_engine::contact;
+use redrt_engine::tasks::block_on;
 use redrt_transport::memory::Scratch;
 use redrt_types::VirtualRank;
 use std::ffi::{c_char, c_int};

@@ -10,14 +10,14 @@ use crate::abi::{Input, MPI_ERR_ARG, MPI_ERR_REQUEST, MPI_ERR_TAG, MPI_PROC_NULL
 use crate::api::{buffers, p2p};
 use crate::comm::{self, Comm, lock};
 use crate::datatype::{self, Kept};
-use crate::engine;
-use crate::engine::request::{Operation, RequestId, Status};
-use crate::engine::send::{SendArguments, Sent};
-use crate::engine::tasks;
 use crate::error::{Error, Result};
 use crate::fail;
 use crate::handle::{CommHandle, DatatypeHandle, InfoHandle, RequestHandle};
 use crate::objects::info;
+use redrt_engine as engine;
+use redrt_engine::request::{Operation, RequestId, Status};
+use redrt_engine::send::{SendArguments, Sent};
+use redrt_engine::tasks;
 use std::collections::BTreeMap;
 use std::ffi::{c_int, c_void};
 use std::sync::{Arc, Mutex};

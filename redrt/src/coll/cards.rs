@@ -2,8 +2,8 @@
 
 use super::gather::allgather;
 use crate::comm::Comm;
-use crate::engine::tasks::block_on;
 use crate::error::Result;
+use redrt_engine::tasks::block_on;
 use redrt_transport::memory::Scratch;
 
 const WORDS: usize = 4;

@@ -20,12 +20,12 @@ pub mod reduce;
 pub mod scan;
 
 use crate::abi::MPI_ERR_TRUNCATE;
-use crate::engine::payload::{Payload, Target};
-use crate::engine::request::{RequestId, Status};
-use crate::engine::send::{SendArguments, Sent};
-use crate::engine::{self, tasks};
 use crate::error::Error;
 use crate::runtime::threads;
+use redrt_engine::payload::{Payload, Target};
+use redrt_engine::request::{RequestId, Status};
+use redrt_engine::send::{SendArguments, Sent};
+use redrt_engine::{self as engine, tasks};
 use redrt_transport::memory::Region;
 use redrt_types::VirtualRank;
 use std::future::{Future, poll_fn};

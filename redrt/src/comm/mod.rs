@@ -11,13 +11,13 @@ use crate::coll::Peers;
 use crate::coll::board::{self, seat::Seat};
 use crate::coll::check::Checks;
 use crate::dynamic::connection;
-use crate::engine::contact::{self, Identity};
 use crate::error::{Error, Result};
 use crate::handle::{CommHandle, Held, Table};
 use crate::mutation::{self, Mutation};
 use crate::objects::attached::Attached;
 use crate::objects::info::Info;
 use crate::objects::session::Session;
+use redrt_engine::contact::{self, Identity};
 use redrt_types::VirtualRank;
 use std::collections::HashMap;
 use std::ffi::c_int;
@@ -237,7 +237,7 @@ impl Comm {
     pub fn next_nonblocking(&self) -> u64 {
         let number = self.nonblocking.begun.fetch_add(1, Ordering::Relaxed);
         let place = number % NONBLOCKING_COUNT;
-        crate::engine::cell().wait_for(|_| lock(&self.nonblocking.under_way).insert(place).then_some(()));
+        redrt_engine::cell().wait_for(|_| lock(&self.nonblocking.under_way).insert(place).then_some(()));
         number
     }
 
@@ -399,7 +399,7 @@ pub fn remove(handle: CommHandle) -> Result {
     if comm.is_mixed {
         connection::end(&comm);
     }
-    crate::engine::cell().lock().sweep_contexts();
+    redrt_engine::cell().lock().sweep_contexts();
     Ok(())
 }
 

@@ -17,9 +17,10 @@
 use crate::coll::barrier::barrier;
 use crate::coll::{Outcome, Peers};
 use crate::comm::{self, Comm};
-use crate::engine::contact::{self, Identity};
-use crate::engine::tasks::block_on;
-use crate::{engine, runtime};
+use crate::runtime;
+use redrt_engine as engine;
+use redrt_engine::contact::{self, Identity};
+use redrt_engine::tasks::block_on;
 use redrt_types::{ProcessIndex, VirtualRank};
 use rustc_hash::FxHashMap;
 use std::future::Future;

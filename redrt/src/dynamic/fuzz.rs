@@ -2,10 +2,10 @@
 
 use super::port::Terms;
 use super::{Told, contacts, contacts_from_words, words_of_contacts};
-use crate::engine::contact::Contact;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::Index;
+use redrt_engine::contact::Contact;
 use redrt_types::ProcessIndex;
 use redrt_wire::frame::{FrameReader, encode};
 use redrt_wire::secret::Secret;

@@ -1,11 +1,11 @@
 //! Taking in processes of other jobs, and saying how this one is reached by them.
 
 use crate::abi::MPI_ERR_OTHER;
-use crate::engine;
-use crate::engine::contact::{self, Contact};
 use crate::error::Result;
 use crate::fail;
 use crate::runtime::{self, Job};
+use redrt_engine as engine;
+use redrt_engine::contact::{self, Contact};
 use redrt_types::VirtualRank;
 
 fn job() -> Option<&'static Job> {

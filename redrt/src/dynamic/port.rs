@@ -11,10 +11,11 @@
 //! both have the other's terms; the processes open links of their own from then on.
 
 use crate::abi::{MPI_ERR_PORT, MPI_MAX_PORT_NAME};
-use crate::engine::contact::Contact;
 use crate::error::{Error, Result};
+use crate::fail;
 use crate::runtime::agent;
-use crate::{engine, fail};
+use redrt_engine as engine;
+use redrt_engine::contact::Contact;
 use redrt_wire::auth;
 use redrt_wire::deadline::Limited;
 use redrt_wire::frame::{FrameReader, encode};

@@ -1,8 +1,9 @@
 //! What a process asks of `redrun`: to start a job, and names of ports.
 
-use crate::engine::contact;
 use crate::error::{Error, Result};
-use crate::{engine, fail, runtime};
+use crate::{fail, runtime};
+use redrt_engine as engine;
+use redrt_engine::contact;
 use redrt_wire::control::FromAgent;
 use redrt_wire::dynamic::{Answer, NameAnswer, NameRequest, Request};
 use std::collections::HashMap;

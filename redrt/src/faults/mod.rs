@@ -1,9 +1,9 @@
 //! Faults that `--inject` asks for, carried out at the n-th send of this process, the n-th message it receives, or its
 //! n-th change of a file.
 
-use crate::engine::payload::{Payload, Target};
-use crate::engine::{has_faults, set_has_faults};
 use crate::{program_memory, runtime};
+use redrt_engine::payload::{Payload, Target};
+use redrt_engine::{has_faults, set_has_faults};
 use redrt_transport::network::Source;
 use redrt_wire::control::FromAgent;
 use redrt_wire::event::Event;
@@ -93,7 +93,7 @@ fn carry_out(payload: &[u8]) {
             }
             ProcessFault::Reset { send, peer } if send == number => {
                 let process = job.welcome.world.process(peer);
-                if crate::engine::cell().lock().links.disconnect(process) {
+                if redrt_engine::cell().lock().links.disconnect(process) {
                     report(*fault, format!("reset of the connections with {peer} at send {number}"));
                 }
             }

@@ -10,9 +10,9 @@ use crate::abi::{
 };
 use crate::comm::lock;
 use crate::decide;
-use crate::engine;
 use crate::error::{Error, Result};
 use crate::file::witness;
+use redrt_engine as engine;
 use redrt_transport::descriptors;
 use std::cell::Cell;
 use std::fs::{self, OpenOptions};

@@ -11,12 +11,12 @@ use crate::abi::{
 };
 use crate::coll::cards::exchange;
 use crate::comm::{self, Comm, lock};
-use crate::engine;
 use crate::error::{Error, Result};
 use crate::fail;
 use crate::handle::FileHandle;
 use crate::objects::attached::Attached;
 use crate::objects::info::Info;
+use redrt_engine as engine;
 use std::ffi::c_int;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock};

@@ -12,7 +12,8 @@
 //! time of the last change) goes along, and only those compare who find the same one before and after. Times of change
 //! have the grain of the kernel's clock tick, so a file that was changed within the last seconds has no stamp.
 
-use crate::{engine, faults, runtime};
+use crate::{faults, runtime};
+use redrt_engine as engine;
 use std::borrow::Borrow;
 use std::fmt::Display;
 use std::fs::File;

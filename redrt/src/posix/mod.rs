@@ -32,10 +32,11 @@ mod paths;
 mod status;
 mod table;
 
-use crate::engine::tasks;
 use crate::runtime::{self, preload, threads};
-use crate::{decide, engine, host};
+use crate::{decide, host};
 use call::{Call, Operation};
+use redrt_engine as engine;
+use redrt_engine::tasks;
 use redrt_wire::control::Files;
 use std::ffi::{CStr, c_char, c_int};
 use std::path::PathBuf;

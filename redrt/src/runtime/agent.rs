@@ -3,7 +3,7 @@
 
 use super::{Job, cloning, control::Control, links, networks};
 use crate::dynamic::redrun as dynamic;
-use crate::engine;
+use redrt_engine as engine;
 use redrt_wire::control::{Determinism, FromAgent, ToAgent};
 use std::io;
 use std::net::{SocketAddr, TcpListener};

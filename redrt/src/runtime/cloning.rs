@@ -11,9 +11,10 @@
 
 use super::control::{Control, Hushed};
 use super::{Job, agent, clock, job, set_job};
-use crate::engine::cloning::Held;
-use crate::{engine, faults, host};
+use crate::{faults, host};
 use cloner_agent::{Agent, Exclusions, Hooks, Setup};
+use redrt_engine as engine;
+use redrt_engine::cloning::Held;
 use redrt_sync::fence;
 use redrt_transport::descriptors;
 use redrt_transport::shm::Segment;

@@ -2,7 +2,8 @@
 
 use super::control::Control;
 use super::{agent, calls, job};
-use crate::{engine, host};
+use crate::host;
+use redrt_engine as engine;
 use redrt_process::simulation;
 use redrt_wire::control::FromAgent;
 use redrt_wire::profile::ProcessProfile;

@@ -7,7 +7,7 @@
 //! program may send addresses.
 
 use super::agent;
-use crate::engine;
+use redrt_engine as engine;
 use redrt_transport::network::{Opened, Opening, Outlet};
 use redrt_transport::tcp::handshake::{Admitting, Dialling, sleep};
 use redrt_transport::tcp::{Connection, Wishes};

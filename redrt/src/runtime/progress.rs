@@ -5,7 +5,7 @@
 //! their programs, and these are in MPI calls.
 
 use super::{agent, job};
-use crate::engine;
+use redrt_engine as engine;
 use std::sync::{Condvar, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 

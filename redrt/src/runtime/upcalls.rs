@@ -2,9 +2,9 @@
 
 use super::{abort, job, threads};
 use crate::dynamic::connection;
-use crate::engine::Runtime;
-use crate::engine::payload::{Payload, Target};
 use crate::{comm, events, faults, window};
+use redrt_engine::Runtime;
+use redrt_engine::payload::{Payload, Target};
 use redrt_types::{ProcessIndex, View, World};
 use redrt_wire::control::FromAgent;
 use redrt_wire::event::Event;

@@ -7,10 +7,11 @@ use super::program::{self, Kind};
 use super::world::{self, Event, World};
 use crate::api::init::init_simulated;
 use crate::mutation::PLANTED;
+use crate::runtime;
 use crate::runtime::control::Control;
 use crate::runtime::networks::SIMULATED;
-use crate::{engine, runtime};
 use quiesce::sim::random::{Random, mix};
+use redrt_engine as engine;
 use redrt_transport::network::{Incoming, Network};
 use redrt_types::{Incarnation, ProcessIndex, ReplicaId, View, VirtualRank};
 use redrt_wire::card::{Card, Endpoint};
@@ -443,12 +444,7 @@ fn member_lost(job: &mut Job, process: ProcessIndex) {
     }
 }
 
-fn welcome(
-    world: &redrt_types::World,
-    view: &View,
-    me: ReplicaId,
-    compared: (Protocol, Verification),
-) -> Welcome {
+fn welcome(world: &redrt_types::World, view: &View, me: ReplicaId, compared: (Protocol, Verification)) -> Welcome {
     let (protocol, verification) = compared;
     let job = 7;
     Welcome {

@@ -12,12 +12,12 @@ use crate::abi::{
 use crate::coll;
 use crate::coll::cards::{Card, exchange};
 use crate::comm::{self, Comm, lock};
-use crate::engine;
 use crate::error::{Error, Result};
 use crate::handle::WinHandle;
 use crate::objects::attached::Attached;
 use crate::objects::info::Info;
 use crate::runtime::{self, progress};
+use redrt_engine as engine;
 use redrt_wire::control::Verification;
 use std::ffi::c_int;
 use std::sync::{Arc, Mutex, OnceLock};

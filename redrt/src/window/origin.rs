@@ -5,10 +5,10 @@ use super::order::{Order, Request};
 use super::server::Inbox;
 use super::{Purpose, Window};
 use crate::comm::lock;
-use crate::engine::payload::{Payload, Target};
-use crate::engine::request::{Operation, RequestId, Status};
-use crate::engine::{self, Engine};
 use crate::error::{Error, Result};
+use redrt_engine::payload::{Payload, Target};
+use redrt_engine::request::{Operation, RequestId, Status};
+use redrt_engine::{self as engine, Engine};
 use std::collections::VecDeque;
 use std::ffi::c_int;
 

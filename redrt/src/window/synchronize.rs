@@ -5,11 +5,11 @@ use super::order::Order;
 use super::{Purpose, Window};
 use crate::coll::reduce::{Combine, reduce_scatter};
 use crate::comm::lock;
-use crate::engine::payload::{Payload, Target};
-use crate::engine::tasks::block_on;
-use crate::engine::{self};
 use crate::error::{Error, Result};
 use crate::mutation::{self, Mutation};
+use redrt_engine::payload::{Payload, Target};
+use redrt_engine::tasks::block_on;
+use redrt_engine::{self as engine};
 use redrt_transport::memory::{Region, Scratch};
 
 /// Sums of 64-bit counts.

@@ -4,11 +4,11 @@
 use super::super::buffers::typed;
 use crate::abi::{Offset, Output, Status};
 use crate::api::p2p::complete_handle;
-use crate::engine::request;
 use crate::error::Result;
 use crate::file::access::{Buffer, Way};
 use crate::file::{self, File};
 use crate::handle::{DatatypeHandle, FileHandle, RequestHandle};
+use redrt_engine::request;
 use std::ffi::c_void;
 
 fn buffer(start: *const c_void, count: i64, datatype: DatatypeHandle) -> Result<Buffer> {

@@ -5,12 +5,12 @@
 
 use crate::abi::{MPI_ERR_BUFFER, MPI_ERR_COUNT, Output};
 use crate::comm::{self, Comm, lock};
-use crate::engine;
-use crate::engine::request::{Operation, RequestId, Status};
-use crate::engine::send::{SendArguments, Sent};
 use crate::error::{Error, Result};
 use crate::handle::{CommHandle, RequestHandle, SessionHandle};
 use crate::objects::session;
+use redrt_engine as engine;
+use redrt_engine::request::{Operation, RequestId, Status};
+use redrt_engine::send::{SendArguments, Sent};
 use std::ffi::c_void;
 use std::sync::Mutex;
 

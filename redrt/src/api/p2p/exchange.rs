@@ -5,11 +5,11 @@ use super::{PROC_NULL_STATUS, failure, handle, receive, send, to_abi};
 use crate::abi::{Output, Status as AbiStatus};
 use crate::api::buffers;
 use crate::comm;
-use crate::engine::payload::Payload;
-use crate::engine::tasks;
-use crate::engine::{self, request::RequestId};
 use crate::error::Result;
 use crate::handle::{CommHandle, DatatypeHandle, RequestHandle};
+use redrt_engine::payload::Payload;
+use redrt_engine::tasks;
+use redrt_engine::{self as engine, request::RequestId};
 use redrt_transport::network::Source;
 use std::ffi::{c_int, c_void};
 

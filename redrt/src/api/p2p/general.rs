@@ -6,10 +6,10 @@
 use super::{handle, resolve};
 use crate::abi::{Callback, MPI_ERR_REQUEST, Output, Status as AbiStatus, callbacks};
 use crate::comm::{self, lock};
-use crate::engine;
-use crate::engine::request::{Operation, RequestId, Status};
 use crate::error::{Error, Result};
 use crate::handle::{CommHandle, RequestHandle};
+use redrt_engine as engine;
+use redrt_engine::request::{Operation, RequestId, Status};
 use std::collections::BTreeMap;
 use std::ffi::{c_int, c_void};
 use std::sync::Mutex;

@@ -22,11 +22,11 @@ pub use wait::*;
 
 use crate::abi::{MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_ERR_REQUEST, MPI_ERR_TAG, MPI_PROC_NULL, Status as AbiStatus};
 use crate::comm::{self, Comm};
-use crate::engine::request::{Operation, RequestId, Status};
-use crate::engine::{self, Engine};
 use crate::error::{Error, Result, Scope};
 use crate::handle::{CommHandle, RequestHandle};
 use crate::host::TAG_MAX;
+use redrt_engine::request::{Operation, RequestId, Status};
+use redrt_engine::{self as engine, Engine};
 use std::ffi::c_int;
 
 const _: () = assert!(

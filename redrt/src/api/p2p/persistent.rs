@@ -6,10 +6,10 @@ use crate::abi::{MPI_ERR_REQUEST, Output};
 use crate::api::buffers;
 use crate::comm::{self, Comm};
 use crate::datatype;
-use crate::engine;
-use crate::engine::request::{Operation, RequestId};
 use crate::error::{Error, Result};
 use crate::handle::{CommHandle, DatatypeHandle, RequestHandle};
+use redrt_engine as engine;
+use redrt_engine::request::{Operation, RequestId};
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 

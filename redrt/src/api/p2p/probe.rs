@@ -5,9 +5,9 @@ use crate::abi::{MPI_ERR_REQUEST, Output, Status as AbiStatus};
 use crate::api::buffers;
 use crate::comm::{self, Comm, lock};
 use crate::decide::Probed;
-use crate::engine::{self, request::Status};
 use crate::error::{Error, Result};
 use crate::handle::{CommHandle, DatatypeHandle, MessageHandle, RequestHandle, Table};
+use redrt_engine::{self as engine, request::Status};
 use std::ffi::{c_int, c_void};
 use std::sync::{Arc, Mutex};
 

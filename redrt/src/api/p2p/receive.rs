@@ -4,9 +4,9 @@ use super::{PROC_NULL_STATUS, complete_handle, failure, handle, selector, to_abi
 use crate::abi::{Output, Status as AbiStatus};
 use crate::api::buffers;
 use crate::comm::{self, Comm};
-use crate::engine::{self, Engine, request::RequestId};
 use crate::error::Result;
 use crate::handle::{CommHandle, DatatypeHandle, RequestHandle};
+use redrt_engine::{self as engine, Engine, request::RequestId};
 use std::ffi::{c_int, c_void};
 
 /// Posts a receive and returns its engine request, `None` for `MPI_PROC_NULL`.

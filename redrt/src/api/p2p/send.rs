@@ -4,10 +4,10 @@ use super::{buffered, check_tag, handle, sent_handle};
 use crate::abi::{MPI_PROC_NULL, Output};
 use crate::api::buffers;
 use crate::comm::{self, Comm};
-use crate::engine::send::{SendArguments, Sent};
-use crate::engine::{self, Engine, request::RequestId};
 use crate::error::Result;
 use crate::handle::{CommHandle, DatatypeHandle, RequestHandle};
+use redrt_engine::send::{SendArguments, Sent};
+use redrt_engine::{self as engine, Engine, request::RequestId};
 use std::ffi::{c_int, c_void};
 
 /// How a send relates to its receive (MPI-5.0 §3.4). Ready mode is standard mode: the receive is there already.

@@ -4,10 +4,10 @@ use super::wait::{in_status, note_failure, some};
 use super::{failure, general, resolve, to_abi};
 use crate::abi::{Input, MPI_UNDEFINED, Output, Status as AbiStatus};
 use crate::decide::is_complete;
-use crate::engine::request::{Operation, RequestId, Status};
-use crate::engine::{self, Engine};
 use crate::error::{Error, Result};
 use crate::handle::RequestHandle;
+use redrt_engine::request::{Operation, RequestId, Status};
+use redrt_engine::{self as engine, Engine};
 use std::ffi::c_int;
 
 /// What a look at a request finds.

@@ -4,10 +4,10 @@ use super::test::{Look, find_all, find_any, find_some, look};
 use super::{failure, general, resolve, to_abi};
 use crate::abi::{MPI_ERR_IN_STATUS, MPI_UNDEFINED, Output, Status as AbiStatus};
 use crate::decide::is_complete;
-use crate::engine::request::{RequestId, Status};
-use crate::engine::{self, Engine, Outlook};
 use crate::error::{Error, Result, Scope};
 use crate::handle::{CommHandle, RequestHandle};
+use redrt_engine::request::{RequestId, Status};
+use redrt_engine::{self as engine, Engine, Outlook};
 use std::ffi::c_int;
 
 /// `MPI_Wait`.

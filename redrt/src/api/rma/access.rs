@@ -3,15 +3,15 @@
 use super::target_of;
 use crate::abi::{Aint, MPI_ERR_DISP, MPI_ERR_RMA_RANGE, MPI_ERR_TRUNCATE, Output};
 use crate::api::buffers::{self, Typed};
-use crate::engine::{
-    self,
-    request::{Operation, RequestId, Status},
-};
 use crate::error::Result;
 use crate::fail;
 use crate::handle::{DatatypeHandle, RequestHandle, WinHandle};
 use crate::window::order::{Order, Place};
 use crate::window::{self, Effect, Window};
+use redrt_engine::{
+    self as engine,
+    request::{Operation, RequestId, Status},
+};
 use std::ffi::{c_int, c_void};
 
 /// The program's buffer of an operation: where it is, how many elements, of what.

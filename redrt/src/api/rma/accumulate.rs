@@ -4,8 +4,6 @@ use super::access::{Here, Reached, There, check_fits, hand_over, nothing_to_do, 
 use crate::abi::{Aint, MPI_ERR_OP, MPI_ERR_TYPE, Output};
 use crate::api::buffers::{self, Typed};
 use crate::datatype::{self, Datatype};
-use crate::engine::payload::Payload;
-use crate::engine::request::RequestId;
 use crate::error::{Error, Result};
 use crate::fail;
 use crate::handle::{DatatypeHandle, OpHandle, RequestHandle, WinHandle};
@@ -13,6 +11,8 @@ use crate::op;
 use crate::window::order::{Combination, Order};
 use crate::window::{self, Effect, Window};
 use redrt_datatype::basic::Class;
+use redrt_engine::payload::Payload;
+use redrt_engine::request::RequestId;
 use redrt_transport::network::Source;
 use std::ffi::{c_int, c_void};
 

@@ -18,9 +18,9 @@ pub use reducing::{
 
 use super::{Failure, Outcome, Peers};
 use crate::abi::MPI_ERR_INTERN;
-use crate::engine;
-use crate::engine::sleep;
 use crate::error::Error;
+use redrt_engine as engine;
+use redrt_engine::sleep;
 use redrt_transport::board::{Awaited, Board, Posted};
 use redrt_transport::memory::Region;
 use std::sync::Arc;

@@ -3,7 +3,7 @@
 use super::{Table, following};
 use crate::coll::gather::{Mine, copy};
 use crate::coll::{Failure, Outcome, Peers, all};
-use crate::engine::sleep;
+use redrt_engine::sleep;
 use redrt_transport::board::{Board, Posted};
 use redrt_transport::memory::Region;
 use std::io;

@@ -7,9 +7,9 @@
 use super::Table;
 use crate::coll::cards::{self, Card};
 use crate::comm::{Comm, lock};
-use crate::engine;
 use crate::error::Result;
 use crate::runtime::job;
+use redrt_engine as engine;
 use redrt_transport::board::{Board, MEMBERS_MAX, Member, PLACES};
 use redrt_transport::direct;
 use redrt_transport::shm::Segment;

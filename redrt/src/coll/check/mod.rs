@@ -10,7 +10,7 @@
 //! number alike. So all is sent when the function is called, and what has to wait only receives.
 //!
 //! Nobody is told who makes no collective at all. Then its others wait, which the search for deadlocks finds
-//! (`engine/passive.rs`), and says what they call.
+//! (`passive` of `redrt-engine`), and says what they call.
 
 pub mod call;
 mod compare;
@@ -19,11 +19,11 @@ mod tests;
 
 use super::{Failure, Outcome, Peers, Step, all};
 use crate::comm::{Comm, lock};
-use crate::engine;
-use crate::engine::tasks::block_on;
 use crate::error::{Error, Result};
 use call::Call;
 use compare::{Member, Mismatch, compare};
+use redrt_engine as engine;
+use redrt_engine::tasks::block_on;
 use redrt_transport::memory::Scratch;
 use redrt_types::VirtualRank;
 use std::collections::BTreeMap;

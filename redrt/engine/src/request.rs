@@ -31,7 +31,7 @@ pub struct Status {
 impl Status {
     /// What a wait on an inactive request, or a completed send, returns (MPI-5.0 §3.7.3).
     pub const EMPTY: Self =
-        Self { source: crate::engine::ANY_SOURCE, tag: crate::engine::ANY_TAG, error: 0, bytes: 0, cancelled: false };
+        Self { source: crate::ANY_SOURCE, tag: crate::ANY_TAG, error: 0, bytes: 0, cancelled: false };
 }
 
 /// Begins a round of a persistent request. What it fails with is its maker's, who takes it back.

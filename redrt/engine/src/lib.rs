@@ -10,6 +10,9 @@
 //! polls or sleeps on the transports and the others wait for it on a condition variable. User callbacks are never
 //! called with the lock held; collectives run outside of it.
 
+#[macro_use]
+extern crate redrt_process;
+
 pub mod cancel;
 pub mod cloning;
 pub mod contact;

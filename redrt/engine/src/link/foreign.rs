@@ -4,7 +4,7 @@
 //! Numbers are never given back. A process that is met again has the number it had.
 
 use super::{Links, Peer, Route};
-use crate::engine::contact::{self, Contact};
+use crate::contact::{self, Contact};
 use redrt_transport::tcp::Tcp;
 use redrt_types::{Incarnation, ProcessIndex};
 use redrt_wire::card::{Card, Endpoint};

@@ -107,7 +107,7 @@ impl Engine {
     }
 
     /// A wildcard receive was matched here: a decision for the followers.
-    pub(in crate::engine) fn record_match(&mut self, context: u32, decided: Option<u64>, source: u32) {
+    pub(crate) fn record_match(&mut self, context: u32, decided: Option<u64>, source: u32) {
         let (Some(index), Some(replication)) = (decided, &mut self.replication) else { return };
         if !replication.has_siblings {
             return;

@@ -57,7 +57,7 @@ fn decode_protocol(bytes: &[u8]) -> Result<Frame, Fault> {
 
 impl Engine {
     /// A frame of the replication protocol has come.
-    pub(in crate::engine) fn handle_replicated(
+    pub(crate) fn handle_replicated(
         &mut self,
         from: ProcessIndex,
         kind: Kind,
@@ -217,7 +217,7 @@ impl Engine {
     }
 
     /// The payload of a message is in memory: has it compared.
-    pub(in crate::engine) fn payload_complete(&mut self, id: MessageId, key: usize, whole: &Whole) {
+    pub(crate) fn payload_complete(&mut self, id: MessageId, key: usize, whole: &Whole) {
         let (from, computed) = (self.world.replica(whole.from), self.digest_of(whole));
         let compared = self.compare_with_suspect(key, from, Tag(whole.tag), whole.bytes);
         self.replication().replica.payload_received(from, id, computed);
@@ -255,7 +255,7 @@ impl Engine {
     }
 
     /// A further copy of a message is in memory: has it compared.
-    pub(in crate::engine) fn shadow_complete(&mut self, id: MessageId, whole: &Whole) {
+    pub(crate) fn shadow_complete(&mut self, id: MessageId, whole: &Whole) {
         let (from, computed) = (self.world.replica(whole.from), self.digest_of(whole));
         self.replication().replica.shadow_received(from, id, computed);
         self.carry_out();
@@ -268,7 +268,7 @@ impl Engine {
     }
 
     /// Likewise, where it is not known: all are looked at.
-    pub(in crate::engine) fn record_of(&self, id: MessageId) -> Option<usize> {
+    pub(crate) fn record_of(&self, id: MessageId) -> Option<usize> {
         self.messages.iter().find(|(_, message)| message.is_record_of(id)).map(|(key, _)| key)
     }
 
@@ -282,7 +282,7 @@ impl Engine {
     }
 
     /// A message is verified, matched, and its payload is in the receive's buffer: the receive completes.
-    pub(in crate::engine) fn finish_verified(&mut self, key: usize) {
+    pub(crate) fn finish_verified(&mut self, key: usize) {
         self.sum_up_received(key);
         let message = self.messages.remove(key);
         let receive = message.receive.expect("it was matched");

@@ -1,7 +1,7 @@
 //! A process in which there is nothing but an engine.
 
-use crate::engine::Runtime;
-use crate::engine::payload::{Payload, Target};
+use crate::Runtime;
+use crate::payload::{Payload, Target};
 use redrt_types::{ProcessIndex, View, World};
 use redrt_wire::control::FromAgent;
 
