@@ -11,8 +11,8 @@
 //! that one of them has matched comes to all. A new leader gets the ballots again. MPI_Cancel therefore waits until all
 //! replicas of the rank have called it, but for no other rank.
 
+use super::asked::Asked;
 use super::cell;
-use super::replication::Asked;
 use super::request::RequestId;
 use quiesce::{Outcome, StreamId};
 

@@ -9,7 +9,7 @@
 //! frames are taken from then on (`quiesce`'s join).
 
 use super::link::{Identity, Links};
-use super::receive::Data;
+use super::message::Data;
 use super::{Cell, Engine};
 use quiesce::matching::Order;
 use redrt_sync::biased::Guard;

@@ -4,11 +4,11 @@
 //! A payload that the program has already (deferred verification) is not looked at.
 
 use super::Engine;
-use super::receive::Data;
+use super::message::{Data, Suspect};
 use super::request::Operation;
 use quiesce::{Action, Finding, MessageId, MismatchReport};
 use redrt_transport::frame::NO_CORE;
-use redrt_types::{ReplicaId, Tag, ViewNumber};
+use redrt_types::{ReplicaId, Tag};
 use redrt_wire::control::FromAgent;
 use redrt_wire::event::{Event, Evidence, Excerpt};
 use sdc_detect::{Difference, Element, Sketch, difference};
@@ -18,14 +18,6 @@ use std::borrow::Cow;
 const SUSPECT_BYTES_MAX: usize = 64 << 20;
 /// Maximum number of payloads that a process reports whose data differ for good.
 const EXCERPT_COUNT_MAX: u32 = 32;
-
-/// A payload that was found to be wrong.
-pub struct Suspect {
-    view: ViewNumber,
-    supplier: ReplicaId,
-    element: Element,
-    bytes: Box<[u8]>,
-}
 
 /// What its comparison with the right one has shown.
 pub(super) struct Compared {

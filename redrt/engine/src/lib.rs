@@ -13,9 +13,11 @@
 #[macro_use]
 extern crate redrt_process;
 
+pub mod asked;
 pub mod cancel;
 pub mod cloning;
 pub mod contact;
+pub mod doorbell;
 mod evidence;
 mod foreign;
 #[cfg(test)]
@@ -23,6 +25,7 @@ mod fuzz;
 pub mod link;
 pub mod matching;
 pub mod meeting;
+pub mod message;
 pub mod outgoing;
 mod passive;
 pub mod payload;
@@ -48,9 +51,9 @@ use cloning::Joining;
 use link::Links;
 use matching::Contexts;
 use meeting::Meetings;
+use message::Message;
 use outgoing::Outgoings;
 use passive::Waiters;
-use receive::Message;
 use redrt_process::clock::monotonic_ns;
 use redrt_process::pause;
 use redrt_sync::biased::{Biased, Guard};

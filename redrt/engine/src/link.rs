@@ -534,7 +534,7 @@ impl Links {
 
     fn ring_wake_socket(&self, to: ProcessIndex) {
         if let Some(card) = &self.peers[to.0 as usize].card {
-            super::sleep::poke(card.process);
+            super::doorbell::poke(card.process);
         }
     }
 }

@@ -6,7 +6,7 @@
 //! arrived as was sent, nothing was under way in between and nothing will ever move again.
 
 use super::Engine;
-use super::receive::Data;
+use super::message::Data;
 use super::request::Operation;
 use quiesce::matching::Pattern;
 use redrt_types::ViewNumber;

@@ -20,8 +20,8 @@
 //! for a lock, for one, whose owner waits for a message that depends on this follower.
 
 use super::Engine;
+use super::asked::Asked;
 use super::refusal::Fault;
-use super::replication::Asked;
 use quiesce::{DecisionKey, Lookup, Outcome, StreamId};
 use redrt_process::clock::monotonic_ns;
 use redrt_transport::frame::{Header, Kind, Whereabouts};

@@ -1,21 +1,17 @@
 //! Receiving: frames in, matching, payloads into place.
 
-use super::evidence::Suspect;
-use super::matching::ContextIndex;
+use super::message::{Data, Message};
 use super::outgoing::OutgoingId;
 use super::payload::{Scatter, Target};
 use super::refusal::Fault;
 use super::request::{Operation, RequestId, Status};
 use super::{Engine, contact};
-use quiesce::MessageId;
 use quiesce::matching::{Arrived, Pattern, Posted};
 use redrt_transport::frame::{FLAG_DIGEST, Fragment, FrameError, Grant, Header, Kind, Rendezvous};
-use redrt_transport::memory::Scratch;
 use redrt_transport::network::{Incoming, Received, Source};
 use redrt_transport::shm::Inbox;
 use redrt_transport::{Body, LandingId};
 use redrt_types::{ProcessIndex, Tag, World};
-use sdc_detect::Element;
 
 /// Longest message to oneself that is copied instead of waiting in the application's buffer.
 pub const COPY_BYTES_MAX: usize = 64 << 10;
@@ -25,78 +21,6 @@ const FRAMES_IN_A_ROW: u32 = 16;
 
 /// `MPI_ERR_TRUNCATE` of the standard ABI.
 pub const ERR_TRUNCATE: i32 = 15;
-
-/// Where the payload of a message is.
-pub enum Data {
-    /// Here, waiting for a receive.
-    Bytes(Box<[u8]>),
-    /// With its sender.
-    Remote(ProcessIndex, Rendezvous),
-    /// In the buffer of this process's own send.
-    Local(OutgoingId),
-    /// On its way to the receive's buffer (`None`) or to memory of our own.
-    Landing(Option<Scratch>),
-    /// In the receive's buffer.
-    Placed,
-    /// With a sender that will offer it to this copy again.
-    Awaited,
-}
-
-/// A message that has arrived and is not delivered yet.
-pub struct Message {
-    /// Its context.
-    pub context: ContextIndex,
-    /// Rank of its sender in the communicator.
-    pub source: u32,
-    /// Its tag.
-    pub tag: i32,
-    /// Payload length in bytes.
-    pub length: u64,
-    /// What its payload consists of.
-    pub element: Element,
-    /// Its payload.
-    pub data: Data,
-    /// The receive that took it.
-    pub receive: Option<RequestId>,
-    /// Its place in the replication protocol; `None` for messages that do not take part.
-    pub id: Option<MessageId>,
-    /// Its verdict is in.
-    pub verified: bool,
-    /// A further copy, fetched only to be compared.
-    pub is_shadow: bool,
-    /// Where its payload is arriving.
-    pub landing: Option<LandingId>,
-    /// Its payload as it was when it was found to be wrong, until the right one has come.
-    pub suspect: Option<Suspect>,
-    /// From whom, and to which address.
-    pub pulled_from: Option<(ProcessIndex, usize)>,
-}
-
-impl Message {
-    /// Whether it is what is kept of this message.
-    pub fn is_record_of(&self, id: MessageId) -> bool {
-        self.id == Some(id) && !self.is_shadow
-    }
-
-    /// A message with no payload yet.
-    pub fn new(context: ContextIndex, source: u32, tag: i32, length: u64) -> Self {
-        Self {
-            context,
-            source,
-            tag,
-            length,
-            element: Element::Unknown,
-            data: Data::Bytes(Box::default()),
-            receive: None,
-            id: None,
-            verified: false,
-            is_shadow: false,
-            landing: None,
-            suspect: None,
-            pulled_from: None,
-        }
-    }
-}
 
 impl Engine {
     /// Lets go of contexts that communicators have left behind, if there are many.

@@ -2,8 +2,8 @@
 //! sender pushes fragments.
 
 use super::Engine;
+use super::message::Data;
 use super::outgoing::{Outgoing, OutgoingId};
-use super::receive::Data;
 use super::refusal::Fault;
 use super::replication::Whole;
 use super::request::Operation;

@@ -12,14 +12,13 @@ mod incoming;
 mod outcomes;
 
 pub use incoming::Whole;
-pub use outcomes::{Ahead, Asked};
 
 use super::cloning::Joining;
 use super::evidence;
 use super::link::Body;
 use super::outgoing::OutgoingId;
 use super::reading::Readings;
-use super::send::{SendArguments, Sent};
+use super::send::{EAGER_BYTES_MAX, SendArguments, Sent};
 use super::{Engine, has_faults};
 use quiesce::matching::{Match, Order};
 use quiesce::{Frame, Output, PayloadKey, Replica, StreamId};
@@ -34,9 +33,6 @@ use redrt_wire::trace::Sending;
 use rustc_hash::FxHashMap;
 use sdc_detect::{DigestStream, digest};
 use std::collections::BTreeMap;
-
-/// Longest payload that is copied to the retention log, so that its send completes at once.
-pub const EAGER_BYTES_MAX: usize = redrt_transport::shm::FRAME_BYTES_MAX - 64;
 
 /// More parts of this protocol frame follow (in `Header::tag`).
 const MORE: i32 = 1;

@@ -7,7 +7,7 @@
 
 use super::Engine;
 use super::link::{Admission, Broken};
-use super::receive::Data;
+use super::message::Data;
 use redrt_transport::network::Incoming;
 use redrt_types::ProcessIndex;
 use redrt_wire::control::FromAgent;

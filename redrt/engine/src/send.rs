@@ -2,16 +2,18 @@
 
 use super::Engine;
 use super::link::Body;
+use super::message::{Data, Message};
 use super::outgoing::{Outgoing, OutgoingId};
 use super::payload::Payload;
-use super::receive::{Data, Message};
-use super::replication::EAGER_BYTES_MAX;
 use super::request::{RequestId, Status};
 use quiesce::matching::Arrived;
 use redrt_transport::frame::{Header, Kind, Rendezvous};
 use redrt_transport::network::Source;
 use redrt_types::{ProcessIndex, Tag, VirtualRank};
 use sdc_detect::Element;
+
+/// Longest payload that is copied to the retention log, so that its send completes at once.
+pub const EAGER_BYTES_MAX: usize = redrt_transport::shm::FRAME_BYTES_MAX - 64;
 
 /// One message to be sent.
 pub struct SendArguments {

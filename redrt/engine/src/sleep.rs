@@ -1,13 +1,10 @@
 //! Blocking until something arrives.
 //!
 //! With shared memory only, a process sleeps on its futex word, and senders wake it there. As soon as it has TCP links
-//! it sleeps in poll, and senders over shared memory wake it through a datagram socket with an abstract name, which
-//! leaves nothing behind. Either way the agent thread can wake it too.
-//!
-//! Everybody on a host may bind an abstract name, so one that could be guessed could be taken before its process is
-//! there. Names are made from the secret of the job's links, another for each incarnation of a process, and told to the
-//! others in the shared memory.
+//! it sleeps in poll, and senders over shared memory wake it through a socket (`doorbell`). Either way the agent thread
+//! can wake it too.
 
+use super::doorbell::{self, WakeName};
 use super::link::{Identity, Links};
 use redrt_sync::fence;
 use redrt_sync::seen::{self, ASLEEP_FUTEX, ASLEEP_POLL};
@@ -16,9 +13,7 @@ use redrt_transport::shm::{self, Segment};
 use redrt_types::ProcessIndex;
 use std::io;
 use std::os::fd::AsRawFd;
-use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr, UnixDatagram};
-use std::sync::OnceLock;
+use std::os::unix::net::UnixDatagram;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -85,58 +80,12 @@ pub fn switches() -> u64 {
     (usage.ru_nvcsw + usage.ru_nivcsw) as u64
 }
 
-/// The name of a socket.
-type WakeName = [u64; 2];
-
 /// Nobody finds it who does not know the secret, also not from the names of other processes.
 fn wake_name(identity: &Identity) -> WakeName {
     let Identity { secret, me, incarnation, .. } = identity;
     let key = secret.derive(&format!("redrt wake socket of {} incarnation {}", me.0, incarnation.0));
     let half = |at: usize| u64::from_le_bytes(key.key()[at..at + 8].try_into().expect("eight bytes"));
     [half(0), half(8)]
-}
-
-fn wake_address([high, low]: WakeName) -> io::Result<SocketAddr> {
-    SocketAddr::from_abstract_name(format!("redrt-{high:016x}{low:016x}"))
-}
-
-process_local! {
-    /// The socket by which this process is woken, and wakes others.
-    static SOCKET: OnceLock<UnixDatagram> = OnceLock::new();
-    /// The shared memory of its host, where names are found; null where there is none. Of a copy it is another one.
-    static SEGMENT: AtomicPtr<Segment> = AtomicPtr::new(std::ptr::null_mut());
-}
-
-/// Wakes a process of this host that waits in poll.
-pub fn poke(process: ProcessIndex) {
-    // SAFETY: - null, or leaked by `publish`.
-    if let Some(segment) = unsafe { SEGMENT.load(Ordering::Acquire).as_ref() } {
-        poke_by(segment.wake_name(process).each_ref().map(|half| half.load(Ordering::Relaxed)));
-    }
-}
-
-fn poke_by(name: WakeName) {
-    if let (Some(socket), Ok(address)) = (SOCKET.get(), wake_address(name)) {
-        // A full queue means that a wake-up is already waiting there.
-        let _ = socket.send_to_addr(&[1], &address);
-    }
-}
-
-fn bind(name: WakeName) -> io::Result<UnixDatagram> {
-    let socket = UnixDatagram::bind_addr(&wake_address(name)?)?;
-    socket.set_nonblocking(true)?;
-    Ok(socket)
-}
-
-/// Tells the others of this host by which name this process is woken. It is not asleep yet.
-fn publish(identity: &Identity, name: WakeName) {
-    let segment = identity.segment.map_or(std::ptr::null_mut(), |segment| {
-        for (place, half) in segment.wake_name(identity.me).iter().zip(name) {
-            place.store(half, Ordering::SeqCst);
-        }
-        Box::into_raw(Box::new(segment))
-    });
-    SEGMENT.store(segment, Ordering::Release);
 }
 
 fn is_alert(shares_core: bool) -> bool {
@@ -177,13 +126,13 @@ impl Sleeper {
     /// The sleeper of this process, awake.
     pub fn new(identity: &Identity, shares_core: bool) -> io::Result<Self> {
         let name = wake_name(identity);
-        let bound = bind(name)?;
+        let bound = doorbell::bind(name)?;
         descriptors::note(bound.as_raw_fd());
-        let socket = SOCKET.get_or_init(|| bound);
+        let socket = doorbell::install(bound);
         let shared_word = AtomicPtr::new(word_of(identity.segment, identity.me));
         let (own_word, alert) = (AtomicU32::new(seen::AWAKE), AtomicBool::new(is_alert(shares_core)));
         let sleeper = Self { name: name.map(AtomicU64::new), socket: Some(socket), shared_word, own_word, alert };
-        publish(identity, name);
+        doorbell::publish(identity.segment, identity.me, name);
         sleeper.awake();
         Ok(sleeper)
     }
@@ -192,15 +141,15 @@ impl Sleeper {
     pub fn become_process(&self, identity: &Identity, shares_core: bool) -> io::Result<()> {
         let name = wake_name(identity);
         if let Some(socket) = self.socket {
-            descriptors::replace(socket.as_raw_fd(), &bind(name)?)?;
+            descriptors::replace(socket.as_raw_fd(), &doorbell::bind(name)?)?;
         }
-        publish(identity, name);
+        doorbell::publish(identity.segment, identity.me, name);
         self.name.iter().zip(name).for_each(|(place, half)| place.store(half, Ordering::SeqCst));
         self.alert.store(is_alert(shares_core), Ordering::SeqCst);
         self.shared_word.store(word_of(identity.segment, identity.me), Ordering::SeqCst);
         // A thread may go on sleeping here in a bed that was made in the source: the word there is no longer one that
         // others look at, and its sockets are not these, though new ones may have their numbers.
-        poke_by(name);
+        doorbell::poke_by(name);
         Ok(())
     }
 
@@ -291,7 +240,7 @@ impl Sleeper {
     /// Wakes this process, from its own agent thread.
     pub fn wake(&self) {
         if shm::wake(self.word()) {
-            poke_by(self.name.each_ref().map(|half| half.load(Ordering::Relaxed)));
+            doorbell::poke_by(self.name.each_ref().map(|half| half.load(Ordering::Relaxed)));
         }
     }
 }

@@ -1,6 +1,6 @@
 //! What other replicas send: frames to the machine, payloads to where they belong, verdicts to the receives.
 
-use super::super::receive::{Data, Message};
+use super::super::message::{Data, Message};
 use super::super::refusal::Fault;
 use super::super::request::Operation;
 use super::super::{Engine, has_faults};

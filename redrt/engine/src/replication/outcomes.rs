@@ -1,28 +1,9 @@
 //! Outcomes that depend on timing: what a thread asks of the leader of its sphere, and what the leader says.
 
 use super::super::Engine;
+use crate::asked::{Ahead, Asked};
 use quiesce::{DecisionKey, Outcome, StreamId};
 use redrt_wire::control::FromAgent;
-
-/// The answer to a question for an outcome.
-pub enum Asked {
-    /// Take this one.
-    Decided(Outcome),
-    /// Find out and answer.
-    Decide,
-    /// The leader has not said yet.
-    Wait,
-}
-
-/// What is known of the next outcome before any progress is made.
-pub enum Ahead {
-    /// It is that nothing was ready.
-    Nothing,
-    /// It is this.
-    Decided(Outcome),
-    /// Nothing is.
-    Unknown,
-}
 
 /// How many empty polls a follower takes over in a row without making progress.
 const AHEAD_COUNT: u32 = 64;

@@ -166,7 +166,7 @@ fn the_tool_interface_tells_what_there_is() {
     let (mut cvar, mut value) = (MPI_T_CVAR_HANDLE_NULL, 0_u64);
     call(|| unsafe_call!(MPI_T_cvar_handle_alloc(index, null_mut(), &mut cvar, &mut count)));
     call(|| unsafe_call!(MPI_T_cvar_read(cvar, (&raw mut value).cast())));
-    assert_eq!((count, value), (1, redrt_engine::replication::EAGER_BYTES_MAX as u64));
+    assert_eq!((count, value), (1, redrt_engine::send::EAGER_BYTES_MAX as u64));
     assert_eq!(unsafe_call!(MPI_T_cvar_write(cvar, (&raw const value).cast())), MPI_T_ERR_CVAR_SET_NEVER);
     call(|| unsafe_call!(MPI_T_cvar_handle_free(&mut cvar)));
     assert_eq!(unsafe_call!(MPI_T_cvar_read(cvar, (&raw mut value).cast())), MPI_T_ERR_INVALID_HANDLE);

@@ -8,7 +8,7 @@ use crate::abi::*;
 use crate::error::{Error, Result};
 use crate::handle::DatatypeHandle;
 use crate::runtime;
-use redrt_engine::replication::EAGER_BYTES_MAX;
+use redrt_engine::send::EAGER_BYTES_MAX;
 use redrt_types::World;
 use redrt_wire::control::{Determinism, Files, OnSdc, Options, Transport};
 use std::ffi::{c_char, c_int, c_void};

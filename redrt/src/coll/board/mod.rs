@@ -20,7 +20,7 @@ use super::{Failure, Outcome, Peers};
 use crate::abi::MPI_ERR_INTERN;
 use crate::error::Error;
 use redrt_engine as engine;
-use redrt_engine::sleep;
+use redrt_engine::doorbell;
 use redrt_transport::board::{Awaited, Board, Posted};
 use redrt_transport::memory::Region;
 use std::sync::Arc;
@@ -62,7 +62,7 @@ impl Table {
     }
 
     fn post(&self, number: u64) {
-        self.board.post(number, sleep::poke);
+        self.board.post(number, doorbell::poke);
     }
 
     /// Comes to the next operation, and posts `piece` for all.

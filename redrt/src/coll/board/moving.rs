@@ -3,7 +3,7 @@
 use super::{Table, following};
 use crate::coll::gather::{Mine, copy};
 use crate::coll::{Failure, Outcome, Peers, all};
-use redrt_engine::sleep;
+use redrt_engine::doorbell;
 use redrt_transport::board::{Board, Posted};
 use redrt_transport::memory::Region;
 use std::io;
@@ -83,7 +83,7 @@ impl Table {
             let offset = part as usize * PART_BYTES;
             copy(offset, piece.part(offset, PART_BYTES.min(piece.len() - offset)))
         };
-        self.board.help(member, number, parts_of(piece), sleep::poke, part);
+        self.board.help(member, number, parts_of(piece), doorbell::poke, part);
     }
 }
 
