@@ -5,9 +5,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Crates among whose top-level modules there are cycles still. None may be added.
-const WITH_CYCLES: [&str; 1] = ["redrt"];
-
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace").to_owned()
 }
@@ -76,8 +73,27 @@ fn sources(directory: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// What top-level modules name with `crate::`, or with `super::` in a file beside `lib.rs`, by module. Tests do not
-/// count, where they are files of their own.
+/// The first names of a list of imports that begins with a brace, or of one path.
+fn first_names(after: &str) -> Vec<String> {
+    let (mut names, mut depth) = (vec![String::new()], 0);
+    for c in after.chars() {
+        match c {
+            '{' => depth += 1,
+            '}' => depth -= 1,
+            ',' if depth == 1 => names.push(String::new()),
+            _ if depth < 2 => names.last_mut().expect("there is one").push(c),
+            _ => {}
+        }
+        if depth == 0 && !(c.is_alphanumeric() || c == '_') {
+            break;
+        }
+    }
+    let word = |name: &String| name.trim().chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
+    names.iter().map(word).collect()
+}
+
+/// What top-level modules name with `crate::`, or with as many `super::` as lead to the crate's root, by module. Tests
+/// do not count, where they are files of their own.
 fn imports(directory: &Path) -> BTreeMap<String, BTreeSet<String>> {
     let (source, mut files) = (directory.join("src"), Vec::new());
     sources(&source, &mut files);
@@ -95,18 +111,12 @@ fn imports(directory: &Path) -> BTreeMap<String, BTreeSet<String>> {
         let text = std::fs::read_to_string(file).expect("it can be read");
         let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
         let code: String = code.lines().filter(|line| !line.trim_start().starts_with("//")).collect();
-        let is_at_top = file.parent() == Some(&*source);
-        let beside = if is_at_top { code.split("super::").skip(1).collect() } else { Vec::new() };
-        for after in code.split("crate::").skip(1).chain(beside) {
-            let names = match after.strip_prefix('{') {
-                Some(list) => list.split('}').next().unwrap_or_default().split(", ").collect(),
-                None => vec![after],
-            };
-            for name in names {
-                let name: String = name.trim().chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
-                if name != module && modules.contains(&name) {
-                    all.entry(module.clone()).or_default().insert(name);
-                }
+        let place = file.strip_prefix(&source).expect("it was found there");
+        let depth = place.components().count() - usize::from(place.ends_with("mod.rs"));
+        let code = code.replace(&"super::".repeat(depth), "crate::");
+        for name in code.split("crate::").skip(1).flat_map(first_names) {
+            if name != module && modules.contains(&name) {
+                all.entry(module.clone()).or_default().insert(name);
             }
         }
     }
@@ -129,15 +139,48 @@ fn cycle(imports: &BTreeMap<String, BTreeSet<String>>) -> Option<(String, String
 }
 
 #[test]
-fn no_crate_gets_a_cycle_among_its_top_level_modules() {
-    let (mut with, mut told) = (Vec::new(), Vec::new());
-    for (name, (directory, _)) in crates() {
-        if let Some((module, back)) = cycle(&imports(&directory)) {
-            told.push(format!("{name}: {module} imports {back}, which imports it, perhaps by way of others"));
-            with.push(name);
+fn no_crate_has_a_cycle_among_its_top_level_modules() {
+    let told = |(name, (directory, _)): (String, (PathBuf, _))| {
+        let (module, back) = cycle(&imports(&directory))?;
+        Some(format!("{name}: {module} imports {back}, which imports it, perhaps by way of others"))
+    };
+    let told: Vec<_> = crates().into_iter().filter_map(told).collect();
+    assert!(told.is_empty(), "{}", told.join("; "));
+}
+
+/// The modules of the library in the map at the head of ARCHITECTURE.md, by row, from the top.
+fn mapped() -> Vec<Vec<String>> {
+    let text = std::fs::read_to_string(root().join("ARCHITECTURE.md")).expect("it is there");
+    let map = text.split("```").find(|block| block.contains("\n exports ")).expect("a map");
+    let rows = map.lines().skip(1).take_while(|line| !line.contains('─'));
+    // What they are stands from this column on.
+    rows.map(|line| line.chars().take(25).collect::<String>().split_whitespace().map(str::to_owned).collect()).collect()
+}
+
+#[test]
+fn the_map_in_architecture_md_shows_the_modules_of_the_library_and_none_uses_one_above_it() {
+    let (imports, rows) = (imports(&root().join("redrt")), mapped());
+    let row_of = |module: &str| rows.iter().position(|row| row.iter().any(|name| name == module));
+    for (module, used) in &imports {
+        let row = row_of(module).unwrap_or_else(|| panic!("{module} is not on the map"));
+        for other in used {
+            let below = row_of(other).unwrap_or_else(|| panic!("{other} is not on the map"));
+            assert!(below > row, "{module} uses {other}, which the map does not have below it");
         }
     }
-    assert_eq!(with, WITH_CYCLES, "{}", told.join("; "));
+    let known = |name: &String| imports.contains_key(name) || imports.values().any(|used| used.contains(name));
+    assert!(rows.iter().flatten().all(known), "the map shows what there is not: {rows:?}");
+}
+
+#[test]
+fn imports_are_found_however_they_are_written() {
+    assert_eq!(first_names("runtime::job;"), ["runtime"]);
+    assert_eq!(first_names("{coll::{self, Peers}, comm, window::Window}; use std::io;"), ["coll", "comm", "window"]);
+    let found = imports(&root().join("quiesce"));
+    assert!(
+        found["decision"].is_superset(&["error", "frame", "outcome", "table"].map(str::to_owned).into()),
+        "{found:?}"
+    );
 }
 
 #[test]
@@ -172,7 +215,7 @@ fn each_function_that_programs_call_marks_that_the_library_works() {
     let mut count = 0;
     for path in files {
         let text = std::fs::read_to_string(&path).expect("it is text");
-        let is_table = path.ends_with("abi/facades.rs");
+        let is_table = path.ends_with("exports/facades.rs");
         for (before, after) in text.match_indices("extern \"C\" fn redrt_").map(|(at, _)| text.split_at(at)) {
             if !is_table && !before.lines().rev().take(2).any(|line| line.contains("no_mangle")) {
                 continue;

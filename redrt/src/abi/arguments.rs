@@ -34,7 +34,7 @@ impl Callback {
 pub struct Input<T>(*const T);
 
 impl<T> Input<T> {
-    pub(super) fn new(pointer: *const T) -> Self {
+    pub(crate) fn new(pointer: *const T) -> Self {
         Self(pointer)
     }
 
@@ -123,7 +123,7 @@ impl<T> From<Input<T>> for *const T {
 pub struct Output<T>(*mut T);
 
 impl<T> Output<T> {
-    pub(super) fn new(pointer: *mut T) -> Self {
+    pub(crate) fn new(pointer: *mut T) -> Self {
         Self(pointer)
     }
 
@@ -252,11 +252,11 @@ impl From<Input<isize>> for Counts {
 }
 
 impl Counts {
-    pub(super) fn narrow(pointer: *const c_int) -> Self {
+    pub(crate) fn narrow(pointer: *const c_int) -> Self {
         Self { pointer: pointer.cast(), wide: false }
     }
 
-    pub(super) fn wide(pointer: *const i64) -> Self {
+    pub(crate) fn wide(pointer: *const i64) -> Self {
         Self { pointer: pointer.cast(), wide: true }
     }
 
@@ -302,11 +302,11 @@ pub struct CountOut {
 }
 
 impl CountOut {
-    pub(super) fn narrow(pointer: *mut c_int) -> Self {
+    pub(crate) fn narrow(pointer: *mut c_int) -> Self {
         Self { pointer: pointer.cast(), wide: false }
     }
 
-    pub(super) fn wide(pointer: *mut i64) -> Self {
+    pub(crate) fn wide(pointer: *mut i64) -> Self {
         Self { pointer: pointer.cast(), wide: true }
     }
 

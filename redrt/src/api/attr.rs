@@ -6,9 +6,9 @@ use crate::abi::*;
 use crate::error::{Result, Scope};
 use crate::fail;
 use crate::handle::{CommHandle, DatatypeHandle, WinHandle};
-use crate::host;
 use crate::objects::attributes::{self, ObjectKind};
 use crate::objects::error_codes;
+use crate::objects::host;
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicI32, Ordering};
 

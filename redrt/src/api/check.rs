@@ -1,8 +1,8 @@
 //! Checks that several modules make.
 
 use crate::abi::MPI_ERR_COUNT;
-use crate::coll::check::blocking;
-use crate::coll::check::call::Call;
+use crate::comm::check::blocking;
+use crate::comm::check::call::Call;
 use crate::error::{Result, Scope};
 use crate::handle::Held;
 use crate::{comm, fail, file, window};

@@ -14,9 +14,9 @@ use crate::abi::{
     MPI_UNEQUAL, Output,
 };
 use crate::coll::gather;
+use crate::comm::connection;
 use crate::comm::topology::{Grid, Topology};
-use crate::comm::{self, Comm, handle_of, lock};
-use crate::dynamic::connection;
+use crate::comm::{self, Comm, handle_of};
 use crate::error::{Error, Result};
 use crate::handle::{CommHandle, GroupHandle, InfoHandle, RequestHandle};
 use crate::objects::attached::Attached;
@@ -26,6 +26,7 @@ use redrt_engine as engine;
 use redrt_engine::contact;
 use redrt_engine::request::{Operation, Status};
 use redrt_engine::tasks::block_on;
+use redrt_process::lock;
 use redrt_transport::memory::Scratch;
 use redrt_types::VirtualRank;
 use std::ffi::{c_char, c_int};

@@ -4,8 +4,8 @@ use crate::abi::*;
 use crate::error::{Error, Result};
 use crate::fail;
 use crate::handle::InfoHandle;
-use crate::host;
 use crate::objects::error_codes;
+use crate::objects::host;
 use crate::objects::info::{self, Info};
 use std::ffi::{c_char, c_int, c_void};
 

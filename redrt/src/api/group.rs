@@ -4,8 +4,8 @@ use crate::abi::{Input, MPI_ERR_ARG, MPI_ERR_RANK, MPI_PROC_NULL, MPI_UNDEFINED,
 use crate::error::Result;
 use crate::fail;
 use crate::handle::GroupHandle;
-use crate::host;
 use crate::objects::group::{self, Group, expand_ranges, resolve};
+use crate::objects::host;
 use std::ffi::c_int;
 use std::sync::Arc;
 

@@ -1,14 +1,15 @@
 //! What the MPI objects are told of this process.
 
 use crate::abi::{MPI_APPNUM, MPI_TAG_UB, MPI_UNIVERSE_SIZE, MPI_WTIME_IS_GLOBAL};
+use crate::clock;
 use crate::comm;
 use crate::error::Scope;
 use crate::file;
 use crate::handle::CommHandle;
-use crate::host::{Host, TAG_MAX};
 use crate::objects::attached::Attached;
+use crate::objects::host::{Host, TAG_MAX};
 use crate::objects::session;
-use crate::runtime::{self, clock};
+use crate::runtime;
 use crate::window;
 use redrt_wire::control::Welcome;
 use std::ffi::c_int;

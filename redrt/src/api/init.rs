@@ -6,14 +6,14 @@ use super::host::InJob;
 use crate::abi::{
     MPI_ERR_OTHER, MPI_THREAD_FUNNELED, MPI_THREAD_MULTIPLE, MPI_THREAD_SERIALIZED, MPI_THREAD_SINGLE, Output,
 };
-use crate::coll::check;
 use crate::comm;
-use crate::dynamic::connection;
+use crate::comm::check;
+use crate::comm::connection;
 use crate::error::{Error, Result};
 use crate::handle::CommHandle;
-use crate::host;
 use crate::objects::attached::Attached;
 use crate::objects::error_codes::described;
+use crate::objects::host;
 use crate::objects::session;
 use crate::op;
 use crate::posix;
@@ -44,7 +44,7 @@ process_local! {
 }
 
 fn begin(required: c_int) -> Result<c_int> {
-    if host::is_finalized() || WORLD.load(Ordering::Acquire) != BEFORE {
+    if crate::phase::is_finalized() || WORLD.load(Ordering::Acquire) != BEFORE {
         return Err(Error::new(MPI_ERR_OTHER, "MPI has been initialized already"));
     }
     let provided = start("MPI_Init", required);
@@ -60,13 +60,13 @@ fn start(function: &str, required: c_int) -> c_int {
         _ => MPI_THREAD_SINGLE,
     };
     threads::provide(provided);
-    if !host::is_active() {
+    if !crate::phase::is_active() {
         if let Err(why) = join() {
-            host::say(format_args!("redrt: {function}: {why}"));
+            redrt_process::say(format_args!("redrt: {function}: {why}"));
             std::process::exit(1);
         }
-        host::set_active();
-        runtime::clock::install_hooks();
+        crate::phase::set_active();
+        crate::clock::install_hooks();
         posix::begin();
     } else if threads::are_allowed() {
         redrt_engine::cell().share();
@@ -76,7 +76,7 @@ fn start(function: &str, required: c_int) -> c_int {
 
 /// Takes this process's place in the job and makes what every job has. Fails with a line for the user.
 fn join() -> std::result::Result<(), String> {
-    let job = runtime::begin(!threads::are_allowed()).map_err(|error| runtime::chain(&error))?;
+    let job = crate::membership::begin(!threads::are_allowed()).map_err(|error| crate::membership::chain(&error))?;
     make_world(job);
     let Some(port) = &job.welcome.origin.parent_port else { return Ok(()) };
     let met = crate::dynamic::meet_parent(port);
@@ -99,8 +99,8 @@ fn make_world(job: &Job) {
 /// What `MPI_Init` does in a process that is simulated.
 #[cfg(any(test, feature = "simulation"))]
 pub(crate) fn init_simulated(welcome: Welcome, cards: Vec<Card>, control: Control) {
-    make_world(runtime::join_simulated(welcome, cards, control));
-    host::set_active();
+    make_world(crate::membership::join_simulated(welcome, cards, control));
+    crate::phase::set_active();
     let _ = MAIN.set(std::thread::current().id());
     WORLD.store(INITIALIZED, Ordering::Release);
 }
@@ -109,18 +109,18 @@ pub(crate) fn init_simulated(welcome: Welcome, cards: Vec<Card>, control: Contro
 fn end() {
     connection::finalize();
     posix::finish();
-    runtime::end();
-    runtime::clock::remove_hooks();
-    host::set_finalized();
+    crate::membership::end();
+    crate::clock::remove_hooks();
+    crate::phase::set_finalized();
 }
 
 /// Begins a session: the library works from now on. Returns the thread level; who wants none in particular has what
 /// others have been given already.
 pub(super) fn begin_session(required: Option<c_int>) -> Result<c_int> {
-    if host::is_finalized() {
+    if crate::phase::is_finalized() {
         return Err(Error::new(MPI_ERR_OTHER, "MPI has been finalized: no session can begin any more"));
     }
-    if !host::is_active() {
+    if !crate::phase::is_active() {
         // A program that has only sessions may begin another one after its last, until it ends.
         // SAFETY: - registers a function that lives as long as the process.
         unsafe { libc::atexit(end_at_exit) };
@@ -129,14 +129,14 @@ pub(super) fn begin_session(required: Option<c_int>) -> Result<c_int> {
 }
 
 extern "C" fn end_at_exit() {
-    if host::is_active() && WORLD.load(Ordering::Acquire) == BEFORE && session::count() == 0 {
+    if crate::phase::is_active() && WORLD.load(Ordering::Acquire) == BEFORE && session::count() == 0 {
         end();
     }
 }
 
 /// The last session has ended.
 pub(super) fn end_sessions() {
-    if host::is_active() && WORLD.load(Ordering::Acquire) == FINALIZED {
+    if crate::phase::is_active() && WORLD.load(Ordering::Acquire) == FINALIZED {
         end();
     }
 }

@@ -1,8 +1,8 @@
 //! Reduction operations (MPI-5.0 section 6.9).
 
 use super::check::check_count;
-use crate::abi::callbacks::UserFunction;
 use crate::abi::{Callback, MPI_ERR_BUFFER, Output};
+use crate::callbacks::UserFunction;
 use crate::datatype::resolve_committed;
 use crate::error::Result;
 use crate::fail;

@@ -8,7 +8,7 @@
 use super::p2p::persistent::{self, Lent};
 use crate::abi::{Input, MPI_ERR_ARG, MPI_ERR_REQUEST, MPI_ERR_TAG, MPI_PROC_NULL, Output};
 use crate::api::{buffers, p2p};
-use crate::comm::{self, Comm, lock};
+use crate::comm::{self, Comm};
 use crate::datatype::{self, Kept};
 use crate::error::{Error, Result};
 use crate::fail;
@@ -18,6 +18,7 @@ use redrt_engine as engine;
 use redrt_engine::request::{Operation, RequestId, Status};
 use redrt_engine::send::{SendArguments, Sent};
 use redrt_engine::tasks;
+use redrt_process::lock;
 use std::collections::BTreeMap;
 use std::ffi::{c_int, c_void};
 use std::sync::{Arc, Mutex};

@@ -7,10 +7,10 @@ use crate::abi::{
 use crate::error::{Error, Result};
 use crate::fail;
 use crate::handle::{ErrhandlerHandle, GroupHandle, InfoHandle, SessionHandle};
-use crate::host;
 use crate::objects::attached::Attached;
 use crate::objects::errhandler::{self, ErrhandlerKind};
 use crate::objects::group::{self, Group};
+use crate::objects::host;
 use crate::objects::info::{self, Info};
 use crate::objects::session::{self, Session};
 use std::ffi::{c_char, c_int};

@@ -11,8 +11,6 @@ pub mod alltoall;
 pub mod barrier;
 pub mod bcast;
 pub mod board;
-pub(crate) mod cards;
-pub(crate) mod check;
 pub mod gather;
 pub mod inter;
 pub mod neighbor;

@@ -4,25 +4,31 @@
 //! creating call on the parent, and the colour or group. So making one exchanges no messages for the context, and all
 //! replicas of all members arrive at the same one. Two communicators collide with a probability of about n²/2^65.
 
+pub mod cards;
+pub mod check;
+pub mod connection;
+pub mod seat;
 pub mod topology;
 
 use crate::abi::{MPI_ERR_COMM, MPI_ERR_RANK, MPI_ERR_TOPOLOGY, MPI_UNDEFINED};
 use crate::coll::Peers;
-use crate::coll::board::{self, seat::Seat};
-use crate::coll::check::Checks;
-use crate::dynamic::connection;
+use crate::coll::board;
 use crate::error::{Error, Result};
 use crate::handle::{CommHandle, Held, Table};
 use crate::mutation::{self, Mutation};
 use crate::objects::attached::Attached;
+use crate::objects::attachment::Attachment;
 use crate::objects::info::Info;
 use crate::objects::session::Session;
+use check::Checks;
 use redrt_engine::contact::{self, Identity};
+use redrt_process::lock;
 use redrt_types::VirtualRank;
+use seat::Seat;
 use std::collections::HashMap;
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use topology::{Neighbors, Topology};
 
 /// A communicator, as this process has it.
@@ -47,7 +53,7 @@ pub struct Comm {
     /// Its virtual topology.
     pub topology: Option<Topology>,
     /// Buffered mode: the buffer attached to it.
-    pub buffer: Mutex<Option<crate::api::p2p::buffered::Attachment>>,
+    pub buffer: Mutex<Option<Attachment>>,
     /// The session that it comes from.
     pub session: OnceLock<Arc<Session>>,
     /// How many partitioned operations were made: whether it sends, with whom, and with which tag.
@@ -125,11 +131,6 @@ fn invalid(handle: CommHandle) -> Error {
     } else {
         Error::new(MPI_ERR_COMM, format!("{:#x} is not a communicator, or it has been freed", handle.0))
     }
-}
-
-/// Locks data that stays sound whatever a thread did while it held the lock.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Comm {

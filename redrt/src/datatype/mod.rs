@@ -12,7 +12,7 @@ mod tests;
 pub use envelope::Envelope;
 pub use predefined::{f90_complex, f90_integer, f90_real, match_size, value_index};
 
-use crate::abi::{MPI_COMBINER_DUP, MPI_ERR_TYPE};
+use crate::abi::{MPI_COMBINER_DUP, MPI_ERR_ARG, MPI_ERR_CONVERSION, MPI_ERR_TRUNCATE, MPI_ERR_TYPE};
 use crate::error::{Error, Result};
 use crate::handle::{DatatypeHandle, Held, Table};
 use crate::objects::attributes::AttributeSet;
@@ -21,6 +21,26 @@ use redrt_datatype::basic::Basic;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+impl From<redrt_datatype::Error> for Error {
+    #[cold]
+    fn from(error: redrt_datatype::Error) -> Self {
+        use redrt_datatype::Error as E;
+        let class = match error {
+            E::TooLarge
+            | E::OutsideArray { .. }
+            | E::Grid { .. }
+            | E::OutsideGrid { .. }
+            | E::Length { .. }
+            | E::BlockLength { .. }
+            | E::Undistributed { .. }
+            | E::Uncovered { .. } => MPI_ERR_ARG,
+            E::Conversion { .. } => MPI_ERR_CONVERSION,
+            E::Truncated => MPI_ERR_TRUNCATE,
+        };
+        Self::new(class, error.to_string())
+    }
+}
 
 /// A datatype. Its type map answers what does not depend on it being an object of MPI.
 #[derive(Debug)]

@@ -3,6 +3,7 @@
 use crate::abi::MPI_ERR_OTHER;
 use crate::error::Result;
 use crate::fail;
+use crate::links::listening;
 use crate::runtime::{self, Job};
 use redrt_engine as engine;
 use redrt_engine::contact::{self, Contact};
@@ -50,7 +51,7 @@ pub fn learn(contacts: Vec<Contact>) -> Result<Vec<VirtualRank>> {
 /// `MPI_ERR_OTHER` when no socket can be had.
 pub fn own_contact() -> Result<Contact> {
     let Some(job) = job() else { fail!(MPI_ERR_OTHER, "replicas have no contact") };
-    let address = match runtime::listen_for_links() {
+    let address = match listening::address() {
         Ok(address) => address,
         Err(error) => fail!(MPI_ERR_OTHER, "links of other jobs cannot be accepted: {error}"),
     };

@@ -13,7 +13,6 @@
 //! From then on processes of both open links to each other when they first send (`engine::link::foreign`), and nobody
 //! in between is needed. How they part is said in [`connection`].
 
-pub mod connection;
 #[cfg(test)]
 mod fuzz;
 mod learn;
@@ -143,7 +142,7 @@ pub fn meet_at_port(
 pub fn meet_parent(port: &str) -> Result {
     let world = comm::resolve(crate::handle::CommHandle::WORLD)?;
     let parent = meet_at_port(&world, 0, |own| port::connect(port, own, port::PATIENCE))?;
-    "MPI_COMM_PARENT".clone_into(&mut comm::lock(&parent.name));
+    "MPI_COMM_PARENT".clone_into(&mut redrt_process::lock(&parent.name));
     let _ = PARENT.set(parent);
     Ok(())
 }

@@ -13,7 +13,7 @@
 use crate::abi::{MPI_ERR_PORT, MPI_MAX_PORT_NAME};
 use crate::error::{Error, Result};
 use crate::fail;
-use crate::runtime::agent;
+use crate::runtime::workers;
 use redrt_engine as engine;
 use redrt_engine::contact::Contact;
 use redrt_wire::auth;
@@ -120,7 +120,7 @@ impl<T: Send + 'static> Awaited<T> {
             *lock(&theirs) = Some(done);
             engine::cell().tell_waiting();
         };
-        agent::spawn(name, Box::new(run))?;
+        workers::spawn(name, Box::new(run))?;
         Ok(Self(place))
     }
 

@@ -14,8 +14,8 @@ mod registry;
 
 pub use registry::{Registration, SOURCE, deliver, instance, is_safety, registration};
 
-use crate::comm::lock;
 use redrt_process::clock::monotonic_ns;
+use redrt_process::lock;
 use redrt_types::{ReplicaId, View, World};
 use redrt_wire::event::{Finding, Mismatch};
 use std::collections::VecDeque;

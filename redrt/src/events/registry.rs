@@ -1,14 +1,14 @@
 //! Who wants to know of events, and telling them.
 
 use super::{Event, Kind};
-use crate::abi::callbacks;
 use crate::abi::{
     Callback, MPI_T_CB_REQUIRE_ASYNC_SIGNAL_SAFE, MPI_T_CB_REQUIRE_MPI_RESTRICTED, MPI_T_CB_REQUIRE_NONE,
     MPI_T_CB_REQUIRE_THREAD_SAFE, ToolHandle,
 };
-use crate::comm::lock;
+use crate::callbacks;
 use crate::handle::Table;
 use crate::runtime::threads;
+use redrt_process::lock;
 use std::collections::BTreeMap;
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -72,7 +72,7 @@ impl Registration {
         let registration = Self { kind, callbacks: Mutex::default(), dropped: Mutex::default() };
         let handle = ToolHandle(REGISTRATIONS.insert(Arc::new(registration)));
         COUNTS[kind as usize].fetch_add(1, Ordering::Relaxed);
-        threads::deliver_events();
+        threads::deliver_events(super::deliver);
         handle
     }
 

@@ -171,7 +171,7 @@ fn flip(payload: &[u8], bit: u64) -> bool {
     let value = [payload[(bit / 8) as usize] ^ 1 << (bit % 8)];
     let written = OpenOptions::new().write(true).open("/proc/self/mem").and_then(|file| file.write_at(&value, address));
     if let Err(error) = &written {
-        crate::host::say(format_args!("redrt: no bit could be flipped: {error}"));
+        redrt_process::say(format_args!("redrt: no bit could be flipped: {error}"));
     }
     written.is_ok()
 }

@@ -7,11 +7,11 @@ use crate::abi::{
     MPI_ERR_ACCESS, MPI_ERR_ARG, MPI_ERR_OTHER, MPI_ERR_READ_ONLY, MPI_ERR_UNSUPPORTED_OPERATION, MPI_MODE_RDONLY,
     MPI_MODE_SEQUENTIAL, MPI_MODE_WRONLY,
 };
-use crate::comm::lock;
 use crate::datatype::Datatype;
 use crate::error::Result;
 use crate::fail;
 use crate::handle::Held;
+use redrt_process::lock;
 use std::ffi::c_void;
 
 /// A buffer of the program and what lies in it.

@@ -8,11 +8,11 @@ use crate::abi::{
     MPI_ERR_ACCESS, MPI_ERR_BAD_FILE, MPI_ERR_FILE_EXISTS, MPI_ERR_FILE_IN_USE, MPI_ERR_IO, MPI_ERR_NO_SPACE,
     MPI_ERR_NO_SUCH_FILE, MPI_ERR_QUOTA, MPI_ERR_READ_ONLY,
 };
-use crate::comm::lock;
 use crate::decide;
 use crate::error::{Error, Result};
 use crate::file::witness;
 use redrt_engine as engine;
+use redrt_process::lock;
 use redrt_transport::descriptors;
 use std::cell::Cell;
 use std::fs::{self, OpenOptions};

@@ -21,13 +21,14 @@ pub(crate) mod view;
 pub(crate) mod witness;
 
 use crate::abi::MPI_ERR_FILE;
-use crate::comm::{Comm, lock};
+use crate::comm::Comm;
 use crate::error::{Error, Result};
 use crate::handle::{FileHandle, Table};
 use crate::objects::attached::Attached;
 use crate::objects::errhandler::Errhandler;
 use crate::objects::info::Info;
 use disk::Disk;
+use redrt_process::lock;
 use shared::SharedPointer;
 use std::ffi::c_int;
 use std::sync::{Arc, Mutex, OnceLock};

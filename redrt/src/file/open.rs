@@ -1,7 +1,7 @@
 //! Opening and closing. All members of a communicator call, and all open the file or none.
 
 use super::disk::{Creation, Disk};
-use super::shared::SharedPointer;
+use super::shared::{MakeCounter, SharedPointer};
 use super::view::View;
 use super::{FILES, File};
 use crate::abi::{
@@ -9,14 +9,15 @@ use crate::abi::{
     MPI_MODE_CREATE, MPI_MODE_DELETE_ON_CLOSE, MPI_MODE_EXCL, MPI_MODE_RDONLY, MPI_MODE_RDWR, MPI_MODE_SEQUENTIAL,
     MPI_MODE_UNIQUE_OPEN, MPI_MODE_WRONLY,
 };
-use crate::coll::cards::exchange;
-use crate::comm::{self, Comm, lock};
+use crate::comm::cards::exchange;
+use crate::comm::{self, Comm};
 use crate::error::{Error, Result};
 use crate::fail;
 use crate::handle::FileHandle;
 use crate::objects::attached::Attached;
 use crate::objects::info::Info;
 use redrt_engine as engine;
+use redrt_process::lock;
 use std::ffi::c_int;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock};
@@ -65,8 +66,14 @@ fn all_or_none(comm: &Comm, own: Result) -> Result {
     }
 }
 
-/// Opens a file.
-pub fn open(parent: &Arc<Comm>, name: &str, amode: c_int, info: Option<Arc<Info>>) -> Result<Arc<File>> {
+/// Opens a file, whose shared pointer is in a counter that `make` makes.
+pub fn open(
+    parent: &Arc<Comm>,
+    name: &str,
+    amode: c_int,
+    info: Option<Arc<Info>>,
+    make: MakeCounter,
+) -> Result<Arc<File>> {
     if parent.remote.is_some() {
         fail!(MPI_ERR_COMM, "{} is an intercommunicator", parent.label());
     }
@@ -81,7 +88,7 @@ pub fn open(parent: &Arc<Comm>, name: &str, amode: c_int, info: Option<Arc<Info>
         let _ = comm::remove(comm.handle());
     }
     opened?;
-    let shared = SharedPointer::new(&comm);
+    let shared = SharedPointer::new(&comm, make);
     let file = Arc::new(File {
         handle: OnceLock::new(),
         comm,

@@ -6,15 +6,16 @@
 
 use crate::abi::{
     Callback, MPI_ERR_CONVERSION, MPI_ERR_DUP_DATAREP, MPI_ERR_UNSUPPORTED_DATAREP, MPI_ERR_UNSUPPORTED_OPERATION,
-    MPI_ERR_VALUE_TOO_LARGE, MPI_SUCCESS, callbacks,
+    MPI_ERR_VALUE_TOO_LARGE, MPI_SUCCESS,
 };
-use crate::comm::lock;
+use crate::callbacks;
 use crate::datatype::{self, Datatype};
 use crate::error::Result;
 use crate::fail;
 use crate::handle::DatatypeHandle;
 use redrt_datatype::basic::Basic;
 use redrt_datatype::{external_size, from_external, to_external};
+use redrt_process::lock;
 use redrt_transport::memory::Scratch;
 use std::collections::HashMap;
 use std::ffi::{c_int, c_void};

@@ -1,60 +1,54 @@
-//! The shared file pointer: a number in a window of rank 0, fetched and added to.
+//! The shared file pointer: a number of rank 0, fetched and added to.
 
 use super::File;
 use super::access::{Buffer, Way};
-use crate::abi::{MPI_ERR_ARG, MPI_LOCK_EXCLUSIVE};
-use crate::api::rma::{fetch_and_op, win_lock, win_unlock};
-use crate::coll::cards::exchange;
+use crate::abi::MPI_ERR_ARG;
 use crate::comm::Comm;
+use crate::comm::cards::exchange;
 use crate::error::Result;
 use crate::fail;
-use crate::handle::{DatatypeHandle, OpHandle};
-use crate::window::Window;
-use crate::window::create::{Memories, create, remove};
+use crate::handle::OpHandle;
 use std::sync::Arc;
 
+/// A number of rank 0 that all members can reach.
+pub trait Counter: Send + Sync {
+    /// Combines it with a value, as `MPI_Fetch_and_op` does. Returns what it was.
+    fn exchange(&self, value: i64, op: OpHandle) -> Result<i64>;
+
+    /// Nobody uses it any more. All members call.
+    fn close(&self) -> Result;
+}
+
+/// Makes a counter, which begins at 0. All members of the communicator call.
+pub type MakeCounter = fn(&Arc<Comm>) -> Result<Box<dyn Counter>>;
+
 /// Where the pointer is.
-pub struct SharedPointer(Arc<Window>);
+pub struct SharedPointer(Box<dyn Counter>);
 
 impl SharedPointer {
     /// At the beginning. All members call.
-    pub fn new(comm: &Arc<Comm>) -> Result<Self> {
-        let bytes = if comm.rank == 0 { size_of::<i64>() as u64 } else { 0 };
-        create(comm, Memories::Allocate(bytes, 1), None).map(Self)
+    pub fn new(comm: &Arc<Comm>, make: MakeCounter) -> Result<Self> {
+        make(comm).map(Self)
     }
 
     /// Nobody uses it any more. All members call.
     pub fn close(&self) -> Result {
-        self.0.close()?;
-        remove(&self.0);
-        Ok(())
-    }
-
-    fn exchange(&self, value: i64, op: OpHandle) -> Result<i64> {
-        let window = self.0.handle();
-        let mut former = 0i64;
-        win_lock(MPI_LOCK_EXCLUSIVE, 0, 0, window)?;
-        let (value, result) = ((&raw const value).cast(), (&raw mut former).cast());
-        // SAFETY: - two numbers of this type, which outlive the unlock below, by which the operation is over.
-        let fetched = unsafe { fetch_and_op(value, result, DatatypeHandle::INT64_T, 0, 0, op, window) };
-        win_unlock(0, window)?;
-        fetched?;
-        Ok(former)
+        self.0.close()
     }
 
     /// Where it is.
     pub fn get(&self) -> Result<i64> {
-        self.exchange(0, OpHandle::NO_OP)
+        self.0.exchange(0, OpHandle::NO_OP)
     }
 
     /// Moves it. Returns where it was.
     pub fn advance(&self, elements: i64) -> Result<i64> {
-        self.exchange(elements, OpHandle::SUM)
+        self.0.exchange(elements, OpHandle::SUM)
     }
 
     /// Puts it there.
     pub fn set(&self, offset: i64) -> Result {
-        self.exchange(offset, OpHandle::REPLACE).map(drop)
+        self.0.exchange(offset, OpHandle::REPLACE).map(drop)
     }
 }
 

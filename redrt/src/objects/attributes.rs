@@ -1,6 +1,7 @@
 //! Attributes cached on communicators, datatypes and windows (MPI-5.0 section 7.7).
 
-use crate::abi::{Callback, MPI_COMM_DUP_FN, MPI_COMM_NULL_COPY_FN, MPI_ERR_KEYVAL, callbacks};
+use crate::abi::{Callback, MPI_COMM_DUP_FN, MPI_COMM_NULL_COPY_FN, MPI_ERR_KEYVAL};
+use crate::callbacks;
 use crate::error::{Error, Result};
 use crate::handle::Table;
 use std::ffi::c_int;

@@ -1,11 +1,12 @@
 //! Error handlers (MPI-5.0 section 9.3).
 
 use super::error_codes;
-use crate::abi::callbacks::UserFunction;
-use crate::abi::{MPI_ERR_ERRHANDLER, MPI_ERR_OTHER, callbacks};
+use crate::abi::{MPI_ERR_ERRHANDLER, MPI_ERR_OTHER};
+use crate::callbacks;
+use crate::callbacks::UserFunction;
 use crate::error::{Error, Result, Scope};
 use crate::handle::{CommHandle, ErrhandlerHandle, FileHandle, Table};
-use crate::host;
+use crate::objects::host;
 use std::ffi::c_int;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -144,7 +145,7 @@ pub fn raise(function: &str, error: Error, scope: Scope) -> c_int {
 /// The function is called before `MPI_Init` or after `MPI_Finalize`.
 #[cold]
 pub fn inactive(function: &str) -> c_int {
-    let when = if host::is_finalized() { "after MPI_Finalize" } else { "before MPI_Init" };
+    let when = if crate::phase::is_finalized() { "after MPI_Finalize" } else { "before MPI_Init" };
     raise(function, Error::new(MPI_ERR_OTHER, format!("called {when}")), Scope::Default)
 }
 

@@ -1,9 +1,9 @@
 //! Sessions (MPI-5.0 §11.3): a program may have several, beside what `MPI_Init` begins.
 
 use super::attached::Attached;
+use super::attachment::Attachment;
 use super::info::Info;
 use crate::abi::MPI_ERR_SESSION;
-use crate::api::p2p::buffered::Attachment;
 use crate::error::{Error, Result};
 use crate::handle::{SessionHandle, Table};
 use std::sync::atomic::{AtomicUsize, Ordering};

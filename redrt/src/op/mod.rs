@@ -3,8 +3,9 @@
 #[cfg(test)]
 mod tests;
 
-use crate::abi::callbacks::UserFunction;
-use crate::abi::{MPI_ERR_OP, callbacks};
+use crate::abi::MPI_ERR_OP;
+use crate::callbacks;
+use crate::callbacks::UserFunction;
 use crate::datatype::{self, Datatype};
 use crate::error::{Error, Result};
 use crate::fail;

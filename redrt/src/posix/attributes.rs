@@ -1,9 +1,9 @@
 //! Extended attributes of files, by path or by descriptor.
 
 use super::agree::{Found, observe, outcome, perform};
-use super::call::{Call, Operation};
 use super::{Done, Outcome, path_of, paths, table};
-use crate::comm::lock;
+use crate::runtime::call::{Call, Operation};
+use redrt_process::lock;
 use std::cell::RefCell;
 use std::ffi::CString;
 use std::os::fd::RawFd;

@@ -6,14 +6,14 @@
 //! bytes its predecessor has written.
 
 use super::agree::{Found, observe, outcome, perform};
-use super::call::{Call, Operation};
 use super::table::{Description, Shared, find};
 use super::{Done, Outcome, directories, paths};
-use crate::comm::lock;
 use crate::file::disk::{PIECE_BYTES, lock_range, read_at};
 use crate::file::witness;
-use crate::host;
+use crate::objects::host;
+use crate::runtime::call::{Call, Operation};
 use redrt_engine as engine;
+use redrt_process::lock;
 use std::cell::RefCell;
 use std::ffi::{OsStr, c_int};
 use std::fs::{File, OpenOptions};
@@ -361,7 +361,7 @@ pub fn map(call: &Call) -> Outcome {
     description.file(&shared, call.fd)?;
     let writes = call.flags & libc::MAP_TYPE != libc::MAP_PRIVATE && call.mode.cast_signed() & libc::PROT_WRITE != 0;
     if writes && !std::mem::replace(&mut description.was_mapped, true) {
-        host::say(format_args!(
+        redrt_process::say(format_args!(
             "{}: what is written to {} through mapped memory is written by every replica (see docs/files.md)",
             host::get().identity(),
             description.path.display()

@@ -5,13 +5,13 @@
 //! by the path that was agreed.
 
 use super::agree::{Found, errno, observe};
-use super::call::Call;
 use super::identity::Identity;
 use super::listing::{Entry, Listing, Record};
 use super::open::{close_here, open_here, own_prefix};
 use super::table::{self, Description, Shared, find};
 use super::{Done, Outcome};
-use crate::comm::lock;
+use crate::runtime::call::Call;
+use redrt_process::lock;
 use std::cell::{Cell, RefCell};
 use std::ffi::{CStr, c_int};
 use std::os::fd::RawFd;

@@ -32,18 +32,15 @@ mod paths;
 mod status;
 mod table;
 
+use crate::decide;
+use crate::runtime::call::{Call, Operation};
 use crate::runtime::{self, preload, threads};
-use crate::{decide, host};
-use call::{Call, Operation};
 use redrt_engine as engine;
 use redrt_engine::tasks;
 use redrt_wire::control::Files;
 use std::ffi::{CStr, c_char, c_int};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU8, Ordering};
-
-#[path = "../../preload/src/files/call.rs"]
-pub mod call;
 
 /// Before `MPI_Init`, and in jobs where files are left alone.
 const ABSENT: u8 = 0;
@@ -79,7 +76,7 @@ pub fn begin() {
     table::adopt_open_files();
     PHASE.store(AGREED, Ordering::Release);
     if preload::install_files(Some(answer)) == Some(false) && welcome.me.index.0 == 0 && welcome.me.rank.0 == 0 {
-        host::say(
+        redrt_process::say(
             "redrt: this C library's streams (FILE *) are unknown: what is written through them is written by every \
              replica (see docs/files.md)",
         );
@@ -123,7 +120,7 @@ fn is_silent() -> bool {
 unsafe extern "C" fn answer(call: *mut Call) -> c_int {
     // SAFETY: - the preloaded library passes a call of its own.
     let call = unsafe { &mut *call };
-    if threads::is_aside() || PHASE.load(Ordering::Acquire) == ABSENT || (is_agreed() && !host::is_active()) {
+    if threads::is_aside() || PHASE.load(Ordering::Acquire) == ABSENT || (is_agreed() && !crate::phase::is_active()) {
         return 0;
     }
     let by_descriptor = call.path.is_null();

@@ -8,12 +8,12 @@
 //! by none. It is removed when the program closes it, as network file systems do it.
 
 use super::agree::{Found, outcome, perform};
-use super::call::{Call, Operation};
 use super::identity::Identity;
 use super::open::{Seen, look, own_name};
 use super::table;
 use super::{Done, Outcome, is_silent, path_of, paths};
-use crate::comm::lock;
+use crate::runtime::call::{Call, Operation};
+use redrt_process::lock;
 use std::ffi::{CStr, OsStr, c_int};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};

@@ -12,12 +12,12 @@
 //! predecessor has linked.
 
 use super::agree::{Author, Found, errno, observe, outcome, perform};
-use super::call::Call;
 use super::identity::Identity;
 use super::table::{self, Description, OPENING};
 use super::{Done, Outcome, directories, is_agreed, path_of, paths};
-use crate::comm::lock;
+use crate::runtime::call::Call;
 use crate::runtime::{self, threads};
+use redrt_process::lock;
 use std::cell::Cell;
 use std::ffi::{CStr, c_int};
 use std::os::fd::RawFd;

@@ -8,9 +8,10 @@
 use super::agree::{Found, observe};
 use super::identity::boot_id;
 use super::{directories, is_agreed};
-use crate::comm::lock;
+use crate::decide;
+use crate::objects::host;
 use crate::runtime;
-use crate::{decide, host};
+use redrt_process::lock;
 use std::collections::HashMap;
 use std::ffi::{CStr, CString, OsStr, c_int};
 use std::os::unix::ffi::OsStrExt;
@@ -162,7 +163,7 @@ pub fn is_shared_directory(directory: &Path) -> bool {
 /// Once for each rank and file system.
 fn complain(directory: &Path) {
     if runtime::job().is_some_and(|job| job.welcome.me.index.0 == 0) {
-        host::say(format_args!(
+        redrt_process::say(format_args!(
             "{}: {} is not the same for all replicas of the rank: each writes files of its own there (see docs/files.md)",
             host::get().identity(),
             directory.display()

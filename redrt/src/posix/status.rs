@@ -1,9 +1,9 @@
 //! Questions about files: what the leader is told, all replicas are.
 
 use super::agree::{Found, errno, observe};
-use super::call::{Call, Operation};
 use super::{Done, Outcome, path_of, paths, table};
-use crate::comm::lock;
+use crate::runtime::call::{Call, Operation};
+use redrt_process::lock;
 use std::cell::RefCell;
 use std::ffi::{CStr, c_int};
 use std::os::fd::RawFd;

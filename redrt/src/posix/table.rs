@@ -4,12 +4,12 @@
 //! the kernel's is only put there as well for those who inherit the descriptor.
 
 use super::agree::{errno, outcome, perform};
-use super::call::Call;
 use super::identity::Identity;
 use super::listing::Listing;
 use super::{Done, Outcome, paths};
-use crate::comm::lock;
-use crate::host;
+use crate::objects::host;
+use crate::runtime::call::Call;
+use redrt_process::lock;
 use redrt_transport::descriptors;
 use std::collections::BTreeMap;
 use std::ffi::c_int;
@@ -111,7 +111,7 @@ impl Description {
     }
 
     fn complain(&self, why: &str) {
-        host::say(format_args!(
+        redrt_process::say(format_args!(
             "{}: it cannot open {}, which its leader has opened: {why}; is the path shared between the hosts of all \
              replicas?",
             host::get().identity(),

@@ -41,7 +41,7 @@ pub(super) fn end(kind: CallKind) {
 }
 
 /// All calls that have ended, by kind.
-pub(super) fn times() -> [CallTime; CallKind::COUNT] {
+pub fn times() -> [CallTime; CallKind::COUNT] {
     let time = |total: &Total| CallTime {
         count: total.count.load(Ordering::Relaxed),
         time_ns: total.time_ns.load(Ordering::Relaxed),

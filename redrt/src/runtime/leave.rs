@@ -1,42 +1,9 @@
-//! Leaving the job: together in `MPI_Finalize`, or at once.
+//! Leaving the job at once.
 
 use super::control::Control;
-use super::{agent, calls, job};
-use crate::host;
-use redrt_engine as engine;
+use super::job;
 use redrt_process::simulation;
 use redrt_wire::control::FromAgent;
-use redrt_wire::profile::ProcessProfile;
-
-/// Waits until everything this process owes has arrived and every process of the job is leaving too: until then another
-/// replica may need what only this one still has.
-pub fn end() {
-    let Some(job) = job() else { return };
-    let Some(control) = job.control else { return };
-    let cell = engine::cell();
-    let mut said = None;
-    cell.wait_for(|engine| {
-        if agent::is_released() {
-            return Some(());
-        }
-        if !engine.is_settled() {
-            engine.flush();
-        }
-        let view = engine.view_number(&job.welcome.view);
-        if engine.is_settled() && said != Some(view) {
-            engine.flush();
-            said = Some(view);
-            let statistics = engine.statistics();
-            let coverage = engine.coverage();
-            let profile = engine.sent().map(|sent| Box::new(ProcessProfile { calls: calls::times(), sent }));
-            if control.send(&FromAgent::Finalizing { view, statistics, coverage, profile }).is_err() {
-                say_if_closed(control);
-                std::process::abort();
-            }
-        }
-        None
-    });
-}
 
 /// Ends this process, which lacks something of its host; the job goes on if its rank has another replica.
 pub fn unable<T>(why: String) -> T {
@@ -71,13 +38,15 @@ fn last_words(message: &str, words: FromAgent) {
         say_if_closed(control);
     }
     if !message.is_empty() {
-        host::say(format_args!("redrt: {message}"));
+        redrt_process::say(format_args!("redrt: {message}"));
     }
 }
 
 /// Says why nothing can be sent to the daemon, if it is the program that has seen to that.
 pub fn say_if_closed(control: &Control) {
     if super::is_closed(control.fd()) {
-        host::say("redrt: the program has closed all descriptors after MPI_Init, redrun's connection with them");
+        redrt_process::say(
+            "redrt: the program has closed all descriptors after MPI_Init, redrun's connection with them",
+        );
     }
 }

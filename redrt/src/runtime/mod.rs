@@ -1,86 +1,21 @@
-//! The process's place in the job: taking it in `MPI_Init`, hearing of changes, leaving in `MPI_Finalize`.
+//! What a process knows of its job, and what is below its MPI calls: threads, the control connection, its end.
 
-pub mod agent;
-mod calls;
-pub mod clock;
-mod cloning;
+#[path = "../../preload/src/files/call.rs"]
+pub mod call;
+pub mod calls;
 pub mod control;
-mod leave;
-mod links;
-pub mod networks;
+pub mod leave;
 pub mod preload;
 pub mod progress;
 pub mod threads;
-mod upcalls;
+pub mod workers;
 
-pub use agent::listen_for_links;
-pub use leave::{abort, end, unable};
+pub use leave::{abort, unable};
 
 use control::Control;
-use quiesce::Replica;
-use redrt_engine::contact;
-use redrt_engine::link::{Identity, Links};
-use redrt_engine::replication::Replication;
-use redrt_engine::sleep::Sleeper;
-use redrt_engine::traces::Traces;
-use redrt_engine::traffic::Traffic;
-use redrt_engine::{self as engine, Engine, Setup};
-use redrt_sync::fence;
-use redrt_transport::direct;
-use redrt_transport::shm::Segment;
-use redrt_types::{Incarnation, ProcessIndex, ReplicaId, View, World};
-use redrt_wire::card::Card;
-use redrt_wire::control::{
-    CONTROL_FD_VARIABLE, Determinism, Files, FromAgent, OnSdc, Options, Protocol, ToAgent, Transport, Verification,
-    Welcome,
-};
-use redrt_wire::dynamic::Origin;
-use redrt_wire::secret::Secret;
-use std::net::TcpListener;
-use std::os::fd::{FromRawFd, OwnedFd, RawFd};
-use std::os::unix::net::UnixStream;
+use redrt_wire::control::Welcome;
+use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicPtr, Ordering};
-
-/// Set by users who want another launcher to start jobs of one rank each.
-const SINGLETON_VARIABLE: &str = "REDRT_SINGLETON";
-
-/// Why a process could not take its place.
-#[derive(Debug, thiserror::Error)]
-pub enum JoinError {
-    /// The daemon cannot be spoken to.
-    #[error("the daemon on this host cannot be reached")]
-    Control(#[from] std::io::Error),
-    /// The daemon said something that does not belong here.
-    #[error("the daemon on this host sent an unexpected message: mixed redrt installations?")]
-    Unexpected,
-    /// The daemon said something that cannot be.
-    #[error("the daemon on this host sent {0}: mixed redrt installations?")]
-    Inconsistent(&'static str),
-    /// The variable that names the control descriptor is damaged.
-    #[error("{CONTROL_FD_VARIABLE} is '{0}', which is not redrun's connection: was the environment changed?")]
-    Variable(String),
-    /// The control descriptor is not open any more.
-    #[error(
-        "descriptor {0} is closed, which is redrun's connection: the program has closed descriptors that it did not open; \
-         it may do so after MPI_Finalize, or leave those from {0} on"
-    )]
-    Closed(RawFd),
-    /// `srun` or another MPI's launcher started several processes, and no redrun is there to make one job of them.
-    #[error(
-        "{0} started several processes of this program without redrun, and each would be a job of one rank: start it with \
-         redrun, in an allocation too (or set {SINGLETON_VARIABLE}=1 if that is what you want)"
-    )]
-    Launcher(&'static str),
-    /// The node's shared memory cannot be used.
-    #[error("the shared memory of host {host} cannot be mapped")]
-    SharedMemory {
-        /// The host.
-        host: String,
-        /// Why.
-        #[source]
-        source: std::io::Error,
-    },
-}
 
 /// What this process was told about the job.
 pub struct Job {
@@ -91,20 +26,11 @@ pub struct Job {
 }
 
 impl Job {
-    fn new(welcome: Welcome, control: Option<&'static Control>) -> Self {
+    /// What it is after this welcome.
+    pub fn new(welcome: Welcome, control: Option<&'static Control>) -> Self {
         Self { welcome, control }
     }
 }
-
-/// As long as the process has one thread that costs nothing; see there.
-#[used]
-#[unsafe(link_section = ".init_array")]
-static CONSTRUCTOR: extern "C" fn() = {
-    extern "C" fn construct() {
-        fence::register();
-    }
-    construct
-};
 
 process_local! {
     /// Changes once in a copy of the process, before its threads go on.
@@ -117,359 +43,15 @@ pub fn job() -> Option<&'static Job> {
     unsafe { JOB.load(Ordering::Acquire).as_ref() }
 }
 
-fn set_job(job: Job) -> &'static Job {
+/// The process belongs to this job from now on.
+pub fn set_job(job: Job) -> &'static Job {
     let job = Box::leak(Box::new(job));
     JOB.store(job, Ordering::Release);
     job
 }
 
-/// Takes this process's place in the job. With `one_thread`, no other thread of the program than this one will call
-/// MPI.
-pub fn begin(one_thread: bool) -> Result<&'static Job, JoinError> {
-    // The agent thread inherits it, and whatever the set-up asks for is real.
-    let was_internal = preload::set_internal(true);
-    redrt_transport::descriptors::spare_by(preload::spare);
-    let joined = join(one_thread);
-    preload::set_internal(was_internal);
-    let job = joined?;
-    settle(job);
-    if job.welcome.world.is_replicated() {
-        warn_without_preload(job);
-    }
-    Ok(job)
-}
-
-/// Does what the job's options ask for at its begin.
-fn settle(job: &Job) {
-    if job.welcome.world.is_replicated() {
-        threads::watch();
-        if job.welcome.options.scrubs {
-            crate::scrub::begin();
-        }
-    }
-    if job.welcome.options.profiles {
-        threads::time_calls();
-    }
-    crate::faults::arm(&job.welcome.faults, job.welcome.host_number);
-}
-
-fn warn_without_preload(job: &Job) {
-    let is_first = job.welcome.me == ReplicaId::default();
-    if is_first && job.welcome.options.determinism == Determinism::Full && !preload::is_present() {
-        crate::host::say(
-            "redrt: libredrt_preload.so is not loaded: clocks and random bytes are not agreed between replicas",
-        );
-    }
-}
-
-/// An error and what caused it, in one line.
-pub fn chain(error: &dyn std::error::Error) -> String {
-    let causes = std::iter::successors(error.source(), |cause| cause.source());
-    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
-}
-
-/// Takes this process's place: speaks to the daemon, opens the transports, starts the agent thread.
-pub fn join(one_thread: bool) -> Result<&'static Job, JoinError> {
-    let control = match std::env::var_os(CONTROL_FD_VARIABLE) {
-        None => match other_launcher(&|name| std::env::var(name).ok()) {
-            Some(launcher) => return Err(JoinError::Launcher(launcher)),
-            None => None,
-        },
-        Some(text) => {
-            let text = text.to_string_lossy().into_owned();
-            let fd: Option<RawFd> = text.parse().ok();
-            if let Some(fd) = fd.filter(|fd| is_closed(*fd)) {
-                return Err(JoinError::Closed(fd));
-            }
-            Some(fd.and_then(adopt).ok_or(JoinError::Variable(text))?)
-        }
-    };
-    let (welcome, cards, control, listener) = match control {
-        None => (alone()?, Vec::new(), None, None),
-        Some(stream) => {
-            let control: &Control = Box::leak(Box::new(Control::new(stream)));
-            let (welcome, cards, listener) = meet(control)?;
-            (welcome, cards, Some(control), listener)
-        }
-    };
-    let segment = map_segment(&welcome)?;
-    let shares_core = shares_core(&welcome);
-    let engine = make_engine(&welcome, segment, cards, shares_core);
-    fence::register();
-    let sleeper = Sleeper::new(&identity(&welcome, segment), shares_core)?;
-    engine::install(engine, sleeper, one_thread);
-    let job = set_job(Job::new(welcome, control));
-    meet_others(job);
-    agent::start(job, listener)?;
-    cloning::start(job, segment)?;
-    Ok(job)
-}
-
-/// Processes of other jobs can be known from now on.
-fn meet_others(job: &Job) {
-    let world = &job.welcome.world;
-    contact::begin(job.welcome.job, (!world.is_replicated()).then(|| world.process_count()));
-}
-
-/// Takes the place of a process that is simulated.
-#[cfg(any(test, feature = "simulation"))]
-pub fn join_simulated(welcome: Welcome, cards: Vec<Card>, control: Control) -> &'static Job {
-    let control: &Control = Box::leak(Box::new(control));
-    let engine = make_engine(&welcome, None, cards, false);
-    engine::install(engine, Sleeper::simulated(), false);
-    let job = set_job(Job::new(welcome, Some(control)));
-    meet_others(job);
-    settle(job);
-    job
-}
-
-/// By which variables launchers tell a process its number and how many there are, and what they are called.
-const LAUNCHERS: [(&str, &str, &str); 4] = [
-    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "Open MPI's mpirun"),
-    ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "srun"),
-    ("PMI_RANK", "PMI_SIZE", "the mpiexec of MPICH or a relative of it"),
-    ("PALS_RANKID", "PALS_SIZE", "the mpiexec of PALS"),
-];
-
-/// What has started several processes of this program, if something has that cannot make one job of them, and not on
-/// purpose.
-fn other_launcher(variable: &dyn Fn(&str) -> Option<String>) -> Option<&'static str> {
-    let has_several = |(rank, count, _): &&(&str, &str, &str)| {
-        variable(rank).is_some() && variable(count).and_then(|count| count.parse::<u32>().ok()).is_some_and(|it| it > 1)
-    };
-    let (.., name) = LAUNCHERS.iter().find(has_several).filter(|_| variable(SINGLETON_VARIABLE).is_none())?;
-    Some(name)
-}
-
 /// Whether this is the number of a descriptor that is not open.
-fn is_closed(fd: RawFd) -> bool {
+pub fn is_closed(fd: RawFd) -> bool {
     // SAFETY: - asks for a flag; any number may be asked about.
     fd >= 0 && unsafe { libc::fcntl(fd, libc::F_GETFD) } < 0
-}
-
-/// Takes over the descriptor of the control connection. `None` when the number is no descriptor, or something else's:
-/// then it stays as it is.
-fn adopt(fd: RawFd) -> Option<UnixStream> {
-    let option = |name| {
-        let mut value = 0;
-        let mut length = size_of::<libc::c_int>() as libc::socklen_t;
-        let place = (&raw mut value).cast();
-        // SAFETY: - value is valid for writes of length bytes; any number may be asked about.
-        let failed = unsafe { libc::getsockopt(fd, libc::SOL_SOCKET, name, place, &raw mut length) } != 0;
-        (!failed).then_some(value)
-    };
-    if option(libc::SO_DOMAIN) != Some(libc::AF_UNIX) || option(libc::SO_TYPE) != Some(libc::SOCK_STREAM) {
-        return None;
-    }
-    // SAFETY: - sets a flag of a descriptor.
-    if unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) } != 0 {
-        return None;
-    }
-    // SAFETY: - open, as fcntl has shown; the daemon made it for us, and nobody else in this process knows it.
-    Some(UnixStream::from(unsafe { OwnedFd::from_raw_fd(fd) }))
-}
-
-fn meet(control: &Control) -> Result<(Welcome, Vec<Card>, Option<TcpListener>), JoinError> {
-    control.send(&FromAgent::Hello)?;
-    let mut welcome = match control.receive()? {
-        ToAgent::Welcome(welcome) => *welcome,
-        _ => return Err(JoinError::Unexpected),
-    };
-    welcome.check().map_err(JoinError::Inconsistent)?;
-    let needs_tcp = welcome.options.transport != Transport::Shm;
-    let listener = if needs_tcp { Some(cloning::open_listener(welcome.listen)?) } else { None };
-    control.send(&FromAgent::Ready(card(&welcome, listener.as_ref())?))?;
-    loop {
-        match control.receive()? {
-            ToAgent::Cards(cards) => {
-                let count = welcome.world.process_count();
-                if cards.iter().any(|card| card.process.0 >= count) {
-                    return Err(JoinError::Inconsistent("the card of a process that is not in the job"));
-                }
-                return Ok((welcome, cards, listener));
-            }
-            ToAgent::View(view) => {
-                welcome.view = view;
-                welcome.check().map_err(JoinError::Inconsistent)?;
-            }
-            _ => return Err(JoinError::Unexpected),
-        }
-    }
-}
-
-/// The world of a program that was not started by redrun: itself.
-fn alone() -> std::io::Result<Welcome> {
-    let secret = Secret::generate()?;
-    // Not from the secret, which must not be seen in it.
-    let job = u64::from_le_bytes(Secret::generate()?.key()[..8].try_into().expect("eight of 32 bytes"));
-    let world = World::uniform(1, 1);
-    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").map(|name| name.trim().to_owned());
-    let pid = u64::from(std::process::id());
-    Ok(Welcome {
-        job,
-        link_secret: secret,
-        me: ReplicaId::default(),
-        incarnation: Incarnation(0),
-        view: View::initial(&world),
-        world,
-        options: Options {
-            protocol: Protocol::Hash,
-            verification: Verification::Strict,
-            transport: Transport::Shm,
-            determinism: Determinism::Full,
-            files: Files::Once,
-            on_sdc: OnSdc::Heal,
-            seed: pid,
-            sums_messages: false,
-            scrubs: false,
-            verifies_reads: false,
-            verifies_clones: false,
-            traces: false,
-            checks_collectives: false,
-            pedantic: false,
-            profiles: false,
-        },
-        host: host.unwrap_or_else(|_| "localhost".to_owned()),
-        host_number: 0,
-        local_process_count: 1,
-        shared_memory: None,
-        listen: ([127, 0, 0, 1], 0).into(),
-        faults: Vec::new(),
-        application: 0,
-        origin: Origin { tree: job, parent_port: None, place_count: 1 },
-    })
-}
-
-/// How others reach this process.
-fn card(welcome: &Welcome, listener: Option<&TcpListener>) -> std::io::Result<Card> {
-    Ok(Card {
-        process: welcome.world.process(welcome.me),
-        host_number: welcome.host_number,
-        host: welcome.host.clone(),
-        pid: std::process::id() as i32,
-        endpoints: networks::endpoints(listener.map(TcpListener::local_addr).transpose()?),
-    })
-}
-
-fn map_segment(welcome: &Welcome) -> Result<Option<Segment>, JoinError> {
-    let shared = |source| JoinError::SharedMemory { host: welcome.host.clone(), source };
-    match (welcome.options.transport, &welcome.shared_memory) {
-        (Transport::Tcp, _) | (_, None) => Ok(None),
-        (_, Some(memory)) => Segment::map(memory.fd, memory.slot_count).map(Some).map_err(shared),
-    }
-}
-
-fn make_engine(welcome: &Welcome, segment: Option<Segment>, cards: Vec<Card>, shares_core: bool) -> Engine {
-    direct::permit_readers();
-    let mut links = Links::new(identity(welcome, segment), welcome.world.process_count());
-    for card in cards {
-        links.set_card(card);
-    }
-    links.set_members(&welcome.world, &welcome.view);
-    let replication = welcome.world.is_replicated().then(|| Box::new(replication(welcome)));
-    Engine::new(Setup {
-        runtime: &upcalls::Process,
-        me: welcome.me,
-        world: welcome.world.clone(),
-        links,
-        shares_core,
-        replication,
-        traces: welcome.options.traces.then(Traces::begin),
-        traffic: welcome.options.profiles.then(|| Box::new(Traffic::new(welcome.world.rank_count()))),
-    })
-}
-
-fn identity(welcome: &Welcome, segment: Option<Segment>) -> Identity {
-    let me: ProcessIndex = welcome.world.process(welcome.me);
-    Identity {
-        job: welcome.job,
-        me,
-        incarnation: welcome.incarnation,
-        host_number: welcome.host_number,
-        secret: welcome.link_secret.clone(),
-        segment,
-        networks: networks::all(),
-    }
-}
-
-/// More processes than cores on this host.
-fn shares_core(welcome: &Welcome) -> bool {
-    let cores = std::thread::available_parallelism().map_or(1, |count| count.get() as u32);
-    welcome.local_process_count > cores
-}
-
-/// The replication protocol as the job's options ask for it.
-pub(crate) fn replication(welcome: &Welcome) -> Replication {
-    let options = &welcome.options;
-    let mut replica = Replica::new(quiesce::Config {
-        me: welcome.me,
-        world: welcome.world.clone(),
-        view: welcome.view.clone(),
-        protocol: match options.protocol {
-            Protocol::Hash => quiesce::Protocol::Hash,
-            Protocol::AllToAll => quiesce::Protocol::AllToAll,
-        },
-        verification: match options.verification {
-            Verification::Strict => quiesce::Verification::Strict,
-            Verification::Deferred => quiesce::Verification::Deferred,
-        },
-    });
-    match options.on_sdc {
-        OnSdc::Report => replica.correct_nothing(),
-        // redrun ends who withholds.
-        OnSdc::Heal | OnSdc::Abort => replica.withhold_corrupt(),
-        OnSdc::Correct => {}
-    }
-    let has_siblings = welcome.world.degree(welcome.me.rank) > 1;
-    Replication::new(replica, options, has_siblings)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-    use std::os::fd::AsRawFd;
-
-    proptest! {
-        /// Whatever the variable holds, no descriptor is taken over that is not a connection of the right kind.
-        #[test]
-        fn any_text_is_a_control_descriptor_or_refused(text in "[-+ 0-9a-z]{0,12}") {
-            if let Ok(fd) = text.parse::<RawFd>() {
-                // Those that the test process has are files, pipes, a terminal, or sockets of other tests.
-                prop_assume!(!(3..1024).contains(&fd));
-                prop_assert!(adopt(fd).is_none());
-            }
-        }
-    }
-
-    #[test]
-    fn only_a_unix_stream_is_taken_over() {
-        let file = tempfile::tempfile().unwrap();
-        assert!(adopt(file.as_raw_fd()).is_none());
-        let datagram = std::os::unix::net::UnixDatagram::unbound().unwrap();
-        assert!(adopt(datagram.as_raw_fd()).is_none());
-        let (ours, theirs) = UnixStream::pair().unwrap();
-        let taken = adopt(std::os::fd::IntoRawFd::into_raw_fd(ours)).expect("it is one");
-        assert_eq!(taken.peer_addr().unwrap().is_unnamed(), theirs.local_addr().unwrap().is_unnamed());
-    }
-
-    #[test]
-    fn several_processes_of_another_launcher_are_no_jobs_of_one_rank() {
-        let asked = |variables: &[(&str, &str)]| {
-            other_launcher(&|name| {
-                variables.iter().find(|(other, _)| *other == name).map(|(_, value)| (*value).to_owned())
-            })
-        };
-        let tasks = ("SLURM_STEP_NUM_TASKS", "4");
-        let process = ("SLURM_PROCID", "0");
-        assert_eq!(asked(&[tasks, process]), Some("srun"));
-        for (rank, count, name) in LAUNCHERS {
-            assert_eq!(asked(&[(rank, "0"), (count, "2")]), Some(name));
-            assert_eq!(asked(&[(rank, "0"), (count, "1")]), None);
-            assert_eq!(asked(&[(count, "2")]), None);
-        }
-        assert_eq!(asked(&[("SLURM_STEP_NUM_TASKS", "1"), process]), None);
-        assert_eq!(asked(&[tasks, process, (SINGLETON_VARIABLE, "1")]), None);
-        assert_eq!(asked(&[("SLURM_JOB_ID", "1")]), None);
-    }
 }

@@ -1,6 +1,6 @@
 //! The library that is preloaded into replicas, as seen from here; see `docs/determinism.md`.
 
-use crate::posix::call::Answer;
+use super::call::Answer;
 use std::ffi::{CStr, c_int, c_void};
 use std::sync::OnceLock;
 

@@ -4,7 +4,7 @@
 //! Only in a world that is not replicated. Where there are replicas, their memory must change at the same points of
 //! their programs, and these are in MPI calls.
 
-use super::{agent, job};
+use super::{job, workers};
 use redrt_engine as engine;
 use std::sync::{Condvar, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
@@ -27,7 +27,7 @@ pub fn help() -> Option<Helped> {
         static STARTED: OnceLock<bool> = OnceLock::new();
     }
     let is_of_use = job().is_some_and(|job| job.control.is_some() && !job.welcome.world.is_replicated());
-    if !is_of_use || !*STARTED.get_or_init(|| agent::spawn("redrt-progress", Box::new(run)).is_ok()) {
+    if !is_of_use || !*STARTED.get_or_init(|| workers::spawn("redrt-progress", Box::new(run)).is_ok()) {
         return None;
     }
     engine::cell().share();

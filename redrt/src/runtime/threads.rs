@@ -8,7 +8,6 @@
 
 use super::{calls, preload};
 use crate::abi::{MPI_THREAD_MULTIPLE, MPI_THREAD_SERIALIZED, MPI_THREAD_SINGLE};
-use crate::events;
 use quiesce::StreamId;
 use redrt_process::clock::monotonic_ns;
 use redrt_process::simulation;
@@ -17,7 +16,7 @@ use std::cell::Cell;
 use std::ffi::c_int;
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicI32, AtomicU8, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 /// The number of the calling thread: 0 for the main thread.
 pub fn number() -> u64 {
@@ -42,6 +41,8 @@ pub fn stream() -> StreamId {
 process_local! {
     /// What is done at the begin and end of calls.
     static WATCHED: AtomicU8 = AtomicU8::new(0);
+    /// Tells the program of events.
+    static DELIVER: OnceLock<fn()> = OnceLock::new();
 }
 
 /// Replicas must agree, so calls are marked and counted.
@@ -56,8 +57,9 @@ pub fn watch() {
     WATCHED.fetch_or(AGREES, Ordering::Release);
 }
 
-/// From now on events are delivered at the ends of calls.
-pub fn deliver_events() {
+/// From now on `deliver` is called at the ends of calls, where the program may be told of events.
+pub fn deliver_events(deliver: fn()) {
+    DELIVER.get_or_init(|| deliver);
     WATCHED.fetch_or(DELIVERS, Ordering::Release);
 }
 
@@ -251,8 +253,10 @@ fn begin_extra(watched: u8, kind: CallKind) -> u32 {
 
 #[cold]
 fn end_extra(extra: u32) {
-    if extra & TELLS != 0 {
-        events::deliver();
+    if extra & TELLS != 0
+        && let Some(deliver) = DELIVER.get()
+    {
+        deliver();
     }
     if let Some(kind) = CallKind::ALL.into_iter().find(|kind| *kind as u32 + 1 == extra & !TELLS) {
         calls::end(kind);

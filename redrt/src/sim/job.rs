@@ -6,10 +6,10 @@ use super::network::{NAME, Receiving, Simulated};
 use super::program::{self, Kind};
 use super::world::{self, Event, World};
 use crate::api::init::init_simulated;
+use crate::links::networks::SIMULATED;
 use crate::mutation::PLANTED;
 use crate::runtime;
 use crate::runtime::control::Control;
-use crate::runtime::networks::SIMULATED;
 use quiesce::sim::random::{Random, mix};
 use redrt_engine as engine;
 use redrt_transport::network::{Incoming, Network};
@@ -310,7 +310,7 @@ impl Job {
                 if !member.is_lost && member.output.is_none() {
                     member.actor.act(|| {
                         let job = runtime::job().expect("it is in the job");
-                        runtime::agent::heed(job, job.control.expect("it has a daemon"), *message);
+                        crate::membership::agent::heed(job, job.control.expect("it has a daemon"), *message);
                     });
                     self.wake(process);
                 }

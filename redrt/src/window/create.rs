@@ -10,14 +10,15 @@ use crate::abi::{
     MPI_WIN_FLAVOR_CREATE, MPI_WIN_FLAVOR_DYNAMIC, MPI_WIN_FLAVOR_SHARED, MPI_WIN_SEPARATE, MPI_WIN_UNIFIED,
 };
 use crate::coll;
-use crate::coll::cards::{Card, exchange};
-use crate::comm::{self, Comm, lock};
+use crate::comm::cards::{Card, exchange};
+use crate::comm::{self, Comm};
 use crate::error::{Error, Result};
 use crate::handle::WinHandle;
 use crate::objects::attached::Attached;
 use crate::objects::info::Info;
 use crate::runtime::{self, progress};
 use redrt_engine as engine;
+use redrt_process::lock;
 use redrt_wire::control::Verification;
 use std::ffi::c_int;
 use std::sync::{Arc, Mutex, OnceLock};

@@ -34,13 +34,14 @@ mod server;
 mod synchronize;
 
 use crate::abi::{MPI_ERR_WIN, MPI_WIN_FLAVOR_DYNAMIC, MPI_WIN_FLAVOR_SHARED};
-use crate::comm::{Comm, lock};
+use crate::comm::Comm;
 use crate::error::{Error, Result};
 use crate::handle::{Table, WinHandle};
 use crate::objects::attached::Attached;
 use crate::objects::info::Info;
 use memory::Memory;
 use origin::Origin;
+use redrt_process::lock;
 use server::Served;
 use std::ffi::c_int;
 use std::sync::{Arc, Mutex, OnceLock};

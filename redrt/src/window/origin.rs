@@ -4,11 +4,11 @@ use super::epoch::{Access, Epochs};
 use super::order::{Order, Request};
 use super::server::Inbox;
 use super::{Purpose, Window};
-use crate::comm::lock;
 use crate::error::{Error, Result};
 use redrt_engine::payload::{Payload, Target};
 use redrt_engine::request::{Operation, RequestId, Status};
 use redrt_engine::{self as engine, Engine};
+use redrt_process::lock;
 use std::collections::VecDeque;
 use std::ffi::c_int;
 

@@ -4,12 +4,12 @@ use super::epoch::Held;
 use super::order::Order;
 use super::{Purpose, Window};
 use crate::coll::reduce::{Combine, reduce_scatter};
-use crate::comm::lock;
 use crate::error::{Error, Result};
 use crate::mutation::{self, Mutation};
 use redrt_engine::payload::{Payload, Target};
 use redrt_engine::tasks::block_on;
 use redrt_engine::{self as engine};
+use redrt_process::lock;
 use redrt_transport::memory::{Region, Scratch};
 
 /// Sums of 64-bit counts.

@@ -3,9 +3,9 @@
 
 use super::{Root, is_in_place};
 use crate::abi::{Counts, Input, MPI_IN_PLACE, MPI_PROC_NULL, MPI_ROOT};
-use crate::coll::check::call::{self, Call, Pieces};
 use crate::coll::inter::Role;
 use crate::comm::Comm;
+use crate::comm::check::call::{self, Call, Pieces};
 use crate::datatype;
 use crate::error::Result;
 use crate::handle::{DatatypeHandle, OpHandle};

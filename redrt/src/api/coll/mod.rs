@@ -17,11 +17,11 @@ pub use reducing::*;
 use crate::abi::{MPI_ERR_BUFFER, MPI_ERR_COMM, MPI_ERR_ROOT, MPI_IN_PLACE, MPI_PROC_NULL, MPI_ROOT, Output};
 use crate::api::p2p;
 use crate::coll::board::Table;
-use crate::coll::check::{self, call::Call};
 use crate::coll::inter::Role;
 use crate::coll::start;
 use crate::coll::{Outcome, Peers};
 use crate::comm::Comm;
+use crate::comm::check::{self, call::Call};
 use crate::error::{Error, Result};
 use crate::handle::RequestHandle;
 use redrt_engine as engine;
@@ -75,7 +75,7 @@ macro_rules! collective {
             let plan = $plan($($argument,)* &comm)?;
             $crate::scrub::at_collective();
             if let Some(call) = $crate::api::coll::call!($blocking, $blocking, &comm, $($argument),*) {
-                $crate::coll::check::blocking(&comm, call?)?;
+                $crate::comm::check::blocking(&comm, call?)?;
             }
             Ok($crate::api::coll::Plan::block(plan, &comm, comm.table()?)?)
         }
@@ -118,7 +118,7 @@ use collective;
 /// What this member calls, if that is checked: the function's name, that of its kind, and its arguments.
 macro_rules! call {
     ($function:ident, $kind:ident, $comm:expr, $($argument:ident),*) => {
-        $crate::coll::check::is_on().then(|| {
+        $crate::comm::check::is_on().then(|| {
             let shown = [$((stringify!($argument), $crate::api::coll::describe::Shown::shown(&$argument))),*];
             $crate::api::coll::describe::$kind($($argument,)* $comm)
                 .map(|call| $crate::api::coll::describe::named(call, stringify!($function), &shown))

@@ -10,8 +10,9 @@ pub use spawn::{comm_spawn, comm_spawn_multiple};
 use crate::abi::{
     Input, MPI_ERR_INFO_VALUE, MPI_ERR_NAME, MPI_ERR_SERVICE, MPI_ERR_UNSUPPORTED_OPERATION, MPI_MAX_PORT_NAME, Output,
 };
+use crate::comm::connection;
 use crate::dynamic::port::{self, Awaited, Terms};
-use crate::dynamic::{self, connection, redrun};
+use crate::dynamic::{self, redrun};
 use crate::error::Result;
 use crate::handle::{CommHandle, InfoHandle};
 use crate::objects::info;

@@ -1,14 +1,16 @@
 //! Opening, closing, and what can be asked of a file and set (MPI-5.0 section 14.2).
 
+use super::counter::in_window;
 use crate::abi::{Input, MPI_ERR_ARG, MPI_ERR_NOT_SAME, MPI_ERR_OTHER, Offset, Output};
-use crate::coll::cards::exchange;
-use crate::comm::{self, lock};
+use crate::comm;
+use crate::comm::cards::exchange;
 use crate::error::{Error, Result, Scope};
 use crate::fail;
 use crate::file::access::Way;
 use crate::file::{self, File, open};
 use crate::handle::{CommHandle, FileHandle, GroupHandle, InfoHandle};
 use crate::objects::{group, info};
+use redrt_process::lock;
 use std::ffi::{c_char, c_int};
 use std::sync::Arc;
 
@@ -27,7 +29,7 @@ pub fn file_open(
 ) -> Result {
     let open = || -> Result<Arc<File>> {
         let (parent, name) = (comm::resolve(comm)?, filename.text()?);
-        open::open(&parent, &name, amode, info::resolve_hints(info)?)
+        open::open(&parent, &name, amode, info::resolve_hints(info)?, in_window)
     };
     fh.set(open().map_err(without_file)?.handle())
 }

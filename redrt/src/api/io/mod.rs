@@ -1,6 +1,7 @@
 //! Files (MPI-5.0 chapter 14): arguments in, what `crate::file` does with them.
 
 mod access;
+mod counter;
 mod manage;
 mod position;
 

@@ -5,7 +5,6 @@ use crate::abi::{
     Callback, CountOut, Input, MPI_CONVERSION_FN_NULL, MPI_DISPLACEMENT_CURRENT, MPI_ERR_ARG, MPI_MAX_DATAREP_STRING,
     MPI_MODE_SEQUENTIAL, MPI_SEEK_CUR, MPI_SEEK_END, MPI_SEEK_SET, Offset, Output,
 };
-use crate::comm::lock;
 use crate::datatype::{self, Datatype, resolve_committed};
 use crate::error::Result;
 use crate::fail;
@@ -14,6 +13,7 @@ use crate::file::view::View;
 use crate::file::{self, File};
 use crate::handle::{DatatypeHandle, FileHandle, InfoHandle};
 use crate::objects::info;
+use redrt_process::lock;
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::Arc;
 

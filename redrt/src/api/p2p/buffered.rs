@@ -4,54 +4,20 @@
 //! much may be pending, as the standard has it, and its detachment waits for what is.
 
 use crate::abi::{MPI_ERR_BUFFER, MPI_ERR_COUNT, Output};
-use crate::comm::{self, Comm, lock};
+use crate::comm::{self, Comm};
 use crate::error::{Error, Result};
 use crate::handle::{CommHandle, RequestHandle, SessionHandle};
+use crate::objects::attachment::Attachment;
 use crate::objects::session;
 use redrt_engine as engine;
-use redrt_engine::request::{Operation, RequestId, Status};
+use redrt_engine::request::{Operation, Status};
 use redrt_engine::send::{SendArguments, Sent};
+use redrt_process::lock;
 use std::ffi::c_void;
 use std::sync::Mutex;
 
-/// Address and size that stand for `MPI_BUFFER_AUTOMATIC`: the library finds the space.
-fn is_automatic(address: usize) -> bool {
-    address == crate::abi::MPI_BUFFER_AUTOMATIC as usize
-}
-
-/// An attached buffer.
-pub struct Attachment {
-    address: usize,
-    size: i64,
-    pending: Vec<(RequestId, i64)>,
-}
-
 process_local! {
     static PROCESS: Mutex<Option<Attachment>> = Mutex::new(None);
-}
-
-impl Attachment {
-    /// Forgets what is no longer pending; bytes that still are.
-    fn settle(&mut self) -> i64 {
-        let mut engine = engine::cell().lock();
-        self.pending.retain(|(id, _)| {
-            let pending = !engine.requests.is_complete(*id);
-            if !pending {
-                engine.requests.take(*id);
-            }
-            pending
-        });
-        self.pending.iter().map(|(_, bytes)| bytes).sum()
-    }
-
-    fn reserve(&mut self, bytes: i64) -> Result {
-        let used = self.settle();
-        if !is_automatic(self.address) && used + bytes > self.size {
-            let message = format!("{bytes} bytes do not fit the attached buffer of {} with {used} pending", self.size);
-            return Err(Error::new(MPI_ERR_BUFFER, message));
-        }
-        Ok(())
-    }
 }
 
 /// What a message takes of an attached buffer besides its bytes: the least `MPI_BSEND_OVERHEAD` of all families (MPICH's),

@@ -24,7 +24,7 @@ use crate::abi::{MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_ERR_REQUEST, MPI_ERR_TAG, MPI_
 use crate::comm::{self, Comm};
 use crate::error::{Error, Result, Scope};
 use crate::handle::{CommHandle, RequestHandle};
-use crate::host::TAG_MAX;
+use crate::objects::host::TAG_MAX;
 use redrt_engine::request::{Operation, RequestId, Status};
 use redrt_engine::{self as engine, Engine};
 use std::ffi::c_int;

@@ -3,11 +3,12 @@
 use super::{PROC_NULL_STATUS, Selector, complete_handle, failure, handle, selector, to_abi};
 use crate::abi::{MPI_ERR_REQUEST, Output, Status as AbiStatus};
 use crate::api::buffers;
-use crate::comm::{self, Comm, lock};
+use crate::comm::{self, Comm};
 use crate::decide::Probed;
 use crate::error::{Error, Result};
 use crate::handle::{CommHandle, DatatypeHandle, MessageHandle, RequestHandle, Table};
 use redrt_engine::{self as engine, request::Status};
+use redrt_process::lock;
 use std::ffi::{c_int, c_void};
 use std::sync::{Arc, Mutex};
 

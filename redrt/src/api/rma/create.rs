@@ -5,13 +5,14 @@ use crate::abi::{
     Aint, CountOut, Input, MPI_ERR_ARG, MPI_ERR_DISP, MPI_ERR_RMA_ATTACH, MPI_ERR_RMA_FLAVOR, MPI_ERR_SIZE,
     MPI_MAX_OBJECT_NAME, MPI_PROC_NULL, Output,
 };
-use crate::comm::{self, lock};
+use crate::comm;
 use crate::error::Result;
 use crate::fail;
 use crate::handle::{CommHandle, GroupHandle, InfoHandle, WinHandle};
 use crate::objects::{group, info};
 use crate::window::create::{Memories, create, remove};
 use crate::window::{self, Window};
+use redrt_process::lock;
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::Arc;
 

@@ -9,7 +9,6 @@
 
 mod moving;
 mod reducing;
-pub mod seat;
 
 pub use moving::{allgather, alltoall, barrier, bcast};
 pub use reducing::{
@@ -31,7 +30,7 @@ const OPERATIONS_PER_PROGRESS: u64 = 64;
 
 /// A communicator's board, as its collectives use it.
 pub struct Table {
-    board: Arc<Board>,
+    pub(crate) board: Arc<Board>,
     /// Context of the communicator.
     context: u64,
     /// There are more processes than cores.
@@ -40,7 +39,7 @@ pub struct Table {
 
 impl Table {
     /// The table of a communicator with this context.
-    fn new(board: Arc<Board>, context: u64) -> Self {
+    pub fn new(board: Arc<Board>, context: u64) -> Self {
         Self { board, context, shares_core: engine::cell().lock().shares_core() }
     }
 

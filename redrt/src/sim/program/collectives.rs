@@ -2,7 +2,7 @@
 
 use super::mpi::{self, WORD, mpi};
 use super::{Member, same};
-use crate::abi::exports::*;
+use crate::exports::*;
 use crate::handle::{OpHandle, RequestHandle};
 use std::ffi::c_int;
 

@@ -2,7 +2,7 @@
 
 use super::mpi::{self, mpi};
 use super::{Member, collectives, messages, same};
-use crate::abi::exports::*;
+use crate::exports::*;
 use crate::handle::CommHandle;
 use quiesce::sim::random::Random;
 use std::ffi::c_int;

@@ -2,8 +2,8 @@
 
 use super::mpi::{self, mpi};
 use super::{Member, same};
-use crate::abi::exports::*;
 use crate::abi::{MPI_ANY_SOURCE, MPI_ANY_TAG, Status};
+use crate::exports::*;
 use crate::handle::{MessageHandle, RequestHandle};
 use std::ffi::c_int;
 

@@ -6,7 +6,7 @@ mod messages;
 pub(crate) mod mpi;
 mod windows;
 
-use crate::abi::exports::*;
+use crate::exports::*;
 use crate::handle::CommHandle;
 use mpi::mpi;
 use quiesce::sim::random::{Random, mix};

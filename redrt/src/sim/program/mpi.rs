@@ -1,7 +1,7 @@
 //! MPI as the simulated programs call it: through the bodies of the exported functions, with words of 64 bits.
 
-use crate::abi::exports::*;
 use crate::abi::{MPI_SUCCESS, Status};
+use crate::exports::*;
 use crate::handle::{CommHandle, DatatypeHandle, RequestHandle};
 use std::ffi::{c_int, c_void};
 

@@ -2,8 +2,8 @@
 
 use super::mpi::{self, WORD, mpi};
 use super::{Member, same};
-use crate::abi::exports::*;
 use crate::abi::{MPI_LOCK_EXCLUSIVE, MPI_LOCK_SHARED};
+use crate::exports::*;
 use crate::handle::{GroupHandle, InfoHandle, OpHandle, WinHandle};
 use std::ffi::{c_int, c_void};
 

@@ -17,13 +17,14 @@ mod compare;
 #[cfg(test)]
 mod tests;
 
-use super::{Failure, Outcome, Peers, Step, all};
-use crate::comm::{Comm, lock};
+use crate::coll::{Failure, Outcome, Peers, Step, all};
+use crate::comm::Comm;
 use crate::error::{Error, Result};
 use call::Call;
 use compare::{Member, Mismatch, compare};
 use redrt_engine as engine;
 use redrt_engine::tasks::block_on;
+use redrt_process::lock;
 use redrt_transport::memory::Scratch;
 use redrt_types::VirtualRank;
 use std::collections::BTreeMap;
@@ -215,7 +216,7 @@ impl Later {
     pub fn new(comm: &Arc<Comm>, call: Call) -> Self {
         let later = Self(Arc::default());
         let (check, verdict) = (start(comm, call), later.0.clone());
-        let task = super::start(async move {
+        let task = crate::coll::start(async move {
             let outcome = check.await.map_err(Error::from);
             let _ = verdict.set(outcome.map_err(|error| (error.code(), error.message().to_owned())));
             Ok(())

@@ -4,9 +4,8 @@
 //! difference if it becomes the leader: hosts count their monotonic clocks from when they were started. In no thread
 //! does a clock ever go back.
 
-use super::job;
-use super::preload;
 use crate::decide;
+use crate::runtime::{job, preload, threads};
 use redrt_process::simulation;
 use redrt_wire::control::Determinism;
 use std::cell::Cell;
@@ -66,8 +65,8 @@ fn shown_ns(clock: c_int) -> u64 {
 
 /// Whether clocks are agreed in this process.
 fn is_agreed() -> bool {
-    crate::host::is_active()
-        && !super::threads::is_aside()
+    crate::phase::is_active()
+        && !threads::is_aside()
         && job().is_some_and(|job| {
             let welcome = &job.welcome;
             welcome.options.determinism == Determinism::Full && welcome.world.degree(welcome.me.rank) > 1
@@ -96,7 +95,7 @@ fn agreed_ns(clock: c_int) -> u64 {
 /// `MPI_Wtime`, in seconds.
 pub fn wtime() -> f64 {
     let now = if is_agreed() {
-        let _inside = super::threads::enter_quietly();
+        let _inside = threads::enter_quietly();
         agreed_ns(libc::CLOCK_MONOTONIC)
     } else {
         shown_ns(libc::CLOCK_MONOTONIC)
@@ -108,7 +107,7 @@ unsafe extern "C" fn clock_hook(clock: libc::clockid_t, time: *mut libc::timespe
     if !(0..CLOCK_COUNT as c_int).contains(&clock) || !is_agreed() {
         return 0;
     }
-    super::threads::make_known();
+    threads::make_known();
     let ns = agreed_ns(clock);
     // SAFETY: - the preloaded library passes a place to write to.
     unsafe { *time = libc::timespec { tv_sec: (ns / 1_000_000_000) as i64, tv_nsec: (ns % 1_000_000_000) as i64 } };

@@ -1,9 +1,8 @@
 //! Calls as a C program makes them, through the exports.
 
-use super::exports::*;
 use super::*;
 use crate::handle::{CommHandle, DatatypeHandle, ErrhandlerHandle, GroupHandle, InfoHandle, OpHandle};
-use crate::host;
+use crate::objects::host;
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};
 use std::ptr::{from_mut, null, null_mut};
@@ -20,7 +19,7 @@ mod tools;
 
 /// Makes the process active, with errors returned. All tests here share it.
 fn begin() {
-    host::set_active();
+    crate::phase::set_active();
     call(|| unsafe_call!(MPI_Comm_set_errhandler(CommHandle::SELF, ErrhandlerHandle::ERRORS_RETURN)));
 }
 

@@ -6,7 +6,10 @@
 //! opened again, would move what the program allocates after that, in this replica and not in its siblings; and a
 //! program may send addresses.
 
-use super::agent;
+pub mod listening;
+pub mod networks;
+
+use crate::runtime::{job, unable, workers};
 use redrt_engine as engine;
 use redrt_transport::network::{Opened, Opening, Outlet};
 use redrt_transport::tcp::handshake::{Admitting, Dialling, sleep};
@@ -177,7 +180,7 @@ fn serve(wishes: &Wishes, listener: &TcpListener) {
             }
             _ => format!("cannot connect to other processes: {error}"),
         };
-        super::unable(why)
+        unable(why)
     }
 }
 
@@ -189,7 +192,7 @@ fn serve_all(wishes: &Wishes, listener: &TcpListener) -> io::Result<()> {
         dials =
             dials.into_iter().filter_map(|dial| dial.advance(&mut shortage).transpose()).collect::<io::Result<_>>()?;
         // Only when somebody is there: without a free descriptor this fails even if nobody is.
-        if let Some(job) = super::job().filter(|_| is_knocked_at) {
+        if let Some(job) = job().filter(|_| is_knocked_at) {
             guests.accept(listener, &job.welcome.link_secret, &mut shortage)?;
         }
         guests.advance();
@@ -263,7 +266,7 @@ fn advance(guest: Guest) -> Option<Guest> {
 
 /// Starts it.
 pub fn start(wishes: &'static Wishes, listener: TcpListener) -> io::Result<()> {
-    agent::spawn("redrt-links", Box::new(move || serve(wishes, &listener)))
+    workers::spawn("redrt-links", Box::new(move || serve(wishes, &listener)))
 }
 
 #[cfg(test)]

@@ -9,9 +9,11 @@
 //! with all that belongs to it. But threads of the program may have been stopped anywhere, also inside `malloc` or the
 //! dynamic linker, so the hooks use neither; the library's own memory does not come from there.
 
-use super::control::{Control, Hushed};
-use super::{Job, agent, clock, job, set_job};
-use crate::{faults, host};
+use crate::clock;
+use crate::faults;
+use crate::links::listening;
+use crate::runtime::control::{Control, Hushed};
+use crate::runtime::{Job, job, set_job, workers};
 use cloner_agent::{Agent, Exclusions, Hooks, Setup};
 use redrt_engine as engine;
 use redrt_engine::cloning::Held;
@@ -23,15 +25,8 @@ use std::cell::RefCell;
 use std::ffi::c_void;
 use std::io;
 use std::mem::ManuallyDrop;
-use std::net::{SocketAddr, TcpListener};
 use std::os::fd::AsRawFd;
 use std::sync::MutexGuard;
-use std::sync::atomic::{AtomicI32, Ordering};
-
-process_local! {
-    /// The listening socket for data connections; -1 when there is none.
-    static LISTENER: AtomicI32 = AtomicI32::new(-1);
-}
 
 /// A copy that cannot take its place ends with this.
 const FAILED: i32 = 72;
@@ -47,19 +42,6 @@ thread_local! {
     static HELD: RefCell<Option<ManuallyDrop<Stillness>>> = const { RefCell::new(None) };
     /// The shared memory, which is not in the image.
     static SEGMENT: RefCell<Option<(Segment, Exclusions)>> = const { RefCell::new(None) };
-}
-
-/// The socket for data connections; it does not block.
-pub fn open_listener(address: SocketAddr) -> io::Result<TcpListener> {
-    let listener = TcpListener::bind(address)?;
-    listener.set_nonblocking(true)?;
-    Ok(listener)
-}
-
-/// Takes note of the socket that a copy must have anew.
-pub fn note_listener(listener: &TcpListener) {
-    descriptors::note(listener.as_raw_fd());
-    LISTENER.store(listener.as_raw_fd(), Ordering::Relaxed);
 }
 
 /// Starts the agent, if the daemon has made a socket for it.
@@ -79,7 +61,9 @@ pub fn start(job: &'static Job, segment: Option<Segment>) -> io::Result<()> {
             in_copy_after: Some(in_copy_after),
         };
         let Some(agent) = Agent::new(&Setup { listener, rseq_offset: cloner_agent::rseq_offset(), hooks }) else {
-            return host::say("redrt: there is no memory for the cloner's agent; this process cannot be cloned");
+            return redrt_process::say(
+                "redrt: there is no memory for the cloner's agent; this process cannot be cloned",
+            );
         };
         descriptors::tell(agent.exclusions());
         if let Some(segment) = segment {
@@ -90,7 +74,7 @@ pub fn start(job: &'static Job, segment: Option<Segment>) -> io::Result<()> {
         }
         agent.run_here()
     };
-    agent::spawn("redrt-cloner", Box::new(run))
+    workers::spawn("redrt-cloner", Box::new(run))
 }
 
 fn control(context: *mut c_void) -> &'static Control {
@@ -158,14 +142,7 @@ fn become_copy(hushed: &mut Hushed, held: &mut Held) -> io::Result<()> {
     clock::become_copy();
     fence::register();
     let segment = welcome.shared_memory.map(|memory| map_anew(memory, &welcome)).transpose()?;
-    let listener = match LISTENER.load(Ordering::Relaxed) {
-        -1 => None,
-        fd => {
-            let listener = open_listener(welcome.listen)?;
-            descriptors::replace(fd, &listener)?;
-            Some(listener)
-        }
-    };
+    let listener = listening::open_again(welcome.listen)?;
     held.become_copy(me, super::identity(&welcome, segment), super::shares_core(&welcome))?;
     let card = super::card(&welcome, listener.as_ref())?;
     set_job(Job::new(welcome, before.control));

@@ -7,21 +7,9 @@
 use crate::abi::{MPI_APPNUM, MPI_TAG_UB, MPI_UNIVERSE_SIZE, MPI_WTIME_IS_GLOBAL};
 use crate::error::Scope;
 use crate::objects::attached::Attached;
-use redrt_process::simulation;
+use redrt_process::say;
 use std::ffi::c_int;
-use std::fmt::Display;
-use std::io::{Write, stderr};
-use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, OnceLock};
-
-/// One line on standard error. `eprintln!` would end the program when nobody reads it.
-pub fn say(line: impl Display) {
-    if simulation::say(&line) {
-        return;
-    }
-    // Nobody is left to be told.
-    let _ = stderr().write_all(format!("{line}\n").as_bytes());
-}
 
 /// The process as its objects see it. All methods may be called from any thread.
 pub trait Host: Send + Sync {
@@ -95,38 +83,6 @@ pub fn get() -> &'static dyn Host {
     }
 }
 
-const BEFORE: u8 = 0;
-const ACTIVE: u8 = 1;
-const FINALIZED: u8 = 2;
-
-process_local! {
-    /// Where the process stands between `MPI_Init` and `MPI_Finalize`; changed by the engine only.
-    static PHASE: AtomicU8 = AtomicU8::new(BEFORE);
-}
-
-/// Whether any MPI function may be called.
-#[must_use]
-#[inline]
-pub fn is_active() -> bool {
-    PHASE.load(Ordering::Acquire) == ACTIVE
-}
-
-/// Whether MPI has been finalized.
-#[must_use]
-pub fn is_finalized() -> bool {
-    PHASE.load(Ordering::Acquire) == FINALIZED
-}
-
-/// The engine is up: `MPI_Init`, or the first `MPI_Session_init`.
-pub fn set_active() {
-    PHASE.store(ACTIVE, Ordering::Release);
-}
-
-/// The engine is down.
-pub fn set_finalized() {
-    PHASE.store(FINALIZED, Ordering::Release);
-}
-
 /// A process on its own, before the engine is there.
 struct Alone;
 
@@ -163,7 +119,7 @@ impl Host for Alone {
     }
 
     fn wtime(&self) -> f64 {
-        crate::runtime::clock::wtime()
+        crate::clock::wtime()
     }
 
     fn predefined_attribute(&self, keyval: c_int) -> Option<c_int> {

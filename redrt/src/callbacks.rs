@@ -2,7 +2,7 @@
 //! it has the type the standard prescribes. No lock of the library may be held around a call. Clocks and random bytes
 //! are agreed in it as they are outside of MPI calls, where replicas agree when it is made.
 
-use super::{Callback, Count, Offset, Status, ToolHandle};
+use crate::abi::{Callback, Count, Offset, Status, ToolHandle};
 use crate::handle::DatatypeHandle;
 use crate::runtime::threads;
 use std::ffi::{c_int, c_void};

@@ -1,5 +1,8 @@
 //! The exported functions, generated from `redrt/table/mpi-5.0.functions`.
 //!
+//! An exported function checks the phase (before, between or after `MPI_Init` and `MPI_Finalize`), wraps its arguments
+//! (`abi/arguments.rs`), calls the function of the same name in `crate::api`, and passes an error to the error handler.
+//!
 //! `MPI_X` and `PMPI_X` are thin jumps to one body, so that a profiling library can interpose the former and call the
 //! latter. A panic does not cross the boundary: unwinding out of `extern "C"` aborts the process. The
 //! body itself lets it pass, because processes of the simulator end by unwinding.
@@ -15,7 +18,11 @@
     clippy::needless_pass_by_value
 )]
 
-use super::*;
+mod facades;
+#[cfg(test)]
+mod tests;
+
+use crate::abi::*;
 use crate::error::Scope;
 use crate::handle::{
     CommHandle, DatatypeHandle, ErrhandlerHandle, FileHandle, GroupHandle, InfoHandle, MessageHandle, OpHandle,

@@ -1,14 +1,13 @@
 //! What the libraries of other families' ABIs (`redrt/facade`) need of this one: its functions in a table, because by
 //! name they would find their own, and functions that the standard does not have.
 
-use super::callbacks::UserFunction;
-use super::exports::*;
-use super::{Callback, MPI_SUCCESS, Output};
+use super::*;
 use crate::api;
+use crate::callbacks::UserFunction;
 use crate::error::Scope;
 use crate::handle::{CommHandle, ErrhandlerHandle, OpHandle};
-use crate::host;
 use crate::objects::errhandler::{ErrhandlerKind, inactive, raise};
+use crate::objects::host;
 use crate::runtime::threads;
 use redrt_wire::profile::CallKind;
 use std::ffi::c_int;
@@ -31,7 +30,7 @@ extern "C" fn redrt_create_op(
     commute: c_int,
     op: *mut OpHandle,
 ) -> c_int {
-    if !host::is_active() {
+    if !crate::phase::is_active() {
         return inactive("MPI_Op_create");
     }
     let _inside = threads::enter(CallKind::Other);

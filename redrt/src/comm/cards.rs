@@ -1,6 +1,6 @@
 //! A few numbers from each member to all.
 
-use super::gather::allgather;
+use crate::coll::gather::allgather;
 use crate::comm::Comm;
 use crate::error::Result;
 use redrt_engine::tasks::block_on;

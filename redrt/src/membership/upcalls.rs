@@ -1,7 +1,7 @@
 //! What the engine has to do with the rest of the library.
 
-use super::{abort, job, threads};
-use crate::dynamic::connection;
+use crate::comm::connection;
+use crate::runtime::{abort, job, threads};
 use crate::{comm, events, faults, window};
 use redrt_engine::Runtime;
 use redrt_engine::payload::{Payload, Target};

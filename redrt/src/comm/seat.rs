@@ -4,12 +4,13 @@
 //! A place serves one communicator after the other. The next one may have it when all members of the last have left:
 //! then nobody reads there any more.
 
-use super::Table;
-use crate::coll::cards::{self, Card};
-use crate::comm::{Comm, lock};
+use super::cards::{self, Card};
+use crate::coll::board::Table;
+use crate::comm::Comm;
 use crate::error::Result;
 use crate::runtime::job;
 use redrt_engine as engine;
+use redrt_process::lock;
 use redrt_transport::board::{Board, MEMBERS_MAX, Member, PLACES};
 use redrt_transport::direct;
 use redrt_transport::shm::Segment;

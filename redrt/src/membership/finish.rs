@@ -1,0 +1,37 @@
+//! Leaving the job together, in `MPI_Finalize`.
+
+use super::agent;
+use crate::runtime::{calls, job, leave::say_if_closed};
+use redrt_engine as engine;
+use redrt_wire::control::FromAgent;
+use redrt_wire::profile::ProcessProfile;
+
+/// Waits until everything this process owes has arrived and every process of the job is leaving too: until then another
+/// replica may need what only this one still has.
+pub fn end() {
+    let Some(job) = job() else { return };
+    let Some(control) = job.control else { return };
+    let cell = engine::cell();
+    let mut said = None;
+    cell.wait_for(|engine| {
+        if agent::is_released() {
+            return Some(());
+        }
+        if !engine.is_settled() {
+            engine.flush();
+        }
+        let view = engine.view_number(&job.welcome.view);
+        if engine.is_settled() && said != Some(view) {
+            engine.flush();
+            said = Some(view);
+            let statistics = engine.statistics();
+            let coverage = engine.coverage();
+            let profile = engine.sent().map(|sent| Box::new(ProcessProfile { calls: calls::times(), sent }));
+            if control.send(&FromAgent::Finalizing { view, statistics, coverage, profile }).is_err() {
+                say_if_closed(control);
+                std::process::abort();
+            }
+        }
+        None
+    });
+}

@@ -1,0 +1,46 @@
+//! Buffers that programs attach for buffered mode (MPI-5.0 §3.6).
+
+use crate::abi::MPI_ERR_BUFFER;
+use crate::error::{Error, Result};
+use redrt_engine as engine;
+use redrt_engine::request::RequestId;
+
+/// Address and size that stand for `MPI_BUFFER_AUTOMATIC`: the library finds the space.
+fn is_automatic(address: usize) -> bool {
+    address == crate::abi::MPI_BUFFER_AUTOMATIC as usize
+}
+
+/// An attached buffer.
+pub struct Attachment {
+    /// Where it is.
+    pub address: usize,
+    /// How long it is.
+    pub size: i64,
+    /// Sends that use it, and how much of it.
+    pub pending: Vec<(RequestId, i64)>,
+}
+
+impl Attachment {
+    /// Forgets what is no longer pending; bytes that still are.
+    fn settle(&mut self) -> i64 {
+        let mut engine = engine::cell().lock();
+        self.pending.retain(|(id, _)| {
+            let pending = !engine.requests.is_complete(*id);
+            if !pending {
+                engine.requests.take(*id);
+            }
+            pending
+        });
+        self.pending.iter().map(|(_, bytes)| bytes).sum()
+    }
+
+    /// Takes so many bytes of it, if they are free.
+    pub fn reserve(&mut self, bytes: i64) -> Result {
+        let used = self.settle();
+        if !is_automatic(self.address) && used + bytes > self.size {
+            let message = format!("{bytes} bytes do not fit the attached buffer of {} with {used} pending", self.size);
+            return Err(Error::new(MPI_ERR_BUFFER, message));
+        }
+        Ok(())
+    }
+}
