@@ -214,6 +214,10 @@ pub struct Arguments {
     #[arg(short = 'q', long = "quiet", help_heading = "Output")]
     pub quiet: bool,
 
+    /// Tell what is set for the processes because of the hosts they are on
+    #[arg(short = 'v', long = "verbose", help_heading = "Output")]
+    pub verbose: bool,
+
     /// Append every event to FILE, or to a file of its own in the directory FILE, for redreport. Readable while the job
     /// runs
     #[arg(long, value_name = "FILE", env = "REDRT_AUDIT", help_heading = "Output")]

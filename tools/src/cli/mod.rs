@@ -80,6 +80,8 @@ pub struct Job {
     pub on_output_error: OnOutputError,
     /// Whether the summary is left out.
     pub quiet: bool,
+    /// Whether what is decided without being asked for is told.
+    pub verbose: bool,
     /// Where the audit log goes.
     pub audit: Option<PathBuf>,
     /// Where the heads of the audit log are noted.
@@ -258,6 +260,7 @@ fn assemble(arguments: &Arguments, locals: &[LocalArguments]) -> Result<Job, Usa
         output_directory: arguments.output_directory.clone(),
         on_output_error: arguments.on_output_error,
         quiet: arguments.quiet,
+        verbose: arguments.verbose,
         audit: arguments.audit.clone(),
         audit_heads: arguments
             .audit_heads

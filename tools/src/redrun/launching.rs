@@ -1,10 +1,10 @@
 //! From hosts that are there to replicas that are started on them.
 
-use super::{Shell, jobs, layout, start_record};
+use super::{Shell, jobs, layout, pools, start_record};
 use crate::cli::Fault;
 use anyhow::{Context, Result};
 use redrt_types::{ReplicaId, VirtualRank};
-use redrt_wire::daemon::{Launch, ToDaemon};
+use redrt_wire::daemon::{Application, Launch, ToDaemon};
 use redrt_wire::fault::ProcessFault;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -18,6 +18,7 @@ impl Shell<'_> {
         if !job.quiet {
             layout.notes(&job.world, &self.fleet).iter().for_each(|line| self.console.plain(line));
         }
+        let applications = self.applications(&layout);
         self.placement = layout.placement;
         self.coordinator.launched_on(self.placement_for_daemons());
         if job.is_cloneable {
@@ -33,7 +34,7 @@ impl Shell<'_> {
             view: self.coordinator.view().clone(),
             options: job.options.clone(),
             placement: self.placement_for_daemons(),
-            applications: job.applications.clone(),
+            applications,
             application_of_rank: job.application_of_rank.clone(),
             faults: self.process_faults()?,
             start_time_ns,
@@ -56,6 +57,23 @@ impl Shell<'_> {
         self.launch = Some(launch.clone());
         self.fleet.send_all(&ToDaemon::Launch(Box::new(launch)));
         Ok(())
+    }
+
+    /// The programs, with what they are told of the hosts they are on.
+    fn applications(&self, layout: &layout::Layout) -> Vec<Application> {
+        let hosts: Vec<_> = layout.hosts(&self.fleet).collect();
+        let mut applications = self.job.applications.clone();
+        for application in &mut applications {
+            let set = pools::let_sleep(application, &hosts);
+            if self.job.verbose && !set.is_empty() {
+                let program = application.program.display();
+                let words = set.join(" ");
+                self.console.plain(&format!(
+                    "{program}: threads share cores, so those without work sleep: {words} (docs/hosts.md)"
+                ));
+            }
+        }
+        applications
     }
 
     /// The faults that processes carry out themselves.

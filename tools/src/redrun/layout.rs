@@ -1,6 +1,7 @@
 //! Which process runs on which host, once it is known what the hosts have.
 
 use super::fleet::Fleet;
+use super::pools;
 use crate::plan::MapBy;
 use anyhow::{Result, ensure};
 use redrt_types::{View, World};
@@ -57,6 +58,12 @@ pub fn lay_out(world: &World, view: &View, fleet: &Fleet) -> Result<Layout> {
 impl Layout {
     fn processes_on(&self, host: u32) -> u32 {
         self.placement.iter().filter(|other| **other == Some(host)).count() as u32
+    }
+
+    /// The hosts, as what their processes share.
+    pub fn hosts<'a>(&'a self, fleet: &'a Fleet) -> impl Iterator<Item = pools::Host> + 'a {
+        let host = |host| pools::Host { process_count: self.processes_on(host), cpu_count: fleet.cpu_count(host) };
+        (0..fleet.plan().hosts.len() as u32).map(host)
     }
 
     /// What the user should know of it, where hosts were named.

@@ -12,6 +12,7 @@ mod launching;
 mod layout;
 mod metrics;
 mod output;
+mod pools;
 pub(crate) mod profile;
 mod redundancy;
 mod signals;
