@@ -1,6 +1,6 @@
 //! What the fast paths wait for each other with: barriers that only the side pays for that waits anyway, a lock that
-//! one thread takes without a barrier, rings of records, boards of what members post, and the question whether a
-//! consumer will see what was just published.
+//! one thread takes without a barrier, locks that processes share, rings of records, boards of what members post, and
+//! the question whether a consumer will see what was just published.
 //!
 //! A full barrier on a path that every message takes costs more than all the rest of it: the processor stops until its
 //! earlier writes are visible, and these are of lines that the consumer has just had. What needs barriers is rare (a
@@ -14,3 +14,4 @@ pub mod fence;
 mod primitive;
 pub mod ring;
 pub mod seen;
+pub mod tickets;
