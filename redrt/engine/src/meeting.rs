@@ -1,13 +1,12 @@
-//! Waiting for others to come to a collective over a board.
+//! Waiting for what others bring about in memory that processes share, without a message: that they come to a
+//! collective over a board, or what the epochs of a window wait for.
 //!
-//! Who comes posts it and wakes those that sleep, so nothing arrives here by a link. A waiting member looks at the
-//! board itself, for a while without the engine's lock, which is all that it takes where nobody is late.
+//! Who brings it about wakes those that sleep, so nothing arrives here by a link. Who waits looks there by itself, for a
+//! while without the engine's lock, which is all that it takes where nobody is late.
 
 use super::{Cell, Engine};
-use redrt_transport::board::{Awaited, Board};
-use std::sync::Arc;
 
-/// Looks at a board in a row, where a process has a core to itself.
+/// Looks in a row, where a process has a core to itself.
 const LOOKS: u32 = 200;
 
 /// Looks in a row where processes share cores, each of which is followed by a yield.
@@ -16,7 +15,16 @@ const LOOKS_SHARED: u32 = 24;
 /// Number of yields after which the process drains incoming messages too: others may wait for what only it can do.
 const LOOKS_PER_PROGRESS: u32 = 8;
 
-/// What threads of this process wait for on boards.
+/// What a thread waits for.
+pub trait Meeting: Send {
+    /// Whether it has come. Then it stays so until the thread has gone on.
+    fn has_come(&self) -> bool;
+
+    /// Who or what is missing, in words; `None` when it has come. `label_of` names the communicator with a context.
+    fn missing(&self, label_of: &dyn Fn(u64) -> String) -> Option<String>;
+}
+
+/// What threads of this process wait for.
 #[derive(Default)]
 pub struct Meetings {
     waiting: Vec<Waiting>,
@@ -24,17 +32,10 @@ pub struct Meetings {
 }
 
 struct Waiting {
-    board: Arc<Board>,
-    awaited: Awaited,
-    context: u64,
+    meeting: Box<dyn Meeting>,
+    number: u64,
     /// The thread was told.
     is_told: bool,
-}
-
-impl Waiting {
-    fn has_come(&self) -> bool {
-        self.board.has_come(self.awaited, &mut 0)
-    }
 }
 
 impl Meetings {
@@ -43,7 +44,7 @@ impl Meetings {
     pub fn look(&mut self) -> u64 {
         let mut over = 0;
         for waiting in &mut self.waiting {
-            if !waiting.is_told && waiting.has_come() {
+            if !waiting.is_told && waiting.meeting.has_come() {
                 waiting.is_told = true;
                 over += 1;
             }
@@ -53,7 +54,7 @@ impl Meetings {
 
     /// Whether somebody waits for what has come.
     pub fn has_any_come(&self) -> bool {
-        self.waiting.iter().any(Waiting::has_come)
+        self.waiting.iter().any(|waiting| waiting.meeting.has_come())
     }
 
     /// How many waits there were.
@@ -61,10 +62,19 @@ impl Meetings {
         self.count
     }
 
-    /// Who has not come, by rank in the communicator, and its context.
-    pub fn missing(&self) -> impl Iterator<Item = (usize, u64)> + '_ {
-        let missing = |waiting: &Waiting| Some((waiting.board.missing(waiting.awaited)?, waiting.context));
-        self.waiting.iter().filter_map(missing)
+    /// What has not come, in words.
+    pub fn missing(&self, label_of: &dyn Fn(u64) -> String) -> Vec<String> {
+        self.waiting.iter().filter_map(|waiting| waiting.meeting.missing(label_of)).collect()
+    }
+
+    fn add(&mut self, meeting: Box<dyn Meeting>) -> u64 {
+        self.count += 1;
+        self.waiting.push(Waiting { meeting, number: self.count, is_told: false });
+        self.count
+    }
+
+    fn remove(&mut self, number: u64) {
+        self.waiting.retain(|waiting| waiting.number != number);
     }
 }
 
@@ -76,20 +86,17 @@ impl Engine {
 }
 
 impl Cell {
-    /// Waits for something on a board; `context` is that of its communicator.
-    #[inline]
-    pub fn meet(&self, board: &Arc<Board>, awaited: Awaited, context: u64, shares_core: bool) {
-        let mut come = 0;
-        if !board.has_come(awaited, &mut come) {
-            self.meet_later(board, awaited, context, shares_core, come);
-        }
-    }
-
-    fn meet_later(&self, board: &Arc<Board>, awaited: Awaited, context: u64, shares_core: bool, mut come: usize) {
+    /// Waits for what others bring about in shared memory; `meeting` is made for a wait that lasts.
+    pub fn await_shared(
+        &self,
+        shares_core: bool,
+        mut has_come: impl FnMut() -> bool,
+        meeting: impl FnOnce() -> Box<dyn Meeting>,
+    ) {
         if shares_core {
             for number in 1..=LOOKS_SHARED {
                 redrt_process::pause::yield_now();
-                if board.has_come(awaited, &mut come) {
+                if has_come() {
                     return;
                 }
                 if number % LOOKS_PER_PROGRESS == 0 {
@@ -99,20 +106,12 @@ impl Cell {
         } else {
             for _ in 0..LOOKS {
                 std::hint::spin_loop();
-                if board.has_come(awaited, &mut come) {
+                if has_come() {
                     return;
                 }
             }
         }
-        let mut engine = self.lock();
-        engine.meetings.count += 1;
-        engine.meetings.waiting.push(Waiting { board: board.clone(), awaited, context, is_told: false });
-        drop(engine);
-        self.wait_for(|engine| {
-            board.has_come(awaited, &mut come).then(|| {
-                // One thread at a time waits for each.
-                engine.meetings.waiting.retain(|waiting| !Arc::ptr_eq(&waiting.board, board));
-            })
-        });
+        let number = self.lock().meetings.add(meeting());
+        self.wait_for(|engine| has_come().then(|| engine.meetings.remove(number)));
     }
 }

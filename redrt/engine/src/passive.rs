@@ -80,10 +80,7 @@ impl Engine {
             let tag = tag.map_or("any tag".to_owned(), |tag| format!("tag {}", tag.0));
             told.push(format!("a message from {source}, {tag}, {}", self.runtime.label_of_context(context)));
         }
-        told.extend(self.meetings.missing().map(|(rank, context)| {
-            let label = self.runtime.label_of_context(context);
-            format!("rank {rank} to come to a collective of {label}")
-        }));
+        told.extend(self.meetings.missing(&|context| self.runtime.label_of_context(context)));
         for (_, message) in &self.messages {
             let receives = message.receive.is_some() && !message.is_shadow;
             if receives && matches!(message.data, Data::Placed | Data::Landing(_)) {

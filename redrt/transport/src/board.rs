@@ -11,7 +11,6 @@ use super::direct;
 use super::shm::{self, Segment};
 use crate::memory::Region;
 use redrt_sync::board::{self, DEPTH, Numbers, Parts};
-use redrt_sync::seen;
 use redrt_types::ProcessIndex;
 use redrt_wire::control::BOARDS_BYTES;
 use std::io;
@@ -413,16 +412,9 @@ impl Board {
 
     /// Wakes those of the members that sleep.
     #[inline(always)]
-    fn rouse(&self, is_meant: impl Fn(usize) -> bool, poke: impl Fn(ProcessIndex)) {
-        let meant = || self.sleeps.iter().enumerate().filter(|(member, _)| is_meant(*member));
-        if seen::are_all_awake(meant().map(|(_, sleep)| *sleep)) {
-            return;
-        }
-        for (member, sleep) in meant() {
-            if shm::wake(sleep) {
-                poke(self.members[member].process);
-            }
-        }
+    fn rouse(&self, is_meant: impl Fn(usize) -> bool + Copy, poke: impl Fn(ProcessIndex)) {
+        let meant = self.sleeps.iter().enumerate().filter(move |(member, _)| is_meant(*member));
+        shm::rouse(meant.map(|(member, sleep)| (self.members[member].process, *sleep)), poke);
     }
 
     /// What a member has posted for all, once it has come.

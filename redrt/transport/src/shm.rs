@@ -333,6 +333,20 @@ impl Producer {
     }
 }
 
+/// Wakes those of these processes that sleep, after something was written that they look for by themselves while they
+/// are awake. `poke` wakes one that has to be woken through its wake socket.
+#[inline(always)]
+pub fn rouse<'a>(sleeps: impl Iterator<Item = (ProcessIndex, &'a AtomicU32)> + Clone, poke: impl Fn(ProcessIndex)) {
+    if seen::are_all_awake(sleeps.clone().map(|(_, sleep)| sleep)) {
+        return;
+    }
+    for (process, sleep) in sleeps {
+        if wake(sleep) {
+            poke(process);
+        }
+    }
+}
+
 /// Wakes the process that sleeps on `sleep`, if it does. `true` when it has to be woken through its wake socket.
 #[inline]
 pub fn wake(sleep: &AtomicU32) -> bool {

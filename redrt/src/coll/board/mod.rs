@@ -20,6 +20,7 @@ use crate::abi::MPI_ERR_INTERN;
 use crate::error::Error;
 use redrt_engine as engine;
 use redrt_engine::doorbell;
+use redrt_engine::meeting::Meeting;
 use redrt_transport::board::{Awaited, Board, Posted};
 use redrt_transport::memory::Region;
 use std::sync::Arc;
@@ -27,6 +28,24 @@ use std::sync::Arc;
 /// Number of operations after which incoming messages are drained though nobody here waits for any: others may wait for
 /// what only this process can do.
 const OPERATIONS_PER_PROGRESS: u64 = 64;
+
+/// A wait for members that lasts.
+struct Wait {
+    board: Arc<Board>,
+    awaited: Awaited,
+    context: u64,
+}
+
+impl Meeting for Wait {
+    fn has_come(&self) -> bool {
+        self.board.has_come(self.awaited, &mut 0)
+    }
+
+    fn missing(&self, label_of: &dyn Fn(u64) -> String) -> Option<String> {
+        let rank = self.board.missing(self.awaited)?;
+        Some(format!("rank {rank} to come to a collective of {}", label_of(self.context)))
+    }
+}
 
 /// A communicator's board, as its collectives use it.
 pub struct Table {
@@ -43,8 +62,14 @@ impl Table {
         Self { board, context, shares_core: engine::cell().lock().shares_core() }
     }
 
+    #[inline]
     fn wait(&self, awaited: Awaited) {
-        engine::cell().meet(&self.board, awaited, self.context, self.shares_core);
+        let mut come = 0;
+        if !self.board.has_come(awaited, &mut come) {
+            let wait =
+                || Box::new(Wait { board: self.board.clone(), awaited, context: self.context }) as Box<dyn Meeting>;
+            engine::cell().await_shared(self.shares_core, || self.board.has_come(awaited, &mut come), wait);
+        }
     }
 
     /// Begins the next operation; its number.
