@@ -37,6 +37,7 @@ mod sends;
 mod shortages;
 mod single_copies;
 mod tools;
+mod windows;
 
 use redrt_tests::{Ended, Job, Running};
 use std::time::Duration;

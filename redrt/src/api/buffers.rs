@@ -52,7 +52,7 @@ impl Typed {
 
 /// Start and length of elements of a predefined type, which needs no reference count: the common case.
 #[inline(always)]
-fn predefined_stretch(
+pub(crate) fn predefined_stretch(
     buffer: *const c_void,
     count: i64,
     datatype: DatatypeHandle,

@@ -98,14 +98,18 @@ impl Drop for Seat {
 
 /// Whether it is worth asking; the same at all members.
 fn may_have(comm: &Comm) -> bool {
-    let is_right_size = (2..=MEMBERS_MAX).contains(&comm.size());
+    comm.size() > 1 && may_share(comm)
+}
+
+/// Whether members may use memory that they share in place of messages; the same at all of them.
+pub(crate) fn may_share(comm: &Comm) -> bool {
     let is_plain = comm.remote.is_none() && !comm.is_mixed;
-    is_right_size && is_plain && job().is_some_and(|job| !job.welcome.world.is_replicated())
+    comm.size() <= MEMBERS_MAX && is_plain && job().is_some_and(|job| !job.welcome.world.is_replicated())
 }
 
 /// The segment, and the members as processes that share it with this one. `None` when some do not, or messages are to
 /// be counted or traced.
-fn sharing(comm: &Comm) -> Option<(Segment, Box<[Member]>)> {
+pub(crate) fn sharing(comm: &Comm) -> Option<(Segment, Box<[Member]>)> {
     let engine = engine::cell().lock();
     if engine::has_faults() || engine.traces.is_some() {
         return None;
@@ -139,8 +143,7 @@ fn agree_on(
     offered: u32,
     highest: u64,
 ) -> Result<Option<Table>> {
-    let probe = PROBE.as_ptr() as u64;
-    let all = cards::exchange(comm, [u64::from(offered), highest, probe, 0])?;
+    let all = cards::exchange(comm, [u64::from(offered), highest, probe(), 0])?;
     let free = all.iter().fold(!0, |free, card: &Card| free & card[0] as u32);
     let base = all.iter().map(|card| card[1]).max().unwrap_or_default();
     let reads_all = sharing
@@ -154,7 +157,13 @@ fn agree_on(
     Ok(job().map(|_| Table::new(Arc::new(board), comm.context)))
 }
 
-fn can_read(member: &Member, probe: u64) -> bool {
+/// The address by which others try to read this process's memory.
+pub(crate) fn probe() -> u64 {
+    PROBE.as_ptr() as u64
+}
+
+/// Whether this process can read the memory of a member with this probe.
+pub(crate) fn can_read(member: &Member, probe: u64) -> bool {
     if lock(&PLACES_TAKEN).readable.contains(&member.pid) {
         return true;
     }

@@ -6,7 +6,7 @@ use crate::datatype;
 use crate::handle::{DatatypeHandle, OpHandle};
 use crate::mutation::{self, Mutation};
 use crate::op;
-use redrt_datatype::layout::Layout;
+use redrt_datatype::layout::{Builder, Layout};
 use redrt_datatype::{TypeMap, pack};
 use std::ffi::c_int;
 
@@ -30,8 +30,8 @@ pub enum Reach {
 }
 
 impl Reach {
-    /// The memory of a place, and how its bytes lie there.
-    pub fn find(&self, place: &Place) -> Done<(*mut u8, Layout)> {
+    /// The memory of a place.
+    pub fn find(&self, place: &Place) -> Done<Spot> {
         let (layout, first, past) = place.layout().ok_or(MPI_ERR_RMA_RANGE)?;
         let displacement = i128::from(place.displacement);
         let (origin, low, high) = match self {
@@ -57,7 +57,7 @@ impl Reach {
         // A layout without bytes may be anywhere.
         let origin = if layout.size() == 0 { low } else { origin };
         let address = usize::try_from(origin).map_err(|_| MPI_ERR_RMA_RANGE)?;
-        Ok((std::ptr::with_exposed_provenance_mut(address), layout))
+        Ok(Spot::new(std::ptr::with_exposed_provenance_mut(address), &layout.into()))
     }
 }
 
@@ -76,57 +76,182 @@ fn stretches(regions: &[(u64, u64)]) -> Vec<(i128, i128)> {
     found
 }
 
-/// What is there, packed.
-pub fn read(start: *const u8, layout: &Layout) -> Vec<u8> {
-    let mut bytes = vec![0; layout.size() as usize];
-    pack::pack(layout, start, 0, &mut bytes);
-    bytes
+/// How the bytes of an operation lie in memory.
+#[derive(Clone)]
+pub enum Form {
+    /// Side by side.
+    Block {
+        /// Where they begin.
+        offset: i64,
+        /// How many there are.
+        size: usize,
+    },
+    /// Otherwise.
+    Spread(Layout),
 }
 
-/// Writes packed bytes.
-pub fn write(start: *mut u8, layout: &Layout, data: &[u8]) -> Done {
-    if data.len() as u64 > layout.size() {
-        return Err(MPI_ERR_RMA_RANGE);
-    }
-    pack::unpack(layout, start, 0, data);
-    Ok(())
-}
-
-/// What is there becomes what is there combined with `data`.
-pub fn combine(start: *mut u8, layout: &Layout, how: Combination, data: &[u8]) -> Done {
-    let operation = OpHandle(how.operation as usize);
-    if operation == OpHandle::NO_OP || layout.size() == 0 {
-        return Ok(());
-    }
-    if data.len() as u64 != layout.size() {
-        return Err(MPI_ERR_TYPE);
-    }
-    if operation == OpHandle::REPLACE || mutation::is_planted(Mutation::AccumulateReplaces) {
-        return write(start, layout, data);
-    }
-    let operation = op::resolve(operation).map_err(|_| MPI_ERR_OP)?;
-    let element = datatype::resolve(DatatypeHandle(how.element as usize)).map_err(|_| MPI_ERR_TYPE)?;
-    if operation.is_user() || element.size() == 0 || !(data.len() as u64).is_multiple_of(element.size()) {
-        return Err(MPI_ERR_OP);
-    }
-    let count = (data.len() as u64 / element.size()) as i64;
-    let reduce = |input: *const u8, in_out: *mut u8| {
-        operation.reduce(&element, count, input, in_out).map_err(|error| error.code())
-    };
-    let packed = element.is_contiguous(count);
-    match layout.single_block() {
-        Some(offset) if packed => reduce(data.as_ptr(), start.wrapping_offset(offset as isize)),
-        _ => {
-            let mut there = read(start, layout);
-            if packed {
-                reduce(data.as_ptr(), there.as_mut_ptr())?;
-            } else {
-                let (input, mut in_out) = (spread(&element, count, data), spread(&element, count, &there));
-                reduce(input.as_ptr().cast(), in_out.as_mut_ptr().cast())?;
-                element.pack(in_out.as_ptr().cast(), count, &mut there);
-            }
-            write(start, layout, &there)
+impl From<Layout> for Form {
+    fn from(layout: Layout) -> Self {
+        match layout.single_block() {
+            Some(offset) => Self::Block { offset, size: layout.size() as usize },
+            None => Self::Spread(layout),
         }
+    }
+}
+
+impl Form {
+    /// That of elements of a type.
+    pub fn of(datatype: &TypeMap, count: i64) -> Self {
+        match datatype.contiguous_offset(count) {
+            Some(offset) => Self::Block { offset, size: datatype.packed_size(count) as usize },
+            None => datatype.message_layout(count).into(),
+        }
+    }
+
+    /// Number of bytes.
+    pub fn size(&self) -> usize {
+        match self {
+            Self::Block { size, .. } => *size,
+            Self::Spread(layout) => layout.size() as usize,
+        }
+    }
+
+    /// First and one past the last byte.
+    pub fn bounds(&self) -> (i64, i64) {
+        match self {
+            Self::Block { offset, size } => (*offset, *offset + *size as i64),
+            Self::Spread(layout) => layout.bounds(),
+        }
+    }
+
+    /// The same as a layout.
+    pub fn layout(&self) -> Layout {
+        match self {
+            Self::Block { offset, size } => {
+                let mut builder = Builder::default();
+                builder.push_block(*offset, *size as u64);
+                builder.finish()
+            }
+            Self::Spread(layout) => layout.clone(),
+        }
+    }
+}
+
+/// Memory of a target that an operation reaches.
+#[derive(Clone)]
+pub struct Spot {
+    /// Of a block its first byte, else what the layout begins at.
+    start: *mut u8,
+    /// The layout of what is no block.
+    spread: Option<Layout>,
+    size: usize,
+}
+
+// SAFETY: - an address; the server is the only one that reaches through it, and one thread at a time moves it on.
+unsafe impl Send for Spot {}
+
+impl Spot {
+    /// Bytes of this form, from `origin` on.
+    pub fn new(origin: *mut u8, form: &Form) -> Self {
+        match form {
+            Form::Block { offset, size } => {
+                Self { start: origin.wrapping_offset(*offset as isize), spread: None, size: *size }
+            }
+            Form::Spread(layout) => Self { start: origin, size: layout.size() as usize, spread: Some(layout.clone()) },
+        }
+    }
+
+    /// Number of bytes.
+    pub fn size(&self) -> usize {
+        self.size
+    }
+
+    /// Its first byte, and the layout of what is no block.
+    pub fn into_parts(self) -> (*mut u8, Option<Layout>) {
+        (self.start, self.spread)
+    }
+
+    /// What is there, packed.
+    pub fn read(&self) -> Vec<u8> {
+        let mut bytes = vec![0; self.size];
+        // SAFETY: - as many bytes.
+        unsafe { self.read_to(bytes.as_mut_ptr()) };
+        bytes
+    }
+
+    /// The same, to `into`.
+    ///
+    /// # Safety
+    /// `into` is valid for as many bytes of writes.
+    pub unsafe fn read_to(&self, into: *mut u8) {
+        match &self.spread {
+            Some(layout) => {
+                // SAFETY: - as promised to this function.
+                let bytes = unsafe { std::slice::from_raw_parts_mut(into, self.size) };
+                pack::pack(layout, self.start, 0, bytes);
+            }
+            // SAFETY: - as many bytes of the window; the program may read to where the window is.
+            None => unsafe { std::ptr::copy(self.start, into, self.size) },
+        }
+    }
+
+    /// Writes packed bytes; the front, if there are fewer.
+    pub fn write(&self, data: &[u8]) -> Done {
+        if data.len() > self.size {
+            return Err(MPI_ERR_RMA_RANGE);
+        }
+        match &self.spread {
+            Some(layout) => pack::unpack(layout, self.start, 0, data),
+            // SAFETY: - fits: checked; where the program's data are window memory themselves they may overlap.
+            None => unsafe { std::ptr::copy(data.as_ptr(), self.start, data.len()) },
+        }
+        Ok(())
+    }
+
+    /// What is there becomes what is there combined with `data`.
+    pub fn combine(&self, how: Combination, data: &[u8]) -> Done {
+        let operation = OpHandle(how.operation as usize);
+        if operation == OpHandle::NO_OP || self.size == 0 {
+            return Ok(());
+        }
+        if data.len() != self.size {
+            return Err(MPI_ERR_TYPE);
+        }
+        if operation == OpHandle::REPLACE || mutation::is_planted(Mutation::AccumulateReplaces) {
+            return self.write(data);
+        }
+        let operation = op::resolve(operation).map_err(|_| MPI_ERR_OP)?;
+        let element = datatype::resolve(DatatypeHandle(how.element as usize)).map_err(|_| MPI_ERR_TYPE)?;
+        if operation.is_user() || element.size() == 0 || !(data.len() as u64).is_multiple_of(element.size()) {
+            return Err(MPI_ERR_OP);
+        }
+        let count = (data.len() as u64 / element.size()) as i64;
+        let reduce = |input: *const u8, in_out: *mut u8| {
+            operation.reduce(&element, count, input, in_out).map_err(|error| error.code())
+        };
+        let packed = element.is_contiguous(count);
+        if self.spread.is_none() && packed {
+            return reduce(data.as_ptr(), self.start);
+        }
+        let mut there = self.read();
+        if packed {
+            reduce(data.as_ptr(), there.as_mut_ptr())?;
+        } else {
+            let (input, mut in_out) = (spread(&element, count, data), spread(&element, count, &there));
+            reduce(input.as_ptr().cast(), in_out.as_mut_ptr().cast())?;
+            element.pack(in_out.as_ptr().cast(), count, &mut there);
+        }
+        self.write(&there)
+    }
+
+    /// `data` holds two elements: writes the first if the second is there. What was there before.
+    pub fn compare_and_swap(&self, data: &[u8]) -> Done<Vec<u8>> {
+        let (new, expected) = data.split_at_checked(self.size).ok_or(MPI_ERR_TYPE)?;
+        let there = self.read();
+        if there == expected {
+            self.write(new)?;
+        }
+        Ok(there)
     }
 }
 
@@ -137,26 +262,15 @@ fn spread(element: &TypeMap, count: i64, packed: &[u8]) -> Vec<u64> {
     memory
 }
 
-/// `data` holds two elements: writes the first if the second is there.
-pub fn compare_and_swap(start: *mut u8, layout: &Layout, data: &[u8]) -> Done<Vec<u8>> {
-    let (new, expected) = data.split_at_checked(layout.size() as usize).ok_or(MPI_ERR_TYPE)?;
-    let there = read(start, layout);
-    if there == expected {
-        write(start, layout, new)?;
-    }
-    Ok(there)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use redrt_datatype::layout::Builder;
 
     #[test]
     fn memory_that_is_attached_in_parts_is_one_if_it_lies_side_by_side() {
         assert_eq!(stretches(&[(200, 50), (100, 50), (150, 20), (300, 0)]), [(100, 170), (200, 250), (300, 300)]);
         let reach = Reach::Attached(vec![(108, 8), (100, 8)]);
-        assert_eq!(reach.find(&place(100, 0, 16)).map(|(start, _)| start.addr()), Ok(100));
+        assert_eq!(reach.find(&place(100, 0, 16)).map(|spot| spot.start.addr()), Ok(100));
         assert_eq!(reach.find(&place(100, 0, 17)).map(drop), Err(MPI_ERR_RMA_RANGE));
     }
 
@@ -187,7 +301,7 @@ mod tests {
         overlapping.push_repeated(0, 1 << 40, 0, &Layout::block(8));
         assert!(reach.find(&Place::new(0, &overlapping.finish())).is_err());
         let attached = Reach::Attached(vec![(5000, 10), (9000, 100)]);
-        assert_eq!(attached.find(&place(9050, 0, 50)).unwrap().0.addr(), 9050);
+        assert_eq!(attached.find(&place(9050, 0, 50)).unwrap().start.addr(), 9050);
         assert!(attached.find(&place(9050, 0, 51)).is_err() && attached.find(&place(5005, 0, 6)).is_err());
     }
 
@@ -200,16 +314,15 @@ mod tests {
         let data: Vec<u8> = [10_i32, 20, 30].iter().flat_map(|value| value.to_ne_bytes()).collect();
         let how =
             |operation: OpHandle| Combination { operation: operation.0 as u32, element: DatatypeHandle::INT.0 as u32 };
-        let start = memory.as_mut_ptr().cast();
-        combine(start, &layout, how(OpHandle::SUM), &data).unwrap();
+        let spot = |memory: &mut [i32; 6]| Spot::new(memory.as_mut_ptr().cast(), &layout.clone().into());
+        spot(&mut memory).combine(how(OpHandle::SUM), &data).unwrap();
         assert_eq!(memory, [11, 2, 23, 4, 35, 6]);
-        let start = memory.as_mut_ptr().cast();
-        combine(start, &layout, how(OpHandle::REPLACE), &data).unwrap();
+        spot(&mut memory).combine(how(OpHandle::REPLACE), &data).unwrap();
         assert_eq!(memory, [10, 2, 20, 4, 30, 6]);
-        let start = memory.as_mut_ptr().cast();
-        combine(start, &layout, how(OpHandle::NO_OP), &[]).unwrap();
-        assert!(combine(start, &layout, how(OpHandle::SUM), &data[..5]).is_err());
-        assert!(combine(start, &layout, Combination { operation: 9999, element: 9999 }, &data).is_err());
+        let spot = spot(&mut memory);
+        spot.combine(how(OpHandle::NO_OP), &[]).unwrap();
+        assert!(spot.combine(how(OpHandle::SUM), &data[..5]).is_err());
+        assert!(spot.combine(Combination { operation: 9999, element: 9999 }, &data).is_err());
     }
 
     #[test]
@@ -217,25 +330,24 @@ mod tests {
         let element = DatatypeHandle::DOUBLE_INT;
         let packed = |value: f64, index: i32| [&value.to_ne_bytes()[..], &index.to_ne_bytes()].concat();
         let mut memory = [0_u64; 2];
-        let start: *mut u8 = memory.as_mut_ptr().cast();
-        let layout = datatype::resolve(element).unwrap().message_layout(1);
-        write(start, &layout, &packed(2.5, 7)).unwrap();
+        let spot = Spot::new(memory.as_mut_ptr().cast(), &Form::of(&datatype::resolve(element).unwrap(), 1));
+        spot.write(&packed(2.5, 7)).unwrap();
         let how = Combination { operation: OpHandle::MAXLOC.0 as u32, element: element.0 as u32 };
-        combine(start, &layout, how, &packed(1.5, 3)).unwrap();
-        assert_eq!(read(start, &layout), packed(2.5, 7));
-        combine(start, &layout, how, &packed(3.5, 4)).unwrap();
-        assert_eq!(read(start, &layout), packed(3.5, 4));
+        spot.combine(how, &packed(1.5, 3)).unwrap();
+        assert_eq!(spot.read(), packed(2.5, 7));
+        spot.combine(how, &packed(3.5, 4)).unwrap();
+        assert_eq!(spot.read(), packed(3.5, 4));
     }
 
     #[test]
     fn an_element_is_swapped_if_it_is_as_expected() {
         let mut memory = 5_i64.to_ne_bytes();
-        let layout = Layout::block(8);
+        let spot = |memory: &mut [u8; 8]| Spot::new(memory.as_mut_ptr(), &Layout::block(8).into());
         let data = |new: i64, expected: i64| [new.to_ne_bytes(), expected.to_ne_bytes()].concat();
-        let before = compare_and_swap(memory.as_mut_ptr(), &layout, &data(9, 4)).unwrap();
+        let before = spot(&mut memory).compare_and_swap(&data(9, 4)).unwrap();
         assert_eq!((before, memory), (5_i64.to_ne_bytes().to_vec(), 5_i64.to_ne_bytes()));
-        let before = compare_and_swap(memory.as_mut_ptr(), &layout, &data(9, 5)).unwrap();
+        let before = spot(&mut memory).compare_and_swap(&data(9, 5)).unwrap();
         assert_eq!((before, memory), (5_i64.to_ne_bytes().to_vec(), 9_i64.to_ne_bytes()));
-        assert!(compare_and_swap(memory.as_mut_ptr(), &layout, &[1, 2, 3]).is_err());
+        assert!(spot(&mut memory).compare_and_swap(&[1, 2, 3]).is_err());
     }
 }

@@ -1,17 +1,19 @@
 //! Making windows. All members call, and learn what the others expose.
 
 use super::apply::Reach;
+use super::direct::{Control, Direct, Part};
+use super::epoch::Latest;
 use super::memory::{Block, Mapping, Memory};
 use super::origin::Origin;
 use super::server::{Served, serve};
-use super::{Exposed, Facts, WINDOWS, Window};
+use super::{Exposed, Facts, REMOVED, WINDOWS, Window};
 use crate::abi::{
     MPI_ERR_COMM, MPI_ERR_NO_MEM, MPI_ERR_RMA_SHARED, MPI_ERR_UNSUPPORTED_OPERATION, MPI_WIN_FLAVOR_ALLOCATE,
     MPI_WIN_FLAVOR_CREATE, MPI_WIN_FLAVOR_DYNAMIC, MPI_WIN_FLAVOR_SHARED, MPI_WIN_SEPARATE, MPI_WIN_UNIFIED,
 };
 use crate::coll;
 use crate::comm::cards::{Card, exchange};
-use crate::comm::{self, Comm};
+use crate::comm::{self, Comm, seat};
 use crate::error::{Error, Result};
 use crate::handle::WinHandle;
 use crate::objects::attached::Attached;
@@ -19,8 +21,10 @@ use crate::objects::info::Info;
 use crate::runtime::{self, progress};
 use redrt_engine as engine;
 use redrt_process::lock;
+use redrt_transport::board::Member;
 use redrt_wire::control::Verification;
 use std::ffi::c_int;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, OnceLock};
 
 /// What this member exposes.
@@ -49,7 +53,7 @@ pub fn create(parent: &Arc<Comm>, memories: Memories, info: Option<Arc<Info>>) -
     if made.is_err() {
         let _ = comm::remove(comm.handle());
     }
-    let Furnished { memory, start, size, unit, flavor, members } = made?;
+    let Furnished { memory, start, size, unit, flavor, members, direct } = made?;
     let is_replicated = runtime::job().is_some_and(|job| job.welcome.world.is_replicated());
     let model = if is_replicated { MPI_WIN_SEPARATE } else { MPI_WIN_UNIFIED };
     let reach = match flavor {
@@ -57,6 +61,7 @@ pub fn create(parent: &Arc<Comm>, memories: Memories, info: Option<Arc<Info>>) -
         _ => Reach::Fixed { start: start as u64, size, unit: unit as u64 },
     };
     let count = members.len();
+    let is_served = direct.is_none();
     let window = Arc::new(Window {
         handle: OnceLock::new(),
         comm,
@@ -66,16 +71,20 @@ pub fn create(parent: &Arc<Comm>, memories: Memories, info: Option<Arc<Info>>) -
         attached,
         name: Mutex::default(),
         info: Mutex::new(Arc::new(info.map_or_else(Info::default, |info| info.duplicate()))),
+        direct: direct.map(Arc::new),
+        latest: Latest::default(),
         origin: Mutex::new(Origin::new(count)),
         served: Mutex::new(Served::new(reach, count)),
         issuing: Mutex::default(),
         thread: runtime::threads::number(),
         _memory: memory,
-        _helped: if count > 1 { progress::help() } else { None },
+        _helped: if is_served && count > 1 { progress::help() } else { None },
     });
     let _ = window.handle.set(WinHandle(WINDOWS.insert(window.clone())));
-    let server = coll::start(serve(window.clone()));
-    engine::cell().lock().requests.detach(server);
+    if is_served {
+        let server = coll::start(serve(window.clone()));
+        engine::cell().lock().requests.detach(server);
+    }
     Ok(window)
 }
 
@@ -94,6 +103,7 @@ fn check_verification(comm: &Comm) -> Result {
 /// Takes a window out of the table, when nothing is under way any more.
 pub fn remove(window: &Window) {
     WINDOWS.remove(window.handle().0);
+    REMOVED.fetch_add(1, Ordering::Relaxed);
     let _ = comm::remove(window.comm.handle());
 }
 
@@ -104,28 +114,37 @@ struct Furnished {
     unit: c_int,
     flavor: c_int,
     members: Vec<Exposed>,
+    direct: Option<Direct>,
+}
+
+impl Furnished {
+    /// A window that is served, of memory that is here.
+    fn served(memory: Memory, start: usize, size: u64, unit: c_int, flavor: c_int, members: Vec<Exposed>) -> Self {
+        Self { memory, start, size, unit, flavor, members, direct: None }
+    }
 }
 
 fn furnish(comm: &Comm, memories: Memories) -> Result<Furnished> {
     match memories {
-        Memories::Create(start, size, unit) => {
-            let members = tell(comm, size, unit, true)?;
-            Ok(Furnished { memory: Memory::Lent, start, size, unit, flavor: MPI_WIN_FLAVOR_CREATE, members })
-        }
+        Memories::Create(start, size, unit) => expose(comm, start, size, unit),
         Memories::Dynamic => {
             let members = tell(comm, 0, 1, true)?;
-            Ok(Furnished { memory: Memory::Lent, start: 0, size: 0, unit: 1, flavor: MPI_WIN_FLAVOR_DYNAMIC, members })
+            Ok(Furnished::served(Memory::Lent, 0, 0, 1, MPI_WIN_FLAVOR_DYNAMIC, members))
         }
-        Memories::Allocate(size, unit) => {
-            let block = usize::try_from(size).ok().and_then(Block::new);
-            let members = tell(comm, size, unit, block.is_some())?;
-            let block = block.ok_or_else(|| no_memory(size))?;
-            let start = block.start();
-            let memory = Memory::Own(block);
-            Ok(Furnished { memory, start, size, unit, flavor: MPI_WIN_FLAVOR_ALLOCATE, members })
-        }
+        Memories::Allocate(size, unit) => match allocate_together(comm, size, unit)? {
+            Some(furnished) => Ok(furnished),
+            None => allocate(comm, size, unit),
+        },
         Memories::Share(size, unit, apart) => share(comm, size, unit, apart),
     }
+}
+
+fn allocate(comm: &Comm, size: u64, unit: c_int) -> Result<Furnished> {
+    let block = usize::try_from(size).ok().and_then(Block::new);
+    let members = tell(comm, size, unit, block.is_some())?;
+    let block = block.ok_or_else(|| no_memory(size))?;
+    let start = block.start();
+    Ok(Furnished::served(Memory::Own(block), start, size, unit, MPI_WIN_FLAVOR_ALLOCATE, members))
 }
 
 fn no_memory(size: u64) -> Error {
@@ -139,10 +158,70 @@ fn tell(comm: &Comm, size: u64, unit: c_int, has_memory: bool) -> Result<Vec<Exp
         let message = format!("rank {rank} of {} has no memory for its part of the window", comm.label());
         return Err(Error::new(MPI_ERR_NO_MEM, message));
     }
-    Ok(cards.iter().map(|card| Exposed { size: card[0], unit: card[1], start: None }).collect())
+    Ok(exposed(&cards, |_| None))
+}
+
+/// The members by their cards, which begin with size and unit, and where each one's memory is here.
+fn exposed(cards: &[Card], start: impl Fn(usize) -> Option<usize>) -> Vec<Exposed> {
+    let exposed = |(rank, card): (usize, &Card)| Exposed { size: card[0], unit: card[1], start: start(rank) };
+    cards.iter().enumerate().map(exposed).collect()
+}
+
+/// Memory of the program. Where members can reach each other's by the kernel's copies they share what else a window is.
+fn expose(comm: &Comm, start: usize, size: u64, unit: c_int) -> Result<Furnished> {
+    let near = if seat::may_share(comm) { seat::sharing(comm) } else { None };
+    let probe = if near.is_some() { seat::probe() } else { 0 };
+    let cards = exchange(comm, [size, unit as u64, start as u64, probe])?;
+    let served = || {
+        let members = exposed(&cards, |_| None);
+        Furnished::served(Memory::Lent, start, size, unit, MPI_WIN_FLAVOR_CREATE, members)
+    };
+    let Some((segment, processes)) = near.filter(|_| cards.iter().all(|card| card[3] != 0)) else {
+        return Ok(served());
+    };
+    let reads_all = processes.iter().zip(&cards).all(|(member, card)| seat::can_read(member, card[3]));
+    let Ok(mapping) = map_shared(comm, Control::bytes(cards.len()) as u64, reads_all) else { return Ok(served()) };
+    let part = |(rank, (member, card)): (usize, (&Member, &Card))| match rank == comm.rank as usize {
+        true => Part::Mapped(start),
+        false => Part::Elsewhere(member.pid, card[2]),
+    };
+    let parts = processes.iter().zip(&cards).enumerate().map(part).collect();
+    let direct = Direct::new(segment, processes, comm.rank, parts, mapping);
+    Ok(Furnished { direct: Some(direct), ..served() })
 }
 
 const PAGE_BYTES: u64 = 4096;
+
+/// Where each member's part begins in memory of which `head` bytes are in front, and where the last one ends.
+fn offsets(cards: &[Card], head: u64, is_apart: impl Fn(&Card) -> bool) -> Result<(Vec<u64>, u64)> {
+    let mut offsets = Vec::with_capacity(cards.len());
+    let mut total = head;
+    for card in cards {
+        offsets.push(total);
+        let part = if is_apart(card) { card[0].checked_next_multiple_of(PAGE_BYTES) } else { Some(card[0]) };
+        total = part.and_then(|part| total.checked_add(part)).ok_or_else(|| no_memory(card[0]))?;
+    }
+    Ok((offsets, total))
+}
+
+/// Memory that all members map, if they can; `None` for all if not.
+fn allocate_together(comm: &Comm, size: u64, unit: c_int) -> Result<Option<Furnished>> {
+    if !seat::may_share(comm) {
+        return Ok(None);
+    }
+    let near = seat::sharing(comm);
+    let cards = exchange(comm, [size, unit as u64, u64::from(near.is_some()), 0])?;
+    let Some((segment, processes)) = near.filter(|_| cards.iter().all(|card| card[2] != 0)) else { return Ok(None) };
+    let (offsets, total) = offsets(&cards, Control::bytes(cards.len()) as u64, |_| true)?;
+    let Ok(mapping) = map_shared(comm, total, true) else { return Ok(None) };
+    let place = |rank: usize| mapping.start() + offsets[rank] as usize;
+    let members = exposed(&cards, |rank| Some(place(rank)));
+    let start = place(comm.rank as usize);
+    let parts = (0..cards.len()).map(|rank| Part::Mapped(place(rank))).collect();
+    let direct = Some(Direct::new(segment, processes, comm.rank, parts, mapping));
+    let flavor = MPI_WIN_FLAVOR_ALLOCATE;
+    Ok(Some(Furnished { memory: Memory::Lent, start, size, unit, flavor, members, direct }))
+}
 
 fn share(comm: &Comm, size: u64, unit: c_int, apart: bool) -> Result<Furnished> {
     let is_replicated = runtime::job().is_some_and(|job| job.welcome.world.is_replicated());
@@ -152,32 +231,41 @@ fn share(comm: &Comm, size: u64, unit: c_int, apart: bool) -> Result<Furnished> 
         return Err(Error::new(MPI_ERR_RMA_SHARED, message));
     }
     let host = runtime::job().map_or(0, |job| job.welcome.host_number);
-    let cards = exchange(comm, [size, unit as u64, u64::from(host), u64::from(apart)])?;
+    let near = if seat::may_share(comm) { seat::sharing(comm) } else { None };
+    let wishes = u64::from(apart) + u64::from(near.is_some()) * IS_NEAR;
+    let cards = exchange(comm, [size, unit as u64, u64::from(host), wishes])?;
     if let Some(rank) = cards.iter().position(|card| card[2] != cards[0][2]) {
         let message = format!("rank {rank} of {} is on another host than rank 0", comm.label());
         return Err(Error::new(MPI_ERR_RMA_SHARED, message));
     }
-    let mut offsets = Vec::with_capacity(cards.len());
-    let mut total: u64 = 0;
-    for card in &cards {
-        offsets.push(total);
-        let part = if card[3] == 0 { Some(card[0]) } else { card[0].checked_next_multiple_of(PAGE_BYTES) };
-        total = part.and_then(|part| total.checked_add(part)).ok_or_else(|| no_memory(card[0]))?;
-    }
-    let mapping = map_shared(comm, total)?;
-    let exposed = |(card, offset): (&Card, &u64)| Exposed {
-        size: card[0],
-        unit: card[1],
-        start: Some(mapping.start() + *offset as usize),
+    let near = near.filter(|_| cards.iter().all(|card| card[3] & IS_NEAR != 0));
+    let head = if near.is_some() { Control::bytes(cards.len()) as u64 } else { 0 };
+    let (offsets, total) = offsets(&cards, head, |card| card[3] & IS_APART != 0)?;
+    let mapping = map_shared(comm, total, true)?;
+    // A part by itself without bytes is nowhere; where parts lie side by side it is between its neighbours.
+    let is_nowhere = |card: &Card| card[0] == 0 && card[3] & IS_APART != 0;
+    let place = |rank: usize| match is_nowhere(&cards[rank]) {
+        true => 0,
+        false => mapping.start() + offsets[rank] as usize,
     };
-    let members: Vec<_> = cards.iter().zip(&offsets).map(exposed).collect();
-    let start = members[comm.rank as usize].start.unwrap_or_default();
-    let memory = Memory::Shared(mapping);
-    Ok(Furnished { memory, start, size, unit, flavor: MPI_WIN_FLAVOR_SHARED, members })
+    let members = exposed(&cards, |rank| Some(place(rank)));
+    let (start, flavor) = (place(comm.rank as usize), MPI_WIN_FLAVOR_SHARED);
+    let Some((segment, processes)) = near else {
+        return Ok(Furnished::served(Memory::Shared(mapping), start, size, unit, flavor, members));
+    };
+    let parts = (0..cards.len()).map(|rank| Part::Mapped(place(rank))).collect();
+    let direct = Some(Direct::new(segment, processes, comm.rank, parts, mapping));
+    Ok(Furnished { memory: Memory::Lent, start, size, unit, flavor, members, direct })
 }
 
-/// Rank 0 makes the memory, the others open it through what the kernel shows of rank 0. All map it or none.
-fn map_shared(comm: &Comm, total: u64) -> Result<Mapping> {
+/// In the card of a member of a shared window: its part begins on a page.
+const IS_APART: u64 = 1;
+/// It shares the host's memory with all members.
+const IS_NEAR: u64 = 2;
+
+/// Rank 0 makes the memory, the others open it through what the kernel shows of rank 0. All map it or none, and none if
+/// a member has no use for it.
+fn map_shared(comm: &Comm, total: u64, has_use: bool) -> Result<Mapping> {
     let length = usize::try_from(total).map_err(|_| no_memory(total))?;
     let created = (comm.rank == 0).then(|| Mapping::create(length));
     let fd = match &created {
@@ -192,7 +280,7 @@ fn map_shared(comm: &Comm, total: u64) -> Result<Mapping> {
     };
     let mapped = file.and_then(|file| Ok((Mapping::map(&file, length)?, file)));
     // The file stays open until all have it.
-    let cards = exchange(comm, [u64::from(mapped.is_ok()), 0, 0, 0])?;
+    let cards = exchange(comm, [u64::from(mapped.is_ok() && has_use), 0, 0, 0])?;
     let failed = cards.iter().position(|card| card[0] == 0);
     match (mapped, failed) {
         (Err(error), _) => Err(Error::new(MPI_ERR_NO_MEM, format!("memory cannot be shared: {error}"))),

@@ -3,6 +3,7 @@
 use crate::abi::MPI_ERR_RMA_SYNC;
 use crate::error::{Error, Result};
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// An access epoch: whom this process may reach.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
@@ -28,6 +29,46 @@ pub enum Access {
 pub struct Held {
     /// Nobody holds a conflicting lock: it was not asked for.
     pub unchecked: bool,
+    /// Nobody else may have it.
+    pub exclusive: bool,
+}
+
+/// The target that was last found to be reached by the access epoch, so that the next operation on it need not look.
+#[derive(Debug)]
+pub struct Latest(AtomicU64);
+
+/// Added to a rank: it is reached by an epoch in which it may be flushed.
+const MAY_FLUSH: u64 = 1 << 32;
+const NOBODY: u64 = u64::MAX;
+
+impl Default for Latest {
+    fn default() -> Self {
+        Self(AtomicU64::new(NOBODY))
+    }
+}
+
+impl Latest {
+    /// Whether it is this one.
+    #[inline]
+    pub fn is(&self, target: u32) -> bool {
+        self.0.load(Ordering::Relaxed) & !MAY_FLUSH == u64::from(target)
+    }
+
+    /// Whether it is, and may be flushed.
+    #[inline]
+    pub fn may_flush(&self, target: u32) -> bool {
+        self.0.load(Ordering::Relaxed) == u64::from(target) | MAY_FLUSH
+    }
+
+    /// It is this one.
+    pub fn note(&self, target: u32, may_flush: bool) {
+        self.0.store(u64::from(target) | if may_flush { MAY_FLUSH } else { 0 }, Ordering::Relaxed);
+    }
+
+    /// It is nobody: epochs begin or end.
+    pub fn forget(&self) {
+        self.0.store(NOBODY, Ordering::Relaxed);
+    }
 }
 
 /// The epochs of one process on one window.
@@ -201,7 +242,7 @@ impl Epochs {
 mod tests {
     use super::*;
 
-    const HELD: Held = Held { unchecked: false };
+    const HELD: Held = Held { unchecked: false, exclusive: false };
 
     #[test]
     fn operations_need_an_epoch_that_reaches_their_target() {
@@ -222,6 +263,18 @@ mod tests {
         epochs.start(vec![4]).unwrap();
         epochs.check_access(4).unwrap();
         assert!(epochs.check_access(1).is_err() && epochs.lock_all(false).is_err());
+    }
+
+    #[test]
+    fn the_latest_target_is_nobody_else() {
+        let latest = Latest::default();
+        assert!(!latest.is(0) && !latest.is(u32::MAX) && !latest.may_flush(u32::MAX));
+        latest.note(3, false);
+        assert!(latest.is(3) && !latest.is(2) && !latest.may_flush(3));
+        latest.note(2, true);
+        assert!(latest.is(2) && latest.may_flush(2) && !latest.may_flush(3));
+        latest.forget();
+        assert!(!latest.is(2) && !latest.may_flush(2));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Windows (MPI-5.0 chapter 12): one-sided communication as requests that the target serves.
+//! Windows (MPI-5.0 chapter 12): one-sided communication, as requests that the target serves or by memory that is shared.
 //!
 //! ```text
 //!   origin                                         target
@@ -20,11 +20,16 @@
 //! Locks are in the order of requests too: what an origin asks while it waits for its lock waits behind it, so that
 //! neither locking nor operations need an answer before the epoch ends.
 //!
-//! What this does not do: reach memory of other processes behind their backs. A target that computes serves nothing,
-//! unless the world is not replicated, where a thread helps (`runtime::progress`).
+//! A target that computes serves nothing, unless the world is not replicated, where a thread helps
+//! (`runtime::progress`).
+//!
+//! Where there are no replicas and all members share a host's memory, nothing is asked and nothing served: see
+//! [`direct`].
 
+mod access;
 pub(crate) mod apply;
 pub(crate) mod create;
+mod direct;
 pub(crate) mod epoch;
 pub(crate) mod locks;
 pub(crate) mod memory;
@@ -39,13 +44,19 @@ use crate::error::{Error, Result};
 use crate::handle::{Table, WinHandle};
 use crate::objects::attached::Attached;
 use crate::objects::info::Info;
+use direct::Direct;
+use epoch::{Epochs, Latest};
 use memory::Memory;
 use origin::Origin;
 use redrt_process::lock;
 use server::Served;
+use std::cell::Cell;
 use std::ffi::c_int;
+use std::mem::ManuallyDrop;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
+pub use access::There;
 pub use origin::Effect;
 
 /// A window, as this process has it.
@@ -67,9 +78,14 @@ pub struct Window {
     pub name: Mutex<String>,
     /// Its hints.
     pub info: Mutex<Arc<Info>>,
+    /// How members reach each other's memory without asking, where they do: then for all operations, and nothing is
+    /// served.
+    direct: Option<Arc<Direct>>,
+    /// Where windows are direct.
+    latest: Latest,
     origin: Mutex<Origin>,
     served: Mutex<Served>,
-    /// Keeps what one call sends together.
+    /// Keeps what one call sends together, and locks of an epoch that has locked all.
     issuing: Mutex<()>,
     /// Number of the thread that made it: how far the program is, is how many calls that has begun.
     thread: u64,
@@ -117,15 +133,73 @@ process_local! {
     static WINDOWS: Table<Window> = Table::new();
 }
 
+/// A window that a call works on. To look it up takes the processor longer than a short operation does, so each thread
+/// keeps the one that it has used last.
+pub struct Used {
+    window: ManuallyDrop<Arc<Window>>,
+    removed: u64,
+}
+
+/// What a thread keeps, and how many windows had been freed when it was found: if more have been, it may be one of
+/// them.
+type Kept = Option<(Arc<Window>, u64)>;
+
+/// Threads of a simulation are of several processes.
+const KEEPS: bool = !cfg!(any(test, feature = "simulation"));
+
+process_local! {
+    /// How many windows have been freed.
+    static REMOVED: AtomicU64 = AtomicU64::new(0);
+}
+
+thread_local! {
+    static LATEST: Cell<Kept> = const { Cell::new(None) };
+}
+
+impl std::ops::Deref for Used {
+    type Target = Arc<Window>;
+
+    #[inline]
+    fn deref(&self) -> &Arc<Window> {
+        &self.window
+    }
+}
+
+impl Drop for Used {
+    #[inline]
+    fn drop(&mut self) {
+        // SAFETY: - taken once, and not used afterwards.
+        let window = unsafe { ManuallyDrop::take(&mut self.window) };
+        if KEEPS && self.removed == REMOVED.load(Ordering::Relaxed) {
+            // A thread that ends keeps nothing.
+            let _ = LATEST.try_with(|latest| latest.set(Some((window, self.removed))));
+        }
+    }
+}
+
 /// The window with this handle.
-pub fn resolve(handle: WinHandle) -> Result<Arc<Window>> {
-    WINDOWS.get(handle.0).ok_or_else(|| {
+#[inline]
+pub fn resolve(handle: WinHandle) -> Result<Used> {
+    let removed = REMOVED.load(Ordering::Relaxed);
+    let latest = if KEEPS { LATEST.take() } else { None };
+    match latest {
+        Some((window, kept)) if kept == removed && window.handle() == handle => {
+            Ok(Used { window: ManuallyDrop::new(window), removed })
+        }
+        _ => find(handle, removed),
+    }
+}
+
+#[inline(never)]
+fn find(handle: WinHandle, removed: u64) -> Result<Used> {
+    let window = WINDOWS.get(handle.0).ok_or_else(|| {
         if handle == WinHandle::NULL {
             Error::new(MPI_ERR_WIN, "the window is MPI_WIN_NULL")
         } else {
             Error::new(MPI_ERR_WIN, format!("{:#x} is not a window, or it has been freed", handle.0))
         }
-    })
+    })?;
+    Ok(Used { window: ManuallyDrop::new(window), removed })
 }
 
 /// Whether a window's server receives in this context: nobody waits for that.
@@ -158,9 +232,45 @@ impl Window {
         self.flavor == MPI_WIN_FLAVOR_DYNAMIC
     }
 
-    /// Whether an operation on `target` is allowed now.
-    pub fn check_access(&self, target: u32) -> Result {
-        lock(&self.origin).epochs.check_access(target)
+    /// Checks that an operation on `target` is allowed now. A direct one can be done after that: if its lock has not
+    /// been asked for yet, it has it now.
+    #[inline]
+    pub fn enter(&self, target: u32) -> Result {
+        if self.latest.is(target) { Ok(()) } else { self.enter_anew(target) }
+    }
+
+    fn enter_anew(&self, target: u32) -> Result {
+        let Some(direct) = &self.direct else { return lock(&self.origin).epochs.check_access(target) };
+        // Another thread that comes while this one waits for the lock waits for it, too.
+        let _issuing = lock(&self.issuing);
+        let mut origin = lock(&self.origin);
+        origin.epochs.check_access(target)?;
+        let may_flush = origin.epochs.check_flush(Some(target)).is_ok();
+        let needs_lock = origin.needs_lock(target);
+        drop(origin);
+        if needs_lock {
+            direct.lock(target, false);
+        }
+        self.latest.note(target, may_flush);
+        Ok(())
+    }
+
+    /// Where `bytes` bytes are in memory that this process reaches by loads and stores, `offset` bytes behind a
+    /// displacement at the target that the last operation had, too. `None` where any of that is not so.
+    #[inline(always)]
+    pub fn near(&self, target: u32, displacement: i64, offset: i64, bytes: usize) -> Option<*mut u8> {
+        let start = self.direct.as_ref().filter(|_| self.latest.is(target))?.part(target).mapped()?;
+        let exposed = &self.members[target as usize];
+        let first = displacement.checked_mul(exposed.unit as i64)?.checked_add(offset)?;
+        let past = first.checked_add(bytes as i64)?;
+        let is_within = displacement >= 0 && first >= 0 && past <= exposed.size as i64;
+        is_within.then(|| start.wrapping_offset(first as isize))
+    }
+
+    /// Begins or ends epochs.
+    fn change_epochs<T>(&self, change: impl FnOnce(&mut Epochs) -> T) -> T {
+        self.latest.forget();
+        change(&mut lock(&self.origin).epochs)
     }
 
     /// Whether the window may be freed now.

@@ -86,6 +86,12 @@ impl Origin {
         }
     }
 
+    /// Whether this epoch needs the lock of a target that was not asked for yet; from now on it was.
+    pub fn needs_lock(&mut self, target: u32) -> bool {
+        let locks_all = *self.epochs.access() == Access::LockedAll { unchecked: false };
+        locks_all && !std::mem::replace(&mut self.toward[target as usize].is_lock_asked, true)
+    }
+
     fn tag(&mut self) -> i32 {
         self.tag_count += 1;
         (self.tag_count & 0x3fff_ffff) as i32
@@ -101,14 +107,14 @@ impl Window {
         order: impl FnOnce(Option<i32>) -> Order,
         data: Payload,
         effect: Effect,
-    ) -> Result<Option<RequestId>> {
+    ) -> Option<RequestId> {
         let apart = matches!(data, Payload::User { .. }) && data.len() > APART_BYTES_MIN;
         let tag = apart.then(|| lock(&self.origin).tag());
         let _issuing = lock(&self.issuing);
         if !apart {
             use redrt_transport::network::Source;
             self.issue(target, order(None), data.bytes());
-            return Ok(self.user_request(effect, true));
+            return self.user_request(effect, true);
         }
         self.issue(target, order(tag), &[]);
         let sent = self.send(Purpose::Data, target, tag.unwrap_or_default(), data);
@@ -116,7 +122,7 @@ impl Window {
         if let Some(operation) = sent {
             self.note(target, operation, user);
         }
-        Ok(user)
+        user
     }
 
     /// Asks a target for something that it answers.
@@ -137,17 +143,23 @@ impl Window {
         user
     }
 
-    fn user_request(&self, effect: Effect, is_complete: bool) -> Option<RequestId> {
-        if effect == Effect::Plain {
-            return None;
+    #[inline(always)]
+    pub(super) fn user_request(&self, effect: Effect, is_complete: bool) -> Option<RequestId> {
+        match effect {
+            Effect::Plain => None,
+            Effect::Requested => Some(self.new_request(is_complete)),
         }
+    }
+
+    #[inline(never)]
+    fn new_request(&self, is_complete: bool) -> RequestId {
         let mut engine = engine::cell().lock();
         let id = engine.requests.insert(Operation::Other);
         engine.requests.get(id).comm = self.comm.handle().0;
         if is_complete {
             engine.requests.complete(id, Status::EMPTY);
         }
-        Some(id)
+        id
     }
 
     fn note(&self, target: u32, operation: RequestId, user: Option<RequestId>) {
@@ -169,11 +181,10 @@ impl Window {
             let mut origin = lock(&self.origin);
             let is_operation = is_operation(&order);
             let fence = (is_operation && *origin.epochs.access() == Access::Fence).then_some(origin.fence);
-            let locks_all = *origin.epochs.access() == Access::LockedAll { unchecked: false };
+            let needs_lock = is_operation && origin.needs_lock(target);
             let toward = &mut origin.toward[target as usize];
             toward.fence_count += u64::from(fence.is_some());
             toward.is_touched |= is_operation;
-            let needs_lock = is_operation && locks_all && !std::mem::replace(&mut toward.is_lock_asked, true);
             (fence, needs_lock)
         };
         if needs_lock {

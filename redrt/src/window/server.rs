@@ -1,6 +1,6 @@
 //! The target's side: serves requests, one after the other, in the order in which they are received.
 
-use super::apply::{self, Done, Reach};
+use super::apply::{Done, Reach, Spot};
 use super::locks::Locks;
 use super::order::{Order, Place, Request};
 use super::{Purpose, Window};
@@ -208,25 +208,17 @@ impl Window {
         }
         let Asked { request, data, .. } = asked;
         let done = match request.order {
-            Order::Put { at, apart: None } => {
-                self.place(&at).and_then(|(start, layout)| apply::write(start.get(), &layout, &data))
-            }
+            Order::Put { at, apart: None } => self.place(&at).and_then(|spot| spot.write(&data)),
             Order::Put { at, apart: Some(tag) } => self.fetch_data(origin, &at, tag).await,
-            Order::Get { at, tag } => self
-                .answer_with(origin, tag, || self.place(&at).map(|(start, layout)| apply::read(start.get(), &layout))),
-            Order::Accumulate { at, how } => {
-                self.place(&at).and_then(|(start, layout)| apply::combine(start.get(), &layout, how, &data))
-            }
+            Order::Get { at, tag } => self.answer_with(origin, tag, || self.place(&at).map(|spot| spot.read())),
+            Order::Accumulate { at, how } => self.place(&at).and_then(|spot| spot.combine(how, &data)),
             Order::Fetch { at, how, tag } => self.answer_with(origin, tag, || {
-                let (start, layout) = self.place(&at)?;
-                let before = apply::read(start.get(), &layout);
-                apply::combine(start.get(), &layout, how, &data)?;
+                let spot = self.place(&at)?;
+                let before = spot.read();
+                spot.combine(how, &data)?;
                 Ok(before)
             }),
-            Order::Compare { at, tag } => self.answer_with(origin, tag, || {
-                let (start, layout) = self.place(&at)?;
-                apply::compare_and_swap(start.get(), &layout, &data)
-            }),
+            Order::Compare { at, tag } => self.answer_with(origin, tag, || self.place(&at)?.compare_and_swap(&data)),
             order => return self.serve_control(origin, order, ready),
         };
         let mut served = lock(&self.served);
@@ -290,22 +282,19 @@ impl Window {
         }
     }
 
-    fn place(&self, at: &Place) -> Done<(Start, Layout)> {
-        lock(&self.served).reach.find(at).map(|(start, layout)| (Start(start), layout))
+    fn place(&self, at: &Place) -> Done<Spot> {
+        lock(&self.served).reach.find(at)
     }
 
     /// Receives data that come in a message of their own, to where they belong.
     async fn fetch_data(self: &Arc<Self>, origin: u32, at: &Place, tag: i32) -> Done {
         let (done, target) = match self.place(at) {
             Err(class) => (Err(class), Inbox::default().target()),
-            Ok((start, layout)) => {
-                let capacity = layout.size();
-                let (start, scatter): (_, Option<Box<dyn Scatter>>) = match layout.single_block() {
-                    Some(offset) => (start.get().wrapping_offset(offset as isize), None),
-                    None => (start.get(), Some(Box::new(Spread(layout)))),
-                };
-                let target = Target { start, capacity, scatter };
-                (Ok(()), target)
+            Ok(spot) => {
+                let capacity = spot.size() as u64;
+                let (start, layout) = spot.into_parts();
+                let scatter = layout.map(|layout| Box::new(Spread(layout)) as Box<dyn Scatter>);
+                (Ok(()), Target { start, capacity, scatter })
             }
         };
         let id = engine::cell().lock().post(self.context(Purpose::Data), Some(origin), Some(tag), target);
@@ -365,18 +354,5 @@ impl Window {
             pending @ engine::send::Sent::Pending(_) if is_lent => Some(engine.send_request(pending)),
             _ => None,
         }
-    }
-}
-
-/// An address of the window's memory, on its way through a task.
-#[derive(Clone, Copy)]
-struct Start(*mut u8);
-
-// SAFETY: - an address; the server is the only one that reaches through it, and one thread at a time moves it on.
-unsafe impl Send for Start {}
-
-impl Start {
-    fn get(self) -> *mut u8 {
-        self.0
     }
 }

@@ -1,6 +1,6 @@
 //! Epochs: fences, posts and starts, locks, flushes (MPI-5.0 §12.5).
 
-use super::epoch::Held;
+use super::epoch::{Epochs, Held};
 use super::order::Order;
 use super::{Purpose, Window};
 use crate::coll::reduce::{Combine, reduce_scatter};
@@ -58,6 +58,15 @@ impl Window {
     /// A fence; `goes_on` when an epoch begins with it.
     pub fn fence(&self, goes_on: bool) -> Result {
         lock(&self.origin).epochs.check_fence()?;
+        let outcome = match &self.direct {
+            Some(direct) => direct.fence(&self.comm),
+            None => self.served_fence(),
+        };
+        self.change_epochs(|epochs| epochs.fence(goes_on));
+        outcome
+    }
+
+    fn served_fence(&self) -> Result {
         // In a dynamic window only the target knows what can be reached.
         let touched = lock(&self.origin).touched();
         let outcome = if self.is_dynamic() { self.settle(&touched, flush) } else { Ok(()) };
@@ -75,9 +84,7 @@ impl Window {
                 || mutation::is_planted(Mutation::FenceUncounted);
             is_done.then(|| served.by_fence.remove(&number))
         });
-        let mut origin = lock(&self.origin);
-        origin.fence += 1;
-        origin.epochs.fence(goes_on);
+        lock(&self.origin).fence += 1;
         outcome
     }
 
@@ -99,7 +106,11 @@ impl Window {
 
     /// Begins an exposure epoch, and tells its origins unless they know.
     pub fn post(&self, origins: Vec<u32>, tell: bool) -> Result {
-        lock(&self.origin).epochs.post(origins.clone())?;
+        self.change_epochs(|epochs| epochs.post(origins.clone()))?;
+        if let Some(direct) = self.direct.as_ref().filter(|_| tell) {
+            direct.post(&origins);
+            return Ok(());
+        }
         for origin in origins.into_iter().filter(|_| tell) {
             self.send(Purpose::Posts, origin, 0, Payload::Owned(Box::default()));
         }
@@ -108,7 +119,11 @@ impl Window {
 
     /// Begins an access epoch, when its targets have posted.
     pub fn start(&self, targets: Vec<u32>, wait: bool) -> Result {
-        lock(&self.origin).epochs.start(targets.clone())?;
+        self.change_epochs(|epochs| epochs.start(targets.clone()))?;
+        if let Some(direct) = self.direct.as_ref().filter(|_| wait) {
+            direct.start(&targets);
+            return Ok(());
+        }
         let wait = wait && !mutation::is_planted(Mutation::PostIgnored);
         for target in targets.into_iter().filter(|_| wait) {
             let context = self.context(Purpose::Posts);
@@ -121,22 +136,28 @@ impl Window {
     /// Ends the access epoch.
     pub fn complete(&self) -> Result {
         let targets = lock(&self.origin).epochs.started()?;
+        if let Some(direct) = &self.direct {
+            direct.complete(&targets);
+            self.change_epochs(Epochs::close);
+            return Ok(());
+        }
         let outcome = if self.is_dynamic() { self.settle(&targets, flush) } else { Ok(()) };
         for target in &targets {
             let _issuing = lock(&self.issuing);
             self.request(*target, Order::Complete, None, &[]);
         }
         self.complete_here(&targets);
-        let mut origin = lock(&self.origin);
-        origin.settled(&targets);
-        origin.epochs.close();
+        lock(&self.origin).settled(&targets);
+        self.change_epochs(Epochs::close);
         outcome
     }
 
     /// Ends the exposure epoch when all its origins have ended their access epochs.
     pub fn wait(&self) -> Result {
         let origins = lock(&self.origin).epochs.exposed()?;
-        engine::cell().wait_for(|_| self.have_completed(&origins).then_some(()));
+        if self.direct.is_none() {
+            engine::cell().wait_for(|_| self.have_completed(&origins).then_some(()));
+        }
         self.end_exposure(&origins);
         Ok(())
     }
@@ -152,17 +173,23 @@ impl Window {
     }
 
     fn have_completed(&self, origins: &[u32]) -> bool {
+        if let Some(direct) = &self.direct {
+            return direct.have_completed(origins);
+        }
         let served = lock(&self.served);
         origins.iter().all(|origin| served.completes[*origin as usize] > 0)
     }
 
     fn end_exposure(&self, origins: &[u32]) {
-        let mut served = lock(&self.served);
-        for origin in origins {
-            served.completes[*origin as usize] -= 1;
+        if let Some(direct) = &self.direct {
+            direct.end_exposure(origins);
+        } else {
+            let mut served = lock(&self.served);
+            for origin in origins {
+                served.completes[*origin as usize] -= 1;
+            }
         }
-        drop(served);
-        lock(&self.origin).epochs.end_exposure();
+        self.change_epochs(Epochs::end_exposure);
     }
 
     /// Whether the program reaches the target's memory with loads and stores as soon as it has the lock.
@@ -172,8 +199,13 @@ impl Window {
 
     /// Locks one target.
     pub fn lock(&self, target: u32, exclusive: bool, unchecked: bool) -> Result {
-        lock(&self.origin).epochs.lock(target, Held { unchecked })?;
-        if !unchecked {
+        self.change_epochs(|epochs| epochs.lock(target, Held { unchecked, exclusive }))?;
+        if unchecked {
+            return Ok(());
+        }
+        if let Some(direct) = &self.direct {
+            direct.lock(target, exclusive);
+        } else {
             let _issuing = lock(&self.issuing);
             self.ask_lock(target, exclusive, self.loads_from(target));
         }
@@ -183,17 +215,33 @@ impl Window {
     /// Gives the lock of one target back, when all is done there.
     pub fn unlock(&self, target: u32) -> Result {
         let held = lock(&self.origin).epochs.locked(target)?;
-        let outcome = if held.unchecked { self.settle(&[target], flush) } else { self.settle(&[target], unlock) };
-        lock(&self.origin).epochs.unlock(target);
+        let outcome = match &self.direct {
+            Some(direct) if held.unchecked => {
+                direct.flush();
+                Ok(())
+            }
+            Some(direct) => {
+                direct.unlock(target, held.exclusive);
+                Ok(())
+            }
+            None if held.unchecked => self.settle(&[target], flush),
+            None => self.settle(&[target], unlock),
+        };
+        self.change_epochs(|epochs| epochs.unlock(target));
         outcome
     }
 
     /// Locks all targets.
     pub fn lock_all(&self, unchecked: bool) -> Result {
-        lock(&self.origin).epochs.lock_all(unchecked)?;
+        self.change_epochs(|epochs| epochs.lock_all(unchecked))?;
         // The own server comes last: it does not go on until its answer has been taken note of.
         let others_first = self.all().into_iter().filter(|target| *target != self.rank()).chain(self.me());
         for target in others_first.filter(|target| !unchecked && self.loads_from(*target)) {
+            if let Some(direct) = &self.direct {
+                self.note_lock(target);
+                direct.lock(target, false);
+                continue;
+            }
             let _issuing = lock(&self.issuing);
             self.note_lock(target);
             self.ask_lock(target, false, true);
@@ -204,6 +252,13 @@ impl Window {
     /// Gives all locks back, when all is done everywhere.
     pub fn unlock_all(&self) -> Result {
         let unchecked = lock(&self.origin).epochs.locked_all()?;
+        if let Some(direct) = &self.direct {
+            let asked = lock(&self.origin).take_asked_locks();
+            asked.iter().for_each(|target| direct.unlock(*target, false));
+            direct.flush();
+            self.change_epochs(Epochs::close);
+            return Ok(());
+        }
         let outcome = if unchecked {
             let touched = lock(&self.origin).touched();
             self.settle(&touched, flush)
@@ -211,12 +266,19 @@ impl Window {
             let asked = lock(&self.origin).take_asked_locks();
             self.settle(&asked, unlock)
         };
-        lock(&self.origin).epochs.close();
+        self.change_epochs(Epochs::close);
         outcome
     }
 
     /// Waits until operations on the target (on all, for `None`) are done there.
     pub fn flush(&self, target: Option<u32>) -> Result {
+        if let Some(direct) = &self.direct {
+            if !target.is_some_and(|target| self.latest.may_flush(target)) {
+                lock(&self.origin).epochs.check_flush(target)?;
+            }
+            direct.flush();
+            return Ok(());
+        }
         lock(&self.origin).epochs.check_flush(target)?;
         match target {
             Some(target) => self.settle(&[target], flush),
@@ -233,12 +295,20 @@ impl Window {
     /// Waits until operations on the target (on all, for `None`) are complete here.
     pub fn flush_local(&self, target: Option<u32>) -> Result {
         lock(&self.origin).epochs.check_flush(target)?;
+        if let Some(direct) = &self.direct {
+            direct.make_progress();
+            return Ok(());
+        }
         self.complete_here(&target.map_or_else(|| self.all(), |target| vec![target]));
         Ok(())
     }
 
     /// The memory of this process is as after all that has been asked so far, in the same state in all replicas.
     pub fn sync(&self) -> Result {
+        if let Some(direct) = &self.direct {
+            direct.flush();
+            return Ok(());
+        }
         self.settle(&self.me(), flush)
     }
 
@@ -256,6 +326,9 @@ impl Window {
     pub fn close(&self) -> Result {
         self.complete_here(&self.all());
         block_on(crate::coll::barrier::barrier(self.comm.blocking_peers()?))?;
+        if self.direct.is_some() {
+            return Ok(());
+        }
         self.request(self.rank(), Order::Close, None, &[]);
         engine::cell().wait_for(|_| lock(&self.served).is_closed.then_some(()));
         Ok(())

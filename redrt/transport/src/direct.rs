@@ -27,6 +27,71 @@ pub unsafe fn write(pid: i32, address: u64, from: *const u8, length: usize) -> i
     transfer(from, address, length, |local, remote| unsafe { libc::process_vm_writev(pid, local, 1, remote, 1, 0) })
 }
 
+/// A stretch of another process's memory: its address and its bytes.
+pub type Block = (u64, usize);
+
+/// The kernel takes no more blocks at once.
+const BLOCKS_MAX: usize = 1024;
+
+/// Reads blocks of process `pid`, one after the other, to `to`, which has room for `length` bytes.
+///
+/// # Safety
+/// `to` must be valid for `length` bytes of writes that nobody else accesses meanwhile.
+pub unsafe fn read_blocks(pid: i32, blocks: &[Block], to: *mut u8, length: usize) -> io::Result<()> {
+    // SAFETY: - the local vector is inside the caller's buffer; the kernel checks the remote ones.
+    transfer_blocks(to, blocks, length, |local, remote, count| unsafe {
+        libc::process_vm_readv(pid, local, 1, remote, count, 0)
+    })
+}
+
+/// Writes `length` bytes from `from` to blocks of process `pid`, one after the other; the last ones may be left out.
+///
+/// # Safety
+/// `from` must be valid for `length` bytes of reads, and the other process must expect the bytes there.
+pub unsafe fn write_blocks(pid: i32, blocks: &[Block], from: *const u8, length: usize) -> io::Result<()> {
+    // SAFETY: - the local vector is inside the caller's buffer, and only read; the kernel checks the remote ones.
+    transfer_blocks(from.cast_mut(), blocks, length, |local, remote, count| unsafe {
+        libc::process_vm_writev(pid, local, 1, remote, count, 0)
+    })
+}
+
+/// Repeats `call` until `length` bytes were moved between `here` and the blocks.
+fn transfer_blocks(
+    here: *mut u8,
+    blocks: &[Block],
+    length: usize,
+    call: impl Fn(*const libc::iovec, *const libc::iovec, u64) -> isize,
+) -> io::Result<()> {
+    let (mut done, mut next, mut within) = (0, 0, 0);
+    let mut remote = Vec::new();
+    while done < length {
+        remote.clear();
+        let mut size = 0;
+        for (number, (address, bytes)) in blocks[next..].iter().take(BLOCKS_MAX).enumerate() {
+            let skipped = if number == 0 { within } else { 0 };
+            let wanted = (bytes - skipped).min(length - done - size);
+            let start = (*address as usize).wrapping_add(skipped) as *mut libc::c_void;
+            remote.push(libc::iovec { iov_base: start, iov_len: wanted });
+            size += wanted;
+        }
+        if size == 0 {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        let local = libc::iovec { iov_base: here.wrapping_add(done).cast(), iov_len: size };
+        let count = call(&raw const local, remote.as_ptr(), remote.len() as u64);
+        if count <= 0 {
+            return Err(io::Error::last_os_error());
+        }
+        done += count as usize;
+        within += count as usize;
+        while next < blocks.len() && within >= blocks[next].1 {
+            within -= blocks[next].1;
+            next += 1;
+        }
+    }
+    Ok(())
+}
+
 /// Repeats `call` until all `length` bytes were moved between `here` and `there`: the kernel may move fewer at once.
 fn transfer(
     here: *mut u8,
@@ -57,4 +122,34 @@ pub fn can_be_read(start: *const u8, length: usize) -> bool {
     // SAFETY: - `bytes` has room for both; the kernel checks where they are read.
     let count = unsafe { libc::process_vm_readv(libc::getpid(), &raw const local, 1, remote.as_ptr(), 2, 0) };
     count == 2
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_are_moved_one_after_the_other_however_many_there_are() {
+        let pid = std::process::id() as i32;
+        // Three bytes of each eight, more than the kernel takes at once.
+        let count = 3 * BLOCKS_MAX + 7;
+        let memory: Vec<u8> = (0..8 * count).map(|number| (number % 251) as u8).collect();
+        let blocks: Vec<Block> = (0..count).map(|block| (memory[8 * block..].as_ptr() as u64, 3)).collect();
+        let expected: Vec<u8> = memory.chunks(8).flat_map(|chunk| &chunk[..3]).copied().collect();
+        let mut packed = vec![0; 3 * count];
+        // SAFETY: - as many bytes.
+        unsafe { read_blocks(pid, &blocks, packed.as_mut_ptr(), packed.len()).unwrap() };
+        assert!(packed == expected);
+        let mut copy = vec![0u8; memory.len()];
+        let start = copy.as_mut_ptr();
+        let blocks: Vec<Block> = (0..count).map(|block| (start as u64 + 8 * block as u64, 3)).collect();
+        // The last block but in part.
+        // SAFETY: - within both.
+        unsafe { write_blocks(pid, &blocks, packed.as_ptr(), packed.len() - 2).unwrap() };
+        let whole = copy.chunks(8).zip(memory.chunks(8)).take(count - 1);
+        assert!({ whole }.all(|(copied, chunk)| copied[..3] == chunk[..3] && copied[3..] == [0; 5]));
+        assert_eq!(copy[8 * (count - 1)..][..3], [expected[3 * (count - 1)], 0, 0]);
+        // SAFETY: - the kernel refuses an address at which nothing is.
+        assert!(unsafe { read_blocks(pid, &[(8, 3)], packed.as_mut_ptr(), 3) }.is_err());
+    }
 }

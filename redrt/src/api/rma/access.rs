@@ -3,11 +3,12 @@
 use super::target_of;
 use crate::abi::{Aint, MPI_ERR_DISP, MPI_ERR_RMA_RANGE, MPI_ERR_TRUNCATE, Output};
 use crate::api::buffers::{self, Typed};
-use crate::error::Result;
+use crate::datatype;
+use crate::error::{Error, Result};
 use crate::fail;
 use crate::handle::{DatatypeHandle, RequestHandle, WinHandle};
-use crate::window::order::{Order, Place};
-use crate::window::{self, Effect, Window};
+use crate::window::apply::Form;
+use crate::window::{self, Effect, There, Window};
 use redrt_engine::{
     self as engine,
     request::{Operation, RequestId, Status},
@@ -18,43 +19,55 @@ use std::ffi::{c_int, c_void};
 pub(super) type Here<P> = (P, i64, DatatypeHandle);
 
 /// What an operation names at the target: its rank, the displacement, how many elements, of what.
-pub(super) type There = (c_int, Aint, i64, DatatypeHandle);
-
-/// Where an operation goes: a target, and the checked place in its memory.
-pub(super) struct Reached {
-    pub(super) target: u32,
-    pub(super) at: Place,
-    /// What lies there.
-    pub(super) typed: Typed,
-}
+pub(super) type Named = (c_int, Aint, i64, DatatypeHandle);
 
 /// Checks the target's side of an operation; `None` for `MPI_PROC_NULL`.
-pub(super) fn reach(window: &Window, there: There) -> Result<Option<Reached>> {
-    let (rank, displacement, count, datatype) = there;
+pub(super) fn reach(window: &Window, named: Named) -> Result<Option<(There, Typed)>> {
+    let (rank, displacement, count, datatype) = named;
     let Some(target) = target_of(window, rank)? else { return Ok(None) };
-    window.check_access(target)?;
+    window.enter(target)?;
     let typed = buffers::typed(count, datatype)?;
-    let layout = typed.datatype.message_layout(count);
+    let form = Form::of(&typed.datatype, count);
     if !window.is_dynamic() {
         if displacement < 0 {
             fail!(MPI_ERR_DISP, "the displacement is {displacement}");
         }
         let exposed = window.members[target as usize];
         let begin = i128::from(displacement as i64) * i128::from(exposed.unit);
-        let (first, past) = layout.bounds();
+        let (first, past) = form.bounds();
         let is_within = begin + i128::from(first) >= 0 && begin + i128::from(past) <= i128::from(exposed.size);
-        if layout.size() > 0 && !is_within {
-            fail!(
-                MPI_ERR_RMA_RANGE,
-                "bytes {} to {} are not within the {} that rank {target} exposes in {}",
-                begin + i128::from(first),
-                begin + i128::from(past),
-                exposed.size,
-                window.label()
-            );
+        if form.size() > 0 && !is_within {
+            return Err(not_within(window, target, begin, (first, past)));
         }
     }
-    Ok(Some(Reached { target, at: Place::new(displacement as i64, &layout), typed }))
+    Ok(Some((There { target, displacement: displacement as i64, form }, typed)))
+}
+
+#[cold]
+fn not_within(window: &Window, target: u32, begin: i128, (first, past): (i64, i64)) -> Error {
+    let (size, label) = (window.members[target as usize].size, window.label());
+    let (first, past) = (begin + i128::from(first), begin + i128::from(past));
+    let message = format!("bytes {first} to {past} are not within the {size} that rank {target} exposes in {label}");
+    Error::new(MPI_ERR_RMA_RANGE, message)
+}
+
+/// A copy that is only that: both sides are predefined types that lie in one stretch, and the target's memory is mapped
+/// here. Where it goes from, where to, and how many bytes; `None` for all other operations, and for those that are
+/// wrong. Most operations are such a copy, and what [`reach`] finds out takes ten times as long as to copy 8 bytes.
+#[inline(always)]
+fn copy_of<P>(
+    window: &Window,
+    here: Here<P>,
+    there: Named,
+    start: impl Fn(P) -> *mut u8,
+) -> Option<(*mut u8, *mut u8, usize)> {
+    let (own, bytes, _) = buffers::predefined_stretch(start(here.0).cast(), here.1, here.2)?;
+    let (rank, displacement, count, datatype) = there;
+    let datatype = datatype::predefined(datatype).filter(|_| count >= 0 && rank >= 0)?;
+    let (offset, room) = (datatype.contiguous_offset(count)?, datatype.packed_size(count) as usize);
+    let target = u32::try_from(rank).ok()?;
+    (bytes == room).then_some(())?;
+    Some((own, window.near(target, displacement as i64, offset, room)?, bytes))
 }
 
 /// What the origin hands over must fit what it names at the target (MPI-5.0 §12.3.1).
@@ -89,16 +102,16 @@ pub(super) fn hand_over(window: &Window, id: Option<RequestId>, request: Output<
 unsafe fn begin_put(
     window: &Window,
     origin: Here<*const c_void>,
-    there: There,
+    named: Named,
     effect: Effect,
 ) -> Result<Option<RequestId>> {
-    let Some(Reached { target, at, typed }) = reach(window, there)? else {
+    let Some((there, typed)) = reach(window, named)? else {
         return Ok(nothing_to_do(effect));
     };
     // SAFETY: - as promised to this function.
     let (data, _) = unsafe { buffers::outgoing(origin.0, origin.1, origin.2)? };
     check_fits(data.len() as u64, typed.bytes() as u64)?;
-    window.push(target, |apart| Order::Put { at, apart }, data, effect)
+    window.put(&there, data, effect)
 }
 
 /// `MPI_Put`.
@@ -117,9 +130,14 @@ pub unsafe fn put(
 ) -> Result {
     let (window, effect) = (window::resolve(win)?, Effect::Plain);
     let origin = (origin_addr, origin_count, origin_datatype);
-    let there = (target_rank, target_disp, target_count, target_datatype);
+    let named = (target_rank, target_disp, target_count, target_datatype);
+    if let Some((own, there, bytes)) = copy_of(&window, origin, named, |buffer| buffer.cast_mut().cast()) {
+        // SAFETY: - the program's buffer, and memory of the window; they may overlap.
+        unsafe { std::ptr::copy(own, there, bytes) };
+        return Ok(());
+    }
     // SAFETY: - the program keeps the buffer until the epoch ends.
-    unsafe { begin_put(&window, origin, there, effect) }.map(drop)
+    unsafe { begin_put(&window, origin, named, effect) }.map(drop)
 }
 
 /// `MPI_Rput`.
@@ -139,19 +157,19 @@ pub unsafe fn rput(
 ) -> Result {
     let (window, effect) = (window::resolve(win)?, Effect::Requested);
     let origin = (origin_addr, origin_count, origin_datatype);
-    let there = (target_rank, target_disp, target_count, target_datatype);
+    let named = (target_rank, target_disp, target_count, target_datatype);
     // SAFETY: - the program keeps the buffer until the request completes.
-    let id = unsafe { begin_put(&window, origin, there, effect)? };
+    let id = unsafe { begin_put(&window, origin, named, effect)? };
     hand_over(&window, id, request)
 }
 
-fn begin_get(window: &Window, origin: Here<*mut c_void>, there: There, effect: Effect) -> Result<Option<RequestId>> {
-    let Some(Reached { target, at, typed }) = reach(window, there)? else {
+fn begin_get(window: &Window, origin: Here<*mut c_void>, named: Named, effect: Effect) -> Result<Option<RequestId>> {
+    let Some((there, typed)) = reach(window, named)? else {
         return Ok(nothing_to_do(effect));
     };
     let into = buffers::incoming(origin.0, origin.1, origin.2)?;
     check_fits(typed.bytes() as u64, into.capacity)?;
-    Ok(window.ask(target, |tag| Order::Get { at, tag }, &[], into, effect))
+    window.get(&there, into, effect)
 }
 
 /// `MPI_Get`.
@@ -170,8 +188,13 @@ pub unsafe fn get(
 ) -> Result {
     let (window, effect) = (window::resolve(win)?, Effect::Plain);
     let origin = (origin_addr, origin_count, origin_datatype);
-    let there = (target_rank, target_disp, target_count, target_datatype);
-    begin_get(&window, origin, there, effect).map(drop)
+    let named = (target_rank, target_disp, target_count, target_datatype);
+    if let Some((own, there, bytes)) = copy_of(&window, origin, named, |buffer| buffer.cast()) {
+        // SAFETY: - memory of the window, and the program's buffer; they may overlap.
+        unsafe { std::ptr::copy(there, own, bytes) };
+        return Ok(());
+    }
+    begin_get(&window, origin, named, effect).map(drop)
 }
 
 /// `MPI_Rget`.
@@ -191,7 +214,7 @@ pub unsafe fn rget(
 ) -> Result {
     let (window, effect) = (window::resolve(win)?, Effect::Requested);
     let origin = (origin_addr, origin_count, origin_datatype);
-    let there = (target_rank, target_disp, target_count, target_datatype);
-    let id = begin_get(&window, origin, there, effect)?;
+    let named = (target_rank, target_disp, target_count, target_datatype);
+    let id = begin_get(&window, origin, named, effect)?;
     hand_over(&window, id, request)
 }

@@ -1,6 +1,6 @@
 //! The accumulate functions (MPI-5.0 §12.3.4).
 
-use super::access::{Here, Reached, There, check_fits, hand_over, nothing_to_do, reach};
+use super::access::{Here, Named, check_fits, hand_over, nothing_to_do, reach};
 use crate::abi::{Aint, MPI_ERR_OP, MPI_ERR_TYPE, Output};
 use crate::api::buffers::{self, Typed};
 use crate::datatype::{self, Datatype};
@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::fail;
 use crate::handle::{DatatypeHandle, OpHandle, RequestHandle, WinHandle};
 use crate::op;
-use crate::window::order::{Combination, Order};
+use crate::window::order::Combination;
 use crate::window::{self, Effect, Window};
 use redrt_datatype::basic::Class;
 use redrt_engine::payload::Payload;
@@ -65,21 +65,21 @@ fn check_same(sent: usize, there: usize) -> Result {
 unsafe fn begin_accumulate(
     window: &Window,
     origin: Here<*const c_void>,
-    there: There,
+    named: Named,
     op: OpHandle,
     effect: Effect,
 ) -> Result<Option<RequestId>> {
     if op == OpHandle::NO_OP {
         fail!(MPI_ERR_OP, "MPI_NO_OP is for MPI_Get_accumulate and MPI_Fetch_and_op");
     }
-    let Some(Reached { target, at, typed }) = reach(window, there)? else {
+    let Some((there, typed)) = reach(window, named)? else {
         return Ok(nothing_to_do(effect));
     };
     let how = combination(op, &typed)?;
     // SAFETY: - as promised to this function.
     let data = unsafe { packed(origin.0, origin.1, origin.2)? };
     check_same(data.len(), typed.bytes())?;
-    window.push(target, |_| Order::Accumulate { at, how }, data.into_owned(), effect)
+    window.accumulate(&there, how, data, effect)
 }
 
 /// `MPI_Accumulate`.
@@ -99,9 +99,9 @@ pub unsafe fn accumulate(
 ) -> Result {
     let (window, effect) = (window::resolve(win)?, Effect::Plain);
     let origin = (origin_addr, origin_count, origin_datatype);
-    let there = (target_rank, target_disp, target_count, target_datatype);
+    let named = (target_rank, target_disp, target_count, target_datatype);
     // SAFETY: - the pointers are those of the C call.
-    unsafe { begin_accumulate(&window, origin, there, op, effect) }.map(drop)
+    unsafe { begin_accumulate(&window, origin, named, op, effect) }.map(drop)
 }
 
 /// `MPI_Raccumulate`.
@@ -122,9 +122,9 @@ pub unsafe fn raccumulate(
 ) -> Result {
     let (window, effect) = (window::resolve(win)?, Effect::Requested);
     let origin = (origin_addr, origin_count, origin_datatype);
-    let there = (target_rank, target_disp, target_count, target_datatype);
+    let named = (target_rank, target_disp, target_count, target_datatype);
     // SAFETY: - the pointers are those of the C call.
-    let id = unsafe { begin_accumulate(&window, origin, there, op, effect)? };
+    let id = unsafe { begin_accumulate(&window, origin, named, op, effect)? };
     hand_over(&window, id, request)
 }
 
@@ -136,25 +136,24 @@ unsafe fn begin_fetch(
     window: &Window,
     origin: Here<*const c_void>,
     result: Here<*mut c_void>,
-    there: There,
+    named: Named,
     op: OpHandle,
     effect: Effect,
 ) -> Result<Option<RequestId>> {
-    let Some(Reached { target, at, typed }) = reach(window, there)? else {
+    let Some((there, typed)) = reach(window, named)? else {
         return Ok(nothing_to_do(effect));
     };
     let how = combination(op, &typed)?;
     let into = buffers::incoming(result.0, result.1, result.2)?;
     check_fits(typed.bytes() as u64, into.capacity)?;
-    let order = |tag| Order::Fetch { at, how, tag };
     if op == OpHandle::NO_OP {
         // The origin buffer is not looked at.
-        return Ok(window.ask(target, order, &[], into, effect));
+        return window.fetch(&there, how, &[], into, effect);
     }
     // SAFETY: - as promised to this function.
     let data = unsafe { packed(origin.0, origin.1, origin.2)? };
     check_same(data.len(), typed.bytes())?;
-    Ok(window.ask(target, order, data.bytes(), into, effect))
+    window.fetch(&there, how, data.bytes(), into, effect)
 }
 
 /// `MPI_Get_accumulate`.
@@ -178,9 +177,9 @@ pub unsafe fn get_accumulate(
     let window = window::resolve(win)?;
     let origin = (origin_addr, origin_count, origin_datatype);
     let result = (result_addr, result_count, result_datatype);
-    let there = (target_rank, target_disp, target_count, target_datatype);
+    let named = (target_rank, target_disp, target_count, target_datatype);
     // SAFETY: - the pointers are those of the C call.
-    unsafe { begin_fetch(&window, origin, result, there, op, Effect::Plain) }.map(drop)
+    unsafe { begin_fetch(&window, origin, result, named, op, Effect::Plain) }.map(drop)
 }
 
 /// `MPI_Rget_accumulate`.
@@ -205,9 +204,9 @@ pub unsafe fn rget_accumulate(
     let window = window::resolve(win)?;
     let origin = (origin_addr, origin_count, origin_datatype);
     let result = (result_addr, result_count, result_datatype);
-    let there = (target_rank, target_disp, target_count, target_datatype);
+    let named = (target_rank, target_disp, target_count, target_datatype);
     // SAFETY: - the pointers are those of the C call.
-    let id = unsafe { begin_fetch(&window, origin, result, there, op, Effect::Requested)? };
+    let id = unsafe { begin_fetch(&window, origin, result, named, op, Effect::Requested)? };
     hand_over(&window, id, request)
 }
 
@@ -265,7 +264,7 @@ pub unsafe fn compare_and_swap(
     if !is_comparable {
         fail!(MPI_ERR_TYPE, "MPI_Compare_and_swap is for integers, logicals and bytes");
     }
-    let Some(Reached { target, at, .. }) = reach(&window, (target_rank, target_disp, 1, datatype))? else {
+    let Some((there, _)) = reach(&window, (target_rank, target_disp, 1, datatype))? else {
         return Ok(());
     };
     let into = buffers::incoming(result_addr, 1, datatype)?;
@@ -274,6 +273,5 @@ pub unsafe fn compare_and_swap(
     // SAFETY: - as above.
     let expected = unsafe { packed(compare_addr, 1, datatype)? };
     let data = [new.bytes(), expected.bytes()].concat();
-    window.ask(target, |tag| Order::Compare { at, tag }, &data, into, Effect::Plain);
-    Ok(())
+    window.compare_and_swap(&there, &data, into)
 }

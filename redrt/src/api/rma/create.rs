@@ -11,7 +11,7 @@ use crate::fail;
 use crate::handle::{CommHandle, GroupHandle, InfoHandle, WinHandle};
 use crate::objects::{group, info};
 use crate::window::create::{Memories, create, remove};
-use crate::window::{self, Window};
+use crate::window::{self, Used, Window};
 use redrt_process::lock;
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::Arc;
@@ -117,7 +117,7 @@ pub unsafe fn win_detach(win: WinHandle, base: *const c_void) -> Result {
     dynamic(win)?.detach(base.expose_provenance() as u64)
 }
 
-fn dynamic(win: WinHandle) -> Result<Arc<Window>> {
+fn dynamic(win: WinHandle) -> Result<Used> {
     let window = window::resolve(win)?;
     if !window.is_dynamic() {
         fail!(MPI_ERR_RMA_ATTACH, "{} was not made by MPI_Win_create_dynamic", window.label());

@@ -1,0 +1,163 @@
+//! Operations as the program asks for them: done at once where this process reaches the target's memory, else asked of
+//! the target.
+
+use super::Window;
+use super::apply::{Done, Form, Spot};
+use super::direct::{Direct, Reached};
+use super::order::{Combination, Order, Place};
+use super::origin::Effect;
+use crate::error::{Error, Result};
+use crate::handle::OpHandle;
+use redrt_engine::payload::{Payload, Target};
+use redrt_engine::request::RequestId;
+use redrt_transport::memory::Scratch;
+use redrt_transport::network::Source;
+use std::ffi::c_int;
+use std::sync::Arc;
+
+/// Where an operation goes: a target, and a place in its memory that was checked, unless the window is dynamic.
+pub struct There {
+    /// Its rank.
+    pub target: u32,
+    /// In the target's units; in a dynamic window an address.
+    pub displacement: i64,
+    /// What lies there.
+    pub form: Form,
+}
+
+impl There {
+    fn place(&self) -> Place {
+        Place::new(self.displacement, &self.form.layout())
+    }
+}
+
+/// Hands what is at a target to the program.
+fn deliver(reached: &Reached, into: &Target) -> Done {
+    match into.scatter {
+        // SAFETY: - the program's buffer, in which there is room: the caller of the operation has checked.
+        None => unsafe { reached.read_to(into.start) },
+        Some(_) => scatter(reached, into),
+    }
+}
+
+#[inline(never)]
+fn scatter(reached: &Reached, into: &Target) -> Done {
+    let mut scratch = Scratch::spare(reached.size());
+    let packed = scratch.region();
+    // SAFETY: - it has just been made with that many bytes.
+    unsafe { reached.read_to(packed.start())? };
+    // SAFETY: - the program's buffer, valid wherever its datatype reaches.
+    packed.with_bytes(|bytes| unsafe { into.place(bytes) });
+    Ok(())
+}
+
+/// Hands the program what it finds before it is changed.
+fn deliver_from(spot: &Spot, into: &Target) -> Done {
+    deliver(&Reached::Mapped(spot.clone()), into)
+}
+
+impl Window {
+    /// The memory there, if this process reaches it.
+    fn reach(&self, there: &There) -> Option<(&Arc<Direct>, Reached)> {
+        let direct = self.direct.as_ref()?;
+        // Bytes were checked to be within; no bytes may be anywhere.
+        let offset = there.displacement.wrapping_mul(self.members[there.target as usize].unit as i64);
+        Some((direct, direct.part(there.target).reach(offset, &there.form)))
+    }
+
+    fn outcome(&self, there: &There, done: Done) -> Result {
+        done.map_err(|class| self.unreachable(there.target, class))
+    }
+
+    #[cold]
+    fn unreachable(&self, target: u32, class: c_int) -> Error {
+        Error::new(class, format!("the memory of rank {target} in {} cannot be reached", self.label()))
+    }
+
+    #[inline(never)]
+    fn ask_to_write(&self, there: &There, data: Payload, effect: Effect) -> Option<RequestId> {
+        let at = there.place();
+        self.push(there.target, |apart| Order::Put { at, apart }, data, effect)
+    }
+
+    #[inline(never)]
+    fn ask_to_read(&self, there: &There, into: Target, effect: Effect) -> Option<RequestId> {
+        let at = there.place();
+        self.ask(there.target, |tag| Order::Get { at, tag }, &[], into, effect)
+    }
+
+    /// Writes data to a target. `data` may be lent.
+    pub fn put(&self, there: &There, data: Payload, effect: Effect) -> Result<Option<RequestId>> {
+        let Some((_, reached)) = self.reach(there) else {
+            return Ok(self.ask_to_write(there, data, effect));
+        };
+        self.outcome(there, reached.write(data.bytes()))?;
+        Ok(self.user_request(effect, true))
+    }
+
+    /// Reads from a target to a place that has room.
+    pub fn get(&self, there: &There, into: Target, effect: Effect) -> Result<Option<RequestId>> {
+        let Some((_, reached)) = self.reach(there) else {
+            return Ok(self.ask_to_read(there, into, effect));
+        };
+        self.outcome(there, deliver(&reached, &into))?;
+        Ok(self.user_request(effect, true))
+    }
+
+    /// Combines data with a target's memory. `data` may be lent.
+    pub fn accumulate(
+        &self,
+        there: &There,
+        how: Combination,
+        data: Payload,
+        effect: Effect,
+    ) -> Result<Option<RequestId>> {
+        let Some((direct, reached)) = self.reach(there) else {
+            let at = there.place();
+            return Ok(self.push(there.target, |_| Order::Accumulate { at, how }, data.into_owned(), effect));
+        };
+        self.outcome(there, direct.alone(there.target, || reached.combine(how, data.bytes())))?;
+        Ok(self.user_request(effect, true))
+    }
+
+    /// The same, and reads what was there before to a place that has room.
+    pub fn fetch(
+        &self,
+        there: &There,
+        how: Combination,
+        data: &[u8],
+        into: Target,
+        effect: Effect,
+    ) -> Result<Option<RequestId>> {
+        let Some((direct, reached)) = self.reach(there) else {
+            let at = there.place();
+            return Ok(self.ask(there.target, |tag| Order::Fetch { at, how, tag }, data, into, effect));
+        };
+        let changes = how.operation != OpHandle::NO_OP.0 as u32;
+        let fetch = || match changes {
+            false => deliver(&reached, &into),
+            true => reached.change(|spot| {
+                deliver_from(spot, &into)?;
+                spot.combine(how, data)
+            }),
+        };
+        self.outcome(there, direct.alone(there.target, fetch))?;
+        Ok(self.user_request(effect, true))
+    }
+
+    /// `data` holds two elements: writes the first if the second is there, and reads what was there before.
+    pub fn compare_and_swap(&self, there: &There, data: &[u8], into: Target) -> Result {
+        let Some((direct, reached)) = self.reach(there) else {
+            let at = there.place();
+            self.ask(there.target, |tag| Order::Compare { at, tag }, data, into, Effect::Plain);
+            return Ok(());
+        };
+        let swap = || {
+            reached.change(|spot| {
+                deliver_from(spot, &into)?;
+                spot.compare_and_swap(data).map(drop)
+            })
+        };
+        self.outcome(there, direct.alone(there.target, swap))
+    }
+}

@@ -1,0 +1,118 @@
+//! What the members of a window on one host share besides its memory: their locks, and what they tell each other of
+//! epochs.
+//!
+//! ```text
+//!   member 0 │ lock │ latch │ posts, by target │ completes, by origin │
+//!   member 1 │ ...
+//! ```
+//! Posts and completes are counts, each written by one member alone: how often a target has posted to this member, and
+//! how often an origin has ended an access epoch to it. All begins with zeros, as the kernel gives them.
+
+use redrt_sync::tickets::{Latch, Tickets};
+use std::sync::atomic::AtomicU32;
+
+/// What others write all the time is not in the lines that somebody waits for.
+#[repr(C, align(64))]
+struct Line<T>(T);
+
+#[repr(C)]
+struct Head {
+    tickets: Line<Tickets>,
+    latch: Line<Latch>,
+}
+
+const LINE_BYTES: usize = align_of::<Line<u8>>();
+const WORD_BYTES: usize = size_of::<AtomicU32>();
+/// Memory of members begins on a page.
+const PAGE_BYTES: usize = 4096;
+
+/// The shared words of a window.
+pub struct Control {
+    start: *const u8,
+    member_count: usize,
+}
+
+// SAFETY: - an address of memory that is mapped as long as this is; everything in it is atomic.
+unsafe impl Send for Control {}
+// SAFETY: as for Send.
+unsafe impl Sync for Control {}
+
+fn stride(member_count: usize) -> usize {
+    size_of::<Head>() + (2 * member_count * WORD_BYTES).next_multiple_of(LINE_BYTES)
+}
+
+impl Control {
+    /// Bytes for a window of so many members.
+    pub fn bytes(member_count: usize) -> usize {
+        (member_count * stride(member_count)).next_multiple_of(PAGE_BYTES)
+    }
+
+    /// The words at `start`.
+    ///
+    /// # Safety
+    /// [`Control::bytes`] bytes there are mapped as long as this is used, at the beginning of a page, and were zeros.
+    pub unsafe fn new(start: usize, member_count: usize) -> Self {
+        Self { start: std::ptr::with_exposed_provenance(start), member_count }
+    }
+
+    fn head(&self, member: u32) -> &Head {
+        assert!((member as usize) < self.member_count, "member {member} of {}", self.member_count);
+        // SAFETY: - in bounds by the assertion; a multiple of lines from a page on; atomics only.
+        unsafe { &*self.start.add(member as usize * stride(self.member_count)).cast::<Head>() }
+    }
+
+    /// The lock of a member's part of the window.
+    pub fn tickets(&self, member: u32) -> &Tickets {
+        &self.head(member).tickets.0
+    }
+
+    /// Held by who combines something with a member's memory.
+    pub fn latch(&self, member: u32) -> &Latch {
+        &self.head(member).latch.0
+    }
+
+    fn word(&self, member: u32, number: usize) -> &AtomicU32 {
+        let words = std::ptr::from_ref(self.head(member)).cast::<u8>();
+        assert!(number < 2 * self.member_count, "word {number} of {} members", self.member_count);
+        // SAFETY: - behind the head are two words for each member.
+        unsafe { &*words.add(size_of::<Head>() + number * WORD_BYTES).cast::<AtomicU32>() }
+    }
+
+    /// How often `target` has posted to `member`.
+    pub fn posts(&self, member: u32, target: u32) -> &AtomicU32 {
+        self.word(member, target as usize)
+    }
+
+    /// How often `origin` has ended an access epoch to `member`.
+    pub fn completes(&self, member: u32, origin: u32) -> &AtomicU32 {
+        self.word(member, self.member_count + origin as usize)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn words_are_apart_and_within() {
+        for member_count in [1, 3, 17, 256] {
+            let bytes = Control::bytes(member_count);
+            let memory = vec![[0u64; PAGE_BYTES / 8]; bytes / PAGE_BYTES + 1];
+            let start = (memory.as_ptr() as usize).next_multiple_of(PAGE_BYTES);
+            // SAFETY: - a page more than that are there, all zeros, until the end of this round.
+            let control = unsafe { Control::new(start, member_count) };
+            let mut seen = BTreeSet::new();
+            let count = member_count as u32;
+            for member in 0..count {
+                let others =
+                    (0..count).flat_map(|other| [control.posts(member, other), control.completes(member, other)]);
+                let mut places: Vec<_> = others.map(|word| word.as_ptr() as usize).collect();
+                places.push(std::ptr::from_ref(control.tickets(member)) as usize);
+                places.push(std::ptr::from_ref(control.latch(member)) as usize);
+                assert!(places.iter().all(|place| (start..start + bytes).contains(place)));
+                assert!(places.into_iter().all(|place| seen.insert(place)));
+            }
+        }
+    }
+}

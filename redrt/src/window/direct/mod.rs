@@ -1,0 +1,245 @@
+//! Windows whose members are on one host and reach each other's memory by themselves: no message, and nothing that a
+//! target would have to do.
+//!
+//! ```text
+//!   origin                              memory that all map
+//!     │ MPI_Win_lock ── draw a ticket ──▶ control │ lock, latch, posts, completes of each member
+//!     │ MPI_Put ─────── copy ───────────▶ memory  │ part of each member; or it is the program's, which the kernel copies
+//!     │ MPI_Accumulate  latch, combine ─▶         │
+//!     │ MPI_Win_flush ─ barrier           of the processor, not of processes
+//! ```
+//! Whether a window is one its members agree on when they make it (`window::create`): where there are no replicas, all
+//! are on one host and share its memory. It is then so for all operations on it. Two ways to one memory would be neither
+//! atomic nor ordered with respect to each other.
+//!
+//! An operation is over when its call returns, so ordering needs nothing. Accumulates, and what they fetch and compare,
+//! hold the target's latch for as long as they last; so they are atomic whatever the operation, the type and the
+//! alignment are. Locks are [`Tickets`](redrt_sync::tickets::Tickets). Who waits for one, for a post or for a complete
+//! waits as at a board (`engine::meeting`), and who gives it wakes those that sleep.
+//!
+//! A process that dies holding a lock leaves it locked. No process outlives that: without replicas the job ends.
+
+mod control;
+mod memory;
+
+pub use control::Control;
+pub use memory::{Part, Reached};
+
+use super::memory::Mapping;
+use crate::coll::barrier::barrier;
+
+use crate::comm::Comm;
+use crate::error::Result;
+use redrt_engine as engine;
+use redrt_engine::doorbell;
+use redrt_engine::meeting::Meeting;
+use redrt_engine::tasks::block_on;
+use redrt_process::pause;
+use redrt_sync::fence;
+use redrt_sync::tickets::Ticket;
+use redrt_transport::board::Member;
+use redrt_transport::shm;
+use redrt_transport::shm::Segment;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Calls that complete something after which incoming messages are drained though nobody here waits for any: others may
+/// wait for what only this process can do, or for the core that it polls the window on.
+const CALLS_PER_PROGRESS: u32 = 64;
+
+/// A window on one host, as a member reaches it.
+pub struct Direct {
+    control: Control,
+    parts: Box<[Part]>,
+    members: Box<[Member]>,
+    segment: Segment,
+    rank: u32,
+    shares_core: bool,
+    calls: AtomicU32,
+    /// How many posts of each target have begun an access epoch here.
+    started: Box<[AtomicU32]>,
+    /// How many completes of each origin have ended an exposure epoch here.
+    ended: Box<[AtomicU32]>,
+    /// Where the control words are, and the parts of a window that the library has allocated.
+    _mapping: Mapping,
+}
+
+/// What a member waits for.
+#[derive(Clone, Copy)]
+enum Awaited {
+    /// Its turn at a lock.
+    Turn(u32, Ticket),
+    /// That a target has posted so often.
+    Post(u32, u32),
+    /// That an origin has completed so often.
+    Complete(u32, u32),
+}
+
+/// A wait that lasts.
+struct Wait {
+    direct: Arc<Direct>,
+    awaited: Awaited,
+}
+
+impl Meeting for Wait {
+    fn has_come(&self) -> bool {
+        self.direct.has_come(self.awaited)
+    }
+
+    fn missing(&self, _: &dyn Fn(u64) -> String) -> Option<String> {
+        let what = match self.awaited {
+            Awaited::Turn(target, _) => format!("its turn at the lock of a window at rank {target}"),
+            Awaited::Post(target, _) => format!("rank {target} to call MPI_Win_post"),
+            Awaited::Complete(origin, _) => format!("rank {origin} to call MPI_Win_complete"),
+        };
+        (!self.has_come()).then_some(what)
+    }
+}
+
+fn counters(count: usize) -> Box<[AtomicU32]> {
+    (0..count).map(|_| AtomicU32::new(0)).collect()
+}
+
+impl Direct {
+    /// The window of `members`, of whom this process is number `rank`, with these parts. `mapping` begins with the
+    /// control words.
+    pub fn new(segment: Segment, members: Box<[Member]>, rank: u32, parts: Box<[Part]>, mapping: Mapping) -> Self {
+        let count = members.len();
+        // SAFETY: - the caller has mapped that much, fresh from the kernel; it is kept beside the words.
+        let control = unsafe { Control::new(mapping.start(), count) };
+        let shares_core = engine::cell().lock().shares_core();
+        let (started, ended, calls) = (counters(count), counters(count), AtomicU32::new(0));
+        Self { control, parts, members, segment, rank, shares_core, calls, started, ended, _mapping: mapping }
+    }
+
+    /// A member's part.
+    #[inline]
+    pub fn part(&self, member: u32) -> &Part {
+        &self.parts[member as usize]
+    }
+
+    fn has_come(&self, awaited: Awaited) -> bool {
+        // Counts wrap around: the difference is small, or that of a count that is behind.
+        let reached = |word: &AtomicU32, count: u32| (word.load(Ordering::Acquire).wrapping_sub(count) as i32) >= 0;
+        match awaited {
+            Awaited::Turn(target, ticket) => self.control.tickets(target).has_come(ticket),
+            Awaited::Post(target, count) => reached(self.control.posts(self.rank, target), count),
+            Awaited::Complete(origin, count) => reached(self.control.completes(self.rank, origin), count),
+        }
+    }
+
+    fn wait(self: &Arc<Self>, awaited: Awaited) {
+        if !self.has_come(awaited) {
+            let meeting = || Box::new(Wait { direct: self.clone(), awaited }) as Box<dyn Meeting>;
+            engine::cell().await_shared(self.shares_core, || self.has_come(awaited), meeting);
+        }
+    }
+
+    /// Wakes these members if they sleep.
+    fn rouse(&self, members: &[Member]) {
+        let sleeps = members.iter().map(|member| (member.process, self.segment.sleep_word(member.process)));
+        shm::rouse(sleeps, doorbell::poke);
+    }
+
+    /// Counts one on, and wakes the member that waits for it.
+    fn tell(&self, word: &AtomicU32, member: u32) {
+        // This member alone writes it.
+        word.store(word.load(Ordering::Relaxed).wrapping_add(1), Ordering::Release);
+        self.rouse(std::slice::from_ref(&self.members[member as usize]));
+    }
+
+    /// Locks a member's part.
+    pub fn lock(self: &Arc<Self>, target: u32, exclusive: bool) {
+        let tickets = self.control.tickets(target);
+        let ticket = tickets.draw(exclusive);
+        self.wait(Awaited::Turn(target, ticket));
+        if tickets.enter(ticket) {
+            self.rouse(&self.members);
+        }
+    }
+
+    /// Gives the lock back; all that was done meanwhile is seen by the next one.
+    pub fn unlock(&self, target: u32, exclusive: bool) {
+        if self.control.tickets(target).leave(exclusive) {
+            self.rouse(&self.members);
+        }
+        self.make_progress();
+    }
+
+    /// What was done before is done for all, before anything that is done afterwards.
+    pub fn flush(&self) {
+        fence::full();
+        self.make_progress();
+    }
+
+    /// To be called by what a program may call again and again until others have done something.
+    pub fn make_progress(&self) {
+        let calls = self.calls.load(Ordering::Relaxed).wrapping_add(1);
+        self.calls.store(calls, Ordering::Relaxed);
+        if calls.is_multiple_of(CALLS_PER_PROGRESS) {
+            engine::cell().poll_once();
+            if self.shares_core {
+                pause::yield_now();
+            }
+        }
+    }
+
+    /// A fence: all have come, and what they did before is done.
+    pub fn fence(&self, comm: &Comm) -> Result {
+        Ok(block_on(barrier(comm.blocking_peers()?))?)
+    }
+
+    /// Tells origins that this member has posted.
+    pub fn post(&self, origins: &[u32]) {
+        for origin in origins {
+            self.tell(self.control.posts(*origin, self.rank), *origin);
+        }
+    }
+
+    /// Waits until these targets have posted.
+    pub fn start(self: &Arc<Self>, targets: &[u32]) {
+        for target in targets {
+            let count = self.started[*target as usize].fetch_add(1, Ordering::Relaxed).wrapping_add(1);
+            self.wait(Awaited::Post(*target, count));
+        }
+    }
+
+    /// Tells targets that the access epoch has ended.
+    pub fn complete(&self, targets: &[u32]) {
+        for target in targets {
+            self.tell(self.control.completes(*target, self.rank), *target);
+        }
+    }
+
+    /// Waits until these origins have ended their access epochs, and ends the exposure epoch.
+    pub fn end_exposure(self: &Arc<Self>, origins: &[u32]) {
+        for origin in origins {
+            let count = self.ended[*origin as usize].fetch_add(1, Ordering::Relaxed).wrapping_add(1);
+            self.wait(Awaited::Complete(*origin, count));
+        }
+    }
+
+    /// Whether they have.
+    pub fn have_completed(&self, origins: &[u32]) -> bool {
+        let next = |origin: u32| self.ended[origin as usize].load(Ordering::Relaxed).wrapping_add(1);
+        origins.iter().all(|origin| self.has_come(Awaited::Complete(*origin, next(*origin))))
+    }
+
+    /// Holds a member's latch while `act` combines something with its memory.
+    pub fn alone<T>(&self, target: u32, act: impl FnOnce() -> T) -> T {
+        /// Given back whatever `act` does.
+        struct Taken<'a>(&'a redrt_sync::tickets::Latch);
+        impl Drop for Taken<'_> {
+            fn drop(&mut self) {
+                self.0.give_back();
+            }
+        }
+        let latch = self.control.latch(target);
+        while !latch.try_take() {
+            // Its owner may need the core, and has it for a moment only.
+            if self.shares_core { pause::yield_now() } else { std::hint::spin_loop() }
+        }
+        let _taken = Taken(latch);
+        act()
+    }
+}

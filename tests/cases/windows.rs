@@ -1,0 +1,157 @@
+//! Windows whose members share a host: what they do to each other's memory at once, and how jobs end in which somebody
+//! waits for a lock.
+
+use redrt_tests::{Ended, Job, compile_source};
+use std::time::Duration;
+
+/// A program whose ranks do something with `win`, a window of `CELLS` longs at each, zeros at first, and in `memory`.
+fn with_window(flavor: &str, body: &str) -> String {
+    let make = match flavor {
+        "allocated" => "MPI_Win_allocate(BYTES, 8, MPI_INFO_NULL, MPI_COMM_WORLD, &memory, &win);",
+        "shared" => "MPI_Win_allocate_shared(BYTES, 8, MPI_INFO_NULL, MPI_COMM_WORLD, &memory, &win);",
+        _ => "memory = calloc(1, BYTES); MPI_Win_create(memory, BYTES, 8, MPI_INFO_NULL, MPI_COMM_WORLD, &win);",
+    };
+    format!(
+        r#"
+        #include <mpi.h>
+        #include <signal.h>
+        #include <stdio.h>
+        #include <stdlib.h>
+        #include <string.h>
+        enum {{ CELLS = 1000, BYTES = 8 * CELLS, TURNS = 300 }};
+        #define CHECK(condition) do {{ if (!(condition)) {{ puts(#condition); MPI_Abort(MPI_COMM_WORLD, 3); }} }} while (0)
+        int main(int argc, char **argv) {{
+            int rank, size;
+            long *memory;
+            MPI_Win win;
+            MPI_Init(&argc, &argv);
+            MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+            MPI_Comm_size(MPI_COMM_WORLD, &size);
+            {make}
+            memset(memory, 0, BYTES);
+            MPI_Barrier(MPI_COMM_WORLD);
+            {body}
+            MPI_Win_free(&win);
+            if (rank == 0)
+                puts("done");
+            MPI_Finalize();
+            return 0;
+        }}"#
+    )
+}
+
+const FLAVORS: [&str; 3] = ["allocated", "shared", "created"];
+
+#[track_caller]
+fn run(flavor: &str, transport: &str, body: &str) -> Ended {
+    let (_directory, program) = compile_source(&with_window(flavor, body));
+    Job::new(4, &program).transport(transport).run()
+}
+
+/// All add to the same elements: whole stretches, every second one of them, and single ones with what was there before.
+/// Whichever of these come together, nothing is lost (MPI-5.0 §12.7.1).
+#[test]
+fn accumulates_of_all_kinds_are_atomic_with_respect_to_each_other() {
+    let body = "
+        MPI_Datatype pairs;
+        long ones[CELLS], before, one = 1;
+        for (int k = 0; k < CELLS; k++)
+            ones[k] = 1;
+        MPI_Type_vector(CELLS / 2, 1, 2, MPI_LONG, &pairs);
+        MPI_Type_commit(&pairs);
+        MPI_Win_lock_all(0, win);
+        for (int turn = 0; turn < TURNS; turn++) {
+            MPI_Accumulate(ones, CELLS, MPI_LONG, 0, 0, CELLS, MPI_LONG, MPI_SUM, win);
+            MPI_Accumulate(ones, CELLS / 2, MPI_LONG, 0, 0, 1, pairs, MPI_SUM, win);
+            MPI_Fetch_and_op(&one, &before, MPI_LONG, 0, 0, MPI_SUM, win);
+            long found = -1, wanted;
+            do {
+                wanted = found;
+                long more = wanted + 1;
+                MPI_Compare_and_swap(&more, &wanted, &found, MPI_LONG, 1, 7, win);
+                MPI_Win_flush(1, win);
+            } while (found != wanted);
+        }
+        MPI_Win_unlock_all(win);
+        MPI_Barrier(MPI_COMM_WORLD);
+        MPI_Win_lock(MPI_LOCK_SHARED, rank, 0, win);
+        for (int k = 0; k < CELLS && rank == 0; k++)
+            CHECK(memory[k] == (long)size * TURNS * (1 + (k % 2 == 0) + (k == 0)));
+        CHECK(rank != 1 || memory[7] == (long)size * TURNS);
+        MPI_Win_unlock(rank, win);
+        MPI_Type_free(&pairs);";
+    for flavor in FLAVORS {
+        for transport in ["shm", "tcp"] {
+            if (flavor, transport) != ("shared", "tcp") {
+                let _ = run(flavor, transport, body).ended_well().printed("done\n");
+            }
+        }
+    }
+}
+
+/// What is written under an exclusive lock is one whole to all that have a shared one.
+#[test]
+fn readers_never_see_half_of_what_a_writer_writes() {
+    let body = "
+        long cells[CELLS];
+        for (int turn = 1; turn <= TURNS; turn++) {
+            int target = turn % size;
+            if (turn % 4 == rank) {
+                for (int k = 0; k < CELLS; k++)
+                    cells[k] = turn;
+                MPI_Win_lock(MPI_LOCK_EXCLUSIVE, target, 0, win);
+                MPI_Put(cells, CELLS / 2, MPI_LONG, target, 0, CELLS / 2, MPI_LONG, win);
+                MPI_Put(cells, CELLS / 2, MPI_LONG, target, CELLS / 2, CELLS / 2, MPI_LONG, win);
+            } else {
+                MPI_Win_lock(MPI_LOCK_SHARED, target, 0, win);
+                MPI_Get(cells, CELLS, MPI_LONG, target, 0, CELLS, MPI_LONG, win);
+                MPI_Win_flush(target, win);
+                for (int k = 0; k < CELLS; k++)
+                    CHECK(cells[k] == cells[0]);
+            }
+            MPI_Win_unlock(target, win);
+        }
+        MPI_Barrier(MPI_COMM_WORLD);";
+    for flavor in FLAVORS {
+        let _ = run(flavor, "shm", body).ended_well().printed("done\n");
+    }
+}
+
+/// Nobody serves a lock in shared memory, and nobody gives back what a process held that has died: the job ends.
+#[test]
+fn a_process_that_dies_with_a_lock_ends_the_job() {
+    let body = "
+        if (rank == 1) {
+            MPI_Win_lock(MPI_LOCK_EXCLUSIVE, 0, 0, win);
+            MPI_Barrier(MPI_COMM_WORLD);
+            raise(SIGKILL);
+        }
+        MPI_Barrier(MPI_COMM_WORLD);
+        MPI_Win_lock(rank == 2 ? MPI_LOCK_SHARED : MPI_LOCK_EXCLUSIVE, 0, 0, win);
+        MPI_Win_unlock(0, win);";
+    for flavor in FLAVORS {
+        let _ = run(flavor, "shm", body).ended_with(128 + 9).said("rank 1").within(Duration::from_secs(10));
+    }
+}
+
+/// Who waits for what somebody else will not do is told.
+#[test]
+fn a_deadlock_in_a_window_is_told() {
+    for (body, says) in [
+        (
+            "if (rank == 0) MPI_Win_lock(MPI_LOCK_EXCLUSIVE, 0, 0, win);
+             MPI_Barrier(MPI_COMM_WORLD);
+             if (rank == 0) MPI_Barrier(MPI_COMM_WORLD);
+             MPI_Win_lock(MPI_LOCK_EXCLUSIVE, 0, 0, win);",
+            "rank 2 waits for its turn at the lock of a window at rank 0",
+        ),
+        (
+            "MPI_Group group;
+             MPI_Win_get_group(win, &group);
+             MPI_Win_start(group, 0, win);",
+            "to call MPI_Win_post",
+        ),
+    ] {
+        let _ = run("allocated", "shm", body).ended_with(1).said("deadlock").said(says);
+    }
+}
