@@ -23,6 +23,7 @@ mod protocol;
 mod report;
 mod runner;
 mod startup;
+mod windows;
 
 use anyhow::{Context, Result};
 use clap::Parser;
@@ -67,6 +68,8 @@ struct Arguments {
 enum Part {
     /// Libraries beside each other.
     Pairs,
+    /// One-sided communication and streams, beside each other.
+    Windows,
     /// Whole programs, beside each other.
     Programs,
     /// Jobs that only begin and end.
@@ -118,6 +121,9 @@ fn main() -> Result<()> {
     if wanted(Part::Pairs) {
         let programs = pairs::build(root, &work, &present)?;
         report.pairs = pairs::measure(&programs, effort)?;
+    }
+    if wanted(Part::Windows) {
+        report.beside.push(windows::measure(root, &work, &present, effort)?);
     }
     if wanted(Part::Programs) {
         report.beside.push(programs::measure(root, &work, &present, effort)?);
