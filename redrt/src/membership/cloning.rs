@@ -20,7 +20,7 @@ use redrt_engine::cloning::Held;
 use redrt_sync::fence;
 use redrt_transport::descriptors;
 use redrt_transport::shm::Segment;
-use redrt_wire::control::{CLONER_FD_VARIABLE, FromAgent, Place, SharedMemory, ToAgent, Welcome};
+use redrt_wire::control::{CLONER_FD_VARIABLE, CopyPlace, FromAgent, SharedMemory, ToAgent, Welcome};
 use std::cell::RefCell;
 use std::ffi::c_void;
 use std::io;
@@ -127,7 +127,7 @@ fn become_copy(hushed: &mut Hushed, held: &mut Held) -> io::Result<()> {
             ));
         }
     };
-    let Place { me, incarnation, host, host_number, local_process_count, listen } = place;
+    let CopyPlace { me, incarnation, host, host_number, local_process_count, listen } = place;
     let welcome = Welcome {
         me,
         incarnation,

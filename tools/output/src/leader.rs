@@ -4,7 +4,7 @@
 //! (that is what this mode is for), so places are counted in lines and bytes of the last line, not in bytes of all.
 //! What a replica has printed beyond the leader is kept.
 
-use super::place::Place;
+use super::position::TextPosition;
 use redrt_types::ReplicaIndex;
 use std::collections::VecDeque;
 
@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 struct Source {
     index: ReplicaIndex,
     /// Where its kept text begins.
-    place: Place,
+    place: TextPosition,
     /// What it has printed beyond what was shown.
     pending: VecDeque<u8>,
     /// All that it has printed.
@@ -26,7 +26,7 @@ impl Source {
     fn new(index: ReplicaIndex) -> Self {
         Self {
             index,
-            place: Place::default(),
+            place: TextPosition::default(),
             pending: VecDeque::new(),
             printed_bytes: 0,
             late_bytes: 0,
@@ -35,7 +35,7 @@ impl Source {
     }
 
     /// Drops what lies before a place.
-    fn skip_to(&mut self, shown: &Place) {
+    fn skip_to(&mut self, shown: &TextPosition) {
         while !self.pending.is_empty() {
             let line_end = self.pending.iter().position(|byte| *byte == b'\n');
             let count = if self.place.lines < shown.lines {
@@ -65,12 +65,12 @@ impl Source {
 pub(super) struct LeaderStream {
     /// In order of leadership.
     sources: Vec<Source>,
-    shown: Place,
+    shown: TextPosition,
 }
 
 impl LeaderStream {
     pub fn new(replicas: impl IntoIterator<Item = ReplicaIndex>) -> Self {
-        Self { sources: replicas.into_iter().map(Source::new).collect(), shown: Place::default() }
+        Self { sources: replicas.into_iter().map(Source::new).collect(), shown: TextPosition::default() }
     }
 
     pub fn ahead_bytes(&self, replica: ReplicaIndex) -> usize {

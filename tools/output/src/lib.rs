@@ -6,6 +6,6 @@ pub mod corruption;
 mod leader;
 pub mod lines;
 pub mod mismatch;
-mod place;
+mod position;
 pub mod sphere_stream;
 mod voted;
