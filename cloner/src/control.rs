@@ -166,10 +166,10 @@ impl Control {
         self.ask(Ask::Timer, Request { extra, ..Request::default() }).map(drop)
     }
 
-    /// Stops all threads. When this control goes away, they go on.
-    pub fn park(&self) -> Result<Parked<'_>, Error> {
-        let (reply, _) =
-            exchange(&self.stream, Ask::Park, Request::default()).during(Phase::Cut, "the agent does not answer")?;
+    /// Stops all threads, for one of the purposes in [`cloner_agent::abi`]. When this control goes away, they go on.
+    pub fn park(&self, purpose: u32) -> Result<Parked<'_>, Error> {
+        let request = Request { arg: purpose, ..Request::default() };
+        let (reply, _) = exchange(&self.stream, Ask::Park, request).during(Phase::Cut, "the agent does not answer")?;
         if reply.status < 0 {
             let cause = io::Error::from_raw_os_error(-reply.status);
             let what = match reply.tid {

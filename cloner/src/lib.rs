@@ -16,6 +16,7 @@ pub mod maps;
 pub mod net;
 pub mod ranges;
 pub mod secure;
+pub mod shared;
 pub mod source;
 mod sparse;
 pub mod sys;

@@ -14,7 +14,6 @@ mod channel;
 mod decision;
 mod error;
 mod frame;
-mod hashable_map;
 pub mod matching;
 #[cfg_attr(not(any(test, feature = "mutation")), allow(dead_code))]
 mod mutation;
@@ -22,6 +21,7 @@ mod outcome;
 mod replica;
 #[cfg(any(test, feature = "sim"))]
 pub mod sim;
+mod table;
 pub mod view;
 
 pub use decision::Lookup;

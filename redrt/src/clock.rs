@@ -98,7 +98,8 @@ pub fn wtime() -> f64 {
         let _inside = threads::enter_quietly();
         agreed_ns(libc::CLOCK_MONOTONIC)
     } else {
-        shown_ns(libc::CLOCK_MONOTONIC)
+        // It goes on where it was in a process that was restored, on another host or after a restart of this one.
+        redrt_process::clock::shifted(shown_ns(libc::CLOCK_MONOTONIC))
     };
     now as f64 * 1e-9
 }

@@ -2,6 +2,7 @@
 
 mod arbitration;
 mod attribution;
+mod checkpoints;
 mod clocks;
 mod corrupt;
 mod determinism;

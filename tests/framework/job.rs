@@ -50,6 +50,23 @@ impl Job {
         }
     }
 
+    /// One that goes on from the newest checkpoint in this directory.
+    #[must_use]
+    pub fn resume(store: &Path) -> Self {
+        Self::resume_with(&[store.display().to_string()])
+    }
+
+    /// `--resume` with these words behind it.
+    #[must_use]
+    pub fn resume_with(words: &[String]) -> Self {
+        let mut job = Self::new(1, Path::new(""));
+        job.options.clear();
+        job.program.clear();
+        job.options.push("--resume".into());
+        job.options.extend_from_slice(words);
+        job
+    }
+
     /// A job of one of the test programs.
     #[must_use]
     pub fn of(program: &Program) -> Self {
@@ -317,6 +334,12 @@ impl Running {
         self.wait_until("stop", |job| is_stopped(job.redrun()) && is_stopped(outer));
         send(outer, libc::SIGCONT);
         send(self.redrun(), libc::SIGCONT);
+    }
+
+    /// Whether redrun has ended.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        has_ended(self.redrun())
     }
 
     /// What it has printed until now.

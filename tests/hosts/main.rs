@@ -1,6 +1,7 @@
 //! Jobs over several hosts of a lab; see `tests/lab/README.md`. Skipped with a reason where there can be no lab.
 
 mod attacks;
+mod checkpoints;
 mod connections;
 mod dynamic;
 mod faults;

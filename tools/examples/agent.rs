@@ -49,7 +49,7 @@ impl Agent {
             ToAgent::Cards(cards) => self.cards = Some(cards),
             ToAgent::View(view) => self.view = view.number.0,
             ToAgent::Release => self.released = true,
-            ToAgent::Place(_) | ToAgent::Pins(_) => panic!("this program cannot be cloned"),
+            ToAgent::Place(_) | ToAgent::Pins(_) | ToAgent::LineGoes(_) => panic!("this program cannot be cloned"),
             // It has no memory that others have, and asks nothing about other jobs.
             ToAgent::Scrub(_) | ToAgent::Dynamic(..) => {}
             // It remembers nothing of what it sent, and makes no progress for others.

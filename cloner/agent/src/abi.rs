@@ -6,7 +6,7 @@
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// Grows with each change of anything in this file.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 /// The first word of a [`Block`].
 pub const MAGIC: u64 = 0x6b6c_6263_6465_7231;
 /// Real-time signal 33: the C library keeps it for itself and does not let programs block it.
@@ -19,6 +19,11 @@ pub const PENDING_COUNT_MAX: usize = 8;
 pub const EXCLUDED_COUNT_MAX: usize = 64;
 /// Descriptors below this can be left out by the embedder.
 pub const EXCLUDED_DESCRIPTOR_END: i32 = 1 << 16;
+
+/// What a cut is for: a copy that runs beside its source.
+pub const CUT_FOR_COPY: u32 = 0;
+/// What a cut is for: a process that goes on where this one is, when this one has ended.
+pub const CUT_FOR_SUCCESSOR: u32 = 1;
 
 /// [`Slot::state`]: the signal is on its way.
 pub const SLOT_SIGNALLED: u32 = 1;

@@ -15,8 +15,9 @@ const KILLED: u64 = 137;
 pub struct Hooks {
     /// Passed to each.
     pub context: *mut c_void,
-    /// Before threads are stopped: take your locks. Anything but 0 refuses the cut with this error number.
-    pub before_cut: Option<unsafe extern "C" fn(*mut c_void) -> i32>,
+    /// Before threads are stopped: take your locks. The second argument is one of the `CUT_` constants of
+    /// [`crate::abi`]. Anything but 0 refuses the cut with this error number.
+    pub before_cut: Option<unsafe extern "C" fn(*mut c_void, u32) -> i32>,
     /// All threads are stopped, the image is about to be taken.
     pub at_cut: Option<unsafe extern "C" fn(*mut c_void)>,
     /// In the source, threads still stopped: give your locks back. The argument is 1 when the clone went well so far.
@@ -172,7 +173,7 @@ impl Session<'_> {
             },
             Ask::Reset => self.block.timer_count = 0,
             Ask::Timer => reply.status = self.note_timer(request),
-            Ask::Park => self.park(reply),
+            Ask::Park => self.park(request.arg, reply),
             Ask::Release if self.waiting => {
                 park::let_go(self.block);
                 self.waiting = false;
@@ -216,7 +217,7 @@ impl Session<'_> {
         copy as i32
     }
 
-    fn park(&mut self, reply: &mut Reply) {
+    fn park(&mut self, purpose: u32, reply: &mut Reply) {
         if self.parked || self.waiting {
             reply.status = -libc::EALREADY;
             return;
@@ -224,7 +225,7 @@ impl Session<'_> {
         let hooks = self.hooks();
         if let Some(hook) = hooks.before_cut {
             // SAFETY: - the embedder's promise.
-            let refused = unsafe { hook(hooks.context) };
+            let refused = unsafe { hook(hooks.context, purpose) };
             if refused != 0 {
                 reply.status = -refused.abs();
                 return;

@@ -20,6 +20,8 @@ pub struct Present {
     pub standard: [OwnedFd; 3],
     /// Others, in these numbers.
     pub given: Vec<(RawFd, OwnedFd)>,
+    /// The process goes on where that of the image has ended: files that have grown since are cut.
+    pub succeeds: bool,
 }
 
 /// Makes all descriptors, in the numbers that the program knows, and closes all others but `kept`. `kept` are moved out
@@ -45,7 +47,7 @@ pub fn restore(
                 let (_, first) = first.ok_or_else(|| failed(io::Error::other("its twin is missing")))?;
                 above(first, base)
             }
-            None => make(descriptor, memory, &present.standard, &mut ends).and_then(|fd| above(&fd, base)),
+            None => make(descriptor, memory, present, &mut ends).and_then(|fd| above(&fd, base)),
         };
         made.push((descriptor.fd, fd.map_err(failed)?));
     }
@@ -132,12 +134,13 @@ fn make_pipes(pipes: &[Pipe]) -> io::Result<Ends> {
     Ok(ends)
 }
 
-fn make(descriptor: &Descriptor, memory: &Memory, standard: &[OwnedFd; 3], ends: &mut Ends) -> io::Result<OwnedFd> {
+fn make(descriptor: &Descriptor, memory: &Memory, present: &Present, ends: &mut Ends) -> io::Result<OwnedFd> {
+    let Present { standard, succeeds, .. } = present;
     // SAFETY: - called with results of system calls that make a descriptor: errors are negative, others are nobody else's.
     let own = |fd: i32| Errno::result(fd).map(|fd| unsafe { OwnedFd::from_raw_fd(fd) }).map_err(io::Error::from);
     let fd = match &descriptor.open {
         Open::Standard(number) => return standard[usize::from(*number)].try_clone(),
-        Open::Path { path, position } => {
+        Open::Path { path, position, len } => {
             let path = CString::new(path.as_str())?;
             // SAFETY: - path ends with NUL.
             let fd = own(unsafe {
@@ -146,6 +149,15 @@ fn make(descriptor: &Descriptor, memory: &Memory, standard: &[OwnedFd; 3], ends:
             if *position != 0 && descriptor.flags & libc::O_PATH == 0 {
                 // SAFETY: - touches no memory.
                 Errno::result(unsafe { libc::lseek(fd.as_raw_fd(), *position as i64, libc::SEEK_SET) })?;
+            }
+            let is_written = descriptor.flags & libc::O_ACCMODE != libc::O_RDONLY;
+            if let Some(len) = len.filter(|_| *succeeds && is_written) {
+                let file = std::fs::File::from(fd);
+                // What was written behind that since is written again.
+                if file.metadata()?.len() > len {
+                    file.set_len(len)?;
+                }
+                return Ok(file.into());
             }
             return Ok(fd);
         }

@@ -57,6 +57,9 @@ pub struct Receiver {
     pub standard: [OwnedFd; 3],
     /// Further descriptors for the copy, in these numbers, which the source has left out.
     pub given: Vec<(RawFd, OwnedFd)>,
+    /// The process of the image has ended, and this one goes on in its place: files that have grown since are cut to
+    /// what they were.
+    pub succeeds: bool,
     /// True when this process is privileged only by its user namespace.
     pub drop_capabilities: bool,
 }
@@ -96,7 +99,7 @@ pub fn receive(receiver: Receiver) -> ! {
 }
 
 fn try_receive(receiver: Receiver) -> io::Result<std::convert::Infallible> {
-    let Receiver { inputs, answers, complaints, listener, standard, given, drop_capabilities } = receiver;
+    let Receiver { inputs, answers, complaints, listener, standard, given, succeeds, drop_capabilities } = receiver;
     let mut answers = answers.map(FrameWriter::new);
     let mut inputs: Vec<Input> = inputs.into_iter().map(FrameReader::new).collect();
     let prologue = begin(&mut inputs, &mut answers)?;
@@ -124,7 +127,7 @@ fn try_receive(receiver: Receiver) -> io::Result<std::convert::Infallible> {
         answers.flush()?;
     }
     first.expect(Kind::Commit)?;
-    let present = files::Present { standard, given };
+    let present = files::Present { standard, given, succeeds };
     become_copy(&end.state, &memory, prologue.extended_state, [complaints, listener], &present, drop_capabilities)
 }
 
@@ -253,7 +256,7 @@ fn become_copy(
     if list_bytes as u64 > hole / 2 {
         return Err(io::Error::other("too many areas or threads for the restorer"));
     }
-    let place = restorer::RestorerMemory::new(data_at, list_bytes)?;
+    let place = restorer::Place::new(data_at, list_bytes)?;
     let situation = plan::Situation {
         kept: &kept_memory,
         areas: &memory.layout().areas,

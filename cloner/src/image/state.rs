@@ -4,7 +4,7 @@ use crate::ranges::RangeSet;
 use serde::{Deserialize, Serialize};
 
 /// Grows with each change of the image.
-pub const IMAGE_VERSION: u32 = 2;
+pub const IMAGE_VERSION: u32 = 3;
 
 /// Who is to be copied, and what both hosts must have in common.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -216,6 +216,8 @@ pub enum Open {
         path: String,
         /// Where reading or writing goes on.
         position: u64,
+        /// Bytes of a regular file.
+        len: Option<u64>,
     },
     /// One end of a pipe within the process.
     Pipe {

@@ -179,8 +179,9 @@ fn path(control: &Control, fd: i32, link: &str, position: u64) -> Result<Open, S
         return Err(format!("the deleted file {link}"));
     }
     match facts.st_mode & libc::S_IFMT {
-        libc::S_IFREG | libc::S_IFDIR => Ok(Open::Path { path: link.to_owned(), position }),
-        libc::S_IFCHR if DEVICES.contains(&link) => Ok(Open::Path { path: link.to_owned(), position: 0 }),
+        libc::S_IFREG => Ok(Open::Path { path: link.to_owned(), position, len: Some(facts.st_size as u64) }),
+        libc::S_IFDIR => Ok(Open::Path { path: link.to_owned(), position, len: None }),
+        libc::S_IFCHR if DEVICES.contains(&link) => Ok(Open::Path { path: link.to_owned(), position: 0, len: None }),
         libc::S_IFCHR => Err(format!("the device {link}")),
         libc::S_IFIFO => Err(format!("the named pipe {link}")),
         _ => Err(format!("{link}, which is not carried")),

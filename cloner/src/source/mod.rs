@@ -30,9 +30,10 @@ use crate::maps::{self, Mapping};
 use crate::net::Stream;
 use crate::ranges::RangeSet;
 use advice::{Advice, Reading};
+use cloner_agent::abi::{CUT_FOR_COPY, CUT_FOR_SUCCESSOR};
 use layout::{Files, Plan};
 use objects::Objects;
-use send::{Cost, Memory, Output, Piece, Sending, Snapshot};
+use send::{Cost, Job, Memory, Output, Piece, Snapshot};
 use std::io::{Read, Write};
 use std::time::{Duration, Instant};
 use twox_hash::XxHash3_64;
@@ -61,6 +62,14 @@ pub struct Options {
     pub flipped_bit: Option<u64>,
     /// The process moves: it stays stopped from the cut on and ends once the copy runs.
     pub moves: bool,
+    /// The image is to go on where the process is, when that has ended; it is no copy that runs beside it.
+    pub succeeds: bool,
+}
+
+impl Options {
+    fn purpose(&self) -> u32 {
+        if self.succeeds { CUT_FOR_SUCCESSOR } else { CUT_FOR_COPY }
+    }
 }
 
 impl Default for Options {
@@ -75,6 +84,7 @@ impl Default for Options {
             verify_memory: false,
             flipped_bit: None,
             moves: false,
+            succeeds: false,
         }
     }
 }
@@ -104,6 +114,8 @@ pub enum Event {
     Tracking(&'static str),
     /// All threads of the program are stopped, and wait for this to be heard.
     Stopped,
+    /// All that the image needs of the stopped program was copied; its threads go on when this was heard.
+    Copied,
     /// Memory is going over.
     Round {
         /// Counts from 1.
@@ -399,7 +411,7 @@ impl<'a> Source<'a> {
 
         let control = self.control;
         let begin = Instant::now();
-        let parked = control.park()?;
+        let parked = control.park(self.options.purpose())?;
         self.steps.note("cut: stop threads");
         events(Event::Stopped);
         let mut found = descriptors::gather(control, self.options.close_unsupported, true)
@@ -448,6 +460,7 @@ impl<'a> Source<'a> {
                 snapshot.flip(bit);
             }
             self.steps.note("cut: copy pages");
+            events(Event::Copied);
             parked.release().during(phase, "the process cannot go on")?;
             self.steps.note("cut: go on");
             downtime = begin.elapsed();
@@ -464,12 +477,12 @@ impl<'a> Source<'a> {
             shared.send(output).during(phase, "cannot send to the destination")?;
         }
         let memory = snapshot.as_ref().map_or(Memory::Live(&control.memory), Memory::Snapshot);
-        let job =
-            Sending { memory, pieces: &pieces, encoding: self.options.encoding, cost: &self.cost, huge: &|_| false };
+        let job = Job { memory, pieces: &pieces, encoding: self.options.encoding, cost: &self.cost, huge: &|_| false };
         send::send(&job, self.outputs, &mut || {}).during(phase, "cannot send to the destination")?;
         if !self.options.moves
             && let Some(parked) = held.take()
         {
+            events(Event::Copied);
             parked.release().during(phase, "the process cannot go on")?;
             downtime = begin.elapsed();
         }

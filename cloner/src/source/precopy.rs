@@ -57,7 +57,8 @@ impl Source<'_> {
         let mut converging = Converging::new(self.options.downtime_target, self.options.round_count_max);
         loop {
             self.round_count += 1;
-            let parked = if self.tracker.needs_stop() { Some(self.control.park()?) } else { None };
+            let parked =
+                if self.tracker.needs_stop() { Some(self.control.park(self.options.purpose())?) } else { None };
             let mut picture = self.look(phase, true)?;
             if let Some(parked) = parked {
                 parked.release().during(phase, "the process cannot go on")?;
@@ -85,7 +86,7 @@ impl Source<'_> {
             let (sent, reading) = (&self.sent, &self.reading);
             let huge = |block| !sent.contains(block) && reading.allows_huge(block);
             let memory = send::Memory::Live(&self.control.memory);
-            let job = send::Sending { memory, pieces: &pieces, encoding: self.options.encoding, cost, huge: &huge };
+            let job = send::Job { memory, pieces: &pieces, encoding: self.options.encoding, cost, huge: &huge };
             send::send(&job, self.outputs, &mut tick)
                 .during(phase, format!("cannot send round {round} to the destination"))?;
             self.end_round(false, phase)?;

@@ -20,17 +20,25 @@ use redrt_wire::clone::Pins;
 use redrt_wire::control::FromAgent;
 use std::io;
 use std::sync::atomic::Ordering;
-use tracing::debug;
 
 /// How far a copy is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Joining {
     /// No view has it.
     Outside,
+    /// It goes on from an image, with the whole job, and has not heard how the others are reached.
+    Restored,
     /// It has its place, and has not heard its leader.
     InView,
     /// It is like any other.
     Done,
+}
+
+impl Joining {
+    /// Whether threads of the program wait before they enter MPI.
+    pub fn is_closed(self) -> bool {
+        matches!(self, Self::Outside | Self::Restored)
+    }
 }
 
 /// The engine, held while an image is taken.
@@ -57,7 +65,7 @@ impl Cell {
     /// and siblings that are behind.
     pub fn help_others(&self) {
         let mut engine = self.lock_at_any_time();
-        if engine.joining == Joining::Outside {
+        if engine.joining.is_closed() {
             return;
         }
         self.take_news(&mut engine);
@@ -74,6 +82,29 @@ impl Cell {
         for card in cards.into_iter().filter(|card| card.process != me && card.process.0 < count) {
             engine.links.set_card(card);
         }
+        if engine.joining == Joining::Restored {
+            engine.joining = Joining::Done;
+            engine.links.pump();
+            self.gate.notify_all();
+            engine.tell_sleeper(&self.sleeper);
+            drop(engine);
+            self.wake();
+        }
+    }
+
+    /// Holds the engine for an image of a line. All other processes of the job are held, too, until all images are
+    /// taken. `None` in a copy that is not in step.
+    pub fn hold_for_line(&self) -> Option<Held<'_>> {
+        self.is_wanted.store(true, Ordering::Relaxed);
+        let mut engine = self.lock_at_any_time();
+        self.is_wanted.store(false, Ordering::Relaxed);
+        if engine.joining != Joining::Done {
+            return None;
+        }
+        engine.flush();
+        // What is in hand may still cause something to be sent, to processes that are copied already.
+        engine.links.suspend();
+        Some(Held { engine, cell: self })
     }
 
     /// Holds the engine for an image. `None` when nobody awaits one: others would keep nothing for the copy.
@@ -86,8 +117,6 @@ impl Cell {
             return None;
         }
         engine.flush();
-        // Threads still run: nobody can be stopped while it shows a line.
-        debug!(target: "engine", "held for a cut");
         Some(Held { engine, cell: self })
     }
 }
@@ -97,6 +126,39 @@ impl Held<'_> {
     pub fn become_copy(&mut self, me: ReplicaId, identity: Identity, shares_core: bool) -> io::Result<()> {
         self.cell.sleeper.become_process(&identity, shares_core)?;
         self.engine.become_copy(me, identity, shares_core);
+        self.cell.choose_bias(&mut self.engine);
+        Ok(())
+    }
+}
+
+impl Held<'_> {
+    /// Sends what connections have taken, and takes in what has reached this host. Whether all that was sent has
+    /// reached the others.
+    pub fn settle(&mut self) -> bool {
+        self.cell.take_news(&mut self.engine);
+        let has_arrived = self.engine.links.flush_networks();
+        while self.engine.receive_from_networks(u64::MAX) {}
+        has_arrived
+    }
+
+    /// Whether anything can come from elsewhere than this host.
+    pub fn uses_networks(&self) -> bool {
+        self.engine.links.uses_networks()
+    }
+
+    /// What waits goes.
+    pub fn resume(mut self) {
+        self.engine.links.pump();
+        let cell = self.cell;
+        drop(self);
+        cell.wake();
+    }
+
+    /// In a process that goes on from an image of a line, as all others of its job do: what it had sent to them and
+    /// they had not taken is where it was.
+    pub fn become_restored(&mut self, identity: Identity, shares_core: bool) -> io::Result<()> {
+        self.cell.sleeper.become_process(&identity, shares_core)?;
+        self.engine.become_restored(identity, shares_core);
         self.cell.choose_bias(&mut self.engine);
         Ok(())
     }
@@ -135,13 +197,21 @@ impl Engine {
         self.deliver_all(matched);
     }
 
+    fn become_restored(&mut self, identity: Identity, shares_core: bool) {
+        self.joining = Joining::Restored;
+        self.shares_core = shares_core;
+        self.links.become_restored(identity);
+        // This host may allow what the last one did not.
+        self.direct_refused = false;
+        self.alarm_ns = None;
+    }
+
     /// Says once that this copy has heard its leader.
     pub(super) fn tell_in_step(&mut self) {
         if !self.replication().replica.is_in_step() {
             return;
         }
         self.joining = Joining::Done;
-        debug!(target: "engine", "this copy is in step");
         self.runtime.tell(FromAgent::InStep);
     }
 }

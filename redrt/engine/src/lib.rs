@@ -432,7 +432,7 @@ impl Cell {
             pause::yield_now();
         }
         let engine = self.lock_at_any_time();
-        if engine.joining == Joining::Outside { self.wait_at_gate(engine) } else { engine }
+        if engine.joining.is_closed() { self.wait_at_gate(engine) } else { engine }
     }
 
     /// Locks the engine, also that of a copy which has no place yet: for the threads that bring it one.
@@ -458,7 +458,7 @@ impl Cell {
 
     #[cold]
     fn wait_at_gate<'a>(&'a self, mut engine: Guard<'a, Engine>) -> Guard<'a, Engine> {
-        while engine.joining == Joining::Outside {
+        while engine.joining.is_closed() {
             engine = engine.wait(&self.gate);
         }
         engine
@@ -488,7 +488,7 @@ impl Cell {
             engine.tell_sleeper(&self.sleeper);
             let begun = engine.waiters.begin();
             engine = engine.wait(&self.others);
-            if engine.joining == Joining::Outside {
+            if engine.joining.is_closed() {
                 engine = self.wait_at_gate(engine);
             }
             engine.waiters.end(begun);
@@ -688,7 +688,7 @@ impl Cell {
     pub fn passive(&self, thread_count: u32, initial: &View) -> Option<Passive> {
         let mut engine = self.lock_at_any_time();
         let view = engine.view_number(initial);
-        let is_busy = self.has_news.load(Ordering::SeqCst) || engine.joining == Joining::Outside;
+        let is_busy = self.has_news.load(Ordering::SeqCst) || engine.joining.is_closed();
         if is_busy { None } else { engine.passive(thread_count, view) }
     }
 

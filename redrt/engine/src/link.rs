@@ -22,7 +22,6 @@ use sharing::Followed;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use tracing::debug;
 
 /// The body of a frame that could not go at once.
 pub enum Body {
@@ -289,12 +288,8 @@ impl Links {
             return;
         }
         peer.route = match opened.result {
-            Ok(outlet) => {
-                debug!(target: "engine", process = to.0, "a link that was dialled is open");
-                Route::Open(outlet)
-            }
-            Err(error) => {
-                debug!(target: "engine", process = to.0, %error, "a link cannot be opened");
+            Ok(outlet) => Route::Open(outlet),
+            Err(_) => {
                 self.broken.push(Broken::Refused(to));
                 Route::Gone
             }
@@ -486,6 +481,49 @@ impl Links {
                 wanted.store(false, Ordering::Relaxed);
             }
         }
+    }
+
+    /// From now on all that is to be sent waits, until the next [`Links::pump`].
+    pub fn suspend(&mut self) {
+        for process in 0..self.peers.len() as u32 {
+            self.mark_busy(ProcessIndex(process));
+        }
+    }
+
+    /// Sends what connections over networks have taken. Whether all of it has reached the other hosts.
+    pub fn flush_networks(&mut self) -> bool {
+        let mut has_arrived = true;
+        for peer in &mut self.peers {
+            if let Route::Open(outlet) = &mut peer.route {
+                outlet.flush();
+                has_arrived &= outlet.has_arrived();
+            }
+        }
+        has_arrived
+    }
+
+    /// Whether there are connections over networks.
+    pub fn uses_networks(&self) -> bool {
+        !self.receivers.is_empty() || self.peers.iter().any(|peer| matches!(peer.route, Route::Open(_)))
+    }
+
+    /// Goes on from an image, as all others do: rings are where they were. Connections over networks, on which nothing
+    /// is on its way, are opened anew.
+    pub fn become_restored(&mut self, identity: Identity) {
+        self.identity = identity;
+        for peer in &mut self.peers {
+            match std::mem::replace(&mut peer.route, Route::Unopened) {
+                Route::Opening { wanted, .. } => wanted.store(false, Ordering::Relaxed),
+                route @ (Route::Ring(_) | Route::Gone) => peer.route = route,
+                Route::Open(_) | Route::Unopened => {}
+            }
+            peer.card = None;
+            peer.followed = None;
+            (peer.epoch, peer.is_confirmed, peer.attempts) = (0, false, 0);
+        }
+        self.receivers.clear();
+        self.early.clear();
+        self.cursor = 0;
     }
 
     /// Whether nothing is taken from it any more.

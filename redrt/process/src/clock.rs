@@ -21,5 +21,10 @@ pub fn monotonic_ns() -> u64 {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: - now is valid for writes.
     unsafe { libc::syscall(libc::SYS_clock_gettime, libc::CLOCK_MONOTONIC, &raw mut now) };
-    (now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64).saturating_add_signed(SHIFT_NS.load(Ordering::Relaxed))
+    shifted(now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64)
+}
+
+/// What a reading of this machine's monotonic clock is by that clock.
+pub fn shifted(ns: u64) -> u64 {
+    ns.saturating_add_signed(SHIFT_NS.load(Ordering::Relaxed))
 }

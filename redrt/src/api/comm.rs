@@ -194,7 +194,7 @@ pub fn comm_split(comm: CommHandle, color: c_int, key: c_int, newcomm: Output<Co
 /// The colour of the ranks of `comm` that share memory with this one: see `MPI_Comm_split_type`. Jobs do not share any.
 fn shared_memory_color(comm: &Comm) -> i32 {
     match runtime::job() {
-        Some(job) if job.welcome.world.is_replicated() => job.welcome.me.rank.0 as i32,
+        Some(job) if !job.may_share_memory() => job.welcome.me.rank.0 as i32,
         Some(job) => {
             let mut jobs: Vec<_> = comm.members.iter().map(|member| contact::identity(*member).0).collect();
             jobs.sort_unstable();
@@ -206,8 +206,9 @@ fn shared_memory_color(comm: &Comm) -> i32 {
     }
 }
 
-/// `MPI_Comm_split_type`. Ranks that share memory are those that the launcher put on one host, at r = 1; at r ≥ 2 the
-/// replicas of a rank are on different hosts, so that no two ranks share memory in every plane: each is by itself.
+/// `MPI_Comm_split_type`. Ranks that share memory are those that the launcher put on one host, at r = 1. At r ≥ 2 the
+/// replicas of a rank are on different hosts, so that no two ranks share memory in every plane: each is by itself. So it
+/// is where processes are saved one by one.
 pub fn comm_split_type(
     comm: CommHandle,
     split_type: c_int,

@@ -20,6 +20,7 @@ use std::io;
 use std::net::{IpAddr, TcpListener};
 use std::ops::ControlFlow;
 use std::os::fd::{AsRawFd, RawFd};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Connections that have not proved themselves yet, at most. Of more, one goes: see [`redrt_wire::crowd`].
@@ -247,8 +248,19 @@ impl Shortage {
     }
 }
 
+process_local! {
+    /// Held while a connection becomes one that the other end sends over and this process reads from.
+    static ADMITTING: Mutex<()> = Mutex::new(());
+}
+
+/// Nobody is admitted while this is held. It comes before the engine.
+pub fn closed() -> MutexGuard<'static, ()> {
+    ADMITTING.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Goes on as far as it can. `None` when it is over: a stranger who does not know the secret is refused.
 fn advance(guest: Guest) -> Option<Guest> {
+    let _closed = closed();
     // One that a copy found in its memory is its source's.
     if !guest.admitting.is_current() {
         return None;

@@ -11,16 +11,17 @@
 
 use crate::clock;
 use crate::faults;
-use crate::links::listening;
+use crate::links::{self, listening};
 use crate::runtime::control::{Control, Hushed};
 use crate::runtime::{Job, job, set_job, workers};
+use cloner_agent::abi::CUT_FOR_SUCCESSOR;
 use cloner_agent::{Agent, Exclusions, Hooks, Setup};
 use redrt_engine as engine;
 use redrt_engine::cloning::Held;
 use redrt_sync::fence;
 use redrt_transport::descriptors;
 use redrt_transport::shm::Segment;
-use redrt_wire::control::{CLONER_FD_VARIABLE, CopyPlace, FromAgent, SharedMemory, ToAgent, Welcome};
+use redrt_wire::control::{CLONER_FD_VARIABLE, FromAgent, Place, SharedMemory, ToAgent, Welcome};
 use std::cell::RefCell;
 use std::ffi::c_void;
 use std::io;
@@ -31,8 +32,15 @@ use std::sync::MutexGuard;
 /// A copy that cannot take its place ends with this.
 const FAILED: i32 = 72;
 
-/// Nobody talks to the daemon, is in the engine, or makes a socket.
-type Stillness = (Hushed<'static>, Held<'static>, MutexGuard<'static, ()>);
+/// Nobody talks to the daemon, is in the engine, makes a socket, or is admitted.
+struct Stillness {
+    hushed: Hushed<'static>,
+    held: Held<'static>,
+    settled: MutexGuard<'static, ()>,
+    closed: MutexGuard<'static, ()>,
+    /// What the daemon has said meanwhile.
+    unheeded: Vec<ToAgent>,
+}
 
 thread_local! {
     /// What the agent holds while an image is taken. In the copy its thread finds it as it was.
@@ -82,22 +90,76 @@ fn control(context: *mut c_void) -> &'static Control {
     unsafe { &*context.cast::<Control>() }
 }
 
-unsafe extern "C" fn before_cut(context: *mut c_void) -> i32 {
-    let deaf = control(context).deafen();
-    let Some(held) = engine::cell().hold() else { return libc::EBUSY };
+unsafe extern "C" fn before_cut(context: *mut c_void, purpose: u32) -> i32 {
+    let (deaf, closed) = (control(context).deafen(), links::closed());
+    let is_for_line = purpose == CUT_FOR_SUCCESSOR;
+    if is_for_line && engine::contact::are_met() {
+        return libc::EOPNOTSUPP;
+    }
+    let held = if is_for_line { engine::cell().hold_for_line() } else { engine::cell().hold() };
+    let Some(mut held) = held else { return libc::EBUSY };
+    let mut hushed = deaf.hush();
+    let mut unheeded = Vec::new();
+    if is_for_line && let Err(refusal) = come_to_rest(&mut hushed, &mut held, &mut unheeded) {
+        go_on(Stillness { hushed, held, settled: descriptors::settled(), closed, unheeded });
+        return refusal;
+    }
     clock::note_cut();
-    HELD.set(Some(ManuallyDrop::new((deaf.hush(), held, descriptors::settled()))));
+    let settled = descriptors::settled();
+    HELD.set(Some(ManuallyDrop::new(Stillness { hushed, held, settled, closed, unheeded })));
     0
 }
 
+/// While something that was sent has not reached the other host, it is looked for so often, in milliseconds.
+const ARRIVAL_INTERVAL_MS: i32 = 1;
+
+/// Waits until nothing is on its way between any two processes of the job. What the daemon says besides is kept. Fails
+/// when nothing comes of the line, with the error number that the cloner is told.
+fn come_to_rest(hushed: &mut Hushed, held: &mut Held, unheeded: &mut Vec<ToAgent>) -> Result<(), i32> {
+    let mut is_quiet = false;
+    loop {
+        let has_arrived = held.settle();
+        if has_arrived && !is_quiet {
+            hushed.send(&FromAgent::Quiet).map_err(|_| libc::EPIPE)?;
+            is_quiet = true;
+        }
+        // Those that are not quiet yet may need room here.
+        let limit_ms = if held.uses_networks() { ARRIVAL_INTERVAL_MS } else { -1 };
+        match hushed.receive_within(limit_ms) {
+            Ok(None) => {}
+            Ok(Some(ToAgent::LineGoes(true))) if is_quiet => {
+                held.settle();
+                return Ok(());
+            }
+            Ok(Some(ToAgent::LineGoes(_))) => return Err(libc::ECANCELED),
+            Ok(Some(other)) => unheeded.push(other),
+            Err(_) => return Err(libc::EPIPE),
+        }
+    }
+}
+
 unsafe extern "C" fn in_source_after(_: *mut c_void, _: i32) {
-    drop(HELD.take().map(ManuallyDrop::into_inner));
+    if let Some(stillness) = HELD.take().map(ManuallyDrop::into_inner) {
+        go_on(stillness);
+    }
+}
+
+fn go_on(stillness: Stillness) {
+    let Stillness { hushed, held, settled, closed, unheeded } = stillness;
+    drop((settled, closed));
+    held.resume();
+    drop(hushed);
+    if let Some((job, control)) = job().and_then(|job| Some((job, job.control?))) {
+        unheeded.into_iter().for_each(|message| super::agent::heed(job, control, message));
+    }
 }
 
 unsafe extern "C" fn in_copy_after(_: *mut c_void) {
-    let Some((mut hushed, mut held, settled)) = HELD.take().map(ManuallyDrop::into_inner) else { return };
+    let Some(stillness) = HELD.take().map(ManuallyDrop::into_inner) else { return };
+    // What its source was told is of no matter here.
+    let Stillness { mut hushed, mut held, settled, closed, unheeded: _ } = stillness;
     // No other thread runs yet.
-    drop(settled);
+    drop((settled, closed));
     if let Err(error) = become_copy(&mut hushed, &mut held) {
         complain(&error);
     }
@@ -120,14 +182,14 @@ fn become_copy(hushed: &mut Hushed, held: &mut Held) -> io::Result<()> {
     hushed.begin_anew();
     hushed.send(&FromAgent::Hello)?;
     let place = match hushed.receive()? {
-        ToAgent::Place(place) if before.welcome.world.contains(place.me) => *place,
+        ToAgent::Place(place) if is_fit(&place, &before.welcome) => *place,
         _ => {
             return Err(io::Error::other(
                 "the daemon on this host sent an unexpected message: mixed redrt installations?",
             ));
         }
     };
-    let CopyPlace { me, incarnation, host, host_number, local_process_count, listen } = place;
+    let Place { me, incarnation, host, host_number, local_process_count, listen, is_restored } = place;
     let welcome = Welcome {
         me,
         incarnation,
@@ -141,12 +203,26 @@ fn become_copy(hushed: &mut Hushed, held: &mut Held) -> io::Result<()> {
     faults::become_copy(host_number);
     clock::become_copy();
     fence::register();
-    let segment = welcome.shared_memory.map(|memory| map_anew(memory, &welcome)).transpose()?;
+    let segment = welcome.shared_memory.map(|memory| match is_restored {
+        true => map_again(memory),
+        false => map_anew(memory, &welcome),
+    });
+    let segment = segment.transpose()?;
     let listener = listening::open_again(welcome.listen)?;
-    held.become_copy(me, super::identity(&welcome, segment), super::shares_core(&welcome))?;
+    let (identity, shares_core) = (super::identity(&welcome, segment), super::shares_core(&welcome));
+    match is_restored {
+        true => held.become_restored(identity, shares_core)?,
+        false => held.become_copy(me, identity, shares_core)?,
+    }
     let card = super::card(&welcome, listener.as_ref())?;
     set_job(Job::new(welcome, before.control));
     hushed.send(&FromAgent::Ready(card))
+}
+
+/// Whether it is a place of this job, and that of the image itself if the whole job goes on.
+fn is_fit(place: &Place, welcome: &Welcome) -> bool {
+    let is_same = place.me == welcome.me && place.incarnation == welcome.incarnation;
+    welcome.world.contains(place.me) && (is_same || !place.is_restored)
 }
 
 /// The source's sockets are not here, and objects that had them close those numbers. Until then nothing else may have
@@ -169,6 +245,14 @@ fn cover_descriptors(welcome: &Welcome) -> io::Result<()> {
         std::mem::forget(null);
     }
     Ok(())
+}
+
+/// Maps the shared memory of this host where it was, with what was in it.
+fn map_again(memory: SharedMemory) -> io::Result<Segment> {
+    let (old, exclusions) = SEGMENT.take().ok_or_else(|| io::Error::other("it had no shared memory before"))?;
+    let segment = old.map_again(memory.fd)?;
+    SEGMENT.set(Some((segment, exclusions)));
+    Ok(segment)
 }
 
 /// Maps the shared memory of this host, with nothing in it of an earlier process in this place. Where the source had

@@ -167,4 +167,12 @@ impl Hushed<'_> {
     pub fn receive(&mut self) -> io::Result<ToAgent> {
         self.control.read(&mut self.reader)
     }
+
+    /// Waits for the next message for at most this many milliseconds; -1 for ever.
+    pub fn receive_within(&mut self, limit_ms: i32) -> io::Result<Option<ToAgent>> {
+        if let Some(message) = self.reader.next().map_err(io::Error::other)? {
+            return Ok(Some(message));
+        }
+        if self.control.wait_readable(limit_ms) { self.receive().map(Some) } else { Ok(None) }
+    }
 }

@@ -26,6 +26,12 @@ pub struct Job {
 }
 
 impl Job {
+    /// Whether the program's processes may share memory that it uses itself: not where replicas of a rank are on
+    /// different hosts, nor where processes are saved one by one.
+    pub fn may_share_memory(&self) -> bool {
+        !self.welcome.world.is_replicated() && !self.welcome.options.is_saved
+    }
+
     /// What it is after this welcome.
     pub fn new(welcome: Welcome, control: Option<&'static Control>) -> Self {
         Self { welcome, control }

@@ -219,6 +219,13 @@ impl Outlet for Sending {
         })
     }
 
+    fn has_arrived(&self) -> bool {
+        with(|world| {
+            let link = &world.links[self.id];
+            link.is_broken || link.given.is_empty() && link.travels.is_empty()
+        })
+    }
+
     fn is_broken(&self) -> bool {
         with(|world| world.links[self.id].is_broken)
     }

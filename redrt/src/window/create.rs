@@ -167,9 +167,15 @@ fn exposed(cards: &[Card], start: impl Fn(usize) -> Option<usize>) -> Vec<Expose
     cards.iter().enumerate().map(exposed).collect()
 }
 
+/// Whether members may reach each other's memory; the same at all of them. Not in a job that is saved: what processes
+/// share but for the host's memory is in none of their images, and each is in a process-id namespace of its own.
+fn may_reach(comm: &Comm) -> bool {
+    seat::may_share(comm) && runtime::job().is_some_and(runtime::Job::may_share_memory)
+}
+
 /// Memory of the program. Where members can reach each other's by the kernel's copies they share what else a window is.
 fn expose(comm: &Comm, start: usize, size: u64, unit: c_int) -> Result<Furnished> {
-    let near = if seat::may_share(comm) { seat::sharing(comm) } else { None };
+    let near = if may_reach(comm) { seat::sharing(comm) } else { None };
     let probe = if near.is_some() { seat::probe() } else { 0 };
     let cards = exchange(comm, [size, unit as u64, start as u64, probe])?;
     let served = || {
@@ -206,7 +212,7 @@ fn offsets(cards: &[Card], head: u64, is_apart: impl Fn(&Card) -> bool) -> Resul
 
 /// Memory that all members map, if they can; `None` for all if not.
 fn allocate_together(comm: &Comm, size: u64, unit: c_int) -> Result<Option<Furnished>> {
-    if !seat::may_share(comm) {
+    if !may_reach(comm) {
         return Ok(None);
     }
     let near = seat::sharing(comm);
@@ -224,14 +230,13 @@ fn allocate_together(comm: &Comm, size: u64, unit: c_int) -> Result<Option<Furni
 }
 
 fn share(comm: &Comm, size: u64, unit: c_int, apart: bool) -> Result<Furnished> {
-    let is_replicated = runtime::job().is_some_and(|job| job.welcome.world.is_replicated());
-    if is_replicated && comm.size() > 1 {
-        let message = "ranks that are replicated share no memory: their replicas are on different hosts \
-                       (MPI_Comm_split_type puts each rank by itself)";
+    if runtime::job().is_some_and(|job| !job.may_share_memory()) && comm.size() > 1 {
+        let message = "ranks that are replicated, or saved by --checkpoint, share no memory: their processes may be on \
+                       different hosts (MPI_Comm_split_type puts each rank by itself)";
         return Err(Error::new(MPI_ERR_RMA_SHARED, message));
     }
     let host = runtime::job().map_or(0, |job| job.welcome.host_number);
-    let near = if seat::may_share(comm) { seat::sharing(comm) } else { None };
+    let near = if may_reach(comm) { seat::sharing(comm) } else { None };
     let wishes = u64::from(apart) + u64::from(near.is_some()) * IS_NEAR;
     let cards = exchange(comm, [size, unit as u64, u64::from(host), wishes])?;
     if let Some(rank) = cards.iter().position(|card| card[2] != cards[0][2]) {

@@ -88,6 +88,16 @@ impl Segment {
     /// Maps the memfd `fd`, out of the way of what the program maps. Fails when it is not a segment for `slot_count`
     /// processes.
     pub fn map(fd: i32, slot_count: u32) -> io::Result<Self> {
+        let wish = NEXT.fetch_add(Self::bytes(slot_count).next_multiple_of(ALIGNMENT), Ordering::Relaxed);
+        Self::map_at(fd, slot_count, wish, 0)
+    }
+
+    /// Maps the memfd `fd` where this one was. Nothing may be mapped there.
+    pub fn map_again(self, fd: i32) -> io::Result<Self> {
+        Self::map_at(fd, self.slot_count, self.base as usize, libc::MAP_FIXED_NOREPLACE)
+    }
+
+    fn map_at(fd: i32, slot_count: u32, address: usize, flags: i32) -> io::Result<Self> {
         if slot_count as usize > (SLOT_BYTES - 128) * 8 {
             return Err(io::Error::other(format!("{slot_count} processes are too many to share memory")));
         }
@@ -105,10 +115,9 @@ impl Segment {
             )));
         }
         let protection = libc::PROT_READ | libc::PROT_WRITE;
-        let flags = libc::MAP_SHARED | libc::MAP_NORESERVE;
-        let wish = NEXT.fetch_add(bytes.next_multiple_of(ALIGNMENT), Ordering::Relaxed);
+        let flags = flags | libc::MAP_SHARED | libc::MAP_NORESERVE;
         // SAFETY: - a fresh mapping at this address or one the kernel chooses; nothing existing is replaced.
-        let base = unsafe { libc::mmap(std::ptr::without_provenance_mut(wish), bytes, protection, flags, fd, 0) };
+        let base = unsafe { libc::mmap(std::ptr::without_provenance_mut(address), bytes, protection, flags, fd, 0) };
         if base == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }

@@ -96,7 +96,7 @@ pub enum OnSdc {
 }
 
 /// Settings that all processes of a job share.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Options {
     /// Message protocol.
     pub protocol: Protocol,
@@ -129,6 +129,8 @@ pub struct Options {
     pub pedantic: bool,
     /// Calls are timed and messages counted, to be told at the end.
     pub profiles: bool,
+    /// The job is saved, and processes go on elsewhere, perhaps: they share no memory of the program's.
+    pub is_saved: bool,
 }
 
 /// The node's shared memory, a memfd inherited by every process of the node.
@@ -210,7 +212,7 @@ impl Welcome {
 
 /// What a copy needs to know to take its place. All else it knows from its source.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct CopyPlace {
+pub struct Place {
     /// The place it takes.
     pub me: ReplicaId,
     /// Its incarnation.
@@ -223,6 +225,8 @@ pub struct CopyPlace {
     pub local_process_count: u32,
     /// Address on which data connections are to be accepted (port 0).
     pub listen: SocketAddr,
+    /// Whether it goes on as the process that its image is of, with the whole job: `me` is who it was.
+    pub is_restored: bool,
 }
 
 /// From a daemon to an agent.
@@ -231,7 +235,7 @@ pub enum ToAgent {
     /// The answer to `Hello`.
     Welcome(Box<Welcome>),
     /// The answer to the `Hello` of a copy.
-    Place(Box<CopyPlace>),
+    Place(Box<Place>),
     /// Cards: those of all live processes when every one is ready, in order of process number; later those of copies,
     /// each before the `View` that has it.
     Cards(Vec<Card>),
@@ -255,6 +259,8 @@ pub enum ToAgent {
     Scrub(Scrub),
     /// The answer to the question of this number, in `Dynamic`.
     Dynamic(u64, DynamicAnswer),
+    /// To a process that is held for a line and has said `Quiet`: all are, or nothing comes of the line.
+    LineGoes(bool),
 }
 
 /// What a process says of itself that waits in MPI and has nothing left to do.
@@ -279,6 +285,9 @@ pub enum FromAgent {
     Hello,
     /// The process can be reached.
     Ready(Card),
+    /// It is held for a line, and all that it has sent over networks has reached the other hosts. Answered by
+    /// `LineGoes`.
+    Quiet,
     /// `MPI_Finalize` was called and everything this process owes to others is known to have arrived. Taken back by a
     /// later `View`: after it the agent says `Finalizing` again, with that view's number.
     Finalizing {

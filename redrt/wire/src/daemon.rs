@@ -20,6 +20,7 @@ use crate::clone::{CloneId, CloneOrder, CloneStep, Pins};
 use crate::control::{FromAgent, Options};
 use crate::dynamic::{Answer, Origin};
 use crate::fault::ProcessFault;
+use crate::line::{Generation, LineOrder, LineStep, Restore};
 use crate::trace::Sending;
 use redrt_types::{ReplicaId, View, VirtualRank, World};
 use serde::{Deserialize, Serialize};
@@ -112,6 +113,8 @@ pub struct Launch {
     pub allows_other_mpi: bool,
     /// Whether rank 0 gets the standard input of `redrun`; `/dev/null` otherwise.
     pub standard_input: bool,
+    /// From which line processes are restored; the program is started where there is none.
+    pub restore: Option<Restore>,
 }
 
 impl Launch {
@@ -146,6 +149,8 @@ impl Launch {
             Err("a program has no name")
         } else if self.placement.len() != self.world.process_count() as usize {
             Err("not every process has a host")
+        } else if self.restore.as_ref().is_some_and(|restore| restore.positions.len() != self.placement.len()) {
+            Err("not every process has a place in the line")
         } else {
             Ok(())
         }
@@ -296,6 +301,13 @@ pub enum ToDaemon {
         /// What to do.
         order: CloneOrder,
     },
+    /// About a line.
+    Line {
+        /// Which.
+        generation: Generation,
+        /// What to do.
+        order: LineOrder,
+    },
     /// To be forwarded: for whom to keep more than the view says.
     Pins(Pins),
     /// To be forwarded to this process: where in the program did you send this?
@@ -325,6 +337,7 @@ impl FromDaemon {
             Self::Started { replica, .. }
             | Self::NotStarted { replica, .. }
             | Self::OtherMpi { replica, .. }
+            | Self::Line { replica, .. }
             | Self::Agent { replica, .. }
             | Self::Output { replica, .. }
             | Self::Exited { replica, .. }
@@ -377,6 +390,15 @@ pub enum FromDaemon {
         id: CloneId,
         /// How far.
         step: CloneStep,
+    },
+    /// The image of a process for a line has come so far.
+    Line {
+        /// Which line.
+        generation: Generation,
+        /// Whose image.
+        replica: ReplicaId,
+        /// How far.
+        step: LineStep,
     },
     /// Something the user should know about this host, once.
     Note(String),

@@ -4,7 +4,7 @@ use crate::auth;
 use crate::card::{Card, Endpoint};
 use crate::clone::{CloneId, CloneOrder, CloneStep, Cost, Newcomer, Pins, Position, Progress};
 use crate::control::{
-    CopyPlace, Determinism, Files, FromAgent, OnSdc, Options, Passive, Protocol, SharedMemory, ToAgent, Transport,
+    Determinism, Files, FromAgent, OnSdc, Options, Passive, Place, Protocol, SharedMemory, ToAgent, Transport,
     Verification, Welcome,
 };
 use crate::daemon::{Abi, Application, Exit, FromDaemon, HostName, Launch, Sign, ToDaemon, Watch};
@@ -12,6 +12,7 @@ use crate::dynamic::{self, NameAnswer, NameRequest, Origin, Request};
 use crate::event::{Action, Coverage, Event, Excerpt, Finding, Mismatch, Statistics, Vote};
 use crate::fault::ProcessFault;
 use crate::frame::{FrameReader, decode_body, encode, encode_body};
+use crate::line::{Compression, Generation, LineOrder, LineStep, Restore};
 use crate::profile::{CallKind, CallTime, ProcessProfile, SentTo};
 use crate::scrub::{Answer, Order, Scrub, Stretch};
 use crate::secret::Secret;
@@ -42,6 +43,7 @@ fn options() -> Options {
         checks_collectives: true,
         pedantic: true,
         profiles: true,
+        is_saved: true,
     }
 }
 
@@ -107,6 +109,7 @@ fn launch() -> Launch {
         origin: origin(),
         allows_other_mpi: false,
         standard_input: true,
+        restore: Some(Restore { directory: "/store".into(), positions: vec![Some(position()), None] }),
     }
 }
 
@@ -144,14 +147,15 @@ fn position() -> Position {
     Position { output_bytes: 1 << 33, input: vec![7; 40], input_has_ended: true }
 }
 
-fn place() -> CopyPlace {
-    CopyPlace {
+fn place() -> Place {
+    Place {
         me: ReplicaId::new(2, 1),
         incarnation: Incarnation(1),
         host: "host".into(),
         host_number: 2,
         local_process_count: 3,
         listen: ([127, 0, 0, 1], 0).into(),
+        is_restored: true,
     }
 }
 
@@ -193,6 +197,33 @@ fn clone_steps() -> impl Iterator<Item = FromDaemon> {
     steps.into_iter().map(|step| FromDaemon::Clone { id: CloneId(5), step })
 }
 
+/// All that daemons are told of a line.
+fn line_orders() -> impl Iterator<Item = ToDaemon> {
+    let orders = [
+        LineOrder::Begin { directory: "/store/line-7".into(), compression: Compression::Lz4 },
+        LineOrder::Stop,
+        LineOrder::Rest,
+        LineOrder::Copy,
+        LineOrder::GoOn,
+        LineOrder::Abandon,
+    ];
+    orders.into_iter().map(|order| ToDaemon::Line { generation: Generation(7), order })
+}
+
+/// All that they say.
+fn line_steps() -> impl Iterator<Item = FromDaemon> {
+    let steps = [
+        LineStep::Progress(Progress { round: 1, done_bytes: 2, total_bytes: 1 << 40, bytes_per_second: 3 }),
+        LineStep::Ready,
+        LineStep::Stopped(position()),
+        LineStep::Copied,
+        LineStep::Saved(Cost { round_count: 2, sent_bytes: 1 << 40, ..Cost::default() }),
+        LineStep::Failed { what: "why".into(), is_lasting: true },
+    ];
+    let replica = ReplicaId::new(1, 0);
+    steps.into_iter().map(move |step| FromDaemon::Line { generation: Generation(7), replica, step })
+}
+
 fn scrub() -> Scrub {
     Scrub::Orders { round: 4, orders: vec![Order { collective: 9, from: 0, bytes_max: 1 << 30 }; 2] }
 }
@@ -216,6 +247,7 @@ fn messages() -> [Vec<Vec<u8>>; 6] {
         ToAgent::Place(Box::new(place())),
         ToAgent::Pins(pins()),
         ToAgent::Held(true),
+        ToAgent::LineGoes(true),
         ToAgent::Ask { wave: 4 },
         ToAgent::Scrub(scrub()),
         ToAgent::Dynamic(3, dynamic::Answer::NotSpawned("why".into())),
@@ -253,6 +285,7 @@ fn messages() -> [Vec<Vec<u8>>; 6] {
         FromAgent::Pace { calls: 1 << 40 },
         FromAgent::Answer { wave: 4, passive: Some(passive()), statistics: Statistics::default() },
         FromAgent::Pinned(vec![replica; 2]),
+        FromAgent::Quiet,
         refused.clone(),
     ];
     let to_daemon = [
@@ -269,7 +302,7 @@ fn messages() -> [Vec<Vec<u8>>; 6] {
         ToDaemon::Pins(pins()),
         ToDaemon::Signal(15),
     ];
-    let to_daemon: Vec<_> = to_daemon.into_iter().chain(clone_orders(&card())).collect();
+    let to_daemon: Vec<_> = to_daemon.into_iter().chain(clone_orders(&card())).chain(line_orders()).collect();
     let from_daemon = [
         FromDaemon::HostFailed { host: 1, message: "no route".into() },
         FromDaemon::Observed { host: 1, sign: Sign::Silent },
@@ -279,7 +312,7 @@ fn messages() -> [Vec<Vec<u8>>; 6] {
         FromDaemon::Exited { replica, exit: Exit::Signal(9) },
         FromDaemon::Note("odd".into()),
     ];
-    let from_daemon: Vec<_> = from_daemon.into_iter().chain(clone_steps()).collect();
+    let from_daemon: Vec<_> = from_daemon.into_iter().chain(clone_steps()).chain(line_steps()).collect();
     let attach = Attach {
         host: 3,
         attachment: 1,

@@ -20,6 +20,7 @@ pub mod fault;
 pub mod frame;
 #[cfg(test)]
 mod fuzz;
+pub mod line;
 pub mod profile;
 pub mod scrub;
 pub mod seal;

@@ -124,6 +124,11 @@ pub enum Question {
     Kill(redrt_types::ReplicaId),
     /// End the job as Ctrl-C would.
     Stop,
+    /// Save the whole job. Answered when that is done.
+    Checkpoint {
+        /// End it then, to be resumed.
+        stop: bool,
+    },
     /// Move one replica to another host.
     Migrate {
         /// The replica.

@@ -3,6 +3,7 @@
 use super::{Coordinator, EndReason, Output, Process, Report, SIGTERM};
 use redrt_types::VirtualRank;
 use redrt_wire::daemon::{Exit, ToDaemon};
+use redrt_wire::line::Generation;
 use std::time::Duration;
 
 /// Between the decision to end a job and the killing of its processes: enough for others to fail of the same cause
@@ -31,6 +32,9 @@ pub struct Ending {
     pub killed: bool,
     /// How often the user has asked.
     pub interrupt_count: u32,
+    /// The line from which the job is started again, and how often it is, with this time; 0 if that line cannot be
+    /// loaded.
+    pub restart: Option<(Generation, u32)>,
 }
 
 impl Coordinator {
@@ -55,8 +59,14 @@ impl Coordinator {
             return;
         }
         self.end_recovery(self.latest);
+        self.end_line(self.latest);
+        let restart = match reason {
+            EndReason::GoesBack { generation, count, .. } => Some((generation, count)),
+            EndReason::Unloadable { generation, .. } => Some((generation, 0)),
+            _ => None,
+        };
         self.report(Report::Ending(reason));
-        self.ending = Some(Ending { code, kill_at, killed: false, interrupt_count: 0 });
+        self.ending = Some(Ending { code, kill_at, killed: false, interrupt_count: 0, restart });
     }
 
     pub(super) fn kill_all(&mut self, now: Duration) {
@@ -71,6 +81,9 @@ impl Coordinator {
             return;
         }
         self.finished = true;
+        if let Some((generation, count)) = self.ending.as_ref().and_then(|ending| ending.restart) {
+            return self.outputs.push_back(Output::Restart { generation, count });
+        }
         let code = self.exit_code();
         self.report(Report::Ended { code });
         self.outputs.push_back(Output::Finish(code));

@@ -1,7 +1,7 @@
 //! What processes say.
 
 use super::stall::{self, Finding, Stall};
-use super::{Coordinator, EndReason, KILL_GRACE, Phase, Recovery, Report, RetireReason, SIBLINGS_BELIEVED};
+use super::{Coordinator, EndReason, KILL_GRACE, LineWatch, Phase, Recovery, Report, RetireReason, SIBLINGS_BELIEVED};
 use redrt_types::ReplicaId;
 use redrt_wire::control::{FromAgent, Passive};
 use redrt_wire::daemon::ToDaemon;
@@ -18,6 +18,7 @@ impl Coordinator {
             FromAgent::Ready(card) if self.copy_ready(now, replica, &card) => {}
             FromAgent::Pinned(newcomers) => self.pinned(now, replica, &newcomers),
             FromAgent::InStep => self.in_step(now, replica),
+            FromAgent::Quiet => self.quiet(now, replica),
             FromAgent::Hindered => self.hindered(now, replica),
             FromAgent::Ready(card) => {
                 let process = self.process(replica);
@@ -106,7 +107,9 @@ impl Coordinator {
         if !self.is_under_way() {
             return;
         }
-        if !self.broken_links.is_empty() || self.recovery.as_ref().is_some_and(Recovery::is_cutting) {
+        let is_stopping = self.line.as_ref().is_some_and(LineWatch::is_stopping);
+        let is_cutting = self.recovery.as_ref().is_some_and(Recovery::is_cutting);
+        if !self.broken_links.is_empty() || is_stopping || is_cutting {
             // A waiter may wait for what was lost; that is judged in its time. Or for a copy that is about to run.
             return self.stall.reset(now);
         }

@@ -23,6 +23,7 @@ mod evidence;
 mod health;
 mod hearing;
 mod injection;
+mod line;
 mod link;
 mod look;
 mod losses;
@@ -40,6 +41,7 @@ mod stall;
 pub use determinism::{Check, Nondeterministic};
 pub use ending::{FAREWELL, KILL_GRACE, OUTPUT_CLOSED_CODE, OUTPUT_FAILED_CODE, SIGNAL_GRACE};
 pub use injection::{Random, RandomKills, TimedKill};
+pub use line::{LineSettings, LineWatch, RESTARTS_MAX, RESUME_CODE, STOP_TIME_MAX, Schedule, StoreNews, TakenLine};
 pub use messages::{Input, OnStall, Output, Settings};
 pub use pace::{Laggard, STALL_LOOKS_MIN};
 pub use redundancy::{RankTime, Redundancy};
@@ -98,6 +100,8 @@ pub struct Coordinator {
     doubts: health::Doubts,
     /// Absent where memory is not compared.
     scrub: Option<ScrubWatch>,
+    /// Absent where no lines are taken.
+    line: Option<LineWatch>,
     /// Present where the program is being checked.
     check: Option<Check>,
     outputs: VecDeque<Output>,
@@ -132,6 +136,7 @@ impl Coordinator {
             strikes: health::Strikes::default(),
             doubts: health::Doubts::default(),
             scrub: settings.scrub_interval.map(|interval| ScrubWatch::new(interval, settings.world.rank_count())),
+            line: settings.line.as_ref().map(LineWatch::new),
             check: None,
             outputs: VecDeque::new(),
             settings,
@@ -160,6 +165,8 @@ impl Coordinator {
             Input::Exited(replica, exit) => self.exited(now, replica, exit),
             Input::Drained(replica) => self.drained(replica),
             Input::Clone { host, id, step } => self.clone_step(now, host, id, step),
+            Input::Line { generation, replica, step } => self.line_step(now, generation, replica, step),
+            Input::Store { generation, news } => self.store_says(now, generation, news),
             Input::Place { news, host } => self.hear_of_place(now, news, host),
             Input::Output { rank, finding: Finding::Mismatch(mismatch) } => self.output_differs(now, rank, mismatch),
             Input::Output { rank, finding: Finding::Uncompared { replica: index } } => {
@@ -203,7 +210,8 @@ impl Coordinator {
                 let recovery = self.recovery.as_ref().and_then(|recovery| recovery.next_deadline(self.latest));
                 let scrub = self.scrub.as_ref().filter(|_| self.is_under_way()).map(ScrubWatch::next_deadline);
                 let (injection, link) = (self.injector.next_deadline(), self.next_link_deadline());
-                let deadlines = [self.settings.timeout, injection, stall, link, recovery, scrub];
+                let line = self.next_line_deadline();
+                let deadlines = [self.settings.timeout, injection, stall, link, recovery, scrub, line];
                 deadlines.into_iter().flatten().min()
             }
         }
@@ -257,6 +265,7 @@ impl Coordinator {
             let cards = live().filter_map(|(_, process)| process.card.clone()).collect();
             self.cards_sent = true;
             self.stall.reset(now);
+            self.line_job_runs(now);
             self.send(ToDaemon::Cards(cards));
         }
         let current = Phase::Finalizing(self.view.number);
@@ -269,6 +278,7 @@ impl Coordinator {
                 .all(|(replica, process)| !self.view.is_live(replica) || process.phase == current);
         if complete && !self.released {
             self.end_recovery(now);
+            self.end_line(now);
             self.released = true;
             self.send(ToDaemon::Release);
         }
@@ -300,6 +310,7 @@ impl Coordinator {
         {
             self.ask(now, wave);
         }
+        self.pass_line_time(now);
         self.judge_pace(now);
         self.pass_scrub_time(now);
     }

@@ -11,6 +11,10 @@ impl Coordinator {
         process.exit = Some(Exit::Status(127));
         process.drained = true;
         process.lost = true;
+        if let Some(generation) = self.line_being_loaded() {
+            self.end(EndReason::Unloadable { generation, replica, message }, Some(1), now);
+            return self.kill_all(now);
+        }
         self.end(EndReason::NotStarted { replica, message }, Some(127), now + KILL_GRACE);
     }
 
@@ -76,6 +80,7 @@ impl Coordinator {
             self.pace.forget(*replica);
             self.slowness.forget(*replica);
         }
+        self.void_line(now, replicas, false);
         self.view = self.view.without(replicas);
         self.interrupt_scrub();
         self.stall.reset(now);
@@ -95,7 +100,14 @@ impl Coordinator {
             }
         }
         match lost_sphere {
-            Some(loss) => self.end(EndReason::SphereLost(loss), None, now + KILL_GRACE),
+            Some(loss) => match self.line_after(&loss) {
+                Some((generation, count)) => {
+                    // Nobody goes on from here: there is nothing to wait for.
+                    self.end(EndReason::GoesBack { loss, generation, count: count + 1 }, Some(1), now);
+                    self.kill_all(now);
+                }
+                None => self.end(EndReason::SphereLost(loss), None, now + KILL_GRACE),
+            },
             None => {
                 self.send(ToDaemon::View(self.view.clone()));
                 self.replace(now, replicas);
@@ -119,6 +131,7 @@ impl Coordinator {
             return;
         }
         self.host_lost(now, &host);
+        self.void_line(now, replicas, true);
         self.report(Report::DaemonLost { host, why, process_count: alive.len() });
         if self.released {
             alive.into_iter().for_each(|replica| self.left(replica, Exit::Signal(SIGKILL)));

@@ -2,10 +2,12 @@
 
 use super::Report;
 use super::injection::{RandomKills, TimedKill};
+use super::line::{LineSettings, StoreNews, TakenLine};
 use redrt_types::{Kinship, ReplicaId, View, VirtualRank, World};
 use redrt_wire::clone::{CloneId, CloneStep, Newcomer, Progress};
 use redrt_wire::control::{FromAgent, OnSdc};
 use redrt_wire::daemon::{Exit, ToDaemon};
+use redrt_wire::line::{Generation, LineStep};
 use replica_output::mismatch::Finding;
 use spare_pool::{PlaceNews, PlaceOrder};
 use std::time::Duration;
@@ -33,6 +35,8 @@ pub struct Settings {
     pub strikes_max: u32,
     /// How often the memory of replicas is compared.
     pub scrub_interval: Option<Duration>,
+    /// When lines are taken, if they are.
+    pub line: Option<LineSettings>,
     /// Kills at given times.
     pub timed_kills: Vec<TimedKill>,
     /// Replicas that will end themselves before one of their sends.
@@ -107,6 +111,22 @@ pub enum Input {
         id: CloneId,
         /// How far.
         step: CloneStep,
+    },
+    /// The image of a process for a line has come so far.
+    Line {
+        /// Which line.
+        generation: Generation,
+        /// Whose image.
+        replica: ReplicaId,
+        /// How far.
+        step: LineStep,
+    },
+    /// The store says something of a line.
+    Store {
+        /// Which line.
+        generation: Generation,
+        /// What.
+        news: StoreNews,
     },
     /// A pool of spares has something to say.
     Place {
@@ -185,6 +205,20 @@ pub enum Output {
     },
     /// Tell the user and the audit log.
     Report(Report),
+    /// Make a place in the store for the images of a line, and have the daemons begin to write them.
+    OpenLine(Generation),
+    /// All images of a line are on the disk: keep it.
+    CommitLine(Box<TakenLine>),
+    /// Nothing comes of a line: remove what there is of it.
+    DropLine(Generation),
+    /// All processes are gone: start the job again from this line.
+    Restart {
+        /// The line.
+        generation: Generation,
+        /// How often the job is started from it, with this time; 0 if it cannot be loaded, and an older one is to be
+        /// taken.
+        count: u32,
+    },
     /// The job is over: tell the daemons to leave and exit with this code.
     Finish(i32),
 }

@@ -39,6 +39,7 @@ impl Coordinator {
             FromAgent::Event(Event::Divergence { replica, .. } | Event::Injected { replica, .. }) => vec![*replica],
             FromAgent::Hello
             | FromAgent::InStep
+            | FromAgent::Quiet
             | FromAgent::Hindered
             | FromAgent::Ready(_)
             | FromAgent::Finalizing { .. }

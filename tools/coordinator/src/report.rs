@@ -8,6 +8,7 @@ use attribution::Conclusion;
 use redrt_types::{ReplicaId, ViewNumber, VirtualRank};
 use redrt_wire::daemon::Exit;
 use redrt_wire::event::{Action, Event, Mismatch};
+use redrt_wire::line::Generation;
 use replica_output::mismatch::OutputMismatch;
 use std::time::Duration;
 
@@ -104,6 +105,29 @@ pub enum EndReason {
     },
     /// Replicas differ, and `--on-sdc=abort` was given.
     Corrupted,
+    /// The user has asked for a line and the end of the job.
+    Suspended {
+        /// The line.
+        generation: Generation,
+    },
+    /// The image of a process cannot be loaded: the job is started from an older line, if there is one.
+    Unloadable {
+        /// The line.
+        generation: Generation,
+        /// Whose image.
+        replica: ReplicaId,
+        /// Why.
+        message: String,
+    },
+    /// A rank has no live replica left, and the job is started again from a line.
+    GoesBack {
+        /// The loss.
+        loss: Loss,
+        /// The line.
+        generation: Generation,
+        /// How often the job is started from it, with this time.
+        count: u32,
+    },
     /// The reader of standard output has gone.
     OutputClosed,
     /// What the job prints could not be written.
@@ -200,6 +224,24 @@ pub enum Report {
         replica: ReplicaId,
         /// Its process id there.
         pid: i32,
+    },
+    /// A line was taken, and is kept.
+    LineTaken {
+        /// Its number.
+        generation: Generation,
+        /// How long the program was stopped.
+        stopped: Duration,
+        /// From the begin until it was kept.
+        elapsed: Duration,
+        /// Bytes of all images.
+        bytes: u64,
+    },
+    /// No line was taken. An older one is kept, if there is one.
+    LineFailed {
+        /// The number that it would have had.
+        generation: Generation,
+        /// Why.
+        why: String,
     },
     /// Nothing came of it; it is tried again.
     CloneFailed {

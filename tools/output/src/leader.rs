@@ -4,7 +4,8 @@
 //! (that is what this mode is for), so places are counted in lines and bytes of the last line, not in bytes of all.
 //! What a replica has printed beyond the leader is kept.
 
-use super::position::TextPosition;
+use super::place::Place;
+use super::restored::Restored;
 use redrt_types::ReplicaIndex;
 use std::collections::VecDeque;
 
@@ -12,7 +13,7 @@ use std::collections::VecDeque;
 struct Source {
     index: ReplicaIndex,
     /// Where its kept text begins.
-    place: TextPosition,
+    place: Place,
     /// What it has printed beyond what was shown.
     pending: VecDeque<u8>,
     /// All that it has printed.
@@ -26,7 +27,7 @@ impl Source {
     fn new(index: ReplicaIndex) -> Self {
         Self {
             index,
-            place: TextPosition::default(),
+            place: Place::default(),
             pending: VecDeque::new(),
             printed_bytes: 0,
             late_bytes: 0,
@@ -35,7 +36,7 @@ impl Source {
     }
 
     /// Drops what lies before a place.
-    fn skip_to(&mut self, shown: &TextPosition) {
+    fn skip_to(&mut self, shown: &Place) {
         while !self.pending.is_empty() {
             let line_end = self.pending.iter().position(|byte| *byte == b'\n');
             let count = if self.place.lines < shown.lines {
@@ -65,12 +66,43 @@ impl Source {
 pub(super) struct LeaderStream {
     /// In order of leadership.
     sources: Vec<Source>,
-    shown: TextPosition,
+    shown: Place,
+    shown_bytes: u64,
 }
 
 impl LeaderStream {
     pub fn new(replicas: impl IntoIterator<Item = ReplicaIndex>) -> Self {
-        Self { sources: replicas.into_iter().map(Source::new).collect(), shown: TextPosition::default() }
+        let sources = replicas.into_iter().map(Source::new).collect();
+        Self { sources, shown: Place::default(), shown_bytes: 0 }
+    }
+
+    /// See [`super::sphere_stream::SphereStream::go_back`]. Their texts are taken to be as long as that of the leader.
+    pub fn go_back(&mut self, replicas: &[Restored], out: &mut Vec<u8>) {
+        let source = |restored: &Restored| {
+            let (pending, late_bytes) = restored.at(self.shown_bytes);
+            Source {
+                place: self.shown.clone(),
+                pending: pending.into(),
+                printed_bytes: restored.printed_bytes,
+                late_bytes,
+                ..Source::new(restored.index)
+            }
+        };
+        self.sources = replicas.iter().map(source).collect();
+        self.release(out);
+    }
+
+    pub fn set_shown(&mut self, shown: u64) {
+        self.shown_bytes = shown;
+    }
+
+    pub fn shown_bytes(&self) -> u64 {
+        self.shown_bytes
+    }
+
+    pub fn pending(&self, replica: ReplicaIndex) -> Vec<u8> {
+        let source = self.sources.iter().find(|source| source.index == replica);
+        source.map_or_else(Vec::new, |source| source.pending.iter().copied().collect())
     }
 
     pub fn ahead_bytes(&self, replica: ReplicaIndex) -> usize {
@@ -126,6 +158,7 @@ impl LeaderStream {
         let bytes = leader.take(leader.pending.len());
         out.extend_from_slice(&bytes);
         self.shown.pass(&bytes);
+        self.shown_bytes += bytes.len() as u64;
         for source in self.sources.iter_mut().filter(|source| !source.is_lost) {
             source.skip_to(&self.shown);
         }

@@ -6,6 +6,7 @@ pub mod corruption;
 mod leader;
 pub mod lines;
 pub mod mismatch;
-mod position;
+mod place;
+pub mod restored;
 pub mod sphere_stream;
 mod voted;

@@ -37,6 +37,12 @@ impl LineCutter {
         self.partial.extend_from_slice(rest);
     }
 
+    /// The unfinished line that is held.
+    #[must_use]
+    pub fn partial(&self) -> &[u8] {
+        &self.partial
+    }
+
     /// Whether an unfinished line is held.
     #[must_use]
     pub fn has_partial(&self) -> bool {

@@ -6,6 +6,7 @@
 
 use super::leader::LeaderStream;
 use super::mismatch::Finding;
+use super::restored::Restored;
 use super::voted::VotedStream;
 use redrt_types::{Kinship, ReplicaIndex};
 
@@ -48,6 +49,36 @@ impl SphereStream {
             Release::VotedOrNothing => Mode::Voted(VotedStream::new(replicas, true)),
             Release::Leader => Mode::Leader(LeaderStream::new(replicas)),
         })
+    }
+
+    /// All replicas go on from images, and print again what they have printed since. The longest-serving comes first.
+    /// What was shown is not shown again, nor compared with.
+    pub fn go_back(&mut self, replicas: &[Restored], out: &mut Vec<u8>) {
+        either!(self, stream => stream.go_back(replicas, out));
+    }
+
+    /// A stream of which `shown` bytes were shown before.
+    pub fn with_shown(mut self, shown: u64) -> Self {
+        either!(self, stream => stream.set_shown(shown));
+        self
+    }
+
+    /// Bytes that were shown.
+    #[must_use]
+    pub fn shown_bytes(&self) -> u64 {
+        match &self.0 {
+            Mode::Voted(stream) => stream.shown_bytes(),
+            Mode::Leader(stream) => stream.shown_bytes(),
+        }
+    }
+
+    /// What a replica has printed that could not be shown yet.
+    #[must_use]
+    pub fn pending(&self, replica: ReplicaIndex) -> Vec<u8> {
+        match &self.0 {
+            Mode::Voted(stream) => stream.pending(replica),
+            Mode::Leader(stream) => stream.pending(replica),
+        }
     }
 
     /// How far `replica` is ahead of what could be shown, in bytes.
@@ -98,6 +129,52 @@ impl SphereStream {
         match &mut self.0 {
             Mode::Voted(stream) => stream.poll_finding(),
             Mode::Leader(_) => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Prints `text` in pieces by both replicas, with a line taken and gone back to in between; what is shown.
+    fn shown(release: Release, cut: [usize; 2], lost: [usize; 2], text: &[u8]) -> Vec<u8> {
+        let indices = [ReplicaIndex(0), ReplicaIndex(1)];
+        let mut stream = SphereStream::new(release, indices);
+        let mut out = Vec::new();
+        for (index, end) in indices.into_iter().zip(cut) {
+            stream.push(index, &text[..end], &mut out);
+        }
+        let base = out.len() as u64;
+        let restored = |(index, cut): (ReplicaIndex, usize)| Restored {
+            index,
+            printed_bytes: cut as u64,
+            unshown: stream.pending(index),
+            shown_bytes: base,
+        };
+        let line: Vec<_> = indices.into_iter().zip(cut).map(restored).collect();
+        for (index, (from, to)) in indices.into_iter().zip(cut.into_iter().zip(lost)) {
+            stream.push(index, &text[from..to.max(from)], &mut out);
+        }
+        stream.go_back(&line, &mut out);
+        for (index, cut) in indices.into_iter().zip(cut) {
+            stream.push(index, &text[cut..], &mut out);
+        }
+        assert!(stream.poll_finding().is_none(), "{cut:?} {lost:?}");
+        out
+    }
+
+    #[test]
+    fn what_is_printed_again_after_a_line_is_shown_once() {
+        let text = b"one\ntwo\nthree\nfour\n";
+        for release in [Release::Voted, Release::Leader] {
+            for at in 0..text.len().pow(2) {
+                let cut = [at / text.len(), at % text.len()];
+                for ahead in [0, 1, 5, 40] {
+                    let lost = [cut[0] + ahead, cut[1] + ahead / 2].map(|end| end.min(text.len()));
+                    assert_eq!(shown(release, cut, lost, text), text, "{release:?} {cut:?} {lost:?}");
+                }
+            }
         }
     }
 }

@@ -27,7 +27,8 @@
 //! ([`VotedStream::ahead_bytes`]).
 
 use super::mismatch::{EXCERPT_BYTES_MAX, Finding, OutputMismatch, Side};
-use super::position::TextPosition;
+use super::place::Place;
+use super::restored::Restored;
 use redrt_types::{Kinship, ReplicaIndex, ReplicaSet};
 use std::collections::VecDeque;
 
@@ -64,7 +65,7 @@ struct Source {
     state: State,
     /// Offset in the shown text up to which it was compared; what it has printed from there on is `pending`.
     offset: u64,
-    place: TextPosition,
+    place: Place,
     pending: VecDeque<u8>,
     /// All that it has printed, what its source had printed before it was copied among it.
     printed_bytes: u64,
@@ -83,7 +84,7 @@ impl Source {
             index,
             state: State::Counting,
             offset: 0,
-            place: TextPosition::default(),
+            place: Place::default(),
             pending: VecDeque::new(),
             printed_bytes: 0,
             late_bytes: 0,
@@ -133,7 +134,7 @@ impl Source {
 }
 
 /// What is left of the line that `place` is in, and what follows up to its end.
-fn excerpt(place: &TextPosition, rest: impl Iterator<Item = u8>) -> Vec<u8> {
+fn excerpt(place: &Place, rest: impl Iterator<Item = u8>) -> Vec<u8> {
     let mut text = place.tail().to_vec();
     text.extend(rest.take_while(|byte| *byte != b'\n').take(EXCERPT_BYTES_MAX / 2));
     text
@@ -148,7 +149,7 @@ pub(super) struct VotedStream {
     kinship: Kinship,
     /// The end of the shown text.
     history: VecDeque<u8>,
-    shown: TextPosition,
+    shown: Place,
     shown_bytes: u64,
     /// Where no majority is possible, nothing more is shown.
     stops_undecided: bool,
@@ -162,12 +163,45 @@ impl VotedStream {
             sources: replicas.into_iter().map(Source::new).collect(),
             kinship: Kinship::default(),
             history: VecDeque::new(),
-            shown: TextPosition::default(),
+            shown: Place::default(),
             shown_bytes: 0,
             stops_undecided,
             has_stopped: false,
             findings: VecDeque::new(),
         }
+    }
+
+    /// See [`super::sphere_stream::SphereStream::go_back`].
+    pub fn go_back(&mut self, replicas: &[Restored], out: &mut Vec<u8>) {
+        self.history.clear();
+        let source = |restored: &Restored| {
+            let (pending, late_bytes) = restored.at(self.shown_bytes);
+            Source {
+                offset: self.shown_bytes,
+                place: self.shown.clone(),
+                pending: pending.into(),
+                printed_bytes: restored.printed_bytes,
+                late_bytes,
+                ..Source::new(restored.index)
+            }
+        };
+        self.sources = replicas.iter().map(source).collect();
+        self.work(out);
+    }
+
+    pub fn set_shown(&mut self, shown: u64) {
+        self.shown_bytes = shown;
+        self.sources.iter_mut().for_each(|source| source.offset = shown);
+    }
+
+    pub fn shown_bytes(&self) -> u64 {
+        self.shown_bytes
+    }
+
+    /// What it has printed behind the shown text.
+    pub fn pending(&self, replica: ReplicaIndex) -> Vec<u8> {
+        let there = |source: &&Source| source.index == replica && source.counts() && source.offset == self.shown_bytes;
+        self.sources.iter().find(there).map_or_else(Vec::new, |source| source.pending.iter().copied().collect())
     }
 
     /// Who descends from one unproven image from now on.

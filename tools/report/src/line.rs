@@ -36,6 +36,11 @@ pub fn line(report: &Report, host: &dyn Fn(ReplicaId) -> String) -> Option<(Seve
             let place = if host.is_empty() { String::new() } else { format!(" to {host}") };
             (Severity::Warning, format!("cloning {source}{place} as {replica} failed: {what}"))
         }
+        // Lines that are taken at an interval are not news.
+        Report::LineTaken { .. } => return None,
+        Report::LineFailed { generation, why } => {
+            (Severity::Warning, format!("checkpoint {generation} was not taken: {why}"))
+        }
         Report::NoSpare { replica, purpose, why } => (Severity::Warning, no_spare_line(*replica, *purpose, why)),
         Report::Recovered(recovered) => (Severity::Note, recovered_line(recovered, host)),
         Report::NotHeld { rank, why } => {
@@ -380,6 +385,19 @@ fn reason_line(reason: &EndReason, host: &dyn Fn(ReplicaId) -> String) -> String
             "the connection between {suspect} on {} and {by} on {} broke; neither has a sibling: ending the job",
             host(*suspect),
             host(*by)
+        ),
+        EndReason::Suspended { generation } => {
+            format!("the job ends with checkpoint {generation}, to be resumed (redrun --resume)")
+        }
+        EndReason::Unloadable { generation, replica, message } => {
+            format!("checkpoint {generation} cannot be loaded: replica {replica} on {}: {message}", host(*replica))
+        }
+        EndReason::GoesBack { loss, generation, count } => format!(
+            "lost rank {} on {}: {}; the job goes back to checkpoint {generation}{}",
+            loss.replica.rank,
+            host(loss.replica),
+            Cause(loss),
+            if *count > 1 { format!(", for the {count}. time") } else { String::new() }
         ),
         EndReason::Corrupted => "replicas differ; ending the job, as --on-sdc=abort asks".into(),
         EndReason::OutputClosed => "standard output was closed; ending the job".into(),

@@ -36,6 +36,16 @@ pub fn record(report: &Report, host: &dyn Fn(ReplicaId) -> String) -> (&'static 
             "clone-failed",
             json!({ "replica": replica.to_string(), "source": source.to_string(), "host": host, "what": what }),
         ),
+        Report::LineTaken { generation, stopped, elapsed, bytes } => (
+            "checkpoint",
+            json!({
+                "generation": generation.0, "stopped_ms": stopped.as_secs_f64() * 1e3, "seconds": elapsed.as_secs_f64(),
+                "bytes": bytes,
+            }),
+        ),
+        Report::LineFailed { generation, why } => {
+            ("checkpoint-failed", json!({ "generation": generation.0, "why": why }))
+        }
         Report::NoSpare { replica, why, .. } => ("no-spare", json!({ "replica": replica.to_string(), "why": why })),
         Report::Leaving { replica, to } => {
             ("leaving", json!({ "replica": replica.to_string(), "host": host(*replica), "to": to }))
@@ -285,6 +295,16 @@ fn reason_record(reason: &EndReason, host: &dyn Fn(ReplicaId) -> String) -> (&'s
         EndReason::Refused(refusal) => ("end-refused", json!({ "what": refusal_text(refusal) })),
         EndReason::BrokenLink { suspect, by } => {
             ("broken-link", json!({ "replica": suspect.to_string(), "by": by.to_string() }))
+        }
+        EndReason::Suspended { generation } => ("suspended", json!({ "generation": generation.0 })),
+        EndReason::Unloadable { generation, replica, message } => {
+            ("unloadable", json!({ "generation": generation.0, "replica": replica.to_string(), "message": message }))
+        }
+        EndReason::GoesBack { loss, generation, count } => {
+            let mut fields = loss_record(loss, host);
+            fields["generation"] = json!(generation.0);
+            fields["count"] = json!(count);
+            ("goes-back", fields)
         }
         EndReason::Corrupted => ("corrupted", json!({})),
         EndReason::OutputClosed => ("output-closed", json!({})),

@@ -7,7 +7,7 @@ use control_network::link::{Link, Received};
 use job_report::share_text;
 use redrt_tools::cli::{Generate, UsageError, generate_for, parse_host};
 use redrt_tools::jobs::{self, Found};
-use redrt_tools::redctl::pool;
+use redrt_tools::redctl::{checkpoints, pool};
 use redrt_types::ReplicaId;
 use redrt_wire::tree::{Down, Question, Up};
 use serde_json::Value;
@@ -16,6 +16,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(5);
+/// Large images take long to be written.
+const CHECKPOINT_TIME_MAX: Duration = Duration::from_secs(24 * 3600);
 /// A daemon has to be started first.
 const START_TIME_MAX: Duration = Duration::from_secs(15);
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
@@ -75,6 +77,20 @@ enum What {
         #[arg(long, value_name = "LIST", value_parser = ranges)]
         ranks: Option<Ranges>,
     },
+    /// Save the whole job now (redrun --checkpoint), or look after what was saved.
+    #[command(args_conflicts_with_subcommands = true)]
+    Checkpoint {
+        /// The job, if there are several
+        #[arg(value_name = "JOB")]
+        of_job: Option<String>,
+        /// End the job then, with exit code 75; redrun --resume goes on with it.
+        #[arg(long)]
+        stop: bool,
+        #[command(subcommand)]
+        work: Option<checkpoints::Work>,
+    },
+    /// List what was saved of jobs that run, have ended, or were lost.
+    Checkpoints(checkpoints::List),
     /// Change where copies can be put.
     #[command(subcommand)]
     Spare(SpareChange),
@@ -142,13 +158,20 @@ fn run(arguments: &Arguments) -> Result<()> {
             Question::AddSpare { host, place_count }
         }
         What::Stop => Question::Stop,
+        What::Checkpoint { work: Some(work), .. } => return checkpoints::work(work),
+        What::Checkpoint { stop, .. } => Question::Checkpoint { stop: *stop },
+        What::Checkpoints(list) => return checkpoints::list(list),
         What::Pool(arguments) => return pool::run(arguments),
         What::Generate { what } => {
             say::text(&generate_for(Arguments::command(), "redctl", *what))?;
             return Ok(());
         }
     };
-    let found = jobs::find(arguments.job.as_deref())?;
+    let of_job = match &arguments.what {
+        What::Checkpoint { of_job: Some(of_job), .. } => Some(of_job.as_str()),
+        _ => arguments.job.as_deref(),
+    };
+    let found = jobs::find(of_job)?;
     let answer = ask(&found, question)?;
     match &arguments.what {
         What::Status { json: false } => say::text(say::shown(&table(&serde_json::from_str(&answer)?)?).as_bytes())?,
@@ -187,7 +210,11 @@ fn wait_for(found: &Found, is_meant: &dyn Fn(&At) -> bool) -> Result<()> {
 }
 
 fn ask(found: &Found, question: Question) -> Result<String> {
-    let time_max = if matches!(question, Question::AddSpare { .. }) { START_TIME_MAX } else { ANSWER_TIME_MAX };
+    let time_max = match question {
+        Question::AddSpare { .. } => START_TIME_MAX,
+        Question::Checkpoint { .. } => CHECKPOINT_TIME_MAX,
+        _ => ANSWER_TIME_MAX,
+    };
     let opened = match door::dial(found.address, &found.secret, time_max) {
         Ok(opened) => opened,
         Err(error) if error.kind() == ErrorKind::ConnectionRefused => {

@@ -114,6 +114,28 @@ pub struct Arguments {
     #[arg(long = "pool-secret", value_name = "FILE", requires = "pool", help_heading = "Replication")]
     pub pool_secret: Option<PathBuf>,
 
+    /// Save the whole job at this interval (90s, 10min, 2h), at one that suits its cost and --mtbf (auto), or when
+    /// redctl checkpoint asks (asked). When a rank has lost its last replica the job goes back to that point by itself
+    #[arg(long, value_name = "WHEN", help_heading = "Checkpoints")]
+    pub checkpoint: Option<String>,
+
+    /// Where checkpoints are kept; all hosts must see it [default: $REDRT_CHECKPOINT_DIR, or redrt-checkpoints]
+    #[arg(long = "checkpoint-dir", value_name = "DIR", help_heading = "Checkpoints")]
+    pub checkpoint_directory: Option<PathBuf>,
+
+    /// How they are compressed
+    #[arg(long, value_name = "HOW", value_enum, default_value_t, help_heading = "Checkpoints")]
+    pub checkpoint_compression: CompressionChoice,
+
+    /// Mean time between failures of the job, for --checkpoint auto [default: 6h]
+    #[arg(long, value_name = "TIME", help_heading = "Checkpoints")]
+    pub mtbf: Option<String>,
+
+    /// Go on from the newest checkpoint of a job, named by its directory or its number, in place of a program. Hosts
+    /// may be others
+    #[arg(long, value_name = "DIR|JOB", help_heading = "Checkpoints")]
+    pub resume: Option<PathBuf>,
+
     /// The MPI that the program was built for, where redrun cannot see it: scripts and interpreters get what they load
     #[arg(long, value_name = "ABI", value_enum, default_value_t = AbiChoice::Auto, help_heading = "Replication")]
     pub abi: AbiChoice,
@@ -227,7 +249,7 @@ pub struct Arguments {
     /// nowhere (none): what a log that was cut or emptied cannot match (redreport verify) [default:
     /// ~/.local/state/redrt/audit-heads]
     #[arg(long = "audit-heads", value_name = "FILE", env = "REDRT_AUDIT_HEADS", help_heading = "Output")]
-    pub audit_heads: Option<heads::HeadStore>,
+    pub audit_heads: Option<heads::Place>,
 
     /// Tell Prometheus how the job is, at http://ADDRESS/metrics: HOST:PORT, or PORT for this host alone; port 0 takes
     /// one that is free
@@ -298,13 +320,15 @@ Environment variables of redrun are passed on to all processes. Each also finds 
 REDRT_RANK and REDRT_SIZE.
 
 Exit code: the lowest rank's that is not 0; 128 + N if it died of signal N; the code of MPI_Abort; 124 after --timeout; \
-130 after Ctrl-C; 2 for a wrong command line.
+130 after Ctrl-C; 75 when the job was saved and ended, to be resumed; 2 for a wrong command line.
 
 Examples:
   redrun -r 2 -n 4 ./heat                  4 ranks, 2 replicas each: 8 processes
   redrun -r 3 -n 4 --audit log.jsonl ./cg  corruption is outvoted, all events are logged
   redrun -r 2 -n 4 --inject kill:1.0@2.5s ./heat
                                            kill a replica of rank 1 after 2.5 s and see the job go on
+  redrun -n 8 --checkpoint 10min ./heat    saved every 10 minutes; goes back to that point after a loss
+  redrun --resume redrt-checkpoints        go on with a job that ended
   redrun -n 1 ./master : -n 8 ./worker     two programs, 9 ranks
   redrun -r 2 -n 8 -hosts h1:4,h2:4,h3:4,h4:4 ./heat
                                            on four hosts, replicas of a rank never on the same one";
@@ -616,6 +640,18 @@ fn default_rank_count(degree: Option<&str>, hosts: &HostPlan) -> u32 {
     let cpu_count = slot_count.unwrap_or_else(cpu_count);
     let degree: f64 = degree.and_then(|degree| degree.parse().ok()).filter(|degree| *degree >= 1.0).unwrap_or(1.0);
     ((f64::from(cpu_count) / degree) as u32).max(1)
+}
+
+/// `--checkpoint-compression`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, clap::ValueEnum)]
+pub enum CompressionChoice {
+    /// Not at all: for disks that are fast.
+    #[default]
+    None,
+    /// LZ4: for shared and slow disks.
+    Lz4,
+    /// Zstandard: smaller, and slower.
+    Zstd,
 }
 
 /// `--abi`.

@@ -4,6 +4,7 @@
 //! `-x` of Open MPI, `-env` of MPICH, and `:` between the programs of an MPMD job.
 
 mod arguments;
+pub mod checkpoint;
 mod degrees;
 #[cfg(test)]
 mod fuzz;
@@ -25,6 +26,7 @@ use crate::pool::access;
 use arguments::{LocalArguments, OnSdc, Shape, Stdout};
 use audit_log::heads;
 use coordinator::{LOOK_INTERVAL_USUAL, STALL_LOOKS_MIN};
+use line_store::{Kept, Manifest};
 use redrt_types::{View, VirtualRank, World};
 use redrt_wire::control::{Options, Verification};
 use redrt_wire::daemon::Application;
@@ -52,8 +54,12 @@ pub struct Job {
     pub world: World,
     /// Who is started.
     pub view: View,
-    /// Whether processes are started so that they can be cloned.
+    /// Whether lost replicas are replaced by copies.
     pub is_cloneable: bool,
+    /// When and where lines are taken, if they are.
+    pub checkpoint: Option<checkpoint::Checkpoint>,
+    /// The line that the job goes on from.
+    pub resume: Option<Kept>,
     /// The pool of spares that other jobs use, too.
     pub pool: Option<Pool>,
     /// The programs.
@@ -85,7 +91,7 @@ pub struct Job {
     /// Where the audit log goes.
     pub audit: Option<PathBuf>,
     /// Where the heads of the audit log are noted.
-    pub audit_heads: heads::HeadStore,
+    pub audit_heads: heads::Place,
     /// Where metrics are told.
     pub metrics: Option<SocketAddr>,
     /// Where a profile of the run goes.
@@ -166,33 +172,54 @@ pub fn parse(arguments: Vec<OsString>) -> Result<Request, UsageError> {
     for segment in segments {
         locals.push(arguments::parse_later(segment)?);
     }
-    assemble(&parsed, &locals).map(|job| Request::Run(Box::new(job)))
+    let job = match &parsed.resume {
+        Some(text) if locals.len() == 1 => checkpoint::resumed(&parsed, text),
+        Some(_) => Err(UsageError("--resume: the job goes on with its own programs; leave out ':'".into())),
+        None => assemble(&parsed, &locals),
+    };
+    job.map(|job| Request::Run(Box::new(job)))
 }
 
 fn assemble(arguments: &Arguments, locals: &[LocalArguments]) -> Result<Job, UsageError> {
+    assemble_with(arguments, locals, None)
+}
+
+/// A job of these programs, or one that goes on from a line with these replicas.
+fn assemble_with(
+    arguments: &Arguments,
+    locals: &[LocalArguments],
+    line: Option<(&Manifest, View)>,
+) -> Result<Job, UsageError> {
     let mut hosts = hosts::plan(arguments)?;
     let spare_count = arguments.spares.unwrap_or(0);
     hosts.keep_free(spare_count).map_err(UsageError)?;
     if hosts.hosts.len() > 1 && arguments.transport == arguments::Transport::Shm {
         return Err(UsageError("--transport shm reaches one host only, and several are named".into()));
     }
-    let shape = Shape::of(arguments, locals, &hosts)?;
-    let degree = degree(arguments)?;
-    let world = degrees::world(shape.rank_count, degree, arguments.replicate.as_deref())?;
+    let (world, mut application_of_rank) = match &line {
+        Some((manifest, view)) => (World::new(view.degrees()), manifest.application_of_rank.clone()),
+        None => {
+            let shape = Shape::of(arguments, locals, &hosts)?;
+            let degree = degree(arguments)?;
+            let world = degrees::world(shape.rank_count, degree, arguments.replicate.as_deref())?;
+            (world, shape.application_of_rank)
+        }
+    };
     let pool = pool(arguments)?;
     let arbitration_interval = arbitration_interval(arguments, &world)?;
     let arbitrates = arbitration_interval.is_some();
     let is_cloneable = arguments.spares.is_some() || hosts.has_spares() || pool.is_some() || arbitrates;
+    let checkpoint = checkpoint::checkpoint(arguments)?;
     let launched = world;
     let world = places(&launched, is_cloneable, arguments.max_degree, arbitrates)?;
-    let applications: Result<Vec<_>, _> = locals
+    let mut applications: Vec<_> = locals
         .iter()
         .enumerate()
         .map(|(number, local)| {
             let place = if number > 0 { format!("program {}, after ':': ", number + 1) } else { String::new() };
             program::application(arguments, local).map_err(|UsageError(why)| UsageError(format!("{place}{why}")))
         })
-        .collect();
+        .collect::<Result<_, _>>()?;
     let seed = match arguments.seed {
         Some(seed) => seed,
         None => random_seed()?,
@@ -223,31 +250,44 @@ fn assemble(arguments: &Arguments, locals: &[LocalArguments]) -> Result<Job, Usa
     if scrub_interval.is_some_and(|interval| interval.is_zero()) {
         return Err(UsageError("--scrub: 0 seconds is no interval".into()));
     }
+    let mut view = View::with_degrees(&world, &Vec::from(launched));
+    let mut world = world;
+    let mut options = Options {
+        protocol: arguments.protocol.into(),
+        verification: arguments.verify.into(),
+        transport: arguments.transport.into(),
+        determinism: arguments.determinism.into(),
+        files: arguments.files.into(),
+        on_sdc: arguments.on_sdc.into(),
+        seed,
+        sums_messages: !faults.is_empty(),
+        scrubs: scrub_interval.is_some(),
+        verifies_reads: arguments.verify_reads,
+        verifies_clones: arguments.verify_clones,
+        traces: arguments.check_determinism,
+        checks_collectives: arguments.check_collectives,
+        pedantic: arguments.pedantic,
+        profiles: arguments.profile.is_some(),
+        is_saved: checkpoint.is_some(),
+    };
+    if let Some((manifest, of_line)) = line {
+        (world, view) = (manifest.world.clone(), of_line);
+        applications.clone_from(&manifest.applications);
+        application_of_rank.clone_from(&manifest.application_of_rank);
+        // What the processes have in their memory.
+        options = manifest.options.clone();
+    }
     Ok(Job {
-        options: Options {
-            protocol: arguments.protocol.into(),
-            verification: arguments.verify.into(),
-            transport: arguments.transport.into(),
-            determinism: arguments.determinism.into(),
-            files: arguments.files.into(),
-            on_sdc: arguments.on_sdc.into(),
-            seed,
-            sums_messages: !faults.is_empty(),
-            scrubs: scrub_interval.is_some(),
-            verifies_reads: arguments.verify_reads,
-            verifies_clones: arguments.verify_clones,
-            traces: arguments.check_determinism,
-            checks_collectives: arguments.check_collectives,
-            pedantic: arguments.pedantic,
-            profiles: arguments.profile.is_some(),
-        },
-        view: View::with_degrees(&world, &Vec::from(launched)),
+        options,
+        view,
         world,
         is_cloneable,
+        checkpoint,
+        resume: None,
         pool,
         hosts,
-        applications: applications?,
-        application_of_rank: shape.application_of_rank,
+        applications,
+        application_of_rank,
         faults,
         needs_faults: arguments.inject_required,
         timeout,
@@ -265,8 +305,8 @@ fn assemble(arguments: &Arguments, locals: &[LocalArguments]) -> Result<Job, Usa
         audit_heads: arguments
             .audit_heads
             .clone()
-            .or_else(|| heads::default_file().map(heads::HeadStore::File))
-            .unwrap_or(heads::HeadStore::Nowhere),
+            .or_else(|| heads::default_file().map(heads::Place::File))
+            .unwrap_or(heads::Place::Nowhere),
         metrics: arguments.metrics.as_deref().map(metrics_address).transpose()?,
         profile: arguments.profile.clone(),
         json_summary: arguments.json_summary.clone(),

@@ -148,6 +148,7 @@ impl CloneOptions {
             verify_memory: self.verify_memory,
             flipped_bit: None,
             moves,
+            succeeds: false,
         }
     }
 }

@@ -137,7 +137,7 @@ impl<'a> Display<'a> {
                     bar.set_length(*total_bytes);
                     bar.set_position(*done_bytes);
                 }
-                Event::RoundEnded { .. } | Event::Tracking(_) | Event::Stopped => {}
+                Event::RoundEnded { .. } | Event::Tracking(_) | Event::Stopped | Event::Copied => {}
             }
         }
     }
@@ -153,6 +153,7 @@ fn as_json(event: &Event) -> serde_json::Value {
     match event {
         Event::Phase(phase) => json!({"event": "phase", "phase": phase.to_string()}),
         Event::Stopped => json!({"event": "stopped"}),
+        Event::Copied => json!({"event": "copied"}),
         Event::Tracking(how) => json!({"event": "tracking", "tracking": how}),
         Event::Round { round, done_bytes, total_bytes, elapsed } => json!({
             "event": "round", "round": round, "done_bytes": done_bytes, "total_bytes": total_bytes,

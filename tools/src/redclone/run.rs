@@ -113,6 +113,7 @@ pub fn load(options: &Load, console: &Console) -> anyhow::Result<i32> {
             listener: inside.listener,
             standard,
             given: Vec::new(),
+            succeeds: false,
             drop_capabilities: inside.drop_capabilities,
         })
     })

@@ -208,6 +208,7 @@ pub fn receive(options: &Receive) -> anyhow::Result<i32> {
             listener: inside.listener,
             standard,
             given: Vec::new(),
+            succeeds: false,
             drop_capabilities: inside.drop_capabilities,
         })
     })

@@ -1,3 +1,4 @@
 //! What `redctl` does that takes more than a question to a job.
 
+pub mod checkpoints;
 pub mod pool;

@@ -35,9 +35,12 @@ pub enum Kind {
     Helper,
     /// The socket of a helper that sends an image; the number is the clone's.
     Sender,
+    /// The socket of a helper that saves an image; the number is that of its child.
+    Saver,
 }
 
-const KINDS: [Kind; 7] = [Kind::Death, Kind::Agent, Kind::Output, Kind::Error, Kind::Input, Kind::Helper, Kind::Sender];
+const KINDS: [Kind; 8] =
+    [Kind::Death, Kind::Agent, Kind::Output, Kind::Error, Kind::Input, Kind::Helper, Kind::Sender, Kind::Saver];
 
 impl Kind {
     /// The epoll token of child `number`'s descriptor of this kind.
@@ -90,6 +93,8 @@ pub struct Child {
     pub helper: Option<Link<UnixStream>>,
     /// It is to be a copy, and is not in a view yet.
     pub copy: Option<Copy>,
+    /// It goes on from its image, with the whole job.
+    pub is_restored: bool,
     /// Bytes that the replica has printed to standard output, its source's before it was copied among them.
     pub printed_bytes: u64,
     /// Faults to be injected into that.

@@ -2,13 +2,13 @@
 
 use super::child::{Child, Kind, Read};
 use super::copying::{Reply, Task, Word};
-use super::{Daemon, LaunchedJob};
+use super::{Daemon, Job};
 use anyhow::{Context, Result};
 use control_network::link::{Link, Received};
 use nix::sys::epoll::{EpollEvent, EpollFlags};
 use redrt_types::{Incarnation, ReplicaId};
 use redrt_wire::clone::{CloneId, CloneOrder, CloneStep, Newcomer, Position};
-use redrt_wire::control::{CopyPlace, FromAgent, ToAgent};
+use redrt_wire::control::{FromAgent, Place, ToAgent};
 use redrt_wire::daemon::{FromDaemon, Stream};
 use redrt_wire::event::Event;
 use redrt_wire::fault::ProcessFault;
@@ -76,7 +76,7 @@ impl Daemon {
         self.tell(&FromDaemon::Clone { id, step: failed(what) });
     }
 
-    fn job(&self) -> Result<&LaunchedJob> {
+    fn job(&self) -> Result<&Job> {
         self.job.as_ref().context("there is no job yet")
     }
 
@@ -209,7 +209,7 @@ impl Daemon {
                         sender.is_done = true;
                         failed(what)
                     }
-                    Reply::Running { .. } | Reply::Listening(_) => continue,
+                    Reply::Running { .. } | Reply::Listening(_) | Reply::Copied => continue,
                 };
                 self.tell(&FromDaemon::Clone { id, step });
             }
@@ -236,11 +236,17 @@ impl Daemon {
     fn take_position(&mut self, id: CloneId, unread: Vec<u8>) -> Position {
         let Some(source) = self.senders.get(&id).map(|sender| sender.source) else { return Position::default() };
         let Some(number) = self.number_of.get(&source).copied() else { return Position::default() };
-        while let Read::Bytes(bytes) = self.children[number].read(Stream::Output) {
-            self.pass_on(number, Stream::Output, bytes);
-        }
+        let position = self.position(number, unread);
         if let Some(sender) = self.senders.get_mut(&id) {
             let _ = sender.link.send(&Word::GoOn);
+        }
+        position
+    }
+
+    /// Takes all that a stopped process has printed from its pipe. Where its standard streams go on.
+    pub(super) fn position(&mut self, number: usize, unread: Vec<u8>) -> Position {
+        while let Read::Bytes(bytes) = self.children[number].read(Stream::Output) {
+            self.pass_on(number, Stream::Output, bytes);
         }
         let mut input = unread;
         input.extend(self.input.missing(number));
@@ -250,17 +256,23 @@ impl Daemon {
 
     /// A copy greets: it is told its place.
     pub(super) fn place_copy(&mut self, number: usize, incarnation: Incarnation) {
+        self.give_place(number, incarnation, false);
+    }
+
+    /// Tells a process that goes on from its image where it is now.
+    pub(super) fn give_place(&mut self, number: usize, incarnation: Incarnation, is_restored: bool) {
         let Some(job) = &self.job else { return };
         let host_number = self.post.host();
         let alive = self.children.iter().filter(|child| child.exit.is_none()).count() as u32;
         let child = &mut self.children[number];
-        let place = CopyPlace {
+        let place = Place {
             me: child.replica,
             incarnation,
             host: self.host.clone(),
             host_number,
             local_process_count: alive.max(job.launch.replicas_on(host_number).count() as u32),
             listen: SocketAddr::from((self.post.address(), 0)),
+            is_restored,
         };
         child.tell(&ToAgent::Place(Box::new(place)));
         // Its source may have been.

@@ -10,6 +10,7 @@ mod clones;
 mod copying;
 mod guard;
 mod input;
+mod line;
 mod post;
 mod spawn;
 mod sweep;
@@ -17,7 +18,7 @@ mod sweep;
 use crate::foreign::{self, Foreign};
 use crate::jobs;
 use anyhow::{Context, Result, bail};
-use control_network::launcher::DaemonArguments;
+use control_network::launcher::Place;
 use control_network::link::Received;
 pub use copying::{HELPER_FLAG, help};
 use guard::Guard;
@@ -25,7 +26,6 @@ pub use guard::guard;
 use replica_output::corruption::Corruption;
 pub use spawn::open_pidfd;
 pub use sweep::{become_subreaper, kill_descendants};
-use tracing::debug;
 
 use child::{Child, Kind};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
@@ -37,6 +37,7 @@ use redrt_wire::clone::CloneId;
 use redrt_wire::control::{FromAgent, SharedMemory, ToAgent, Transport, Welcome};
 use redrt_wire::daemon::{FromDaemon, Launch, Stream, ToDaemon};
 use redrt_wire::event::Event;
+use redrt_wire::line::image_path;
 use redrt_wire::secret::Secret;
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
@@ -56,7 +57,7 @@ const POST_TOKEN: u64 = u64::MAX;
 const SIGNAL_TOKEN: u64 = u64::MAX - 1;
 
 /// Takes its place below `redrun`, runs its part of the job and returns when there is nothing left of it.
-pub fn run(place: DaemonArguments, secret: &Secret) -> Result<()> {
+pub fn run(place: Place, secret: &Secret) -> Result<()> {
     let guard = Guard::of_this_process();
     // Where that cannot be had, news take a little longer.
     crate::prompt::wish();
@@ -77,7 +78,7 @@ struct Daemon {
     epoll: Epoll,
     signals: SignalFd,
     host: String,
-    job: Option<LaunchedJob>,
+    job: Option<Job>,
     /// Replicas that are still to be started: one after the other, with a look at everything else in between, as beats
     /// are due.
     unstarted: VecDeque<ReplicaId>,
@@ -85,6 +86,8 @@ struct Daemon {
     number_of: HashMap<ReplicaId, usize>,
     input: input::Input,
     senders: HashMap<CloneId, clones::Sender>,
+    /// Helpers that save images, by the numbers of the children.
+    savers: HashMap<usize, line::Saver>,
     /// Clones made of each replica here.
     clone_counts: HashMap<ReplicaId, u64>,
     /// Whether `redrun` asked not to be sent output.
@@ -92,21 +95,8 @@ struct Daemon {
     leaving: bool,
 }
 
-/// What is asked of this daemon, but for the program's data and what processes say to each other.
-fn tell_developers(message: &ToDaemon) {
-    match message {
-        ToDaemon::Launch(launch) => debug!(target: "redrtd", processes = launch.placement.len(), "a job"),
-        ToDaemon::View(view) => debug!(target: "redrtd", view = view.number.0, "a view"),
-        ToDaemon::Clone { id, order } => debug!(target: "redrtd", clone = id.0, ?order, "an order for a clone"),
-        ToDaemon::Pins(pins) => debug!(target: "redrtd", ?pins, "others are awaited"),
-        ToDaemon::Kill(replica) => debug!(target: "redrtd", %replica, "a process is to be ended"),
-        ToDaemon::Release | ToDaemon::KillAll | ToDaemon::Shutdown => debug!(target: "redrtd", ?message, "the end"),
-        _ => {}
-    }
-}
-
 /// What is known once the job was launched.
-struct LaunchedJob {
+struct Job {
     /// For redctl.
     _entry: Option<jobs::Entry>,
     launch: Launch,
@@ -140,6 +130,7 @@ impl Daemon {
             number_of: HashMap::new(),
             input: input::Input::default(),
             senders: HashMap::new(),
+            savers: HashMap::new(),
             clone_counts: HashMap::new(),
             held: false,
             leaving: false,
@@ -197,6 +188,7 @@ impl Daemon {
             Kind::Input => self.feed_input(),
             Kind::Helper => self.helper_ready(number),
             Kind::Sender => self.sender_ready(number),
+            Kind::Saver => self.saver_ready(number),
         }
         Ok(())
     }
@@ -217,7 +209,6 @@ impl Daemon {
     }
 
     fn obey(&mut self, message: ToDaemon) -> Result<()> {
-        tell_developers(&message);
         // Whatever is wanted, it is wanted of all.
         while !self.unstarted.is_empty() {
             self.start_next()?;
@@ -233,6 +224,7 @@ impl Daemon {
                 self.tell_agents(&ToAgent::View(view));
             }
             ToDaemon::Clone { id, order } => self.take_part(id, order)?,
+            ToDaemon::Line { generation, order } => self.take_part_in_line(generation, order),
             ToDaemon::Pins(pins) => self.tell_agents(&ToAgent::Pins(pins)),
             ToDaemon::Release => self.tell_agents(&ToAgent::Release),
             ToDaemon::Ask { wave } => self.tell_agents(&ToAgent::Ask { wave }),
@@ -287,7 +279,7 @@ impl Daemon {
         }
         launch.check().map_err(|what| anyhow::anyhow!("redrun sent a job that is none: {what}"))?;
         let own: Vec<_> = launch.replicas_on(self.post.host()).collect();
-        let prepared = match spawn::prepare(&launch, own.len()) {
+        let prepared = match spawn::prepare(&launch, self.post.host(), own.len()) {
             Ok(prepared) => prepared,
             Err(error) => {
                 for replica in own {
@@ -303,13 +295,17 @@ impl Daemon {
             .then_some(SharedMemory { fd: spawn::SHARED_MEMORY_FD, slot_count: launch.world.process_count() });
         self.unstarted = own.into();
         let entry = jobs::write_down(launch.job, &self.host, self.post.root(), self.post.secret());
-        self.job = Some(LaunchedJob { _entry: entry.ok(), view: launch.view.clone(), launch, prepared, shared_memory });
+        self.job = Some(Job { _entry: entry.ok(), view: launch.view.clone(), launch, prepared, shared_memory });
         Ok(())
     }
 
     fn start_next(&mut self) -> Result<()> {
         let (Some(job), Some(replica)) = (&self.job, self.unstarted.pop_front()) else { return Ok(()) };
-        match job.prepared.spawn(&job.launch, replica, job.launch.world.is_replicated()) {
+        let started = match &job.launch.restore {
+            Some(restore) => job.prepared.load(&job.launch, replica, image_path(&restore.directory, replica)),
+            None => job.prepared.spawn(&job.launch, replica, job.launch.world.is_replicated()),
+        };
+        match started {
             Ok(mut child) => {
                 let faults = job.launch.faults.iter().filter(|(other, _)| *other == replica);
                 child.corruptions = faults.filter_map(|(_, fault)| Corruption::of(fault)).collect();
@@ -329,10 +325,11 @@ impl Daemon {
             self.epoll.add(fd, EpollEvent::new(flags, kind.token(number)))?;
         }
         // A copy begins where its source was.
-        if child.input.is_some() && child.copy.is_none() {
+        if child.input.is_some() && child.copy.is_none() && !child.is_restored {
             self.input.add_reader(number);
         }
         self.children.push(child);
+        self.go_on_with_streams(number);
         if let Some(pid) = program {
             self.tell(&FromDaemon::Started { replica, pid: pid.as_raw() });
         }
@@ -369,6 +366,7 @@ impl Daemon {
                                 self.place_copy(number, copy.incarnation);
                                 continue;
                             }
+                            None if self.children[number].is_restored => self.place_restored(number),
                             None => self.welcome(number),
                         },
                         // A namespace of its own: nobody else knows it by this id.
@@ -452,7 +450,8 @@ impl Daemon {
     fn other_mpi(&mut self, number: usize) -> Option<Foreign> {
         let is_allowed = self.job.as_ref().is_none_or(|job| job.launch.allows_other_mpi);
         let child = &mut self.children[number];
-        if is_allowed || child.greeted || child.copy.is_some() || child.mpi_looks_left == 0 {
+        let is_image = child.copy.is_some() || child.is_restored;
+        if is_allowed || child.greeted || is_image || child.mpi_looks_left == 0 {
             return None;
         }
         child.mpi_looks_left -= 1;
@@ -484,7 +483,6 @@ impl Daemon {
         }
         let child = &mut self.children[number];
         let Some(exit) = child.reap()? else { return Ok(()) };
-        debug!(target: "redrtd", replica = %child.replica, ?exit, "a process has ended");
         let _ = self.epoll.delete(child.pidfd.as_fd());
         let replica = child.replica;
         if child.copy.is_some() {

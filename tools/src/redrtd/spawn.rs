@@ -9,6 +9,7 @@ use super::copying::{CLONER_FD, HELPER_FD, HELPER_FLAG, Task};
 use super::sweep;
 use crate::installation::{FACADES, LOADER, find_facade, find_library};
 use anyhow::{Context, Result};
+use cloner::shared::SharedMemory;
 use control_network::link::Link;
 use nix::fcntl::{FcntlArg, FdFlag, OFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
@@ -19,11 +20,12 @@ use nix::unistd::{Pid, pipe2};
 use redrt_types::{ReplicaId, VirtualRank};
 use redrt_wire::control::{CLONER_FD_VARIABLE, CONTROL_FD_VARIABLE, Transport, shared_memory_bytes};
 use redrt_wire::daemon::{Abi, Application, Launch};
+use redrt_wire::line::memory_path;
 use redrt_wire::secret::Secret;
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
-use std::io;
+use std::io::{self, BufReader};
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
@@ -53,8 +55,8 @@ pub struct Prepared {
     preload: Option<PathBuf>,
 }
 
-/// Makes this process fit to be the parent of `launch`'s processes.
-pub fn prepare(launch: &Launch, child_count: usize) -> Result<Prepared> {
+/// Makes this process fit to be the parent of `launch`'s processes on the host with this number.
+pub fn prepare(launch: &Launch, host: u32, child_count: usize) -> Result<Prepared> {
     let mut notes = Vec::new();
     let open_files = raise_open_files(child_count as u64)?;
     let reserved = [reserve(CONTROL_FD)?, reserve(SHARED_MEMORY_FD)?, reserve(HELPER_FD)?, reserve(CLONER_FD)?];
@@ -81,6 +83,12 @@ pub fn prepare(launch: &Launch, child_count: usize) -> Result<Prepared> {
     let shared_memory = (launch.options.transport != Transport::Tcp)
         .then(|| make_shared_memory(shared_memory_bytes(launch.world.process_count())))
         .transpose()?;
+    if let (Some(fd), Some(restore)) = (&shared_memory, &launch.restore) {
+        let path = memory_path(&restore.directory, host);
+        let file = File::open(&path).with_context(|| format!("Failed to open {}", path.display()))?;
+        SharedMemory::restore(BufReader::new(file), fd)
+            .with_context(|| format!("Failed to read {}", path.display()))?;
+    }
     let preload = if replicated { find_library("libredrt_preload.so") } else { None };
     if replicated && preload.is_none() {
         notes.push(
@@ -124,12 +132,22 @@ impl Prepared {
         self.start(self.helper()?, Some(&task), replica, has_input)
     }
 
-    /// Starts a helper that sends an image.
+    /// Starts the process that goes on from its image in a file.
+    pub fn load(&self, launch: &Launch, replica: ReplicaId, image: PathBuf) -> Result<Child> {
+        let has_input = launch.standard_input && replica.rank == VirtualRank(0);
+        self.start(self.helper()?, Some(&Task::Load { image }), replica, has_input)
+    }
+
+    /// Starts a helper that sends or saves an image.
     pub fn send(&self, task: &Task) -> Result<(std::process::Child, Link<UnixStream>)> {
         let (ours, theirs) = UnixStream::pair().context("Failed to make a socket")?;
         let mut command = self.helper()?;
         command.stdin(Stdio::null());
-        inherit(&mut command, vec![(theirs.as_raw_fd(), HELPER_FD)], self.open_files);
+        let mut places = vec![(theirs.as_raw_fd(), HELPER_FD)];
+        if matches!(task, Task::Save { memory: Some(_), .. }) {
+            places.extend(self.shared_memory.iter().map(|fd| (fd.as_raw_fd(), SHARED_MEMORY_FD)));
+        }
+        inherit(&mut command, places, self.open_files);
         let child = command.spawn().context("Failed to start a helper")?;
         Ok((child, greet(ours, task)?))
     }
@@ -170,6 +188,7 @@ impl Prepared {
             program: helper.is_none().then_some(pid),
             helper,
             copy: None,
+            is_restored: matches!(task, Some(Task::Load { .. })),
             printed_bytes: 0,
             corruptions: Vec::new(),
             corrupted: Vec::new(),

@@ -11,22 +11,20 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 impl Shell<'_> {
     pub(super) fn launch(&mut self) -> Result<()> {
         let job = self.job;
-        let layout = layout::lay_out(&job.world, &job.view, &self.fleet)?;
-        if job.hosts.report {
-            layout.report(&job.world, &self.fleet).iter().for_each(|line| self.console.plain(line));
-        }
-        if !job.quiet {
-            layout.notes(&job.world, &self.fleet).iter().for_each(|line| self.console.plain(line));
-        }
-        let applications = self.applications(&layout);
-        self.placement = layout.placement;
+        let (placement, applications) = match self.restored_placement() {
+            Some(placement) => (placement, job.applications.clone()),
+            None => self.lay_out()?,
+        };
+        self.placement = placement;
         self.coordinator.launched_on(self.placement_for_daemons());
         if job.is_cloneable {
             self.recover();
         }
         let first_rank = job.world.sphere(VirtualRank(0)).filter_map(|replica| self.host(replica));
         self.input_taken_bytes = first_rank.map(|host| (host, 0)).collect();
-        self.started_at = Instant::now();
+        if self.returns == 0 {
+            self.started_at = Instant::now();
+        }
         let start_time_ns = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos() as u64);
         let launch = Launch {
             job: self.job_number,
@@ -40,14 +38,19 @@ impl Shell<'_> {
             start_time_ns,
             start_monotonic_ns: monotonic_ns(),
             host_name: self.fleet.name(0).to_owned(),
-            cloneable: job.is_cloneable,
+            cloneable: job.is_cloneable || job.checkpoint.is_some(),
             origin: self.origin(),
             allows_other_mpi: job.allows_other_mpi,
             // That of a spawned job is something else.
             standard_input: job.origin.is_none(),
+            restore: self.restore(),
         };
-        let hosts: Vec<_> = (0..job.hosts.hosts.len() as u32).map(|host| self.fleet.name(host).to_owned()).collect();
-        self.record(audit_log::JOB_START, &start_record::start_record(job, &launch, &hosts));
+        let hosts: Vec<_> =
+            (0..self.fleet.plan().hosts.len() as u32).map(|host| self.fleet.name(host).to_owned()).collect();
+        if self.returns == 0 {
+            self.record(audit_log::JOB_START, &start_record::start_record(job, &launch, &hosts));
+            self.tell_of_resumption();
+        }
         // A job that redctl does not find runs as well.
         let entry = jobs::write_down(self.job_number, &hosts[0], self.fleet.address(), self.fleet.secret());
         self.entry = entry
@@ -57,6 +60,20 @@ impl Shell<'_> {
         self.launch = Some(launch.clone());
         self.fleet.send_all(&ToDaemon::Launch(Box::new(launch)));
         Ok(())
+    }
+
+    /// Which process runs on which host, where that is to be decided, and the programs with what they are told of that.
+    fn lay_out(&self) -> Result<(Vec<Option<u32>>, Vec<Application>)> {
+        let job = self.job;
+        let layout = layout::lay_out(&job.world, &job.view, &self.fleet)?;
+        if job.hosts.report {
+            layout.report(&job.world, &self.fleet).iter().for_each(|line| self.console.plain(line));
+        }
+        if !job.quiet {
+            layout.notes(&job.world, &self.fleet).iter().for_each(|line| self.console.plain(line));
+        }
+        let applications = self.applications(&layout);
+        Ok((layout.placement, applications))
     }
 
     /// The programs, with what they are told of the hosts they are on.

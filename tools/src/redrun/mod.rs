@@ -10,6 +10,7 @@ mod folding;
 mod injections;
 mod launching;
 mod layout;
+mod lines;
 mod metrics;
 mod output;
 mod pools;
@@ -36,16 +37,17 @@ use anyhow::{Context, Result, bail};
 use audit_log::log::{self, Log};
 use audit_log::recorder::Recorder;
 use background_worker::Bell;
-use coordinator::{Coordinator, Input, OUTPUT_FAILED_CODE, Output, Settings};
+use control_network::hub::LinkId;
+use coordinator::{Coordinator, Input, LineSettings, OUTPUT_FAILED_CODE, Output, Settings};
 use fleet::{Fleet, News};
 use injections::Injections;
 use metrics::{Counts, Metrics};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signalfd::SignalFd;
 use output::Outputs;
-use redrt_types::{ReplicaId, ViewNumber, VirtualRank};
+use redrt_types::{ReplicaId, View, ViewNumber, VirtualRank};
 use redrt_wire::control::FromAgent;
-use redrt_wire::daemon::{FromDaemon, Launch, ToDaemon};
+use redrt_wire::daemon::{FromDaemon, Launch, Stream, ToDaemon};
 use redrt_wire::fault::ProcessFault;
 use redrt_wire::secret::Secret;
 use say::Console;
@@ -53,7 +55,6 @@ use std::collections::{BTreeMap, HashSet};
 use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
-use tracing::{debug, trace};
 
 /// The exit code when a program that is being checked is not deterministic.
 const NONDETERMINISTIC_CODE: i32 = 1;
@@ -87,6 +88,18 @@ struct Shell<'a> {
     launch: Option<Launch>,
     spares: spares::Spares,
     clones: clones::Clones,
+    /// Absent where no lines are taken.
+    lines: Option<lines::Lines>,
+    /// The job is to go back to its newest line, as often as this from that one.
+    return_due: Option<u32>,
+    /// Since when processes are being loaded again, and the time of the job at which they were lost.
+    went_back: Option<(Instant, Duration)>,
+    /// How often the job went back.
+    returns: u32,
+    /// Connections of redctl that are answered when the next line is taken or given up.
+    line_waiters: Vec<LinkId>,
+    /// What was printed since the line with which the job is to end: it will be printed again.
+    withheld: Vec<(ReplicaId, Stream, Vec<u8>)>,
     spawned: spawned::Spawned,
     /// Where replicas were before: up to this view, on this host.
     past_homes: BTreeMap<ReplicaId, Vec<(ViewNumber, u32)>>,
@@ -123,7 +136,7 @@ struct Shell<'a> {
 
 impl<'a> Shell<'a> {
     fn new(job: &'a Job, console: &'a Console, upwards: Option<Upwards>) -> Result<Self> {
-        let job_number = random_number();
+        let job_number = job.resume.as_ref().map_or_else(random_number, |kept| kept.manifest.job);
         let audit = job.audit.as_deref().map(|path| log::path_in(path, job_number));
         // An error is told before anything is started.
         let audit = audit.map(|path| anyhow::Ok((Log::open(&path)?, path))).transpose()?;
@@ -136,44 +149,26 @@ impl<'a> Shell<'a> {
         let audit = audit.map(start).transpose().context("Failed to start a thread")?;
         // Before anything is started, and after signals are caught: its thread is not to get any.
         let metrics = job.metrics.map(Metrics::listen).transpose()?;
-        let (mut timed_kills, mut send_kills, mut random_kills) = (Vec::new(), Vec::new(), None);
-        for fault in &job.faults {
-            match fault {
-                Fault::Timed(kill) => timed_kills.push(*kill),
-                Fault::Random(kills) => random_kills = Some(*kills),
-                Fault::Process(replica, ProcessFault::Kill { .. } | ProcessFault::KillAfterChange { .. }) => {
-                    send_kills.push(*replica)
-                }
-                Fault::Process(..) | Fault::Sick { .. } => {}
-            }
-        }
-        let settings = Settings {
-            world: job.world.clone(),
-            view: job.view.clone(),
-            timeout: job.timeout,
-            death_time_max: 2 * job.hosts.detect_timeout,
-            on_sdc: job.options.on_sdc,
-            strikes_max: job.strikes_max,
-            on_stall: job.on_stall,
-            stall_time: job.stall_time,
-            look_interval: job.look_interval,
-            scrub_interval: job.scrub_interval,
-            timed_kills,
-            send_kills,
-            random_kills,
-        };
+        let lines = lines::Lines::new(job, job_number, &bell)?;
+        let settings = settings(job, None, job.view.clone(), lines.as_ref().map(|lines| lines.settings(0)));
         let secret = Secret::generate().context("Failed to make the job's secret")?.sealing(job.hosts.secure);
         let mut coordinator = Coordinator::new(settings);
         if job.options.traces {
             coordinator.check_determinism();
         }
-        Ok(Self {
+        let mut shell = Self {
             coordinator,
             spares: spares::Spares::new(job, job_number)?,
             launch: None,
             clones: clones::Clones::default(),
             spawned: spawned::Spawned::new(upwards)?,
-            fleet: Fleet::start(job.hosts.clone(), secret)?,
+            fleet: Fleet::start(lines::plan_resumed(job), secret)?,
+            lines,
+            return_due: None,
+            went_back: None,
+            returns: 0,
+            line_waiters: Vec::new(),
+            withheld: Vec::new(),
             placement: Vec::new(),
             past_homes: BTreeMap::new(),
             job_number,
@@ -182,7 +177,7 @@ impl<'a> Shell<'a> {
             audit,
             outputs: Outputs::new(job, &bell)?,
             input: match job.origin {
-                None => Some(streams::open_input()?),
+                None => Some(streams::open_input(job.resume.as_ref().map_or(0, |kept| kept.manifest.input_bytes))?),
                 Some(_) => None,
             },
             input_sent_bytes: 0,
@@ -204,7 +199,9 @@ impl<'a> Shell<'a> {
             bell,
             job,
             console,
-        })
+        };
+        shell.rewind_outputs();
+        Ok(shell)
     }
 
     fn now(&self) -> Duration {
@@ -270,6 +267,10 @@ impl<'a> Shell<'a> {
                 }
             }
             self.wait()?;
+            // Not before all that the lost processes and their daemons have said is heard, by who knew them.
+            if let Some(count) = self.return_due.take() {
+                self.go_back(count)?;
+            }
             self.handle(Input::Tick);
         }
     }
@@ -307,6 +308,7 @@ impl<'a> Shell<'a> {
         self.work_on_spawned();
         self.answer_metrics();
         self.hear_of_audit();
+        self.hear_of_store();
         self.write_outputs();
         Ok(())
     }
@@ -409,14 +411,14 @@ impl<'a> Shell<'a> {
                 self.serve_dynamic((replica, number), request);
             }
             FromDaemon::Agent { replica, message } => self.handle(Input::Agent(replica, message)),
-            FromDaemon::Output { replica, stream, bytes } => {
-                self.outputs.take(replica, stream, &bytes);
-                self.after_output(replica);
-            }
+            FromDaemon::Output { replica, stream, bytes } => self.take_output(replica, stream, bytes),
             FromDaemon::InputTaken { byte_count } => {
                 *self.input_taken_bytes.entry(host).or_default() += byte_count;
             }
             FromDaemon::Clone { id, step } => self.handle(Input::Clone { host, id, step }),
+            FromDaemon::Line { generation, replica, step } => {
+                self.handle(Input::Line { generation, replica, step });
+            }
             FromDaemon::Exited { replica, exit } => self.handle(Input::Exited(replica, exit)),
             FromDaemon::Drained(replica) => {
                 self.outputs.end_error(replica);
@@ -437,9 +439,6 @@ impl<'a> Shell<'a> {
         if !self.is_launched() && matches!(input, Input::Tick) {
             return;
         }
-        if !matches!(input, Input::Tick) {
-            trace!(target: "redrun", ?input, "in");
-        }
         self.coordinator.handle(now, input);
         self.carry_out();
         self.hear_of_places();
@@ -447,12 +446,23 @@ impl<'a> Shell<'a> {
 
     fn carry_out(&mut self) {
         while let Some(output) = self.coordinator.poll_output() {
-            debug!(target: "redrun", ?output, "out");
             match output {
                 Output::Place(order) => self.obey_about_place(order),
                 Output::Vacated(replica) => self.placement[self.job.world.process(replica).0 as usize] = None,
                 Output::HostFree(host) => self.host_free(host),
-                Output::Send(message) => self.fleet.send_all(&message),
+                Output::OpenLine(generation) => self.open_line(generation),
+                Output::CommitLine(taken) => self.commit_line(*taken),
+                Output::DropLine(generation) => self.drop_line(generation),
+                Output::Restart { count, .. } => self.return_due = Some(count),
+                Output::Send(message) => {
+                    if let ToDaemon::Line { order, .. } = &message {
+                        self.note_line_order(order);
+                    }
+                    self.fleet.send_all(&message);
+                    if matches!(message, ToDaemon::Cards(_)) {
+                        self.tell_return();
+                    }
+                }
                 Output::SendTo(host, message) => self.fleet.send(host, &message),
                 Output::Moved { replica, host } => {
                     let place = &mut self.placement[self.job.world.process(replica).0 as usize];
@@ -481,9 +491,12 @@ impl<'a> Shell<'a> {
                     self.outputs.end(replica);
                     self.after_output(replica);
                 }
-                Output::Report(report) => self.report(&report),
+                Output::Report(report) => {
+                    self.answer_about_line(&report);
+                    self.report(&report);
+                }
                 Output::Finish(code) => {
-                    self.outputs.finish();
+                    self.outputs.finish(self.coordinator.is_suspended());
                     self.exit_code = Some(code);
                     if code != 0 {
                         self.spawned.terminate();
@@ -493,6 +506,39 @@ impl<'a> Shell<'a> {
             }
         }
         self.note_clones();
+    }
+}
+
+/// What the coordinator is told of the job: one that begins, or that goes back to a line when `since` has passed.
+fn settings(job: &Job, since: Option<Duration>, view: View, line: Option<LineSettings>) -> Settings {
+    let (mut timed_kills, mut send_kills, mut random_kills) = (Vec::new(), Vec::new(), None);
+    for fault in &job.faults {
+        match fault {
+            // What was injected is not injected again.
+            Fault::Timed(kill) if since.is_some_and(|since| kill.at <= since) => {}
+            Fault::Timed(kill) => timed_kills.push(*kill),
+            Fault::Random(kills) => random_kills = Some(*kills),
+            Fault::Process(replica, ProcessFault::Kill { .. } | ProcessFault::KillAfterChange { .. }) => {
+                send_kills.push(*replica)
+            }
+            Fault::Process(..) | Fault::Sick { .. } => {}
+        }
+    }
+    Settings {
+        world: job.world.clone(),
+        view,
+        timeout: job.timeout,
+        death_time_max: 2 * job.hosts.detect_timeout,
+        on_sdc: job.options.on_sdc,
+        strikes_max: job.strikes_max,
+        on_stall: job.on_stall,
+        stall_time: job.stall_time,
+        look_interval: job.look_interval,
+        scrub_interval: job.scrub_interval,
+        line,
+        timed_kills,
+        send_kills,
+        random_kills,
     }
 }
 

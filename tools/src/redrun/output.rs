@@ -10,6 +10,7 @@ use redrt_types::{Kinship, ReplicaId, VirtualRank, World};
 use redrt_wire::daemon::Stream;
 use replica_output::lines::LineCutter;
 use replica_output::mismatch::Finding;
+use replica_output::restored::Restored;
 use replica_output::sphere_stream::SphereStream;
 use say::Lines;
 use std::collections::VecDeque;
@@ -106,7 +107,10 @@ impl Outputs {
         };
         let sphere = |rank: u32| {
             let present = view.live(VirtualRank(rank)).map(|replica| replica.index);
-            (SphereStream::new(job.release, present), LineCutter::new(rank_label(rank)))
+            let members = job.resume.iter().flat_map(|kept| &kept.manifest.members);
+            let shown = members.filter(|member| member.replica.rank.0 == rank).map(|member| member.shown_bytes).max();
+            let stream = SphereStream::new(job.release, present).with_shown(shown.unwrap_or(0));
+            (stream, LineCutter::new(rank_label(rank)))
         };
         Ok(Self {
             files,
@@ -157,6 +161,21 @@ impl Outputs {
         self.in_sphere(replica.rank, |stream, out| stream.join(replica.index, source.index, printed_bytes, out));
     }
 
+    /// What a replica had printed when its image was taken, as far as that has not been written for sure. All of it is
+    /// here.
+    pub fn unshown(&self, replica: ReplicaId, printed_bytes: u64) -> Restored {
+        let (stream, cutter) = &self.spheres[replica.rank.0 as usize];
+        let shown_bytes = stream.shown_bytes() - cutter.partial().len() as u64;
+        let mut unshown = [cutter.partial(), &stream.pending(replica.index)].concat();
+        unshown.truncate(printed_bytes.saturating_sub(shown_bytes) as usize);
+        Restored { index: replica.index, printed_bytes, unshown, shown_bytes }
+    }
+
+    /// The replicas of a rank go on from images.
+    pub fn go_back(&mut self, rank: VirtualRank, replicas: &[Restored]) {
+        self.in_sphere(rank, |stream, out| stream.go_back(replicas, out));
+    }
+
     /// A replica's standard output has ended.
     pub fn end(&mut self, replica: ReplicaId) {
         self.in_sphere(replica.rank, |stream, out| stream.end(replica.index, out));
@@ -167,9 +186,10 @@ impl Outputs {
         self.errors[self.world.process(replica).0 as usize].flush(&mut self.error);
     }
 
-    /// The job has ended: unfinished lines go out too, and whether all has arrived is found out.
-    pub fn finish(&mut self) {
-        for (_, cutter) in &mut self.spheres {
+    /// The job has ended: unfinished lines go out too, unless it will go on with them, and whether all has arrived is
+    /// found out.
+    pub fn finish(&mut self, will_go_on: bool) {
+        for (_, cutter) in self.spheres.iter_mut().filter(|_| !will_go_on) {
             cutter.flush(&mut self.output);
         }
         for cutter in &mut self.errors {

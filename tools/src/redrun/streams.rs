@@ -5,21 +5,24 @@ use super::output::OutputTrouble;
 use anyhow::{Context, Result};
 use coordinator::{Input, OUTPUT_CLOSED_CODE, OUTPUT_FAILED_CODE, Report};
 use redrt_types::{ReplicaId, VirtualRank};
-use redrt_wire::daemon::ToDaemon;
+use redrt_wire::daemon::{Stream, ToDaemon};
 use serde_json::json;
 use std::fs::File;
-use std::io::Read;
+use std::io::{Read, Seek, SeekFrom};
 use std::os::fd::{AsFd, OwnedFd};
 
 /// Standard input read ahead of what rank 0 has taken.
 const INPUT_WINDOW_BYTES: u64 = 256 << 10;
 
 /// Standard input, to be read when it is readable. A regular file always says it is, also when its file system stands
-/// still: a thread reads that, into a pipe.
-pub(super) fn open_input() -> Result<File> {
+/// still: a thread reads that, into a pipe. In one the first bytes are left out, which a job that is resumed has read.
+pub(super) fn open_input(skipped_bytes: u64) -> Result<File> {
     let mut input = File::from(std::io::stdin().as_fd().try_clone_to_owned()?);
     if !input.metadata().is_ok_and(|metadata| metadata.is_file()) {
         return Ok(input);
+    }
+    if skipped_bytes > 0 {
+        input.seek(SeekFrom::Current(skipped_bytes as i64)).context("Failed to go on in standard input")?;
     }
     let (reader, mut writer) = std::io::pipe().context("Failed to make a pipe")?;
     // When the job has ended nobody reads the pipe any more.
@@ -42,13 +45,35 @@ impl Shell<'_> {
         self.hold(Some(replica), ahead);
     }
 
+    /// A process has printed this.
+    pub(super) fn take_output(&mut self, replica: ReplicaId, stream: Stream, bytes: Vec<u8>) {
+        if self.coordinator.is_suspending() {
+            self.withheld.push((replica, stream, bytes));
+            return self.hold(None, true);
+        }
+        self.release_withheld();
+        self.outputs.take(replica, stream, &bytes);
+        self.after_output(replica);
+    }
+
+    /// The job goes on after all: nothing that it has printed will be printed again.
+    fn release_withheld(&mut self) {
+        for (replica, stream, bytes) in std::mem::take(&mut self.withheld) {
+            self.outputs.take(replica, stream, &bytes);
+            self.after_output(replica);
+        }
+    }
+
     pub(super) fn write_outputs(&mut self) {
+        if !self.withheld.is_empty() && !self.coordinator.is_suspending() {
+            self.release_withheld();
+        }
         self.outputs.write(self.started_at.elapsed());
         while let Some(trouble) = self.outputs.poll_trouble() {
             self.output_trouble(trouble);
         }
         let (full, drained) = self.outputs.fill_state();
-        if full {
+        if full || !self.withheld.is_empty() {
             self.hold(None, true);
         } else if drained {
             self.hold(None, false);
@@ -113,7 +138,7 @@ impl Shell<'_> {
         let is_foreground =
             || nix::unistd::tcgetpgrp(input).map_or(true, |foreground| foreground == nix::unistd::getpgrp());
         // What was sent while a replica of rank 0 is being copied would be missing in its copy.
-        let is_copied = self.coordinator.is_cutting(VirtualRank(0));
+        let is_copied = self.coordinator.is_cutting(VirtualRank(0)) || self.coordinator.is_stopping_for_line();
         self.input_in_flight_bytes() < INPUT_WINDOW_BYTES && !is_copied && is_foreground()
     }
 
@@ -141,6 +166,9 @@ impl Shell<'_> {
             Ok(count) => {
                 bytes.truncate(count);
                 self.input_sent_bytes += count as u64;
+                if let Some(lines) = &mut self.lines {
+                    lines.note_input(&bytes);
+                }
                 self.note_input();
                 self.send_input(&ToDaemon::Input { bytes });
             }

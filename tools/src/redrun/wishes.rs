@@ -20,6 +20,17 @@ impl Shell<'_> {
                 self.handle(Input::Interrupted(Signal::SIGINT as i32));
                 Ok(())
             }
+            Question::Checkpoint { stop } => {
+                let now = self.now();
+                match self.coordinator.want_line(now, stop) {
+                    Ok(()) => {
+                        self.line_waiters.push(link);
+                        self.carry_out();
+                        return None;
+                    }
+                    Err(why) => Err(why),
+                }
+            }
             Question::Migrate { replica, to } => self.migrate(replica, to.as_deref()),
             Question::Drain(host) => self.drain(&host),
             Question::Degree { degree, ranks } => self.change_degree(degree, &ranks),

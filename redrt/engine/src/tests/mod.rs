@@ -45,6 +45,7 @@ pub fn replication(world: &World, me: ReplicaId, seed: u64) -> Replication {
         checks_collectives: false,
         pedantic: false,
         profiles: false,
+        is_saved: false,
     };
     Replication::new(replica, &options, world.degree(me.rank) > 1)
 }

@@ -91,6 +91,13 @@ impl Outlet for Sender {
         self.queue.is_empty()
     }
 
+    fn has_arrived(&self) -> bool {
+        let mut unacknowledged: libc::c_int = 0;
+        // SAFETY: - a socket, of which the kernel writes one number to a place for one.
+        let asked = unsafe { libc::ioctl(self.wire.stream.as_raw_fd(), libc::TIOCOUTQ, &raw mut unacknowledged) };
+        self.broken || self.queue.is_empty() && asked == 0 && unacknowledged == 0
+    }
+
     fn is_broken(&self) -> bool {
         self.broken
     }

@@ -125,7 +125,7 @@ impl Coordinator {
 
     /// Asks for places, and begins clones where there are some.
     pub(super) fn fill_places(&mut self, now: Duration) {
-        let Some(recovery) = &self.recovery else { return };
+        let Some(recovery) = self.recovery.as_ref().filter(|_| !self.line_needs_membership()) else { return };
         let due = recovery.missing.iter().filter(|(_, missing)| now >= missing.not_before);
         let due = due.filter(|(replica, missing)| !self.is_hopeless(replica.rank, missing.source));
         let due: Vec<_> = due.map(|(replica, _)| *replica).collect();

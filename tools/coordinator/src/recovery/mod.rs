@@ -165,7 +165,11 @@ impl Recovery {
         self.attempts.values().any(|attempt| matches!(attempt.stage, Stage::Pinning { .. } | Stage::Cutting))
     }
 
-    /// Whether a copy that is in the view is not in step yet.
+    /// Whether no copy is under way, but for those that stand ready to judge.
+    pub(super) fn is_idle(&self) -> bool {
+        self.attempts.values().all(|attempt| attempt.stage == Stage::Held)
+    }
+
     /// Copies that are in the view and have not heard their leader.
     pub(super) fn joining_count(&self) -> usize {
         self.attempts.values().filter(|attempt| attempt.stage == Stage::Joining).count()

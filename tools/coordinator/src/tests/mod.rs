@@ -4,6 +4,7 @@ mod arbitration;
 mod determinism;
 mod endings;
 mod health;
+mod lines;
 mod moves;
 mod paces;
 mod proof;
@@ -33,6 +34,7 @@ fn settings(degrees: &[u16]) -> Settings {
         stall_time: None,
         look_interval: LOOK_INTERVAL_USUAL,
         scrub_interval: None,
+        line: None,
         timed_kills: Vec::new(),
         send_kills: Vec::new(),
         random_kills: None,
@@ -40,7 +42,7 @@ fn settings(degrees: &[u16]) -> Settings {
 }
 
 /// A coordinator and what came out of it, in words.
-struct StepTable {
+struct Table {
     coordinator: Coordinator,
     now: Duration,
     places: Places,
@@ -48,7 +50,7 @@ struct StepTable {
     hosts: Vec<String>,
 }
 
-impl StepTable {
+impl Table {
     fn new(degrees: &[u16]) -> Self {
         Self::with(settings(degrees))
     }
@@ -268,15 +270,19 @@ fn words_for(output: &Output) -> Option<String> {
         | Output::HostFree(_)
         | Output::StreamEnded { .. }
         | Output::Moved { .. }
-        | Output::Progress { .. } => return None,
+        | Output::Progress { .. }
+        | Output::OpenLine(_)
+        | Output::CommitLine(_)
+        | Output::DropLine(_)
+        | Output::Restart { .. } => return None,
     })
 }
 
 fn check(degrees: &[u16], steps: &[(&str, &str)]) {
-    check_table(StepTable::new(degrees), steps);
+    check_table(Table::new(degrees), steps);
 }
 
-fn check_table(mut table: StepTable, steps: &[(&str, &str)]) {
+fn check_table(mut table: Table, steps: &[(&str, &str)]) {
     for (number, (step, expected)) in steps.iter().enumerate() {
         assert_eq!(table.step(step), *expected, "step {number} ({step}) of {steps:?}");
     }
@@ -284,14 +290,14 @@ fn check_table(mut table: StepTable, steps: &[(&str, &str)]) {
 
 /// Two planes on hosts a and b, which meet; host c has two places for copies. Each rank has one place more than
 /// replicas.
-fn recovering(degrees: &[u16]) -> StepTable {
+fn recovering(degrees: &[u16]) -> Table {
     recovering_with(degrees, settings(degrees))
 }
 
-fn recovering_with(degrees: &[u16], settings: Settings) -> StepTable {
+fn recovering_with(degrees: &[u16], settings: Settings) -> Table {
     let world = World::new(degrees.iter().map(|degree| degree + 1).collect());
     let view = View::with_degrees(&world, degrees);
-    let mut table = StepTable::with(Settings { world: world.clone(), view: view.clone(), ..settings });
+    let mut table = Table::with(Settings { world: world.clone(), view: view.clone(), ..settings });
     table.hosts = ["a", "b", "c"].map(str::to_owned).to_vec();
     table.places.add("c", 2, Duration::ZERO);
     let host_of = world.replicas().map(|replica| u32::from(replica.index.0 % 2)).collect();

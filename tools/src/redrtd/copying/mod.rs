@@ -3,7 +3,9 @@
 //! ```text
 //!  redrtd ── redrtd --helper (hold)    ── first process of a namespace ── program
 //!        ├─ redrtd --helper (receive) ── first process of a namespace ── receiver, which becomes the copy
-//!        └─ redrtd --helper (send)    ═══ memory ═══▶ receiver
+//!        ├─ redrtd --helper (send)    ═══ memory ═══▶ receiver
+//!        ├─ redrtd --helper (save)    ═══ memory ═══▶ file
+//!        └─ redrtd --helper (load)    ── first process of a namespace ── receiver, which becomes what the file has
 //! ```
 //! Each is a program of one thread when it begins, because namespaces are entered, and processes forked, by such only.
 //! It talks to the daemon over a socket: a [`Task`] comes in, then [`Word`]s; [`Reply`]s go out.
@@ -11,20 +13,25 @@
 #[cfg(test)]
 mod fuzz;
 mod hold;
+mod load;
 mod receive;
+mod save;
 mod send;
 
 use anyhow::{Context, Result, bail};
-use cloner::source::Options;
+use cloner::source::{Event, Options, Report};
 use redrt_wire::clone::{Cost, Progress};
 use redrt_wire::daemon::Application;
 use redrt_wire::frame::{FrameReader, encode};
+use redrt_wire::line::Compression;
 use redrt_wire::secret::Secret;
 use serde::{Deserialize, Serialize};
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 /// Number of the helper's socket to the daemon.
 pub const HELPER_FD: RawFd = 202;
@@ -33,6 +40,8 @@ pub const CLONER_FD: RawFd = 203;
 /// The only argument of a helper.
 pub const HELPER_FLAG: &str = "--helper";
 
+/// Progress is told this often.
+const TELL_INTERVAL: Duration = Duration::from_millis(100);
 /// Streams that carry an image.
 const STREAM_COUNT: u16 = 2;
 
@@ -61,6 +70,22 @@ pub enum Task {
         /// A fault to inject.
         flipped_bit: Option<u64>,
     },
+    /// Write the image of a process of this host to a file.
+    Save {
+        /// The process.
+        pid: i32,
+        /// The file.
+        image: PathBuf,
+        /// Another for the memory that the processes of this host share, if this helper is to write it.
+        memory: Option<PathBuf>,
+        /// How the image is compressed.
+        compression: Compression,
+    },
+    /// Become the parent of the process that a file has, and end as it ends.
+    Load {
+        /// The file.
+        image: PathBuf,
+    },
 }
 
 /// What the daemon says later.
@@ -68,8 +93,10 @@ pub enum Task {
 pub enum Word {
     /// The process may be stopped.
     Cut,
-    /// What it has printed was taken; it may go on.
+    /// What it has printed was taken; it may go on. One whose image is saved stays stopped until [`Word::Release`].
     GoOn,
+    /// All processes of the line are copied.
+    Release,
 }
 
 /// What a helper says.
@@ -92,7 +119,9 @@ pub enum Reply {
         #[serde(with = "serde_bytes")]
         unread: Vec<u8>,
     },
-    /// The copy runs.
+    /// What is left of the process is copied. Waits for [`Word::Release`].
+    Copied,
+    /// The copy runs, or its image is on the disk.
     Sent(Cost),
     /// Nothing came of it.
     Failed(String),
@@ -129,6 +158,30 @@ impl Daemon {
     }
 }
 
+/// Tells the daemon of rounds of memory, not more often than it is worth.
+fn progress_teller() -> impl FnMut(&Event, &mut Daemon) -> Result<()> {
+    let mut told = Instant::now();
+    move |event, daemon| match event {
+        Event::Round { round, done_bytes, total_bytes, elapsed } if told.elapsed() >= TELL_INTERVAL => {
+            told = Instant::now();
+            let bytes_per_second = (*done_bytes as f64 / elapsed.as_secs_f64().max(1e-9)) as u64;
+            let (round, done_bytes, total_bytes) = (*round, *done_bytes, *total_bytes);
+            daemon.say(&Reply::Progress(Progress { round, done_bytes, total_bytes, bytes_per_second }))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn cost(report: &Report) -> Cost {
+    Cost {
+        round_count: report.round_count,
+        sent_bytes: report.sent_bytes,
+        cut_bytes: report.cut_bytes,
+        stopped_ns: report.downtime.as_nanos() as u64,
+        total_ns: report.total.as_nanos() as u64,
+    }
+}
+
 /// Does what the daemon asks for; the exit code of the helper.
 pub fn help() -> Result<i32> {
     // The program that a helper holds looks for a parent of this name.
@@ -147,6 +200,10 @@ pub fn help() -> Result<i32> {
             let options = Options { verify_memory: verifies, flipped_bit, ..Options::default() };
             send::send(&secret, pid, destination, &options, &mut daemon)
         }
+        Task::Save { pid, image, memory, compression } => {
+            save::save(&save::Saving { pid, image, memory, compression }, &mut daemon)
+        }
+        Task::Load { image } => load::load(&image, &mut daemon).map(|never| match never {}),
     };
     match outcome {
         Ok(()) => Ok(0),

@@ -43,6 +43,7 @@ pub fn receive(secret: &Secret, address: IpAddr, daemon: &mut Daemon) -> Result<
             listener: inside.listener,
             standard: given.0,
             given: given.1,
+            succeeds: false,
             drop_capabilities: inside.drop_capabilities,
         })
     });
@@ -103,7 +104,7 @@ fn gather(door: &mut Door, secret: &Secret, daemon: &Daemon) -> Result<(Greeting
 }
 
 /// What the copy is given besides: its connection to the daemon, and the shared memory of its host, if there is some.
-fn given() -> io::Result<Vec<(RawFd, OwnedFd)>> {
+pub fn given() -> io::Result<Vec<(RawFd, OwnedFd)>> {
     let mut given = Vec::new();
     for number in [CONTROL_FD, SHARED_MEMORY_FD] {
         // SAFETY: only asks whether the number is open, and the daemon has put nothing else there.

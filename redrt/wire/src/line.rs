@@ -1,0 +1,113 @@
+//! What `redrun` and the daemons say to each other about a line: the images of all processes of a job at one moment,
+//! from which the whole job can be started again.
+//!
+//! ```text
+//! redrun                                  every redrtd                       helpers, one for each process
+//!   │ ── Begin ─────────────────────────────▶ │ ── start ───────────────────────▶ │   rounds of memory, while it runs
+//!   │ ◀── Ready, of each process ──────────── │                                   │
+//!   │ ── Stop ──────────────────────────────▶ │ ────────────────────────────────▶ │   it sends nothing any more
+//!   │ ◀── Agent{Quiet}, of each process ───── │                                   │
+//!   │ ── Rest ──────────────────────────────▶ │   LineGoes, to each process       │   its threads are stopped
+//!   │ ◀── Stopped, of each process ────────── │                                   │
+//!   │ ── Copy ──────────────────────────────▶ │ ────────────────────────────────▶ │   what is left is copied
+//!   │ ◀── Copied, of each process ─────────── │                                   │
+//!   │ ── GoOn ──────────────────────────────▶ │ ────────────────────────────────▶ │   its threads go on
+//!   │ ◀── Saved, of each process ──────────── │                                   │   the copy is written
+//! ```
+//! Connections over networks cannot be in an image. A process is quiet when all that it has sent over them has reached
+//! the other host; when all are, each takes in what has reached its own, and nothing is on its way. No image is copied
+//! before every process of the job is stopped, and none goes on before all are copied: so what one image has of a
+//! message, or of the memory that processes of a host share, fits what all others have. `Failed` may take the place of
+//! any answer, `Abandon` follows whatever went before.
+
+use crate::clone::{Cost, Position, Progress};
+use redrt_types::ReplicaId;
+use serde::{Deserialize, Serialize};
+use std::path::{Path, PathBuf};
+
+/// Number of a line, in its store. Later ones are greater.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+pub struct Generation(pub u64);
+
+impl std::fmt::Display for Generation {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
+/// From `redrun` to every daemon.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum LineOrder {
+    /// Begin to write images of the processes of this host, each to its file in this directory.
+    Begin {
+        /// The directory.
+        directory: PathBuf,
+        /// How images are compressed.
+        compression: Compression,
+    },
+    /// All images are all but complete: stop the processes.
+    Stop,
+    /// Nothing is on its way to or from any process that has not reached its host.
+    Rest,
+    /// All processes are stopped: copy what is left.
+    Copy,
+    /// All is copied: let them go on.
+    GoOn,
+    /// Nothing comes of it: end the helpers, and let the processes go on.
+    Abandon,
+}
+
+/// How images are compressed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub enum Compression {
+    /// Not at all.
+    #[default]
+    None,
+    /// LZ4: less than half of the disk's time, where memory has patterns.
+    Lz4,
+    /// Zstandard: smaller, and slower.
+    Zstd,
+}
+
+/// How far the image of a process has come.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum LineStep {
+    /// Memory is going over.
+    Progress(Progress),
+    /// What is left is small: the process can be stopped.
+    Ready,
+    /// The process is stopped. What it has printed is known here.
+    Stopped(Position),
+    /// What was left is copied.
+    Copied,
+    /// The image is on the disk.
+    Saved(Cost),
+    /// There is no image.
+    Failed {
+        /// Why.
+        what: String,
+        /// Another image of the same process would fail too.
+        is_lasting: bool,
+    },
+}
+
+/// From which line processes are started, in place of the program.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Restore {
+    /// Where its images are.
+    pub directory: PathBuf,
+    /// Where the standard streams of each process go on, in order of process number; none for places that were free.
+    pub positions: Vec<Option<Position>>,
+}
+
+/// The file that has the image of a replica.
+#[must_use]
+pub fn image_path(directory: &Path, replica: ReplicaId) -> PathBuf {
+    directory.join(format!("{replica}.image"))
+}
+
+/// The file that has the memory which the processes of a host share.
+#[must_use]
+pub fn memory_path(directory: &Path, host: u32) -> PathBuf {
+    directory.join(format!("host-{host}.memory"))
+}

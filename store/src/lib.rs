@@ -1,0 +1,18 @@
+//! Where lines are kept: the images of all processes of a job at one moment, from which it can be started again.
+//!
+//! ```text
+//!  DIRECTORY/JOB/line-7.partial/   images are being written, or were when their job was lost: never read
+//!                line-6/           0.0.image 1.0.image … host-0.memory manifest.json
+//!                line-5/           the older one, until there is a line 7
+//! ```
+//! A line counts from the rename of its directory on, which comes when all its images and its manifest are on the disk.
+//! So a line that is there is whole, and what is torn has another name. Which lines are kept and which go is decided in
+//! [`names`], without a look at any disk; [`Store`] carries it out.
+#![forbid(unsafe_code)]
+
+mod manifest;
+pub mod names;
+mod store;
+
+pub use manifest::{Manifest, ManifestError, Member};
+pub use store::{Error, Kept, Store};

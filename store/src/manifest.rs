@@ -1,0 +1,155 @@
+//! What a line is of: enough to start its job again without the command line that began it.
+
+use redrt_types::{ReplicaId, View, World};
+use redrt_wire::clone::Position;
+use redrt_wire::control::Options;
+use redrt_wire::daemon::Application;
+use redrt_wire::line::Generation;
+use serde::{Deserialize, Serialize};
+use twox_hash::XxHash3_128;
+
+/// Grows with each change of what is written.
+const VERSION: u32 = 1;
+
+/// A process of a line.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Member {
+    /// Who it is.
+    pub replica: ReplicaId,
+    /// The number of its host, in `hosts`.
+    pub host: u32,
+    /// Where its standard streams were.
+    pub position: Position,
+    /// What it had printed to standard output, of the bytes behind the first `shown_bytes`.
+    pub unshown: Vec<u8>,
+    /// Bytes of its rank's standard output that had been written.
+    pub shown_bytes: u64,
+}
+
+/// See the module.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Manifest {
+    /// The job.
+    pub job: u64,
+    /// The line.
+    pub generation: Generation,
+    /// Nanoseconds since the epoch when it was taken.
+    pub taken_at_ns: u64,
+    /// Nanoseconds of the job's time until then.
+    pub job_time_ns: u64,
+    /// The version of redrt that has written it, which must be the one that reads it.
+    pub program_version: String,
+    /// Names of the hosts, by number.
+    pub hosts: Vec<String>,
+    /// Shape of the job.
+    pub world: World,
+    /// Who lived then.
+    pub view: View,
+    /// Those.
+    pub members: Vec<Member>,
+    /// The programs.
+    pub applications: Vec<Application>,
+    /// Which program each rank runs.
+    pub application_of_rank: Vec<u32>,
+    /// Settings of the processes.
+    pub options: Options,
+    /// The host name that all replicas show their program.
+    pub host_name: String,
+    /// Bytes of standard input that were read by `redrun` when it was taken.
+    pub input_bytes: u64,
+    /// Sizes of the files beside this one, by name.
+    pub files: Vec<(String, u64)>,
+}
+
+/// Why a manifest is none.
+#[derive(Debug, thiserror::Error)]
+pub enum ManifestError {
+    /// It is not what is written by any version, or it is damaged.
+    #[error("it cannot be read: {0}")]
+    Unreadable(#[from] serde_json::Error),
+    /// Another version has written it.
+    #[error("it has version {0}, this program {VERSION}")]
+    Version(u32),
+    /// It is damaged.
+    #[error("it is damaged: its digest is that of another")]
+    Damaged,
+    /// Its parts do not fit each other.
+    #[error("{0}")]
+    Inconsistent(&'static str),
+}
+
+#[derive(Serialize, Deserialize)]
+struct Written {
+    version: u32,
+    /// xxh3 of the line as it is written without spaces.
+    digest: String,
+    line: serde_json::Value,
+}
+
+fn digest(line: &serde_json::Value) -> String {
+    format!("{:032x}", XxHash3_128::oneshot(line.to_string().as_bytes()))
+}
+
+impl Manifest {
+    /// As it is written.
+    ///
+    /// # Errors
+    /// When a number in it cannot be written, which is none of this type's.
+    pub fn to_bytes(&self) -> Result<Vec<u8>, ManifestError> {
+        let line = serde_json::to_value(self)?;
+        Ok(serde_json::to_vec_pretty(&Written { version: VERSION, digest: digest(&line), line })?)
+    }
+
+    /// From what was written.
+    ///
+    /// # Errors
+    /// When it is not what was written by this version.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, ManifestError> {
+        let Written { version, digest: said, line } = serde_json::from_slice(bytes)?;
+        if version != VERSION {
+            return Err(ManifestError::Version(version));
+        }
+        if digest(&line) != said {
+            return Err(ManifestError::Damaged);
+        }
+        let manifest: Self = serde_json::from_value(line)?;
+        manifest.check()?;
+        Ok(manifest)
+    }
+
+    fn check(&self) -> Result<(), ManifestError> {
+        let rank_count = self.world.rank_count() as usize;
+        let live = self.world.replicas().filter(|replica| self.view.is_live(*replica));
+        let what = if !self.view.fits(&self.world) {
+            "its view is of another job"
+        } else if !live.eq(self.members.iter().map(|member| member.replica)) {
+            "not every process that lived is in it"
+        } else if self.members.iter().any(|member| member.host as usize >= self.hosts.len()) {
+            "a process is on a host that is not there"
+        } else if self.application_of_rank.len() != rank_count {
+            "not every rank is in it"
+        } else if self.application_of_rank.iter().any(|number| *number as usize >= self.applications.len()) {
+            "a rank's program is missing"
+        } else {
+            return Ok(());
+        };
+        Err(ManifestError::Inconsistent(what))
+    }
+
+    /// The host of each process, in order of process number; none for places that were free.
+    #[must_use]
+    pub fn placement(&self) -> Vec<Option<u32>> {
+        self.by_process(|member| member.host)
+    }
+
+    /// Where the standard streams of each process were.
+    #[must_use]
+    pub fn positions(&self) -> Vec<Option<Position>> {
+        self.by_process(|member| member.position.clone())
+    }
+
+    fn by_process<T>(&self, of: impl Fn(&Member) -> T) -> Vec<Option<T>> {
+        let member = |replica| self.members.iter().find(|member| member.replica == replica);
+        self.world.replicas().map(|replica| member(replica).map(&of)).collect()
+    }
+}

@@ -1,0 +1,111 @@
+//! Names in the directory of a job, and which of them stay.
+
+use redrt_wire::line::Generation;
+
+/// How many whole lines are kept: the newest, and the one before, in case a piece of the newest cannot be read.
+pub const KEPT: usize = 2;
+
+const WHOLE: &str = "line-";
+const PARTIAL: &str = ".partial";
+
+/// A name that belongs to a line.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Name {
+    /// Which.
+    pub generation: Generation,
+    /// Whether all of it is there.
+    pub is_whole: bool,
+}
+
+impl Name {
+    /// The name of a whole line.
+    #[must_use]
+    pub fn whole(generation: Generation) -> Self {
+        Self { generation, is_whole: true }
+    }
+
+    /// The name of a line that is being written.
+    #[must_use]
+    pub fn partial(generation: Generation) -> Self {
+        Self { generation, is_whole: false }
+    }
+
+    /// `None` for what is no line's.
+    #[must_use]
+    pub fn parse(name: &str) -> Option<Self> {
+        let rest = name.strip_prefix(WHOLE)?;
+        let (digits, is_whole) = rest.strip_suffix(PARTIAL).map_or((rest, true), |digits| (digits, false));
+        let is_number = digits == "0" || (digits.starts_with(|first: char| first != '0' && first.is_ascii_digit()));
+        let generation = Generation(digits.parse().ok().filter(|_| is_number)?);
+        Some(Self { generation, is_whole })
+    }
+}
+
+impl std::fmt::Display for Name {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{WHOLE}{}{}", self.generation, if self.is_whole { "" } else { PARTIAL })
+    }
+}
+
+/// What is to be removed, of what is there, when `current` is being written or was just completed: what is torn, and
+/// whole lines that are older than the [`KEPT`] newest.
+#[must_use]
+pub fn garbage(names: &[Name], current: Option<Generation>) -> Vec<Name> {
+    let mut whole: Vec<_> = names.iter().filter(|name| name.is_whole).copied().collect();
+    whole.sort_unstable_by(|one, other| other.cmp(one));
+    let torn = names.iter().filter(|name| !name.is_whole && Some(name.generation) != current).copied();
+    torn.chain(whole.into_iter().skip(KEPT)).collect()
+}
+
+/// The newest whole line.
+#[must_use]
+pub fn newest(names: &[Name]) -> Option<Generation> {
+    names.iter().filter(|name| name.is_whole).map(|name| name.generation).max()
+}
+
+/// The number of the next line: greater than that of any that is there, torn ones too.
+#[must_use]
+pub fn next(names: &[Name]) -> Generation {
+    Generation(names.iter().map(|name| name.generation.0 + 1).max().unwrap_or(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn any_names() -> impl Strategy<Value = Vec<Name>> {
+        let name = (0..20_u64, any::<bool>());
+        prop::collection::btree_set(name, 0..12).prop_map(|names| {
+            let name = |(generation, is_whole)| Name { generation: Generation(generation), is_whole };
+            names.into_iter().map(name).collect()
+        })
+    }
+
+    #[test]
+    fn only_names_of_lines_are_read() {
+        let text = ["line-7", "line-7.partial", "line-0"];
+        assert!(text.iter().all(|text| Name::parse(text).unwrap().to_string() == *text));
+        for other in ["line-", "line-07", "line-+7", "line-7.old", "line--7", "lines-7", "line-7.partial.partial"] {
+            assert_eq!(Name::parse(other), None, "{other}");
+        }
+        assert_eq!(Name::parse("line-99999999999999999999"), None);
+    }
+
+    proptest! {
+        #[test]
+        fn the_newest_lines_stay_and_nothing_torn_does(names in any_names(), current in prop::option::of(0..20_u64)) {
+            let current = current.map(Generation);
+            let gone = garbage(&names, current);
+            let stays: Vec<_> = names.iter().filter(|name| !gone.contains(name)).collect();
+            prop_assert_eq!(newest(&names), newest(&stays.iter().map(|name| **name).collect::<Vec<_>>()));
+            let whole = names.iter().filter(|name| name.is_whole).count();
+            prop_assert_eq!(stays.iter().filter(|name| name.is_whole).count(), whole.min(KEPT));
+            prop_assert!(stays.iter().all(|name| name.is_whole || Some(name.generation) == current));
+            let oldest_kept = stays.iter().filter(|name| name.is_whole).map(|name| name.generation).min();
+            let newest_gone = gone.iter().filter(|name| name.is_whole).map(|name| name.generation).max();
+            prop_assert!(newest_gone.is_none() || newest_gone < oldest_kept);
+            prop_assert!(names.iter().all(|name| name.generation < next(&names)));
+        }
+    }
+}

@@ -1,0 +1,309 @@
+//! Lines on a disk.
+
+use crate::manifest::{Manifest, ManifestError};
+use crate::names::{self, Name};
+use redrt_wire::line::Generation;
+use std::fs::{self, DirBuilder, File};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+const MANIFEST: &str = "manifest.json";
+/// Images hold all that the program has in memory: nobody else may read them.
+const DIRECTORY_MODE: u32 = 0o700;
+const FILE_MODE: u32 = 0o600;
+
+/// What could not be done, with what.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The file system refuses.
+    #[error("Failed to {what} {path}: {cause}")]
+    Disk {
+        /// To do what.
+        what: &'static str,
+        /// With which file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        cause: io::Error,
+    },
+    /// A manifest is none.
+    #[error("{path}: {cause}")]
+    Manifest {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        cause: ManifestError,
+    },
+    /// A file of a line is missing, or not as long as it was.
+    #[error("{path} {what}")]
+    Torn {
+        /// Which.
+        path: PathBuf,
+        /// What is wrong.
+        what: String,
+    },
+    /// There is no line of a job.
+    #[error("{0} has no checkpoint")]
+    Empty(PathBuf),
+    /// There are lines of several jobs.
+    #[error("{directory} has checkpoints of several jobs: name one of them: {jobs}")]
+    Several {
+        /// Where.
+        directory: PathBuf,
+        /// Their names.
+        jobs: String,
+    },
+}
+
+trait Doing<T> {
+    fn doing(self, what: &'static str, path: &Path) -> Result<T, Error>;
+}
+
+impl<T> Doing<T> for io::Result<T> {
+    fn doing(self, what: &'static str, path: &Path) -> Result<T, Error> {
+        self.map_err(|cause| Error::Disk { what, path: path.to_owned(), cause })
+    }
+}
+
+/// A line that is kept.
+#[derive(Debug)]
+pub struct Kept {
+    /// Where its images are.
+    pub directory: PathBuf,
+    /// What it is of.
+    pub manifest: Manifest,
+}
+
+/// The lines of one job.
+#[derive(Clone, Debug)]
+pub struct Store {
+    directory: PathBuf,
+}
+
+impl Store {
+    /// The store of a job below `parent`; nothing is made yet.
+    #[must_use]
+    pub fn of_job(parent: &Path, job: u64) -> Self {
+        Self { directory: parent.join(format!("{job:016x}")) }
+    }
+
+    /// The store that is meant: `path` itself, or that of the only job below it.
+    ///
+    /// # Errors
+    /// When there are no lines, or those of several jobs.
+    pub fn find(path: &Path) -> Result<Self, Error> {
+        let own = Self { directory: path.to_owned() };
+        if names::newest(&own.names()?).is_some() {
+            return Ok(own);
+        }
+        let mut jobs = Self::below(path)?;
+        match (jobs.pop(), jobs.is_empty()) {
+            (Some(only), true) => Ok(only),
+            (None, _) => Err(Error::Empty(path.to_owned())),
+            (Some(last), false) => {
+                jobs.push(last);
+                let names: Vec<_> = jobs.iter().map(|job| job.directory.display().to_string()).collect();
+                Err(Error::Several { directory: path.to_owned(), jobs: names.join(", ") })
+            }
+        }
+    }
+
+    /// The stores of all jobs below a directory that have a whole line.
+    ///
+    /// # Errors
+    /// When the directory cannot be listed.
+    pub fn below(path: &Path) -> Result<Vec<Self>, Error> {
+        let mut jobs = Vec::new();
+        for entry in fs::read_dir(path).doing("list", path)?.flatten() {
+            let is_job = entry.file_name().to_str().is_some_and(|name| {
+                name.len() == 16 && name.bytes().all(|byte| byte.is_ascii_hexdigit() && !byte.is_ascii_uppercase())
+            });
+            let store = Self { directory: entry.path() };
+            if is_job && names::newest(&store.names()?).is_some() {
+                jobs.push(store);
+            }
+        }
+        jobs.sort_by(|one, other| one.directory.cmp(&other.directory));
+        Ok(jobs)
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    fn path(&self, name: Name) -> PathBuf {
+        self.directory.join(name.to_string())
+    }
+
+    fn names(&self) -> Result<Vec<Name>, Error> {
+        match fs::read_dir(&self.directory) {
+            Ok(entries) => Ok(entries.flatten().filter_map(|entry| Name::parse(entry.file_name().to_str()?)).collect()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+            Err(cause) => Err(cause).doing("list", &self.directory),
+        }
+    }
+
+    /// The number of the next line.
+    ///
+    /// # Errors
+    /// When the directory is there and cannot be listed.
+    pub fn next(&self) -> Result<Generation, Error> {
+        Ok(names::next(&self.names()?))
+    }
+
+    /// The whole lines, the newest first.
+    ///
+    /// # Errors
+    /// When the directory is there and cannot be listed.
+    pub fn generations(&self) -> Result<Vec<Generation>, Error> {
+        let mut whole: Vec<_> =
+            self.names()?.into_iter().filter(|name| name.is_whole).map(|name| name.generation).collect();
+        whole.sort_unstable_by(|one, other| other.cmp(one));
+        Ok(whole)
+    }
+
+    /// Makes an empty place for the images of a line, which counts when it is committed.
+    ///
+    /// # Errors
+    /// When the disk refuses.
+    pub fn begin(&self, generation: Generation) -> Result<PathBuf, Error> {
+        let path = self.path(Name::partial(generation));
+        DirBuilder::new()
+            .recursive(true)
+            .mode(DIRECTORY_MODE)
+            .create(&self.directory)
+            .doing("make", &self.directory)?;
+        if path.exists() {
+            fs::remove_dir_all(&path).doing("remove", &path)?;
+        }
+        DirBuilder::new().mode(DIRECTORY_MODE).create(&path).doing("make", &path)?;
+        Ok(path)
+    }
+
+    /// Keeps a line, all of whose images are on the disk, and removes what is older than need be.
+    ///
+    /// # Errors
+    /// When the disk refuses. Then the line does not count, and older ones stay.
+    pub fn commit(&self, mut manifest: Manifest) -> Result<Kept, Error> {
+        let generation = manifest.generation;
+        let partial = self.path(Name::partial(generation));
+        manifest.files = files(&partial)?;
+        let path = partial.join(MANIFEST);
+        let bytes = manifest.to_bytes().map_err(|cause| Error::Manifest { path: path.clone(), cause })?;
+        let mut file = File::options();
+        let file = file.write(true).create(true).truncate(true).mode(FILE_MODE).open(&path);
+        let written = file.and_then(|mut file| {
+            file.write_all(&bytes)?;
+            file.sync_all()
+        });
+        written.doing("write", &path)?;
+        sync(&partial)?;
+        let directory = self.path(Name::whole(generation));
+        fs::rename(&partial, &directory).doing("rename", &partial)?;
+        // The name is kept by the directory above, and that by the one above it.
+        sync(&self.directory)?;
+        if let Some(above) = self.directory.parent() {
+            sync(above)?;
+        }
+        // What cannot be removed is no reason not to have the line.
+        let _ = self.collect(None);
+        Ok(Kept { directory, manifest })
+    }
+
+    /// Removes what is torn, but for the line that is being written, and what is older than need be.
+    ///
+    /// # Errors
+    /// When the disk refuses.
+    pub fn collect(&self, current: Option<Generation>) -> Result<(), Error> {
+        for name in names::garbage(&self.names()?, current) {
+            self.remove(name)?;
+        }
+        Ok(())
+    }
+
+    /// Removes a line. One that is whole becomes torn first, so that nobody finds a part of it.
+    fn remove(&self, name: Name) -> Result<(), Error> {
+        let path = self.path(name);
+        let torn = self.path(Name::partial(name.generation));
+        if name.is_whole {
+            fs::rename(&path, &torn).doing("rename", &path)?;
+        }
+        fs::remove_dir_all(&torn).doing("remove", &torn)
+    }
+
+    /// Removes what there is of a line that did not come to be.
+    ///
+    /// # Errors
+    /// When the disk refuses.
+    pub fn drop_partial(&self, generation: Generation) -> Result<(), Error> {
+        let name = Name::partial(generation);
+        if self.path(name).exists() { self.remove(name) } else { Ok(()) }
+    }
+
+    /// Removes a whole line.
+    ///
+    /// # Errors
+    /// When there is none, or the disk refuses.
+    pub fn delete(&self, generation: Generation) -> Result<(), Error> {
+        self.remove(Name::whole(generation))
+    }
+
+    /// A whole line, with all its files as long as they were.
+    ///
+    /// # Errors
+    /// When something of it is missing or cannot be read.
+    pub fn open(&self, generation: Generation) -> Result<Kept, Error> {
+        let directory = self.path(Name::whole(generation));
+        let path = directory.join(MANIFEST);
+        let bytes = fs::read(&path).doing("read", &path)?;
+        let manifest = Manifest::from_bytes(&bytes).map_err(|cause| Error::Manifest { path, cause })?;
+        for (name, len) in &manifest.files {
+            let path = directory.join(name);
+            let found = fs::metadata(&path).doing("look at", &path)?.len();
+            if found != *len {
+                return Err(Error::Torn { path, what: format!("has {found} bytes, and had {len}") });
+            }
+        }
+        Ok(Kept { directory, manifest })
+    }
+
+    /// The newest line that can be opened, and why newer ones cannot.
+    ///
+    /// # Errors
+    /// When there is none: why the newest cannot be opened.
+    pub fn newest(&self) -> Result<(Kept, Vec<Error>), Error> {
+        let mut unfit = Vec::new();
+        for generation in self.generations()? {
+            match self.open(generation) {
+                Ok(kept) => return Ok((kept, unfit)),
+                Err(error) => unfit.push(error),
+            }
+        }
+        Err(unfit.into_iter().next().unwrap_or_else(|| Error::Empty(self.directory.clone())))
+    }
+}
+
+/// Files of a line and their sizes, by name.
+fn files(directory: &Path) -> Result<Vec<(String, u64)>, Error> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(directory).doing("list", directory)? {
+        let entry = entry.doing("list", directory)?;
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if name != MANIFEST {
+            files.push((name, entry.metadata().doing("look at", &entry.path())?.len()));
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+fn sync(directory: &Path) -> Result<(), Error> {
+    File::open(directory).and_then(|directory| directory.sync_all()).doing("write to the disk", directory)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,176 @@
+use super::*;
+use redrt_types::{View, World};
+use redrt_wire::clone::Position;
+use redrt_wire::control::{Determinism, Files, OnSdc, Options, Protocol, Transport, Verification};
+use redrt_wire::daemon::{Abi, Application};
+
+fn options() -> Options {
+    Options {
+        protocol: Protocol::Hash,
+        verification: Verification::Strict,
+        transport: Transport::Shm,
+        determinism: Determinism::Full,
+        files: Files::Once,
+        on_sdc: OnSdc::Heal,
+        seed: u64::MAX,
+        sums_messages: false,
+        scrubs: false,
+        verifies_reads: false,
+        verifies_clones: false,
+        traces: false,
+        checks_collectives: false,
+        pedantic: false,
+        profiles: false,
+        is_saved: false,
+    }
+}
+
+fn manifest(generation: u64) -> Manifest {
+    let world = World::uniform(2, 2);
+    let view = View::with_degrees(&world, &[2, 1]);
+    let member = |replica| crate::Member {
+        replica,
+        host: 1,
+        position: Position { output_bytes: 9, input: vec![1, 2, 255], input_has_ended: true },
+        unshown: b"x\n".to_vec(),
+        shown_bytes: 7,
+    };
+    Manifest {
+        job: 0xabc,
+        generation: Generation(generation),
+        taken_at_ns: 1,
+        job_time_ns: 2,
+        program_version: "1.2.3".into(),
+        hosts: vec!["a".into(), "b".into()],
+        members: world.replicas().filter(|replica| view.is_live(*replica)).map(member).collect(),
+        view,
+        world,
+        applications: vec![Application {
+            program: "/bin/true".into(),
+            arguments: vec!["true".into()],
+            environment: vec![("A".into(), "b".into())],
+            directory: "/".into(),
+            abi: Abi::Any,
+        }],
+        application_of_rank: vec![0, 0],
+        options: options(),
+        host_name: "a".into(),
+        input_bytes: 0,
+        files: Vec::new(),
+    }
+}
+
+fn taken(store: &Store, generation: u64) -> Kept {
+    let directory = store.begin(Generation(generation)).unwrap();
+    fs::write(directory.join("0.0.image"), vec![7; 100]).unwrap();
+    store.commit(manifest(generation)).unwrap()
+}
+
+#[test]
+fn what_was_committed_is_opened_again() {
+    let parent = tempfile::tempdir().unwrap();
+    let store = Store::of_job(parent.path(), 0xabc);
+    assert_eq!((store.next().unwrap(), store.generations().unwrap()), (Generation(1), vec![]));
+    let kept = taken(&store, 1);
+    let (opened, unfit) = store.newest().unwrap();
+    assert_eq!((opened.manifest, unfit.len()), (kept.manifest, 0));
+    assert_eq!(opened.directory, kept.directory);
+    assert_eq!(store.next().unwrap(), Generation(2));
+}
+
+#[test]
+fn two_lines_are_kept_and_torn_ones_are_cleaned() {
+    let parent = tempfile::tempdir().unwrap();
+    let store = Store::of_job(parent.path(), 1);
+    store.begin(Generation(1)).unwrap();
+    for generation in 2..6 {
+        taken(&store, generation);
+    }
+    assert_eq!(store.generations().unwrap(), [5, 4].map(Generation));
+    assert_eq!(store.names().unwrap().len(), 2);
+    // The one that is being written stays.
+    store.begin(Generation(6)).unwrap();
+    store.collect(Some(Generation(6))).unwrap();
+    assert_eq!(store.names().unwrap().len(), 3);
+    store.drop_partial(Generation(6)).unwrap();
+    store.drop_partial(Generation(6)).unwrap();
+    store.delete(Generation(5)).unwrap();
+    assert_eq!(store.generations().unwrap(), [Generation(4)]);
+}
+
+#[test]
+fn a_line_that_was_not_committed_is_never_found() {
+    let parent = tempfile::tempdir().unwrap();
+    let store = Store::of_job(parent.path(), 1);
+    let directory = store.begin(Generation(1)).unwrap();
+    fs::write(directory.join(MANIFEST), manifest(1).to_bytes().unwrap()).unwrap();
+    assert!(matches!(store.newest(), Err(Error::Empty(_))));
+    // Nor by the number of one that is being written again.
+    assert!(fs::read_dir(store.begin(Generation(1)).unwrap()).unwrap().next().is_none());
+}
+
+#[test]
+fn of_a_damaged_line_the_reason_is_told_and_the_older_one_is_used() {
+    let parent = tempfile::tempdir().unwrap();
+    let store = Store::of_job(parent.path(), 1);
+    taken(&store, 1);
+    let directory = taken(&store, 2).directory;
+    let said = |store: &Store| {
+        let (kept, unfit) = store.newest().unwrap();
+        (kept.manifest.generation.0, unfit.iter().map(ToString::to_string).collect::<String>())
+    };
+    fs::write(directory.join("0.0.image"), vec![7; 99]).unwrap();
+    assert!(said(&store).1.ends_with("0.0.image has 99 bytes, and had 100"), "{:?}", said(&store));
+    fs::remove_file(directory.join("0.0.image")).unwrap();
+    assert!(said(&store).1.contains("Failed to look at"), "{:?}", said(&store));
+    fs::write(directory.join("0.0.image"), vec![7; 100]).unwrap();
+    assert_eq!(said(&store), (2, String::new()));
+    let path = directory.join(MANIFEST);
+    let text = fs::read_to_string(&path).unwrap();
+    for (from, to, why) in [
+        ("\"version\": 1", "\"version\": 2", "it has version 2"),
+        ("/bin/true", "/bin/tree", "its digest is that of another"),
+        ("\"version\"", "version", "it cannot be read"),
+    ] {
+        fs::write(&path, text.replacen(from, to, 1)).unwrap();
+        let (generation, said) = said(&store);
+        assert!(generation == 1 && said.contains(why), "{said}");
+    }
+}
+
+#[test]
+fn a_manifest_whose_parts_do_not_fit_is_refused() {
+    let refused = |change: fn(&mut Manifest)| {
+        let mut manifest = manifest(1);
+        change(&mut manifest);
+        Manifest::from_bytes(&manifest.to_bytes().unwrap()).unwrap_err().to_string()
+    };
+    assert!(refused(|manifest| drop(manifest.members.pop())).contains("not every process"));
+    assert!(refused(|manifest| drop(manifest.hosts.pop())).contains("a host that is not there"));
+    assert!(refused(|manifest| drop(manifest.applications.pop())).contains("program is missing"));
+    assert!(refused(|manifest| manifest.application_of_rank.truncate(1)).contains("not every rank"));
+    assert!(refused(|manifest| manifest.world = World::uniform(3, 1)).contains("another job"));
+}
+
+#[test]
+fn the_store_of_a_job_is_found_by_its_own_name_or_that_of_the_directory_above_it() {
+    let parent = tempfile::tempdir().unwrap();
+    let [one, other] = [1, 2].map(|job| Store::of_job(parent.path(), job));
+    assert!(matches!(Store::find(parent.path()), Err(Error::Empty(_))));
+    taken(&one, 1);
+    assert_eq!(Store::find(parent.path()).unwrap().directory(), one.directory());
+    assert_eq!(Store::find(one.directory()).unwrap().directory(), one.directory());
+    taken(&other, 1);
+    assert!(matches!(Store::find(parent.path()), Err(Error::Several { .. })));
+    assert_eq!(Store::find(other.directory()).unwrap().directory(), other.directory());
+    assert!(matches!(Store::find(&parent.path().join("nothing")), Err(Error::Disk { .. })));
+}
+
+#[test]
+fn nobody_else_can_read_a_line() {
+    use std::os::unix::fs::MetadataExt;
+    let parent = tempfile::tempdir().unwrap();
+    let kept = taken(&Store::of_job(parent.path(), 1), 1);
+    let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o777;
+    assert_eq!((mode(&kept.directory), mode(&kept.directory.join(MANIFEST))), (0o700, 0o600));
+}

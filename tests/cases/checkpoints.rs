@@ -1,0 +1,244 @@
+//! Jobs that lose a rank go back to a checkpoint by themselves; jobs that were ended, or lost with their `redrun`, are
+//! resumed.
+
+use crate::while_computing;
+use redrt_tests::{Ended, Job, Program, Random, Running, compile};
+use std::path::Path;
+use std::time::Duration;
+use tempfile::TempDir;
+
+const LIMIT: Duration = Duration::from_secs(180);
+
+fn store() -> TempDir {
+    tempfile::tempdir().expect("the temporary directory can be written")
+}
+
+fn saved(job: Job, when: &str, store: &TempDir) -> Job {
+    job.options(&["--checkpoint", when, "--checkpoint-dir", &store.path().display().to_string()])
+}
+
+/// A job of `until` that takes checkpoints when it is asked to.
+fn until(degree: u16, transport: &str, store: &TempDir) -> Job {
+    saved(
+        Job::new(3, &compile("until")).degree(degree).transport(transport).environment("UNTIL_MIB", "4"),
+        "asked",
+        store,
+    )
+}
+
+fn checkpoint(job: &Running) {
+    job.redctl(&["checkpoint"]).unwrap_or_else(|why| panic!("{why}: {}", job.errors()));
+}
+
+/// Waits until the job has gone back for the `count`-th time, and all its processes are known.
+fn is_back(job: &Running, count: usize, process_count: usize) {
+    job.wait_for("went-back", count);
+    job.wait_for("started", process_count * (count + 1));
+}
+
+fn kill(id: i32) {
+    // SAFETY: - a signal to another process touches no memory of this one.
+    unsafe { libc::kill(id, libc::SIGKILL) };
+}
+
+fn is_right(ended: Ended) -> Ended {
+    let ended = ended.ended_well();
+    let mut lines: Vec<_> = ended.out.lines().collect();
+    lines.sort_unstable();
+    assert_eq!(lines, ["computing", "rank 0: right", "rank 1: right", "rank 2: right"], "{ended}");
+    ended
+}
+
+#[test]
+fn a_job_goes_back_to_its_checkpoint_when_a_rank_is_lost_again_and_again() {
+    for transport in ["shm", "tcp"] {
+        let store = store();
+        let ended = while_computing(LIMIT, until(1, transport, &store), |job| {
+            checkpoint(job);
+            for (count, replica) in (1..).zip(["1.0", "0.0", "2.0"]) {
+                job.kill_replica(replica);
+                is_back(job, count, 3);
+                // One that was started again from the same checkpoint too often is not any more.
+                checkpoint(job);
+            }
+        });
+        let ended = is_right(ended).said("the job goes back to checkpoint 1").said("the job goes back to checkpoint 3");
+        assert_eq!(ended.events("checkpoint").count(), 4, "{ended}");
+    }
+}
+
+#[test]
+fn with_replicas_a_job_goes_back_when_all_of_one_rank_are_lost() {
+    for transport in ["shm", "tcp"] {
+        let store = store();
+        let ended = while_computing(LIMIT, until(2, transport, &store), |job| {
+            checkpoint(job);
+            let both = ["1.0", "1.1"].map(|replica| job.pid_of(replica));
+            both.into_iter().for_each(kill);
+            is_back(job, 1, 6);
+            // All are there again, and one may go.
+            job.kill_replica("2.1");
+            job.wait_for("replica-lost", 2);
+        });
+        is_right(ended).said("rank 2 goes on with 1 replica");
+    }
+}
+
+#[test]
+fn a_job_that_was_saved_and_ended_is_resumed_where_it_was() {
+    let (store, directory) = (store(), store());
+    let stop = directory.path().join("stop");
+    let begin = until(1, "auto", &store).arguments(&[&stop.display().to_string()]).limit(LIMIT).start();
+    begin.wait_until("computing", |job| job.output().contains("computing"));
+    begin.redctl(&["checkpoint", "--stop"]).unwrap_or_else(|why| panic!("{why}: {}", begin.errors()));
+    let first = begin.wait().ended_with(75).said("to be resumed");
+    assert_eq!(first.out, "computing\n", "{first}");
+    std::fs::write(&stop, "").expect("the directory is there");
+    let second = resume(store.path()).run().ended_well().said("goes on from checkpoint 1");
+    let mut lines: Vec<_> = second.out.lines().collect();
+    lines.sort_unstable();
+    assert_eq!(lines, ["rank 0: right", "rank 1: right", "rank 2: right"], "{second}");
+}
+
+fn resume(store: &Path) -> Job {
+    Job::resume(store).limit(LIMIT)
+}
+
+#[test]
+fn a_job_that_was_lost_with_its_redrun_is_resumed() {
+    for degree in [1, 2] {
+        let (store, directory) = (store(), store());
+        let stop = directory.path().join("stop");
+        let begin = until(degree, "auto", &store).arguments(&[&stop.display().to_string()]).limit(LIMIT).start();
+        begin.wait_until("computing", |job| job.output().contains("computing"));
+        checkpoint(&begin);
+        begin.signal(libc::SIGKILL);
+        assert_ne!(begin.wait().code, Some(0));
+        std::fs::write(&stop, "").expect("the directory is there");
+        let second = resume(store.path()).run().ended_well();
+        assert_eq!(second.out.lines().filter(|line| line.ends_with(": right")).count(), 3, "{second}");
+    }
+}
+
+/// Everything is lost at a moment drawn from the seed: the output is that of an undisturbed run.
+#[test]
+fn programs_whose_processes_are_all_killed_print_the_same() {
+    let mut random = Random::from_environment();
+    for (name, rank_count, arguments) in
+        [("cg", 3, ["512", "600"]), ("alltoall", 3, ["1500", "2000"]), ("ring", 3, ["0.2", "80"])]
+    {
+        let program = compile(name);
+        let job = || Job::new(rank_count, &program).arguments(&arguments).limit(LIMIT);
+        let alone = job().run().ended_well();
+        for degree in [1, 2] {
+            let store = store();
+            let running = saved(job().degree(degree), "200ms", &store).start();
+            let mut lost = 0;
+            for _ in 0..2 {
+                let before = running.count("checkpoint");
+                running
+                    .wait_until("a checkpoint, or the end", |job| job.count("checkpoint") > before || job.has_ended());
+                std::thread::sleep(Duration::from_micros(random.from_one_to(300_000)));
+                let victims: Vec<_> =
+                    running.replicas().iter().map(|one| one.split(' ').next().unwrap_or_default().to_owned()).collect();
+                if running.has_ended() || victims.len() < rank_count as usize {
+                    break;
+                }
+                victims.iter().for_each(|replica| kill(running.pid_of(replica)));
+                lost += 1;
+                running.wait_until("the job goes back", |job| job.count("went-back") >= lost || job.has_ended());
+            }
+            let ended = running.wait().ended_well();
+            assert_eq!(ended.out, alone.out, "{name} at r = {degree}, lost {lost} times: {ended}");
+        }
+    }
+}
+
+#[test]
+fn a_program_that_fails_by_itself_is_not_started_for_ever() {
+    let store = store();
+    let ended = while_computing(LIMIT, until(1, "auto", &store), |job| {
+        checkpoint(job);
+        for count in 1..=3 {
+            job.kill_replica("1.0");
+            is_back(job, count, 3);
+        }
+        job.kill_replica("1.0");
+        job.wait_for("rank-lost", 1);
+    });
+    ended.ended_with(137).said("for the 3. time");
+}
+
+#[test]
+fn a_checkpoint_that_cannot_be_written_is_told_and_the_job_goes_on() {
+    let store = store();
+    let ended = while_computing(LIMIT, until(1, "auto", &store), |job| {
+        checkpoint(job);
+        // No more directories, and no more files: what it would say on a full disk.
+        let path = std::fs::read_dir(store.path())
+            .expect("it is there")
+            .next()
+            .expect("the job's")
+            .expect("it is there")
+            .path();
+        std::fs::rename(path.join("line-1"), path.join("line-9")).expect("it can be renamed");
+        std::fs::write(path.join("line-2.partial"), "in the way").expect("it can be written");
+        let why = job.redctl(&["checkpoint"]).expect_err("it cannot be made");
+        assert!(why.contains("checkpoint 2 was not taken") && why.contains("line-2.partial"), "{why}");
+    });
+    is_right(ended).said("checkpoint 2 was not taken");
+}
+
+#[test]
+fn a_torn_image_is_passed_over_and_told() {
+    let (store, directory) = (store(), store());
+    let stop = directory.path().join("stop");
+    let begin = until(1, "auto", &store).arguments(&[&stop.display().to_string()]).limit(LIMIT).start();
+    begin.wait_until("computing", |job| job.output().contains("computing"));
+    checkpoint(&begin);
+    checkpoint(&begin);
+    begin.signal(libc::SIGKILL);
+    let _ = begin.wait();
+    std::fs::write(&stop, "").expect("the directory is there");
+    let of_job =
+        std::fs::read_dir(store.path()).expect("it is there").next().expect("the job's").expect("it is there").path();
+    let image = of_job.join("line-2/1.0.image");
+    let len = std::fs::metadata(&image).expect("it is there").len();
+    let file = std::fs::File::options().write(true).open(&image).expect("it can be opened");
+    // The same length with something else in it: only reading shows it.
+    use std::os::unix::fs::FileExt;
+    file.write_all_at(&[0x5a; 64], len / 2).expect("it can be written");
+    let ended = resume(store.path()).run().ended_well();
+    ended.said("checkpoint 2 cannot be loaded: replica 1.0").said("trying checkpoint 1");
+}
+
+#[test]
+fn what_cannot_be_resumed_is_one_line_and_exit_code_2() {
+    let store = store();
+    let nothing = store.path().join("nothing");
+    for (words, line) in [
+        (vec![nothing.display().to_string()], "there is no such directory"),
+        (vec![store.path().display().to_string()], "has no checkpoint"),
+        (vec![store.path().display().to_string(), "./app".into()], "leave out ./app"),
+        (vec!["12ab".into(), "-n".into(), "3".into()], "leave out -n"),
+    ] {
+        let ended = Job::resume_with(&words).run().ended_with(2);
+        assert!(ended.err.contains(line) && ended.err.trim_end().lines().count() == 1, "{words:?}: {ended}");
+    }
+}
+
+#[test]
+fn programs_are_all_saved_and_loaded() {
+    for program in Program::ALL {
+        let store = store();
+        let alone = Job::of(&program).run().ended_well();
+        let ended = saved(Job::of(&program).limit(LIMIT), "100ms", &store).run().ended_well();
+        assert_eq!(sorted(&ended), sorted(&alone), "{}: {ended}", program.name);
+    }
+}
+
+fn sorted(ended: &Ended) -> Vec<&str> {
+    let mut lines: Vec<_> = ended.out.lines().collect();
+    lines.sort_unstable();
+    lines
+}

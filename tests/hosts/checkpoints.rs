@@ -1,0 +1,61 @@
+//! Hosts lose their power under jobs that have a checkpoint.
+
+use crate::nothing_left;
+use redrt_tests::lab::lab;
+use redrt_tests::{Job, Running, compile};
+use std::time::Duration;
+
+fn count(job: &Running, event: &str) -> usize {
+    job.audit().iter().filter(|record| record["event"] == event).count()
+}
+
+fn is_right(line: &str) -> bool {
+    line == "computing" || line.ends_with(": right")
+}
+
+/// At r = 1 any host takes the job back to its checkpoint, where what ran on it goes on elsewhere.
+#[test]
+fn a_job_without_replicas_goes_on_without_the_hosts_that_it_loses() {
+    let Some(lab) = lab(4) else { return };
+    let (stop, store) = (lab.path("stop"), lab.path("store"));
+    let job = Job::new(4, &compile("until"))
+        .arguments(&[&stop.display().to_string()])
+        .options(&["--checkpoint", "asked", "--checkpoint-dir", &store.display().to_string()])
+        .on_hosts(&lab, "h1,h2,h3,h4")
+        .limit(Duration::from_secs(180))
+        .start();
+    job.wait_until("computing", |job| job.output().contains("computing"));
+    for (lost, host) in (1..).zip(["h2", "h4"]) {
+        job.redctl(&["checkpoint"]).unwrap_or_else(|why| panic!("{why}: {}", job.errors()));
+        lab.cut_power(host);
+        job.wait_until("the job goes back", |job| count(job, "went-back") == lost);
+    }
+    std::fs::write(&stop, "").expect("it can be written");
+    let ended =
+        job.wait().ended_well().said("the job goes back to checkpoint 1").said("the job goes back to checkpoint 2");
+    assert!(ended.out.lines().count() == 5 && ended.out.lines().all(is_right), "{ended}");
+    nothing_left(&lab, &ended);
+}
+
+/// Its `redrun` and all hosts are lost; the job is resumed on fewer.
+#[test]
+fn a_job_is_resumed_on_fewer_hosts_than_it_had() {
+    let Some(lab) = lab(3) else { return };
+    let (stop, store) = (lab.path("stop"), lab.path("store"));
+    let job = Job::new(3, &compile("until"))
+        .arguments(&[&stop.display().to_string()])
+        .degree(2)
+        .options(&["--checkpoint", "asked", "--checkpoint-dir", &store.display().to_string()])
+        .on_hosts(&lab, "h1,h2,h3")
+        .limit(Duration::from_secs(120))
+        .start();
+    job.wait_until("computing", |job| job.output().contains("computing"));
+    job.redctl(&["checkpoint"]).unwrap_or_else(|why| panic!("{why}: {}", job.errors()));
+    job.signal(libc::SIGKILL);
+    let _ = job.wait();
+    lab.cut_power("h3");
+    std::fs::write(&stop, "").expect("it can be written");
+    let ended = Job::resume(&store).on_hosts(&lab, "h2,h1").limit(Duration::from_secs(120)).run().ended_well();
+    assert!(ended.out.lines().count() == 3 && ended.out.lines().all(is_right), "{ended}");
+    nothing_left(&lab, &ended);
+}

@@ -1,0 +1,366 @@
+//! Lines: images of all processes at one moment, from which the whole job is started again when a rank has lost its
+//! last replica.
+//!
+//! ```text
+//!  Resting ──due, asked──▶ Opening ──▶ Copying ──all ready──▶ Quieting ─▶ Stopping ─▶ Taking ──all copied──▶ Writing
+//!     ▲                     store        the program runs      │  nobody sends, then nobody runs           runs again
+//!     │                                                        └─ a loss, or late ─▶ given up                  │ all saved
+//!     └───────────────────────────── committed ◀── Committing (store) ◀────────────────────────────────────────┘
+//! ```
+//! [`LineWatch`] is that machine. It is told the processes once, at the begin of an attempt: who joins or is lost before
+//! the program runs again makes it void, since images of another membership would not fit each other. After that the
+//! images are complete, wherever they are written from, and a loss of a process changes nothing.
+
+mod taking;
+
+pub use taking::{RESUME_CODE, StoreNews};
+
+use crate::Report;
+use redrt_types::{ReplicaId, View, World};
+use redrt_wire::clone::{Cost, Position};
+use redrt_wire::line::{Generation, LineOrder, LineStep};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+/// How long processes may take to stop, and to be copied, before they are let go without a line. A process that is
+/// stopped, or a host that was lost and is not known to be, must not keep all others.
+pub const STOP_TIME_MAX: Duration = Duration::from_secs(10);
+/// The rest after an attempt that failed; it doubles with each.
+const REST_FIRST: Duration = Duration::from_secs(1);
+/// The longest rest.
+const REST_MAX: Duration = Duration::from_secs(300);
+/// As often a job is started again from one line. A program that fails by itself fails there each time.
+pub const RESTARTS_MAX: u32 = 3;
+
+/// When lines are taken.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Schedule {
+    /// When somebody asks.
+    Asked,
+    /// At this interval.
+    Every(Duration),
+    /// At the interval that Daly's formula gives, from what a line costs and this mean time between failures of the job.
+    Auto {
+        /// Mean time between failures of the whole job.
+        mtbf: Duration,
+    },
+}
+
+/// What the coordinator is told of lines.
+#[derive(Clone, PartialEq, Debug)]
+pub struct LineSettings {
+    /// When they are taken.
+    pub schedule: Schedule,
+    /// The number of the next one.
+    pub next: Generation,
+    /// The line that the job was started from, if it was.
+    pub restored: Option<Generation>,
+    /// How often it was started from that one.
+    pub restart_count: u32,
+}
+
+/// A line, all of whose images are on the disk.
+#[derive(Clone, PartialEq, Debug)]
+pub struct TakenLine {
+    /// Its number.
+    pub generation: Generation,
+    /// Who is in it.
+    pub view: View,
+    /// Where the standard streams of each process were, in order of process number.
+    pub positions: Vec<Option<Position>>,
+    /// When it was, since the job began.
+    pub taken_at: Duration,
+    /// How long the program was stopped.
+    pub stopped: Duration,
+    /// From the begin until all was on the disk.
+    pub elapsed: Duration,
+    /// Bytes of all images.
+    pub bytes: u64,
+}
+
+/// How far an attempt is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Stage {
+    Opening,
+    Copying,
+    Quieting,
+    Stopping,
+    Taking,
+    Writing,
+    Committing,
+}
+
+#[derive(Clone, Debug)]
+struct Attempt {
+    generation: Generation,
+    stage: Stage,
+    begun_at: Duration,
+    /// Since when it is in this stage.
+    since: Duration,
+    stopped_at: Duration,
+    stopped: Duration,
+    /// The membership, which does not change before all is copied.
+    view: View,
+    /// Whose images are in it.
+    members: Vec<ReplicaId>,
+    /// Whose answer of this stage is awaited.
+    awaited: BTreeSet<ReplicaId>,
+    positions: BTreeMap<ReplicaId, Position>,
+    costs: BTreeMap<ReplicaId, Cost>,
+}
+
+/// What follows from something that was heard.
+#[derive(Clone, PartialEq, Debug)]
+enum Next {
+    /// All daemons are to do this.
+    Tell(LineOrder),
+    /// All is on the disk: the store is to keep it.
+    Commit,
+    /// Nothing comes of it.
+    GiveUp(String),
+}
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub struct LineWatch {
+    schedule: Schedule,
+    next: Generation,
+    /// When one is due; none before the job runs, or where none is until somebody asks.
+    due: Option<Duration>,
+    /// Somebody has asked; `true` if the job is to end with it.
+    asked: Option<bool>,
+    attempt: Option<Attempt>,
+    failure_count: u32,
+    newest: Option<Generation>,
+    restart_count: u32,
+    /// What the last one cost the program, as far as is known.
+    cost: Option<Duration>,
+}
+
+impl LineWatch {
+    /// Nothing was taken yet in this life of the job.
+    #[must_use]
+    pub fn new(settings: &LineSettings) -> Self {
+        Self {
+            schedule: settings.schedule,
+            next: settings.next,
+            due: None,
+            asked: None,
+            attempt: None,
+            failure_count: 0,
+            newest: settings.restored,
+            restart_count: settings.restart_count,
+            cost: None,
+        }
+    }
+
+    /// The line from which the job can be started again, and how often it was. None if there is none, or the job was
+    /// started from it too often.
+    #[must_use]
+    pub fn usable(&self) -> Option<(Generation, u32)> {
+        self.newest.filter(|_| self.restart_count < RESTARTS_MAX).map(|newest| (newest, self.restart_count))
+    }
+
+    /// The newest line, however often the job was started from it.
+    #[must_use]
+    pub fn newest(&self) -> Option<Generation> {
+        self.newest
+    }
+
+    /// The line that is being taken.
+    #[must_use]
+    pub fn under_way(&self) -> Option<Generation> {
+        self.attempt.as_ref().map(|attempt| attempt.generation)
+    }
+
+    /// Whether processes may be stopped for a line.
+    pub(super) fn is_stopping(&self) -> bool {
+        self.attempt
+            .as_ref()
+            .is_some_and(|attempt| matches!(attempt.stage, Stage::Quieting | Stage::Stopping | Stage::Taking))
+    }
+
+    /// How far the one that is being taken is, in a word.
+    #[cfg(test)]
+    pub(super) fn stage(&self) -> Option<String> {
+        self.attempt.as_ref().map(|attempt| format!("{:?}", attempt.stage).to_lowercase())
+    }
+
+    /// Whether one is to be begun now, if nothing is in its way.
+    fn is_due(&self, now: Duration) -> bool {
+        self.attempt.is_none() && (self.asked.is_some() || self.due.is_some_and(|due| now >= due))
+    }
+
+    fn next_deadline(&self) -> Option<Duration> {
+        match &self.attempt {
+            Some(attempt) if self.is_stopping() => Some(attempt.since + STOP_TIME_MAX),
+            Some(_) => None,
+            None => self.due,
+        }
+    }
+
+    /// The job runs from now on.
+    fn job_runs(&mut self, now: Duration) {
+        self.due = self.interval().map(|interval| now + interval);
+    }
+
+    fn interval(&self) -> Option<Duration> {
+        match self.schedule {
+            Schedule::Asked => None,
+            Schedule::Every(interval) => Some(interval),
+            // Before anything is known of its cost, the first one shows it.
+            Schedule::Auto { mtbf } => Some(self.cost.map_or(mtbf / 10, |cost| daly(cost, mtbf))),
+        }
+    }
+
+    fn begin(&mut self, now: Duration, view: View, members: Vec<ReplicaId>) -> Generation {
+        let generation = self.next;
+        self.next = Generation(generation.0 + 1);
+        self.due = None;
+        self.attempt = Some(Attempt {
+            generation,
+            stage: Stage::Opening,
+            begun_at: now,
+            since: now,
+            stopped_at: now,
+            stopped: Duration::ZERO,
+            view,
+            awaited: members.iter().copied().collect(),
+            members,
+            positions: BTreeMap::new(),
+            costs: BTreeMap::new(),
+        });
+        generation
+    }
+
+    /// The store has a place for it: images are being written from now on.
+    fn opened(&mut self, now: Duration, generation: Generation) {
+        if let Some(attempt) = self.attempt_at(generation, Stage::Opening) {
+            (attempt.stage, attempt.since) = (Stage::Copying, now);
+        }
+    }
+
+    fn attempt_at(&mut self, generation: Generation, stage: Stage) -> Option<&mut Attempt> {
+        self.attempt.as_mut().filter(|attempt| attempt.generation == generation && attempt.stage == stage)
+    }
+
+    /// The image of a process has come so far.
+    fn heard(&mut self, now: Duration, generation: Generation, replica: ReplicaId, step: LineStep) -> Option<Next> {
+        let attempt = self.attempt.as_mut().filter(|attempt| attempt.generation == generation)?;
+        let fits = match step {
+            LineStep::Progress(_) => return None,
+            LineStep::Failed { what, .. } => return Some(Next::GiveUp(format!("{replica}: {what}"))),
+            LineStep::Ready => attempt.stage == Stage::Copying,
+            LineStep::Stopped(position) => {
+                attempt.positions.insert(replica, position);
+                attempt.stage == Stage::Stopping
+            }
+            LineStep::Copied => attempt.stage == Stage::Taking,
+            LineStep::Saved(cost) => {
+                attempt.costs.insert(replica, cost);
+                attempt.stage == Stage::Writing
+            }
+        };
+        if !fits {
+            return Some(Next::GiveUp(format!("{replica} answered out of turn")));
+        }
+        attempt.awaited.remove(&replica);
+        attempt.awaited.is_empty().then(|| attempt.advance(now))
+    }
+
+    /// All that a process has sent has reached the other hosts.
+    fn quiet(&mut self, now: Duration, replica: ReplicaId) -> Option<Next> {
+        // One that was given up may still have been on its way.
+        let attempt = self.attempt.as_mut().filter(|attempt| attempt.stage == Stage::Quieting)?;
+        attempt.awaited.remove(&replica);
+        attempt.awaited.is_empty().then(|| attempt.advance(now))
+    }
+
+    /// These processes are lost, with their hosts if `hosts_too`: what they had not written is not written any more.
+    fn lost(&self, replicas: &[ReplicaId], hosts_too: bool) -> Option<Next> {
+        let attempt = self.attempt.as_ref()?;
+        let is_void = match attempt.stage {
+            Stage::Opening | Stage::Copying | Stage::Quieting | Stage::Stopping | Stage::Taking => true,
+            Stage::Writing => hosts_too && replicas.iter().any(|replica| attempt.awaited.contains(replica)),
+            Stage::Committing => false,
+        };
+        let named = replicas.first().map_or_else(String::new, ToString::to_string);
+        is_void.then(|| Next::GiveUp(format!("{named} was lost meanwhile")))
+    }
+
+    fn late(&self, now: Duration) -> Option<Next> {
+        let attempt = self.attempt.as_ref().filter(|_| self.is_stopping())?;
+        let awaited = attempt.awaited.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+        let is_late = now >= attempt.since + STOP_TIME_MAX;
+        is_late.then(|| Next::GiveUp(format!("{awaited} did not stop within {} s", STOP_TIME_MAX.as_secs())))
+    }
+
+    /// The line is kept. What is to be told of it, and `true` if the job is to end with it.
+    fn committed(&mut self, now: Duration, generation: Generation) -> Option<(Report, bool)> {
+        let attempt = self.attempt_at(generation, Stage::Committing)?;
+        let (begun_at, stopped, elapsed) = (attempt.begun_at, attempt.stopped, now - attempt.begun_at);
+        let report = Report::LineTaken { generation, stopped, elapsed, bytes: attempt.bytes() };
+        // The program runs while images are written, at most a tenth slower.
+        self.cost = Some(elapsed / 10 + stopped);
+        self.attempt = None;
+        self.newest = Some(generation);
+        (self.failure_count, self.restart_count) = (0, 0);
+        self.due = self.interval().map(|interval| (begun_at + interval).max(now));
+        Some((report, self.asked.take().unwrap_or(false)))
+    }
+
+    /// Another attempt follows after a rest, unless nobody asked for more than this one.
+    fn gave_up(&mut self, now: Duration) -> Option<Generation> {
+        let attempt = self.attempt.take()?;
+        let rest = REST_FIRST.saturating_mul(1 << self.failure_count.min(16)).min(REST_MAX);
+        self.failure_count += 1;
+        self.asked = None;
+        self.due = self.interval().map(|interval| now + rest.min(interval));
+        Some(attempt.generation)
+    }
+}
+
+impl Attempt {
+    /// All have answered in this stage.
+    fn advance(&mut self, now: Duration) -> Next {
+        let (stage, next) = match self.stage {
+            Stage::Copying => (Stage::Quieting, Next::Tell(LineOrder::Stop)),
+            Stage::Quieting => (Stage::Stopping, Next::Tell(LineOrder::Rest)),
+            Stage::Stopping => (Stage::Taking, Next::Tell(LineOrder::Copy)),
+            Stage::Taking => (Stage::Writing, Next::Tell(LineOrder::GoOn)),
+            Stage::Writing => (Stage::Committing, Next::Commit),
+            Stage::Opening | Stage::Committing => unreachable!("no answer of a process fits these stages"),
+        };
+        match self.stage {
+            Stage::Copying => self.stopped_at = now,
+            Stage::Taking => self.stopped = now - self.stopped_at,
+            _ => {}
+        }
+        (self.stage, self.since) = (stage, now);
+        self.awaited = self.members.iter().copied().collect();
+        next
+    }
+
+    fn taken(&self, now: Duration, world: &World) -> TakenLine {
+        TakenLine {
+            generation: self.generation,
+            view: self.view.clone(),
+            positions: world.replicas().map(|replica| self.positions.get(&replica).cloned()).collect(),
+            taken_at: self.stopped_at,
+            stopped: self.stopped,
+            elapsed: now - self.begun_at,
+            bytes: self.bytes(),
+        }
+    }
+
+    fn bytes(&self) -> u64 {
+        self.costs.values().map(|cost| cost.sent_bytes).sum()
+    }
+}
+
+/// Daly's interval between checkpoints of this cost, of first order (A higher order estimate of the optimum checkpoint
+/// interval for restart dumps, 2006): at least the cost itself.
+fn daly(cost: Duration, mtbf: Duration) -> Duration {
+    let (cost, mtbf) = (cost.as_secs_f64(), mtbf.as_secs_f64());
+    Duration::from_secs_f64(((2.0 * cost * mtbf).sqrt() - cost).max(cost).max(1.0))
+}

@@ -1,0 +1,204 @@
+//! Lines in a job: when one may be taken, what the others are told, how the job ends with one or goes back to one.
+
+use super::{Next, Stage, TakenLine};
+use crate::{Coordinator, EndReason, KILL_GRACE, Loss, Output, Report};
+use redrt_types::ReplicaId;
+use redrt_wire::daemon::{Exit, ToDaemon};
+use redrt_wire::line::{Generation, LineOrder, LineStep};
+use std::time::Duration;
+
+/// The exit code of a job that was ended with a line, to be resumed: `EX_TEMPFAIL` of sysexits.h.
+pub const RESUME_CODE: i32 = 75;
+
+/// What the store says of a line.
+#[derive(Clone, PartialEq, Debug)]
+pub enum StoreNews {
+    /// There is a place for it.
+    Opened,
+    /// It is kept.
+    Committed,
+    /// It is not.
+    Failed {
+        /// Why.
+        what: String,
+    },
+}
+
+impl Coordinator {
+    /// Somebody wants a line now; `stops` if the job is to end with it, to be resumed.
+    ///
+    /// # Errors
+    /// When none can be taken of this job, in words.
+    pub fn want_line(&mut self, now: Duration, stops: bool) -> Result<(), String> {
+        let Some(line) = &mut self.line else {
+            return Err("this job was started without --checkpoint: its processes cannot be saved".into());
+        };
+        let asked = line.asked.get_or_insert(false);
+        *asked |= stops;
+        self.handle(now, crate::Input::Tick);
+        Ok(())
+    }
+
+    /// The line that is being taken.
+    #[must_use]
+    pub fn line_under_way(&self) -> Option<Generation> {
+        self.line.as_ref()?.under_way()
+    }
+
+    /// Whether the job is being ended with a line, and what it prints now is printed again when it is resumed.
+    #[must_use]
+    pub fn is_suspending(&self) -> bool {
+        let is_taken = |line: &super::LineWatch| {
+            let stage = line.attempt.as_ref().map(|attempt| attempt.stage);
+            line.asked == Some(true) && matches!(stage, Some(Stage::Taking | Stage::Writing | Stage::Committing))
+        };
+        self.is_suspended() || self.ending.is_none() && self.line.as_ref().is_some_and(is_taken)
+    }
+
+    /// Whether the job ends with a line.
+    #[must_use]
+    pub fn is_suspended(&self) -> bool {
+        self.ending.as_ref().is_some_and(|ending| ending.code == Some(RESUME_CODE))
+    }
+
+    /// Whether processes may be stopped for a line.
+    #[must_use]
+    pub fn is_stopping_for_line(&self) -> bool {
+        self.line.as_ref().is_some_and(super::LineWatch::is_stopping)
+    }
+
+    /// The newest line that is kept.
+    #[must_use]
+    pub fn newest_line(&self) -> Option<Generation> {
+        self.line.as_ref()?.newest()
+    }
+
+    /// Whether a line is being taken that a change of the membership would make void.
+    pub(crate) fn line_needs_membership(&self) -> bool {
+        self.line.as_ref().is_some_and(|line| line.lost(&[], false).is_some())
+    }
+
+    pub(crate) fn next_line_deadline(&self) -> Option<Duration> {
+        // One that is due and has to wait is begun when what is in its way has gone, which is an input.
+        let deadline = self.line.as_ref().filter(|_| self.is_under_way())?.next_deadline()?;
+        (deadline > self.latest).then_some(deadline)
+    }
+
+    /// Begins a line that is due, and gives up one that takes too long to stop the program.
+    pub(crate) fn pass_line_time(&mut self, now: Duration) {
+        if !self.is_under_way() {
+            return;
+        }
+        if let Some(next) = self.line.as_ref().and_then(|line| line.late(now)) {
+            self.follow(now, next);
+        }
+        let is_quiet = self.broken_links.is_empty() && self.recovery.as_ref().is_none_or(|recovery| recovery.is_idle());
+        if !is_quiet || !self.line.as_ref().is_some_and(|line| line.is_due(now)) {
+            return;
+        }
+        let live = self.settings.world.replicas().filter(|replica| self.view.is_live(*replica));
+        let members: Vec<_> = live.collect();
+        let all_run = members.iter().all(|replica| {
+            let process = &self.processes[self.settings.world.process(*replica).0 as usize];
+            process.counts() && process.card.is_some()
+        });
+        if let Some(line) = self.line.as_mut().filter(|_| all_run) {
+            let generation = line.begin(now, self.view.clone(), members);
+            self.outputs.push_back(Output::OpenLine(generation));
+        }
+    }
+
+    pub(crate) fn line_job_runs(&mut self, now: Duration) {
+        if let Some(line) = &mut self.line {
+            line.job_runs(now);
+        }
+    }
+
+    pub(crate) fn line_step(&mut self, now: Duration, generation: Generation, replica: ReplicaId, step: LineStep) {
+        let next = self.line.as_mut().and_then(|line| line.heard(now, generation, replica, step));
+        if let Some(next) = next {
+            self.follow(now, next);
+        }
+    }
+
+    pub(crate) fn quiet(&mut self, now: Duration, replica: ReplicaId) {
+        if let Some(next) = self.line.as_mut().and_then(|line| line.quiet(now, replica)) {
+            self.follow(now, next);
+        }
+    }
+
+    pub(crate) fn store_says(&mut self, now: Duration, generation: Generation, news: StoreNews) {
+        let Some(line) = &mut self.line else { return };
+        match news {
+            StoreNews::Opened => line.opened(now, generation),
+            StoreNews::Failed { what } if line.under_way() == Some(generation) => {
+                self.follow(now, Next::GiveUp(what));
+            }
+            StoreNews::Failed { .. } => {}
+            StoreNews::Committed => {
+                let Some((report, stops)) = line.committed(now, generation) else { return };
+                self.report(report);
+                if stops {
+                    self.end(EndReason::Suspended { generation }, Some(RESUME_CODE), now + KILL_GRACE);
+                    self.kill_all(now);
+                }
+            }
+        }
+    }
+
+    fn follow(&mut self, now: Duration, next: Next) {
+        match next {
+            Next::Tell(order) => {
+                let generation = self.line_under_way().expect("a line is under way when somebody is told of it");
+                self.send(ToDaemon::Line { generation, order });
+            }
+            Next::Commit => {
+                let attempt = self.line.as_ref().and_then(|line| line.attempt.as_ref());
+                let taken = attempt.map(|attempt| attempt.taken(now, &self.settings.world));
+                self.outputs.extend(taken.map(|taken| Output::CommitLine(Box::new(taken))));
+            }
+            Next::GiveUp(why) => {
+                let Some(generation) = self.line.as_mut().and_then(|line| line.gave_up(now)) else { return };
+                self.send(ToDaemon::Line { generation, order: LineOrder::Abandon });
+                self.outputs.push_back(Output::DropLine(generation));
+                self.report(Report::LineFailed { generation, why });
+            }
+        }
+    }
+
+    /// Replicas are lost, or the membership changes otherwise: what does not fit it any more is given up.
+    pub(crate) fn void_line(&mut self, now: Duration, replicas: &[ReplicaId], hosts_too: bool) {
+        if let Some(next) = self.line.as_ref().and_then(|line| line.lost(replicas, hosts_too)) {
+            self.follow(now, next);
+        }
+    }
+
+    /// A rank has lost its last replica: the line from which the whole job is to be started again, if there is one and
+    /// that is of use. A program that leaves with a status has chosen to.
+    pub(crate) fn line_after(&self, loss: &Loss) -> Option<(Generation, u32)> {
+        let is_fault = matches!(loss.exit, Exit::Signal(_));
+        self.line.as_ref().filter(|_| is_fault && !self.released)?.usable()
+    }
+
+    /// The line whose processes are being loaded, if they are.
+    pub(crate) fn line_being_loaded(&self) -> Option<Generation> {
+        self.line.as_ref().filter(|_| !self.cards_sent)?.newest()
+    }
+
+    /// Drops what is under way of a line: the job ends.
+    pub(crate) fn end_line(&mut self, now: Duration) {
+        let generation = self.line.as_mut().and_then(|line| line.gave_up(now));
+        if let Some(generation) = generation {
+            self.send(ToDaemon::Line { generation, order: LineOrder::Abandon });
+            self.outputs.push_back(Output::DropLine(generation));
+        }
+    }
+}
+
+impl TakenLine {
+    /// Whether a replica is in it.
+    #[must_use]
+    pub fn has(&self, process: usize) -> bool {
+        self.positions.get(process).is_some_and(Option::is_some)
+    }
+}

@@ -1,0 +1,439 @@
+//! Lines: when they are taken, what makes them void, and going back to one.
+
+use super::*;
+use crate::{LineSettings, RESTARTS_MAX, STOP_TIME_MAX, Schedule, StoreNews};
+use redrt_wire::line::{Generation, LineOrder, LineStep};
+
+fn table(degrees: &[u16], schedule: Schedule) -> Table {
+    let line = LineSettings { schedule, next: Generation(1), restored: None, restart_count: 0 };
+    let mut table = Table::with(Settings { line: Some(line), ..settings(degrees) });
+    for replica in table.coordinator.world().clone().replicas() {
+        table.step(&format!("{replica} ready"));
+    }
+    table
+}
+
+impl Table {
+    fn lines(&mut self, inputs: impl IntoIterator<Item = Input>) -> String {
+        for input in inputs {
+            self.coordinator.handle(self.now, input);
+        }
+        let mut said = Vec::new();
+        while let Some(output) = self.coordinator.poll_output() {
+            said.push(match output {
+                Output::OpenLine(generation) => format!("open {generation}"),
+                Output::CommitLine(taken) => format!("commit {} of {}", taken.generation, taken.positions.len()),
+                Output::DropLine(generation) => format!("drop {generation}"),
+                Output::Restart { generation, count } => format!("restart {generation} x{count}"),
+                Output::Send(ToDaemon::Line { order, .. }) => format!("{order:?}").to_lowercase(),
+                Output::Send(ToDaemon::KillAll) => "kill all".into(),
+                Output::Report(Report::LineTaken { .. }) => "taken".into(),
+                Output::Report(Report::LineFailed { why, .. }) => format!("failed: {why}"),
+                Output::Finish(code) => format!("finish {code}"),
+                _ => continue,
+            });
+        }
+        said.join(", ")
+    }
+
+    fn store(&mut self, number: u64, news: StoreNews) -> String {
+        self.lines([Input::Store { generation: Generation(number), news }])
+    }
+
+    /// All say the same of their images.
+    fn all(&mut self, number: u64, step: &LineStep) -> String {
+        let generation = Generation(number);
+        let live: Vec<_> = self.live();
+        let input = |replica| Input::Line { generation, replica, step: step.clone() };
+        self.lines(live.into_iter().map(input))
+    }
+
+    fn live(&self) -> Vec<ReplicaId> {
+        let view = self.coordinator.view();
+        self.coordinator.world().replicas().filter(|replica| view.is_live(*replica)).collect()
+    }
+
+    fn quiet(&mut self) -> String {
+        let inputs: Vec<_> = self.live().into_iter().map(|replica| Input::Agent(replica, FromAgent::Quiet)).collect();
+        self.lines(inputs)
+    }
+
+    fn want(&mut self, stops: bool) -> String {
+        self.coordinator.want_line(self.now, stops).expect("lines are taken");
+        self.lines([])
+    }
+
+    /// Up to this step.
+    fn take(&mut self, number: u64, steps: usize) {
+        let stopped = LineStep::Stopped(Position { output_bytes: 5, ..Position::default() });
+        for step in 0..steps {
+            match step {
+                0 => self.store(number, StoreNews::Opened),
+                1 => self.all(number, &LineStep::Ready),
+                2 => self.quiet(),
+                3 => self.all(number, &stopped),
+                4 => self.all(number, &LineStep::Copied),
+                5 => self.all(number, &LineStep::Saved(Cost { sent_bytes: 10, ..Cost::default() })),
+                _ => self.store(number, StoreNews::Committed),
+            };
+        }
+    }
+
+    fn lose(&mut self, replica: &str, exit: Exit) -> String {
+        let replica = replica.parse().expect("a name");
+        self.lines([Input::Exited(replica, exit), Input::Drained(replica)])
+    }
+
+    fn all_gone(&mut self) -> String {
+        let all: Vec<_> = self.coordinator.world().replicas().collect();
+        let gone = |replica| [Input::Exited(replica, Exit::Signal(9)), Input::Drained(replica)];
+        self.lines(all.into_iter().flat_map(gone))
+    }
+}
+
+const KILLED: Exit = Exit::Signal(9);
+
+#[test]
+fn nobody_goes_on_before_all_are_copied_and_none_is_copied_before_all_are_stopped() {
+    let mut table = table(&[1, 1, 1], Schedule::Asked);
+    assert_eq!(table.want(false), "open 1");
+    assert_eq!(table.store(1, StoreNews::Opened), "");
+    assert_eq!(table.all(1, &LineStep::Ready), "stop");
+    assert_eq!(table.quiet(), "rest");
+    let stopped = LineStep::Stopped(Position::default());
+    let of = |replica: &str, step: &LineStep| Input::Line {
+        generation: Generation(1),
+        replica: replica.parse().expect("a name"),
+        step: step.clone(),
+    };
+    assert_eq!(table.lines([of("0.0", &stopped), of("1.0", &stopped)]), "");
+    assert_eq!(table.lines([of("2.0", &stopped)]), "copy");
+    assert_eq!(table.lines([of("2.0", &LineStep::Copied), of("1.0", &LineStep::Copied)]), "");
+    assert_eq!(table.lines([of("0.0", &LineStep::Copied)]), "goon");
+    assert_eq!(table.all(1, &LineStep::Saved(Cost::default())), "commit 1 of 3");
+    assert_eq!(table.store(1, StoreNews::Committed), "taken");
+    assert_eq!(table.coordinator.newest_line(), Some(Generation(1)));
+}
+
+#[test]
+fn a_loss_before_all_are_copied_makes_a_line_void_and_one_after_that_does_not() {
+    for steps in 0..6 {
+        let mut table = table(&[2, 2], Schedule::Asked);
+        assert_eq!(table.want(false), "open 1");
+        table.take(1, steps);
+        let said = table.lose("1.1", KILLED);
+        match steps {
+            // Its helper has all it needs.
+            5 => assert_eq!(said, ""),
+            _ => assert_eq!(said, "abandon, drop 1, failed: 1.1 was lost meanwhile", "{steps}"),
+        }
+        let under_way = table.coordinator.line_under_way();
+        assert_eq!(under_way.is_some(), steps == 5);
+    }
+}
+
+#[test]
+fn a_host_that_is_lost_while_its_images_are_written_makes_a_line_void() {
+    let mut table = table(&[2, 2], Schedule::Asked);
+    table.want(false);
+    table.take(1, 5);
+    let replicas = vec![ReplicaId::new(0, 1), ReplicaId::new(1, 1)];
+    let said = table.lines([Input::DaemonLost { host: "b".into(), why: String::new(), replicas }]);
+    assert_eq!(said, "abandon, drop 1, failed: 0.1 was lost meanwhile");
+}
+
+#[test]
+fn processes_that_do_not_stop_in_time_are_let_go() {
+    for steps in [2, 3, 4] {
+        let mut table = table(&[1, 1], Schedule::Every(Duration::from_secs(60)));
+        table.now += Duration::from_secs(60);
+        assert_eq!(table.lines([Input::Tick]), "open 1");
+        table.take(1, steps);
+        let deadline = table.coordinator.next_deadline().expect("there is one");
+        assert!(deadline <= table.now + STOP_TIME_MAX);
+        table.now += STOP_TIME_MAX;
+        let said = table.lines([Input::Tick]);
+        assert_eq!(said, "abandon, drop 1, failed: 0.0, 1.0 did not stop within 10 s", "{steps}");
+        // Another follows.
+        table.now += Duration::from_secs(1);
+        assert_eq!(table.lines([Input::Tick]), "open 2");
+    }
+}
+
+#[test]
+fn a_job_goes_back_to_the_newest_line_when_a_rank_is_lost_and_ends_without_one() {
+    let mut first = table(&[1, 1], Schedule::Asked);
+    assert_eq!(first.lose("1.0", KILLED), "");
+    first.now += KILL_GRACE;
+    assert_eq!(first.lines([Input::Tick]), "kill all");
+    assert_eq!(first.all_gone(), "finish 137");
+
+    let mut table = table(&[1, 1], Schedule::Asked);
+    table.want(false);
+    table.take(1, 7);
+    assert_eq!(table.lose("1.0", KILLED), "kill all");
+    assert_eq!(table.all_gone(), "restart 1 x1");
+}
+
+#[test]
+fn a_program_that_ends_by_itself_is_not_started_again() {
+    let mut table = table(&[1, 1], Schedule::Asked);
+    table.want(false);
+    table.take(1, 7);
+    assert_eq!(table.lose("1.0", Exit::Status(3)), "");
+    table.now += KILL_GRACE;
+    table.lines([Input::Tick]);
+    assert_eq!(table.all_gone(), "finish 3");
+}
+
+#[test]
+fn a_job_goes_back_while_it_is_loaded_and_not_for_ever() {
+    for count in 0..=RESTARTS_MAX {
+        let line = LineSettings {
+            schedule: Schedule::Asked,
+            next: Generation(8),
+            restored: Some(Generation(7)),
+            restart_count: count,
+        };
+        let mut table = Table::with(Settings { line: Some(line), ..settings(&[1, 1]) });
+        table.step("0.0 ready");
+        table.lose("0.0", KILLED);
+        table.now += KILL_GRACE;
+        table.lines([Input::Tick]);
+        let end = table.all_gone();
+        let expected = if count < RESTARTS_MAX { format!("restart 7 x{}", count + 1) } else { "finish 137".to_owned() };
+        assert_eq!(end, expected);
+    }
+}
+
+#[test]
+fn an_image_that_cannot_be_loaded_sends_the_job_to_an_older_line() {
+    let line = LineSettings {
+        schedule: Schedule::Asked,
+        next: Generation(8),
+        restored: Some(Generation(7)),
+        restart_count: 0,
+    };
+    let mut table = Table::with(Settings { line: Some(line), ..settings(&[1, 1]) });
+    let input = Input::NotStarted { replica: ReplicaId::new(1, 0), message: "torn".into() };
+    assert_eq!(table.lines([input]), "kill all");
+    assert_eq!(table.all_gone(), "restart 7 x0");
+}
+
+#[test]
+fn a_job_that_is_suspended_ends_with_its_own_code_and_what_it_prints_meanwhile_is_not_shown() {
+    let mut table = table(&[1, 1], Schedule::Asked);
+    table.want(true);
+    table.take(1, 3);
+    assert!(!table.coordinator.is_suspending());
+    table.take(1, 0);
+    table.all(1, &LineStep::Stopped(Position::default()));
+    assert!(table.coordinator.is_suspending());
+    table.all(1, &LineStep::Copied);
+    table.all(1, &LineStep::Saved(Cost::default()));
+    assert_eq!(table.store(1, StoreNews::Committed), "taken, kill all");
+    assert!(table.coordinator.is_suspended());
+    assert_eq!(table.all_gone(), "finish 75");
+}
+
+#[test]
+fn lines_are_taken_at_their_interval_and_a_cheap_one_more_often() {
+    let mut table = table(&[1], Schedule::Auto { mtbf: Duration::from_secs(3600) });
+    assert_eq!(
+        table.coordinator.next_deadline().map(|at| at.min(Duration::from_secs(9))),
+        Some(Duration::from_secs(2))
+    );
+    table.now = Duration::from_secs(360);
+    assert_eq!(table.lines([Input::Tick]), "open 1");
+    table.take(1, 2);
+    table.now += Duration::from_millis(20);
+    table.quiet();
+    table.take(1, 0);
+    table.all(1, &LineStep::Stopped(Position::default()));
+    table.all(1, &LineStep::Copied);
+    table.now += Duration::from_millis(1800);
+    table.all(1, &LineStep::Saved(Cost::default()));
+    assert_eq!(table.store(1, StoreNews::Committed), "taken");
+    // Daly: sqrt(2 * 0.2 s * 3600 s) is about 38 s.
+    table.now = Duration::from_secs(396);
+    assert!(!table.lines([Input::Tick]).contains("open"));
+    table.now = Duration::from_secs(399);
+    assert!(table.lines([Input::Tick]).contains("open 2"));
+}
+
+/// How far a simulated process is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum At {
+    Runs,
+    Saving,
+    Ready,
+    Held,
+    Quiet,
+    Stopped,
+    Copied,
+    Writing,
+    Gone,
+}
+
+/// Daemons and processes that answer in any order, and are lost at any moment. What must hold is checked with each order.
+struct Saved {
+    table: Table,
+    processes: Vec<At>,
+    generation: u64,
+    committed: u64,
+    /// The orders that each process has yet to hear, and of which line.
+    orders: Vec<Vec<(u64, LineOrder)>>,
+    /// Of which line the image is that each process is saved to.
+    of_line: Vec<u64>,
+    random: fastrand::Rng,
+}
+
+impl Saved {
+    fn new(seed: u64) -> Self {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let degrees: Vec<u16> = (0..random.usize(1..4)).map(|_| random.u16(1..3)).collect();
+        let table = table(&degrees, Schedule::Every(Duration::from_secs(20)));
+        let count = table.coordinator.world().process_count() as usize;
+        let (processes, orders) = (vec![At::Runs; count], vec![Vec::new(); count]);
+        Self { table, processes, generation: 0, committed: 0, orders, of_line: vec![0; count], random }
+    }
+
+    fn live(&self) -> impl Iterator<Item = &At> {
+        self.processes.iter().filter(|at| **at != At::Gone)
+    }
+
+    /// Hands over an input, and checks what follows.
+    fn input(&mut self, input: Input) {
+        let now = self.table.now;
+        self.table.coordinator.handle(now, input);
+        while let Some(output) = self.table.coordinator.poll_output() {
+            match output {
+                Output::OpenLine(generation) => {
+                    assert!(generation.0 > self.generation, "numbers grow");
+                    self.generation = generation.0;
+                    // The store may refuse.
+                    let news = match self.random.u8(0..8) {
+                        0 => StoreNews::Failed { what: "full".into() },
+                        _ => {
+                            self.order(&LineOrder::Begin { directory: "/".into(), compression: Default::default() });
+                            StoreNews::Opened
+                        }
+                    };
+                    self.table.coordinator.handle(now, Input::Store { generation, news });
+                }
+                Output::Send(ToDaemon::Line { order, .. }) => {
+                    match order {
+                        LineOrder::Rest => assert!(self.live().all(|at| *at == At::Quiet), "{:?}", self.processes),
+                        LineOrder::Copy => assert!(self.live().all(|at| *at == At::Stopped), "{:?}", self.processes),
+                        LineOrder::GoOn => assert!(self.live().all(|at| *at == At::Copied), "{:?}", self.processes),
+                        _ => {}
+                    }
+                    self.order(&order);
+                }
+                Output::CommitLine(taken) => {
+                    assert!(self.live().all(|at| matches!(at, At::Runs)), "all are saved: {:?}", self.processes);
+                    assert!(taken.positions.iter().flatten().count() > 0);
+                    let generation = taken.generation;
+                    let news = match self.random.u8(0..8) {
+                        0 => StoreNews::Failed { what: "full".into() },
+                        _ => {
+                            self.committed = generation.0;
+                            StoreNews::Committed
+                        }
+                    };
+                    self.table.coordinator.handle(now, Input::Store { generation, news });
+                }
+                Output::Restart { generation, .. } => assert_eq!(generation.0, self.committed),
+                _ => {}
+            }
+        }
+    }
+
+    fn order(&mut self, order: &LineOrder) {
+        let generation = self.generation;
+        self.orders.iter_mut().for_each(|orders| orders.push((generation, order.clone())));
+    }
+
+    fn step(&mut self) {
+        let at = self.random.usize(0..self.processes.len());
+        let replica = self.table.coordinator.world().replica(redrt_types::ProcessIndex(at as u32));
+        if self.processes[at] == At::Gone {
+            return;
+        }
+        let generation = Generation(self.of_line[at]);
+        let said = |step| Some(Input::Line { generation, replica, step });
+        if self.random.u16(0..400) == 0 {
+            self.processes[at] = At::Gone;
+            self.input(Input::Exited(replica, KILLED));
+            return self.input(Input::Drained(replica));
+        }
+        if !self.orders[at].is_empty() && self.random.bool() {
+            let (of_line, order) = self.orders[at].remove(0);
+            self.processes[at] = match (order, self.processes[at]) {
+                (LineOrder::Begin { .. }, At::Runs) => {
+                    self.of_line[at] = of_line;
+                    At::Saving
+                }
+                (LineOrder::Stop, At::Ready) => At::Held,
+                (LineOrder::Rest, At::Quiet) => At::Quiet,
+                (LineOrder::Copy, At::Stopped) => At::Stopped,
+                (LineOrder::GoOn, At::Copied) => At::Writing,
+                (LineOrder::Abandon, _) => At::Runs,
+                (order, at) => panic!("{order:?} to one that is {at:?}"),
+            };
+            return;
+        }
+        let is_told = |order: &LineOrder| !self.orders[at].iter().any(|(_, other)| other == order);
+        let (next, input) = match self.processes[at] {
+            At::Saving => (At::Ready, said(LineStep::Ready)),
+            At::Held => (At::Quiet, Some(Input::Agent(replica, FromAgent::Quiet))),
+            // It was told that all are quiet, or copies are to be made, if the coordinator has said so.
+            At::Quiet if self.stage() == "stopping" && is_told(&LineOrder::Rest) => {
+                (At::Stopped, said(LineStep::Stopped(Position::default())))
+            }
+            At::Stopped if self.stage() == "taking" && is_told(&LineOrder::Copy) => {
+                (At::Copied, said(LineStep::Copied))
+            }
+            At::Writing => (At::Runs, said(LineStep::Saved(Cost::default()))),
+            other => (other, None),
+        };
+        self.processes[at] = next;
+        if let Some(input) = input {
+            self.input(input);
+        }
+    }
+
+    fn stage(&self) -> String {
+        let attempt = self.table.coordinator.line.as_ref().and_then(|line| line.stage());
+        attempt.unwrap_or_default()
+    }
+}
+
+#[test]
+fn whatever_is_lost_no_image_is_torn_and_nobody_stays_stopped() {
+    let mut committed = 0;
+    for seed in 0..1_000 {
+        let mut world = Saved::new(seed);
+        for _ in 0..1_500 {
+            if world.random.u8(0..40) == 0 {
+                world.table.now += Duration::from_millis(world.random.u64(0..12_000));
+                world.input(Input::Tick);
+            }
+            world.step();
+        }
+        // Nobody is lost any more: who was stopped goes on, and orders are all heard.
+        for at in 0..world.processes.len() {
+            for (_, order) in std::mem::take(&mut world.orders[at]) {
+                if order == LineOrder::Abandon {
+                    world.processes[at] = At::Runs;
+                }
+            }
+        }
+        let is_open = world.table.coordinator.line_under_way().is_some();
+        let stands = |at: &At| matches!(at, At::Held | At::Quiet | At::Stopped | At::Copied);
+        let is_over = world.table.coordinator.ending.is_some();
+        assert!(is_open || is_over || !world.live().any(stands), "seed {seed}: {:?}", world.processes);
+        committed += world.committed;
+    }
+    assert!(committed > 500, "lines are taken: {committed}");
+}

@@ -1,0 +1,158 @@
+//! `--checkpoint` and its like: when lines are taken, where they are kept, and from which one a job goes on.
+
+use super::arguments::{Arguments, CompressionChoice};
+use super::{Job, UsageError, assemble_with};
+use coordinator::Schedule;
+use line_store::{Manifest, Store};
+use redrt_types::View;
+use redrt_wire::line::Compression;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// The site's default of `--checkpoint-dir`.
+const DIRECTORY_VARIABLE: &str = "REDRT_CHECKPOINT_DIR";
+const DIRECTORY_USUAL: &str = "redrt-checkpoints";
+
+/// Mean time between failures where nothing is known: three or four a day.
+const MTBF_USUAL: Duration = Duration::from_secs(6 * 3600);
+
+/// When and where lines are taken.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Checkpoint {
+    /// When.
+    pub schedule: Schedule,
+    /// The directory that has those of all jobs.
+    pub directory: PathBuf,
+    /// How images are compressed.
+    pub compression: Compression,
+}
+
+/// Where the lines of all jobs are, unless the user says otherwise.
+#[must_use]
+pub fn usual_directory() -> PathBuf {
+    std::env::var_os(DIRECTORY_VARIABLE)
+        .filter(|path| !path.is_empty())
+        .map_or_else(|| DIRECTORY_USUAL.into(), PathBuf::from)
+}
+
+/// A time such as `90`, `90s`, `10min`, `1.5h` or `1d`.
+fn parse_time(text: &str) -> Option<Duration> {
+    const UNITS: [(&str, f64); 7] =
+        [("min", 60.0), ("ms", 1e-3), ("s", 1.0), ("m", 60.0), ("h", 3600.0), ("d", 86400.0), ("", 1.0)];
+    let (number, factor) =
+        UNITS.iter().find_map(|(unit, factor)| Some((text.strip_suffix(unit)?.trim_end(), *factor)))?;
+    let seconds: f64 = number.parse().ok()?;
+    Duration::try_from_secs_f64(seconds * factor).ok().filter(|time| !time.is_zero())
+}
+
+fn time(option: &str, text: &str) -> Result<Duration, UsageError> {
+    parse_time(text).ok_or_else(|| UsageError(format!("{option} {text}: not a time such as 90s, 10min or 2h")))
+}
+
+/// When and where lines are taken, if they are.
+pub(super) fn checkpoint(arguments: &Arguments) -> Result<Option<Checkpoint>, UsageError> {
+    let mtbf = arguments.mtbf.as_deref().map(|text| time("--mtbf", text)).transpose()?;
+    let schedule = match arguments.checkpoint.as_deref() {
+        None if arguments.resume.is_none() => return Ok(None),
+        None | Some("asked") => Schedule::Asked,
+        Some("auto") => Schedule::Auto { mtbf: mtbf.unwrap_or(MTBF_USUAL) },
+        Some(text) => Schedule::Every(parse_time(text).ok_or_else(|| {
+            UsageError(format!("--checkpoint {text}: say a time such as 90s, 10min or 2h, auto, or asked"))
+        })?),
+    };
+    if mtbf.is_some() && !matches!(schedule, Schedule::Auto { .. }) {
+        return Err(UsageError("--mtbf is for --checkpoint auto, which computes its interval from it".into()));
+    }
+    let directory = arguments.checkpoint_directory.clone().unwrap_or_else(usual_directory);
+    let directory = std::path::absolute(&directory)
+        .map_err(|error| UsageError(format!("--checkpoint-dir {}: {error}", directory.display())))?;
+    let compression = match arguments.checkpoint_compression {
+        CompressionChoice::None => Compression::None,
+        CompressionChoice::Lz4 => Compression::Lz4,
+        CompressionChoice::Zstd => Compression::Zstd,
+    };
+    Ok(Some(Checkpoint { schedule, directory, compression }))
+}
+
+/// The store that `text` names: a directory, or a job whose lines are below `directory`.
+///
+/// # Errors
+/// When there is none, in one line.
+pub fn find_store(text: &Path, directory: &Path) -> Result<Store, String> {
+    if text.is_dir() {
+        return Store::find(text).map_err(|error| error.to_string());
+    }
+    let name = text.to_str().filter(|name| !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_hexdigit()));
+    let Some(name) = name else { return Err("there is no such directory".into()) };
+    let jobs = Store::below(directory).map_err(|error| error.to_string())?;
+    let is_meant = |store: &Store| {
+        store.directory().file_name().and_then(|own| own.to_str()).is_some_and(|own| own.starts_with(name))
+    };
+    let mut fitting: Vec<_> = jobs.into_iter().filter(is_meant).collect();
+    match (fitting.pop(), fitting.is_empty()) {
+        (Some(store), true) => Ok(store),
+        (Some(_), false) => Err("several jobs begin like this".into()),
+        (None, _) => Err(format!("no job like this has a checkpoint in {}", directory.display())),
+    }
+}
+
+/// A job that goes on from its newest line.
+pub(super) fn resumed(arguments: &Arguments, text: &Path) -> Result<Job, UsageError> {
+    let wrong = |why: String| UsageError(format!("--resume {}: {why}", text.display()));
+    if !arguments.local.program.is_empty() {
+        let program = arguments.local.program[0].to_string_lossy().into_owned();
+        return Err(wrong(format!("the job goes on with its own program; leave out {program}")));
+    }
+    let given = [("-n", arguments.local.rank_count.is_some()), ("--replicate", arguments.replicate.is_some())];
+    if let Some((name, _)) = given.into_iter().find(|(_, is_given)| *is_given) {
+        return Err(wrong(format!("the job has its shape; leave out {name}")));
+    }
+    let checkpoint = checkpoint(arguments)?.expect("a job that is resumed takes lines");
+    let store = find_store(text, &checkpoint.directory).map_err(wrong)?;
+    let (kept, unfit) = store.newest().map_err(|error| wrong(error.to_string()))?;
+    let own = env!("CARGO_PKG_VERSION");
+    if kept.manifest.program_version != own {
+        let written = &kept.manifest.program_version;
+        return Err(wrong(format!("it was written by redrt {written}, this is {own}: resume it with that version")));
+    }
+    let passed_over = unfit.into_iter().map(|error| format!("an older checkpoint is used, since {error}")).next();
+    // Lines of one job stay together.
+    let parent = kept.directory.parent().and_then(Path::parent).unwrap_or(Path::new("/")).to_owned();
+    let checkpoint = Checkpoint { directory: parent, ..checkpoint };
+    let degrees = degree_of(arguments, &kept.manifest).map_err(wrong)?;
+    let mut job = assemble_with(arguments, &[], Some((&kept.manifest, degrees)))?;
+    job.ignored = job.ignored.or(passed_over);
+    job.checkpoint = Some(checkpoint);
+    job.resume = Some(kept);
+    Ok(job)
+}
+
+/// Who goes on: all that were there, or as many of each rank as `-r` says.
+fn degree_of(arguments: &Arguments, manifest: &Manifest) -> Result<View, String> {
+    let Some(text) = arguments.degree.as_deref() else { return Ok(manifest.view.clone()) };
+    let degree: usize =
+        text.parse().ok().filter(|degree| *degree > 0).ok_or_else(|| format!("-r {text}: no degree"))?;
+    let world = &manifest.world;
+    let ranks = (0..world.rank_count()).map(redrt_types::VirtualRank);
+    let mut surplus = Vec::new();
+    for rank in ranks {
+        let live: Vec<_> = manifest.view.live(rank).collect();
+        if live.len() < degree {
+            return Err(format!("-r {degree}: its checkpoint has {} of rank {rank}; leave out -r", live.len()));
+        }
+        surplus.extend(&live[degree..]);
+    }
+    Ok(if surplus.is_empty() { manifest.view.clone() } else { manifest.view.without(&surplus) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_have_the_units_that_people_write() {
+        let seconds = |text| parse_time(text).map(|time| time.as_secs_f64());
+        assert_eq!(["90", "90s", "1.5min", "2 h", "1d"].map(seconds), [90.0, 90.0, 90.0, 7200.0, 86400.0].map(Some));
+        assert_eq!(["", "0", "-3s", "10 years", "s", "nan"].map(seconds), [None; 6]);
+    }
+}

@@ -1,0 +1,202 @@
+//! `redctl checkpoints` and `redctl checkpoint verify|delete`: lines of jobs that run, ended or were lost.
+
+use crate::cli::checkpoint::{find_store, usual_directory};
+use anyhow::{Context, Result, bail};
+use clap::{Args, Subcommand};
+use cloner::image::check::check;
+use cloner::shared::SharedMemory;
+use job_report::time_text;
+use line_store::{Kept, Store};
+use redrt_wire::line::Generation;
+use serde_json::{Value, json};
+use std::fs::File;
+use std::io::BufReader;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// Frames have up to a MiB.
+const BUFFER_BYTES: usize = 1 << 20;
+
+/// Which lines.
+#[derive(Args, Clone, Debug)]
+pub struct Which {
+    /// A job, or the directory of its checkpoints; those of all jobs if it is left out
+    #[arg(value_name = "DIR|JOB")]
+    which: Option<PathBuf>,
+
+    /// Where checkpoints are kept [default: $REDRT_CHECKPOINT_DIR, or redrt-checkpoints]
+    #[arg(long = "checkpoint-dir", value_name = "DIR")]
+    directory: Option<PathBuf>,
+}
+
+/// `redctl checkpoints`.
+#[derive(Args, Clone, Debug)]
+pub struct List {
+    #[command(flatten)]
+    which: Which,
+
+    /// As JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// What is done with lines that are there.
+#[derive(Subcommand, Clone, Debug)]
+pub enum Work {
+    /// Read checkpoints through, and tell whether all of them is as it was written
+    Verify(Which),
+    /// Remove checkpoints; all of a job, or one of them
+    Delete {
+        /// Of which job
+        #[command(flatten)]
+        which: Which,
+        /// The number of the checkpoint
+        #[arg(long, value_name = "N")]
+        number: Option<u64>,
+    },
+}
+
+impl Which {
+    fn directory(&self) -> PathBuf {
+        self.directory.clone().unwrap_or_else(usual_directory)
+    }
+
+    fn stores(&self) -> Result<Vec<Store>> {
+        match &self.which {
+            Some(which) => self.one(which).map(|store| vec![store]),
+            None => {
+                let directory = self.directory();
+                if !directory.exists() {
+                    return Ok(Vec::new());
+                }
+                Ok(Store::below(&directory)?)
+            }
+        }
+    }
+
+    fn one(&self, which: &Path) -> Result<Store> {
+        find_store(which, &self.directory()).map_err(|why| anyhow::anyhow!("{}: {why}", which.display()))
+    }
+}
+
+fn age(kept: &Kept) -> Duration {
+    let taken_at = UNIX_EPOCH + Duration::from_nanos(kept.manifest.taken_at_ns);
+    SystemTime::now().duration_since(taken_at).unwrap_or_default()
+}
+
+fn bytes(kept: &Kept) -> u64 {
+    kept.manifest.files.iter().map(|(_, bytes)| bytes).sum()
+}
+
+fn as_json(store: &Store, generation: Generation, opened: &Result<Kept, line_store::Error>) -> Value {
+    let directory = store.directory().display().to_string();
+    match opened {
+        Err(error) => json!({ "directory": directory, "number": generation.0, "error": error.to_string() }),
+        Ok(kept) => json!({
+            "directory": directory, "number": generation.0, "job": format!("{:016x}", kept.manifest.job),
+            "age_s": age(kept).as_secs_f64(), "job_time_s": kept.manifest.job_time_ns as f64 / 1e9,
+            "bytes": bytes(kept), "ranks": kept.manifest.world.rank_count(),
+            "processes": kept.manifest.members.len(), "hosts": kept.manifest.hosts,
+            "program": program(kept), "version": kept.manifest.program_version,
+        }),
+    }
+}
+
+fn program(kept: &Kept) -> String {
+    let words = kept.manifest.applications.first().map(|application| &application.arguments);
+    let words = words.into_iter().flatten().map(|word| word.to_string_lossy().into_owned());
+    words.collect::<Vec<_>>().join(" ")
+}
+
+/// Lists lines.
+///
+/// # Errors
+/// When a directory cannot be read, or standard output not be written.
+pub fn list(list: &List) -> Result<()> {
+    let mut rows = Vec::new();
+    for store in list.which.stores()? {
+        for generation in store.generations()? {
+            let opened = store.open(generation);
+            if list.json {
+                rows.push(as_json(&store, generation, &opened).to_string());
+                continue;
+            }
+            let name = store.directory().file_name().unwrap_or_default().to_string_lossy().into_owned();
+            rows.push(match opened {
+                Ok(kept) => format!(
+                    "{name}  {:>4}  {:>9} ago  {:>8.1} MiB  {} ranks, {} processes  {}",
+                    generation.0,
+                    time_text(age(&kept)),
+                    bytes(&kept) as f64 / f64::from(1 << 20),
+                    kept.manifest.world.rank_count(),
+                    kept.manifest.members.len(),
+                    program(&kept)
+                ),
+                Err(error) => format!("{name}  {:>4}  unusable: {error}", generation.0),
+            });
+        }
+    }
+    if rows.is_empty() && !list.json {
+        say::error(format_args!("redctl: there are no checkpoints in {}", list.which.directory().display()));
+    }
+    for row in rows {
+        say::text(format!("{}\n", say::shown(&row)).as_bytes())?;
+    }
+    Ok(())
+}
+
+/// Verifies or removes lines.
+///
+/// # Errors
+/// When one is not as it was written, or cannot be removed.
+pub fn work(work: &Work) -> Result<()> {
+    match work {
+        Work::Verify(which) => {
+            let stores = which.stores()?;
+            anyhow::ensure!(!stores.is_empty(), "there are no checkpoints in {}", which.directory().display());
+            let mut bad = 0;
+            for store in stores {
+                for generation in store.generations()? {
+                    let told = match verify(&store, generation) {
+                        Ok(()) => "as it was written".to_owned(),
+                        Err(error) => {
+                            bad += 1;
+                            format!("damaged: {error:#}")
+                        }
+                    };
+                    say::line(format_args!("{} checkpoint {generation}: {told}", store.directory().display()))?;
+                }
+            }
+            if bad > 0 { bail!("{bad} checkpoints are damaged") } else { Ok(()) }
+        }
+        Work::Delete { which, number } => {
+            let Some(of_job) = &which.which else { bail!("name the job whose checkpoints are to be removed") };
+            let store = which.one(of_job)?;
+            let all = store.generations()?;
+            let meant: Vec<_> = all.into_iter().filter(|one| number.is_none_or(|number| one.0 == number)).collect();
+            anyhow::ensure!(!meant.is_empty(), "{} has no such checkpoint", store.directory().display());
+            for generation in meant {
+                store.delete(generation)?;
+            }
+            store.collect(None)?;
+            // Empty now, unless a job is writing there.
+            let _ = std::fs::remove_dir(store.directory());
+            Ok(())
+        }
+    }
+}
+
+fn verify(store: &Store, generation: Generation) -> Result<()> {
+    let kept = store.open(generation)?;
+    for (name, _) in &kept.manifest.files {
+        let path = kept.directory.join(name);
+        let file = File::open(&path).with_context(|| path.display().to_string())?;
+        let input = BufReader::with_capacity(BUFFER_BYTES, file);
+        let checked = match path.extension().and_then(|extension| extension.to_str()) {
+            Some("image") => check(input).map(drop),
+            _ => SharedMemory::check(input),
+        };
+        checked.with_context(|| path.display().to_string())?;
+    }
+    Ok(())
+}

@@ -1,0 +1,90 @@
+//! Writes the image of a process of this host to a file, for a line.
+
+use super::super::spawn::SHARED_MEMORY_FD;
+use super::{Daemon, Reply, Word, cost, progress_teller};
+use anyhow::{Context, Result};
+use cloner::Phase;
+use cloner::control::Control;
+use cloner::image::frame::Encoding;
+use cloner::shared::SharedMemory;
+use cloner::source::{self, Event, Options, Sink};
+use redrt_wire::line::Compression;
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufWriter};
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+/// Frames of records are small, those of memory have a MiB.
+const BUFFER_BYTES: usize = 1 << 18;
+
+/// Images hold all that the program has in memory: nobody else may read them.
+const MODE: u32 = 0o600;
+
+/// How a process is saved.
+pub struct Saving {
+    /// The process.
+    pub pid: i32,
+    /// Where its image goes.
+    pub image: PathBuf,
+    /// Where the memory of its host goes, if that is this helper's task.
+    pub memory: Option<PathBuf>,
+    /// How it is compressed.
+    pub compression: Compression,
+}
+
+/// Saves a process, and the memory that those of its host share if it was asked for that too.
+pub fn save(saving: &Saving, daemon: &mut Daemon) -> Result<()> {
+    nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL)?;
+    let control = Control::connect(saving.pid as u32)?;
+    let image = create(&saving.image)?;
+    let memory = saving.memory.as_deref().map(|path| anyhow::Ok((path, create(path)?, inherited()?))).transpose()?;
+    let written = BufWriter::with_capacity(BUFFER_BYTES, image.try_clone()?);
+    let sink = Sink { outputs: vec![Box::new(written)], answers: None };
+    let encoding = match saving.compression {
+        Compression::None => Encoding::Plain,
+        Compression::Lz4 => Encoding::Lz4,
+        Compression::Zstd => Encoding::Zstd,
+    };
+    let options = Options { encoding, succeeds: true, ..Options::default() };
+    let mut copied = None;
+    let mut tell_progress = progress_teller();
+    let outcome = source::clone(&control, &options, sink, &mut |event| {
+        let heard = match event {
+            Event::Phase(Phase::Cut) => daemon.say(&Reply::Ready).and_then(|()| daemon.wait_for(Word::Cut)),
+            Event::Stopped => source::unread(&control, 0)
+                .context("Failed to look into standard input")
+                .and_then(|unread| daemon.say(&Reply::Stopped { unread }))
+                .and_then(|()| daemon.wait_for(Word::GoOn)),
+            Event::Copied => {
+                copied = memory.as_ref().map(|(_, _, fd)| SharedMemory::copy(fd));
+                daemon.say(&Reply::Copied).and_then(|()| daemon.wait_for(Word::Release))
+            }
+            event => tell_progress(&event, daemon),
+        };
+        if heard.is_err() {
+            // Nobody wants the image any more. The agent sees that this process is gone, and lets the program's threads
+            // go on.
+            std::process::exit(1);
+        }
+    });
+    let report = outcome.with_context(|| format!("Failed to write {}", saving.image.display()))?;
+    if let (Some((path, file, _)), Some(copied)) = (&memory, copied) {
+        let written = copied.and_then(|copied| copied.write(BufWriter::with_capacity(BUFFER_BYTES, file)));
+        written.and_then(|()| file.sync_all()).with_context(|| format!("Failed to write {}", path.display()))?;
+    }
+    // The image was flushed with its last frame.
+    image.sync_all().with_context(|| format!("Failed to write {} to the disk", saving.image.display()))?;
+    daemon.say(&Reply::Sent(cost(&report)))
+}
+
+fn create(path: &Path) -> Result<File> {
+    let opened = OpenOptions::new().write(true).create(true).truncate(true).mode(MODE).open(path);
+    opened.with_context(|| format!("Failed to write {}", path.display()))
+}
+
+/// The memory of this host, which the daemon has left open.
+fn inherited() -> io::Result<OwnedFd> {
+    // SAFETY: - open until this process ends: the daemon gives it to helpers that save it, and nobody closes it.
+    unsafe { BorrowedFd::borrow_raw(SHARED_MEMORY_FD) }.try_clone_to_owned()
+}

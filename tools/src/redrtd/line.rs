@@ -1,0 +1,150 @@
+//! The daemon's part in lines: a helper for each process that saves its image, and processes that go on from theirs.
+
+use super::Daemon;
+use super::child::Kind;
+use super::copying::{Reply, Task, Word};
+use anyhow::{Context, Result};
+use control_network::link::{Link, Received};
+use nix::sys::epoll::{EpollEvent, EpollFlags};
+use redrt_wire::control::ToAgent;
+use redrt_wire::daemon::FromDaemon;
+use redrt_wire::line::{Compression, Generation, LineOrder, LineStep, image_path, memory_path};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+
+/// A helper that saves an image.
+pub struct Saver {
+    helper: std::process::Child,
+    link: Link<UnixStream>,
+    generation: Generation,
+    /// Nothing that it says, or how it ends, is worth telling any more.
+    is_done: bool,
+}
+
+impl Daemon {
+    pub(super) fn take_part_in_line(&mut self, generation: Generation, order: LineOrder) {
+        match order {
+            LineOrder::Begin { directory, compression } => self.begin_line(generation, &directory, compression),
+            LineOrder::Stop => self.tell_savers(generation, Word::Cut),
+            LineOrder::Rest => self.tell_agents(&ToAgent::LineGoes(true)),
+            LineOrder::Copy => self.tell_savers(generation, Word::GoOn),
+            LineOrder::GoOn => self.tell_savers(generation, Word::Release),
+            LineOrder::Abandon => {
+                self.tell_agents(&ToAgent::LineGoes(false));
+                for saver in self.savers.values_mut().filter(|saver| saver.generation == generation) {
+                    // The agent sees the end of its connection, and lets the program's threads go on.
+                    let _ = saver.helper.kill();
+                    saver.is_done = true;
+                }
+            }
+        }
+    }
+
+    fn begin_line(&mut self, generation: Generation, directory: &Path, compression: Compression) {
+        // The memory of the host is the first one's task.
+        let mut memory = self.has_shared_memory().then(|| memory_path(directory, self.post.host()));
+        for number in 0..self.children.len() {
+            let child = &self.children[number];
+            if child.exit.is_some() || child.copy.is_some() {
+                continue;
+            }
+            let (replica, pid) = (child.replica, child.program.map_or(0, nix::unistd::Pid::as_raw));
+            let image = image_path(directory, replica);
+            let task = Task::Save { pid, image, memory: memory.take(), compression };
+            if let Err(error) = self.start_saver(number, generation, &task) {
+                let step = failed(format!("{error:#}"));
+                self.tell(&FromDaemon::Line { generation, replica, step });
+            }
+        }
+    }
+
+    fn has_shared_memory(&self) -> bool {
+        self.job.as_ref().is_some_and(|job| job.shared_memory.is_some())
+    }
+
+    fn start_saver(&mut self, number: usize, generation: Generation, task: &Task) -> Result<()> {
+        anyhow::ensure!(!self.savers.contains_key(&number), "an earlier image of it is still being written");
+        let job = self.job.as_ref().context("there is no job yet")?;
+        let (helper, link) = job.prepared.send(task)?;
+        self.epoll.add(link.fd(), EpollEvent::new(EpollFlags::EPOLLIN, Kind::Saver.token(number)))?;
+        self.savers.insert(number, Saver { helper, link, generation, is_done: false });
+        Ok(())
+    }
+
+    fn tell_savers(&mut self, generation: Generation, word: Word) {
+        for saver in self.savers.values_mut().filter(|saver| saver.generation == generation) {
+            // If it is gone, its end is seen.
+            let _ = saver.link.send(&word);
+        }
+    }
+
+    /// What a helper that saves an image has said.
+    pub(super) fn saver_ready(&mut self, number: usize) {
+        let replica = self.children[number].replica;
+        loop {
+            let Some(saver) = self.savers.get_mut(&number) else { return };
+            let (generation, received) = (saver.generation, saver.link.receive());
+            while let Some(saver) = self.savers.get_mut(&number) {
+                let Ok(Some(reply)) = saver.link.next_message::<Reply>() else { break };
+                if saver.is_done {
+                    continue;
+                }
+                saver.is_done = matches!(reply, Reply::Sent(_) | Reply::Failed(_));
+                let step = match reply {
+                    Reply::Progress(progress) => LineStep::Progress(progress),
+                    Reply::Ready => LineStep::Ready,
+                    Reply::Stopped { unread } => LineStep::Stopped(self.position(number, unread)),
+                    Reply::Copied => LineStep::Copied,
+                    Reply::Sent(cost) => LineStep::Saved(cost),
+                    Reply::Failed(what) => failed(what),
+                    Reply::Running { .. } | Reply::Listening(_) => continue,
+                };
+                self.tell(&FromDaemon::Line { generation, replica, step });
+            }
+            match received {
+                Ok(Received::Bytes) => {}
+                Ok(Received::Nothing) => return,
+                Ok(Received::End) | Err(_) => return self.saver_ended(number),
+            }
+        }
+    }
+
+    fn saver_ended(&mut self, number: usize) {
+        let Some(mut saver) = self.savers.remove(&number) else { return };
+        let _ = self.epoll.delete(saver.link.fd());
+        let _ = saver.helper.kill();
+        let status = saver.helper.wait();
+        if !saver.is_done {
+            let status = status.map_or_else(|error| error.to_string(), |status| status.to_string());
+            let (generation, replica) = (saver.generation, self.children[number].replica);
+            let step = failed(format!("the helper that writes the image ended: {status}"));
+            self.tell(&FromDaemon::Line { generation, replica, step });
+        }
+    }
+
+    /// A process goes on from its image: what it printed and had not read before is known.
+    pub(super) fn go_on_with_streams(&mut self, number: usize) {
+        let (Some(job), child) = (&self.job, &mut self.children[number]) else { return };
+        let Some(restore) = job.launch.restore.as_ref().filter(|_| child.is_restored) else { return };
+        let process = job.launch.world.process(child.replica).0 as usize;
+        let position = restore.positions[process].clone().unwrap_or_default();
+        child.printed_bytes = position.output_bytes;
+        if child.input.is_some() {
+            self.input.add_copy(number, position.input, position.input_has_ended);
+            self.feed_input();
+        }
+    }
+
+    /// A process that goes on from its image greets: it is told where it is.
+    pub(super) fn place_restored(&mut self, number: usize) {
+        let Some(job) = &self.job else { return };
+        let replica = self.children[number].replica;
+        let incarnation = job.view.member(replica).map_or_else(Default::default, |member| member.incarnation);
+        self.give_place(number, incarnation, true);
+        self.children[number].greeted = true;
+    }
+}
+
+fn failed(what: String) -> LineStep {
+    LineStep::Failed { is_lasting: cloner::is_lasting(&what), what }
+}

@@ -1,0 +1,379 @@
+//! Lines of the running job: their store, which a thread of its own works with, and going back to one.
+
+use super::fleet::Fleet;
+use super::{Shell, settings};
+use crate::cli::Job;
+use crate::cli::checkpoint::Checkpoint;
+use crate::plan::{HostPlan, PlannedHost};
+use anyhow::{Context, Result};
+use background_worker::{Bell, Worker};
+use coordinator::{Coordinator, Input, LineSettings, Report, StoreNews, TakenLine};
+use line_store::{Kept, Manifest, Member, Store};
+use redrt_types::{ReplicaId, VirtualRank};
+use redrt_wire::daemon::ToDaemon;
+use redrt_wire::line::{Generation, LineOrder, Restore};
+use redrt_wire::secret::Secret;
+use replica_output::restored::Restored;
+use std::path::PathBuf;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// So much of standard input is kept to be given again. With more the job cannot go back.
+const INPUT_BYTES_MAX: usize = 64 << 20;
+
+/// What the thread is to do.
+enum Work {
+    Begin(Generation),
+    Commit(Box<Manifest>),
+    Drop(Generation),
+}
+
+/// What it has done.
+enum Done {
+    Begun(Generation, PathBuf),
+    Committed(Box<Kept>),
+    Failed(Generation, String),
+}
+
+/// See the module.
+pub struct Lines {
+    checkpoint: Checkpoint,
+    store: Store,
+    worker: Worker<Work, Done>,
+    /// The line from which this life of the job began, or the newest since.
+    pub newest: Option<Box<Kept>>,
+    /// Standard input that was read since the newest line, and since the one that is being taken. None when it was too
+    /// much.
+    input_since: [Option<Vec<u8>>; 2],
+}
+
+impl Lines {
+    /// Opens the store, if lines are taken. Nothing is made in it.
+    pub fn new(job: &Job, job_number: u64, bell: &Bell) -> Result<Option<Self>> {
+        let Some(checkpoint) = job.checkpoint.clone() else { return Ok(None) };
+        let store = Store::of_job(&checkpoint.directory, job_number);
+        // An error is told before anything is started.
+        store.next()?;
+        std::fs::create_dir_all(&checkpoint.directory)
+            .with_context(|| format!("--checkpoint-dir {}", checkpoint.directory.display()))?;
+        let of_thread = store.clone();
+        let worker = Worker::start("redrun-store", bell.clone(), 0, move |inbox| {
+            while let Some(work) = inbox.next() {
+                inbox.tell(work_on(&of_thread, work));
+            }
+        });
+        let worker = worker.context("Failed to start a thread")?;
+        let newest = job
+            .resume
+            .as_ref()
+            .map(|kept| Box::new(Kept { directory: kept.directory.clone(), manifest: kept.manifest.clone() }));
+        Ok(Some(Self { checkpoint, store, worker, newest, input_since: [Some(Vec::new()), Some(Vec::new())] }))
+    }
+
+    /// What the coordinator is to know; `count` is how often the job was started from the newest line.
+    pub fn settings(&self, count: u32) -> LineSettings {
+        LineSettings {
+            schedule: self.checkpoint.schedule,
+            // A directory that cannot be listed any more is told of when the next line is begun.
+            next: self.store.next().unwrap_or(Generation(u64::from(u32::MAX))),
+            restored: self
+                .newest
+                .as_ref()
+                .filter(|_| self.input_since[0].is_some())
+                .map(|kept| kept.manifest.generation),
+            restart_count: count,
+        }
+    }
+
+    /// Takes note of input that rank 0 is given.
+    pub fn note_input(&mut self, bytes: &[u8]) {
+        for since in &mut self.input_since {
+            let kept = since.take().filter(|kept| kept.len() + bytes.len() <= INPUT_BYTES_MAX);
+            *since = kept.map(|mut kept| {
+                kept.extend_from_slice(bytes);
+                kept
+            });
+        }
+    }
+
+    /// All that is sent from now on comes after the line that is being taken.
+    fn input_of_line_ends(&mut self) {
+        self.input_since[1] = Some(Vec::new());
+    }
+}
+
+fn work_on(store: &Store, work: Work) -> Done {
+    match work {
+        Work::Begin(generation) => match store.begin(generation) {
+            Ok(directory) => Done::Begun(generation, directory),
+            Err(error) => Done::Failed(generation, error.to_string()),
+        },
+        Work::Commit(manifest) => {
+            let generation = manifest.generation;
+            match store.commit(*manifest) {
+                Ok(kept) => Done::Committed(Box::new(kept)),
+                Err(error) => Done::Failed(generation, error.to_string()),
+            }
+        }
+        Work::Drop(generation) => {
+            // What is left of it is removed with the next one.
+            let _ = store.drop_partial(generation);
+            Done::Failed(generation, String::new())
+        }
+    }
+}
+
+impl Shell<'_> {
+    fn give_to_store(&mut self, work: Work) {
+        if let Some(lines) = &self.lines {
+            lines.worker.give(work, 0);
+        }
+    }
+
+    pub(super) fn open_line(&mut self, generation: Generation) {
+        self.give_to_store(Work::Begin(generation));
+    }
+
+    pub(super) fn drop_line(&mut self, generation: Generation) {
+        self.give_to_store(Work::Drop(generation));
+    }
+
+    /// All images of a line are on the disk.
+    pub(super) fn commit_line(&mut self, taken: TakenLine) {
+        let manifest = self.manifest(taken);
+        self.give_to_store(Work::Commit(Box::new(manifest)));
+    }
+
+    /// What the thread that works with the store has done.
+    pub(super) fn hear_of_store(&mut self) {
+        while let Some(done) = self.lines.as_ref().and_then(|lines| lines.worker.poll_event()) {
+            match done {
+                Done::Begun(generation, directory) => {
+                    let compression =
+                        self.lines.as_ref().map_or_else(Default::default, |lines| lines.checkpoint.compression);
+                    let order = LineOrder::Begin { directory, compression };
+                    self.fleet.send_all(&ToDaemon::Line { generation, order });
+                    self.handle(Input::Store { generation, news: StoreNews::Opened });
+                }
+                Done::Committed(kept) => {
+                    let generation = kept.manifest.generation;
+                    if let Some(lines) = &mut self.lines {
+                        lines.newest = Some(kept);
+                        lines.input_since[0] = lines.input_since[1].clone();
+                    }
+                    self.handle(Input::Store { generation, news: StoreNews::Committed });
+                }
+                Done::Failed(_, what) if what.is_empty() => {}
+                Done::Failed(generation, what) => {
+                    self.handle(Input::Store { generation, news: StoreNews::Failed { what } });
+                }
+            }
+        }
+    }
+
+    /// Answers redctl when a line was taken or given up.
+    pub(super) fn answer_about_line(&mut self, report: &Report) {
+        let answer = match report {
+            Report::LineTaken { .. } => String::new(),
+            Report::LineFailed { generation, why } => format!("checkpoint {generation} was not taken: {why}"),
+            _ => return,
+        };
+        for link in std::mem::take(&mut self.line_waiters) {
+            self.fleet.answer(link, answer.clone());
+        }
+    }
+
+    /// Processes are about to be stopped for a line: what they are given of standard input from now on is not in it.
+    pub(super) fn note_line_order(&mut self, order: &LineOrder) {
+        if let (LineOrder::Stop, Some(lines)) = (order, &mut self.lines) {
+            lines.input_of_line_ends();
+        }
+    }
+
+    fn manifest(&self, taken: TakenLine) -> Manifest {
+        let TakenLine { generation, view, positions, taken_at, .. } = taken;
+        let now_ns = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos() as u64);
+        let member = |(replica, position): (ReplicaId, Option<redrt_wire::clone::Position>)| {
+            let position = position?;
+            let Restored { unshown, shown_bytes, .. } = self.outputs.unshown(replica, position.output_bytes);
+            Some(Member { replica, host: self.host(replica)?, position, unshown, shown_bytes })
+        };
+        let members = self.job.world.replicas().zip(positions).filter_map(member).collect();
+        let hosts = (0..self.fleet.plan().hosts.len() as u32).map(|host| self.fleet.name(host).to_owned());
+        Manifest {
+            job: self.job_number,
+            generation,
+            taken_at_ns: now_ns,
+            job_time_ns: taken_at.as_nanos() as u64,
+            program_version: env!("CARGO_PKG_VERSION").to_owned(),
+            hosts: hosts.collect(),
+            world: self.job.world.clone(),
+            view,
+            members,
+            applications: self.job.applications.clone(),
+            application_of_rank: self.job.application_of_rank.clone(),
+            options: self.job.options.clone(),
+            host_name: self.launch.as_ref().map_or_else(String::new, |launch| launch.host_name.clone()),
+            input_bytes: self.input_sent_bytes,
+            files: Vec::new(),
+        }
+    }
+
+    /// The job goes on from its newest line, with daemons of its own: all its processes are gone.
+    pub(super) fn go_back(&mut self, count: u32) -> Result<()> {
+        let lost_at = self.now();
+        if count == 0 {
+            self.take_older_line()?;
+        }
+        self.fleet.end();
+        crate::redrtd::kill_descendants();
+        self.entry = None;
+        let lines = self.lines.as_ref().expect("a job that goes back has lines");
+        let kept = lines.newest.as_deref().expect("a job that goes back has one");
+        let plan = plan_for(&kept.manifest, self.fleet.plan(), &|host| self.fleet.is_dead(host));
+        let plan = plan.context("no host is left to go on with")?;
+        let settings = settings(self.job, Some(self.now()), kept.manifest.view.clone(), Some(lines.settings(count)));
+        self.coordinator = Coordinator::new(settings);
+        self.spares.leave();
+        self.spares = super::spares::Spares::new(self.job, self.job_number)?;
+        // Daemons of the last life that were taken for dead do not know it.
+        let secret = Secret::generate().context("Failed to make the job's secret")?.sealing(self.job.hosts.secure);
+        self.fleet = Fleet::start(plan, secret)?;
+        self.clones = super::clones::Clones::default();
+        self.placement.clear();
+        self.past_homes.clear();
+        self.held.clear();
+        self.went_back = Some((Instant::now(), lost_at));
+        self.returns += 1;
+        self.rewind_outputs();
+        Ok(())
+    }
+
+    /// The newest line cannot be loaded.
+    fn take_older_line(&mut self) -> Result<()> {
+        let Some(lines) = &mut self.lines else { return Ok(()) };
+        let unfit = lines.newest.take().map(|kept| kept.manifest.generation);
+        let older = lines.store.generations()?.into_iter().filter(|generation| Some(*generation) < unfit);
+        let opened = older.map(|generation| lines.store.open(generation)).find_map(Result::ok);
+        // What was read since then is not known.
+        lines.input_since[0] = lines.input_since[0].take().filter(|since| since.is_empty());
+        let kept = opened.context("there is no older checkpoint to go back to")?;
+        self.console.plain(&format!("trying checkpoint {}", kept.manifest.generation));
+        lines.newest = Some(Box::new(kept));
+        Ok(())
+    }
+
+    /// Processes print again what they have printed since the line.
+    pub(super) fn rewind_outputs(&mut self) {
+        let Some(kept) = self.lines.as_ref().and_then(|lines| lines.newest.as_deref()) else { return };
+        let view = self.coordinator.view();
+        let restored = |rank: VirtualRank| {
+            let member = |replica: ReplicaId| {
+                let member = kept.manifest.members.iter().find(|member| member.replica == replica)?;
+                Some(Restored {
+                    index: replica.index,
+                    printed_bytes: member.position.output_bytes,
+                    unshown: member.unshown.clone(),
+                    shown_bytes: member.shown_bytes,
+                })
+            };
+            (rank, view.live(rank).filter_map(member).collect::<Vec<_>>())
+        };
+        let all: Vec<_> = (0..self.job.world.rank_count()).map(VirtualRank).map(restored).collect();
+        for (rank, replicas) in all {
+            self.outputs.go_back(rank, &replicas);
+        }
+    }
+
+    /// Says from where a job goes on that was ended, or lost with its `redrun`.
+    pub(super) fn tell_of_resumption(&mut self) {
+        let Some(kept) = &self.job.resume else { return };
+        let taken_at = UNIX_EPOCH + Duration::from_nanos(kept.manifest.taken_at_ns);
+        let age = SystemTime::now().duration_since(taken_at).unwrap_or_default();
+        let (generation, job) = (kept.manifest.generation, kept.manifest.job);
+        let line =
+            format!("job {job:016x} goes on from checkpoint {generation}, taken {} ago", job_report::time_text(age));
+        self.console.plain(&line);
+        self.record("resumed", &serde_json::json!({ "generation": generation.0, "age_seconds": age.as_secs_f64() }));
+    }
+
+    /// From which line the processes that are about to be launched go on.
+    pub(super) fn restore(&self) -> Option<Restore> {
+        let kept = self.lines.as_ref()?.newest.as_deref()?;
+        Some(Restore { directory: kept.directory.clone(), positions: kept.manifest.positions() })
+    }
+
+    /// Where they are, by process.
+    pub(super) fn restored_placement(&self) -> Option<Vec<Option<u32>>> {
+        let kept = self.lines.as_ref()?.newest.as_deref()?;
+        let view = self.coordinator.view();
+        let placed = self.job.world.replicas().zip(kept.manifest.placement());
+        Some(placed.map(|(replica, host)| host.filter(|_| view.is_live(replica))).collect())
+    }
+
+    /// All processes of a job that went back run again: what it took.
+    pub(super) fn tell_return(&mut self) {
+        let Some((begun, lost_at)) = self.went_back.take() else { return };
+        let Some(kept) = self.lines.as_ref().and_then(|lines| lines.newest.as_deref()) else { return };
+        let again = lost_at.saturating_sub(Duration::from_nanos(kept.manifest.job_time_ns));
+        let (generation, took) = (kept.manifest.generation, begun.elapsed());
+        let line = format!(
+            "checkpoint {generation} was loaded in {:.1} s; {:.1} s are computed again",
+            took.as_secs_f64(),
+            again.as_secs_f64()
+        );
+        self.console.plain(&line);
+        let fields = serde_json::json!({
+            "generation": generation.0, "seconds": took.as_secs_f64(), "again_seconds": again.as_secs_f64(),
+        });
+        self.record("went-back", &fields);
+        // What was read since is given again, to processes that do not know it.
+        let missed = self.lines.as_ref().and_then(|lines| lines.input_since[0].clone()).unwrap_or_default();
+        if !missed.is_empty() {
+            self.send_input(&ToDaemon::Input { bytes: missed });
+        }
+        if self.input.is_none() {
+            self.send_input(&ToDaemon::InputEnd);
+        }
+    }
+}
+
+/// The hosts on which a job goes on: those of its line that live, and for each other one another that does. Processes
+/// that shared memory stay together, so a host may get several such groups.
+///
+/// `None` when there is none left.
+fn plan_for(manifest: &Manifest, plan: &HostPlan, is_dead: &dyn Fn(u32) -> bool) -> Option<HostPlan> {
+    let mut load = vec![0_usize; plan.hosts.len()];
+    let group_size = |group: usize| manifest.members.iter().filter(|member| member.host as usize == group).count();
+    let lives = |host: usize| host < plan.hosts.len() && !is_dead(host as u32);
+    for group in (0..manifest.hosts.len()).filter(|group| lives(*group)) {
+        load[group] += group_size(group);
+    }
+    let mut hosts: Vec<PlannedHost> = Vec::new();
+    for group in 0..manifest.hosts.len() {
+        let host = if lives(group) {
+            group
+        } else {
+            let least = (0..plan.hosts.len()).filter(|host| lives(*host)).min_by_key(|host| load[*host])?;
+            load[least] += group_size(group);
+            least
+        };
+        let spare = plan.hosts[host].spare && group_size(group) == 0;
+        hosts.push(PlannedHost { spare, ..plan.hosts[host].clone() });
+    }
+    Some(HostPlan { hosts, ..plan.clone() })
+}
+
+/// The hosts on which a job goes on that is resumed: its groups of processes, round the hosts that the user has named.
+pub fn plan_resumed(job: &Job) -> HostPlan {
+    let Some(kept) = &job.resume else { return job.hosts.clone() };
+    let known = |name: &str| {
+        let is_it = |host: &PlannedHost| host.name.as_ref().is_some_and(|own| own.name == name);
+        job.hosts.hosts.iter().position(is_it)
+    };
+    let used: Vec<_> = (0..job.hosts.hosts.len()).filter(|host| !job.hosts.hosts[*host].spare).collect();
+    let hosts = kept.manifest.hosts.iter().enumerate().map(|(group, name)| {
+        let host = known(name).unwrap_or(used[group % used.len()]);
+        job.hosts.hosts[host].clone()
+    });
+    HostPlan { hosts: hosts.collect(), ..job.hosts.clone() }
+}
