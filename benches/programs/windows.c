@@ -102,6 +102,16 @@ static void both_ways(enum kind kind, int bytes, long rounds)
     }
 }
 
+/* Broadcasts and reductions whose root is always the same, so that one of the ranks may be ahead. */
+static void in_a_row(enum kind kind, int bytes, long rounds)
+{
+    for (long i = 0; i < rounds; i++)
+        if (kind == PUT)
+            MPI_Bcast(mine, bytes, MPI_CHAR, 0, MPI_COMM_WORLD);
+        else
+            MPI_Reduce(mine, memory, bytes / 8, MPI_LONG, MPI_SUM, 0, MPI_COMM_WORLD);
+}
+
 struct figure {
     const char *name;
     void (*rounds)(enum kind, int, long);
@@ -122,6 +132,8 @@ static const struct figure FIGURES[] = {
     {"put-fence", fenced, PUT, 1, 1, {8, 65536}},
     {"post-put-wait", posted, PUT, 1, 1, {8, 65536}},
     {"both-ways-of-64", both_ways, PUT, STREAM, 1, {1, 8, 1024, 4096}},
+    {"row-of-broadcasts", in_a_row, PUT, 1, 1, {8, 1024, 65536}},
+    {"row-of-reductions", in_a_row, GET, 1, 1, {8, 1024, 65536}},
 };
 
 static long agreed(long number)
@@ -168,7 +180,7 @@ static void measure(const struct figure *figure, int bytes, const char *window)
 static void measure_all(const char *window)
 {
     for (size_t k = 0; k < sizeof FIGURES / sizeof *FIGURES; k++) {
-        int is_stream = FIGURES[k].rounds == both_ways;
+        int is_stream = FIGURES[k].rounds == both_ways || FIGURES[k].rounds == in_a_row;
         for (const int *bytes = FIGURES[k].bytes; *bytes != 0; bytes++)
             if (strncmp(FIGURES[k].name, wanted, strlen(wanted)) == 0 && (!is_stream || !*window))
                 measure(&FIGURES[k], *bytes, window);
