@@ -7,14 +7,20 @@
 //! Operations are numbered, and all members take part in all of them, in order. Who comes to operation k writes its
 //! cell and then the cell's number. So a number k says that its member has done with all operations before, and who
 //! wants to write over what it posted in operation k - [`DEPTH`] looks whether all have posted the one behind that.
-//! Where each waits for all others anyhow that is always so.
+//! Where each waits for all others anyhow that is always so. What does not fit into a cell is in an annex, of which there
+//! are fewer ([`ANNEX_COUNT`]), with the same rule.
 //!
 //! Numbers only grow, over all that a place is ever used for: what waits for a number may find a later one.
 
 use crate::primitive::{AtomicU64, Ordering};
 
-/// Cells of a member: a member may be ahead of another by one operation less.
-pub const DEPTH: u64 = if cfg!(redrt_loom) { 2 } else { 4 };
+/// Cells of a member: a member may be ahead of another by one operation less. Who comes last need not wait for those
+/// that are ahead, so in a row of operations where one gives and the others take this is how often they meet.
+pub const DEPTH: u64 = if cfg!(redrt_loom) { 2 } else { 16 };
+
+/// Annexes of a member, each for every so many of its cells. They are large: with as many as cells, what goes through
+/// them would not stay in a cache.
+pub const ANNEX_COUNT: u64 = if cfg!(redrt_loom) { 2 } else { 4 };
 
 /// The numbers on the cells, as all members see them.
 pub trait Numbers {
@@ -30,6 +36,13 @@ pub trait Numbers {
 #[must_use]
 pub fn cell(number: u64) -> usize {
     (number % DEPTH) as usize
+}
+
+/// The annex of an operation.
+#[inline]
+#[must_use]
+pub fn annex(number: u64) -> usize {
+    (number % ANNEX_COUNT) as usize
 }
 
 /// Whether a member has come to operation `number`; then what it has posted there may be read.
@@ -56,6 +69,13 @@ pub fn have_all_posted(numbers: &impl Numbers, number: u64, come: &mut usize) ->
 #[must_use]
 pub fn before_writing(number: u64, base: u64) -> Option<u64> {
     number.checked_sub(DEPTH - 1).filter(|earlier| *earlier > base)
+}
+
+/// The same for its annex, which it writes more often.
+#[inline]
+#[must_use]
+pub fn before_annexing(number: u64, base: u64) -> Option<u64> {
+    number.checked_sub(ANNEX_COUNT - 1).filter(|earlier| *earlier > base)
 }
 
 /// Says that a member has come to operation `number` and has written its cell.

@@ -1,8 +1,8 @@
 //! Boards in the node's shared memory: what the members of a communicator on one host post for each other.
 //!
-//! Each process has [`PLACES`] places of a page, and a communicator that has a board has one with the same number at
+//! Each process has [`PLACES`] places of a few pages, and a communicator that has a board has one with the same number at
 //! each member. What a place holds is written by its process alone; [`redrt_sync::board`] says when. A short piece is
-//! posted as it is: in the page, or in the annex that each cell has behind all pages. Of a long one is posted where its
+//! posted as it is: in the place, or in one of its annexes behind all places. Of a long one is posted where its
 //! bytes are, and others read them out of its process's memory.
 //!
 //! As with rings, whatever others may have written there is checked before it is used as a length.
@@ -10,7 +10,7 @@
 use super::direct;
 use super::shm::{self, Segment};
 use crate::memory::Region;
-use redrt_sync::board::{self, DEPTH, Numbers, Parts};
+use redrt_sync::board::{self, ANNEX_COUNT, DEPTH, Numbers, Parts};
 use redrt_types::ProcessIndex;
 use redrt_wire::control::BOARDS_BYTES;
 use std::io;
@@ -20,14 +20,14 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 pub const PLACES: u32 = 32;
 /// Most members: each looks at all others.
 pub const MEMBERS_MAX: usize = 256;
-/// Up to this number of entries is posted in the cell itself, more in its annex.
+/// Up to this number of entries is posted in the cell itself, more in the annex.
 const ENTRIES_INLINE_MAX: usize = 16;
 /// Bytes that fit into a cell itself.
 const INLINE_BYTES_MAX: usize = 960;
 /// Bytes that fit into the annex of a cell. To write that many there, and to read them from there, takes less time than
 /// to have the kernel read them where they are and to wait until all have.
 pub const ANNEX_BYTES_MAX: usize = 64 << 10;
-const ANNEXES_BYTES: usize = DEPTH as usize * ANNEX_BYTES_MAX;
+const ANNEXES_BYTES: usize = ANNEX_COUNT as usize * ANNEX_BYTES_MAX;
 /// From here on what an entry says is an address.
 const POSTED_END: usize = INLINE_BYTES_MAX + ANNEX_BYTES_MAX;
 
@@ -60,7 +60,7 @@ struct Place {
     cells: [Cell; DEPTH as usize],
 }
 
-const _: () = assert!(size_of::<Place>() == 4096 && ANNEX_BYTES_MAX.is_multiple_of(4096));
+const _: () = assert!(size_of::<Place>() == 4 * 4096 && ANNEX_BYTES_MAX.is_multiple_of(4096));
 const _: () = assert!(PLACES as usize * (size_of::<Place>() + ANNEXES_BYTES) == BOARDS_BYTES);
 const _: () = assert!(size_of::<[Entry; ENTRIES_INLINE_MAX]>() <= INLINE_BYTES_MAX);
 const _: () = assert!(size_of::<[Entry; MEMBERS_MAX]>() <= ANNEX_BYTES_MAX);
@@ -212,8 +212,8 @@ impl Board {
             // SAFETY: - within the cell: checked.
             unsafe { (&raw const (*self.cell(member, cell)).bytes).cast::<u8>().add(place) }
         } else if place >= INLINE_BYTES_MAX && end <= POSTED_END {
-            // SAFETY: - within the annex of this cell: checked.
-            unsafe { self.annexes[member].add(cell * ANNEX_BYTES_MAX + place - INLINE_BYTES_MAX) }
+            // SAFETY: - within the annex of this operation: checked.
+            unsafe { self.annexes[member].add(board::annex(number) * ANNEX_BYTES_MAX + place - INLINE_BYTES_MAX) }
         } else {
             return None;
         };
@@ -232,6 +232,24 @@ impl Board {
         self.last.store(number, Ordering::Relaxed);
         let before = board::before_writing(number, self.base);
         (number, before.map(Self::all))
+    }
+
+    /// What must have come before anything is written that does not fit into the cell of an operation.
+    #[inline]
+    pub fn before_annex(&self, number: u64) -> Option<Awaited> {
+        board::before_annexing(number, self.base).map(Self::all)
+    }
+
+    /// Whether a piece for all does not fit into a cell.
+    #[inline]
+    pub fn needs_annex(&self, piece: Region) -> bool {
+        piece.len() > INLINE_BYTES_MAX
+    }
+
+    /// Whether pieces for each other member may not all fit into a cell.
+    pub fn need_annex(&self, pieces: &[Region]) -> bool {
+        let bytes: usize = pieces.iter().map(|piece| piece.len() + size_of::<Entry>()).sum();
+        self.size() > ENTRIES_INLINE_MAX || bytes > INLINE_BYTES_MAX
     }
 
     /// That all members come to an operation.

@@ -148,8 +148,8 @@ pub const HEAD_BYTES: usize = 4096;
 pub const SLOT_BYTES: usize = 4096;
 /// Bytes of the ring of an ordered pair of processes.
 pub const RING_BYTES: usize = 32 << 10;
-/// Bytes of a process's boards: 32 pages, and behind them as many annexes of 256 KiB.
-pub const BOARDS_BYTES: usize = 32 * (4096 + (256 << 10));
+/// Bytes of a process's boards: 32 places of four pages, and behind them the annexes of each, 256 KiB.
+pub const BOARDS_BYTES: usize = 32 * (4 * 4096 + (256 << 10));
 
 /// Size in bytes of a node's shared memory for `slot_count` processes. It is mostly holes: what is not touched takes no
 /// memory.

@@ -85,6 +85,16 @@ impl Table {
         number
     }
 
+    /// The same where this member writes something, and whether that is more than a cell holds.
+    #[inline]
+    fn begin_to_write(&self, needs_annex: bool) -> u64 {
+        let number = self.begin();
+        if needs_annex && let Some(before) = self.board.before_annex(number) {
+            self.wait(before);
+        }
+        number
+    }
+
     fn post(&self, number: u64) {
         self.board.post(number, doorbell::poke);
     }
@@ -92,7 +102,7 @@ impl Table {
     /// Comes to the next operation, and posts `piece` for all.
     #[inline]
     fn come_with(&self, piece: Region) -> u64 {
-        let number = self.begin();
+        let number = self.begin_to_write(self.board.needs_annex(piece));
         self.board.write(number, piece);
         self.post(number);
         number
@@ -100,7 +110,7 @@ impl Table {
 
     /// The same; `also` will be posted later, and must be readable where it is as well.
     fn come_with_both(&self, piece: Region, also: Region) -> u64 {
-        let number = self.begin();
+        let number = self.begin_to_write(self.board.needs_annex(piece));
         if self.board.is_readable(also) {
             self.board.write(number, piece);
         } else {

@@ -18,7 +18,7 @@ pub fn barrier(table: &Table) {
 /// with its own, and who has them all brings some to those that do not.
 pub async fn bcast(table: &Table, peers: &Peers, buffer: Region, root: usize) -> Outcome {
     let is_root = peers.rank == root;
-    let number = table.begin();
+    let number = table.begin_to_write(is_root && table.board.needs_annex(buffer));
     if is_root {
         table.board.write(number, buffer);
     } else {
@@ -119,7 +119,7 @@ pub async fn allgather(table: &Table, peers: &Peers, mine: Option<Region>, piece
 
 /// Sends `out[k]` to member k and receives its piece into `into[k]`.
 pub async fn alltoall(table: &Table, peers: &Peers, out: &[Region], into: &[Region]) -> Outcome {
-    let number = table.begin();
+    let number = table.begin_to_write(table.board.need_annex(out));
     table.board.write_each(number, out);
     table.post(number);
     let mut steps = Vec::new();

@@ -23,15 +23,15 @@ fn bytes_of(mut scratch: Scratch) -> Vec<u8> {
 fn a_piece_is_read_from_the_cell_or_from_where_it_is() {
     for direct in [true, false] {
         let [one, other] = boards(Segment::fresh(2), 3, direct);
-        for (round, length) in
-            [0, 1, INLINE_BYTES_MAX, INLINE_BYTES_MAX + 1, ANNEX_BYTES_MAX, ANNEX_BYTES_MAX + 1, 200_000]
-                .into_iter()
-                .enumerate()
-        {
+        let lengths = [0, 1, INLINE_BYTES_MAX, INLINE_BYTES_MAX + 1, ANNEX_BYTES_MAX, ANNEX_BYTES_MAX + 1, 200_000];
+        for (round, length) in lengths.into_iter().cycle().take(3 * DEPTH as usize).enumerate() {
             let mut piece = filled(length, round as u8);
             let (number, before) = one.next();
             assert_eq!(other.next().0, number);
             assert_eq!(before.is_some(), number >= DEPTH, "somebody may still read what is written over");
+            let before_annex = one.before_annex(number).map(|before| before.number);
+            assert_eq!(before_annex, number.checked_sub(ANNEX_COUNT - 1).filter(|earlier| *earlier > 0));
+            assert_eq!(one.needs_annex(piece.region()), length > INLINE_BYTES_MAX);
             one.write(number, piece.region());
             assert!(!other.has_come(Board::one(0, number), &mut 0));
             one.post(number, |_| ());
