@@ -117,7 +117,7 @@ put 644 include/mpi.h "$place/include/mpi.h"
 mkdir "$work/fortran"
 "$place/bin/redrt-fortran-modules" --sources "$work/fortran"
 put 644 "$work/fortran/mpif.h" "$place/include/mpif.h"
-for script in redrun redspared; do
+for script in redrun redrun-resume redspared; do
     put 755 "scripts/$script.sbatch" "$place/share/redrt/$script.sbatch"
 done
 sed "s|/usr/local/bin|$prefix/bin|" scripts/redspared.service >"$work/redspared.service"

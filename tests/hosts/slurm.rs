@@ -115,3 +115,44 @@ fn a_bare_srun_explains_itself() {
         run(lab.on("ctl").args([&library, "srun", "-N1", "-n1"]).arg(&binary).args(["32", "40"]));
     assert!(well && !printed.is_empty(), "{said}");
 }
+
+/// The script that is installed for jobs that take longer than their time: told that it is nearly up, it saves the job and
+/// puts it back into the queue, and the job goes on where it was.
+#[test]
+fn a_job_whose_time_is_nearly_up_is_saved_and_goes_on_later() {
+    let Some(lab) = slurm_lab(3) else { return };
+    let file_of = |name: &str| lab.path(name).display().to_string();
+    let path = format!("PATH={}:/usr/bin:/bin", prefix().join("bin").display());
+    let stop = lab.path("stop");
+    let on_ctl = |words: &[&str]| run(lab.on("ctl").args(words));
+    let output = || std::fs::read_to_string(file_of("out")).unwrap_or_default();
+    let errors = || std::fs::read_to_string(file_of("err")).unwrap_or_default();
+    let wait_until = |what: &str, condition: &dyn Fn() -> bool| {
+        let begin = Instant::now();
+        while !condition() {
+            assert!(begin.elapsed() < Duration::from_secs(120), "{what}: {}\n{}", output(), errors());
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    };
+    let mut sbatch = lab.on("ctl");
+    sbatch.args([&path, "RANKS=3", "sbatch", "--parsable", "-N3", "--exclusive"]);
+    sbatch.arg(format!("--output={}", file_of("out"))).arg(format!("--error={}", file_of("err")));
+    sbatch.arg(format!("--chdir={}", file_of("."))).arg(prefix().join("share/redrt/redrun-resume.sbatch"));
+    let (job, said, well) = run(sbatch.arg(redrt_tests::compile("until")).arg(&stop));
+    assert!(well, "{said}");
+    let job = job.trim();
+    let state = || on_ctl(&["squeue", "--noheader", "--format=%T", "--jobs", job]).0.trim().to_owned();
+    wait_until("it computes", &|| output().contains("computing"));
+    on_ctl(&["scancel", "--batch", "--signal=USR1", job]);
+    wait_until("it is in the queue again", &|| state() == "PENDING" && errors().contains("to be resumed"));
+    std::fs::write(&stop, "").expect("it can be written");
+    // Slurm lets a job that was put back wait for two minutes.
+    on_ctl(&["scontrol", "update", &format!("JobId={job}"), "StartTime=now"]);
+    wait_until("it has ended", &|| output().lines().filter(|line| line.ends_with(": right")).count() == 3);
+    assert_eq!(output().lines().filter(|line| *line == "computing").count(), 1, "{}", output());
+    assert!(errors().contains("goes on from checkpoint 1"), "{}", errors());
+    wait_until("its checkpoints are gone", &|| {
+        std::fs::read_dir(file_of("redrt-checkpoints")).is_ok_and(|mut names| names.next().is_none())
+    });
+    empty(&lab);
+}
