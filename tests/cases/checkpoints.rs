@@ -2,7 +2,7 @@
 //! resumed.
 
 use crate::while_computing;
-use redrt_tests::{Ended, Job, Program, Random, Running, compile};
+use redrt_tests::{Ended, Job, Program, Random, Running, compile, compile_case};
 use std::path::Path;
 use std::time::Duration;
 use tempfile::TempDir;
@@ -152,6 +152,44 @@ fn programs_whose_processes_are_all_killed_print_the_same() {
             assert_eq!(ended.out, alone.out, "{name} at r = {degree}, lost {lost} times: {ended}");
         }
     }
+}
+
+#[test]
+fn files_that_are_appended_to_have_each_line_once() {
+    for degree in [1, 2] {
+        let (store, directory) = (store(), store());
+        let files = ["appended", "written"].map(|name| directory.path().join(name).display().to_string());
+        let job = Job::new(2, &compile_case("appending")).degree(degree).limit(LIMIT);
+        let job = saved(job.arguments(&[&files[0], &files[1], "3000"]), "asked", &store).start();
+        job.wait_until("computing", |job| job.output().contains("computing"));
+        checkpoint(&job);
+        // It goes on for a while.
+        let lines = |file: &String| std::fs::read_to_string(file).unwrap_or_default().lines().count();
+        let before = lines(&files[0]);
+        job.wait_until("more lines", |_| lines(&files[0]) > before + 20);
+        let running = job.replicas();
+        let of_rank = running.iter().filter_map(|one| one.split(' ').next()).filter(|name| name.starts_with("1."));
+        let ids: Vec<_> = of_rank.map(|replica| job.pid_of(replica)).collect();
+        ids.into_iter().for_each(kill);
+        let ended = job.wait().ended_well();
+        assert_eq!(ended.number("returns"), 1, "{ended}");
+        let expected: String = (0..3000).map(|step| format!("step {step} sum {}\n", 2 * step + 1)).collect();
+        for file in &files {
+            assert!(std::fs::read_to_string(file).unwrap_or_default() == expected, "{file} at r = {degree}: {ended}");
+        }
+    }
+}
+
+#[test]
+fn a_job_goes_back_when_its_only_daemon_is_killed() {
+    let store = store();
+    let ended = while_computing(LIMIT, until(1, "auto", &store), |job| {
+        checkpoint(job);
+        let [_, _, daemon] = job.chain();
+        kill(daemon);
+        job.wait_for("went-back", 1);
+    });
+    is_right(ended).said("the job goes back to checkpoint 1");
 }
 
 #[test]

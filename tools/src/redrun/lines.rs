@@ -344,7 +344,8 @@ impl Shell<'_> {
 fn plan_for(manifest: &Manifest, plan: &HostPlan, is_dead: &dyn Fn(u32) -> bool) -> Option<HostPlan> {
     let mut load = vec![0_usize; plan.hosts.len()];
     let group_size = |group: usize| manifest.members.iter().filter(|member| member.host as usize == group).count();
-    let lives = |host: usize| host < plan.hosts.len() && !is_dead(host as u32);
+    // Where only the daemon has ended, another is started; on this host at least, of which redrun knows that it lives.
+    let lives = |host: usize| plan.hosts.get(host).is_some_and(|planned| planned.local || !is_dead(host as u32));
     for group in (0..manifest.hosts.len()).filter(|group| lives(*group)) {
         load[group] += group_size(group);
     }

@@ -75,7 +75,10 @@ impl Files {
         let failed = || format!("Failed to write to --output-dir {}", directory.display());
         std::fs::create_dir_all(directory).with_context(failed)?;
         let target = |name: String| {
-            let file = File::create(directory.join(&name)).with_context(failed)?;
+            let mut options = File::options();
+            // A job that is resumed goes on in them.
+            options.create(true).write(true).truncate(job.resume.is_none()).append(job.resume.is_some());
+            let file = options.open(directory.join(&name)).with_context(failed)?;
             anyhow::Ok(Target::new(directory.join(&name).display().to_string(), file))
         };
         let is_replicated = job.is_replicated();

@@ -45,6 +45,8 @@ impl Shell<'_> {
             "elapsed_s": (self.now().as_secs_f64() * 10.0).round() / 10.0, "view": self.coordinator.view().number.0,
             "ranks": (0..world.rank_count()).map(rank).collect::<Vec<_>>(),
             "redundancy": redundancy::json(self.coordinator.redundancy(), self.now()),
+            "checkpoint": { "newest": self.coordinator.newest_line().map(|line| line.0),
+                "under_way": self.coordinator.line_under_way().map(|line| line.0) },
             "moves": moves.collect::<Vec<_>>(), "clones": self.clones.status(|replica| self.host_name(replica)),
             "hosts": (0..host_count).map(host).collect::<Vec<_>>(),
         })

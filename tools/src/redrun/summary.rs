@@ -4,7 +4,7 @@ use super::status::milliseconds;
 use super::{profile, redundancy};
 use anyhow::Result;
 use audit_log::chain::Head;
-use coordinator::{Coordinator, Purpose, Report};
+use coordinator::{Coordinator, EndReason, Purpose, Report};
 use job_report::{signal_name, time_text};
 use planner::profile::Profile;
 use redrt_types::ReplicaId;
@@ -45,6 +45,12 @@ pub struct Tally {
     /// Disputes that copies were asked about, and those in which they named somebody.
     arbitrations: u64,
     named: u64,
+    /// Checkpoints that were taken, the longest time for which the program was stopped, bytes of the last one.
+    checkpoints: u64,
+    stopped: Duration,
+    checkpoint_bytes: u64,
+    /// How often the job went back to one.
+    returns: u64,
     /// Copies that were asked, and have not left.
     arbiters: BTreeSet<ReplicaId>,
     /// By the pair of processes; both ends tell.
@@ -90,6 +96,12 @@ impl Tally {
                 *self.reconnections.entry((*replica, *peer)).or_default() += 1;
             }
             Report::Event(Event::Injected { .. }) | Report::Injected { .. } => self.injected += 1,
+            Report::LineTaken { stopped, bytes, .. } => {
+                self.checkpoints += 1;
+                self.stopped = self.stopped.max(*stopped);
+                self.checkpoint_bytes = *bytes;
+            }
+            Report::Ending(EndReason::GoesBack { .. } | EndReason::Unloadable { .. }) => self.returns += 1,
             Report::Lost(loss) => self.losses.push((loss.replica, loss.exit)),
             Report::Recovered(recovered) if recovered.purpose == Purpose::Loss => self.windows.push(recovered.window),
             Report::Recovered(recovered) if recovered.purpose == Purpose::Arbitration => {}
@@ -164,7 +176,9 @@ impl<'a> Summary<'a> {
     /// other `mpiexec`.
     pub fn lines(&self) -> Option<Vec<String>> {
         let tally = self.tally;
-        let nothing_happened = tally.mismatches() + tally.divergences + tally.injected + tally.joined == 0;
+        let happened =
+            [tally.mismatches(), tally.divergences, tally.injected, tally.joined, tally.checkpoints, tally.returns];
+        let nothing_happened = happened.iter().sum::<u64>() == 0;
         let world = self.coordinator.world();
         let degrees = self.coordinator.first_degrees();
         if degrees.iter().all(|degree| *degree == 1) && nothing_happened && self.profile.is_none() {
@@ -188,6 +202,18 @@ impl<'a> Summary<'a> {
         if let Some(longest) = tally.windows.iter().max() {
             let (count, text) = (tally.windows.len() as u64, time_text(*longest));
             lines.push(format!("  {} made good by copies, each within {text}", counted(count, "loss")));
+        }
+        if tally.checkpoints > 0 {
+            lines.push(format!(
+                "  {}, {} each, for which the program was stopped for at most {}",
+                counted(tally.checkpoints, "checkpoint"),
+                bytes_text(tally.checkpoint_bytes),
+                time_text(tally.stopped)
+            ));
+        }
+        if tally.returns > 0 {
+            let times = if tally.returns == 1 { "once".into() } else { format!("{} times", tally.returns) };
+            lines.push(format!("  went back to a checkpoint {times}"));
         }
         lines.extend(redundancy::lines(self.coordinator.redundancy(), self.elapsed));
         if tally.arbitrations > 0 {
@@ -324,6 +350,8 @@ impl<'a> Summary<'a> {
             "mismatches_by_replica": by_replica(&self.tally.mismatches_by_replica),
             "mismatches_undecided": self.tally.undecided,
             "arbitrations": self.tally.arbitrations, "arbitrations_named": self.tally.named,
+            "checkpoints": self.tally.checkpoints, "checkpoint_bytes": self.tally.checkpoint_bytes,
+            "checkpoint_stop_ms_max": milliseconds(self.tally.stopped.as_nanos() as u64), "returns": self.tally.returns,
             "recovered": self.tally.windows.len(), "joined": self.tally.joined, "left": self.tally.left,
             "redundancy": redundancy::json(self.coordinator.redundancy(), self.elapsed),
             "windows_ms": self.tally.windows.iter().map(|window| milliseconds(window.as_nanos() as u64)).collect::<Vec<_>>(),
