@@ -7,10 +7,11 @@ use crate::runner;
 use anyhow::{Context, Result, bail};
 use std::path::Path;
 
-const TEXT: &str = "2 ranks on 2 cores over shared memory, r = 1; microseconds for one operation, of which each run takes the best slice. \
-    `put-8` is a put of 8 bytes and a flush, `put-of-64-8` one of 64 before a flush, `put-created-8` the same on a window over the \
-    program's memory (`MPI_Win_create`) in place of one that the library allocates; `both-ways-of-64` are messages, 64 in each direction; `row-of-broadcasts` and `row-of-reductions` are collectives from or to rank 0, one \
-    after the other.";
+const TEXT: &str = "2 ranks on 2 cores over shared memory, r = 1; microseconds for one operation, of which each run takes \
+    the best slice. `put-8` is a put of 8 bytes and a flush, `put-of-64-8` one of 64 before a flush, `put-created-8` the \
+    same on a window over the program's memory (`MPI_Win_create`) in place of one that the library allocates; \
+    `both-ways-of-64` are messages, 64 in each direction; `row-of-broadcasts` and `row-of-reductions` are collectives \
+    from or to rank 0, one after the other.";
 
 /// Measures all of them in turn.
 pub fn measure(root: &Path, work: &Path, libraries: &[Library], effort: Effort) -> Result<Beside> {

@@ -1,4 +1,4 @@
-//! Windows (MPI-5.0 chapter 12): one-sided communication, as requests that the target serves or by memory that is shared.
+//! Windows (MPI-5.0 chapter 12): one-sided communication, as requests that the target serves or by shared memory.
 //!
 //! ```text
 //!   origin                                         target
