@@ -40,7 +40,7 @@ pub struct Figure {
 
 /// One table: all libraries in the same conditions.
 #[derive(Clone, Debug)]
-pub struct Table {
+pub struct ComparisonTable {
     /// Number of ranks.
     pub rank_count: u32,
     /// How they reach each other.
@@ -63,7 +63,7 @@ impl Figure {
     }
 }
 
-impl Table {
+impl ComparisonTable {
     /// How much longer redrt takes than the best peer for figure `row`: 1.0 is equal, below it redrt is faster.
     pub fn time_ratio(&self, row: usize) -> Option<f64> {
         let value = |column: &Column| Some(column.figures.get(row)?.value(self.shares_cores));
@@ -87,14 +87,14 @@ pub fn build(root: &Path, work: &Path, libraries: &[Library]) -> Result<Vec<Prog
 }
 
 /// Runs it in all conditions.
-pub fn measure(programs: &[Program], effort: Effort) -> Result<Vec<Table>> {
+pub fn measure(programs: &[Program], effort: Effort) -> Result<Vec<ComparisonTable>> {
     let core_count = std::thread::available_parallelism().map_or(1, usize::from);
     let on_one_host = |rank_count| (rank_count, Transport::SharedMemory);
     let conditions = [on_one_host(2), on_one_host(4), on_one_host(8), (2, Transport::Tcp)];
     let mut tables = Vec::new();
     for (rank_count, transport) in conditions {
         let shares_cores = rank_count as usize > core_count;
-        let mut table = Table { rank_count, transport, shares_cores, columns: Vec::new() };
+        let mut table = ComparisonTable { rank_count, transport, shares_cores, columns: Vec::new() };
         for run in 1..=effort.runs {
             for program in programs {
                 if program.library.always_spins() && rank_count as usize > 2 * core_count {
@@ -108,7 +108,7 @@ pub fn measure(programs: &[Program], effort: Effort) -> Result<Vec<Table>> {
     Ok(tables)
 }
 
-fn run_once(table: &mut Table, program: &Program, run: u32, effort: Effort) -> Result<()> {
+fn run_once(table: &mut ComparisonTable, program: &Program, run: u32, effort: Effort) -> Result<()> {
     let Some(mut command) = program.library.command(table.rank_count, table.transport, &program.path) else {
         return Ok(());
     };
@@ -169,7 +169,7 @@ mod tests {
             column("a", false, &["latency 9 1 us", "rate 9 10 M/s"]),
             column("b", false, &["latency 9 4 us", "rate 9 1 M/s"]),
         ];
-        let table = Table { rank_count: 2, transport: Transport::Tcp, shares_cores: false, columns };
+        let table = ComparisonTable { rank_count: 2, transport: Transport::Tcp, shares_cores: false, columns };
         assert_eq!(table.time_ratio(0), Some(2.0));
         assert_eq!(table.time_ratio(1), Some(2.0));
         assert_eq!(table.time_ratio(2), None);

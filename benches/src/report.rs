@@ -6,7 +6,7 @@ use crate::degree::Cost;
 use crate::growth;
 use crate::library::{Library, Transport};
 use crate::machine::Machine;
-use crate::pairs::{Column, Table};
+use crate::pairs::{Column, ComparisonTable};
 use crate::protocol::Protocol;
 use crate::runner::{Spent, median};
 use serde_json::{Value, json};
@@ -22,7 +22,7 @@ pub struct Report {
     libraries: Vec<String>,
     absent: Vec<String>,
     /// Libraries beside each other.
-    pub pairs: Vec<Table>,
+    pub pairs: Vec<ComparisonTable>,
     /// Whole programs, starting, memory: beside peers.
     pub beside: Vec<Beside>,
     /// The cost of replicas.
@@ -145,7 +145,7 @@ fn title(name: &str) -> &str {
     }
 }
 
-fn write_table(text: &mut String, table: &Table) -> std::fmt::Result {
+fn write_table(text: &mut String, table: &ComparisonTable) -> std::fmt::Result {
     let shared = if table.shares_cores { ", sharing cores" } else { "" };
     writeln!(text, "## {} ranks over {}{shared}\n", table.rank_count, table.transport.name())?;
     if table.shares_cores {
@@ -238,7 +238,7 @@ fn write_costs_of_three(text: &mut String, costs: &[Cost]) -> std::fmt::Result {
     )
 }
 
-fn table_json(table: &Table) -> Value {
+fn table_json(table: &ComparisonTable) -> Value {
     let column = |column: &Column| {
         let figures = column.figures.iter().map(
             |figure| json!({"name": figure.name, "unit": figure.unit, "means": figure.means, "bests": figure.bests}),

@@ -19,8 +19,8 @@
 
 use crate::error::{Breach, ProtocolError};
 use crate::frame::{Frame, Output};
+use crate::hashable_map::HashableMap;
 use crate::outcome::{DecisionItem, DecisionKey, Outcome, StreamId};
-use crate::table::Table;
 use redrt_types::{ReplicaId, ReplicaIndex, ReplicaSet, VirtualRank};
 use std::collections::VecDeque;
 
@@ -95,7 +95,7 @@ pub(crate) struct Decisions {
     #[cfg(any(test, feature = "mutation"))]
     pub(crate) sync_from_stable: bool,
     /// Outcomes known but not asked for yet.
-    streams: Table<StreamId, VecDeque<DecisionItem>>,
+    streams: HashableMap<StreamId, VecDeque<DecisionItem>>,
 }
 
 impl DecisionItem {
@@ -143,7 +143,7 @@ impl Decisions {
             sync_skipped: false,
             #[cfg(any(test, feature = "mutation"))]
             sync_from_stable: false,
-            streams: Table::default(),
+            streams: HashableMap::default(),
         }
     }
 

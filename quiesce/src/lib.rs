@@ -14,6 +14,7 @@ mod channel;
 mod decision;
 mod error;
 mod frame;
+mod hashable_map;
 pub mod matching;
 #[cfg_attr(not(any(test, feature = "mutation")), allow(dead_code))]
 mod mutation;
@@ -21,7 +22,6 @@ mod outcome;
 mod replica;
 #[cfg(any(test, feature = "sim"))]
 pub mod sim;
-mod table;
 pub mod view;
 
 pub use decision::Lookup;

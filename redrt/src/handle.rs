@@ -1,7 +1,7 @@
 //! Handles, and the tables behind them.
 //!
 //! A handle is a pointer-sized value: a small constant of the standard ABI for predefined objects, or a number that a
-//! [`Table`] gave out. The numbers fit a positive C `int`, so a handle is its own Fortran handle.
+//! [`HandleTable`] gave out. The numbers fit a positive C `int`, so a handle is its own Fortran handle.
 
 use std::collections::VecDeque;
 use std::ffi::c_int;
@@ -117,12 +117,12 @@ const CHUNK_COUNT: usize = 13;
 /// carries the generation of its place; a stale value finds nothing and the caller reports `MPI_ERR_x`. Places are
 /// reused oldest first, so a stale value is recognised for as long as possible. A lookup takes the lock of one place
 /// only, for the time of a reference count.
-pub struct Table<T> {
-    chunks: [OnceLock<Box<[Place<T>]>>; CHUNK_COUNT],
+pub struct HandleTable<T> {
+    chunks: [OnceLock<Box<[HandleSlot<T>]>>; CHUNK_COUNT],
     free: Mutex<Free>,
 }
 
-type Place<T> = RwLock<Entry<T>>;
+type HandleSlot<T> = RwLock<Entry<T>>;
 
 struct Entry<T> {
     generation: u16,
@@ -136,7 +136,7 @@ struct Free {
     used_count: usize,
 }
 
-impl<T> Table<T> {
+impl<T> HandleTable<T> {
     /// An empty table.
     #[must_use]
     pub const fn new() -> Self {
@@ -160,7 +160,7 @@ impl<T> Table<T> {
     /// Takes in the object that `make` makes of its own handle value.
     ///
     /// # Panics
-    /// As [`Table::insert`].
+    /// As [`HandleTable::insert`].
     pub fn insert_with(&self, make: impl FnOnce(usize) -> Arc<T>) -> Arc<T> {
         let index = self.take_place();
         let mut entry = self.place(index).write().unwrap_or_else(PoisonError::into_inner);
@@ -217,20 +217,20 @@ impl<T> Table<T> {
         (0..used_count).filter_map(object).collect()
     }
 
-    fn place(&self, index: usize) -> &Place<T> {
+    fn place(&self, index: usize) -> &HandleSlot<T> {
         let (chunk, offset) = chunk_of(index);
         let empty = || RwLock::new(Entry { generation: 0, object: None });
         let chunk = self.chunks[chunk].get_or_init(|| (0..FIRST_CHUNK_LENGTH << chunk).map(|_| empty()).collect());
         &chunk[offset]
     }
 
-    fn existing_place(&self, index: usize) -> Option<&Place<T>> {
+    fn existing_place(&self, index: usize) -> Option<&HandleSlot<T>> {
         let (chunk, offset) = chunk_of(index);
         self.chunks.get(chunk)?.get()?.get(offset)
     }
 }
 
-impl<T> Default for Table<T> {
+impl<T> Default for HandleTable<T> {
     fn default() -> Self {
         Self::new()
     }
@@ -267,7 +267,7 @@ mod tests {
 
     #[test]
     fn stale_and_foreign_values_find_nothing() {
-        let table = Table::new();
+        let table = HandleTable::new();
         let mut stale = Vec::new();
         for round in 0..5000 {
             let value = table.insert(Arc::new(round));
@@ -287,7 +287,7 @@ mod tests {
 
     #[test]
     fn threads_insert_look_up_and_remove_at_once() {
-        let table = Table::new();
+        let table = HandleTable::new();
         std::thread::scope(|scope| {
             for thread in 0..4 {
                 let table = &table;

@@ -2,7 +2,7 @@
 
 use clap::Parser;
 use redrt_tests::Program;
-use redrt_tests::injection::{Campaign, Place, calm, calm_text, put_between_marks};
+use redrt_tests::injection::{Campaign, FlipSite, calm, calm_text, put_between_marks};
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -29,7 +29,7 @@ struct Arguments {
 
     /// Where bits flip; everywhere if not given.
     #[arg(long, value_delimiter = ',')]
-    places: Vec<Place>,
+    places: Vec<FlipSite>,
 
     /// Messages to compare without faults in each of four ways; 0 for none.
     #[arg(long, default_value_t = 0)]
@@ -70,7 +70,7 @@ fn main() -> ExitCode {
         programs: if arguments.programs.is_empty() { Program::ALL.to_vec() } else { arguments.programs },
         degrees: arguments.degrees,
         arbitrates: arguments.arbitrate,
-        places: if given.is_empty() { Place::ALL.to_vec() } else { given },
+        places: if given.is_empty() { FlipSite::ALL.to_vec() } else { given },
         fault_count: arguments.faults,
         seed: arguments.seed,
         parallel: arguments.parallel,

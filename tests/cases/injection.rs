@@ -1,6 +1,6 @@
 //! A bit flips anywhere: a small part of what `scripts/injection-campaign.sh` runs.
 
-use redrt_tests::injection::{Campaign, Fate, Place};
+use redrt_tests::injection::{Campaign, Fate, FlipSite};
 use redrt_tests::{Program, Random};
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ fn a_flip_anywhere_that_reaches_a_message_is_reported() {
     let campaign = Campaign {
         programs: Program::ALL.to_vec(),
         degrees: vec![2, 3],
-        places: Place::ALL.to_vec(),
+        places: FlipSite::ALL.to_vec(),
         arbitrates: false,
         fault_count: 30,
         seed: Random::from_environment().draw() >> 32,
@@ -21,7 +21,7 @@ fn a_flip_anywhere_that_reaches_a_message_is_reported() {
     findings.assert_right();
     // What is flipped in a payload or a line goes out, unless a check of the program or the library ends the replica
     // before.
-    let is_certain = |place| matches!(place, Place::Payload | Place::Output);
+    let is_certain = |place| matches!(place, FlipSite::Payload | FlipSite::Output);
     let injected =
         findings.records.iter().filter(|record| record.fate != Fate::NotInjected && is_certain(record.place));
     assert!(injected.map(|record| record.fate).all(|fate| matches!(fate, Fate::Detected | Fate::Ended)));
@@ -34,7 +34,7 @@ fn a_flip_at_two_replicas_is_judged_rightly_or_stays_open() {
     let campaign = Campaign {
         programs: Program::ALL.to_vec(),
         degrees: vec![2],
-        places: Place::ALL.to_vec(),
+        places: FlipSite::ALL.to_vec(),
         arbitrates: true,
         fault_count: 16,
         seed: Random::from_environment().draw() >> 32,

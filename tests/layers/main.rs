@@ -178,7 +178,7 @@ fn imports_are_found_however_they_are_written() {
     assert_eq!(first_names("{coll::{self, Peers}, comm, window::Window}; use std::io;"), ["coll", "comm", "window"]);
     let found = imports(&root().join("quiesce"));
     assert!(
-        found["decision"].is_superset(&["error", "frame", "outcome", "table"].map(str::to_owned).into()),
+        found["decision"].is_superset(&["error", "frame", "hashable_map", "outcome"].map(str::to_owned).into()),
         "{found:?}"
     );
 }

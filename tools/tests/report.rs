@@ -1,6 +1,6 @@
 //! `redreport` on logs as redrun writes them, and its page in a real browser.
 
-use audit_log::heads::{Note, Place};
+use audit_log::heads::{HeadStore, Note};
 use audit_log::log::Log;
 use audit_log::{JOB_END, JOB_START};
 use serde_json::{Value, json};
@@ -322,7 +322,7 @@ fn a_log_that_was_cut_before_its_first_mismatch_emptied_or_left_open_is_not_call
     write_job(&path, 1, 1, false);
     let reading = audit_log::read::read(&path).unwrap();
     let note = Note::new(&path, "feed000000000001", reading.head.unwrap());
-    note.write(&Place::File(noted.clone())).unwrap();
+    note.write(&HeadStore::File(noted.clone())).unwrap();
     let verify = || {
         let output = redreport(&["verify", "--noted", &noted.display().to_string(), &path.display().to_string()]);
         (output.status.code(), said(&output))

@@ -256,7 +256,7 @@ fn become_copy(
     if list_bytes as u64 > hole / 2 {
         return Err(io::Error::other("too many areas or threads for the restorer"));
     }
-    let place = restorer::Place::new(data_at, list_bytes)?;
+    let place = restorer::RestorerMemory::new(data_at, list_bytes)?;
     let situation = plan::Situation {
         kept: &kept_memory,
         areas: &memory.layout().areas,

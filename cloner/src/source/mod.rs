@@ -33,7 +33,7 @@ use advice::{Advice, Reading};
 use cloner_agent::abi::{CUT_FOR_COPY, CUT_FOR_SUCCESSOR};
 use layout::{Files, Plan};
 use objects::Objects;
-use send::{Cost, Job, Memory, Output, Piece, Snapshot};
+use send::{Cost, Memory, Output, Piece, Sending, Snapshot};
 use std::io::{Read, Write};
 use std::time::{Duration, Instant};
 use twox_hash::XxHash3_64;
@@ -477,7 +477,8 @@ impl<'a> Source<'a> {
             shared.send(output).during(phase, "cannot send to the destination")?;
         }
         let memory = snapshot.as_ref().map_or(Memory::Live(&control.memory), Memory::Snapshot);
-        let job = Job { memory, pieces: &pieces, encoding: self.options.encoding, cost: &self.cost, huge: &|_| false };
+        let job =
+            Sending { memory, pieces: &pieces, encoding: self.options.encoding, cost: &self.cost, huge: &|_| false };
         send::send(&job, self.outputs, &mut || {}).during(phase, "cannot send to the destination")?;
         if !self.options.moves
             && let Some(parked) = held.take()

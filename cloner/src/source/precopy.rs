@@ -86,7 +86,7 @@ impl Source<'_> {
             let (sent, reading) = (&self.sent, &self.reading);
             let huge = |block| !sent.contains(block) && reading.allows_huge(block);
             let memory = send::Memory::Live(&self.control.memory);
-            let job = send::Job { memory, pieces: &pieces, encoding: self.options.encoding, cost, huge: &huge };
+            let job = send::Sending { memory, pieces: &pieces, encoding: self.options.encoding, cost, huge: &huge };
             send::send(&job, self.outputs, &mut tick)
                 .during(phase, format!("cannot send round {round} to the destination"))?;
             self.end_round(false, phase)?;

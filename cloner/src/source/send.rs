@@ -175,7 +175,7 @@ impl Cost {
 }
 
 /// What is sent, and how.
-pub struct Job<'a> {
+pub struct Sending<'a> {
     /// Where from.
     pub memory: Memory<'a>,
     /// What, by address.
@@ -189,7 +189,7 @@ pub struct Job<'a> {
 }
 
 /// Sends all pieces through all outputs. `tick` is called now and then while that lasts.
-pub fn send(job: &Job<'_>, outputs: &mut [Output], tick: &mut dyn FnMut()) -> io::Result<()> {
+pub fn send(job: &Sending<'_>, outputs: &mut [Output], tick: &mut dyn FnMut()) -> io::Result<()> {
     const TICK: Duration = Duration::from_millis(100);
     let next = AtomicUsize::new(0);
     let stretches = stretches(job.pieces);
@@ -222,7 +222,7 @@ pub fn send(job: &Job<'_>, outputs: &mut [Output], tick: &mut dyn FnMut()) -> io
 }
 
 fn worker(
-    job: &Job<'_>,
+    job: &Sending<'_>,
     stretches: &[std::ops::Range<usize>],
     output: &mut Output,
     next: &AtomicUsize,

@@ -147,12 +147,12 @@ unsafe extern "C" {
 }
 
 /// Memory for the restorer, at an address that is free in both layouts.
-pub struct Place {
+pub struct RestorerMemory {
     address: u64,
     len: usize,
 }
 
-impl Place {
+impl RestorerMemory {
     /// Maps `len` bytes at `address`.
     pub fn new(address: u64, len: usize) -> io::Result<Self> {
         let protection = libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC;

@@ -5,10 +5,10 @@ use super::program::{Instruction, LARGE_BYTES};
 use crate::decision::Lookup;
 use crate::error::ProtocolError;
 use crate::frame::{Frame, MessageId, MismatchReport, Output, PayloadKey};
+use crate::hashable_map::HashableMap;
 use crate::matching::{Arrived, Match, MatchQueues, Order, Pattern, Posted, Taken};
 use crate::outcome::{DecisionKey, Outcome, StreamId};
 use crate::replica::{Config, Replica};
-use crate::table::Table;
 use redrt_types::{ContextId, Digest, Envelope, ReplicaId, Tag, View, VirtualRank};
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, VecDeque};
@@ -96,11 +96,11 @@ pub struct Process {
     pub(super) app: App,
     queues: BTreeMap<ContextId, MatchQueues<usize, usize>>,
     pub(super) incoming: Vec<Incoming>,
-    by_message: Table<MessageId, usize>,
+    by_message: HashableMap<MessageId, usize>,
     pub(super) requests: Vec<Request>,
-    payloads: Table<PayloadKey, (u64, Envelope)>,
+    payloads: HashableMap<PayloadKey, (u64, Envelope)>,
     /// Those of large sends that are complete, though somebody may ask for them.
-    detached: Table<PayloadKey, ()>,
+    detached: HashableMap<PayloadKey, ()>,
     next_payload: u64,
     /// Large sends that are not complete.
     pub(super) sends_open: usize,
@@ -155,10 +155,10 @@ impl Process {
             replica,
             queues: contexts.iter().map(|context| (*context, MatchQueues::new(order))).collect(),
             incoming: Vec::new(),
-            by_message: Table::default(),
+            by_message: HashableMap::default(),
             requests: Vec::new(),
-            payloads: Table::default(),
-            detached: Table::default(),
+            payloads: HashableMap::default(),
+            detached: HashableMap::default(),
             next_payload: 0,
             sends_open: 0,
             controls: VecDeque::new(),

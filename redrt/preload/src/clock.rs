@@ -64,7 +64,7 @@ impl Family {
 }
 
 /// The next time of the sequence.
-fn sequence_ns(job: &state::Job, family: Family) -> i64 {
+fn sequence_ns(job: &state::JobFacts, family: Family) -> i64 {
     let elapsed = ELAPSED_NS.fetch_add(STEP_NS, Ordering::Relaxed) + STEP_NS;
     let (wall, monotonic) = job.start_ns();
     let start = if family == Family::Wall { wall } else { monotonic };

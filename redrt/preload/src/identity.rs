@@ -94,7 +94,7 @@ fn parent_of(process: pid_t) -> pid_t {
 }
 
 /// The replica that this process is, or that runs it.
-fn replica_process(job: &state::Job) -> pid_t {
+fn replica_process(job: &state::JobFacts) -> pid_t {
     if was_started_by_daemon() {
         return job.process();
     }

@@ -33,9 +33,9 @@ unsafe extern "C" {
 }
 
 /// Facts about the job, from the environment.
-pub struct Job;
+pub struct JobFacts;
 
-impl Job {
+impl JobFacts {
     /// Seed of this rank's random numbers.
     pub fn seed(&self) -> (u64, u64) {
         (SEED.load(Ordering::Relaxed), RANK.load(Ordering::Relaxed))
@@ -68,11 +68,11 @@ impl Job {
 }
 
 /// The job, when this process belongs to one and the caller is the application.
-pub fn job() -> Option<Job> {
+pub fn job() -> Option<JobFacts> {
     if !is_active() || INTERNAL.get() || IN_HOOK.get() {
         return None;
     }
-    Some(Job)
+    Some(JobFacts)
 }
 
 /// Whether this process belongs to a job. The first call finds out.

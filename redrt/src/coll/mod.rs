@@ -90,7 +90,7 @@ pub struct Peers {
     /// In a collective of two groups, the other group: messages between them have another context.
     pub across: Option<Arc<Peers>>,
     /// The board of the communicator, in a blocking collective if it has one.
-    pub table: Option<Arc<board::Table>>,
+    pub table: Option<Arc<board::SharedBoard>>,
 }
 
 impl Peers {

@@ -14,7 +14,7 @@ use crate::abi::{MPI_ERR_COMM, MPI_ERR_RANK, MPI_ERR_TOPOLOGY, MPI_UNDEFINED};
 use crate::coll::Peers;
 use crate::coll::board;
 use crate::error::{Error, Result};
-use crate::handle::{CommHandle, Held, Table};
+use crate::handle::{CommHandle, HandleTable, Held};
 use crate::mutation::{self, Mutation};
 use crate::objects::attached::Attached;
 use crate::objects::attachment::Attachment;
@@ -96,7 +96,7 @@ const SELF_CONTEXT: u64 = 2;
 process_local! {
     static WORLD: OnceLock<Arc<Comm>> = OnceLock::new();
     static SELF: OnceLock<Arc<Comm>> = OnceLock::new();
-    static COMMS: Table<Comm> = Table::new();
+    static COMMS: HandleTable<Comm> = HandleTable::new();
 }
 
 /// Makes `MPI_COMM_WORLD` and `MPI_COMM_SELF`, in `MPI_Init`.
@@ -213,12 +213,12 @@ impl Comm {
 
     /// The board for the next blocking collective, if they have one. To be asked once for each.
     #[inline]
-    pub fn table(&self) -> Result<Option<&Arc<board::Table>>> {
+    pub fn table(&self) -> Result<Option<&Arc<board::SharedBoard>>> {
         self.seat.table(self)
     }
 
     /// The members, for a blocking collective over this board or in messages.
-    pub fn peers_with(&self, table: Option<Arc<board::Table>>) -> Peers {
+    pub fn peers_with(&self, table: Option<Arc<board::SharedBoard>>) -> Peers {
         Peers { table, ..self.peers() }
     }
 

@@ -5,7 +5,7 @@
 //! then nobody reads there any more.
 
 use super::cards::{self, Card};
-use crate::coll::board::Table;
+use crate::coll::board::SharedBoard;
 use crate::comm::Comm;
 use crate::error::Result;
 use crate::runtime::job;
@@ -25,7 +25,7 @@ const FIRST: u32 = 4;
 #[derive(Default)]
 pub struct Seat {
     collectives: AtomicU32,
-    table: OnceLock<Arc<Table>>,
+    table: OnceLock<Arc<SharedBoard>>,
 }
 
 /// The places of this process.
@@ -68,14 +68,14 @@ impl Places {
 impl Seat {
     /// The table of a communicator, for its next blocking collective. All members call it for each.
     #[inline]
-    pub fn table(&self, comm: &Comm) -> Result<Option<&Arc<Table>>> {
+    pub fn table(&self, comm: &Comm) -> Result<Option<&Arc<SharedBoard>>> {
         if let Some(table) = self.table.get() {
             return Ok(Some(table));
         }
         self.come_closer(comm)
     }
 
-    fn come_closer(&self, comm: &Comm) -> Result<Option<&Arc<Table>>> {
+    fn come_closer(&self, comm: &Comm) -> Result<Option<&Arc<SharedBoard>>> {
         let count = self.collectives.load(Ordering::Relaxed).saturating_add(1);
         self.collectives.store(count, Ordering::Relaxed);
         if count < FIRST || !count.is_power_of_two() || !may_have(comm) {
@@ -123,7 +123,7 @@ pub(crate) fn sharing(comm: &Comm) -> Option<(Segment, Box<[Member]>)> {
 }
 
 /// Agrees on a place. Two members may offer different ones; without one that all offer there is none.
-fn agree(comm: &Comm) -> Result<Option<Table>> {
+fn agree(comm: &Comm) -> Result<Option<SharedBoard>> {
     let sharing = sharing(comm);
     let (offered, highest) = {
         let mut places = lock(&PLACES_TAKEN);
@@ -142,7 +142,7 @@ fn agree_on(
     sharing: Option<(Segment, Box<[Member]>)>,
     offered: u32,
     highest: u64,
-) -> Result<Option<Table>> {
+) -> Result<Option<SharedBoard>> {
     let all = cards::exchange(comm, [u64::from(offered), highest, probe(), 0])?;
     let free = all.iter().fold(!0, |free, card: &Card| free & card[0] as u32);
     let base = all.iter().map(|card| card[1]).max().unwrap_or_default();
@@ -154,7 +154,7 @@ fn agree_on(
     let direct = all.iter().all(|card| card[0] == 1);
     let Some((segment, members)) = sharing.filter(|_| free != 0) else { return Ok(None) };
     let board = Board::new(segment, free.trailing_zeros(), members, comm.rank as usize, direct, base);
-    Ok(job().map(|_| Table::new(Arc::new(board), comm.context)))
+    Ok(job().map(|_| SharedBoard::new(Arc::new(board), comm.context)))
 }
 
 /// The address by which others try to read this process's memory.

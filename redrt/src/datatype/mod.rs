@@ -14,7 +14,7 @@ pub use predefined::{f90_complex, f90_integer, f90_real, match_size, value_index
 
 use crate::abi::{MPI_COMBINER_DUP, MPI_ERR_ARG, MPI_ERR_CONVERSION, MPI_ERR_TRUNCATE, MPI_ERR_TYPE};
 use crate::error::{Error, Result};
-use crate::handle::{DatatypeHandle, Held, Table};
+use crate::handle::{DatatypeHandle, HandleTable, Held};
 use crate::objects::attributes::AttributeSet;
 use redrt_datatype::TypeMap;
 use redrt_datatype::basic::Basic;
@@ -129,7 +129,7 @@ impl Datatype {
 }
 
 process_local! {
-    static DERIVED: Table<Datatype> = Table::new();
+    static DERIVED: HandleTable<Datatype> = HandleTable::new();
 }
 
 /// Registers a datatype and returns its handle; a predefined type has its own.

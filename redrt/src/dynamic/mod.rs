@@ -11,7 +11,7 @@
 //!    intercommunicator ◀──bcast── │                       │ ──bcast──▶ intercommunicator
 //! ```
 //! From then on processes of both open links to each other when they first send (`engine::link::foreign`), and nobody
-//! in between is needed. How they part is said in [`connection`].
+//! in between is needed. How they part is said in [`connection`](crate::comm::connection).
 
 #[cfg(test)]
 mod fuzz;

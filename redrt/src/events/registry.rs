@@ -6,7 +6,7 @@ use crate::abi::{
     MPI_T_CB_REQUIRE_THREAD_SAFE, ToolHandle,
 };
 use crate::callbacks;
-use crate::handle::Table;
+use crate::handle::HandleTable;
 use crate::runtime::threads;
 use redrt_process::lock;
 use std::collections::BTreeMap;
@@ -47,11 +47,11 @@ pub struct Registration {
 }
 
 process_local! {
-    static REGISTRATIONS: Table<Registration> = Table::new();
+    static REGISTRATIONS: HandleTable<Registration> = HandleTable::new();
     /// How many there are of each kind.
     static COUNTS: [AtomicU32; Kind::ALL.len()] = [const { AtomicU32::new(0) }; Kind::ALL.len()];
     /// Events in the callbacks that are told of them.
-    static INSTANCES: Table<Event> = Table::new();
+    static INSTANCES: HandleTable<Event> = HandleTable::new();
     /// Registrations that are gone, whose owners want to be told when nothing of them runs any more.
     static FREED: Mutex<Vec<(ToolHandle, Handler)>> = Mutex::new(Vec::new());
 }

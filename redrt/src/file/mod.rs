@@ -23,7 +23,7 @@ pub(crate) mod witness;
 use crate::abi::MPI_ERR_FILE;
 use crate::comm::Comm;
 use crate::error::{Error, Result};
-use crate::handle::{FileHandle, Table};
+use crate::handle::{FileHandle, HandleTable};
 use crate::objects::attached::Attached;
 use crate::objects::errhandler::Errhandler;
 use crate::objects::info::Info;
@@ -69,7 +69,7 @@ pub struct Split {
 }
 
 process_local! {
-    static FILES: Table<File> = Table::new();
+    static FILES: HandleTable<File> = HandleTable::new();
 }
 
 /// The file with this handle.

@@ -21,7 +21,7 @@ use redrt_engine::cloning::Held;
 use redrt_sync::fence;
 use redrt_transport::descriptors;
 use redrt_transport::shm::Segment;
-use redrt_wire::control::{CLONER_FD_VARIABLE, FromAgent, Place, SharedMemory, ToAgent, Welcome};
+use redrt_wire::control::{CLONER_FD_VARIABLE, CopyPlace, FromAgent, SharedMemory, ToAgent, Welcome};
 use std::cell::RefCell;
 use std::ffi::c_void;
 use std::io;
@@ -189,7 +189,7 @@ fn become_copy(hushed: &mut Hushed, held: &mut Held) -> io::Result<()> {
             ));
         }
     };
-    let Place { me, incarnation, host, host_number, local_process_count, listen, is_restored } = place;
+    let CopyPlace { me, incarnation, host, host_number, local_process_count, listen, is_restored } = place;
     let welcome = Welcome {
         me,
         incarnation,
@@ -220,7 +220,7 @@ fn become_copy(hushed: &mut Hushed, held: &mut Held) -> io::Result<()> {
 }
 
 /// Whether it is a place of this job, and that of the image itself if the whole job goes on.
-fn is_fit(place: &Place, welcome: &Welcome) -> bool {
+fn is_fit(place: &CopyPlace, welcome: &Welcome) -> bool {
     let is_same = place.me == welcome.me && place.incarnation == welcome.incarnation;
     welcome.world.contains(place.me) && (is_same || !place.is_restored)
 }

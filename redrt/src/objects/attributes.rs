@@ -3,7 +3,7 @@
 use crate::abi::{Callback, MPI_COMM_DUP_FN, MPI_COMM_NULL_COPY_FN, MPI_ERR_KEYVAL};
 use crate::callbacks;
 use crate::error::{Error, Result};
-use crate::handle::Table;
+use crate::handle::HandleTable;
 use std::ffi::c_int;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -49,7 +49,7 @@ impl Keyval {
 }
 
 process_local! {
-    static KEYVALS: Table<Keyval> = Table::new();
+    static KEYVALS: HandleTable<Keyval> = HandleTable::new();
 }
 
 /// A new key.

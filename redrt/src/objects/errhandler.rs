@@ -5,7 +5,7 @@ use crate::abi::{MPI_ERR_ERRHANDLER, MPI_ERR_OTHER};
 use crate::callbacks;
 use crate::callbacks::UserFunction;
 use crate::error::{Error, Result, Scope};
-use crate::handle::{CommHandle, ErrhandlerHandle, FileHandle, Table};
+use crate::handle::{CommHandle, ErrhandlerHandle, FileHandle, HandleTable};
 use crate::objects::host;
 use std::ffi::c_int;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -61,7 +61,7 @@ impl UserErrhandler {
 }
 
 process_local! {
-    static USER: Table<Errhandler> = Table::new();
+    static USER: HandleTable<Errhandler> = HandleTable::new();
 }
 
 /// A new error handler that calls `function`.

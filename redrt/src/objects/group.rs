@@ -3,7 +3,7 @@
 use crate::abi::{MPI_ERR_ARG, MPI_ERR_GROUP, MPI_ERR_RANK, MPI_IDENT, MPI_SIMILAR, MPI_UNEQUAL};
 use crate::error::{Error, Result};
 use crate::fail;
-use crate::handle::{GroupHandle, SessionHandle, Table};
+use crate::handle::{GroupHandle, HandleTable, SessionHandle};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::ffi::c_int;
 use std::sync::{Arc, LazyLock, OnceLock};
@@ -25,7 +25,7 @@ enum Members {
 }
 
 process_local! {
-    static GROUPS: Table<Group> = Table::new();
+    static GROUPS: HandleTable<Group> = HandleTable::new();
     static EMPTY: LazyLock<Arc<Group>> = LazyLock::new(|| Arc::new(Group::range(0, 0)));
 }
 

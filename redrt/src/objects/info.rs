@@ -4,7 +4,7 @@ use crate::abi::{
     MPI_ERR_INFO, MPI_ERR_INFO_KEY, MPI_ERR_INFO_NOKEY, MPI_ERR_INFO_VALUE, MPI_MAX_INFO_KEY, MPI_MAX_INFO_VAL,
 };
 use crate::error::{Error, Result};
-use crate::handle::{InfoHandle, Table};
+use crate::handle::{HandleTable, InfoHandle};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 /// Keys and values in the order they were first set.
@@ -14,7 +14,7 @@ pub struct Info {
 }
 
 process_local! {
-    static INFOS: Table<Info> = Table::new();
+    static INFOS: HandleTable<Info> = HandleTable::new();
     static ENVIRONMENT: RwLock<Option<Arc<Info>>> = RwLock::new(None);
 }
 

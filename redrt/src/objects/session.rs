@@ -5,7 +5,7 @@ use super::attachment::Attachment;
 use super::info::Info;
 use crate::abi::MPI_ERR_SESSION;
 use crate::error::{Error, Result};
-use crate::handle::{SessionHandle, Table};
+use crate::handle::{HandleTable, SessionHandle};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -20,7 +20,7 @@ pub struct Session {
 }
 
 process_local! {
-    static SESSIONS: Table<Session> = Table::new();
+    static SESSIONS: HandleTable<Session> = HandleTable::new();
     static COUNT: AtomicUsize = AtomicUsize::new(0);
 }
 

@@ -9,7 +9,7 @@ use crate::callbacks::UserFunction;
 use crate::datatype::{self, Datatype};
 use crate::error::{Error, Result};
 use crate::fail;
-use crate::handle::{Held, OpHandle, Table};
+use crate::handle::{HandleTable, Held, OpHandle};
 use redrt_datatype::basic::Class;
 use redrt_datatype::basic::Operand;
 use redrt_datatype::reduce::{Operator, Support};
@@ -67,7 +67,7 @@ static PREDEFINED: LazyLock<Vec<Option<Arc<Op>>>> = LazyLock::new(|| {
 process_local! {
     /// What the standard does not define is refused, also where all others do it.
     static PEDANTIC: AtomicBool = AtomicBool::new(false);
-    static USER: Table<Op> = Table::new();
+    static USER: HandleTable<Op> = HandleTable::new();
 }
 
 /// Refuses from now on what the standard does not define.

@@ -101,7 +101,7 @@ struct Member {
     told_ns: u64,
 }
 
-struct Job {
+struct SimulatedJob {
     world: Arc<Mutex<World>>,
     view: View,
     members: Vec<Member>,
@@ -124,7 +124,7 @@ pub fn run(seed: u64, options: &Options) -> Result<Summary, Failure> {
     let breaks = if options.is_undisturbed || degree == 1 || random.chance(70) { 0 } else { 1 + random.below(3) };
     redrt_process::simulation::install(&super::SIMULATION);
     let _pinned = Pinned::here();
-    let mut job = Job::new(random, rank_count, degree, plan, options);
+    let mut job = SimulatedJob::new(random, rank_count, degree, plan, options);
     job.plan_faults(losses, breaks);
     let result = job.run();
     world::leave();
@@ -134,7 +134,7 @@ pub fn run(seed: u64, options: &Options) -> Result<Summary, Failure> {
     })
 }
 
-impl Job {
+impl SimulatedJob {
     fn new(random: Random, rank_count: u32, degree: u16, plan: program::Plan, options: &Options) -> Self {
         let mutation = options.mutation;
         let mut random = random;
@@ -436,7 +436,7 @@ impl Job {
 }
 
 /// A process is lost where it stands, as its thread unwinds.
-fn member_lost(job: &mut Job, process: ProcessIndex) {
+fn member_lost(job: &mut SimulatedJob, process: ProcessIndex) {
     let member = job.member(process);
     member.actor.lose();
     if let Pause::Ended(_) = member.actor.run() {

@@ -41,7 +41,7 @@ mod synchronize;
 use crate::abi::{MPI_ERR_WIN, MPI_WIN_FLAVOR_DYNAMIC, MPI_WIN_FLAVOR_SHARED};
 use crate::comm::Comm;
 use crate::error::{Error, Result};
-use crate::handle::{Table, WinHandle};
+use crate::handle::{HandleTable, WinHandle};
 use crate::objects::attached::Attached;
 use crate::objects::info::Info;
 use direct::Direct;
@@ -130,7 +130,7 @@ enum Purpose {
 }
 
 process_local! {
-    static WINDOWS: Table<Window> = Table::new();
+    static WINDOWS: HandleTable<Window> = HandleTable::new();
 }
 
 /// A window that a call works on. To look it up takes the processor longer than a short operation does, so each thread

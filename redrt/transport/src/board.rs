@@ -56,12 +56,12 @@ struct Cell {
 }
 
 #[repr(C, align(4096))]
-struct Place {
+struct BoardCells {
     cells: [Cell; DEPTH as usize],
 }
 
-const _: () = assert!(size_of::<Place>() == 4 * 4096 && ANNEX_BYTES_MAX.is_multiple_of(4096));
-const _: () = assert!(PLACES as usize * (size_of::<Place>() + ANNEXES_BYTES) == BOARDS_BYTES);
+const _: () = assert!(size_of::<BoardCells>() == 4 * 4096 && ANNEX_BYTES_MAX.is_multiple_of(4096));
+const _: () = assert!(PLACES as usize * (size_of::<BoardCells>() + ANNEXES_BYTES) == BOARDS_BYTES);
 const _: () = assert!(size_of::<[Entry; ENTRIES_INLINE_MAX]>() <= INLINE_BYTES_MAX);
 const _: () = assert!(size_of::<[Entry; MEMBERS_MAX]>() <= ANNEX_BYTES_MAX);
 
@@ -128,7 +128,7 @@ pub struct Board {
     members: Box<[Member]>,
     /// Where each of them says that it sleeps.
     sleeps: Box<[&'static AtomicU32]>,
-    places: Box<[*const Place]>,
+    places: Box<[*const BoardCells]>,
     annexes: Box<[*const u8]>,
     rank: usize,
     /// Members can read each other's memory.
@@ -168,11 +168,11 @@ impl Board {
             // One after the other, or all members' cells would be in the same few lines of a cache.
             let at = (place + member.process.0) % PLACES;
             // SAFETY: - a process has PLACES places.
-            unsafe { segment.board(member.process).cast::<Place>().add(at as usize) }
+            unsafe { segment.board(member.process).cast::<BoardCells>().add(at as usize) }
         });
         let places = places.collect();
         let annexes = members.iter().map(|member| {
-            let at = PLACES as usize * size_of::<Place>() + place as usize * ANNEXES_BYTES;
+            let at = PLACES as usize * size_of::<BoardCells>() + place as usize * ANNEXES_BYTES;
             // SAFETY: - behind its places a process has the annexes of each.
             unsafe { segment.board(member.process).add(at) }
         });

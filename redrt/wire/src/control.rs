@@ -212,7 +212,7 @@ impl Welcome {
 
 /// What a copy needs to know to take its place. All else it knows from its source.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Place {
+pub struct CopyPlace {
     /// The place it takes.
     pub me: ReplicaId,
     /// Its incarnation.
@@ -235,7 +235,7 @@ pub enum ToAgent {
     /// The answer to `Hello`.
     Welcome(Box<Welcome>),
     /// The answer to the `Hello` of a copy.
-    Place(Box<Place>),
+    Place(Box<CopyPlace>),
     /// Cards: those of all live processes when every one is ready, in order of process number; later those of copies,
     /// each before the `View` that has it.
     Cards(Vec<Card>),

@@ -4,7 +4,7 @@ use crate::auth;
 use crate::card::{Card, Endpoint};
 use crate::clone::{CloneId, CloneOrder, CloneStep, Cost, Newcomer, Pins, Position, Progress};
 use crate::control::{
-    Determinism, Files, FromAgent, OnSdc, Options, Passive, Place, Protocol, SharedMemory, ToAgent, Transport,
+    CopyPlace, Determinism, Files, FromAgent, OnSdc, Options, Passive, Protocol, SharedMemory, ToAgent, Transport,
     Verification, Welcome,
 };
 use crate::daemon::{Abi, Application, Exit, FromDaemon, HostName, Launch, Sign, ToDaemon, Watch};
@@ -147,8 +147,8 @@ fn position() -> Position {
     Position { output_bytes: 1 << 33, input: vec![7; 40], input_has_ended: true }
 }
 
-fn place() -> Place {
-    Place {
+fn place() -> CopyPlace {
+    CopyPlace {
         me: ReplicaId::new(2, 1),
         incarnation: Incarnation(1),
         host: "host".into(),

@@ -1,6 +1,6 @@
 //! The seed → trials.
 
-use super::{ARBITRATE, Campaign, Place, Trial, Undisturbed};
+use super::{ARBITRATE, Campaign, FlipSite, Trial, Undisturbed};
 use crate::Random;
 use crate::programs::Program;
 use std::collections::BTreeMap;
@@ -34,9 +34,9 @@ fn arbitrated(trial: Trial) -> Trial {
     Trial { options: options.chain([ARBITRATE]).collect(), ..trial }
 }
 
-fn trial(degree: u16, place: Place, program: Program, known: &Undisturbed, random: &mut Random) -> Trial {
+fn trial(degree: u16, place: FlipSite, program: Program, known: &Undisturbed, random: &mut Random) -> Trial {
     // The first rank is the one that prints.
-    let is_output = place == Place::Output;
+    let is_output = place == FlipSite::Output;
     let rank = if is_output { 0 } else { random.draw() % u64::from(program.rank_count) };
     let replica = (random.draw() % u64::from(degree)) as u16;
     // It receives about as much as it sends.
@@ -44,12 +44,12 @@ fn trial(degree: u16, place: Place, program: Program, known: &Undisturbed, rando
     let number = random.from_one_to(count);
     let target = format!("{rank}.{replica}@#{number}");
     let fault = match place {
-        Place::Payload => format!("flip:{target}"),
-        Place::Heap => format!("heap:{target}"),
-        Place::Flight => format!("wire:{target}"),
-        Place::Received => format!("recv:{target}"),
-        Place::Output => format!("stdout:{target}"),
-        Place::Log => {
+        FlipSite::Payload => format!("flip:{target}"),
+        FlipSite::Heap => format!("heap:{target}"),
+        FlipSite::Flight => format!("wire:{target}"),
+        FlipSite::Received => format!("recv:{target}"),
+        FlipSite::Output => format!("stdout:{target}"),
+        FlipSite::Log => {
             // The sibling before it, in whose stead this one is asked: what it sends is flipped on its way, or it dies
             // before it sends.
             let before = (replica + degree - 1) % degree;

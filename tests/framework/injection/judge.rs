@@ -1,6 +1,6 @@
 //! What became of a fault: an ended job → a record.
 
-use super::{Place, Trial};
+use super::{FlipSite, Trial};
 use crate::Ended;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -50,7 +50,7 @@ pub struct Record {
     /// Program, degree, fault, options, seed.
     pub id: String,
     /// Where the bit was flipped.
-    pub place: Place,
+    pub place: FlipSite,
     /// The degree.
     pub degree: u16,
     /// What became of it.
@@ -86,7 +86,7 @@ impl Record {
         let fate = line["fate"].as_str()?;
         Some(Self {
             id: line["id"].as_str()?.to_owned(),
-            place: Place::named(line["place"].as_str()?)?,
+            place: FlipSite::named(line["place"].as_str()?)?,
             degree: u16::try_from(line["degree"].as_u64()?).ok()?,
             fate: Fate::ALL.into_iter().find(|one| one.name() == fate)?,
             reached: line["reached"].as_bool()?,
@@ -108,7 +108,7 @@ pub(super) fn judge(trial: &Trial, seed: u64, ended: &Ended, out: &str) -> Recor
     let is_right_output = ended.code == Some(0) && ended.out == out;
     let detected = facts.is_detected();
     let is_wrong = facts.sums_differ("sent_sum") || facts.sums_differ("received_sum");
-    let is_printed = trial.place == Place::Output && facts.is_injected();
+    let is_printed = trial.place == FlipSite::Output && facts.is_injected();
     let reached = detected || is_wrong || is_printed || (ended.code == Some(0) && ended.out != out);
     let fate = if ended.hung() || !ended.left.is_empty() {
         Fate::Hung
@@ -144,12 +144,12 @@ impl Facts<'_> {
     fn is_injected(&self) -> bool {
         self.ended.events("injected").any(|record| {
             let is_flip = record["fault"].as_str().is_some_and(|fault| match self.trial.place {
-                Place::Payload => fault.contains("flipped in memory"),
-                Place::Heap => fault.contains("flipped before"),
-                Place::Flight => fault.contains("flipped in flight"),
-                Place::Received => fault.contains("flipped in its buffer"),
-                Place::Log => fault.contains("retention log"),
-                Place::Output => fault.contains("standard output"),
+                FlipSite::Payload => fault.contains("flipped in memory"),
+                FlipSite::Heap => fault.contains("flipped before"),
+                FlipSite::Flight => fault.contains("flipped in flight"),
+                FlipSite::Received => fault.contains("flipped in its buffer"),
+                FlipSite::Log => fault.contains("retention log"),
+                FlipSite::Output => fault.contains("standard output"),
             });
             is_flip && record["replica"] == self.culprit.as_str()
         })
@@ -173,7 +173,7 @@ impl Facts<'_> {
     fn is_of_trigger(&self, record: &Value) -> bool {
         let is_other_transport =
             record["finding"] == "transport-corrupt" && record["supplier"] != self.culprit.as_str();
-        self.trial.place == Place::Log && is_other_transport && record["sender"] == self.trial.target.0
+        self.trial.place == FlipSite::Log && is_other_transport && record["sender"] == self.trial.target.0
     }
 
     fn has_verdict(&self) -> bool {
@@ -189,12 +189,14 @@ impl Facts<'_> {
             votes.into_iter().any(|vote| vote["replica"] == culprit)
         };
         let is_of_fault = |record: &Value| match self.trial.place {
-            Place::Flight | Place::Log => record["finding"] == "transport-corrupt" && record["supplier"] == culprit,
+            FlipSite::Flight | FlipSite::Log => {
+                record["finding"] == "transport-corrupt" && record["supplier"] == culprit
+            }
             _ if record["culprit"] == culprit => true,
             _ if self.trial.degree == 2 => record["finding"] == "undecidable" && votes(record),
             _ => false,
         };
-        let is_behind_digest = matches!(self.trial.place, Place::Flight | Place::Log);
+        let is_behind_digest = matches!(self.trial.place, FlipSite::Flight | FlipSite::Log);
         self.verdicts().any(is_of_fault) || (!is_behind_digest && (self.has_output_verdict() || self.has_strayed()))
     }
 

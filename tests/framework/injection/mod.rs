@@ -29,7 +29,7 @@ use std::time::Duration;
 
 /// Where a bit flips.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, ValueEnum)]
-pub enum Place {
+pub enum FlipSite {
     /// In a payload before it is sent.
     Payload,
     /// In the program's heap or static data.
@@ -44,7 +44,7 @@ pub enum Place {
     Output,
 }
 
-impl Place {
+impl FlipSite {
     /// All of them.
     pub const ALL: [Self; 6] = [Self::Payload, Self::Heap, Self::Flight, Self::Received, Self::Log, Self::Output];
 
@@ -76,7 +76,7 @@ pub struct Campaign {
     /// Degrees of replication, 2 or more.
     pub degrees: Vec<u16>,
     /// Places, in turn.
-    pub places: Vec<Place>,
+    pub places: Vec<FlipSite>,
     /// Whether at r = 2 copies stand ready to judge.
     pub arbitrates: bool,
     /// Number of faults, spread evenly over programs, degrees and places.
@@ -99,7 +99,7 @@ const ARBITRATE: &str = "--arbitrate=0.5";
 struct Trial {
     program: Program,
     degree: u16,
-    place: Place,
+    place: FlipSite,
     /// The replica in which a bit flips.
     target: (u64, u16),
     /// In the words of `--inject`.

@@ -1,6 +1,6 @@
 //! Records → the table of docs/sdc.md.
 
-use super::{Fate, Findings, Place, Record};
+use super::{Fate, Findings, FlipSite, Record};
 use std::fmt::Write;
 use std::path::Path;
 
@@ -50,7 +50,7 @@ impl Findings {
             }
         };
         for degree in &degrees {
-            for place in Place::ALL {
+            for place in FlipSite::ALL {
                 row(&degree.to_string(), place.name(), &|one| one.degree == *degree && one.place == place);
             }
         }
@@ -100,7 +100,7 @@ fn grouped(number: u64) -> String {
 mod tests {
     use super::*;
 
-    fn record(degree: u16, place: Place, fate: Fate) -> Record {
+    fn record(degree: u16, place: FlipSite, fate: Fate) -> Record {
         let reached = matches!(fate, Fate::Detected | Fate::Missed);
         Record { id: String::new(), place, degree, fate, reached, corrected: false, healed: false }
     }
@@ -108,10 +108,10 @@ mod tests {
     #[test]
     fn a_row_for_each_degree_and_place_and_one_for_all() {
         let records = vec![
-            record(3, Place::Heap, Fate::Masked),
-            record(2, Place::Log, Fate::Detected),
-            record(2, Place::Log, Fate::Missed),
-            record(2, Place::Log, Fate::NotInjected),
+            record(3, FlipSite::Heap, Fate::Masked),
+            record(2, FlipSite::Log, Fate::Detected),
+            record(2, FlipSite::Log, Fate::Missed),
+            record(2, FlipSite::Log, Fate::NotInjected),
         ];
         let table = Findings { records, failures: Vec::new() }.table();
         let rows: Vec<_> = table.lines().skip(2).collect();

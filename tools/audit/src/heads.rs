@@ -24,7 +24,7 @@ const PRIORITY: u8 = 10 * 8 + 5;
 
 /// Where heads are noted.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Place {
+pub enum HeadStore {
     /// In this file.
     File(PathBuf),
     /// In the system's log.
@@ -33,7 +33,7 @@ pub enum Place {
     Nowhere,
 }
 
-impl std::str::FromStr for Place {
+impl std::str::FromStr for HeadStore {
     type Err = std::convert::Infallible;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
@@ -98,11 +98,11 @@ impl Note {
     }
 
     /// Writes it there.
-    pub fn write(&self, place: &Place) -> io::Result<()> {
+    pub fn write(&self, place: &HeadStore) -> io::Result<()> {
         match place {
-            Place::Nowhere => Ok(()),
-            Place::Syslog => self.send(Path::new(SYSLOG)),
-            Place::File(path) => {
+            HeadStore::Nowhere => Ok(()),
+            HeadStore::Syslog => self.send(Path::new(SYSLOG)),
+            HeadStore::File(path) => {
                 if let Some(directory) = path.parent() {
                     fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
                 }
@@ -136,12 +136,12 @@ mod tests {
         let path = directory.path().join("below/heads");
         assert_eq!(read(&path).unwrap(), []);
         let note = |number| Note::new(Path::new("/no/log"), "7", Head { number, chain: Chain::START.next("x") });
-        let place = Place::File(path.clone());
+        let place = HeadStore::File(path.clone());
         note(1).write(&place).unwrap();
         OpenOptions::new().append(true).open(&path).unwrap().write_all(b"{\"time\":\n").unwrap();
         note(2).write(&place).unwrap();
         assert_eq!(read(&path).unwrap().iter().map(|note| note.head.number).collect::<Vec<_>>(), [1, 2]);
-        assert_eq!(("none".parse(), "syslog".parse()), (Ok(Place::Nowhere), Ok(Place::Syslog)));
+        assert_eq!(("none".parse(), "syslog".parse()), (Ok(HeadStore::Nowhere), Ok(HeadStore::Syslog)));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! never waits for a file system; a queue that is full loses records, and the log says how many.
 
 use super::chain::Head;
-use super::heads::{Note, Place};
+use super::heads::{HeadStore, Note};
 use super::log::{Log, is_weighty};
 use super::{JOB_END, JOB_START, RECORDS_LOST};
 use background_worker::{Bell, Inbox, Worker};
@@ -47,7 +47,7 @@ pub struct Recorder {
 
 impl Recorder {
     /// Writes to this log from now on, and notes its heads there.
-    pub fn start(mut log: Log, path: PathBuf, job: String, place: Place, bell: Bell) -> io::Result<Self> {
+    pub fn start(mut log: Log, path: PathBuf, job: String, place: HeadStore, bell: Bell) -> io::Result<Self> {
         let notes = Worker::start("redrun-heads", bell.clone(), 0, {
             let path = path.clone();
             move |inbox: &Inbox<Head, io::Error>| {
@@ -179,7 +179,7 @@ mod tests {
     const LONG: Duration = Duration::from_secs(60);
 
     fn start(path: &Path, heads: &Path) -> Recorder {
-        let place = Place::File(heads.to_owned());
+        let place = HeadStore::File(heads.to_owned());
         Recorder::start(Log::open(path).unwrap(), path.to_owned(), "7".into(), place, bell().unwrap()).unwrap()
     }
 

@@ -29,7 +29,7 @@ const NOT_FOUND: [i32; 2] = [127, 126];
 
 /// What every daemon is told on its command line.
 #[derive(Clone, Debug)]
-pub struct Place {
+pub struct DaemonArguments {
     /// Number of the host; absent when Slurm tells.
     pub host: Option<u32>,
     /// Where the parent in the tree listens.
@@ -42,7 +42,7 @@ pub struct Place {
     pub interface: Option<String>,
 }
 
-impl Place {
+impl DaemonArguments {
     fn arguments(&self) -> Vec<String> {
         let host = self.host.map_or(HOST_BY_SLURM.to_owned(), |host| host.to_string());
         let version = env!("CARGO_PKG_VERSION").to_owned();
@@ -122,7 +122,7 @@ pub fn daemon_executable() -> Result<PathBuf> {
 }
 
 /// Starts the daemon of this host.
-pub fn fork(place: &Place, secret: &Secret) -> Result<Starting> {
+pub fn fork(place: &DaemonArguments, secret: &Secret) -> Result<Starting> {
     let executable = daemon_executable()?;
     let mut command = Command::new(&executable);
     command.arg("--guard").args(place.arguments()).stdin(Stdio::piped()).stdout(Stdio::null());
@@ -132,7 +132,7 @@ pub fn fork(place: &Place, secret: &Secret) -> Result<Starting> {
 }
 
 /// Starts the daemon of another host.
-pub fn remote(remote: &Remote, host: &HostName, place: &Place, secret: &Secret) -> Result<Starting> {
+pub fn remote(remote: &Remote, host: &HostName, place: &DaemonArguments, secret: &Secret) -> Result<Starting> {
     let words = [remote.daemon.display().to_string(), "--guard".into()].into_iter().chain(place.arguments());
     let mut command = shell_on(&remote.command, host, words)?;
     let said = quiet(&mut command)?;
@@ -162,7 +162,7 @@ pub fn shell_on(launcher: &[String], host: &HostName, words: impl IntoIterator<I
 }
 
 /// Starts a daemon on every node of the Slurm allocation.
-pub fn slurm(srun: &[String], nodes: &[String], place: &Place, secret: &Secret) -> Result<Starting> {
+pub fn slurm(srun: &[String], nodes: &[String], place: &DaemonArguments, secret: &Secret) -> Result<Starting> {
     let Some((program, options)) = srun.split_first() else { bail!("the launcher's command is empty") };
     let mut command = Command::new(program);
     let count = nodes.len();
@@ -261,7 +261,7 @@ mod tests {
     fn a_launcher_that_fails_is_quoted() {
         let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
         let address: SocketAddr = ([127, 0, 0, 1], 9).into();
-        let place = Place { host: Some(1), parent: address, root: address, fan_out: 2, interface: None };
+        let place = DaemonArguments { host: Some(1), parent: address, root: address, fan_out: 2, interface: None };
         let host = HostName { user: None, name: "far".into() };
         for (command, says) in [
             (words(&["sh", "-c", "echo no route to $0 >&2; exit 255"]), "no route to far"),

@@ -4,7 +4,7 @@
 //! (that is what this mode is for), so places are counted in lines and bytes of the last line, not in bytes of all.
 //! What a replica has printed beyond the leader is kept.
 
-use super::place::Place;
+use super::position::TextPosition;
 use super::restored::Restored;
 use redrt_types::ReplicaIndex;
 use std::collections::VecDeque;
@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 struct Source {
     index: ReplicaIndex,
     /// Where its kept text begins.
-    place: Place,
+    place: TextPosition,
     /// What it has printed beyond what was shown.
     pending: VecDeque<u8>,
     /// All that it has printed.
@@ -27,7 +27,7 @@ impl Source {
     fn new(index: ReplicaIndex) -> Self {
         Self {
             index,
-            place: Place::default(),
+            place: TextPosition::default(),
             pending: VecDeque::new(),
             printed_bytes: 0,
             late_bytes: 0,
@@ -36,7 +36,7 @@ impl Source {
     }
 
     /// Drops what lies before a place.
-    fn skip_to(&mut self, shown: &Place) {
+    fn skip_to(&mut self, shown: &TextPosition) {
         while !self.pending.is_empty() {
             let line_end = self.pending.iter().position(|byte| *byte == b'\n');
             let count = if self.place.lines < shown.lines {
@@ -66,14 +66,14 @@ impl Source {
 pub(super) struct LeaderStream {
     /// In order of leadership.
     sources: Vec<Source>,
-    shown: Place,
+    shown: TextPosition,
     shown_bytes: u64,
 }
 
 impl LeaderStream {
     pub fn new(replicas: impl IntoIterator<Item = ReplicaIndex>) -> Self {
         let sources = replicas.into_iter().map(Source::new).collect();
-        Self { sources, shown: Place::default(), shown_bytes: 0 }
+        Self { sources, shown: TextPosition::default(), shown_bytes: 0 }
     }
 
     /// See [`super::sphere_stream::SphereStream::go_back`]. Their texts are taken to be as long as that of the leader.

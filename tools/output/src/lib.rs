@@ -6,7 +6,7 @@ pub mod corruption;
 mod leader;
 pub mod lines;
 pub mod mismatch;
-mod place;
+mod position;
 pub mod restored;
 pub mod sphere_stream;
 mod voted;

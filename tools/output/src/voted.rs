@@ -27,7 +27,7 @@
 //! ([`VotedStream::ahead_bytes`]).
 
 use super::mismatch::{EXCERPT_BYTES_MAX, Finding, OutputMismatch, Side};
-use super::place::Place;
+use super::position::TextPosition;
 use super::restored::Restored;
 use redrt_types::{Kinship, ReplicaIndex, ReplicaSet};
 use std::collections::VecDeque;
@@ -65,7 +65,7 @@ struct Source {
     state: State,
     /// Offset in the shown text up to which it was compared; what it has printed from there on is `pending`.
     offset: u64,
-    place: Place,
+    place: TextPosition,
     pending: VecDeque<u8>,
     /// All that it has printed, what its source had printed before it was copied among it.
     printed_bytes: u64,
@@ -84,7 +84,7 @@ impl Source {
             index,
             state: State::Counting,
             offset: 0,
-            place: Place::default(),
+            place: TextPosition::default(),
             pending: VecDeque::new(),
             printed_bytes: 0,
             late_bytes: 0,
@@ -134,7 +134,7 @@ impl Source {
 }
 
 /// What is left of the line that `place` is in, and what follows up to its end.
-fn excerpt(place: &Place, rest: impl Iterator<Item = u8>) -> Vec<u8> {
+fn excerpt(place: &TextPosition, rest: impl Iterator<Item = u8>) -> Vec<u8> {
     let mut text = place.tail().to_vec();
     text.extend(rest.take_while(|byte| *byte != b'\n').take(EXCERPT_BYTES_MAX / 2));
     text
@@ -149,7 +149,7 @@ pub(super) struct VotedStream {
     kinship: Kinship,
     /// The end of the shown text.
     history: VecDeque<u8>,
-    shown: Place,
+    shown: TextPosition,
     shown_bytes: u64,
     /// Where no majority is possible, nothing more is shown.
     stops_undecided: bool,
@@ -163,7 +163,7 @@ impl VotedStream {
             sources: replicas.into_iter().map(Source::new).collect(),
             kinship: Kinship::default(),
             history: VecDeque::new(),
-            shown: Place::default(),
+            shown: TextPosition::default(),
             shown_bytes: 0,
             stops_undecided,
             has_stopped: false,

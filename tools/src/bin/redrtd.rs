@@ -4,7 +4,7 @@
 use anyhow::{Context, Result, bail};
 use clap::{Args, Parser};
 use control_network::handing;
-use control_network::launcher::{HOST_BY_SLURM, Place};
+use control_network::launcher::{DaemonArguments, HOST_BY_SLURM};
 use redrt_tools::pool::facts;
 use redrt_tools::redrtd;
 use std::net::SocketAddr;
@@ -82,7 +82,7 @@ fn run() -> Result<i32> {
     let host = host_number(&arguments.host)?;
     let secret = handing::read_line(std::io::stdin())?;
     let Daemon { fan_out, root, interface, connect, .. } = arguments;
-    redrtd::run(Place { host: Some(host), parent: connect, root, fan_out, interface }, &secret)?;
+    redrtd::run(DaemonArguments { host: Some(host), parent: connect, root, fan_out, interface }, &secret)?;
     Ok(0)
 }
 

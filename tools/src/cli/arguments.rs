@@ -249,7 +249,7 @@ pub struct Arguments {
     /// nowhere (none): what a log that was cut or emptied cannot match (redreport verify) [default:
     /// ~/.local/state/redrt/audit-heads]
     #[arg(long = "audit-heads", value_name = "FILE", env = "REDRT_AUDIT_HEADS", help_heading = "Output")]
-    pub audit_heads: Option<heads::Place>,
+    pub audit_heads: Option<heads::HeadStore>,
 
     /// Tell Prometheus how the job is, at http://ADDRESS/metrics: HOST:PORT, or PORT for this host alone; port 0 takes
     /// one that is free

@@ -91,7 +91,7 @@ pub struct Job {
     /// Where the audit log goes.
     pub audit: Option<PathBuf>,
     /// Where the heads of the audit log are noted.
-    pub audit_heads: heads::Place,
+    pub audit_heads: heads::HeadStore,
     /// Where metrics are told.
     pub metrics: Option<SocketAddr>,
     /// Where a profile of the run goes.
@@ -305,8 +305,8 @@ fn assemble_with(
         audit_heads: arguments
             .audit_heads
             .clone()
-            .or_else(|| heads::default_file().map(heads::Place::File))
-            .unwrap_or(heads::Place::Nowhere),
+            .or_else(|| heads::default_file().map(heads::HeadStore::File))
+            .unwrap_or(heads::HeadStore::Nowhere),
         metrics: arguments.metrics.as_deref().map(metrics_address).transpose()?,
         profile: arguments.profile.clone(),
         json_summary: arguments.json_summary.clone(),

@@ -1,6 +1,6 @@
 //! `redplan advise`: the ranked table.
 
-use super::answer::{Answer, Cell, Table};
+use super::answer::{Answer, AnswerTable, Cell};
 use super::arguments::{Advise, By};
 use super::learn::mtbf_note;
 use super::picture::Picture;
@@ -173,7 +173,7 @@ pub(super) fn answer(arguments: &Advise, store: Option<&Path>) -> Result<Answer>
     Ok(Answer { tables: vec![table(&advice.rows)], notes, picture })
 }
 
-fn table(rows: &[Row]) -> Table {
+fn table(rows: &[Row]) -> AnswerTable {
     let columns = vec![
         ("degree", "r"),
         ("spares", "spares"),
@@ -217,7 +217,7 @@ fn table(rows: &[Row]) -> Table {
             Cell::text(row.command.clone()),
         ]
     };
-    Table { title: "Configurations, the best first".into(), columns, rows: rows.iter().map(cells).collect() }
+    AnswerTable { title: "Configurations, the best first".into(), columns, rows: rows.iter().map(cells).collect() }
 }
 
 /// Time over host hours: what is to the lower left is better.

@@ -6,14 +6,14 @@ use std::fmt::Write;
 
 /// An answer.
 pub(super) struct Answer {
-    pub(super) tables: Vec<Table>,
+    pub(super) tables: Vec<AnswerTable>,
     /// What was assumed, and what to do next.
     pub(super) notes: Vec<String>,
     pub(super) picture: Option<Picture>,
 }
 
 /// One table.
-pub(super) struct Table {
+pub(super) struct AnswerTable {
     pub(super) title: String,
     /// The name in JSON, which has the unit, and the heading.
     pub(super) columns: Vec<(&'static str, &'static str)>,
@@ -90,12 +90,12 @@ fn seconds_text(value: f64) -> String {
 }
 
 impl Answer {
-    pub(super) fn new(tables: Vec<Table>) -> Self {
+    pub(super) fn new(tables: Vec<AnswerTable>) -> Self {
         Self { tables, notes: Vec::new(), picture: None }
     }
 
     pub(super) fn to_json(&self) -> Value {
-        let row = |table: &Table, cells: &Vec<Cell>| {
+        let row = |table: &AnswerTable, cells: &Vec<Cell>| {
             let pairs = table.columns.iter().zip(cells).map(|((key, _), cell)| ((*key).to_owned(), cell.value.clone()));
             Value::Object(pairs.collect::<Map<_, _>>())
         };
@@ -119,7 +119,7 @@ impl Answer {
     }
 }
 
-impl Table {
+impl AnswerTable {
     fn write(&self, text: &mut String) {
         let _ = writeln!(text, "{}", self.title);
         let length = |text: &str| text.chars().count();

@@ -1,7 +1,7 @@
 //! `redplan cluster`: who rolls back with whom, and who shares a code.
 
 use super::advise::read_limited;
-use super::answer::{Answer, Cell, Table};
+use super::answer::{Answer, AnswerTable, Cell};
 use super::arguments::Cluster;
 use super::picture::Picture;
 use crate::cli::UsageError;
@@ -84,7 +84,7 @@ pub(super) fn answer(arguments: &Cluster) -> Result<Answer> {
     Ok(Answer { tables: vec![table(&shown, &baseline)], notes, picture: Some(picture(&candidates, chosen)) })
 }
 
-fn table(shown: &[&Candidate], baseline: &Dimensions) -> Table {
+fn table(shown: &[&Candidate], baseline: &Dimensions) -> AnswerTable {
     let columns = vec![
         ("name", "clustering"),
         ("clusters", "clusters"),
@@ -108,7 +108,7 @@ fn table(shown: &[&Candidate], baseline: &Dimensions) -> Table {
     let mut rows: Vec<_> =
         shown.iter().map(|one| cells(&one.name, Some(one.clusters as u64), &one.dimensions)).collect();
     rows.push(cells("baseline", None, baseline));
-    Table { title: "Clusterings; less is better in each of the four".into(), columns, rows }
+    AnswerTable { title: "Clusterings; less is better in each of the four".into(), columns, rows }
 }
 
 /// The chosen one beside those that a user would think of first.

@@ -1,11 +1,11 @@
 //! `redplan learn` and `redplan known`: profiles and facts of the site, from audit logs and profile files.
 
 use super::advise::read_profile;
-use super::answer::{Answer, Cell, Table};
+use super::answer::{Answer, AnswerTable, Cell};
 use super::store::{Additions, Store};
 use crate::redreport::LOG_END;
 use crate::redreport::hosts::State;
-use crate::redreport::job::{Job, Life};
+use crate::redreport::job::{Life, ReportedJob};
 use crate::redreport::report::Report;
 use crate::redrun::profile::PROFILE_END;
 use anyhow::{Context, Result, bail};
@@ -69,7 +69,7 @@ pub(super) fn learn(store: &Path, files: &[PathBuf]) -> Result<Answer> {
 }
 
 /// The time of a run in which nothing went wrong.
-fn profile(job: &Job) -> Option<Profile> {
+fn profile(job: &ReportedJob) -> Option<Profile> {
     let is_clean = job.exit_code == Some(0) && job.windows.is_empty() && job.copies.is_empty();
     let profile = Profile {
         format: FORMAT,
@@ -97,7 +97,7 @@ fn profile(job: &Job) -> Option<Profile> {
 
 /// For how long the job had each host, and how often it lost one. A host is lost when all replicas that live there are
 /// lost together; where only some are, a process failed.
-fn host_facts(job: &Job) -> Vec<HostFacts> {
+fn host_facts(job: &ReportedJob) -> Vec<HostFacts> {
     let mut by_host = BTreeMap::<&str, Vec<&Life>>::new();
     job.lives.iter().for_each(|life| by_host.entry(&life.host).or_default().push(life));
     let facts = by_host.into_iter().map(|(host, lives)| {
@@ -146,7 +146,7 @@ pub(super) fn known(store: &Store) -> Result<Answer> {
         ("beta", "a replica adds"),
         ("beta_by", "by"),
     ];
-    let programs = Table { title: "Programs".into(), columns, rows: programs.iter().map(row).collect() };
+    let programs = AnswerTable { title: "Programs".into(), columns, rows: programs.iter().map(row).collect() };
     let row = |facts: &HostFacts| {
         vec![
             Cell::text(facts.host.clone()),
@@ -156,7 +156,7 @@ pub(super) fn known(store: &Store) -> Result<Answer> {
         ]
     };
     let columns = vec![("host", "host"), ("hours", "hours"), ("losses", "losses"), ("state", "state")];
-    let site = Table { title: "Hosts".into(), columns, rows: hosts.iter().map(row).collect() };
+    let site = AnswerTable { title: "Hosts".into(), columns, rows: hosts.iter().map(row).collect() };
     let mut answer = Answer::new(vec![programs, site]);
     if let Some(mtbf) = Mtbf::new(&hosts) {
         answer.notes.push(mtbf_note(&mtbf));

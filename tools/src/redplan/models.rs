@@ -1,6 +1,6 @@
 //! The single models: each command has one table or two.
 
-use super::answer::{Answer, Cell, Table};
+use super::answer::{Answer, AnswerTable, Cell};
 use super::arguments::{Detect, Interval, Partial, Scale, SpareChoice, Spares};
 use super::picture::Picture;
 use crate::cli::UsageError;
@@ -43,14 +43,14 @@ pub(super) fn interval(arguments: &Interval) -> Result<Answer, UsageError> {
         vec![Cell::text(name), of(Cell::seconds, usable), of(|value| Cell::number(value, 3), usable.map(stretch))]
     });
     let columns = vec![("by", "by"), ("interval_s", "work between checkpoints"), ("stretch", "time over work")];
-    let mut tables = vec![Table { title: "Checkpoint interval".into(), columns, rows: rows.collect() }];
+    let mut tables = vec![AnswerTable { title: "Checkpoint interval".into(), columns, rows: rows.collect() }];
     if let Some(work) = work {
         tables.push(first_points(work, mtti, checkpoint, restart, lost_share));
     }
     Ok(Answer::new(tables))
 }
 
-fn first_points(work: f64, mtti: f64, checkpoint: f64, restart: f64, lost_share: f64) -> Table {
+fn first_points(work: f64, mtti: f64, checkpoint: f64, restart: f64, lost_share: f64) -> AnswerTable {
     let interval = daly_higher_order(mtti, checkpoint);
     let point = FirstPoint { work, interval, restart, lost_share, relaunch: 0.0 };
     let saving = Saving { interval, first: 0.0, stop: checkpoint, background: 0.0, slowdown: 0.0 };
@@ -76,7 +76,7 @@ fn first_points(work: f64, mtti: f64, checkpoint: f64, restart: f64, lost_share:
     rows.push(vec![Cell::text("no checkpoints"), Cell::absent(), Cell::absent(), never]);
     let columns =
         vec![("by", "by"), ("k", "share of the work"), ("first_s", "first checkpoint"), ("time_s", "expected time")];
-    Table { title: "First protection point".into(), columns, rows }
+    AnswerTable { title: "First protection point".into(), columns, rows }
 }
 
 /// One curve of figure 3.9: hours at this many ranks.
@@ -117,7 +117,7 @@ pub(super) fn scale(arguments: &Scale) -> Result<Answer, UsageError> {
     ];
     let title = if as_published { "Time of the job, as published" } else { "Time of the job" };
     let rows = (0..=8).map(|number| row(at(number, 8).round())).collect();
-    let mut answer = Answer::new(vec![Table { title: title.into(), columns, rows }]);
+    let mut answer = Answer::new(vec![AnswerTable { title: title.into(), columns, rows }]);
     let difference = |ranks: f64| curve.with_cloning(ranks) - curve.without_cloning(ranks, 3.0);
     answer.notes.push(match crossover(from, to, difference) {
         Some(ranks) => format!("r = 2 with cloning is faster than r = 3 up to {ranks:.0} ranks"),
@@ -165,7 +165,8 @@ pub(super) fn partial(arguments: &Partial) -> Result<Answer, UsageError> {
         ("capacity", "capacity over none"),
     ];
     let rows = (0..=10).map(|tenth| row(f64::from(tenth) / 10.0)).collect();
-    let mut answer = Answer::new(vec![Table { title: "Partial replication with checkpoints".into(), columns, rows }]);
+    let mut answer =
+        Answer::new(vec![AnswerTable { title: "Partial replication with checkpoints".into(), columns, rows }]);
     // The stretch does not depend on the work.
     let stretches: Vec<_> = (0..=40).map(|part| f64::from(part) / 40.0).map(|at| (at * 100.0, stretch(at))).collect();
     let lines = work.iter().map(|work| {
@@ -203,14 +204,14 @@ pub(super) fn spares(arguments: &Spares) -> Result<Answer, UsageError> {
         row("spares that suffice in 99.9 % of runs", count(0.999)),
     ];
     let columns = vec![("quantity", ""), ("value", "")];
-    let pool = Table { title: "Spare hosts".into(), columns: columns.clone(), rows };
+    let pool = AnswerTable { title: "Spare hosts".into(), columns: columns.clone(), rows };
     let lost = -(-sphere_loss_rate(ranks, degree, mttf, window) * time).exp_m1();
     let rows = vec![
         row("a given host fails in a window", Cell::tiny(loss(window, mttf))),
         row("all replicas of a rank are lost in the job", Cell::tiny(lost)),
         row("a corruption in the job hits a window", Cell::tiny(corruption(window, f64::from(degree), ranks, time))),
     ];
-    Ok(Answer::new(vec![pool, Table { title: "Probabilities".into(), columns, rows }]))
+    Ok(Answer::new(vec![pool, AnswerTable { title: "Probabilities".into(), columns, rows }]))
 }
 
 pub(super) fn spare_choice(arguments: &SpareChoice) -> Result<Answer, UsageError> {
@@ -238,7 +239,7 @@ pub(super) fn spare_choice(arguments: &SpareChoice) -> Result<Answer, UsageError
         ("better", "better"),
     ];
     let rows = [0.0, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 1.0].into_iter().map(row).collect();
-    let mut answer = Answer::new(vec![Table { title: "After the loss of a host".into(), columns, rows }]);
+    let mut answer = Answer::new(vec![AnswerTable { title: "After the loss of a host".into(), columns, rows }]);
     answer.notes.push(match choice.point() {
         never if never >= 1.0 => "A spare is always better".into(),
         always if always <= 0.0 => "The remaining hosts are always better".into(),
@@ -258,7 +259,8 @@ pub(super) fn detect(arguments: &Detect) -> Result<Answer, UsageError> {
     ];
     rows.extend(interval.map(|interval| row("work that is done again, mean", redo_mean(interval))));
     let columns = vec![("quantity", ""), ("value_s", "")];
-    let mut answer = Answer::new(vec![Table { title: "A detector that asks host after host".into(), columns, rows }]);
+    let mut answer =
+        Answer::new(vec![AnswerTable { title: "A detector that asks host after host".into(), columns, rows }]);
     let here =
         "redrt finds a dead process at once, and a dead host within redrun --detect-timeout, whatever their number";
     answer.notes.push(here.into());

@@ -2,7 +2,7 @@
 
 use crate::cli::{Generate, UsageError};
 use audit_log::chain::Head;
-use audit_log::heads::Place;
+use audit_log::heads::HeadStore;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -46,7 +46,7 @@ pub(super) enum What {
         /// Where redrun has noted heads of logs (redrun --audit-heads): those of these logs must be in them [default:
         /// the file of this user]
         #[arg(long, value_name = "FILE", env = "REDRT_AUDIT_HEADS")]
-        noted: Option<Place>,
+        noted: Option<HeadStore>,
 
         /// What redrun printed as the head when it ended (NUMBER:DIGITS): that record must be in one of the logs
         #[arg(long = "head", value_name = "HEAD")]

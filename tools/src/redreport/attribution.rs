@@ -1,6 +1,6 @@
 //! Software or hardware, over the jobs of all logs: verdicts in, what they have in common out (`attribution`).
 
-use super::job::{Job, Placed, Verdict, rank_of};
+use super::job::{Placed, ReportedJob, Verdict, rank_of};
 use attribution::{Evidence, Finding, Judgement, Life, Site, Standing, Who};
 use std::collections::BTreeSet;
 
@@ -30,7 +30,7 @@ fn all_differ(verdict: &Verdict) -> bool {
     all > 2 && different == all
 }
 
-fn finding(number: usize, job: &Job, verdict: &Verdict) -> Option<Finding> {
+fn finding(number: usize, job: &ReportedJob, verdict: &Verdict) -> Option<Finding> {
     if verdict.finding == "transport-corrupt" {
         // Its way changed it, and not the program or what computed it.
         return None;
@@ -61,7 +61,7 @@ fn finding(number: usize, job: &Job, verdict: &Verdict) -> Option<Finding> {
 impl Attribution {
     /// Of these jobs; those with injected faults only if they count.
     #[must_use]
-    pub fn new(jobs: &[Job], counts_injected: bool) -> Self {
+    pub fn new(jobs: &[ReportedJob], counts_injected: bool) -> Self {
         let (mut evidence, mut count, mut findings) = (Evidence::default(), 0, Vec::new());
         for (number, job) in jobs.iter().enumerate() {
             let counts = counts_injected || job.injected == 0;

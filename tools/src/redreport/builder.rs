@@ -80,7 +80,7 @@ struct OfMessage {
 
 /// The jobs of a log, in order, and what could not be understood.
 #[must_use]
-pub fn jobs(log: &str, reading: &Reading) -> (Vec<Job>, Vec<String>) {
+pub fn jobs(log: &str, reading: &Reading) -> (Vec<ReportedJob>, Vec<String>) {
     let (mut jobs, mut problems) = (Vec::new(), Vec::new());
     let mut builder: Option<Builder> = None;
     for record in &reading.records {
@@ -104,7 +104,7 @@ pub fn jobs(log: &str, reading: &Reading) -> (Vec<Job>, Vec<String>) {
 }
 
 struct Builder {
-    job: Job,
+    job: ReportedJob,
     begin: Duration,
     last_s: f64,
     /// Verdicts by what they are about.
@@ -117,7 +117,7 @@ struct Builder {
 impl Builder {
     fn new(log: &str, record: &Record) -> serde_json::Result<Self> {
         let Start { job, hosts, programs, ranks, degrees } = record.read()?;
-        let job = Job {
+        let job = ReportedJob {
             job,
             log: log.to_owned(),
             start: time::timestamp(UNIX_EPOCH + record.time),
@@ -305,7 +305,7 @@ impl Builder {
         }
     }
 
-    fn finish(mut self) -> Job {
+    fn finish(mut self) -> ReportedJob {
         for replica in self.running.keys().cloned().collect::<Vec<_>>() {
             self.end_life(&replica, self.last_s, false);
         }

@@ -6,7 +6,7 @@
 //! no host's fault (`attribution`). Jobs into which faults were injected count only if that is asked for.
 
 use super::attribution::Attribution;
-use super::job::Job;
+use super::job::ReportedJob;
 use super::text::counted;
 use attribution::Standing;
 use job_report::drain_command;
@@ -69,7 +69,7 @@ pub enum State {
 
 /// All hosts of these jobs, the sickest first.
 #[must_use]
-pub fn hosts(jobs: &[Job], counts_injected: bool, attribution: &Attribution) -> Vec<Host> {
+pub fn hosts(jobs: &[ReportedJob], counts_injected: bool, attribution: &Attribution) -> Vec<Host> {
     let mut hosts = BTreeMap::<String, Host>::new();
     let mut jobs_with_verdicts = BTreeMap::<String, BTreeSet<&str>>::new();
     for (job_number, job) in jobs.iter().enumerate().filter(|(_, job)| counts_injected || job.injected == 0) {

@@ -5,7 +5,7 @@
 mod timeline;
 
 use super::hosts::{Host, State};
-use super::job::{Coverage, Job, Redundancy};
+use super::job::{Coverage, Redundancy, ReportedJob};
 use super::report::Report;
 use super::text::{bytes_text, counted, evidence_text, seconds_text, verdict_text};
 use attribution::{Cause, Conclusion};
@@ -193,7 +193,7 @@ fn attribution(page: &mut String, report: &Report) -> fmt::Result {
     table(page, "attribution", &heads, report.attribution.iter().map(row).collect())
 }
 
-fn verdicts(page: &mut String, jobs: &[Job]) -> fmt::Result {
+fn verdicts(page: &mut String, jobs: &[ReportedJob]) -> fmt::Result {
     writeln!(page, "<h2>Messages and lines of output that differed</h2>")?;
     let mut rows = Vec::new();
     for job in jobs {
@@ -246,7 +246,7 @@ fn coverage(page: &mut String, report: &Report) -> fmt::Result {
     let communicators = &report.totals.communicators;
     let rows = communicators.iter().map(|one| vec![text(&one.communicator), count(one.messages), sized(one.bytes)]);
     table(page, "communicators", &["Communicator", "#Messages", "#Bytes"], rows.collect())?;
-    let row = |job: &Job, one: &Coverage| {
+    let row = |job: &ReportedJob, one: &Coverage| {
         vec![
             text(&job.job),
             text(&one.replica),
@@ -261,7 +261,7 @@ fn coverage(page: &mut String, report: &Report) -> fmt::Result {
     table(page, "coverage", &heads, rows.collect())
 }
 
-fn incidents(page: &mut String, jobs: &[Job]) -> fmt::Result {
+fn incidents(page: &mut String, jobs: &[ReportedJob]) -> fmt::Result {
     writeln!(page, "<h2>Everything else that happened</h2>")?;
     let mut rows = Vec::new();
     for job in jobs {
@@ -281,7 +281,7 @@ fn incidents(page: &mut String, jobs: &[Job]) -> fmt::Result {
 
 fn jobs(page: &mut String, report: &Report) -> fmt::Result {
     writeln!(page, "<h2>Jobs</h2>")?;
-    let row = |job: &Job| {
+    let row = |job: &ReportedJob| {
         let (low, high) =
             (job.degrees.iter().min().copied().unwrap_or(0), job.degrees.iter().max().copied().unwrap_or(0));
         vec![

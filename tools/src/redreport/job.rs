@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 /// One job.
 #[derive(Clone, Debug, Serialize)]
-pub struct Job {
+pub struct ReportedJob {
     /// Its identity.
     pub job: String,
     /// The file it is recorded in.

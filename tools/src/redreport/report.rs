@@ -3,7 +3,7 @@
 use super::attribution::Attribution;
 use super::builder::jobs;
 use super::hosts::{Host, hosts};
-use super::job::{Communicator, Job, Window, rank_of};
+use super::job::{Communicator, ReportedJob, Window, rank_of};
 use attribution::Conclusion;
 use audit_log::read::{End, Reading};
 use serde::Serialize;
@@ -21,7 +21,7 @@ pub struct Report {
     /// Software or hardware: what the verdicts of all jobs have in common.
     pub attribution: Vec<Conclusion>,
     /// Each job.
-    pub jobs: Vec<Job>,
+    pub jobs: Vec<ReportedJob>,
     /// How each rank of each job fared, those that had trouble.
     pub spheres: Vec<Sphere>,
 }
@@ -125,11 +125,11 @@ impl Report {
     }
 }
 
-fn length_s(window: &Window, job: &Job) -> f64 {
+fn length_s(window: &Window, job: &ReportedJob) -> f64 {
     window.to_s.unwrap_or(job.elapsed_s) - window.from_s
 }
 
-fn totals(jobs: &[Job]) -> Totals {
+fn totals(jobs: &[ReportedJob]) -> Totals {
     let mut totals = Totals {
         jobs: jobs.len(),
         jobs_with_injected_faults: jobs.iter().filter(|job| job.injected > 0).count(),
@@ -169,7 +169,7 @@ fn totals(jobs: &[Job]) -> Totals {
 }
 
 /// The ranks of a job that had trouble.
-fn spheres(job: &Job) -> Vec<Sphere> {
+fn spheres(job: &ReportedJob) -> Vec<Sphere> {
     let sphere = |rank: u64| {
         let degree = usize::try_from(rank).ok().and_then(|rank| job.degrees.get(rank)).copied().unwrap_or(0);
         let windows: Vec<_> = job.windows.iter().filter(|window| rank_of(&window.replica) == rank).collect();

@@ -1,7 +1,7 @@
 //! The report for a terminal.
 
 use super::hosts::State;
-use super::job::{Job, Verdict};
+use super::job::{ReportedJob, Verdict};
 use super::report::Report;
 use job_report::{share_text, time_text};
 use std::fmt::Write;
@@ -166,7 +166,7 @@ pub fn summary(report: &Report) -> String {
     text
 }
 
-fn tell_job(job: &Job, line: &mut impl FnMut(usize, String)) {
+fn tell_job(job: &ReportedJob, line: &mut impl FnMut(usize, String)) {
     let end = match job.exit_code {
         Some(code) => format!("exit code {code}"),
         None => "no end recorded".into(),

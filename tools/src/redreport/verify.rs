@@ -4,7 +4,7 @@ use super::{LOG_END, files};
 use anyhow::{Context, Result};
 use audit_log::JOB_START;
 use audit_log::chain::Head;
-use audit_log::heads::{self, Note, Place};
+use audit_log::heads::{self, HeadStore, Note};
 use audit_log::read::{End, Reading, read};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -17,11 +17,13 @@ const PROBLEMS_MAX: usize = 20;
 const CUT: u8 = 3;
 
 /// Tells what is wrong with the logs, and that nothing is.
-pub(super) fn verify(logs: &[PathBuf], heads: &[Head], noted: Option<&Place>) -> Result<ExitCode> {
-    let noted = noted.cloned().or_else(|| heads::default_file().map(Place::File));
+pub(super) fn verify(logs: &[PathBuf], heads: &[Head], noted: Option<&HeadStore>) -> Result<ExitCode> {
+    let noted = noted.cloned().or_else(|| heads::default_file().map(HeadStore::File));
     let notes = match &noted {
-        Some(Place::File(path)) => heads::read(path).with_context(|| format!("Failed to read {}", path.display()))?,
-        Some(Place::Syslog | Place::Nowhere) | None => Vec::new(),
+        Some(HeadStore::File(path)) => {
+            heads::read(path).with_context(|| format!("Failed to read {}", path.display()))?
+        }
+        Some(HeadStore::Syslog | HeadStore::Nowhere) | None => Vec::new(),
     };
     let mut missing = heads.to_vec();
     let (mut is_changed, mut is_cut) = (false, false);

@@ -2,13 +2,13 @@
 
 use super::child::{Child, Kind, Read};
 use super::copying::{Reply, Task, Word};
-use super::{Daemon, Job};
+use super::{Daemon, LaunchedJob};
 use anyhow::{Context, Result};
 use control_network::link::{Link, Received};
 use nix::sys::epoll::{EpollEvent, EpollFlags};
 use redrt_types::{Incarnation, ReplicaId};
 use redrt_wire::clone::{CloneId, CloneOrder, CloneStep, Newcomer, Position};
-use redrt_wire::control::{FromAgent, Place, ToAgent};
+use redrt_wire::control::{CopyPlace, FromAgent, ToAgent};
 use redrt_wire::daemon::{FromDaemon, Stream};
 use redrt_wire::event::Event;
 use redrt_wire::fault::ProcessFault;
@@ -76,7 +76,7 @@ impl Daemon {
         self.tell(&FromDaemon::Clone { id, step: failed(what) });
     }
 
-    fn job(&self) -> Result<&Job> {
+    fn job(&self) -> Result<&LaunchedJob> {
         self.job.as_ref().context("there is no job yet")
     }
 
@@ -265,7 +265,7 @@ impl Daemon {
         let host_number = self.post.host();
         let alive = self.children.iter().filter(|child| child.exit.is_none()).count() as u32;
         let child = &mut self.children[number];
-        let place = Place {
+        let place = CopyPlace {
             me: child.replica,
             incarnation,
             host: self.host.clone(),

@@ -18,7 +18,7 @@ mod sweep;
 use crate::foreign::{self, Foreign};
 use crate::jobs;
 use anyhow::{Context, Result, bail};
-use control_network::launcher::Place;
+use control_network::launcher::DaemonArguments;
 use control_network::link::Received;
 pub use copying::{HELPER_FLAG, help};
 use guard::Guard;
@@ -57,7 +57,7 @@ const POST_TOKEN: u64 = u64::MAX;
 const SIGNAL_TOKEN: u64 = u64::MAX - 1;
 
 /// Takes its place below `redrun`, runs its part of the job and returns when there is nothing left of it.
-pub fn run(place: Place, secret: &Secret) -> Result<()> {
+pub fn run(place: DaemonArguments, secret: &Secret) -> Result<()> {
     let guard = Guard::of_this_process();
     // Where that cannot be had, news take a little longer.
     crate::prompt::wish();
@@ -78,7 +78,7 @@ struct Daemon {
     epoll: Epoll,
     signals: SignalFd,
     host: String,
-    job: Option<Job>,
+    job: Option<LaunchedJob>,
     /// Replicas that are still to be started: one after the other, with a look at everything else in between, as beats
     /// are due.
     unstarted: VecDeque<ReplicaId>,
@@ -96,7 +96,7 @@ struct Daemon {
 }
 
 /// What is known once the job was launched.
-struct Job {
+struct LaunchedJob {
     /// For redctl.
     _entry: Option<jobs::Entry>,
     launch: Launch,
@@ -295,7 +295,7 @@ impl Daemon {
             .then_some(SharedMemory { fd: spawn::SHARED_MEMORY_FD, slot_count: launch.world.process_count() });
         self.unstarted = own.into();
         let entry = jobs::write_down(launch.job, &self.host, self.post.root(), self.post.secret());
-        self.job = Some(Job { _entry: entry.ok(), view: launch.view.clone(), launch, prepared, shared_memory });
+        self.job = Some(LaunchedJob { _entry: entry.ok(), view: launch.view.clone(), launch, prepared, shared_memory });
         Ok(())
     }
 

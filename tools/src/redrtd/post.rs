@@ -6,7 +6,7 @@
 use anyhow::{Context, Result};
 use control_network::door;
 use control_network::hub::{Event, Hub, LinkId};
-use control_network::launcher::{self, Place, Starting};
+use control_network::launcher::{self, DaemonArguments, Starting};
 use control_network::session::Session;
 use host_watch::shape;
 use host_watch::{Arbiter, Duty, Observer, Refusals, TICKS};
@@ -54,7 +54,7 @@ enum Role {
 
 /// See the module.
 pub struct Post {
-    place: Place,
+    place: DaemonArguments,
     hub: Hub,
     name: String,
     roles: BTreeMap<LinkId, Role>,
@@ -79,7 +79,7 @@ pub struct Post {
 
 impl Post {
     /// Connects to the parent and attaches.
-    pub fn take(place: Place, name: String, secret: &Secret) -> Result<Self> {
+    pub fn take(place: DaemonArguments, name: String, secret: &Secret) -> Result<Self> {
         let what = if place.parent == place.root { "redrun" } else { "the daemon above" };
         let opened = door::dial(place.parent, secret, CONNECT_TIME_MAX)
             .with_context(|| format!("Failed to connect to {what} at {}", place.parent))?;
@@ -419,7 +419,7 @@ impl Post {
     fn grow(&mut self, growth: &Growth) {
         let remote = &growth.remote;
         for (host, name) in &growth.hosts {
-            let place = Place {
+            let place = DaemonArguments {
                 host: Some(*host),
                 parent: self.hub.address(),
                 root: remote.root,

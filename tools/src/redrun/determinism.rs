@@ -65,13 +65,13 @@ fn call_name(function: &str) -> String {
 }
 
 /// A place in the program that sends what differs.
-struct Place<'a> {
+struct SendSite<'a> {
     first: &'a Nondeterministic,
     stacks: BTreeMap<ReplicaId, Stack>,
     count: u64,
 }
 
-impl<'a> Place<'a> {
+impl<'a> SendSite<'a> {
     /// The places, in the order in which the first message of each was sent.
     fn all(check: &'a Check, symbols: &mut Symbols) -> Vec<Self> {
         let mut places: Vec<Self> = Vec::new();
@@ -152,7 +152,7 @@ pub(super) struct Verdict {
 }
 
 fn verdict(check: &Check, compared: u64) -> Verdict {
-    let places = Place::all(check, &mut Symbols::default());
+    let places = SendSite::all(check, &mut Symbols::default());
     let mut lines = Vec::new();
     if check.is_clean() {
         lines.push(format!("the program was deterministic: {compared} messages were the same in both replicas"));
@@ -182,7 +182,7 @@ fn verdict(check: &Check, compared: u64) -> Verdict {
     });
     let others = check.others.iter().map(|(replica, what)| json!({ "replica": replica.to_string(), "what": what }));
     let json = json!({
-        "deterministic": check.is_clean(), "messages": places.iter().map(Place::json).collect::<Vec<_>>(),
+        "deterministic": check.is_clean(), "messages": places.iter().map(SendSite::json).collect::<Vec<_>>(),
         "output": printed.collect::<Vec<_>>(), "others": others.collect::<Vec<_>>(), "untold": check.untold_count,
     });
     Verdict { lines, json, is_deterministic: check.is_clean() }

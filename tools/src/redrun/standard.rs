@@ -11,15 +11,15 @@ use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
 
 /// A writer and which of its targets.
-type Place = (usize, TargetIndex);
+type WriterTarget = (usize, TargetIndex);
 
 /// Both streams: of one thread if they are the same file or terminals, so that order is kept; else of one each, so that
 /// one that stands still does not silence the other.
 #[derive(Debug)]
 pub struct Standard {
     writers: Vec<Writer>,
-    output: Place,
-    error: Place,
+    output: WriterTarget,
+    error: WriterTarget,
 }
 
 fn file(fd: BorrowedFd<'_>) -> io::Result<File> {

@@ -29,13 +29,13 @@ const SKIP_SIBLINGS: c_int = 3;
 
 /// `struct FTW`.
 #[repr(C)]
-pub struct Place {
+pub struct Ftw {
     base: c_int,
     level: c_int,
 }
 
 type Simple = unsafe extern "C" fn(*const c_char, *const Status, c_int) -> c_int;
-type Full = unsafe extern "C" fn(*const c_char, *const Status, c_int, *mut Place) -> c_int;
+type Full = unsafe extern "C" fn(*const c_char, *const Status, c_int, *mut Ftw) -> c_int;
 
 #[derive(Clone, Copy)]
 enum Visitor {
@@ -105,7 +105,7 @@ impl Walk {
         if self.has(CHANGE_DIRECTORY) && self.enter(&path.to_bytes()[..base]) != 0 {
             return -1;
         }
-        let mut place = Place { base: base as c_int, level };
+        let mut place = Ftw { base: base as c_int, level };
         // SAFETY: the program vouches for its function.
         unsafe {
             match self.visitor {

@@ -16,7 +16,7 @@ pub use reducing::*;
 
 use crate::abi::{MPI_ERR_BUFFER, MPI_ERR_COMM, MPI_ERR_ROOT, MPI_IN_PLACE, MPI_PROC_NULL, MPI_ROOT, Output};
 use crate::api::p2p;
-use crate::coll::board::Table;
+use crate::coll::board::SharedBoard;
 use crate::coll::inter::Role;
 use crate::coll::start;
 use crate::coll::{Outcome, Peers};
@@ -42,14 +42,14 @@ pub trait Plan: Clone + Send + Sync + 'static {
 
     /// Does all of it; over the board, if there is one.
     #[inline(always)]
-    fn block(self, comm: &Comm, table: Option<&Arc<Table>>) -> Outcome {
+    fn block(self, comm: &Comm, table: Option<&Arc<SharedBoard>>) -> Outcome {
         run_to_end(self, comm, table)
     }
 }
 
 /// Runs a plan as a future that the caller polls.
 #[inline(always)]
-fn run_to_end(plan: impl Plan, comm: &Comm, table: Option<&Arc<Table>>) -> Outcome {
+fn run_to_end(plan: impl Plan, comm: &Comm, table: Option<&Arc<SharedBoard>>) -> Outcome {
     tasks::run(plan.run(comm.peers_with(table.cloned())), table.is_some())
 }
 

@@ -3,7 +3,7 @@
 use super::slots::{Packed, Slot, assorted, blocks, load_all, open_all, regions, scattered};
 use super::{Plan, Root, Running, across, collective, in_place, is_in_place, not_in_place, run_to_end};
 use crate::abi::{Counts, Input, MPI_ERR_ARG};
-use crate::coll::board::{self, Table};
+use crate::coll::board::{self, SharedBoard};
 use crate::coll::{Outcome, Peers, alltoall as exchange, barrier as signal, bcast as tree, gather as pieces, inter};
 use crate::comm::Comm;
 use crate::error::{Error, Result};
@@ -27,7 +27,7 @@ impl Plan for Barrier {
 
     /// Over a board it takes so little time that even to make a future of it would count.
     #[inline(always)]
-    fn block(self, comm: &Comm, table: Option<&Arc<Table>>) -> Outcome {
+    fn block(self, comm: &Comm, table: Option<&Arc<SharedBoard>>) -> Outcome {
         let Some(table) = table else { return run_to_end(self, comm, table) };
         board::barrier(table);
         Ok(())

@@ -3,7 +3,7 @@
 use super::slots::{Packed, Slot};
 use super::{Plan, Root, Running, across, collective, in_place, is_in_place, not_in_place, one_group, run_to_end};
 use crate::abi::{Counts, MPI_ERR_COUNT};
-use crate::coll::board::Table;
+use crate::coll::board::SharedBoard;
 use crate::coll::reduce::Combine;
 use crate::coll::{Outcome, Peers, board, inter, reduce as fold, scan as prefix};
 use crate::comm::Comm;
@@ -212,7 +212,7 @@ impl Plan for Allreduce {
 
     /// Short ones over a board take so little time that even to make a future of them would count.
     #[inline(always)]
-    fn block(self, comm: &Comm, table: Option<&Arc<Table>>) -> Outcome {
+    fn block(self, comm: &Comm, table: Option<&Arc<SharedBoard>>) -> Outcome {
         let are_few = self.reduction.is_fast() && board::are_few(self.operand.result.bytes(), comm.size());
         let Some(table) = table.filter(|_| are_few) else {
             return run_to_end(self, comm, table);

@@ -6,7 +6,7 @@ use crate::api::buffers;
 use crate::comm::{self, Comm};
 use crate::decide::Probed;
 use crate::error::{Error, Result};
-use crate::handle::{CommHandle, DatatypeHandle, MessageHandle, RequestHandle, Table};
+use crate::handle::{CommHandle, DatatypeHandle, HandleTable, MessageHandle, RequestHandle};
 use redrt_engine::{self as engine, request::Status};
 use redrt_process::lock;
 use std::ffi::{c_int, c_void};
@@ -21,7 +21,7 @@ struct Taken {
 }
 
 process_local! {
-    static MESSAGES: Table<Mutex<Option<Taken>>> = Table::new();
+    static MESSAGES: HandleTable<Mutex<Option<Taken>>> = HandleTable::new();
 }
 
 fn status_of(probed: &Probed) -> AbiStatus {

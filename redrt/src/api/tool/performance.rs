@@ -8,7 +8,7 @@ use super::{check_initialized, entry, put_text, tell, value_at};
 use crate::abi::*;
 use crate::decide;
 use crate::error::{Error, Result};
-use crate::handle::{DatatypeHandle, Table};
+use crate::handle::{DatatypeHandle, HandleTable};
 use redrt_engine::{self as engine, Engine};
 use redrt_wire::event::Statistics;
 use std::ffi::{c_char, c_int, c_void};
@@ -97,8 +97,8 @@ struct Bound {
 }
 
 process_local! {
-    static SESSIONS: Table<Session> = Table::new();
-    static HANDLES: Table<Bound> = Table::new();
+    static SESSIONS: HandleTable<Session> = HandleTable::new();
+    static HANDLES: HandleTable<Bound> = HandleTable::new();
 }
 
 fn check_session(session: ToolHandle) -> Result {

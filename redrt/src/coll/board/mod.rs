@@ -4,7 +4,7 @@
 //! Only in a world that is not replicated. Where there are replicas, what one contributes is compared with what its
 //! siblings do, kept until all have it and given to copies: it goes in messages.
 //!
-//! A communicator gets its board when it has been used for a few collectives ([`seat`]). Operands are combined in the
+//! A communicator gets its board when it has been used for a few collectives (`comm::seat`). Operands are combined in the
 //! order in which messages would have brought them, so the result does not depend on who is on which host.
 
 mod moving;
@@ -48,7 +48,7 @@ impl Meeting for Wait {
 }
 
 /// A communicator's board, as its collectives use it.
-pub struct Table {
+pub struct SharedBoard {
     pub(crate) board: Arc<Board>,
     /// Context of the communicator.
     context: u64,
@@ -56,7 +56,7 @@ pub struct Table {
     shares_core: bool,
 }
 
-impl Table {
+impl SharedBoard {
     /// The table of a communicator with this context.
     pub fn new(board: Arc<Board>, context: u64) -> Self {
         Self { board, context, shares_core: engine::cell().lock().shares_core() }

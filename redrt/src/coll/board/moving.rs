@@ -1,6 +1,6 @@
 //! Barrier, broadcast, allgather and alltoall.
 
-use super::{Table, following};
+use super::{SharedBoard, following};
 use crate::coll::gather::{Mine, copy};
 use crate::coll::{Failure, Outcome, Peers, all};
 use redrt_engine::doorbell;
@@ -9,14 +9,14 @@ use redrt_transport::memory::Region;
 use std::io;
 
 /// Returns once all members have called it.
-pub fn barrier(table: &Table) {
+pub fn barrier(table: &SharedBoard) {
     let number = table.come();
     table.wait_for_all(number);
 }
 
 /// Brings `buffer` of `root` to all members. A long one is copied in parts, by any member that has time: each begins
 /// with its own, and who has them all brings some to those that do not.
-pub async fn bcast(table: &Table, peers: &Peers, buffer: Region, root: usize) -> Outcome {
+pub async fn bcast(table: &SharedBoard, peers: &Peers, buffer: Region, root: usize) -> Outcome {
     let is_root = peers.rank == root;
     let number = table.begin_to_write(is_root && table.board.needs_annex(buffer));
     if is_root {
@@ -58,7 +58,7 @@ pub async fn bcast(table: &Table, peers: &Peers, buffer: Region, root: usize) ->
 }
 
 /// Has all of a long piece in `into` at the end, with the help of others.
-fn fetch(table: &Table, posted: &Posted, number: u64, into: Region) -> Outcome {
+fn fetch(table: &SharedBoard, posted: &Posted, number: u64, into: Region) -> Outcome {
     if posted.length() != into.len() as u64 {
         return Err(Failure::Mismatched);
     }
@@ -76,7 +76,7 @@ fn parts_of(piece: Region) -> u64 {
     piece.len().div_ceil(PART_BYTES) as u64
 }
 
-impl Table {
+impl SharedBoard {
     /// Does parts of what a member wants, of which `piece` is the whole.
     fn help(&self, member: usize, number: u64, piece: Region, copy: impl Fn(usize, Region) -> io::Result<()>) {
         let part = |part: u64| {
@@ -88,7 +88,7 @@ impl Table {
 }
 
 /// Brings `mine` of every member to its piece at all. `None` where it is in place already.
-pub async fn allgather(table: &Table, peers: &Peers, mine: Option<Region>, pieces: &[Region]) -> Outcome {
+pub async fn allgather(table: &SharedBoard, peers: &Peers, mine: Option<Region>, pieces: &[Region]) -> Outcome {
     let mine = Mine::new(mine, pieces[peers.rank])?;
     let number = table.come_with(mine.bytes);
     mine.settle();
@@ -118,7 +118,7 @@ pub async fn allgather(table: &Table, peers: &Peers, mine: Option<Region>, piece
 }
 
 /// Sends `out[k]` to member k and receives its piece into `into[k]`.
-pub async fn alltoall(table: &Table, peers: &Peers, out: &[Region], into: &[Region]) -> Outcome {
+pub async fn alltoall(table: &SharedBoard, peers: &Peers, out: &[Region], into: &[Region]) -> Outcome {
     let number = table.begin_to_write(table.board.need_annex(out));
     table.board.write_each(number, out);
     table.post(number);

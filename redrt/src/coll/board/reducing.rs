@@ -1,6 +1,6 @@
 //! Reductions.
 
-use super::{Table, following};
+use super::{SharedBoard, following};
 use crate::coll::reduce::{Combine, RING_BYTES_MIN, even_shares, join};
 use crate::coll::{Failure, Outcome, Peers};
 use redrt_transport::board::ANNEX_BYTES_MAX;
@@ -29,12 +29,12 @@ pub fn are_few(bytes: usize, size: usize) -> bool {
 /// then in memory of this member.
 struct Operands {
     /// In order.
-    places: SmallVec<[Place; 8]>,
+    places: SmallVec<[Operand; 8]>,
 }
 
 /// Where an operand is.
 #[derive(Clone, Copy)]
-struct Place {
+struct Operand {
     bytes: Region,
     /// Where what it is combined with goes.
     mine: Region,
@@ -47,7 +47,7 @@ impl Operands {
     /// the way also in `room`, which has room for two operands less than there are: nothing is to the left of the
     /// first.
     fn gather(
-        table: &Table,
+        table: &SharedBoard,
         number: u64,
         (length, offset): (usize, usize),
         first: usize,
@@ -65,7 +65,7 @@ impl Operands {
                 _ if at == size - 1 => result,
                 _ => room.part((at - 1) * bytes.len(), bytes.len()),
             };
-            places.push(Place { bytes, mine, is_mine: false });
+            places.push(Operand { bytes, mine, is_mine: false });
         }
         Ok(Self { places })
     }
@@ -102,7 +102,7 @@ impl Operands {
     }
 }
 
-impl Place {
+impl Operand {
     /// The operand in memory of this member.
     fn own(self) -> Self {
         if !self.is_mine {
@@ -114,7 +114,7 @@ impl Place {
 
 /// Combines short operands of all members into `result` of `root`.
 pub fn reduce(
-    table: &Table,
+    table: &SharedBoard,
     peers: &Peers,
     operand: Region,
     result: Region,
@@ -131,14 +131,20 @@ pub fn reduce(
 }
 
 /// Combines short operands of all members, from byte `offset` of them on, into `mine`.
-pub fn reduce_scatter(table: &Table, operand: Region, offset: usize, mine: Region, combine: &dyn Combine) -> Outcome {
+pub fn reduce_scatter(
+    table: &SharedBoard,
+    operand: Region,
+    offset: usize,
+    mine: Region,
+    combine: &dyn Combine,
+) -> Outcome {
     let number = table.come_with(operand);
     let mut scratch = Scratch::spare(mine.len() * (table.board.size() - 2));
     Operands::gather(table, number, (operand.len(), offset), 0, mine, scratch.region())?.fold(combine)
 }
 
 /// Combines short operands of all members into `result` of all.
-pub fn allreduce(table: &Table, operand: Region, result: Region, combine: &dyn Combine) -> Outcome {
+pub fn allreduce(table: &SharedBoard, operand: Region, result: Region, combine: &dyn Combine) -> Outcome {
     let number = table.come_with(operand);
     let mut scratch = Scratch::spare(operand.len() * (table.board.size() - 2));
     let mut operands = Operands::gather(table, number, (operand.len(), 0), 0, result, scratch.region())?;
@@ -148,7 +154,7 @@ pub fn allreduce(table: &Table, operand: Region, result: Region, combine: &dyn C
 
 /// Combines short operands of all members into `result` of all: each combines a share of them, and reads the others'.
 pub fn allreduce_by_short_shares(
-    table: &Table,
+    table: &SharedBoard,
     peers: &Peers,
     operand: Region,
     result: Region,
@@ -174,7 +180,7 @@ pub fn allreduce_by_short_shares(
 /// Combines long operands of all members into `result` of all: each combines a share of them, where they are, and reads
 /// what the others made of theirs. `None` when not all can be read where they are; then nothing has happened.
 pub fn allreduce_by_shares(
-    table: &Table,
+    table: &SharedBoard,
     peers: &Peers,
     operand: Region,
     result: Region,
@@ -208,7 +214,7 @@ pub fn allreduce_by_shares(
 /// Combines the share of this member, which begins `offset` bytes into the operands, into `mine`: that of the next
 /// member first, its own last, as if it had gone round the ring.
 fn combine_share(
-    table: &Table,
+    table: &SharedBoard,
     number: u64,
     peers: &Peers,
     offset: usize,

@@ -2,7 +2,7 @@ use super::*;
 use crate::Program;
 use std::time::Duration;
 
-fn trial(place: Place, degree: u16, fault: &str, options: &[&'static str]) -> Trial {
+fn trial(place: FlipSite, degree: u16, fault: &str, options: &[&'static str]) -> Trial {
     let program = Program::named("heat").unwrap();
     Trial { program, degree, place, target: (1, 0), fault: fault.into(), options: options.to_vec() }
 }
@@ -44,14 +44,14 @@ fn fate(trial: &Trial, ended: &Ended) -> (Fate, bool, bool) {
 
 #[test]
 fn nothing_wrong_sent_or_printed_is_masked() {
-    let trial = trial(Place::Heap, 2, "heap:1.0@#2", &[]);
+    let trial = trial(FlipSite::Heap, 2, "heap:1.0@#2", &[]);
     assert_eq!(fate(&trial, &ended("right\n", 0, sums(5, Some(5)), &[heap()])), (Fate::Masked, false, false));
     assert_eq!(fate(&trial, &ended("right\n", 0, sums(5, Some(5)), &[])), (Fate::NotInjected, false, false));
 }
 
 #[test]
 fn silence_about_something_wrong_is_a_miss() {
-    let trial = trial(Place::Heap, 2, "heap:1.0@#2", &[]);
+    let trial = trial(FlipSite::Heap, 2, "heap:1.0@#2", &[]);
     assert_eq!(fate(&trial, &ended("right\n", 0, sums(5, Some(6)), &[heap()])), (Fate::Missed, true, true));
     assert_eq!(fate(&trial, &ended("wrong\n", 0, sums(5, Some(5)), &[heap()])), (Fate::Missed, true, false));
     // One that was lost tells no sum.
@@ -60,7 +60,7 @@ fn silence_about_something_wrong_is_a_miss() {
 
 #[test]
 fn an_end_aloud_is_no_miss() {
-    let trial = trial(Place::Heap, 2, "heap:1.0@#2", &[]);
+    let trial = trial(FlipSite::Heap, 2, "heap:1.0@#2", &[]);
     let mut summary = sums(5, None);
     summary["lost"] = json!(["1.0"]);
     assert_eq!(fate(&trial, &ended("right\n", 0, summary, &[heap()])), (Fate::Ended, false, false));
@@ -69,7 +69,7 @@ fn an_end_aloud_is_no_miss() {
 
 #[test]
 fn the_right_replica_must_be_named_and_no_other() {
-    let three = trial(Place::Received, 3, "recv:1.0@#2", &[]);
+    let three = trial(FlipSite::Received, 3, "recv:1.0@#2", &[]);
     let flip = injected("bit 3 of received message 2 flipped in its buffer");
     let names =
         |culprit: &str| json!({ "event": "mismatch", "finding": "replica-corrupt", "culprit": culprit, "sender": 1 });
@@ -77,14 +77,14 @@ fn the_right_replica_must_be_named_and_no_other() {
     assert_eq!(judged(&[flip.clone(), names("1.0")]), (Fate::Detected, true, true));
     assert_eq!(judged(&[flip.clone(), names("1.0"), names("2.1")]).0, Fate::False);
     assert_eq!(judged(&[names("1.0")]).0, Fate::False);
-    let deferred = trial(Place::Received, 3, "recv:1.0@#2", &["--verify", "deferred"]);
+    let deferred = trial(FlipSite::Received, 3, "recv:1.0@#2", &["--verify", "deferred"]);
     let both = ended("right\n", 0, sums(5, Some(5)), &[flip, names("1.0"), names("2.0")]);
     assert_eq!(fate(&deferred, &both).0, Fate::Detected);
 }
 
 #[test]
 fn at_two_replicas_the_votes_must_be_those_of_the_rank() {
-    let two = trial(Place::Payload, 2, "flip:1.0@#2", &[]);
+    let two = trial(FlipSite::Payload, 2, "flip:1.0@#2", &[]);
     let flip = injected("bit 3 of the payload of send 2 flipped in memory");
     let open = |voter: &str| json!({ "event": "mismatch", "finding": "undecidable", "votes": [{ "replica": voter }] });
     let judged = |audit: &[Value]| fate(&two, &ended("wrong\n", 0, sums(5, Some(6)), audit));
@@ -95,7 +95,7 @@ fn at_two_replicas_the_votes_must_be_those_of_the_rank() {
 
 #[test]
 fn a_line_that_is_printed_wrong_must_be_told() {
-    let printed = trial(Place::Output, 3, "stdout:1.0@#2", &[]);
+    let printed = trial(FlipSite::Output, 3, "stdout:1.0@#2", &[]);
     let flip = injected("bit 3 of a byte of line 2 of standard output flipped");
     let names = |culprit: &str| json!({ "event": "output-mismatch", "rank": 1, "culprit": culprit });
     let judged = |audit: &[Value]| fate(&printed, &ended("right\n", 0, sums(5, Some(5)), audit));
@@ -106,7 +106,7 @@ fn a_line_that_is_printed_wrong_must_be_told() {
 
 #[test]
 fn what_makes_somebody_ask_for_the_log_does_not_count_as_its_detection() {
-    let log = trial(Place::Log, 2, "log:1.0@#2,wire:1.1@#2", &[]);
+    let log = trial(FlipSite::Log, 2, "log:1.0@#2,wire:1.1@#2", &[]);
     let flip = injected("bit 3 of a payload of 8 bytes flipped in the retention log");
     let of = |supplier: &str| json!({ "event": "mismatch", "finding": "transport-corrupt", "supplier": supplier, "sender": 1 });
     let judged = |audit: &[Value]| fate(&log, &ended("right\n", 0, sums(5, Some(5)), audit));

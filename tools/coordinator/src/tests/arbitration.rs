@@ -6,10 +6,10 @@ use redrt_wire::event::Finding;
 
 /// Rank 0 with two replicas on hosts a and b, rank 1 with one; host c has `place_count` places. Copies are made anew
 /// every 100 s.
-fn arbitrating(place_count: u32) -> Table {
+fn arbitrating(place_count: u32) -> StepTable {
     let world = World::new(vec![5, 2]);
     let view = View::with_degrees(&world, &[2, 1]);
-    let mut table = Table::with(Settings { world: world.clone(), view: view.clone(), ..settings(&[2, 1]) });
+    let mut table = StepTable::with(Settings { world: world.clone(), view: view.clone(), ..settings(&[2, 1]) });
     table.hosts = ["a", "b", "c"].map(str::to_owned).to_vec();
     if place_count > 0 {
         table.places.add("c", place_count, Duration::ZERO);
@@ -23,7 +23,7 @@ fn arbitrating(place_count: u32) -> Table {
     table
 }
 
-impl Table {
+impl StepTable {
     /// Goes through the steps of the first clone under way.
     fn make_copy(&mut self, newcomer: &str, source: u32) -> String {
         for step in ["listening 2", &format!("ready {source}")] {
@@ -43,7 +43,7 @@ impl Table {
     }
 }
 
-fn held() -> Table {
+fn held() -> StepTable {
     let mut table = arbitrating(3);
     assert_eq!(table.make_copy("0.2", 0), "pins none ready 0.2, 0.2 of 0.0 is held");
     assert_eq!(table.make_copy("0.3", 1), "pins none ready 0.2+0.3, 0.3 of 0.1 is held");

@@ -34,7 +34,7 @@ fn sending(sequence: u64) -> Sending {
     Sending { to: VirtualRank(0), context: ContextId(1), sequence: SeqNum(sequence) }
 }
 
-impl Table {
+impl StepTable {
     /// Who is asked where it sent what.
     fn asked(&mut self, input: Input) -> Vec<(ReplicaId, Sending)> {
         self.coordinator.handle(self.now, input);
@@ -56,7 +56,7 @@ impl Table {
 
 #[test]
 fn both_senders_of_a_message_are_asked_once_and_what_was_sent_first_comes_first() {
-    let mut table = Table::new(&[2, 2]);
+    let mut table = StepTable::new(&[2, 2]);
     table.coordinator.check_determinism();
     let both = |number| vec![(ReplicaId::new(1, 0), sending(number)), (ReplicaId::new(1, 1), sending(number))];
     assert_eq!(table.asked(told("0.0", 7, Finding::Undecidable)), both(7));
@@ -74,7 +74,7 @@ fn both_senders_of_a_message_are_asked_once_and_what_was_sent_first_comes_first(
 
 #[test]
 fn more_than_anybody_reads_is_only_counted() {
-    let mut table = Table::new(&[2, 2]);
+    let mut table = StepTable::new(&[2, 2]);
     table.coordinator.check_determinism();
     let asked: usize = (0..300).map(|number| table.asked(told("0.0", number, Finding::Undecidable)).len()).sum();
     let check = table.coordinator.determinism().expect("it is being checked");
@@ -83,7 +83,7 @@ fn more_than_anybody_reads_is_only_counted() {
 
 #[test]
 fn nobody_is_asked_otherwise() {
-    let mut table = Table::new(&[2, 2]);
+    let mut table = StepTable::new(&[2, 2]);
     assert_eq!(table.asked(told("0.0", 7, Finding::Undecidable)), []);
     table.answer("1.0", 7, 1);
     assert!(table.coordinator.determinism().is_none());

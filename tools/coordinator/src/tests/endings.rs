@@ -173,7 +173,7 @@ fn abort_signals_and_timeout_decide_the_exit_code() {
         ],
     );
     check(&[1], &[("interrupt 2", "ending, signal 15"), ("interrupt 2", "kill all"), ("0.0 signal 9", "finish 130")]);
-    let mut table = Table::new(&[1]);
+    let mut table = StepTable::new(&[1]);
     table.coordinator.settings.timeout = Some(Duration::from_secs(3));
     assert_eq!(table.step("wait 2"), "");
     assert_eq!(table.step("wait 1"), "ending, signal 15");
@@ -212,7 +212,7 @@ fn a_kill_after_release_is_made_good_by_a_sibling() {
 
 #[test]
 fn a_lost_daemon_loses_its_spheres() {
-    let mut table = Table::new(&[2]);
+    let mut table = StepTable::new(&[2]);
     table.step("0.0 ready");
     let replicas = vec![ReplicaId::new(0, 0), ReplicaId::new(0, 1)];
     table

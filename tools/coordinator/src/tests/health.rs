@@ -29,14 +29,14 @@ pub(super) fn mismatch(receiver: &str, culprit: &str, finding: Finding, action: 
     Input::Agent(receiver, FromAgent::Event(Event::Mismatch(Box::new(mismatch))))
 }
 
-impl Table {
+impl StepTable {
     pub(super) fn found(&mut self, receiver: &str, culprit: &str, action: Action) -> String {
         self.coordinator.handle(self.now, mismatch(receiver, culprit, Finding::ReplicaCorrupt, action));
         self.said().join(", ")
     }
 }
 
-fn recovering_with(degrees: &[u16], on_sdc: OnSdc, strikes_max: u32) -> Table {
+fn recovering_with(degrees: &[u16], on_sdc: OnSdc, strikes_max: u32) -> StepTable {
     let mut table = recovering(degrees);
     table.coordinator.settings.on_sdc = on_sdc;
     table.coordinator.settings.strikes_max = strikes_max;
@@ -121,7 +121,7 @@ fn a_host_that_is_the_only_one_is_said_to_be_bad_and_stays() {
 /// Host b, where replicas 1 are, takes three times as long: with copies or without, it is told of and gets a strike.
 #[test]
 fn a_host_that_is_slower_than_its_peers_gets_a_strike() {
-    let mut without = Table::new(&[2, 2]);
+    let mut without = StepTable::new(&[2, 2]);
     without.coordinator.launched_on(vec![0, 1, 0, 1]);
     for mut table in [recovering(&[2, 2]), without] {
         let mut said = Vec::new();

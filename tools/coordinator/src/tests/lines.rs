@@ -4,16 +4,16 @@ use super::*;
 use crate::{LineSettings, RESTARTS_MAX, STOP_TIME_MAX, Schedule, StoreNews};
 use redrt_wire::line::{Generation, LineOrder, LineStep};
 
-fn table(degrees: &[u16], schedule: Schedule) -> Table {
+fn table(degrees: &[u16], schedule: Schedule) -> StepTable {
     let line = LineSettings { schedule, next: Generation(1), restored: None, restart_count: 0 };
-    let mut table = Table::with(Settings { line: Some(line), ..settings(degrees) });
+    let mut table = StepTable::with(Settings { line: Some(line), ..settings(degrees) });
     for replica in table.coordinator.world().clone().replicas() {
         table.step(&format!("{replica} ready"));
     }
     table
 }
 
-impl Table {
+impl StepTable {
     fn lines(&mut self, inputs: impl IntoIterator<Item = Input>) -> String {
         for input in inputs {
             self.coordinator.handle(self.now, input);
@@ -195,7 +195,7 @@ fn a_job_goes_back_while_it_is_loaded_and_not_for_ever() {
             restored: Some(Generation(7)),
             restart_count: count,
         };
-        let mut table = Table::with(Settings { line: Some(line), ..settings(&[1, 1]) });
+        let mut table = StepTable::with(Settings { line: Some(line), ..settings(&[1, 1]) });
         table.step("0.0 ready");
         table.lose("0.0", KILLED);
         table.now += KILL_GRACE;
@@ -214,7 +214,7 @@ fn an_image_that_cannot_be_loaded_sends_the_job_to_an_older_line() {
         restored: Some(Generation(7)),
         restart_count: 0,
     };
-    let mut table = Table::with(Settings { line: Some(line), ..settings(&[1, 1]) });
+    let mut table = StepTable::with(Settings { line: Some(line), ..settings(&[1, 1]) });
     let input = Input::NotStarted { replica: ReplicaId::new(1, 0), message: "torn".into() };
     assert_eq!(table.lines([input]), "kill all");
     assert_eq!(table.all_gone(), "restart 7 x0");
@@ -277,7 +277,7 @@ enum At {
 
 /// Daemons and processes that answer in any order, and are lost at any moment. What must hold is checked with each order.
 struct Saved {
-    table: Table,
+    table: StepTable,
     processes: Vec<At>,
     generation: u64,
     committed: u64,

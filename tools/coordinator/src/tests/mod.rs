@@ -42,7 +42,7 @@ fn settings(degrees: &[u16]) -> Settings {
 }
 
 /// A coordinator and what came out of it, in words.
-struct Table {
+struct StepTable {
     coordinator: Coordinator,
     now: Duration,
     places: Places,
@@ -50,7 +50,7 @@ struct Table {
     hosts: Vec<String>,
 }
 
-impl Table {
+impl StepTable {
     fn new(degrees: &[u16]) -> Self {
         Self::with(settings(degrees))
     }
@@ -279,10 +279,10 @@ fn words_for(output: &Output) -> Option<String> {
 }
 
 fn check(degrees: &[u16], steps: &[(&str, &str)]) {
-    check_table(Table::new(degrees), steps);
+    check_table(StepTable::new(degrees), steps);
 }
 
-fn check_table(mut table: Table, steps: &[(&str, &str)]) {
+fn check_table(mut table: StepTable, steps: &[(&str, &str)]) {
     for (number, (step, expected)) in steps.iter().enumerate() {
         assert_eq!(table.step(step), *expected, "step {number} ({step}) of {steps:?}");
     }
@@ -290,14 +290,14 @@ fn check_table(mut table: Table, steps: &[(&str, &str)]) {
 
 /// Two planes on hosts a and b, which meet; host c has two places for copies. Each rank has one place more than
 /// replicas.
-fn recovering(degrees: &[u16]) -> Table {
+fn recovering(degrees: &[u16]) -> StepTable {
     recovering_with(degrees, settings(degrees))
 }
 
-fn recovering_with(degrees: &[u16], settings: Settings) -> Table {
+fn recovering_with(degrees: &[u16], settings: Settings) -> StepTable {
     let world = World::new(degrees.iter().map(|degree| degree + 1).collect());
     let view = View::with_degrees(&world, degrees);
-    let mut table = Table::with(Settings { world: world.clone(), view: view.clone(), ..settings });
+    let mut table = StepTable::with(Settings { world: world.clone(), view: view.clone(), ..settings });
     table.hosts = ["a", "b", "c"].map(str::to_owned).to_vec();
     table.places.add("c", 2, Duration::ZERO);
     let host_of = world.replicas().map(|replica| u32::from(replica.index.0 % 2)).collect();

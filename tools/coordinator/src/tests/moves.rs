@@ -21,7 +21,7 @@ const COPIED: [(&str, &str); 11] = [
     ("0.2 in-step", "pins none, recovered 0.2, kill 0.0"),
 ];
 
-fn run(table: &mut Table, steps: &[(&str, &str)]) {
+fn run(table: &mut StepTable, steps: &[(&str, &str)]) {
     for (step, expected) in steps {
         assert_eq!(table.step(step), *expected, "{step}");
     }
@@ -89,7 +89,7 @@ fn what_cannot_be_moved_is_refused_in_one_line() {
     assert!(table.wish(migrate("0.1", None), None).contains("on its way"));
     assert!(table.wish(migrate("0.0", None), None).contains("no place for another"));
     // Without spares nothing can be copied.
-    let mut table = Table::new(&[2]);
+    let mut table = StepTable::new(&[2]);
     assert!(table.wish(migrate("0.1", None), None).contains("--spares"));
 }
 
@@ -108,7 +108,7 @@ fn a_drained_host_is_free_when_all_have_left() {
             ("first ready 1", ""),
         ],
     );
-    let pin_all = |table: &mut Table, newcomer: ReplicaId| {
+    let pin_all = |table: &mut StepTable, newcomer: ReplicaId| {
         let live: Vec<_> =
             [0, 1].into_iter().flat_map(|rank| table.coordinator.view().live(VirtualRank(rank))).collect();
         for replica in live {

@@ -4,7 +4,7 @@ use super::*;
 use redrt_wire::scrub::{Answer, Stretch};
 
 /// A rank with `degree` replicas, whose memory was compared once and was equal.
-fn compared(degree: u16) -> Table {
+fn compared(degree: u16) -> StepTable {
     let interval = Some(Duration::from_secs(1000));
     let mut table = recovering_with(&[degree], Settings { scrub_interval: interval, ..settings(&[degree]) });
     let words = table.step("wait 1000");
@@ -13,14 +13,14 @@ fn compared(degree: u16) -> Table {
     table
 }
 
-fn say(table: &mut Table, replica: ReplicaId, round: u64, answer: Answer) -> String {
+fn say(table: &mut StepTable, replica: ReplicaId, round: u64, answer: Answer) -> String {
     table.coordinator.handle(table.now, Input::Agent(replica, FromAgent::Scrubbed { round, answer }));
     table.places.work(table.now);
     table.said().join(", ")
 }
 
 /// A round in which the first replicas have these digests of their only page; what follows.
-fn round(table: &mut Table, round: u64, digests: &[u64], count: u16) -> String {
+fn round(table: &mut StepTable, round: u64, digests: &[u64], count: u16) -> String {
     let replicas: Vec<_> = (0..count).map(|index| ReplicaId::new(0, index)).collect();
     for replica in &replicas {
         let words = say(table, *replica, round, Answer::Position(round * 10));
@@ -36,7 +36,7 @@ fn round(table: &mut Table, round: u64, digests: &[u64], count: u16) -> String {
 }
 
 /// The last replica is lost and a copy is ready to be cut; what follows on that.
-fn ready(table: &mut Table, lost: &str, source_host: u32) -> String {
+fn ready(table: &mut StepTable, lost: &str, source_host: u32) -> String {
     table.step(&format!("{lost} signal 9"));
     table.step("clone listening 2");
     table.step(&format!("clone ready {source_host}"))

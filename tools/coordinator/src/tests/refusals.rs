@@ -5,7 +5,7 @@ use proptest::prelude::*;
 
 /// Who is ended when processes refuse frames, in order, and the refusal if it is the job.
 fn after_refusals(degrees: &[u16], refusals: &[(&str, Option<&str>)]) -> (Vec<String>, Option<Refusal>) {
-    let mut table = Table::new(degrees);
+    let mut table = StepTable::new(degrees);
     let all: Vec<_> = table.coordinator.world().replicas().collect();
     for replica in &all {
         table.step(&format!("{replica} ready"));
@@ -50,7 +50,7 @@ fn whoever_sends_rubbish_goes_if_its_rank_can_do_without_it() {
 #[test]
 fn a_replica_that_lacks_descriptors_ends_alone_while_its_rank_has_another() {
     for degree in [2, 1] {
-        let mut table = Table::new(&[2, degree]);
+        let mut table = StepTable::new(&[2, degree]);
         for replica in table.coordinator.world().replicas().collect::<Vec<_>>() {
             table.step(&format!("{replica} ready"));
         }
@@ -89,7 +89,7 @@ fn a_process_that_speaks_of_strangers_is_not_believed() {
             fault: String::new(),
         }),
     ] {
-        let mut table = Table::new(&[2, 2]);
+        let mut table = StepTable::new(&[2, 2]);
         table.coordinator.handle(table.now, Input::Agent(ReplicaId::new(0, 1), FromAgent::Hello));
         table.coordinator.handle(table.now, Input::Agent(ReplicaId::new(0, 1), message));
         let outputs: Vec<_> = std::iter::from_fn(|| table.coordinator.poll_output()).collect();
@@ -137,13 +137,13 @@ proptest! {
 
 #[test]
 fn of_two_living_processes_with_a_broken_connection_one_goes() {
-    let suspects = |table: &mut Table, by: &str, suspect: &str| {
+    let suspects = |table: &mut StepTable, by: &str, suspect: &str| {
         let message = FromAgent::Suspect(suspect.parse().unwrap());
         table.coordinator.handle(table.now, Input::Agent(by.parse().unwrap(), message));
         while table.coordinator.poll_output().is_some() {}
     };
     let met = |degrees: &[u16]| {
-        let mut table = Table::new(degrees);
+        let mut table = StepTable::new(degrees);
         for replica in table.coordinator.world().replicas().collect::<Vec<_>>() {
             table.step(&format!("{replica} ready"));
         }

@@ -1,6 +1,6 @@
 //! Time lines: which replica was there when, and when one was missing.
 
-use super::super::job::{Job, rank_of};
+use super::super::job::{ReportedJob, rank_of};
 use super::{escaped, seconds_text};
 use std::collections::BTreeSet;
 use std::fmt::{self, Write};
@@ -14,7 +14,7 @@ const LEFT: f64 = 60.0;
 const LINE: f64 = 14.0;
 
 /// A drawing for each job that had trouble.
-pub(super) fn timelines(page: &mut String, jobs: &[Job]) -> fmt::Result {
+pub(super) fn timelines(page: &mut String, jobs: &[ReportedJob]) -> fmt::Result {
     let troubled: Vec<_> = jobs.iter().filter(|job| !job.windows.is_empty() || !job.verdicts.is_empty()).collect();
     if troubled.is_empty() {
         return writeln!(page, "<p class=\"soft\">None.</p>");
@@ -33,7 +33,7 @@ pub(super) fn timelines(page: &mut String, jobs: &[Job]) -> fmt::Result {
     Ok(())
 }
 
-fn draw(page: &mut String, job: &Job) -> fmt::Result {
+fn draw(page: &mut String, job: &ReportedJob) -> fmt::Result {
     // Whole ranks of which one replica had trouble.
     let of_windows = job.windows.iter().map(|window| rank_of(&window.replica));
     let ranks: BTreeSet<_> = of_windows.chain(job.verdicts.iter().map(|verdict| verdict.sender)).collect();

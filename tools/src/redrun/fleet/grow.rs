@@ -3,7 +3,7 @@
 use super::{Fleet, Member, News};
 use crate::plan::{Launcher, PlannedHost};
 use anyhow::{Context, Result, ensure};
-use control_network::launcher::{self, Place};
+use control_network::launcher::{self, DaemonArguments};
 use control_network::launchers;
 use redrt_wire::daemon::{HostName, Remote, ToDaemon};
 use spare_pool::Spare;
@@ -37,7 +37,7 @@ impl Fleet {
         };
         let interface = self.plan.interface.clone();
         let remote = Remote { command, daemon: launcher::daemon_executable()?, interface: interface.clone(), root };
-        let place = Place { host: Some(host), parent: root, root, fan_out: self.plan.fan_out, interface };
+        let place = DaemonArguments { host: Some(host), parent: root, root, fan_out: self.plan.fan_out, interface };
         let secret = self.hub.secret().clone();
         let starting = launcher::remote(&remote, &name, &place, &secret);
         self.starting.push(starting.with_context(|| format!("host {}", spare.name))?);

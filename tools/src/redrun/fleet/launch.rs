@@ -3,7 +3,7 @@
 use super::{Fleet, News};
 use crate::plan::Launcher;
 use anyhow::{Context, Result};
-use control_network::launcher::{self, Place};
+use control_network::launcher::{self, DaemonArguments};
 use host_watch::shape;
 use redrt_wire::daemon::{Growth, HostName, Remote, ToDaemon};
 use std::time::{Duration, Instant};
@@ -17,7 +17,7 @@ impl Fleet {
         let root = self.hub.address();
         let interface = self.plan.interface.clone();
         let fan_out = self.plan.fan_out;
-        let place = |host| Place { host, parent: root, root, fan_out, interface: interface.clone() };
+        let place = |host| DaemonArguments { host, parent: root, root, fan_out, interface: interface.clone() };
         let secret = self.hub.secret().clone();
         if let Launcher::Slurm(srun) = &self.plan.launcher {
             let names = self.plan.hosts.iter().filter_map(|host| Some(host.name.as_ref()?.name.clone()));

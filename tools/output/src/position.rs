@@ -4,7 +4,7 @@ use super::mismatch::EXCERPT_BYTES_MAX;
 
 /// See the module.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Place {
+pub(super) struct TextPosition {
     /// Whole lines.
     pub lines: u64,
     /// Bytes of the unfinished one.
@@ -13,7 +13,7 @@ pub(super) struct Place {
     tail: Vec<u8>,
 }
 
-impl Place {
+impl TextPosition {
     /// Goes on over these bytes.
     pub fn pass(&mut self, bytes: &[u8]) {
         let newlines = bytes.iter().filter(|byte| **byte == b'\n').count();
@@ -43,7 +43,7 @@ mod tests {
 
     #[test]
     fn lines_columns_and_the_end_of_a_long_line_are_known() {
-        let mut place = Place::default();
+        let mut place = TextPosition::default();
         for bytes in ["ab", "c\nde\n", "f"] {
             place.pass(bytes.as_bytes());
         }

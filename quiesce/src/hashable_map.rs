@@ -7,15 +7,15 @@ use std::ops::{Deref, DerefMut};
 
 /// An [`FxHashMap`] whose own hash does not depend on the order of its entries.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Table<K: Eq + Hash, V>(FxHashMap<K, V>);
+pub(crate) struct HashableMap<K: Eq + Hash, V>(FxHashMap<K, V>);
 
-impl<K: Eq + Hash, V> Default for Table<K, V> {
+impl<K: Eq + Hash, V> Default for HashableMap<K, V> {
     fn default() -> Self {
         Self(FxHashMap::default())
     }
 }
 
-impl<K: Eq + Hash, V> Deref for Table<K, V> {
+impl<K: Eq + Hash, V> Deref for HashableMap<K, V> {
     type Target = FxHashMap<K, V>;
 
     fn deref(&self) -> &Self::Target {
@@ -23,13 +23,13 @@ impl<K: Eq + Hash, V> Deref for Table<K, V> {
     }
 }
 
-impl<K: Eq + Hash, V> DerefMut for Table<K, V> {
+impl<K: Eq + Hash, V> DerefMut for HashableMap<K, V> {
     fn deref_mut(&mut self) -> &mut Self::Target {
         &mut self.0
     }
 }
 
-impl<K: Eq + Hash, V: Hash> Hash for Table<K, V> {
+impl<K: Eq + Hash, V: Hash> Hash for HashableMap<K, V> {
     fn hash<H: Hasher>(&self, state: &mut H) {
         let entry = |entry| {
             let mut hasher = FxHasher::default();
