@@ -20,6 +20,7 @@ use redrt_wire::clone::Pins;
 use redrt_wire::control::FromAgent;
 use std::io;
 use std::sync::atomic::Ordering;
+use tracing::debug;
 
 /// How far a copy is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -117,6 +118,8 @@ impl Cell {
             return None;
         }
         engine.flush();
+        // Threads still run: nobody can be stopped while it shows a line.
+        debug!(target: "engine", "held for a cut");
         Some(Held { engine, cell: self })
     }
 }
@@ -212,6 +215,7 @@ impl Engine {
             return;
         }
         self.joining = Joining::Done;
+        debug!(target: "engine", "this copy is in step");
         self.runtime.tell(FromAgent::InStep);
     }
 }

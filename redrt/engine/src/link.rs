@@ -22,6 +22,7 @@ use sharing::Followed;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use tracing::debug;
 
 /// The body of a frame that could not go at once.
 pub enum Body {
@@ -288,8 +289,12 @@ impl Links {
             return;
         }
         peer.route = match opened.result {
-            Ok(outlet) => Route::Open(outlet),
-            Err(_) => {
+            Ok(outlet) => {
+                debug!(target: "engine", process = to.0, "a link that was dialled is open");
+                Route::Open(outlet)
+            }
+            Err(error) => {
+                debug!(target: "engine", process = to.0, %error, "a link cannot be opened");
                 self.broken.push(Broken::Refused(to));
                 Route::Gone
             }

@@ -30,6 +30,7 @@ use redrt_wire::control::FromAgent;
 use redrt_wire::event::Event;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
+use tracing::warn;
 
 /// A follower that waits asks this often how far its leader has come.
 const ASK_INTERVAL_NS: u64 = 100_000_000;
@@ -201,6 +202,7 @@ impl Engine {
         if HAS_DIVERGED.swap(true, Ordering::Relaxed) {
             return;
         }
+        warn!(target: "engine", what, "paths have parted");
         let event = Event::Divergence { replica: self.me, what: what.to_owned() };
         self.runtime.tell(FromAgent::Event(event));
     }

@@ -11,6 +11,7 @@ use redrt_transport::landing::LandingError;
 use redrt_transport::network::Rubbish;
 use redrt_types::{Incarnation, ProcessIndex, ReplicaId};
 use redrt_wire::control::FromAgent;
+use tracing::warn;
 
 /// What is wrong with a frame, in words that follow on the name of who sent it.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -93,6 +94,7 @@ impl Engine {
     /// Closes the link to the sender of such a frame and tells `redrun`. Nobody uses the frame any more.
     #[cold]
     pub(super) fn refuse(&mut self, from: Option<ProcessIndex>, fault: &Fault) {
+        warn!(target: "engine", from = ?from.map(|from| from.0), %fault, "a frame is refused");
         if let Some(from) = from.filter(|from| self.is_foreign(*from)) {
             self.links.close(from, Incarnation(0));
             let what = format!("{} {fault}", self.links.name_of(from));

@@ -33,6 +33,7 @@ use redrt_wire::trace::Sending;
 use rustc_hash::FxHashMap;
 use sdc_detect::{DigestStream, digest};
 use std::collections::BTreeMap;
+use tracing::debug;
 
 /// More parts of this protocol frame follow (in `Header::tag`).
 const MORE: i32 = 1;
@@ -398,6 +399,7 @@ impl Engine {
         if view.number <= before.number {
             return;
         }
+        debug!(target: "engine", view = view.number.0, "a view");
         self.runtime.view_changed(&self.world, &before, &view);
         let has_lost = self.world.replicas().any(|replica| before.is_live(replica) && !view.is_live(replica));
         for replica in self.world.replicas() {

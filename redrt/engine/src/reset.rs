@@ -12,6 +12,7 @@ use redrt_transport::network::Incoming;
 use redrt_types::ProcessIndex;
 use redrt_wire::control::FromAgent;
 use redrt_wire::event::Event;
+use tracing::debug;
 
 /// Number of flushes, in a program that polls in vain, between two polls of sockets that are only written to.
 const FLUSHES_PER_LOOK: u32 = 32;
@@ -19,6 +20,7 @@ const FLUSHES_PER_LOOK: u32 = 32;
 impl Engine {
     /// A link broke. Its other end may be dead, which a view will say, or not.
     pub(super) fn link_broke(&mut self, broken: Broken) {
+        debug!(target: "engine", process = broken.process().0, "a link broke");
         if self.is_foreign(broken.process()) {
             return self.foreign_gone(broken.process());
         }

@@ -5,6 +5,7 @@ use quiesce::MismatchReport;
 use redrt_wire::control::FromAgent;
 use redrt_wire::event::{Action, Event, Excerpt, Finding, Mismatch, Vote};
 use sdc_detect::Element;
+use tracing::warn;
 
 impl Engine {
     /// Tells the audit log, and ends the job when the policy asks for that.
@@ -45,6 +46,7 @@ impl Engine {
             "replicas of rank {} disagree on a message to rank {} (tag {}, number {})",
             mismatch.sender, mismatch.receiver.rank, mismatch.tag, mismatch.sequence.0
         );
+        warn!(target: "engine", %text, finding = ?mismatch.finding, action = ?mismatch.action, "a mismatch");
         self.runtime.tell(FromAgent::Event(Event::Mismatch(Box::new(mismatch))));
         if abort {
             self.runtime.abort(1, text);

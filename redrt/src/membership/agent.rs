@@ -9,6 +9,7 @@ use redrt_wire::control::{Determinism, FromAgent, ToAgent};
 use std::io;
 use std::net::TcpListener;
 use std::sync::atomic::{AtomicBool, Ordering};
+use tracing::debug;
 
 /// While a copy is awaited, or not in step yet, the library makes progress on its own so often, in milliseconds: the
 /// program may compute for long, and the copy needs what only this process has. The same while what it prints has to
@@ -76,6 +77,7 @@ pub(crate) fn heed(job: &Job, control: &Control, message: ToAgent) {
             if !pins.places().all(|newcomer| job.welcome.world.contains(newcomer)) {
                 return abort(1, "the daemon on this host speaks of a place of another job".to_owned());
             }
+            debug!(target: "runtime", ?pins, "others are awaited");
             cell.set_pins(&pins);
             // Who stands ready asks for nothing.
             IS_AWAITING.store(!pins.awaited.is_empty(), Ordering::Relaxed);
@@ -107,6 +109,7 @@ pub(crate) fn heed(job: &Job, control: &Control, message: ToAgent) {
         ToAgent::Dynamic(number, answer) => dynamic::heed(number, answer),
         ToAgent::Held(held) => IS_HELD.store(held, Ordering::Relaxed),
         ToAgent::Release => {
+            debug!(target: "runtime", "the job may be left");
             RELEASED.store(true, Ordering::Release);
             cell.wake();
         }

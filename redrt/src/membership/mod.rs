@@ -9,7 +9,7 @@ pub use finish::end;
 
 use crate::links::{listening, networks};
 use crate::runtime::control::Control;
-use crate::runtime::{Job, is_closed, preload, set_job, threads};
+use crate::runtime::{self, Job, is_closed, preload, set_job, threads};
 use quiesce::Replica;
 use redrt_engine::contact;
 use redrt_engine::link::{Identity, Links};
@@ -18,6 +18,7 @@ use redrt_engine::sleep::Sleeper;
 use redrt_engine::traces::Traces;
 use redrt_engine::traffic::Traffic;
 use redrt_engine::{self as engine, Engine, Setup};
+use redrt_process::clock;
 use redrt_sync::fence;
 use redrt_transport::direct;
 use redrt_transport::shm::Segment;
@@ -32,6 +33,7 @@ use redrt_wire::secret::Secret;
 use std::net::TcpListener;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
+use tracing::info;
 
 /// Set by users who want another launcher to start jobs of one rank each.
 const SINGLETON_VARIABLE: &str = "REDRT_SINGLETON";
@@ -160,10 +162,24 @@ pub fn join(one_thread: bool) -> Result<&'static Job, JoinError> {
     let sleeper = Sleeper::new(&identity(&welcome, segment), shares_core)?;
     engine::install(engine, sleeper, one_thread);
     let job = set_job(Job::new(welcome, control));
+    log(job);
     meet_others(job);
     agent::start(job, listener)?;
     cloning::start(job, segment)?;
     Ok(job)
+}
+
+/// Shows developers what they ask for.
+fn log(job: &Job) {
+    let who = || runtime::job().map_or_else(String::new, |job| job.welcome.me.to_string());
+    let sink = redrt_log::Sink { who, now_ns: clock::monotonic_ns, show: |line| redrt_process::say(line) };
+    // All have the same variable.
+    if let Err(error) = redrt_log::begin(sink)
+        && job.welcome.me == ReplicaId::default()
+    {
+        redrt_process::say(format_args!("redrt: {error}"));
+    }
+    info!(target: "runtime", incarnation = job.welcome.incarnation.0, host = job.welcome.host, "the place is taken");
 }
 
 /// Processes of other jobs can be known from now on.

@@ -80,6 +80,7 @@ fn run() -> Result<i32> {
         return redrtd::guard(std::env::args().skip(1).filter(|argument| argument != "--guard"));
     }
     let host = host_number(&arguments.host)?;
+    redrt_tools::developers::begin(&format!("redrtd {host}"))?;
     let secret = handing::read_line(std::io::stdin())?;
     let Daemon { fan_out, root, interface, connect, .. } = arguments;
     redrtd::run(DaemonArguments { host: Some(host), parent: connect, root, fan_out, interface }, &secret)?;

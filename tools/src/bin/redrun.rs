@@ -1,7 +1,7 @@
 //! `redrun`, also installed as `mpiexec` and `mpirun`.
 
 use redrt_tools::cli::{self, Request};
-use redrt_tools::redrun;
+use redrt_tools::{developers, redrun};
 use say::Console;
 
 const USAGE_EXIT_CODE: i32 = 2;
@@ -24,6 +24,10 @@ fn run_spawned(arguments: &cli::Arguments, console: &mut Console) -> anyhow::Res
 fn main() {
     let arguments: Vec<_> = std::env::args_os().collect();
     let mut console = Console::new("redrun");
+    if let Err(error) = developers::begin("redrun") {
+        console.error(&error.to_string());
+        std::process::exit(USAGE_EXIT_CODE);
+    }
     let code = match cli::parse(arguments) {
         Ok(Request::Print(text)) => match say::text(&text) {
             Ok(()) => 0,

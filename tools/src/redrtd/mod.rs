@@ -26,6 +26,7 @@ pub use guard::guard;
 use replica_output::corruption::Corruption;
 pub use spawn::open_pidfd;
 pub use sweep::{become_subreaper, kill_descendants};
+use tracing::debug;
 
 use child::{Child, Kind};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
@@ -93,6 +94,19 @@ struct Daemon {
     /// Whether `redrun` asked not to be sent output.
     held: bool,
     leaving: bool,
+}
+
+/// What is asked of this daemon, but for the program's data and what processes say to each other.
+fn tell_developers(message: &ToDaemon) {
+    match message {
+        ToDaemon::Launch(launch) => debug!(target: "redrtd", processes = launch.placement.len(), "a job"),
+        ToDaemon::View(view) => debug!(target: "redrtd", view = view.number.0, "a view"),
+        ToDaemon::Clone { id, order } => debug!(target: "redrtd", clone = id.0, ?order, "an order for a clone"),
+        ToDaemon::Pins(pins) => debug!(target: "redrtd", ?pins, "others are awaited"),
+        ToDaemon::Kill(replica) => debug!(target: "redrtd", %replica, "a process is to be ended"),
+        ToDaemon::Release | ToDaemon::KillAll | ToDaemon::Shutdown => debug!(target: "redrtd", ?message, "the end"),
+        _ => {}
+    }
 }
 
 /// What is known once the job was launched.
@@ -209,6 +223,7 @@ impl Daemon {
     }
 
     fn obey(&mut self, message: ToDaemon) -> Result<()> {
+        tell_developers(&message);
         // Whatever is wanted, it is wanted of all.
         while !self.unstarted.is_empty() {
             self.start_next()?;
@@ -483,6 +498,7 @@ impl Daemon {
         }
         let child = &mut self.children[number];
         let Some(exit) = child.reap()? else { return Ok(()) };
+        debug!(target: "redrtd", replica = %child.replica, ?exit, "a process has ended");
         let _ = self.epoll.delete(child.pidfd.as_fd());
         let replica = child.replica;
         if child.copy.is_some() {

@@ -55,6 +55,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
+use tracing::{debug, trace};
 
 /// The exit code when a program that is being checked is not deterministic.
 const NONDETERMINISTIC_CODE: i32 = 1;
@@ -439,6 +440,9 @@ impl<'a> Shell<'a> {
         if !self.is_launched() && matches!(input, Input::Tick) {
             return;
         }
+        if !matches!(input, Input::Tick) {
+            trace!(target: "redrun", ?input, "in");
+        }
         self.coordinator.handle(now, input);
         self.carry_out();
         self.hear_of_places();
@@ -446,6 +450,7 @@ impl<'a> Shell<'a> {
 
     fn carry_out(&mut self) {
         while let Some(output) = self.coordinator.poll_output() {
+            debug!(target: "redrun", ?output, "out");
             match output {
                 Output::Place(order) => self.obey_about_place(order),
                 Output::Vacated(replica) => self.placement[self.job.world.process(replica).0 as usize] = None,

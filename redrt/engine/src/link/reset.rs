@@ -21,6 +21,7 @@ use super::{Links, Route};
 use redrt_transport::network::Incoming;
 use redrt_types::{Incarnation, ProcessIndex};
 use std::sync::atomic::Ordering;
+use tracing::debug;
 
 /// A connection that broke again before the other end has come back is opened so often, with pauses.
 const ATTEMPTS_MAX: u32 = 20;
@@ -90,6 +91,7 @@ impl Links {
         peer.attempts = if peer.is_confirmed { 0 } else { peer.attempts + 1 };
         peer.is_confirmed = false;
         peer.epoch = epoch;
+        debug!(target: "engine", process = process.0, epoch, "a connection begins anew");
         if let Route::Opening { wanted, .. } = &peer.route {
             wanted.store(false, Ordering::Relaxed);
         }
@@ -135,6 +137,7 @@ impl Links {
         let is_back = receiver.name.epoch > 0 && !peer.is_confirmed;
         peer.is_confirmed = true;
         let process = receiver.name.from;
+        debug!(target: "engine", process = process.0, epoch = receiver.name.epoch, "a link was accepted");
         self.receivers.push(receiver);
         self.share(process);
         is_back

@@ -4,6 +4,7 @@ use super::super::Engine;
 use crate::asked::{Ahead, Asked};
 use quiesce::{DecisionKey, Outcome, StreamId};
 use redrt_wire::control::FromAgent;
+use tracing::trace;
 
 /// How many empty polls a follower takes over in a row without making progress.
 const AHEAD_COUNT: u32 = 64;
@@ -82,6 +83,7 @@ impl Engine {
         let index = replication.asked.entry(stream).or_insert(0);
         let key = DecisionKey { stream, index: *index };
         *index += 1;
+        trace!(target: "engine", ?key, ?outcome, "decided");
         replication.decisions += 1;
         replication.replica.decide(key, outcome);
         self.carry_out();
