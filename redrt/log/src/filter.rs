@@ -29,7 +29,7 @@ impl Filter {
     /// Whether an event of this part and level is shown.
     #[must_use]
     pub fn shows(&self, part: &str, level: Level) -> bool {
-        let named = self.parts.iter().rev().find(|(name, _)| name == part);
+        let named = self.parts.iter().find(|(name, _)| name == part);
         // Other crates have events too, which are of no interest here.
         let others = if PARTS.contains(&part) { self.others } else { LevelFilter::OFF };
         named.map_or(others, |(_, filter)| *filter) >= level
@@ -57,7 +57,10 @@ impl FromStr for Filter {
             let named = level(named).ok_or_else(|| FilterError::Level(named.to_owned()))?;
             match part {
                 None => filter.others = named,
-                Some(part) if PARTS.contains(&part) => filter.parts.push((part.to_owned(), named)),
+                Some(part) if PARTS.contains(&part) => {
+                    filter.parts.retain(|(name, _)| name != part);
+                    filter.parts.push((part.to_owned(), named));
+                }
                 Some(part) => return Err(FilterError::Part(part.to_owned())),
             }
         }
