@@ -1,7 +1,7 @@
 //! `redrt-chaos`: random programs with random faults over the hosts of a lab, for a given time, from a seed.
 //!
-//! Every rank keeps one replica, so every job must end well and print what it prints when it is left alone, and leave
-//! nothing behind. A job that does otherwise is printed with the seed that repeats it.
+//! Every rank keeps one replica, or the job has a checkpoint to go back to, so every job must end well and print what it
+//! prints when it is left alone, and leave nothing behind. A job that does otherwise is printed with the seed that repeats it.
 
 use clap::Parser;
 use redrt_tests::lab::lab;
@@ -100,10 +100,12 @@ enum Fault {
     Drain,
     /// Ranks get more replicas, or fewer.
     Degree,
+    /// All processes of a job that takes checkpoints.
+    Everything,
 }
 
 impl Fault {
-    const ALL: [Self; 17] = [
+    const ALL: [Self; 18] = [
         Self::None,
         Self::Send,
         Self::Process,
@@ -121,6 +123,7 @@ impl Fault {
         Self::Migrate,
         Self::Drain,
         Self::Degree,
+        Self::Everything,
     ];
 
     /// Whether it is no fault but a wish, for which replicas are copied.
@@ -170,7 +173,16 @@ impl Trial {
         };
         let program = if has_spare { *random.one_of(&long) } else { *random.one_of(&Program::ALL) };
         let fault = if fault == Fault::Descriptors && opens_files(&program) { Fault::Process } else { fault };
-        let degree = *random.one_of(if fault.is_wish() { &[1u16, 2, 3] } else { &[2u16, 2, 3] });
+        // What is written after a checkpoint is read after going back, by programs that read it back.
+        let is_everything = fault == Fault::Everything;
+        let kept: Vec<_> = long.iter().filter(|program| !opens_files(program)).copied().collect();
+        let (program, has_spare) = if is_everything { (*random.one_of(&kept), false) } else { (program, has_spare) };
+        let degrees: &[u16] = match fault {
+            Fault::Everything => &[1, 1, 2],
+            _ if fault.is_wish() => &[1, 2, 3],
+            _ => &[2, 2, 3],
+        };
+        let degree = *random.one_of(degrees);
         let host = *random.one_of(&["h2", "h3", "h4"]);
         let fan_out = *random.one_of(&["32", "1", "2"]);
         let millis = known.of(&program).1.as_millis() as u64;
@@ -207,6 +219,12 @@ impl Trial {
             false => job.on_hosts(lab, HOSTS),
         };
         let job = if self.arbitrates { job.options(&["--arbitrate=0.5"]) } else { job };
+        let job = match self.fault {
+            Fault::Everything => {
+                job.options(&["--checkpoint", "400ms", "--checkpoint-dir", &lab.path("store").display().to_string()])
+            }
+            _ => job,
+        };
         let job = self.inject.iter().fold(job, |job, fault| job.inject(fault));
         let job = disk.iter().fold(job, |job, disk| job.audit_at(&disk.path("audit")));
         job.limit(Duration::from_secs(120)).start()
@@ -293,6 +311,14 @@ impl Trial {
                 sleep(SHORT);
                 lab.heal_link(self.host);
             }
+            Fault::Everything => {
+                job.wait_until("a checkpoint, or the end", |job| job.count("checkpoint") > 0 || job.has_ended());
+                sleep(Duration::from_millis(random.from_one_to(500)));
+                // Those that are gone before their turn comes are gone with the others.
+                for replica in job.replicas() {
+                    let _ = job.redctl(&["kill", replica.split(' ').next().expect("its name")]);
+                }
+            }
             Fault::Migrate | Fault::Drain | Fault::Degree => self.wish(random, job),
             Fault::None | Fault::Send | Fault::Process => {}
         }
@@ -347,6 +373,9 @@ fn main() -> ExitCode {
             if let Some(disk) = disk {
                 // The next one needs the room.
                 let _ = std::fs::remove_file(disk.path("audit"));
+            }
+            if trial.fault == Fault::Everything {
+                let _ = std::fs::remove_dir_all(hosts.path("store"));
             }
             if trial.fault == Fault::Cut {
                 hosts.heal_link(trial.host);
