@@ -1,7 +1,7 @@
 //! What is counted for `--metrics` as it happens.
 
 use super::text::Totals;
-use coordinator::{Coordinator, Purpose, Report};
+use coordinator::{Coordinator, EndReason, Purpose, Report};
 use redrt_types::{Incarnation, ReplicaId};
 use redrt_wire::event::{Event, Finding, Statistics};
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,6 +24,9 @@ pub struct Counts {
     pub(super) clones_begun: u64,
     pub(super) clones_failed: u64,
     pub(super) clones_done: u64,
+    /// Checkpoints, by what came of them, and how often the job went back to one.
+    pub(super) checkpoints: BTreeMap<&'static str, u64>,
+    pub(super) returns: u64,
     /// Disputes that copies were asked about, by what came of them.
     pub(super) arbitrations: BTreeMap<&'static str, u64>,
     /// Times in which a replica was missing that are over.
@@ -73,6 +76,9 @@ impl Counts {
                 let verdict = if arbitration.culprit.is_some() { "named" } else { "open" };
                 *self.arbitrations.entry(verdict).or_default() += 1;
             }
+            Report::LineTaken { .. } => *self.checkpoints.entry("taken").or_default() += 1,
+            Report::LineFailed { .. } => *self.checkpoints.entry("failed").or_default() += 1,
+            Report::Ending(EndReason::GoesBack { .. } | EndReason::Unloadable { .. }) => self.returns += 1,
             Report::CloneBegun { .. } => self.clones_begun += 1,
             Report::CloneFailed { .. } => self.clones_failed += 1,
             Report::Recovered(recovered) => {

@@ -202,6 +202,8 @@ fn vulnerability(page: &mut Page, snapshot: &Snapshot<'_>) {
     let outcomes = [("begun", counts.clones_begun), ("failed", counts.clones_failed), ("done", counts.clones_done)];
     let outcomes = outcomes.map(|(step, count)| (vec![("step", step.to_owned())], count));
     page.counter("clones", "Copies of replicas", outcomes);
+    page.counter("checkpoints", "Checkpoints of the whole job", labelled("outcome", &counts.checkpoints));
+    page.count("returns", "Times that the job went back to a checkpoint", counts.returns);
 }
 
 #[cfg(test)]
