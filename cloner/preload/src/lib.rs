@@ -1,14 +1,16 @@
 //! `libredclone.so`: puts the cloner's agent into an ordinary program.
 //!
-//! `redclone run` loads it by `LD_PRELOAD` and hands over a listening socket, whose number is in the environment.
-//! Before the program's own code runs, the agent's thread is started and the traces are removed: the variables are
-//! taken out of the environment and the socket is closed in the program's table of descriptors, so programs that this
-//! one starts know nothing of it. Without that variable the library does nothing.
+//! `redclone run` loads it by `LD_PRELOAD` and hands over a listening socket, whose number is in the environment with
+//! the id of the process. Before the program's own code runs, the agent's thread is started. What the program may
+//! execute in its own place, as a wrapper script does, is to have an agent too: so variables and socket stay. A program
+//! that this one starts has another process id: there the traces are removed, and it knows nothing of them. Without
+//! that variable the library does nothing.
 
 use cloner_agent::{Agent, Hooks, Setup};
 use std::ffi::{CStr, c_char, c_int};
 
-const LISTENER: &CStr = c"REDCLONE_AGENT_FD";
+/// Number of the socket and id of the process, with a colon between.
+const LISTENER: &CStr = c"REDCLONE_AGENT";
 const PRELOAD_BEFORE: &CStr = c"REDCLONE_PRELOAD_BEFORE";
 const PRELOAD: &CStr = c"LD_PRELOAD";
 
@@ -23,8 +25,18 @@ extern "C" fn start(_: c_int, _: *const *const c_char, _: *const *const c_char) 
         return;
     }
     // SAFETY: - getenv gives strings that end with NUL, valid until the variable is changed.
-    let listener = unsafe { libc::atoi(listener) };
-    clean_environment();
+    let handed_over = unsafe { CStr::from_ptr(listener) }.to_str().ok().and_then(|text| text.split_once(':'));
+    let numbers = handed_over.and_then(|(fd, pid)| Some((fd.parse::<c_int>().ok()?, pid.parse::<u32>().ok()?)));
+    let Some((listener, pid)) = numbers else { return clean_environment() };
+    if pid != std::process::id() {
+        // SAFETY: - the number that redclone handed over, which came here with the variable.
+        unsafe { libc::close(listener) };
+        return clean_environment();
+    }
+    if !is_listening(listener) {
+        // Whatever was executed before has closed it.
+        return clean_environment();
+    }
     let setup = Setup { listener, rseq_offset: cloner_agent::rseq_offset(), hooks: Hooks::none() };
     let tid = Agent::new(&setup).map_or(-1, Agent::start);
     if tid < 0 {
@@ -32,9 +44,14 @@ extern "C" fn start(_: c_int, _: *const *const c_char, _: *const *const c_char) 
         // SAFETY: - text is valid for its length.
         unsafe { libc::write(2, text.as_ptr().cast(), text.len()) };
     }
-    // The agent took its own table of descriptors along when it was made.
-    // SAFETY: - the number that redclone handed over; nothing else of the program has it.
-    unsafe { libc::close(listener) };
+}
+
+fn is_listening(fd: c_int) -> bool {
+    let (mut listens, mut length): (c_int, libc::socklen_t) = (0, size_of::<c_int>() as libc::socklen_t);
+    let place = (&raw mut listens).cast();
+    // SAFETY: - place is valid for writes of length bytes.
+    let code = unsafe { libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_ACCEPTCONN, place, &raw mut length) };
+    code == 0 && listens == 1
 }
 
 fn clean_environment() {

@@ -22,6 +22,8 @@ pub struct Present {
     pub given: Vec<(RawFd, OwnedFd)>,
     /// The process goes on where that of the image has ended: files that have grown since are cut.
     pub succeeds: bool,
+    /// The agent's listening socket.
+    pub listener: OwnedFd,
 }
 
 /// Makes all descriptors, in the numbers that the program knows, and closes all others but `kept`. `kept` are moved out
@@ -135,11 +137,12 @@ fn make_pipes(pipes: &[Pipe]) -> io::Result<Ends> {
 }
 
 fn make(descriptor: &Descriptor, memory: &Memory, present: &Present, ends: &mut Ends) -> io::Result<OwnedFd> {
-    let Present { standard, succeeds, .. } = present;
+    let Present { standard, succeeds, listener, .. } = present;
     // SAFETY: - called with results of system calls that make a descriptor: errors are negative, others are nobody else's.
     let own = |fd: i32| Errno::result(fd).map(|fd| unsafe { OwnedFd::from_raw_fd(fd) }).map_err(io::Error::from);
     let fd = match &descriptor.open {
         Open::Standard(number) => return standard[usize::from(*number)].try_clone(),
+        Open::Agent => return listener.try_clone(),
         Open::Path { path, position, len } => {
             let path = CString::new(path.as_str())?;
             // SAFETY: - path ends with NUL.

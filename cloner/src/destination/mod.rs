@@ -127,7 +127,7 @@ fn try_receive(receiver: Receiver) -> io::Result<std::convert::Infallible> {
         answers.flush()?;
     }
     first.expect(Kind::Commit)?;
-    let present = files::Present { standard, given, succeeds };
+    let present = files::Present { standard, given, succeeds, listener: listener.try_clone()? };
     become_copy(&end.state, &memory, prologue.extended_state, [complaints, listener], &present, drop_capabilities)
 }
 

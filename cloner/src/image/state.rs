@@ -261,6 +261,8 @@ pub enum Open {
         /// Where reading or writing goes on.
         position: u64,
     },
+    /// The agent's listening socket, for the program that may be executed in the place of this one.
+    Agent,
 }
 
 /// A descriptor.

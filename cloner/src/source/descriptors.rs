@@ -30,6 +30,10 @@ pub fn gather(control: &Control, close_unsupported: bool, stopped: bool) -> io::
     let mut settled = false;
     let (_, block) = control.block()?;
     let is_agents = |fd: i32| block.own_files == 0 && [block.listener, block.connection].contains(&fd);
+    let listener = match block.own_files {
+        0 => None,
+        _ => Some(control.proc_link(&format!("task/{}/fd/{}", block.agent_tid, block.listener))?),
+    };
     for fd in control.proc_numbers("fd")?.into_iter().filter(|fd| !block.excludes(*fd) && !is_agents(*fd)) {
         // One that is closed meanwhile is not part of the picture.
         let (Ok(link), Ok(mut info)) =
@@ -43,7 +47,11 @@ pub fn gather(control: &Control, close_unsupported: bool, stopped: bool) -> io::
             }
             info = control.proc_text(&format!("fdinfo/{fd}"))?;
         }
-        match look(control, fd, &link, &info, &mut all.objects) {
+        let looked = match &listener {
+            Some(listener) if link == *listener => Ok(Open::Agent),
+            _ => look(control, fd, &link, &info, &mut all.objects),
+        };
+        match looked {
             Ok(open) => {
                 let flags = i32::from_str_radix(field(&info, "flags:").unwrap_or("0"), 8).unwrap_or(0);
                 if let Open::Pipe { id, writes } = &open {

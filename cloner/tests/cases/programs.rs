@@ -1,8 +1,10 @@
 //! Programs in several languages are copied once; source and copy print what an undisturbed run prints.
 
 use cloner_tests::{Host, Link, Push, Random, Source, compile, root, workshop};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 fn undisturbed(program: &Path, arguments: &[&str]) -> Vec<String> {
     let ended = Command::new(program).args(arguments).stdin(Stdio::null()).output().expect("the program runs");
@@ -52,6 +54,56 @@ fn python_with_threads() {
     let program = root().join("cloner/tests/programs/snakes.py");
     let program = program.canonicalize().expect("it is there");
     copied_once(&python, &[program.to_str().expect("text"), "1000"], &["--verify-memory"]);
+}
+
+/// A script in the workshop.
+fn script(name: &str, interpreter: &str, text: &str) -> PathBuf {
+    let path = workshop().join(name);
+    std::fs::write(&path, format!("#!{interpreter}\n{text}\n")).expect("it can be written");
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).expect("it is ours");
+    path
+}
+
+#[test]
+fn a_script_that_executes_a_program_in_its_place() {
+    let program = compile("exceptions.cpp", &[]);
+    let wrapper = script("wrapper", "/bin/sh", &format!("exec {} \"$@\"", program.display()));
+    copied_once(&wrapper, &["30000"], &["--verify-memory"]);
+}
+
+#[test]
+fn a_copy_of_a_script_that_has_yet_to_execute_its_program_can_be_copied_then() {
+    let program = compile("exceptions.cpp", &[]);
+    let (arguments, gate) = (["100000"], workshop().join("gate"));
+    let (shown, expected) = (program.display(), undisturbed(&program, &arguments));
+    let text = format!("echo running\nwhile [ ! -e {} ]; do :; done\nexec {shown} \"$@\"", gate.display());
+    let (first, second) = (Host::start(), Host::start());
+    let source = Source::start(&script("gated", "/bin/bash", &text), &arguments);
+    let push = Push::run(source.pid, &first.address, &[]);
+    assert_eq!(push.code, 0, "{}", push.message);
+    std::fs::write(&gate, "").expect("it can be written");
+    let copy = push.copy_pid();
+    let begun = Instant::now();
+    while std::fs::read_link(format!("/proc/{copy}/exe")).expect("it runs") != program.canonicalize().expect("a file") {
+        assert!(begun.elapsed() < Duration::from_secs(60), "the copy does not execute its program");
+        std::thread::yield_now();
+    }
+    let push = Push::run(copy, &second.address, &[]);
+    assert_eq!(push.code, 0, "{}", push.message);
+    let expected = [vec!["running".to_owned()], expected].concat();
+    assert_eq!(source.finish().lines, expected, "the source");
+    assert_eq!(first.output_of_copy(), expected, "its copy");
+    // It may have been copied before the program said that it runs, or after.
+    let without_begin = |lines: Vec<String>| lines.into_iter().filter(|line| line != "running").collect::<Vec<_>>();
+    assert_eq!(without_begin(second.output_of_copy()), without_begin(expected), "the copy of the copy");
+}
+
+#[test]
+fn programs_that_a_script_starts_see_nothing_of_the_agent() {
+    let text =
+        "echo running\nenv | grep REDCLONE_AGENT\nenv | grep libredclone\nls -l /proc/self/fd | grep socket\necho end";
+    let outcome = Source::start(&script("starter", "/bin/sh", text), &[]).finish();
+    assert_eq!(outcome.lines, ["running", "end"]);
 }
 
 #[test]

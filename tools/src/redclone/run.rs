@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicI32, Ordering};
 /// Exit codes as shells have them.
 const NOT_FOUND: i32 = 127;
 const NOT_RUNNABLE: i32 = 126;
-/// Numbers that programs hardly ever reach; the agent takes it out of their sight at once.
+/// Numbers that programs hardly ever reach.
 const AGENT_FD: i32 = 1000;
 
 static PROGRAM: AtomicI32 = AtomicI32::new(0);
@@ -49,7 +49,7 @@ pub fn run(options: &Run, console: &Console) -> anyhow::Result<i32> {
     command.env("LD_PRELOAD", preload);
     let running = launch::start(None, |inside: Inside| match hand_over(&inside.listener) {
         Ok(number) => {
-            let error = command.env("REDCLONE_AGENT_FD", number.to_string()).exec();
+            let error = command.env("REDCLONE_AGENT", format!("{number}:{}", std::process::id())).exec();
             io::Error::new(error.kind(), format!("cannot run {}: {error}", program.display()))
         }
         Err(error) => error,
