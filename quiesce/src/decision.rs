@@ -20,12 +20,16 @@
 use crate::error::{Breach, ProtocolError};
 use crate::frame::{Frame, Output};
 use crate::hashable_map::HashableMap;
+use crate::lag::Lag;
 use crate::outcome::{DecisionItem, DecisionKey, Outcome, StreamId};
 use redrt_types::{ReplicaId, ReplicaIndex, ReplicaSet, VirtualRank};
 use std::collections::VecDeque;
 
 /// Decisions the leader holds back at most before it tells its followers; a polled `false` counts as one.
 const BATCH: u32 = 64;
+
+/// Decisions that some sibling may not hold yet, at most, of a leader that could wait.
+const UNSTABLE_MAX: u64 = 1 << 10;
 
 /// Ballots of one sibling on outcomes that are not decided: one for each thread that cancels a receive.
 const BALLOTS_MAX: usize = 1 << 12;
@@ -94,6 +98,8 @@ pub(crate) struct Decisions {
     /// Another; see `Mutation::SyncFromStable`.
     #[cfg(any(test, feature = "mutation"))]
     pub(crate) sync_from_stable: bool,
+    /// Who has yet to ask for many outcomes.
+    lag: Lag,
     /// Outcomes known but not asked for yet.
     streams: HashableMap<StreamId, VecDeque<DecisionItem>>,
 }
@@ -143,6 +149,7 @@ impl Decisions {
             sync_skipped: false,
             #[cfg(any(test, feature = "mutation"))]
             sync_from_stable: false,
+            lag: Lag::default(),
             streams: HashableMap::default(),
         }
     }
@@ -164,23 +171,47 @@ impl Decisions {
         self.stable
     }
 
-    pub(crate) fn lookup(&mut self, key: DecisionKey) -> Lookup {
-        if let Some(stream) = self.streams.get_mut(&key.stream) {
-            while let Some(item) = stream.front() {
-                let end = item.end();
-                if key.index < item.key.index {
-                    break;
-                }
-                if key.index >= end {
-                    stream.pop_front();
-                } else if key.index + 1 < end {
-                    return Lookup::Decided(item.outcome.clone());
-                } else {
-                    return Lookup::Decided(stream.pop_front().expect("it has a front").outcome);
-                }
+    pub(crate) fn lookup(&mut self, key: DecisionKey, outputs: &mut VecDeque<Output>) -> Lookup {
+        if let Some(outcome) = self.take_known(key) {
+            let waiting = self.streams.get(&key.stream).and_then(VecDeque::back).map_or(0, DecisionItem::end);
+            if self.lag.asked(key.stream, waiting.saturating_sub(key.index)) {
+                self.tell_lag(outputs);
             }
+            return Lookup::Decided(outcome);
         }
         if self.is_deciding() { Lookup::MustDecide } else { Lookup::Wait }
+    }
+
+    fn take_known(&mut self, key: DecisionKey) -> Option<Outcome> {
+        let stream = self.streams.get_mut(&key.stream)?;
+        while let Some(item) = stream.front().filter(|item| key.index >= item.key.index) {
+            let end = item.end();
+            if key.index + 1 < end {
+                return Some(item.outcome.clone());
+            }
+            let item = stream.pop_front().expect("it has a front");
+            if key.index < end {
+                return Some(item.outcome);
+            }
+        }
+        None
+    }
+
+    /// Whether the leader should decide no more of a stream than it must: followers are too far behind.
+    pub(crate) fn is_far_ahead(&self, stream: StreamId) -> bool {
+        self.count - self.stable > UNSTABLE_MAX || self.lag.has_sibling_behind(stream)
+    }
+
+    /// Tells the leader on which streams this follower is behind.
+    fn tell_lag(&self, outputs: &mut VecDeque<Output>) {
+        if let Role::Follower { leader, .. } = self.role {
+            self.transmit(leader, Frame::Behind { streams: self.lag.own().to_vec() }, outputs);
+        }
+    }
+
+    pub(crate) fn handle_behind(&mut self, from: ReplicaIndex, streams: Vec<StreamId>) {
+        // It may come before the view that makes this process the leader.
+        self.lag.hear(from, streams);
     }
 
     /// The outcome that `lookup` would hand out, if it is known; it stays to be asked for.
@@ -389,6 +420,7 @@ impl Decisions {
         self.live = live;
         self.early_syncs.retain(|(from, ..)| live.contains(*from));
         self.ballots.retain(|(_, from, _)| live.contains(*from));
+        self.lag.keep(live);
         if live.len() == 1 {
             self.role = Role::Sole;
             self.announced = self.count;
@@ -437,6 +469,9 @@ impl Decisions {
         self.transmit(leader, frame, outputs);
         for (key, agrees) in self.own_ballots.iter().copied() {
             self.transmit(leader, Frame::Ballot { key, agrees }, outputs);
+        }
+        if !self.lag.own().is_empty() {
+            self.tell_lag(outputs);
         }
     }
 
@@ -488,6 +523,7 @@ impl Decisions {
     /// The connection with a sibling was lost: a follower says again what it holds, a leader waits for that.
     pub(crate) fn reset(&mut self, sibling: ReplicaIndex, outputs: &mut VecDeque<Output>) {
         self.early_syncs.retain(|(from, ..)| *from != sibling);
+        self.lag.forget(sibling);
         match &mut self.role {
             Role::Leader => self.silent.insert(sibling),
             Role::Syncing { missing } => missing.insert(sibling),
@@ -551,7 +587,13 @@ impl Decisions {
                 _ => {
                     let key = item.key;
                     self.forget_ballots(key);
-                    self.streams.entry(key.stream).or_default().push_back(item);
+                    let end = item.end();
+                    let waiting = self.streams.entry(key.stream).or_default();
+                    waiting.push_back(item);
+                    let first = waiting.front().map_or(end, |first| first.key.index);
+                    if self.lag.learned(key.stream, end.saturating_sub(first)) {
+                        self.tell_lag(outputs);
+                    }
                     outputs.push_back(Output::Decided { key });
                 }
             }
@@ -626,6 +668,7 @@ impl Decisions {
         self.silent = ReplicaSet::EMPTY;
         self.early_syncs.clear();
         self.ballots.clear();
+        self.lag.keep(ReplicaSet::EMPTY);
     }
 
     fn siblings(&self) -> ReplicaSet {

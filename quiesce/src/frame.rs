@@ -10,7 +10,7 @@
 //! Ack      context u64 | upto u64                                                                 16 bytes
 //! ```
 
-use crate::outcome::{DecisionItem, DecisionKey};
+use crate::outcome::{DecisionItem, DecisionKey, StreamId};
 use crate::view::Service;
 use redrt_types::{ContextId, Digest, Envelope, ReplicaId, SeqNum, ViewNumber, VirtualRank};
 use sdc_detect::Vote;
@@ -90,6 +90,12 @@ pub enum Frame {
     DecisionAck {
         /// The first decision it does not hold.
         upto: u64,
+    },
+    /// From a follower: on these streams, of its threads, it has yet to ask for many outcomes that it holds. Its leader
+    /// waits for it there. Said when that changes, and again to a new leader.
+    Behind {
+        /// All of them.
+        streams: Vec<StreamId>,
     },
     /// From the leader: all live replicas hold the decisions before `upto`.
     Stable {

@@ -15,6 +15,7 @@ mod decision;
 mod error;
 mod frame;
 mod hashable_map;
+mod lag;
 pub mod matching;
 #[cfg_attr(not(any(test, feature = "mutation")), allow(dead_code))]
 mod mutation;

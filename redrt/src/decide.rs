@@ -81,7 +81,7 @@ fn decide<T>(
                     engine.answer(stream, outcome);
                     Some(Some(found))
                 }
-                None if wait => None,
+                None if wait || engine.is_far_ahead(stream) => None,
                 None => {
                     engine.answer(stream, Outcome::NotReady);
                     Some(None)

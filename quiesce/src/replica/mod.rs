@@ -32,7 +32,7 @@ use crate::error::ProtocolError;
 use crate::frame::{Frame, Output};
 use crate::hashable_map::{ChannelKey, Channels};
 use crate::mutation::Mutation;
-use crate::outcome::{DecisionKey, Outcome};
+use crate::outcome::{DecisionKey, Outcome, StreamId};
 use crate::view::{Protocol, Service, leader, service};
 use redrt_types::{ReplicaId, ReplicaIndex, ReplicaSet, SeqNum, View, VirtualRank, World};
 use rustc_hash::FxHashSet;
@@ -334,6 +334,10 @@ impl Replica {
             Frame::Decisions { first, items } => decisions.handle_decisions(from.index, first, items, outputs),
             Frame::DecisionAck { upto } => decisions.handle_ack(from.index, upto, outputs),
             Frame::Stable { upto } => decisions.handle_stable(from.index, upto),
+            Frame::Behind { streams } => {
+                decisions.handle_behind(from.index, streams);
+                Ok(())
+            }
             Frame::Ballot { key, agrees } => decisions.handle_ballot(from.index, key, agrees, outputs),
             Frame::DecisionSync { first, items } => decisions.handle_sync(from.index, first, items, outputs),
             _ => unreachable!("{frame:?} is about a channel"),
@@ -346,7 +350,7 @@ impl Replica {
     /// until it is decided and not again. Wildcard receives do not ask: their decisions come as
     /// [`Output::WildcardDecided`].
     pub fn lookup(&mut self, key: DecisionKey) -> Lookup {
-        self.decisions.lookup(key)
+        self.decisions.lookup(key, &mut self.outputs)
     }
 
     /// What [`lookup`](Self::lookup) would hand out now, which stays there: for programs whose replicas may not ask the
@@ -354,6 +358,13 @@ impl Replica {
     #[must_use]
     pub fn peek(&self, key: DecisionKey) -> Option<&Outcome> {
         self.decisions.peek(key)
+    }
+
+    /// Whether a decision that can be put off should be: followers have yet to hear of many, or to come to them. Such are
+    /// those that nothing has happened, and readings of clocks.
+    #[must_use]
+    pub fn is_far_ahead(&self, stream: StreamId) -> bool {
+        self.decisions.is_far_ahead(stream)
     }
 
     /// Decisions that some live sibling may not hold yet.

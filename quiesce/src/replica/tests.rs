@@ -225,6 +225,66 @@ fn polls_in_vain_take_one_place_and_follow_in_order() {
     assert_eq!(follower.lookup(thread(41)), Lookup::Wait);
 }
 
+/// Takes over what the leader has to tell.
+fn follow(leader: &mut Replica, follower: &mut Replica) {
+    leader.flush();
+    for output in outputs(leader) {
+        let Output::Transmit { frame, .. } = output else { continue };
+        follower.handle(ReplicaId::new(0, 0), frame).unwrap();
+    }
+}
+
+/// What a follower says of how far it is behind.
+fn behind(follower: &mut Replica) -> Vec<Frame> {
+    let frames = outputs(follower).into_iter().filter_map(|output| match output {
+        Output::Transmit { to, frame: frame @ Frame::Behind { .. }, .. } if to == ReplicaId::new(0, 0) => Some(frame),
+        _ => None,
+    });
+    frames.collect()
+}
+
+#[test]
+fn leader_that_polls_is_far_ahead_until_its_follower_has_caught_up() {
+    let stream = StreamId::Thread(0);
+    let (mut leader, mut follower) = (replica((0, 0), 2), replica((0, 1), 2));
+    let mut index = 0;
+    let told = loop {
+        assert!(!leader.is_far_ahead(stream));
+        leader.decide(thread(index), Outcome::NotReady);
+        index += 1;
+        follow(&mut leader, &mut follower);
+        if let Some(told) = behind(&mut follower).pop() {
+            break told;
+        }
+    };
+    assert_eq!((&told, index), (&Frame::Behind { streams: vec![stream] }, 257));
+    leader.handle(ReplicaId::new(0, 1), told.clone()).unwrap();
+    assert!(leader.is_far_ahead(stream) && !leader.is_far_ahead(StreamId::Thread(1)));
+    let taken = (0..index).position(|index| {
+        assert_eq!(follower.lookup(thread(index)), Lookup::Decided(Outcome::NotReady));
+        behind(&mut follower) == [Frame::Behind { streams: vec![] }]
+    });
+    assert_eq!(taken, Some(193), "64 are left");
+    // Until it is heard of, or lost.
+    assert!(leader.is_far_ahead(stream));
+    let mut heir = leader.clone();
+    leader.handle(ReplicaId::new(0, 1), Frame::Behind { streams: vec![] }).unwrap();
+    assert!(!leader.is_far_ahead(stream));
+    heir.apply_view(heir.view().without(&[ReplicaId::new(0, 1)])).unwrap();
+    assert!(!heir.is_far_ahead(stream));
+}
+
+#[test]
+fn new_leader_hears_again_who_is_behind() {
+    let (mut leader, mut follower) = (replica((0, 0), 3), replica((0, 2), 3));
+    (0..2000).for_each(|index| leader.decide(thread(index), Outcome::Flag(true)));
+    follow(&mut leader, &mut follower);
+    outputs(&mut follower);
+    follower.apply_view(follower.view().without(&[ReplicaId::new(0, 0)])).unwrap();
+    let said = transmit((0, 1), Frame::Behind { streams: vec![StreamId::Thread(0)] });
+    assert!(outputs(&mut follower).contains(&said));
+}
+
 #[test]
 fn new_leader_merges_what_its_siblings_hold_before_it_decides() {
     let mut heir = replica((0, 1), 3);

@@ -89,6 +89,7 @@ fn protocol_frame() -> impl Strategy<Value = Frame> {
         (number(), items.clone()).prop_map(|(first, items)| Frame::Decisions { first, items }),
         number().prop_map(|upto| Frame::DecisionAck { upto }),
         number().prop_map(|upto| Frame::Stable { upto }),
+        vec(key(), 0..3).prop_map(|keys| Frame::Behind { streams: keys.into_iter().map(|key| key.stream).collect() }),
         (key(), any::<bool>()).prop_map(|(key, agrees)| Frame::Ballot { key, agrees }),
         (number(), items).prop_map(|(first, items)| Frame::DecisionSync { first, items }),
         (context(), sequence()).prop_map(|(context, upto)| Frame::Ack { context, upto }),

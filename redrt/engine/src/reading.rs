@@ -56,9 +56,6 @@ const LOOP_DISTANCE_NS: u64 = 20_000;
 /// Number of readings that are told at once before a loop is recognised as one.
 const PROMPT_COUNT: u32 = 16;
 
-/// How many decisions ahead of its followers a leader that only reads clocks may be.
-const UNSTABLE_MAX: u64 = 1 << 16;
-
 /// What an engine remembers of readings.
 #[derive(Default)]
 pub struct Readings {
@@ -141,7 +138,7 @@ impl Engine {
             Some(Outcome::Clock { clock: decided, .. }) if *decided == clock => {}
             Some(_) => return Reading::Missing,
             None if !replication.replica.is_deciding() => return Reading::Wait,
-            None if replication.replica.unstable_count() > UNSTABLE_MAX => return Reading::Crowded,
+            None if replication.replica.is_far_ahead(stream) => return Reading::Crowded,
             None => return Reading::Decide,
         }
         match self.ask_any(stream) {

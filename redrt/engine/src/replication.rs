@@ -176,6 +176,11 @@ impl Engine {
         self.replication.as_ref().map_or(0, |replication| replication.replica.unstable_count())
     }
 
+    /// Whether a decision that can be put off should be; see `quiesce::Replica::is_far_ahead`.
+    pub fn is_far_ahead(&self, stream: StreamId) -> bool {
+        self.replication.as_ref().is_some_and(|replication| replication.replica.is_far_ahead(stream))
+    }
+
     /// Whether everything this process owes to others has arrived there, or at least left.
     pub fn is_settled(&self) -> bool {
         !self.links.is_busy() && self.replication.as_ref().is_none_or(|replication| replication.is_settled())

@@ -252,7 +252,10 @@ impl SimulatedJob {
                 (_, true, _) => "lost".into(),
                 (Some(_), ..) => "done".into(),
                 (None, false, Some(view)) => format!("finalizing in view {}", view.0),
-                (None, false, None) => "in its program".to_owned(),
+                (None, false, None) => {
+                    let taken = member.actor.act(|| engine::cell().lock().statistics().decisions);
+                    format!("in its program after {taken} decisions")
+                }
             };
             format!(" {} {what};", member.replica)
         };

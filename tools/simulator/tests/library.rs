@@ -32,6 +32,13 @@ fn jobs_that_lose_nothing_do_too() {
 }
 
 #[test]
+fn replicas_of_programs_that_poll_do_not_stay_behind() {
+    // A leader that waits for nobody keeps its followers behind in one of 20 of these, for ever.
+    let options = Options { kind: Some(Kind::Updates), rank_count: Some(2), degree: Some(3), ..Options::default() };
+    right(&options, 2000..2120);
+}
+
+#[test]
 fn planted_bugs_are_found() {
     let is_found = |mutation: &Mutation| {
         (0..1000).any(|seed| run(seed, &Options { mutation: Some(*mutation), ..Options::default() }).is_err())

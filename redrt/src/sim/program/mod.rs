@@ -4,6 +4,7 @@ mod collectives;
 mod communicators;
 mod messages;
 pub(crate) mod mpi;
+mod updates;
 mod windows;
 
 use crate::exports::*;
@@ -20,6 +21,8 @@ pub enum Kind {
     Wildcards,
     /// Tests and probes in loops.
     Polls,
+    /// Receives from any source, tests and readings of clocks in one loop; what is left is cancelled.
+    Updates,
     /// Blocking collectives.
     Collectives,
     /// Collectives that are begun, several at a time.
@@ -34,10 +37,11 @@ pub enum Kind {
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Messages,
         Self::Wildcards,
         Self::Polls,
+        Self::Updates,
         Self::Collectives,
         Self::Nonblocking,
         Self::Communicators,
@@ -102,7 +106,7 @@ pub fn run(plan: Plan, rank: u32, size: u32) -> Vec<u64> {
     };
     let phases = 1 + member.common.below(4);
     for _ in 0..phases {
-        let kind = if plan.kind == Kind::Mixed { member.common.pick(&Kind::ALL[..7]) } else { plan.kind };
+        let kind = if plan.kind == Kind::Mixed { member.common.pick(&Kind::ALL[..8]) } else { plan.kind };
         phase(&mut member, kind);
     }
     mpi!(call_finalize());
@@ -122,6 +126,7 @@ fn phase(member: &mut Member, kind: Kind) {
         Kind::Messages => messages::named(member),
         Kind::Wildcards => messages::from_any(member),
         Kind::Polls => messages::polled(member),
+        Kind::Updates => updates::exchanged(member),
         Kind::Collectives => collectives::blocking(member),
         Kind::Nonblocking => collectives::begun(member),
         Kind::Communicators => communicators::made_and_freed(member),

@@ -96,3 +96,23 @@ pub fn test(request: &mut RequestHandle) -> Option<Status> {
     mpi!(call_test(request, &raw mut flag, &raw mut status));
     (flag != 0).then_some(status)
 }
+
+/// Whether any is complete; its index.
+pub fn test_any(requests: &mut [RequestHandle]) -> Option<(usize, Status)> {
+    let (mut index, mut flag, mut status) = (-1, 0, Status::empty());
+    let (count, start) = (requests.len() as c_int, requests.as_mut_ptr());
+    mpi!(call_testany(count, start, &raw mut index, &raw mut flag, &raw mut status));
+    (flag != 0).then(|| (usize::try_from(index).expect("one of them is active"), status))
+}
+
+/// Cancels what is not complete; whether it was.
+pub fn cancel(request: &mut RequestHandle) -> bool {
+    mpi!(call_cancel(request));
+    wait(request).is_cancelled()
+}
+
+/// What the clock shows, in seconds, as bits.
+pub fn clock() -> u64 {
+    // SAFETY: - has no arguments.
+    unsafe { call_wtime() }.to_bits()
+}
