@@ -4,7 +4,7 @@ use crate::ranges::RangeSet;
 use serde::{Deserialize, Serialize};
 
 /// Grows with each change of the image.
-pub const IMAGE_VERSION: u32 = 3;
+pub const IMAGE_VERSION: u32 = 4;
 
 /// Who is to be copied, and what both hosts must have in common.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
