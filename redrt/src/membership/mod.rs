@@ -25,8 +25,7 @@ use redrt_transport::shm::Segment;
 use redrt_types::{Incarnation, ProcessIndex, ReplicaId, View, World};
 use redrt_wire::card::Card;
 use redrt_wire::control::{
-    CONTROL_FD_VARIABLE, Determinism, Files, FromAgent, OnSdc, Options, Protocol, ToAgent, Transport, Verification,
-    Welcome,
+    CONTROL_FD_VARIABLE, Determinism, FromAgent, OnSdc, Options, Protocol, ToAgent, Transport, Verification, Welcome,
 };
 use redrt_wire::dynamic::Origin;
 use redrt_wire::secret::Secret;
@@ -283,24 +282,7 @@ fn alone() -> std::io::Result<Welcome> {
         incarnation: Incarnation(0),
         view: View::initial(&world),
         world,
-        options: Options {
-            protocol: Protocol::Hash,
-            verification: Verification::Strict,
-            transport: Transport::Shm,
-            determinism: Determinism::Full,
-            files: Files::Once,
-            on_sdc: OnSdc::Heal,
-            seed: pid,
-            sums_messages: false,
-            scrubs: false,
-            verifies_reads: false,
-            verifies_clones: false,
-            traces: false,
-            checks_collectives: false,
-            pedantic: false,
-            profiles: false,
-            is_saved: false,
-        },
+        options: Options { transport: Transport::Shm, seed: pid, ..Options::default() },
         host: host.unwrap_or_else(|_| "localhost".to_owned()),
         host_number: 0,
         local_process_count: 1,

@@ -15,9 +15,7 @@ use redrt_engine as engine;
 use redrt_transport::network::{Incoming, Network};
 use redrt_types::{Incarnation, ProcessIndex, ReplicaId, View, VirtualRank};
 use redrt_wire::card::{Card, Endpoint};
-use redrt_wire::control::{
-    Determinism, Files, FromAgent, OnSdc, Options as JobOptions, Protocol, ToAgent, Transport, Verification, Welcome,
-};
+use redrt_wire::control::{FromAgent, Options as JobOptions, Protocol, ToAgent, Transport, Verification, Welcome};
 use redrt_wire::dynamic::Origin;
 use redrt_wire::secret::Secret;
 use std::fmt;
@@ -457,24 +455,7 @@ fn welcome(world: &redrt_types::World, view: &View, me: ReplicaId, compared: (Pr
         incarnation: Incarnation(0),
         view: view.clone(),
         world: world.clone(),
-        options: JobOptions {
-            protocol,
-            verification,
-            transport: Transport::Tcp,
-            determinism: Determinism::Full,
-            files: Files::Once,
-            on_sdc: OnSdc::Heal,
-            seed: 7,
-            sums_messages: false,
-            scrubs: false,
-            verifies_reads: false,
-            verifies_clones: false,
-            traces: false,
-            checks_collectives: false,
-            pedantic: false,
-            profiles: false,
-            is_saved: false,
-        },
+        options: JobOptions { protocol, verification, transport: Transport::Tcp, seed: 7, ..JobOptions::default() },
         host: format!("h{}", world.process(me).0),
         host_number: world.process(me).0,
         local_process_count: 1,

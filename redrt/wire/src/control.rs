@@ -96,7 +96,7 @@ pub enum OnSdc {
 }
 
 /// Settings that all processes of a job share.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Options {
     /// Message protocol.
     pub protocol: Protocol,

@@ -1,28 +1,11 @@
 use super::*;
 use redrt_types::{View, World};
 use redrt_wire::clone::Position;
-use redrt_wire::control::{Determinism, Files, OnSdc, Options, Protocol, Transport, Verification};
+use redrt_wire::control::Options;
 use redrt_wire::daemon::{Abi, Application};
 
 fn options() -> Options {
-    Options {
-        protocol: Protocol::Hash,
-        verification: Verification::Strict,
-        transport: Transport::Shm,
-        determinism: Determinism::Full,
-        files: Files::Once,
-        on_sdc: OnSdc::Heal,
-        seed: u64::MAX,
-        sums_messages: false,
-        scrubs: false,
-        verifies_reads: false,
-        verifies_clones: false,
-        traces: false,
-        checks_collectives: false,
-        pedantic: false,
-        profiles: false,
-        is_saved: false,
-    }
+    Options { seed: u64::MAX, ..Options::default() }
 }
 
 fn manifest(generation: u64) -> Manifest {

@@ -14,7 +14,7 @@ use alone::Alone;
 use redrt_transport::network::Network;
 use redrt_types::{Incarnation, ProcessIndex, ReplicaId, View, VirtualRank, World};
 use redrt_wire::card::{Card, Endpoint};
-use redrt_wire::control::{Determinism, Files, OnSdc, Options, Protocol, Transport, Verification};
+use redrt_wire::control::{Options, Transport};
 use redrt_wire::secret::Secret;
 use sdc_detect::Element;
 use std::sync::Arc;
@@ -29,24 +29,7 @@ pub fn replication(world: &World, me: ReplicaId, seed: u64) -> Replication {
         protocol: quiesce::Protocol::Hash,
         verification: quiesce::Verification::Strict,
     });
-    let options = Options {
-        protocol: Protocol::Hash,
-        verification: Verification::Strict,
-        transport: Transport::Shm,
-        determinism: Determinism::Full,
-        files: Files::Once,
-        on_sdc: OnSdc::Heal,
-        seed,
-        sums_messages: false,
-        scrubs: false,
-        verifies_reads: false,
-        verifies_clones: false,
-        traces: false,
-        checks_collectives: false,
-        pedantic: false,
-        profiles: false,
-        is_saved: false,
-    };
+    let options = Options { transport: Transport::Shm, seed, ..Options::default() };
     Replication::new(replica, &options, world.degree(me.rank) > 1)
 }
 
