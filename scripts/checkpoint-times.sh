@@ -11,7 +11,7 @@ cd "$(dirname -- "$0")/.."
 # shellcheck source=scripts/prefix.sh
 . scripts/prefix.sh
 work=$(mktemp -d -p "${3:-/var/tmp}")
-trap 'kill "$job" 2>/dev/null; wait 2>/dev/null; rm -rf "$work"' EXIT
+trap 'kill "$job" 2>/dev/null || true; wait 2>/dev/null || true; rm -rf "$work"' EXIT
 export PATH=$REDRT_PREFIX/bin:$PATH
 mpicc -O2 -o "$work/until" tests/programs/until.c
 

@@ -109,7 +109,10 @@ fn launch() -> Launch {
         origin: origin(),
         allows_other_mpi: false,
         standard_input: true,
-        restore: Some(Restore { directory: "/store".into(), positions: vec![Some(position()), None] }),
+        restore: Some(Restore {
+            directory: "/store".into(),
+            positions: vec![Some(position()), None, None, None, None, None],
+        }),
     }
 }
 
