@@ -24,7 +24,7 @@
 //! (`runtime::progress`).
 //!
 //! Where there are no replicas and all members share a host's memory, nothing is asked and nothing served: see
-//! [`direct`].
+//! `direct`.
 
 mod access;
 pub(crate) mod apply;
