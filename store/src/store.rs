@@ -24,7 +24,6 @@ pub enum Error {
         /// With which file.
         path: PathBuf,
         /// Why.
-        #[source]
         cause: io::Error,
     },
     /// A manifest is none.
@@ -33,7 +32,6 @@ pub enum Error {
         /// Which.
         path: PathBuf,
         /// Why.
-        #[source]
         cause: ManifestError,
     },
     /// A file of a line is missing, or not as long as it was.

@@ -266,6 +266,14 @@ fn what_cannot_be_resumed_is_one_line_and_exit_code_2() {
 }
 
 #[test]
+fn options_of_checkpoints_without_checkpoints_are_refused() {
+    for option in [["--checkpoint-dir", "store"], ["--checkpoint-compression", "lz4"], ["--mtbf", "1h"]] {
+        let ended = Job::new(3, &compile("until")).options(&option).run().ended_with(2);
+        assert!(ended.err.contains(option[0]) && ended.err.contains("say when with --checkpoint"), "{ended}");
+    }
+}
+
+#[test]
 fn programs_are_all_saved_and_loaded() {
     for program in Program::ALL {
         let store = store();

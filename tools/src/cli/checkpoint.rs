@@ -53,7 +53,7 @@ fn time(option: &str, text: &str) -> Result<Duration, UsageError> {
 pub(super) fn checkpoint(arguments: &Arguments) -> Result<Option<Checkpoint>, UsageError> {
     let mtbf = arguments.mtbf.as_deref().map(|text| time("--mtbf", text)).transpose()?;
     let schedule = match arguments.checkpoint.as_deref() {
-        None if arguments.resume.is_none() => return Ok(None),
+        None if arguments.resume.is_none() => return unsaved(arguments),
         None | Some("asked") => Schedule::Asked,
         Some("auto") => Schedule::Auto { mtbf: mtbf.unwrap_or(MTBF_USUAL) },
         Some(text) => Schedule::Every(parse_time(text).ok_or_else(|| {
@@ -72,6 +72,21 @@ pub(super) fn checkpoint(arguments: &Arguments) -> Result<Option<Checkpoint>, Us
         CompressionChoice::Zstd => Compression::Zstd,
     };
     Ok(Some(Checkpoint { schedule, directory, compression }))
+}
+
+/// A job that takes no lines: options that are of them would look as if it did.
+fn unsaved(arguments: &Arguments) -> Result<Option<Checkpoint>, UsageError> {
+    let of_lines = [
+        ("--checkpoint-dir", arguments.checkpoint_directory.is_some()),
+        ("--checkpoint-compression", arguments.checkpoint_compression != CompressionChoice::None),
+        ("--mtbf", arguments.mtbf.is_some()),
+    ];
+    match of_lines.into_iter().find(|(_, is_given)| *is_given) {
+        None => Ok(None),
+        Some((option, _)) => Err(UsageError(format!(
+            "{option} saves nothing by itself: say when with --checkpoint (10min, auto, asked), or leave it out"
+        ))),
+    }
 }
 
 /// The store that `text` names: a directory, or a job whose lines are below `directory`.
