@@ -53,7 +53,9 @@ fn is_right(ended: Ended) -> Ended {
 fn a_job_goes_back_to_its_checkpoint_when_a_rank_is_lost_again_and_again() {
     for transport in ["shm", "tcp"] {
         let store = store();
+        let mut first = 0;
         let ended = while_computing(LIMIT, until(1, transport, &store), |job| {
+            first = job.pid_of("0.0");
             checkpoint(job);
             for (count, replica) in (1..).zip(["1.0", "0.0", "2.0"]) {
                 job.kill_replica(replica);
@@ -64,6 +66,11 @@ fn a_job_goes_back_to_its_checkpoint_when_a_rank_is_lost_again_and_again() {
         });
         let ended = is_right(ended).said("the job goes back to checkpoint 1").said("the job goes back to checkpoint 3");
         assert_eq!(ended.events("checkpoint").count(), 4, "{ended}");
+        // Daemons that the job has left behind on its way ended by themselves, and took what was theirs along.
+        let temporary = std::fs::read_dir(std::env::temp_dir()).expect("there is one").flatten();
+        let socket = format!("{first}.sock");
+        let is_left = temporary.map(|entry| entry.path().join(&socket)).any(|path| path.exists());
+        assert!(!is_left, "{socket} is left: {ended}");
     }
 }
 

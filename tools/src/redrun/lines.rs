@@ -220,10 +220,11 @@ impl Shell<'_> {
 
     /// The job goes on from its newest line, with daemons of its own: all its processes are gone.
     pub(super) fn go_back(&mut self, count: u32) -> Result<()> {
-        let lost_at = self.now();
+        let (went_at, lost_at) = (Instant::now(), self.now());
         if count == 0 {
             self.take_older_line()?;
         }
+        self.fleet.send_all(&ToDaemon::Shutdown);
         self.fleet.end();
         crate::redrtd::kill_descendants();
         self.entry = None;
@@ -242,7 +243,7 @@ impl Shell<'_> {
         self.placement.clear();
         self.past_homes.clear();
         self.held.clear();
-        self.went_back = Some((Instant::now(), lost_at));
+        self.went_back = Some((went_at, lost_at));
         self.returns += 1;
         self.rewind_outputs();
         Ok(())
