@@ -66,7 +66,7 @@ impl<T> Doing<T> for io::Result<T> {
 }
 
 /// A line that is kept.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Kept {
     /// Where its images are.
     pub directory: PathBuf,

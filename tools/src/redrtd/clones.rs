@@ -222,14 +222,18 @@ impl Daemon {
     }
 
     fn sender_ended(&mut self, id: CloneId) {
-        let Some(mut sender) = self.senders.remove(&id) else { return };
-        let _ = self.epoll.delete(sender.link.fd());
-        let _ = sender.child.kill();
-        let status = sender.child.wait();
-        if !sender.is_done {
-            let status = status.map_or_else(|error| error.to_string(), |status| status.to_string());
+        let Some(Sender { child, link, is_done, .. }) = self.senders.remove(&id) else { return };
+        let status = self.end_helper(child, &link);
+        if !is_done {
             self.fail(id, format!("the helper that sends the image ended: {status}"));
         }
+    }
+
+    /// A helper has closed its connection, or says nothing that can be understood. How it ended.
+    pub(super) fn end_helper(&self, mut helper: std::process::Child, link: &Link<UnixStream>) -> String {
+        let _ = self.epoll.delete(link.fd());
+        let _ = helper.kill();
+        helper.wait().map_or_else(|error| error.to_string(), |status| status.to_string())
     }
 
     /// The source of a clone is stopped: everything that it has printed is taken from its pipe, and it may go on.

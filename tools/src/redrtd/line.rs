@@ -110,13 +110,10 @@ impl Daemon {
     }
 
     fn saver_ended(&mut self, number: usize) {
-        let Some(mut saver) = self.savers.remove(&number) else { return };
-        let _ = self.epoll.delete(saver.link.fd());
-        let _ = saver.helper.kill();
-        let status = saver.helper.wait();
-        if !saver.is_done {
-            let status = status.map_or_else(|error| error.to_string(), |status| status.to_string());
-            let (generation, replica) = (saver.generation, self.children[number].replica);
+        let Some(Saver { helper, link, generation, is_done }) = self.savers.remove(&number) else { return };
+        let status = self.end_helper(helper, &link);
+        if !is_done {
+            let replica = self.children[number].replica;
             let step = failed(format!("the helper that writes the image ended: {status}"));
             self.tell(&FromDaemon::Line { generation, replica, step });
         }

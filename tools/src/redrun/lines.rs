@@ -62,10 +62,7 @@ impl Lines {
             }
         });
         let worker = worker.context("Failed to start a thread")?;
-        let newest = job
-            .resume
-            .as_ref()
-            .map(|kept| Box::new(Kept { directory: kept.directory.clone(), manifest: kept.manifest.clone() }));
+        let newest = job.resume.clone().map(Box::new);
         Ok(Some(Self { checkpoint, store, worker, newest, input_since: [Some(Vec::new()), Some(Vec::new())] }))
     }
 

@@ -1,6 +1,6 @@
 //! Lines in a job: when one may be taken, what the others are told, how the job ends with one or goes back to one.
 
-use super::{Next, Stage, TakenLine};
+use super::{Next, Stage};
 use crate::{Coordinator, EndReason, KILL_GRACE, Loss, Output, Report};
 use redrt_types::ReplicaId;
 use redrt_wire::daemon::{Exit, ToDaemon};
@@ -158,9 +158,7 @@ impl Coordinator {
                 self.outputs.extend(taken.map(|taken| Output::CommitLine(Box::new(taken))));
             }
             Next::GiveUp(why) => {
-                let Some(generation) = self.line.as_mut().and_then(|line| line.gave_up(now)) else { return };
-                self.send(ToDaemon::Line { generation, order: LineOrder::Abandon });
-                self.outputs.push_back(Output::DropLine(generation));
+                let Some(generation) = self.end_line(now) else { return };
                 self.report(Report::LineFailed { generation, why });
             }
         }
@@ -185,20 +183,11 @@ impl Coordinator {
         self.line.as_ref().filter(|_| !self.cards_sent)?.newest()
     }
 
-    /// Drops what is under way of a line: the job ends.
-    pub(crate) fn end_line(&mut self, now: Duration) {
-        let generation = self.line.as_mut().and_then(|line| line.gave_up(now));
-        if let Some(generation) = generation {
-            self.send(ToDaemon::Line { generation, order: LineOrder::Abandon });
-            self.outputs.push_back(Output::DropLine(generation));
-        }
-    }
-}
-
-impl TakenLine {
-    /// Whether a replica is in it.
-    #[must_use]
-    pub fn has(&self, process: usize) -> bool {
-        self.positions.get(process).is_some_and(Option::is_some)
+    /// Drops the line that is being taken, if one is. Which it was.
+    pub(crate) fn end_line(&mut self, now: Duration) -> Option<Generation> {
+        let generation = self.line.as_mut()?.gave_up(now)?;
+        self.send(ToDaemon::Line { generation, order: LineOrder::Abandon });
+        self.outputs.push_back(Output::DropLine(generation));
+        Some(generation)
     }
 }

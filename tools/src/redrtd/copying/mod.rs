@@ -19,7 +19,9 @@ mod save;
 mod send;
 
 use anyhow::{Context, Result, bail};
-use cloner::source::{Event, Options, Report};
+use cloner::Phase;
+use cloner::control::Control;
+use cloner::source::{self, Event, Options, Report};
 use redrt_wire::clone::{Cost, Progress};
 use redrt_wire::daemon::Application;
 use redrt_wire::frame::{FrameReader, encode};
@@ -158,10 +160,20 @@ impl Daemon {
     }
 }
 
-/// Tells the daemon of rounds of memory, not more often than it is worth.
-fn progress_teller() -> impl FnMut(&Event, &mut Daemon) -> Result<()> {
+/// What the daemon is told while the image of a process is made: of rounds of memory, not more often than it is worth,
+/// and of the moments at which it is waited for.
+fn event_teller(control: &Control) -> impl FnMut(&Event, &mut Daemon) -> Result<()> {
     let mut told = Instant::now();
     move |event, daemon| match event {
+        Event::Phase(Phase::Cut) => {
+            daemon.say(&Reply::Ready)?;
+            daemon.wait_for(Word::Cut)
+        }
+        Event::Stopped => {
+            let unread = source::unread(control, 0).context("Failed to look into standard input")?;
+            daemon.say(&Reply::Stopped { unread })?;
+            daemon.wait_for(Word::GoOn)
+        }
         Event::Round { round, done_bytes, total_bytes, elapsed } if told.elapsed() >= TELL_INTERVAL => {
             told = Instant::now();
             let bytes_per_second = (*done_bytes as f64 / elapsed.as_secs_f64().max(1e-9)) as u64;
@@ -169,6 +181,14 @@ fn progress_teller() -> impl FnMut(&Event, &mut Daemon) -> Result<()> {
             daemon.say(&Reply::Progress(Progress { round, done_bytes, total_bytes, bytes_per_second }))
         }
         _ => Ok(()),
+    }
+}
+
+/// Ends this process when the daemon could not be told, or did not answer: nobody wants the image any more. The agent
+/// sees that this process is gone, and lets the program's threads go on.
+fn leave_unless_wanted(heard: Result<()>) {
+    if heard.is_err() {
+        std::process::exit(1);
     }
 }
 

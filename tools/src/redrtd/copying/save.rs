@@ -1,9 +1,8 @@
 //! Writes the image of a process of this host to a file, for a line.
 
 use super::super::spawn::SHARED_MEMORY_FD;
-use super::{Daemon, Reply, Word, cost, progress_teller};
+use super::{Daemon, Reply, Word, cost, event_teller, leave_unless_wanted};
 use anyhow::{Context, Result};
-use cloner::Phase;
 use cloner::control::Control;
 use cloner::image::frame::Encoding;
 use cloner::shared::SharedMemory;
@@ -48,25 +47,15 @@ pub fn save(saving: &Saving, daemon: &mut Daemon) -> Result<()> {
     };
     let options = Options { encoding, succeeds: true, ..Options::default() };
     let mut copied = None;
-    let mut tell_progress = progress_teller();
+    let mut tell = event_teller(&control);
     let outcome = source::clone(&control, &options, sink, &mut |event| {
-        let heard = match event {
-            Event::Phase(Phase::Cut) => daemon.say(&Reply::Ready).and_then(|()| daemon.wait_for(Word::Cut)),
-            Event::Stopped => source::unread(&control, 0)
-                .context("Failed to look into standard input")
-                .and_then(|unread| daemon.say(&Reply::Stopped { unread }))
-                .and_then(|()| daemon.wait_for(Word::GoOn)),
+        leave_unless_wanted(match event {
             Event::Copied => {
                 copied = memory.as_ref().map(|(_, _, fd)| SharedMemory::copy(fd));
                 daemon.say(&Reply::Copied).and_then(|()| daemon.wait_for(Word::Release))
             }
-            event => tell_progress(&event, daemon),
-        };
-        if heard.is_err() {
-            // Nobody wants the image any more. The agent sees that this process is gone, and lets the program's threads
-            // go on.
-            std::process::exit(1);
-        }
+            event => tell(&event, daemon),
+        });
     });
     let report = outcome.with_context(|| format!("Failed to write {}", saving.image.display()))?;
     if let (Some((path, file, _)), Some(copied)) = (&memory, copied) {
