@@ -6,8 +6,8 @@
 #                                                 and links in /usr/bin to the commands that no other MPI has
 #   DIRECTORY/SHA256SUMS
 #
-# Both hold what scripts/install.sh installs, without debugging information. The same sources give the same packages, at any
-# time and for any user.
+# Both hold what scripts/install.sh installs, without debugging information. The same sources give the same packages, at
+# any time and for any user.
 set -eu
 
 if [ $# -lt 1 ] || [ "${1#-}" != "$1" ] || { [ $# -gt 1 ] && [ "$2" != --no-build ]; }; then

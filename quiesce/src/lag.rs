@@ -1,10 +1,10 @@
 //! Followers that have yet to ask for many outcomes that their leader has decided, and which threads of theirs.
 //!
-//! A leader that polls decides again and again that nothing is ready, and each follower goes through all of that call by
-//! call. The trap: what the leader polls for may depend on what a follower does after those calls. A leader that polls
-//! as fast as its followers would keep them as far behind as they are, for ever. So a follower says when a thread of
-//! its own is far behind, and when it has caught up; meanwhile that thread of the leader finds out nothing that is not
-//! so yet.
+//! A leader that polls decides again and again that nothing is ready, and each follower goes through all of that call
+//! by call. The trap: what the leader polls for may depend on what a follower does after those calls. A leader that
+//! polls as fast as its followers would keep them as far behind as they are, for ever. So a follower says when a thread
+//! of its own is far behind, and when it has caught up; meanwhile that thread of the leader finds out nothing that is
+//! not so yet.
 
 use crate::outcome::StreamId;
 use redrt_types::{ReplicaIndex, ReplicaSet};
@@ -44,7 +44,7 @@ impl Lag {
         is_news
     }
 
-    /// One was asked for, and so many are left. Whether that is news for the leader.
+    /// One was asked for, and `waiting` outcomes are left. Whether that is news for the leader.
     #[inline]
     pub(crate) fn asked(&mut self, stream: StreamId, waiting: u64) -> bool {
         if self.own.is_empty() || waiting > CAUGHT_UP {

@@ -61,7 +61,7 @@ pub struct Manifest {
     pub files: Vec<(String, u64)>,
 }
 
-/// Why a manifest is none.
+/// Why bytes are not a manifest.
 #[derive(Debug, thiserror::Error)]
 pub enum ManifestError {
     /// It is not what is written by any version, or it is damaged.
@@ -94,7 +94,7 @@ impl Manifest {
     /// As it is written.
     ///
     /// # Errors
-    /// When a number in it cannot be written, which is none of this type's.
+    /// When a number in it cannot be written. The numbers of this type all can.
     pub fn to_bytes(&self) -> Result<Vec<u8>, ManifestError> {
         let line = serde_json::to_value(self)?;
         Ok(serde_json::to_vec_pretty(&Written { version: VERSION, digest: digest(&line), line })?)

@@ -26,7 +26,7 @@ pub enum Error {
         /// Why.
         cause: io::Error,
     },
-    /// A manifest is none.
+    /// A manifest cannot be used.
     #[error("{path}: {cause}")]
     Manifest {
         /// Which.

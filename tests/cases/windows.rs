@@ -19,7 +19,8 @@ fn with_window(flavor: &str, body: &str) -> String {
         #include <stdlib.h>
         #include <string.h>
         enum {{ CELLS = 1000, BYTES = 8 * CELLS, TURNS = 300 }};
-        #define CHECK(condition) do {{ if (!(condition)) {{ puts(#condition); MPI_Abort(MPI_COMM_WORLD, 3); }} }} while (0)
+        #define CHECK(condition) \
+            do {{ if (!(condition)) {{ puts(#condition); MPI_Abort(MPI_COMM_WORLD, 3); }} }} while (0)
         int main(int argc, char **argv) {{
             int rank, size;
             long *memory;
@@ -134,7 +135,7 @@ fn a_process_that_dies_with_a_lock_ends_the_job() {
     }
 }
 
-/// Who waits for what somebody else will not do is told.
+/// A rank that waits for what another will not do is reported as a deadlock.
 #[test]
 fn a_deadlock_in_a_window_is_told() {
     for (body, says) in [

@@ -1,7 +1,8 @@
 //! `redrt-chaos`: random programs with random faults over the hosts of a lab, for a given time, from a seed.
 //!
-//! Every rank keeps one replica, or the job has a checkpoint to go back to, so every job must end well and print what it
-//! prints when it is left alone, and leave nothing behind. A job that does otherwise is printed with the seed that repeats it.
+//! Every rank keeps one replica, or the job has a checkpoint to go back to, so every job must end well and print what
+//! it prints when it is left alone, and leave nothing behind. A job that does otherwise is printed with the seed that
+//! repeats it.
 
 use clap::Parser;
 use redrt_tests::lab::lab;

@@ -116,8 +116,8 @@ fn a_bare_srun_explains_itself() {
     assert!(well && !printed.is_empty(), "{said}");
 }
 
-/// The script that is installed for jobs that take longer than their time: told that it is nearly up, it saves the job and
-/// puts it back into the queue, and the job goes on where it was.
+/// The script that is installed for jobs that take longer than their time: told that it is nearly up, it saves the job
+/// and puts it back into the queue, and the job goes on where it was.
 #[test]
 fn a_job_whose_time_is_nearly_up_is_saved_and_goes_on_later() {
     let Some(lab) = slurm_lab(3) else { return };

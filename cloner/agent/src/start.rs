@@ -81,7 +81,8 @@ impl Agent {
     /// use whatever this thread may, because it is a thread of the C library.
     pub fn run_here(self) -> ! {
         let marker = 0_u8;
-        // SAFETY: - the block is this thread's alone so far. The copy's agent begins on this stack, well below what is in use.
+        // SAFETY: - the block is this thread's alone so far. The copy's agent begins on this stack, well below what is
+        //           in use.
         unsafe {
             let mut slot: Slot = core::mem::zeroed();
             collect::thread(&mut slot, 0);
@@ -99,8 +100,8 @@ pub struct Exclusions {
     block: *mut Block,
 }
 
-// SAFETY: - the block is never unmapped. The agent only reads these lists, with all other threads stopped; changes of the list of
-//           memory need `&mut`, those of descriptors are atomic.
+// SAFETY: - the block is never unmapped. The agent only reads these lists, with all other threads stopped; changes of
+//           the list of memory need `&mut`, those of descriptors are atomic.
 unsafe impl Send for Exclusions {}
 // SAFETY: as for Send.
 unsafe impl Sync for Exclusions {}
@@ -148,7 +149,8 @@ impl Exclusions {
 
     fn descriptor_word(&self, fd: i32) -> Option<(&AtomicU64, u64)> {
         let at = usize::try_from(fd).ok().filter(|_| fd < EXCLUDED_DESCRIPTOR_END)?;
-        // SAFETY: - within the array of a block that is never unmapped; all that the process does with its words is atomic.
+        // SAFETY: - within the array of a block that is never unmapped; all that the process does with its words is
+        //           atomic.
         let word = unsafe { AtomicU64::from_ptr((&raw mut (*self.block).excluded_descriptors[at / 64]).cast()) };
         Some((word, 1 << (at % 64)))
     }

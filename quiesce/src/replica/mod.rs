@@ -360,8 +360,8 @@ impl Replica {
         self.decisions.peek(key)
     }
 
-    /// Whether a decision that can be put off should be: followers have yet to hear of many, or to come to them. Such are
-    /// those that nothing has happened, and readings of clocks.
+    /// Whether a decision that can be put off should be: followers have yet to hear of many, or to come to them. Such
+    /// are those that nothing has happened, and readings of clocks.
     #[must_use]
     pub fn is_far_ahead(&self, stream: StreamId) -> bool {
         self.decisions.is_far_ahead(stream)

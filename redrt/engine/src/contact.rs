@@ -57,7 +57,8 @@ fn known() -> RwLockReadGuard<'static, Known> {
     KNOWN.read().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// This process belongs to this job, of so many processes if it is not replicated: then others can be known.
+/// This process belongs to `job`. `process_count` is given if the job is not replicated: then other jobs' processes
+/// can be known.
 pub fn begin(job: u64, process_count: Option<u32>) {
     let mut known = KNOWN.write().unwrap_or_else(PoisonError::into_inner);
     (known.job, known.own_count) = (job, process_count.unwrap_or(u32::MAX));

@@ -1,8 +1,8 @@
 //! Waiting for what others bring about in memory that processes share, without a message: that they come to a
 //! collective over a board, or what the epochs of a window wait for.
 //!
-//! Who brings it about wakes those that sleep, so nothing arrives here by a link. Who waits looks there by itself, for a
-//! while without the engine's lock, which is all that it takes where nobody is late.
+//! Who brings it about wakes those that sleep, so nothing arrives here by a link. A waiting thread looks there by
+//! itself, for a while without the engine's lock, which is all that it takes where nobody is late.
 
 use super::{Cell, Engine};
 

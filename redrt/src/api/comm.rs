@@ -207,8 +207,8 @@ fn shared_memory_color(comm: &Comm) -> i32 {
 }
 
 /// `MPI_Comm_split_type`. Ranks that share memory are those that the launcher put on one host, at r = 1. At r ≥ 2 the
-/// replicas of a rank are on different hosts, so that no two ranks share memory in every plane: each is by itself. So it
-/// is where processes are saved one by one.
+/// replicas of a rank are on different hosts, so that no two ranks share memory in every plane: each is by itself. So
+/// it is where processes are saved one by one.
 pub fn comm_split_type(
     comm: CommHandle,
     split_type: c_int,

@@ -1,8 +1,8 @@
 //! Collectives over replicated point-to-point messages.
 //!
 //! Every algorithm is an `async fn` over [`Peers`]: a blocking collective polls it on the caller's stack, a nonblocking
-//! one boxes it and lets any waiting thread poll it (`engine::tasks`). So there is one text of each algorithm. They name
-//! every source, hence need no decisions, and combine operands in an order that depends on ranks alone, so that
+//! one boxes it and lets any waiting thread poll it (`engine::tasks`). So there is one text of each algorithm. They
+//! name every source, hence need no decisions, and combine operands in an order that depends on ranks alone, so that
 //! replicas compute the same bits.
 //!
 //! Buffers are packed: the caller packs and unpacks what is not contiguous.

@@ -34,7 +34,7 @@ impl Attachment {
         self.pending.iter().map(|(_, bytes)| bytes).sum()
     }
 
-    /// Takes so many bytes of it, if they are free.
+    /// Takes `bytes` bytes of it, if they are free.
     pub fn reserve(&mut self, bytes: i64) -> Result {
         let used = self.settle();
         if !is_automatic(self.address) && used + bytes > self.size {

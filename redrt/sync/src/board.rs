@@ -7,8 +7,8 @@
 //! Operations are numbered, and all members take part in all of them, in order. Who comes to operation k writes its
 //! cell and then the cell's number. So a number k says that its member has done with all operations before, and who
 //! wants to write over what it posted in operation k - [`DEPTH`] looks whether all have posted the one behind that.
-//! Where each waits for all others anyhow that is always so. What does not fit into a cell is in an annex, of which there
-//! are fewer ([`ANNEX_COUNT`]), with the same rule.
+//! Where each waits for all others anyhow that is always so. What does not fit into a cell is in an annex, of which
+//! there are fewer ([`ANNEX_COUNT`]), with the same rule.
 //!
 //! Numbers only grow, over all that a place is ever used for: what waits for a number may find a later one.
 
@@ -18,8 +18,8 @@ use crate::primitive::{AtomicU64, Ordering};
 /// that are ahead, so in a row of operations where one gives and the others take this is how often they meet.
 pub const DEPTH: u64 = if cfg!(redrt_loom) { 2 } else { 16 };
 
-/// Annexes of a member, each for every so many of its cells. They are large: with as many as cells, what goes through
-/// them would not stay in a cache.
+/// Annexes of a member; cell n uses annex n modulo this number. They are large: with one for each cell, what goes
+/// through them would not stay in a cache.
 pub const ANNEX_COUNT: u64 = if cfg!(redrt_loom) { 2 } else { 4 };
 
 /// The numbers on the cells, as all members see them.

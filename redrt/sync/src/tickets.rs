@@ -10,7 +10,7 @@
 //! by counting `readers` on; who leaves counts `writers` on. All numbers wrap around. Zeros are a free lock, so memory
 //! that is fresh from the kernel is one.
 //!
-//! Nobody waits here: how to wait, and whom to wake, is the affair of those who call.
+//! Nobody waits here: the caller decides how to wait, and whom to wake.
 
 use crate::primitive::{AtomicU32, Ordering};
 
@@ -73,7 +73,7 @@ impl Tickets {
     }
 }
 
-/// A lock that is held for moments, by whoever finds it free.
+/// A lock that is held for moments. The first thread that finds it free gets it.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub struct Latch(AtomicU32);

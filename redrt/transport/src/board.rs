@@ -1,8 +1,8 @@
 //! Boards in the node's shared memory: what the members of a communicator on one host post for each other.
 //!
-//! Each process has [`PLACES`] places of a few pages, and a communicator that has a board has one with the same number at
-//! each member. What a place holds is written by its process alone; [`redrt_sync::board`] says when. A short piece is
-//! posted as it is: in the place, or in one of its annexes behind all places. Of a long one is posted where its
+//! Each process has [`PLACES`] places of a few pages, and a communicator that has a board has one with the same number
+//! at each member. What a place holds is written by its process alone; [`redrt_sync::board`] says when. A short piece
+//! is posted as it is: in the place, or in one of its annexes behind all places. Of a long one is posted where its
 //! bytes are, and others read them out of its process's memory.
 //!
 //! As with rings, whatever others may have written there is checked before it is used as a length.

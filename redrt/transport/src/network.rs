@@ -148,7 +148,7 @@ pub trait Outlet: Send {
     /// Whether all that was given has gone, or nothing can go any more.
     fn is_idle(&self) -> bool;
 
-    /// Whether all that was given has reached the other end's host, whoever reads it there.
+    /// Whether all that was given has reached the other end's host. It need not have been read there.
     fn has_arrived(&self) -> bool;
 
     /// Whether the connection is lost.

@@ -40,7 +40,7 @@ pub struct Host {
 }
 
 impl Host {
-    /// Whether processes with pools of so many threads, `None` being one for each core, share cores.
+    /// Whether processes with pools of `threads` threads share cores. `None` is one thread for each core.
     fn is_shared(&self, threads: Option<u32>) -> bool {
         let threads = threads.unwrap_or(self.cpu_count);
         self.cpu_count > 0 && threads > 1 && self.process_count.saturating_mul(threads) > self.cpu_count

@@ -4,8 +4,8 @@
 //! Only in a world that is not replicated. Where there are replicas, what one contributes is compared with what its
 //! siblings do, kept until all have it and given to copies: it goes in messages.
 //!
-//! A communicator gets its board when it has been used for a few collectives (`comm::seat`). Operands are combined in the
-//! order in which messages would have brought them, so the result does not depend on who is on which host.
+//! A communicator gets its board when it has been used for a few collectives (`comm::seat`). Operands are combined in
+//! the order in which messages would have brought them, so the result does not depend on who is on which host.
 
 mod moving;
 mod reducing;

@@ -42,7 +42,7 @@ fn stride(member_count: usize) -> usize {
 }
 
 impl Control {
-    /// Bytes for a window of so many members.
+    /// Bytes for a window of `member_count` members.
     pub fn bytes(member_count: usize) -> usize {
         (member_count * stride(member_count)).next_multiple_of(PAGE_BYTES)
     }

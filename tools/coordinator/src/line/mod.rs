@@ -7,9 +7,9 @@
 //!     │                                                        └─ a loss, or late ─▶ given up                  │ all saved
 //!     └───────────────────────────── committed ◀── Committing (store) ◀────────────────────────────────────────┘
 //! ```
-//! [`LineWatch`] is that machine. It is told the processes once, at the begin of an attempt: who joins or is lost before
-//! the program runs again makes it void, since images of another membership would not fit each other. After that the
-//! images are complete, wherever they are written from, and a loss of a process changes nothing.
+//! [`LineWatch`] is that machine. It is told the processes once, at the begin of an attempt: who joins or is lost
+//! before the program runs again makes it void, since images of another membership would not fit each other. After that
+//! the images are complete, wherever they are written from, and a loss of a process changes nothing.
 
 mod taking;
 
@@ -39,7 +39,8 @@ pub enum Schedule {
     Asked,
     /// At this interval.
     Every(Duration),
-    /// At the interval that Daly's formula gives, from what a line costs and this mean time between failures of the job.
+    /// At the interval that Daly's formula gives, from what a line costs and this mean time between failures of the
+    /// job.
     Auto {
         /// Mean time between failures of the whole job.
         mtbf: Duration,

@@ -275,7 +275,8 @@ enum At {
     Gone,
 }
 
-/// Daemons and processes that answer in any order, and are lost at any moment. What must hold is checked with each order.
+/// Daemons and processes that answer in any order, and are lost at any moment. What must hold is checked with each
+/// order.
 struct Saved {
     table: StepTable,
     processes: Vec<At>,
