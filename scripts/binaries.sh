@@ -2,9 +2,10 @@
 # Runs programs that were built for MPICH and Open MPI, unchanged, under redrun: scripts/binaries.sh [quick]
 #
 # The test programs are compiled with each family's own compiler wrapper, headers and library, from its wheel, those in
-# Fortran with Debian's packages; mpi4py comes as its wheel, whose modules are for both. Each is run at r = 1, at r = 2 with a replica killed and a place to replace it, and
-# at r = 3 with a bit flipped in a message, and must print what the same program built by redrt's mpicc prints. Without
-# quick, further runs with 1, 2 and 4 ranks and over TCP, and mpi4py's own suite with both modules of its wheel.
+# Fortran and C++ with Debian's packages; mpi4py comes as its wheel, whose modules are for both. Each is run at r = 1, at
+# r = 2 with a replica killed and a place to replace it, and at r = 3 with a bit flipped in a message, and must print what
+# the same program built by redrt's mpicc prints. Without quick, further runs with 1, 2 and 4 ranks and over TCP, and
+# mpi4py's own suite with both modules of its wheel.
 #
 #   REDRT_PREFIX         the installation that is tested; built and installed in target/test-prefix otherwise
 #   CARGO_TARGET_DIR     where to build, if not in target/
@@ -112,6 +113,7 @@ if [ -z "$modules" ] || ! command -v gfortran >/dev/null; then
     echo "Fortran is left out: Debian's packages of MPICH and Open MPI, or gfortran, are not to be had here"
 fi
 libraries=$(dirname "$(dirname "$modules")")
+include_mpich=$debian/usr/include/$(basename "$libraries")/mpich
 for source in ${modules:+tests/programs/fortran_*.f*}; do
     program=$(basename "$source")
     program=${program%.*}
@@ -125,7 +127,7 @@ for source in ${modules:+tests/programs/fortran_*.f*}; do
         case $family in
         mpich)
             # Its module mpi_f08 depends on the compiler; that is refused.
-            include=$debian/usr/include/$(basename "$libraries")/mpich
+            include=$include_mpich
             needed="-l:libmpichfort.so.12 -l:libmpich.so.12"
             ;;
         openmpi)
@@ -154,6 +156,30 @@ for source in ${modules:+tests/programs/fortran_*.f*}; do
         compare "$program" "$family" "$binary"
         unset LD_LIBRARY_PATH
     done
+done
+
+# C++. The families' own libraries for it stay as they are; of MPI-2's callbacks, which they hand over in ways of their
+# own, the program is told.
+for family in ${modules:+mpich openmpi}; do
+    binary=$work/bindings.$family
+    case $family in
+    mpich) set -- -I"$include_mpich" -l:libmpichcxx.so.12 -l:libmpich.so.12 ;;
+    openmpi) set -- -I"$libraries/openmpi/include" -l:libmpi_cxx.so.40 -l:libmpi.so.40 ;;
+    esac
+    g++ -w -std=c++11 -o "$binary" tests/families/bindings.cpp -L"$libraries" -Wl,--allow-shlib-undefined "$@"
+    export LD_LIBRARY_PATH=$libraries
+    echo "C++: 3 ranks" >"$work/expected"
+    while read -r options; do
+        expect "C++ for $family" "$work/expected" "$options" "$binary"
+    done < <(disturbances 3)
+    "$redrun" -n 2 "$binary" callback >"$work/out" 2>&1 && code=0 || code=$?
+    if [ $code = 2 ] && grep -q "an operator of MPI-2's C++ bindings cannot be served" "$work/out"; then
+        passed=$((passed + 1))
+    else
+        failed=$((failed + 1))
+        echo "FAILED: a callback of C++ for $family is not refused: exit code $code" && cat "$work/out"
+    fi
+    unset LD_LIBRARY_PATH
 done
 
 # mpi4py's wheel looks for a library by itself, at the absolute path of the virtual environment that it is in.

@@ -86,6 +86,46 @@ fn a_program_with_an_mpi_inside_is_refused() {
 }
 
 #[test]
+fn a_program_for_another_machine_is_refused() {
+    let directory = tempfile::tempdir().expect("there is room");
+    // Headers of programs without any section; bytes 4 and 5: 32 or 64 bits, little endian; 18: the machine.
+    for (name, class, machine, length) in [("32-bit x86", 1, 3, 52), ("Aarch64", 2, 183, 64), ("x32", 1, 62, 52)] {
+        let mut header = vec![0; length];
+        header[..7].copy_from_slice(&[0x7f, b'E', b'L', b'F', class, 1, 1]);
+        (header[16], header[18], header[20]) = (2, machine, 1);
+        header[if class == 1 { 40 } else { 52 }] = length as u8;
+        let program = directory.path().join("app");
+        std::fs::write(&program, header).expect("there is room");
+        std::fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("it is there");
+        for degree in ["1", "2"] {
+            let said = refused(&["-r", degree], &program);
+            assert!(said.contains(name) && said.contains("and not for redrt"), "{said}");
+        }
+    }
+}
+
+#[test]
+fn an_installation_without_the_library_that_a_program_needs_says_so() {
+    let directory = tempfile::tempdir().expect("there is room");
+    for (soname, library) in [("libmpi.so.12", "libmpi.so.12"), ("libmpi.so.40", "libmpi_mpifh.so.40")] {
+        let program = built_for(directory.path(), soname);
+        let moved = directory.path().join(soname.replace("so", "d"));
+        for place in ["bin", "lib/redrt"] {
+            std::fs::create_dir_all(moved.join(place)).expect("there is room");
+        }
+        // All but the one.
+        for name in ["bin/redrun", "lib/libmpi_abi.so.1", "lib/redrt/libmpi.so.40", "lib/redrt/libmpifort.so.12"] {
+            std::fs::copy(prefix().join(name), moved.join(name)).expect("there is room");
+        }
+        let output = Command::new(moved.join("bin/redrun")).args(["-n", "2"]).arg(&program).output();
+        let output = output.expect("redrun can be run");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!((output.status.code(), said.lines().count()), (Some(2), 1), "{said}");
+        assert!(said.contains(&format!("{library}, which")) && said.contains("install redrt again"), "{said}");
+    }
+}
+
+#[test]
 fn a_program_of_ours_that_another_launcher_starts_says_so() {
     let program = compile_case("flood");
     for (rank, count, launcher) in [
@@ -118,6 +158,10 @@ fn a_program_for_mpich_or_open_mpi_runs_with_replicas() {
         for degree in [1, 2] {
             let program = directory.path().join("app");
             Job::new(2, &program).degree(degree).run().ended_with(0).printed("redrt\nredrt\n");
+            // Nor when a script starts it, of which redrun sees nothing before.
+            let script = format!("{}; true", program.display());
+            let job = Job::new(2, Path::new("/bin/sh")).degree(degree).arguments(&["-c", &script]);
+            job.run().ended_with(0).printed("redrt\nredrt\n");
             let said = refused(&["--abi", "standard"], &program);
             assert!(said.contains(&format!("({soname}), and not for redrt")), "{said}");
         }

@@ -7,7 +7,7 @@
 //! and have not called `MPI_Init`: a process that has begun with another MPI has mapped it by then ([`mapped`]).
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use object::{Object, ObjectSection, ObjectSymbol, ReadCache, ReadRef};
+use object::{Architecture, Object, ObjectSection, ObjectSymbol, ReadCache, ReadRef};
 use redrt_wire::daemon::Abi;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -39,6 +39,10 @@ pub enum Foreign {
     Module,
     /// An MPI is linked into the program itself.
     Static,
+    /// It is for other processors, or for another mode of these.
+    Machine(String),
+    /// An MPI that redrt has, and a C library that redrt's libraries are not made for.
+    Musl,
 }
 
 impl std::fmt::Display for Foreign {
@@ -47,8 +51,22 @@ impl std::fmt::Display for Foreign {
             Self::Library { name, family } => write!(f, "is built for {family} ({name})"),
             Self::Module => write!(f, "is built for MPICH's module mpi_f08 (libmpifort.so.12)"),
             Self::Static => write!(f, "has an MPI linked into it"),
+            Self::Machine(name) => write!(f, "is a program for {name}"),
+            Self::Musl => write!(f, "is built with musl"),
         }
     }
+}
+
+/// The machine that a program is for, if redrt's libraries are for another.
+fn other_machine<'a>(file: &object::File<'a, impl ReadRef<'a>>) -> Option<Foreign> {
+    let name = match file.architecture() {
+        Architecture::X86_64 if cfg!(target_arch = "x86_64") => return None,
+        Architecture::Aarch64 if cfg!(target_arch = "aarch64") => return None,
+        Architecture::I386 => "32-bit x86".to_owned(),
+        Architecture::X86_64_X32 => "x86-64 with 32-bit pointers (x32)".to_owned(),
+        other => format!("{other:?}"),
+    };
+    Some(Foreign::Machine(name))
 }
 
 /// The family of MPIs that a library of this file name belongs to; `None` if it is no MPI library, or has the standard
@@ -85,13 +103,16 @@ pub enum BuiltFor {
 }
 
 /// The ABI that a library of this name has, if redrt has it too. Debian calls MPICH's `libmpich`. Open MPI's libraries
-/// behind its modules stay as they are: all they do is call the one behind `mpif.h`.
+/// behind its modules stay as they are: all they do is call the one behind `mpif.h`. So do those of both for C++.
 fn served(name: &str) -> Option<Abi> {
     match name {
-        "libmpi.so.12" | "libmpich.so.12" | "libmpifort.so.12" | "libmpichfort.so.12" => Some(Abi::Mpich),
-        "libmpi.so.40" | "libmpi_mpifh.so.40" | "libmpi_usempif08.so.40" | "libmpi_usempi_ignore_tkr.so.40" => {
-            Some(Abi::OpenMpi)
-        }
+        "libmpi.so.12" | "libmpich.so.12" | "libmpifort.so.12" | "libmpichfort.so.12" | "libmpicxx.so.12"
+        | "libmpichcxx.so.12" => Some(Abi::Mpich),
+        "libmpi.so.40"
+        | "libmpi_mpifh.so.40"
+        | "libmpi_usempif08.so.40"
+        | "libmpi_usempi_ignore_tkr.so.40"
+        | "libmpi_cxx.so.40" => Some(Abi::OpenMpi),
         _ => None,
     }
 }
@@ -123,12 +144,18 @@ fn look(program: &Path, environment: &[(OsString, OsString)]) -> Option<BuiltFor
     // Large programs are not read as a whole.
     let bytes = ReadCache::new(File::open(program).ok()?);
     let file = object::File::parse(&bytes).ok()?;
+    if let Some(other) = other_machine(&file) {
+        return Some(BuiltFor::Foreign(other));
+    }
     let Some(linker) = interpreter(&file) else {
         let is_init = |name: &[u8]| name == INIT;
         let has_mpi = file.symbols().any(|symbol| symbol.name_bytes().is_ok_and(is_init));
         return has_mpi.then_some(BuiltFor::Foreign(Foreign::Static));
     };
     let found = in_list(&list(&linker, program, environment)?);
+    if matches!(found, BuiltFor::Served { .. }) && linker.file_name()?.as_bytes().starts_with(b"ld-musl") {
+        return Some(BuiltFor::Foreign(Foreign::Musl));
+    }
     // MPICH's procedures for mpi_f08 take buffers as descriptors of the compiler that MPICH was built by.
     let is_f08 = |name: &[u8]| name.ends_with(b"_f08_") || name.ends_with(b"_f08ts_");
     let asks = |symbol: object::Symbol<'_, '_, _>| symbol.is_undefined() && symbol.name_bytes().is_ok_and(is_f08);
@@ -232,8 +259,10 @@ mod tests {
 
     #[test]
     fn a_library_that_redrt_does_not_have_is_found_behind_one_that_it_has() {
-        let (cxx, old) = ("\tlibmpi.so.40 (0x1)\n\tlibmpi_cxx.so.40 (0x2)\n", "\tlibmpi.so.20 (0x1)\n");
-        assert_eq!(said(cxx), (None, "is built for Open MPI (libmpi_cxx.so.40)".into()));
+        let (cxx, old) = ("\tlibmpi.so.40 (0x1)\n\tlibmpi_cxx.so.1 (0x2)\n", "\tlibmpi.so.20 (0x1)\n");
+        assert_eq!(said(cxx), (None, "is built for Open MPI (libmpi_cxx.so.1)".into()));
+        assert_eq!(said("\tlibmpi_cxx.so.40 (0x1)\n").0, Some(Abi::OpenMpi));
+        assert_eq!(said("\tlibmpichcxx.so.12 (0x1)\n").0, Some(Abi::Mpich));
         let fortran = "\tlibmpi_usempif08.so.40 (0x1)\n\tlibmpi_mpifh.so.40 (0x2)\n\tlibmpi.so.40 (0x3)\n";
         assert_eq!(said(fortran).0, Some(Abi::OpenMpi));
         assert_eq!(said(old), (None, "is built for Open MPI (libmpi.so.20)".into()));

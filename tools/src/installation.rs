@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+/// redrt's library.
+pub const LIBRARY: &str = "libmpi_abi.so.1";
 /// Where the libraries with other families' ABIs are, beside redrt's own.
 pub const FACADES: &str = "redrt";
 /// Beside those, the library that puts them in front of what a program loads while it runs.

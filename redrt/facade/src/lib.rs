@@ -15,6 +15,7 @@
 pub mod arrays;
 pub mod callbacks;
 pub mod core;
+pub mod cxx;
 mod extensions;
 pub mod handles;
 mod removed;

@@ -3,7 +3,7 @@
 use super::UsageError;
 use super::arguments::{AbiChoice, Arguments, LocalArguments};
 use crate::foreign::{BuiltFor, Foreign, examine};
-use crate::installation::find_facade;
+use crate::installation::{LIBRARY, find_facade, find_library};
 use redrt_wire::daemon::{Abi, Application};
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -49,14 +49,23 @@ fn abi(arguments: &Arguments, program: &Path, environment: &[(OsString, OsString
             BuiltFor::Foreign(foreign) => Err(refused(foreign)),
         },
     }?;
-    match abi.library() {
-        Some(name) if matches!(abi, Abi::Mpich | Abi::OpenMpi) && find_facade(name).is_none() => {
-            let message =
-                format!("redrt's {name}, which {} needs, is not there; install redrt again", program.display());
-            Err(UsageError(message))
+    match missing_library(abi) {
+        Some(name) => {
+            let program = program.display();
+            Err(UsageError(format!("redrt's {name}, which {program} needs, is not there; install redrt again")))
         }
-        _ => Ok(abi),
+        None => Ok(abi),
     }
+}
+
+/// What this installation lacks for programs of another MPI, one that was moved without its libraries for example.
+fn missing_library(abi: Abi) -> Option<&'static str> {
+    if !matches!(abi, Abi::Mpich | Abi::OpenMpi) {
+        return None;
+    }
+    let is_missing = |name: &&str| find_facade(name).is_none();
+    let facade = [abi.library(), abi.fortran_library()].into_iter().flatten().find(is_missing);
+    facade.or_else(|| find_library(LIBRARY).is_none().then_some(LIBRARY))
 }
 
 fn directory(given: Option<&Path>) -> Result<PathBuf, UsageError> {

@@ -95,6 +95,8 @@ pub struct Child {
     pub copy: Option<Copy>,
     /// It goes on from its image, with the whole job.
     pub is_restored: bool,
+    /// It is the copy of a program that a script had started.
+    pub lacks_script: bool,
     /// Bytes that the replica has printed to standard output, its source's before it was copied among them.
     pub printed_bytes: u64,
     /// Faults to be injected into that.

@@ -7,7 +7,7 @@
 use super::child::{Child, MPI_LOOKS, Pipe};
 use super::copying::{CLONER_FD, HELPER_FD, HELPER_FLAG, Task};
 use super::sweep;
-use crate::installation::{FACADES, LOADER, find_facade, find_library};
+use crate::installation::{FACADES, LIBRARY, LOADER, find_facade, find_library};
 use anyhow::{Context, Result};
 use cloner::shared::SharedMemory;
 use control_network::link::Link;
@@ -95,7 +95,7 @@ pub fn prepare(launch: &Launch, host: u32, child_count: usize) -> Result<Prepare
             "libredrt_preload.so was not found: clocks, random numbers and process ids differ between replicas".into(),
         );
     }
-    let library_directory = find_library("libmpi_abi.so.1").and_then(|path| Some(path.parent()?.to_path_buf()));
+    let library_directory = find_library(LIBRARY).and_then(|path| Some(path.parent()?.to_path_buf()));
     for abi in launch.applications.iter().map(|application| application.abi) {
         let is_served = matches!(abi, Abi::Mpich | Abi::OpenMpi);
         for name in [abi.library(), abi.fortran_library()].into_iter().flatten().filter(|_| is_served) {
@@ -189,6 +189,7 @@ impl Prepared {
             helper,
             copy: None,
             is_restored: matches!(task, Some(Task::Load { .. })),
+            lacks_script: false,
             printed_bytes: 0,
             corruptions: Vec::new(),
             corrupted: Vec::new(),

@@ -8,6 +8,8 @@
 //! All other calls go on as they were made: to the C library's `dlopen` with the caller's return address, by which it
 //! knows whose `RUNPATH` and `$ORIGIN` hold.
 
+mod linked;
+
 use object::elf::{DT_NEEDED, DT_SONAME, FileHeader64};
 use object::read::elf::{Dyn, FileHeader};
 use object::{Endianness, ReadCache};

@@ -165,6 +165,12 @@ abi_facade::device_queries! {
     MPIX_Query_ze_support, PMPIX_Query_ze_support;
 }
 
+abi_facade::refused_callbacks! {
+    MPII_Op_set_cxx: "an operator";
+    MPII_Errhandler_set_cxx: "an error handler";
+    MPII_Keyval_set_proxy: "a key of attributes";
+}
+
 /// Whether buffers may be memory of a device of this kind: no.
 ///
 /// # Safety

@@ -31,6 +31,7 @@ use abi_facade::values::{
     unless_in_place, weights_in,
 };
 use std::ffi::{c_char, c_int, c_void};
+use std::sync::atomic::AtomicU64;
 
 type Aint = isize;
 type Count = i64;
@@ -183,6 +184,25 @@ abi_facade::device_queries! {
     MPIX_Query_cuda_support, PMPIX_Query_cuda_support;
     MPIX_Query_rocm_support, PMPIX_Query_rocm_support;
 }
+
+abi_facade::refused_callbacks! {
+    ompi_op_set_cxx_callback: "an operator";
+    ompi_errhandler_create: "an error handler";
+    ompi_errhandler_invoke: "an error handler";
+    ompi_attr_create_keyval: "a key of attributes";
+}
+
+/// A variable of Open MPI that its library for C++ names. It writes into the first when MPI begins, and looks into the
+/// others where it uses what is refused above.
+type Variable<const WORDS: usize> = [AtomicU64; WORDS];
+#[unsafe(no_mangle)]
+pub static ompi_mpi_errors_throw_exceptions: Variable<128> = [const { AtomicU64::new(0) }; 128];
+#[unsafe(no_mangle)]
+pub static ompi_registered_datareps: Variable<8> = [const { AtomicU64::new(0) }; 8];
+#[unsafe(no_mangle)]
+pub static ompi_errcode_intern_lastused: Variable<1> = [const { AtomicU64::new(0) }; 1];
+#[unsafe(no_mangle)]
+pub static ompi_errcodes_intern: Variable<15> = [const { AtomicU64::new(0) }; 15];
 
 /// With how many a collective exchanges arrays, for the library of Fortran's procedures: all members (0), those it
 /// receives from (1), those it sends to (2).

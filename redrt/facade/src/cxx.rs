@@ -1,0 +1,34 @@
+//! What the families' libraries for the C++ bindings of MPI-2 (`libmpi_cxx.so.40`, `libmpicxx.so.12`) ask of the library
+//! below them. They stay as they are: their functions call those of C. Only where they hand over a callback of C++ do
+//! they reach into the objects of their own MPI, which are not there; such a program is ended with one line. Most need
+//! these libraries only because the compiler wrapper names them, or a header has them inline.
+
+use crate::core::core;
+use std::ffi::c_int;
+
+/// `MPI_COMM_WORLD` of the standard ABI.
+const WORLD: usize = 0x101;
+
+/// Ends the job: the program has a callback of this kind in C++.
+pub fn refuse(what: &str) -> ! {
+    eprintln!(
+        "redrt: {what} of MPI-2's C++ bindings cannot be served; use the function of C, or rebuild with redrt's mpicxx"
+    );
+    // SAFETY: - numbers.
+    unsafe { (core().abort)(WORLD, REFUSED) };
+    std::process::exit(REFUSED)
+}
+
+const REFUSED: c_int = 2;
+
+/// Functions that are called for callbacks of C++ alone, each with what it is for.
+#[macro_export]
+macro_rules! refused_callbacks {
+    ($($name:ident: $what:literal;)*) => {$(
+        /// For a callback of C++: ends the job.
+        #[unsafe(no_mangle)]
+        pub extern "C" fn $name() {
+            $crate::cxx::refuse($what)
+        }
+    )*};
+}
