@@ -1,7 +1,8 @@
 //! Lost replicas are replaced by copies of living ones, and the job's result stays what it is.
 
-use crate::disturbed;
+use crate::{disturbed, while_computing};
 use redrt_tests::{Job, Program, Random, Running, compile, compile_source};
+use std::path::Path;
 use std::time::Duration;
 
 /// Kills the replica and waits until redundancy is back.
@@ -73,6 +74,26 @@ fn programs_with_losses_and_recoveries_print_the_same() {
         }
     }
     assert!(recovered >= 9, "only {recovered} recoveries in 24 jobs");
+}
+
+/// The copy of a script's program has no script: the lines that only its siblings print are no difference, and the exit
+/// code is the script's.
+#[test]
+fn a_script_that_outlives_its_program_has_the_last_word_also_when_the_program_was_copied() {
+    let words = format!("echo begins; {} \"$0\"; echo \"was $?\"; exit 7", compile("until").display());
+    for (degree, lost) in [(2, &["1.0"][..]), (3, &["1.0", "0.2"]), (2, &["1.0", "0.1", "1.0"])] {
+        let job =
+            Job::new(3, Path::new("/bin/sh")).degree(degree).options(&["--spares", "1"]).arguments(&["-c", &words]);
+        let ended =
+            while_computing(Duration::from_secs(120), job, |job| lost.iter().for_each(|replica| lose(job, replica)));
+        let mut lines: Vec<_> = ended.out.lines().collect();
+        lines.sort_unstable();
+        let count = |line: &str| lines.iter().filter(|other| **other == line).count();
+        assert_eq!((count("begins"), count("was 0"), count("computing"), lines.len()), (3, 3, 1, 10), "{ended}");
+        let ended = ended.ended_with(7);
+        assert_eq!(ended.number("recovered"), lost.len() as u64, "{ended}");
+        assert_eq!((ended.number("output_mismatches"), ended.number("mismatches")), (0, 0), "{ended}");
+    }
 }
 
 /// Threads of OpenMP spin and sleep where the library knows nothing of them.

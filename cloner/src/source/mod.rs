@@ -34,12 +34,15 @@ use cloner_agent::abi::{CUT_FOR_COPY, CUT_FOR_SUCCESSOR};
 use layout::{Files, Plan};
 use objects::Objects;
 use send::{Cost, Memory, Output, Piece, Sending, Snapshot};
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::time::{Duration, Instant};
 use twox_hash::XxHash3_64;
 
 /// Up to so much is copied at the cut and sent afterwards; beyond it the program waits until it has been sent.
 const SNAPSHOT_BYTES_MAX: u64 = 2 << 30;
+
+/// Id of the first process of a namespace, which starts the program.
+const FIRST_PROCESS: &str = "1";
 
 /// How to clone.
 #[derive(Clone, Debug)]
@@ -173,6 +176,13 @@ pub struct Subject {
 pub fn subject(control: &Control) -> Result<Subject, Error> {
     let (_, block) = control.block().during(Phase::Prepare, "cannot read the agent's memory")?;
     Ok(Subject { pid: block.pid })
+}
+
+/// Whether the process was started by another in its namespace, a script, and not by the first one there.
+pub fn is_below_script(control: &Control) -> io::Result<bool> {
+    let status = control.proc_text("status")?;
+    let parent = status.lines().find_map(|line| line.strip_prefix("PPid:")).map(str::trim);
+    Ok(parent.is_some_and(|parent| parent != FIRST_PROCESS))
 }
 
 /// Clones the process into `sink`.

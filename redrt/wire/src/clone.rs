@@ -134,6 +134,8 @@ pub struct Position {
     pub input: Vec<u8>,
     /// Whether that is all.
     pub input_has_ended: bool,
+    /// It was started by a script, which a copy does not have: what the script does after it, its copy does not.
+    pub lacks_script: bool,
 }
 
 /// What a clone cost.

@@ -147,7 +147,7 @@ fn pins() -> Pins {
 }
 
 fn position() -> Position {
-    Position { output_bytes: 1 << 33, input: vec![7; 40], input_has_ended: true }
+    Position { output_bytes: 1 << 33, input: vec![7; 40], input_has_ended: true, lacks_script: true }
 }
 
 fn place() -> CopyPlace {

@@ -14,7 +14,7 @@ fn manifest(generation: u64) -> Manifest {
     let member = |replica| crate::Member {
         replica,
         host: 1,
-        position: Position { output_bytes: 9, input: vec![1, 2, 255], input_has_ended: true },
+        position: Position { output_bytes: 9, input: vec![1, 2, 255], input_has_ended: true, lacks_script: false },
         unshown: b"x\n".to_vec(),
         shown_bytes: 7,
     };

@@ -1,7 +1,7 @@
 //! How the job ends, and with which exit code.
 
 use super::{Coordinator, EndReason, Output, Process, Report, SIGTERM};
-use redrt_types::VirtualRank;
+use redrt_types::{ReplicaId, VirtualRank};
 use redrt_wire::daemon::{Exit, ToDaemon};
 use redrt_wire::line::Generation;
 use std::time::Duration;
@@ -105,7 +105,11 @@ impl Coordinator {
         }
         let world = &self.settings.world;
         let code_of = |rank| {
-            let all = || world.sphere(rank).map(|replica| &self.processes[world.process(replica).0 as usize]);
+            let is_whole = |replica: &ReplicaId| !self.ends_before_script(*replica);
+            let all = || {
+                let whole = world.sphere(rank).filter(is_whole);
+                whole.map(|replica| &self.processes[world.process(replica).0 as usize])
+            };
             let sphere = || all().filter(|process| !process.is_vacant);
             let all_lost = sphere().all(|process| process.lost);
             let counted = sphere().filter(|process| (!process.lost || all_lost) && !process.killed_at_end);

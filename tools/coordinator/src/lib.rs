@@ -42,7 +42,7 @@ pub use determinism::{Check, Nondeterministic};
 pub use ending::{FAREWELL, KILL_GRACE, OUTPUT_CLOSED_CODE, OUTPUT_FAILED_CODE, SIGNAL_GRACE};
 pub use injection::{Random, RandomKills, TimedKill};
 pub use line::{LineSettings, LineWatch, RESTARTS_MAX, RESUME_CODE, STOP_TIME_MAX, Schedule, StoreNews, TakenLine};
-pub use messages::{Input, OnStall, Output, Settings};
+pub use messages::{Input, OnStall, Output, Settings, StreamEnd};
 pub use pace::{Laggard, STALL_LOOKS_MIN};
 pub use redundancy::{RankTime, Redundancy};
 pub use report::{EndReason, Loss, Refusal, Report, RetireReason};

@@ -48,6 +48,12 @@ impl Coordinator {
         self.processes[self.world().process(replica).0 as usize].latest
     }
 
+    /// Whether a process has called `MPI_Init`.
+    #[must_use]
+    pub fn has_begun(&self, replica: ReplicaId) -> bool {
+        self.processes[self.world().process(replica).0 as usize].phase != Phase::Started
+    }
+
     /// The counters of all processes that have told them at the end.
     pub fn statistics(&self) -> impl Iterator<Item = (ReplicaId, Option<Statistics>)> + '_ {
         let present = self.world().replicas().zip(&self.processes).filter(|(_, process)| !process.is_vacant);

@@ -1,6 +1,8 @@
 //! Processes that end, each of their own accord, and what follows for the others.
 
-use super::{Coordinator, EndReason, KILL_GRACE, Loss, Output, Phase, Process, Report, RetireReason, SIGKILL};
+use super::{
+    Coordinator, EndReason, KILL_GRACE, Loss, Output, Phase, Process, Report, RetireReason, SIGKILL, StreamEnd,
+};
 use redrt_types::{ReplicaId, ReplicaSet};
 use redrt_wire::daemon::{Exit, ToDaemon};
 use std::time::Duration;
@@ -145,11 +147,22 @@ impl Coordinator {
         process.drained = true;
         let lost = process.lost;
         if !lost || self.view.live(replica.rank).next().is_none() {
-            let complete = self.ending.is_none();
-            self.outputs.push_back(Output::StreamEnded { replica, complete });
+            let end = match self.ending {
+                Some(_) => StreamEnd::CutOff,
+                None if self.ends_before_script(replica) => StreamEnd::BeforeScript,
+                None => StreamEnd::Complete,
+            };
+            self.outputs.push_back(Output::StreamEnded { replica, end });
         }
         self.place_freed(replica);
         self.vacate(replica);
+    }
+
+    /// Whether it is a copy without the script that started its program, and a sibling has that: the sibling's end counts.
+    pub(super) fn ends_before_script(&self, replica: ReplicaId) -> bool {
+        let of = |other: ReplicaId| &self.processes[self.world().process(other).0 as usize];
+        let has_script = |process: &Process| !process.lacks_script && !process.lost && !process.is_vacant;
+        of(replica).lacks_script && self.world().sphere(replica.rank).any(|other| has_script(of(other)))
     }
 
     /// A replica that was not needed any more has gone: its place is free.

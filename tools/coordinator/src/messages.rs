@@ -153,6 +153,17 @@ pub enum Input {
     Tick,
 }
 
+/// How the output of a replica ends that was not lost.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum StreamEnd {
+    /// It has printed all that it would have.
+    Complete,
+    /// The job was ended: that one replica had come further than another is no difference between them.
+    CutOff,
+    /// It is a copy of a program that a script had started. What its sibling's script prints now, it cannot print.
+    BeforeScript,
+}
+
 /// What is to be done.
 #[derive(Clone, Debug)]
 pub enum Output {
@@ -199,9 +210,8 @@ pub enum Output {
     StreamEnded {
         /// The replica.
         replica: ReplicaId,
-        /// Whether it printed all it would have. Not so when the job was ended: that one replica had come further than
-        /// another is then no difference between them.
-        complete: bool,
+        /// Whether that is all that it would have printed.
+        end: StreamEnd,
     },
     /// Tell the user and the audit log.
     Report(Report),

@@ -34,6 +34,8 @@ pub struct Process {
     pub retired: bool,
     /// It is not needed any more: its end is no loss.
     pub leaves: bool,
+    /// It is the copy of a program that a script had started: it ends where its siblings' scripts go on.
+    pub lacks_script: bool,
     /// There is no process in this place.
     pub is_vacant: bool,
     /// Whose frame it refused first.
@@ -60,6 +62,7 @@ impl Process {
             lost: false,
             retired: false,
             leaves: false,
+            lacks_script: false,
             is_vacant: false,
             refuses: None,
             killed_at_end: false,

@@ -124,6 +124,14 @@ impl SphereStream {
         }
     }
 
+    /// A replica will print no more, and its siblings may: what it has printed is compared, and nothing behind that.
+    pub fn stop(&mut self, replica: ReplicaIndex, out: &mut Vec<u8>) {
+        match &mut self.0 {
+            Mode::Voted(stream) => stream.stop(replica, out),
+            Mode::Leader(stream) => stream.lose(replica, out),
+        }
+    }
+
     /// What was found and not told yet.
     pub fn poll_finding(&mut self) -> Option<Finding> {
         match &mut self.0 {

@@ -20,7 +20,8 @@
 //!
 //! *The end of an output means two things.* When the replica was lost, its siblings owe what it had not yet
 //! printed, and what it had printed beyond them they will print too. When it ended well, having printed less than the
-//! others is a difference like any other. Hence `lose` and `end` are separate and the caller must know which it is.
+//! others is a difference like any other. Hence `lose` and `end` are separate and the caller must know which it is. The
+//! copy of a program that a script started has a third end, `stop`: its siblings' scripts print on.
 //!
 //! *Memory.* What is shown is kept up to [`HISTORY_BYTES_MAX`]; a replica that is further behind is not compared where
 //! nothing is left to compare with, and that is said. What is printed and not agreed on yet is bounded by the caller
@@ -72,6 +73,8 @@ struct Source {
     /// Bytes still to come that nothing is left to compare with.
     late_bytes: u64,
     has_ended: bool,
+    /// What the others print behind its end is not asked of it.
+    is_excused: bool,
     /// Differing lines in a row.
     misses: u32,
     /// The byte just before was a line end on one side only.
@@ -89,6 +92,7 @@ impl Source {
             printed_bytes: 0,
             late_bytes: 0,
             has_ended: false,
+            is_excused: false,
             misses: 0,
             split: None,
         }
@@ -244,14 +248,21 @@ impl VotedStream {
     /// A replica was lost: it is waited for no more. The last one that counts is kept, so that what it printed before
     /// its death is shown.
     pub fn lose(&mut self, replica: ReplicaIndex, out: &mut Vec<u8>) {
+        if self.remove(replica) {
+            self.work(out);
+        }
+    }
+
+    /// Waits for a replica no more, unless it is the last one that counts. Whether it was removed.
+    fn remove(&mut self, replica: ReplicaIndex) -> bool {
         if self.sources.iter().all(|source| source.index == replica || !source.counts()) && !self.find_heir(replica) {
-            return;
+            return false;
         }
         if let Some(source) = self.sources.iter_mut().find(|source| source.index == replica) {
             source.state = State::Lost;
             source.pending = VecDeque::new();
         }
-        self.work(out);
+        true
     }
 
     /// A replica will print no more, and was not lost.
@@ -260,6 +271,25 @@ impl VotedStream {
             source.has_ended = true;
         }
         self.work(out);
+    }
+
+    /// A replica will print no more, and its siblings may: it counts up to here.
+    pub fn stop(&mut self, replica: ReplicaIndex, out: &mut Vec<u8>) {
+        if let Some(source) = self.sources.iter_mut().find(|source| source.index == replica) {
+            source.is_excused = true;
+        }
+        self.work(out);
+    }
+
+    /// Those whose part has ended, and was compared, leave. Whether there were any.
+    fn dismiss(&mut self) -> bool {
+        let is_done = |source: &Source| source.is_excused && source.counts() && source.pending.is_empty();
+        let done: Vec<_> = self.sources.iter().filter(|source| is_done(source)).map(|source| source.index).collect();
+        let mut has_left = false;
+        for replica in done {
+            has_left |= self.remove(replica);
+        }
+        has_left
     }
 
     /// A copy of `source` prints from now on. It was made when its source had printed `printed_bytes`.
@@ -304,7 +334,7 @@ impl VotedStream {
 
     fn work(&mut self, out: &mut Vec<u8>) {
         loop {
-            let has_moved = self.realign() | self.catch_up();
+            let has_moved = self.realign() | self.catch_up() | self.dismiss();
             if self.has_stopped || !(self.show(out) || self.settle(out) || has_moved) {
                 break;
             }

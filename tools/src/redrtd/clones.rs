@@ -53,6 +53,7 @@ impl Daemon {
                     child.copy = None;
                     child.greeted = true;
                     child.printed_bytes += position.output_bytes;
+                    child.lacks_script = position.lacks_script;
                     child.tell(&ToAgent::Cards(cards));
                     if child.input.is_some() {
                         self.input.add_copy(number, position.input, position.input_has_ended);
@@ -200,7 +201,9 @@ impl Daemon {
                 let step = match reply {
                     Reply::Progress(progress) => CloneStep::Progress(progress),
                     Reply::Ready => CloneStep::Ready,
-                    Reply::Stopped { unread } => CloneStep::Stopped(self.take_position(id, unread)),
+                    Reply::Stopped { unread, is_below_script } => {
+                        CloneStep::Stopped(self.take_position(id, unread, is_below_script))
+                    }
                     Reply::Sent(cost) => {
                         sender.is_done = true;
                         CloneStep::Sent(cost)
@@ -237,10 +240,10 @@ impl Daemon {
     }
 
     /// The source of a clone is stopped: everything that it has printed is taken from its pipe, and it may go on.
-    fn take_position(&mut self, id: CloneId, unread: Vec<u8>) -> Position {
+    fn take_position(&mut self, id: CloneId, unread: Vec<u8>, is_below_script: bool) -> Position {
         let Some(source) = self.senders.get(&id).map(|sender| sender.source) else { return Position::default() };
         let Some(number) = self.number_of.get(&source).copied() else { return Position::default() };
-        let position = self.position(number, unread);
+        let position = self.position(number, unread, is_below_script);
         if let Some(sender) = self.senders.get_mut(&id) {
             let _ = sender.link.send(&Word::GoOn);
         }
@@ -248,14 +251,15 @@ impl Daemon {
     }
 
     /// Takes all that a stopped process has printed from its pipe. Where its standard streams go on.
-    pub(super) fn position(&mut self, number: usize, unread: Vec<u8>) -> Position {
+    pub(super) fn position(&mut self, number: usize, unread: Vec<u8>, is_below_script: bool) -> Position {
         while let Read::Bytes(bytes) = self.children[number].read(Stream::Output) {
             self.pass_on(number, Stream::Output, bytes);
         }
         let mut input = unread;
         input.extend(self.input.missing(number));
-        let output_bytes = self.children[number].printed_bytes;
-        Position { output_bytes, input, input_has_ended: self.input.has_ended() }
+        let Child { printed_bytes: output_bytes, lacks_script, .. } = self.children[number];
+        let lacks_script = lacks_script || is_below_script;
+        Position { output_bytes, input, input_has_ended: self.input.has_ended(), lacks_script }
     }
 
     /// A copy greets: it is told its place.

@@ -93,7 +93,9 @@ impl Daemon {
                 let step = match reply {
                     Reply::Progress(progress) => LineStep::Progress(progress),
                     Reply::Ready => LineStep::Ready,
-                    Reply::Stopped { unread } => LineStep::Stopped(self.position(number, unread)),
+                    Reply::Stopped { unread, is_below_script } => {
+                        LineStep::Stopped(self.position(number, unread, is_below_script))
+                    }
                     Reply::Copied => LineStep::Copied,
                     Reply::Sent(cost) => LineStep::Saved(cost),
                     Reply::Failed(what) => failed(what),

@@ -38,7 +38,7 @@ use audit_log::log::{self, Log};
 use audit_log::recorder::Recorder;
 use background_worker::Bell;
 use control_network::hub::LinkId;
-use coordinator::{Coordinator, Input, LineSettings, OUTPUT_FAILED_CODE, Output, Settings};
+use coordinator::{Coordinator, Input, LineSettings, OUTPUT_FAILED_CODE, Output, Settings, StreamEnd};
 use fleet::{Fleet, News};
 use injections::Injections;
 use metrics::{Counts, Metrics};
@@ -488,12 +488,16 @@ impl<'a> Shell<'a> {
                     self.outputs.join(replica, source, offset);
                     self.after_output(replica);
                 }
-                Output::StreamLost(replica) | Output::StreamEnded { replica, complete: false } => {
+                Output::StreamLost(replica) | Output::StreamEnded { replica, end: StreamEnd::CutOff } => {
                     self.outputs.lose(replica);
                     self.after_output(replica);
                 }
-                Output::StreamEnded { replica, complete: true } => {
+                Output::StreamEnded { replica, end: StreamEnd::Complete } => {
                     self.outputs.end(replica);
+                    self.after_output(replica);
+                }
+                Output::StreamEnded { replica, end: StreamEnd::BeforeScript } => {
+                    self.outputs.stop(replica);
                     self.after_output(replica);
                 }
                 Output::Report(report) => {

@@ -184,6 +184,11 @@ impl Outputs {
         self.in_sphere(replica.rank, |stream, out| stream.end(replica.index, out));
     }
 
+    /// A replica has printed its part, and its siblings go on without it.
+    pub fn stop(&mut self, replica: ReplicaId) {
+        self.in_sphere(replica.rank, |stream, out| stream.stop(replica.index, out));
+    }
+
     /// A process's standard error has ended.
     pub fn end_error(&mut self, replica: ReplicaId) {
         self.errors[self.world.process(replica).0 as usize].flush(&mut self.error);

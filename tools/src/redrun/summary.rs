@@ -238,14 +238,8 @@ impl<'a> Summary<'a> {
                 counted(self.total.messages_resent, "message"),
                 bytes_text(self.total.retention_bytes_max)
             ));
-        } else if tally.mismatches > 0 {
-            // Processes tell at their ends, and some of these were ended.
-            lines.push(format!(
-                "  {} of messages; no process lived to tell how many it had compared",
-                counted(tally.mismatches, "mismatch")
-            ));
-        } else if degrees.iter().any(|degree| *degree > 1) {
-            lines.push("  no message was sent from rank to rank, so none was compared".into());
+        } else if let Some(line) = self.without_messages() {
+            lines.push(line);
         }
         if self.total.stall_ns_max > 0 {
             let stall_ms = milliseconds(self.total.stall_ns_max);
@@ -285,6 +279,25 @@ impl<'a> Summary<'a> {
             "no message was compared: no process of this program called MPI_Init. Replicas found nothing but differences in \
              standard output (--stdout). Is it built for another MPI?",
         )
+    }
+
+    /// What is known where no process has told of a message. Processes tell at their ends, and these may have been ended.
+    fn without_messages(&self) -> Option<String> {
+        let is_replicated = self.coordinator.first_degrees().iter().any(|degree| *degree > 1);
+        let statistics = || self.coordinator.statistics();
+        let has_begun = statistics().any(|(replica, _)| self.coordinator.has_begun(replica));
+        let is_untold = has_begun && statistics().all(|(_, told)| told.is_none());
+        match self.tally.mismatches {
+            0 if !is_replicated => None,
+            0 if is_untold => {
+                Some("  no process lived to tell how many messages it had compared; none was seen to differ".into())
+            }
+            0 => Some("  no message was sent from rank to rank, so none was compared".into()),
+            count => Some(format!(
+                "  {} of messages; no process lived to tell how many it had compared",
+                counted(count, "mismatch")
+            )),
+        }
     }
 
     fn messages(&self) -> String {

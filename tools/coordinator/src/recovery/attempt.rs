@@ -414,8 +414,9 @@ impl Coordinator {
         let is_to_judge = admitted.iter().any(|(_, attempt)| attempt.missing.purpose == Purpose::Arbitration);
         for (_, attempt) in &admitted {
             let Newcomer { replica, incarnation, .. } = attempt.newcomer;
-            *self.process(replica) =
-                Process { phase: Phase::Ready, card: attempt.card.clone(), incarnation, ..Process::new() };
+            let (card, lacks_script) =
+                (attempt.card.clone(), attempt.position.as_ref().is_some_and(|at| at.lacks_script));
+            *self.process(replica) = Process { phase: Phase::Ready, card, incarnation, lacks_script, ..Process::new() };
         }
         self.view = match copies[..] {
             [copy] if !is_to_judge => self.view.with(copy),

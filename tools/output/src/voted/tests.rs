@@ -19,7 +19,7 @@ fn mismatches(stream: &mut VotedStream) -> Vec<OutputMismatch> {
     findings.filter_map(mismatch).collect()
 }
 
-/// Runs a script such as `0:ab/ 1:a -0 1:b .1`: replica 0 prints "ab\n", …, 0 is lost, …, 1 ends. `2<1@3` makes a copy
+/// Runs a script such as `0:ab/ 1:a -0 1:b .1`: replica 0 prints "ab\n", …, 0 is lost, …, 1 ends; `!1` is its end before that of its siblings. `2<1@3` makes a copy
 /// of 1 as 2, made when it had printed 3 bytes; `2=1` says that 2 was copied from 1.
 fn run_in(stream: &mut VotedStream, script: &str) -> String {
     let mut out = Vec::new();
@@ -28,6 +28,8 @@ fn run_in(stream: &mut VotedStream, script: &str) -> String {
             stream.lose(index(lost.parse().unwrap()), &mut out);
         } else if let Some(ended) = step.strip_prefix('.') {
             stream.end(index(ended.parse().unwrap()), &mut out);
+        } else if let Some(stopped) = step.strip_prefix('!') {
+            stream.stop(index(stopped.parse().unwrap()), &mut out);
         } else if let Some((copy, of)) = step.split_once('<') {
             let (source, printed) = of.split_once('@').unwrap();
             stream.join(
@@ -75,6 +77,13 @@ fn table_of_small_streams() {
         (2, "0:a 1:ab .0", "a", tie(2)),
         (2, "0:a .0 1:a .1", "a", vec![]),
         (2, "0:a -0 -1 1:b", "b", vec![]),
+        // What was printed up to there is compared, and shown when both have printed it.
+        (2, "0:a 1:ab !1", "a", vec![]),
+        (2, "0:a 1:ab !1 0:b 0:c .0", "abc", vec![]),
+        (2, "0:a 1:ab !1 0:x 0:c .0", "axc", tie(2)),
+        (2, "1:ab !1 0:a -0", "ab", vec![]),
+        (3, "0:abc 1:abc 2:ab !2 .0 .1", "abc", vec![]),
+        (3, "0:ab 1:ax 2:ab !2 0:c 1:d .0 .1", "abc", outvoted(2, 1)),
         (2, "0:ax 1:ab -0 1:c", "axc", tie(2)),
         // It is compared again from the next line on, also when the line has another length.
         (2, "0:ax/cd/ 1:ab/cx/", "ax/cd/", vec![(1, 2, vec![]), (2, 2, vec![])]),

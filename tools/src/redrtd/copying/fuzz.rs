@@ -34,7 +34,7 @@ fn messages() -> [Vec<Vec<u8>>; 3] {
         Reply::Listening(([127, 0, 0, 1], 80).into()),
         Reply::Progress(Progress { round: 1, done_bytes: 2, total_bytes: 1 << 40, bytes_per_second: 3 }),
         Reply::Ready,
-        Reply::Stopped { unread: vec![1; 40] },
+        Reply::Stopped { unread: vec![1; 40], is_below_script: true },
         Reply::Sent(Cost::default()),
         Reply::Failed("why".into()),
     ];

@@ -120,6 +120,8 @@ pub enum Reply {
         /// What it has not read of what is in its standard input.
         #[serde(with = "serde_bytes")]
         unread: Vec<u8>,
+        /// A script has started it, and is not copied.
+        is_below_script: bool,
     },
     /// What is left of the process is copied. Waits for [`Word::Release`].
     Copied,
@@ -171,7 +173,8 @@ fn event_teller(control: &Control) -> impl FnMut(&Event, &mut Daemon) -> Result<
         }
         Event::Stopped => {
             let unread = source::unread(control, 0).context("Failed to look into standard input")?;
-            daemon.say(&Reply::Stopped { unread })?;
+            let is_below_script = source::is_below_script(control).context("Failed to find its parent")?;
+            daemon.say(&Reply::Stopped { unread, is_below_script })?;
             daemon.wait_for(Word::GoOn)
         }
         Event::Round { round, done_bytes, total_bytes, elapsed } if told.elapsed() >= TELL_INTERVAL => {
