@@ -20,6 +20,8 @@ pub enum Mutation {
     NonblockingMixed,
     /// A duplicate has the context of the communicator that it was made from.
     ContextShared,
+    /// A number of a freed communicator is used again before all members have freed it.
+    ContextReusedEarly,
     /// A fence does not wait for the operations of others.
     FenceUncounted,
     /// Exclusive locks are given while others have the lock.
@@ -41,7 +43,7 @@ pub enum Mutation {
 impl Mutation {
     /// All of them.
     #[cfg(any(test, feature = "simulation"))]
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::BarrierShort,
         Self::BroadcastEarly,
         Self::ReduceChildLost,
@@ -50,6 +52,7 @@ impl Mutation {
         Self::AlltoallUnawaited,
         Self::NonblockingMixed,
         Self::ContextShared,
+        Self::ContextReusedEarly,
         Self::FenceUncounted,
         Self::LockIgnored,
         Self::AccumulateReplaces,

@@ -80,6 +80,11 @@ fn duplicate(parent: &Arc<Comm>) -> Result<Arc<Comm>> {
 
 /// `MPI_Comm_dup`.
 pub fn comm_dup(comm: CommHandle, newcomm: Output<CommHandle>) -> Result {
+    comm::resolve(comm)?.reclaim()?;
+    dup(comm, newcomm)
+}
+
+fn dup(comm: CommHandle, newcomm: Output<CommHandle>) -> Result {
     let parent = comm::resolve(comm)?;
     let child = duplicate(&parent)?;
     *lock(&child.info) = Arc::new(lock(&parent.info).duplicate());
@@ -88,6 +93,11 @@ pub fn comm_dup(comm: CommHandle, newcomm: Output<CommHandle>) -> Result {
 
 /// `MPI_Comm_dup_with_info`.
 pub fn comm_dup_with_info(comm: CommHandle, info: InfoHandle, newcomm: Output<CommHandle>) -> Result {
+    comm::resolve(comm)?.reclaim()?;
+    dup_with_info(comm, info, newcomm)
+}
+
+fn dup_with_info(comm: CommHandle, info: InfoHandle, newcomm: Output<CommHandle>) -> Result {
     let hints = info::resolve_hints(info)?;
     let child = duplicate(&*comm::resolve(comm)?)?;
     if let Some(hints) = hints {
@@ -105,7 +115,7 @@ fn complete(request: Output<RequestHandle>, comm: &Comm) -> Result {
 
 /// `MPI_Comm_idup`: contexts are derived, not negotiated, so it is complete at once.
 pub fn comm_idup(comm: CommHandle, newcomm: Output<CommHandle>, request: Output<RequestHandle>) -> Result {
-    comm_dup(comm, newcomm)?;
+    dup(comm, newcomm)?;
     complete(request, &*comm::resolve(comm)?)
 }
 
@@ -116,7 +126,7 @@ pub fn comm_idup_with_info(
     newcomm: Output<CommHandle>,
     request: Output<RequestHandle>,
 ) -> Result {
-    comm_dup_with_info(comm, info, newcomm)?;
+    dup_with_info(comm, info, newcomm)?;
     complete(request, &*comm::resolve(comm)?)
 }
 
@@ -130,7 +140,7 @@ pub fn comm_create(comm: CommHandle, group: GroupHandle, newcomm: Output<CommHan
     }
     // Groups of one call are disjoint, so the first member tells them apart.
     let detail = members.first().map_or(0, |member| parent.name_of(*member) + 1);
-    newcomm.set(handle_of(parent.derive(&members, detail, None)))
+    newcomm.set(handle_of(parent.derive(&members, detail, None)?))
 }
 
 fn check_subset(parent: &Comm, members: &[VirtualRank]) -> Result {
@@ -152,7 +162,7 @@ pub fn comm_create_group(comm: CommHandle, group: GroupHandle, tag: c_int, newco
         return newcomm.set(CommHandle::NULL);
     }
     let context = parent.group_context(&members, tag as u64);
-    newcomm.set(handle_of(parent.with_context(context, &members, None)))
+    newcomm.set(handle_of(parent.with_context(context, &members)))
 }
 
 /// Colour and key of every member.
@@ -181,7 +191,7 @@ fn split(parent: &Arc<Comm>, color: c_int, key: c_int) -> Result<Option<Arc<Comm
         Some(_) => chosen.into_iter().map(|rank| parent.members[rank]).collect(),
         None => Vec::new(),
     };
-    Ok(parent.derive(&members, u64::from(color as u32), None))
+    parent.derive(&members, u64::from(color as u32), None)
 }
 
 /// `MPI_Comm_split`.
@@ -315,7 +325,7 @@ pub fn cart_create(
     let parent = comm::resolve(comm_old)?;
     let grid = make_grid(ndims, dims, periods, parent.size())?;
     let members = parent.members[..grid.size()].to_vec();
-    comm_cart.set(handle_of(parent.derive(&members, 0, Some(Topology::Cartesian(grid)))))
+    comm_cart.set(handle_of(parent.derive(&members, 0, Some(Topology::Cartesian(grid)))?))
 }
 
 /// `MPI_Cart_map`.
@@ -339,7 +349,7 @@ pub fn cart_sub(comm: CommHandle, remain_dims: Input<c_int>, newcomm: Output<Com
     let (sub, number) = grid.sub(parent.rank as usize, &keep);
     let members: Vec<_> =
         (0..parent.size()).filter(|rank| grid.sub(*rank, &keep).1 == number).map(|rank| parent.members[rank]).collect();
-    newcomm.set(handle_of(parent.derive(&members, number, Some(Topology::Cartesian(sub)))))
+    newcomm.set(handle_of(parent.derive(&members, number, Some(Topology::Cartesian(sub)))?))
 }
 
 /// `MPI_Cartdim_get`.

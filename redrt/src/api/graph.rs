@@ -45,7 +45,7 @@ pub fn graph_create(
     let parent = comm::resolve(comm_old)?;
     let graph = make_graph(&parent, nnodes, index, edges)?;
     let members = parent.members[..nnodes as usize].to_vec();
-    comm_graph.set(handle_of(parent.derive(&members, 0, Some(Topology::Graph(graph)))))
+    comm_graph.set(handle_of(parent.derive(&members, 0, Some(Topology::Graph(graph)))?))
 }
 
 /// `MPI_Graph_map`.
@@ -164,7 +164,7 @@ pub fn dist_graph_create_adjacent(
 }
 
 fn make_distributed(parent: &Comm, edges: Edges, comm: Output<CommHandle>) -> Result {
-    comm.set(handle_of(parent.derive(&parent.members, 0, Some(Topology::Distributed(edges)))))
+    comm.set(handle_of(parent.derive(&parent.members, 0, Some(Topology::Distributed(edges)))?))
 }
 
 /// One edge as members tell each other: from, to, weight, and whether it has one.

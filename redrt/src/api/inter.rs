@@ -180,7 +180,7 @@ pub fn comm_create_from_group(
     let (world, members) = (comm::resolve(CommHandle::WORLD)?, members_of(group)?);
     info::resolve_hints(info)?;
     let context = world.group_context(&members, tag_of(stringtag)? ^ FROM_GROUP_DETAIL);
-    let made = world.with_context(context, &members, None);
+    let made = world.with_context(context, &members);
     if let (Some(made), Some(session)) = (&made, group::resolve(group)?.session()) {
         let _ = made.session.set(session::resolve(session)?);
     }
@@ -202,7 +202,7 @@ pub fn intercomm_create_from_groups(
     info::resolve_hints(info)?;
     let tag = tag_of(stringtag)?;
     let own = world.group_context(&members, tag ^ FROM_GROUPS_DETAIL);
-    let Some(local) = world.with_context(own, &members, None) else {
+    let Some(local) = world.with_context(own, &members) else {
         fail!(MPI_ERR_GROUP, "this process is not in the local group");
     };
     local.member(local_leader)?;
@@ -234,7 +234,7 @@ pub fn intercomm_merge(intercomm: CommHandle, high: c_int, newintracomm: Output<
     let (low, top) = if first { (&comm.members, remote) } else { (remote, &comm.members) };
     let members: Vec<_> = low.iter().chain(top.iter()).copied().collect();
     let context = comm.next_context(MERGE_DETAIL);
-    newintracomm.set(handle_of(comm.with_context(context, &members, None)))
+    newintracomm.set(handle_of(comm.with_context(context, &members)))
 }
 
 /// `MPI_Comm_create` on an intercommunicator (§7.4.2): the two groups that the two sides choose.

@@ -2,10 +2,12 @@
 //!
 //! A communicator's context is derived from its parent's by hashing what all its members know alike: the number of the
 //! creating call on the parent, and the colour or group. So making one exchanges no messages for the context, and all
-//! replicas of all members arrive at the same one. Two communicators collide with a probability of about n²/2^65.
+//! replicas of all members arrive at the same one. Two communicators collide with a probability of about n²/2^65. In
+//! replicated worlds numbers are used again (`children.rs`).
 
 pub mod cards;
 pub mod check;
+mod children;
 pub mod connection;
 pub mod seat;
 pub mod topology;
@@ -13,6 +15,7 @@ pub mod topology;
 use crate::abi::{MPI_ERR_COMM, MPI_ERR_RANK, MPI_ERR_TOPOLOGY, MPI_UNDEFINED};
 use crate::coll::Peers;
 use crate::coll::board;
+use crate::coll::gather::allgather;
 use crate::error::{Error, Result};
 use crate::handle::{CommHandle, HandleTable, Held};
 use crate::mutation::{self, Mutation};
@@ -20,9 +23,14 @@ use crate::objects::attached::Attached;
 use crate::objects::attachment::Attachment;
 use crate::objects::info::Info;
 use crate::objects::session::Session;
+use crate::runtime;
 use check::Checks;
+use children::{Children, Origin};
 use redrt_engine::contact::{self, Identity};
+use redrt_engine::request::{Operation, Request};
+use redrt_engine::tasks::block_on;
 use redrt_process::lock;
+use redrt_transport::memory::Scratch;
 use redrt_types::VirtualRank;
 use seat::Seat;
 use std::collections::HashMap;
@@ -58,7 +66,7 @@ pub struct Comm {
     pub session: OnceLock<Arc<Session>>,
     /// How many partitioned operations were made: whether it sends, with whom, and with which tag.
     partitioned: Mutex<HashMap<(bool, c_int, c_int), u64>>,
-    children: AtomicU64,
+    children: Arc<Children>,
     groups: Mutex<HashMap<u64, u64>>,
     collectives: AtomicU32,
     nonblocking: Nonblocking,
@@ -149,7 +157,7 @@ impl Comm {
             buffer: Mutex::default(),
             session: OnceLock::new(),
             partitioned: Mutex::default(),
-            children: AtomicU64::new(0),
+            children: Arc::new(Children::new(None)),
             groups: Mutex::default(),
             collectives: AtomicU32::new(0),
             nonblocking: Nonblocking { begun: AtomicU64::new(0), under_way: Mutex::default() },
@@ -309,12 +317,58 @@ impl Comm {
 
     /// The context of the next communicator made by all members, told apart by `detail` (a colour, a group).
     pub fn next_context(&self, detail: u64) -> u64 {
-        let number = self.children.fetch_add(1, Ordering::Relaxed);
+        self.child_context(self.children.next(), detail)
+    }
+
+    fn child_context(&self, number: u64, detail: u64) -> u64 {
         mix(mix(self.context, number), detail) & !COLLECTIVE
+    }
+
+    /// The same for a communicator whose number may be used again when all have freed it. Without replicas that saves
+    /// nothing, and the two groups of an intercommunicator agree on nothing by the way.
+    fn lend_context(&self, detail: u64) -> (u64, Option<Origin>) {
+        let is_replicated = runtime::job().is_some_and(|job| job.welcome.world.is_replicated());
+        if !is_replicated || self.remote.is_some() {
+            return (self.next_context(detail), None);
+        }
+        let origin = self.children.lend();
+        (self.child_context(origin.number, detail), Some(origin))
+    }
+
+    /// Agrees with the other members which communicators that were made of this one all have freed, when there are
+    /// many. To be called by all of them, before they make another, where they may wait for each other.
+    pub fn reclaim(&self) -> Result {
+        let Some(mine) = self.children.due() else { return Ok(()) };
+        if mutation::is_planted(Mutation::ContextReusedEarly) {
+            self.children.take_back(&mine);
+            return Ok(());
+        }
+        let bytes = mine.len() * size_of::<u64>();
+        let mut scratch = Scratch::new(bytes * self.size());
+        let all = scratch.region();
+        let pieces: Vec<_> = (0..self.size()).map(|rank| all.part(rank * bytes, bytes)).collect();
+        pieces[self.rank as usize].with_bytes_mut(|bytes| {
+            bytes
+                .chunks_exact_mut(size_of::<u64>())
+                .zip(&mine)
+                .for_each(|(to, word)| to.copy_from_slice(&word.to_ne_bytes()));
+        });
+        block_on(allgather(self.peers(), None, pieces.clone()))?;
+        let mut agreed = mine;
+        for piece in &pieces {
+            piece.with_bytes(|bytes| {
+                let words =
+                    bytes.chunks_exact(size_of::<u64>()).map(|word| word.try_into().map_or(0, u64::from_ne_bytes));
+                agreed.iter_mut().zip(words).for_each(|(agreed, word)| *agreed &= word);
+            });
+        }
+        self.children.take_back(&agreed);
+        Ok(())
     }
 
     /// The context of the next communicator that exactly `members` make of this one with `tag`.
     pub fn group_context(&self, members: &[VirtualRank], tag: u64) -> u64 {
+        self.children.note_others();
         let group = members.iter().fold(mix(self.context, tag), |hash, member| mix(hash, self.name_of(*member)));
         let mut groups = lock(&self.groups);
         let number = groups.entry(group).or_insert(0);
@@ -324,9 +378,10 @@ impl Comm {
 
     /// A communicator of the same members, without attributes.
     pub fn duplicate(&self, attached: Arc<Attached>) -> Arc<Self> {
-        let context = self.next_context(DUPLICATE_DETAIL);
+        let (context, origin) = self.lend_context(DUPLICATE_DETAIL);
         let context = if mutation::is_planted(Mutation::ContextShared) { self.context } else { context };
         let mut comm = Self::new(context, self.rank, self.members.clone(), attached);
+        comm.children = Arc::new(Children::new(origin));
         comm.topology = self.topology.clone();
         comm.session.clone_from(&self.session);
         comm.remote.clone_from(&self.remote);
@@ -346,20 +401,45 @@ impl Comm {
     }
 
     /// A communicator of some members, numbered by the creating call and `detail`; `None` when this process is not one.
-    pub fn derive(&self, members: &[VirtualRank], detail: u64, topology: Option<Topology>) -> Option<Arc<Self>> {
-        let context = self.next_context(detail);
-        self.with_context(context, members, topology)
+    /// All members call.
+    pub fn derive(
+        &self,
+        members: &[VirtualRank],
+        detail: u64,
+        topology: Option<Topology>,
+    ) -> Result<Option<Arc<Self>>> {
+        self.reclaim()?;
+        let (context, origin) = self.lend_context(detail);
+        let Some(mut comm) = self.part(context, members, topology) else {
+            origin.iter().for_each(Origin::end);
+            return Ok(None);
+        };
+        comm.children = Arc::new(Children::new(origin));
+        Ok(Some(register(comm)))
     }
 
     /// A communicator of some members with a given context; `None` when this process is not one of them.
-    pub fn with_context(&self, context: u64, members: &[VirtualRank], topology: Option<Topology>) -> Option<Arc<Self>> {
+    pub fn with_context(&self, context: u64, members: &[VirtualRank]) -> Option<Arc<Self>> {
+        self.part(context, members, None).map(register)
+    }
+
+    fn part(&self, context: u64, members: &[VirtualRank], topology: Option<Topology>) -> Option<Self> {
         let me = self.members[self.rank as usize];
         let rank = members.iter().position(|member| *member == me)? as u32;
         let attached = Arc::new(Attached::with_errhandler(self.attached.errhandler()));
         let mut comm = Self::new(context, rank, members.into(), attached);
         comm.topology = topology;
         comm.session.clone_from(&self.session);
-        Some(register(comm))
+        Some(comm)
+    }
+
+    /// Whether the program has begun what it has not asked the outcome of, sends aside: those have their place in the
+    /// order of messages.
+    fn is_busy(&self) -> bool {
+        let is_used = |request: &Request| {
+            request.comm == self.handle().0 && !request.detached && !matches!(request.operation, Operation::Send)
+        };
+        redrt_engine::cell().lock().requests.iter().any(is_used)
     }
 }
 
@@ -399,6 +479,9 @@ pub fn remove(handle: CommHandle) -> Result {
     let comm = COMMS.remove(handle.0).ok_or_else(|| invalid(handle))?;
     if comm.is_mixed {
         connection::end(&comm);
+    }
+    if comm.children.can_be_over() {
+        comm.children.free(comm.is_busy());
     }
     redrt_engine::cell().lock().sweep_contexts();
     Ok(())

@@ -79,6 +79,7 @@ pub fn open(
     }
     let handler = super::attached(FileHandle::NULL).map(|attached| attached.errhandler());
     let attached = Arc::new(handler.map_or_else(Attached::new, Attached::with_errhandler));
+    parent.reclaim()?;
     let comm = parent.duplicate(Arc::new(Attached::new()));
     *lock(&comm.name) = format!("the file {name}");
     let disk = Disk::new(absolute(name), amode & MPI_MODE_WRONLY == 0, amode & MPI_MODE_RDONLY == 0);

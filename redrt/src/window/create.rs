@@ -47,6 +47,7 @@ pub fn create(parent: &Arc<Comm>, memories: Memories, info: Option<Arc<Info>>) -
     }
     check_verification(parent)?;
     let attached = Arc::new(Attached::new());
+    parent.reclaim()?;
     let comm = parent.duplicate(attached.clone());
     *lock(&comm.name) = format!("a window over {}", parent.label());
     let made = furnish(&comm, memories);

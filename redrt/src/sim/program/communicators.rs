@@ -10,11 +10,12 @@ use std::ffi::c_int;
 /// Makes some, by duplication or by color, uses them and frees them, in any order.
 pub fn made_and_freed(member: &mut Member) {
     let mut made = Vec::new();
-    for _ in 0..1 + member.common.below(4) {
+    for _ in 0..1 + member.common.below(6) {
         let (way, seed) = (member.common.below(3), member.common.number());
+        let colors = 1 + seed as usize % 3;
         let mut part = match way {
             0 => duplicate(member, seed),
-            _ => split(member, 1 + seed as usize % 3, seed),
+            _ => split(member, colors, seed),
         };
         if way == 0 {
             crossed(member, &part, seed);
@@ -25,7 +26,9 @@ pub fn made_and_freed(member: &mut Member) {
             _ => messages::from_any(&mut part),
         }
         member.output.append(&mut part.output);
-        if member.common.chance(50) {
+        // Members of different parts of one split may free at different times.
+        let (is_early, is_same) = (member.common.chance(50), member.common.chance(50));
+        if is_early && (way == 0 || is_same || member.rank.is_multiple_of(colors)) {
             mpi!(call_comm_free(&raw mut part.comm));
         } else {
             made.push(part.comm);
