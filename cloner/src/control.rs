@@ -1,6 +1,7 @@
 //! The other end of the agent's socket: how one that clones asks for what only the process itself can do.
 
-use crate::error::{AGENT_CLOSED, During, Error, Phase};
+use crate::error::{During, Error, Phase};
+use crate::refusal::{NoAgent, Refusal};
 use cloner_agent::abi::{Ask, Block, MAGIC, Reply, Request, Slot, Timer, VERSION};
 use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg};
 use std::fs::{self, File};
@@ -76,12 +77,11 @@ impl Control {
             UnixStream::connect(path).map_err(|error| {
                 let alive = Path::new(&format!("/proc/{pid}")).exists();
                 let why = match error.kind() {
-                    _ if !alive => "there is no such process",
-                    // Its file is there, and nobody has it open.
-                    io::ErrorKind::ConnectionRefused => AGENT_CLOSED,
-                    _ => "it was not started by redclone run, or not by you",
+                    _ if !alive => NoAgent::NoProcess,
+                    io::ErrorKind::ConnectionRefused => NoAgent::Closed,
+                    _ => NoAgent::NeverStarted,
                 };
-                Error::refused(phase, format!("process {pid} has no agent: {why}"))
+                Error::refused(phase, Refusal::NoAgent { pid, why })
             })
         };
         // An agent that finds its socket closed cannot accept the first that connects, and no other can.
@@ -95,13 +95,11 @@ impl Control {
         let (reply, fds) =
             exchange(&stream, Ask::Hello, Request::default()).during(phase, "the agent does not answer")?;
         if reply.version != VERSION {
-            let text = format!("the agent in the process has version {}, this program {VERSION}", reply.version);
-            return Err(Error::refused(phase, text));
+            return Err(Error::refused(phase, Refusal::AgentVersion { theirs: reply.version, own: VERSION }));
         }
         let [proc, memory, pagemap]: [OwnedFd; 3] = fds.try_into().map_err(|_| {
             // /proc/self shows nothing of a process whose first thread has gone.
-            let text = "the agent cannot open its own /proc/self/mem: the program's first thread has ended, or /proc is hidden";
-            Error::refused(phase, text)
+            Error::refused(phase, Refusal::AgentBlind)
         })?;
         Ok(Self {
             stream,
@@ -336,9 +334,9 @@ mod tests {
             drop(listener);
             drop(connection);
         });
-        assert!(said(std::process::id()).contains(AGENT_CLOSED));
+        assert!(said(std::process::id()).contains(&NoAgent::Closed.to_string()));
         agent.join().unwrap();
-        assert!(said(std::process::id()).contains(AGENT_CLOSED));
+        assert!(said(std::process::id()).contains(&NoAgent::Closed.to_string()));
         assert!(said(i32::MAX as u32).contains("there is no such process"));
     }
 }

@@ -1,5 +1,6 @@
 //! What can go wrong, and in which phase of a clone.
 
+use crate::refusal::Refusal;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::io;
@@ -42,29 +43,16 @@ impl fmt::Display for Phase {
     }
 }
 
-/// Reasons that hold as long as the process lives.
-pub const SECCOMP: &str = "it runs under a seccomp filter";
-/// As above.
-pub const NO_FIRST_THREAD: &str = "its first thread has ended";
-/// As above.
-pub const AGENT_CLOSED: &str = "the program has closed all descriptors, the agent's socket with them";
-
-/// Whether what is said of a failure, by either side, means that another attempt to copy the same process fails too.
-#[must_use]
-pub fn is_lasting(said: &str) -> bool {
-    [SECCOMP, NO_FIRST_THREAD, AGENT_CLOSED].iter().any(|reason| said.contains(reason))
-}
-
 /// Why there is no copy.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The process, or this pair of hosts, does not allow it. Each reason names what it is about.
-    #[error("{phase}: refused: {}", reasons.join("; "))]
+    #[error("{phase}: refused: {}", reasons.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
     Refused {
         /// Where it was noticed.
         phase: Phase,
         /// All reasons that are known.
-        reasons: Vec<String>,
+        reasons: Vec<Refusal>,
     },
     /// Something broke.
     #[error("{phase}: {what}")]
@@ -89,8 +77,8 @@ impl Error {
     }
 
     /// A refusal with one reason.
-    pub fn refused(phase: Phase, reason: impl Into<String>) -> Self {
-        Self::Refused { phase, reasons: vec![reason.into()] }
+    pub fn refused(phase: Phase, reason: Refusal) -> Self {
+        Self::Refused { phase, reasons: vec![reason] }
     }
 
     /// A failure that no system call explains.
@@ -123,13 +111,22 @@ impl<T, E: Into<io::Error>> During<T> for Result<T, E> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::refusal::NoAgent;
 
     #[test]
     fn whether_another_attempt_is_worth_while_is_known_on_both_sides() {
-        let refused = |reason: &str| Error::refused(Phase::Prepare, reason).line();
-        for reason in [SECCOMP, NO_FIRST_THREAD, &format!("process 7 has no agent: {AGENT_CLOSED}")] {
-            assert!(is_lasting(&refused(reason)) && is_lasting(&format!("the source says: {}", refused(reason))));
+        let reasons = [
+            (Refusal::Seccomp, true),
+            (Refusal::NoFirstThread, true),
+            (Refusal::NoAgent { pid: 7, why: NoAgent::Closed }, true),
+            (Refusal::NoAgent { pid: 7, why: NoAgent::NoProcess }, false),
+            (Refusal::Traced { by: "2".into() }, false),
+        ];
+        for (reason, is_lasting) in reasons {
+            assert_eq!(reason.is_lasting(), is_lasting);
+            let line = Error::refused(Phase::Prepare, reason).line();
+            assert_eq!(Refusal::is_lasting_in(&line), is_lasting);
+            assert_eq!(Refusal::is_lasting_in(&format!("the source says: {line}")), is_lasting);
         }
-        assert!(!is_lasting(&refused("process 2 traces it")));
     }
 }

@@ -15,10 +15,12 @@ pub mod launch;
 pub mod maps;
 pub mod net;
 pub mod ranges;
+mod refusal;
 pub mod secure;
 pub mod shared;
 pub mod source;
 mod sparse;
 pub mod sys;
 
-pub use error::{During, Error, Phase, is_lasting};
+pub use error::{During, Error, Phase};
+pub use refusal::Refusal;

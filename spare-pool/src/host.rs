@@ -42,6 +42,20 @@ pub struct Facts {
     pub load_milli: u64,
 }
 
+/// Why it is not known what a host is like.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Unseen {
+    /// It was not heard of in time.
+    #[error("no answer")]
+    NoAnswer,
+    /// Nobody could be sent there.
+    #[error("it cannot be looked at: {0}")]
+    NoThread(std::io::ErrorKind),
+    /// The last line that was printed on the way there.
+    #[error("{0}")]
+    Said(String),
+}
+
 /// Whether a host may be leased, as far as somebody has decided that.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Admission {

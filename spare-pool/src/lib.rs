@@ -38,10 +38,10 @@ mod pool;
 mod spares;
 mod stored;
 
-pub use host::{Admission, Facts, Spare};
+pub use host::{Admission, Facts, Spare, Unseen};
 pub use lease::{JobId, Lease, LeaseId, Request, Ticket};
 pub use placement::{Host, Order, Placement, PlacementError, place};
 pub use places::{PlaceNews, PlaceOrder, Places};
 pub use pool::{Ended, HostStatus, Output, Pool, Settings, Unfit, Watch};
 pub use spares::{Embedded, News, Spares, ended};
-pub use stored::{Change, HostRecord, Stored};
+pub use stored::{Change, HostRecord, Stored, StoredError};

@@ -30,7 +30,7 @@ pub use choice::Unfit;
 pub use status::HostStatus;
 
 use crate::health::{BackOff, Health};
-use crate::host::{Admission, Facts, Spare};
+use crate::host::{Admission, Facts, Spare, Unseen};
 use crate::lease::{JobId, Lease, LeaseId, Request, Ticket};
 use crate::stored::{Change, HostRecord, Stored};
 use choice::{cost, unfit};
@@ -284,7 +284,7 @@ impl Pool {
     }
 
     /// Somebody looked at a host, because of [`Output::Look`] or unasked.
-    pub fn seen(&mut self, name: &str, found: Result<Facts, String>, now: Duration) {
+    pub fn seen(&mut self, name: &str, found: Result<Facts, Unseen>, now: Duration) {
         if let Some(entry) = self.hosts.get_mut(name) {
             entry.seen(found, self.settings.watch.as_ref(), now);
         }
@@ -420,7 +420,7 @@ impl Pool {
         for entry in self.hosts.values_mut() {
             if entry.look_at(&watch).is_some_and(|at| at <= now) {
                 if entry.sight.asked_at.is_some() {
-                    entry.seen(Err("no answer".into()), Some(&watch), now);
+                    entry.seen(Err(Unseen::NoAnswer), Some(&watch), now);
                 } else {
                     entry.sight.asked_at = Some(now);
                     self.outputs.push_back(Output::Look(entry.spare.clone()));

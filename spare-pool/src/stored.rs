@@ -46,26 +46,43 @@ pub struct Stored {
     pub next_lease: u64,
 }
 
+/// An entry that no pool has stored.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum StoredError {
+    /// Below the name of another.
+    #[error("the entry of host {0} is another host's")]
+    HostMisnamed(String),
+    /// Below the number of another.
+    #[error("the entry of lease {0} is another lease's")]
+    LeaseMisnamed(LeaseId),
+    /// A host has one job at a time.
+    #[error("host {0} is leased to two jobs")]
+    LeasedTwice(String),
+    /// Numbers do not get that far.
+    #[error("the number of the next lease cannot be")]
+    NextLease,
+}
+
 impl Stored {
     /// Whether a pool can have been stored so. What does not fit was damaged, or written by somebody else.
     ///
     /// # Errors
     /// The entry that cannot be.
-    pub fn check(&self) -> Result<(), String> {
+    pub fn check(&self) -> Result<(), StoredError> {
         if let Some((name, _)) = self.hosts.iter().find(|(name, record)| record.spare.name != **name) {
-            return Err(format!("the entry of host {name} is another host's"));
+            return Err(StoredError::HostMisnamed(name.clone()));
         }
         if self.next_lease > NUMBER_MAX {
-            return Err("the number of the next lease cannot be".into());
+            return Err(StoredError::NextLease);
         }
         let mut jobs = BTreeMap::new();
         for (id, lease) in &self.leases {
             if lease.id != *id || id.0 >= self.next_lease {
-                return Err(format!("the entry of lease {id} is another lease's"));
+                return Err(StoredError::LeaseMisnamed(*id));
             }
             let name = &lease.spare.name;
             if *jobs.entry(name).or_insert(lease.job) != lease.job {
-                return Err(format!("host {name} is leased to two jobs"));
+                return Err(StoredError::LeasedTwice(name.clone()));
             }
         }
         Ok(())
@@ -123,7 +140,7 @@ mod tests {
         for (edit, why) in edits {
             let mut stored = sound();
             edit(&mut stored);
-            assert!(stored.check().unwrap_err().contains(why), "{why}");
+            assert!(stored.check().unwrap_err().to_string().contains(why), "{why}");
         }
     }
 

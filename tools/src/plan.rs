@@ -68,6 +68,16 @@ pub struct HostPlan {
     pub spare_places: u32,
 }
 
+/// All hosts of a job would be kept free.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("--spares {spare_count}: the job has {host_count} hosts, and one at least must be left")]
+pub struct NoHostLeft {
+    /// Hosts to keep free.
+    pub spare_count: u32,
+    /// Hosts of the job.
+    pub host_count: usize,
+}
+
 impl HostPlan {
     /// The host this runs on, and no other.
     #[must_use]
@@ -92,14 +102,14 @@ impl HostPlan {
     ///
     /// # Errors
     /// When none would be left for the job.
-    pub fn keep_free(&mut self, count: u32) -> Result<(), String> {
+    pub fn keep_free(&mut self, count: u32) -> Result<(), NoHostLeft> {
         if !self.is_remote() {
             self.spare_places = count;
             return Ok(());
         }
         let used: Vec<_> = self.hosts.iter_mut().filter(|host| !host.spare).collect();
         if used.len() <= count as usize {
-            return Err(format!("--spares {count}: the job has {} hosts, and one at least must be left", used.len()));
+            return Err(NoHostLeft { spare_count: count, host_count: used.len() });
         }
         used.into_iter().rev().take(count as usize).for_each(|host| host.spare = true);
         Ok(())

@@ -370,7 +370,7 @@ mod tests {
                     // SAFETY: - a page of the layout, which only this test knows.
                     let is_marked = unsafe { byte.read() } == MARK;
                     prop_assert_eq!(is_marked, kept.contains(page), "{:x}", page - base);
-                    // SAFETY: - as above.
+                    // SAFETY: - a page of the layout, which only this test knows.
                     unsafe { byte.write(MARK) };
                 }
                 before = layout;

@@ -133,7 +133,8 @@ fn pages(input: &mut Input, header: &Header, memory: &RwLock<Memory>, buffer: &m
     let mut bytes = payload(input, header, buffer)?;
     for (at, len) in parts {
         let (now, rest) = bytes.split_at(len as usize);
-        // SAFETY: - as above.
+        // SAFETY: - a part of a piece: mapped and writable. Its bytes are in no other frame of this round.
+        //         - the buffer is memory of its own.
         unsafe { std::ptr::copy_nonoverlapping(now.as_ptr(), at as *mut u8, now.len()) };
         bytes = rest;
     }

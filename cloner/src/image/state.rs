@@ -77,7 +77,7 @@ pub enum Backing {
 }
 
 impl Backing {
-    /// What lies behind the address that is so many bytes further on.
+    /// What lies behind the address this many bytes further on.
     #[must_use]
     pub fn advanced(self, by: u64) -> Self {
         match self {

@@ -2,6 +2,7 @@
 
 use crate::control::Control;
 use crate::image::state::{Descriptor, Open, Pipe};
+use crate::refusal::{OfDescriptor, Refusal};
 use nix::errno::Errno;
 use serde_bytes::ByteBuf;
 use std::collections::BTreeMap;
@@ -18,7 +19,7 @@ pub struct Descriptors {
     /// Open memfds: number of the object and a descriptor of it.
     pub objects: BTreeMap<u64, (OwnedFd, String)>,
     /// What cannot be carried.
-    pub refusals: Vec<String>,
+    pub refusals: Vec<Refusal>,
 }
 
 /// Looks at all descriptors. What cannot be carried is refused, or left out with `close_unsupported`. What is in pipes
@@ -69,7 +70,7 @@ pub fn gather(control: &Control, close_unsupported: bool, stopped: bool) -> io::
                 all.list.push(Descriptor { fd, flags, same_as, open });
             }
             Err(_) if close_unsupported => {}
-            Err(reason) => all.refusals.push(format!("descriptor {fd} is {reason}")),
+            Err(what) => all.refusals.push(Refusal::Descriptor { fd, what }),
         }
     }
     pipes(control, &mut all, &pipe_ends, close_unsupported, stopped)?;
@@ -115,7 +116,7 @@ fn look(
     link: &str,
     info: &str,
     objects: &mut BTreeMap<u64, (OwnedFd, String)>,
-) -> Result<Open, String> {
+) -> Result<Open, OfDescriptor> {
     let position = field(info, "pos:").and_then(|text| text.parse().ok()).unwrap_or(0);
     // The destination gives the copy its standard descriptors.
     if fd <= 2 {
@@ -150,20 +151,24 @@ fn look(
         }
         _ if link == "anon_inode:[signalfd]" => Ok(Open::Signals { mask: number("sigmask:", 16).unwrap_or(0) }),
         _ if link == "anon_inode:[eventpoll]" => Ok(Open::Epoll { watched: watched(info) }),
-        "socket" => Err(socket_name(control, fd)),
-        _ if kind.starts_with("anon_inode") => Err(format!("{link}, which is not carried")),
+        "socket" => Err(OfDescriptor::Socket(socket_name(control, fd))),
         _ if kind.starts_with("/memfd:") => {
-            let object = control.descriptor(fd).map_err(|error| format!("{link}: {error}"))?;
-            let facts = nix::sys::stat::fstat(&object).map_err(|error| format!("{link}: {error}"))?;
+            let object = control.descriptor(fd).map_err(|error| unknown(link, &error))?;
+            let facts = nix::sys::stat::fstat(&object).map_err(|error| unknown(link, &error.into()))?;
             let name = kind.trim_start_matches("/memfd:").trim_end_matches(" (deleted)").to_owned();
             // Opened anew: seeking for holes must not move the program's own position.
             let own = std::fs::File::open(format!("/proc/self/fd/{}", object.as_raw_fd()));
-            objects.entry(facts.st_ino).or_insert((own.map_err(|error| format!("{link}: {error}"))?.into(), name));
+            objects.entry(facts.st_ino).or_insert((own.map_err(|error| unknown(link, &error))?.into(), name));
             Ok(Open::Object { id: facts.st_ino, position })
         }
         _ if kind.starts_with('/') => path(control, fd, link, position),
-        _ => Err(format!("{link}, which is not carried")),
+        _ => Err(OfDescriptor::Other(link.to_owned())),
     }
+}
+
+fn unknown(link: &str, error: &io::Error) -> OfDescriptor {
+    let error = nix::errno::Errno::from_raw(error.raw_os_error().unwrap_or_default());
+    OfDescriptor::Unread { link: link.to_owned(), error }
 }
 
 fn watched(info: &str) -> Vec<(i32, u32, u64)> {
@@ -179,20 +184,20 @@ fn watched(info: &str) -> Vec<(i32, u32, u64)> {
         .collect()
 }
 
-fn path(control: &Control, fd: i32, link: &str, position: u64) -> Result<Open, String> {
+fn path(control: &Control, fd: i32, link: &str, position: u64) -> Result<Open, OfDescriptor> {
     const DEVICES: [&str; 5] = ["/dev/null", "/dev/zero", "/dev/urandom", "/dev/random", "/dev/full"];
     let facts = nix::sys::stat::fstatat(&control.proc, format!("fd/{fd}").as_str(), nix::fcntl::AtFlags::empty())
-        .map_err(|error| format!("{link}: {error}"))?;
+        .map_err(|error| unknown(link, &error.into()))?;
     if link.ends_with(" (deleted)") {
-        return Err(format!("the deleted file {link}"));
+        return Err(OfDescriptor::Deleted(link.to_owned()));
     }
     match facts.st_mode & libc::S_IFMT {
         libc::S_IFREG => Ok(Open::Path { path: link.to_owned(), position, len: Some(facts.st_size as u64) }),
         libc::S_IFDIR => Ok(Open::Path { path: link.to_owned(), position, len: None }),
         libc::S_IFCHR if DEVICES.contains(&link) => Ok(Open::Path { path: link.to_owned(), position: 0, len: None }),
-        libc::S_IFCHR => Err(format!("the device {link}")),
-        libc::S_IFIFO => Err(format!("the named pipe {link}")),
-        _ => Err(format!("{link}, which is not carried")),
+        libc::S_IFCHR => Err(OfDescriptor::Device(link.to_owned())),
+        libc::S_IFIFO => Err(OfDescriptor::NamedPipe(link.to_owned())),
+        _ => Err(OfDescriptor::Other(link.to_owned())),
     }
 }
 
@@ -252,7 +257,7 @@ fn pipes(
                 continue;
             }
             if !close_unsupported {
-                all.refusals.push(format!("descriptor {first} is a pipe whose other end is in another process"));
+                all.refusals.push(Refusal::Descriptor { fd: first, what: OfDescriptor::Pipe });
             }
             all.list.retain(|descriptor| !matches!(descriptor.open, Open::Pipe { id: found, .. } if found == *id));
             continue;

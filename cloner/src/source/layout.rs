@@ -4,6 +4,7 @@ use super::advice::Advice;
 use crate::dirty::Watched;
 use crate::image::state::{Area, Backing, Layout, SharedObject};
 use crate::maps::Mapping;
+use crate::refusal::{OfMemory, Refusal};
 use std::collections::BTreeMap;
 
 /// Which files the other side has too: path to place in the prologue.
@@ -23,7 +24,7 @@ pub struct Plan {
     /// Areas in which writes cannot be found: what the kernel maps, and files that nobody may write.
     pub unfit: Vec<(u64, u64)>,
     /// What cannot be copied.
-    pub refusals: Vec<String>,
+    pub refusals: Vec<Refusal>,
 }
 
 /// Makes the plan. Memory in `excluded` is left out.
@@ -38,7 +39,7 @@ pub fn plan(mappings: &[Mapping], advice: &Advice, files: &Files, excluded: &[[u
             let offset = mapping.offset + (start - mapping.start);
             match classify(mapping, files, offset) {
                 Ok(kind) => add(&mut plan, mapping, advice, kind, start, end),
-                Err(reason) => plan.refusals.push(reason),
+                Err(what) => plan.refusals.push(Refusal::Memory { start: mapping.start, what }),
             }
         }
     }
@@ -52,10 +53,10 @@ enum Class {
     Shared { object: u64, offset: u64, name: String },
 }
 
-fn classify(mapping: &Mapping, files: &Files, offset: u64) -> Result<Class, String> {
+fn classify(mapping: &Mapping, files: &Files, offset: u64) -> Result<Class, OfMemory> {
     let name = mapping.name.as_str();
     if name.starts_with("/anon_hugepage") || name.starts_with("/SYSV") || name.starts_with("/dev/hugepages") {
-        return Err(format!("memory at {:#x} is {name}, which is not carried", mapping.start));
+        return Err(OfMemory::Special(name.to_owned()));
     }
     let file = files.get(name).copied();
     if mapping.shared {
@@ -68,14 +69,14 @@ fn classify(mapping: &Mapping, files: &Files, offset: u64) -> Result<Class, Stri
         return match file {
             // Nobody can tell it from a private mapping as long as it is only read.
             Some(file) if !writable => Ok(Class::File { file, offset }),
-            _ => Err(format!("memory at {:#x} is a shared mapping of {name}", mapping.start)),
+            _ => Err(OfMemory::SharedFile(name.to_owned())),
         };
     }
     Ok(match file {
         _ if mapping.inode == 0 => Class::Anonymous,
         Some(file) => Class::File { file, offset },
         None if name.starts_with("/dev/") && name != "/dev/zero" && !name.starts_with("/dev/shm/") => {
-            return Err(format!("memory at {:#x} is mapped from the device {name}", mapping.start));
+            return Err(OfMemory::Device(name.to_owned()));
         }
         None => Class::Content,
     })
@@ -163,6 +164,7 @@ mod tests {
         assert_eq!((plan.layout.objects[1].name.as_str(), plan.layout.objects[1].len), ("mine", 0x4000));
         assert_eq!(plan.watched.len(), 4);
         assert_eq!(plan.refusals.len(), 2);
-        assert!(plan.refusals[0].contains("/data/file") && plan.refusals[1].contains("/dev/nvidia0"));
+        let refusals: Vec<_> = plan.refusals.iter().map(ToString::to_string).collect();
+        assert!(refusals[0].contains("/data/file") && refusals[1].contains("/dev/nvidia0"));
     }
 }

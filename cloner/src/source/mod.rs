@@ -21,7 +21,7 @@ pub use precopy::Converging;
 
 use crate::control::Control;
 use crate::dirty::{self, DirtyTracker, Look, Method, Watched};
-use crate::error::{During, Error, NO_FIRST_THREAD, Phase, SECCOMP};
+use crate::error::{During, Error, Phase};
 use crate::host;
 use crate::image::frame::{Encoding, Kind};
 use crate::image::state::{Final, IMAGE_VERSION, Layout, MappedFile, ProcessState, Prologue, Reply};
@@ -29,6 +29,7 @@ use crate::image::stream::{FrameReader, FrameWriter};
 use crate::maps::{self, Mapping};
 use crate::net::Stream;
 use crate::ranges::RangeSet;
+use crate::refusal::Refusal;
 use advice::{Advice, Reading};
 use cloner_agent::abi::{CUT_FOR_COPY, CUT_FOR_SUCCESSOR};
 use layout::{Files, Plan};
@@ -310,7 +311,10 @@ impl<'a> Source<'a> {
             None => vec![true; prologue.files.len()],
             Some(answers) => match reply(answers, phase)? {
                 Reply::Accepted { identical } if identical.len() == prologue.files.len() => identical,
-                Reply::Refused { reasons } => return Err(Error::Refused { phase, reasons }),
+                Reply::Refused { reasons } => {
+                    let reasons = reasons.into_iter().map(Refusal::ByDestination).collect();
+                    return Err(Error::Refused { phase, reasons });
+                }
                 other => return Err(unexpected(phase, &other)),
             },
         };
@@ -607,26 +611,27 @@ fn wait_for_rest(control: &Control, phase: Phase) -> Result<(), Error> {
 const REST_MAX: Duration = Duration::from_secs(5);
 
 /// What keeps the process as a whole from being copied.
-fn refusals(control: &Control) -> std::io::Result<Vec<String>> {
+fn refusals(control: &Control) -> std::io::Result<Vec<Refusal>> {
     let mut reasons = Vec::new();
     for tid in control.proc_numbers("task")? {
         // A thread that has just ended has no children.
         let children = control.proc_text(&format!("task/{tid}/children")).unwrap_or_default();
         for child in children.split_ascii_whitespace() {
             let name = std::fs::read_to_string(format!("/proc/{child}/comm")).unwrap_or_default();
-            reasons.push(format!("it has a child process, {child} {}", name.trim()));
+            let pid = child.parse().unwrap_or_default();
+            reasons.push(Refusal::Child { pid, name: name.trim().to_owned() });
         }
     }
     let status = control.proc_text("status")?;
     let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).map_or("", str::trim);
     if !matches!(field("Seccomp:"), "" | "0") {
-        reasons.push(SECCOMP.into());
+        reasons.push(Refusal::Seccomp);
     }
     if field("State:").starts_with('Z') {
-        reasons.push(NO_FIRST_THREAD.into());
+        reasons.push(Refusal::NoFirstThread);
     }
     if field("TracerPid:") != "0" {
-        reasons.push(format!("process {} traces it", field("TracerPid:")));
+        reasons.push(Refusal::Traced { by: field("TracerPid:").to_owned() });
     }
     Ok(reasons)
 }

@@ -55,7 +55,7 @@ pub struct Mapped {
 
 // SAFETY: - it is plain memory, owned like a box of bytes.
 unsafe impl Send for Mapped {}
-// SAFETY: - as above; changing it needs `&mut`.
+// SAFETY: - shared references only read it; changing it needs `&mut`.
 unsafe impl Sync for Mapped {}
 
 impl Mapped {
@@ -93,7 +93,7 @@ impl Mapped {
 
     /// Its bytes, to be changed.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
-        // SAFETY: - as above, and borrowed alone.
+        // SAFETY: - mapped, initialized by the kernel, and borrowed alone.
         unsafe { std::slice::from_raw_parts_mut(self.address, self.len) }
     }
 }

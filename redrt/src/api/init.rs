@@ -61,8 +61,8 @@ fn start(function: &str, required: c_int) -> c_int {
     };
     threads::provide(provided);
     if !crate::phase::is_active() {
-        if let Err(why) = join() {
-            redrt_process::say(format_args!("redrt: {function}: {why}"));
+        if let Err(error) = join() {
+            redrt_process::say(format_args!("redrt: {function}: {error}"));
             std::process::exit(1);
         }
         crate::phase::set_active();
@@ -74,13 +74,22 @@ fn start(function: &str, required: c_int) -> c_int {
     provided
 }
 
-/// Takes this process's place in the job and makes what every job has. Fails with a line for the user.
-fn join() -> std::result::Result<(), String> {
-    let job = crate::membership::begin(!threads::are_allowed()).map_err(|error| crate::membership::chain(&error))?;
+/// Why there is no job to be in.
+#[derive(Debug, thiserror::Error)]
+enum InitError {
+    #[error("{}", crate::membership::chain(.0))]
+    Join(crate::membership::JoinError),
+    #[error("the job that spawned this one cannot be met: {0}")]
+    Parent(String),
+}
+
+/// Takes this process's place in the job and makes what every job has.
+fn join() -> std::result::Result<(), InitError> {
+    let job = crate::membership::begin(!threads::are_allowed()).map_err(InitError::Join)?;
     make_world(job);
     let Some(port) = &job.welcome.origin.parent_port else { return Ok(()) };
     let met = crate::dynamic::meet_parent(port);
-    met.map_err(|error| format!("the job that spawned this one cannot be met: {}", described(&error)))
+    met.map_err(|error| InitError::Parent(described(&error)))
 }
 
 /// Makes what every job has.

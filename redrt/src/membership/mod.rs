@@ -26,6 +26,7 @@ use redrt_types::{Incarnation, ProcessIndex, ReplicaId, View, World};
 use redrt_wire::card::Card;
 use redrt_wire::control::{
     CONTROL_FD_VARIABLE, Determinism, FromAgent, OnSdc, Options, Protocol, ToAgent, Transport, Verification, Welcome,
+    WelcomeError,
 };
 use redrt_wire::dynamic::Origin;
 use redrt_wire::secret::Secret;
@@ -48,7 +49,10 @@ pub enum JoinError {
     Unexpected,
     /// The daemon said something that cannot be.
     #[error("the daemon on this host sent {0}: mixed redrt installations?")]
-    Inconsistent(&'static str),
+    Inconsistent(WelcomeError),
+    /// It spoke of a process beyond the job's.
+    #[error("the daemon on this host sent the card of a process that is not in the job: mixed redrt installations?")]
+    Stranger,
     /// The variable that names the control descriptor is damaged.
     #[error("{CONTROL_FD_VARIABLE} is '{0}', which is not redrun's connection: was the environment changed?")]
     Variable(String),
@@ -254,7 +258,7 @@ fn meet(control: &Control) -> Result<(Welcome, Vec<Card>, Option<TcpListener>), 
             ToAgent::Cards(cards) => {
                 let count = welcome.world.process_count();
                 if cards.iter().any(|card| card.process.0 >= count) {
-                    return Err(JoinError::Inconsistent("the card of a process that is not in the job"));
+                    return Err(JoinError::Stranger);
                 }
                 return Ok((welcome, cards, listener));
             }

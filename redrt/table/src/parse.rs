@@ -2,7 +2,6 @@
 
 use crate::kind::{Kind, Shape};
 use std::collections::HashMap;
-use std::fmt;
 
 /// Which way a parameter goes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -113,25 +112,39 @@ pub struct Table {
 }
 
 /// A line does not follow the notation.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("line {line}: {breach}")]
 pub struct ParseError {
-    line: usize,
-    reason: String,
+    pub(crate) line: usize,
+    pub(crate) breach: Breach,
 }
 
-impl ParseError {
-    pub(crate) fn new(line: usize, reason: String) -> Self {
-        Self { line, reason }
-    }
+/// How a line does not follow the notation.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub(crate) enum Breach {
+    #[error("expected {0}")]
+    Form(&'static str),
+    #[error("'{0}' does not begin with MPI_")]
+    Prefix(String),
+    #[error("unknown flag '{0}'")]
+    Flag(String),
+    #[error("unknown kind '{0}'")]
+    Kind(String),
+    #[error("'{0}': a function kind, and no other, names a callback type")]
+    Callback(String),
+    #[error("'{0}' has no kind")]
+    NoKind(String),
+    #[error("'{word}': unknown part '{part}'")]
+    Part { word: String, part: String },
+    #[error("'{0}' is not a number")]
+    Number(String),
+    #[error("'{0}' is not a fact")]
+    Fact(String),
+    #[error("{0} is there twice")]
+    Twice(String),
+    #[error("module {module} has no function {function}")]
+    NoFunction { module: String, function: String },
 }
-
-impl fmt::Display for ParseError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "line {}: {}", self.line, self.reason)
-    }
-}
-
-impl std::error::Error for ParseError {}
 
 impl Table {
     /// The interface of MPI-5.0, from the files of this crate.
@@ -165,17 +178,17 @@ pub fn parse_functions(text: &str) -> Result<Vec<Function>, ParseError> {
             module = name.to_owned();
             continue;
         }
-        let function = parse_function(content, &module).map_err(|reason| ParseError { line, reason })?;
+        let function = parse_function(content, &module).map_err(|breach| ParseError { line, breach })?;
         functions.push(function);
     }
     Ok(functions)
 }
 
-fn parse_function(content: &str, module: &str) -> Result<Function, String> {
+fn parse_function(content: &str, module: &str) -> Result<Function, Breach> {
     let mut words = content.split_whitespace();
-    let name = words.next().ok_or("no name")?;
+    let name = words.next().ok_or(Breach::Form("a name"))?;
     if !name.starts_with("MPI_") {
-        return Err(format!("'{name}' does not begin with MPI_"));
+        return Err(Breach::Prefix(name.to_owned()));
     }
     let mut function = Function {
         name: name.to_owned(),
@@ -190,7 +203,7 @@ fn parse_function(content: &str, module: &str) -> Result<Function, String> {
         returns: None,
         parameters: Vec::new(),
     };
-    for flag in words.next().ok_or("no flags")?.split(',') {
+    for flag in words.next().ok_or(Breach::Form("flags"))?.split(',') {
         match flag {
             "-" => {}
             "twin" => function.twin = true,
@@ -201,7 +214,7 @@ fn parse_function(content: &str, module: &str) -> Result<Function, String> {
             "c" => function.c_only = true,
             "old" => function.old = true,
             other => {
-                let kind = other.strip_prefix("returns=").ok_or_else(|| format!("unknown flag '{other}'"))?;
+                let kind = other.strip_prefix("returns=").ok_or_else(|| Breach::Flag(other.to_owned()))?;
                 function.returns = Some(find_kind(kind)?);
             }
         }
@@ -210,26 +223,26 @@ fn parse_function(content: &str, module: &str) -> Result<Function, String> {
     Ok(function)
 }
 
-fn find_kind(name: &str) -> Result<&'static Kind, String> {
-    Kind::find(name).ok_or_else(|| format!("unknown kind '{name}'"))
+fn find_kind(name: &str) -> Result<&'static Kind, Breach> {
+    Kind::find(name).ok_or_else(|| Breach::Kind(name.to_owned()))
 }
 
-fn parse_kind(text: &str) -> Result<(&'static Kind, Option<String>), String> {
+fn parse_kind(text: &str) -> Result<(&'static Kind, Option<String>), Breach> {
     let (name, callback) = match text.split_once('=') {
         Some((name, callback)) => (name, Some(callback.to_owned())),
         None => (text, None),
     };
     let kind = find_kind(name)?;
     if (kind.shape == Shape::Function) != callback.is_some() {
-        return Err(format!("'{text}': a function kind, and no other, names a callback type"));
+        return Err(Breach::Callback(text.to_owned()));
     }
     Ok((kind, callback))
 }
 
-fn parse_parameter(word: &str) -> Result<Parameter, String> {
+fn parse_parameter(word: &str) -> Result<Parameter, Breach> {
     let mut parts = word.split(':');
-    let name = parts.next().filter(|name| !name.is_empty()).ok_or("parameter without a name")?;
-    let (kind, callback) = parse_kind(parts.next().ok_or_else(|| format!("'{word}' has no kind"))?)?;
+    let name = parts.next().filter(|name| !name.is_empty()).ok_or(Breach::Form("a parameter with a name"))?;
+    let (kind, callback) = parse_kind(parts.next().ok_or_else(|| Breach::NoKind(word.to_owned()))?)?;
     let mut parameter = Parameter {
         name: name.to_owned(),
         kind,
@@ -247,7 +260,7 @@ fn parse_parameter(word: &str) -> Result<Parameter, String> {
             "large" => parameter.large_only = true,
             other => {
                 let length = other.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
-                let length = length.ok_or_else(|| format!("'{word}': unknown part '{other}'"))?;
+                let length = length.ok_or_else(|| Breach::Part { word: word.to_owned(), part: other.to_owned() })?;
                 parameter.array = true;
                 parameter.length = length.to_owned();
             }
@@ -261,14 +274,14 @@ fn parse_parameter(word: &str) -> Result<Parameter, String> {
 /// # Errors
 /// The first line that does not follow it.
 pub fn parse_constants(text: &str) -> Result<Vec<Constant>, ParseError> {
-    let parse = |content: &str| -> Result<Constant, String> {
+    let parse = |content: &str| -> Result<Constant, Breach> {
         let words: Vec<_> = content.split_whitespace().collect();
-        let [name, kind, value] = words[..] else { return Err("expected NAME KIND VALUE".to_owned()) };
+        let [name, kind, value] = words[..] else { return Err(Breach::Form("NAME KIND VALUE")) };
         let (kind, callback) = parse_kind(kind)?;
-        let value = value.parse().map_err(|_| format!("'{value}' is not a number"))?;
+        let value = value.parse().map_err(|_| Breach::Number(value.to_owned()))?;
         Ok(Constant { name: name.to_owned(), kind, callback, value })
     };
-    lines(text).map(|(line, content)| parse(content).map_err(|reason| ParseError { line, reason })).collect()
+    lines(text).map(|(line, content)| parse(content).map_err(|breach| ParseError { line, breach })).collect()
 }
 
 /// The functions that redrt implements, by module.
@@ -285,14 +298,13 @@ impl Bound {
     pub fn parse(text: &str, table: &Table) -> Result<Self, ParseError> {
         let mut bound = Self::default();
         for (line, content) in lines(text) {
-            let error = |reason: String| ParseError { line, reason };
-            let (module, names) =
-                content.split_once(':').ok_or_else(|| error("expected MODULE: NAME...".to_owned()))?;
+            let error = |breach| ParseError { line, breach };
+            let (module, names) = content.split_once(':').ok_or_else(|| error(Breach::Form("MODULE: NAME...")))?;
             for name in names.split_whitespace() {
                 let full_name = format!("MPI_{name}");
                 let known = |f: &Function| f.module == module && (name == "*" || f.name == full_name);
                 if !table.functions.iter().any(known) {
-                    return Err(error(format!("module {module} has no function {full_name}")));
+                    return Err(error(Breach::NoFunction { module: module.to_owned(), function: full_name }));
                 }
                 bound.modules.entry(module.to_owned()).or_default().push(name.to_owned());
             }

@@ -94,7 +94,7 @@ fn unknown_words_are_errors_with_their_line() {
     for (text, reason) in [
         ("MPI_X - a:what", "line 1: unknown kind 'what'"),
         ("\n# c\nMPI_X maybe", "line 3: unknown flag 'maybe'"),
-        ("MPI_X", "line 1: no flags"),
+        ("MPI_X", "line 1: expected flags"),
         ("X -", "line 1: 'X' does not begin with MPI_"),
         ("MPI_X - a:int:up", "line 1: 'a:int:up': unknown part 'up'"),
         ("MPI_X - f:function", "line 1: 'function': a function kind, and no other, names a callback type"),

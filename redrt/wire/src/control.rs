@@ -194,16 +194,33 @@ pub struct Welcome {
     pub origin: Origin,
 }
 
+/// Parts of a welcome that do not fit each other.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum WelcomeError {
+    /// The view names replicas that the world has not.
+    #[error("a view of another job")]
+    View,
+    /// The process itself is not in the view.
+    #[error("a place that is not in the job")]
+    Place,
+    /// The node's memory has too few slots.
+    #[error("shared memory for another job")]
+    Memory,
+}
+
 impl Welcome {
-    /// Whether its parts fit each other; else what does not.
-    pub fn check(&self) -> Result<(), &'static str> {
+    /// Whether its parts fit each other.
+    ///
+    /// # Errors
+    /// What does not.
+    pub fn check(&self) -> Result<(), WelcomeError> {
         let slots = |memory: SharedMemory| memory.slot_count >= self.world.process_count();
         if !self.view.fits(&self.world) {
-            Err("a view of another job")
+            Err(WelcomeError::View)
         } else if !self.world.contains(self.me) || !self.view.is_live(self.me) {
-            Err("a place that is not in the job")
+            Err(WelcomeError::Place)
         } else if !self.shared_memory.is_none_or(slots) {
-            Err("shared memory for another job")
+            Err(WelcomeError::Memory)
         } else {
             Ok(())
         }

@@ -117,6 +117,29 @@ pub struct Launch {
     pub restore: Option<Restore>,
 }
 
+/// Parts of a launch that do not fit each other.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum LaunchError {
+    /// The view names replicas that the world has not.
+    #[error("its view is of another job")]
+    View,
+    /// Programs are told for too few ranks, or too many.
+    #[error("not every rank has a program")]
+    RankWithoutProgram,
+    /// A rank has the number of a program that was not told.
+    #[error("a rank's program is missing")]
+    ProgramMissing,
+    /// A program has no first argument.
+    #[error("a program has no name")]
+    ProgramNameless,
+    /// Hosts are told for too few processes, or too many.
+    #[error("not every process has a host")]
+    ProcessWithoutHost,
+    /// A job goes on from a line that has too few processes, or too many.
+    #[error("not every process has a place in the line")]
+    PositionMissing,
+}
+
 impl Launch {
     /// Which of the ranks on its host a rank is, and how many these are. All replicas of a rank are told the same: what
     /// holds for the first of each, where the job begins.
@@ -136,21 +159,24 @@ impl Launch {
         here.filter(|replica| self.view.is_live(*replica))
     }
 
-    /// Whether its parts fit each other; else what does not.
-    pub fn check(&self) -> Result<(), &'static str> {
+    /// Whether its parts fit each other.
+    ///
+    /// # Errors
+    /// What does not.
+    pub fn check(&self) -> Result<(), LaunchError> {
         let is_application = |number: &u32| (*number as usize) < self.applications.len();
         if !self.view.fits(&self.world) {
-            Err("its view is of another job")
+            Err(LaunchError::View)
         } else if self.application_of_rank.len() != self.world.rank_count() as usize {
-            Err("not every rank has a program")
+            Err(LaunchError::RankWithoutProgram)
         } else if !self.application_of_rank.iter().all(is_application) {
-            Err("a rank's program is missing")
+            Err(LaunchError::ProgramMissing)
         } else if self.applications.iter().any(|application| application.arguments.is_empty()) {
-            Err("a program has no name")
+            Err(LaunchError::ProgramNameless)
         } else if self.placement.len() != self.world.process_count() as usize {
-            Err("not every process has a host")
+            Err(LaunchError::ProcessWithoutHost)
         } else if self.restore.as_ref().is_some_and(|restore| restore.positions.len() != self.placement.len()) {
-            Err("not every process has a place in the line")
+            Err(LaunchError::PositionMissing)
         } else {
             Ok(())
         }
@@ -303,7 +329,7 @@ pub enum ToDaemon {
     },
     /// About a line.
     Line {
-        /// Which.
+        /// Its number.
         generation: Generation,
         /// What to do.
         order: LineOrder,

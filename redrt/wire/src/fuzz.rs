@@ -5,7 +5,7 @@ use crate::card::{Card, Endpoint};
 use crate::clone::{CloneId, CloneOrder, CloneStep, Cost, Newcomer, Pins, Position, Progress};
 use crate::control::{
     CopyPlace, Determinism, Files, FromAgent, OnSdc, Options, Passive, Protocol, SharedMemory, ToAgent, Transport,
-    Verification, Welcome,
+    Verification, Welcome, WelcomeError,
 };
 use crate::daemon::{Abi, Application, Exit, FromDaemon, HostName, Launch, Sign, ToDaemon, Watch};
 use crate::dynamic::{self, NameAnswer, NameRequest, Origin, Request};
@@ -474,11 +474,11 @@ proptest! {
 fn undamaged_messages_pass_their_checks() {
     assert_eq!((welcome().check(), launch().check()), (Ok(()), Ok(())));
     let strangers = Welcome { me: ReplicaId::new(0, 1), ..welcome() };
-    assert_eq!(strangers.check(), Err("a place that is not in the job"));
+    assert_eq!(strangers.check(), Err(WelcomeError::Place));
     let small = Welcome { shared_memory: Some(SharedMemory { fd: 3, slot_count: 5 }), ..welcome() };
-    assert_eq!(small.check(), Err("shared memory for another job"));
+    assert_eq!(small.check(), Err(WelcomeError::Memory));
     let other = Welcome { view: View::initial(&World::new(vec![2, 2, 3])), ..welcome() };
-    assert_eq!(other.check(), Err("a view of another job"));
+    assert_eq!(other.check(), Err(WelcomeError::View));
     for wrong in [
         Launch { application_of_rank: vec![0; 2], ..launch() },
         Launch { application_of_rank: vec![0, 1, 0], ..launch() },

@@ -10,7 +10,7 @@ pub enum CallKind {
     Send,
     /// Nonblocking sends, and starts of persistent requests.
     Isend,
-    /// Blocking receives, and those that send as well.
+    /// Blocking receives, and those of calls that send too.
     Recv,
     /// Nonblocking receives.
     Irecv,

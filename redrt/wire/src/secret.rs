@@ -75,7 +75,7 @@ impl Secret {
         Some(Self { key, is_sealing })
     }
 
-    /// The secret of the links between a job's processes, which other jobs may be told as well. It opens nothing else.
+    /// The secret of the links between a job's processes, which other jobs may be told. It opens nothing else.
     #[must_use]
     pub fn of_links(&self) -> Self {
         self.derive("redrt links of processes")

@@ -1,7 +1,7 @@
 //! Which host suits a request: what rules one out, and which of the others is best.
 
 use super::entry::Entry;
-use crate::host::{Admission, Facts};
+use crate::host::{Admission, Facts, Unseen};
 use crate::lease::{JobId, Request};
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ pub enum Unfit {
     /// A clone to it failed a short while ago.
     #[error("resting for {} s after {strikes} failed clones", .left.as_secs() + 1)]
     Resting {
-        /// So many.
+        /// How many.
         strikes: u32,
         /// How long it is still left alone.
         left: Duration,
@@ -41,7 +41,7 @@ pub enum Unfit {
     #[error("unreachable: {why}")]
     Unreachable {
         /// Why.
-        why: String,
+        why: Unseen,
     },
     /// Another version of redrt is there.
     #[error("its redrt is version {there}, the job's {wanted}")]

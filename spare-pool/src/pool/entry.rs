@@ -1,7 +1,7 @@
 //! What the pool knows of one host.
 
 use crate::health::Health;
-use crate::host::{Admission, Facts, Spare};
+use crate::host::{Admission, Facts, Spare, Unseen};
 use crate::lease::{JobId, Lease, LeaseId};
 use crate::pool::{HostStatus, Watch};
 use crate::stored::HostRecord;
@@ -25,7 +25,7 @@ pub(crate) struct Entry {
 /// When a host was looked at, and will be.
 #[derive(Clone, Default, Debug)]
 pub(crate) struct Sight {
-    pub unreachable: Option<String>,
+    pub unreachable: Option<Unseen>,
     /// Looks in a row that failed.
     pub failures: u32,
     pub due_at: Duration,
@@ -91,7 +91,7 @@ impl Entry {
     }
 
     /// Somebody looked at it.
-    pub(crate) fn seen(&mut self, found: Result<Facts, String>, watch: Option<&Watch>, now: Duration) {
+    pub(crate) fn seen(&mut self, found: Result<Facts, Unseen>, watch: Option<&Watch>, now: Duration) {
         self.sight.asked_at = None;
         // It was lent since somebody went to look: what is free now depends on how far the replica has come.
         if self.is_watched && self.facts.is_some() && !self.leases.is_empty() {

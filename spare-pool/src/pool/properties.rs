@@ -99,7 +99,7 @@ impl Observed {
             Operation::Bad(host) => drop(self.pool.mark_bad(HOSTS[host], "it is", now)),
             Operation::Seen { host, memory_bytes } => {
                 let facts = memory_bytes.map(|memory_bytes| Facts { memory_bytes, ..Facts::default() });
-                self.pool.seen(HOSTS[host], facts.ok_or_else(|| "no route".into()), now);
+                self.pool.seen(HOSTS[host], facts.ok_or_else(|| Unseen::Said("no route".into())), now);
             }
             Operation::Request { job, memory_bytes, apart_from } => {
                 let request = Request::new(JobId(job)).with_memory(memory_bytes).apart_from([HOSTS[apart_from]]);
@@ -230,7 +230,7 @@ proptest! {
         observed.check_time();
     }
 
-    /// If hosts keep becoming free, everybody who could use one gets one, whoever else comes.
+    /// If hosts keep becoming free, everybody who could use one gets one, even if others keep coming.
     #[test]
     fn nobody_starves(jobs in proptest::collection::vec(0_u64..6, 1..40), patient in 0_u64..6) {
         let overtaken_max = 3;

@@ -1,6 +1,6 @@
 //! A host of the pool, as it is shown.
 
-use crate::host::{Admission, Facts, Spare};
+use crate::host::{Admission, Facts, Spare, Unseen};
 use crate::lease::JobId;
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ pub struct HostStatus {
     /// When it may be tried again after a failure, if that is to come.
     pub backs_off_until: Option<Duration>,
     /// Why it cannot be reached, if so.
-    pub unreachable: Option<String>,
+    pub unreachable: Option<Unseen>,
     /// What was found there, when it was last looked at.
     pub facts: Option<Facts>,
 }

@@ -249,7 +249,7 @@ fn idle_hosts_are_watched_and_lent_only_when_they_were_seen() {
     // Nobody answers in time, then one does.
     pool.advance(at(10));
     assert_eq!(pool.hosts(at(10)).next().unwrap().state(), "unreachable");
-    pool.seen("a", Err("no route".into()), at(11));
+    pool.seen("a", Err(Unseen::Said("no route".into())), at(11));
     assert!(pool.lease(wanted.clone(), at(11)).is_none());
     assert_eq!(pool.explain(&wanted, at(11)).next().unwrap().1.to_string(), "unreachable: no route");
     let next = pool.next_event(at(11)).unwrap();

@@ -90,11 +90,16 @@ impl fmt::Display for Head {
     }
 }
 
-impl FromStr for Head {
-    type Err = String;
+/// What is not written as the head of a log is.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("'{0}' is no head of a log, which is written NUMBER:32 hexadecimal digits")]
+pub struct HeadError(String);
 
-    fn from_str(text: &str) -> Result<Self, String> {
-        let form = || format!("'{text}' is no head of a log, which is written NUMBER:32 hexadecimal digits");
+impl FromStr for Head {
+    type Err = HeadError;
+
+    fn from_str(text: &str) -> Result<Self, HeadError> {
+        let form = || HeadError(text.to_owned());
         let (number, chain) = text.split_once(':').ok_or_else(form)?;
         Ok(Self { number: number.parse().map_err(|_| form())?, chain: chain.parse().map_err(|_| form())? })
     }

@@ -41,15 +41,18 @@ mod stall;
 pub use determinism::{Check, Nondeterministic};
 pub use ending::{FAREWELL, KILL_GRACE, OUTPUT_CLOSED_CODE, OUTPUT_FAILED_CODE, SIGNAL_GRACE};
 pub use injection::{Random, RandomKills, TimedKill};
-pub use line::{LineSettings, LineWatch, RESTARTS_MAX, RESUME_CODE, STOP_TIME_MAX, Schedule, StoreNews, TakenLine};
+pub use line::{
+    LineSettings, LineWatch, NoLines, RESTARTS_MAX, RESUME_CODE, STOP_TIME_MAX, Schedule, StoreNews, TakenLine,
+};
 pub use messages::{Input, OnStall, Output, Settings, StreamEnd};
 pub use pace::{Laggard, STALL_LOOKS_MIN};
 pub use redundancy::{RankTime, Redundancy};
+pub use refusal::Implausible;
 pub use report::{EndReason, Loss, Refusal, Report, RetireReason};
 pub use slowness::SlowHost;
 pub use stall::{INTERVAL_USUAL as LOOK_INTERVAL_USUAL, Stall};
 
-pub use recovery::{Arbiter, Arbitration, Move, Purpose, Recovered, Recovery, Unproven, Wish};
+pub use recovery::{Arbiter, Arbitration, Move, Purpose, Recovered, Recovery, Unproven, Wish, WishError};
 
 use ending::Ending;
 use injection::Injector;

@@ -174,7 +174,7 @@ impl Coordinator {
         }
     }
 
-    /// Ends one replica that was found to be wrong, when its rank can go on without it: with so many others at least,
+    /// Ends one replica that was found to be wrong, when its rank can go on without it: with at least this many others,
     /// where those that share an unproven image count once. `false` when there are not, and nothing is done.
     ///
     /// Its memory is known to be wrong. Left alone it could leave the path of its siblings, and then the job would wait

@@ -78,7 +78,7 @@ pub enum Input {
     OtherMpi {
         /// The replica.
         replica: ReplicaId,
-        /// Which.
+        /// The name of the host.
         what: String,
     },
     /// A process said something.

@@ -94,7 +94,7 @@ impl Redundancy {
         total
     }
 
-    /// From `now` on, each rank has so many replicas in step and is to have so many, in the order of ranks. `now` never
+    /// From `now` on, each rank has this many replicas in step and is to have that many, in the order of ranks. `now` never
     /// goes back.
     pub fn observe(&mut self, now: Duration, ranks: impl IntoIterator<Item = (usize, u16)>) {
         if self.has_stopped {

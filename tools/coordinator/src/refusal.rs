@@ -12,19 +12,36 @@ use redrt_wire::control::FromAgent;
 use redrt_wire::event::Event;
 use std::time::Duration;
 
+/// What no sound process says, in words that follow on its name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Implausible {
+    /// A rank beyond the job's.
+    #[error("speaks of ranks there are not")]
+    NoSuchRank,
+    /// A replica beyond the job's.
+    #[error("speaks of replicas there are not")]
+    NoSuchReplica,
+    /// Where others reach it, of another process.
+    #[error("has another's card")]
+    CardOfAnother,
+    /// Digests of memory that nobody asked for.
+    #[error("tells of more memory than it was asked for")]
+    MoreThanAsked,
+}
+
 impl Coordinator {
     /// Whether a process can have meant what it says: those it speaks of must exist.
-    pub(super) fn check(&self, replica: ReplicaId, message: &FromAgent) -> Result<(), &'static str> {
+    pub(super) fn check(&self, replica: ReplicaId, message: &FromAgent) -> Result<(), Implausible> {
         let world = self.world();
         let named = match message {
             FromAgent::Trace(sending, _) if sending.to.0 >= world.rank_count() => {
-                return Err("speaks of ranks there are not");
+                return Err(Implausible::NoSuchRank);
             }
-            FromAgent::Ready(card) if card.process != world.process(replica) => return Err("has another's card"),
+            FromAgent::Ready(card) if card.process != world.process(replica) => return Err(Implausible::CardOfAnother),
             FromAgent::Suspect(other) => vec![*other],
             FromAgent::Pinned(others) => others.clone(),
             FromAgent::Scrubbed { answer, .. } if !scrub::is_plausible(answer) => {
-                return Err("tells of more memory than it was asked for");
+                return Err(Implausible::MoreThanAsked);
             }
             FromAgent::Refused { peer, .. } => peer.iter().copied().collect(),
             FromAgent::Event(Event::Mismatch(mismatch)) => {
@@ -51,12 +68,12 @@ impl Coordinator {
             | FromAgent::Pace { .. }
             | FromAgent::Scrubbed { .. } => Vec::new(),
         };
-        if named.iter().all(|named| world.contains(*named)) { Ok(()) } else { Err("speaks of replicas there are not") }
+        if named.iter().all(|named| world.contains(*named)) { Ok(()) } else { Err(Implausible::NoSuchReplica) }
     }
 
     /// A process said what cannot be.
-    pub(super) fn refuse(&mut self, now: Duration, replica: ReplicaId, what: &str) {
-        let refusal = Refusal { by: None, peer: Some(replica), what: what.to_owned() };
+    pub(super) fn refuse(&mut self, now: Duration, replica: ReplicaId, what: Implausible) {
+        let refusal = Refusal { by: None, peer: Some(replica), what: what.to_string() };
         self.report(Report::Refused(refusal.clone()));
         self.remove(now, &[replica], refusal);
     }

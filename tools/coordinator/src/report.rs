@@ -205,7 +205,7 @@ pub enum Report {
         /// Who noticed.
         by: ReplicaId,
     },
-    /// A frame was refused; what follows from that is reported as well.
+    /// A frame was refused; what follows from that is a report of its own.
     Refused(Refusal),
     /// A replica is being copied, to take a lost one's place.
     CloneBegun {

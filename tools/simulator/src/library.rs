@@ -36,12 +36,17 @@ impl From<Program> for Kind {
     }
 }
 
+/// A name that no bug has.
+#[derive(Debug, thiserror::Error)]
+#[error("one of {0}")]
+pub struct NoMutation(String);
+
 /// A planted bug, by its name.
-pub fn mutation(name: &str) -> Result<Mutation, String> {
+pub fn mutation(name: &str) -> Result<Mutation, NoMutation> {
     let named = |mutation: &Mutation| format!("{mutation:?}") == name;
     Mutation::ALL.into_iter().find(named).ok_or_else(|| {
         let names: Vec<_> = Mutation::ALL.iter().map(|mutation| format!("{mutation:?}")).collect();
-        format!("one of {}", names.join(", "))
+        NoMutation(names.join(", "))
     })
 }
 

@@ -119,13 +119,17 @@ enum SpareChange {
 #[derive(Clone, Debug)]
 struct Ranges(Vec<(u32, u32)>);
 
-fn ranges(text: &str) -> Result<Ranges, String> {
+#[derive(Debug, thiserror::Error)]
+#[error("expected ranks, for example 0-3,7")]
+struct NotRanks;
+
+fn ranges(text: &str) -> Result<Ranges, NotRanks> {
     let range = |item: &str| {
         let (first, last) = item.split_once('-').unwrap_or((item, item));
         Some((first.parse().ok()?, last.parse().ok()?)).filter(|(first, last)| first <= last)
     };
     let ranges: Option<Vec<_>> = text.split(',').map(range).collect();
-    ranges.map(Ranges).ok_or_else(|| "expected ranks, for example 0-3,7".into())
+    ranges.map(Ranges).ok_or(NotRanks)
 }
 
 fn main() -> ExitCode {

@@ -89,46 +89,89 @@ fn unsaved(arguments: &Arguments) -> Result<Option<Checkpoint>, UsageError> {
     }
 }
 
+/// Why a job cannot be resumed as it was said.
+#[derive(Debug, thiserror::Error)]
+pub enum ResumeError {
+    /// Not named by its directory.
+    #[error("there is no such directory")]
+    NoDirectory,
+    /// Nor by its number.
+    #[error("no job like this has a checkpoint in {0}")]
+    NoJob(PathBuf),
+    /// A number that is not long enough.
+    #[error("several jobs begin like this")]
+    Several,
+    /// What is there cannot be read.
+    #[error(transparent)]
+    Store(#[from] line_store::Error),
+    /// A program was named beside it.
+    #[error("the job goes on with its own program; leave out {0}")]
+    Program(String),
+    /// So was a shape.
+    #[error("the job has its shape; leave out {0}")]
+    Shape(&'static str),
+    /// Another version has written it.
+    #[error("it was written by redrt {written}, this is {own}: resume it with that version")]
+    Version {
+        /// That version.
+        written: String,
+        /// This one.
+        own: &'static str,
+    },
+    /// Not a degree.
+    #[error("-r {0}: no degree")]
+    Degree(String),
+    /// More replicas than there were.
+    #[error("-r {degree}: its checkpoint has {count} of rank {rank}; leave out -r")]
+    TooFew {
+        /// What was asked for.
+        degree: usize,
+        /// How many there are.
+        count: usize,
+        /// Of this rank.
+        rank: redrt_types::VirtualRank,
+    },
+}
+
 /// The store that `text` names: a directory, or a job whose lines are below `directory`.
 ///
 /// # Errors
-/// When there is none, in one line.
-pub fn find_store(text: &Path, directory: &Path) -> Result<Store, String> {
+/// When there is none.
+pub fn find_store(text: &Path, directory: &Path) -> Result<Store, ResumeError> {
     if text.is_dir() {
-        return Store::find(text).map_err(|error| error.to_string());
+        return Ok(Store::find(text)?);
     }
     let name = text.to_str().filter(|name| !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_hexdigit()));
-    let Some(name) = name else { return Err("there is no such directory".into()) };
-    let jobs = Store::below(directory).map_err(|error| error.to_string())?;
+    let Some(name) = name else { return Err(ResumeError::NoDirectory) };
+    let jobs = Store::below(directory)?;
     let is_meant = |store: &Store| {
         store.directory().file_name().and_then(|own| own.to_str()).is_some_and(|own| own.starts_with(name))
     };
     let mut fitting: Vec<_> = jobs.into_iter().filter(is_meant).collect();
     match (fitting.pop(), fitting.is_empty()) {
         (Some(store), true) => Ok(store),
-        (Some(_), false) => Err("several jobs begin like this".into()),
-        (None, _) => Err(format!("no job like this has a checkpoint in {}", directory.display())),
+        (Some(_), false) => Err(ResumeError::Several),
+        (None, _) => Err(ResumeError::NoJob(directory.to_owned())),
     }
 }
 
 /// A job that goes on from its newest line.
 pub(super) fn resumed(arguments: &Arguments, text: &Path) -> Result<Job, UsageError> {
-    let wrong = |why: String| UsageError(format!("--resume {}: {why}", text.display()));
+    let wrong = |why: ResumeError| UsageError(format!("--resume {}: {why}", text.display()));
     if !arguments.local.program.is_empty() {
         let program = arguments.local.program[0].to_string_lossy().into_owned();
-        return Err(wrong(format!("the job goes on with its own program; leave out {program}")));
+        return Err(wrong(ResumeError::Program(program)));
     }
     let given = [("-n", arguments.local.rank_count.is_some()), ("--replicate", arguments.replicate.is_some())];
     if let Some((name, _)) = given.into_iter().find(|(_, is_given)| *is_given) {
-        return Err(wrong(format!("the job has its shape; leave out {name}")));
+        return Err(wrong(ResumeError::Shape(name)));
     }
     let checkpoint = checkpoint(arguments)?.expect("a job that is resumed takes lines");
     let store = find_store(text, &checkpoint.directory).map_err(wrong)?;
-    let (kept, unfit) = store.newest().map_err(|error| wrong(error.to_string()))?;
+    let (kept, unfit) = store.newest().map_err(|error| wrong(error.into()))?;
     let own = env!("CARGO_PKG_VERSION");
     if kept.manifest.program_version != own {
-        let written = &kept.manifest.program_version;
-        return Err(wrong(format!("it was written by redrt {written}, this is {own}: resume it with that version")));
+        return Err(wrong(ResumeError::Version { written: kept.manifest.program_version, own }));
     }
     let passed_over = unfit.into_iter().map(|error| format!("an older checkpoint is used, since {error}")).next();
     // Lines of one job stay together.
@@ -143,17 +186,17 @@ pub(super) fn resumed(arguments: &Arguments, text: &Path) -> Result<Job, UsageEr
 }
 
 /// Who goes on: all that were there, or as many of each rank as `-r` says.
-fn degree_of(arguments: &Arguments, manifest: &Manifest) -> Result<View, String> {
+fn degree_of(arguments: &Arguments, manifest: &Manifest) -> Result<View, ResumeError> {
     let Some(text) = arguments.degree.as_deref() else { return Ok(manifest.view.clone()) };
-    let degree: usize =
-        text.parse().ok().filter(|degree| *degree > 0).ok_or_else(|| format!("-r {text}: no degree"))?;
+    let degree = text.parse().ok().filter(|degree| *degree > 0);
+    let degree: usize = degree.ok_or_else(|| ResumeError::Degree(text.to_owned()))?;
     let world = &manifest.world;
     let ranks = (0..world.rank_count()).map(redrt_types::VirtualRank);
     let mut surplus = Vec::new();
     for rank in ranks {
         let live: Vec<_> = manifest.view.live(rank).collect();
         if live.len() < degree {
-            return Err(format!("-r {degree}: its checkpoint has {} of rank {rank}; leave out -r", live.len()));
+            return Err(ResumeError::TooFew { degree, count: live.len(), rank });
         }
         surplus.extend(&live[degree..]);
     }

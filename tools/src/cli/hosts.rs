@@ -99,7 +99,7 @@ pub fn plan(arguments: &Arguments) -> Result<HostPlan, UsageError> {
 
 /// One host, `HOST`, `HOST:SLOTS` or `USER@HOST`: its name and slots.
 pub fn parse_host(text: &str) -> Result<(HostName, Option<u32>), UsageError> {
-    let line = file::parse_host(text).map_err(wrong)?;
+    let line = file::parse_host(text).map_err(|error| wrong(error.to_string()))?;
     Ok((line.name, line.slot_count))
 }
 

@@ -192,7 +192,7 @@ fn assemble_with(
 ) -> Result<Job, UsageError> {
     let mut hosts = hosts::plan(arguments)?;
     let spare_count = arguments.spares.unwrap_or(0);
-    hosts.keep_free(spare_count).map_err(UsageError)?;
+    hosts.keep_free(spare_count).map_err(|error| UsageError(error.to_string()))?;
     if hosts.hosts.len() > 1 && arguments.transport == arguments::Transport::Shm {
         return Err(UsageError("--transport shm reaches one host only, and several are named".into()));
     }

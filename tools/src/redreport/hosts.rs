@@ -2,7 +2,7 @@
 //!
 //! Only a replica that a majority contradicts, or a message that changed on its way from it, counts against a host.
 //! Where nobody knows which of two is wrong, both are suspected; a host that is suspected again and again beside
-//! different others is named as well. What the program is the reason of, or follows from what was wrong elsewhere, is
+//! different others is named too. What the program is the reason of, or follows from what was wrong elsewhere, is
 //! no host's fault (`attribution`). Jobs into which faults were injected count only if that is asked for.
 
 use super::attribution::Attribution;

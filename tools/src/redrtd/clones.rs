@@ -4,6 +4,7 @@ use super::child::{Child, Kind, Read};
 use super::copying::{Reply, Task, Word};
 use super::{Daemon, LaunchedJob};
 use anyhow::{Context, Result};
+use cloner::Refusal;
 use control_network::link::{Link, Received};
 use nix::sys::epoll::{EpollEvent, EpollFlags};
 use redrt_types::{Incarnation, ReplicaId};
@@ -289,7 +290,7 @@ impl Daemon {
 }
 
 fn failed(what: String) -> CloneStep {
-    CloneStep::Failed { is_lasting: cloner::is_lasting(&what), what }
+    CloneStep::Failed { is_lasting: Refusal::is_lasting_in(&what), what }
 }
 
 fn is_copy(child: &Child, id: CloneId) -> bool {

@@ -4,6 +4,7 @@ use super::Daemon;
 use super::child::Kind;
 use super::copying::{Reply, Task, Word};
 use anyhow::{Context, Result};
+use cloner::Refusal;
 use control_network::link::{Link, Received};
 use nix::sys::epoll::{EpollEvent, EpollFlags};
 use redrt_wire::control::ToAgent;
@@ -145,5 +146,5 @@ impl Daemon {
 }
 
 fn failed(what: String) -> LineStep {
-    LineStep::Failed { is_lasting: cloner::is_lasting(&what), what }
+    LineStep::Failed { is_lasting: Refusal::is_lasting_in(&what), what }
 }

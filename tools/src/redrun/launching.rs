@@ -51,7 +51,7 @@ impl Shell<'_> {
             self.record(audit_log::JOB_START, &start_record::start_record(job, &launch, &hosts));
             self.tell_of_resumption();
         }
-        // A job that redctl does not find runs as well.
+        // A job runs also if redctl does not find it.
         let entry = jobs::write_down(self.job_number, &hosts[0], self.fleet.address(), self.fleet.secret());
         self.entry = entry
             .inspect_err(|error| self.console.warning(&format!("redctl will not find this job here: {error:#}")))

@@ -270,7 +270,7 @@ impl Outputs {
         self.writers().find(|writer| writer.still_since().is_some_and(|since| since.elapsed() >= STILL_TIME_MAX))
     }
 
-    /// What the console writes to as well.
+    /// What the console writes to, too.
     pub fn standard(&self) -> Arc<Standard> {
         self.standard.clone()
     }

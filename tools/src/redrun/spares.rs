@@ -5,13 +5,30 @@ use crate::cli::Job;
 use crate::pool::{Client, facts};
 use anyhow::Result;
 use control_network::hub::LinkId;
-use coordinator::{Input, Recovery};
+use coordinator::{Input, Recovery, WishError};
 use redrt_types::VirtualRank;
 use redrt_wire::daemon::{HostName, ToDaemon};
 use spare_pool::{JobId, PlaceNews, PlaceOrder, Places, Request, Spare};
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
+
+/// Why a host cannot be added by `redctl spare add`.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum SpareError {
+    /// The job does not copy replicas.
+    #[error(transparent)]
+    Wish(#[from] WishError),
+    /// It is beginning or ending.
+    #[error("the job is not running")]
+    NotRunning,
+    /// Somebody has asked for it.
+    #[error("host {host} is being added already")]
+    Awaited { host: String },
+    /// No daemon could be started there.
+    #[error("{0:#}")]
+    Daemon(anyhow::Error),
+}
 
 /// A host that is being added.
 enum Awaited {
@@ -232,23 +249,23 @@ impl Shell<'_> {
         link: LinkId,
         name: &HostName,
         place_count: Option<u32>,
-    ) -> Result<bool, String> {
+    ) -> Result<bool, SpareError> {
         if !self.job.is_cloneable {
-            return Err("this job was started so that its replicas cannot be copied: redrun --spares 0 or more makes it possible".into());
+            return Err(WishError::NotCloneable.into());
         }
         if !self.is_launched() || self.exit_code.is_some() {
-            return Err("the job is not running".into());
+            return Err(SpareError::NotRunning);
         }
         if let Some(host) = self.find_host(&name.name) {
             if self.spares.awaited.contains_key(&host) {
-                return Err(format!("host {} is being added already", name.name));
+                return Err(SpareError::Awaited { host: name.name.clone() });
             }
             let count = place_count.unwrap_or(1);
             self.open_host(host, count);
             return Ok(true);
         }
         let spare = Spare { user: name.user.clone(), ..Spare::new(&name.name, place_count.unwrap_or(1)) };
-        let host = self.fleet.add(&spare).map_err(|error| format!("{error:#}"))?;
+        let host = self.fleet.add(&spare).map_err(SpareError::Daemon)?;
         self.spares.awaited.insert(host, Awaited::Spare { link, place_count });
         Ok(false)
     }

@@ -1,19 +1,37 @@
 //! What users want of a running job, by `redctl`.
 
 use super::Shell;
+use super::spares::SpareError;
 use control_network::hub::LinkId;
-use coordinator::{Input, Wish};
+use coordinator::{Input, NoLines, Wish, WishError};
 use nix::sys::signal::Signal;
 use redrt_types::{ReplicaId, VirtualRank};
 use redrt_wire::daemon::ToDaemon;
 use redrt_wire::tree::Question;
 use serde_json::json;
 
+/// Why a wish is refused.
+#[derive(Debug, thiserror::Error)]
+enum Refused {
+    #[error("there is no live replica {0}")]
+    NotLive(ReplicaId),
+    #[error("this job has no host {0}: redctl status shows them, redctl spare add {0} adds it")]
+    NoHost(String),
+    #[error("ranks {first}-{last}: the job has ranks 0 to {highest}")]
+    NoSuchRanks { first: u32, last: u32, highest: u32 },
+    #[error(transparent)]
+    Wish(#[from] WishError),
+    #[error(transparent)]
+    Line(#[from] NoLines),
+    #[error(transparent)]
+    Spare(#[from] SpareError),
+}
+
 impl Shell<'_> {
     /// What `redctl` is answered: the status, or what is wrong with its wish; nothing if it was done. None when the
     /// answer comes later.
     pub(super) fn answer(&mut self, link: LinkId, question: Question) -> Option<String> {
-        let outcome = match question {
+        let outcome: Result<(), Refused> = match question {
             Question::Status => return Some(self.status().to_string()),
             Question::Kill(replica) => self.kill(replica),
             Question::Stop => {
@@ -28,7 +46,7 @@ impl Shell<'_> {
                         self.carry_out();
                         return None;
                     }
-                    Err(why) => Err(why),
+                    Err(error) => Err(error.into()),
                 }
             }
             Question::Migrate { replica, to } => self.migrate(replica, to.as_deref()),
@@ -37,15 +55,15 @@ impl Shell<'_> {
             Question::AddSpare { host, place_count } => match self.add_spare(link, &host, place_count) {
                 Ok(true) => Ok(()),
                 Ok(false) => return None,
-                Err(why) => Err(why),
+                Err(error) => Err(error.into()),
             },
         };
-        Some(outcome.err().unwrap_or_default())
+        Some(outcome.err().map_or_else(String::new, |error| error.to_string()))
     }
 
-    fn kill(&mut self, replica: ReplicaId) -> Result<(), String> {
+    fn kill(&mut self, replica: ReplicaId) -> Result<(), Refused> {
         if !self.coordinator.view().is_live(replica) {
-            return Err(format!("there is no live replica {replica}"));
+            return Err(Refused::NotLive(replica));
         }
         self.record("killed-by-user", &json!({ "replica": replica.to_string() }));
         if let Some(host) = self.host(replica) {
@@ -54,10 +72,8 @@ impl Shell<'_> {
         Ok(())
     }
 
-    fn known_host(&self, name: &str) -> Result<u32, String> {
-        let unknown =
-            || format!("this job has no host {name}: redctl status shows them, redctl spare add {name} adds it");
-        self.find_host(name).ok_or_else(unknown)
+    fn known_host(&self, name: &str) -> Result<u32, Refused> {
+        self.find_host(name).ok_or_else(|| Refused::NoHost(name.to_owned()))
     }
 
     /// The number of a host, by the name it has in the job, or `localhost`.
@@ -67,15 +83,15 @@ impl Shell<'_> {
         self.fleet.find(name).or_else(|| (name == "localhost").then(here).flatten())
     }
 
-    fn wish(&mut self, wish: Wish, room: Option<u32>) -> Result<(), String> {
+    fn wish(&mut self, wish: Wish, room: Option<u32>) -> Result<(), Refused> {
         let now = self.now();
         let outcome = self.coordinator.wish(now, wish, room);
         self.carry_out();
         self.hear_of_places();
-        outcome
+        Ok(outcome?)
     }
 
-    fn migrate(&mut self, replica: ReplicaId, to: Option<&str>) -> Result<(), String> {
+    fn migrate(&mut self, replica: ReplicaId, to: Option<&str>) -> Result<(), Refused> {
         let host = to.map(|name| self.known_host(name)).transpose()?;
         let room = match host {
             Some(host) => Some(self.spares.room_on(self.fleet.name(host))),
@@ -84,16 +100,16 @@ impl Shell<'_> {
         self.wish(Wish::Migrate { replica, to: host }, room)
     }
 
-    fn drain(&mut self, name: &str) -> Result<(), String> {
+    fn drain(&mut self, name: &str) -> Result<(), Refused> {
         let host = self.known_host(name)?;
         let room = self.spares.room(Some(self.fleet.name(host)));
         self.wish(Wish::Drain { host }, room)
     }
 
-    fn change_degree(&mut self, degree: u16, ranges: &[(u32, u32)]) -> Result<(), String> {
+    fn change_degree(&mut self, degree: u16, ranges: &[(u32, u32)]) -> Result<(), Refused> {
         let rank_count = self.job.world.rank_count();
         if let Some((first, last)) = ranges.iter().find(|(first, last)| first > last || *last >= rank_count) {
-            return Err(format!("ranks {first}-{last}: the job has ranks 0 to {}", rank_count - 1));
+            return Err(Refused::NoSuchRanks { first: *first, last: *last, highest: rank_count - 1 });
         }
         let named = |rank: &u32| ranges.is_empty() || ranges.iter().any(|(first, last)| (first..=last).contains(&rank));
         let ranks = (0..rank_count).filter(named).map(VirtualRank).collect();

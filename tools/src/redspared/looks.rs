@@ -6,7 +6,7 @@ use control_network::launcher::{dies_with_this, shell_on};
 use control_network::launchers;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use redrt_wire::daemon::HostName;
-use spare_pool::{Facts, Spare};
+use spare_pool::{Facts, Spare, Unseen};
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -27,7 +27,7 @@ pub struct Look {
     /// The host.
     pub host: String,
     /// What it is like, or why that is not known.
-    pub found: Result<Facts, String>,
+    pub found: Result<Facts, Unseen>,
 }
 
 /// See the module.
@@ -85,11 +85,12 @@ impl Looks {
             let (found_by, waker) = (self.sender.clone(), self.waker.clone());
             let look = move || {
                 let found = command.and_then(|command| ask(command, time_max));
-                tell(&found_by, &waker, Look { host, found: found.map_err(|error| format!("{error:#}")) });
+                let found = found.map_err(|error| Unseen::Said(format!("{error:#}")));
+                tell(&found_by, &waker, Look { host, found });
             };
             if let Err(error) = std::thread::Builder::new().spawn(look) {
-                let why = format!("redspared cannot look at it: {error}");
-                tell(&self.sender, &self.waker, Look { host: spare.name, found: Err(why) });
+                let found = Err(Unseen::NoThread(error.kind()));
+                tell(&self.sender, &self.waker, Look { host: spare.name, found });
             }
         }
     }

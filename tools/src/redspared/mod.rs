@@ -99,10 +99,14 @@ Examples:
   redctl pool --pool spares1 --pool-secret /var/lib/redrt/pool.admin add h7 h8:4
   redrun --pool spares1 -r 2 -n 64 ./app";
 
-fn seconds(text: &str) -> Result<Duration, String> {
+#[derive(Debug, thiserror::Error)]
+#[error("expected a number of seconds, at least 0.01")]
+struct NotSeconds;
+
+fn seconds(text: &str) -> Result<Duration, NotSeconds> {
     match text.parse::<f64>() {
         Ok(seconds) if (0.01..=1e7).contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
-        _ => Err("expected a number of seconds, at least 0.01".into()),
+        _ => Err(NotSeconds),
     }
 }
 

@@ -47,7 +47,7 @@ pub fn status(pool: &Pool, connected: &[JobId], now: Duration) -> Value {
 fn host(status: &HostStatus, now: Duration) -> Value {
     let why = match &status.admission {
         Admission::Bad { why } => Some(why.clone()),
-        _ => status.unreachable.clone(),
+        _ => status.unreachable.as_ref().map(ToString::to_string),
     };
     let facts = status.facts.as_ref();
     json!({

@@ -14,7 +14,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signalfd::SignalFd;
 use redrt_wire::daemon::HostName;
 use say::Console;
-use spare_pool::{JobId, Lease, LeaseId, Output, Pool, Request, Spare, Ticket, ended};
+use spare_pool::{JobId, Lease, LeaseId, Output, Pool, Request, Spare, Ticket, Unseen, ended};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
@@ -22,6 +22,36 @@ use std::time::{Duration, Instant};
 
 /// Of one job. More is a mistake, or no job.
 const REQUEST_COUNT_MAX: usize = 4096;
+
+/// Why a question of `redctl pool` is not answered, or a change not made.
+#[derive(Debug, thiserror::Error)]
+enum Refused {
+    #[error(
+        "this key may lease and look; the pool is changed with the administrator's (--pool-secret FILE.admin, beside \
+         the pool's state)"
+    )]
+    NotAdministrator,
+    #[error("host {0} is not in the pool")]
+    NoHost(String),
+    #[error(transparent)]
+    Unsound(#[from] Unsound),
+    #[error("host {host} is leased to job {job}: drain it first, or use --force")]
+    Leased { host: String, job: JobId },
+}
+
+/// Why this cannot be a host of a pool.
+#[derive(Debug, thiserror::Error)]
+pub enum Unsound {
+    /// Its name becomes a word of a command.
+    #[error("'{0}' is not a host")]
+    Name(String),
+    /// So does that of what starts daemons there.
+    #[error("{0:?} is no name of a launcher")]
+    Launcher(String),
+    /// Nothing can be put there.
+    #[error("host {0} has no places")]
+    NoPlaces(String),
+}
 
 /// See the module.
 pub struct Server<'a> {
@@ -116,7 +146,7 @@ impl<'a> Server<'a> {
     }
 
     /// Says when a host is not to be reached any more, or is again.
-    fn note_look(&self, host: &str, why: Option<&String>) {
+    fn note_look(&self, host: &str, why: Option<&Unseen>) {
         let known = self.pool.hosts(self.now()).find(|status| status.spare.name == host);
         match (known.map(|status| status.unreachable.is_some()), why) {
             (Some(false), Some(why)) => self.console.warning(&format!("host {host}: {why}")),
@@ -193,7 +223,7 @@ impl<'a> Server<'a> {
             (ToPool::Ask { version, question }, None) => {
                 let answer = match version_is_wrong(&version) {
                     Some(why) => Err(why),
-                    None => self.ask(link, question, now),
+                    None => self.ask(link, question, now).map_err(|error| error.to_string()),
                 };
                 self.answer(link, FromPool::Answer(answer));
             }
@@ -317,14 +347,12 @@ impl<'a> Server<'a> {
         self.pool.failed(id, why, now)
     }
 
-    fn ask(&mut self, link: LinkId, question: Question, now: Duration) -> Result<String, String> {
+    fn ask(&mut self, link: LinkId, question: Question, now: Duration) -> Result<String, Refused> {
         if question != Question::Status && self.holders.get(&link) != Some(&Holder::Administrator) {
-            return Err("this key may lease and look; the pool is changed with the administrator's (--pool-secret \
-                        FILE.admin, beside the pool's state)"
-                .into());
+            return Err(Refused::NotAdministrator);
         }
         let known = |pool: &Pool, names: &[String]| match names.iter().find(|name| !pool.has_host(name)) {
-            Some(name) => Err(format!("host {name} is not in the pool")),
+            Some(name) => Err(Refused::NoHost(name.clone())),
             None => Ok(()),
         };
         match question {
@@ -332,9 +360,7 @@ impl<'a> Server<'a> {
                 return Ok(report::status(&self.pool, &self.jobs.keys().copied().collect::<Vec<_>>(), now).to_string());
             }
             Question::Add(spares) => {
-                if let Some(why) = spares.iter().find_map(unsound) {
-                    return Err(why);
-                }
+                spares.iter().try_for_each(check)?;
                 for spare in spares {
                     self.say(&format!("host {} is added", spare.name));
                     self.pool.add(spare, now);
@@ -346,8 +372,7 @@ impl<'a> Server<'a> {
                     self.pool.hosts(now).find(|status| hosts.contains(&status.spare.name) && status.job.is_some());
                 if let Some(status) = held.filter(|_| !force) {
                     let job = status.job.expect("it has one");
-                    let name = status.spare.name;
-                    return Err(format!("host {name} is leased to job {job}: drain it first, or use --force"));
+                    return Err(Refused::Leased { host: status.spare.name, job });
                 }
                 for name in hosts {
                     self.say(&format!("host {name} is removed"));
@@ -411,17 +436,17 @@ impl<'a> Server<'a> {
     }
 }
 
-/// Why this cannot be a host, if so: its name becomes a word of a command.
-pub fn unsound(spare: &Spare) -> Option<String> {
+/// Whether this can be a host of a pool.
+pub fn check(spare: &Spare) -> Result<(), Unsound> {
     let host = HostName { user: spare.user.clone(), name: spare.name.clone() };
     if !host.is_sound() {
-        Some(format!("'{}' is not a host", spare.name))
+        Err(Unsound::Name(spare.name.clone()))
     } else if let Some(name) = spare.launcher.as_ref().filter(|name| !launchers::is_name(name)) {
-        Some(format!("{name:?} is no name of a launcher"))
+        Err(Unsound::Launcher(name.clone()))
     } else if spare.slot_count == 0 {
-        Some(format!("host {} has no places", spare.name))
+        Err(Unsound::NoPlaces(spare.name.clone()))
     } else {
-        None
+        Ok(())
     }
 }
 

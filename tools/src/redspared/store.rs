@@ -1,8 +1,8 @@
 //! Where the pool is written down: an embedded database, so that a daemon that is killed at any moment finds all that
 //! it has told anybody.
 
-use super::server::unsound;
-use anyhow::{Context, Result, bail, ensure};
+use super::server::check;
+use anyhow::{Context, Result, ensure};
 use redb::{Database, DatabaseError, ReadableDatabase, ReadableTable, TableDefinition};
 use serde::de::DeserializeOwned;
 use spare_pool::{Change, LeaseId, Stored};
@@ -70,9 +70,9 @@ impl Store {
             stored.leases.insert(LeaseId(id.value()), lease);
         }
         stored.next_lease = reading.open_table(NUMBERS)?.get(NEXT_LEASE_KEY)?.map_or(0, |number| number.value());
-        stored.check().map_err(anyhow::Error::msg)?;
-        let unsound = stored.hosts.values().find_map(|record| unsound(&record.spare));
-        unsound.map_or(Ok(stored), |why| bail!("{why}"))
+        stored.check()?;
+        stored.hosts.values().try_for_each(|record| check(&record.spare))?;
+        Ok(stored)
     }
 
     /// Makes all these changes, or none. On `Ok` they are on the disk.

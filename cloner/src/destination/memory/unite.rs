@@ -125,7 +125,7 @@ mod tests {
             assert!(inside, "{from} to {until} at {at:x?} is not one mapping: {mappings:x?}");
             for page in *from..*until {
                 let expected = if written.contains(&page) { page as u8 + 1 } else { 0 };
-                // SAFETY: - as above.
+                // SAFETY: - a page of the piece that was just found.
                 assert_eq!(unsafe { byte(memory, base + page * PAGE).read() }, expected, "page {page}");
             }
         }

@@ -5,8 +5,9 @@
 
 use clap::Parser;
 use mpi_table::{Table, render_base_module, render_mpi_f08_module, render_mpi_module, render_mpif_h};
+use std::io;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::process::{Command, ExitCode, Output};
 
 /// Makes the Fortran modules mpi and mpi_f08 for a compiler, where mpifort looks for them.
 #[derive(Parser, Debug)]
@@ -26,6 +27,34 @@ struct Arguments {
     print_directory: bool,
 }
 
+/// Why there are no modules.
+#[derive(Debug, thiserror::Error)]
+enum Error {
+    #[error("cannot tell where it is installed: {0}")]
+    Unlocated(io::Error),
+    #[error("{} is in no installation; name a directory by --output", .0.display())]
+    NotInstalled(PathBuf),
+    #[error("the name of the compiler is empty")]
+    NoCompiler,
+    #[error("cannot run {compiler}: {cause}")]
+    Run { compiler: String, cause: io::Error },
+    #[error("{compiler} {option} fails")]
+    Option { compiler: String, option: &'static str },
+    #[error(
+        "{compiler} does not compile the modules; it must have TYPE(*), DIMENSION(..) and an INTEGER of 32 bits:\n{said}"
+    )]
+    Compile { compiler: String, said: String },
+    #[error("cannot {doing} {}: {cause}", path.display())]
+    File { doing: &'static str, path: PathBuf, cause: io::Error },
+}
+
+type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Says with which file something failed.
+fn file<T>(done: io::Result<T>, doing: &'static str, path: &Path) -> Result<T> {
+    done.map_err(|cause| Error::File { doing, path: path.to_owned(), cause })
+}
+
 fn main() -> ExitCode {
     match run(&Arguments::parse()) {
         Ok(()) => ExitCode::SUCCESS,
@@ -36,7 +65,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(arguments: &Arguments) -> Result<(), String> {
+fn run(arguments: &Arguments) -> Result<()> {
     if let Some(directory) = &arguments.sources {
         return write_sources(directory);
     }
@@ -55,33 +84,35 @@ fn run(arguments: &Arguments) -> Result<(), String> {
 }
 
 /// PREFIX of PREFIX/bin/redrt-fortran-modules.
-fn installation() -> Result<PathBuf, String> {
-    let own = std::env::current_exe().and_then(std::fs::canonicalize);
-    let own = own.map_err(|error| format!("cannot tell where it is installed: {error}"))?;
+fn installation() -> Result<PathBuf> {
+    let own = std::env::current_exe().and_then(std::fs::canonicalize).map_err(Error::Unlocated)?;
     let prefix = own.parent().and_then(Path::parent).filter(|prefix| prefix.join("lib").is_dir());
-    let prefix = prefix.ok_or_else(|| format!("{} is in no installation; name a directory by --output", own.display()));
-    Ok(prefix?.to_owned())
+    Ok(prefix.ok_or_else(|| Error::NotInstalled(own.clone()))?.to_owned())
 }
 
 /// The compiler, ready to take arguments; it may be a command with arguments of its own.
-fn command(compiler: &str) -> Result<Command, String> {
+fn command(compiler: &str) -> Result<Command> {
     let mut words = compiler.split_whitespace();
-    let mut command = Command::new(words.next().ok_or("the name of the compiler is empty")?);
+    let mut command = Command::new(words.next().ok_or(Error::NoCompiler)?);
     command.args(words);
     Ok(command)
 }
 
 /// The first line that the compiler prints with this option.
-fn asked(compiler: &str, option: &str) -> Result<String, String> {
-    let output = command(compiler)?.arg(option).output().map_err(|error| format!("cannot run {compiler}: {error}"))?;
+fn asked(compiler: &str, option: &'static str) -> Result<String> {
+    let output = output(compiler, command(compiler)?.arg(option))?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let first = text.lines().next().map(str::to_owned);
-    first.filter(|_| output.status.success()).ok_or_else(|| format!("{compiler} {option} fails"))
+    first.filter(|_| output.status.success()).ok_or_else(|| Error::Option { compiler: compiler.to_owned(), option })
+}
+
+fn output(compiler: &str, command: &mut Command) -> Result<Output> {
+    command.output().map_err(|cause| Error::Run { compiler: compiler.to_owned(), cause })
 }
 
 /// `gfortran-12`: GNU Fortran's modules are the same within a major version. Of others nothing is assumed but that a
 /// new version has new ones.
-fn directory_name(compiler: &str) -> Result<String, String> {
+fn directory_name(compiler: &str) -> Result<String> {
     let version = asked(compiler, "--version")?;
     if version.contains("GNU Fortran") {
         let number = asked(compiler, "-dumpversion")?;
@@ -94,31 +125,31 @@ fn directory_name(compiler: &str) -> Result<String, String> {
 
 const MODULES: [&str; 3] = ["redrt_mpi_base.f90", "mpi.f90", "mpi_f08.f90"];
 
-fn write_sources(directory: &Path) -> Result<(), String> {
+fn write_sources(directory: &Path) -> Result<()> {
     let table = Table::standard();
     let texts = [render_base_module(&table), render_mpi_module(&table), render_mpi_f08_module(&table)];
     let mpif_h = ("mpif.h", render_mpif_h(&table));
-    std::fs::create_dir_all(directory).map_err(|error| format!("cannot make {}: {error}", directory.display()))?;
+    file(std::fs::create_dir_all(directory), "make", directory)?;
     for (name, text) in MODULES.into_iter().zip(texts).chain([mpif_h]) {
-        let file = directory.join(name);
-        std::fs::write(&file, text).map_err(|error| format!("cannot write {}: {error}", file.display()))?;
+        let path = directory.join(name);
+        file(std::fs::write(&path, text), "write", &path)?;
     }
     Ok(())
 }
 
 /// Compiles the modules beside their place and moves them there when all are made, so that nobody sees half of them.
-fn make(compiler: &str, directory: &Path) -> Result<(), String> {
+fn make(compiler: &str, directory: &Path) -> Result<()> {
     let mut beside = directory.as_os_str().to_owned();
     beside.push(format!(".new-{}", std::process::id()));
     let beside = PathBuf::from(beside);
     write_sources(&beside)?;
     let done = compile(compiler, &beside).and_then(|()| {
-        std::fs::create_dir_all(directory).map_err(|error| format!("cannot make {}: {error}", directory.display()))?;
-        let entries = std::fs::read_dir(&beside).map_err(|error| error.to_string())?;
-        let files = entries.flatten().map(|entry| entry.path());
-        for file in files.filter(|file| file.extension().is_some_and(|extension| extension == "mod")) {
-            let target = directory.join(file.file_name().expect("an entry has a name"));
-            std::fs::rename(&file, &target).map_err(|error| format!("cannot write {}: {error}", target.display()))?;
+        file(std::fs::create_dir_all(directory), "make", directory)?;
+        let entries = file(std::fs::read_dir(&beside), "list", &beside)?;
+        let paths = entries.flatten().map(|entry| entry.path());
+        for path in paths.filter(|path| path.extension().is_some_and(|extension| extension == "mod")) {
+            let target = directory.join(path.file_name().expect("an entry has a name"));
+            file(std::fs::rename(&path, &target), "write", &target)?;
         }
         Ok(())
     });
@@ -127,17 +158,16 @@ fn make(compiler: &str, directory: &Path) -> Result<(), String> {
     done
 }
 
-fn compile(compiler: &str, directory: &Path) -> Result<(), String> {
+fn compile(compiler: &str, directory: &Path) -> Result<()> {
     let mut compiling = command(compiler)?;
     let gnu = asked(compiler, "--version")?.contains("GNU Fortran");
     // The modules hold no code, so there is no object to make. Compilers that cannot be told so make one for nothing.
     compiling.arg(if gnu { "-fsyntax-only" } else { "-c" }).args(MODULES).current_dir(directory);
-    let output = compiling.output().map_err(|error| format!("cannot run {compiler}: {error}"))?;
+    let output = output(compiler, &mut compiling)?;
     if output.status.success() {
         return Ok(());
     }
     let text = String::from_utf8_lossy(&output.stderr);
     let lines: Vec<_> = text.lines().take(20).collect();
-    let needs = "it must have TYPE(*), DIMENSION(..) and an INTEGER of 32 bits";
-    Err(format!("{compiler} does not compile the modules; {needs}:\n{}", lines.join("\n")))
+    Err(Error::Compile { compiler: compiler.to_owned(), said: lines.join("\n") })
 }

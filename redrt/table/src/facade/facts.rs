@@ -1,6 +1,6 @@
 //! What is known of another MPI's ABI: the files `mpich.abi` and `openmpi.abi`.
 
-use crate::parse::{Constant, ParseError, Table};
+use crate::parse::{Breach, Constant, ParseError, Table};
 use std::collections::HashMap;
 
 /// A family of MPIs whose programs a façade serves.
@@ -63,12 +63,13 @@ impl Facts {
             if line.is_empty() || line.starts_with('#') {
                 continue;
             }
-            let fact = fact(line).ok_or_else(|| ParseError::new(index + 1, format!("'{line}' is not a fact")))?;
+            let fact =
+                fact(line).ok_or_else(|| ParseError { line: index + 1, breach: Breach::Fact(line.to_owned()) })?;
             let name = line.split(' ').next().unwrap_or_default();
             if let Some((_, standard)) = name.split_once('=') {
                 aliases.push((standard.to_owned(), fact));
             } else if by_name.insert(name.to_owned(), fact).is_some() {
-                return Err(ParseError::new(index + 1, format!("{name} is there twice")));
+                return Err(ParseError { line: index + 1, breach: Breach::Twice(name.to_string()) });
             }
         }
         Ok(Self { family, by_name, aliases })

@@ -13,7 +13,7 @@
 
 mod taking;
 
-pub use taking::{RESUME_CODE, StoreNews};
+pub use taking::{NoLines, RESUME_CODE, StoreNews};
 
 use crate::Report;
 use redrt_types::{ReplicaId, View, World};

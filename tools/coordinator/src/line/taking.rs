@@ -24,15 +24,18 @@ pub enum StoreNews {
     },
 }
 
+/// No line can be taken of this job.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("this job was started without --checkpoint: its processes cannot be saved")]
+pub struct NoLines;
+
 impl Coordinator {
     /// Somebody wants a line now; `stops` if the job is to end with it, to be resumed.
     ///
     /// # Errors
-    /// When none can be taken of this job, in words.
-    pub fn want_line(&mut self, now: Duration, stops: bool) -> Result<(), String> {
-        let Some(line) = &mut self.line else {
-            return Err("this job was started without --checkpoint: its processes cannot be saved".into());
-        };
+    /// When none can be taken of this job.
+    pub fn want_line(&mut self, now: Duration, stops: bool) -> Result<(), NoLines> {
+        let line = self.line.as_mut().ok_or(NoLines)?;
         let asked = line.asked.get_or_insert(false);
         *asked |= stops;
         self.handle(now, crate::Input::Tick);

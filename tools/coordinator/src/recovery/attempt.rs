@@ -452,7 +452,7 @@ impl Coordinator {
         self.send(ToDaemon::View(self.view.clone()));
         let Some(recovery) = &mut self.recovery else { return };
         for (id, _) in admitted {
-            recovery.attempts.get_mut(&id).expect("as above").stage = Stage::Joining;
+            recovery.attempts.get_mut(&id).expect("it was just admitted").stage = Stage::Joining;
         }
         // The copy has heard nothing since the cut.
         self.tell_pins();

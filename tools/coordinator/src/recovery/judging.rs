@@ -1,7 +1,7 @@
 //! What becomes of two replicas that differ, where copies of them stand ready.
 //!
 //! ```text
-//!  a receiver waits ─▶ case: whoever is held is let in ─▶ a receiver's verdict ─▶ all in step ─▶ culprit and superfluous copies go
+//!  a receiver waits ─▶ case: a copy that is held is let in ─▶ a receiver's verdict ─▶ all in step ─▶ culprit and superfluous copies go
 //!                        └── nobody is left to judge or to ask, or they do not come to it ──▶ open
 //! ```
 //! Who judges is not decided here: the receivers compare votes (`quiesce`, arbitration). Here is decided who is asked,

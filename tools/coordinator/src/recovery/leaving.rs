@@ -2,11 +2,12 @@
 //! their rank is to have fewer.
 //!
 //! A replica leaves by being ended, as if it had died: that is what the protocol can bear at any moment. It is ended
-//! only when so many others are in step that its rank has as many as before.
+//! only when enough others are in step that its rank has as many as before.
 
 use super::Purpose;
 use super::attempt::Stage;
 use super::missing::Seat;
+use super::wish::{Wish, WishError};
 use crate::{Coordinator, Output, Report};
 use redrt_types::{ReplicaId, VirtualRank};
 use redrt_wire::daemon::ToDaemon;
@@ -35,42 +36,18 @@ impl Move {
     }
 }
 
-/// What a user wants changed.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Wish {
-    /// One replica is to be elsewhere.
-    Migrate {
-        /// The replica.
-        replica: ReplicaId,
-        /// On this host; where it suits best if absent.
-        to: Option<u32>,
-    },
-    /// No replica is to be on this host.
-    Drain {
-        /// The host.
-        host: u32,
-    },
-    /// The degree of ranks is to change.
-    Degree {
-        /// The degree.
-        degree: u16,
-        /// Which ranks.
-        ranks: Vec<VirtualRank>,
-    },
-}
-
 impl Coordinator {
     /// Changes where replicas are, and how many. `room` is how many more copies can be put where the wish leads to, if
     /// that is known.
     ///
     /// # Errors
-    /// In one line, when it cannot be. Nothing has changed then.
-    pub fn wish(&mut self, now: Duration, wish: Wish, room: Option<u32>) -> Result<(), String> {
+    /// When it cannot be. Nothing has changed then.
+    pub fn wish(&mut self, now: Duration, wish: Wish, room: Option<u32>) -> Result<(), WishError> {
         if self.recovery.is_none() {
-            return Err("this job was started so that its replicas cannot be copied: redrun --spares 0 or more makes it possible".into());
+            return Err(WishError::NotCloneable);
         }
         if !self.is_under_way() {
-            return Err(format!("replicas are copied while a job is running, and this one is {}", self.phase()));
+            return Err(WishError::NotRunning { phase: self.phase() });
         }
         match wish {
             Wish::Migrate { replica, to } => self.migrate(now, replica, to, room)?,
@@ -94,45 +71,42 @@ impl Coordinator {
         self.world().sphere(rank).filter(|replica| !is_used(replica)).count()
     }
 
-    fn migrate(&mut self, now: Duration, replica: ReplicaId, to: Option<u32>, room: Option<u32>) -> Result<(), String> {
+    fn migrate(
+        &mut self,
+        now: Duration,
+        replica: ReplicaId,
+        to: Option<u32>,
+        room: Option<u32>,
+    ) -> Result<(), WishError> {
         let Some(recovery) = &self.recovery else { return Ok(()) };
         if !self.world().contains(replica)
             || !self.view.is_live(replica)
             || !self.processes[self.world().process(replica).0 as usize].counts()
         {
-            return Err(format!("there is no live replica {replica}"));
+            return Err(WishError::NotLive(replica));
         }
         if recovery.leaving.contains_key(&replica) {
-            return Err(format!("replica {replica} is on its way already"));
+            return Err(WishError::Leaving(replica));
         }
         if let Some(to) = to.filter(|to| recovery.host(self.world(), replica) == *to) {
-            return Err(format!("replica {replica} is on {} already", recovery.name(to)));
+            return Err(WishError::There { replica, host: recovery.name(to).to_owned() });
         }
         if let Some(to) = to.filter(|to| recovery.hosts[to].is_closed) {
-            let host = recovery.name(to);
-            return Err(format!("host {host} is to become free: redctl spare add {host} opens it again"));
+            return Err(WishError::Closed { host: recovery.name(to).to_owned() });
         }
         self.check_room(replica.rank, 1, to, room)?;
         self.let_go(now, replica, to);
         Ok(())
     }
 
-    fn check_room(&self, rank: VirtualRank, count: u32, to: Option<u32>, room: Option<u32>) -> Result<(), String> {
+    fn check_room(&self, rank: VirtualRank, count: u32, to: Option<u32>, room: Option<u32>) -> Result<(), WishError> {
         let Some(recovery) = &self.recovery else { return Ok(()) };
         if self.free_place_count(rank) == 0 {
-            let place_count = self.world().degree(rank);
-            return Err(format!(
-                "rank {rank} has no place for another replica: its {place_count} are in use (redrun --max-degree gives more)"
-            ));
+            return Err(WishError::RankFull { rank, place_count: self.world().degree(rank) });
         }
         match (room, to) {
-            (Some(0), Some(to)) => {
-                let host = recovery.name(to);
-                Err(format!("there is no place free on {host}: redctl spare add {host}:1 makes one"))
-            }
-            (Some(room), _) if room < count => {
-                Err(format!("{count} places are needed and {room} are free: redctl spare add HOST brings more"))
-            }
+            (Some(0), Some(to)) => Err(WishError::HostFull { host: recovery.name(to).to_owned() }),
+            (Some(free), _) if free < count => Err(WishError::NoRoom { needed: count, free }),
             _ => Ok(()),
         }
     }
@@ -156,10 +130,10 @@ impl Coordinator {
         self.world().replicas().filter(is_there).collect()
     }
 
-    fn drain(&mut self, now: Duration, host: u32, room: Option<u32>) -> Result<(), String> {
+    fn drain(&mut self, now: Duration, host: u32, room: Option<u32>) -> Result<(), WishError> {
         let Some(recovery) = &self.recovery else { return Ok(()) };
         if recovery.hosts[&host].is_closed {
-            return Err(format!("host {} is to become free already", recovery.name(host)));
+            return Err(WishError::Draining { host: recovery.name(host).to_owned() });
         }
         let there: Vec<_> =
             self.replicas_on(host).into_iter().filter(|replica| !recovery.leaving.contains_key(replica)).collect();
@@ -216,20 +190,19 @@ impl Coordinator {
         degree: u16,
         ranks: &[VirtualRank],
         room: Option<u32>,
-    ) -> Result<(), String> {
+    ) -> Result<(), WishError> {
         let world = &self.settings.world;
         if degree == 0 {
-            return Err("a rank has one replica at least".into());
+            return Err(WishError::DegreeZero);
         }
         if let Some(rank) = ranks.iter().find(|rank| world.degree(**rank) < degree) {
-            let place_count = world.degree(*rank);
-            return Err(format!("rank {rank} has places for {place_count} replicas (redrun --max-degree gives more)"));
+            return Err(WishError::DegreeTooGreat { rank: *rank, place_count: world.degree(*rank) });
         }
         let Some(recovery) = &mut self.recovery else { return Ok(()) };
         let more = ranks.iter().map(|rank| degree.saturating_sub(recovery.degrees[rank.0 as usize]));
-        let more: u32 = more.map(u32::from).sum();
-        if let Some(room) = room.filter(|room| *room < more) {
-            return Err(format!("{more} places are needed and {room} are free: redctl spare add HOST brings more"));
+        let needed: u32 = more.map(u32::from).sum();
+        if let Some(free) = room.filter(|free| *free < needed) {
+            return Err(WishError::NoRoom { needed, free });
         }
         for rank in ranks {
             recovery.degrees[rank.0 as usize] = degree;

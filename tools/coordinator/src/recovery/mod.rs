@@ -23,10 +23,12 @@ mod judging;
 mod leaving;
 mod missing;
 mod proof;
+mod wish;
 
 pub use judging::{Arbiter, Arbitration};
-pub use leaving::{Move, Wish};
+pub use leaving::Move;
 pub use proof::Unproven;
+pub use wish::{Wish, WishError};
 
 use super::{Coordinator, Output};
 use attempt::{Attempt, PIN_TIME_MAX, Stage, Untold};

@@ -125,7 +125,7 @@ impl StepTable {
     fn wish(&mut self, wish: Wish, room: Option<u32>) -> String {
         match self.coordinator.wish(self.now, wish, room) {
             Ok(()) => self.said().join(", "),
-            Err(why) => why,
+            Err(error) => error.to_string(),
         }
     }
 

@@ -140,7 +140,7 @@ impl Simulation {
 }
 
 proptest! {
-    /// Whoever dies whenever: the job ends, and well if and only if no rank lost all its replicas.
+    /// Whichever process dies, and whenever: the job ends, and well if and only if no rank lost all its replicas.
     #[test]
     fn every_job_ends_rightly(
         degrees in proptest::collection::vec(1u16..4, 1..4),

@@ -13,6 +13,19 @@ pub struct Allocation {
     pub by_slurm: bool,
 }
 
+/// What is wrong with a list of Slurm's.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+enum ListError {
+    #[error("'{0}' is not a number of tasks")]
+    Count(String),
+    #[error("not a list of nodes")]
+    Nodes,
+    #[error("a bracket is not closed")]
+    Bracket,
+    #[error("not a range of nodes")]
+    Range,
+}
+
 /// Reads a variable of the environment.
 type Variable<'a> = &'a dyn Fn(&str) -> Option<String>;
 
@@ -21,7 +34,7 @@ pub fn find(variable: Variable<'_>) -> Result<Option<Allocation>, UsageError> {
     if variable("SLURM_JOB_ID").is_some()
         && let Some(list) = variable("SLURM_JOB_NODELIST").or_else(|| variable("SLURM_NODELIST"))
     {
-        let wrong = |why: String| UsageError(format!("SLURM_JOB_NODELIST {list}: {why}"));
+        let wrong = |why: ListError| UsageError(format!("SLURM_JOB_NODELIST {list}: {why}"));
         let names = expand(&list).map_err(wrong)?;
         let counts = ["SLURM_TASKS_PER_NODE", "SLURM_JOB_CPUS_PER_NODE"].into_iter().find_map(variable);
         let counts = counts.map_or(Ok(Vec::new()), |text| repeated(&text).map_err(wrong))?;
@@ -61,7 +74,7 @@ fn counted<'a>(names: impl Iterator<Item = &'a str>) -> Vec<HostLine> {
 }
 
 /// Slurm's `4(x3),2`: 4, 4, 4, 2.
-fn repeated(text: &str) -> Result<Vec<u32>, String> {
+fn repeated(text: &str) -> Result<Vec<u32>, ListError> {
     let mut counts = Vec::new();
     for item in text.split(',') {
         let (count, times) = match item.split_once("(x") {
@@ -69,14 +82,14 @@ fn repeated(text: &str) -> Result<Vec<u32>, String> {
             None => (item, "1"),
         };
         let parsed = count.parse().ok().zip(times.parse().ok());
-        let (count, times): (u32, usize) = parsed.ok_or_else(|| format!("'{item}' is not a number of tasks"))?;
+        let (count, times): (u32, usize) = parsed.ok_or_else(|| ListError::Count(item.to_owned()))?;
         counts.extend(std::iter::repeat_n(count.max(1), times.min(1 << 20)));
     }
     Ok(counts)
 }
 
 /// Slurm's `h[1-3,07-09]-ib,login`, with any number of brackets in a name.
-fn expand(list: &str) -> Result<Vec<String>, String> {
+fn expand(list: &str) -> Result<Vec<String>, ListError> {
     let mut names = Vec::new();
     let mut depth = 0;
     let mut item = String::new();
@@ -89,18 +102,18 @@ fn expand(list: &str) -> Result<Vec<String>, String> {
             item.clear();
         }
     }
-    if depth != 0 || names.is_empty() { Err("not a list of nodes".into()) } else { Ok(names) }
+    if depth != 0 || names.is_empty() { Err(ListError::Nodes) } else { Ok(names) }
 }
 
-fn expand_item(item: &str) -> Result<Vec<String>, String> {
+fn expand_item(item: &str) -> Result<Vec<String>, ListError> {
     let Some((before, rest)) = item.split_once('[') else { return Ok(vec![item.to_owned()]) };
-    let (ranges, after) = rest.split_once(']').ok_or("a bracket is not closed")?;
+    let (ranges, after) = rest.split_once(']').ok_or(ListError::Bracket)?;
     let tails = expand_item(after)?;
     let mut names = Vec::new();
     for range in ranges.split(',') {
         let (first, last) = range.split_once('-').unwrap_or((range, range));
         let bounds = first.parse::<u32>().ok().zip(last.parse::<u32>().ok());
-        let (from, to) = bounds.filter(|(from, to)| from <= to && to - from < 1 << 20).ok_or("not a range of nodes")?;
+        let (from, to) = bounds.filter(|(from, to)| from <= to && to - from < 1 << 20).ok_or(ListError::Range)?;
         for number in from..=to {
             // Leading zeros are part of the name.
             let width = first.len();

@@ -15,6 +15,20 @@ pub struct HostLine {
     pub spare: bool,
 }
 
+/// What is wrong with how a host was named.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum HostError {
+    /// It is no name.
+    #[error("'{0}' is not a host: expected HOST, HOST:SLOTS or USER@HOST")]
+    Name(String),
+    /// It is no number, or none that makes sense.
+    #[error("'{0}' is not a number of slots")]
+    Slots(String),
+    /// A word after the name.
+    #[error("'{0}' is not understood: expected slots=N or spare")]
+    Word(String),
+}
+
 /// More processes than any host could hold; a slip of the finger.
 const SLOT_COUNT_MAX: u32 = 1 << 20;
 
@@ -27,7 +41,7 @@ pub fn parse_list(list: &str) -> Result<Vec<HostLine>, UsageError> {
 /// Reads a host file.
 pub fn read(path: &Path) -> Result<Vec<HostLine>, UsageError> {
     let text = read_text("--hostfile", path)?;
-    let lines = parse(&text).map_err(|(number, why)| at_line("--hostfile", path, number, &why))?;
+    let lines = parse(&text).map_err(|(number, why)| at_line("--hostfile", path, number, &why.to_string()))?;
     if lines.is_empty() {
         return Err(UsageError(format!("--hostfile {}: it names no host", path.display())));
     }
@@ -51,7 +65,7 @@ fn meaningful(text: &str) -> impl Iterator<Item = (usize, Vec<&str>)> {
 }
 
 /// A line is `host`, `host:4`, `user@host`, with `slots=4`, `max_slots=4` or `spare` after it; `#` begins a comment.
-fn parse(text: &str) -> Result<Vec<HostLine>, (usize, String)> {
+fn parse(text: &str) -> Result<Vec<HostLine>, (usize, HostError)> {
     let mut lines = Vec::new();
     for (number, words) in meaningful(text) {
         let mut line = parse_host(words[0]).map_err(|why| (number, why))?;
@@ -61,7 +75,7 @@ fn parse(text: &str) -> Result<Vec<HostLine>, (usize, String)> {
                 // More processes than slots are never refused.
                 Some(("max_slots" | "max-slots", count)) => drop(parse_count(count).map_err(|why| (number, why))?),
                 None if *word == "spare" => line.spare = true,
-                _ => return Err((number, format!("'{word}' is not understood: expected slots=N or spare"))),
+                _ => return Err((number, HostError::Word((*word).to_owned()))),
             }
         }
         lines.push(line);
@@ -69,7 +83,7 @@ fn parse(text: &str) -> Result<Vec<HostLine>, (usize, String)> {
     Ok(lines)
 }
 
-pub(super) fn parse_host(text: &str) -> Result<HostLine, String> {
+pub(super) fn parse_host(text: &str) -> Result<HostLine, HostError> {
     let (user, rest) = match text.split_once('@') {
         Some((user, rest)) => (Some(user.to_owned()), rest),
         None => (None, text),
@@ -81,16 +95,16 @@ pub(super) fn parse_host(text: &str) -> Result<HostLine, String> {
     };
     let host = HostName { user, name: name.to_owned() };
     if !host.is_sound() {
-        return Err(format!("'{text}' is not a host: expected HOST, HOST:SLOTS or USER@HOST"));
+        return Err(HostError::Name(text.to_owned()));
     }
     let slot_count = count.map(parse_count).transpose()?;
     Ok(HostLine { name: host, slot_count, spare: false })
 }
 
-pub(super) fn parse_count(text: &str) -> Result<u32, String> {
+pub(super) fn parse_count(text: &str) -> Result<u32, HostError> {
     match text.parse() {
         Ok(count) if (1..=SLOT_COUNT_MAX).contains(&count) => Ok(count),
-        _ => Err(format!("'{text}' is not a number of slots")),
+        _ => Err(HostError::Slots(text.to_owned())),
     }
 }
 
