@@ -44,7 +44,7 @@ static long memory_kib(void)
     return total;
 }
 
-/* Of so many things, unless the pages that they share with others are more. */
+/* The least that is counted, unless the pages that they share with others are more. */
 static void say_memory_of_each(double kib, int count)
 {
     if (count >= COUNTED_MIN)

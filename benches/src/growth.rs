@@ -173,7 +173,7 @@ impl Bench<'_> {
     }
 }
 
-/// Takes in what `growth.c` printed of so many.
+/// Takes in what `growth.c` printed of this many.
 fn note(found: &mut Beside, library: usize, count: u32, text: &str) -> Result<()> {
     for (name, value, unit) in figures(text)? {
         let unit = match unit.as_str() {

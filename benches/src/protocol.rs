@@ -14,7 +14,7 @@ use std::hint::black_box;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// The goal: so much for each message, and one nanosecond more for so many bytes.
+/// The goal: a time for each message, and the bytes that may take one nanosecond more.
 const GOAL_NS: f64 = 150.0;
 const GOAL_BYTES_PER_NS: f64 = 20.0;
 

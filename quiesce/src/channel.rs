@@ -149,7 +149,7 @@ impl Outbox {
         self.log.iter().rev().any(|logged| !logged.unacked.without(others).is_empty())
     }
 
-    /// Keeps what is in the log for a newcomer as well.
+    /// Keeps what is in the log for a newcomer too.
     pub(crate) fn pin(&mut self, newcomer: ReplicaIndex) {
         self.cursors[usize::from(newcomer.0)] = Cursor::default();
         for logged in self.log.iter_mut().filter(|logged| logged.payload.is_some()) {

@@ -35,7 +35,7 @@ impl Lag {
         self.siblings.iter().any(|(_, behind)| *behind == stream)
     }
 
-    /// So many outcomes of a stream are known and not asked for. Whether that is news for the leader.
+    /// `count` outcomes of a stream are known and not asked for. Whether that is news for the leader.
     pub(crate) fn learned(&mut self, stream: StreamId, waiting: u64) -> bool {
         let is_news = waiting > BEHIND && !self.own.contains(&stream);
         if is_news {

@@ -11,7 +11,7 @@
 //! A majority has more than half of the weight of all votes. Without copies each replica weighs one. Replicas that
 //! share an image which nothing has vouched for ([`Kinship`]) weigh one together while they agree: one fault in that
 //! image explains all of them. So a copy and its source never outvote a replica that has nothing in common with them,
-//! and whoever is named is contradicted by more faults than his own.
+//! and a replica that is named is contradicted by more faults than his own.
 
 use redrt_types::{Digest, Kinship, ReplicaIndex, ReplicaSet};
 

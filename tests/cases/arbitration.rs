@@ -120,7 +120,7 @@ fn copies_that_nobody_needs_are_in_nobodys_way() {
     }
 }
 
-/// Whoever dies before there is a verdict, nothing hangs and nobody is named who is sound.
+/// If any replica dies before there is a verdict, nothing hangs and no sound one is named.
 #[test]
 fn replicas_that_die_while_others_judge_do_no_harm() {
     for victim in ["1.0", "0.0", "2.1"] {

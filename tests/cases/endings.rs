@@ -123,7 +123,7 @@ fn a_deadlock_ends_the_job_and_says_who_waits_for_what() {
 
 #[test]
 fn a_deadlock_in_a_collective_says_who_has_not_come() {
-    // After so many collectives a communicator of one host has a board.
+    // After this many collectives a communicator of one host has a board.
     let source = r#"
         #include <mpi.h>
         int main(int argc, char **argv) {

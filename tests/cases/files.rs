@@ -1,4 +1,4 @@
-//! Files: what is written once must be there once, whoever dies in the midst of it.
+//! Files: what is written once must be there once, whichever replica dies in the midst of it.
 
 use redrt_tests::{Job, Program, Random, compile_source};
 

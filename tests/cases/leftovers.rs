@@ -1,4 +1,4 @@
-//! Nothing of a job is left, whoever of those that end it is killed or stopped.
+//! Nothing of a job is left, whichever of those that end it is killed or stopped.
 
 use redrt_tests::{Job, Running, compile_source};
 

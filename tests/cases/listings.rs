@@ -1,4 +1,4 @@
-//! Listings of directories: what a replicated program is shown is the same in all replicas of a rank, whoever dies,
+//! Listings of directories: what a replicated program is shown is the same in all replicas of a rank, whichever dies,
 //! while files come and go.
 
 use redrt_tests::{Ended, Job, Random, compile, prefix};

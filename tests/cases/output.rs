@@ -116,7 +116,7 @@ fn text_goes_on_where_a_lost_leader_stopped() {
     }
 }
 
-/// `printing` with so many lines; its late replica begins when `may_begin` has returned.
+/// `printing` with this many lines; its late replica begins when `may_begin` has returned.
 #[track_caller]
 fn with_a_late_replica(degree: u16, line_count: usize, may_begin: impl FnOnce(&redrt_tests::Running)) -> Ended {
     let directory = tempfile::tempdir().expect("the temporary directory can be written");

@@ -1,4 +1,4 @@
-//! POSIX files: what a replicated program leaves is what it leaves when it runs alone, whoever dies.
+//! POSIX files: what a replicated program leaves is what it leaves when it runs alone, whichever replica dies.
 
 use redrt_tests::{Ended, Job, Random, compile, compile_case, compile_source, prefix};
 use std::collections::BTreeMap;

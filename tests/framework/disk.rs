@@ -25,7 +25,7 @@ fn or_say<T>(made: Result<T, String>) -> Option<T> {
 }
 
 impl Disk {
-    /// One of so many bytes, in memory; none, with the reason printed, where none can be mounted.
+    /// One of this size in bytes, in memory; none, with the reason printed, where none can be mounted.
     #[must_use]
     pub fn small(byte_count: usize) -> Option<Self> {
         let place = tempfile::tempdir().expect("the temporary directory can be written");
@@ -66,7 +66,7 @@ impl Disk {
         std::fs::remove_file(self.path("filler")).expect("it was filled");
     }
 
-    /// From now on whoever writes to it waits.
+    /// From now on writers wait.
     pub fn freeze(&mut self) {
         run(&["fsfreeze", "--freeze", &self.shown()]).expect("it can be frozen");
         self.is_frozen = true;
@@ -87,7 +87,7 @@ impl Disk {
 impl Drop for Disk {
     fn drop(&mut self) {
         self.thaw();
-        // Whoever still has a file open there does not keep it.
+        // Files that are still open there do not keep it.
         let _ = run(&["umount", "--lazy", &self.shown()]);
     }
 }

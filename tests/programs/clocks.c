@@ -1,5 +1,5 @@
 /* Messages made of what differs between processes: clocks and random bytes. Replicas that read them for themselves
- * would be reported. Also: no clock goes back, whoever reads it. Usage: clocks [ROUNDS] */
+ * would be reported. Also: no clock goes back, in any replica. Usage: clocks [ROUNDS] */
 #define _GNU_SOURCE
 #include "check.h"
 #include <fcntl.h>

@@ -215,7 +215,7 @@ static void test_shared(void)
     MPI_File_close(&file);
 }
 
-/* Cells that ranks overwrite in turn. Whoever has the token reads what the one before has written, then writes and passes it on. */
+/* Cells that ranks overwrite in turn. The rank with the token reads what the one before has written, then writes and passes it on. */
 static void test_turns(void)
 {
     int token = 0, cell, turns = 6 * size;

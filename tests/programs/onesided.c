@@ -120,7 +120,7 @@ static void locks(int turns)
         CHECK(ticket >= 0 && ticket < (long)turns * size);
         sum += ticket;
     }
-    /* One after the other takes the place and leaves it: whoever finds somebody there tries again. */
+    /* One after the other takes the place and leaves it: one that finds another there tries again. */
     do {
         MPI_Compare_and_swap(&me, &nobody, &before, MPI_LONG, 0, 2, win);
         MPI_Win_flush(0, win);

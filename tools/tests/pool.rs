@@ -131,7 +131,7 @@ impl Drop for Site {
     }
 }
 
-/// One that is free now, and after a restart: not of those that the kernel gives to whoever connects somewhere.
+/// One that is free now, and after a restart: not of those that the kernel gives to outgoing connections.
 fn free_address() -> SocketAddr {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     let begin = std::process::id() as u16 % 400 * 25;

@@ -194,7 +194,7 @@ fn restore_timers(block: &Block) {
             unsafe { syscall(libc::SYS_exit_group, LOST, 0, 0, 0) };
         }
     }
-    // SAFETY: - as above.
+    // SAFETY: - touches no memory.
     unsafe { syscall(libc::SYS_prctl, PR_TIMER_CREATE_RESTORE_IDS, 0, 0, 0) };
 }
 

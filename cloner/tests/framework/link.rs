@@ -19,7 +19,7 @@ pub enum Fault {
     Flip(u64, u8),
     /// Nothing moves any more, in either direction.
     Hold(u64),
-    /// All connections end when so many bytes have come back from the destination.
+    /// All connections end when this many bytes have come back from the destination.
     CutBack(u64),
 }
 
@@ -36,7 +36,7 @@ struct State {
     returned: AtomicU64,
     struck: AtomicBool,
     kept: Mutex<Vec<u8>>,
-    /// To be done when so many bytes are about to go to the destination.
+    /// To be done when this many bytes are about to go to the destination.
     action: Mutex<Option<(u64, Action)>>,
 }
 
@@ -49,7 +49,7 @@ impl Link {
         Self::with(host, fault, None)
     }
 
-    /// A link to `host` that does something when so many bytes have gone there, before any more go.
+    /// A link to `host` that does something when this many bytes have gone there, before any more go.
     #[must_use]
     pub fn doing(host: &str, at: u64, action: impl FnOnce() + Send + 'static) -> Self {
         Self::with(host, Fault::None, Some((at, Box::new(action))))

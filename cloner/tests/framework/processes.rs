@@ -178,7 +178,7 @@ impl Source {
         Self::from_command(command)
     }
 
-    /// Starts a program that makes itself clonable, and refuses so many cuts first.
+    /// Starts a program that makes itself clonable, and refuses this many cuts first.
     #[must_use]
     pub fn start_embedder(program: &Path, refusals: u32) -> Self {
         let mut command = command_for(program, None);

@@ -31,7 +31,7 @@ fn note(event: &'static str) {
     RUNTIME.events.lock().unwrap().push(event);
 }
 
-/// So many cuts are refused before one is allowed: $EMBEDDER_REFUSALS.
+/// How many cuts are refused before one is allowed: $EMBEDDER_REFUSALS.
 static REFUSALS: AtomicU32 = AtomicU32::new(0);
 
 unsafe extern "C" fn before_cut(_: *mut c_void, _: u32) -> i32 {

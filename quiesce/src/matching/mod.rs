@@ -33,7 +33,7 @@ use rustc_hash::FxHashMap;
 use std::hash::{Hash, Hasher};
 use unexpected::UnexpectedQueue;
 
-/// Queues up to this depth are scanned; longer ones are kept in bins as well.
+/// Queues up to this depth are scanned; longer ones are also kept in bins.
 const LINEAR_LIMIT: usize = 64;
 
 /// Who chooses the sources of `MPI_ANY_SOURCE` receives.

@@ -28,7 +28,7 @@ pub(super) fn is_open(process: &Process) -> bool {
     process.reports.iter().any(is_open)
 }
 
-/// Whether a corrupt replica was the only one of its rank while its message was on its way: whoever believed it goes a
+/// Whether a corrupt replica was the only one of its rank while its message was on its way: a receiver that believed it goes a
 /// way of his own.
 pub(super) fn is_believed(simulation: &Simulation) -> bool {
     let has_sent = |corrupt: ReplicaId| simulation.process(corrupt).corrupted.is_some();

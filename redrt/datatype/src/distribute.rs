@@ -181,7 +181,7 @@ fn share(dimension: usize, length: i64, distribution: Distribution, place: (i64,
         Distribution::Cyclic(None) => 1,
         Distribution::Block(Some(argument)) | Distribution::Cyclic(Some(argument)) => argument,
     };
-    // Beyond 64 bits is beyond the end as well.
+    // What is beyond 64 bits is beyond the end.
     let (first, step) = (coordinate.saturating_mul(block), process_count.saturating_mul(block));
     Ok(Dimension::blocks(length, first, block, step))
 }

@@ -1,5 +1,5 @@
 //! What can be said of a payload that is not what it should be: it is kept until the right one has come, and compared;
-//! or, when nobody knows which one is right, `redrun` is told of it, who hears of the other as well.
+//! or, when nobody knows which one is right, `redrun` is told of it, and hears of the other too.
 //!
 //! A payload that the program has already (deferred verification) is not looked at.
 

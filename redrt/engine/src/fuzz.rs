@@ -1,6 +1,6 @@
 //! A whole job of engines in one process, one of whose replicas is corrupt: it sends what it should, and anything else.
 //!
-//! No engine may panic, write beside a receive's buffer, or take memory that nobody sent bytes for. Whoever is refused
+//! No engine may panic, write beside a receive's buffer, or take memory that nobody sent bytes for. A sender that is refused
 //! is taken out of the view, as `redrun` would do, and the others go on.
 
 use super::link::{Identity, Links};
@@ -139,7 +139,7 @@ fn with_segment<T>(run: impl FnOnce(Segment) -> T) -> T {
     static SEGMENT: Mutex<Option<Segment>> = Mutex::new(None);
     let mut segment = SEGMENT.lock().unwrap_or_else(PoisonError::into_inner);
     let segment = *segment.get_or_insert_with(|| Segment::fresh(PROCESSES_MAX));
-    // SAFETY: - the mapping has so many bytes, and no engine of an earlier case uses it any more.
+    // SAFETY: - the mapping has this length, and no engine of an earlier case uses it any more.
     unsafe { std::ptr::write_bytes(segment.start(), 0, Segment::bytes(PROCESSES_MAX)) };
     run(segment)
 }

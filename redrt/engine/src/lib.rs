@@ -247,7 +247,7 @@ const ROUNDS_IN_A_ROW: u32 = 8;
 pub enum Outlook<T> {
     /// What it has waited for.
     Done(T),
-    /// Not before so many more operations are complete, at least one.
+    /// Not before this many more operations are complete, at least one.
     Complete(u64),
     /// Perhaps something else has to happen.
     Open,
@@ -275,7 +275,7 @@ impl Wanted {
     }
 
     /// How many are missing when `completions` operations are complete. At least one: who has come further by itself
-    /// must take in what others have sent as well.
+    /// must also take in what others have sent.
     fn missing(&self, completions: u64) -> u64 {
         self.completions.saturating_sub(completions).max(1)
     }
@@ -296,7 +296,7 @@ impl Wanted {
     }
 
     /// Whether a look is worth it when `completions` operations are complete. While there is progress, it waits for as
-    /// many as it was told of: operations that nobody has asked for count as well.
+    /// many as it was told of: operations that nobody has asked for count too.
     fn is_due(&self, completions: u64, progressed: bool) -> bool {
         self.is_open || completions >= self.completions || !progressed && completions != self.seen
     }
@@ -336,7 +336,7 @@ impl Engine {
 }
 
 /// The engine, locked. Letting go of it wakes the thread that sleeps on the transports if that may now have what it
-/// waits for, say a message of another thread of this process, or must wait for another link as well.
+/// waits for, say a message of another thread of this process, or must also wait for another link.
 pub struct Locked<'a> {
     engine: Guard<'a, Engine>,
     sleeper: &'a Sleeper,

@@ -128,7 +128,7 @@ pub struct Target {
     pub scatter: Option<Box<dyn Scatter>>,
 }
 
-// SAFETY: - the pointer is to memory that the application has lent until the request completes; whoever holds the
+// SAFETY: - the pointer is to memory that the application has lent until the request completes; the holder of the
 //           engine's lock writes to it.
 unsafe impl Send for Target {}
 
@@ -179,7 +179,7 @@ impl Target {
                 // SAFETY: - the caller vouches for the buffer.
                 let mut packed = unsafe { scatter.gather(self.start, length) };
                 packed[byte] ^= mask;
-                // SAFETY: as above.
+                // SAFETY: the caller vouches for the buffer, which is as it was when its bytes were gathered.
                 unsafe { scatter.scatter(self.start, 0, &packed) };
             }
         }

@@ -40,7 +40,7 @@ impl Engine {
         }
     }
 
-    /// Takes frames out of one ring, a few at most, until so many operations are complete; `false` when no ring has
+    /// Takes frames out of one ring, a few at most, until `enough` operations are complete; `false` when no ring has
     /// any.
     pub(super) fn receive_from_rings(&mut self, enough: u64) -> bool {
         let Some(from) = self.links.inbox().and_then(Inbox::next_sender) else { return false };

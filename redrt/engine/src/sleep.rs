@@ -42,7 +42,7 @@ pub const SPIN_POLLS_SHARED: u32 = 4;
 /// Yields without success before a process that shares its core goes to sleep …
 const YIELDS_SHARED: u32 = 24;
 
-/// … but for so many times half as many, as long as nobody else has used the core meanwhile: to sleep and be woken
+/// … but this many times half of that, as long as nobody else has used the core meanwhile: to sleep and be woken
 /// takes longer than most waits.
 const ALONE_MAX: u32 = 40;
 
@@ -117,7 +117,7 @@ pub enum Bed {
     Futex(&'static AtomicU32),
     /// These sockets.
     Poll(Vec<libc::pollfd>),
-    /// Whoever simulates this process wakes it.
+    /// The simulation of this process wakes it.
     #[cfg(any(test, feature = "simulation"))]
     Simulated,
 }

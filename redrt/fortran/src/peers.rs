@@ -52,19 +52,19 @@ fn neighbors(comm: Comm) -> (usize, usize) {
         Own::UNDEFINED => {}
         DIST_GRAPH => {
             let mut weighted = 0;
-            // SAFETY: - as above.
+            // SAFETY: - the pointers are to locals.
             unsafe { PMPI_Dist_graph_neighbors_count(comm, &mut sources, &mut destinations, &mut weighted) };
         }
         GRAPH => {
             let mut rank = 0;
-            // SAFETY: - as above.
+            // SAFETY: - the pointers are to locals.
             unsafe { PMPI_Comm_rank(comm, &mut rank) };
-            // SAFETY: - as above.
+            // SAFETY: - the pointers are to locals.
             unsafe { PMPI_Graph_neighbors_count(comm, rank, &mut sources) };
             destinations = sources;
         }
         _ => {
-            // SAFETY: - as above.
+            // SAFETY: - the pointers are to locals.
             unsafe { PMPI_Cartdim_get(comm, &mut sources) };
             // Two in each dimension.
             sources *= 2;

@@ -163,7 +163,8 @@ impl Copied {
         for (place, element) in section.places().zip(self.copy.chunks_exact(section.element_length)) {
             // SAFETY: - an element of the section, as its descriptor has it.
             let target = unsafe { section.base.byte_offset(place) };
-            // SAFETY: - as above; the copy is memory of its own.
+            // SAFETY: - target is an element of the section, of this length.
+            //         - the copy is memory of its own, so they do not overlap.
             unsafe { std::ptr::copy_nonoverlapping(element.as_ptr(), target.cast(), element.len()) };
         }
     }

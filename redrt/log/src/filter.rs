@@ -48,7 +48,7 @@ impl FromStr for Filter {
     fn from_str(text: &str) -> Result<Self, FilterError> {
         let mut filter = Self { parts: Vec::new(), others: LevelFilter::OFF };
         let level = |word: &str| match word {
-            // `LevelFilter` takes numbers and nothing at all as well.
+            // `LevelFilter` also takes numbers, and an empty word.
             "error" | "warn" | "info" | "debug" | "trace" | "off" => word.parse().ok(),
             _ => None,
         };

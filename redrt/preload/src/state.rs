@@ -113,7 +113,7 @@ fn read_environment() -> bool {
     true
 }
 
-/// The value of an environment variable. Not `getenv`, which the application may interpose as well.
+/// The value of an environment variable. Not `getenv`, which the application may interpose.
 fn variable(name: &CStr) -> Option<&'static CStr> {
     // SAFETY: environ is a null-terminated array or null; it is read before the application can change it.
     let mut entry = unsafe { environ };

@@ -50,7 +50,7 @@ struct Passport {
     internal: Cell<bool>,
 }
 
-// SAFETY: whoever has set `taken` is the only one to touch the cells, until it clears it.
+// SAFETY: only the thread that has set `taken` touches the cells, until it clears it.
 unsafe impl Sync for Passport {}
 
 /// Threads that have been created and not yet begun. One that finds no place waits for the others to begin.

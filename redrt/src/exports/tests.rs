@@ -182,7 +182,7 @@ thread_local! {
 unsafe extern "C" fn remember(handle: *mut usize, code: *mut c_int) {
     // SAFETY: - the library passes two valid pointers.
     SEEN.set(Some(unsafe { (*handle, *code) }));
-    // SAFETY: - as above.
+    // SAFETY: - the library passes two valid pointers.
     unsafe { *code = 0 };
 }
 
@@ -197,7 +197,7 @@ fn error_handlers_are_called_with_the_handle_and_the_code() {
     let Errhandler::User(user) = &*errhandler else { panic!("{errhandler:?}") };
     assert_eq!(user.call(Scope::Comm(CommHandle::WORLD), MPI_ERR_RANK), 0);
     assert_eq!(SEEN.take(), Some((257, MPI_ERR_RANK)));
-    // The program holds it twice and frees it twice; whoever uses it keeps it.
+    // The program holds it twice and frees it twice; those who use it keep it.
     assert_eq!(handle_of(&errhandler), handle);
     free(handle).unwrap();
     free(handle).unwrap();

@@ -158,7 +158,7 @@ fn flip_memory(drawn: u64) -> Option<(u64, u32, program_memory::Kind)> {
     let wanted = drawn.checked_rem(used)?;
     let (at, region) = words().filter(|(at, _)| value(*at) != 0).nth(wanted as usize)?;
     let bit = (drawn >> 58) as u32;
-    // SAFETY: - mapped writable, as above.
+    // SAFETY: - mapped writable a moment ago, and still there: see the reads above.
     //         - that it disturbs the program is its purpose.
     unsafe { (at as *mut u64).write_volatile(value(at) ^ 1 << bit) };
     Some((at, bit, region.kind))

@@ -35,7 +35,7 @@ impl Buffer {
         Ok(self.file_bytes(view)?.div_ceil(view.element_size()) as i64)
     }
 
-    /// The same if only so many bytes of memory were filled.
+    /// The same if only this many bytes of memory were filled.
     fn elements_of(&self, view: &View, moved: u64) -> Result<i64> {
         let bytes = match view.representation.uniform(&self.datatype)? {
             Some((file, memory)) => moved / memory * file + moved % memory,

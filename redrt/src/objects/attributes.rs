@@ -245,7 +245,7 @@ mod tests {
     ) -> c_int {
         // SAFETY: - the library passes two valid out pointers.
         unsafe { copied.cast::<usize>().write(value.addr() + 1) };
-        // SAFETY: - as above.
+        // SAFETY: - the library passes two valid out pointers.
         unsafe { flag.write(1) };
         0
     }

@@ -15,7 +15,7 @@ pub type Found = Result<(i64, Vec<u8>), c_int>;
 pub struct Author(Option<u32>);
 
 impl Author {
-    /// Whether another process did, so that it may have made the change as well. In a copy its source is another.
+    /// Whether another process did, so that it may have made the change too. In a copy its source is another.
     pub fn is_another(self) -> bool {
         self.0 != Some(descriptors::epoch())
     }

@@ -36,7 +36,7 @@ fn memory_of(call: &Call) -> Vec<libc::iovec> {
     if call.count == 0 {
         return Vec::new();
     }
-    // SAFETY: - the program vouches for so many stretches.
+    // SAFETY: - the program vouches for `count` stretches.
     unsafe { std::slice::from_raw_parts(call.vector, call.count) }.to_vec()
 }
 

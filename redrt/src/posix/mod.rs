@@ -11,7 +11,7 @@
 //! changes the file system is an output, so it is committed like one: it is done only when all siblings hold every
 //! decision made before. So at most one change is done that its siblings do not know of when a leader dies, and it is
 //! the one that its successor comes to next. The successor does it again, and each is made so that twice is once: bytes
-//! are written at a position that was agreed, a name is looked at first (agreed), and whoever finds it changed after
+//! are written at a position that was agreed, a name is looked at first (agreed), and a replica that finds it changed after
 //! that knows that its predecessor did it.
 //!
 //! A follower has another descriptor under the same number, of memory that nobody reads. The file is opened there when

@@ -8,7 +8,7 @@
 //!   with O_EXCL: make a file of a name of our own ─▶ link it to the name ─▶ remove the other name
 //! ```
 //! To make a file that must not be there is not the same when it is done twice. But a link fails if there is something,
-//! also when two ranks are after the same name, and whoever finds something there can tell whether it is what its
+//! also when two ranks are after the same name, and a replica that finds something there can tell whether it is what its
 //! predecessor has linked.
 
 use super::agree::{Author, Found, errno, observe, outcome, perform};
@@ -184,7 +184,7 @@ fn open_exclusively(
     let own = paths::as_c(&own_name(path));
     let flags = call.flags & !libc::O_APPEND;
     let opened = perform(|| Err(libc::EIO), || keep(link_new(&own, name, flags, call.mode, author)));
-    // That it is gone already is as well.
+    // ENOENT is fine: it was already unlinked.
     // SAFETY: - the name ends with NUL.
     let _ = perform(|| Ok((0, Vec::new())), || outcome(unsafe { libc::unlink(own.as_ptr()) }.into()));
     opened

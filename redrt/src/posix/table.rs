@@ -267,7 +267,7 @@ pub fn set_flags(fd: RawFd, flags: c_int) -> Outcome {
 
 fn forget_kept(path: &Path) {
     let path = paths::as_c(path);
-    // That it is gone already is as well.
+    // ENOENT is fine: it was already unlinked.
     let _ = perform(
         || Ok((0, Vec::new())),
         // SAFETY: - path ends with NUL.

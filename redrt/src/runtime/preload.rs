@@ -53,13 +53,13 @@ fn functions() -> Option<&'static Functions> {
         Some(Functions {
             // SAFETY: - the preloaded library exports a function of this type under this name.
             install: unsafe { std::mem::transmute::<*mut c_void, InstallFunction>(install) },
-            // SAFETY: - as above.
+            // SAFETY: - the preloaded library exports a function of this type under this name.
             internal: unsafe { std::mem::transmute::<*mut c_void, InternalFunction>(internal) },
-            // SAFETY: - as above.
+            // SAFETY: - the preloaded library exports a function of this type under this name.
             number: unsafe { std::mem::transmute::<*mut c_void, NumberFunction>(number) },
-            // SAFETY: - as above.
+            // SAFETY: - the preloaded library exports a function of this type under this name.
             files: unsafe { std::mem::transmute::<*mut c_void, FilesFunction>(files) },
-            // SAFETY: - as above.
+            // SAFETY: - the preloaded library exports a function of this type under this name.
             spare: unsafe { std::mem::transmute::<*mut c_void, SpareFunction>(spare) },
         })
     };
@@ -82,7 +82,7 @@ pub fn install(hooks: Option<&'static Hooks>) {
 /// Lets this function answer calls about files, or none. Whether that goes for streams as well, if the library is
 /// there.
 pub fn install_files(answer: Option<Answer>) -> Option<bool> {
-    // SAFETY: - the function stays for good, as above.
+    // SAFETY: the function stays for good, for this library is never unloaded.
     functions().map(|functions| unsafe { (functions.files)(answer) })
 }
 

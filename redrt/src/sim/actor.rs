@@ -169,7 +169,7 @@ impl Actor {
         self.shared.is_lost.store(true, Ordering::Relaxed);
     }
 
-    /// It is lost when it has come so many steps further, at least one.
+    /// It is lost after this many further steps, at least one.
     pub fn lose_after(&self, steps: u64) {
         self.shared.steps_left.store(steps, Ordering::Relaxed);
     }

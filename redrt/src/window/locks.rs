@@ -67,7 +67,7 @@ mod tests {
         let mut locks = Locks::default();
         assert!(locks.request(0, false) && locks.request(1, false));
         assert!(!locks.request(2, true));
-        assert!(!locks.request(3, false), "whoever waits longer comes first");
+        assert!(!locks.request(3, false), "the one that waits longer comes first");
         assert!(locks.waits(2) && locks.waits(3) && !locks.waits(0));
         assert_eq!(locks.release(0), Some(vec![]));
         assert_eq!(locks.release(1), Some(vec![2]));

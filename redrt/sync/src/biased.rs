@@ -145,7 +145,7 @@ impl<'a, T> Guard<'a, T> {
     /// # Panics
     /// On the fast way itself.
     pub fn set_bias(this: &mut Self, bias: bool) {
-        assert!(this.has_mutex(), "a bias is changed by whoever has the mutex");
+        assert!(this.has_mutex(), "a bias is changed by the holder of the mutex");
         if bias == this.lock.bias.load(Ordering::Relaxed) {
             return;
         }
@@ -227,7 +227,7 @@ mod tests {
     }
 
     fn total(lock: &Biased<Count>) -> u32 {
-        // SAFETY: - as above.
+        // SAFETY: - the lock is held while the closure runs.
         lock.lock().with(|count| unsafe { *count })
     }
 
@@ -285,14 +285,14 @@ mod tests {
                 let theirs = (lock.clone(), condvar.clone());
                 let wait = |lock: &Biased<Count>, condvar: &Condvar| {
                     let mut guard = lock.lock();
-                    // SAFETY: - as above.
+                    // SAFETY: - the guard holds the lock while the closure runs.
                     while guard.with(|count| unsafe { *count }) == 0 {
                         guard = guard.wait(condvar);
                     }
                 };
                 let call = |lock: &Biased<Count>, condvar: &Condvar| {
                     let guard = lock.lock();
-                    // SAFETY: - as above.
+                    // SAFETY: - the guard holds the lock while the closure runs.
                     guard.with_mut(|count| unsafe { *count = 1 });
                     condvar.notify_all();
                 };

@@ -184,7 +184,7 @@ mod tests {
         while !has_posted(board, member, number) {
             thread::yield_now();
         }
-        // SAFETY: - as above.
+        // SAFETY: - loom finds it if somebody writes it meanwhile.
         board.cells[member][cell(number)].1.with(|place| unsafe { *place })
     }
 
@@ -220,7 +220,7 @@ mod tests {
         broadcast(write_at_once);
     }
 
-    /// Each part is done once, and whoever waits for the end sees all of them.
+    /// Each part is done once, and a thread that waits for the end sees all of them.
     #[test]
     fn parts_are_done_once_by_whoever_has_time() {
         const TOTAL: u64 = 3;
@@ -241,7 +241,7 @@ mod tests {
                 thread::yield_now();
             }
             for (part, place) in work.1.iter().enumerate() {
-                // SAFETY: - as above.
+                // SAFETY: - loom finds it if a part is not over.
                 assert_eq!(place.with(|place| unsafe { *place }), part as u64 + 1);
             }
             helper.join().unwrap();

@@ -47,7 +47,7 @@ pub struct Writing {
     lap: u64,
     produced: u64,
     consumed_seen: u64,
-    /// From `offset` on, so many bytes whose lines begin with zeros. Where no record begins or ends at the end of the
+    /// From `offset` on, the number of bytes whose lines begin with zeros. Where no record begins or ends at the end of the
     /// ring.
     clear: usize,
     broken: bool,
@@ -210,7 +210,7 @@ impl Reading {
         M::CAPACITY - self.offset
     }
 
-    /// The record at the front has so many bytes, at most [`Reading::space_max`]: so many [`Reading::consume`] gives
+    /// The record at the front has this many bytes, at most [`Reading::space_max`], which [`Reading::consume`] gives
     /// back.
     #[inline]
     pub fn found(&mut self, bytes: usize) {

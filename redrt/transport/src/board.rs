@@ -372,7 +372,7 @@ impl Board {
             // It has its own.
             let own = Entry { length: piece.len() as u64, place: MESSAGE };
             let entry = if member == self.rank { own } else { self.put(number, *piece, &mut room) };
-            // SAFETY: - this member's own cell or annex, which nobody reads now; there is room for so many: checked above.
+            // SAFETY: - this member's own cell or annex, which nobody reads now; there is room for them: checked above.
             unsafe { entries.add(member).write_unaligned(entry) };
         }
     }

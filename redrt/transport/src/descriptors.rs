@@ -108,7 +108,7 @@ pub fn next_epoch() {
 
 /// Puts the socket `from` in the place of the descriptor `to`, which stays the library's own.
 pub fn replace(to: RawFd, from: &impl AsRawFd) -> io::Result<()> {
-    // SAFETY: - takes any numbers; whoever has `to` goes on with what is there now.
+    // SAFETY: - takes any numbers; the owner of `to` goes on with what is there now.
     if unsafe { libc::dup3(from.as_raw_fd(), to, libc::O_CLOEXEC) } < 0 {
         Err(io::Error::last_os_error())
     } else {

@@ -203,7 +203,7 @@ fn with_segment<T>(run: impl FnOnce(Segment, &mut [u64]) -> T) -> T {
         let segment = Segment::fresh(2);
         Shared(segment, segment.start().cast())
     });
-    // SAFETY: - the mapping has so many words and is never removed; the machines under test touch it only through
+    // SAFETY: - the mapping has that many words and is never removed; the machines under test touch it only through
     //           atomics and raw pointers, on this thread, never while the slice is used.
     let all = unsafe { std::slice::from_raw_parts_mut(*start, words) };
     all.fill(0);
@@ -233,7 +233,7 @@ fn receive(inbox: &mut Inbox, bounds: std::ops::Range<usize>) -> Option<bool> {
     assert_eq!(header.check(), Ok(kind));
     let length = header.digest_bytes() + header.body_bytes();
     assert!(length <= FRAME_BYTES_MAX && bounds.contains(&(start as usize)) && start as usize + length <= bounds.end);
-    // SAFETY: - the record holds so many bytes, as was just checked against the mapping.
+    // SAFETY: - the record holds that many bytes, as was just checked against the mapping.
     let bytes = unsafe { std::slice::from_raw_parts(start, length) };
     std::hint::black_box(bytes.iter().map(|byte| u64::from(*byte)).sum::<u64>());
     consumer.consume();
@@ -333,7 +333,7 @@ fn a_ring_is_written_over_while_it_is_read() {
         let mut refused = 0;
         while refused < 40 {
             for word in ring.clone() {
-                // SAFETY: - as above.
+                // SAFETY: - a word of the segment, which is never unmapped.
                 unsafe { &*(start as *const AtomicU64).add(word) }.store(0, Ordering::Relaxed);
             }
             let mut producer = Producer::new(segment, PEER, ME);

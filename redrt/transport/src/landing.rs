@@ -152,7 +152,7 @@ mod tests {
         // SAFETY: - the arrays outlive the landings.
         let old = unsafe { landings.insert(first.as_mut_ptr(), 8, 1, PEER) };
         landings.remove(old);
-        // SAFETY: - as above.
+        // SAFETY: - the array outlives the landings.
         let new = unsafe { landings.insert(second.as_mut_ptr(), 8, 2, PEER) };
         assert_eq!(landings.write(PEER, old, 0, &[9; 8]), Ok(()));
         assert_eq!(landings.write(PEER, new, 0, &[7; 4]), Ok(()));

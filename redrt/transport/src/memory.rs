@@ -98,7 +98,7 @@ impl Region {
         if self.length == 0 {
             return read(&[]);
         }
-        // SAFETY: - valid for reads: promised to `new`; nobody writes them during the call, because whoever holds the
+        // SAFETY: - valid for reads: promised to `new`; nobody writes them during the call, because the holder of the
         //           region is the one who would.
         read(unsafe { std::slice::from_raw_parts(self.start, self.length) })
     }
@@ -195,7 +195,7 @@ impl Scratch {
     #[inline]
     pub fn bytes(&self) -> &[u8] {
         let start = Self::start(self.words.as_ptr().cast_mut());
-        // SAFETY: - so many bytes of the vector, behind the first that is aligned; who has a region has the scratch for itself.
+        // SAFETY: - these bytes of the vector are behind the first that is aligned; who has a region has the scratch for itself.
         unsafe { std::slice::from_raw_parts(start, self.length) }
     }
 

@@ -169,7 +169,7 @@ pub trait Outlet: Send {
     /// What to wait on for more room, or for the loss of the connection. `None` where it wakes the process itself.
     fn waits_on(&self) -> Option<RawFd>;
 
-    /// Whether frames come back over this connection as well.
+    /// Whether frames also come back over this connection.
     fn is_shared(&self) -> bool {
         true
     }

@@ -13,7 +13,7 @@ const RANK_COUNT: u32 = 2;
 /// Rounds of one job: some seconds.
 const ROUNDS_MAX: u64 = 20_000;
 
-/// Compares at least so many messages in each of four ways. What `records` has of earlier runs counts.
+/// Compares at least this many messages in each of four ways. What `records` has of earlier runs counts.
 pub fn measure(messages: u64, records: Option<&Path>, limit: Duration, tell: &dyn Fn(&Calm)) -> Vec<Calm> {
     let known = records.map(|path| std::fs::read_to_string(path).unwrap_or_default()).unwrap_or_default();
     let ways = [2_u16, 3].into_iter().flat_map(|degree| ["strict", "deferred"].map(|verify| (degree, verify)));

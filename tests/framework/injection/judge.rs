@@ -215,7 +215,7 @@ impl Facts<'_> {
     }
 
     /// Somebody else is accused by a majority. In deferred mode those who used something wrong before its verdict are
-    /// wrong as well.
+    /// wrong too.
     fn accuses_another(&self) -> bool {
         let is_certain = self.trial.can_name() && !self.trial.is_deferred();
         let is_other = |value: &Value| value.as_str().is_some_and(|name| name != self.culprit);

@@ -52,7 +52,7 @@ fn resumes(world: &World, me: ReplicaId, before: &View, after: &View, lost: Opti
     outputs.filter(|output| matches!(output, Output::Transmit { frame: Frame::Resume { .. }, .. })).count()
 }
 
-/// One replica dies in a job of so many spheres with two replicas each.
+/// One replica dies in a job of this many spheres with two replicas each.
 fn cost(spheres: u32, fan_out: u32) -> Cost {
     let hosts = (2 * spheres).div_ceil(SLOTS);
     let told = std::iter::once(None).chain((0..hosts).map(Some));

@@ -60,7 +60,7 @@ mod tests {
         let mut text = text.as_bytes().to_vec();
         let mut flips = 0;
         for piece in text.chunks_mut(piece_bytes) {
-            // One is enough: whoever has flipped it forgets it.
+            // One is enough: it is forgotten once it has been flipped.
             if flips == 0 {
                 flips += usize::from(corruption.pass(piece).is_some());
             }

@@ -5,7 +5,7 @@ use redrt_types::ReplicaIndex;
 /// A replica that goes on from an image.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Restored {
-    /// Which.
+    /// The replica.
     pub index: ReplicaIndex,
     /// Bytes that it had printed when its image was taken.
     pub printed_bytes: u64,

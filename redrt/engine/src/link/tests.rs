@@ -164,7 +164,7 @@ fn two_that_have_opened_a_connection_each_share_one() {
         }
         let traffic = two.links.each_ref().map(Links::traffic);
         assert_eq!((traffic[0].0, traffic[0].1), (traffic[1].1, traffic[1].0));
-        // Whoever goes is missed, and looked for where it was read from.
+        // A file that goes is missed, and looked for where it was read from.
         let [mut survivor, dead] = two.links;
         drop(dead);
         survivor.look_at_senders();

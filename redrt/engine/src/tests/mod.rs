@@ -40,7 +40,7 @@ struct Job {
 }
 
 impl Job {
-    /// Two ranks of so many replicas.
+    /// Two ranks of this degree.
     fn new(degree: u16) -> Self {
         let directory = tempfile::tempdir().expect("the temporary directory can be written");
         let world = World::uniform(2, degree);

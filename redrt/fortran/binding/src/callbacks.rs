@@ -257,9 +257,9 @@ macro_rules! predefined {
         ) {
             // SAFETY: - arguments by reference.
             unsafe { *copied = *value };
-            // SAFETY: - as above.
+            // SAFETY: - an argument by reference, which the library passes to write to.
             unsafe { *flag = 1 };
-            // SAFETY: - as above.
+            // SAFETY: - an argument by reference, which the library passes to write to.
             unsafe { *ierror = 0 };
         }
 
@@ -279,7 +279,7 @@ macro_rules! predefined {
         ) {
             // SAFETY: - arguments by reference.
             unsafe { *flag = 0 };
-            // SAFETY: - as above.
+            // SAFETY: - an argument by reference, which the library passes to write to.
             unsafe { *ierror = 0 };
         }
 

@@ -50,7 +50,7 @@ macro_rules! handles_by_c {
 /// There are `length` integers at `values`.
 pub unsafe fn handles<H: Handle>(values: *const c_int, length: impl TryInto<usize>) -> Vec<H> {
     let length = length.try_into().unwrap_or(0);
-    // SAFETY: - index is below length, and the caller promises so many.
+    // SAFETY: - index is below length, and the caller promises an array of that length.
     (0..length).map(|index| H::of_fortran(unsafe { *values.add(index) })).collect()
 }
 
@@ -123,6 +123,6 @@ pub fn unless_in_place<B: Binding>(buffer: *mut c_void, length: usize) -> usize 
 /// # Safety
 /// There are `length` integers at `values`.
 pub unsafe fn widened(values: *const c_int, length: c_int) -> Vec<isize> {
-    // SAFETY: - index is below length, and the caller promises so many.
+    // SAFETY: - index is below length, and the caller promises an array of that length.
     (0..usize::try_from(length).unwrap_or(0)).map(|index| unsafe { *values.add(index) } as isize).collect()
 }

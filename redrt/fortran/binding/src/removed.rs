@@ -26,7 +26,7 @@ macro_rules! removed_procedures {
             // An INTEGER is all the room there is; who needs more calls MPI_GET_ADDRESS.
             // SAFETY: - arguments by reference.
             unsafe { *address = sentinels::buffer::<Own>(location).addr() as c_int };
-            // SAFETY: - as above.
+            // SAFETY: - an argument by reference.
             unsafe { give_error(ierror, 0) };
         }
 
@@ -48,7 +48,7 @@ macro_rules! removed_procedures {
             let code = unsafe { $hvector_c(*count, *length, *stride as Aint, Datatype::of_fortran(*old), &mut made) };
             // SAFETY: - arguments by reference.
             unsafe { give_handle(new, made) };
-            // SAFETY: - as above.
+            // SAFETY: - an argument by reference.
             unsafe { give_error(ierror, code) };
         }
 
@@ -68,7 +68,7 @@ macro_rules! removed_procedures {
             let code = unsafe { $hindexed_c(*count, lengths, places.as_ptr(), Datatype::of_fortran(*old), &mut made) };
             // SAFETY: - arguments by reference.
             unsafe { give_handle(new, made) };
-            // SAFETY: - as above.
+            // SAFETY: - an argument by reference.
             unsafe { give_error(ierror, code) };
         }
 
@@ -89,7 +89,7 @@ macro_rules! removed_procedures {
             let code = unsafe { $struct_c(*count, lengths, places.as_ptr(), types.as_ptr(), &mut made) };
             // SAFETY: - arguments by reference.
             unsafe { give_handle(new, made) };
-            // SAFETY: - as above.
+            // SAFETY: - an argument by reference.
             unsafe { give_error(ierror, code) };
         }
 
@@ -100,7 +100,7 @@ macro_rules! removed_procedures {
             let code = unsafe { redrt_fortran_comm_create_errhandler(function, &mut made) };
             // SAFETY: - arguments by reference.
             unsafe { give_handle(errhandler, made) };
-            // SAFETY: - as above.
+            // SAFETY: - an argument by reference.
             unsafe { give_error(ierror, code) };
         }
 
@@ -111,7 +111,7 @@ macro_rules! removed_procedures {
             let code = unsafe { $get_c(Comm::of_fortran(*comm), &mut found) };
             // SAFETY: - arguments by reference.
             unsafe { give_handle(errhandler, found) };
-            // SAFETY: - as above.
+            // SAFETY: - an argument by reference.
             unsafe { give_error(ierror, code) };
         }
 
@@ -134,7 +134,7 @@ macro_rules! removed_procedures {
                 // SAFETY: - an argument by reference.
                 unsafe { *value = found as c_int };
             }
-            // SAFETY: - as above.
+            // SAFETY: - an argument by reference.
             unsafe { give_error(ierror, code) };
         }
     };

@@ -187,7 +187,7 @@ unsafe fn scan(
         if filter.is_some_and(|filter| unsafe { filter(entry) } == 0) {
             continue;
         }
-        // SAFETY: as above.
+        // SAFETY: an entry of the directory, which lives until the next is read.
         let length = usize::from(unsafe { (&raw const (*entry).d_reclen).read() });
         // SAFETY: null, or made by realloc; length is what is copied.
         let (grown, copy) =
@@ -209,7 +209,7 @@ unsafe fn scan(
     };
     if failed != 0 {
         for at in 0..count {
-            // SAFETY: so many were written.
+            // SAFETY: this many were written.
             unsafe { libc::free((*found.add(at)).cast()) };
         }
         // SAFETY: null, or made by realloc.
@@ -223,7 +223,7 @@ unsafe fn scan(
         let compare = unsafe {
             std::mem::transmute::<Compare, unsafe extern "C" fn(*const c_void, *const c_void) -> c_int>(compare)
         };
-        // SAFETY: so many elements were written.
+        // SAFETY: this many elements were written.
         unsafe { libc::qsort(found.cast(), count, size_of::<*mut dirent64>(), Some(compare)) };
     }
     // SAFETY: the program vouches for the place of the list.
@@ -325,7 +325,7 @@ macro_rules! globs {
             }
             // SAFETY: not null, and the program's, who vouches for it; read and written as a whole.
             let before = unsafe { found.read() };
-            // SAFETY: as above.
+            // SAFETY: not null, and the program's, who vouches for it and does not use it during the call.
             unsafe {
                 (*found).close = closedir as *mut c_void;
                 (*found).read = readdir64 as *mut c_void;
@@ -334,7 +334,7 @@ macro_rules! globs {
                 (*found).status = status_of as *mut c_void;
             }
             let result = real(flags | WITH_FUNCTIONS, found);
-            // SAFETY: as above.
+            // SAFETY: not null, and filled in by the C library; the program does not use it during the call.
             unsafe {
                 let Glob { close, read, open, link_status, status, .. } = before;
                 let Glob { counts, flags, .. } = found.read();

@@ -26,7 +26,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 static ANSWER: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
 
 /// Lets this function answer calls about files, or nobody when it is null. The library finds this function by `dlsym`.
-/// Returns whether streams (`FILE *`) are answered for as well.
+/// Returns whether streams (`FILE *`) are answered for too.
 ///
 /// # Safety
 /// The function stays loaded until the next call.

@@ -133,13 +133,13 @@ unsafe extern "C" fn write_stream(stream: *mut Stream, memory: *const c_void, le
             }
             Some(count) if count > 0 => done += count as isize,
             _ => {
-                // SAFETY: as above; the stream is locked by whoever writes.
+                // SAFETY: the stream that the C library writes, which holds its lock.
                 unsafe { (*stream).flags |= ERROR_SEEN };
                 break;
             }
         }
     }
-    // SAFETY: as above.
+    // SAFETY: the stream that the C library writes, which holds its lock.
     unsafe {
         if (*stream).offset >= 0 {
             (*stream).offset += done as i64;

@@ -270,7 +270,7 @@ pub unsafe fn compare_and_swap(
     let into = buffers::incoming(result_addr, 1, datatype)?;
     // SAFETY: - the pointers are those of the C call.
     let new = unsafe { packed(origin_addr, 1, datatype)? };
-    // SAFETY: - as above.
+    // SAFETY: - the pointer is that of the C call, to one element of the type.
     let expected = unsafe { packed(compare_addr, 1, datatype)? };
     let data = [new.bytes(), expected.bytes()].concat();
     window.compare_and_swap(&there, &data, into)

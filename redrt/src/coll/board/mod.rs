@@ -108,7 +108,7 @@ impl SharedBoard {
         number
     }
 
-    /// The same; `also` will be posted later, and must be readable where it is as well.
+    /// The same; `also` will be posted later, and must be readable in place too.
     fn come_with_both(&self, piece: Region, also: Region) -> u64 {
         let number = self.begin_to_write(self.board.needs_annex(piece));
         if self.board.is_readable(also) {

@@ -46,7 +46,7 @@ fn table_of_small_streams() {
 }
 
 proptest! {
-    /// Replicas that print the same: it comes out once and whole whoever dies, and at least what the leader has printed
+    /// Replicas that print the same: it comes out once and whole whichever dies, and at least what the leader has printed
     /// is shown.
     #[test]
     fn the_text_goes_on_where_the_leader_stopped(

@@ -222,7 +222,7 @@ fn steps() -> impl Strategy<Value = Vec<(u16, usize)>> {
 }
 
 proptest! {
-    /// Replicas that agree: whatever the interleaving, whoever dies (but one) and is replaced by a copy, the text comes
+    /// Replicas that agree: whatever the interleaving, and whichever (but one) dies and is replaced by a copy, the text comes
     /// out once and whole.
     #[test]
     fn agreeing_replicas_give_the_text_once(
