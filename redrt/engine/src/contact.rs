@@ -1,8 +1,11 @@
 //! Who the processes of other jobs are, and how they are reached.
 //!
-//! A process is named by its job and its rank there. Here it has a number of its own, behind the ranks of this job, so
-//! that communicators and groups may hold both. Another process may number it otherwise: what both must compute alike,
-//! contexts and orders, is made from [`Identity`].
+//! A process is named by its job and its rank there. Here it has a [`ForeignNumber`], and another process may number it
+//! otherwise: what both must compute alike, contexts and orders, is made from [`Identity`].
+//!
+//! Communicators hold members as `VirtualRank` and links hold peers as `ProcessIndex`, whichever job they are of: those
+//! of other jobs are behind the own job's in both. Nothing outside of this module knows that, or makes one out of
+//! another.
 
 use redrt_types::{ProcessIndex, VirtualRank};
 use redrt_wire::secret::Secret;
@@ -14,6 +17,48 @@ use std::sync::{Arc, LazyLock, PoisonError, RwLock, RwLockReadGuard};
 
 /// More processes of other jobs than any process could know.
 pub const COUNT_MAX: u32 = 1 << 20;
+
+/// A process of another job, as this process knows it: they are numbered from 0 in the order in which they become known.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct ForeignNumber(u32);
+
+impl ForeignNumber {
+    /// As communicators and groups hold it.
+    #[must_use]
+    pub fn rank(self) -> VirtualRank {
+        VirtualRank(known().own_count + self.0)
+    }
+
+    /// As links hold it.
+    #[must_use]
+    pub fn process(self) -> ProcessIndex {
+        ProcessIndex(known().own_count + self.0)
+    }
+
+    /// The process of another job that a communicator holds under this rank.
+    #[must_use]
+    pub fn of_rank(rank: VirtualRank) -> Option<Self> {
+        rank.0.checked_sub(known().own_count).map(Self)
+    }
+
+    /// The process of another job that links hold under this index.
+    #[must_use]
+    pub fn of_process(process: ProcessIndex) -> Option<Self> {
+        process.0.checked_sub(known().own_count).map(Self)
+    }
+}
+
+/// The process that plays a rank in a job without replicas, where each rank is one process.
+#[inline]
+pub(crate) fn sole_process(rank: VirtualRank) -> ProcessIndex {
+    ProcessIndex(rank.0)
+}
+
+/// The rank that a process plays in a job without replicas.
+#[inline]
+pub(crate) fn sole_rank(process: ProcessIndex) -> VirtualRank {
+    VirtualRank(process.0)
+}
 
 /// A process among all jobs: its job, and its rank there.
 pub type Identity = (u64, u32);
@@ -39,7 +84,7 @@ struct Known {
     /// How many processes that has: other jobs' are numbered behind them.
     own_count: u32,
     contacts: Vec<Arc<Contact>>,
-    numbers: FxHashMap<Identity, u32>,
+    numbers: FxHashMap<Identity, ForeignNumber>,
 }
 
 process_local! {
@@ -74,53 +119,51 @@ pub fn meet() {
     ARE_MET.store(true, Ordering::Relaxed);
 }
 
-/// How many processes of other jobs are known.
-pub fn count() -> u32 {
-    known().contacts.len() as u32
+/// All processes of other jobs that are known.
+pub fn all() -> impl Iterator<Item = ForeignNumber> {
+    (0..known().contacts.len() as u32).map(ForeignNumber)
 }
 
 /// Whether it is a process of another job.
 pub fn is_foreign(rank: VirtualRank) -> bool {
-    rank.0 >= known().own_count
+    ForeignNumber::of_rank(rank).is_some()
 }
 
-/// The process of another job with this number.
-pub fn of(process: ProcessIndex) -> Option<Arc<Contact>> {
-    let known = known();
-    known.contacts.get(process.0.checked_sub(known.own_count)? as usize).cloned()
+/// How the process is reached.
+pub fn of(number: ForeignNumber) -> Option<Arc<Contact>> {
+    known().contacts.get(number.0 as usize).cloned()
 }
 
-/// Who has this number, the same for all that know it.
+/// Who has this rank in communicators, the same for all that know it.
 pub fn identity(rank: VirtualRank) -> Identity {
-    match of(ProcessIndex(rank.0)) {
+    match ForeignNumber::of_rank(rank).and_then(of) {
         Some(contact) => (contact.job, contact.process.0),
         None => (known().job, rank.0),
     }
 }
 
-/// The number of a process of another job that has said who it is. `None` when there are too many.
-pub fn note(job: u64, process: ProcessIndex) -> Option<ProcessIndex> {
+/// A process of another job has said who it is. `None` when there are too many.
+pub fn note(job: u64, process: ProcessIndex) -> Option<ForeignNumber> {
     let unknown = Contact { job, tree: job, process, address: None, secret: Secret::new([0; 32]) };
     enter(unknown)
 }
 
 /// Its number, by which it is known from now on. `None` when there are too many.
-pub fn enter(contact: Contact) -> Option<ProcessIndex> {
+pub fn enter(contact: Contact) -> Option<ForeignNumber> {
     let mut known = KNOWN.write().unwrap_or_else(PoisonError::into_inner);
-    let own_count = known.own_count;
     let identity = (contact.job, contact.process.0);
     if let Some(number) = known.numbers.get(&identity).copied() {
-        let place = &mut known.contacts[(number - own_count) as usize];
+        let place = &mut known.contacts[number.0 as usize];
         if contact.address.is_some() {
             *place = Arc::new(contact);
         }
-        return Some(ProcessIndex(number));
+        return Some(number);
     }
-    let count = known.contacts.len() as u32;
-    if count >= COUNT_MAX {
+    let number = ForeignNumber(known.contacts.len() as u32);
+    if number.0 >= COUNT_MAX {
         return None;
     }
     known.contacts.push(Arc::new(contact));
-    known.numbers.insert(identity, own_count + count);
-    Some(ProcessIndex(own_count + count))
+    known.numbers.insert(identity, number);
+    Some(number)
 }

@@ -10,14 +10,14 @@ impl Engine {
         self.links.is_foreign(process)
     }
 
-    /// The number of a process of another job that has opened a link; `None` when there can be none.
+    /// How links hold a process of another job that has opened one; `None` when there can be none.
     pub(super) fn meet_stranger(&mut self, job: u64, process: ProcessIndex) -> Option<ProcessIndex> {
         if self.is_replicated() {
             return None;
         }
         let number = contact::note(job, process)?;
         self.links.meet_known();
-        Some(number)
+        Some(number.process())
     }
 
     /// A link to a process of another job broke. That it has ended is in order once both have parted, or are about to.

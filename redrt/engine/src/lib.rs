@@ -185,13 +185,13 @@ impl Engine {
         if self.is_replicated() {
             self.world.process(ReplicaId { rank, index: redrt_types::ReplicaIndex(0) })
         } else {
-            ProcessIndex(rank.0)
+            contact::sole_process(rank)
         }
     }
 
-    /// The rank that a process plays, or the number that one of another job has here.
+    /// The rank that a process plays, as communicators hold it.
     pub fn rank_of(&self, process: ProcessIndex) -> VirtualRank {
-        if self.is_replicated() { self.world.replica(process).rank } else { VirtualRank(process.0) }
+        if self.is_replicated() { self.world.replica(process).rank } else { contact::sole_rank(process) }
     }
 
     /// The hosts of a rank's replicas, each once; none of a rank of another job.

@@ -19,7 +19,7 @@ use crate::coll::{Outcome, Peers};
 use crate::comm::{self, Comm};
 use crate::runtime;
 use redrt_engine as engine;
-use redrt_engine::contact::{self, Identity};
+use redrt_engine::contact::{self, ForeignNumber, Identity};
 use redrt_engine::tasks::block_on;
 use redrt_types::{ProcessIndex, VirtualRank};
 use rustc_hash::FxHashMap;
@@ -75,8 +75,8 @@ pub fn end(comm: &Comm) {
 pub fn keep(comm: &Comm) {
     let own_tree = runtime::job().map_or(0, |job| job.welcome.origin.tree);
     let (key, members) = of_comm(comm);
-    let foreign = members.iter().filter(|member| contact::is_foreign(**member));
-    let mut foreign = foreign.filter_map(|member| contact::of(ProcessIndex(member.0)));
+    let foreign = members.iter().filter_map(|member| ForeignNumber::of_rank(*member));
+    let mut foreign = foreign.filter_map(contact::of);
     if foreign.any(|contact| contact.tree != own_tree)
         && let Some(connection) = connections().get_mut(&key)
     {
@@ -96,9 +96,10 @@ fn release(key: u64) {
 
 /// The link with a process of another job broke. What that means for this one, if it cannot go on.
 pub fn loss_of(process: ProcessIndex, name: &str) -> Option<String> {
-    let rank = VirtualRank(process.0);
+    let number = ForeignNumber::of_process(process)?;
+    let rank = number.rank();
     let own_tree = runtime::job().map_or(0, |job| job.welcome.origin.tree);
-    let is_of_tree = contact::of(process).is_some_and(|contact| contact.tree == own_tree);
+    let is_of_tree = contact::of(number).is_some_and(|contact| contact.tree == own_tree);
     let mut is_death = false;
     for connection in connections().values_mut().filter(|connection| connection.members.contains(&rank)) {
         connection.is_over |= connection.is_parting;

@@ -7,17 +7,19 @@ use crate::links::listening;
 use crate::runtime::{self, Job};
 use redrt_engine as engine;
 use redrt_engine::contact::{self, Contact};
-use redrt_types::VirtualRank;
+use redrt_types::{ProcessIndex, VirtualRank};
 
 fn job() -> Option<&'static Job> {
     runtime::job().filter(|job| !job.welcome.world.is_replicated())
 }
 
-fn own_count() -> u32 {
-    runtime::job().map_or(0, |job| job.welcome.world.process_count())
+/// The rank that a process of this job plays.
+fn own_rank(process: ProcessIndex) -> Option<VirtualRank> {
+    let world = &job()?.welcome.world;
+    (process.0 < world.process_count()).then(|| world.replica(process).rank)
 }
 
-/// The numbers of these processes, which are taken in if they were not known; some may be of this job.
+/// How communicators hold these processes, which are taken in if they were not known; some may be of this job.
 ///
 /// # Errors
 /// `MPI_ERR_OTHER` when one cannot be.
@@ -26,18 +28,18 @@ pub fn learn(contacts: Vec<Contact>) -> Result<Vec<VirtualRank>> {
     let mut ranks = Vec::with_capacity(contacts.len());
     for contact in contacts {
         if contact.job == own {
-            if contact.process.0 >= own_count() {
+            let Some(rank) = own_rank(contact.process) else {
                 fail!(
                     MPI_ERR_OTHER,
                     "the other side speaks of rank {}, which this job does not have",
                     contact.process.0
                 );
-            }
-            ranks.push(VirtualRank(contact.process.0));
+            };
+            ranks.push(rank);
             continue;
         }
         match contact::enter(contact) {
-            Some(process) => ranks.push(VirtualRank(process.0)),
+            Some(number) => ranks.push(number.rank()),
             None => fail!(MPI_ERR_OTHER, "more than {} processes of other jobs", contact::COUNT_MAX),
         }
     }

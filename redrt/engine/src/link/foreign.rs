@@ -4,7 +4,7 @@
 //! Numbers are never given back. A process that is met again has the number it had.
 
 use super::{Links, Peer, Route};
-use crate::contact::{self, Contact};
+use crate::contact::{self, Contact, ForeignNumber};
 use redrt_transport::tcp::Tcp;
 use redrt_types::{Incarnation, ProcessIndex};
 use redrt_wire::card::{Card, Endpoint};
@@ -30,7 +30,7 @@ impl Links {
     }
 
     pub(super) fn contact(&self, process: ProcessIndex) -> Option<Arc<Contact>> {
-        if self.is_foreign(process) { contact::of(process) } else { None }
+        ForeignNumber::of_process(process).filter(|_| self.is_foreign(process)).and_then(contact::of)
     }
 
     /// Who it is, in words.
@@ -43,17 +43,16 @@ impl Links {
 
     /// Adds processes that have become known.
     pub fn meet_known(&mut self) {
-        for number in self.process_count()..self.own_count + contact::count() {
-            let mut peer = Peer::new();
-            peer.live = Some(Incarnation(0));
-            self.peers.push(peer);
-            debug_assert_eq!(number + 1, self.process_count());
-        }
-        // One that has spoken first is known by its number alone until somebody says where it is.
-        for number in self.own_count..self.process_count() {
-            let process = ProcessIndex(number);
-            if self.peers[number as usize].card.is_none()
-                && let Some(address) = contact::of(process).and_then(|contact| contact.address)
+        for number in contact::all() {
+            let process = number.process();
+            if process.0 >= self.process_count() {
+                let mut peer = Peer::new();
+                peer.live = Some(Incarnation(0));
+                self.peers.push(peer);
+            }
+            // One that has spoken first is known by its number alone until somebody says where it is.
+            if self.peers[process.0 as usize].card.is_none()
+                && let Some(address) = contact::of(number).and_then(|contact| contact.address)
             {
                 let endpoints = vec![Endpoint { network: Tcp::NAME.into(), address: address.to_string() }];
                 self.set_card(Card { process, host_number: ELSEWHERE, host: String::new(), pid: 0, endpoints });
