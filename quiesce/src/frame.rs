@@ -1,14 +1,8 @@
 //! What replicas tell each other, and what the machine tells its engine.
 //!
 //! Frames between two processes arrive in the order they were sent (per ordered pair); that is all the protocol asks
-//! of a transport. Fixed layouts of the three hot frames, little-endian, for engines that encode them themselves
-//! (cold frames go through serde):
-//!
-//! ```text
-//! Offer    context u64 | sequence u64 | length_bytes u64 | source u32 | tag i32 | digest u128     48 bytes
-//! Digest   context u64 | sequence u64 | digest u128                                               32 bytes
-//! Ack      context u64 | upto u64                                                                 16 bytes
-//! ```
+//! of a transport. Engines put the hot ones, offers, digests and acknowledgements, into headers of their own; the others
+//! go through serde.
 
 use crate::outcome::{DecisionItem, DecisionKey, StreamId};
 use crate::view::Service;

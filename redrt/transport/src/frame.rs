@@ -1,8 +1,8 @@
 //! Data-plane frames: a fixed 32-byte header, an optional 16-byte digest, then the body.
 //!
 //! ```text
-//!  0      4     5      6        8         16        20     24       28       32
-//!  | size | kind | flags | index | context | sequence | tag | source | length | [digest 16] body …
+//!  0      4      5       6       8         16         20    24       28     30        31   32
+//!  | size | kind | flags | index | context | sequence | tag | source | core | element | 0 | [digest 16] body …
 //! ```
 //! `size` is the whole frame in bytes and is written last in shared memory, where a non-zero value publishes the
 //! record. `index` is a small number whose meaning depends on the kind. `sequence` holds the low 32 bits of a 64-bit
@@ -72,7 +72,8 @@ pub enum Kind {
     Grant = 3,
     /// Bytes of a granted payload: body is a [`Fragment`] head, then the bytes.
     Data = 4,
-    /// The receiver has read the payload out of the sender's memory: body is the sender's offer number.
+    /// The receiver has read the payload out of the sender's memory. The sender's number of the
+    /// offer is in `sequence`, its low half, and `source`.
     Done = 5,
     /// A digest in place of a payload.
     Digest = 6,

@@ -2,7 +2,8 @@
 //!
 //! Both ends of a link are nonblocking. A sender offers a frame and is told whether it went; what did not go waits in
 //! the engine's backlog. A receiver is handed one frame at a time, whose body stays where it is until consumed.
-//! Connections carry one direction each: a process opens the one it sends on when it first sends.
+//! A process opens the connection it sends on when it first sends. Where both of two have opened one, the engine moves
+//! them to one connection for both directions.
 
 pub mod board;
 pub mod descriptors;

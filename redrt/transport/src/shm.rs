@@ -1,7 +1,7 @@
 //! Shared memory within a node: one ring for each ordered pair of processes, in a memfd that the daemon made.
 //!
 //! ```text
-//!  0        4096                4096·(1+S)             rings: 32 KiB for each (receiver, sender)   boards: 8.1 MiB for each process
+//!  0        4096                4096·(1+S)             rings: 32 KiB for each (receiver, sender)   boards: 8.5 MiB for each process
 //!  | header | slot 0 | … S-1 |  ring (0,0) | ring (0,1) | …                                            | board 0 | … S-1 |
 //! ```
 //! A slot page is where others wake its process: a sleep word, a `pending` flag and one bit for each sender. A ring's
