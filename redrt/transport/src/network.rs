@@ -140,7 +140,9 @@ pub trait Outlet: Send {
 
     /// Gives one frame whose last part is `start..end` of `payload`, which need not be copied. The outlet is idle, or
     /// breaks.
-    fn send_shared(&mut self, head: &[u8], payload: &Arc<dyn Source>, start: usize, end: usize);
+    fn send_shared(&mut self, head: &[u8], payload: &Arc<dyn Source>, start: usize, end: usize) {
+        self.send(&[head, &payload.bytes()[start..end]]);
+    }
 
     /// Sends more of what it has taken.
     fn flush(&mut self);
@@ -155,13 +157,16 @@ pub trait Outlet: Send {
     fn is_broken(&self) -> bool;
 
     /// Looks whether the connection is lost, though nothing is sent now.
-    fn look(&mut self) -> bool;
+    fn look(&mut self) -> bool {
+        self.is_broken()
+    }
 
     /// Breaks the connection, as something on its way might.
     fn disconnect(&self);
 
-    /// The bytes of this payload are about to go: what it holds of them must be copied.
-    fn detach(&mut self, payload: &[u8]);
+    /// The bytes of this payload are about to go: what it holds of them must be copied. One that copies all that it is
+    /// given holds none.
+    fn detach(&mut self, _payload: &[u8]) {}
 
     /// Bytes of all frames that were given.
     fn sent_bytes(&self) -> u64;
@@ -189,7 +194,9 @@ pub trait Inlet: Send {
     fn next(&mut self, from: ProcessIndex, landings: &mut Landings) -> Received;
 
     /// Whether something has come that can be had without asking the system.
-    fn has_bytes(&self) -> bool;
+    fn has_bytes(&self) -> bool {
+        false
+    }
 
     /// What to wait on for more. `None` where it wakes the process itself.
     fn waits_on(&self) -> Option<RawFd>;

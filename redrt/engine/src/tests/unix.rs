@@ -4,9 +4,7 @@
 //! those who connect prove nothing.
 
 use redrt_transport::Landings;
-use redrt_transport::network::{
-    Connecting, Incoming, Inlet, Name, Network, Opening, Outlet, Received, Source, whole_frame,
-};
+use redrt_transport::network::{Connecting, Incoming, Inlet, Name, Network, Opening, Outlet, Received, whole_frame};
 use redrt_types::ProcessIndex;
 use socket2::{Domain, SockAddr, Socket, Type};
 use std::any::Any;
@@ -14,7 +12,6 @@ use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::{AsRawFd, RawFd};
 use std::path::Path;
-use std::sync::Arc;
 
 const FRAME_BYTES_MAX: usize = 16 << 10;
 const DATA_BYTES_MAX: usize = 8 << 10;
@@ -90,10 +87,6 @@ impl Outlet for Sending {
         self.flush();
     }
 
-    fn send_shared(&mut self, head: &[u8], payload: &Arc<dyn Source>, start: usize, end: usize) {
-        self.send(&[head, &payload.bytes()[start..end]]);
-    }
-
     fn flush(&mut self) {
         while let Some(frame) = self.waiting.front() {
             match (&self.socket).write(frame) {
@@ -120,17 +113,10 @@ impl Outlet for Sending {
         self.is_broken
     }
 
-    fn look(&mut self) -> bool {
-        self.is_broken
-    }
-
     fn disconnect(&self) {
         // One that is gone already is disconnected.
         let _ = self.socket.shutdown(std::net::Shutdown::Both);
     }
-
-    // Nothing is kept of a payload but copies.
-    fn detach(&mut self, _: &[u8]) {}
 
     fn sent_bytes(&self) -> u64 {
         self.sent_bytes
@@ -158,10 +144,6 @@ impl Inlet for Receiving {
             Err(error) if error.kind() == ErrorKind::WouldBlock => Received::Nothing,
             Err(_) => Received::Closed,
         }
-    }
-
-    fn has_bytes(&self) -> bool {
-        false
     }
 
     fn waits_on(&self) -> Option<RawFd> {
