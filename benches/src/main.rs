@@ -59,6 +59,10 @@ struct Arguments {
     #[arg(long, value_name = "DIR")]
     prefix: Option<PathBuf>,
 
+    /// Measure the redrt installed here as the only peer: an earlier build, to see what became faster or slower
+    #[arg(long, value_name = "DIR")]
+    beside: Option<PathBuf>,
+
     /// Only this part
     #[arg(long, value_enum, value_name = "PART")]
     only: Option<Part>,
@@ -106,7 +110,11 @@ fn main() -> Result<()> {
         Some(prefix) => prefix.clone(),
         None => library::install(root, &work.join("prefix"))?,
     };
-    let libraries = Library::found(&prefix, &work.join("peers"))?;
+    let peers = work.join("peers");
+    let libraries = match &arguments.beside {
+        Some(other) => Library::builds(&prefix, other, &peers)?,
+        None => Library::found(&prefix, &peers)?,
+    };
     if arguments.only == Some(Part::Comparing) {
         let found = comparing::measure(root, &work, &prefix, effort)?;
         return tell_apart(&arguments, "comparing", &found.markdown(), &found.json());

@@ -2,16 +2,15 @@
 
 use redrt_tests::{Job, compile_case};
 
-/// What, how often, at how many replicas, and the most bytes that each may leave behind. With replicas it is remembered
-/// of each channel how far it came, as siblings may still speak of it. An allocator takes memory in steps of up to 2
-/// MiB, which the counts spread.
+/// What, how often, at how many replicas, and the most bytes that each may leave behind. An allocator takes memory in
+/// steps of up to 2 MiB, which the counts spread: the limits are such a step and somewhat more.
 const LIMITS: [(&str, u32, u16, i64); 6] = [
-    ("communicator", 12_000, 1, 800),
-    ("file", 6_000, 1, 1_200),
-    ("window", 6_000, 1, 1_600),
-    ("communicator", 12_000, 2, 1_500),
-    ("file", 3_000, 2, 6_000),
-    ("window", 2_000, 2, 4_500),
+    ("communicator", 12_000, 1, 300),
+    ("file", 6_000, 1, 600),
+    ("window", 6_000, 1, 600),
+    ("communicator", 12_000, 2, 300),
+    ("file", 3_000, 2, 1_000),
+    ("window", 2_000, 2, 1_500),
 ];
 
 #[test]
