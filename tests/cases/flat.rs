@@ -6,7 +6,7 @@ use redrt_tests::{Job, compile_case};
 /// steps of up to 2 MiB, which the counts spread: the limits are such a step and somewhat more.
 const LIMITS: [(&str, u32, u16, i64); 6] = [
     ("communicator", 12_000, 1, 300),
-    ("file", 6_000, 1, 600),
+    ("file", 3_000, 1, 1_000),
     ("window", 6_000, 1, 600),
     ("communicator", 12_000, 2, 300),
     ("file", 3_000, 2, 1_000),
