@@ -19,7 +19,7 @@ pub(crate) struct Lent(*mut c_void);
 
 // SAFETY: - an address; MPI forbids the application to touch the buffer while a round is under way.
 unsafe impl Send for Lent {}
-// SAFETY: as for Send.
+// SAFETY: - shared references only read the address.
 unsafe impl Sync for Lent {}
 
 impl Lent {

@@ -34,7 +34,7 @@ pub struct Control {
 
 // SAFETY: - an address of memory that is mapped as long as this is; everything in it is atomic.
 unsafe impl Send for Control {}
-// SAFETY: as for Send.
+// SAFETY: - shared references only read the address.
 unsafe impl Sync for Control {}
 
 fn stride(member_count: usize) -> usize {
