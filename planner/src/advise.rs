@@ -3,6 +3,10 @@
 //!
 //! Times are seconds. A row says whether its time comes from a closed form or from the simulation.
 
+mod row;
+
+pub use row::{Corruption, Row, SavedBy, Source, time_text};
+
 use crate::cloning::spares_with_confidence;
 use crate::interval::daly_higher_order;
 use crate::overhead::redundant_time;
@@ -38,6 +42,8 @@ pub struct Question {
     pub clone_slowdown: f64,
     /// For this long the program stands still for a checkpoint that it makes itself; absent: it makes none.
     pub checkpoint_s: Option<f64>,
+    /// What a checkpoint of the runtime takes; absent: none are made.
+    pub save: Option<SaveCost>,
     /// Memory of a process.
     pub image_bytes: Option<f64>,
     /// Power of a host.
@@ -52,6 +58,17 @@ pub struct Question {
     pub seed: u64,
 }
 
+/// What a checkpoint of the runtime takes of a job with one replica of each rank. All replicas are saved.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+pub struct SaveCost {
+    /// For this long the program stands still.
+    pub stop_s: f64,
+    /// From the begin until it is on the disk.
+    pub time_s: f64,
+    /// Share of its speed that the program loses in that time.
+    pub slowdown: f64,
+}
+
 /// What the order of the answer goes by, among configurations that meet the deadline.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -61,63 +78,6 @@ pub enum Objective {
     /// Expected host hours.
     #[default]
     Cost,
-}
-
-/// What happens to data that one replica has wrong.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Corruption {
-    /// Some rank has one replica: nobody sees it there.
-    Unseen,
-    /// Two replicas differ.
-    Detected,
-    /// Three replicas outvote it.
-    Outvoted,
-}
-
-/// Where a time comes from.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Source {
-    /// A formula.
-    ClosedForm,
-    /// Many simulated runs.
-    Simulation,
-}
-
-/// One configuration.
-#[derive(Clone, PartialEq, Debug, Serialize)]
-pub struct Row {
-    /// Replicas of a rank, in the mean.
-    pub degree: f64,
-    /// Hosts that are kept free.
-    pub spares: u32,
-    /// Hosts, spares included.
-    pub hosts: u32,
-    /// Work between checkpoints of the program's own.
-    pub checkpoint_interval_s: Option<f64>,
-    /// Work before the first.
-    pub first_checkpoint_s: Option<f64>,
-    /// Expected time. Infinite: it does not end.
-    pub time_s: f64,
-    /// Where that comes from.
-    pub source: Source,
-    /// Host hours.
-    pub host_hours: f64,
-    /// Kilowatt hours.
-    pub energy_kwh: Option<f64>,
-    /// Probability that all replicas of a rank are lost at some time, which sets the job back.
-    pub interrupted: f64,
-    /// Probability that it is not done at the deadline.
-    pub late: Option<f64>,
-    /// Memory of all processes.
-    pub memory_bytes: Option<f64>,
-    /// Disk for two checkpoints of all ranks: the last, and the next while it is written.
-    pub disk_bytes: Option<f64>,
-    /// What happens to corrupt data.
-    pub corruption: Corruption,
-    /// What is passed to `redrun`, without the program.
-    pub command: String,
 }
 
 /// The answer.
@@ -181,9 +141,16 @@ impl Question {
             ("the memory of a process", self.image_bytes.unwrap_or(0.0)),
             ("the power of a host", self.watts.unwrap_or(0.0)),
             ("the risk", self.risk),
+            ("the stop of a checkpoint", self.save.map_or(0.0, |save| save.stop_s)),
+            ("the time until a checkpoint is on the disk", self.save.map_or(0.0, |save| save.time_s)),
         ];
         let wrong = wrong.or(at_least_zero.into_iter().find(|(_, value)| !(*value >= 0.0 && value.is_finite())));
-        let shares = [("the slow-down of a replacement", self.clone_slowdown), ("the risk", self.risk)];
+        let save_slowdown = self.save.map_or(0.0, |save| save.slowdown);
+        let shares = [
+            ("the slow-down of a replacement", self.clone_slowdown),
+            ("the slow-down of a checkpoint", save_slowdown),
+            ("the risk", self.risk),
+        ];
         let wrong = wrong.or(shares.into_iter().find(|(_, value)| !(0.0..1.0).contains(value)));
         wrong.map_or(Ok(()), |(name, value)| Err(AdviceError::Figure(name, value)))
     }
@@ -206,16 +173,19 @@ impl Question {
             if degree.fract() > 0.0 && (doubled == 0 || doubled == plane) {
                 continue;
             }
-            for policy in self.policies(degree, plane, doubled) {
-                match self.row(degree, &policy) {
+            for way in self.ways(degree, plane, doubled) {
+                match self.row(degree, &way) {
                     None => advice.not_simulated += 1,
                     Some(row) if self.hosts.is_some_and(|hosts| row.hosts > hosts) => advice.too_large += 1,
                     Some(row) => advice.rows.push(row),
                 }
             }
         }
-        let compare = |one: &Row, other: &Row| self.order(one).partial_cmp(&self.order(other));
-        advice.rows.sort_by(|one, other| compare(one, other).expect("no figure is missing"));
+        advice.rows.sort_by(|one, other| {
+            let ((end_one, late_one, first_one, then_one), other) = (self.order(one), self.order(other));
+            let figures = first_one.total_cmp(&other.2).then(then_one.total_cmp(&other.3));
+            (end_one, late_one).cmp(&(other.0, other.1)).then(figures)
+        });
         Ok(advice)
     }
 
@@ -231,9 +201,9 @@ impl Question {
         (row.time_s.is_infinite(), is_late, figures.0, figures.1)
     }
 
-    /// Without and with spares where there is a replica to copy, each without and with checkpoints if the program makes
-    /// any.
-    fn policies(&self, degree: f64, plane: u32, doubled: u32) -> Vec<Policy> {
+    /// Without and with spares where there is a replica to copy, each without and with checkpoints of the program's own
+    /// if it makes any; and with spares and checkpoints of the runtime.
+    fn ways(&self, degree: f64, plane: u32, doubled: u32) -> Vec<Way> {
         let whole = degree.floor() as u32;
         let spheres = vec![(whole, plane - doubled), (whole + 1, doubled)];
         let bare = Policy {
@@ -248,15 +218,30 @@ impl Question {
         if degree > 1.0 {
             policies.push(self.with_spares(&bare));
         }
+        let way = |policy: Policy, saved_by| Way { has_spares: policy.replacement.is_some(), policy, saved_by };
+        let mut ways: Vec<_> = policies.iter().map(|policy| way(policy.clone(), None)).collect();
         if let Some(stop) = self.checkpoint_s {
             let saving = Saving { interval: 1.0, first: 0.0, stop, background: 0.0, slowdown: 0.0 };
             let saved = policies.iter().map(|policy| with_interval(policy, saving));
-            // Where a job ends before its first checkpoint would be due, it is the same without.
-            let saves = |policy: &Policy| policy.saving.is_some_and(|saving| saving.first_work() < policy.work);
-            let saved: Vec<_> = saved.filter(saves).collect();
-            policies.extend(saved);
+            ways.extend(saved.map(|policy| way(policy, Some(SavedBy::Program))));
         }
-        policies
+        if let Some(SaveCost { stop_s, time_s, slowdown }) = self.save {
+            let background = (time_s * degree - stop_s).max(0.0);
+            let saving = Saving { interval: 1.0, first: 0.0, stop: stop_s, background, slowdown };
+            // What is gone stays gone unless there are spares, and the next loss would find the job with fewer hosts.
+            let replaced = policies.pop().expect("one is always there");
+            let saved_by = Some(SavedBy::Runtime);
+            ways.push(Way { policy: with_interval(&replaced, saving), saved_by, has_spares: true });
+            // Without replicas it can wait until the host is back, and be resumed.
+            if degree == 1.0 && (plane == 1 || self.repair_s.is_some()) {
+                let waiting = Policy { restart: self.restart_s + self.repair_s.unwrap_or(0.0), ..bare };
+                ways.push(Way { policy: with_interval(&waiting, saving), saved_by, has_spares: false });
+            }
+        }
+        // Where a job ends before its first checkpoint would be due, it is the same without.
+        let saves = |policy: &Policy| policy.saving.is_none_or(|saving| saving.first_work() < policy.work);
+        ways.retain(|way| saves(&way.policy));
+        ways
     }
 
     /// Enough spares that the lack of one is rare.
@@ -272,7 +257,8 @@ impl Question {
     }
 
     /// The figures of one. `None` if neither a formula nor a simulation of bearable length has its time.
-    fn row(&self, degree: f64, policy: &Policy) -> Option<Row> {
+    fn row(&self, degree: f64, way: &Way) -> Option<Row> {
+        let Way { policy, saved_by, .. } = way;
         let closed = policy.expected_time();
         let simulated = |time_max: f64| {
             let with = |runs| simulate_within(policy, self.seed, runs, time_max, STEP_COUNT_MAX);
@@ -287,15 +273,20 @@ impl Question {
         let time_s = closed.or(outcomes.as_ref().map(mean))?;
         // A formula tells the mean, and only a simulation whether a deadline is met.
         let late = self.deadline_s.and_then(simulated).map(|outcomes| outcomes.unfinished);
-        let spares = self.spares(policy, time_s);
+        let spares = self.spares(way, time_s);
         let hosts = u32::try_from(policy.host_count()).unwrap_or(u32::MAX).saturating_add(spares);
         let host_hours = time_s * f64::from(hosts) / crate::HOUR_S;
         let processes = f64::from(self.ranks) * degree;
-        let saving = policy.saving.filter(|saving| saving.first_work() < policy.work);
-        Some(Row {
+        let of_saved = match saved_by {
+            Some(SavedBy::Program) => f64::from(self.ranks) * 2.0,
+            _ => processes * 3.0,
+        };
+        let saving = policy.saving;
+        let row = Row {
             degree,
             spares,
             hosts,
+            saved_by: *saved_by,
             checkpoint_interval_s: saving.map(|saving| saving.interval),
             first_checkpoint_s: saving.map(|saving| saving.first_work()),
             time_s,
@@ -305,37 +296,37 @@ impl Question {
             interrupted: outcomes.map_or_else(|| interrupted(policy, time_s), |outcomes| outcomes.interrupted),
             late,
             memory_bytes: self.image_bytes.map(|bytes| bytes * processes),
-            disk_bytes: self.image_bytes.filter(|_| saving.is_some()).map(|bytes| bytes * f64::from(self.ranks) * 2.0),
+            disk_bytes: self.image_bytes.filter(|_| saving.is_some()).map(|bytes| bytes * of_saved),
             corruption: match degree {
                 3.0.. => Corruption::Outvoted,
                 2.0.. => Corruption::Detected,
                 _ => Corruption::Unseen,
             },
-            command: self.command(degree, spares),
-        })
+            command: String::new(),
+        };
+        Some(row.with_command(self.ranks, self.per_host))
     }
 
     /// Of the failures in the time until a host is back, or all.
-    fn spares(&self, policy: &Policy, time_s: f64) -> u32 {
-        if policy.replacement.is_none() {
-            return 0;
-        }
+    fn spares(&self, Way { policy, saved_by, has_spares }: &Way, time_s: f64) -> u32 {
+        let rate = match saved_by {
+            _ if !has_spares => return 0,
+            // What goes back to a checkpoint needs a host in place of any.
+            Some(SavedBy::Runtime) => policy.host_count() as f64 / policy.mttf,
+            _ => policy.replacement_rate(),
+        };
         let time = if time_s.is_finite() { time_s } else { policy.work };
         let away = self.repair_s.map_or(time, |repair| repair.min(time));
-        spares_with_confidence(policy.replacement_rate() * away, SPARE_CONFIDENCE).max(1).try_into().unwrap_or(u32::MAX)
+        spares_with_confidence(rate * away, SPARE_CONFIDENCE).max(1).try_into().unwrap_or(u32::MAX)
     }
+}
 
-    fn command(&self, degree: f64, spares: u32) -> String {
-        let mut words = vec!["redrun".to_owned()];
-        if degree > 1.0 {
-            words.push(format!("-r {degree}"));
-        }
-        words.push(format!("-n {} -N {}", self.ranks, self.per_host));
-        if spares > 0 {
-            words.push(format!("--spares {spares}"));
-        }
-        words.join(" ")
-    }
+/// One way to run the job.
+struct Way {
+    policy: Policy,
+    saved_by: Option<SavedBy>,
+    /// Hosts are kept free for what is lost.
+    has_spares: bool,
 }
 
 /// Probability of an interruption in the time that the job takes without any.

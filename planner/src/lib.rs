@@ -12,7 +12,7 @@
 //! | [`overhead`], [`cloning`], [`sphere`], [`spheres`] | time at redundancy r, with and without clones, partly replicated |
 //! | [`clusters`] | who rolls back with whom, and who shares a code |
 //! | [`policy`], [`simulation`] | the time of a job under all of it, in closed form and by Monte Carlo |
-//! | [`profile`], [`advise`] | what is known of a program and site, and which protection suits it |
+//! | [`profile`], [`site`], [`advise`] | what is known of a program and site, and which protection suits it |
 //! | [`exposure`], [`capacity`], [`detection`], [`checksum`] | windows, node hours, failure detectors, checksums |
 //!
 //! The models are those of published papers. Where a paper's own formula is wrong, [`Version`] chooses between what it
@@ -35,6 +35,7 @@ pub mod profile;
 pub mod regions;
 pub mod room;
 pub mod simulation;
+pub mod site;
 pub mod spare_choice;
 pub mod sphere;
 pub mod spheres;

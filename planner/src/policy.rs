@@ -104,12 +104,14 @@ impl Policy {
     #[must_use]
     pub fn expected_time(&self) -> Option<f64> {
         let is_single = self.spheres.iter().all(|(degree, count)| *degree == 1 || *count == 0);
-        match (&self.replacement, &self.saving) {
-            (None, None) => Some(self.time_from_scratch()),
-            (Some(Replacement { spares: Some(_), .. }), _) if !is_single => None,
-            (None, Some(_)) if !is_single => None,
-            _ => Some(self.time_by_segments()),
-        }
+        let time = match (&self.replacement, &self.saving) {
+            (None, None) => self.time_from_scratch(),
+            (Some(Replacement { spares: Some(_), .. }), _) if !is_single => return None,
+            (None, Some(_)) if !is_single => return None,
+            _ => self.time_by_segments(),
+        };
+        // Nothing times infinity: an attempt that hardly ever succeeds.
+        Some(if time.is_nan() { f64::INFINITY } else { time })
     }
 
     /// The job begins anew until it gets through; its hosts are all there at each beginning, and can fail from then on.

@@ -8,6 +8,9 @@ use std::collections::BTreeMap;
 /// The form of a profile file.
 pub const FORMAT: u32 = 1;
 
+/// A program that is hardly slowed down by what goes on beside it may seem to stand still, if its times differ much.
+const SLOWDOWN_MAX: f64 = 0.9;
+
 /// One run of a program. Of all but its name, ranks and time, absent is unknown.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Profile {
@@ -37,10 +40,25 @@ pub struct Profile {
     /// Seconds from the loss of a replica until its place is filled: the mean.
     #[serde(default)]
     pub window_s: Option<f64>,
-    /// Seconds for which the job stands still for one checkpoint, of its own or of the runtime.
+    /// Seconds for which the program stands still for a checkpoint that it makes itself.
     #[serde(default)]
     pub checkpoint_s: Option<f64>,
-    /// Seconds from an interruption until the program works again.
+    /// Checkpoints that the runtime took.
+    #[serde(default)]
+    pub checkpoints: u32,
+    /// Seconds from the begin of one of them until it was on the disk: the mean.
+    #[serde(default)]
+    pub save_s: Option<f64>,
+    /// Of these, seconds for which the program stood still: the mean.
+    #[serde(default)]
+    pub save_stop_s: Option<f64>,
+    /// Bytes of one of them, of all replicas: the mean.
+    #[serde(default)]
+    pub saved_bytes: Option<f64>,
+    /// Times that the job went back to a checkpoint of the runtime.
+    #[serde(default)]
+    pub returns: u32,
+    /// Seconds from an interruption until the program works again: the mean.
     #[serde(default)]
     pub restart_s: Option<f64>,
     /// Seconds from the begin of a copy of a process until it runs: the mean.
@@ -132,6 +150,9 @@ impl Profile {
             ("image_bytes", self.image_bytes.unwrap_or(0.0)),
             ("window_s", self.window_s.unwrap_or(0.0)),
             ("checkpoint_s", self.checkpoint_s.unwrap_or(0.0)),
+            ("save_s", self.save_s.unwrap_or(0.0)),
+            ("save_stop_s", self.save_stop_s.unwrap_or(0.0)),
+            ("saved_bytes", self.saved_bytes.unwrap_or(0.0)),
             ("restart_s", self.restart_s.unwrap_or(0.0)),
         ];
         match others.into_iter().find(|(_, value)| !(*value >= 0.0 && value.is_finite())) {
@@ -140,10 +161,47 @@ impl Profile {
         }
     }
 
+    /// A run of which no more is known.
+    #[must_use]
+    pub fn new(program: String, ranks: u32, elapsed_s: f64) -> Self {
+        Self {
+            format: FORMAT,
+            program,
+            ranks,
+            hosts: None,
+            degree: 1.0,
+            elapsed_s,
+            calls: None,
+            traffic: Vec::new(),
+            image_bytes: None,
+            window_s: None,
+            checkpoint_s: None,
+            checkpoints: 0,
+            save_s: None,
+            save_stop_s: None,
+            saved_bytes: None,
+            returns: 0,
+            restart_s: None,
+            copy_s: None,
+            stop_s: None,
+            retained_bytes: None,
+            exit_code: 0,
+            losses: 0,
+            copies: 0,
+            injected: 0,
+        }
+    }
+
+    /// Whether nothing went wrong.
+    #[must_use]
+    pub fn is_sound(&self) -> bool {
+        self.exit_code == 0 && self.losses == 0 && self.copies == 0 && self.injected == 0 && self.returns == 0
+    }
+
     /// Whether nothing happened that made it longer, or shorter, than the program takes.
     #[must_use]
     pub fn is_undisturbed(&self) -> bool {
-        self.exit_code == 0 && self.losses == 0 && self.copies == 0 && self.injected == 0
+        self.is_sound() && self.checkpoints == 0
     }
 
     /// Bytes a second that a process sends, the mean over the ranks: as fast a log of messages grows. `None` if traffic
@@ -158,6 +216,14 @@ impl Profile {
     #[must_use]
     pub fn matrix(&self) -> Option<Traffic> {
         (!self.traffic.is_empty()).then(|| Traffic { ranks: self.ranks, pairs: self.traffic.clone() })
+    }
+
+    /// Share of its speed that the program lost while checkpoints were written, by how much longer it took than `bare`
+    /// seconds. `None` if no checkpoint was taken, or anything else happened.
+    fn save_slowdown(&self, bare: f64) -> Option<f64> {
+        let (save, stop) = self.save_s.zip(self.save_stop_s).filter(|_| self.is_sound() && self.checkpoints > 0)?;
+        let each = (self.elapsed_s - bare) / f64::from(self.checkpoints);
+        Some(((each - stop) / (save - stop)).clamp(0.0, SLOWDOWN_MAX)).filter(|share| !share.is_nan())
     }
 
     /// Serial share of communication, by DINO's equation 3.3, of a run without replicas.
@@ -200,8 +266,16 @@ pub struct Learned {
     pub window_s: Option<f64>,
     /// Median checkpoint.
     pub checkpoint_s: Option<f64>,
+    /// Median time until a checkpoint of the runtime is on the disk, for one replica of each rank.
+    pub save_s: Option<f64>,
+    /// Median stop for one.
+    pub save_stop_s: Option<f64>,
+    /// Share of its speed that the program loses in that time.
+    pub save_slowdown: Option<f64>,
     /// Median restart.
     pub restart_s: Option<f64>,
+    /// Median time of the copy of a process.
+    pub copy_s: Option<f64>,
     /// Median stop of a process that is copied.
     pub stop_s: Option<f64>,
 }
@@ -225,6 +299,11 @@ impl Learned {
             _ => None,
         };
         let of = |figure: fn(&Profile) -> Option<f64>| median(runs.iter().filter_map(figure).collect());
+        let slowdowns = runs.iter().filter_map(|run| {
+            let (_, bare) = times_s.iter().find(|(degree, _)| (degree - run.degree).abs() < 1e-3)?;
+            run.save_slowdown(*bare)
+        });
+        let save_slowdown = median(slowdowns.collect());
         Some(Self {
             program: first.program.clone(),
             ranks: first.ranks,
@@ -235,7 +314,12 @@ impl Learned {
             image_bytes: runs.iter().filter_map(|run| run.image_bytes).max_by(f64::total_cmp),
             window_s: of(|run| run.window_s),
             checkpoint_s: of(|run| run.checkpoint_s),
+            // All replicas are saved.
+            save_s: of(|run| run.save_s.map(|time| time / run.degree)),
+            save_stop_s: of(|run| run.save_stop_s),
+            save_slowdown,
             restart_s: of(|run| run.restart_s),
+            copy_s: of(|run| run.copy_s),
             stop_s: of(|run| run.stop_s),
         })
     }
@@ -256,59 +340,4 @@ fn median(mut values: Vec<f64>) -> Option<f64> {
         odd if odd % 2 == 1 => Some(values[middle]),
         _ => Some(f64::midpoint(values[middle - 1], values[middle])),
     }
-}
-
-/// How one host of a site has fared.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub struct HostFacts {
-    /// Its name.
-    pub host: String,
-    /// Hours in which jobs had it.
-    pub hours: f64,
-    /// Times that it lost replicas; those lost together count once.
-    pub losses: u32,
-    /// Whether it was found to corrupt data.
-    pub is_sick: bool,
-}
-
-/// Mean time to failure of a host, from what was seen.
-#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
-pub struct Mtbf {
-    /// Hours in all.
-    pub hours: f64,
-    /// Losses in all.
-    pub losses: u32,
-    /// The estimate, hours over losses. Without a loss, the lower bound.
-    pub estimate_h: f64,
-    /// What it is more than, with 95 % confidence.
-    pub low_h: f64,
-}
-
-impl Mtbf {
-    /// From the facts of all hosts. `None` if nothing was seen.
-    #[must_use]
-    pub fn new(hosts: &[HostFacts]) -> Option<Self> {
-        let hours: f64 = hosts.iter().map(|host| host.hours).sum();
-        let losses: u32 = hosts.iter().map(|host| host.losses).sum();
-        let low_h = hours / losses_max(losses);
-        let estimate_h = if losses == 0 { low_h } else { hours / f64::from(losses) };
-        (hours > 0.0).then_some(Self { hours, losses, estimate_h, low_h })
-    }
-}
-
-/// The mean of Poisson's distribution for which so few or fewer are seen in 5 % of all cases.
-fn losses_max(seen: u32) -> f64 {
-    let (mut low, mut high) = (f64::from(seen), 2.0 * f64::from(seen) + 10.0);
-    for _ in 0..100 {
-        let mean = f64::midpoint(low, high);
-        // In logarithms, for the first terms are too small for anything else.
-        let mut log_term = -mean;
-        let mut sum = log_term.exp();
-        for count in 1..=seen {
-            log_term += (mean / f64::from(count)).ln();
-            sum += log_term.exp();
-        }
-        if sum > 0.05 { low = mean } else { high = mean }
-    }
-    high
 }

@@ -6,6 +6,7 @@
 use crate::policy::{Policy, Replacement};
 use fastrand::Rng;
 use serde::Serialize;
+use std::collections::VecDeque;
 
 /// What became of many runs.
 #[derive(Clone, PartialEq, Debug, Serialize)]
@@ -51,6 +52,22 @@ pub fn simulate_within(policy: &Policy, seed: u64, runs: u32, time_max: f64, ste
     let all: Option<Vec<_>> =
         (0..runs).map(|_| Run::new(policy, &mut rng).carry_out(time_max, &mut steps_left)).collect();
     Some(outcomes(&all?, runs))
+}
+
+/// Time of one run of a policy in which hosts are lost at given times, each of the sphere with this number, all of which
+/// have the first degree. `None` if it does not end within `time_max`.
+///
+/// # Panics
+/// If the times do not rise, or `time_max` is not finite.
+#[must_use]
+pub fn replay(policy: &Policy, losses: &[(f64, u32)], time_max: f64) -> Option<f64> {
+    assert!(losses.is_sorted_by(|(one, _), (other, _)| one <= other), "{losses:?}");
+    assert!(time_max.is_finite(), "{time_max}");
+    let mut rng = Rng::with_seed(0);
+    let mut run = Run::new(policy, &mut rng);
+    run.given = Some(losses.iter().copied().collect());
+    let mut steps_left = u64::MAX;
+    run.carry_out(time_max, &mut steps_left).and_then(|outcome| outcome.time)
 }
 
 fn outcomes(all: &[Outcome], runs: u32) -> Outcomes {
@@ -120,6 +137,8 @@ struct Run<'a> {
     spares: u32,
     /// When hosts are back.
     repairs: Vec<f64>,
+    /// When hosts are lost and of which sphere, where that is not drawn.
+    given: Option<VecDeque<(f64, u32)>>,
 }
 
 enum Event {
@@ -152,6 +171,7 @@ impl<'a> Run<'a> {
             waiting: Vec::new(),
             spares: 0,
             repairs: Vec::new(),
+            given: None,
         };
         run.begin();
         run
@@ -222,8 +242,12 @@ impl<'a> Run<'a> {
     }
 
     fn next(&mut self) -> (f64, Event) {
-        let rate = self.live_hosts() / self.policy.mttf;
-        let mut first = (self.now - (1.0 - self.rng.f64()).ln() / rate, Event::Failure);
+        let failure_at = match &self.given {
+            // What falls into a standstill that is over strikes as soon as it can.
+            Some(given) => given.front().map_or(f64::INFINITY, |(at, _)| at.max(self.now)),
+            None => self.now - (1.0 - self.rng.f64()).ln() * self.policy.mttf / self.live_hosts(),
+        };
+        let mut first = (failure_at, Event::Failure);
         let mut offer = |at: f64, event: Event| {
             if at < first.0 {
                 first = (at, event);
@@ -267,6 +291,9 @@ impl<'a> Run<'a> {
 
     /// One of the living hosts dies.
     fn fail(&mut self) {
+        if let Some((_, sphere)) = self.given.as_mut().and_then(VecDeque::pop_front) {
+            return self.fail_in(u64::from(sphere));
+        }
         let mut pick = self.rng.f64() * self.live_hosts();
         for place in 0..self.degraded.len() {
             pick -= f64::from(self.degraded[place].live);
@@ -289,6 +316,17 @@ impl<'a> Run<'a> {
         self.sphere_number += 1;
         self.degraded.push(Degraded { number: self.sphere_number, class: found, live });
         self.lost(self.sphere_number, live);
+    }
+
+    /// A host of this sphere dies.
+    fn fail_in(&mut self, number: u64) {
+        if let Some(place) = self.degraded.iter().position(|one| one.number == number) {
+            self.degraded[place].live -= 1;
+            return self.lost(number, self.degraded[place].live);
+        }
+        let live = self.policy.spheres[0].0 - 1;
+        self.degraded.push(Degraded { number, class: 0, live });
+        self.lost(number, live);
     }
 
     fn lost(&mut self, sphere: u64, live: u32) {

@@ -1,7 +1,8 @@
 //! Advice: what it ranks first, and what it refuses. And the profiles that it is given.
 
-use planner::advise::{AdviceError, Corruption, Objective, Question, Source};
-use planner::profile::{Calls, FORMAT, HostFacts, Learned, Mtbf, Profile, ProfileError};
+use planner::advise::{AdviceError, Corruption, Objective, Question, SaveCost, SavedBy, Source};
+use planner::profile::{Calls, FORMAT, Learned, Profile, ProfileError};
+use planner::site::{HostFacts, Mtbf};
 
 const HOUR: f64 = 3600.0;
 
@@ -20,6 +21,7 @@ fn question() -> Question {
         clone_stop_s: 0.1,
         clone_slowdown: 0.1,
         checkpoint_s: None,
+        save: None,
         image_bytes: Some(1e9),
         watts: Some(400.0),
         deadline_s: None,
@@ -77,6 +79,50 @@ fn checkpoints_that_cost_little_beat_replicas_and_ones_that_cost_much_do_not() {
     assert!((250.0..500.0).contains(&interval), "{interval}");
     assert!(cheap.rows[0].disk_bytes == Some(2.048e12));
     assert_eq!(with(7200.0).advise().unwrap().rows[0].degree, 2.0);
+}
+
+#[test]
+fn checkpoints_of_the_runtime_have_their_options_in_the_command_and_a_host_for_each_that_is_lost() {
+    let save = SaveCost { stop_s: 0.1, time_s: 30.0, slowdown: 0.1 };
+    let with = |question: Question| Question { mttf_s: 240.0 * HOUR, save: Some(save), ..question }.advise().unwrap();
+    let advice = with(question());
+    let best = &advice.rows[0];
+    assert_eq!((best.degree, best.saved_by), (1.0, Some(SavedBy::Runtime)));
+    let interval = best.checkpoint_interval_s.unwrap();
+    // They cost 0.1 + 30 · 0.1 s of work: sqrt(2 · 3.1 · 13500) = 289 s, and what is done meanwhile is not lost twice.
+    assert!((200.0..450.0).contains(&interval), "{interval}");
+    let spares = best.spares;
+    // Six of 64 hosts fail in the mean.
+    assert!((10..30).contains(&spares) && best.hosts == 64 + spares);
+    assert!(best.command.contains(&format!(" --spares {spares} --checkpoint {interval:.0}s")), "{}", best.command);
+    assert_eq!(best.disk_bytes, Some(3.0 * 1.024e12));
+    // All replicas are saved.
+    let double = advice.rows.iter().find(|row| (row.degree, row.saved_by) == (2.0, Some(SavedBy::Runtime)));
+    assert!(double.is_none_or(|row| row.disk_bytes == Some(6.0 * 1.024e12)));
+    // Who waits for the repair needs no host more; who has one host cannot keep another.
+    let waiting = with(Question { repair_s: Some(600.0), ..question() });
+    assert!(waiting.rows.iter().any(|row| row.spares == 0 && row.command.contains("--checkpoint")));
+    let alone = with(Question { ranks: 16, hosts: Some(1), ..question() });
+    assert!(alone.rows.iter().any(|row| row.hosts == 1 && row.command.contains("--checkpoint")));
+    assert!(!alone.rows.iter().any(|row| row.command.contains("--spares")));
+}
+
+#[test]
+fn what_checkpoints_of_the_runtime_cost_is_learned_from_runs_with_them() {
+    let saved = Profile {
+        checkpoints: 4,
+        save_s: Some(6.0),
+        save_stop_s: Some(0.5),
+        // Four times 0.5 s of stop, and a fifth of the speed in the 5.5 s behind it.
+        ..run(1.0, 100.0 + 4.0 * (0.5 + 5.5 * 0.2))
+    };
+    let learned = Learned::new(&[run(1.0, 100.0), saved.clone()]).unwrap();
+    assert_eq!((learned.work_s(), learned.save_s, learned.save_stop_s), (Some(100.0), Some(6.0), Some(0.5)));
+    assert!((learned.save_slowdown.unwrap() - 0.2).abs() < 1e-12);
+    // Of a run that went back nobody knows what the checkpoints added.
+    let back = Profile { returns: 1, restart_s: Some(2.0), losses: 1, ..saved };
+    let learned = Learned::new(&[run(1.0, 100.0), back]).unwrap();
+    assert_eq!((learned.save_slowdown, learned.restart_s), (None, Some(2.0)));
 }
 
 #[test]

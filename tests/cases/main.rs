@@ -28,6 +28,7 @@ mod midst;
 mod mismatch;
 mod moves;
 mod output;
+mod planning;
 mod posix;
 mod profile;
 mod programs;

@@ -59,3 +59,39 @@ fn a_job_is_resumed_on_fewer_hosts_than_it_had() {
     assert!(ended.out.lines().count() == 3 && ended.out.lines().all(is_right), "{ended}");
     nothing_left(&lab, &ended);
 }
+
+/// Whoever can have another host soon does not share the hosts that are left for hours.
+#[test]
+fn a_job_that_loses_a_host_is_resumed_with_another_if_that_ends_sooner() {
+    let Some(lab) = lab(3) else { return };
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from) as u32;
+    let (stop, checkpoints, store) = (lab.path("stop"), lab.path("checkpoints"), lab.path("plan.redb"));
+    let (program, store) = (compile("until"), store.display().to_string());
+    let profile = lab.path("until.profile.json");
+    let ranks = 2 * cpus;
+    let learned = serde_json::json!({
+        "format": 1, "program": program.display().to_string(), "ranks": ranks, "elapsed_s": 36_000,
+    });
+    std::fs::write(&profile, learned.to_string()).expect("it can be written");
+    let redplan = std::process::Command::new(redrt_tests::prefix().join("bin/redplan"))
+        .args(["learn", "--store", &store, &profile.display().to_string()])
+        .output();
+    assert!(redplan.expect("redplan can be started").status.success());
+    let job = Job::new(ranks, &program)
+        .arguments(&[&stop.display().to_string()])
+        .environment("REDRT_PLAN_STORE", &store)
+        .options(&["-N", &cpus.to_string(), "--checkpoint", "asked", "--host-wait", "10min"])
+        .options(&["--checkpoint-dir", &checkpoints.display().to_string()])
+        .on_hosts(&lab, "h1,h2")
+        .limit(Duration::from_secs(120))
+        .start();
+    job.wait_until("computing", |job| job.output().contains("computing"));
+    job.redctl(&["checkpoint"]).unwrap_or_else(|why| panic!("{why}: {}", job.errors()));
+    lab.cut_power("h2");
+    let ended = job.wait().said("up to 98 % waiting for another ends sooner: resume the job with redrun --resume ");
+    assert_eq!(ended.code, Some(75), "{ended}");
+    std::fs::write(&stop, "").expect("it can be written");
+    let ended = Job::resume(&checkpoints).on_hosts(&lab, "h1,h3").limit(Duration::from_secs(120)).run().ended_well();
+    assert!(ended.out.lines().count() == ranks as usize && ended.out.lines().all(is_right), "{ended}");
+    nothing_left(&lab, &ended);
+}

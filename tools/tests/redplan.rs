@@ -46,19 +46,70 @@ fn figure_3_9_of_dino_comes_out_as_published_and_corrected() {
     let corrected = answer_json(&SCALE);
     assert!((hours(&corrected, 8, "two_s") - 438.01).abs() < 0.006);
     assert!(corrected["notes"][0].as_str().unwrap().contains("faster than r = 3 up to 54"), "{corrected}");
+    let both = answer_json(&[SCALE.as_slice(), &["--beta", "0.2"]].concat());
+    assert_eq!(both["tables"].as_array().unwrap().len(), 2);
+    assert!(both["notes"][1].as_str().unwrap().contains("β 0.2: r = 2 with cloning is faster than r = 3 up to 94"));
 }
 
 #[test]
 fn advice_ends_with_a_line_to_paste_and_says_what_it_assumed() {
     let job = ["advise", "--work", "24h", "-n", "1024", "-N", "16", "--mtbf", "10d"];
     let advice = text(&job);
-    assert!(advice.contains("\nredrun -r 2 -n 1024 -N 16 --spares "), "{advice}");
+    assert!(advice.contains("\nredrun -n 1024 -N 16 --spares 16 --checkpoint 402s PROGRAM\n"), "{advice}");
     assert!(advice.contains("Assumed, for nothing was measured: --beta 0.05, --restart 60s, --window 30s"), "{advice}");
-    let rows = answer_json(&job);
+    assert!(advice.contains("groups that go back alone do not exist yet, so no row has them"), "{advice}");
+    // What cannot be saved has replicas.
+    let unsaved = [job.as_slice(), &["--no-checkpoints"]].concat();
+    let advice = text(&unsaved);
+    assert!(advice.contains("\nredrun -r 2 -n 1024 -N 16 --spares "), "{advice}");
+    assert!(!advice.contains("--checkpoint") && !advice.contains("erasure"), "{advice}");
+    let rows = answer_json(&unsaved);
     assert_eq!(rows["tables"][0]["rows"][0]["degree"], 2.0);
     // What never ends has no figure, and is the last.
     let never = answer_json(&["advise", "--work", "24h", "-n", "64", "-N", "1", "--mtbf", "10s", "--window", "1s"]);
     assert_eq!(never["tables"][0]["rows"].as_array().unwrap().last().unwrap()["time_s"], Value::Null);
+}
+
+#[test]
+fn what_a_job_takes_in_one_way_is_predicted_by_formula_simulation_and_for_given_losses() {
+    let job = ["predict", "--work", "35s", "-n", "2", "--beta", "0.1", "--restart", "3s"];
+    let saved = ["--checkpoint", "10s", "--save-time", "1s", "--save-stop", "1s", "--save-slowdown", "0"];
+    let time = |more: &[&str]| {
+        let answer = answer_json(&[job.as_slice(), more].concat());
+        let row = answer["tables"][0]["rows"][0].clone();
+        (row["time_s"].as_f64().unwrap(), row["source"].as_str().unwrap().to_owned())
+    };
+    assert_eq!(time(&[]), (35.0, "losses as given".into()));
+    assert!((time(&["-r", "2"]).0 - 38.5).abs() < 1e-9);
+    assert_eq!(time(&saved).0, 38.0);
+    // Five seconds behind a checkpoint are done again, three seconds later.
+    assert_eq!(time(&[saved.as_slice(), &["--lose", "1@16s"]].concat()).0, 46.0);
+    let (long, by) = time(&[saved.as_slice(), &["--mtbf", "2min"]].concat());
+    assert!(by == "formula" && long > 38.0, "{long} {by}");
+    let (long, by) = time(&["-r", "2", "--mtbf", "2min", "--checkpoint", "10s"]);
+    assert!(by == "simulation" && long > 38.5, "{long} {by}");
+    assert!(refused(&[job.as_slice(), &["--lose", "2@1s"]].concat(), 2).contains("rank 2 is not there"));
+    assert!(refused(&[job.as_slice(), &["--first-checkpoint", "1s"]].concat(), 2).contains("--checkpoint"));
+}
+
+#[test]
+fn a_profile_of_a_run_that_was_disturbed_tells_no_time_and_says_why() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("failed.json");
+    let profile = |more: &str| {
+        std::fs::write(&path, format!(r#"{{"format":1,"program":"app","ranks":8,"elapsed_s":9{more}}}"#)).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    for more in [r#","exit_code":9"#, r#","losses":1"#, r#","injected":1"#, r#","returns":1"#, r#","checkpoints":1"#] {
+        let error = refused(&["advise", "--profile", &profile(more), "-N", "4", "--mtbf", "1y"], 2);
+        assert!(error.contains("no run of app was left alone"), "{error}");
+        // What it was interrupted by is of use beside a time that is told.
+        text(&["advise", "--profile", &profile(more), "--work", "1h", "-N", "4", "--mtbf", "1y"]);
+    }
+    assert!(refused(&["advise", "--profile", "/nowhere.json", "-N", "4", "--mtbf", "1y"], 1).contains("/nowhere.json"));
+    assert!(refused(&["advise", "--profile", "/", "-N", "4", "--mtbf", "1y"], 1).contains("profile /"));
+    let full = refused(&[SCALE.as_slice(), &["--svg", "/dev/full"]].concat(), 1);
+    assert!(full.contains("Failed to draw /dev/full"), "{full}");
 }
 
 #[test]

@@ -101,6 +101,11 @@ pub struct Arguments {
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..), help_heading = "Replication")]
     pub strikes: u32,
 
+    /// Choose degree, spares and checkpoints by what was learned of the program and of the hosts (redplan advise). What
+    /// is given besides counts more. The time of the run is learned at its end
+    #[arg(long, value_enum, value_name = "HOW", help_heading = "Replication", conflicts_with_all = ["replicate", "check_determinism", "resume"])]
+    pub protect: Option<Protect>,
+
     /// Replace lost replicas by copies of living ones: keep N hosts free for them, or N places where there is one host
     /// only. With 0, replicas can be copied once redctl spare add has made a place
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=1 << 16), help_heading = "Replication")]
@@ -119,6 +124,17 @@ pub struct Arguments {
     #[arg(long, value_name = "WHEN", help_heading = "Checkpoints")]
     pub checkpoint: Option<String>,
 
+    /// Take the first checkpoint not before this time of the job: what was done until then is sooner done again. With
+    /// auto it is where the expected time is least, by what was learned of the program (redplan learn)
+    #[arg(long = "first-checkpoint", value_name = "TIME", help_heading = "Checkpoints")]
+    pub first_checkpoint: Option<String>,
+
+    /// Where a host is lost and no spare is left, another can be had after this time by resuming the job, as from a
+    /// queue. The job then ends with exit code 75 if that is sooner than going on with the hosts that are left, by what
+    /// was learned of the program
+    #[arg(long = "host-wait", value_name = "TIME", help_heading = "Checkpoints")]
+    pub host_wait: Option<String>,
+
     /// Where checkpoints are kept; all hosts must see it [default: $REDRT_CHECKPOINT_DIR, or redrt-checkpoints]
     #[arg(long = "checkpoint-dir", value_name = "DIR", help_heading = "Checkpoints")]
     pub checkpoint_directory: Option<PathBuf>,
@@ -127,7 +143,8 @@ pub struct Arguments {
     #[arg(long, value_name = "HOW", value_enum, default_value_t, help_heading = "Checkpoints")]
     pub checkpoint_compression: CompressionChoice,
 
-    /// Mean time between failures of the job, for --checkpoint auto [default: 6h]
+    /// Mean time between failures of the job with one replica of each rank, for --checkpoint auto, --first-checkpoint
+    /// auto and --protect auto [default: for the latter two that of the job's hosts, if it was learned; else 6h]
     #[arg(long, value_name = "TIME", help_heading = "Checkpoints")]
     pub mtbf: Option<String>,
 
@@ -640,6 +657,13 @@ fn default_rank_count(degree: Option<&str>, hosts: &HostPlan) -> u32 {
     let cpu_count = slot_count.unwrap_or_else(cpu_count);
     let degree: f64 = degree.and_then(|degree| degree.parse().ok()).filter(|degree| *degree >= 1.0).unwrap_or(1.0);
     ((f64::from(cpu_count) / degree) as u32).max(1)
+}
+
+/// `--protect`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+pub enum Protect {
+    /// By what is known.
+    Auto,
 }
 
 /// `--checkpoint-compression`.

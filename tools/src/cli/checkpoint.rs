@@ -1,7 +1,7 @@
 //! `--checkpoint` and its like: when lines are taken, where they are kept, and from which one a job goes on.
 
 use super::arguments::{Arguments, CompressionChoice};
-use super::{Job, UsageError, assemble_with};
+use super::{Job, UsageError, assemble_with, protect};
 use coordinator::Schedule;
 use line_store::{Manifest, Store};
 use redrt_types::View;
@@ -14,13 +14,15 @@ const DIRECTORY_VARIABLE: &str = "REDRT_CHECKPOINT_DIR";
 const DIRECTORY_USUAL: &str = "redrt-checkpoints";
 
 /// Mean time between failures where nothing is known: three or four a day.
-const MTBF_USUAL: Duration = Duration::from_secs(6 * 3600);
+pub(super) const MTBF_USUAL: Duration = Duration::from_secs(6 * 3600);
 
 /// When and where lines are taken.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Checkpoint {
     /// When.
     pub schedule: Schedule,
+    /// Not before this time of the job.
+    pub first: Option<Duration>,
     /// The directory that has those of all jobs.
     pub directory: PathBuf,
     /// How images are compressed.
@@ -45,7 +47,7 @@ fn parse_time(text: &str) -> Option<Duration> {
     Duration::try_from_secs_f64(seconds * factor).ok().filter(|time| !time.is_zero())
 }
 
-fn time(option: &str, text: &str) -> Result<Duration, UsageError> {
+pub(super) fn time(option: &str, text: &str) -> Result<Duration, UsageError> {
     parse_time(text).ok_or_else(|| UsageError(format!("{option} {text}: not a time such as 90s, 10min or 2h")))
 }
 
@@ -63,6 +65,19 @@ pub(super) fn checkpoint(arguments: &Arguments) -> Result<Option<Checkpoint>, Us
     if mtbf.is_some() && !matches!(schedule, Schedule::Auto { .. }) {
         return Err(UsageError("--mtbf is for --checkpoint auto, which computes its interval from it".into()));
     }
+    let first = match arguments.first_checkpoint.as_deref() {
+        // By now it is a time, if anything is known of the program.
+        None | Some(protect::AUTOMATIC) => None,
+        Some(text) => Some(time("--first-checkpoint", text)?),
+    };
+    if arguments.resume.is_some() && (first.is_some() || protect::is_automatic(arguments)) {
+        return Err(UsageError("--first-checkpoint: a job that is resumed has its first already; leave it out".into()));
+    }
+    if arguments.resume.is_some() && arguments.host_wait.is_some() {
+        return Err(UsageError(
+            "--host-wait: a job that is resumed goes on with the hosts it gets; leave it out".into(),
+        ));
+    }
     let directory = arguments.checkpoint_directory.clone().unwrap_or_else(usual_directory);
     let directory = std::path::absolute(&directory)
         .map_err(|error| UsageError(format!("--checkpoint-dir {}: {error}", directory.display())))?;
@@ -71,7 +86,7 @@ pub(super) fn checkpoint(arguments: &Arguments) -> Result<Option<Checkpoint>, Us
         CompressionChoice::Lz4 => Compression::Lz4,
         CompressionChoice::Zstd => Compression::Zstd,
     };
-    Ok(Some(Checkpoint { schedule, directory, compression }))
+    Ok(Some(Checkpoint { schedule, first, directory, compression }))
 }
 
 /// A job that takes no lines: options that are of them would look as if it did.
@@ -80,6 +95,8 @@ fn unsaved(arguments: &Arguments) -> Result<Option<Checkpoint>, UsageError> {
         ("--checkpoint-dir", arguments.checkpoint_directory.is_some()),
         ("--checkpoint-compression", arguments.checkpoint_compression != CompressionChoice::None),
         ("--mtbf", arguments.mtbf.is_some()),
+        ("--first-checkpoint", arguments.first_checkpoint.is_some()),
+        ("--host-wait", arguments.host_wait.is_some() && arguments.protect.is_none()),
     ];
     match of_lines.into_iter().find(|(_, is_given)| *is_given) {
         None => Ok(None),

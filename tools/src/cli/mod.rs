@@ -12,6 +12,7 @@ mod generate;
 mod hosts;
 mod inject;
 mod program;
+mod protect;
 mod spawned;
 
 pub use arguments::OnOutputError;
@@ -116,8 +117,23 @@ pub struct Job {
     pub clone_count_max: usize,
     /// Settings of another MPI's that were named, in one line.
     pub ignored: Option<String>,
+    /// When to wait for a host rather than go on with fewer.
+    pub host_wait: Option<HostWait>,
+    /// What was chosen because nobody said it, and why: a line each.
+    pub chosen: Vec<String>,
+    /// Where the time of the run is learned, if it is.
+    pub learned_in: Option<PathBuf>,
     /// Of a job that was spawned: by whom.
     pub origin: Option<Origin>,
+}
+
+/// What decides whether a job that has lost a host goes on with those that are left.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct HostWait {
+    /// After this time another can be had.
+    pub wait: Duration,
+    /// What the job takes in all, if that is known: if not, it goes on.
+    pub work: Option<Duration>,
 }
 
 /// A pool of spares that jobs share.
@@ -158,7 +174,7 @@ pub enum Request {
 pub fn parse(arguments: Vec<OsString>) -> Result<Request, UsageError> {
     let mut segments = arguments::segments(arguments);
     let first = segments.remove(0);
-    let parsed = match arguments::parse_first(first)? {
+    let mut parsed = match arguments::parse_first(first)? {
         arguments::Parsed::Arguments(parsed) => *parsed,
         arguments::Parsed::Text(text) => return Ok(Request::Print(text)),
     };
@@ -175,7 +191,10 @@ pub fn parse(arguments: Vec<OsString>) -> Result<Request, UsageError> {
     let job = match &parsed.resume {
         Some(text) if locals.len() == 1 => checkpoint::resumed(&parsed, text),
         Some(_) => Err(UsageError("--resume: the job goes on with its own programs; leave out ':'".into())),
-        None => assemble(&parsed, &locals),
+        None => protect::choose(&mut parsed, &locals).and_then(|chosen| {
+            let job = assemble(&parsed, &locals)?;
+            Ok(chosen.into_job(job))
+        }),
     };
     job.map(|job| Request::Run(Box::new(job)))
 }
@@ -319,6 +338,9 @@ fn assemble_with(
         arbitration_interval,
         clone_count_max: arguments.max_clones as usize,
         ignored: ignored(locals),
+        host_wait: None,
+        chosen: Vec::new(),
+        learned_in: None,
         origin: None,
     })
 }

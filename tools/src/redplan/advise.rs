@@ -5,74 +5,29 @@ use super::arguments::{Advise, By};
 use super::learn::mtbf_note;
 use super::picture::Picture;
 use super::store::Store;
+use super::told::Known;
 use crate::cli::UsageError;
-use anyhow::{Context, Result, bail};
-use planner::advise::{Corruption, Objective, Question, Row, Source};
-use planner::profile::{HostFacts, Learned, Mtbf, Profile};
+use anyhow::Result;
+use planner::advise::{Corruption, Objective, Question, Row, SavedBy, Source};
+use planner::site::{HostFacts, Mtbf};
 use std::path::Path;
 
-/// The most that a profile file may have; a matrix of a thousand ranks with each other is below it.
-const PROFILE_BYTES_MAX: u64 = 64 << 20;
-
-/// Reads a profile and checks it.
-pub(super) fn read_profile(path: &Path) -> Result<Profile> {
-    let failed = || format!("Failed to read the profile {}", path.display());
-    let profile: Profile = serde_json::from_slice(&read_limited(path).with_context(failed)?).with_context(failed)?;
-    profile.check().with_context(failed)?;
-    Ok(profile)
-}
-
-/// The bytes of a file that is not unreasonably large.
-pub(super) fn read_limited(path: &Path) -> Result<Vec<u8>> {
-    use std::io::Read;
-    let mut bytes = Vec::new();
-    std::fs::File::open(path)?.take(PROFILE_BYTES_MAX + 1).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > PROFILE_BYTES_MAX {
-        bail!("it has more than {PROFILE_BYTES_MAX} bytes");
-    }
-    Ok(bytes)
-}
-
-fn learned(paths: &[std::path::PathBuf]) -> Result<Option<Learned>> {
-    let profiles = paths.iter().map(|path| read_profile(path)).collect::<Result<Vec<_>>>()?;
-    if let Some(other) =
-        profiles.iter().find(|one| (&one.program, one.ranks) != (&profiles[0].program, profiles[0].ranks))
-    {
-        let Profile { program, ranks, .. } = &profiles[0];
-        bail!(
-            "--profile: one is of {program} with {ranks} ranks, another of {} with {}; they must be of one program and number of ranks",
-            other.program,
-            other.ranks
-        );
-    }
-    Ok(Learned::new(&profiles))
-}
-
-/// What was learned of the program that is named.
-fn learned_before(store: &Store, program: &str, ranks: u32) -> Result<Learned> {
-    let mut programs = store.programs()?;
-    let place = programs.iter().position(|known| known.program == program && known.ranks == ranks);
-    let unknown =
-        || UsageError(format!("--program: no run of {program} with {ranks} ranks was learned; see redplan known"));
-    Ok(programs.swap_remove(place.ok_or_else(unknown)?))
-}
-
 /// What is known of the hosts of the site.
-struct Site {
+pub(crate) struct Site {
     sound: Vec<HostFacts>,
     /// Names of those that corrupt data.
     sick: Vec<String>,
 }
 
 impl Site {
-    fn new(hosts: Vec<HostFacts>) -> Self {
+    pub(crate) fn new(hosts: Vec<HostFacts>) -> Self {
         let (sick, sound): (Vec<_>, Vec<_>) = hosts.into_iter().partition(|host| host.is_sick);
         Self { sound, sick: sick.into_iter().map(|host| host.host).collect() }
     }
 
     /// Mean time between failures of the hosts that jobs are to have. A sick one is drained, so how it fared says
     /// nothing of them.
-    fn mtbf(&self) -> Result<(f64, String), UsageError> {
+    pub(crate) fn mtbf(&self) -> Result<(f64, String), UsageError> {
         let none = match self.sick.as_slice() {
             [] => "--mtbf is needed, for no job was learned; see redplan learn",
             _ => "--mtbf is needed, for jobs were learned on sick hosts only; see redplan known",
@@ -100,47 +55,18 @@ impl Site {
 
 pub(super) fn answer(arguments: &Advise, store: Option<&Path>) -> Result<Answer> {
     // With both told, there is nothing to look up.
-    let store = match (&arguments.program, arguments.mtbf) {
-        (None, Some(_)) => None,
-        _ => Some(Store::open(&super::store_path(store)?)?),
-    };
+    let needs_store = arguments.told.needs_store() || arguments.mtbf.is_none();
+    let store = needs_store.then(|| Store::open(&super::store_path(store)?)).transpose()?;
     let site = Site::new(store.as_ref().map(Store::hosts).transpose()?.unwrap_or_default());
     let (hosts, sick_said) = site.usable(arguments.hosts)?;
-    let known = match (&store, &arguments.program, arguments.ranks) {
-        (Some(store), Some(program), Some(ranks)) => Some(learned_before(store, program, ranks)?),
-        _ => learned(&arguments.profiles)?,
-    };
-    let known = known.as_ref();
+    let known = arguments.told.known(store.as_ref())?;
     let (mttf_s, mtbf_said) = match arguments.mtbf {
         None => site.mtbf().map(|(mttf, said)| (mttf, Some(said)))?,
         Some(mtbf) => (mtbf, None),
     };
-    let missing = |what: &str| UsageError(format!("{what} is needed, or --profile or --program to take it from"));
-    let mut assumed = Vec::new();
-    let mut or_assumed = |given: Option<f64>, value: f64, what: &str| {
-        given.unwrap_or_else(|| {
-            assumed.push(what.to_owned());
-            value
-        })
-    };
     let question = Question {
-        work_s: arguments.work.or(known.and_then(Learned::work_s)).ok_or_else(|| missing("--work"))?,
-        ranks: arguments.ranks.or(known.map(|known| known.ranks)).ok_or_else(|| missing("--ranks"))?,
-        beta: or_assumed(arguments.beta.or(known.and_then(|known| known.beta)), 0.05, "--beta 0.05"),
-        per_host: arguments.per_host,
-        mttf_s,
         hosts,
         repair_s: arguments.repair,
-        restart_s: or_assumed(arguments.restart.or(known.and_then(|known| known.restart_s)), 60.0, "--restart 60s"),
-        window_s: or_assumed(arguments.window.or(known.and_then(|known| known.window_s)), 30.0, "--window 30s"),
-        clone_stop_s: or_assumed(
-            arguments.clone_stop.or(known.and_then(|known| known.stop_s)),
-            0.1,
-            "--clone-stop 100ms",
-        ),
-        clone_slowdown: arguments.clone_slowdown,
-        checkpoint_s: arguments.checkpoint.or(known.and_then(|known| known.checkpoint_s)),
-        image_bytes: arguments.image.or(known.and_then(|known| known.image_bytes)),
         watts: arguments.watts,
         deadline_s: arguments.deadline,
         risk: arguments.risk,
@@ -149,20 +75,23 @@ pub(super) fn answer(arguments: &Advise, store: Option<&Path>) -> Result<Answer>
             By::Time => Objective::Time,
         },
         seed: arguments.seed,
+        save: Some(known.save).filter(|_| !arguments.no_checkpoints),
+        ..question(&known, arguments.per_host, mttf_s)
     };
     let advice = question.advise().map_err(|error| UsageError(error.to_string()))?;
     let mut notes = Vec::new();
     if let Some(best) = advice.rows.first() {
         notes.push(format!("{} PROGRAM", best.command));
-        if let Some(interval) = best.checkpoint_interval_s {
+        if let (Some(SavedBy::Program), Some(interval)) = (best.saved_by, best.checkpoint_interval_s) {
             notes.push(format!("with checkpoints that the program makes itself, every {interval:.0} s of its work"));
         }
     }
+    if advice.rows.iter().any(|row| row.saved_by == Some(SavedBy::Runtime)) {
+        notes.push(LEVELS_NOTE.into());
+    }
     notes.extend(mtbf_said);
     notes.extend(sick_said);
-    if !assumed.is_empty() {
-        notes.push(format!("Assumed, for nothing was measured: {}", assumed.join(", ")));
-    }
+    notes.extend(known.assumed_note());
     if advice.too_large > 0 {
         notes.push(format!("Left out, for they need more hosts than there are: {}", advice.too_large));
     }
@@ -173,11 +102,41 @@ pub(super) fn answer(arguments: &Advise, store: Option<&Path>) -> Result<Answer>
     Ok(Answer { tables: vec![table(&advice.rows)], notes, picture })
 }
 
+/// What there is of levels and groups.
+const LEVELS_NOTE: &str = "Checkpoints by redrt are of the whole job, in one directory that all hosts see; levels below \
+                           that, erasure codes and groups that go back alone do not exist yet, so no row has them";
+
+/// A question about this program, with all else as it usually is.
+pub(crate) fn question(known: &Known, per_host: u32, mttf_s: f64) -> Question {
+    Question {
+        work_s: known.work_s,
+        beta: known.beta,
+        ranks: known.ranks,
+        per_host,
+        mttf_s,
+        hosts: None,
+        repair_s: None,
+        restart_s: known.restart_s,
+        window_s: known.window_s,
+        clone_stop_s: known.clone_stop_s,
+        clone_slowdown: known.clone_slowdown,
+        checkpoint_s: known.own_checkpoint_s,
+        save: Some(known.save),
+        image_bytes: known.image_bytes,
+        watts: None,
+        deadline_s: None,
+        risk: 0.01,
+        objective: Objective::Cost,
+        seed: 1,
+    }
+}
+
 fn table(rows: &[Row]) -> AnswerTable {
     let columns = vec![
         ("degree", "r"),
         ("spares", "spares"),
         ("hosts", "hosts"),
+        ("saved_by", "saved by"),
         ("checkpoint_interval_s", "checkpoint every"),
         ("first_checkpoint_s", "first at"),
         ("time_s", "time"),
@@ -196,6 +155,12 @@ fn table(rows: &[Row]) -> AnswerTable {
             Cell::number(row.degree, if row.degree.fract() > 0.0 { 2 } else { 0 }),
             Cell::count(row.spares),
             Cell::count(row.hosts),
+            Cell::or_absent(row.saved_by.map(|by| {
+                Cell::text(match by {
+                    SavedBy::Program => "program",
+                    SavedBy::Runtime => "redrt",
+                })
+            })),
             Cell::or_absent(row.checkpoint_interval_s.map(Cell::seconds)),
             Cell::or_absent(row.first_checkpoint_s.map(Cell::seconds)),
             Cell::seconds(row.time_s),
@@ -220,19 +185,25 @@ fn table(rows: &[Row]) -> AnswerTable {
     AnswerTable { title: "Configurations, the best first".into(), columns, rows: rows.iter().map(cells).collect() }
 }
 
-/// Time over host hours: what is to the lower left is better.
+/// Configurations that take more than this multiple of the fastest are not in the picture.
+const SHOWN_STRETCH_MAX: f64 = 3.0;
+
+/// Time over degree.
 fn picture(rows: &[Row]) -> Picture {
-    let mut rows: Vec<_> = rows.iter().filter(|row| row.time_s.is_finite()).collect();
+    let best = rows.iter().map(|row| row.time_s).fold(f64::INFINITY, f64::min);
+    // What takes many times as long would leave no room for the others.
+    let mut rows: Vec<_> = rows.iter().filter(|row| row.time_s < best * SHOWN_STRETCH_MAX).collect();
     rows.sort_by(|one, other| one.degree.total_cmp(&other.degree));
     let kinds = [
-        ("alone", false, false),
-        ("with spares", true, false),
-        ("with checkpoints", false, true),
-        ("with spares and checkpoints", true, true),
+        ("alone", false, None),
+        ("with spares", true, None),
+        ("saved by the program", false, Some(SavedBy::Program)),
+        ("with spares, saved by the program", true, Some(SavedBy::Program)),
+        ("saved by redrt", false, Some(SavedBy::Runtime)),
+        ("with spares, saved by redrt", true, Some(SavedBy::Runtime)),
     ];
-    let lines = kinds.into_iter().map(|(name, has_spares, saves)| {
-        let of_kind =
-            rows.iter().filter(|row| (row.spares > 0, row.checkpoint_interval_s.is_some()) == (has_spares, saves));
+    let lines = kinds.into_iter().map(|(name, has_spares, saved_by)| {
+        let of_kind = rows.iter().filter(|row| (row.spares > 0, row.saved_by) == (has_spares, saved_by));
         (name.to_owned(), of_kind.map(|row| (row.degree, row.time_s / 3600.0)).collect::<Vec<_>>())
     });
     Picture::Lines {

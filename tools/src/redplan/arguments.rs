@@ -1,6 +1,8 @@
 //! The command line of `redplan`.
 
-use super::quantity::{bytes, layout, number, seconds, share};
+use super::quantity::{layout, loss, number, seconds, share};
+use super::store::VARIABLE;
+use super::told::Told;
 use crate::cli::{Generate, UsageError};
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
@@ -22,7 +24,7 @@ pub(super) struct Arguments {
     pub(super) svg: Option<PathBuf>,
 
     /// What was learned [default: redrt/plan.redb in $XDG_DATA_HOME or ~/.local/share]
-    #[arg(long, global = true, env = "REDRT_PLAN_STORE", value_name = "FILE")]
+    #[arg(long, global = true, env = VARIABLE, value_name = "FILE")]
     pub(super) store: Option<PathBuf>,
 
     #[command(subcommand)]
@@ -33,6 +35,8 @@ pub(super) struct Arguments {
 pub(super) enum What {
     /// Rank configurations for a job, with the command line for each
     Advise(Box<Advise>),
+    /// Time of a job that is run in one way, with losses at random or at given times
+    Predict(Box<Predict>),
     /// How often to checkpoint, and from when on
     Interval(Interval),
     /// Time of a job at several degrees, with and without cloning, as the number of ranks grows
@@ -72,21 +76,8 @@ pub(super) enum By {
 
 #[derive(Args, Debug)]
 pub(super) struct Advise {
-    /// The program as redplan known names it, whose runs were learned; with --ranks
-    #[arg(long, value_name = "NAME", requires = "ranks", conflicts_with = "profiles")]
-    pub(super) program: Option<String>,
-
-    /// A profile of the program, or several of one program and number of ranks; what is given below counts more
-    #[arg(long = "profile", value_name = "FILE")]
-    pub(super) profiles: Vec<PathBuf>,
-
-    /// Time of the job with one replica of each rank, without failures
-    #[arg(long, value_name = "TIME", value_parser = seconds)]
-    pub(super) work: Option<f64>,
-
-    /// Ranks
-    #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
-    pub(super) ranks: Option<u32>,
+    #[command(flatten)]
+    pub(super) told: Told,
 
     /// Processes for each host
     #[arg(short = 'N', long = "per-host", value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
@@ -96,10 +87,6 @@ pub(super) struct Advise {
     #[arg(long, value_name = "TIME", value_parser = seconds)]
     pub(super) mtbf: Option<f64>,
 
-    /// Share of the time that each replica more adds [default: of the profiles, else 0.05]
-    #[arg(long, value_name = "SHARE", value_parser = share)]
-    pub(super) beta: Option<f64>,
-
     /// Hosts there are [default: as many as are wanted]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(super) hosts: Option<u32>,
@@ -108,29 +95,9 @@ pub(super) struct Advise {
     #[arg(long, value_name = "TIME", value_parser = seconds)]
     pub(super) repair: Option<f64>,
 
-    /// From the loss of all replicas of a rank until the job runs again [default: of the profiles, else 60s]
-    #[arg(long, value_name = "TIME", value_parser = seconds)]
-    pub(super) restart: Option<f64>,
-
-    /// From the loss of a replica until its place is filled [default: of the profiles, else 30s]
-    #[arg(long, value_name = "TIME", value_parser = seconds)]
-    pub(super) window: Option<f64>,
-
-    /// The job stands still for this when a replica is copied [default: of the profiles, else 100ms]
-    #[arg(long = "clone-stop", value_name = "TIME", value_parser = seconds)]
-    pub(super) clone_stop: Option<f64>,
-
-    /// Share of its speed that the job loses while one is copied
-    #[arg(long = "clone-slowdown", value_name = "SHARE", value_parser = share, default_value = "0.1")]
-    pub(super) clone_slowdown: f64,
-
-    /// The program makes checkpoints itself, each of which takes this [default: of the profiles, else it makes none]
-    #[arg(long, value_name = "TIME", value_parser = seconds)]
-    pub(super) checkpoint: Option<f64>,
-
-    /// Memory of a process [default: of the profiles]
-    #[arg(long, value_name = "SIZE", value_parser = bytes)]
-    pub(super) image: Option<f64>,
+    /// Leave out checkpoints of the runtime, for a program that it cannot save
+    #[arg(long = "no-checkpoints")]
+    pub(super) no_checkpoints: bool,
 
     /// Power of a host in watts
     #[arg(long, value_name = "WATTS", value_parser = number)]
@@ -147,6 +114,44 @@ pub(super) struct Advise {
     /// What the ranking goes by
     #[arg(long, value_enum, default_value_t)]
     pub(super) by: By,
+
+    /// Seed of the simulation
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(super) seed: u64,
+}
+
+#[derive(Args, Debug)]
+pub(super) struct Predict {
+    #[command(flatten)]
+    pub(super) told: Told,
+
+    /// Processes for each host
+    #[arg(short = 'N', long = "per-host", value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(super) per_host: u32,
+
+    /// Replicas of each rank
+    #[arg(short = 'r', long, value_name = "R", value_parser = clap::value_parser!(u32).range(1..=63), default_value_t = 1)]
+    pub(super) degree: u32,
+
+    /// Lost replicas are replaced by copies
+    #[arg(long)]
+    pub(super) spares: bool,
+
+    /// The job is saved at this interval
+    #[arg(long, value_name = "TIME", value_parser = seconds)]
+    pub(super) checkpoint: Option<f64>,
+
+    /// Not before this [default: the interval]
+    #[arg(long = "first-checkpoint", value_name = "TIME", value_parser = seconds, requires = "checkpoint")]
+    pub(super) first_checkpoint: Option<f64>,
+
+    /// Mean time between failures of one host [default: none fails]
+    #[arg(long, value_name = "TIME", value_parser = seconds, conflicts_with = "losses")]
+    pub(super) mtbf: Option<f64>,
+
+    /// Lose a replica of this rank at this time; may be given several times, or several separated by commas
+    #[arg(long = "lose", value_name = "RANK@TIME", value_parser = loss, value_delimiter = ',')]
+    pub(super) losses: Vec<(u32, f64)>,
 
     /// Seed of the simulation
     #[arg(long, value_name = "N", default_value_t = 1)]
@@ -182,9 +187,9 @@ pub(super) struct Scale {
     #[arg(long, value_name = "TIME", value_parser = seconds)]
     pub(super) work: f64,
 
-    /// Share of the time that each replica more adds
-    #[arg(long, value_name = "SHARE", value_parser = share)]
-    pub(super) beta: f64,
+    /// Share of the time that each replica more adds; may be given several times
+    #[arg(long, value_name = "SHARE", value_parser = share, required = true)]
+    pub(super) beta: Vec<f64>,
 
     /// Mean time to failure of a host, each of which has one rank
     #[arg(long, value_name = "TIME", value_parser = seconds)]

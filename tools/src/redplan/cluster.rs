@@ -1,9 +1,9 @@
 //! `redplan cluster`: who rolls back with whom, and who shares a code.
 
-use super::advise::read_limited;
 use super::answer::{Answer, AnswerTable, Cell};
 use super::arguments::Cluster;
 use super::picture::Picture;
+use super::told::read_limited;
 use crate::cli::UsageError;
 use anyhow::{Context, Result};
 use planner::clusters::catastrophe::FailureLaw;

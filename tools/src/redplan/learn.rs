@@ -1,8 +1,8 @@
 //! `redplan learn` and `redplan known`: profiles and facts of the site, from audit logs and profile files.
 
-use super::advise::read_profile;
 use super::answer::{Answer, AnswerTable, Cell};
 use super::store::{Additions, Store};
+use super::told::read_profile;
 use crate::redreport::LOG_END;
 use crate::redreport::hosts::State;
 use crate::redreport::job::{Life, ReportedJob};
@@ -10,7 +10,8 @@ use crate::redreport::report::Report;
 use crate::redrun::profile::PROFILE_END;
 use anyhow::{Context, Result, bail};
 use audit_log::read::read;
-use planner::profile::{FORMAT, HostFacts, Mtbf, Profile};
+use planner::profile::Profile;
+use planner::site::{HostFacts, Mtbf};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
@@ -72,25 +73,9 @@ pub(super) fn learn(store: &Path, files: &[PathBuf]) -> Result<Answer> {
 fn profile(job: &ReportedJob) -> Option<Profile> {
     let is_clean = job.exit_code == Some(0) && job.windows.is_empty() && job.copies.is_empty();
     let profile = Profile {
-        format: FORMAT,
-        program: job.programs.join(" : "),
-        ranks: u32::try_from(job.ranks).ok()?,
         hosts: u32::try_from(job.hosts.len()).ok(),
         degree: job.degrees.iter().sum::<u64>() as f64 / job.ranks as f64,
-        elapsed_s: job.elapsed_s,
-        calls: None,
-        traffic: Vec::new(),
-        image_bytes: None,
-        window_s: None,
-        checkpoint_s: None,
-        restart_s: None,
-        copy_s: None,
-        stop_s: None,
-        retained_bytes: None,
-        exit_code: 0,
-        losses: 0,
-        copies: 0,
-        injected: 0,
+        ..Profile::new(job.programs.join(" : "), u32::try_from(job.ranks).ok()?, job.elapsed_s)
     };
     (is_clean && profile.check().is_ok()).then_some(profile)
 }

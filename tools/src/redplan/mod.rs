@@ -1,21 +1,25 @@
 //! `redplan`: which protection a job should have, and what it will cost. The models are those of the crate `planner`.
 
-mod advise;
+pub(crate) mod advise;
 mod answer;
 mod arguments;
 mod cluster;
 mod learn;
 mod models;
 mod picture;
+mod predict;
 mod quantity;
-mod store;
+pub(crate) mod store;
+pub(crate) mod told;
 
 use crate::cli::{UsageError, generate_for};
-use anyhow::Result;
-use arguments::{Parsed, What};
+use answer::Answer;
+use anyhow::{Result, bail};
+use arguments::{Arguments, Parsed, What};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use store::Store;
 
 /// Runs the command line, which includes the program's own name.
 #[must_use]
@@ -34,21 +38,10 @@ fn run(arguments: Vec<OsString>) -> Result<()> {
         Parsed::Arguments(arguments) => *arguments,
         Parsed::Text(text) => return Ok(say::text(&text)?),
     };
-    let answer = match &arguments.what {
-        What::Generate { what } => {
-            return Ok(say::text(&generate_for(arguments::command(), "redplan", *what))?);
-        }
-        What::Advise(question) => advise::answer(question, arguments.store.as_deref())?,
-        What::Learn { files } => learn::learn(&store_path(arguments.store.as_deref())?, files)?,
-        What::Known => learn::known(&store::Store::open(&store_path(arguments.store.as_deref())?)?)?,
-        What::Interval(question) => models::interval(question)?,
-        What::Scale(question) => models::scale(question)?,
-        What::Partial(question) => models::partial(question)?,
-        What::Spares(question) => models::spares(question)?,
-        What::SpareChoice(question) => models::spare_choice(question)?,
-        What::Detect(question) => models::detect(question)?,
-        What::Cluster(question) => cluster::answer(question)?,
-    };
+    if let What::Generate { what } = &arguments.what {
+        return Ok(say::text(&generate_for(arguments::command(), "redplan", *what))?);
+    }
+    let answer = answer(&arguments)?;
     if let Some(path) = &arguments.svg {
         let no_picture = || UsageError("--svg: this command has no picture".into());
         answer.picture.as_ref().ok_or_else(no_picture)?.draw(path)?;
@@ -61,7 +54,28 @@ fn run(arguments: Vec<OsString>) -> Result<()> {
     Ok(())
 }
 
+fn answer(arguments: &Arguments) -> Result<Answer> {
+    let store = arguments.store.as_deref();
+    Ok(match &arguments.what {
+        What::Generate { .. } => bail!("there is nothing to answer"),
+        What::Advise(question) => advise::answer(question, store)?,
+        What::Predict(question) => predict::answer(question, store)?,
+        What::Learn { files } => learn::learn(&store_path(store)?, files)?,
+        What::Known => learn::known(&Store::open(&store_path(store)?)?)?,
+        What::Interval(question) => models::interval(question)?,
+        What::Scale(question) => models::scale(question)?,
+        What::Partial(question) => models::partial(question)?,
+        What::Spares(question) => models::spares(question)?,
+        What::SpareChoice(question) => models::spare_choice(question)?,
+        What::Detect(question) => models::detect(question)?,
+        What::Cluster(question) => cluster::answer(question)?,
+    })
+}
+
 /// The store that was named, or the user's.
 fn store_path(named: Option<&Path>) -> Result<PathBuf, UsageError> {
     named.map_or_else(store::default_path, |path| Ok(path.to_owned()))
 }
+
+#[cfg(test)]
+mod tests;

@@ -5,7 +5,7 @@ use super::arguments::{Detect, Interval, Partial, Scale, SpareChoice, Spares};
 use super::picture::Picture;
 use crate::cli::UsageError;
 use planner::HOUR_S;
-use planner::Version::{self, AsPublished, Corrected};
+use planner::Version::{AsPublished, Corrected};
 use planner::capacity::Use;
 use planner::cloning::{Cloning, spares_with_confidence};
 use planner::detection::{Scan, redo_mean};
@@ -18,7 +18,7 @@ use planner::sphere::{crossover, time_without_cloning};
 use planner::spheres::Spheres;
 
 /// Points of a curve.
-const POINT_COUNT: u32 = 120;
+const POINT_COUNT: u32 = 48;
 
 /// What must be more than 0.
 fn above_zero(figures: &[(&str, f64)]) -> Result<(), UsageError> {
@@ -79,65 +79,84 @@ fn first_points(work: f64, mtti: f64, checkpoint: f64, restart: f64, lost_share:
     AnswerTable { title: "First protection point".into(), columns, rows }
 }
 
-/// One curve of figure 3.9: hours at this many ranks.
-struct Curve<'a> {
+/// The curves of figure 3.9 for one β: seconds at this many ranks.
+struct Curves<'a> {
     arguments: &'a Scale,
-    version: Version,
+    beta: f64,
 }
 
-impl Curve<'_> {
+impl Curves<'_> {
     fn without_cloning(&self, ranks: f64, degree: f64) -> f64 {
-        let Scale { work, beta, mttf, relaunch, .. } = *self.arguments;
-        time_without_cloning(redundant_time(work, beta, degree), mttf, ranks, degree, relaunch, self.version)
+        let Scale { work, mttf, relaunch, as_published, .. } = *self.arguments;
+        let version = if as_published { AsPublished } else { Corrected };
+        time_without_cloning(redundant_time(work, self.beta, degree), mttf, ranks, degree, relaunch, version)
     }
 
     fn with_cloning(&self, ranks: f64) -> f64 {
-        let Scale { work, beta, mttf, clone, .. } = *self.arguments;
-        Cloning { ranks, degree: 2.0, mttf, clone }.time(redundant_time(work, beta, 2.0))
+        let Scale { work, mttf, clone, .. } = *self.arguments;
+        Cloning { ranks, degree: 2.0, mttf, clone }.time(redundant_time(work, self.beta, 2.0))
+    }
+
+    /// At this number of steps from the least to the most ranks, evenly on a logarithmic scale.
+    fn ranks(&self, count: u32) -> impl Iterator<Item = f64> {
+        let Scale { from, to, .. } = *self.arguments;
+        (0..=count).map(move |number| from * (to / from).powf(f64::from(number) / f64::from(count)))
+    }
+
+    fn table(&self, title: String) -> AnswerTable {
+        let row = |ranks: f64| {
+            let times = [self.without_cloning(ranks, 2.0), self.with_cloning(ranks), self.without_cloning(ranks, 3.0)];
+            [Cell::number(ranks, 0)].into_iter().chain(times.map(Cell::seconds)).collect()
+        };
+        let columns = vec![
+            ("ranks", "ranks"),
+            ("two_s", "r = 2"),
+            ("two_with_cloning_s", "r = 2 with cloning"),
+            ("three_s", "r = 3"),
+        ];
+        AnswerTable { title, columns, rows: self.ranks(8).map(|ranks| row(ranks.round())).collect() }
+    }
+
+    fn note(&self) -> String {
+        let Scale { from, to, .. } = *self.arguments;
+        let difference = |ranks: f64| self.with_cloning(ranks) - self.without_cloning(ranks, 3.0);
+        let where_better = match crossover(from, to, difference) {
+            Some(ranks) => format!("r = 2 with cloning is faster than r = 3 up to {ranks:.0} ranks"),
+            None if difference(from) < 0.0 => "r = 2 with cloning is faster than r = 3 at all of these".into(),
+            None => "r = 3 is faster than r = 2 with cloning at all of these".into(),
+        };
+        format!("β {}: {where_better}", self.beta)
+    }
+
+    fn lines(&self) -> [(String, Vec<(f64, f64)>); 3] {
+        let line = |name: &str, time: &dyn Fn(f64) -> f64| {
+            let points = self.ranks(POINT_COUNT).map(|ranks| (ranks, time(ranks) / HOUR_S));
+            (format!("{name}, β {}", self.beta), points.collect::<Vec<_>>())
+        };
+        [
+            line("r = 2", &|ranks| self.without_cloning(ranks, 2.0)),
+            line("r = 2 with cloning", &|ranks| self.with_cloning(ranks)),
+            line("r = 3", &|ranks| self.without_cloning(ranks, 3.0)),
+        ]
     }
 }
 
 pub(super) fn scale(arguments: &Scale) -> Result<Answer, UsageError> {
-    let Scale { work, mttf, from, to, as_published, .. } = *arguments;
+    let Scale { work, mttf, from, to, as_published, ref beta, .. } = *arguments;
     above_zero(&[("--work", work), ("--mttf", mttf), ("--from", from)])?;
     if to <= from {
         return Err(UsageError(format!("--to {to} is not more than --from {from}")));
     }
-    let curve = Curve { arguments, version: if as_published { AsPublished } else { Corrected } };
-    let at = |number: u32, count: u32| from * (to / from).powf(f64::from(number) / f64::from(count));
-    let row = |ranks: f64| {
-        let times = [curve.without_cloning(ranks, 2.0), curve.with_cloning(ranks), curve.without_cloning(ranks, 3.0)];
-        [Cell::number(ranks, 0)].into_iter().chain(times.map(Cell::seconds)).collect()
-    };
-    let columns = vec![
-        ("ranks", "ranks"),
-        ("two_s", "r = 2"),
-        ("two_with_cloning_s", "r = 2 with cloning"),
-        ("three_s", "r = 3"),
-    ];
+    let all: Vec<_> = beta.iter().map(|beta| Curves { arguments, beta: *beta }).collect();
     let title = if as_published { "Time of the job, as published" } else { "Time of the job" };
-    let rows = (0..=8).map(|number| row(at(number, 8).round())).collect();
-    let mut answer = Answer::new(vec![AnswerTable { title: title.into(), columns, rows }]);
-    let difference = |ranks: f64| curve.with_cloning(ranks) - curve.without_cloning(ranks, 3.0);
-    answer.notes.push(match crossover(from, to, difference) {
-        Some(ranks) => format!("r = 2 with cloning is faster than r = 3 up to {ranks:.0} ranks"),
-        None if difference(from) < 0.0 => "r = 2 with cloning is faster than r = 3 at all of these".into(),
-        None => "r = 3 is faster than r = 2 with cloning at all of these".into(),
-    });
-    let line = |name: &str, time: &dyn Fn(f64) -> f64| {
-        let points = (0..=POINT_COUNT).map(|number| at(number, POINT_COUNT));
-        (name.to_owned(), points.map(|ranks| (ranks, time(ranks) / HOUR_S)).collect::<Vec<_>>())
-    };
+    let mut answer = Answer::new(all.iter().map(|one| one.table(format!("{title}, β {}", one.beta))).collect());
+    answer.notes.extend(all.iter().map(Curves::note));
     answer.picture = Some(Picture::Lines {
         title: title.into(),
         across: "ranks".into(),
         up: "hours".into(),
         is_log: true,
-        lines: vec![
-            line("r = 2", &|ranks| curve.without_cloning(ranks, 2.0)),
-            line("r = 2 with cloning", &|ranks| curve.with_cloning(ranks)),
-            line("r = 3", &|ranks| curve.without_cloning(ranks, 3.0)),
-        ],
+        lines: all.iter().flat_map(Curves::lines).collect(),
     });
     Ok(answer)
 }

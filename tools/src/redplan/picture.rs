@@ -39,19 +39,31 @@ type Drawn<'a> = Result<(), Box<dyn std::error::Error + 'a>>;
 impl Picture {
     /// Writes the file.
     pub(super) fn draw(&self, path: &Path) -> Result<()> {
-        let area = SVGBackend::new(path, SIZE).into_drawing_area();
-        let drawn = || -> Drawn<'_> {
-            area.fill(&WHITE)?;
-            match self {
-                Self::Lines { title, across, up, is_log, lines } => {
-                    let caption = (title.as_str(), across.as_str(), up.as_str());
-                    draw_lines(&area, caption, *is_log, lines)?;
-                }
-                Self::Radar { title, axes, shapes } => draw_radar(&area, title, axes, shapes)?,
+        let failed = || format!("Failed to draw {}", path.display());
+        let text = self.text().map_err(|error| anyhow!("{error}")).with_context(failed)?;
+        // Written here, since the backend says nothing of a disk that is full.
+        std::fs::write(path, text).with_context(failed)
+    }
+
+    fn text(&self) -> Result<String, String> {
+        let mut text = String::new();
+        {
+            let area = SVGBackend::with_string(&mut text, SIZE).into_drawing_area();
+            self.draw_on(&area).map_err(|error| error.to_string())?;
+        }
+        Ok(text)
+    }
+
+    fn draw_on<'a>(&self, area: &Area<'a>) -> Drawn<'a> {
+        area.fill(&WHITE)?;
+        match self {
+            Self::Lines { title, across, up, is_log, lines } => {
+                let caption = (title.as_str(), across.as_str(), up.as_str());
+                draw_lines(area, caption, *is_log, lines)?;
             }
-            Ok(area.present()?)
-        };
-        drawn().map_err(|error| anyhow!("{error}")).with_context(|| format!("Failed to draw {}", path.display()))
+            Self::Radar { title, axes, shapes } => draw_radar(area, title, axes, shapes)?,
+        }
+        Ok(area.present()?)
     }
 }
 
@@ -62,17 +74,23 @@ fn draw_lines<'a>(area: &Area<'a>, caption: (&str, &str, &str), is_log: bool, li
     let points = || lines.iter().flat_map(|(_, points)| points).filter(|point| point.1.is_finite());
     let most = |value: fn(&(f64, f64)) -> f64| points().map(value).fold(0.0, f64::max);
     let least_x = points().map(|point| point.0).fold(f64::INFINITY, f64::min);
-    let (most_x, most_y) = (most(|point| point.0), most(|point| point.1) * 1.05);
+    let (most_x, most_y) = (most(|point| point.0), most(|point| point.1));
+    let least_y = points().map(|point| point.1).fold(f64::INFINITY, f64::min);
     if points().next().is_none() {
         return Ok(());
     }
+    // What is all far from 0 is shown without the way there.
+    let low_y = if least_y > most_y / 2.0 { least_y - (most_y - least_y).max(most_y / 20.0) * 0.2 } else { 0.0 };
+    let high_y = most_y + (most_y - low_y) * 0.05;
+    // One point would be no interval.
+    let most_x = if most_x > least_x { most_x } else { least_x + 1.0 };
     // Both scales are needed as types of their own; on the logarithmic one the axis has decades.
     let scale = |x: f64| if is_log { x.log10() } else { x };
     let mut builder = ChartBuilder::on(area);
     // The names of the lines stand beside the chart, where they cover none.
     builder.caption(caption.0, ("sans-serif", 18)).margin(14).margin_right((SIZE.0 - LEGEND_AT) as i32 + 16);
     builder.x_label_area_size(42).y_label_area_size(58);
-    let mut chart = builder.build_cartesian_2d(scale(least_x)..scale(most_x), 0.0..most_y)?;
+    let mut chart = builder.build_cartesian_2d(scale(least_x)..scale(most_x), low_y..high_y)?;
     let label = |x: &f64| if is_log { short(10_f64.powf(*x)) } else { short(*x) };
     let mut mesh = chart.configure_mesh();
     let up = |y: &f64| short(*y);
@@ -80,11 +98,16 @@ fn draw_lines<'a>(area: &Area<'a>, caption: (&str, &str, &str), is_log: bool, li
     mesh.x_label_formatter(&label).y_label_formatter(&up).draw()?;
     for ((_, points), colour) in lines.iter().zip(COLOURS.iter().cycle()) {
         let shown = points.iter().filter(|point| point.1.is_finite()).map(|(x, y)| (scale(*x), *y));
-        chart.draw_series(LineSeries::new(shown, colour.stroke_width(2)))?;
+        chart.draw_series(LineSeries::new(shown.clone(), colour.stroke_width(2)))?;
+        if points.len() <= MARKED_MAX {
+            chart.draw_series(shown.map(|point| Circle::new(point, 4, colour.filled())))?;
+        }
     }
     draw_legend(area, lines.iter().map(|(name, _)| name))
 }
 
+/// Lines of no more points than this have each of them marked.
+const MARKED_MAX: usize = 12;
 /// Where the names of lines and shapes begin.
 const LEGEND_AT: u32 = 520;
 
@@ -136,13 +159,23 @@ fn draw_radar<'a>(area: &Area<'a>, title: &str, axes: &[String], shapes: &[(Stri
         };
         area.draw(&Text::new(name.clone(), place, words(13)))?;
     }
-    for ((_, distances), colour) in shapes.iter().zip(COLOURS.iter().cycle()) {
+    let colours = (0..shapes.len()).map(|number| COLOURS[number % COLOURS.len()]).collect::<Vec<_>>();
+    // The first, which the others are compared with, lies on top of them, and is filled.
+    for ((number, (_, distances)), colour) in shapes.iter().enumerate().zip(colours).rev() {
         let corners = (0..=axes.len()).map(|axis| at(axis % axes.len(), distances[axis % axes.len()]));
-        area.draw(&PathElement::new(corners.collect::<Vec<_>>(), colour.stroke_width(2)))?;
+        let corners: Vec<_> = corners.collect();
+        if number == 0 {
+            area.draw(&Polygon::new(corners.clone(), colour.mix(0.35)))?;
+        }
+        area.draw(&PathElement::new(corners, colour.stroke_width(if number == 0 { 4 } else { 2 })))?;
+    }
+    for distance in [1.0, 2.0, 3.0] {
+        let (x, y) = at(0, distance);
+        area.draw(&Text::new(short(distance), (x + 5, y - 5), words(11)))?;
     }
     draw_legend(area, shapes.iter().map(|(name, _)| name))?;
     let last = 70 + 20 * shapes.len() as i32;
-    area.draw(&Text::new("black ring: the baseline", (LEGEND_AT as i32, last), words(12)))?;
+    area.draw(&Text::new("black ring, 1: the baseline", (LEGEND_AT as i32, last), words(12)))?;
     Ok(())
 }
 

@@ -53,6 +53,15 @@ pub(super) fn layout(text: &str) -> Result<(u32, u32), String> {
         .ok_or_else(|| format!("{text:?} is not HOSTSxRANKS, like 64x16, with {RANK_COUNT_MAX} ranks at most"))
 }
 
+/// `1@2.5s`: a rank, and when it loses a replica, in seconds.
+///
+/// # Errors
+/// Says what is accepted.
+pub(super) fn loss(text: &str) -> Result<(u32, f64), String> {
+    let parsed = text.split_once('@').and_then(|(rank, at)| Some((rank.parse().ok()?, seconds(at).ok()?)));
+    parsed.ok_or_else(|| format!("{text:?} is not RANK@TIME, like 1@2.5s"))
+}
+
 /// A share from 0 to 1.
 ///
 /// # Errors
@@ -84,6 +93,7 @@ mod tests {
         assert_eq!(bytes("1.5GiB"), Ok(1_610_612_736.0));
         assert_eq!(bytes("2GB"), Ok(2e9));
         assert_eq!(layout("64x16"), Ok((64, 16)));
+        assert_eq!(loss("3@1.5min"), Ok((3, 90.0)));
     }
 
     #[test]
@@ -92,6 +102,9 @@ mod tests {
             assert!(seconds(text).unwrap_err().contains("is not a time"), "{text}");
         }
         assert!(bytes("1XB").is_err());
+        for text in ["3", "@1s", "-1@1s", "1@x", "1@-1s"] {
+            assert!(loss(text).unwrap_err().contains("is not RANK@TIME"), "{text}");
+        }
         for text in ["64", "0x16", "64x0", "x", "65536x65536", "-1x2"] {
             assert!(layout(text).is_err(), "{text}");
         }

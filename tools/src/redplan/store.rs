@@ -2,9 +2,11 @@
 
 use crate::cli::UsageError;
 use anyhow::{Context, Result, ensure};
-use planner::profile::{HostFacts, Learned, Profile};
+use planner::profile::{Learned, Profile};
+use planner::site::HostFacts;
 use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 
 /// Profiles by program, ranks and identity.
@@ -13,38 +15,59 @@ const PROFILES: TableDefinition<'_, (&str, u32, &str), &[u8]> = TableDefinition:
 const HOSTS: TableDefinition<'_, (&str, &str), &[u8]> = TableDefinition::new("hosts");
 const NUMBERS: TableDefinition<'_, &str, u64> = TableDefinition::new("numbers");
 const FORMAT_KEY: &str = "format";
+/// Names the file.
+pub(crate) const VARIABLE: &str = "REDRT_PLAN_STORE";
 /// Of what is written here.
 const FORMAT: u64 = 1;
 
-/// The file. Only one process can have it open.
-pub(super) struct Store {
+/// The file. One process at a time has it open; others wait until it is closed.
+pub(crate) struct Store {
     database: Database,
+    /// Dropped after the database: whoever waits finds it closed.
+    _lock: File,
 }
 
 /// What one command adds.
 #[derive(Default)]
-pub(super) struct Additions {
+pub(crate) struct Additions {
     /// With an identity: the same one again replaces what was there.
-    pub(super) profiles: Vec<(String, Profile)>,
+    pub(crate) profiles: Vec<(String, Profile)>,
     /// By job.
-    pub(super) hosts: Vec<(String, HostFacts)>,
+    pub(crate) hosts: Vec<(String, HostFacts)>,
 }
 
 /// Where the store is if nobody says: `$XDG_DATA_HOME/redrt/plan.redb`, or below `~/.local/share`.
-pub(super) fn default_path() -> Result<PathBuf, UsageError> {
+pub(crate) fn default_path() -> Result<PathBuf, UsageError> {
     let home = std::env::var_os("HOME").map(|home| Path::new(&home).join(".local/share"));
     let data = std::env::var_os("XDG_DATA_HOME").map(PathBuf::from).or(home);
     let missing = || UsageError("--store is needed, for there is neither HOME nor XDG_DATA_HOME".into());
     Ok(data.ok_or_else(missing)?.join("redrt/plan.redb"))
 }
 
+/// Where it is: as `REDRT_PLAN_STORE` says, or as usual.
+pub(crate) fn chosen_path() -> Result<PathBuf, UsageError> {
+    std::env::var_os(VARIABLE).filter(|path| !path.is_empty()).map_or_else(default_path, |path| Ok(path.into()))
+}
+
+/// Adds one run.
+pub(crate) fn learn_run(path: &Path, identity: String, profile: Profile) -> Result<()> {
+    Store::open(path)?.add(&Additions { profiles: vec![(identity, profile)], hosts: Vec::new() })
+}
+
 impl Store {
     /// Opens the file, which is made if it is not there.
-    pub(super) fn open(path: &Path) -> Result<Self> {
+    pub(crate) fn open(path: &Path) -> Result<Self> {
         let shown = path.display();
         if let Some(directory) = path.parent() {
             std::fs::create_dir_all(directory).with_context(|| format!("Failed to make {}", directory.display()))?;
         }
+        let lock_path = path.with_added_extension("lock");
+        let lock = || {
+            let file = File::options().create(true).append(true).open(&lock_path)?;
+            file.lock()?;
+            Ok::<_, std::io::Error>(file)
+        };
+        let lock = lock().with_context(|| format!("Failed to lock {}", lock_path.display()))?;
         let database = Database::create(path).with_context(|| format!("Failed to open what was learned, {shown}"))?;
         let writing = database.begin_write()?;
         {
@@ -58,11 +81,11 @@ impl Store {
             writing.open_table(HOSTS)?;
         }
         writing.commit()?;
-        Ok(Self { database })
+        Ok(Self { database, _lock: lock })
     }
 
     /// Adds all of it, or nothing.
-    pub(super) fn add(&self, additions: &Additions) -> Result<()> {
+    pub(crate) fn add(&self, additions: &Additions) -> Result<()> {
         let writing = self.database.begin_write()?;
         {
             let mut profiles = writing.open_table(PROFILES)?;
@@ -80,7 +103,7 @@ impl Store {
     }
 
     /// What is known of each program and number of ranks.
-    pub(super) fn programs(&self) -> Result<Vec<Learned>> {
+    pub(crate) fn programs(&self) -> Result<Vec<Learned>> {
         let mut runs = BTreeMap::<(String, u32), Vec<Profile>>::new();
         for row in self.database.begin_read()?.open_table(PROFILES)?.iter()? {
             let (key, value) = row?;
@@ -93,7 +116,7 @@ impl Store {
     }
 
     /// What is known of each host, sums over jobs.
-    pub(super) fn hosts(&self) -> Result<Vec<HostFacts>> {
+    pub(crate) fn hosts(&self) -> Result<Vec<HostFacts>> {
         let mut hosts = BTreeMap::<String, HostFacts>::new();
         for row in self.database.begin_read()?.open_table(HOSTS)?.iter()? {
             let (key, value) = row?;

@@ -7,7 +7,7 @@ use crate::cli::checkpoint::Checkpoint;
 use crate::plan::{HostPlan, PlannedHost};
 use anyhow::{Context, Result};
 use background_worker::{Bell, Worker};
-use coordinator::{Coordinator, Input, LineSettings, Report, StoreNews, TakenLine};
+use coordinator::{Coordinator, Input, LineSettings, RESUME_CODE, Report, StoreNews, TakenLine};
 use line_store::{Kept, Manifest, Member, Store};
 use redrt_types::{ReplicaId, VirtualRank};
 use redrt_wire::daemon::ToDaemon;
@@ -70,6 +70,7 @@ impl Lines {
     pub fn settings(&self, count: u32) -> LineSettings {
         LineSettings {
             schedule: self.checkpoint.schedule,
+            first: self.checkpoint.first,
             // A directory that cannot be listed any more is told of when the next line is begun.
             next: self.store.next().unwrap_or(Generation(u64::from(u32::MAX))),
             restored: self
@@ -226,9 +227,19 @@ impl Shell<'_> {
         crate::redrtd::kill_descendants();
         self.entry = None;
         let lines = self.lines.as_ref().expect("a job that goes back has lines");
-        let kept = lines.newest.as_deref().expect("a job that goes back has one");
+        let kept = lines.newest.clone().expect("a job that goes back has one");
         let plan = plan_for(&kept.manifest, self.fleet.plan(), &|host| self.fleet.is_dead(host));
         let plan = plan.context("no host is left to go on with")?;
+        if let Some(why) = self.reason_to_wait(&kept.manifest, &plan) {
+            self.record(
+                "waits-for-hosts",
+                &serde_json::json!({ "generation": kept.manifest.generation.0, "why": why }),
+            );
+            self.console.plain(&why);
+            self.outputs.finish(true);
+            self.exit_code = Some(RESUME_CODE);
+            return Ok(());
+        }
         let settings = settings(self.job, Some(self.now()), kept.manifest.view.clone(), Some(lines.settings(count)));
         self.coordinator = Coordinator::new(settings);
         self.spares.leave();
@@ -314,6 +325,7 @@ impl Shell<'_> {
         let Some(kept) = self.lines.as_ref().and_then(|lines| lines.newest.as_deref()) else { return };
         let again = lost_at.saturating_sub(Duration::from_nanos(kept.manifest.job_time_ns));
         let (generation, took) = (kept.manifest.generation, begun.elapsed());
+        self.reports.restarts.push(took);
         let line = format!(
             "checkpoint {generation} was loaded in {:.1} s; {:.1} s are computed again",
             took.as_secs_f64(),

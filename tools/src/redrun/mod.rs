@@ -26,6 +26,7 @@ mod status_lines;
 mod streams;
 mod summary;
 mod telling;
+mod waiting;
 mod wishes;
 mod writer;
 
@@ -216,6 +217,7 @@ impl<'a> Shell<'a> {
         if let Some(ignored) = &self.job.ignored {
             self.console.warning(ignored);
         }
+        self.job.chosen.iter().for_each(|line| self.console.plain(line));
         if !self.job.quiet {
             self.console.allow_status();
         }

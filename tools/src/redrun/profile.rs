@@ -5,15 +5,16 @@
 //! traffic are left out.
 
 use super::Shell;
-use super::summary::bytes_text;
+use super::summary::{LineCost, bytes_text};
 use anyhow::{Context, Result, bail};
-use planner::profile::{Calls, FORMAT, Profile};
+use planner::profile::{Calls, Profile};
 use redrt_wire::clone::Cost;
 use redrt_wire::profile::{CallKind, ProcessProfile};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::OpenOptions;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// What the name of a profile ends with, in a directory.
 pub(crate) const PROFILE_END: &str = ".profile.json";
@@ -101,19 +102,22 @@ impl Shell<'_> {
         let costs = &self.reports.costs;
         let seconds = |figure: fn(&Cost) -> u64| mean(costs.iter().map(|cost| figure(cost) as f64 / 1e9));
         let programs = self.job.applications.iter().map(|application| application.program.display().to_string());
+        let lines = &self.reports.lines;
+        let of_lines = |figure: fn(&LineCost) -> f64| mean(lines.iter().map(figure));
+        let program = programs.collect::<Vec<_>>().join(" : ");
         let profile = Profile {
-            format: FORMAT,
-            program: programs.collect::<Vec<_>>().join(" : "),
-            ranks,
             hosts: u32::try_from(hosts.len()).ok(),
             degree: degrees.iter().copied().map(f64::from).sum::<f64>() / f64::from(ranks),
-            elapsed_s: self.now().as_secs_f64(),
             calls: is_complete.then(|| calls(&by_rank)),
             traffic: if is_complete { traffic(&by_rank) } else { Vec::new() },
             image_bytes: most(|one| one.resident_bytes),
-            window_s: mean(self.reports.windows.iter().map(std::time::Duration::as_secs_f64)),
-            checkpoint_s: None,
-            restart_s: None,
+            window_s: mean(self.reports.windows.iter().map(Duration::as_secs_f64)),
+            checkpoints: u32::try_from(lines.len()).unwrap_or(u32::MAX),
+            save_s: of_lines(|line| line.elapsed.as_secs_f64()),
+            save_stop_s: of_lines(|line| line.stopped.as_secs_f64()),
+            saved_bytes: of_lines(|line| line.bytes as f64),
+            returns: self.returns,
+            restart_s: mean(self.reports.restarts.iter().map(Duration::as_secs_f64)),
             copy_s: seconds(|cost| cost.total_ns),
             stop_s: seconds(|cost| cost.stopped_ns),
             retained_bytes: most(|one| one.retention_bytes_max),
@@ -121,6 +125,7 @@ impl Shell<'_> {
             losses: u32::try_from(self.reports.losses.len()).unwrap_or(u32::MAX),
             copies: u32::try_from(self.reports.copies).unwrap_or(u32::MAX),
             injected: self.reports.injected,
+            ..Profile::new(program, ranks, self.now().as_secs_f64())
         };
         (profile, missing)
     }

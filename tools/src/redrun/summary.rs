@@ -45,19 +45,35 @@ pub struct Tally {
     /// Disputes that copies were asked about, and those in which they named somebody.
     arbitrations: u64,
     named: u64,
-    /// Checkpoints that were taken, the longest time for which the program was stopped, bytes of the last one.
-    checkpoints: u64,
-    stopped: Duration,
-    checkpoint_bytes: u64,
-    /// How often the job went back to one.
+    /// Checkpoints that were taken.
+    pub(super) lines: Vec<LineCost>,
+    /// How often the job went back to one …
     returns: u64,
+    /// … and how long it took each time until its processes ran again.
+    pub(super) restarts: Vec<Duration>,
     /// Copies that were asked, and have not left.
     arbiters: BTreeSet<ReplicaId>,
     /// By the pair of processes; both ends tell.
     reconnections: BTreeMap<(ReplicaId, ReplicaId), u64>,
 }
 
+/// What one checkpoint took.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LineCost {
+    /// The program stood still for this.
+    pub stopped: Duration,
+    /// From its begin until it was on the disk.
+    pub elapsed: Duration,
+    /// Of all images.
+    pub bytes: u64,
+}
+
 impl Tally {
+    /// The longest time for which the program was stopped for a checkpoint.
+    fn stopped_max(&self) -> Duration {
+        self.lines.iter().map(|line| line.stopped).max().unwrap_or_default()
+    }
+
     /// Mismatches so far, of messages and output.
     pub fn mismatches(&self) -> u64 {
         self.mismatches + self.output_mismatches
@@ -96,10 +112,8 @@ impl Tally {
                 *self.reconnections.entry((*replica, *peer)).or_default() += 1;
             }
             Report::Event(Event::Injected { .. }) | Report::Injected { .. } => self.injected += 1,
-            Report::LineTaken { stopped, bytes, .. } => {
-                self.checkpoints += 1;
-                self.stopped = self.stopped.max(*stopped);
-                self.checkpoint_bytes = *bytes;
+            Report::LineTaken { stopped, elapsed, bytes, .. } => {
+                self.lines.push(LineCost { stopped: *stopped, elapsed: *elapsed, bytes: *bytes });
             }
             Report::Ending(EndReason::GoesBack { .. } | EndReason::Unloadable { .. }) => self.returns += 1,
             Report::Lost(loss) => self.losses.push((loss.replica, loss.exit)),
@@ -176,8 +190,14 @@ impl<'a> Summary<'a> {
     /// other `mpiexec`.
     pub fn lines(&self) -> Option<Vec<String>> {
         let tally = self.tally;
-        let happened =
-            [tally.mismatches(), tally.divergences, tally.injected, tally.joined, tally.checkpoints, tally.returns];
+        let happened = [
+            tally.mismatches(),
+            tally.divergences,
+            tally.injected,
+            tally.joined,
+            tally.lines.len() as u64,
+            tally.returns,
+        ];
         let nothing_happened = happened.iter().sum::<u64>() == 0;
         let world = self.coordinator.world();
         let degrees = self.coordinator.first_degrees();
@@ -203,12 +223,12 @@ impl<'a> Summary<'a> {
             let (count, text) = (tally.windows.len() as u64, time_text(*longest));
             lines.push(format!("  {} made good by copies, each within {text}", counted(count, "loss")));
         }
-        if tally.checkpoints > 0 {
+        if let Some(last) = tally.lines.last() {
             lines.push(format!(
                 "  {}, {} each, for which the program was stopped for at most {}",
-                counted(tally.checkpoints, "checkpoint"),
-                bytes_text(tally.checkpoint_bytes),
-                time_text(tally.stopped)
+                counted(tally.lines.len() as u64, "checkpoint"),
+                bytes_text(last.bytes),
+                time_text(tally.stopped_max())
             ));
         }
         if tally.returns > 0 {
@@ -363,8 +383,9 @@ impl<'a> Summary<'a> {
             "mismatches_by_replica": by_replica(&self.tally.mismatches_by_replica),
             "mismatches_undecided": self.tally.undecided,
             "arbitrations": self.tally.arbitrations, "arbitrations_named": self.tally.named,
-            "checkpoints": self.tally.checkpoints, "checkpoint_bytes": self.tally.checkpoint_bytes,
-            "checkpoint_stop_ms_max": milliseconds(self.tally.stopped.as_nanos() as u64), "returns": self.tally.returns,
+            "checkpoints": self.tally.lines.len(),
+            "checkpoint_bytes": self.tally.lines.last().map_or(0, |last| last.bytes),
+            "checkpoint_stop_ms_max": milliseconds(self.tally.stopped_max().as_nanos() as u64), "returns": self.tally.returns,
             "recovered": self.tally.windows.len(), "joined": self.tally.joined, "left": self.tally.left,
             "redundancy": redundancy::json(self.coordinator.redundancy(), self.elapsed),
             "windows_ms": self.tally.windows.iter().map(|window| milliseconds(window.as_nanos() as u64)).collect::<Vec<_>>(),

@@ -3,6 +3,7 @@
 use super::folding::Shown;
 use super::output::STILL_TIME_MAX;
 use super::{Shell, WRITERS_LOOK, profile, redundancy, summary};
+use crate::redplan::store::learn_run;
 use anyhow::{Context, Result, bail};
 use audit_log::recorder::Recorder;
 use coordinator::Report;
@@ -143,8 +144,10 @@ impl Shell<'_> {
             if let Some(missing) = missing {
                 self.console.warning(missing);
             }
-            write(Written::Profile, path, profile::text(profile)?, &self.signals, self.console)?;
+            let text = profile::text(profile)?;
+            write(Written::Profile, path, move |path| Ok(std::fs::write(path, text)?), &self.signals, self.console)?;
         }
+        self.learn_run(code);
         let profile = profile.as_ref().map(|(path, (profile, _))| (*path, profile));
         let summary = summary::Summary::new(
             &self.coordinator,
@@ -164,8 +167,21 @@ impl Shell<'_> {
             lines.iter().for_each(|line| self.console.plain(line));
         }
         match &self.job.json_summary {
-            Some(path) => write(Written::Summary, path, summary.json_text(determinism)?, &self.signals, self.console),
+            Some(path) => {
+                let text = summary.json_text(determinism)?;
+                write(Written::Summary, path, move |path| Ok(std::fs::write(path, text)?), &self.signals, self.console)
+            }
             None => Ok(()),
+        }
+    }
+
+    /// Keeps the time of a run that went well, for choices to come. That it cannot be kept is no failure of the job.
+    fn learn_run(&self, code: i32) {
+        let Some(path) = self.job.learned_in.as_deref().filter(|_| code == 0) else { return };
+        let (identity, (profile, _)) = (format!("{:016x}", self.job_number), self.profile(code));
+        let learn = move |path: &Path| learn_run(path, identity, profile);
+        if let Err(error) = write(Written::Learned, path, learn, &self.signals, self.console) {
+            self.console.warning(&format!("{error:#}"));
         }
     }
 }
@@ -175,6 +191,7 @@ impl Shell<'_> {
 enum Written {
     Summary,
     Profile,
+    Learned,
 }
 
 impl Written {
@@ -182,20 +199,24 @@ impl Written {
         match self {
             Self::Summary => "summary",
             Self::Profile => "profile",
+            Self::Learned => "time of the run to",
         }
     }
 }
 
-/// Writes the summary, or the profile, in a thread of its own: its file system may stand still. Then the user is told,
+/// Writes the summary, the profile, or what is learned, in a thread of its own: its file system may stand still. Then the user is told,
 /// and may interrupt.
-fn write(what: Written, path: &Path, text: String, signals: &SignalFd, console: &Console) -> Result<()> {
+fn write(
+    what: Written,
+    path: &Path,
+    work: impl FnOnce(&Path) -> Result<()> + Send + 'static,
+    signals: &SignalFd,
+    console: &Console,
+) -> Result<()> {
     let (name, file) = (format!("{} {}", what.name(), path.display()), path.to_owned());
     let (tell, told) = mpsc::channel();
-    let write = move || drop(tell.send(std::fs::write(file, text)));
-    std::thread::Builder::new()
-        .name(format!("redrun-{}", what.name()))
-        .spawn(write)
-        .context("Failed to start a thread")?;
+    let write = move || drop(tell.send(work(&file)));
+    std::thread::Builder::new().name("redrun-end".into()).spawn(write).context("Failed to start a thread")?;
     let (begin, mut is_told) = (Instant::now(), false);
     loop {
         match told.recv_timeout(WRITERS_LOOK) {

@@ -52,6 +52,9 @@ pub enum Schedule {
 pub struct LineSettings {
     /// When they are taken.
     pub schedule: Schedule,
+    /// Before this time of the job none is taken unless somebody asks: what it has done until then is sooner done
+    /// again. It concerns a job that has none yet.
+    pub first: Option<Duration>,
     /// The number of the next one.
     pub next: Generation,
     /// The line that the job was started from, if it was.
@@ -125,6 +128,7 @@ enum Next {
 #[derive(Clone, Debug)]
 pub struct LineWatch {
     schedule: Schedule,
+    first: Option<Duration>,
     next: Generation,
     /// When one is due; none before the job runs, or where none is until somebody asks.
     due: Option<Duration>,
@@ -144,6 +148,7 @@ impl LineWatch {
     pub fn new(settings: &LineSettings) -> Self {
         Self {
             schedule: settings.schedule,
+            first: settings.first,
             next: settings.next,
             due: None,
             asked: None,
@@ -202,7 +207,11 @@ impl LineWatch {
 
     /// The job runs from now on.
     fn job_runs(&mut self, now: Duration) {
-        self.due = self.interval().map(|interval| now + interval);
+        let due = self.interval().map(|interval| now + interval);
+        self.due = match self.newest {
+            None => due.map(|due| self.first.map_or(due, |first| first.max(due))),
+            Some(_) => due,
+        };
     }
 
     fn interval(&self) -> Option<Duration> {

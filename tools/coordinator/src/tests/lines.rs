@@ -5,7 +5,7 @@ use crate::{LineSettings, RESTARTS_MAX, STOP_TIME_MAX, Schedule, StoreNews};
 use redrt_wire::line::{Generation, LineOrder, LineStep};
 
 fn table(degrees: &[u16], schedule: Schedule) -> StepTable {
-    let line = LineSettings { schedule, next: Generation(1), restored: None, restart_count: 0 };
+    let line = LineSettings { schedule, first: None, next: Generation(1), restored: None, restart_count: 0 };
     let mut table = StepTable::with(Settings { line: Some(line), ..settings(degrees) });
     for replica in table.coordinator.world().clone().replicas() {
         table.step(&format!("{replica} ready"));
@@ -191,6 +191,7 @@ fn a_job_goes_back_while_it_is_loaded_and_not_for_ever() {
     for count in 0..=RESTARTS_MAX {
         let line = LineSettings {
             schedule: Schedule::Asked,
+            first: None,
             next: Generation(8),
             restored: Some(Generation(7)),
             restart_count: count,
@@ -210,6 +211,7 @@ fn a_job_goes_back_while_it_is_loaded_and_not_for_ever() {
 fn an_image_that_cannot_be_loaded_sends_the_job_to_an_older_line() {
     let line = LineSettings {
         schedule: Schedule::Asked,
+        first: None,
         next: Generation(8),
         restored: Some(Generation(7)),
         restart_count: 0,
@@ -259,6 +261,40 @@ fn lines_are_taken_at_their_interval_and_a_cheap_one_more_often() {
     assert!(!table.lines([Input::Tick]).contains("open"));
     table.now = Duration::from_secs(399);
     assert!(table.lines([Input::Tick]).contains("open 2"));
+}
+
+#[test]
+fn no_line_is_taken_before_the_first_is_due_unless_somebody_asks() {
+    let schedule = Schedule::Every(Duration::from_secs(60));
+    let with = |restored: Option<Generation>| {
+        let line = LineSettings {
+            schedule,
+            first: Some(Duration::from_secs(300)),
+            next: Generation(2),
+            restored,
+            restart_count: 0,
+        };
+        let mut table = StepTable::with(Settings { line: Some(line), ..settings(&[1, 1]) });
+        for step in ["0.0 ready", "1.0 ready"] {
+            table.step(step);
+        }
+        table
+    };
+    let mut fresh = with(None);
+    fresh.now = Duration::from_secs(299);
+    assert_eq!(fresh.lines([Input::Tick]), "");
+    fresh.now = Duration::from_secs(300);
+    assert_eq!(fresh.lines([Input::Tick]), "open 2");
+    // From then on the interval counts.
+    fresh.take(2, 7);
+    fresh.now = Duration::from_secs(360);
+    assert_eq!(fresh.lines([Input::Tick]), "open 3");
+    let mut asked = with(None);
+    assert_eq!(asked.want(false), "open 2");
+    // What goes on from a line has something to lose.
+    let mut restored = with(Some(Generation(1)));
+    restored.now = Duration::from_secs(60);
+    assert_eq!(restored.lines([Input::Tick]), "open 2");
 }
 
 /// How far a simulated process is.

@@ -1,0 +1,77 @@
+//! `--host-wait`: whether a job that has lost a host, and has no spare, goes on with the hosts that are left, or ends to
+//! be resumed with as many as it had.
+
+use super::Shell;
+use crate::cli::HostWait;
+use crate::plan::HostPlan;
+use line_store::Manifest;
+use planner::spare_choice::SpareChoice;
+use std::collections::BTreeMap;
+
+impl Shell<'_> {
+    /// Why the job is rather to be resumed with as many hosts as it had than to go on with those of `plan`, if so: before
+    /// the no-spare point (thesis on FTM, section 5.3.2).
+    pub(super) fn reason_to_wait(&self, manifest: &Manifest, plan: &HostPlan) -> Option<String> {
+        let HostWait { wait, work } = self.job.host_wait?;
+        let work = work?.as_secs_f64();
+        let cpus = (0..self.fleet.plan().hosts.len() as u32).map(|host| self.fleet.cpu_count(host)).min()?;
+        let size = |group: usize| manifest.members.iter().filter(|member| member.host as usize == group).count();
+        let sizes: Vec<_> = (0..plan.hosts.len()).map(size).collect();
+        let names = plan.hosts.iter().map(|host| host.name.as_ref().map(|host| host.name.as_str()));
+        let slowdown = crowding(&sizes, &names.collect::<Vec<_>>(), cpus);
+        // A line is where it goes on either way, so nothing is lost by one of them alone.
+        let choice = SpareChoice {
+            work,
+            overhead: 0.0,
+            slowdown,
+            lost_share: 0.0,
+            interval: 0.0,
+            restart_remaining: 0.0,
+            copy_to_spare: wait.as_secs_f64(),
+            restart_spare: 0.0,
+        };
+        let done = manifest.job_time_ns as f64 / 1e9 / work;
+        let point = choice.point();
+        (done < point).then(|| {
+            format!(
+                "there is no spare for the host that was lost, and going on without would take {slowdown:.2} times as \
+                 long; {:.0} % are done, and up to {:.0} % waiting for another ends sooner: resume the job with redrun --resume {:016x}",
+                done * 100.0,
+                (point * 100.0).min(100.0),
+                self.job_number
+            )
+        })
+    }
+}
+
+/// How many times longer the job takes where its groups of processes, of these sizes, are on these hosts than where each
+/// group has one: the most processes for a processor over those before. One that has less than a process waits for nobody.
+fn crowding(sizes: &[usize], hosts: &[Option<&str>], cpus: u32) -> f64 {
+    let mut now = BTreeMap::<_, usize>::new();
+    for (size, host) in sizes.iter().zip(hosts) {
+        *now.entry(host).or_default() += size;
+    }
+    let for_each = |processes: usize| (processes as f64 / f64::from(cpus.max(1))).max(1.0);
+    let before = sizes.iter().copied().max().unwrap_or(0);
+    for_each(now.into_values().max().unwrap_or(0)) / for_each(before)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_that_share_a_host_share_its_processors() {
+        let of = |sizes: &[usize], hosts: &[&str], cpus| {
+            crowding(sizes, &hosts.iter().map(|host| Some(*host)).collect::<Vec<_>>(), cpus)
+        };
+        assert_eq!(of(&[4, 4, 4], &["a", "b", "c"], 4), 1.0);
+        assert_eq!(of(&[4, 4, 4], &["a", "b", "a"], 4), 2.0);
+        // A spare has been empty, and processors that were free take what comes.
+        assert_eq!(of(&[4, 4, 0], &["a", "s", "s"], 4), 1.0);
+        assert_eq!(of(&[2, 2], &["a", "a"], 4), 1.0);
+        assert_eq!(of(&[3, 3], &["a", "a"], 4), 1.5);
+        // Where all were crowded already, only what is added counts.
+        assert_eq!(of(&[8, 8, 8], &["a", "b", "b"], 2), 2.0);
+    }
+}
