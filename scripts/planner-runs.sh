@@ -7,6 +7,7 @@
 # given to redplan, so that no luck is measured. Prints a table, as docs/planning.md has it, and its median error.
 #
 #   ROUNDS               runs of each kind (3)
+#   PROFILES             a directory in which the profiles are left
 #   PROCESSORS           as many, 0.8 for example, are used and no more, and before all others: for machines that others
 #                        use meanwhile. Needs root, and control groups
 #   REDRT_PREFIX         the installation that is tested; built and installed in target/test-prefix otherwise
@@ -16,6 +17,7 @@ cd "$(dirname -- "$0")/.."
 . scripts/prefix.sh
 export PATH=$REDRT_PREFIX/bin:$PATH LD_LIBRARY_PATH=$REDRT_PREFIX/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 work=$(mktemp -d -p "${TMPDIR:-/var/tmp}")
+[ -z "${PROFILES-}" ] || mkdir -p "$PROFILES"
 group=
 trap 'rm -rf "$work"; [ -z "$group" ] || rmdir "$group"' EXIT
 if [ -n "${PROCESSORS-}" ]; then
@@ -37,15 +39,16 @@ for name in heat cg master_worker alltoall ring hybrid; do
     mpicc -O2 -pthread -fopenmp -Itests/programs -o "$work/$name" "tests/programs/$name.c" -lm
 done
 
-python3 - "$work" "${ROUNDS:-3}" "$group" "$@" <<'PY'
+python3 - "$work" "${ROUNDS:-3}" "$group" "${PROFILES:-$work}" "$@" <<'PY'
 import json, pathlib, random, shutil, statistics, subprocess, sys
 
-work, rounds, group, wanted = pathlib.Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4:]
+work, rounds, group = pathlib.Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+kept, wanted = pathlib.Path(sys.argv[4]), sys.argv[5:]
 # Arguments that make each take some seconds, and its ranks.
 PROGRAMS = {
     "heat": (["768", "2000"], 2),
     "cg": (["2000000", "500"], 2),
-    "master_worker": (["400000"], 3),
+    "master_worker": (["500000"], 3),
     "alltoall": (["25000", "20000"], 2),
     "ring": (["8", "40"], 2),
     "hybrid": (["512", "3500"], 2),
@@ -122,16 +125,16 @@ errors, others = {}, 0
 print("| Program | Way | Predicted, s | Measured, s | Error |")
 print("|---|---|---:|---:|---:|")
 for name in wanted or PROGRAMS:
-    first, out = run(name, [], work / "first.json")
+    first, out = run(name, [], kept / f"{name}-first.json")
     ways = Ways(first["elapsed_s"], PROGRAMS[name][1])
     learned, measured = [], {way: [] for way in ways.test}
     for round_number in range(rounds):
         for number, options in enumerate(ways.train):
-            path = work / f"{name}-{number}-{round_number}.json"
+            path = kept / f"{name}-learned-{number}-{round_number}.json"
             learned.append(path)
             run(name, options, path)
         for way, (options, _) in ways.test.items():
-            profile, again = run(name, options, work / "test.json")
+            profile, again = run(name, options, kept / f"{name}-measured-{list(ways.test).index(way)}-{round_number}.json")
             # What is predicted has to have happened, and the result is to be that of the undisturbed run.
             if again != out:
                 raise RuntimeError(f"{name}, {way}: another result")

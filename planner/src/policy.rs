@@ -140,8 +140,9 @@ impl Policy {
             -mtti * (-first_attempt / mtti).exp_m1() * ((self.restart + again) / mtti).exp()
         };
         let Some(saving) = self.saving else { return segment(self.work * stretch, self.work * stretch) };
-        // Work done while a checkpoint is under way counts only with the next one.
-        let ahead = (saving.background * (1.0 - saving.slowdown) / stretch).min(saving.interval);
+        // Work done while a checkpoint is under way counts only with the next one, which waits for it.
+        let ahead = saving.background * (1.0 - saving.slowdown) / stretch;
+        let saving = Saving { interval: saving.interval.max(ahead), ..saving };
         let cost = saving.stop + saving.background;
         let first = saving.first_work();
         if first >= self.work {

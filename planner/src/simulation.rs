@@ -267,8 +267,8 @@ impl<'a> Run<'a> {
             offer(self.standing_until, Event::GoOn);
         } else if speed > 0.0 {
             let after = |target: f64| self.now + (target - self.progress).max(0.0) / speed;
-            // At the end there is nothing left to save.
-            if self.next_checkpoint < self.policy.work * (1.0 - 1e-12) {
+            // At the end there is nothing left to save; and while one is written, the next has to wait.
+            if self.saving.is_none() && self.next_checkpoint < self.policy.work * (1.0 - 1e-12) {
                 offer(after(self.next_checkpoint), Event::Checkpoint);
             }
             offer(after(self.policy.work), Event::End);
@@ -278,11 +278,11 @@ impl<'a> Run<'a> {
 
     fn checkpoint(&mut self) {
         let Some(saving) = self.policy.saving else { return };
-        // One that is still under way is given up for the new one.
         self.standing_until = self.now + saving.stop;
-        self.progress = self.next_checkpoint;
+        // As it was meant to be, where only rounding is between; one that had to wait comes later.
+        self.progress = self.progress.max(self.next_checkpoint);
         self.saving = Some((self.standing_until + saving.background, self.progress));
-        self.next_checkpoint += saving.interval;
+        self.next_checkpoint = self.progress + saving.interval;
     }
 
     fn live_hosts(&self) -> f64 {

@@ -66,6 +66,9 @@ fn checkpoints_in_the_background_take_the_time_of_the_closed_form() {
     let policy = Policy { work: 200.0, saving: Some(saving), ..single() };
     let outcomes = simulate(&policy, SEED, 10_000, 1e6);
     agree("background", &outcomes, policy.expected_time().unwrap());
+    // Those that are to come before the last one is written come when it is.
+    let crowded = Policy { saving: Some(Saving { interval: 1.0, ..saving }), ..policy.clone() };
+    agree("one after the other", &simulate(&crowded, SEED, 10_000, 1e6), crowded.expected_time().unwrap());
     // They cost less than if the job stood still for all of it.
     let stopped = Saving { stop: 2.01, background: 0.0, slowdown: 0.0, ..saving };
     assert!(policy.expected_time() < Policy { saving: Some(stopped), ..policy.clone() }.expected_time());
@@ -211,6 +214,11 @@ fn losses_at_given_times_cost_what_can_be_counted_by_hand() {
     assert_eq!(replay(&single, &[(4.0, 0)], 1e3), Some(38.0 + 4.0 + 3.0));
     assert_eq!(replay(&single, &[(4.0, 0), (6.0, 1)], 1e3), Some(38.0 + 4.0 + 2.0 + 3.0));
     assert_eq!(replay(&single, &[(16.0, 1)], 20.0), None);
+    // What takes longer to write than the interval is taken as often as it can be: at 10, 22 and 34.
+    let slow = Saving { interval: 10.0, stop: 0.0, background: 12.0, ..saving };
+    let slow = Policy { saving: Some(slow), ..single.clone() };
+    assert_eq!(replay(&slow, &[(33.0, 0)], 1e3), Some(33.0 + 3.0 + 25.0));
+    assert_eq!(replay(&slow, &[(34.5, 0)], 1e3), Some(34.5 + 3.0 + 13.0));
     // A loss of one of two costs the stop for its copy; of both, a return.
     let replacement = Replacement { window: 2.0, stop: 0.5, slowdown: 0.0, spares: None, repair: None };
     let double = Policy { spheres: vec![(2, 2)], replacement: Some(replacement), ..single };

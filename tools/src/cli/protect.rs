@@ -4,10 +4,10 @@
 use super::arguments::{Arguments, LocalArguments, Shape};
 use super::checkpoint::{MTBF_USUAL, time};
 use super::{HostWait, Job, UsageError, hosts, program};
+use crate::learned::given::{CLONE_SLOWDOWN_USUAL, Given, Known};
+use crate::learned::site::Site;
+use crate::learned::store::{self, Store};
 use crate::plan::HostPlan;
-use crate::redplan::advise::{Site, question};
-use crate::redplan::store::{self, Store};
-use crate::redplan::told::{Known, Told};
 use job_report::time_text;
 use planner::HOUR_S;
 use planner::advise::{Advice, Row, SavedBy};
@@ -95,7 +95,7 @@ impl SiteOfJob {
         let plan = hosts::plan(arguments)?;
         let ranks = Shape::of(arguments, locals, &plan)?.rank_count;
         let (hosts, per_host) = room(&plan, ranks);
-        let store = store::chosen_path()?;
+        let store = store::chosen_path().map_err(|error| UsageError(error.to_string()))?;
         let wrong = |error: anyhow::Error| UsageError(format!("{error:#}"));
         // Who has learned nothing has no file, and needs none to be told so.
         let opened = store.exists().then(|| Store::open(&store)).transpose().map_err(wrong)?;
@@ -125,7 +125,7 @@ impl SiteOfJob {
             hosts: Some(self.hosts),
             // What a program does itself is its own affair.
             checkpoint_s: None,
-            ..question(&known, self.per_host, self.mttf_s)
+            ..known.question(self.per_host, self.mttf_s)
         };
         let advice = question.advise().map_err(|error| UsageError(format!("--protect auto: {error}")))?;
         let Some(row) = advice.rows.iter().find(|row| fits(row, arguments)) else {
@@ -207,13 +207,11 @@ impl SiteOfJob {
     }
 
     fn known(&self) -> Result<Option<Known>, UsageError> {
-        let told = Told { ranks: Some(self.ranks), clone_slowdown: CLONE_SLOWDOWN_USUAL, ..Told::default() };
-        self.learned.as_ref().map(|learned| told.known_of(Some(learned))).transpose()
+        let given = Given { ranks: Some(self.ranks), clone_slowdown: CLONE_SLOWDOWN_USUAL, ..Given::default() };
+        let known = self.learned.as_ref().map(|learned| given.known(Some(learned))).transpose();
+        known.map_err(|error| UsageError(error.to_string()))
     }
 }
-
-/// As `redplan advise` takes it.
-const CLONE_SLOWDOWN_USUAL: f64 = 0.1;
 
 /// Hosts, and the processes that each takes, as far as that is known before daemons run there.
 fn room(plan: &HostPlan, ranks: u32) -> (u32, u32) {

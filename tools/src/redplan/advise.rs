@@ -2,56 +2,14 @@
 
 use super::answer::{Answer, AnswerTable, Cell};
 use super::arguments::{Advise, By};
-use super::learn::mtbf_note;
+
 use super::picture::Picture;
-use super::store::Store;
-use super::told::Known;
 use crate::cli::UsageError;
+use crate::learned::site::Site;
+use crate::learned::store::Store;
 use anyhow::Result;
 use planner::advise::{Corruption, Objective, Question, Row, SavedBy, Source};
-use planner::site::{HostFacts, Mtbf};
 use std::path::Path;
-
-/// What is known of the hosts of the site.
-pub(crate) struct Site {
-    sound: Vec<HostFacts>,
-    /// Names of those that corrupt data.
-    sick: Vec<String>,
-}
-
-impl Site {
-    pub(crate) fn new(hosts: Vec<HostFacts>) -> Self {
-        let (sick, sound): (Vec<_>, Vec<_>) = hosts.into_iter().partition(|host| host.is_sick);
-        Self { sound, sick: sick.into_iter().map(|host| host.host).collect() }
-    }
-
-    /// Mean time between failures of the hosts that jobs are to have. A sick one is drained, so how it fared says
-    /// nothing of them.
-    pub(crate) fn mtbf(&self) -> Result<(f64, String), UsageError> {
-        let none = match self.sick.as_slice() {
-            [] => "--mtbf is needed, for no job was learned; see redplan learn",
-            _ => "--mtbf is needed, for jobs were learned on sick hosts only; see redplan known",
-        };
-        let mtbf = Mtbf::new(&self.sound).ok_or_else(|| UsageError(none.into()))?;
-        Ok((mtbf.estimate_h * planner::HOUR_S, mtbf_note(&mtbf)))
-    }
-
-    /// How many of `hosts` a job can be given, and why not all.
-    fn usable(&self, hosts: Option<u32>) -> Result<(Option<u32>, Option<String>), UsageError> {
-        if self.sick.is_empty() {
-            return Ok((hosts, None));
-        }
-        let names = self.sick.join(", ");
-        let Some(given) = hosts else {
-            return Ok((None, Some(format!("Sick, so leave them out of --hosts of redrun: {names}"))));
-        };
-        let left = given.saturating_sub(u32::try_from(self.sick.len()).unwrap_or(u32::MAX));
-        if left == 0 {
-            return Err(UsageError(format!("--hosts {given}: as many or more are sick: {names}")));
-        }
-        Ok((Some(left), Some(format!("Of {given} hosts, {left} are counted on, without those that are sick: {names}"))))
-    }
-}
 
 pub(super) fn answer(arguments: &Advise, store: Option<&Path>) -> Result<Answer> {
     // With both told, there is nothing to look up.
@@ -76,7 +34,7 @@ pub(super) fn answer(arguments: &Advise, store: Option<&Path>) -> Result<Answer>
         },
         seed: arguments.seed,
         save: Some(known.save).filter(|_| !arguments.no_checkpoints),
-        ..question(&known, arguments.per_host, mttf_s)
+        ..known.question(arguments.per_host, mttf_s)
     };
     let advice = question.advise().map_err(|error| UsageError(error.to_string()))?;
     let mut notes = Vec::new();
@@ -105,31 +63,6 @@ pub(super) fn answer(arguments: &Advise, store: Option<&Path>) -> Result<Answer>
 /// What there is of levels and groups.
 const LEVELS_NOTE: &str = "Checkpoints by redrt are of the whole job, in one directory that all hosts see; levels below \
                            that, erasure codes and groups that go back alone do not exist yet, so no row has them";
-
-/// A question about this program, with all else as it usually is.
-pub(crate) fn question(known: &Known, per_host: u32, mttf_s: f64) -> Question {
-    Question {
-        work_s: known.work_s,
-        beta: known.beta,
-        ranks: known.ranks,
-        per_host,
-        mttf_s,
-        hosts: None,
-        repair_s: None,
-        restart_s: known.restart_s,
-        window_s: known.window_s,
-        clone_stop_s: known.clone_stop_s,
-        clone_slowdown: known.clone_slowdown,
-        checkpoint_s: known.own_checkpoint_s,
-        save: Some(known.save),
-        image_bytes: known.image_bytes,
-        watts: None,
-        deadline_s: None,
-        risk: 0.01,
-        objective: Objective::Cost,
-        seed: 1,
-    }
-}
 
 fn table(rows: &[Row]) -> AnswerTable {
     let columns = vec![

@@ -1,9 +1,9 @@
 //! The command line of `redplan`.
 
-use super::quantity::{layout, loss, number, seconds, share};
-use super::store::VARIABLE;
 use super::told::Told;
 use crate::cli::{Generate, UsageError};
+use crate::learned::store::VARIABLE;
+use crate::quantity::{layout, loss, number, seconds, share};
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
 use std::path::PathBuf;

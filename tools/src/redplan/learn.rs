@@ -1,8 +1,9 @@
 //! `redplan learn` and `redplan known`: profiles and facts of the site, from audit logs and profile files.
 
 use super::answer::{Answer, AnswerTable, Cell};
-use super::store::{Additions, Store};
 use super::told::read_profile;
+use crate::learned::site::mtbf_note;
+use crate::learned::store::{Additions, Store};
 use crate::redreport::LOG_END;
 use crate::redreport::hosts::State;
 use crate::redreport::job::{Life, ReportedJob};
@@ -147,17 +148,6 @@ pub(super) fn known(store: &Store) -> Result<Answer> {
         answer.notes.push(mtbf_note(&mtbf));
     }
     Ok(answer)
-}
-
-/// What is known of the time between failures, in one line.
-pub(super) fn mtbf_note(mtbf: &Mtbf) -> String {
-    let Mtbf { hours, losses, estimate_h, low_h } = mtbf;
-    match losses {
-        0 => format!("No host was lost in {hours:.1} host hours: with 95 % confidence one lives {low_h:.1} h or more"),
-        _ => format!(
-            "Hosts lost: {losses} in {hours:.1} host hours, one every {estimate_h:.1} h; with 95 % confidence one lives {low_h:.1} h or more"
-        ),
-    }
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! `redplan`: which protection a job should have, and what it will cost. The models are those of the crate `planner`.
 
-pub(crate) mod advise;
+mod advise;
 mod answer;
 mod arguments;
 mod cluster;
@@ -8,18 +8,17 @@ mod learn;
 mod models;
 mod picture;
 mod predict;
-mod quantity;
-pub(crate) mod store;
-pub(crate) mod told;
+mod told;
 
 use crate::cli::{UsageError, generate_for};
+use crate::learned::Unknown;
+use crate::learned::store::{self, Store};
 use answer::Answer;
 use anyhow::{Result, bail};
 use arguments::{Arguments, Parsed, What};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use store::Store;
 
 /// Runs the command line, which includes the program's own name.
 #[must_use]
@@ -28,9 +27,14 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             say::error(format_args!("redplan: {error:#}"));
-            if error.is::<UsageError>() { ExitCode::from(2) } else { ExitCode::FAILURE }
+            if is_usage(&error) { ExitCode::from(2) } else { ExitCode::FAILURE }
         }
     }
+}
+
+/// Whether the user has to say something else.
+fn is_usage(error: &anyhow::Error) -> bool {
+    error.is::<UsageError>() || error.is::<Unknown>()
 }
 
 fn run(arguments: Vec<OsString>) -> Result<()> {
@@ -73,7 +77,7 @@ fn answer(arguments: &Arguments) -> Result<Answer> {
 }
 
 /// The store that was named, or the user's.
-fn store_path(named: Option<&Path>) -> Result<PathBuf, UsageError> {
+fn store_path(named: Option<&Path>) -> Result<PathBuf, Unknown> {
     named.map_or_else(store::default_path, |path| Ok(path.to_owned()))
 }
 

@@ -2,9 +2,9 @@
 
 use super::answer::{Answer, AnswerTable, Cell};
 use super::arguments::Predict;
-use super::store::Store;
-use super::told::Known;
 use crate::cli::UsageError;
+use crate::learned::given::Known;
+use crate::learned::store::Store;
 use anyhow::Result;
 use planner::overhead::redundant_time;
 use planner::policy::{Policy, Replacement, Saving};

@@ -1,8 +1,7 @@
 //! Every option with values that cannot be, and with the least and the most that can.
 
-use super::answer;
 use super::arguments::{Parsed, command, parse};
-use crate::cli::UsageError;
+use super::{answer, is_usage};
 use clap::Arg;
 use std::ffi::OsString;
 use std::time::{Duration, Instant};
@@ -58,7 +57,7 @@ fn wrong(words: Vec<OsString>) -> Option<String> {
         }
         Err(error) => error,
     };
-    assert!(error.is::<UsageError>(), "{shown}: {error:#} is not the user's mistake");
+    assert!(is_usage(&error), "{shown}: {error:#} is not the user's mistake");
     let line = format!("{error:#}");
     assert!(line.lines().count() == 1 && line.len() < 400, "{shown}: {line}");
     Some(line)

@@ -3,7 +3,7 @@
 use super::folding::Shown;
 use super::output::STILL_TIME_MAX;
 use super::{Shell, WRITERS_LOOK, profile, redundancy, summary};
-use crate::redplan::store::learn_run;
+use crate::learned::store::learn_run;
 use anyhow::{Context, Result, bail};
 use audit_log::recorder::Recorder;
 use coordinator::Report;

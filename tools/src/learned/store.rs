@@ -1,6 +1,6 @@
 //! What was learned: profiles by program and ranks, and how hosts fared by job, in an embedded database.
 
-use crate::cli::UsageError;
+use super::Unknown;
 use anyhow::{Context, Result, ensure};
 use planner::profile::{Learned, Profile};
 use planner::site::HostFacts;
@@ -37,15 +37,15 @@ pub(crate) struct Additions {
 }
 
 /// Where the store is if nobody says: `$XDG_DATA_HOME/redrt/plan.redb`, or below `~/.local/share`.
-pub(crate) fn default_path() -> Result<PathBuf, UsageError> {
+pub(crate) fn default_path() -> Result<PathBuf, Unknown> {
     let home = std::env::var_os("HOME").map(|home| Path::new(&home).join(".local/share"));
     let data = std::env::var_os("XDG_DATA_HOME").map(PathBuf::from).or(home);
-    let missing = || UsageError("--store is needed, for there is neither HOME nor XDG_DATA_HOME".into());
+    let missing = || Unknown("--store is needed, for there is neither HOME nor XDG_DATA_HOME".into());
     Ok(data.ok_or_else(missing)?.join("redrt/plan.redb"))
 }
 
 /// Where it is: as `REDRT_PLAN_STORE` says, or as usual.
-pub(crate) fn chosen_path() -> Result<PathBuf, UsageError> {
+pub(crate) fn chosen_path() -> Result<PathBuf, Unknown> {
     std::env::var_os(VARIABLE).filter(|path| !path.is_empty()).map_or_else(default_path, |path| Ok(path.into()))
 }
 

@@ -4,7 +4,7 @@
 ///
 /// # Errors
 /// Says what is accepted.
-pub(super) fn seconds(text: &str) -> Result<f64, String> {
+pub fn seconds(text: &str) -> Result<f64, String> {
     const UNITS: [(&str, f64); 7] =
         [("ms", 1e-3), ("min", 60.0), ("s", 1.0), ("m", 60.0), ("h", 3600.0), ("d", 86_400.0), ("y", 31_557_600.0)];
     quantity(text, &UNITS).ok_or_else(|| format!("{text:?} is not a time like 90s, 10min, 1.5h, 20d or 5y"))
@@ -14,7 +14,7 @@ pub(super) fn seconds(text: &str) -> Result<f64, String> {
 ///
 /// # Errors
 /// Says what is accepted.
-pub(super) fn bytes(text: &str) -> Result<f64, String> {
+pub fn bytes(text: &str) -> Result<f64, String> {
     const UNITS: [(&str, f64); 8] = [
         ("KiB", 1024.0),
         ("MiB", 1_048_576.0),
@@ -43,7 +43,7 @@ const RANK_COUNT_MAX: u32 = 1 << 17;
 ///
 /// # Errors
 /// Says what is accepted.
-pub(super) fn layout(text: &str) -> Result<(u32, u32), String> {
+pub fn layout(text: &str) -> Result<(u32, u32), String> {
     let parsed = text.split_once('x').and_then(|(hosts, each)| Some((hosts.parse().ok()?, each.parse().ok()?)));
     let fits = |(hosts, each): &(u32, u32)| {
         *hosts > 0 && *each > 0 && hosts.checked_mul(*each).is_some_and(|ranks| ranks <= RANK_COUNT_MAX)
@@ -57,7 +57,7 @@ pub(super) fn layout(text: &str) -> Result<(u32, u32), String> {
 ///
 /// # Errors
 /// Says what is accepted.
-pub(super) fn loss(text: &str) -> Result<(u32, f64), String> {
+pub fn loss(text: &str) -> Result<(u32, f64), String> {
     let parsed = text.split_once('@').and_then(|(rank, at)| Some((rank.parse().ok()?, seconds(at).ok()?)));
     parsed.ok_or_else(|| format!("{text:?} is not RANK@TIME, like 1@2.5s"))
 }
@@ -66,7 +66,7 @@ pub(super) fn loss(text: &str) -> Result<(u32, f64), String> {
 ///
 /// # Errors
 /// Says what is accepted.
-pub(super) fn share(text: &str) -> Result<f64, String> {
+pub fn share(text: &str) -> Result<f64, String> {
     let value = text.parse::<f64>().ok().filter(|value| (0.0..=1.0).contains(value));
     value.ok_or_else(|| format!("{text:?} is not a share from 0 to 1"))
 }
@@ -75,7 +75,7 @@ pub(super) fn share(text: &str) -> Result<f64, String> {
 ///
 /// # Errors
 /// Says what is accepted.
-pub(super) fn number(text: &str) -> Result<f64, String> {
+pub fn number(text: &str) -> Result<f64, String> {
     quantity(text, &[]).ok_or_else(|| format!("{text:?} is not a number of at least 0"))
 }
 
