@@ -73,7 +73,7 @@ fn a_run_of_which_nothing_is_known_is_learned_and_the_next_one_is_chosen_for() {
     let said = line(&second, "--protect auto");
     // It takes less than any checkpoint, and there is one host.
     assert!(said.contains("--protect auto: -r 1, the fewest host hours of"), "{said}");
-    assert!(said.contains("Known: 1 runs; a host fails every 6 h (assumed)"), "{said}");
+    assert!(said.contains("Known: 1 runs; a host fails every 6.00 h (assumed)"), "{said}");
     assert_eq!(place.known()["tables"][0]["rows"][0]["runs"], 2);
 }
 
@@ -86,7 +86,7 @@ fn what_is_chosen_is_done_and_what_is_given_counts_more() {
         line(&ended, "--protect auto").to_owned()
     };
     let chosen = said(&["--protect", "auto"]);
-    assert!(chosen.contains("-r 1 --checkpoint ") && chosen.contains("a host fails every 2 h (--mtbf)"), "{chosen}");
+    assert!(chosen.contains("-r 1 --checkpoint ") && chosen.contains("a host fails every 2.00 h (--mtbf)"), "{chosen}");
     // A place for checkpoints was made, so they would have been taken.
     assert!(Path::new(&place.directory.path().join("checkpoints")).is_dir());
     let given = said(&["--protect", "auto", "--checkpoint", "7min"]);

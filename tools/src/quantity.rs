@@ -1,4 +1,4 @@
-//! Times and sizes on the command line: a number with a unit.
+//! Times and sizes on the command line: a number with a unit. And times in answers.
 
 /// `90`, `1.5h`, `5y`: seconds. A year has 365.25 days.
 ///
@@ -8,6 +8,19 @@ pub fn seconds(text: &str) -> Result<f64, String> {
     const UNITS: [(&str, f64); 7] =
         [("ms", 1e-3), ("min", 60.0), ("s", 1.0), ("m", 60.0), ("h", 3600.0), ("d", 86_400.0), ("y", 31_557_600.0)];
     quantity(text, &UNITS).ok_or_else(|| format!("{text:?} is not a time like 90s, 10min, 1.5h, 20d or 5y"))
+}
+
+/// Seconds in the unit that people would say them in.
+#[must_use]
+pub fn seconds_text(value: f64) -> String {
+    match value {
+        infinite if !infinite.is_finite() => "never".into(),
+        small if small < 1.0 => format!("{:.1} ms", small * 1e3),
+        short if short < 600.0 => format!("{short:.2} s"),
+        middle if middle < 7200.0 => format!("{:.2} min", middle / 60.0),
+        long if long < 1000.0 * 3600.0 => format!("{:.2} h", long / 3600.0),
+        years => format!("{:.2} y", years / 31_557_600.0),
+    }
 }
 
 /// `4096`, `2GB`, `1.5GiB`: bytes.

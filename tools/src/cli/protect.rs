@@ -8,8 +8,7 @@ use crate::learned::given::{CLONE_SLOWDOWN_USUAL, Given, Known};
 use crate::learned::site::Site;
 use crate::learned::store::{self, Store};
 use crate::plan::HostPlan;
-use job_report::time_text;
-use planner::HOUR_S;
+use crate::quantity::seconds_text;
 use planner::advise::{Advice, Row, SavedBy};
 use planner::interval::daly_higher_order;
 use planner::overhead::redundant_time;
@@ -135,7 +134,6 @@ impl SiteOfJob {
     }
 
     fn reasons(&self, row: &Row, advice: &Advice, known: &Known) -> String {
-        let text = |seconds: f64| time_text(Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX));
         let runs = self.learned.as_ref().map_or(0, |learned| learned.runs);
         let assumed = match known.assumed.as_slice() {
             [] => String::new(),
@@ -143,12 +141,12 @@ impl SiteOfJob {
         };
         format!(
             "the fewest host hours of {} ways that are possible: {} expected for {} of work, set back with {:.2} %. \
-             Known: {runs} runs; a host fails every {:.0} h ({}){assumed}",
+             Known: {runs} runs; a host fails every {} ({}){assumed}",
             advice.rows.len(),
-            text(row.time_s),
-            text(known.work_s),
+            seconds_text(row.time_s),
+            seconds_text(known.work_s),
             row.interrupted * 100.0,
-            self.mttf_s / HOUR_S,
+            seconds_text(self.mttf_s),
             self.mttf_from,
         )
     }

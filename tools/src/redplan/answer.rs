@@ -1,6 +1,7 @@
 //! What a command answers: tables, and what was assumed; as text, or as JSON with full digits in base units.
 
 use super::picture::Picture;
+use crate::quantity::seconds_text;
 use serde_json::{Map, Value, json};
 use std::fmt::Write;
 
@@ -75,17 +76,6 @@ impl Cell {
 
     pub(super) fn or_absent(cell: Option<Self>) -> Self {
         cell.unwrap_or_else(Self::absent)
-    }
-}
-
-fn seconds_text(value: f64) -> String {
-    match value {
-        infinite if !infinite.is_finite() => "never".into(),
-        small if small < 1.0 => format!("{:.1} ms", small * 1e3),
-        short if short < 600.0 => format!("{short:.2} s"),
-        middle if middle < 7200.0 => format!("{:.2} min", middle / 60.0),
-        long if long < 1000.0 * 3600.0 => format!("{:.2} h", long / 3600.0),
-        years => format!("{:.2} y", years / 31_557_600.0),
     }
 }
 

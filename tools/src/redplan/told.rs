@@ -79,7 +79,11 @@ fn learned_now(paths: &[PathBuf]) -> Result<Option<Learned>> {
 
 /// What was learned of the program that is named.
 fn learned_before(store: &Store, program: &str, ranks: u32) -> Result<Learned> {
-    let known = store.programs()?.into_iter().find(|known| known.program == program && known.ranks == ranks);
+    // Known by the path of what was started, which may be named from here.
+    let path = std::path::absolute(program).unwrap_or_else(|_| program.into());
+    let is_it =
+        |known: &Learned| known.program == program || Path::new(&known.program).components().eq(path.components());
+    let known = store.programs()?.into_iter().find(|known| known.ranks == ranks && is_it(known));
     let unknown =
         || UsageError(format!("--program: no run of {program} with {ranks} ranks was learned; see redplan known"));
     Ok(known.ok_or_else(unknown)?)
