@@ -37,6 +37,36 @@ fn a_job_without_replicas_goes_on_without_the_hosts_that_it_loses() {
     nothing_left(&lab, &ended);
 }
 
+/// What advice prints for one replica: a host that is kept free takes what ran on the one that is lost.
+#[test]
+fn a_job_without_replicas_goes_on_on_its_spare_host() {
+    let Some(lab) = lab(3) else { return };
+    let (stop, store) = (lab.path("stop"), lab.path("store"));
+    let job = Job::new(4, &compile("until"))
+        .arguments(&[&stop.display().to_string()])
+        .options(&["-N", "2", "--spares", "1", "--checkpoint", "asked"])
+        .options(&["--checkpoint-dir", &store.display().to_string()])
+        .on_hosts(&lab, "h1,h2,h3")
+        .limit(Duration::from_secs(120))
+        .start();
+    job.wait_until("computing", |job| job.output().contains("computing"));
+    job.redctl(&["checkpoint"]).unwrap_or_else(|why| panic!("{why}: {}", job.errors()));
+    lab.cut_power("h2");
+    job.wait_until("the job goes back", |job| count(job, "went-back") == 1);
+    job.wait_until("all run again", |job| count(job, "started") == 8);
+    let hosts = |job: &Running| -> Vec<String> {
+        let started = job.audit().into_iter().filter(|record| record["event"] == "started");
+        started.filter_map(|record| Some(record["host"].as_str()?.to_owned())).collect()
+    };
+    let mut again = hosts(&job).split_off(4);
+    again.sort_unstable();
+    assert_eq!(again, ["h1", "h1", "h3", "h3"]);
+    std::fs::write(&stop, "").expect("it can be written");
+    let ended = job.wait().ended_well();
+    assert!(ended.out.lines().count() == 5 && ended.out.lines().all(is_right), "{ended}");
+    nothing_left(&lab, &ended);
+}
+
 /// Its `redrun` and all hosts are lost; the job is resumed on fewer.
 #[test]
 fn a_job_is_resumed_on_fewer_hosts_than_it_had() {
