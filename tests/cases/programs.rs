@@ -128,3 +128,44 @@ fn characters_are_reduced_as_integers_unless_the_user_is_pedantic() {
         assert!(ended.code != Some(0) && ended.err.contains("Sum is not defined on MPI_CHAR (--pedantic)"), "{ended}");
     }
 }
+
+/// The same of other calls that the standard does not define.
+#[test]
+fn what_mpich_and_open_mpi_both_accept_is_accepted_unless_the_user_is_pedantic() {
+    let source = r#"
+        #include <mpi.h>
+        #include <stdio.h>
+        #include <stdlib.h>
+        int main(int argc, char **argv) {
+            char letter = 3, sum = 0, packed[8];
+            int none, size = -1, number = 0x01020304;
+            MPI_Aint position = 0;
+            MPI_Datatype empty;
+            MPI_Init(&argc, &argv);
+            switch (atoi(argv[1])) {
+            case 0:
+                MPI_Allreduce(&letter, &sum, 1, MPI_CHARACTER, MPI_SUM, MPI_COMM_WORLD);
+                if (sum != 6) puts("wrong sum");
+                break;
+            case 1:
+                MPI_Type_create_subarray(0, &none, &none, &none, MPI_ORDER_C, MPI_INT, &empty);
+                MPI_Type_commit(&empty);
+                MPI_Type_size(empty, &size);
+                if (size != 0) puts("wrong size");
+                MPI_Type_free(&empty);
+                break;
+            case 2:
+                MPI_Pack_external("any", &number, 1, MPI_INT, packed, sizeof packed, &position);
+                if (position != 4 || packed[0] != 1) puts("wrong bytes");
+                break;
+            }
+            MPI_Finalize();
+            return 0;
+        }"#;
+    let (_directory, program) = redrt_tests::compile_source(source);
+    for (case, said) in [("0", "MPI_CHARACTER (--pedantic)"), ("1", "number of dimensions is 0"), ("2", "is 'any'")] {
+        let _ = Job::new(2, &program).degree(2).arguments(&[case]).run().ended_well().printed("");
+        let ended = Job::new(2, &program).arguments(&[case]).options(&["--pedantic"]).run();
+        assert!(ended.code != Some(0) && ended.err.contains(said), "{ended}");
+    }
+}

@@ -8,6 +8,7 @@ use crate::error::{Error, Result};
 use crate::fail;
 use crate::handle::DatatypeHandle;
 use crate::objects::attributes::ObjectKind;
+use crate::runtime;
 use redrt_datatype::{self as map, Block, DistributedArray, Distribution, Order, TypeMap};
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::Arc;
@@ -193,11 +194,18 @@ pub fn type_create_subarray(
     wide: bool,
 ) -> Result {
     let old = resolve(oldtype)?;
-    check_dimensions(ndims)?;
+    // Without dimensions it has no elements, for MPICH and Open MPI.
+    let is_empty = ndims == 0 && !runtime::is_pedantic();
+    if !is_empty {
+        check_dimensions(ndims)?;
+    }
     let (sizes, subsizes, starts) = (sizes.to_vec(ndims)?, subsizes.to_vec(ndims)?, starts.to_vec(ndims)?);
     let envelope = Envelope::new(MPI_COMBINER_SUBARRAY, wide).integer(ndims);
     let envelope = envelope.count(&sizes).count(&subsizes).count(&starts).integer(order).datatype(&old);
-    finish(map::subarray(&sizes, &subsizes, &starts, order_of(order)?, &old)?, envelope, newtype)
+    let order = order_of(order)?;
+    let map =
+        if is_empty { map::contiguous(0, &old)? } else { map::subarray(&sizes, &subsizes, &starts, order, &old)? };
+    finish(map, envelope, newtype)
 }
 
 /// `MPI_Type_create_darray`.

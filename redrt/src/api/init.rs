@@ -15,7 +15,6 @@ use crate::objects::attached::Attached;
 use crate::objects::error_codes::described;
 use crate::objects::host;
 use crate::objects::session;
-use crate::op;
 use crate::posix;
 #[cfg(any(test, feature = "simulation"))]
 use crate::runtime::control::Control;
@@ -96,9 +95,6 @@ fn join() -> std::result::Result<(), InitError> {
 fn make_world(job: &Job) {
     if job.welcome.options.checks_collectives {
         check::begin();
-    }
-    if job.welcome.options.pedantic {
-        op::be_pedantic();
     }
     host::install(Box::new(InJob));
     let attached = || Arc::new(Attached::new());

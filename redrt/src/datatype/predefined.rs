@@ -65,7 +65,7 @@ const BASICS: &[(H, Basic)] = &[
     (H::LOGICAL4, of(I32, Logical)),
     (H::LOGICAL8, of(I64, Logical)),
     (H::LOGICAL16, of(I128, Logical)),
-    (H::CHARACTER, of(U8, Text)),
+    (H::CHARACTER, of(U8, Char)),
     (H::INTEGER, of(I32, FortranInteger)),
     (H::INTEGER1, of(I8, FortranInteger)),
     (H::INTEGER2, of(I16, FortranInteger)),

@@ -10,11 +10,11 @@ use crate::datatype::{self, Datatype};
 use crate::error::{Error, Result};
 use crate::fail;
 use crate::handle::{HandleTable, Held, OpHandle};
+use crate::runtime;
 use redrt_datatype::basic::Class;
 use redrt_datatype::basic::Operand;
 use redrt_datatype::reduce::{Operator, Support};
 use std::ffi::c_int;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock};
 
 /// A reduction operation.
@@ -65,14 +65,7 @@ static PREDEFINED: LazyLock<Vec<Option<Arc<Op>>>> = LazyLock::new(|| {
 });
 
 process_local! {
-    /// What the standard does not define is refused, also where all others do it.
-    static PEDANTIC: AtomicBool = AtomicBool::new(false);
     static USER: HandleTable<Op> = HandleTable::new();
-}
-
-/// Refuses from now on what the standard does not define.
-pub fn be_pedantic() {
-    PEDANTIC.store(true, Ordering::Relaxed);
 }
 
 fn is_char(operand: Operand) -> bool {
@@ -153,7 +146,7 @@ impl Op {
         if datatype.predefined().is_none() {
             fail!(MPI_ERR_OP, "{operator:?} is not defined on derived datatypes");
         }
-        if PEDANTIC.load(Ordering::Relaxed) && datatype.operand().is_some_and(is_char) {
+        if datatype.operand().is_some_and(is_char) && runtime::is_pedantic() {
             fail!(MPI_ERR_OP, "{operator:?} is not defined on {} (--pedantic)", datatype.name());
         }
         match datatype.operand().map_or(Support::Undefined, |operand| operator.support(operand)) {

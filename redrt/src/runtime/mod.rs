@@ -49,6 +49,11 @@ pub fn job() -> Option<&'static Job> {
     unsafe { JOB.load(Ordering::Acquire).as_ref() }
 }
 
+/// Whether what the standard does not define is refused, also where MPICH and Open MPI both accept it.
+pub fn is_pedantic() -> bool {
+    job().is_some_and(|job| job.welcome.options.pedantic)
+}
+
 /// The process belongs to this job from now on.
 pub fn set_job(job: Job) -> &'static Job {
     let job = Box::leak(Box::new(job));
