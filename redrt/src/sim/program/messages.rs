@@ -125,18 +125,10 @@ pub fn from_any(member: &mut Member) {
 }
 
 fn wait_some(receives: &mut [RequestHandle], statuses: &mut [Option<Status>], output: &mut Vec<u64>) {
-    let (mut count, length) = (0, receives.len());
-    let (mut indices, mut some) = (vec![0; length], vec![Status::empty(); length]);
-    mpi!(call_waitsome(
-        length as c_int,
-        receives.as_mut_ptr(),
-        &raw mut count,
-        indices.as_mut_ptr(),
-        some.as_mut_ptr()
-    ));
-    output.push(count as u64);
-    for (index, status) in indices.iter().zip(some).take(count as usize) {
-        assert!(statuses[*index as usize].replace(status).is_none(), "a request is complete once");
+    let some = mpi::wait_some(receives);
+    output.push(some.len() as u64);
+    for (index, status) in some {
+        assert!(statuses[index].replace(status).is_none(), "a request is complete once");
     }
 }
 

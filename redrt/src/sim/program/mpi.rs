@@ -90,6 +90,27 @@ pub fn wait_any(requests: &mut [RequestHandle]) -> (usize, Status) {
     (usize::try_from(index).expect("one of them is active"), status)
 }
 
+/// Waits for some; their indices.
+pub fn wait_some(requests: &mut [RequestHandle]) -> Vec<(usize, Status)> {
+    several(requests, call_waitsome)
+}
+
+/// Those that are complete, if any; their indices.
+pub fn test_some(requests: &mut [RequestHandle]) -> Vec<(usize, Status)> {
+    several(requests, call_testsome)
+}
+
+type Several = unsafe extern "C-unwind" fn(c_int, *mut RequestHandle, *mut c_int, *mut c_int, *mut Status) -> c_int;
+
+fn several(requests: &mut [RequestHandle], call: Several) -> Vec<(usize, Status)> {
+    let (mut count, length) = (0, requests.len());
+    let (mut indices, mut statuses) = (vec![0; length], vec![Status::empty(); length]);
+    let (indices_start, statuses_start) = (indices.as_mut_ptr(), statuses.as_mut_ptr());
+    mpi!(call(length as c_int, requests.as_mut_ptr(), &raw mut count, indices_start, statuses_start));
+    let count = usize::try_from(count).expect("one of them is active");
+    indices.into_iter().map(|index| index as usize).zip(statuses).take(count).collect()
+}
+
 /// Whether one is complete.
 pub fn test(request: &mut RequestHandle) -> Option<Status> {
     let (mut flag, mut status) = (0, Status::empty());

@@ -20,17 +20,19 @@ struct Exchange<'a> {
     places: Vec<Vec<u64>>,
     /// How many messages are to come from each rank.
     missing: Vec<u64>,
+    /// Whether it takes all that have come at once, or one after the other.
+    takes_some: bool,
 }
 
 /// Bursts of updates, each with a number, in a buffer that is used again for the next one.
 pub fn exchanged(member: &mut Member) {
     for _ in 0..1 + member.common.below(3) {
-        let (operation, rounds) = (member.common.number(), 1 + member.common.below(10) as u64);
+        let (operation, rounds) = (member.common.number(), 1 + member.common.below(6) as u64);
         let (length, count) = (1 + member.length(), 1 + member.common.below(3));
         let mut missing = vec![rounds + 1; member.size];
         missing[member.rank] = 0;
-        let places = vec![vec![0; length]; count];
-        let mut exchange = Exchange { member, operation, receives: Vec::new(), places, missing };
+        let (places, takes_some) = (vec![vec![0; length]; count], member.common.below(2) == 0);
+        let mut exchange = Exchange { member, operation, receives: Vec::new(), places, missing, takes_some };
         (0..count).for_each(|at| exchange.post(at));
         exchange.run(rounds, length);
         mpi!(call_barrier(member.comm));
@@ -58,7 +60,7 @@ impl Exchange<'_> {
         for other in self.others() {
             let (mut sent, mut number) = (RequestHandle::NULL, 0);
             while number < rounds {
-                while self.is_open() && self.take_one() {}
+                while self.is_open() && self.take_what_is_there() {}
                 // Some readings that are all that it asks for, and a path that depends on them.
                 let shown = mpi::clock();
                 self.member.output.push(shown);
@@ -75,13 +77,17 @@ impl Exchange<'_> {
             }
             // It may be complete only when the other has taken it, which may do the same.
             while mpi::test(&mut sent).is_none() {
-                while self.is_open() && self.take_one() {}
+                while self.is_open() && self.take_what_is_there() {}
             }
         }
         let mut done: Vec<_> = self.others().map(|other| mpi::isend(comm, &[], other, FINISHED)).collect();
         while self.is_open() {
-            let (at, status) = mpi::wait_any(&mut self.receives);
-            self.take(at, status);
+            if self.takes_some {
+                self.take_several(mpi::wait_some);
+            } else {
+                let (at, status) = mpi::wait_any(&mut self.receives);
+                self.take(at, status);
+            }
         }
         mpi::wait_all(&mut done);
         for receive in &mut self.receives {
@@ -90,7 +96,16 @@ impl Exchange<'_> {
         }
     }
 
-    fn take_one(&mut self) -> bool {
+    fn take_several(&mut self, look: fn(&mut [RequestHandle]) -> Vec<(usize, Status)>) -> bool {
+        let found = look(&mut self.receives);
+        found.iter().for_each(|(at, status)| self.take(*at, *status));
+        !found.is_empty()
+    }
+
+    fn take_what_is_there(&mut self) -> bool {
+        if self.takes_some {
+            return self.take_several(mpi::test_some);
+        }
         let found = mpi::test_any(&mut self.receives);
         if let Some((at, status)) = found {
             self.take(at, status);
