@@ -214,6 +214,25 @@ fn once(pairs: impl Iterator<Item = (i64, i64)>) -> Vec<(i64, i64)> {
     kept
 }
 
+/// Where there are more handles than these, they are looked up: a search by comparisons takes two dozen instructions.
+const BRANCHES_MAX: usize = 8;
+
+/// Finds a handle by its lowest byte, which is another one for nearly each of MPICH's predefined objects. One whose byte
+/// another has is left to those who come after.
+fn table_of_low_bytes(values: &[(i64, i64)], out: &mut String) {
+    let entry = |byte: i64| {
+        let found = values.iter().find(|(value, _)| value & 255 == byte);
+        // What is no handle with this byte.
+        found.copied().unwrap_or((i64::from(byte == 0), 0))
+    };
+    out.push_str("static LOW_BYTES: [(c_int, u16); 256] = [");
+    for (value, standard) in (0..256).map(entry) {
+        out.push_str(&format!("({}, {standard}), ", value as i32));
+    }
+    out.push_str("];\nlet (value, standard) = LOW_BYTES[(self.0 & 255) as usize];\n");
+    out.push_str("if value == self.0 { return standard as usize; }\n");
+}
+
 fn flags(out: &mut String, kind: &str, pairs: &[(i64, i64)]) {
     let known: i64 = pairs.iter().map(|pair| pair.0).sum();
     let standard: i64 = pairs.iter().map(|pair| pair.1).sum();
@@ -249,10 +268,7 @@ fn handle(out: &mut String, kind: &str, table: &Table, facts: &Facts) {
     match facts.family {
         Family::OpenMpi => out.push_str("core_of_address(self.0)\n"),
         Family::Mpich => {
-            line(
-                out,
-                format_args!("if let Some(value) = given_out_{integer}(self.0) {{ return value; }}\nmatch self.0 {{"),
-            );
+            line(out, format_args!("if let Some(value) = given_out_{integer}(self.0) {{ return value; }}"));
             let named = |name: &str| constants().find(|c| c.name == name).map(|c| c.value);
             let aliases = facts.aliases.iter().filter_map(|(name, fact)| Some((named(name)?, fact.clone())));
             let aliases: Vec<_> = aliases.collect();
@@ -260,7 +276,12 @@ fn handle(out: &mut String, kind: &str, table: &Table, facts: &Facts) {
                 Fact::Value(value) => Some((*value, *standard)),
                 Fact::Data { .. } => None,
             });
-            for (value, standard) in once(values) {
+            let values = once(values);
+            if values.len() > BRANCHES_MAX {
+                table_of_low_bytes(&values, out);
+            }
+            out.push_str("match self.0 {\n");
+            for (value, standard) in values {
                 line(out, format_args!("{value} => {standard},"));
             }
             out.push_str("_ => NO_HANDLE,\n}\n");
