@@ -367,3 +367,48 @@ fn output_that_is_lost_because_standard_output_is_closed_is_no_success() {
         assert_eq!(code, Some(0), "{said}");
     }
 }
+
+/// A job says how many messages it has compared, or why it cannot, and only one that sent none says so.
+#[test]
+fn what_was_compared_is_told_of_jobs_of_all_kinds() {
+    let source = r#"
+        #include <mpi.h>
+        #include <stdlib.h>
+        #include <unistd.h>
+        int main(int argc, char **argv) {
+            int rank, in = 1, out = 0;
+            MPI_Win window;
+            MPI_Init(&argc, &argv);
+            MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+            switch (atoi(argv[1])) {
+            case 0:
+                MPI_Sendrecv(&in, 1, MPI_INT, rank, 1, &out, 1, MPI_INT, rank, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+                break;
+            case 1:
+                MPI_Barrier(MPI_COMM_WORLD);
+                break;
+            case 2:
+                MPI_Win_create(&in, 4, 4, MPI_INFO_NULL, MPI_COMM_WORLD, &window);
+                MPI_Win_lock(MPI_LOCK_SHARED, 1 - rank, 0, window);
+                MPI_Get(&out, 1, MPI_INT, 1 - rank, 0, 1, MPI_INT, window);
+                MPI_Win_unlock(1 - rank, window);
+                MPI_Win_free(&window);
+                break;
+            case 3:
+                MPI_Barrier(MPI_COMM_WORLD);
+                MPI_Abort(MPI_COMM_WORLD, 3);
+                break;
+            }
+            MPI_Finalize();
+            return 0;
+        }"#;
+    let (_directory, program) = compile_source(source);
+    for (case, code, said) in [
+        ("0", 0, "no message was sent from rank to rank, so none was compared"),
+        ("1", 0, "messages compared"),
+        ("2", 0, "messages compared"),
+        ("3", 3, "no process lived to tell how many messages it had compared"),
+    ] {
+        let _ = Job::new(2, &program).degree(2).arguments(&[case]).run().ended_with(code).said(said);
+    }
+}

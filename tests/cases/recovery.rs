@@ -81,11 +81,14 @@ fn programs_with_losses_and_recoveries_print_the_same() {
 #[test]
 fn a_script_that_outlives_its_program_has_the_last_word_also_when_the_program_was_copied() {
     let words = format!("echo begins; {} \"$0\"; echo \"was $?\"; exit 7", compile("until").display());
-    for (degree, lost) in [(2, &["1.0"][..]), (3, &["1.0", "0.2"]), (2, &["1.0", "0.1", "1.0"])] {
+    for (degree, lost) in [(2_u16, &["1.0"][..]), (3, &["1.0", "0.2"]), (2, &["1.0", "0.1", "1.0"])] {
         let job =
             Job::new(3, Path::new("/bin/sh")).degree(degree).options(&["--spares", "1"]).arguments(&["-c", &words]);
-        let ended =
-            while_computing(Duration::from_secs(120), job, |job| lost.iter().for_each(|replica| lose(job, replica)));
+        let ended = while_computing(Duration::from_secs(120), job, |job| {
+            // The log is written by a thread of its own.
+            job.wait_for("started", 3 * usize::from(degree));
+            lost.iter().for_each(|replica| lose(job, replica));
+        });
         let mut lines: Vec<_> = ended.out.lines().collect();
         lines.sort_unstable();
         let count = |line: &str| lines.iter().filter(|other| **other == line).count();
