@@ -38,12 +38,18 @@ pub enum Mutation {
     ProbeByItself,
     /// A receive is cancelled without asking siblings.
     CancelByItself,
+    /// A line is cut while messages are on their way.
+    LineUnquiet,
+    /// A process that goes on from a line does not say again that it is in `MPI_Finalize`.
+    FinalizingOnce,
+    /// A job that goes back to a line does not say who is in it.
+    ViewUnsaid,
 }
 
 impl Mutation {
     /// All of them.
     #[cfg(any(test, feature = "simulation"))]
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 20] = [
         Self::BarrierShort,
         Self::BroadcastEarly,
         Self::ReduceChildLost,
@@ -61,6 +67,9 @@ impl Mutation {
         Self::TestByItself,
         Self::ProbeByItself,
         Self::CancelByItself,
+        Self::LineUnquiet,
+        Self::FinalizingOnce,
+        Self::ViewUnsaid,
     ];
 }
 

@@ -207,6 +207,11 @@ impl Engine {
         // This host may allow what the last one did not.
         self.direct_refused = false;
         self.alarm_ns = None;
+        // A line is taken when nobody is awaited; that this process was to hear so may have been on its way.
+        if let Some(replication) = &mut self.replication {
+            replication.replica.set_pins(&[], &[]);
+            self.carry_out();
+        }
     }
 
     /// Says once that this copy has heard its leader.

@@ -459,7 +459,13 @@ impl Cell {
     #[cold]
     fn wait_at_gate<'a>(&'a self, mut engine: Guard<'a, Engine>) -> Guard<'a, Engine> {
         while engine.joining.is_closed() {
-            engine = engine.wait(&self.gate);
+            engine = if self.sleeper.is_simulated() {
+                drop(engine);
+                redrt_process::simulation::sleep(None);
+                self.lock_at_any_time()
+            } else {
+                engine.wait(&self.gate)
+            };
         }
         engine
     }

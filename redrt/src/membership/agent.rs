@@ -8,7 +8,7 @@ use redrt_engine as engine;
 use redrt_wire::control::{Determinism, FromAgent, ToAgent};
 use std::io;
 use std::net::TcpListener;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use tracing::debug;
 
 /// While a copy is awaited, or not in step yet, the library makes progress on its own so often, in milliseconds: the
@@ -24,6 +24,18 @@ process_local! {
     static IS_HELD: AtomicBool = AtomicBool::new(false);
     /// Set when every process of the job is finalizing.
     static RELEASED: AtomicBool = AtomicBool::new(false);
+    /// Images of this process that it has gone on from.
+    static LIFE: AtomicU32 = AtomicU32::new(0);
+}
+
+/// Which life of this process it is. What it told its coordinator in another one, nobody has heard.
+pub fn life() -> u32 {
+    LIFE.load(Ordering::Acquire)
+}
+
+/// This process goes on from an image: the job that it is in now has said nothing to it yet.
+pub fn begin_anew() {
+    LIFE.fetch_add(1, Ordering::AcqRel);
 }
 
 /// Whether the job may be left.

@@ -200,6 +200,7 @@ fn become_copy(hushed: &mut Hushed, held: &mut Held) -> io::Result<()> {
         faults: Vec::new(),
         ..before.welcome.clone()
     };
+    super::agent::begin_anew();
     faults::become_copy(host_number);
     clock::become_copy();
     fence::register();

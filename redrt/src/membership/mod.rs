@@ -30,6 +30,8 @@ use redrt_wire::control::{
 };
 use redrt_wire::dynamic::Origin;
 use redrt_wire::secret::Secret;
+#[cfg(any(test, feature = "simulation"))]
+use std::io;
 use std::net::TcpListener;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
@@ -201,6 +203,20 @@ pub fn join_simulated(welcome: Welcome, cards: Vec<Card>, control: Control) -> &
     meet_others(job);
     settle(job);
     job
+}
+
+/// Holds a simulated process for a line. `None` if it has no place in the job yet.
+#[cfg(any(test, feature = "simulation"))]
+pub fn hold_simulated() -> Option<engine::cloning::Held<'static>> {
+    engine::cell().hold_for_line()
+}
+
+/// A simulated process that is held for a line goes on from it, in a job that has gone back to it.
+#[cfg(any(test, feature = "simulation"))]
+pub fn restore_simulated(mut held: engine::cloning::Held<'static>) -> io::Result<()> {
+    agent::begin_anew();
+    let job = crate::runtime::job().expect("it is in a job");
+    held.become_restored(identity(&job.welcome, None), false)
 }
 
 /// By which variables launchers tell a process its number and how many there are, and what they are called.

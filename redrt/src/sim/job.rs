@@ -30,7 +30,7 @@ pub struct Options {
     pub degree: Option<u16>,
     /// What the program does.
     pub kind: Option<Kind>,
-    /// No process is lost, and no connection.
+    /// No process is lost, and no connection, and no line is taken.
     pub is_undisturbed: bool,
     /// Is called with each thing that happens.
     pub trace: Option<fn(&str)>,
@@ -49,6 +49,10 @@ pub struct Summary {
     pub losses: u64,
     /// Connections that broke between two that live.
     pub breaks: u64,
+    /// Lines that were taken.
+    pub lines: u64,
+    /// How often the job went back to one.
+    pub returns: u64,
     /// Ranks.
     pub rank_count: u32,
     /// Replicas of each.
@@ -57,9 +61,13 @@ pub struct Summary {
 
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { kind, events, losses, breaks, rank_count, degree } = self;
+        let Self { kind, events, losses, breaks, lines, returns, rank_count, degree } = self;
         let kind = kind.map(|kind| format!("{kind:?}")).unwrap_or_default();
-        write!(f, "{kind} on {rank_count} x {degree}, {events} events, {losses} losses, {breaks} connections broken")
+        write!(
+            f,
+            "{kind} on {rank_count} x {degree}, {events} events, {losses} losses, {breaks} connections broken, "
+        )?;
+        write!(f, "{lines} lines, {returns} returns")
     }
 }
 
@@ -82,29 +90,35 @@ impl std::error::Error for Failure {}
 
 /// More events than any run needs.
 const EVENTS_MAX: u64 = 2_000_000;
+/// A longer time than any run needs. Those that wait look again once in a minute.
+const TIME_MAX_NS: u64 = 3_600_000_000_000;
 
 /// A process of the job, as its daemon sees it.
-struct Member {
-    replica: ReplicaId,
-    actor: Actor,
-    is_lost: bool,
-    output: Option<Vec<u64>>,
+pub(super) struct Member {
+    pub(super) replica: ReplicaId,
+    pub(super) actor: Actor,
+    pub(super) is_lost: bool,
+    pub(super) output: Option<Vec<u64>>,
     /// Of its last sleep: it wakes once of each.
     sleeps: u64,
     /// It is to run already.
     is_due: bool,
     /// It has called `MPI_Finalize`, in this view.
-    finalizing: Option<redrt_types::ViewNumber>,
+    pub(super) finalizing: Option<redrt_types::ViewNumber>,
+    /// It goes on from a line, and has not heard how the others are reached.
+    pub(super) awaits_cards: bool,
     /// When it is told the last thing that it was told.
     told_ns: u64,
 }
 
-struct SimulatedJob {
+pub(super) struct SimulatedJob {
     world: Arc<Mutex<World>>,
-    view: View,
-    members: Vec<Member>,
-    is_released: bool,
-    summary: Summary,
+    pub(super) view: View,
+    pub(super) members: Vec<Member>,
+    pub(super) cards: Vec<Card>,
+    pub(super) is_released: bool,
+    pub(super) summary: Summary,
+    pub(super) mutation: Option<Mutation>,
 }
 
 /// Runs one seed to its end.
@@ -119,11 +133,13 @@ pub fn run(seed: u64, options: &Options) -> Result<Summary, Failure> {
     let kind = options.kind.unwrap_or_else(|| random.pick(&Kind::ALL));
     let plan = program::Plan { seed: random.number(), kind };
     let losses = if options.is_undisturbed || degree == 1 { 0 } else { random.below(1 + usize::from(degree)) };
+    let lines = if options.is_undisturbed || random.chance(50) { 0 } else { 1 + random.below(3) };
     let breaks = if options.is_undisturbed || degree == 1 || random.chance(70) { 0 } else { 1 + random.below(3) };
     redrt_process::simulation::install(&super::SIMULATION);
     let _pinned = Pinned::here();
     let mut job = SimulatedJob::new(random, rank_count, degree, plan, options);
     job.plan_faults(losses, breaks);
+    job.plan_lines(lines);
     let result = job.run();
     world::leave();
     result.map_err(|reason| Failure {
@@ -178,15 +194,16 @@ impl SimulatedJob {
                 sleeps: 0,
                 is_due: false,
                 finalizing: None,
+                awaits_cards: false,
                 told_ns: 0,
             }
         };
         let members = shape.replicas().map(member).collect();
         let summary = Summary { kind: Some(plan.kind), rank_count, degree, ..Summary::default() };
-        Self { world, view, members, is_released: false, summary }
+        Self { world, view, members, cards, is_released: false, summary, mutation }
     }
 
-    fn world(&self) -> std::sync::MutexGuard<'_, World> {
+    pub(super) fn world(&self) -> std::sync::MutexGuard<'_, World> {
         self.world.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -230,7 +247,7 @@ impl SimulatedJob {
         while self.members.iter().any(|member| !member.is_lost && member.output.is_none()) {
             let Some(event) = self.world().next() else { return Err(format!("nobody goes on:{}", self.state())) };
             self.summary.events += 1;
-            if self.summary.events > EVENTS_MAX {
+            if self.summary.events > EVENTS_MAX || self.world().now_ns > TIME_MAX_NS {
                 return Err(format!("it does not end:{}", self.state()));
             }
             self.world().say(|| format!("{event:?}"));
@@ -249,10 +266,13 @@ impl SimulatedJob {
             let what = match (&member.output, member.is_lost, member.finalizing) {
                 (_, true, _) => "lost".into(),
                 (Some(_), ..) => "done".into(),
+                (None, false, _) if member.awaits_cards => "waits for cards".into(),
                 (None, false, Some(view)) => format!("finalizing in view {}", view.0),
                 (None, false, None) => {
                     let taken = member.actor.act(|| engine::cell().lock().statistics().decisions);
-                    format!("in its program after {taken} decisions")
+                    let passive = member.actor.act(|| engine::cell().passive(1, &self.view));
+                    let waits_for = passive.map_or("nothing".into(), |passive| passive.waits_for.join(", "));
+                    format!("in its program after {taken} decisions, waits for {waits_for}")
                 }
             };
             format!(" {} {what};", member.replica)
@@ -265,7 +285,7 @@ impl SimulatedJob {
     }
 
     /// The process runs soon.
-    fn wake(&mut self, process: ProcessIndex) {
+    pub(super) fn wake(&mut self, process: ProcessIndex) {
         let member = &mut self.members[process.0 as usize];
         if member.is_lost || member.output.is_some() || std::mem::replace(&mut member.is_due, true) {
             return;
@@ -276,17 +296,23 @@ impl SimulatedJob {
         world.plan(at_ns, Event::Run(process, sleeps));
     }
 
-    fn happen(&mut self, event: Event) -> Result<(), String> {
+    pub(super) fn happen(&mut self, event: Event) -> Result<(), String> {
         match event {
             Event::Run(process, sleeps) if self.member(process).sleeps == sleeps => return self.let_run(process),
             Event::Run(..) => {}
+            Event::Line(goes_back) => self.line(goes_back)?,
             Event::Opened(id) => {
                 let (name, to, is_open) = {
                     let world = self.world();
                     (world.links[id].name, world.links[id].to, world.links[id].is_open())
                 };
                 let member = self.member(to);
-                if is_open && !member.is_lost && member.output.is_none() {
+                if is_open && member.awaits_cards {
+                    // The thread that admits others waits until this process goes on.
+                    let mut world = self.world();
+                    let at_ns = world.soon();
+                    world.plan(at_ns, Event::Opened(id));
+                } else if is_open && !member.is_lost && member.output.is_none() {
                     member.actor.act(|| engine::cell().link_opened(Incoming::new(name, Box::new(Receiving::new(id)))));
                     self.wake(to);
                 } else if is_open {
@@ -309,6 +335,7 @@ impl SimulatedJob {
                 let _ = incarnation;
                 let member = self.member(process);
                 if !member.is_lost && member.output.is_none() {
+                    member.awaits_cards &= !matches!(*message, ToAgent::Cards(_));
                     member.actor.act(|| {
                         let job = runtime::job().expect("it is in the job");
                         crate::membership::agent::heed(job, job.control.expect("it has a daemon"), *message);
@@ -386,7 +413,7 @@ impl SimulatedJob {
     }
 
     /// Each process that lives is told something, in its time, and in the order in which it is said.
-    fn tell_all(&mut self, message: impl Fn(&View) -> ToAgent) {
+    pub(super) fn tell_all(&mut self, message: impl Fn(&View) -> ToAgent) {
         let view = self.view.clone();
         for number in 0..self.members.len() {
             let incarnation = Incarnation(0);

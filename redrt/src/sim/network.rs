@@ -64,6 +64,14 @@ impl Link {
         [self.name.from, self.to]
     }
 
+    /// It is gone, and all that was on it.
+    pub fn end(&mut self) {
+        self.given.clear();
+        self.travels.clear();
+        self.arrived.clear();
+        (self.is_cut, self.is_closed, self.is_broken) = (true, true, true);
+    }
+
     /// Whether it is of any use.
     pub fn is_open(&self) -> bool {
         !self.is_cut && !self.is_closed && !self.is_broken

@@ -29,6 +29,14 @@ pub enum Event {
     Lost(ProcessIndex),
     /// The connection between two processes breaks.
     Breaks(ProcessIndex, ProcessIndex),
+    /// A line is taken; `true` if the job goes back to it.
+    Line(bool),
+}
+
+impl Event {
+    fn is_of_network(&self) -> bool {
+        matches!(self, Self::Opened(_) | Self::Leaves(_) | Self::Arrives(_) | Self::Closes(_))
+    }
 }
 
 /// What threads of all processes share.
@@ -116,6 +124,25 @@ impl World {
         let ((at_ns, _), event) = self.events.pop_first()?;
         self.now_ns = self.now_ns.max(at_ns);
         Some(event)
+    }
+
+    /// The next event of the network, whatever is planned before it. Time goes on to it.
+    pub fn next_of_network(&mut self) -> Option<Event> {
+        let mut events = self.events.iter();
+        let key = *events.find(|(_, event)| event.is_of_network())?.0;
+        self.now_ns = self.now_ns.max(key.0);
+        self.events.remove(&key)
+    }
+
+    /// Whether a connection was opened that its other end has not seen.
+    pub fn is_anybody_knocking(&self) -> bool {
+        self.events.values().any(|event| matches!(event, Event::Opened(_)))
+    }
+
+    /// The job goes back to a line: connections are gone, and nothing is on its way on one or to be told.
+    pub fn forget(&mut self) {
+        self.events.retain(|_, event| !event.is_of_network() && !matches!(event, Event::Told(..)));
+        self.links.iter_mut().for_each(Link::end);
     }
 
     /// Some time from now, within the longest delay.

@@ -266,6 +266,10 @@ impl Coordinator {
         };
         if !self.cards_sent && live().all(|(_, process)| process.card.is_some()) {
             let cards = live().filter_map(|(_, process)| process.card.clone()).collect();
+            if self.line_being_loaded().is_some() {
+                // When the line was taken, the last change may have been on its way to some.
+                self.send(ToDaemon::View(self.view.clone()));
+            }
             self.cards_sent = true;
             self.stall.reset(now);
             self.line_job_runs(now);

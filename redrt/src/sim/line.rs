@@ -1,0 +1,98 @@
+//! Lines of a simulated job: all processes are held, what is on its way arrives, and the job goes on, or goes back.
+//!
+//! An image of a process is all that it has, and a seed is a run. So a job that goes back to a line is this one from the
+//! line on: its processes find themselves in a job that has heard nothing of them, without connections. What happened
+//! between the line and the loss is not simulated, since nothing of it remains.
+
+use super::job::SimulatedJob;
+use super::world::Event;
+use crate::membership::{hold_simulated, restore_simulated};
+use crate::mutation::Mutation;
+use redrt_engine::cloning::Held;
+use redrt_types::ProcessIndex;
+use redrt_wire::control::ToAgent;
+
+impl SimulatedJob {
+    /// Chooses when lines are taken, and to which of them the job goes back.
+    pub(super) fn plan_lines(&mut self, lines: usize) {
+        let mut world = self.world();
+        for _ in 0..lines {
+            let span = world.random.pick(&[10, 100, 1000]);
+            let at_ns = world.now_ns + world.random.number() % (world.delay_ns_max * span);
+            let goes_back = world.random.chance(60);
+            world.plan(at_ns, Event::Line(goes_back));
+        }
+    }
+
+    /// Takes a line, unless somebody is missing.
+    pub(super) fn line(&mut self, goes_back: bool) -> Result<(), String> {
+        let world = self.world();
+        let is_whole = self.members.iter().zip(0..).all(|(member, process)| {
+            let is_fit = world.hears(ProcessIndex(process)) && member.output.is_none() && !member.awaits_cards;
+            if member.is_lost { !self.view.is_live(member.replica) } else { is_fit }
+        });
+        drop(world);
+        if !is_whole || self.is_released {
+            return Ok(());
+        }
+        self.come_to_rest()?;
+        self.summary.lines += 1;
+        if goes_back {
+            self.go_back()?;
+        } else {
+            for process in self.living() {
+                self.hold(process, |held| held.resume())?;
+                self.wake(process);
+            }
+        }
+        Ok(())
+    }
+
+    fn living(&self) -> Vec<ProcessIndex> {
+        let living = self.members.iter().zip(0..).filter(|(member, _)| !member.is_lost);
+        living.map(|(_, process)| ProcessIndex(process)).collect()
+    }
+
+    /// Nobody else runs meanwhile, so it is held between two calls, too: what it has to send waits.
+    fn hold<T>(&self, process: ProcessIndex, act: impl FnOnce(Held<'static>) -> T) -> Result<T, String> {
+        let member = &self.members[process.0 as usize];
+        let done = member.actor.act(|| hold_simulated().map(act));
+        done.ok_or_else(|| format!("{} cannot be held for a line", member.replica))
+    }
+
+    /// Until nothing is on its way between any two.
+    fn come_to_rest(&mut self) -> Result<(), String> {
+        loop {
+            // Who sends over a connection that was opened has been admitted at the other end.
+            let mut is_quiet = !self.world().is_anybody_knocking();
+            for process in self.living() {
+                is_quiet &= self.hold(process, |mut held| held.settle())?;
+            }
+            if is_quiet || self.mutation == Some(Mutation::LineUnquiet) {
+                return Ok(());
+            }
+            let event = self.world().next_of_network();
+            self.happen(event.ok_or("what is on its way does not arrive, and a line waits for it")?)?;
+        }
+    }
+
+    /// All are loaded again, in a job whose coordinator is told everything anew.
+    fn go_back(&mut self) -> Result<(), String> {
+        self.world().forget();
+        self.is_released = false;
+        self.summary.returns += 1;
+        for process in self.living() {
+            let restored = self.hold(process, restore_simulated)?;
+            restored.map_err(|error| format!("process {} cannot be restored: {error}", process.0))?;
+            let member = &mut self.members[process.0 as usize];
+            (member.finalizing, member.awaits_cards) = (None, true);
+        }
+        // Some had heard of the last change, and to others it was still on its way.
+        if self.mutation != Some(Mutation::ViewUnsaid) {
+            self.tell_all(|view| ToAgent::View(view.clone()));
+        }
+        let cards = self.cards.clone();
+        self.tell_all(|_| ToAgent::Cards(cards.clone()));
+        Ok(())
+    }
+}
