@@ -3,7 +3,7 @@
 use crate::manifest::{Manifest, ManifestError};
 use crate::names::{self, Name};
 use redrt_wire::line::Generation;
-use std::fs::{self, DirBuilder, File};
+use std::fs::{self, DirBuilder, File, TryLockError};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -45,6 +45,9 @@ pub enum Error {
     /// There is no line of a job.
     #[error("{0} has no checkpoint")]
     Empty(PathBuf),
+    /// The job of these lines runs.
+    #[error("the job of {0} runs already: end it first, or wait until it has ended")]
+    Busy(PathBuf),
     /// There are lines of several jobs.
     #[error("{directory} has checkpoints of several jobs: name one of them: {jobs}")]
     Several {
@@ -142,6 +145,20 @@ impl Store {
             Ok(entries) => Ok(entries.flatten().filter_map(|entry| Name::parse(entry.file_name().to_str()?)).collect()),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
             Err(cause) => Err(cause).doing("list", &self.directory),
+        }
+    }
+
+    /// Keeps others from resuming this job while it runs, until the file is closed or the process ends. `None` where
+    /// the file system has no locks for directories.
+    ///
+    /// # Errors
+    /// [`Error::Busy`] when somebody else has the lock; when there is no such directory.
+    pub fn lock(&self) -> Result<Option<File>, Error> {
+        let directory = File::open(&self.directory).doing("open", &self.directory)?;
+        match directory.try_lock() {
+            Ok(()) => Ok(Some(directory)),
+            Err(TryLockError::WouldBlock) => Err(Error::Busy(self.directory.clone())),
+            Err(TryLockError::Error(_)) => Ok(None),
         }
     }
 

@@ -127,6 +127,31 @@ fn a_job_that_was_lost_with_its_redrun_is_resumed() {
     }
 }
 
+/// Who waits in `MPI_Finalize` has said so to the job that is lost, and says so to the one that goes back.
+#[test]
+fn a_job_goes_back_to_a_checkpoint_of_processes_that_are_leaving() {
+    for degree in [1, 2] {
+        let store = store();
+        let job = saved(Job::new(3, &compile_case("leaving")).degree(degree), "asked", &store);
+        let ended = while_computing(LIMIT, job, |job| {
+            let are_leaving = |job: &Running| {
+                let status = job.redctl(&["status"]).unwrap_or_default();
+                status.matches("finalizing").count() == 2 * usize::from(degree)
+            };
+            job.wait_until("all but one rank are in MPI_Finalize", are_leaving);
+            checkpoint(job);
+            let all: Vec<_> =
+                job.replicas().iter().filter_map(|one| one.split(' ').next().map(str::to_owned)).collect();
+            all.iter().for_each(|replica| kill(job.pid_of(replica)));
+            is_back(job, 1, 3 * usize::from(degree));
+        });
+        let ended = ended.ended_well();
+        let mut lines: Vec<_> = ended.out.lines().collect();
+        lines.sort_unstable();
+        assert_eq!(lines, ["computing", "rank 0 has left", "rank 1 has left", "rank 2 has left"], "{ended}");
+    }
+}
+
 /// Everything is lost at a moment drawn from the seed: the output is that of an undisturbed run.
 #[test]
 fn programs_whose_processes_are_all_killed_print_the_same() {
@@ -255,6 +280,19 @@ fn a_torn_image_is_passed_over_and_told() {
     file.write_all_at(&[0x5a; 64], len / 2).expect("it can be written");
     let ended = resume(store.path()).run().ended_well();
     ended.said("checkpoint 2 cannot be loaded: replica 1.0").said("trying checkpoint 1");
+}
+
+#[test]
+fn a_job_that_runs_is_not_resumed_a_second_time() {
+    let (store, directory) = (store(), store());
+    let stop = directory.path().join("stop");
+    let begin = until(1, "auto", &store).arguments(&[&stop.display().to_string()]).limit(LIMIT).start();
+    begin.wait_until("computing", |job| job.output().contains("computing"));
+    checkpoint(&begin);
+    let second = resume(store.path()).run().ended_with(2).said("runs already");
+    assert_eq!(second.err.lines().count(), 1, "{second}");
+    std::fs::write(&stop, "").expect("the directory is there");
+    is_right(begin.wait());
 }
 
 #[test]

@@ -11,6 +11,8 @@ fn right(options: &Options, seeds: std::ops::Range<u64>) -> Summary {
                 all.events += summary.events;
                 all.losses += summary.losses;
                 all.breaks += summary.breaks;
+                all.lines += summary.lines;
+                all.returns += summary.returns;
             }
             Err(failure) => panic!("redrt-sim --library {seed}: {failure}"),
         }
@@ -21,7 +23,7 @@ fn right(options: &Options, seeds: std::ops::Range<u64>) -> Summary {
 #[test]
 fn jobs_that_lose_processes_and_connections_have_the_results_that_mpi_promises() {
     let all = right(&Options::default(), 0..1000);
-    assert!(all.losses > 200 && all.breaks > 50, "{all:?}");
+    assert!(all.losses > 200 && all.breaks > 50 && all.lines > 500 && all.returns > 300, "{all:?}");
 }
 
 #[test]

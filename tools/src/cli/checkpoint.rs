@@ -185,6 +185,8 @@ pub(super) fn resumed(arguments: &Arguments, text: &Path) -> Result<Job, UsageEr
     }
     let checkpoint = checkpoint(arguments)?.expect("a job that is resumed takes lines");
     let store = find_store(text, &checkpoint.directory).map_err(wrong)?;
+    // Before it is looked for: a job that runs would go on to a newer one.
+    let lock = store.lock().map_err(|error| wrong(error.into()))?;
     let (kept, unfit) = store.newest().map_err(|error| wrong(error.into()))?;
     let own = env!("CARGO_PKG_VERSION");
     if kept.manifest.program_version != own {
@@ -199,6 +201,7 @@ pub(super) fn resumed(arguments: &Arguments, text: &Path) -> Result<Job, UsageEr
     job.ignored = job.ignored.or(passed_over);
     job.checkpoint = Some(checkpoint);
     job.resume = Some(kept);
+    job.lock = lock;
     Ok(job)
 }
 

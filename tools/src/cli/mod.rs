@@ -35,6 +35,7 @@ use redrt_wire::dynamic::Origin;
 use redrt_wire::secret::Secret;
 use replica_output::sphere_stream::Release;
 use std::ffi::OsString;
+use std::fs::File;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -61,6 +62,8 @@ pub struct Job {
     pub checkpoint: Option<checkpoint::Checkpoint>,
     /// The line that the job goes on from.
     pub resume: Option<Kept>,
+    /// Held while it runs, so that nobody else resumes it.
+    pub lock: Option<File>,
     /// The pool of spares that other jobs use, too.
     pub pool: Option<Pool>,
     /// The programs.
@@ -303,6 +306,7 @@ fn assemble_with(
         is_cloneable,
         checkpoint,
         resume: None,
+        lock: None,
         pool,
         hosts,
         applications,

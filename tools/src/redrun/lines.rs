@@ -14,6 +14,7 @@ use redrt_wire::daemon::ToDaemon;
 use redrt_wire::line::{Generation, LineOrder, Restore};
 use redrt_wire::secret::Secret;
 use replica_output::restored::Restored;
+use std::fs::File;
 use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -55,10 +56,12 @@ impl Lines {
         store.next()?;
         std::fs::create_dir_all(&checkpoint.directory)
             .with_context(|| format!("--checkpoint-dir {}", checkpoint.directory.display()))?;
+        // Without lines nobody can resume it, and there is no directory yet.
+        let mut lock = Lock { is_taken: job.resume.is_some(), file: None };
         let of_thread = store.clone();
         let worker = Worker::start("redrun-store", bell.clone(), 0, move |inbox| {
             while let Some(work) = inbox.next() {
-                inbox.tell(work_on(&of_thread, work));
+                inbox.tell(work_on(&of_thread, work, &mut lock));
             }
         });
         let worker = worker.context("Failed to start a thread")?;
@@ -99,9 +102,23 @@ impl Lines {
     }
 }
 
-fn work_on(store: &Store, work: Work) -> Done {
+/// Keeps others from resuming a job that runs. One that was resumed itself has it from the beginning.
+struct Lock {
+    is_taken: bool,
+    file: Option<File>,
+}
+
+fn begin(store: &Store, generation: Generation, lock: &mut Lock) -> Result<PathBuf, line_store::Error> {
+    let directory = store.begin(generation)?;
+    if !lock.is_taken {
+        *lock = Lock { is_taken: true, file: store.lock()? };
+    }
+    Ok(directory)
+}
+
+fn work_on(store: &Store, work: Work, lock: &mut Lock) -> Done {
     match work {
-        Work::Begin(generation) => match store.begin(generation) {
+        Work::Begin(generation) => match begin(store, generation, lock) {
             Ok(directory) => Done::Begun(generation, directory),
             Err(error) => Done::Failed(generation, error.to_string()),
         },

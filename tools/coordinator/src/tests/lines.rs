@@ -208,6 +208,19 @@ fn a_job_goes_back_while_it_is_loaded_and_not_for_ever() {
 }
 
 #[test]
+fn a_job_that_goes_back_is_told_its_members_before_it_runs() {
+    let line = LineSettings {
+        schedule: Schedule::Asked,
+        next: Generation(8),
+        restored: Some(Generation(7)),
+        restart_count: 0,
+    };
+    let mut table = StepTable::with(Settings { line: Some(line), ..settings(&[1, 1]) });
+    assert_eq!(table.step("0.0 ready"), "");
+    assert_eq!(table.step("1.0 ready"), "view 0, 2 cards");
+}
+
+#[test]
 fn an_image_that_cannot_be_loaded_sends_the_job_to_an_older_line() {
     let line = LineSettings {
         schedule: Schedule::Asked,
