@@ -56,12 +56,12 @@ impl Lines {
         store.next()?;
         std::fs::create_dir_all(&checkpoint.directory)
             .with_context(|| format!("--checkpoint-dir {}", checkpoint.directory.display()))?;
-        // Without lines nobody can resume it, and there is no directory yet.
-        let mut lock = Lock { is_taken: job.resume.is_some(), file: None };
+        // One that was resumed has the lock. Without lines nobody can resume it, and there is no directory yet.
+        let (needs_lock, mut lock) = (job.resume.is_none(), None);
         let of_thread = store.clone();
         let worker = Worker::start("redrun-store", bell.clone(), 0, move |inbox| {
             while let Some(work) = inbox.next() {
-                inbox.tell(work_on(&of_thread, work, &mut lock));
+                inbox.tell(work_on(&of_thread, work, needs_lock.then_some(&mut lock)));
             }
         });
         let worker = worker.context("Failed to start a thread")?;
@@ -102,21 +102,16 @@ impl Lines {
     }
 }
 
-/// Keeps others from resuming a job that runs. One that was resumed itself has it from the beginning.
-struct Lock {
-    is_taken: bool,
-    file: Option<File>,
-}
-
-fn begin(store: &Store, generation: Generation, lock: &mut Lock) -> Result<PathBuf, line_store::Error> {
+/// `lock` keeps others from resuming the job as long as it runs.
+fn begin(store: &Store, generation: Generation, lock: Option<&mut Option<File>>) -> Result<PathBuf, line_store::Error> {
     let directory = store.begin(generation)?;
-    if !lock.is_taken {
-        *lock = Lock { is_taken: true, file: store.lock()? };
+    if let Some(lock) = lock.filter(|lock| lock.is_none()) {
+        *lock = store.lock()?;
     }
     Ok(directory)
 }
 
-fn work_on(store: &Store, work: Work, lock: &mut Lock) -> Done {
+fn work_on(store: &Store, work: Work, lock: Option<&mut Option<File>>) -> Done {
     match work {
         Work::Begin(generation) => match begin(store, generation, lock) {
             Ok(directory) => Done::Begun(generation, directory),
