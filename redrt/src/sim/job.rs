@@ -307,7 +307,7 @@ impl SimulatedJob {
                     (world.links[id].name, world.links[id].to, world.links[id].is_open())
                 };
                 let member = self.member(to);
-                if is_open && member.awaits_cards {
+                if is_open && member.awaits_cards && !member.is_lost {
                     // The thread that admits others waits until this process goes on.
                     let mut world = self.world();
                     let at_ns = world.soon();

@@ -72,7 +72,9 @@ impl SimulatedJob {
                 return Ok(());
             }
             let event = self.world().next_of_network();
-            self.happen(event.ok_or("what is on its way does not arrive, and a line waits for it")?)?;
+            let event = event.ok_or("what is on its way does not arrive, and a line waits for it")?;
+            self.world().say(|| format!("{event:?}, before a line"));
+            self.happen(event)?;
         }
     }
 

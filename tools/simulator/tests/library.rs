@@ -23,7 +23,7 @@ fn right(options: &Options, seeds: std::ops::Range<u64>) -> Summary {
 #[test]
 fn jobs_that_lose_processes_and_connections_have_the_results_that_mpi_promises() {
     let all = right(&Options::default(), 0..1000);
-    assert!(all.losses > 200 && all.breaks > 50 && all.lines > 500 && all.returns > 300, "{all:?}");
+    assert!(all.losses > 200 && all.breaks > 50 && all.lines > 300 && all.returns > 180, "{all:?}");
 }
 
 #[test]
