@@ -211,6 +211,7 @@ fn a_job_goes_back_while_it_is_loaded_and_not_for_ever() {
 fn a_job_that_goes_back_is_told_its_members_before_it_runs() {
     let line = LineSettings {
         schedule: Schedule::Asked,
+        first: None,
         next: Generation(8),
         restored: Some(Generation(7)),
         restart_count: 0,
