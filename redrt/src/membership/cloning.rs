@@ -145,9 +145,10 @@ unsafe extern "C" fn in_source_after(_: *mut c_void, _: i32) {
 }
 
 fn go_on(stillness: Stillness) {
-    let Stillness { hushed, held, settled, closed, unheeded } = stillness;
+    let Stillness { mut hushed, held, settled, closed, mut unheeded } = stillness;
     drop((settled, closed));
     held.resume();
+    unheeded.extend(std::iter::from_fn(|| hushed.read_before()));
     drop(hushed);
     if let Some((job, control)) = job().and_then(|job| Some((job, job.control?))) {
         unheeded.into_iter().for_each(|message| super::agent::heed(job, control, message));
