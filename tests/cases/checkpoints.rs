@@ -127,7 +127,7 @@ fn a_job_that_was_lost_with_its_redrun_is_resumed() {
     }
 }
 
-/// Who waits in `MPI_Finalize` has said so to the job that is lost, and says so to the one that goes back.
+/// A process that waits in `MPI_Finalize` has told the coordinator so, and tells the new one after a return.
 #[test]
 fn a_job_goes_back_to_a_checkpoint_of_processes_that_are_leaving() {
     for degree in [1, 2] {

@@ -1,4 +1,4 @@
-//! Copies are made while the program computes, and while those who take part in making them die.
+//! Copies are made while the program computes, and while processes that take part in making them die.
 
 use crate::disturbed_for;
 use redrt_tests::{Job, Random, compile};

@@ -90,7 +90,7 @@ fn a_job_is_resumed_on_fewer_hosts_than_it_had() {
     nothing_left(&lab, &ended);
 }
 
-/// Whoever can have another host soon does not share the hosts that are left for hours.
+/// A job that can get another host soon does not go on for hours on too few hosts.
 #[test]
 fn a_job_that_loses_a_host_is_resumed_with_another_if_that_ends_sooner() {
     let Some(lab) = lab(3) else { return };

@@ -18,7 +18,8 @@ use std::sync::{Arc, LazyLock, PoisonError, RwLock, RwLockReadGuard};
 /// More processes of other jobs than any process could know.
 pub const COUNT_MAX: u32 = 1 << 20;
 
-/// A process of another job, as this process knows it: they are numbered from 0 in the order in which they become known.
+/// A process of another job, as this process knows it. They are numbered from 0, in the order in which they become
+/// known.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct ForeignNumber(u32);
 

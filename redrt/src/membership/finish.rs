@@ -22,7 +22,7 @@ pub fn end() {
             engine.flush();
         }
         let view = engine.view_number(&job.welcome.view);
-        // Whoever coordinates the job after it went back has not heard what was said before.
+        // After a return, the coordinator of the job is a new one, which has not heard what was said before.
         let life = if mutation::is_planted(Mutation::FinalizingOnce) { 0 } else { agent::life() };
         if engine.is_settled() && said != Some((view, life)) {
             engine.flush();

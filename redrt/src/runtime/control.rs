@@ -176,10 +176,10 @@ impl Hushed<'_> {
         if self.control.wait_readable(limit_ms) { self.receive().map(Some) } else { Ok(None) }
     }
 
-    /// The next message of those that have been read already. Whoever listens waits for more to read, and would not see
-    /// what came together with the last one that was received here.
+    /// The next message that is in the buffer already. The thread that listens waits until the socket is readable, and
+    /// would not see a message that came together with the last one that was received here.
     pub fn read_before(&mut self) -> Option<ToAgent> {
-        // A frame that is wrong is found again by who listens.
+        // The thread that listens meets a wrong frame again.
         self.reader.next().ok().flatten()
     }
 }

@@ -78,7 +78,7 @@ pub enum Input {
     OtherMpi {
         /// The replica.
         replica: ReplicaId,
-        /// The name of the host.
+        /// Its library.
         what: String,
     },
     /// A process said something.

@@ -12,7 +12,7 @@ use crate::quantity::seconds_text;
 use planner::advise::{Advice, Row, SavedBy};
 use planner::interval::daly_higher_order;
 use planner::overhead::redundant_time;
-use planner::policy::{Policy, Replacement, Saving};
+use planner::policy::{Policy, Saving};
 use planner::profile::Learned;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -174,19 +174,12 @@ impl SiteOfJob {
     fn saved_policy(&self, arguments: &Arguments, known: &Known, degree: f64) -> Result<Option<Policy>, UsageError> {
         let (stop, slowdown) = (known.save.stop_s, known.save.slowdown);
         let background = (known.save.time_s * degree - stop).max(0.0);
-        let replacement = Replacement {
-            window: known.window_s,
-            stop: known.clone_stop_s,
-            slowdown: known.clone_slowdown,
-            spares: None,
-            repair: None,
-        };
         let policy = Policy {
             work: redundant_time(known.work_s, known.beta, degree),
             spheres: vec![(degree as u32, self.ranks.div_ceil(self.per_host))],
             mttf: self.mttf_s,
             restart: known.restart_s,
-            replacement: Some(replacement),
+            replacement: Some(known.replacement()),
             saving: None,
         };
         let interval = match arguments.checkpoint.as_deref() {

@@ -4,6 +4,7 @@ use super::Unknown;
 use crate::quantity::{bytes, seconds, share};
 use clap::Args;
 use planner::advise::{Objective, Question, SaveCost};
+use planner::policy::Replacement;
 use planner::profile::Learned;
 
 /// The usual of `--clone-slowdown`.
@@ -76,6 +77,19 @@ pub(crate) struct Known {
     pub(crate) image_bytes: Option<f64>,
     /// What nobody has told, as options that tell it.
     pub(crate) assumed: Vec<&'static str>,
+}
+
+impl Known {
+    /// How lost replicas are replaced, with spares for all losses.
+    pub(crate) fn replacement(&self) -> Replacement {
+        Replacement {
+            window: self.window_s,
+            stop: self.clone_stop_s,
+            slowdown: self.clone_slowdown,
+            spares: None,
+            repair: None,
+        }
+    }
 }
 
 impl Given {

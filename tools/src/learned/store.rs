@@ -23,7 +23,7 @@ const FORMAT: u64 = 1;
 /// The file. One process at a time has it open; others wait until it is closed.
 pub(crate) struct Store {
     database: Database,
-    /// Dropped after the database: whoever waits finds it closed.
+    /// Dropped after the database: a process that waits for the lock finds the database closed.
     _lock: File,
 }
 

@@ -7,7 +7,7 @@ use crate::learned::given::Known;
 use crate::learned::store::Store;
 use anyhow::Result;
 use planner::overhead::redundant_time;
-use planner::policy::{Policy, Replacement, Saving};
+use planner::policy::{Policy, Saving};
 use planner::simulation::{replay, simulate_within};
 use std::path::Path;
 
@@ -42,13 +42,6 @@ fn policy(arguments: &Predict, known: &Known) -> Result<Policy, UsageError> {
     if let Some((name, _)) = above_zero.into_iter().find(|(_, value)| value.is_some_and(|value| value <= 0.0)) {
         return Err(UsageError(format!("{name} is 0, and has to be more")));
     }
-    let replacement = Replacement {
-        window: known.window_s,
-        stop: known.clone_stop_s,
-        slowdown: known.clone_slowdown,
-        spares: None,
-        repair: None,
-    };
     let saving = checkpoint.map(|interval| Saving {
         interval,
         first: first_checkpoint.unwrap_or(interval),
@@ -61,7 +54,7 @@ fn policy(arguments: &Predict, known: &Known) -> Result<Policy, UsageError> {
         spheres: vec![(degree, known.ranks.div_ceil(per_host))],
         mttf: mtbf.unwrap_or(NEVER_S),
         restart: known.restart_s,
-        replacement: Some(replacement).filter(|_| spares && degree > 1),
+        replacement: (spares && degree > 1).then(|| known.replacement()),
         saving,
     })
 }

@@ -186,17 +186,22 @@ fn a_program_that_ends_by_itself_is_not_started_again() {
     assert_eq!(table.all_gone(), "finish 3");
 }
 
+/// A job of two ranks that goes back to line 7, from which it was started `restart_count` times.
+fn going_back(restart_count: u32) -> StepTable {
+    let line = LineSettings {
+        schedule: Schedule::Asked,
+        first: None,
+        next: Generation(8),
+        restored: Some(Generation(7)),
+        restart_count,
+    };
+    StepTable::with(Settings { line: Some(line), ..settings(&[1, 1]) })
+}
+
 #[test]
 fn a_job_goes_back_while_it_is_loaded_and_not_for_ever() {
     for count in 0..=RESTARTS_MAX {
-        let line = LineSettings {
-            schedule: Schedule::Asked,
-            first: None,
-            next: Generation(8),
-            restored: Some(Generation(7)),
-            restart_count: count,
-        };
-        let mut table = StepTable::with(Settings { line: Some(line), ..settings(&[1, 1]) });
+        let mut table = going_back(count);
         table.step("0.0 ready");
         table.lose("0.0", KILLED);
         table.now += KILL_GRACE;
@@ -209,28 +214,14 @@ fn a_job_goes_back_while_it_is_loaded_and_not_for_ever() {
 
 #[test]
 fn a_job_that_goes_back_is_told_its_members_before_it_runs() {
-    let line = LineSettings {
-        schedule: Schedule::Asked,
-        first: None,
-        next: Generation(8),
-        restored: Some(Generation(7)),
-        restart_count: 0,
-    };
-    let mut table = StepTable::with(Settings { line: Some(line), ..settings(&[1, 1]) });
+    let mut table = going_back(0);
     assert_eq!(table.step("0.0 ready"), "");
     assert_eq!(table.step("1.0 ready"), "view 0, 2 cards");
 }
 
 #[test]
 fn an_image_that_cannot_be_loaded_sends_the_job_to_an_older_line() {
-    let line = LineSettings {
-        schedule: Schedule::Asked,
-        first: None,
-        next: Generation(8),
-        restored: Some(Generation(7)),
-        restart_count: 0,
-    };
-    let mut table = StepTable::with(Settings { line: Some(line), ..settings(&[1, 1]) });
+    let mut table = going_back(0);
     let input = Input::NotStarted { replica: ReplicaId::new(1, 0), message: "torn".into() };
     assert_eq!(table.lines([input]), "kill all");
     assert_eq!(table.all_gone(), "restart 7 x0");
