@@ -8,7 +8,8 @@ fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     // The name that programs built against the MPI standard ABI look for (MPI-5.0 chapter 20).
     println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,libmpi_abi.so.1");
-    // Functions with the same body may be made one: each keeps to those of this library, also if its name is interposed.
+    // Functions with the same body may be made one: each keeps to those of this library, also if its name is
+    // interposed.
     println!("cargo::rustc-cdylib-link-arg=-Wl,-Bsymbolic-functions");
     let table = Table::standard();
     let bound = std::fs::read_to_string("table/bound").expect("redrt/table/bound is readable");

@@ -1,8 +1,9 @@
 #!/bin/bash
 # Gets what redrt is measured beside, in the newest versions of PyPI: scripts/bench-peers.sh
 #
-# Into target/benches/peers, a directory for each of Open MPI and MPICH with the wheel's compilers and starter, mpi4py and NumPy; and one
-# with mpi4py built by redrt's mpicc, which takes some minutes the first time. redrt-bench uses what is there.
+# Into target/benches/peers, a directory for each of Open MPI and MPICH with the wheel's compilers and starter, mpi4py
+# and NumPy; and one with mpi4py built by redrt's mpicc, which takes some minutes the first time. redrt-bench uses what
+# is there.
 #
 #   REDRT_PREFIX         the installation to build mpi4py with; built and installed in target/test-prefix otherwise
 #   CARGO_TARGET_DIR     where to build, if not in target/

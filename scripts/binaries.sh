@@ -2,10 +2,10 @@
 # Runs programs that were built for MPICH and Open MPI, unchanged, under redrun: scripts/binaries.sh [quick]
 #
 # The test programs are compiled with each family's own compiler wrapper, headers and library, from its wheel, those in
-# Fortran and C++ with Debian's packages; mpi4py comes as its wheel, whose modules are for both. Each is run at r = 1, at
-# r = 2 with a replica killed and a place to replace it, and at r = 3 with a bit flipped in a message, and must print what
-# the same program built by redrt's mpicc prints. Without quick, further runs with 1, 2 and 4 ranks and over TCP, and
-# mpi4py's own suite with both modules of its wheel.
+# Fortran and C++ with Debian's packages; mpi4py comes as its wheel, whose modules are for both. Each is run at r = 1,
+# at r = 2 with a replica killed and a place to replace it, and at r = 3 with a bit flipped in a message, and must print
+# what the same program built by redrt's mpicc prints. Without quick, further runs with 1, 2 and 4 ranks and over TCP,
+# and mpi4py's own suite with both modules of its wheel.
 #
 #   REDRT_PREFIX         the installation that is tested; built and installed in target/test-prefix otherwise
 #   CARGO_TARGET_DIR     where to build, if not in target/

@@ -1,7 +1,8 @@
 #!/bin/sh
 # Fetches the upstream source of a Debian package: scripts/debian-source.sh PACKAGE DIRECTORY
 #
-# From the archive that this system takes its packages from, without changing its configuration, and without being root. DIRECTORY is made.
+# From the archive that this system takes its packages from, without changing its configuration, and without being root.
+# DIRECTORY is made.
 set -eu
 
 if [ $# != 2 ]; then

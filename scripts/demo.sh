@@ -1,7 +1,7 @@
 #!/bin/sh
-# Builds redrt and shows what it does: heat in a plate, undisturbed; with two replicas of a rank, of which one is killed and replaced by
-# a copy of the other, which is then killed, too; with three of which one computes wrongly. The three pictures are the
-# same, byte for byte.
+# Builds redrt and shows what it does: heat in a plate, undisturbed; with two replicas of a rank, of which one is killed
+# and replaced by a copy of the other, which is then killed, too; with three of which one computes wrongly. The three
+# pictures are the same, byte for byte.
 #
 #   scripts/demo.sh [DIRECTORY]        everything goes to DIRECTORY, target/demo unless it is given
 set -eu

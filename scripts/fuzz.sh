@@ -1,9 +1,10 @@
 #!/bin/sh
 # Fuzzes every decoder for as long as it is told: scripts/fuzz.sh [CASES [--quick]]
 #
-# CASES is the number of cases of each fuzz test, a million if it is not given. The unit tests run 256, and scripts/test.sh as many
-# as take about a minute. --quick uses the build of the unit tests in place of an optimized one. What makes a test fail is printed
-# and kept in a file proptest-regressions beside the test, and is tried first the next time.
+# CASES is the number of cases of each fuzz test, a million if it is not given. The unit tests run 256, and
+# scripts/test.sh as many as take about a minute. --quick uses the build of the unit tests in place of an optimized one.
+# What makes a test fail is printed and kept in a file proptest-regressions beside the test, and is tried first the next
+# time.
 set -eu
 
 usage() {

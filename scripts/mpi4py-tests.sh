@@ -1,9 +1,9 @@
 #!/bin/bash
 # Builds mpi4py from its source with our mpicc and runs its own test suite: scripts/mpi4py-tests.sh [quick]
 #
-# At r = 1 with 1, 2, 3 and 5 ranks and at r = 2 with 2 and 3 ranks; quick: 2 ranks at r = 1, and a small program at r = 1 and 2. What
-# is left out is in tests/mpi4py-exclusions*.txt, with the reason. A program built by MPICH's mpicc for the standard ABI is
-# run too, without being linked with redrt.
+# At r = 1 with 1, 2, 3 and 5 ranks and at r = 2 with 2 and 3 ranks; quick: 2 ranks at r = 1, and a small program at r =
+# 1 and 2. What is left out is in tests/mpi4py-exclusions*.txt, with the reason. A program built by MPICH's mpicc for
+# the standard ABI is run too, without being linked with redrt.
 #
 #   REDRT_PREFIX         the installation that is tested; built and installed in target/test-prefix otherwise
 #   CARGO_TARGET_DIR     where to build, if not in target/
@@ -75,7 +75,8 @@ for degree in 1 2; do
     done
 done
 
-# disturbed OPTIONS_OF_REDRUN PROGRAM...: while replicas are killed, replaced by copies, and moved, not a bit of the output changes.
+# disturbed OPTIONS_OF_REDRUN PROGRAM...: while replicas are killed, replaced by copies, and moved, not a bit of the
+# output changes.
 disturbed() {
     local options=$1 job copies code=0
     shift

@@ -1,8 +1,9 @@
 #!/bin/bash
 # Runs the test suite of MPICH, in C and Fortran, with our library: scripts/mpich-tests.sh [DIRECTORY...]
 #
-# Its source comes from Debian's archive (apt-get source), is built by our mpicc and mpifort, and each test runs at r = 1 and r = 2. What may
-# fail is in tests/mpich-exclusions.txt, with the reason; anything else that fails ends this with 1.
+# Its source comes from Debian's archive (apt-get source), is built by our mpicc and mpifort, and each test runs at r =
+# 1 and r = 2. What may fail is in tests/mpich-exclusions.txt, with the reason; anything else that fails ends this with
+# 1.
 # DIRECTORY: one of the suite's, say coll or f08/io; all that are listed below otherwise.
 #
 #   REDRT_PREFIX         the installation that is tested; built and installed in target/test-prefix otherwise

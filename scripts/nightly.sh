@@ -1,9 +1,10 @@
 #!/bin/sh
 # The long runs: scripts/nightly.sh [SECONDS] [SEED]
 #
-# Ten minutes of random faults over several hosts, then ten in which nobody dies and nobody may be taken for dead, though
-# every core has four ranks, the links are full, and daemons and processes are stopped for moments; then a hundred losses in the midst of
-# which others die; then jobs that lose replicas and hosts every five seconds, for an hour. Ends with 1 if anything went wrong.
+# Ten minutes of random faults over several hosts, then ten in which nobody dies and nobody may be taken for dead,
+# though every core has four ranks, the links are full, and daemons and processes are stopped for moments; then a
+# hundred losses in the midst of which others die; then jobs that lose replicas and hosts every five seconds, for an
+# hour. Ends with 1 if anything went wrong.
 set -eu
 
 cd "$(dirname -- "$0")/.."

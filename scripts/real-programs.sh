@@ -1,8 +1,9 @@
 #!/bin/bash
 # Programs that others wrote, with replicas that die and are copied: scripts/real-programs.sh [NAME...]
 #
-# Source from Debian's archive (apt-get source), built by our mpicc. Each runs at r = 1, at r = 2, and at r = 2 while a replica is killed and its
-# sibling copied to take its place; the results must be the same, and no message may differ. All of them unless named:
+# Source from Debian's archive (apt-get source), built by our mpicc. Each runs at r = 1, at r = 2, and at r = 2 while a
+# replica is killed and its sibling copied to take its place; the results must be the same, and no message may differ.
+# All of them unless named:
 #
 #   hpcc     HPC Challenge: Linpack, matrix transposition, random access, FFT, and what they print of themselves; needs a BLAS
 #   hypre    conjugate gradients with algebraic multigrid

@@ -1,9 +1,9 @@
 #!/bin/sh
 # Copies of living processes under stress: scripts/recovery-campaign.sh [ROUNDS] [SECONDS] [SEED]
 #
-# In each of N rounds (60 unless given) a replica is killed, and, at a random moment while its copy is made, somebody who takes part
-# in that: source, partner, sender, receiver. Then ranks that make no MPI call for some seconds (30 unless given) are copied meanwhile.
-# Ends with 1 if redundancy did not come back, or a result changed.
+# In each of N rounds (60 unless given) a replica is killed, and, at a random moment while its copy is made, somebody
+# who takes part in that: source, partner, sender, receiver. Then ranks that make no MPI call for some seconds (30
+# unless given) are copied meanwhile. Ends with 1 if redundancy did not come back, or a result changed.
 #
 #   REDRT_PREFIX         the installation that is tested; built and installed in target/test-prefix otherwise
 set -eu

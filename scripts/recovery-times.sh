@@ -1,8 +1,9 @@
 #!/bin/sh
 # How long redundancy is missing after a loss, and where the time goes: scripts/recovery-times.sh [MIB...]
 #
-# For each size a job of three ranks with two replicas each; rank 1 holds that many mebibytes (64 256 1024 4096 unless given). Replica
-# 1.0 is killed five times, each time after it is back. Prints a row for each size, medians of the five, as docs/benchmarks.md has them.
+# For each size a job of three ranks with two replicas each; rank 1 holds that many mebibytes (64 256 1024 4096 unless
+# given). Replica 1.0 is killed five times, each time after it is back. Prints a row for each size, medians of the five,
+# as docs/benchmarks.md has them.
 #
 #   REDRT_PREFIX         the installation that is measured; built and installed in target/test-prefix otherwise
 set -eu

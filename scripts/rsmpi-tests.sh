@@ -1,8 +1,8 @@
 #!/bin/bash
 # Builds Rust programs with rsmpi (the crate mpi) by our mpicc, and runs them: scripts/rsmpi-tests.sh [quick]
 #
-# examples/rust at r = 1, 2 and 3, with losses; and rsmpi's own examples and tests with 2 and 4 ranks, at r = 1 and 2. What is left
-# out of these is in tests/rsmpi-exclusions.txt, with the reason. quick: examples/rust only.
+# examples/rust at r = 1, 2 and 3, with losses; and rsmpi's own examples and tests with 2 and 4 ranks, at r = 1 and 2.
+# What is left out of these is in tests/rsmpi-exclusions.txt, with the reason. quick: examples/rust only.
 #
 #   REDRT_PREFIX         the installation that is tested; built and installed in target/test-prefix otherwise
 #   CARGO_TARGET_DIR     where to build, if not in target/

@@ -1,9 +1,10 @@
 #!/bin/sh
 # Runs unit tests under the address and the thread sanitizer: scripts/sanitizers.sh [address] [thread]
 #
-# Both if none is named. Needs a nightly toolchain: sanitizers are not in stable ones; and its rust-src, since the thread sanitizer must see the standard library's locks,
-# too. A quarter of an hour each on two cores; what is built is kept apart.
-# The cloner's and the transports' tests with memory and threads of their own are in it; jobs of processes are not.
+# Both if none is named. Needs a nightly toolchain: sanitizers are not in stable ones; and its rust-src, since the
+# thread sanitizer must see the standard library's locks, too. A quarter of an hour each on two cores; what is built is
+# kept apart. The cloner's and the transports' tests with memory and threads of their own are in it; jobs of processes
+# are not.
 set -eu
 
 if ! cargo +nightly --version >/dev/null 2>&1; then
@@ -29,8 +30,8 @@ for sanitizer in "$@"; do
 done
 for sanitizer in "$@"; do
     echo "==== $sanitizer sanitizer"
-    # Left out: a test that asks where malloc puts a large block, which is not malloc's choice here, one in which a thread writes over what others read, and
-    # crates without unsafe code and threads.
+    # Left out: a test that asks where malloc puts a large block, which is not malloc's choice here, one in which a
+    # thread writes over what others read, and crates without unsafe code and threads.
     # A request for more memory than there is fails here as it does elsewhere: frames that ask for that are tried.
     races=
     [ "$sanitizer" = address ] || races="--skip a_ring_is_written_over_while_it_is_read"

@@ -1,7 +1,8 @@
 #!/bin/bash
 # Installs what scripts/test.sh needs besides a Rust toolchain: scripts/setup-tests.sh TOOLS
 #
-# Compilers for C, C++ and Fortran and Python by apt-get, if it is there and this is root; else it says what is missing. Into the directory
+# Compilers for C, C++ and Fortran and Python by apt-get, if it is there and this is root; else it says what is missing.
+# Into the directory
 # TOOLS: a kernel for the virtual machine of a test, and cargo-deny, unless it can be found.
 set -euo pipefail
 

@@ -1,14 +1,14 @@
 /* What grows with what. One line for each figure: name, value, unit.
  *
  *   growth begin                     starts, waits once for all, ends
- *   growth ranks SECONDS             memory of a process, latency between ranks 0 and 1 while the others rest, a barrier
+ *   growth ranks SECONDS             memory of a process, latency between ranks 0 and 1 while others rest, a barrier
  *   growth unexpected DEPTH          DEPTH messages wait at rank 1 for receives that come late
  *   growth communicators COUNT       COUNT copies of MPI_COMM_WORLD
- *   growth retained DEPTH FILE       with two replicas: one of rank 1 begins to receive when its sibling has received DEPTH messages.
- *                                    FILE is not there before
+ *   growth retained DEPTH FILE       with two replicas: one of rank 1 begins to receive when its sibling has received
+ *                                    DEPTH messages. FILE is not there before
  *
- * Built against any MPI; measures nothing of its own. A latency is half a round trip of 8 bytes: the best of slices of at most half a
- * millisecond. Memory is what the kernel counts for a process, shared pages in equal parts (Pss). */
+ * Built against any MPI; measures nothing of its own. A latency is half a round trip of 8 bytes: the best of slices of
+ * at most half a millisecond. Memory is what the kernel counts for a process, shared pages in equal parts (Pss). */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <mpi.h>

@@ -2,8 +2,8 @@
  *
  *   lines STEPS EVERY LINES
  *
- * A step is a reduction of 1,024 doubles over all ranks. After each EVERY of them, or never if that is 0, rank 0 prints LINES lines and
- * flushes them. */
+ * A step is a reduction of 1,024 doubles over all ranks. After each EVERY of them, or never if that is 0, rank 0 prints
+ * LINES lines and flushes them. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,11 +1,13 @@
-/* Latency, bandwidth and collectives between the ranks of MPI_COMM_WORLD. One line for each figure: name, mean, best, unit.
+/* Latency, bandwidth and collectives between the ranks of MPI_COMM_WORLD. One line for each figure: name, mean, best,
+ * unit.
  *
  *   pairs [SECONDS [PREFIX]]
  *
  * Built against any MPI; measures nothing of its own. Latency is half a round trip. Bandwidth keeps 32 messages in
  * flight. Collectives give the time of a call. Each figure is taken over about SECONDS in slices of about half a
- * millisecond: "mean" is over all slices, "best" is the best slice, which is what a busy machine disturbs least. Shorter
- * trials before find the length of a slice and warm up. With PREFIX only figures whose name begins with it are taken. */
+ * millisecond: "mean" is over all slices, "best" is the best slice, which is what a busy machine disturbs least.
+ * Shorter trials before find the length of a slice and warm up. With PREFIX only figures whose name begins with it are
+ * taken. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* How long messages of each length take when two ranks send each other a window of them: one line for each length, bytes and microseconds a
- * message.
+/* How long messages of each length take when two ranks send each other a window of them: one line for each length,
+ * bytes and microseconds a message.
  *
  *   sizes [SECONDS]
  *

@@ -1,4 +1,5 @@
-/* One-sided communication between two ranks, and streams of short messages. One line for each figure: name, unit, value.
+/* One-sided communication between two ranks, and streams of short messages. One line for each figure: name, unit,
+ * value.
  *
  *   windows [SECONDS [PREFIX]]
  *

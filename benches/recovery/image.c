@@ -1,5 +1,6 @@
-/* Holds memory and exchanges messages until a file is there: image MIB FILE, with 3 ranks. Rank 1 has MIB mebibytes that are not zero, which
-   it reads and, in a small part, writes; it exchanges a number with rank 0 after each pass over a mebibyte. Rank 2 waits for the file. */
+/* Holds memory and exchanges messages until a file is there: image MIB FILE, with 3 ranks. Rank 1 has MIB mebibytes
+   that are not zero, which it reads and, in a small part, writes; it exchanges a number with rank 0 after each pass
+   over a mebibyte. Rank 2 waits for the file. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -9,9 +9,9 @@ use std::fmt::Write;
 /// What a row is to keep to.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Goal {
-    /// At most so much, in the row's unit.
+    /// At most this value, in the row's unit.
     Value(f64),
-    /// At most so much of what the best peer takes.
+    /// At most this share of what the best peer takes.
     Ratio(f64),
 }
 

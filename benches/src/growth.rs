@@ -89,7 +89,7 @@ impl Bench<'_> {
         self.effort.runs.div_ceil(2)
     }
 
-    /// As many as are to be seen with this effort.
+    /// Those of `all` that are measured with this effort.
     fn steps<'a>(&self, all: &'a [u32]) -> &'a [u32] {
         if self.effort.quick { &all[..3] } else { all }
     }

@@ -1,5 +1,6 @@
-/* What Open MPI 5 with ULFM takes to go on after a death: of three ranks the last kills itself; the others wait in a reduction,
-   hear of it, revoke the communicator, shrink it and reduce again. Prints the milliseconds from the death to that. */
+/* What Open MPI 5 with ULFM takes to go on after a death: of three ranks the last kills itself; the others wait in a
+   reduction, hear of it, revoke the communicator, shrink it and reduce again. Prints the milliseconds from the death to
+   that. */
 #include <mpi.h>
 #include <mpi-ext.h>
 #include <signal.h>

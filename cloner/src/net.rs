@@ -17,7 +17,7 @@ const MAGIC: [u8; 8] = *b"redclon2";
 /// A connection on which nothing moves for so long is given up, also when the other host has vanished.
 pub const STALL_LIMIT: Duration = Duration::from_secs(20);
 const AUTHENTICATION_LIMIT: Duration = Duration::from_secs(5);
-/// As many streams carry an image at most.
+/// Maximum number of streams of an image.
 pub const STREAM_COUNT_MAX: u16 = 64;
 
 /// What a stream says of itself.

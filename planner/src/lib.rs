@@ -9,7 +9,7 @@
 //! | [`interval`] | how often to checkpoint, and the time that then results |
 //! | [`first_point`] | from when on a checkpoint pays at all |
 //! | [`spare_choice`], [`room`] | a spare, or go on with fewer nodes |
-//! | [`overhead`], [`cloning`], [`sphere`], [`spheres`] | time at redundancy r, with and without clones, partly replicated |
+//! | [`overhead`], [`cloning`], [`sphere`], [`spheres`] | time at redundancy r, with clones or without, in part |
 //! | [`clusters`] | who rolls back with whom, and who shares a code |
 //! | [`policy`], [`simulation`] | the time of a job under all of it, in closed form and by Monte Carlo |
 //! | [`profile`], [`site`], [`advise`] | what is known of a program and site, and which protection suits it |

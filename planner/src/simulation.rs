@@ -54,8 +54,8 @@ pub fn simulate_within(policy: &Policy, seed: u64, runs: u32, time_max: f64, ste
     Some(outcomes(&all?, runs))
 }
 
-/// Time of one run of a policy in which hosts are lost at given times, each of the sphere with this number, all of which
-/// have the first degree. `None` if it does not end within `time_max`.
+/// Time of one run of a policy in which hosts are lost at given times, each of the sphere with this number, all of
+/// which have the first degree. `None` if it does not end within `time_max`.
 ///
 /// # Panics
 /// If the times do not rise, or `time_max` is not finite.

@@ -1,8 +1,8 @@
 //! What replicas tell each other, and what the machine tells its engine.
 //!
 //! Frames between two processes arrive in the order they were sent (per ordered pair); that is all the protocol asks
-//! of a transport. Engines put the hot ones, offers, digests and acknowledgements, into headers of their own; the others
-//! go through serde.
+//! of a transport. Engines put the hot ones, offers, digests and acknowledgements, into headers of their own; the
+//! others go through serde.
 
 use crate::outcome::{DecisionItem, DecisionKey, StreamId};
 use crate::view::Service;

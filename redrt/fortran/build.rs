@@ -11,7 +11,8 @@ fn main() {
     write("procedures.rs", mpi_table::render_fortran_library(&table, library));
     write("binding.rs", mpi_table::render_fortran_binding(&table, library));
     println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,libredrt_mpifort.so.1");
-    // Functions with the same body may be made one: each keeps to those of this library, also if its name is interposed.
+    // Functions with the same body may be made one: each keeps to those of this library, also if its name is
+    // interposed.
     println!("cargo::rustc-cdylib-link-arg=-Wl,-Bsymbolic-functions");
     // Loading this library loads the MPI library too. An empty library of its name is enough to say so.
     let stand_in = stand_in(&directory);

@@ -116,8 +116,8 @@ fn digests(order: &Order, seed: u64) -> (Vec<Stretch>, u64) {
 
 fn page_digest(page: u64, seed: u64) -> u64 {
     // SAFETY: - a page of the program's static data, heap or a block of its allocator, mapped and readable.
-    //         - nobody writes to it or takes it away meanwhile: the program's only thread is here, and the library's threads use other
-    //           memory.
+    //         - nobody writes to it or takes it away meanwhile: the program's only thread is here, and the library's
+    //           threads use other memory.
     let bytes = unsafe { std::slice::from_raw_parts(page as *const u8, PAGE_BYTES as usize) };
     if bytes.iter().all(|byte| *byte == 0) {
         return 0;

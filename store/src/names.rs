@@ -11,7 +11,7 @@ const PARTIAL: &str = ".partial";
 /// A name that belongs to a line.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Name {
-    /// Which.
+    /// The number of the line.
     pub generation: Generation,
     /// Whether all of it is there.
     pub is_whole: bool,

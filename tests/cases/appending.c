@@ -1,5 +1,5 @@
-/* Writes a line a step to two files, one opened to append, and one from its begin: appending APPENDED WRITTEN STEPS. Each
-   step is an allreduce and a pause of a millisecond. */
+/* Writes a line a step to two files, one opened to append, and one from its begin: appending APPENDED WRITTEN STEPS.
+   Each step is an allreduce and a pause of a millisecond. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>

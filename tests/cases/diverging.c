@@ -22,8 +22,8 @@ static void *read_clocks(void *unused)
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static sem_t locked, answered;
 
-/* A thread that has called MPI. One replica's reads a clock with a lock held that its main thread needs; the other's waits for an answer
- * that depends on that main thread. */
+/* A thread that has called MPI. One replica's reads a clock with a lock held that its main thread needs; the other's
+ * waits for an answer that depends on that main thread. */
 static void *read_locked(void *is_first)
 {
     int rank;

@@ -1,4 +1,5 @@
-/* Makes, uses and frees objects again and again, and prints how many bytes of memory each has left behind in this process:
+/* Makes, uses and frees objects again and again, and prints how many bytes of memory each has left behind in this
+ * process:
  *
  *   flat WHAT COUNT */
 #include <mpi.h>

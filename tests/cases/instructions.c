@@ -1,9 +1,11 @@
-/* The ways that every short message takes, each in a function of its own, so that callgrind can count what happens in it and nothing else:
+/* The ways that every short message takes, each in a function of its own, so that callgrind can count what happens in
+ * it and nothing else:
  *
  *   instructions DIRECTORY PROCESSES
  *
- * Rank 0 sends, rank 1 receives. Neither waits in MPI for the other: that all has been posted, or sent, by so many processes a rank is told by files
- * in DIRECTORY, so everything is there when it is asked for, and the counts are the same each time. */
+ * Rank 0 sends, rank 1 receives. Neither waits in MPI for the other: each of the PROCESSES of a rank tells by a file in
+ * DIRECTORY that it has posted, or sent, all. So everything is there when it is asked for, and the counts are the same
+ * each time. */
 #include <fcntl.h>
 #include <mpi.h>
 #include <stdio.h>

@@ -1,7 +1,8 @@
 /* Sends what tests/cases/profile.rs knows: known FILE
  *
- * Rank i of n sends i + 1 messages of 100 + i longs to the next rank, and one of 100000 + i bytes to the one after that. Then rank 0
- * waits for FILE, if there is one, and tells all others, who wait in a receive; and all send once more as before. */
+ * Rank i of n sends i + 1 messages of 100 + i longs to the next rank, and one of 100000 + i bytes to the one after
+ * that. Then rank 0 waits for FILE, if there is one, and tells all others, who wait in a receive; and all send once
+ * more as before. */
 #include "../programs/check.h"
 #include <unistd.h>
 

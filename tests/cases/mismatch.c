@@ -1,5 +1,5 @@
-/* Collectives that do not fit each other, one by its name on the command line: each member prints the class of the error it gets. Then a
- * collective that fits shows that they can go on. */
+/* Collectives that do not fit each other, one by its name on the command line: each member prints the class of the
+ * error it gets. Then a collective that fits shows that they can go on. */
 #include "../programs/check.h"
 
 static int rank, size, numbers[64], others[64];

@@ -1,10 +1,10 @@
-/* A program whose replicas do not do the same, for `redrun --check-determinism`: what rank 1 does in its round 3 differs.
+/* A program whose replicas do not do the same, for `redrun --check-determinism`: round 3 of rank 1 differs.
  *
  *   nondeterministic MODE
  *
- * uninitialized: half of an array that it sends to rank 0 was never written, and holds what was in that memory before; clock: it sends
- * the processor's own counter, which nothing makes equal; collective: the same in a reduction; output: it prints that; none: nothing
- * differs after all. */
+ * uninitialized: half of an array that it sends to rank 0 was never written, and holds what was in that memory before;
+ * clock: it sends the processor's own counter, which nothing makes equal; collective: the same in a reduction; output:
+ * it prints that; none: nothing differs after all. */
 #include "../programs/check.h"
 #include <sys/auxv.h>
 #include <x86intrin.h>

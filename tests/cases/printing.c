@@ -1,5 +1,5 @@
-/* Rank 1 prints lines, a few or very many. The first of its replicas to get there waits for the file DIRECTORY/go before it
- * begins. It exchanges no messages meanwhile, so its siblings need not wait for it.
+/* Rank 1 prints lines, a few or very many. The first of its replicas to get there waits for the file DIRECTORY/go
+ * before it begins. It exchanges no messages meanwhile, so its siblings need not wait for it.
  *
  * With --files=all: each replica is to see for itself who is the first.
  *

@@ -1,5 +1,5 @@
-/* Calls every function that replicas are refused and prints the error class of each; which they are, the table of the standard says
- * (redrt/table/src/coverage.rs). */
+/* Calls every function that replicas are refused and prints the error class of each; which they are, the table of the
+ * standard says (redrt/table/src/coverage.rs). */
 #include "check.h"
 #include <sys/socket.h>
 

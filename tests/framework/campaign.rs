@@ -227,7 +227,7 @@ impl Plan {
         }
     }
 
-    /// As many as were asked for, drawn so that every row has its part.
+    /// The number of trials that was asked for, drawn so that every row has its part.
     fn sampled(&self, trials: Vec<Trial>, random: &mut Random) -> Vec<Trial> {
         let Some(sample) = self.sample.filter(|sample| *sample < trials.len()) else { return trials };
         let total = trials.len();

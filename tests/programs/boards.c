@@ -1,6 +1,7 @@
-/* Blocking collectives as the same sums, bit for bit, whether they go in messages or over boards (docs/performance.md), and boards that come and go: short
- * and long operands in groups of all sizes, roots that run ahead, buffers that change as soon as a call has returned, and more communicators, at once and one
- * after the other, than there are boards.
+/* Blocking collectives as the same sums, bit for bit, whether they go in messages or over boards (docs/performance.md),
+ * and boards that come and go: short and long operands in groups of all sizes, roots that run ahead, buffers that
+ * change as soon as a call has returned, and more communicators, at once and one after the other, than there are
+ * boards.
  *
  *   boards [ROUNDS] */
 #include "check.h"

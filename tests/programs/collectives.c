@@ -1,5 +1,5 @@
-/* Every collective against a serial oracle: lengths from 0 to beyond each change of algorithm, all roots, several types and
- * operations, MPI_IN_PLACE, the v and w forms, a user operation that does not commute, and the nonblocking forms.
+/* Every collective against a serial oracle: lengths from 0 to beyond each change of algorithm, all roots, several types
+ * and operations, MPI_IN_PLACE, the v and w forms, a user operation that does not commute, and the nonblocking forms.
  *
  *   collectives [LONGEST] */
 #include "check.h"

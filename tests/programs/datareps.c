@@ -1,5 +1,5 @@
-/* Data representations of the program's own: numbers as text, which is longer than they are, and numbers with their bytes turned round. What
- * is in the file is compared byte by byte with what one process alone would have written.
+/* Data representations of the program's own: numbers as text, which is longer than they are, and numbers with their
+ * bytes turned round. What is in the file is compared byte by byte with what one process alone would have written.
  *
  *   datareps [ROUNDS] */
 #include "check.h"
@@ -23,7 +23,8 @@ static int number(int r, int k)
     return (int)next_random(&state);
 }
 
-/* Where item k of the type map of a datatype is, and whether it is a double. The standard says that conversion functions are given items. */
+/* Where item k of the type map of a datatype is, and whether it is a double. The standard says that conversion
+   functions are given items. */
 static long place_of(MPI_Datatype type, long k, int *is_double)
 {
     int integers, addresses, types, combiner;

@@ -1,4 +1,5 @@
-/* The directory of a job in which its program makes files: the one that the program is given, or one of its own in TMPDIR. */
+/* The directory of a job in which its program makes files: the one that the program is given, or one of its own in
+   TMPDIR. */
 #ifndef DIRECTORY_H
 #define DIRECTORY_H
 

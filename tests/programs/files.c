@@ -1,5 +1,6 @@
-/* Files against what must be in them: explicit offsets, views with holes, individual and shared pointers, ordered, split and
- * nonblocking forms, external32, errors; and cells that ranks overwrite in turn, where a write that came late or twice would show.
+/* Files against what must be in them: explicit offsets, views with holes, individual and shared pointers, ordered,
+ * split and nonblocking forms, external32, errors; and cells that ranks overwrite in turn, where a write that came late
+ * or twice would show.
  *
  *   files [ROUNDS] */
 #include "check.h"
@@ -215,7 +216,8 @@ static void test_shared(void)
     MPI_File_close(&file);
 }
 
-/* Cells that ranks overwrite in turn. The rank with the token reads what the one before has written, then writes and passes it on. */
+/* Cells that ranks overwrite in turn. The rank with the token reads what the one before has written, then writes and
+   passes it on. */
 static void test_turns(void)
 {
     int token = 0, cell, turns = 6 * size;

@@ -1,4 +1,5 @@
-/* Very many short messages round a ring, with random lengths and contents, a window of them in flight, and a reduction after each.
+/* Very many short messages round a ring, with random lengths and contents, a window of them in flight, and a reduction
+ * after each.
  *
  *   flood [ROUNDS] */
 #include "check.h"

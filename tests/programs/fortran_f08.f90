@@ -1,5 +1,6 @@
-! The module mpi_f08 against what each call must give: messages, sections with strides, collectives, datatypes, communicators,
-! attributes, info objects, errors, callbacks, one-sided communication, files, and what stands for nothing.
+! The module mpi_f08 against what each call must give: messages, sections with strides, collectives, datatypes,
+! communicators, attributes, info objects, errors, callbacks, one-sided communication, files, and what stands for
+! nothing.
 !
 !   fortran_f08 [ROUNDS]
 module checks
@@ -135,7 +136,8 @@ contains
     call MPI_Wait(request, MPI_STATUS_IGNORE)
     call expect(all(in(:, 1) == element(left, [(i, i = 19, 24)])), 17)
 
-    ! Whoever comes first, in a communicator of its own, so that what the others send next is not taken for it.
+    ! In the order of their arrival, in a communicator of its own, so that what the others send next is not taken for
+    ! it.
     call MPI_Comm_dup(MPI_COMM_WORLD, own)
     if (rank == 0) then
       do i = 1, size - 1

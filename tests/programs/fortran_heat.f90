@@ -2,8 +2,8 @@
 !
 !   fortran_heat [CELLS [STEPS]]
 !
-! Rows of the halo are sections with strides, which mpi_f08 takes as they are. Rank 0 prints the total heat now and then,
-! gathers the plate at the end by subarray types and prints its hash.
+! Rows of the halo are sections with strides, which mpi_f08 takes as they are. Rank 0 prints the total heat now and
+! then, gathers the plate at the end by subarray types and prints its hash.
 module plate_of_heat
   use mpi_f08
   implicit none

@@ -1,5 +1,5 @@
-! The module mpi against what each call must give: as fortran_f08, with handles that are integers and error codes that are
-! always there.
+! The module mpi against what each call must give: as fortran_f08, with handles that are integers and error codes that
+! are always there.
 !
 !   fortran_mpi [ROUNDS]
 module checks

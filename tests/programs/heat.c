@@ -2,8 +2,8 @@
  *
  *   heat [CELLS [STEPS [IMAGE.ppm]]]
  *
- * Rows of the halo are contiguous, columns a vector type. Rank 0 prints the total heat now and then, gathers the plate at
- * the end and prints its hash; with a third argument it also writes the picture. */
+ * Rows of the halo are contiguous, columns a vector type. Rank 0 prints the total heat now and then, gathers the plate
+ * at the end and prints its hash; with a third argument it also writes the picture. */
 #include "check.h"
 #include <math.h>
 

@@ -1,10 +1,11 @@
-/* Listings of directories against what must be in them: opendir and readdir, scandir, glob, ftw, nftw, getdents64, while files come and go.
- * Every name goes into a sum, which is the same in all runs, and into a hash in the order in which it comes, which is sent: replicas of a rank
- * that are shown another order are found by that.
+/* Listings of directories against what must be in them: opendir and readdir, scandir, glob, ftw, nftw, getdents64,
+ * while files come and go. Every name goes into a sum, which is the same in all runs, and into a hash in the order in
+ * which it comes, which is sent: replicas of a rank that are shown another order are found by that.
  *
  *   listings [ROUNDS [DIRECTORY [FILE]]]
  *
- * In DIRECTORY nothing is left of it, and without one neither. Before the last round it waits, in the midst of listings, until there is FILE. */
+ * In DIRECTORY nothing is left of it, and without one neither. Before the last round it waits, in the midst of
+ * listings, until there is FILE. */
 #define _GNU_SOURCE
 #include "directory.h"
 #include <dirent.h>

@@ -1,5 +1,5 @@
-/* Rank 0 hands out tasks to the first that asks (MPI_ANY_SOURCE, MPI_ANY_TAG), then collects a second batch, which has a
- * communicator of its own because workers begin it while others are still asked, by MPI_Waitany.
+/* Rank 0 hands out tasks to the first that asks (MPI_ANY_SOURCE, MPI_ANY_TAG), then collects a second batch, which has
+ * a communicator of its own because workers begin it while others are still asked, by MPI_Waitany.
  * Who computes what depends on timing; the table of results does not.
  *
  *   master_worker [TASKS] */

@@ -1,5 +1,5 @@
-/* Partitioned communication, generalized requests, sessions and the tool interface's variables, against what they must give. The library is begun by a session,
- * and ends with one.
+/* Partitioned communication, generalized requests, sessions and the tool interface's variables, against what they must
+ * give. The library is begun by a session, and ends with one.
  *
  *   partitions [ROUNDS] */
 #include "check.h"
@@ -21,8 +21,8 @@ static int class_of(int code)
     return class;
 }
 
-/* Two operations to the next rank with the same tag match in the order in which they were made, not in which they start. The
- * receiver divides the buffer otherwise. */
+/* Two operations to the next rank with the same tag match in the order in which they were made, not in which they
+ * start. The receiver divides the buffer otherwise. */
 static void partitions(MPI_Comm comm, int rounds)
 {
     static int out[2][ALL], in[2][ALL];

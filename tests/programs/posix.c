@@ -1,10 +1,11 @@
-/* POSIX files against what must be in them: streams, descriptors, appending, locks by O_EXCL, checkpoints that are renamed into
- * place, files removed while they are open, directories and links, times and attributes. Every result and everything that is read goes into a hash.
+/* POSIX files against what must be in them: streams, descriptors, appending, locks by O_EXCL, checkpoints that are
+ * renamed into place, files removed while they are open, directories and links, times and attributes. Every result and
+ * everything that is read goes into a hash.
  *
  *   posix [ROUNDS [DIRECTORY [FILE]]]
  *
- * What it leaves in DIRECTORY is the same in each run; without one, nothing is left. Before the last round it waits, with files open, until there
- * is FILE. */
+ * What it leaves in DIRECTORY is the same in each run; without one, nothing is left. Before the last round it waits,
+ * with files open, until there is FILE. */
 #define _GNU_SOURCE
 #include "directory.h"
 #include <fcntl.h>

@@ -1,7 +1,8 @@
 /* Computes until a file is there: until FILE. Rank 0 waits for the file; the others exchange numbers in a ring until it
-   tells the first of them. At the end each prints whether all it received was what it had to be. Replicas see the file at
-   different times, which makes no difference to what they do: they only wait for it. UNTIL_MIB in the environment makes the
-   processes that large, and each step writes to some of that. UNTIL_PAUSE is how many microseconds each step takes outside MPI. */
+   tells the first of them. At the end each prints whether all it received was what it had to be. Replicas see the file
+   at different times, which makes no difference to what they do: they only wait for it. UNTIL_MIB in the environment
+   makes the processes that large, and each step writes to some of that. UNTIL_PAUSE is how many microseconds each step
+   takes outside MPI. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>

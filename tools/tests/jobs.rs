@@ -122,7 +122,8 @@ fn wrong_usage_is_one_line_and_code_2() {
     }
 }
 
-/// What else is said of a replicated job of a program that is no MPI program: that no message was compared is said last.
+/// What else is said of a replicated job of a program that is no MPI program: that no message was compared is said
+/// last.
 #[track_caller]
 fn without_warning(said: &str) -> &str {
     const WARNING: &str = "redrun: warning: no message was compared: no process of this program called MPI_Init.";

@@ -1,4 +1,5 @@
-// Memory of a given size and 16 threads that write to it at a given rate, in steps of 10 ms. Prints how many steps were due and done.
+// Memory of a given size and 16 threads that write to it at a given rate, in steps of 10 ms. Prints how many steps were
+// due and done.
 //
 //   ballast MEBIBYTES MEBIBYTES_PER_SECOND
 #include <pthread.h>

@@ -11,11 +11,11 @@ pub const VERSION: u32 = 4;
 pub const MAGIC: u64 = 0x6b6c_6263_6465_7231;
 /// Real-time signal 33: the C library keeps it for itself and does not let programs block it.
 pub const PARK_SIGNAL: u32 = 33;
-/// As many posix timers are carried at most.
+/// Maximum number of POSIX timers carried.
 pub const TIMER_COUNT_MAX: usize = 32;
-/// As many queued signals of a thread, or of the process, are carried at most.
+/// Maximum number of queued signals carried, of each thread and of the process.
 pub const PENDING_COUNT_MAX: usize = 8;
-/// As many ranges can be left out of the image by the embedder.
+/// Maximum number of ranges that the embedder can leave out of the image.
 pub const EXCLUDED_COUNT_MAX: usize = 64;
 /// Descriptors below this can be left out by the embedder.
 pub const EXCLUDED_DESCRIPTOR_END: i32 = 1 << 16;

@@ -253,7 +253,8 @@ extern "C" fn handle(signal: i32, info: *const libc::siginfo_t, context: *mut li
         && value < slots + u64::from(count) * size_of::<Slot>() as u64
         && (value - slots).is_multiple_of(size_of::<Slot>() as u64);
     if ours {
-        // SAFETY: - value is the address of a slot, checked above; this thread is the only one to use it if it is its own.
+        // SAFETY: - value is the address of a slot, checked above; this thread is the only one to use it if it is its
+        //           own.
         unsafe { wait_here(block, value as *mut Slot, context) };
     } else if chained[0] > 1 {
         // SAFETY: - the C library's handler for this signal, which it installed with SA_SIGINFO.
@@ -330,8 +331,9 @@ unsafe fn restart(slot: &Slot, context: *mut libc::ucontext_t) {
     if registers[libc::REG_RAX as usize] != -i64::from(libc::EINTR) {
         return;
     }
-    // SAFETY: - the instruction pointer is behind an instruction that was just executed, of two bytes or more; code pages
-    //           are readable on x86-64 unless the program has hidden them, and EINTR with such a page is not ours to mend.
+    // SAFETY: - the instruction pointer is behind an instruction that was just executed, of two bytes or more; code
+    //           pages are readable on x86-64 unless the program has hidden them, and EINTR with such a page is not ours
+    //           to mend.
     let code = unsafe { core::ptr::read_unaligned((instruction - 2) as *const [u8; 2]) };
     if code != [0x0f, 0x05] {
         return;

@@ -182,7 +182,8 @@ impl Session<'_> {
             Ask::Exit => {
                 // SAFETY: - the program has moved; its threads are parked and do not see their end.
                 unsafe { syscall(libc::SYS_kill, u64::from(self.block.pid), libc::SIGKILL as u64, 0, 0) };
-                // SAFETY: - for the case that this is the first process of a namespace, which signals from within do not end.
+                // SAFETY: - for the case that this is the first process of a namespace, which signals from within do
+                //           not end.
                 unsafe { syscall(libc::SYS_exit_group, KILLED, 0, 0, 0) };
             }
         }

@@ -103,7 +103,7 @@ pub struct Exclusions {
 // SAFETY: - the block is never unmapped. The agent only reads these lists, with all other threads stopped; changes of
 //           the list of memory need `&mut`, those of descriptors are atomic.
 unsafe impl Send for Exclusions {}
-// SAFETY: as for Send.
+// SAFETY: - through a shared reference only the list of descriptors is changed, which is atomic.
 unsafe impl Sync for Exclusions {}
 
 impl Exclusions {

@@ -74,7 +74,8 @@ pub fn restore(
     }
     let flags = descriptors.iter().map(|descriptor| descriptor.flags & libc::O_CLOEXEC);
     for ((fd, now), flags) in made.into_iter().zip(flags.chain(std::iter::repeat(libc::O_CLOEXEC))) {
-        // SAFETY: - replaces a descriptor below base, of which nothing is used any more: all that is kept was moved above.
+        // SAFETY: - replaces a descriptor below base, of which nothing is used any more: all that is kept was moved
+        //           above.
         Errno::result(unsafe { libc::dup3(now.as_raw_fd(), fd, flags) })?;
         open.push(fd);
     }
@@ -138,7 +139,8 @@ fn make_pipes(pipes: &[Pipe]) -> io::Result<Ends> {
 
 fn make(descriptor: &Descriptor, memory: &Memory, present: &Present, ends: &mut Ends) -> io::Result<OwnedFd> {
     let Present { standard, succeeds, listener, .. } = present;
-    // SAFETY: - called with results of system calls that make a descriptor: errors are negative, others are nobody else's.
+    // SAFETY: - called with results of system calls that make a descriptor: errors are negative, others are nobody
+    //           else's.
     let own = |fd: i32| Errno::result(fd).map(|fd| unsafe { OwnedFd::from_raw_fd(fd) }).map_err(io::Error::from);
     let fd = match &descriptor.open {
         Open::Standard(number) => return standard[usize::from(*number)].try_clone(),

@@ -45,7 +45,7 @@ pub enum Kind {
     /// Contents for all of the memory from the address on, as long as the argument says, follow in this round: it can
     /// be made ready in one step.
     Expect = 10,
-    /// There will be no copy: why, in words. The last frame of each stream.
+    /// There will be no copy, and why. The last frame of each stream.
     GivenUp = 11,
 }
 

@@ -28,7 +28,8 @@ pub fn make_ready(address: u64, len: u64) {
     let whole = address.is_multiple_of(HUGE_BYTES) && len == HUGE_BYTES;
     if whole && SKIPPED.try_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_err() {
         let begin = Instant::now();
-        // SAFETY: - touches a page, if it is there, without changing what is in it. Any other address is an error of the call.
+        // SAFETY: - touches a page, if it is there, without changing what is in it. Any other address is an error of
+        //           the call.
         unsafe { libc::madvise(place, PAGE, libc::MADV_POPULATE_WRITE) };
         // SAFETY: - changes which pages are behind the addresses, not what is in them.
         let made = unsafe { libc::madvise(place, HUGE_BYTES as usize, libc::MADV_COLLAPSE) } == 0;

@@ -1,4 +1,5 @@
-// C++: exceptions thrown through several frames, thread_local objects with destructors, containers, std::thread, futures.
+// C++: exceptions thrown through several frames, thread_local objects with destructors, containers, std::thread,
+// futures.
 //
 //   exceptions STEPS
 #include <atomic>

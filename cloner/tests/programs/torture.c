@@ -1,6 +1,6 @@
 // Threads that change memory by seeded rules, hold locks, use thread-local storage, vector registers, signals, timers,
-// descriptors and the heap, and check themselves all the time. Each does a fixed amount of work, so that the digests at the end do
-// not depend on timing: a copy that was taken at any moment must print the same as its source.
+// descriptors and the heap, and check themselves all the time. Each does a fixed amount of work, so that the digests at
+// the end do not depend on timing: a copy that was taken at any moment must print the same as its source.
 //
 //   torture SEED STEPS [FILE]       does not end before FILE is gone
 #define _GNU_SOURCE

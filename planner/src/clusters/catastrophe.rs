@@ -64,7 +64,7 @@ impl FailureLaw {
     }
 }
 
-/// Hosts a group may lose, whichever they are, if it may lose so many members.
+/// Hosts that a group may lose, whichever they are, when it may lose this number of members.
 fn hosts_tolerated(members: impl Iterator<Item = u32>, tolerance: u32) -> u32 {
     let mut members: Vec<_> = members.collect();
     members.sort_unstable_by(|one, other| other.cmp(one));

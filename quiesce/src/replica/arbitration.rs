@@ -3,8 +3,8 @@
 //!
 //! ```text
 //!  w.j: tie of v.0, v.1 ── Disputed ─────▶ coordinator: are copies of v held?
-//!   │   the message waits                    ├─ view with the arbiters: they repeat what v has done since they were made, from what
-//!   │ ◀── votes of v.2 (of v.0), v.3 (of v.1)│  was kept for them, come to the message, and vote
+//!   │   the message waits                    ├─ view with the arbiters: they repeat what v has done since they were
+//!   │ ◀── votes of v.2 (of v.0), v.3 (of v.1)│  made, from what was kept for them, come to the message, and vote
 //!   │   verdict, by three lineages or more   │
 //!   └── or open, and delivered as it came ◀──┴─ pins without them: there are none, or none any more
 //! ```

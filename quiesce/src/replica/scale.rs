@@ -45,7 +45,7 @@ fn exchange(replica: &mut Replica, other: u32, live: &[u16]) {
     }
 }
 
-/// Messages of all processes for a copy of 0.1 that takes the place of 0.0, where rank 0 has to do with so many others.
+/// Messages of all processes for a copy of 0.1 that takes the place of 0.0, where rank 0 has this number of partners.
 fn join_messages(rank_count: u32, partner_count: u32) -> u64 {
     let newcomer = ReplicaId::new(0, 0);
     let world = World::uniform(rank_count, DEGREE);

@@ -12,7 +12,7 @@ use super::random::Random;
 use super::world::Simulation;
 use redrt_types::{Admission, CutNumber, Incarnation, ReplicaId, View, World};
 
-/// As many at a time.
+/// Maximum number of joins at a time.
 const AT_ONCE_MAX: usize = 3;
 
 /// How far a join has come.

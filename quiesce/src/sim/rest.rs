@@ -11,7 +11,7 @@ use crate::frame::{Finding, MismatchReport};
 use redrt_types::{CutNumber, Kinship, ReplicaId, ReplicaSet, View, ViewNumber, VirtualRank};
 use std::collections::BTreeSet;
 
-/// As many events without any progress are a stall: all that happens is that processes poll.
+/// Events without any progress after which a run stands still: processes only poll.
 const STALL: u64 = 20_000;
 
 /// What is known of the corruption.

@@ -77,8 +77,8 @@ pub enum Class {
     Logical,
     /// `MPI_BYTE`.
     Byte,
-    /// `MPI_CHAR`: a character. The standard defines no reductions on it; MPICH and Open MPI reduce it as an integer, and
-    /// programs do so.
+    /// `MPI_CHAR`: a character. The standard defines no reductions on it; MPICH and Open MPI reduce it as an integer,
+    /// and programs do so.
     Char,
     /// Other characters: no reductions.
     Text,

@@ -1,7 +1,7 @@
 //! A whole job of engines in one process, one of whose replicas is corrupt: it sends what it should, and anything else.
 //!
-//! No engine may panic, write beside a receive's buffer, or take memory that nobody sent bytes for. A sender that is refused
-//! is taken out of the view, as `redrun` would do, and the others go on.
+//! No engine may panic, write beside a receive's buffer, or take memory that nobody sent bytes for. A sender that is
+//! refused is taken out of the view, as `redrun` would do, and the others go on.
 
 use super::link::{Identity, Links};
 use super::outgoing::OutgoingId;

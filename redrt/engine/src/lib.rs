@@ -274,8 +274,8 @@ impl Wanted {
         Ok(Self { completions: completions.saturating_add(more), is_open, seen: completions })
     }
 
-    /// How many are missing when `completions` operations are complete. At least one: who has come further by itself
-    /// must also take in what others have sent.
+    /// How many are missing when `completions` operations are complete. At least one: a waiter whose target is met
+    /// still drains incoming frames once.
     fn missing(&self, completions: u64) -> u64 {
         self.completions.saturating_sub(completions).max(1)
     }

@@ -23,7 +23,7 @@ pub enum Payload {
 
 // SAFETY: - the pointer is to memory that the application has lent until the request completes, and is only read.
 unsafe impl Send for Payload {}
-// SAFETY: as for Send.
+// SAFETY: - through a shared reference the memory is only read, and the application may not write to what it has lent.
 unsafe impl Sync for Payload {}
 
 impl Payload {

@@ -14,7 +14,7 @@ use redrt_types::{Digest, ProcessIndex};
 use sdc_detect::DigestStream;
 use std::io;
 
-/// So much of a longer payload is copied and hashed, or copied and spread, at once: it stays in the cache in between.
+/// A longer payload is copied and hashed, or copied and spread, in pieces of this size, which stay in the cache.
 const PIECE_BYTES: usize = 256 << 10;
 
 impl Engine {
@@ -174,7 +174,8 @@ impl Engine {
             }
             _ => {
                 let length = message.length as usize;
-                // SAFETY: - the payload's bytes, just written to the receive's buffer, which is lent until it completes.
+                // SAFETY: - the payload's bytes, just written to the receive's buffer, which is lent until it
+                //           completes.
                 let bytes = if length == 0 { &[][..] } else { unsafe { std::slice::from_raw_parts(start, length) } };
                 self.payload_complete(id, key, &Whole { from, tag, bytes, hashed });
             }

@@ -9,7 +9,8 @@ fn main() {
     let text = mpi_table::render_facade(&mpi_table::Table::standard(), mpi_table::Family::OpenMpi);
     std::fs::write(directory.join("facade.rs"), text).expect("OUT_DIR can be written");
     println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,libmpi.so.40");
-    // Functions with the same body may be made one: each keeps to those of this library, whoever interposes its name.
+    // Functions with the same body may be made one: each keeps to those of this library, also if its name is
+    // interposed.
     println!("cargo::rustc-cdylib-link-arg=-Wl,-Bsymbolic-functions");
     // Installed in PREFIX/lib/redrt, beside which redrt's library is.
     println!("cargo::rustc-cdylib-link-arg=-Wl,-rpath,$ORIGIN/..");

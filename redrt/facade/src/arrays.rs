@@ -41,7 +41,7 @@ impl Handles {
         if self.count > SHORT { &mut self.long } else { &mut self.short[..self.count] }
     }
 
-    /// For redrt.
+    /// The argument for redrt's function; null if the program gave null.
     #[must_use]
     pub fn as_ptr(&self) -> *const usize {
         match self.is_null {
@@ -51,7 +51,7 @@ impl Handles {
         }
     }
 
-    /// For redrt.
+    /// The argument for redrt's function, which writes there; null if the program gave null.
     pub fn as_mut_ptr(&mut self) -> *mut usize {
         if self.is_null {
             std::ptr::null_mut()
@@ -90,7 +90,7 @@ impl Integers {
         Self((0..count).map(|index| translate(unsafe { *pointer.add(index) })).collect(), pointer.is_null())
     }
 
-    /// For redrt.
+    /// The argument for redrt's function; null if the program gave null.
     #[must_use]
     pub fn as_ptr(&self) -> *const c_int {
         if self.1 { std::ptr::null() } else { self.0.as_ptr() }
@@ -135,7 +135,7 @@ impl Text {
         Self { bytes: [0; LONGEST], is_null: pointer.is_null() }
     }
 
-    /// For redrt.
+    /// The argument for redrt's function, which writes there; null if the program gave null.
     pub fn as_mut_ptr(&mut self) -> *mut c_char {
         if self.is_null { std::ptr::null_mut() } else { self.bytes.as_mut_ptr() }
     }

@@ -57,7 +57,7 @@ unsafe extern "C" {
     static redrt_functions: Functions;
 }
 
-/// The functions.
+/// The table of functions of redrt's library.
 #[inline(always)]
 #[must_use]
 pub fn core() -> &'static Functions {

@@ -1,7 +1,7 @@
-//! What the families' libraries for the C++ bindings of MPI-2 (`libmpi_cxx.so.40`, `libmpicxx.so.12`) ask of the library
-//! below them. They stay as they are: their functions call those of C. Only where they hand over a callback of C++ do
-//! they reach into the objects of their own MPI, which are not there; such a program is ended with one line. Most need
-//! these libraries only because the compiler wrapper names them, or a header has them inline.
+//! What the families' libraries for the C++ bindings of MPI-2 (`libmpi_cxx.so.40`, `libmpicxx.so.12`) ask of the
+//! library below them. They stay as they are: their functions call those of C. Only where they hand over a callback of
+//! C++ do they reach into the objects of their own MPI, which are not there; such a program is ended with one line.
+//! Most need these libraries only because the compiler wrapper names them, or a header has them inline.
 
 use crate::core::core;
 use std::ffi::c_int;

@@ -1,5 +1,5 @@
-//! Functions of the families' own (`MPIX_`) that programs ask before they use anything else: whether buffers may be memory
-//! of a device. They may not.
+//! Functions of the families' own (`MPIX_`) that programs ask before they use anything else: whether buffers may be
+//! memory of a device. They may not.
 
 /// The functions, each without arguments: 0 is no.
 #[macro_export]

@@ -62,12 +62,12 @@ impl<F: Family> Statuses<F> {
         if self.count > SHORT { &mut self.long } else { &mut self.short[..self.count] }
     }
 
-    /// For redrt: null if they are ignored.
+    /// The argument for redrt's function; null if the program ignores statuses.
     pub fn as_mut_ptr(&mut self) -> *mut CoreStatus {
         if self.count == 0 { std::ptr::null_mut() } else { self.slice().as_mut_ptr() }
     }
 
-    /// Hands them out.
+    /// Gives the program the statuses that redrt has written.
     ///
     /// # Safety
     /// The pointer they were made of, valid for writes.
@@ -80,13 +80,13 @@ impl<F: Family> Statuses<F> {
 }
 
 impl<F: Family> OneStatus<F> {
-    /// For redrt: null if it is ignored.
+    /// The argument for redrt's function; null if the program ignores the status.
     #[inline]
     pub fn as_mut_ptr(&mut self) -> *mut CoreStatus {
         if self.is_wanted { &mut self.status } else { std::ptr::null_mut() }
     }
 
-    /// Hands it out.
+    /// Gives the program the status that redrt has written.
     ///
     /// # Safety
     /// The pointer it was made of, valid for a write.

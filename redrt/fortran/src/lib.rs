@@ -1,8 +1,8 @@
 //! The procedures behind `mpif.h` and the modules `mpi` and `mpi_f08`: `libredrt_mpifort.so.1`.
 //!
 //! They are generated from `redrt/table` (`mpi_table::render_fortran_library`) over what every ABI needs for Fortran
-//! (`redrt/fortran/binding`). This crate has what only the standard's has: buffers as descriptors ([`section`]), and the
-//! procedures that are not in the C ABI ([`own`]).
+//! (`redrt/fortran/binding`). This crate has what only the standard's has: buffers as descriptors ([`section`]), and
+//! the procedures that are not in the C ABI ([`own`]).
 
 pub mod own;
 mod peers;

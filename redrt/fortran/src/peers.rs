@@ -1,5 +1,5 @@
-//! With how many a collective exchanges arrays, as the standard's functions tell it: this library serves every MPI library
-//! of the standard ABI.
+//! With how many a collective exchanges arrays, as the standard's functions tell it: this library serves every MPI
+//! library of the standard ABI.
 
 use crate::standard::{Comm, Own};
 use fortran_binding::Binding;

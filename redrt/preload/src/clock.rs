@@ -152,7 +152,7 @@ pub unsafe extern "C" fn clock_gettime(clock: clockid_t, time: *mut timespec) ->
         return 0;
     }
     real::next!(clock_gettime(clock => clockid_t, time => *mut timespec) -> i32, {
-        // SAFETY: as for clock_gettime itself.
+        // SAFETY: - the caller has promised what clock_gettime asks for.
         real::with_errno(unsafe {
             real::system_call(libc::SYS_clock_gettime, [clock.into(), time as libc::c_long, 0, 0, 0, 0])
         }) as i32

@@ -22,7 +22,7 @@ pub unsafe extern "C" fn syscall(
 ) -> c_long {
     match number {
         libc::SYS_futex => return futex([a, b, c, d, e, f]),
-        // SAFETY: as for the system call.
+        // SAFETY: - the caller has promised what the system call asks for.
         libc::SYS_getrandom => return unsafe { random::getrandom(a as *mut c_void, b as usize, c as u32) as c_long },
         libc::SYS_getpid => return identity::getpid().into(),
         libc::SYS_gettid => return identity::gettid().into(),
@@ -38,7 +38,7 @@ pub unsafe extern "C" fn syscall(
         _ => a,
     };
     let second = if number == libc::SYS_tgkill { identity::real_id(b as i32).into() } else { b };
-    // SAFETY: as for the system call.
+    // SAFETY: - the caller has promised what the system call asks for.
     real::with_errno(unsafe { real::system_call(number, [first, second, c, d, e, f]) })
 }
 
@@ -53,14 +53,14 @@ fn futex(arguments: [c_long; 6]) -> c_long {
         None
     };
     let Some(shown) = shown else {
-        // SAFETY: as for the system call.
+        // SAFETY: - the caller has promised what the system call asks for.
         return real::with_errno(unsafe { real::system_call(libc::SYS_futex, arguments) });
     };
     let on_wall = operation as c_int & libc::FUTEX_CLOCK_REALTIME != 0;
     let family = if on_wall { Family::Wall } else { Family::Monotonic };
     let real = clock::real_deadline(family, shown);
     let shifted = [address, operation, value, &raw const real as c_long, second, bits];
-    // SAFETY: as for the system call; the shifted deadline lives until it returns.
+    // SAFETY: - the caller has promised what the system call asks for; the shifted deadline lives until it returns.
     let result = unsafe { real::system_call(libc::SYS_futex, shifted) };
     if result == -c_long::from(libc::ETIMEDOUT) {
         clock::reach(family, shown);

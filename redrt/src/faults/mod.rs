@@ -150,8 +150,8 @@ fn be_sick(job: &runtime::Job, payload: &[u8], number: u64) {
 fn flip_memory(drawn: u64) -> Option<(u64, u32, program_memory::Kind)> {
     let regions = program_memory::small_regions();
     let words = || regions.iter().flat_map(|region| (region.start..region.end).step_by(8).map(move |at| (at, region)));
-    // SAFETY: - mapped readable a moment ago, and neither the heap's nor the static data's mappings go away while the program
-    //           is in a send.
+    // SAFETY: - mapped readable a moment ago, and neither the heap's nor the static data's mappings go away while the
+    //           program is in a send.
     //         - aligned: mappings begin at pages.
     let value = |at: u64| unsafe { (at as *const u64).read_volatile() };
     let used = words().filter(|(at, _)| value(*at) != 0).count() as u64;
@@ -253,7 +253,8 @@ pub fn before_delivery(target: &Target, length: u64) {
         let ProcessFault::FlipReceived { message, bit } = *fault else { continue };
         if message == number && length > 0 {
             let bit = bit % (length * 8);
-            // SAFETY: - length bytes were placed in the receive's buffer, which is lent until it completes, and it has not.
+            // SAFETY: - length bytes were placed in the receive's buffer, which is lent until it completes, and it has
+            //           not.
             unsafe { target.flip(bit, length as usize) };
             report(*fault, format!("bit {bit} of received message {number} flipped in its buffer"));
         }

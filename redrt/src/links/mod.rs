@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 
 /// Connections that have not proved themselves yet, at most. Of more, one goes: see [`redrt_wire::crowd`].
 const GUESTS_MAX: usize = 64;
-/// As many are accepted before this thread does something else.
+/// Maximum number of connections accepted before this thread does something else.
 const ACCEPTED_AT_ONCE: usize = 32;
 
 /// Between tries to reach a host that does not answer.

@@ -1,5 +1,5 @@
-//! The networks over which processes may be reached. Another one is a module with `redrt_transport`'s traits, and a line
-//! in [`all`].
+//! The networks over which processes may be reached. Another one is a module with `redrt_transport`'s traits, and a
+//! line in [`all`].
 
 use redrt_transport::network::Network;
 use redrt_transport::tcp::Tcp;

@@ -19,8 +19,8 @@ const HELP_INTERVAL_MS: i32 = 2;
 process_local! {
     /// Copies are awaited, or not in step.
     static IS_AWAITING: AtomicBool = AtomicBool::new(false);
-    /// The program may be stopped in a write until its siblings have printed as much. They may need what only this process
-    /// has, or what others cannot send without it.
+    /// The program may be stopped in a write until its siblings have printed as much. They may need what only this
+    /// process has, or what others cannot send without it.
     static IS_HELD: AtomicBool = AtomicBool::new(false);
     /// Set when every process of the job is finalizing.
     static RELEASED: AtomicBool = AtomicBool::new(false);

@@ -3,9 +3,9 @@
 //! ```text
 //!   leader: read the directory ──▶ entries, by name ──▶ a piece of them: agreed ──▶ records ──▶ readdir, getdents64
 //! ```
-//! The entries are in the order of their names and each piece holds names behind those of the piece before. So a replica that
-//! succeeds the leader in the midst of a listing reads the directory again and goes on behind the last name that was
-//! agreed: nothing comes twice, and what was there all the time is not left out.
+//! The entries are in the order of their names and each piece holds names behind those of the piece before. So a
+//! replica that succeeds the leader in the midst of a listing reads the directory again and goes on behind the last
+//! name that was agreed: nothing comes twice, and what was there all the time is not left out.
 //!
 //! What was agreed is kept until the program rewinds or closes it, in the kernel's format, so that pointers to entries
 //! stay valid and places in it can be gone back to.

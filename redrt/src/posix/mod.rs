@@ -2,17 +2,17 @@
 //! that one saw.
 //!
 //! ```text
-//!   program ── open, write, rename ──▶ preloaded library ── Call ──▶ answer() ──▶ open.rs, data.rs, names.rs, directories.rs
+//!   program ── open, write, rename ──▶ preloaded library ── Call ──▶ answer() ──▶ open.rs, data.rs, names.rs, …
 //!                                                                                       │ what is to be done
 //!   leader    observe ──▶ decision ──▶ all hold it ──▶ perform ──▶ decision             ▼
-//!   follower              takes it                                 takes it     agree.rs ──▶ decide::outside, decide::effect
+//!   follower              takes it                                 takes it     agree.rs ──▶ decide::{outside, effect}
 //! ```
 //! An operation is done by the leader and its outcome is a decision, as with the files of MPI (`crate::file`). What
 //! changes the file system is an output, so it is committed like one: it is done only when all siblings hold every
 //! decision made before. So at most one change is done that its siblings do not know of when a leader dies, and it is
 //! the one that its successor comes to next. The successor does it again, and each is made so that twice is once: bytes
-//! are written at a position that was agreed, a name is looked at first (agreed), and a replica that finds it changed after
-//! that knows that its predecessor did it.
+//! are written at a position that was agreed, a name is looked at first (agreed), and a replica that finds it changed
+//! after that knows that its predecessor did it.
 //!
 //! A follower has another descriptor under the same number, of memory that nobody reads. The file is opened there when
 //! it becomes the leader (`table::Description::file`), so it must know by what name: renaming and removing an open file

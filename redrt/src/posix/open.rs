@@ -4,12 +4,12 @@
 //!   look: is it there? ──▶ a device, a pipe: each replica opens it for itself; a directory: directories.rs
 //!     │ a file, or nothing
 //!     ▼
-//!   open, without O_EXCL ──────────────────────────────────────────────────────▶ a descriptor; in followers, one that stands for it
+//!   open, without O_EXCL ──▶ a descriptor; in followers, one that stands for it
 //!   with O_EXCL: make a file of a name of our own ─▶ link it to the name ─▶ remove the other name
 //! ```
 //! To make a file that must not be there is not the same when it is done twice. But a link fails if there is something,
-//! also when two ranks are after the same name, and a replica that finds something there can tell whether it is what its
-//! predecessor has linked.
+//! also when two ranks are after the same name, and a replica that finds something there can tell whether it is what
+//! its predecessor has linked.
 
 use super::agree::{Author, Found, errno, observe, outcome, perform};
 use super::identity::Identity;

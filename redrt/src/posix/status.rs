@@ -52,8 +52,9 @@ fn room(call: &Call) -> usize {
 fn ask(call: &Call, directory: RawFd, path: &CStr) -> Found {
     let mut bytes = vec![0_u8; room(call)];
     let into = bytes.as_mut_ptr();
-    // SAFETY: - path ends with NUL; into is valid for writing as much as `room` says: one status, or the length that is passed. No
-    //           reference to the bytes as a structure is made, so they need no alignment here: the kernel copies.
+    // SAFETY: - path ends with NUL; into is valid for writing as much as `room` says: one status, or the length that is
+    //           passed. No reference to the bytes as a structure is made, so they need no alignment here: the kernel
+    //           copies.
     let result = unsafe {
         match call.operation {
             Operation::Status => i64::from(libc::fstatat(directory, path.as_ptr(), into.cast(), call.flags)),

@@ -1,8 +1,8 @@
 //! Lines of a simulated job: all processes are held, what is on its way arrives, and the job goes on, or goes back.
 //!
-//! An image of a process is all that it has, and a seed is a run. So a job that goes back to a line is this one from the
-//! line on: its processes find themselves in a job that has heard nothing of them, without connections. What happened
-//! between the line and the loss is not simulated, since nothing of it remains.
+//! An image of a process is all that it has, and a seed is a run. So a job that goes back to a line is this one from
+//! the line on: its processes find themselves in a job that has heard nothing of them, without connections. What
+//! happened between the line and the loss is not simulated, since nothing of it remains.
 
 use super::job::SimulatedJob;
 use super::world::Event;

@@ -1,6 +1,6 @@
 //! A whole job in one process of the system, from one seed: the real library in each of its processes, over a network
-//! that delays, orders between pairs as it likes, fills up and breaks; with losses of processes at any step, and lines to
-//! which the job goes back.
+//! that delays, orders between pairs as it likes, fills up and breaks; with losses of processes at any step, and lines
+//! to which the job goes back.
 //!
 //! Real are the API, communicators, collectives, windows, decisions, engine and protocol. Simulated are the network
 //! (`network`), `redrun` and the daemons (`job`), time, and the programs (`program`), which know the results that

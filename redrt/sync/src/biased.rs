@@ -1,8 +1,9 @@
 //! A lock that one thread takes without a barrier.
 //!
 //! ```text
-//!   the owner:  inside ── light ── wanted? ──no──▶ has it          others:  mutex ── wanted ── heavy ── wait until not inside ──▶ have it
+//!   the owner:  inside ── light ── wanted? ──no──▶ has it
 //!                                     └──yes─▶ not inside ── mutex ──▶ has it
+//!   others:     mutex ── wanted ── heavy ── wait until not inside ──▶ have it
 //! ```
 //! The owner is a thread that takes the lock far more often than all others: in a program with one thread in MPI, that
 //! thread. Its fast way has no full barrier and no instruction that locks a line. All others share a mutex, and its
@@ -30,8 +31,8 @@ pub struct Biased<T> {
     value: UnsafeCell<T>,
 }
 
-// SAFETY: - at any time one thread at most has the value, and `held` with it: the owner, while `inside` and not `wanted`, or the holder of the mutex, after
-//           it has made the owner see `wanted` and seen it not `inside`.
+// SAFETY: - at any time one thread at most has the value, and `held` with it: the owner, while `inside` and not
+//           `wanted`, or the holder of the mutex, after it has made the owner see `wanted` and seen it not `inside`.
 //         - a guard is not sent to another thread, so the mutex is let go by the thread that took it.
 unsafe impl<T: Send> Send for Biased<T> {}
 // SAFETY: as for Send; nobody gets a shared reference to the value but through a guard.
@@ -89,8 +90,8 @@ impl<T> Biased<T> {
         if self.bias.load(Ordering::Relaxed) && self.owner != thread_number() {
             self.want();
         }
-        // SAFETY: - the mutex is part of the lock, which is borrowed, and so neither moved nor dropped, until the guard below is dropped, and this
-        //           one with it.
+        // SAFETY: - the mutex is part of the lock, which is borrowed, and so neither moved nor dropped, until the guard
+        //           below is dropped, and this one with it.
         let mutex = unsafe { std::mem::transmute::<MutexGuard<'a, ()>, MutexGuard<'static, ()>>(mutex) };
         // SAFETY: - this thread has the value now, and `held` with it.
         unsafe { *self.held.get() = Some(mutex) };

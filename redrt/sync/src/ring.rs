@@ -47,8 +47,8 @@ pub struct Writing {
     lap: u64,
     produced: u64,
     consumed_seen: u64,
-    /// From `offset` on, the number of bytes whose lines begin with zeros. Where no record begins or ends at the end of the
-    /// ring.
+    /// From `offset` on, the number of bytes whose lines begin with zeros. Where no record begins or ends at the end of
+    /// the ring.
     clear: usize,
     broken: bool,
 }

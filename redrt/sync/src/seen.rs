@@ -1,7 +1,8 @@
 //! Will the consumer see what was just published, or must it be told?
 //!
 //! ```text
-//!   producer: publish ── light ── is it polled, and awake?      consumer: "not polled" or "asleep" ── heavy ── look once more
+//!   producer: publish ── light ── is it polled, and awake?
+//!   consumer: "not polled" or "asleep" ── heavy ── look once more
 //! ```
 //! One of the two sees the other. A consumer that makes no heavy barrier does not say [`ALERT`], and then the producer
 //! makes a full one.

@@ -143,7 +143,7 @@ mod tests {
 
     // SAFETY: - loom finds it if two reach the value at once.
     unsafe impl Sync for Guarded {}
-    // SAFETY: as for Sync.
+    // SAFETY: - a value and two words: nothing of it belongs to one thread.
     unsafe impl Send for Guarded {}
 
     fn acquire(lock: &Tickets, is_writer: bool) {

@@ -138,9 +138,10 @@ pub struct Board {
     last: AtomicU64,
 }
 
-// SAFETY: - the mapping is never removed, and cells are written by their owner alone, as the protocol of the numbers allows.
+// SAFETY: - the mapping is never removed, and cells are written by their owner alone, as the protocol of the numbers
+//           allows.
 unsafe impl Send for Board {}
-// SAFETY: as for Send.
+// SAFETY: - shared references reach cells through atomics, and the cells of this process under its own protocol.
 unsafe impl Sync for Board {}
 
 impl Numbers for Board {
@@ -346,7 +347,8 @@ impl Board {
     /// When its process's memory cannot be written.
     pub fn bring(&self, member: usize, number: u64, offset: usize, piece: Region) -> io::Result<()> {
         let place = self.posted(member, number).entry.place;
-        // SAFETY: - the piece is valid for reads of its length; the other process is in the operation in which it wants these bytes.
+        // SAFETY: - the piece is valid for reads of its length; the other process is in the operation in which it wants
+        //           these bytes.
         unsafe {
             direct::write(self.members[member].pid, place.wrapping_add(offset as u64), piece.start(), piece.len())
         }
@@ -399,7 +401,8 @@ impl Board {
             return Entry { length: length as u64, place: self.place_of(piece) };
         };
         let to = self.bytes_at(self.rank, number, place, length).expect("there is room");
-        // SAFETY: - this member's own cell or annex, which nobody reads now; the piece may not overlap with shared memory.
+        // SAFETY: - this member's own cell or annex, which nobody reads now; the piece may not overlap with shared
+        //           memory.
         unsafe { std::ptr::copy_nonoverlapping(piece.start(), to, length) };
         Entry { length: length as u64, place: place as u64 }
     }

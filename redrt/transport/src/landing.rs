@@ -112,7 +112,8 @@ impl Landings {
     /// Writes the next bytes of a payload, unless the landing was given up.
     pub fn write(&mut self, from: ProcessIndex, id: LandingId, offset: u64, bytes: &[u8]) -> Result<(), LandingError> {
         if let Some(place) = self.place(from, id, offset, bytes.len())? {
-            // SAFETY: - place is valid for bytes.len() writes; the source is a transport buffer, so they do not overlap.
+            // SAFETY: - place is valid for bytes.len() writes; the source is a transport buffer, so they do not
+            //           overlap.
             unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), place, bytes.len()) };
         }
         Ok(())

@@ -23,7 +23,7 @@ pub struct Region {
 
 // SAFETY: - a Region is an address; `new` has been promised that its bytes stay valid.
 unsafe impl Send for Region {}
-// SAFETY: as for Send.
+// SAFETY: - a shared reference gives the address alone; who reads or writes there answers for it.
 unsafe impl Sync for Region {}
 
 impl Region {
@@ -195,7 +195,8 @@ impl Scratch {
     #[inline]
     pub fn bytes(&self) -> &[u8] {
         let start = Self::start(self.words.as_ptr().cast_mut());
-        // SAFETY: - these bytes of the vector are behind the first that is aligned; who has a region has the scratch for itself.
+        // SAFETY: - these bytes of the vector are behind the first that is aligned; who has a region has the scratch
+        //           for itself.
         unsafe { std::slice::from_raw_parts(start, self.length) }
     }
 

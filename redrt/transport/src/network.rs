@@ -1,12 +1,12 @@
 //! What a network offers to the engine, between processes that share no memory.
 //!
 //! TCP is one ([`crate::tcp`]); another is a module with these traits and a line in the library's table of networks.
-//! Connections carry whole frames, in order, each in one direction: a process opens the one that it sends on when it
-//! first sends. Both ends are polled. A frame is given to an outlet that is idle and is then the outlet's to deliver; an
-//! inlet yields one frame at a time.
+//! Connections carry whole frames, in order. A process opens one when it first sends; where both of two have opened
+//! one, the engine moves them to one for both directions (`engine::link::sharing`). Both ends are polled. A frame is
+//! given to an outlet that is idle and is then the outlet's to deliver; an inlet yields one frame at a time.
 //!
-//! What is lost with a connection is the engine's to send again (`quiesce::Replica::reset`), so a network that loses one
-//! says so and does nothing else. An image of a process has no connections: its copy opens its own.
+//! What is lost with a connection is the engine's to send again (`quiesce::Replica::reset`), so a network that loses
+//! one says so and does nothing else. An image of a process has no connections: its copy opens its own.
 
 use crate::frame::{FLAG_DIGEST, Fragment, FrameError, HEADER_BYTES, Header, Kind};
 use crate::landing::LandingError;

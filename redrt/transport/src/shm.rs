@@ -1,8 +1,9 @@
 //! Shared memory within a node: one ring for each ordered pair of processes, in a memfd that the daemon made.
 //!
 //! ```text
-//!  0        4096                4096·(1+S)             rings: 32 KiB for each (receiver, sender)   boards: 8.5 MiB for each process
-//!  | header | slot 0 | … S-1 |  ring (0,0) | ring (0,1) | …                                            | board 0 | … S-1 |
+//!  0        4096             4096·(1+S)
+//!  | header | slot 0 | … S-1 | ring (0,0) | ring (0,1) | …            | board 0 | … S-1 |
+//!                              32 KiB for each (receiver, sender)       8.5 MiB for each process
 //! ```
 //! A slot page is where others wake its process: a sleep word, a `pending` flag and one bit for each sender. A ring's
 //! first line belongs to the consumer (bytes consumed, whether it polls this ring), the rest is records, each a frame
@@ -76,7 +77,7 @@ pub struct Segment {
 // SAFETY: - the mapping is never removed: `map` leaks it.
 //         - everything in it that two processes or threads touch is atomic, or a record owned by one side at a time.
 unsafe impl Send for Segment {}
-// SAFETY: as for Send.
+// SAFETY: - a shared reference gives addresses in the mapping, where all that is shared is atomic or has one owner.
 unsafe impl Sync for Segment {}
 
 impl Segment {
@@ -419,8 +420,8 @@ impl Consumer {
     pub fn front(&mut self) -> Result<Option<(Header, Kind, *const u8)>, FrameError> {
         let Some(offset) = self.reading.front(&self.ring) else { return Ok(None) };
         let record = self.ring.record(offset);
-        // SAFETY: - in bounds: a header fits into a line; what was written before the record was published is seen since its first word was. Header is
-        //           plain data.
+        // SAFETY: - in bounds: a header fits into a line; what was written before the record was published is seen
+        //           since its first word was. Header is plain data.
         let mut header = unsafe { record.cast::<Header>().read() };
         if !self.reading.is_of_this_lap(u64::from(header.flags) << 40) {
             return Err(FrameError::Old);
@@ -473,7 +474,7 @@ pub struct Inbox {
 /// Most rings polled without being told: looking at each costs a cache hit.
 const POLLED_MAX: usize = 8;
 
-/// As many rings stop to say that they are polled at once: the barrier that it takes may cost 20 microseconds.
+/// Number of rings that stop being polled at a time: the barrier that this takes may cost 20 microseconds.
 const LEAVING_MAX: usize = 32;
 
 impl Inbox {

@@ -35,8 +35,8 @@ const DATA_FRAME_BYTES_MAX: usize = HEADER_BYTES + Fragment::BYTES + DATA_BYTES_
 
 const BUFFER_BYTES: usize = 256 << 10;
 
-/// So much is read at most that may be, or be followed by, bytes for a landing: what is in the buffer is copied once
-/// more.
+/// Maximum number of bytes read into the buffer where bytes for a landing may follow: those would be copied once more
+/// from there.
 const AHEAD_BYTES: usize = 4 << 10;
 
 /// A connected socket of the library: the copy of a process does not have it.

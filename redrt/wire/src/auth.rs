@@ -4,9 +4,9 @@
 //!  client                                   server
 //!    id of the secret (8), e (48)  ───────▶            where everything is encrypted: see `seal`
 //!                              ◀──────────  e, ee (48)
-//!    record: name              ──────────▶             the server knows only now that the greeting is not a recorded one
+//!    record: name              ──────────▶             only now it is known that the greeting was not recorded
 //!
-//!    nonce_c (32)              ──────────▶             links of processes, which are not encrypted unless the user says so
+//!    nonce_c (32)              ──────────▶             links of processes, encrypted only if the user says so
 //!                              ◀──────────  nonce_s (32) · mac(server, nonce_c, nonce_s) (32)
 //!    mac(client, nonce_c, nonce_s, name) (32), name ──▶
 //! ```

@@ -1,4 +1,5 @@
-! A data representation written in Fortran: integers in the file are 64 bits, negated. Both modules' callbacks are called alike.
+! A data representation written in Fortran: integers in the file are 64 bits, negated. Both modules' callbacks are
+! called alike.
 module representation
   use mpi_f08
   use, intrinsic :: iso_c_binding

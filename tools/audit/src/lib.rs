@@ -3,8 +3,8 @@
 //!
 //! ```text
 //! {"v":1,"n":17,"time":"2026-03-01T12:00:00.000123Z","event":"replica-lost","host":"h2",…,"chain":"8d0f…"}
-//!    │     │                                                                               └ of this record and the chain before it
-//!    │     └ number in the file, from 0        form of the records
+//!    │     └ number in the file, from 0                       of this record and the chain before it ┘
+//!    └ form of the records
 //! ```
 //! - [`chain`]: the digest that ties each record to all before it
 //! - [`heads`]: where ends of logs are noted outside of them, and compared with them later

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | a record changed | its link is not that of its text |
 //! | a record taken out, put in or moved | a number or a link does not follow on the one before |
-//! | the end cut off | the last job has no last record; or the record of a head that was noted ([`super::heads`]) is not there |
+//! | the end cut off | the last job has no last record; or the record of a noted head ([`super::heads`]) is not there |
 //! | the end of a job cut off before another job went on | that job has no last record |
 //! | all of it | there is no job in it |
 //! | a line cut in two by a full disk or a killed `redrun` | nothing is wrong: the next record says so |

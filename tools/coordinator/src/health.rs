@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | report | what arrived | stays |
 //! | correct | what the majority sent | stays, until it leaves the path of its siblings |
-//! | heal, abort | what the majority sent | is ended, and a copy of a sound sibling takes its place where there is a spare |
+//! | heal, abort | what the majority sent | is ended; a copy of a sound sibling takes its place if there is a spare |
 //!
 //! Each replica that is ended like this is a strike against its host, and so is that it is slow (`slowness`). A host
 //! with `--strikes` of them gets nothing more, its other replicas move away, each as soon as another has its part (as

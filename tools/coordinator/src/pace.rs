@@ -235,8 +235,8 @@ mod tests {
             Self { watch: PaceWatch::new(limit.map(Duration::from_secs)), now: Duration::ZERO }
         }
 
-        /// For this many seconds each replica says this: its calls and whether it waits, or nothing. Who lags, since how
-        /// many seconds.
+        /// For this many seconds each replica says this: its calls and whether it waits, or nothing. Who lags, since
+        /// how many seconds.
         fn pass(&mut self, seconds: u32, says: [Option<(u64, bool)>; 3]) -> Vec<(u16, Vec<u16>, u64, bool)> {
             let live: Vec<_> = (0..3).map(|index| ReplicaId::new(0, index)).collect();
             let mut found = Vec::new();

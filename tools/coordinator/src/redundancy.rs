@@ -94,8 +94,8 @@ impl Redundancy {
         total
     }
 
-    /// From `now` on, each rank has this many replicas in step and is to have that many, in the order of ranks. `now` never
-    /// goes back.
+    /// From `now` on, each rank has this many replicas in step and is to have that many, in the order of ranks. `now`
+    /// never goes back.
     pub fn observe(&mut self, now: Duration, ranks: impl IntoIterator<Item = (usize, u16)>) {
         if self.has_stopped {
             return;

@@ -36,7 +36,7 @@ pub const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(5);
 pub const GUESTS_MAX: usize = 128;
 /// Maximum number of connections accepted before the loop does something else.
 const ACCEPTED_AT_ONCE: usize = 64;
-/// As many wait in the kernel.
+/// Maximum number of connections that wait in the kernel.
 const BACKLOG: i32 = 1024;
 /// How long nobody is accepted when there are no descriptors or there is no memory.
 const CLOSED_TIME: Duration = Duration::from_millis(100);

@@ -2,7 +2,7 @@
 
 use redrt_types::ReplicaIndex;
 
-/// So much of a line is told.
+/// Maximum number of bytes told of a line.
 pub const EXCERPT_BYTES_MAX: usize = 256;
 
 /// Output of replicas of one rank that is not the same.

@@ -10,8 +10,9 @@ use std::process::ExitCode;
 
 /// Simulates a job of replicated ranks with faults, from a seed, and checks that it ends right.
 ///
-/// Simulates the replication protocol alone, or with --library all of the library below real MPI calls. The same seed and options give the same run. Prints a summary line for each seed; ends with exit code 1 at the
-/// first run that is not right.
+/// Simulates the replication protocol alone, or with --library all of the library below real MPI calls. The same seed
+/// and options give the same run. Prints a summary line for each seed; ends with exit code 1 at the first run that is
+/// not right.
 #[derive(Parser)]
 #[command(name = "redrt-sim", version)]
 struct Arguments {

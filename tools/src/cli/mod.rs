@@ -116,7 +116,7 @@ pub struct Job {
     pub scrub_interval: Option<Duration>,
     /// How often copies of both replicas of a rank are made anew that judge when the two differ.
     pub arbitration_interval: Option<Duration>,
-    /// As many clones are made at once.
+    /// Maximum number of clones made at a time.
     pub clone_count_max: usize,
     /// Settings of another MPI's that were named, in one line.
     pub ignored: Option<String>,
@@ -349,7 +349,8 @@ fn assemble_with(
     })
 }
 
-/// What was said with Open MPI's `--mca`. Scripts have it that were written for Open MPI, most often to choose a network.
+/// What was said with Open MPI's `--mca`. Scripts have it that were written for Open MPI, most often to choose a
+/// network.
 fn ignored(locals: &[LocalArguments]) -> Option<String> {
     let names = locals.iter().flat_map(|local| local.mca.chunks(2)).map(|setting| setting[0].to_string_lossy());
     let names: std::collections::BTreeSet<_> = names.collect();

@@ -1,5 +1,5 @@
-//! What was learned of programs and hosts, on this user's disk, and what it comes to: the input of advice, for `redplan`
-//! and for `redrun`, which chooses by it.
+//! What was learned of programs and hosts, on this user's disk, and what it comes to: the input of advice, for
+//! `redplan` and for `redrun`, which chooses by it.
 
 pub(crate) mod given;
 pub(crate) mod site;

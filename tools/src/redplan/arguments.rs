@@ -342,7 +342,7 @@ pub(super) struct Cluster {
     #[arg(long, value_name = "FILE")]
     pub(super) racks: Option<PathBuf>,
 
-    /// Take the matrix for one part of a job that is so many times longer, in strips
+    /// Take the matrix for one part of a job that is FACTOR times as long, in strips
     #[arg(long, value_name = "FACTOR", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub(super) scale: u32,
 

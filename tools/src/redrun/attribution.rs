@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 
 /// Number of findings that are looked at: more say nothing new.
 const FINDINGS_MAX: usize = 256;
-/// So much of what stays open is said at the end.
+/// Maximum number of open cases told at the end.
 const OPEN_MAX: usize = 5;
 
 /// Names the host that a replica was on.

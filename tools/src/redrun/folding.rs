@@ -1,10 +1,10 @@
-//! One corruption is one message to the user, however many processes find it in however many messages. The audit log and
-//! the counts have all of them.
+//! One corruption is one message to the user, however many processes find it in however many messages. The audit log
+//! and the counts have all of them.
 //!
 //! | found | is the same corruption as |
 //! |---|---|
 //! | a replica is outvoted | all else of that replica, until a copy takes its place |
-//! | nobody can tell who is right | all else of that rank, until one of its replicas is a copy: from then on they differ |
+//! | nobody can tell who is right | all else of that rank, until one of its replicas is a copy: then they differ |
 //! | a payload changed on its way | what other receivers say of that message |
 
 use coordinator::{Report, RetireReason};

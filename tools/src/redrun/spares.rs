@@ -159,7 +159,7 @@ impl Shell<'_> {
         launched.count() as u32
     }
 
-    /// As many places as suit a host of which nothing was said.
+    /// Number of places of a host for which the user has given none.
     fn fair_count(&self, number: u32) -> u32 {
         let used = self.fleet.plan().hosts.iter().filter(|host| !host.spare).count().max(1) as u32;
         let degrees = (0..self.job.world.rank_count()).map(|rank| u32::from(self.job.degree(VirtualRank(rank))));

@@ -204,8 +204,8 @@ impl Written {
     }
 }
 
-/// Writes the summary, the profile, or what is learned, in a thread of its own: its file system may stand still. Then the user is told,
-/// and may interrupt.
+/// Writes the summary, the profile, or what is learned, in a thread of its own: its file system may stand still. Then
+/// the user is told, and may interrupt.
 fn write(
     what: Written,
     path: &Path,

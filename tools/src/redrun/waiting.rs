@@ -1,5 +1,5 @@
-//! `--host-wait`: whether a job that has lost a host, and has no spare, goes on with the hosts that are left, or ends to
-//! be resumed with as many as it had.
+//! `--host-wait`: whether a job that has lost a host, and has no spare, goes on with the hosts that are left, or ends
+//! to be resumed with as many as it had.
 
 use super::Shell;
 use crate::cli::HostWait;
@@ -9,8 +9,8 @@ use planner::spare_choice::SpareChoice;
 use std::collections::BTreeMap;
 
 impl Shell<'_> {
-    /// Why the job is rather to be resumed with as many hosts as it had than to go on with those of `plan`, if so: before
-    /// the no-spare point (thesis on FTM, section 5.3.2).
+    /// Why the job is rather to be resumed with as many hosts as it had than to go on with those of `plan`, if so:
+    /// before the no-spare point (thesis on FTM, section 5.3.2).
     pub(super) fn reason_to_wait(&self, manifest: &Manifest, plan: &HostPlan) -> Option<String> {
         let HostWait { wait, work } = self.job.host_wait?;
         let work = work?.as_secs_f64();
@@ -44,8 +44,9 @@ impl Shell<'_> {
     }
 }
 
-/// How many times longer the job takes where its groups of processes, of these sizes, are on these hosts than where each
-/// group has one: the most processes for a processor over those before. One that has less than a process waits for nobody.
+/// How many times longer the job takes where its groups of processes, of these sizes, are on these hosts than where
+/// each group has one: the most processes for a processor over those before. One that has less than a process waits for
+/// nobody.
 fn crowding(sizes: &[usize], hosts: &[Option<&str>], cpus: u32) -> f64 {
     let mut now = BTreeMap::<_, usize>::new();
     for (size, host) in sizes.iter().zip(hosts) {

@@ -11,7 +11,7 @@ use crate::image::state::{Area, Backing};
 use std::fs::File;
 use std::io;
 
-/// So much is copied before its origin is given back: the host never holds much more than the copy.
+/// Bytes copied before their origin is given back, so that the host never holds much more than the copy.
 const CHUNK_BYTES: u64 = 2 << 20;
 
 impl Memory {
@@ -70,8 +70,8 @@ fn copy(part: &Piece, to: u64, file_backed: bool) -> io::Result<()> {
     for (start, end) in look.populated.iter() {
         for from in (start..end).step_by(CHUNK_BYTES as usize) {
             let len = (end - from).min(CHUNK_BYTES) as usize;
-            // SAFETY: - from lies in a piece, the other in the mapping that was made for it: both are readable and writable, they do not
-            //           overlap, and nothing of this process refers to them.
+            // SAFETY: - from lies in a piece, the other in the mapping that was made for it: both are readable and
+            //           writable, they do not overlap, and nothing of this process refers to them.
             unsafe { std::ptr::copy_nonoverlapping(from as *const u8, (to + (from - part.at)) as *mut u8, len) };
             // SAFETY: - what has been copied is not needed any more.
             unsafe { libc::madvise(from as *mut _, len, libc::MADV_DONTNEED) };

@@ -132,7 +132,8 @@ impl Links {
                 let fill = |place: *mut u8| {
                     // SAFETY: - the ring gives BYTES + count writable bytes at place, outside of any other buffer.
                     unsafe { std::ptr::copy_nonoverlapping(fragment.as_ptr(), place, Fragment::BYTES) };
-                    // SAFETY: - the ring gives BYTES + count writable bytes at place, and these lie behind the first BYTES.
+                    // SAFETY: - the ring gives BYTES + count writable bytes at place, and these lie behind the first
+                    //           BYTES.
                     unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), place.add(Fragment::BYTES), count) };
                 };
                 let Some(poke) = producer.send(&header, None, Fragment::BYTES + count, fill) else {

@@ -11,7 +11,8 @@ fn main() {
     let text = text + &mpi_table::render_fortran_binding(&mpi_table::Table::standard(), library);
     std::fs::write(directory.join("procedures.rs"), text).expect("OUT_DIR can be written");
     println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,libmpifort.so.12");
-    // Functions with the same body may be made one: each keeps to those of this library, whoever interposes its name.
+    // Functions with the same body may be made one: each keeps to those of this library, also if its name is
+    // interposed.
     println!("cargo::rustc-cdylib-link-arg=-Wl,-Bsymbolic-functions");
     // Both are installed in PREFIX/lib/redrt.
     println!("cargo::rustc-cdylib-link-arg=-Wl,-rpath,$ORIGIN");

@@ -49,7 +49,7 @@ pub struct Status {
     error: c_int,
 }
 
-/// The family.
+/// MPICH's values, for what all façades share.
 #[derive(Debug)]
 pub struct Own;
 

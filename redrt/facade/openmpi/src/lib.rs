@@ -49,7 +49,7 @@ pub struct Status {
     bytes: u64,
 }
 
-/// The family.
+/// Open MPI's values, for what all façades share.
 #[derive(Debug)]
 pub struct Own;
 

@@ -1,9 +1,9 @@
 //! What procedures for Fortran need beside the C functions that they call, whatever the ABI of those is.
 //!
-//! Each procedure takes its arguments as a Fortran program passes them, calls the C function of the same name, and hands
-//! back what came out. They are generated from `redrt/table` (`mpi_table::render_fortran_library`), for the standard ABI
-//! (`redrt/fortran`) and for those of MPICH and Open MPI (`redrt/facade`). Here is what an argument needs that is not
-//! the same in both languages:
+//! Each procedure takes its arguments as a Fortran program passes them, calls the C function of the same name, and
+//! hands back what came out. They are generated from `redrt/table` (`mpi_table::render_fortran_library`), for the
+//! standard ABI (`redrt/fortran`) and for those of MPICH and Open MPI (`redrt/facade`). Here is what an argument needs
+//! that is not the same in both languages:
 //!
 //! | argument | in Fortran | here |
 //! |---|---|---|
@@ -13,8 +13,8 @@
 //! | callback, attribute | everything by reference | [`callbacks`], [`attributes`] |
 //!
 //! A `LOGICAL` needs nothing: true is not 0, and 1 is true, for every compiler on Linux. Nor do statuses, which have
-//! the layout of C. What the libraries call are the `MPI_` names, from `pmpi_...` the `PMPI_` names, so tools written in
-//! C see the calls of Fortran programs.
+//! the layout of C. What the libraries call are the `MPI_` names, from `pmpi_...` the `PMPI_` names, so tools written
+//! in C see the calls of Fortran programs.
 
 pub mod attributes;
 pub mod callbacks;

@@ -1,9 +1,9 @@
 //! What stands for something else: `MPI_BOTTOM`, `MPI_STATUS_IGNORE` and their like.
 //!
-//! In C they are small numbers in place of an address. A Fortran program can only pass a variable, so each is a place in
-//! a common block that the program shares with the library, and its address tells what is meant. The linker makes one
-//! block of those of the program and of the library; the program's wins, and so the address must be asked for anew each
-//! time.
+//! In C they are small numbers in place of an address. A Fortran program can only pass a variable, so each is a place
+//! in a common block that the program shares with the library, and its address tells what is meant. The linker makes
+//! one block of those of the program and of the library; the program's wins, and so the address must be asked for anew
+//! each time.
 
 use crate::Binding;
 use std::ffi::{c_int, c_void};

@@ -76,7 +76,7 @@ unsafe fn precisely(times: *const timeval) -> Option<[timespec; 2]> {
     if times.is_null() {
         return None;
     }
-    // SAFETY: as for this function.
+    // SAFETY: - the caller has promised the same of this function.
     let times = unsafe { times.cast::<[timeval; 2]>().read() };
     // What is no fraction of a second stays none.
     Some(times.map(|time| timespec { tv_sec: time.tv_sec, tv_nsec: time.tv_usec.saturating_mul(1000) }))
@@ -96,7 +96,7 @@ macro_rules! set_times {
         /// As for the function of the C library.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name($($argument: $type,)* $times: $times_type) -> c_int {
-            // SAFETY: as for this function.
+            // SAFETY: - the caller has promised the same of this function.
             let times = unsafe { $convert($times) };
             let call = Call { $($field $(: $value)?,)* ..Call::new(Operation::SetTimes) };
             set_times(call, times.as_ref())
@@ -120,7 +120,7 @@ set_times! {
 /// # Safety
 /// `times` is null or points to a pair.
 unsafe fn whole(times: *const utimbuf) -> Option<[timespec; 2]> {
-    // SAFETY: as for this function.
+    // SAFETY: - the caller has promised the same of this function.
     let times = unsafe { times.as_ref() }?;
     Some([times.actime, times.modtime].map(|seconds| timespec { tv_sec: seconds, tv_nsec: 0 }))
 }

@@ -189,7 +189,8 @@ macro_rules! maps {
                 ask(&mut Call { fd, flags, mode: protection as u32, ..Call::new(Operation::Map) });
             }
             let arguments = [address as c_long, length as c_long, protection.into(), flags.into(), fd.into(), offset];
-            // SAFETY: as for mmap itself. Made directly: this runs before symbols can be looked up.
+            // SAFETY: - the caller has promised what mmap asks for. Made directly: this runs before symbols can be
+            //           looked up.
             real::with_errno(unsafe { real::system_call(libc::SYS_mmap, arguments) }) as *mut c_void
         }
     )+ };

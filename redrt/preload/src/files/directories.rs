@@ -49,7 +49,7 @@ unsafe fn open_agreed(directory: c_int, path: *const c_char) -> Option<*mut DIR>
 /// As for the function of the C library.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn opendir(path: *const c_char) -> *mut DIR {
-    // SAFETY: as for opendir itself.
+    // SAFETY: - the caller has promised what opendir asks for.
     unsafe { open_agreed(libc::AT_FDCWD, path) }
         .unwrap_or_else(|| next!(opendir(path => *const c_char) -> *mut DIR, std::ptr::null_mut()))
 }
@@ -243,7 +243,7 @@ macro_rules! scans {
             $($directory: $type,)? path: *const c_char, list: *mut *mut *mut dirent64,
             filter: Option<Filter>, compare: Option<Compare>,
         ) -> c_int {
-            // SAFETY: as for the function itself.
+            // SAFETY: - the caller has promised what the C library's function asks for.
             let Some(opened) = (unsafe { open_agreed($at, path) }) else {
                 return next!($name(
                     $($directory => $type,)? path => *const c_char, list => *mut *mut *mut dirent64,
@@ -253,7 +253,8 @@ macro_rules! scans {
             if opened.is_null() {
                 return -1;
             }
-            // SAFETY: as for the function itself, with the directory that was opened.
+            // SAFETY: - the caller has promised what the C library's function asks for, with the directory that was
+            //           opened.
             let count = unsafe { scan(opened, list, filter, compare) };
             let error = real::errno();
             // SAFETY: opened above.
@@ -292,12 +293,12 @@ type OnError = unsafe extern "C" fn(*const c_char, c_int) -> c_int;
 const WITH_FUNCTIONS: c_int = 1 << 6;
 
 unsafe extern "C" fn status_of(path: *const c_char, status: *mut Status) -> c_int {
-    // SAFETY: as for stat.
+    // SAFETY: - the caller has promised what stat asks for.
     unsafe { paths::stat(path, status) }
 }
 
 unsafe extern "C" fn link_status_of(path: *const c_char, status: *mut Status) -> c_int {
-    // SAFETY: as for lstat.
+    // SAFETY: - the caller has promised what lstat asks for.
     unsafe { paths::lstat(path, status) }
 }
 

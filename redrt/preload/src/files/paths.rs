@@ -89,10 +89,10 @@ interpose! {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn remove(path: *const c_char) -> c_int {
     // As the C library: a file, else a directory.
-    // SAFETY: as for this function.
+    // SAFETY: - the caller has promised the same of this function.
     let removed = unsafe { unlink(path) };
     if removed == -1 && matches!(real::errno(), libc::EISDIR | libc::EPERM) {
-        // SAFETY: as for this function.
+        // SAFETY: - the caller has promised the same of this function.
         return unsafe { rmdir(path) };
     }
     removed
@@ -104,7 +104,7 @@ pub unsafe extern "C" fn remove(path: *const c_char) -> c_int {
 /// # Safety
 /// `path` is null or a zero-terminated string.
 pub unsafe fn open_agreed(directory: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> Option<c_int> {
-    // SAFETY: as for this function.
+    // SAFETY: - the caller has promised the same of this function.
     if let Some(fd) = unsafe { random::open_device(path, flags) } {
         return Some(fd);
     }
@@ -122,7 +122,7 @@ macro_rules! opens {
         pub unsafe extern "C" fn $name(
             $($directory: $type,)? path: *const c_char, flags: c_int, mode: mode_t
         ) -> c_int {
-            // SAFETY: as for the function itself.
+            // SAFETY: - the caller has promised what the C library's function asks for.
             if let Some(fd) = unsafe { open_agreed($at, path, flags, mode) } {
                 return fd;
             }
@@ -150,7 +150,7 @@ const CREATING: c_int = libc::O_WRONLY | libc::O_CREAT | libc::O_TRUNC;
 /// As for the function of the C library.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn creat(path: *const c_char, mode: mode_t) -> c_int {
-    // SAFETY: as for creat itself.
+    // SAFETY: - the caller has promised what creat asks for.
     unsafe { open(path, CREATING, mode) }
 }
 
@@ -160,13 +160,13 @@ pub unsafe extern "C" fn creat(path: *const c_char, mode: mode_t) -> c_int {
 /// As for the function of the C library.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn creat64(path: *const c_char, mode: mode_t) -> c_int {
-    // SAFETY: as for creat64 itself.
+    // SAFETY: - the caller has promised what creat64 asks for.
     unsafe { open(path, CREATING, mode) }
 }
 
 const LETTERS: &[u8; 62] = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
 const LETTER_COUNT: usize = 6;
-/// As many names as the C library tries.
+/// Maximum number of names tried: that of the C library.
 const ATTEMPTS_MAX: u32 = 62 * 62 * 62;
 
 /// Makes a file or directory of a new name, which is the same in all replicas: the C library takes names from bytes of
@@ -213,7 +213,7 @@ macro_rules! temporaries {
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name(template: *mut c_char $(, $argument: c_int)*) -> c_int {
             let flags = ($flags & !libc::O_ACCMODE) | libc::O_RDWR | libc::O_CREAT | libc::O_EXCL;
-            // SAFETY: as for the function itself.
+            // SAFETY: - the caller has promised what the C library's function asks for.
             unsafe { make_temporary(template, $suffix, || open(template, flags, 0o600)) }
         }
     )+ };
@@ -236,7 +236,7 @@ temporaries! {
 /// As for the function of the C library.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mkdtemp(template: *mut c_char) -> *mut c_char {
-    // SAFETY: as for mkdtemp itself.
+    // SAFETY: - the caller has promised what mkdtemp asks for.
     let made = unsafe { make_temporary(template, 0, || mkdir(template, 0o700)) };
     if made < 0 { std::ptr::null_mut() } else { template }
 }

@@ -44,7 +44,7 @@ pub unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn closefrom(first: c_int) {
     let first = c_uint::try_from(first).unwrap_or(0);
-    // SAFETY: - as for this function.
+    // SAFETY: - the caller has promised the same of this function.
     if unsafe { close_range(first, c_uint::MAX, 0) } != 0 {
         // A kernel without close_range.
         let first = first as c_int;

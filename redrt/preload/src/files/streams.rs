@@ -198,7 +198,7 @@ unsafe fn open_agreed(path: *const c_char, mode: *const c_char) -> Option<c_int>
     }
     // SAFETY: not null, so a string, by contract.
     let flags = flags_of(unsafe { CStr::from_ptr(mode) })?;
-    // SAFETY: as for this function.
+    // SAFETY: - the caller has promised the same of this function.
     unsafe { paths::open_agreed(libc::AT_FDCWD, path, flags, 0o666) }
 }
 
@@ -227,9 +227,9 @@ macro_rules! opens {
         /// As for the function of the C library.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name(path: *const c_char, mode: *const c_char) -> *mut FILE {
-            // SAFETY: as for the function itself.
+            // SAFETY: - the caller has promised what the C library's function asks for.
             match unsafe { open_agreed(path, mode) } {
-                // SAFETY: as for the function itself; the mode was read.
+                // SAFETY: - the caller has promised what the C library's function asks for; the mode was read.
                 Some(fd) if fd >= 0 => unsafe { stream_of(fd, mode) },
                 Some(_) => std::ptr::null_mut(),
                 None => next!(
@@ -249,7 +249,7 @@ opens!(fopen fopen64);
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fdopen(fd: c_int, mode: *const c_char) -> *mut FILE {
     if is_known(fd) && !mode.is_null() {
-        // SAFETY: as for fdopen itself.
+        // SAFETY: - the caller has promised what fdopen asks for.
         return unsafe { stream_of(fd, mode) };
     }
     next!(fdopen(fd => c_int, mode => *const c_char) -> *mut FILE, std::ptr::null_mut())
@@ -265,7 +265,7 @@ macro_rules! reopens {
         /// As for the function of the C library.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name(path: *const c_char, mode: *const c_char, stream: *mut FILE) -> *mut FILE {
-            // SAFETY: as for the function itself.
+            // SAFETY: - the caller has promised what the C library's function asks for.
             let agreed = unsafe { open_agreed(path, mode) };
             let path = match agreed {
                 Some(fd) if fd >= 0 => c"/dev/null".as_ptr(),

@@ -233,7 +233,7 @@ macro_rules! walks {
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name(path: *const c_char, visit: Simple, descriptors: c_int) -> c_int {
             if asks() {
-                // SAFETY: as for the function itself.
+                // SAFETY: - the caller has promised what the C library's function asks for.
                 return unsafe { walk(path, Visitor::Simple(visit), 0) };
             }
             next!($name(path => *const c_char, visit => Simple, descriptors => c_int) -> c_int, -1)
@@ -246,7 +246,7 @@ macro_rules! walks {
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $full(path: *const c_char, visit: Full, descriptors: c_int, flags: c_int) -> c_int {
             if asks() {
-                // SAFETY: as for the function itself.
+                // SAFETY: - the caller has promised what the C library's function asks for.
                 return unsafe { walk(path, Visitor::Full(visit), flags) };
             }
             next!($full(path => *const c_char, visit => Full, descriptors => c_int, flags => c_int) -> c_int, -1)

@@ -30,8 +30,8 @@ impl Socket {
         if unsafe { libc::fcntl(fd, libc::F_GETFD) } < 0 {
             fail!(MPI_ERR_ARG, "{fd} is not an open file descriptor");
         }
-        // SAFETY: - open, as fcntl has shown, and never closed by this: the program lends it to the call. Whatever kind of
-        //           socket it is, only recv and send are used.
+        // SAFETY: - open, as fcntl has shown, and never closed by this: the program lends it to the call. Whatever kind
+        //           of socket it is, only recv and send are used.
         Ok(Self(ManuallyDrop::new(unsafe { UnixStream::from_raw_fd(fd) })))
     }
 

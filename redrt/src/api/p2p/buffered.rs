@@ -20,8 +20,8 @@ process_local! {
     static PROCESS: Mutex<Option<Attachment>> = Mutex::new(None);
 }
 
-/// What a message takes of an attached buffer besides its bytes: the least `MPI_BSEND_OVERHEAD` of all families (MPICH's),
-/// so that the buffers of programs that were built for them are large enough. Nothing is kept there.
+/// What a message takes of an attached buffer besides its bytes: the least `MPI_BSEND_OVERHEAD` of all families
+/// (MPICH's), so that the buffers of programs that were built for them are large enough. Nothing is kept there.
 const OVERHEAD: i64 = 96;
 
 /// Begins a buffered send, which is always complete for its caller.

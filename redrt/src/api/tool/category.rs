@@ -73,7 +73,7 @@ impl Described {
     }
 }
 
-/// As many as there is room for.
+/// Hands out the members, or the first `len` of them.
 fn put(members: &[c_int], len: c_int, indices: Output<c_int>) -> Result {
     let room = usize::try_from(len).unwrap_or(0);
     members.iter().take(room).enumerate().try_for_each(|(place, member)| indices.set_at(place, *member))

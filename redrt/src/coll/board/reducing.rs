@@ -19,8 +19,8 @@ pub fn is_short(bytes: usize) -> bool {
     bytes < RING_BYTES_MIN.min(ANNEX_BYTES_MAX + 1)
 }
 
-/// Whether short operands of this many members are combined by one, or by each who wants the result; else each combines a
-/// share of them.
+/// Whether short operands of this many members are combined by one, or by each who wants the result; else each combines
+/// a share of them.
 pub fn are_few(bytes: usize, size: usize) -> bool {
     is_short(bytes) && bytes <= ALL_BYTES_MAX / size
 }

@@ -1,7 +1,7 @@
 //! Whether all members of a communicator call the same collective (`redrun --check-collectives`).
 //!
 //! ```text
-//!   call k of a member ──▶ its length, and the call, to every other ──▶ all calls k ──▶ compare ──▶ the collective runs
+//!   call k of a member ──▶ its length, and the call, to every other ──▶ all calls k ──▶ compare ──▶ it runs
 //! ```
 //! The calls of a communicator are numbered, whether they are blocking, nonblocking or make a persistent request,
 //! because the standard has all members make them in one order (MPI-5.0 §6.12, §6.13). Every member tells every other

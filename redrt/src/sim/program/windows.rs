@@ -20,7 +20,7 @@ impl Window {
         let place: *mut c_void = (&raw mut start).cast();
         mpi!(call_win_allocate((8 * length) as isize, 8, InfoHandle::NULL, member.comm, place, &raw mut handle));
         let window = Self { handle, start, length };
-        // SAFETY: - the window has so many words, and nobody reaches it yet.
+        // SAFETY: - start points to length words, and nobody reaches it yet.
         unsafe { std::ptr::write_bytes(start, 0, length) };
         mpi!(call_barrier(member.comm));
         window
@@ -28,13 +28,13 @@ impl Window {
 
     /// What is there. Only while no operation may reach it.
     fn words(&self) -> Vec<u64> {
-        // SAFETY: - the window has so many words; between epochs nobody else reaches them.
+        // SAFETY: - start points to length words; between epochs nobody else reaches them.
         (0..self.length).map(|at| unsafe { self.start.add(at).read_volatile() }).collect()
     }
 
     /// Stores a number in some of its words. Only while no operation may reach them.
     fn fill(&self, words: std::ops::Range<usize>, number: u64) {
-        // SAFETY: - as for `words`.
+        // SAFETY: - start points to length words, these among them; between epochs nobody else reaches them.
         words.for_each(|at| unsafe { self.start.add(at).write_volatile(number) });
     }
 

@@ -4,7 +4,7 @@
 //! ```text
 //!   origin                              memory that all map
 //!     │ MPI_Win_lock ── draw a ticket ──▶ control │ lock, latch, posts, completes of each member
-//!     │ MPI_Put ─────── copy ───────────▶ memory  │ part of each member; or it is the program's, which the kernel copies
+//!     │ MPI_Put ─────── copy ───────────▶ memory  │ part of each member; or the program's, which the kernel copies
 //!     │ MPI_Accumulate  latch, combine ─▶         │
 //!     │ MPI_Win_flush ─ barrier           of the processor, not of processes
 //! ```

@@ -52,7 +52,8 @@ impl Facts {
         Self::parse(family, text).expect("the facts of a family")
     }
 
-    /// Parses lines `NAME VALUE` and `NAME &SYMBOL BYTES [FORTRAN]`. `OWN=NAME` in place of the name is a further value.
+    /// Parses lines `NAME VALUE` and `NAME &SYMBOL BYTES [FORTRAN]`. `OWN=NAME` in place of the name is a further
+    /// value.
     ///
     /// # Errors
     /// The first line that is neither.

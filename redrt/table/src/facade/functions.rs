@@ -36,8 +36,8 @@ const OLD_NAMES: &[(&str, &str)] = &[
     ("MPI_Comm_set_errhandler", "MPI_Errhandler_set"),
 ];
 
-/// One function, under all its names. Functions that the family does not have are there, too: whoever asks for one by
-/// `dlsym` would find that of redrt's library otherwise, with other numbers.
+/// One function, under all its names. Functions that the family does not have are there, too: a program that asks for
+/// one by `dlsym` would find that of redrt's library otherwise, with other numbers.
 pub(super) fn render(out: &mut String, function: &Function, large: bool, facts: &Facts) {
     let suffix = if large { "_c" } else { "" };
     let inner = format!("inner_{}{suffix}", function.snake_name());

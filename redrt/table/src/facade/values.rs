@@ -168,7 +168,8 @@ fn enumeration(out: &mut String, kind: &str, pairs: &[(i64, i64)]) {
     out.push_str("other => other,\n}\n}\n");
 }
 
-/// Classes of errors. Those that a program adds come after the last one of the library, which is another in each family.
+/// Classes of errors. Those that a program adds come after the last one of the library, which is another in each
+/// family.
 fn errors(out: &mut String, table: &Table, facts: &Facts, pairs: &[(i64, i64)]) {
     let value = |name: &str| facts.value(name).expect("every family has it");
     let standard_of = |name: &str| table.constants.iter().find(|c| c.name == name).expect("of the standard").value;
@@ -217,8 +218,8 @@ fn once(pairs: impl Iterator<Item = (i64, i64)>) -> Vec<(i64, i64)> {
 /// Where there are more handles than these, they are looked up: a search by comparisons takes two dozen instructions.
 const BRANCHES_MAX: usize = 8;
 
-/// Finds a handle by its lowest byte, which is another one for nearly each of MPICH's predefined objects. One whose byte
-/// another has is left to those who come after.
+/// Finds a handle by its lowest byte, which is another one for nearly each of MPICH's predefined objects. One whose
+/// byte another has is left to those who come after.
 fn table_of_low_bytes(values: &[(i64, i64)], out: &mut String) {
     let entry = |byte: i64| {
         let found = values.iter().find(|(value, _)| value & 255 == byte);

@@ -38,8 +38,8 @@ impl Library {
         }
     }
 
-    /// The function that takes the place of the C function of the same name: a façade calls procedures of reductions and
-    /// error handlers with handles as Fortran has them.
+    /// The function that takes the place of the C function of the same name: a façade calls procedures of reductions
+    /// and error handlers with handles as Fortran has them.
     pub(super) fn instead(self, function: &Function) -> Option<String> {
         (self != Self::Standard && function.takes_stateless_callback())
             .then(|| format!("redrt_fortran_{}", function.snake_name()))
@@ -95,8 +95,8 @@ pub fn render_fortran_binding(table: &Table, library: Library) -> String {
     out
 }
 
-/// The types of `MPI_SIZEOF`, by the names of its procedures in Open MPI's module `mpi` and in MPICH's, if it is there, and
-/// their sizes in bytes.
+/// The types of `MPI_SIZEOF`, by the names of its procedures in Open MPI's module `mpi` and in MPICH's, if it is there,
+/// and their sizes in bytes.
 const SIZES: &[(&str, &str, u32)] = &[
     ("character", "ch", 1),
     ("logical", "l", 4),

@@ -1,5 +1,5 @@
-//! Wishes for connections. Opening one waits for its other end, and a host that has lost its power does not answer for a
-//! long time; the engine, which views need, is not held meanwhile.
+//! Wishes for connections. Opening one waits for its other end, and a host that has lost its power does not answer for
+//! a long time; the engine, which views need, is not held meanwhile.
 //!
 //! ```text
 //!   engine: Unopened ──▶ Opening, frames wait ──▶ Open | Gone

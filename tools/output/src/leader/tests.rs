@@ -46,8 +46,8 @@ fn table_of_small_streams() {
 }
 
 proptest! {
-    /// Replicas that print the same: it comes out once and whole whichever dies, and at least what the leader has printed
-    /// is shown.
+    /// Replicas that print the same: it comes out once and whole whichever dies, and at least what the leader has
+    /// printed is shown.
     #[test]
     fn the_text_goes_on_where_the_leader_stopped(
         text in proptest::collection::vec(prop_oneof![4 => b'a'..b'd', 1 => Just(b'\n')], 0..120),
