@@ -8,7 +8,7 @@ use crate::outcome::{DecisionKey, StreamId};
 use redrt_types::{ContextId, ReplicaId, SeqNum};
 
 /// A frame was refused, for it contradicts what is known. Either replica may be the one that errs.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, thiserror::Error)]
 #[error("{by} {breach}")]
 pub struct ProtocolError {
     /// Who sent the frame.
@@ -18,7 +18,7 @@ pub struct ProtocolError {
 }
 
 /// What is wrong with a frame.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, thiserror::Error)]
 pub enum Breach {
     /// Offers of a channel come in order.
     #[error("offers message {} of context {:016x} where {expected} is the next", .sequence.0, .context.0)]

@@ -2,11 +2,12 @@
 //! are let in; who is outvoted goes, and one of the copies, when it is in step, takes its part.
 //!
 //! ```text
-//!  begin ─▶ pinning ─▶ restoring ─▶ ready ── a dispute ──▶ joining ─▶ in step ─▶ a verdict: culprit and superfluous copies go
+//!  begin ─▶ pinning ─▶ restoring ─▶ ready ── a dispute ──▶ joining ─▶ in step ─▶ a verdict: culprit, surplus copies go
 //!              ▲                      │ now and then, a source is lost, they are in the way
 //!              └──────────────────────┘
 //! ```
 
+use super::broken::Broken;
 use super::check;
 use super::joins::{Join, Stage};
 use super::process::{Control, Process};
@@ -200,7 +201,7 @@ impl Simulation {
     }
 
     /// Nothing can happen but that copies go that nobody has needed: all are done. Whether there were any.
-    pub(super) fn release_ready(&mut self) -> Result<bool, String> {
+    pub(super) fn release_ready(&mut self) -> Result<bool, Broken> {
         let is_ready = |join: &Join| join.stage == Stage::Ready;
         let waits =
             self.arbitration.is_some() && self.processes.iter().any(|process| process.is_hindered && process.alive);
@@ -210,7 +211,7 @@ impl Simulation {
         let live = self.processes.iter().filter(|process| self.view.is_live(process.me()));
         let mut live = live.filter(|process| !process.fenced && !check::is_believed(self));
         if let Some(process) = live.find(|process| process.replica.is_owing()) {
-            return Err(format!("{} cannot leave", process.me()));
+            return Err(Broken::CannotLeave(process.me()));
         }
         self.state().holds_left = 0;
         self.drop_ready(|_| true);

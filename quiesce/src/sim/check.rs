@@ -2,6 +2,7 @@
 
 mod rest;
 
+use super::broken::{Broken, FalseReport};
 use super::process::{Incoming, Process};
 use super::world::Simulation;
 use crate::frame::{Action, Finding, MessageId, MismatchReport};
@@ -28,8 +29,8 @@ pub(super) fn is_open(process: &Process) -> bool {
     process.reports.iter().any(is_open)
 }
 
-/// Whether a corrupt replica was the only one of its rank while its message was on its way: a receiver that believed it goes a
-/// way of his own.
+/// Whether a corrupt replica was the only one of its rank while its message was on its way: a receiver that believed it
+/// goes a way of his own.
 pub(super) fn is_believed(simulation: &Simulation) -> bool {
     let has_sent = |corrupt: ReplicaId| simulation.process(corrupt).corrupted.is_some();
     let has_lost = |corrupt: ReplicaId| simulation.arbitration.as_ref().is_some_and(|it| it.has_lost(corrupt.rank));
@@ -37,7 +38,7 @@ pub(super) fn is_believed(simulation: &Simulation) -> bool {
 }
 
 /// Checks the end of a run in which nothing can happen any more.
-pub(super) fn end(simulation: &Simulation) -> Result<(), String> {
+pub(super) fn end(simulation: &Simulation) -> Result<(), Broken> {
     if simulation.rest.is_some() {
         return rest::end(simulation);
     }
@@ -56,30 +57,30 @@ pub(super) fn end(simulation: &Simulation) -> Result<(), String> {
 }
 
 /// No deadlock, nothing left over.
-pub(super) fn finished(process: &Process) -> Result<(), String> {
+pub(super) fn finished(process: &Process) -> Result<(), Broken> {
     ended(process, &[])?;
     match process.replica.unsettled_count() {
         0 => Ok(()),
-        _ => Err(format!("{} waits for more of a message", process.me())),
+        _ => Err(Broken::Unsettled(process.me())),
     }
 }
 
 /// No deadlock, and nothing left over but these messages.
-pub(super) fn ended(process: &Process, strays: &[MessageId]) -> Result<(), String> {
+pub(super) fn ended(process: &Process, strays: &[MessageId]) -> Result<(), Broken> {
     let me = process.me();
     let replica = &process.replica;
     if !process.app.is_finished() {
-        return Err(format!("{me} hangs"));
+        return Err(Broken::Hangs(me));
     }
     let unread = |incoming: &&Incoming| !is_read(incoming) && !strays.contains(&incoming.message);
     if let Some(incoming) = process.incoming.iter().find(unread) {
-        return Err(format!("{me} has not received {incoming:?}"));
+        return Err(Broken::Unreceived { by: me, message: incoming.message });
     }
     if replica.retained_count() + replica.held_count() > 0 {
-        return Err(format!("{me} has not emptied its logs"));
+        return Err(Broken::LogKept(me));
     }
     if replica.counters().retained_bytes > 0 {
-        return Err(format!("{me} accounts for {} bytes too many", replica.counters().retained_bytes));
+        return Err(Broken::BytesKept { by: me, bytes: replica.counters().retained_bytes });
     }
     Ok(())
 }
@@ -89,20 +90,20 @@ pub(super) fn is_read(incoming: &Incoming) -> bool {
 }
 
 /// All replicas of a rank went the same way; the dead went part of it.
-fn agreement(simulation: &Simulation, rank: VirtualRank) -> Result<(), String> {
+fn agreement(simulation: &Simulation, rank: VirtualRank) -> Result<(), Broken> {
     let sound = || simulation.survivors(rank).filter(|process| !process.is_tainted);
-    let first = sound().next().ok_or("a sphere is lost")?;
+    let first = sound().next().ok_or(Broken::SphereLost(rank))?;
     // A leader may die with decisions that nobody has seen: it may have gone astray by then, in silence.
     for process in sound() {
         if process.app.history != first.app.history {
-            return Err(format!("{} and {} went different ways", process.me(), first.me()));
+            return Err(Broken::Parted(process.me(), first.me()));
         }
     }
     Ok(())
 }
 
 /// What was delivered is what was sent.
-fn payloads(simulation: &Simulation) -> Result<(), String> {
+fn payloads(simulation: &Simulation) -> Result<(), Broken> {
     for sender in (0..simulation.world.rank_count()).map(VirtualRank) {
         let sane = |process: &&Process| process.corrupted.is_none() && !process.is_tainted;
         let Some(witness) = simulation.survivors(sender).find(sane) else { continue };
@@ -118,7 +119,7 @@ fn payloads(simulation: &Simulation) -> Result<(), String> {
                 let message = incoming.message;
                 let key = (process.me().rank, message.context, message.sequence.0);
                 if sent.get(&key) != incoming.payload.as_ref() && !had_no_choice(simulation, process, message) {
-                    return Err(format!("{} received something else than was sent: {incoming:?}", process.me()));
+                    return Err(Broken::Altered { by: process.me(), message });
                 }
             }
         }
@@ -138,17 +139,18 @@ fn had_no_choice(simulation: &Simulation, process: &Process, message: MessageId)
 }
 
 /// No false report, and nobody votes who is not entitled to.
-fn reports(simulation: &Simulation) -> Result<(), String> {
+fn reports(simulation: &Simulation) -> Result<(), Broken> {
     for process in &simulation.processes {
         for report in &process.reports {
             let entitled =
                 |replica: ReplicaId| replica == report.supplier || process.replica.view().number >= report.view;
             let votes = report.votes.iter().map(|vote| ReplicaId { rank: report.message.sender, index: vote.replica });
             if report.votes.is_empty() || !votes.into_iter().all(entitled) {
-                return Err(format!("{} counted a vote that is none: {report:?}", process.me()));
+                return Err(Broken::Vote { by: process.me(), message: report.message });
             }
             if !is_true(simulation, process, report) {
-                return Err(format!("{} reported falsely: {report:?}", process.me()));
+                let (by, message, why) = (process.me(), report.message, FalseReport::NoFault);
+                return Err(Broken::FalseReport { by, message, why });
             }
         }
     }
@@ -185,14 +187,14 @@ fn is_corrupted(simulation: &Simulation, corrupt: ReplicaId, receiver: &Process,
 }
 
 /// Every flip that happened has been reported, by everyone it concerned, once.
-fn flips(simulation: &Simulation) -> Result<(), String> {
+fn flips(simulation: &Simulation) -> Result<(), Broken> {
     if let Some(flip) = simulation.flipped {
         let receiver = simulation.process(flip.to);
         let expected = usize::from(simulation.view.is_live(flip.to));
         let count = receiver.reports.len();
         let lost_meanwhile = !simulation.view.is_live(flip.from);
         if count != expected && !lost_meanwhile && expected > 0 {
-            return Err(format!("{} reported {count} flips, not {expected}: {flip:?}", flip.to));
+            return Err(Broken::Flips { by: flip.to, count, expected });
         }
     }
     let Some(corrupt) = simulation.corrupt else { return Ok(()) };
@@ -203,11 +205,11 @@ fn flips(simulation: &Simulation) -> Result<(), String> {
         // Of two, who was named by another receiver may be gone before this one has his vote.
         let is_right = named == usize::from(!alone) || named == 0 && simulation.arbitration.is_some();
         if !is_right {
-            return Err(format!("{} named {corrupt} {named} times", receiver.me()));
+            return Err(Broken::Named { by: receiver.me(), culprit: corrupt, count: named });
         }
         let delivered = receiver.reports.iter().any(|report| report.action == Action::Delivered);
         if delivered {
-            return Err(format!("{} delivered a corrupt payload", receiver.me()));
+            return Err(Broken::CorruptDelivered(receiver.me()));
         }
     }
     Ok(())

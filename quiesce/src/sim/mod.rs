@@ -6,6 +6,7 @@
 
 mod app;
 mod arbitration;
+mod broken;
 mod check;
 mod joins;
 #[cfg(test)]
@@ -19,8 +20,9 @@ mod rest;
 mod tests;
 mod world;
 
+pub use broken::{Broken, FalseReport};
+
 use crate::view::Protocol;
-use std::fmt;
 
 /// What kind of faults a run has.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -111,21 +113,16 @@ pub struct Summary {
 }
 
 /// What went wrong in a run.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("after {step} events: {broken}{state}")]
 pub struct Failure {
     /// After how many events.
     pub step: u64,
-    /// What, and the state of all processes.
-    pub reason: String,
+    /// What does not hold.
+    pub broken: Broken,
+    /// The state of all processes, a line each.
+    pub state: String,
 }
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "after {} events: {}", self.step, self.reason)
-    }
-}
-
-impl std::error::Error for Failure {}
 
 /// Runs one seed to its end.
 ///

@@ -4,6 +4,7 @@
 //! covered by the loss of what it sent, since a death can cut each of its links anywhere.
 
 use super::app::Progress;
+use super::broken::Broken;
 use super::check;
 use super::process::{Control, Packet, Process};
 use super::program::{Instruction, To};
@@ -197,13 +198,13 @@ impl Small {
         }
     }
 
-    fn end(&self, state: &State) -> Result<(), String> {
+    fn end(&self, state: &State) -> Result<(), Broken> {
         let live = || state.processes.iter().filter(|process| state.view.is_live(process.me()));
         live().try_for_each(check::finished)?;
         for process in live() {
             let same = |other: &&Process| other.me().rank == process.me().rank;
-            if live().filter(same).any(|other| other.app.history != process.app.history) {
-                return Err(format!("the replicas of {} differ", process.me().rank));
+            if let Some(other) = live().filter(same).find(|other| other.app.history != process.app.history) {
+                return Err(Broken::Parted(process.me(), other.me()));
             }
         }
         Ok(())

@@ -1,6 +1,7 @@
 //! One simulated process: the machine, the matching queues and the program, joined as an engine joins them.
 
 use super::app::{App, Part};
+use super::broken::Broken;
 use super::program::{Instruction, LARGE_BYTES};
 use crate::decision::Lookup;
 use crate::error::ProtocolError;
@@ -115,7 +116,7 @@ pub struct Process {
     /// Packets to be put on the wire, with the epoch of the connection.
     pub(super) outgoing: Vec<(ReplicaId, u32, Packet)>,
     /// The first thing that went wrong.
-    pub(super) failure: Option<String>,
+    pub(super) failure: Option<Broken>,
     /// The messages this process has sent: context, destination, payload.
     pub(super) sent: Vec<(VirtualRank, ContextId, u64, u64)>,
     /// The send whose payload is to be corrupted in memory, by its number.
@@ -264,7 +265,8 @@ impl Process {
     /// No replica of the simulator sends what is refused.
     fn note(&mut self, handled: Result<(), ProtocolError>) {
         if let Err(error) = handled {
-            self.failure.get_or_insert(format!("{} refuses a frame: {error}", self.me()));
+            let by = self.me();
+            self.failure.get_or_insert(Broken::Refused { by, error });
         }
     }
 
@@ -446,7 +448,7 @@ impl Process {
                     let token = self.token(message, place);
                     let incoming = &mut self.incoming[token];
                     if incoming.verified || incoming.payload.is_none() {
-                        self.failure.get_or_insert(format!("{message:?} verified twice or without payload"));
+                        self.failure.get_or_insert(Broken::Verified(message));
                     }
                     incoming.verified = true;
                 }
@@ -456,16 +458,16 @@ impl Process {
                         let was_open = self.detached.remove(&payload).is_none();
                         self.sends_open -= usize::from(envelope.length_bytes >= LARGE_BYTES && was_open);
                     }
-                    None => drop(self.failure.get_or_insert(format!("{payload:?} released twice"))),
+                    None => _ = self.failure.get_or_insert(Broken::Released(payload)),
                 },
                 Output::Detach { payload } => match self.payloads.get(&payload) {
                     Some((_, envelope)) => {
                         self.sends_open -= usize::from(envelope.length_bytes >= LARGE_BYTES);
                         if self.detached.insert(payload, ()).is_some() {
-                            self.failure.get_or_insert(format!("{payload:?} detached twice"));
+                            self.failure.get_or_insert(Broken::Detached(payload));
                         }
                     }
-                    None => drop(self.failure.get_or_insert(format!("{payload:?} detached after its release"))),
+                    None => _ = self.failure.get_or_insert(Broken::Detached(payload)),
                 },
                 Output::WildcardDecided { context, index, source } => {
                     let mut matched = Vec::new();
@@ -494,7 +496,7 @@ impl Process {
             match self.payloads.get(&key) {
                 Some((payload, envelope)) if envelope.length_bytes < LARGE_BYTES => eager = Some(*payload),
                 Some(_) => handle = Some(key),
-                None => drop(self.failure.get_or_insert(format!("{frame:?} after its release"))),
+                None => _ = self.failure.get_or_insert(Broken::SentLate(key)),
             }
         }
         self.put(to, Packet::Frame { frame, eager, handle });
@@ -513,7 +515,7 @@ impl Process {
         };
         self.incoming.push(incoming);
         if self.by_message.insert(message, token).is_some() {
-            self.failure.get_or_insert(format!("{message:?} arrived twice"));
+            self.failure.get_or_insert(Broken::Arrived(message));
         }
         self.replica.set_place(message, token as u32);
         if is_agreed {
@@ -525,7 +527,7 @@ impl Process {
     fn token(&mut self, message: MessageId, place: u32) -> usize {
         let token = self.by_message[&message];
         if token != place as usize {
-            self.failure.get_or_insert(format!("{message:?} is called {place}, and is {token}"));
+            self.failure.get_or_insert(Broken::Misnumbered { message, place, token });
         }
         token
     }

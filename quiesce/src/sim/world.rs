@@ -2,6 +2,7 @@
 
 use super::app::{Part, Progress};
 use super::arbitration::{Arbitration, PLACES};
+use super::broken::Broken;
 use super::joins::{Join, with_free_places};
 use super::process::{Control, Packet, Process};
 use super::program::{PhaseKinds, generate};
@@ -197,7 +198,7 @@ impl Simulation {
                 }
                 break;
             }
-            if events.is_empty() && self.release_ready().map_err(|reason| self.failure(reason))? {
+            if events.is_empty() && self.release_ready().map_err(|broken| self.failure(broken))? {
                 continue;
             }
             self.step += 1;
@@ -205,7 +206,7 @@ impl Simulation {
                 break;
             }
             if self.step > STEP_LIMIT {
-                return Err(self.failure("it does not end".to_owned()));
+                return Err(self.failure(Broken::Endless));
             }
             if events.is_empty() {
                 continue;
@@ -228,7 +229,7 @@ impl Simulation {
         summary.reports = self.processes.iter().map(|process| process.reports.len() as u64).sum();
         summary.decisions = self.processes.iter().map(|process| process.replica.decision_count()).sum();
         let summary = *summary;
-        check::end(&self).map_err(|reason| self.failure(reason))?;
+        check::end(&self).map_err(|broken| self.failure(broken))?;
         Ok(summary)
     }
 
@@ -236,7 +237,7 @@ impl Simulation {
         &self.processes[self.world.process(replica).0 as usize]
     }
 
-    fn failure(&self, reason: String) -> Failure {
+    fn failure(&self, broken: Broken) -> Failure {
         let mut state = String::new();
         for process in &self.processes {
             let replica = &process.replica;
@@ -259,7 +260,7 @@ impl Simulation {
                 replica.decision_count(),
             );
         }
-        Failure { step: self.step, reason: reason + &state }
+        Failure { step: self.step, broken, state }
     }
 
     pub(super) fn say(&self, what: impl FnOnce() -> String) {

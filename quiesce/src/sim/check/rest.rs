@@ -1,15 +1,16 @@
 //! What must hold where memory is corrupted at rest, and replicas that have it are copied.
 
-use super::{Process, Simulation, agreement, ended, has_open, is_read, payloads};
+use super::{Broken, FalseReport, Process, Simulation, agreement, ended, has_open, is_read, payloads};
 use crate::frame::{Finding, MessageId, MismatchReport};
 use redrt_types::{ReplicaId, ReplicaIndex, ReplicaSet, VirtualRank};
 
 /// Nobody sound is ever named; who is sound decides where two lineages of a rank are; nothing wrong is taken in
 /// silence.
-pub(super) fn end(simulation: &Simulation) -> Result<(), String> {
+pub(super) fn end(simulation: &Simulation) -> Result<(), Broken> {
     for process in &simulation.processes {
         for report in &process.reports {
-            is_true(simulation, report).map_err(|why| format!("{} {why}: {report:?}", process.me()))?;
+            let (by, message) = (process.me(), report.message);
+            is_true(simulation, report).map_err(|why| Broken::FalseReport { by, message, why })?;
         }
     }
     if has_open(simulation) || is_torn(simulation) {
@@ -45,24 +46,24 @@ fn is_torn(simulation: &Simulation) -> bool {
     (0..simulation.world.rank_count()).map(VirtualRank).any(is_torn)
 }
 
-fn is_true(simulation: &Simulation, report: &MismatchReport) -> Result<(), String> {
+fn is_true(simulation: &Simulation, report: &MismatchReport) -> Result<(), FalseReport> {
     let sender = report.message.sender;
     let was_tainted = |index| simulation.was_tainted(ReplicaId { rank: sender, index }, report.view);
     match report.finding {
         Finding::ReplicaCorrupt => {
-            let culprit = report.culprit.ok_or("named nobody")?;
+            let culprit = report.culprit.ok_or(FalseReport::NobodyNamed)?;
             // Where two sides of a message were taken, the majority from then on may be the wrong one: nobody is blamed
             // there.
             let is_blamed = !simulation.is_open(sender);
-            (was_tainted(culprit.index) || !is_blamed).then_some(()).ok_or_else(|| "named a sound replica".to_owned())
+            (was_tainted(culprit.index) || !is_blamed).then_some(()).ok_or(FalseReport::SoundNamed)
         }
-        Finding::TransportCorrupt => Err("blames a transport that was sound".into()),
+        Finding::TransportCorrupt => Err(FalseReport::TransportBlamed),
         Finding::Undecidable => {
             let voters: ReplicaSet = report.votes.iter().map(|vote| vote.replica).collect();
             let sound: ReplicaSet = voters.iter().filter(|index| !was_tainted(*index)).collect();
             let kinship = simulation.kinship_in(report.view, sender);
             let is_decidable = sound != voters && kinship.weight(sound, voters) > 1;
-            (!is_decidable).then_some(()).ok_or_else(|| "leaves open what two lineages agree on".into())
+            (!is_decidable).then_some(()).ok_or(FalseReport::LeftOpen)
         }
     }
 }
