@@ -5,6 +5,7 @@
 //! What a replica has printed beyond the leader is kept.
 
 use super::position::TextPosition;
+use super::printed::Printed;
 use super::restored::Restored;
 use redrt_types::ReplicaIndex;
 use std::collections::VecDeque;
@@ -14,36 +15,25 @@ struct Source {
     index: ReplicaIndex,
     /// Where its kept text begins.
     place: TextPosition,
-    /// What it has printed beyond what was shown.
-    pending: VecDeque<u8>,
-    /// All that it has printed.
-    printed_bytes: u64,
-    /// Bytes still to come that were shown before it came.
-    late_bytes: u64,
+    /// What is pending of it is beyond what was shown.
+    printed: Printed,
     is_lost: bool,
 }
 
 impl Source {
     fn new(index: ReplicaIndex) -> Self {
-        Self {
-            index,
-            place: TextPosition::default(),
-            pending: VecDeque::new(),
-            printed_bytes: 0,
-            late_bytes: 0,
-            is_lost: false,
-        }
+        Self { index, place: TextPosition::default(), printed: Printed::default(), is_lost: false }
     }
 
     /// Drops what lies before a place.
     fn skip_to(&mut self, shown: &TextPosition) {
-        while !self.pending.is_empty() {
-            let line_end = self.pending.iter().position(|byte| *byte == b'\n');
+        while !self.printed.pending.is_empty() {
+            let line_end = self.printed.pending.iter().position(|byte| *byte == b'\n');
             let count = if self.place.lines < shown.lines {
-                line_end.map_or(self.pending.len(), |end| end + 1)
+                line_end.map_or(self.printed.pending.len(), |end| end + 1)
             } else if self.place.lines == shown.lines && self.place.column < shown.column {
                 let missing = (shown.column - self.place.column) as usize;
-                missing.min(line_end.unwrap_or(self.pending.len()))
+                missing.min(line_end.unwrap_or(self.printed.pending.len()))
             } else {
                 return;
             };
@@ -55,7 +45,7 @@ impl Source {
     }
 
     fn take(&mut self, count: usize) -> Vec<u8> {
-        let bytes: Vec<_> = self.pending.drain(..count).collect();
+        let bytes: Vec<_> = self.printed.pending.drain(..count).collect();
         self.place.pass(&bytes);
         bytes
     }
@@ -78,15 +68,10 @@ impl LeaderStream {
 
     /// See [`super::sphere_stream::SphereStream::go_back`]. Their texts are taken to be as long as that of the leader.
     pub fn go_back(&mut self, replicas: &[Restored], out: &mut Vec<u8>) {
-        let source = |restored: &Restored| {
-            let (pending, late_bytes) = restored.at(self.shown_bytes);
-            Source {
-                place: self.shown.clone(),
-                pending: pending.into(),
-                printed_bytes: restored.printed_bytes,
-                late_bytes,
-                ..Source::new(restored.index)
-            }
+        let source = |restored: &Restored| Source {
+            place: self.shown.clone(),
+            printed: Printed::restored(restored, self.shown_bytes),
+            ..Source::new(restored.index)
         };
         self.sources = replicas.iter().map(source).collect();
         self.release(out);
@@ -102,19 +87,16 @@ impl LeaderStream {
 
     pub fn pending(&self, replica: ReplicaIndex) -> Vec<u8> {
         let source = self.sources.iter().find(|source| source.index == replica);
-        source.map_or_else(Vec::new, |source| source.pending.iter().copied().collect())
+        source.map_or_else(Vec::new, |source| source.printed.pending_bytes())
     }
 
     pub fn ahead_bytes(&self, replica: ReplicaIndex) -> usize {
-        self.sources.iter().find(|source| source.index == replica).map_or(0, |source| source.pending.len())
+        self.sources.iter().find(|source| source.index == replica).map_or(0, |source| source.printed.pending.len())
     }
 
     pub fn push(&mut self, replica: ReplicaIndex, bytes: &[u8], out: &mut Vec<u8>) {
         if let Some(source) = self.sources.iter_mut().find(|source| source.index == replica && !source.is_lost) {
-            source.printed_bytes += bytes.len() as u64;
-            let late = source.late_bytes.min(bytes.len() as u64);
-            source.late_bytes -= late;
-            source.pending.extend(&bytes[late as usize..]);
+            source.printed.push(bytes);
             source.skip_to(&self.shown);
         }
         self.release(out);
@@ -127,7 +109,7 @@ impl LeaderStream {
         }
         if let Some(source) = self.sources.iter_mut().find(|source| source.index == replica) {
             source.is_lost = true;
-            source.pending = VecDeque::new();
+            source.printed.pending = VecDeque::new();
         }
         self.release(out);
     }
@@ -135,12 +117,8 @@ impl LeaderStream {
     pub fn join(&mut self, replica: ReplicaIndex, source: ReplicaIndex, offset: u64, out: &mut Vec<u8>) {
         let Some(from) = self.sources.iter().find(|other| other.index == source) else { return };
         let mut newcomer = Source::new(replica);
-        newcomer.printed_bytes = offset;
         newcomer.place = from.place.clone();
-        let since = from.printed_bytes.saturating_sub(offset);
-        let kept = from.pending.len() as u64;
-        newcomer.late_bytes = from.late_bytes + since.saturating_sub(kept);
-        newcomer.pending = from.pending.iter().copied().take(kept.saturating_sub(since) as usize).collect();
+        newcomer.printed = from.printed.copied_at(offset);
         self.sources.retain(|other| other.index != replica);
         self.sources.push(newcomer);
         self.release(out);
@@ -151,11 +129,11 @@ impl LeaderStream {
         leader.skip_to(&self.shown);
         let is_there = (leader.place.lines, leader.place.column) >= (self.shown.lines, self.shown.column);
         // Its line was shorter than what was shown of it: the rest of the line is all there is.
-        let is_at_line_end = leader.place.lines == self.shown.lines && leader.pending.front() == Some(&b'\n');
-        if leader.pending.is_empty() || !(is_there || is_at_line_end) {
+        let is_at_line_end = leader.place.lines == self.shown.lines && leader.printed.pending.front() == Some(&b'\n');
+        if leader.printed.pending.is_empty() || !(is_there || is_at_line_end) {
             return;
         }
-        let bytes = leader.take(leader.pending.len());
+        let bytes = leader.take(leader.printed.pending.len());
         out.extend_from_slice(&bytes);
         self.shown.pass(&bytes);
         self.shown_bytes += bytes.len() as u64;

@@ -7,6 +7,7 @@ mod leader;
 pub mod lines;
 pub mod mismatch;
 mod position;
+mod printed;
 pub mod restored;
 pub mod sphere_stream;
 mod voted;

@@ -29,11 +29,12 @@
 
 use super::mismatch::{EXCERPT_BYTES_MAX, Finding, OutputMismatch, Side};
 use super::position::TextPosition;
+use super::printed::Printed;
 use super::restored::Restored;
 use redrt_types::{Kinship, ReplicaIndex, ReplicaSet};
 use std::collections::VecDeque;
 
-/// So much of what was shown is kept for those that have not printed it yet.
+/// Bytes of shown text kept for replicas that have not printed it yet.
 pub(super) const HISTORY_BYTES_MAX: usize = 8 << 20;
 /// Number of differing lines in a row after which a replica is compared no more.
 pub(super) const MISSES_MAX: u32 = 8;
@@ -64,14 +65,10 @@ struct Split {
 struct Source {
     index: ReplicaIndex,
     state: State,
-    /// Offset in the shown text up to which it was compared; what it has printed from there on is `pending`.
+    /// Offset in the shown text up to which it was compared; what it has printed from there on is pending.
     offset: u64,
     place: TextPosition,
-    pending: VecDeque<u8>,
-    /// All that it has printed, what its source had printed before it was copied among it.
-    printed_bytes: u64,
-    /// Bytes still to come that nothing is left to compare with.
-    late_bytes: u64,
+    printed: Printed,
     has_ended: bool,
     /// What the others print behind its end is not asked of it.
     is_excused: bool,
@@ -88,9 +85,7 @@ impl Source {
             state: State::Counting,
             offset: 0,
             place: TextPosition::default(),
-            pending: VecDeque::new(),
-            printed_bytes: 0,
-            late_bytes: 0,
+            printed: Printed::default(),
             has_ended: false,
             is_excused: false,
             misses: 0,
@@ -104,7 +99,7 @@ impl Source {
 
     /// The next byte, or that there is none: `None` while that is not known.
     fn vote(&self) -> Option<Option<u8>> {
-        match self.pending.front() {
+        match self.printed.pending.front() {
             Some(byte) => Some(Some(*byte)),
             None if self.has_ended => Some(None),
             None => None,
@@ -113,7 +108,7 @@ impl Source {
 
     /// Its next bytes are as they are shown.
     fn agree(&mut self, count: usize) {
-        let (front, back) = self.pending.as_slices();
+        let (front, back) = self.printed.pending.as_slices();
         let (front, back) = (&front[..count.min(front.len())], &back[..count.saturating_sub(front.len())]);
         if front.is_empty() {
             return;
@@ -124,7 +119,7 @@ impl Source {
         let lines = self.place.lines;
         self.place.pass(front);
         self.place.pass(back);
-        self.pending.drain(..count);
+        self.printed.pending.drain(..count);
         self.offset += count as u64;
         if self.place.lines > lines {
             self.misses = 0;
@@ -133,7 +128,7 @@ impl Source {
 
     /// Its line as far as it is known, around the place where it is compared.
     fn excerpt(&self) -> Vec<u8> {
-        excerpt(&self.place, self.pending.iter().copied())
+        excerpt(&self.place, self.printed.pending.iter().copied())
     }
 }
 
@@ -178,16 +173,11 @@ impl VotedStream {
     /// See [`super::sphere_stream::SphereStream::go_back`].
     pub fn go_back(&mut self, replicas: &[Restored], out: &mut Vec<u8>) {
         self.history.clear();
-        let source = |restored: &Restored| {
-            let (pending, late_bytes) = restored.at(self.shown_bytes);
-            Source {
-                offset: self.shown_bytes,
-                place: self.shown.clone(),
-                pending: pending.into(),
-                printed_bytes: restored.printed_bytes,
-                late_bytes,
-                ..Source::new(restored.index)
-            }
+        let source = |restored: &Restored| Source {
+            offset: self.shown_bytes,
+            place: self.shown.clone(),
+            printed: Printed::restored(restored, self.shown_bytes),
+            ..Source::new(restored.index)
         };
         self.sources = replicas.iter().map(source).collect();
         self.work(out);
@@ -205,7 +195,7 @@ impl VotedStream {
     /// What it has printed behind the shown text.
     pub fn pending(&self, replica: ReplicaIndex) -> Vec<u8> {
         let there = |source: &&Source| source.index == replica && source.counts() && source.offset == self.shown_bytes;
-        self.sources.iter().find(there).map_or_else(Vec::new, |source| source.pending.iter().copied().collect())
+        self.sources.iter().find(there).map_or_else(Vec::new, |source| source.printed.pending_bytes())
     }
 
     /// Who descends from one unproven image from now on.
@@ -226,7 +216,7 @@ impl VotedStream {
 
     /// How far `replica` is ahead of what could be shown.
     pub fn ahead_bytes(&self, replica: ReplicaIndex) -> usize {
-        self.sources.iter().find(|source| source.index == replica).map_or(0, |source| source.pending.len())
+        self.sources.iter().find(|source| source.index == replica).map_or(0, |source| source.printed.pending.len())
     }
 
     pub fn poll_finding(&mut self) -> Option<Finding> {
@@ -235,13 +225,10 @@ impl VotedStream {
 
     pub fn push(&mut self, replica: ReplicaIndex, bytes: &[u8], out: &mut Vec<u8>) {
         let Some(source) = self.sources.iter_mut().find(|source| source.index == replica) else { return };
-        source.printed_bytes += bytes.len() as u64;
         if matches!(source.state, State::Lost | State::Ignored) || self.has_stopped {
-            return;
+            return source.printed.pass(bytes);
         }
-        let late = source.late_bytes.min(bytes.len() as u64);
-        source.late_bytes -= late;
-        source.pending.extend(&bytes[late as usize..]);
+        source.printed.push(bytes);
         self.work(out);
     }
 
@@ -260,7 +247,7 @@ impl VotedStream {
         }
         if let Some(source) = self.sources.iter_mut().find(|source| source.index == replica) {
             source.state = State::Lost;
-            source.pending = VecDeque::new();
+            source.printed.pending = VecDeque::new();
         }
         true
     }
@@ -283,7 +270,7 @@ impl VotedStream {
 
     /// Those whose part has ended, and was compared, leave. Whether there were any.
     fn dismiss(&mut self) -> bool {
-        let is_done = |source: &Source| source.is_excused && source.counts() && source.pending.is_empty();
+        let is_done = |source: &Source| source.is_excused && source.counts() && source.printed.pending.is_empty();
         let done: Vec<_> = self.sources.iter().filter(|source| is_done(source)).map(|source| source.index).collect();
         let mut has_left = false;
         for replica in done {
@@ -295,14 +282,12 @@ impl VotedStream {
     /// A copy of `source` prints from now on. It was made when its source had printed `printed_bytes`.
     pub fn join(&mut self, replica: ReplicaIndex, source: ReplicaIndex, printed_bytes: u64, out: &mut Vec<u8>) {
         let mut newcomer = Source::new(replica);
-        newcomer.printed_bytes = printed_bytes;
+        newcomer.printed = Printed::of_newcomer(printed_bytes);
         newcomer.state = State::Ignored;
         if let Some(from) = self.sources.iter().find(|other| other.index == source) {
-            let since = from.printed_bytes.saturating_sub(printed_bytes);
-            let kept = from.pending.len() as u64;
             let is_followed = match from.state {
                 State::Counting => true,
-                State::Astray { own_line_ended, .. } => own_line_ended && since <= kept,
+                State::Astray { own_line_ended, .. } => own_line_ended && from.printed.reaches_back_to(printed_bytes),
                 State::Ignored | State::Lost => false,
             };
             if is_followed {
@@ -311,8 +296,7 @@ impl VotedStream {
                 newcomer.offset = from.offset;
                 newcomer.place = from.place.clone();
                 newcomer.split = from.split;
-                newcomer.late_bytes = from.late_bytes + since.saturating_sub(kept);
-                newcomer.pending = from.pending.iter().copied().take(kept.saturating_sub(since) as usize).collect();
+                newcomer.printed = from.printed.copied_at(printed_bytes);
             }
         }
         self.sources.retain(|other| other.index != replica);
@@ -328,7 +312,7 @@ impl VotedStream {
         heir.state = State::Counting;
         heir.offset = self.shown_bytes;
         heir.place = self.shown.clone();
-        (heir.late_bytes, heir.split) = (0, None);
+        (heir.printed.late_bytes, heir.split) = (0, None);
         true
     }
 
@@ -349,8 +333,8 @@ impl VotedStream {
         for source in &mut self.sources {
             let State::Astray { own_line_ended, from } = &mut source.state else { continue };
             if !*own_line_ended {
-                let end = source.pending.iter().position(|byte| *byte == b'\n');
-                source.pending.drain(..end.map_or(source.pending.len(), |end| end + 1));
+                let end = source.printed.pending.iter().position(|byte| *byte == b'\n');
+                source.printed.pending.drain(..end.map_or(source.printed.pending.len(), |end| end + 1));
                 *own_line_ended = end.is_some() || source.has_ended;
             }
             if !*own_line_ended {
@@ -380,7 +364,7 @@ impl VotedStream {
                 continue;
             }
             let shown = self.history.range((source.offset - begin) as usize..);
-            let count = shown.zip(&source.pending).take_while(|(shown, own)| shown == own).count();
+            let count = shown.zip(&source.printed.pending).take_while(|(shown, own)| shown == own).count();
             source.agree(count);
             let source = &self.sources[at];
             if source.offset < self.shown_bytes && source.vote().is_some() {
@@ -425,8 +409,8 @@ impl VotedStream {
             is_there(&source) && source.vote() == Some(Some(winner))
         };
         let agreeing: Vec<_> = (0..self.sources.len()).filter(agrees).collect();
-        let texts = || agreeing.iter().map(|at| self.sources[*at].pending.as_slices().0);
-        let first = self.sources[agreeing[0]].pending.as_slices().0;
+        let texts = || agreeing.iter().map(|at| self.sources[*at].printed.pending.as_slices().0);
+        let first = self.sources[agreeing[0]].printed.pending.as_slices().0;
         let agreed_bytes = texts().fold(first.len(), |agreed, other| {
             let agreed = agreed.min(other.len());
             if first[..agreed] == other[..agreed] {
@@ -440,7 +424,7 @@ impl VotedStream {
 
     /// Shows the first `count` bytes of these sources, which are the same.
     fn pass(&mut self, agreeing: &[usize], count: usize, out: &mut Vec<u8>) {
-        let bytes = &self.sources[agreeing[0]].pending.as_slices().0[..count];
+        let bytes = &self.sources[agreeing[0]].printed.pending.as_slices().0[..count];
         out.extend_from_slice(bytes);
         self.history.extend(bytes);
         self.shown.pass(bytes);
@@ -504,7 +488,7 @@ impl VotedStream {
         for at in losers {
             let source = &mut self.sources[*at];
             let text = source.excerpt();
-            let has_ended = source.pending.is_empty();
+            let has_ended = source.printed.pending.is_empty();
             // A line end that one side lacked, and a difference at the very next byte, are one difference.
             is_new |= source.split.is_none();
             match sides[1..].iter_mut().find(|side| side.text == text && side.has_ended == has_ended) {
@@ -534,10 +518,10 @@ impl VotedStream {
         let keep_from = needed.min().unwrap_or(self.shown_bytes).max(oldest);
         self.history.drain(..keep_from.saturating_sub(begin) as usize);
         for source in self.sources.iter_mut().filter(|source| source.counts() && source.offset < keep_from) {
-            if source.late_bytes == 0 {
+            if source.printed.late_bytes == 0 {
                 self.findings.push_back(Finding::Uncompared { replica: source.index });
             }
-            source.late_bytes += keep_from - source.offset;
+            source.printed.late_bytes += keep_from - source.offset;
             source.offset = keep_from;
         }
     }
@@ -546,14 +530,14 @@ impl VotedStream {
 impl Source {
     /// It differs here; the shown text goes on with `shown`.
     fn leave(&mut self, shown: Option<u8>) {
-        let own = self.pending.pop_front();
+        let own = self.printed.pending.pop_front();
         let (Some(shown), Some(own)) = (shown, own) else {
             // One of the two has ended: there is nothing to come back to.
             return self.ignore();
         };
         if let Some(split) = self.split.take() {
             // That was no flipped bit: lines of different lengths.
-            self.pending.push_front(own);
+            self.printed.pending.push_front(own);
             self.state = State::Astray { own_line_ended: split.was_own, from: self.offset - 1 };
             return;
         }
@@ -571,7 +555,7 @@ impl Source {
 
     fn ignore(&mut self) {
         self.state = State::Ignored;
-        self.pending = VecDeque::new();
+        self.printed.pending = VecDeque::new();
     }
 }
 

@@ -19,8 +19,9 @@ fn mismatches(stream: &mut VotedStream) -> Vec<OutputMismatch> {
     findings.filter_map(mismatch).collect()
 }
 
-/// Runs a script such as `0:ab/ 1:a -0 1:b .1`: replica 0 prints "ab\n", …, 0 is lost, …, 1 ends; `!1` is its end before that of its siblings. `2<1@3` makes a copy
-/// of 1 as 2, made when it had printed 3 bytes; `2=1` says that 2 was copied from 1.
+/// Runs a script such as `0:ab/ 1:a -0 1:b .1`: replica 0 prints "ab\n", …, 0 is lost, …, 1 ends; `!1` is its end
+/// before that of its siblings. `2<1@3` makes a copy of 1 as 2, made when it had printed 3 bytes; `2=1` says that 2 was
+/// copied from 1.
 fn run_in(stream: &mut VotedStream, script: &str) -> String {
     let mut out = Vec::new();
     for step in script.split_whitespace() {
@@ -222,8 +223,8 @@ fn steps() -> impl Strategy<Value = Vec<(u16, usize)>> {
 }
 
 proptest! {
-    /// Replicas that agree: whatever the interleaving, and whichever (but one) dies and is replaced by a copy, the text comes
-    /// out once and whole.
+    /// Replicas that agree: whatever the interleaving, and whichever (but one) dies and is replaced by a copy, the text
+    /// comes out once and whole.
     #[test]
     fn agreeing_replicas_give_the_text_once(
         text in text(),
@@ -324,7 +325,7 @@ proptest! {
         }
         let agree = texts.iter().all(|text| *text == texts[0]);
         prop_assert_eq!(mismatches(&mut stream).is_empty(), agree);
-        let is_done = |source: &Source| source.state != State::Counting || source.pending.is_empty();
+        let is_done = |source: &Source| source.state != State::Counting || source.printed.pending.is_empty();
         prop_assert!(stream.sources.iter().all(is_done), "{:?}", stream.sources);
     }
 }
