@@ -260,7 +260,7 @@ impl Client {
                 }
                 self.say_all(now);
             }
-            FromPool::Refused(why) => self.refuse(&why, now),
+            FromPool::Refused(why) => self.refuse(&why.to_string(), now),
             FromPool::Granted { number, lease } if self.requests.remove(&number).is_some() => {
                 self.leases.insert(lease.id, lease.clone());
                 self.news.push_back(News::Granted { number, lease });

@@ -3,7 +3,10 @@
 pub mod access;
 pub mod client;
 pub mod facts;
+#[cfg(test)]
+mod fuzz;
 pub mod identity;
+pub mod refusal;
 pub mod wire;
 
 pub use client::Client;

@@ -20,6 +20,7 @@
 //! A connection that breaks costs requests, which are made again on the next, but no lease.
 
 use super::identity::{Pass, Proof};
+use super::refusal::Refusal;
 use serde::{Deserialize, Serialize};
 use spare_pool::{JobId, Lease, LeaseId, Request, Spare};
 
@@ -126,7 +127,7 @@ pub enum FromPool {
         pass: Option<Pass>,
     },
     /// The connection is of no use, for this reason.
-    Refused(String),
+    Refused(Refusal),
     /// Here is a place.
     Granted {
         /// For this request.
@@ -155,5 +156,5 @@ pub enum FromPool {
     /// Whatever the job had is free.
     Left,
     /// The answer to `Ask`: JSON, or what went wrong.
-    Answer(Result<String, String>),
+    Answer(Result<String, Refusal>),
 }

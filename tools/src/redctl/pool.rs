@@ -135,7 +135,7 @@ pub fn ask(address: std::net::SocketAddr, secret: &redrt_wire::secret::Secret, q
     loop {
         match link.next_message::<FromPool>()? {
             Some(FromPool::Answer(Ok(answer))) => return Ok(answer),
-            Some(FromPool::Answer(Err(why)) | FromPool::Refused(why)) => bail!("{why}"),
+            Some(FromPool::Answer(Err(why)) | FromPool::Refused(why)) => return Err(why.into()),
             Some(_) => bail!("the pool answered something else"),
             None => {}
         }

@@ -6,6 +6,7 @@ use super::report;
 use super::store::Store;
 use super::users::{Known, Users, Verdict};
 use crate::pool::identity::{Pass, Proof};
+use crate::pool::refusal::{Refusal, Unsound};
 use crate::pool::wire::{End, FromPool, Question, ToPool};
 use anyhow::{Context, Result};
 use control_network::hub::{Event, Hub, LinkId};
@@ -22,36 +23,6 @@ use std::time::{Duration, Instant};
 
 /// Of one job. More is a mistake, or no job.
 const REQUEST_COUNT_MAX: usize = 4096;
-
-/// Why a question of `redctl pool` is not answered, or a change not made.
-#[derive(Debug, thiserror::Error)]
-enum Refused {
-    #[error(
-        "this key may lease and look; the pool is changed with the administrator's (--pool-secret FILE.admin, beside \
-         the pool's state)"
-    )]
-    NotAdministrator,
-    #[error("host {0} is not in the pool")]
-    NoHost(String),
-    #[error(transparent)]
-    Unsound(#[from] Unsound),
-    #[error("host {host} is leased to job {job}: drain it first, or use --force")]
-    Leased { host: String, job: JobId },
-}
-
-/// Why this cannot be a host of a pool.
-#[derive(Debug, thiserror::Error)]
-pub enum Unsound {
-    /// Its name becomes a word of a command.
-    #[error("'{0}' is not a host")]
-    Name(String),
-    /// So does that of what starts daemons there.
-    #[error("{0:?} is no name of a launcher")]
-    Launcher(String),
-    /// Nothing can be put there.
-    #[error("host {0} has no places")]
-    NoPlaces(String),
-}
 
 /// See the module.
 pub struct Server<'a> {
@@ -216,14 +187,14 @@ impl<'a> Server<'a> {
     fn hear(&mut self, link: LinkId, message: ToPool) {
         let now = self.now();
         let version_is_wrong = |version: &str| {
-            let own = env!("CARGO_PKG_VERSION");
-            (version != own).then(|| format!("it is of version {own}, you are of version {version}"))
+            let pool = env!("CARGO_PKG_VERSION");
+            (version != pool).then(|| Refusal::Version { pool: pool.into(), asker: version.into() })
         };
         match (message, self.job_of(link)) {
             (ToPool::Ask { version, question }, None) => {
                 let answer = match version_is_wrong(&version) {
                     Some(why) => Err(why),
-                    None => self.ask(link, question, now).map_err(|error| error.to_string()),
+                    None => self.ask(link, question, now),
                 };
                 self.answer(link, FromPool::Answer(answer));
             }
@@ -232,10 +203,7 @@ impl<'a> Server<'a> {
                 None => self.meet(link, job, leases, proof, now),
             },
             (message, Some(job)) => self.serve(link, job, message, now),
-            (message, None) => {
-                let why = format!("{message:?} came before Hello");
-                self.answer(link, FromPool::Refused(why));
-            }
+            (_, None) => self.answer(link, FromPool::Refused(Refusal::NoHello)),
         }
     }
 
@@ -264,7 +232,7 @@ impl<'a> Server<'a> {
         let user = self.user_of(link);
         let connected = self.jobs.get(&job).map(|other| self.user_of(*other));
         if connected.is_some_and(|other| other != user) || self.pool.leases(job).any(|lease| lease.user != user) {
-            return self.answer(link, FromPool::Refused(format!("job {job} is another user's")));
+            return self.answer(link, FromPool::Refused(Refusal::OtherUser(job)));
         }
         if let Some(before) = self.jobs.insert(job, link).filter(|before| *before != link) {
             self.drop_link(before);
@@ -298,7 +266,7 @@ impl<'a> Server<'a> {
             ToPool::Request { number, request } => {
                 let count = self.tickets.values().filter(|(other, _)| *other == link).count();
                 if request.job != job || count >= REQUEST_COUNT_MAX {
-                    return self.answer(link, FromPool::Refused("its requests make no sense".into()));
+                    return self.answer(link, FromPool::Refused(Refusal::Requests));
                 }
                 let request = Request { user: self.user_of(link), ..request };
                 let ticket = self.pool.request(request, now);
@@ -334,7 +302,7 @@ impl<'a> Server<'a> {
                 self.answer(link, FromPool::Left);
             }
             ToPool::Hello { .. } | ToPool::Ask { .. } => {
-                self.answer(link, FromPool::Refused("this connection is a job's already".into()));
+                self.answer(link, FromPool::Refused(Refusal::HasJob));
             }
         }
     }
@@ -347,12 +315,12 @@ impl<'a> Server<'a> {
         self.pool.failed(id, why, now)
     }
 
-    fn ask(&mut self, link: LinkId, question: Question, now: Duration) -> Result<String, Refused> {
+    fn ask(&mut self, link: LinkId, question: Question, now: Duration) -> Result<String, Refusal> {
         if question != Question::Status && self.holders.get(&link) != Some(&Holder::Administrator) {
-            return Err(Refused::NotAdministrator);
+            return Err(Refusal::NotAdministrator);
         }
         let known = |pool: &Pool, names: &[String]| match names.iter().find(|name| !pool.has_host(name)) {
-            Some(name) => Err(Refused::NoHost(name.clone())),
+            Some(name) => Err(Refusal::NoHost(name.clone())),
             None => Ok(()),
         };
         match question {
@@ -372,7 +340,7 @@ impl<'a> Server<'a> {
                     self.pool.hosts(now).find(|status| hosts.contains(&status.spare.name) && status.job.is_some());
                 if let Some(status) = held.filter(|_| !force) {
                     let job = status.job.expect("it has one");
-                    return Err(Refused::Leased { host: status.spare.name, job });
+                    return Err(Refusal::Leased { host: status.spare.name, job });
                 }
                 for name in hosts {
                     self.say(&format!("host {name} is removed"));

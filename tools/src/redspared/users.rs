@@ -2,6 +2,7 @@
 //! answer.
 
 use crate::pool::identity::{self, Authority, Pass, Proof};
+use crate::pool::refusal::Refusal;
 use anyhow::{Context, Result, ensure};
 use background_worker::{Bell, Inbox, Worker};
 use control_network::hub::LinkId;
@@ -36,7 +37,7 @@ pub enum Verdict {
     /// It is this user's.
     Known(Known),
     /// It gets nothing.
-    Refused(String),
+    Refused(Refusal),
 }
 
 /// A connection, its job, and the words that MUNGE has sealed.
@@ -74,7 +75,7 @@ impl Users {
     /// A job presents itself.
     pub fn judge(&mut self, link: LinkId, job: JobId, leases: Vec<LeaseId>, proof: Option<Proof>) -> Verdict {
         if self.proving.contains_key(&link) {
-            return Verdict::Refused("it has said whose job it is, and is not known yet".into());
+            return Verdict::Refused(Refusal::ProofPending);
         }
         match proof {
             Some(Proof::Pass(pass)) => match self.authority.user(&pass, job) {
@@ -97,7 +98,7 @@ impl Users {
     }
 
     /// What was found since the last call; the connection and a reason for those that get nothing.
-    pub fn found(&mut self) -> Vec<Result<Known, (LinkId, String)>> {
+    pub fn found(&mut self) -> Vec<Result<Known, (LinkId, Refusal)>> {
         let _ = self.bell.read();
         let mut found = Vec::new();
         while let Some((link, user)) = self.munge.poll_event() {
@@ -107,7 +108,7 @@ impl Users {
                     let pass = self.authority.pass(user.clone(), job);
                     Ok(Known { link, job, leases, user, pass })
                 }
-                Err(error) => Err((link, format!("MUNGE does not say whose job it is: {error:#}"))),
+                Err(error) => Err((link, Refusal::Unproven(format!("{error:#}")))),
             });
         }
         found
